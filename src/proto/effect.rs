@@ -142,9 +142,9 @@ pub enum MemberEvent {
     MulticastDead,
     /// The peer's multicast arrives again.
     MulticastRestored,
-    /// The peer receives this peer's multicast more slowly than the floor, and is not waited for. This is reported the
-    /// first time, and then whenever the number of times is a power of two.
-    LeftBehind,
+    /// The peer receives this peer's multicast more slowly than the floor, and is excluded from flow control. This is
+    /// reported the first time, and then whenever the number of times is a power of two.
+    FlowExcluded,
     /// The peer has caught up after that, and is waited for.
     CaughtUp,
 }

@@ -319,7 +319,7 @@ impl Member {
         LossRow {
             msg_loss: row.msg_loss.plus(live.msg_loss),
             msg_loss_uncertain: row.msg_loss_uncertain.saturating_add(live.msg_loss_uncertain),
-            inconsistent: row.inconsistent + live.inconsistent,
+            inconsistencies: row.inconsistencies + live.inconsistencies,
             ..row
         }
     }
@@ -490,9 +490,9 @@ impl Member {
             unverified: self.bcast.ledger().unexplained(),
             duplicate_name: self.duplicate_name,
             is_multicast_dead: self.liveness.is_dead(),
-            left_behind: self.receiver.left_behind().map(|left| (now.since(left.since), left.has_reported)),
+            flow_exclusion: self.receiver.exclusion().map(|lagging| (now.since(lagging.since), lagging.has_reported)),
             is_proven: self.proof.is_proven,
-            times_left: self.receiver.times_left(),
+            flow_exclusion_count: self.receiver.exclusion_count(),
             kernel_drops: self.receiver.report().map(|report| report.dropped),
         }
     }

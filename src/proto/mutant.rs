@@ -88,7 +88,7 @@ pub enum Mutant {
     PacerIgnoresReports,
     /// A publisher ignores pending requests of receivers.
     PacerIgnoresRequests,
-    /// A receiver left behind once is never waited for again.
+    /// A receiver excluded from flow control once is never waited for again.
     ExcludedForever,
     /// A change of advertised subscriptions is applied although an earlier one is missing.
     InterestAcrossGap,

@@ -55,7 +55,7 @@ impl Oracle {
         let counters = peer.counters();
         let (dropped, pending) = (self.runs[run].kernel_drops, 0);
         for (name, shown, truth) in [
-            ("inconsistent", counters.inconsistent, 0),
+            ("inconsistencies", counters.inconsistencies, 0),
             ("discard_malformed", counters.discard_malformed, pending),
             ("discard_contradiction", counters.discard_contradiction, 0),
             ("discard_source", counters.discard_source, 0),
@@ -102,13 +102,13 @@ impl Oracle {
         let taken = self.runs[run].taken_within(&truth.settings);
         let rebuilt = !self.runs[run].repairs() || taken < self.runs[run].grace() * 999 / 1000;
         let states = row.datagrams;
-        let sum = states.delivered + states.held + states.pending + states.lost + states.unverified;
+        let sum = states.delivered + states.buffered + states.pending + states.lost + states.unverified;
         let Some(track) = self.runs[run].tracks.get(stream).and_then(Option::as_ref) else { return };
         let high = truth.bcast.high();
         let lives = truth.ended == NEVER;
         let sound = sum == states.high.0 - states.baseline.0 && states.high.0 <= high;
         // Datagrams of a silent publisher are awaited until it is heard or forgotten.
-        let settled = states.pending == 0 && states.held == 0 || !(lives || track.bye_read);
+        let settled = states.pending == 0 && states.buffered == 0 || !(lives || track.bye_read);
         self.figures.pending += if lives { states.pending } else { 0 };
         // A pacer may let a datagram leave just before the end of the run.
         let is_due = |sent: &DatagramTrace| sent.at + self.silence_bound(&self.runs[run], truth) <= at;
@@ -136,8 +136,8 @@ impl Oracle {
         let missing = states.repaired + states.pending + states.lost + states.unverified;
         let limited = self.runs[run].is_limited() || track.returned;
         let missing = limited || (missed..=missed_most).contains(&missing);
-        let sure = if self.runs[run].is_limited() || rebuilt && 0 < states.held { 0 } else { sure };
-        let counted = (sure..=most).contains(&(states.delivered + states.held));
+        let sure = if self.runs[run].is_limited() || rebuilt && 0 < states.buffered { 0 } else { sure };
+        let counted = (sure..=most).contains(&(states.delivered + states.buffered));
         let repaired = row.repaired.count == track.repaired || track.returned || self.runs[run].is_handed;
         // The losses of both sides are added up.
         let live = self.runs[run].live.and_then(|live| self.runs[live].tracks.get(stream)?.as_ref());
@@ -165,7 +165,7 @@ impl Oracle {
             ("ledger missing", missing),
             ("show loss", told),
             ("advisories", advised),
-            ("inconsistent", row.inconsistent == 0),
+            ("inconsistencies", row.inconsistencies == 0),
             ("repaired", repaired),
         ] {
             if !holds {

@@ -235,7 +235,7 @@ fn expired_is_delivered() {
 
 #[test]
 fn manifests_unread() {
-    check_by("inconsistent", Mutant::ManifestUnread, &[FaultKind::Loss, FaultKind::TinyRing]);
+    check_by("inconsistencies", Mutant::ManifestUnread, &[FaultKind::Loss, FaultKind::TinyRing]);
 }
 
 #[test]

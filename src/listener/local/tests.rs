@@ -176,8 +176,8 @@ fn consumer_row(rng: &mut Rng) -> ConsumerRow {
         position: stream_id(rng),
         lapsed: maybe(rng, missed),
         registered: time(rng),
-        heard: time(rng),
-        behind: rng.next_u64(),
+        last_heard: time(rng),
+        lag: rng.next_u64(),
     }
 }
 

@@ -6,8 +6,8 @@
 //! without a clock and whatever the delay of the network. It also stays so close to requested datagrams that it can
 //! still resend them.
 //!
-//! A receiver that allows less than the floor for longer than the patience is left behind. The publisher does not wait
-//! for it until it has caught up; its losses are accounted for as always.
+//! A receiver that allows less than the floor for longer than the patience is excluded from flow control. The publisher
+//! does not wait for it until it has caught up; its losses are accounted for as always.
 
 mod receive_window;
 mod settings;
@@ -27,7 +27,7 @@ use crate::wire::{DATAGRAM_BYTES_MAX, Range, ReceiverReport};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// A receiver that is left behind again within this time of its return, or of the last time, counts again only after a
+/// A receiver that is excluded again within this time of its return, or of the last time, counts again only after a
 /// rest.
 const REST_MEMORY: Duration = Duration::from_secs(10);
 /// Duration of that rest, in multiples of the time for which it held up the publisher. A receiver thus holds up a
@@ -69,7 +69,7 @@ const SHARE_MIN: u64 = 32;
 /// A receiver for which the publisher does not wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaggingReceiver {
-    /// Time at which it was left behind.
+    /// Time at which it was excluded.
     pub since: Instant,
     /// True if it had ever reported.
     pub has_reported: bool,
@@ -88,17 +88,17 @@ pub struct PacedReceiver {
     reported: NewestControl,
     /// Its last report.
     report: Option<ReceiverReport>,
-    left: Option<LaggingReceiver>,
+    exclusion: Option<LaggingReceiver>,
     /// Time until which this peer waits for it although its address is unproven; `None` if it is proven.
     unproven_until: Option<Instant>,
-    /// Number of times it was left behind.
-    times_left: u64,
-    /// Time at which it was last left behind.
-    left_at: Option<Instant>,
+    /// Number of times it was excluded.
+    exclusion_count: u64,
+    /// Time at which it was last excluded.
+    excluded_at: Option<Instant>,
     /// Time before which it does not count again.
     rest_until: Instant,
     /// Highest requested datagram, and the number requested since the last update of the share, each counted once.
-    asked: (Dseq, u64),
+    requested: (Dseq, u64),
     /// Used part of its windows, of [`SHARE_ALL`]: less while much of what it is sent gets lost.
     share: u64,
     /// Time of the last update of the share, and the number of the next datagram at that time.
@@ -114,12 +114,12 @@ impl PacedReceiver {
             progress: (0, now),
             reported: NewestControl::default(),
             report: None,
-            left: None,
+            exclusion: None,
             unproven_until: Some(pacer.admit_newcomer(now)),
-            times_left: 0,
-            left_at: None,
+            exclusion_count: 0,
+            excluded_at: None,
             rest_until: now,
-            asked: (Dseq(0), 0),
+            requested: (Dseq(0), 0),
             share: SHARE_ALL,
             shared: (now, pacer.next),
         }
@@ -133,12 +133,12 @@ impl PacedReceiver {
     /// Returns whether this peer waits for it: nobody may hold up a publisher in the name of others.
     fn is_waited_for(&self, now: Instant) -> bool {
         // Rule: pace-proven
-        self.left.is_none() && self.unproven_until.is_none_or(|until| now < until)
+        self.exclusion.is_none() && self.unproven_until.is_none_or(|until| now < until)
     }
 
-    /// Returns the time since which it is left behind, if it was too slow.
-    pub fn left_behind(&self) -> Option<LaggingReceiver> {
-        self.left
+    /// Returns its exclusion from flow control, if it was too slow.
+    pub fn exclusion(&self) -> Option<LaggingReceiver> {
+        self.exclusion
     }
 
     /// Returns the cumulative byte offset up to which this receiver lets this peer send.
@@ -152,9 +152,9 @@ impl PacedReceiver {
         self.limit < line || self.resend_limit < line && is_stuck()
     }
 
-    /// Returns the number of times it was left behind.
-    pub fn times_left(&self) -> u64 {
-        self.times_left
+    /// Returns the number of times it was excluded.
+    pub fn exclusion_count(&self) -> u64 {
+        self.exclusion_count
     }
 
     /// Returns its last report.
@@ -163,11 +163,11 @@ impl PacedReceiver {
     }
 
     /// Counts the datagrams that it requests, of those up to `high` that were sent.
-    pub fn on_asked(&mut self, ranges: &[Range], high: Dseq) {
+    pub fn on_request(&mut self, ranges: &[Range], high: Dseq) {
         for range in ranges {
-            let (first, last) = (range.first.0.max(self.asked.0.0 + 1), range.last.min(high));
+            let (first, last) = (range.first.0.max(self.requested.0.0 + 1), range.last.min(high));
             if first <= last.0 {
-                self.asked = (last, self.asked.1 + (last.0 - first + 1));
+                self.requested = (last, self.requested.1 + (last.0 - first + 1));
             }
         }
     }
@@ -179,11 +179,11 @@ impl PacedReceiver {
         if now.since(self.shared.0) < SHARE_TIME || sent < SHARE_DATAGRAMS {
             return;
         }
-        self.share = match sent / 4 < self.asked.1 {
+        self.share = match sent / 4 < self.requested.1 {
             true => (self.share * 3 / 4).max(SHARE_MIN),
             false => (self.share + SHARE_ALL / 16).min(SHARE_ALL),
         };
-        (self.asked.1, self.shared) = (0, (now, next));
+        (self.requested.1, self.shared) = (0, (now, next));
     }
 }
 
@@ -243,7 +243,7 @@ impl Pacer {
 
     /// Creates the pacer of a peer that knows the others and has sent nothing yet.
     pub fn resumed(settings: &PaceSettings, resend_bytes: usize, now: Instant) -> Pacer {
-        // The other half is for data sent before a report arrives, and for receivers that are left behind.
+        // The other half is for data sent before a report arrives, and for excluded receivers.
         let ahead_bytes = match resend_bytes as u64 / 2 {
             0 => u64::MAX,
             half => half.max(settings.first_bytes),
@@ -400,9 +400,9 @@ impl Pacer {
             receiver.limit = sent.saturating_add(window);
         }
         self.on_awaited(now, receiver, report.awaited);
-        let is_back = receiver.left.is_some() && receiver.rest_until <= now && self.sent < receiver.least();
+        let is_back = receiver.exclusion.is_some() && receiver.rest_until <= now && self.sent < receiver.least();
         if is_back {
-            receiver.left = None;
+            receiver.exclusion = None;
         }
         Some(ReportEffect { is_back, matters: is_back || before.min(receiver.least()) <= self.allowance })
     }
@@ -440,16 +440,16 @@ impl Pacer {
         self.is_behind && !self.queue.is_empty() && self.allowance <= self.sent
     }
 
-    /// Leaves `receiver` behind if it has held up this peer below the floor for too long. Returns whether it did.
+    /// Excludes `receiver` if it has held up this peer below the floor for too long. Returns whether it did.
     pub fn exclude_if_lagging(&self, now: Instant, receiver: &mut PacedReceiver) -> bool {
-        // Rule: left-behind
+        // Rule: flow-exclusion
         let queued = self.queued_since.unwrap_or(now);
         let is_due = self.wait.is_some_and(|wait| wait.until <= now && receiver.is_below(wait.line, now, queued));
         let is_slow = is_due && receiver.is_waited_for(now) && receiver.least() <= self.sent;
         if is_slow {
-            receiver.left = Some(LaggingReceiver { since: now, has_reported: receiver.report.is_some() });
-            receiver.times_left += 1;
-            let last = receiver.left_at.replace(now).map(|at| at.max(receiver.rest_until));
+            receiver.exclusion = Some(LaggingReceiver { since: now, has_reported: receiver.report.is_some() });
+            receiver.exclusion_count += 1;
+            let last = receiver.excluded_at.replace(now).map(|at| at.max(receiver.rest_until));
             if last.is_some_and(|last| now.since(last) <= REST_MEMORY) {
                 let is_window_small = self.wait.is_some_and(|wait| receiver.limit < wait.line);
                 let patience = if is_window_small { PATIENCE } else { RESEND_PATIENCE };

@@ -69,14 +69,14 @@ impl Story {
         self.pacer.on_report(now, &mut self.receivers[receiver], self.reports, 0, report)
     }
 
-    /// Advances the time; returns the receivers that are left behind now.
+    /// Advances the time; returns the receivers that are excluded now.
     fn tick(&mut self, now: Instant) -> Vec<usize> {
-        let left = (0..self.receivers.len())
+        let excluded = (0..self.receivers.len())
             .filter(|at| self.pacer.exclude_if_lagging(now, &mut self.receivers[*at]))
             .collect();
         self.send(now, 0);
         self.pacer.on_tick(now);
-        left
+        excluded
     }
 }
 
@@ -144,27 +144,27 @@ fn a_rate_is_kept_and_begins_with_a_small_burst() {
     assert!(wakes < 1500, "{wakes} times awake for {} datagrams", story.sent);
 }
 
-/// Proves: W133, left-behind
+/// Proves: W133, flow-exclusion
 #[test]
 fn receiver_returns_once_it_nears_the_floor() {
     let mut story = Story::new(Pace::Auto, 3);
     story.send(at(0), 10_000);
     // The first receiver reports nothing, the second takes 1 MB/s, the third has room.
-    let mut told = Vec::new();
+    let mut excluded = Vec::new();
     for millis in (10..=400).step_by(10) {
         story.report(at(millis), 1, story.sent, 10_000);
         story.report(at(millis), 2, story.sent, 4_000_000);
         story.send(at(millis), 0);
-        told.extend(story.tick(at(millis)).into_iter().map(|receiver| (millis, receiver)));
+        excluded.extend(story.tick(at(millis)).into_iter().map(|receiver| (millis, receiver)));
     }
-    assert_eq!(told, [(200, 0), (400, 1)]);
-    assert_eq!(story.receivers[0].left_behind(), Some(LaggingReceiver { since: at(200), has_reported: false }));
-    assert_eq!(story.receivers[1].left_behind(), Some(LaggingReceiver { since: at(400), has_reported: true }));
+    assert_eq!(excluded, [(200, 0), (400, 1)]);
+    assert_eq!(story.receivers[0].exclusion(), Some(LaggingReceiver { since: at(200), has_reported: false }));
+    assert_eq!(story.receivers[1].exclusion(), Some(LaggingReceiver { since: at(400), has_reported: true }));
     assert!(2000 < story.sent, "as far as the third has room");
     assert!(!story.report(at(401), 1, 900, 10_000).unwrap().is_back);
     let close = story.sent - 4;
     assert!(story.report(at(402), 1, close, 10_000).unwrap().is_back);
-    assert_eq!(story.receivers[1].left_behind(), None);
+    assert_eq!(story.receivers[1].exclusion(), None);
 }
 
 /// A receiver tries to hold up a publisher as far as possible. It comes back as soon as it may, then has no room, or
@@ -176,8 +176,8 @@ fn one_receiver_holds_up_a_publisher_no_more_than_the_floor() {
         let mut story = Story::new(Pace::Auto, 2);
         story.send(at(0), 1_000_000);
         for millis in (2..=10_000).step_by(2) {
-            let is_left = story.receivers[0].left_behind().is_some();
-            story.report(at(millis), 0, story.sent, if is_left { 1 << 20 } else { room });
+            let is_excluded = story.receivers[0].exclusion().is_some();
+            story.report(at(millis), 0, story.sent, if is_excluded { 1 << 20 } else { room });
             story.report(at(millis), 1, story.sent, 200_000);
             story.send(at(millis), 0);
             story.tick(at(millis));
@@ -190,16 +190,16 @@ fn one_receiver_holds_up_a_publisher_no_more_than_the_floor() {
 #[test]
 fn receiver_below_the_floor_is_left_behind() {
     // The receiver takes 1 MB/s.
-    for (pace_floor, is_left) in [(10_000_000, true), (0, false)] {
+    for (pace_floor, is_excluded) in [(10_000_000, true), (0, false)] {
         let mut story = Story::of(&PaceSettings { floor: pace_floor, ..settings(Pace::Auto) }, 1);
         story.send(at(0), 10_000);
-        let mut left = Vec::new();
+        let mut excluded = Vec::new();
         for millis in (10..=1000).step_by(10) {
             story.report(at(millis), 0, story.sent, 10_000);
             story.send(at(millis), 0);
-            left.extend(story.tick(at(millis)));
+            excluded.extend(story.tick(at(millis)));
         }
-        assert_eq!(!left.is_empty(), is_left, "a floor of {pace_floor} bytes");
+        assert_eq!(!excluded.is_empty(), is_excluded, "a floor of {pace_floor} bytes");
     }
 }
 
@@ -224,20 +224,20 @@ fn no_more_is_sent_than_can_be_sent_again_while_something_is_asked_for() {
     assert_eq!(story.send(at(4), 0), 2352);
 }
 
-/// Proves: W133, left-behind
+/// Proves: W133, flow-exclusion
 #[test]
 fn receiver_that_requests_in_vain_is_left_behind() {
     let mut story = Story::new(Pace::Auto, 1);
     story.send(at(0), 10_000);
-    let mut told = Vec::new();
+    let mut excluded = Vec::new();
     for millis in (10..=3000).step_by(10) {
         // The receiver progresses every half second, and then not at all.
         let awaited = 50 * (millis / 500).min(3) + 3;
         story.report_awaited(at(millis), 0, (story.sent, 4_000_000), Some(awaited));
         story.send(at(millis), 0);
-        told.extend(story.tick(at(millis)).into_iter().map(|_| millis));
+        excluded.extend(story.tick(at(millis)).into_iter().map(|_| millis));
     }
-    assert_eq!(told, [2600], "a second after that, when it is looked at next");
+    assert_eq!(excluded, [2600], "a second after that, when it is looked at next");
     assert!(story.report_awaited(at(3010), 0, (story.sent, 4_000_000), None).unwrap().is_back);
 }
 
@@ -246,35 +246,35 @@ fn receiver_that_requests_in_vain_is_left_behind() {
 fn receiver_that_requests_in_vain_again_rests_for_nine_seconds() {
     let mut story = Story::new(Pace::Auto, 1);
     story.send(at(0), 10_000);
-    let (mut left, mut returned) = (Vec::new(), Vec::new());
+    let (mut excluded, mut returned) = (Vec::new(), Vec::new());
     for millis in (10..=14_000).step_by(10) {
-        // The receiver stops its request as soon as it is left behind, and then requests its oldest datagram again.
-        let is_left = story.receivers[0].left_behind().is_some();
-        let report = story.report_awaited(at(millis), 0, (story.sent, 4_000_000), (!is_left).then_some(1));
+        // The receiver stops its request as soon as it is excluded, and then requests its oldest datagram again.
+        let is_excluded = story.receivers[0].exclusion().is_some();
+        let report = story.report_awaited(at(millis), 0, (story.sent, 4_000_000), (!is_excluded).then_some(1));
         returned.extend(report.filter(|report| report.is_back).map(|_| millis));
         story.send(at(millis), 10);
-        left.extend(story.tick(at(millis)).into_iter().map(|_| millis));
+        excluded.extend(story.tick(at(millis)).into_iter().map(|_| millis));
     }
-    let rests: Vec<u64> = left.iter().zip(&returned).map(|(left, returned)| returned - left).collect();
-    assert_eq!(rests, [10, 9000], "left behind at {left:?}, back at {returned:?}");
+    let rests: Vec<u64> = excluded.iter().zip(&returned).map(|(excluded, returned)| returned - excluded).collect();
+    assert_eq!(rests, [10, 9000], "excluded at {excluded:?}, back at {returned:?}");
 }
 
-/// Proves: left-behind
+/// Proves: flow-exclusion
 #[test]
 fn receiver_without_progress_is_left_behind() {
-    type Asks = fn(u64) -> u64;
-    let to_and_fro: Asks = |round| 1 + round % 2;
-    let one_by_one: Asks = |round| 3 + round;
-    for asks in [to_and_fro, one_by_one] {
+    type AwaitedDatagram = fn(u64) -> u64;
+    let to_and_fro: AwaitedDatagram = |round| 1 + round % 2;
+    let one_by_one: AwaitedDatagram = |round| 3 + round;
+    for requests in [to_and_fro, one_by_one] {
         let mut story = Story::new(Pace::Auto, 1);
         story.send(at(0), 10_000);
-        let mut told = Vec::new();
+        let mut excluded = Vec::new();
         for millis in (10..=4000).step_by(10) {
-            story.report_awaited(at(millis), 0, (story.sent, 4_000_000), Some(asks(millis / 300)));
+            story.report_awaited(at(millis), 0, (story.sent, 4_000_000), Some(requests(millis / 300)));
             story.send(at(millis), 0);
-            told.extend(story.tick(at(millis)).into_iter().map(|_| millis));
+            excluded.extend(story.tick(at(millis)).into_iter().map(|_| millis));
         }
-        assert!(told.first().is_some_and(|first| *first <= 1400), "{told:?}");
+        assert!(excluded.first().is_some_and(|first| *first <= 1400), "{excluded:?}");
     }
 }
 
@@ -309,10 +309,10 @@ fn much_loss_on_the_way_makes_the_window_smaller_and_little_does_not() {
             .filter(|dseq| dseq % 10 < lost_of_ten)
             .map(|dseq| Range { first: Dseq(dseq), last: Dseq(dseq) })
             .collect();
-        story.receivers[0].on_asked(&ranges, Dseq(last));
+        story.receivers[0].on_request(&ranges, Dseq(last));
         // The same ranges are requested again, and a range that was never sent.
-        story.receivers[0].on_asked(&ranges, Dseq(last));
-        story.receivers[0].on_asked(&[Range { first: Dseq(last + 1), last: Dseq(1 << 40) }], Dseq(last));
+        story.receivers[0].on_request(&ranges, Dseq(last));
+        story.receivers[0].on_request(&[Range { first: Dseq(last + 1), last: Dseq(1 << 40) }], Dseq(last));
         story.report(now, 0, last, 1_000_000);
         story.receivers[0].limit - story.pacer.sent
     };
@@ -435,7 +435,7 @@ fn newcomers_without_proof_hold_up_a_tenth_of_the_time() {
     }
     let most = PROOF_MILLIS_BURST + 100 * PROOF_MILLIS_PER_SECOND;
     assert!((1000..=most).contains(&blocked_millis), "{blocked_millis} of 100,000 ms, at most {most}");
-    assert!(story.receivers.iter().all(|one| one.left.is_none()), "who was not waited for was not too slow");
+    assert!(story.receivers.iter().all(|one| one.exclusion.is_none()), "who was not waited for was not too slow");
 }
 
 /// Proves: W133, pace-proven

@@ -122,7 +122,7 @@ impl Peer {
         let id = rest.strip_prefix(ANSWERS).and_then(|id| u64::from_str_radix(id, 16).ok());
         let pending = id.and_then(|id| Some((id, self.questions.find(id, from)?.clone())));
         let (Some((id, pending)), Ok(answer)) = (pending, Answer::decode(&message.payload)) else {
-            self.counters.discard_stranger += 1;
+            self.counters.discard_unknown_peer += 1;
             return;
         };
         if answer.epoch != from {
@@ -176,7 +176,7 @@ impl Peer {
         };
         // Rule: proof
         if !member.proof.is_proven {
-            self.counters.unproven += 1;
+            self.counters.requests_unproven += 1;
             if member.parked_questions.len() < PARKED_MAX {
                 member.parked_questions.push(message);
             }
@@ -192,7 +192,7 @@ impl Peer {
             return;
         }
         let parts = self.answer_question(now, &message.payload);
-        self.counters.history_questions += 1;
+        self.counters.history_answered += 1;
         let bytes: u64 = parts.iter().map(|part| part.len() as u64).sum();
         let cost = Duration::from_nanos(bytes.saturating_mul(1_000_000_000 / ANSWER_RATE)).max(allowance);
         if let Some(member) = self.members.get_mut(&from) {

@@ -71,8 +71,8 @@ impl Peer {
         }
         let outcome = self.remote_interest.on_record(now.instant, epoch, source.from.ip(), header.number, record);
         let counter = match outcome {
-            RecordOutcome::Applied => &mut self.counters.interest_taken,
-            RecordOutcome::Stale => &mut self.counters.interest_late,
+            RecordOutcome::Applied => &mut self.counters.interest_applied,
+            RecordOutcome::Stale => &mut self.counters.interest_stale,
             RecordOutcome::Gap => &mut self.counters.interest_gaps,
             RecordOutcome::Overflow => &mut self.counters.interest_overflow,
         };
@@ -98,7 +98,7 @@ impl Peer {
         }
         // Rule: proof
         if !member.proof.is_proven {
-            self.counters.unproven += 1;
+            self.counters.requests_unproven += 1;
             if HELLO_BYTES <= source.bytes {
                 self.send_early_heartbeat(now, header.epoch);
             }
@@ -146,7 +146,7 @@ impl Peer {
             }
             let Some(member) = self.members.get(&request.epoch) else { continue };
             let (address, padding) = (member.address, member.proof.padding());
-            self.counters.interest_asked += 1;
+            self.counters.interest_requested += 1;
             self.control_to(now.instant, address, &Record::InterestRequest(request), padding);
         }
     }

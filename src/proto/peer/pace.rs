@@ -83,7 +83,7 @@ impl Peer {
         let own = self.origin.epoch;
         // A receiver can only have taken what has left.
         let taken = report.taken.min(self.outbound.sent().0);
-        let stays_left = self.settings.mutants.is(Mutant::ExcludedForever);
+        let stays_excluded = self.settings.mutants.is(Mutant::ExcludedForever);
         let epoch = header.epoch;
         if self.member_at(source, header).is_none() {
             return;
@@ -94,7 +94,7 @@ impl Peer {
         }
         self.counters.reports_received += 1;
         let Some(member) = self.members.get_mut(&epoch) else { return };
-        if stays_left && member.receiver.left_behind().is_some() {
+        if stays_excluded && member.receiver.exclusion().is_some() {
             return;
         }
         let runs_away = self.settings.mutants.is(Mutant::PacerIgnoresRequests);
@@ -103,7 +103,7 @@ impl Peer {
         let effect = self.outbound.pacer.on_report(now.instant, &mut member.receiver, number, uptime_ms, report);
         let Some(effect) = effect else { return };
         member.proof.earn_credit();
-        if effect.is_back && member.receiver.times_left().is_power_of_two() {
+        if effect.is_back && member.receiver.exclusion_count().is_power_of_two() {
             self.notify_member_event(epoch, MemberEvent::CaughtUp);
         }
         if effect.matters {
@@ -117,20 +117,20 @@ impl Peer {
         }
     }
 
-    /// Leaves receivers behind that have held up this peer for too long, and sends what may leave.
+    /// Excludes receivers that have held up this peer for too long from flow control, and sends what may leave.
     pub(super) fn on_pace_tick(&mut self, now: ClockReading) {
         if self.outbound.pacer.is_empty() {
             return;
         }
-        let mut left = Vec::new();
+        let mut excluded = Vec::new();
         for (epoch, member) in self.members.iter_mut().filter(|(_, member)| member.state == MemberState::Up) {
             if self.outbound.pacer.exclude_if_lagging(now.instant, &mut member.receiver) {
-                self.counters.left_behind += 1;
+                self.counters.flow_exclusions += 1;
                 // One line for the first time and then for each power of two.
-                left.extend(member.receiver.times_left().is_power_of_two().then_some(*epoch));
+                excluded.extend(member.receiver.exclusion_count().is_power_of_two().then_some(*epoch));
             }
         }
-        left.into_iter().for_each(|epoch| self.notify_member_event(epoch, MemberEvent::LeftBehind));
+        excluded.into_iter().for_each(|epoch| self.notify_member_event(epoch, MemberEvent::FlowExcluded));
         self.update_pace(now.instant);
         self.send_queued(now);
         self.outbound.pacer.on_tick(now.instant);

@@ -309,7 +309,7 @@ impl Peer {
                 Entry { message, seq: Some(seq), stamp, chain }
             }
             Numbering::Unnumbered | Numbering::FramesExhausted => {
-                self.counters.published_unnumbered += 1;
+                self.counters.messages_unnumbered += 1;
                 Entry { message, seq: None, stamp: None, chain: None }
             }
         };

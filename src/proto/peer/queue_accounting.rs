@@ -96,7 +96,7 @@ impl Peer {
             self.members.get_mut(&from).filter(|member| may_send && member.proof.is_proven && member.is_alive());
         let (Some(queue), Some(member)) = (queue, member) else { return };
         member.shares[index_of(is_directed)].on_returned();
-        self.counters.queue_handed += 1;
+        self.counters.queue_returned += 1;
         let headers = queue::stamped(&[(from, &queue)], Some(from), message.headers.block());
         self.outbound.record_opened(now.instant);
         self.send_to(now, from, MessageRef { headers: &headers, ..message.into() });

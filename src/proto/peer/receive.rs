@@ -41,7 +41,7 @@ impl Peer {
         } else if from.ip().is_multicast() || from.ip().is_unspecified() || from.port() == 0 {
             self.counters.discard_source += 1;
         } else if header.receiver.is_some_and(|receiver| receiver != self.origin.epoch) {
-            self.counters.discard_not_for_us += 1;
+            self.counters.discard_other_receiver += 1;
         } else if header.kind == Kind::Control && datagram.records.is_empty() {
             // No record in it is known, so its number proves nothing either (wire.md W20).
         } else if header.kind == Kind::Control && !self.accepts_control(now, &header, from) {
@@ -91,7 +91,7 @@ impl Peer {
             member.check_jump(&header, dseq, Some(&records))
         } else {
             if header.kind == Kind::Directed {
-                self.counters.discard_stranger += 1;
+                self.counters.discard_unknown_peer += 1;
                 return;
             }
             if self.defer_until_announced(now, source, &header, &records)
@@ -199,7 +199,7 @@ impl Peer {
     /// any other gap.
     fn reopen(&mut self, now: ClockReading, epoch: Epoch) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
-        self.counters.false_byes += 1;
+        self.counters.forged_byes += 1;
         (member.state, member.ended) = (MemberState::Up, None);
         member.on_contact(now.instant);
         member.last_heard = now.instant;
@@ -281,7 +281,7 @@ impl Peer {
             && source.path == Path::Unicast
             && cookie != self.announcements.cookie
         {
-            self.counters.discard_stranger += 1;
+            self.counters.discard_unknown_peer += 1;
             return;
         }
         if !self.find_or_add_member(now, source.from, epoch, Contact::of_announce(header, announce), Some(announce)) {

@@ -213,7 +213,7 @@ fn a_loss_is_exact_as_soon_as_the_next_message_of_the_subject_proves_it() {
     assert_eq!(s.take_reports(), ["lost a 2-3 2", "a+2"]);
     assert_eq!(s.peer.loss_rows()[0].msg_loss.count, 2);
     assert_eq!(s.peer.loss_rows()[0].unverified.count, 1);
-    assert_eq!(s.peer.counters().inconsistent, 0);
+    assert_eq!(s.peer.counters().inconsistencies, 0);
 }
 
 impl Host {
@@ -344,7 +344,7 @@ fn late_older_datagram_makes_no_loss_for_new_subscription() {
     s.receive(1005, p.address, &two);
     s.receive(1006, p.address, &four);
     assert_eq!(s.take_reports(), ["a"], "the second was under way when the subscription began");
-    assert_eq!(s.peer.counters().inconsistent, 0);
+    assert_eq!(s.peer.counters().inconsistencies, 0);
 }
 
 #[test]
@@ -443,7 +443,7 @@ fn a_large_message_that_began_is_lost_beside_what_is_missing_before_it() {
     s.receive(1005, p.address, &large[2]);
     s.tick_quietly(1012);
     assert_eq!(s.take_reports(), ["lost a 1-1 3..4", "unverified 2-4 1"]);
-    assert_eq!(s.peer.loss_rows()[0].inconsistent, 0);
+    assert_eq!(s.peer.loss_rows()[0].inconsistencies, 0);
 }
 
 /// Proves: W35
@@ -813,7 +813,7 @@ fn a_peer_that_returns_after_it_was_forgotten_has_lost_nothing_twice() {
     s.tick_quietly(200_010);
     assert_eq!(s.take_reports(), ["a"], "what was sent meanwhile was covered by the end that was reports");
     assert_eq!(s.peer.loss_rows()[0].datagrams.baseline, Dseq(4));
-    assert_eq!(s.peer.counters().inconsistent, 0);
+    assert_eq!(s.peer.counters().inconsistencies, 0);
 }
 
 /// Proves: W80

@@ -192,7 +192,7 @@ impl RecvStream {
     fn record_last(&mut self, ctx: &mut ReceiveContext<'_>, item: &StreamItem, entry: SubEntry) {
         if !ctx.window.insert(ctx.uid, item.subject(), entry) {
             self.evicted = true;
-            ctx.counters.untracked += item.count();
+            ctx.counters.messages_untracked += item.count();
         }
     }
 

@@ -50,7 +50,7 @@ impl RecvStream {
         self.release(ctx, out);
         let ForgedRange { first, last, messages } = self.ledger.resume_at(dseq, before);
         (self.corrected, self.evicted) = (Some(ctx.now.instant), true);
-        ctx.counters.contradicted += 1;
+        ctx.counters.forgeries_detected += 1;
         if let StreamKind::Bcast { birth } = &mut self.kind {
             *birth = None;
         }
@@ -94,7 +94,7 @@ impl RecvStream {
         }
         let is_later = judged == Continuity::Repeat && entry.dseq < dseq && !arrival.repaired && !item.is_absent();
         if is_later && dseq < self.ledger.frontier() {
-            ctx.counters.contradicted += 1;
+            ctx.counters.forgeries_detected += 1;
             let range = SettledRange::of_content(entry.dseq, ctx.now.instant, Reason::Contradicted);
             let messages = Count::from_bounds(0, self.ledger.messages_of(entry.dseq));
             out.push(StreamOutcome::Unverified { range, messages });

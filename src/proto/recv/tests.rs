@@ -55,7 +55,11 @@ fn nothing_is_released_but_what_a_look_at_everything_would_release() {
             receiver.recv.assert_invariants();
             seen.add(&receiver, &outcomes);
         }
-        assert_eq!((receiver.recv.reorder_buffer.is_empty(), receiver.counters.inconsistent), (true, 0), "seed {seed}");
+        assert_eq!(
+            (receiver.recv.reorder_buffer.is_empty(), receiver.counters.inconsistencies),
+            (true, 0),
+            "seed {seed}"
+        );
     }
     // The streams cover these cases.
     assert!(10_000 < seen.delivered && 300 < seen.lost && 100 < seen.unverified && 100 < seen.fetched, "{seen:?}");

@@ -338,7 +338,7 @@ impl PeerWorld {
         if self.is_honest {
             let counters = self.peer.counters();
             assert_eq!(
-                (counters.inconsistent, counters.discard_contradiction),
+                (counters.inconsistencies, counters.discard_contradiction),
                 (0, 0),
                 "an honest publisher's numbers agree"
             );

@@ -176,7 +176,7 @@ fn unproven_request_gets_one_answer_if_padded() {
                 assert!(matches!(&records[..], [Record::Heartbeat(announce)] if announce.token.is_some()));
             }
         }
-        assert_eq!(p.peer.counters().unproven, 4);
+        assert_eq!(p.peer.counters().requests_unproven, 4);
     }
 }
 

@@ -112,7 +112,7 @@ fn answer_with_foreign_cookie_is_discarded() {
         unicast(&mut s, 1000, p.address, answer);
         assert_eq!(s.peer.members.contains_key(&p.peer.epoch()), is_known);
     }
-    assert_eq!(s.peer.counters().discard_stranger, 1);
+    assert_eq!(s.peer.counters().discard_unknown_peer, 1);
 }
 
 /// Proves: W62
@@ -124,7 +124,7 @@ fn datagram_for_another_receiver_is_discarded() {
     p.drain();
     let datagram = p.direct(1100, &format!("_INBOX.{}.1", other.peer.epoch()));
     s.receive(1100, p.address, &datagram);
-    assert_eq!((s.take_reports(), s.peer.counters().discard_not_for_us), (vec![], 1));
+    assert_eq!((s.take_reports(), s.peer.counters().discard_other_receiver), (vec![], 1));
     let data = p.publish(1101, "a");
     unicast(&mut s, 1101, p.address, data);
     let inbox = format!("_INBOX.{}.1", s.peer.epoch());
@@ -186,7 +186,7 @@ fn records_for_another_epoch_change_nothing() {
         |epoch| Record::ReceiverReport(ReceiverReport { epoch, taken: Dseq(0), window: 1, awaited: None, dropped: 0 });
     let interest = |epoch| Record::InterestRequest(InterestRequest { epoch, from: 0, base: 0 });
     let elsewhere = SocketAddr::from(([127, 0, 0, 1], 1));
-    let strangers = p.peer.counters().discard_stranger;
+    let discarded = p.peer.counters().discard_unknown_peer;
     for (record, from, discards) in [
         (request(other), s.address, (1, 0)),
         (report(other), s.address, (2, 0)),
@@ -198,8 +198,8 @@ fn records_for_another_epoch_change_nothing() {
         let bytes = control(&mut s, 1100, &record);
         unicast(&mut p, 1100, from, bytes);
         let counters = p.peer.counters();
-        assert_eq!((counters.discard_old_epoch, counters.discard_stranger - strangers), discards, "{record:?}");
-        assert_eq!((counters.requests_received, counters.unproven, counters.reports_received), (0, 0, 0));
+        assert_eq!((counters.discard_old_epoch, counters.discard_unknown_peer - discarded), discards, "{record:?}");
+        assert_eq!((counters.requests_received, counters.requests_unproven, counters.reports_received), (0, 0, 0));
     }
     let first = p.publish(1101, "a");
     s.receive(1101, p.address, &first);
@@ -211,7 +211,7 @@ fn records_for_another_epoch_change_nothing() {
         let bytes = control(&mut p, 1103, &Record::Expired(Expired { receiver, ranges }));
         unicast(&mut s, 1103, p.address, bytes);
         assert_eq!(
-            (s.take_reports(), s.peer.counters().discard_not_for_us),
+            (s.take_reports(), s.peer.counters().discard_other_receiver),
             (reports.iter().map(ToString::to_string).collect(), discards)
         );
     }
@@ -255,7 +255,7 @@ fn publisher_without_frames_begins_an_epoch() {
         epochs.push(p.peer.epoch());
     }
     assert!(epochs[0] == epochs[1] && epochs[1] != epochs[2] && epochs[2] != epochs[3], "{epochs:?}");
-    assert_eq!(p.peer.counters().published_unnumbered, 0);
+    assert_eq!(p.peer.counters().messages_unnumbered, 0);
 }
 
 /// The case *follows* of section 9.4: the message begins a frame, so clients see its time, and nothing is missing.

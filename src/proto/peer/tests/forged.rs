@@ -85,7 +85,7 @@ fn forged_bye_ends_nothing_that_goes_on() {
     let reports = run(&mut s, &mut p, 2100, 6000);
     assert_eq!(reports, deliveries(39), "the next datagram proves that the epoch goes on");
     assert_eq!(s.peer.member_rows(at(6000))[0].state, MemberState::Up);
-    assert_eq!(s.peer.counters().false_byes, 1);
+    assert_eq!(s.peer.counters().forged_byes, 1);
 }
 
 /// Proves: W56
@@ -255,7 +255,7 @@ fn check_forged_data_cost(count: usize) {
     assert_eq!(reports[0], "unverified 4-5 0..2");
     assert_eq!(reports[1..], deliveries(18));
     let counters = s.peer.counters();
-    assert_eq!((counters.contradicted, counters.discard_duplicate, counters.discard_contradiction), (1, 1, 1));
+    assert_eq!((counters.forgeries_detected, counters.discard_duplicate, counters.discard_contradiction), (1, 1, 1));
     assert_eq!(s.peer.loss_rows()[0].msg_loss.count, 0);
 }
 

@@ -290,7 +290,7 @@ fn evicted_datagram_is_repaired_from_history() {
     lan.run(500, lost);
     assert_eq!(lan.take_reports(1), "1r, 2r, 3r, 4");
     let row = &lan.hosts[1].peer.loss_rows()[0];
-    assert_eq!((row.msg_loss.count, row.unverified.count, row.inconsistent), (0, 0, 0));
+    assert_eq!((row.msg_loss.count, row.unverified.count, row.inconsistencies), (0, 0, 0));
     assert_eq!((row.datagrams.pending, row.datagrams.lost, row.datagrams.unverified), (0, 0, 0));
 }
 
@@ -308,7 +308,7 @@ fn message_evicted_from_history_is_lost_exactly() {
     lan.run(500, |copy| copy.path == Path::Multicast && copy.dseq().is_some_and(|dseq| dseq <= 8));
     assert_eq!(lan.take_reports(1), "lost 1-1 1 EXPIRED, lost 2-2 1 EXPIRED, lost 3-3 1 EXPIRED, 4r, 5");
     let row = &lan.hosts[1].peer.loss_rows()[0];
-    assert_eq!((row.msg_loss.count, row.unverified.count, row.inconsistent), (3, 0, 0));
+    assert_eq!((row.msg_loss.count, row.unverified.count, row.inconsistencies), (3, 0, 0));
     assert_eq!((row.datagrams.lost, row.datagrams.unverified, row.datagrams.pending), (3, 0, 0));
     assert_eq!(row.datagrams.repaired, 5, "of eight that were missing, each is counted once");
 }
@@ -382,7 +382,7 @@ fn large_messages_are_repaired_fragment_by_fragment() {
     lan.publish_bytes("a", 5000);
     lan.run(300, |copy| copy.path == Path::Multicast && matches!(copy.dseq(), Some(1 | 3)));
     assert_eq!(lan.take_reports(1), "1r");
-    assert_eq!(lan.hosts[0].peer.counters().history_questions, 0);
+    assert_eq!(lan.hosts[0].peer.counters().history_answered, 0);
 }
 
 /// Runs a small message, a large one in datagrams 2 to 5, a small one at the end of 5, and one more. The datagrams of
@@ -404,9 +404,9 @@ fn large_from_the_history(missing: &[u64], change: impl Fn(&mut Settings)) -> (S
     let reports = lan.reports[1].iter();
     let repaired = reports.clone().filter(|report| report.ends_with('r')).count() as u64;
     let reported_lost = reports.filter(|report| report.starts_with("lost")).count() as u64;
-    assert_eq!((row.repaired.count, row.msg_loss.count, row.inconsistent), (repaired, reported_lost, 0));
+    assert_eq!((row.repaired.count, row.msg_loss.count, row.inconsistencies), (repaired, reported_lost, 0));
     assert_eq!((row.datagrams.pending, row.datagrams.buffered, row.datagrams.unverified), (0, 0, 0));
-    (lan.take_reports(1), lan.hosts[0].peer.counters().history_questions)
+    (lan.take_reports(1), lan.hosts[0].peer.counters().history_answered)
 }
 
 /// Proves: W120
@@ -447,7 +447,7 @@ fn a_large_message_that_nobody_wants_is_not_fetched() {
     lan.publish_bytes("other", 5000);
     lan.publish("a");
     lan.run(500, |copy| copy.path == Path::Multicast && copy.dseq().is_some_and(|dseq| dseq < 4));
-    assert_eq!((lan.take_reports(1).as_str(), lan.hosts[0].peer.counters().history_questions), ("1", 0));
+    assert_eq!((lan.take_reports(1).as_str(), lan.hosts[0].peer.counters().history_answered), ("1", 0));
 }
 
 #[test]
@@ -463,9 +463,9 @@ fn a_large_message_waits_for_word_of_its_beginning() {
         copy.path == Path::Multicast && matches!(copy.dseq(), Some(1 | 3)) || is_first && manifests < 5
     };
     lan.run(20, &mut lost);
-    assert_eq!(lan.hosts[0].peer.counters().history_questions, 0);
+    assert_eq!(lan.hosts[0].peer.counters().history_answered, 0);
     lan.run(480, &mut lost);
-    assert_eq!((lan.take_reports(1).as_str(), lan.hosts[0].peer.counters().history_questions), ("1r, 2", 1));
+    assert_eq!((lan.take_reports(1).as_str(), lan.hosts[0].peer.counters().history_answered), ("1r, 2", 1));
     // If its content never becomes known, the message is given up with it.
     lan.publish_bytes("a", 5000);
     lan.publish("a");
@@ -474,10 +474,10 @@ fn a_large_message_waits_for_word_of_its_beginning() {
         copy.path == Path::Multicast && matches!(copy.dseq(), Some(6 | 8)) || copy.records().iter().any(is_of_first)
     });
     assert_eq!(
-        (lan.take_reports(1).as_str(), lan.hosts[0].peer.counters().history_questions),
+        (lan.take_reports(1).as_str(), lan.hosts[0].peer.counters().history_answered),
         ("lost 3-3 1 DEADLINE, 4", 1)
     );
-    assert_eq!(lan.hosts[1].peer.loss_rows()[0].inconsistent, 0);
+    assert_eq!(lan.hosts[1].peer.loss_rows()[0].inconsistencies, 0);
 }
 
 #[test]
@@ -498,7 +498,7 @@ fn without_an_answer_of_the_history_a_large_message_is_lost_when_the_time_is_ove
         lan.run(30, lost);
         assert_eq!(lan.take_reports(1), "lost 1-1 1 DEADLINE, 2");
         let row = &lan.hosts[1].peer.loss_rows()[0];
-        assert_eq!((row.msg_loss.count, row.unverified.count, row.inconsistent), (1, 0, 0));
+        assert_eq!((row.msg_loss.count, row.unverified.count, row.inconsistencies), (1, 0, 0));
     }
 }
 
@@ -531,7 +531,7 @@ fn datagrams_of_a_large_message_that_come_after_all_end_its_fetch_or_change_noth
         lan.run(200, |_| false);
         assert_eq!(lan.take_reports(1), "1r, 2r, 3", "answered: {answers}");
         let row = &lan.hosts[1].peer.loss_rows()[0];
-        assert_eq!((row.msg_loss.count, row.repeat.count, row.inconsistent), (0, 0, 0));
+        assert_eq!((row.msg_loss.count, row.repeat.count, row.inconsistencies), (0, 0, 0));
     }
 }
 
@@ -549,8 +549,8 @@ fn messages_larger_than_an_answer_are_fetched_too_and_few_at_a_time() {
     lan.publish("a");
     lan.run(1000, |copy| copy.path == Path::Multicast && copy.dseq().is_some_and(|dseq| dseq % 50 == 7));
     assert_eq!(lan.take_reports(1), "1r, 2r, 3r, 4r, 5");
-    assert_eq!(lan.hosts[0].peer.counters().history_questions, 4, "once for each");
-    assert_eq!(lan.hosts[1].peer.loss_rows()[0].inconsistent, 0);
+    assert_eq!(lan.hosts[0].peer.counters().history_answered, 4, "once for each");
+    assert_eq!(lan.hosts[1].peer.loss_rows()[0].inconsistencies, 0);
 }
 
 #[test]
@@ -569,7 +569,7 @@ fn a_large_message_that_is_wanted_later_is_not_counted_twice() {
     lan.hosts[1].peer.handle(at(lan.millis), Input::ClientRequest { client: CLIENT, request });
     lan.run(3000, lost);
     assert_eq!(lan.take_reports(1), "lost 1-1 1 DEADLINE", "the later subscription is owed nothing of it");
-    assert_eq!(lan.hosts[1].peer.loss_rows()[0].inconsistent, 0);
+    assert_eq!(lan.hosts[1].peer.loss_rows()[0].inconsistencies, 0);
 }
 
 #[test]
@@ -672,7 +672,7 @@ fn an_address_that_was_not_proven_gets_no_more_than_it_sent() {
         }
     }
     assert!(got <= sent, "{got} bytes for {sent}");
-    assert_eq!(lan.hosts[0].peer.counters().unproven, 200);
+    assert_eq!(lan.hosts[0].peer.counters().requests_unproven, 200);
 }
 
 /// Proves: W101, proof

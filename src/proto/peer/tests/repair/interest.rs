@@ -98,7 +98,7 @@ fn lost_news_is_asked_for() {
     assert!(is_known(&lan));
     assert!(0 < lan.hosts[1].peer.counters().interest_answered);
     lan.run(5_000, is_record);
-    assert_eq!(lan.hosts[0].peer.counters().interest_asked, 1, "once is enough");
+    assert_eq!(lan.hosts[0].peer.counters().interest_requested, 1, "once is enough");
 }
 
 /// Proves: W139

@@ -141,7 +141,7 @@ fn one_member_of_the_lan_gets_each_message_and_all_members_their_share() {
     let mut shares = got.into_values().flatten().collect::<Vec<_>>();
     shares.sort_by_key(|payload| payload.parse::<u32>().unwrap());
     assert_eq!(shares, all, "each of them once");
-    assert_eq!((lan.counter("queue_handed"), lan.counter("queue_unserved")), (0, 0));
+    assert_eq!((lan.counter("queue_returned"), lan.counter("queue_unserved")), (0, 0));
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn returned_message_goes_to_another_member() {
     assert_eq!(all, expected, "not a second time to those that get all");
     assert!(shares.iter().all(|(who, _)| *who == (2, 2)));
     assert_eq!(shares.into_iter().map(|(_, payload)| payload).collect::<Vec<_>>(), expected);
-    assert!(0 < lan.counter("queue_handed"));
+    assert!(0 < lan.counter("queue_returned"));
     assert_eq!(["queue_unserved", "queue_lost", "queue_uncertain"].map(|name| lan.counter(name)), [0; 3]);
 }
 
@@ -224,7 +224,7 @@ fn returned_message_without_another_member_is_counted() {
     lan.send(0, "a", "", "x");
     lan.run(10, is_news);
     assert_eq!(lan.given(""), []);
-    assert_eq!((lan.counter("queue_handed"), lan.counter("queue_unserved")), (2, 1));
+    assert_eq!((lan.counter("queue_returned"), lan.counter("queue_unserved")), (2, 1));
 }
 
 /// Proves: W153
