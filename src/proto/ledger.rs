@@ -259,7 +259,7 @@ impl Ledger {
     pub fn on_control(&mut self, found: &mut GapContext<'_>, high: Dseq, count: u64) -> bool {
         if high < self.states.high {
             let is_newer = self.arrived.0 < high && self.arrived.1 <= count || (high, count) == self.arrived;
-            if is_newer && self.settled.forgotten_to() <= high {
+            if is_newer && self.settled.evicted_to() <= high {
                 self.retract(high, count);
                 return true;
             }
@@ -287,7 +287,7 @@ impl Ledger {
     /// announcement.
     fn contradicts_announcements(&self, dseq: Dseq, before: u64, after: u64) -> bool {
         let fits_arrived = self.arrived.1 <= before && (self.arrived.0.next() < dseq || self.arrived.1 == before);
-        if dseq <= self.arrived.0 || self.states.high < dseq || !fits_arrived || dseq <= self.settled.forgotten_to() {
+        if dseq <= self.arrived.0 || self.states.high < dseq || !fits_arrived || dseq <= self.settled.evicted_to() {
             return false;
         }
         if let Some(fits) = self.fits(dseq, before, after - before) {

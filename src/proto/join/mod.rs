@@ -30,7 +30,7 @@ use splice::Splices;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Maximum number of unanswered questions at a time: each answer has at most about one megabyte.
-const ASKED_MAX: usize = 8;
+const REQUESTED_MAX: usize = 8;
 /// Maximum number of subjects in one question of kind LIST.
 const LIST_MAX: u16 = 1024;
 /// Maximum number of subjects in one question of kind POLL.
@@ -50,8 +50,8 @@ struct JoinSource {
     from: u32,
     /// Subjects to be polled, and those of the current question.
     parts: VecDeque<SubjectReplay>,
-    asked: Vec<SubjectReplay>,
-    is_asked: bool,
+    requested: Vec<SubjectReplay>,
+    is_requested: bool,
     /// Number of the next part of the answer.
     part: u16,
     attempts: u32,
@@ -120,8 +120,8 @@ impl Join {
             pattern: 0,
             from: 0,
             parts: VecDeque::new(),
-            asked: Vec::new(),
-            is_asked: false,
+            requested: Vec::new(),
+            is_requested: false,
             part: 0,
             attempts: 0,
             has_progress: false,
@@ -135,7 +135,7 @@ impl Join {
     /// Returns the next question and its peer; the answer goes to [`Join::on_answer`]. The caller takes events first,
     /// so that a slow reader is not given more than it reads.
     pub fn poll_question(&mut self) -> Option<(Epoch, Question)> {
-        if ASKED_MAX <= self.sources.values().filter(|source| source.is_asked).count() {
+        if REQUESTED_MAX <= self.sources.values().filter(|source| source.is_requested).count() {
             return None;
         }
         // All baselines are requested before any retained messages.
@@ -143,7 +143,7 @@ impl Join {
         let may_poll = self.events.is_empty() && !self.sources.values().any(is_new);
         let source =
             self.sources.values_mut().find(|source| if may_poll { source.is_due() } else { is_new(source) })?;
-        (source.is_asked, source.part, source.has_progress) = (true, 0, false);
+        (source.is_requested, source.part, source.has_progress) = (true, 0, false);
         let epoch = source.baseline.publisher.epoch;
         if source.parts.is_empty() {
             let pattern = self.patterns[source.pattern].clone();
@@ -153,8 +153,8 @@ impl Join {
             return Some((epoch, Question::List { pattern, selection, from: source.from, limit }));
         }
         let count = source.parts.len().min(POLL_MAX);
-        source.asked = source.parts.drain(..count).collect();
-        Some((epoch, Question::Poll(source.asked.iter().map(SubjectReplay::poll).collect())))
+        source.requested = source.parts.drain(..count).collect();
+        Some((epoch, Question::Poll(source.requested.iter().map(SubjectReplay::poll).collect())))
     }
 
     /// Requeues the last question for a publisher, which could not be sent.
@@ -168,7 +168,7 @@ impl Join {
     /// first. `now` dates losses. Returns whether further parts of this answer are awaited.
     pub fn on_answer(&mut self, now: WallTime, from: Epoch, answer: Result<Answer, QuestionFailure>) -> bool {
         let attempts_max = self.attempts_max();
-        let Some(source) = self.sources.get_mut(&from).filter(|source| source.is_asked) else { return false };
+        let Some(source) = self.sources.get_mut(&from).filter(|source| source.is_requested) else { return false };
         let answer = match answer {
             // A missing part was lost on its way, and the question with it.
             Ok(answer) if answer.part != source.part => Err(QuestionFailure::Timeout),
@@ -204,7 +204,7 @@ impl Join {
             Err(reason) => self.fail(now, from, Some(JoinFailure::Unanswered(reason))),
         }
         self.report_if_joined();
-        self.is_asked(from)
+        self.is_requested(from)
     }
 
     /// Publishers that become known later get fewer attempts.
@@ -212,8 +212,8 @@ impl Join {
         if self.is_reported { 1 } else { ATTEMPTS }
     }
 
-    fn is_asked(&self, epoch: Epoch) -> bool {
-        self.sources.get(&epoch).is_some_and(|source| source.is_asked)
+    fn is_requested(&self, epoch: Epoch) -> bool {
+        self.sources.get(&epoch).is_some_and(|source| source.is_requested)
     }
 
     /// Ends the join when the connection to the publishers has ended: it asks nothing more.
@@ -308,11 +308,11 @@ impl Join {
         is_last: bool,
     ) -> Result<(), JoinFailure> {
         let Some(source) = self.sources.get_mut(&from) else { return Ok(()) };
-        if !source.asked.is_empty() || next.is_some_and(|next| next <= source.from) {
+        if !source.requested.is_empty() || next.is_some_and(|next| next <= source.from) {
             return Err(MALFORMED);
         }
         if self.selection.is_none() {
-            (source.is_asked, source.is_done) = (!is_last, is_last);
+            (source.is_requested, source.is_done) = (!is_last, is_last);
             return Ok(());
         }
         for ListedSubject { subject, span } in listed {
@@ -333,7 +333,7 @@ impl Join {
             }
         }
         if is_last {
-            (source.is_asked, source.attempts) = (false, 0);
+            (source.is_requested, source.attempts) = (false, 0);
             match next {
                 Some(next) => source.from = next,
                 None => (source.pattern, source.from) = (source.pattern + 1, 0),
@@ -354,9 +354,9 @@ impl Join {
     ) -> Result<(), JoinFailure> {
         let Some(source) = self.sources.get_mut(&from) else { return Ok(()) };
         let first = usize::from(first);
-        let asked = source.asked.get_mut(first..first + answers.len()).ok_or(MALFORMED)?;
+        let requested = source.requested.get_mut(first..first + answers.len()).ok_or(MALFORMED)?;
         let publisher = &source.baseline.publisher;
-        for (part, answer) in asked.iter_mut().zip(answers) {
+        for (part, answer) in requested.iter_mut().zip(answers) {
             if part.subject != answer.subject || part.is_done() {
                 return Err(MALFORMED);
             }
@@ -435,7 +435,7 @@ const MALFORMED: JoinFailure = JoinFailure::Unanswered(QuestionFailure::Malforme
 impl JoinSource {
     /// Returns whether there is a question to send to it now.
     fn is_due(&self) -> bool {
-        !self.is_done && !self.is_asked
+        !self.is_done && !self.is_requested
     }
 
     /// Returns whether all subjects of the patterns have been listed, and all their events have come.
@@ -445,8 +445,8 @@ impl JoinSource {
 
     /// Ends the current question, and requeues its unfinished subjects.
     fn retry_question(&mut self) {
-        self.is_asked = false;
-        for part in std::mem::take(&mut self.asked).into_iter().rev().filter(|part| !part.is_done()) {
+        self.is_requested = false;
+        for part in std::mem::take(&mut self.requested).into_iter().rev().filter(|part| !part.is_done()) {
             self.parts.push_front(part);
         }
     }

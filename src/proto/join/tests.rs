@@ -127,12 +127,12 @@ struct Reader {
     lost: u64,
     /// Numbers that came live, and numbers that were reported as lost.
     live: BTreeSet<(Epoch, Subject, u64)>,
-    told: BTreeSet<(Epoch, Subject, u64)>,
+    reported: BTreeSet<(Epoch, Subject, u64)>,
 }
 
 impl Reader {
     /// Passes the live events of a publisher to the join.
-    fn hand_in(&mut self, join: &mut Join, source: &mut Source) {
+    fn pass_live_events(&mut self, join: &mut Join, source: &mut Source) {
         for event in source.live.drain(..) {
             match event {
                 JoinEvent::Message(delivery) => {
@@ -144,12 +144,12 @@ impl Reader {
                 JoinEvent::Joined(_) => unreachable!(),
             }
             if !join.is_joining() {
-                self.take(join);
+                self.take_events(join);
             }
         }
     }
 
-    fn take(&mut self, join: &mut Join) {
+    fn take_events(&mut self, join: &mut Join) {
         while let Some(event) = join.poll_event() {
             match event {
                 JoinEvent::Message(delivery) => {
@@ -165,11 +165,11 @@ impl Reader {
                     assert_eq!(count, Count::Exact(last.count() + 1 - first.count()));
                     self.lost += count.min();
                     let numbers = first.count()..=last.count();
-                    self.told.extend(numbers.map(|n| (loss.publisher.epoch, subject.clone(), n)));
+                    self.reported.extend(numbers.map(|n| (loss.publisher.epoch, subject.clone(), n)));
                     let got = self.got.entry((loss.publisher.epoch, subject)).or_default();
                     got.enter("loss", first.count(), last.count());
                 }
-                JoinEvent::Joined(joined) => assert!(self.joined.replace(joined).is_none(), "told once"),
+                JoinEvent::Joined(joined) => assert!(self.joined.replace(joined).is_none(), "reported once"),
             }
         }
     }
@@ -206,7 +206,7 @@ fn nothing_is_missed_in_silence_and_nothing_comes_twice_at_the_seam() {
         let mut reader = Reader::default();
         sources.iter().for_each(|source| join.on_publisher(Some(source.publisher.clone())));
         join.on_publisher(None);
-        let mut asked: VecDeque<(Epoch, VecDeque<Bytes>)> = VecDeque::new();
+        let mut requested: VecDeque<(Epoch, VecDeque<Bytes>)> = VecDeque::new();
         let mut steps = 0;
         while join.is_joining() {
             steps += 1;
@@ -225,16 +225,16 @@ fn nothing_is_missed_in_silence_and_nothing_comes_twice_at_the_seam() {
                     let lost = rng.below(parts.len() as u64) as usize;
                     parts.remove(lost);
                 }
-                asked.push_back((epoch, parts.into()));
+                requested.push_back((epoch, parts.into()));
             }
-            if let Some((epoch, mut parts)) = asked.pop_front() {
+            if let Some((epoch, mut parts)) = requested.pop_front() {
                 for source in &mut sources {
-                    reader.hand_in(&mut join, source);
+                    reader.pass_live_events(&mut join, source);
                 }
                 let part = parts.pop_front();
                 let part = part.map_or(Err(QuestionFailure::Timeout), |part| Ok(Answer::decode(&part).unwrap()));
                 if join.on_answer(WallTime::EPOCH, epoch, part) {
-                    asked.push_front((epoch, parts));
+                    requested.push_front((epoch, parts));
                 }
             }
             reader.take(&mut join);
@@ -243,7 +243,7 @@ fn nothing_is_missed_in_silence_and_nothing_comes_twice_at_the_seam() {
         for source in &mut sources {
             // The last message of each subject arrives, so that earlier losses become known.
             (0..200).for_each(|_| source.publish(&mut rng, true, 0));
-            reader.hand_in(&mut join, source);
+            reader.pass_live_events(&mut join, source);
             join.on_idle(WallTime::EPOCH);
             reader.take(&mut join);
             for (index, count) in source.counts.iter().enumerate().filter(|(_, count)| 0 < **count) {
@@ -253,7 +253,7 @@ fn nothing_is_missed_in_silence_and_nothing_comes_twice_at_the_seam() {
             }
         }
         for key in &reader.live {
-            assert!(!reader.told.contains(key), "{seed}: {key:?} came live and was told as lost");
+            assert!(!reader.reported.contains(key), "{seed}: {key:?} came live and was reported as lost");
         }
         live += reader.live.len();
         lost += reader.lost;
@@ -333,7 +333,7 @@ fn listed_message_that_does_not_come_is_lost() {
     assert_eq!(only_baseline(&mut join).replayed, 0);
     assert_eq!(join.poll_event(), None, "it may still come live");
     join.on_idle(WallTime::EPOCH);
-    let Some(JoinEvent::Loss(loss)) = join.poll_event() else { panic!("it is told") };
+    let Some(JoinEvent::Loss(loss)) = join.poll_event() else { panic!("it is reported") };
     let what = LossScope::Messages { subject: subject(0), first: number(10), last: number(14), count: Count::Exact(5) };
     assert_eq!((loss.what, loss.reason), (what, Reason::PublisherGone));
 }

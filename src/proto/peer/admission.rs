@@ -331,6 +331,6 @@ impl Peer {
             let strangers = meant().filter(|member| member.is_unproven_newcomer());
             strangers.map(|member| (member.last_heard, member.epoch())).min()
         };
-        ended.or_else(stranger).map(|(_, epoch)| self.forget(now, epoch)).is_some()
+        ended.or_else(stranger).map(|(_, epoch)| self.expire_member(now, epoch)).is_some()
     }
 }

@@ -103,18 +103,18 @@ impl Peer {
             MemberState::Left | MemberState::Crashed
                 if member.ended.unwrap_or(member.last_heard) + forget <= now.instant =>
             {
-                self.forget(now, epoch);
+                self.expire_member(now, epoch);
             }
             _ => {}
         }
     }
 
     /// Removes a member that has ended, after publishing its advisories.
-    pub(super) fn forget(&mut self, now: ClockReading, epoch: Epoch) {
+    pub(super) fn expire_member(&mut self, now: ClockReading, epoch: Epoch) {
         self.end_streams(now, epoch, Reason::PublisherGone);
         self.expire_assignments(epoch);
         self.publish_advisories(now, Some(epoch), true);
-        self.outbound.resends.forget(epoch);
+        self.outbound.resends.remove_requester(epoch);
         self.discovery.remove_member(epoch);
         self.evict_interest(epoch);
         if let Some(member) = self.members.remove(&epoch)

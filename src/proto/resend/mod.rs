@@ -212,7 +212,7 @@ impl Resends {
     }
 
     /// Discards the requests of a member that is gone.
-    pub fn forget(&mut self, epoch: Epoch) {
+    pub fn remove_requester(&mut self, epoch: Epoch) {
         self.requesters.remove(&epoch);
         // The shares of the others have grown.
         self.next = self.next.map(|_| Instant::ZERO);

@@ -478,7 +478,7 @@ fn random_requests_agree_with_a_list_of_all_numbers_wanted() {
             }
             let from = epoch(rng.between(1, 4));
             if rng.chance(0.01) {
-                resends.forget(from);
+                resends.remove_requester(from);
                 twin.datagrams.remove(&from);
                 twin.contents.remove(&from);
             }
@@ -675,7 +675,7 @@ fn no_play_of_requests_makes_what_is_kept_grow() {
         }
         resends.assert_invariants();
         if rng.chance(0.01) {
-            resends.forget(from);
+            resends.remove_requester(from);
         }
     }
     let counters = resends.counters();
@@ -703,7 +703,7 @@ fn floods_of_requests_are_refused_and_counted() {
     assert_eq!(resends.on_request(at(100_000), epoch(2), &request(&[(7, 7)]), stream.high()).accepted, 1);
     let refused = resends.on_request(at(100_000), epoch(3), &request(&[(7, 9)]), stream.high());
     assert_eq!(refused, RequestOutcome { refused: 3, ..RequestOutcome::default() });
-    resends.forget(epoch(1));
+    resends.remove_requester(epoch(1));
     assert_eq!(resends.on_request(at(100_000), epoch(3), &request(&[(7, 9)]), stream.high()).accepted, 3);
     resends.assert_invariants();
 }
