@@ -20,7 +20,7 @@ fn hunt(mutant: Mutant, faults: &[FaultKind], strict: bool) -> Option<(u64, Vec<
         let found = catch_unwind(AssertUnwindSafe(|| {
             let world = World::new(&scenario, false);
             let world = if strict { world } else { world.without_sender_checks() };
-            let mut rules: Vec<&'static str> = world.run().findings.kept.iter().map(|found| found.rule).collect();
+            let mut rules: Vec<&'static str> = world.run().findings.violations.iter().map(|found| found.rule).collect();
             rules.dedup();
             rules
         }));
@@ -52,7 +52,7 @@ fn without_mutants_the_same_scenarios_are_clean() {
     {
         for seed in 0..6 {
             let scenario = Scenario::draw_with(seed, Faults::of(faults), Mutants::default());
-            assert_eq!(World::new(&scenario, false).run().findings.kept, [], "seed {seed}");
+            assert_eq!(World::new(&scenario, false).run().findings.violations, [], "seed {seed}");
         }
     }
 }
@@ -215,7 +215,7 @@ fn fixed_seeds_catch_stale_knowledge_and_early_give_up() {
         let is_caught = |seed: &u64| {
             let mut scenario = Scenario::draw(*seed);
             scenario.hosts.iter_mut().for_each(|host| host.settings.mutants = Mutants::only(mutant));
-            catch_unwind(AssertUnwindSafe(|| !World::new(&scenario, false).run().findings.kept.is_empty()))
+            catch_unwind(AssertUnwindSafe(|| !World::new(&scenario, false).run().findings.violations.is_empty()))
                 .unwrap_or(true)
         };
         let seed = std::iter::once(first).chain(0..FIXED_SEEDS).find(is_caught);
@@ -319,12 +319,12 @@ fn a_publisher_that_runs_away_from_what_is_asked_for_loses_it() {
 
 #[test]
 fn a_late_joiner_forgets_the_seam() {
-    check_by("seam", Mutant::SpliceRepeated, &[FaultKind::Loss]);
+    check_by("splice", Mutant::SpliceRepeated, &[FaultKind::Loss]);
 }
 
 #[test]
 fn a_late_joiner_puts_the_seam_too_far() {
-    check_by("seam", Mutant::SpliceTooFar, &[FaultKind::Loss]);
+    check_by("splice", Mutant::SpliceTooFar, &[FaultKind::Loss]);
 }
 
 #[test]
@@ -371,7 +371,7 @@ fn peers_that_spare_messages_and_queue_groups_are_clean() {
         for seed in 0..6 {
             let scenario = Scenario::draw_with(seed, Faults::of(faults), Mutants::default());
             let outcome = World::new(&scenario, false).run();
-            assert_eq!(outcome.findings.kept, [], "seed {seed}");
+            assert_eq!(outcome.findings.violations, [], "seed {seed}");
             suppressed += outcome.figures.suppressed;
             shares_owed += outcome.figures.shares_owed;
         }
@@ -439,5 +439,5 @@ fn every_peer_chooses_a_member_of_a_queue_group() {
 
 #[test]
 fn a_message_that_is_handed_over_keeps_its_publisher_though_that_is_not_known_any_more() {
-    assert_eq!(crate::sim::run_seed(820_728).findings.kept, []);
+    assert_eq!(crate::sim::run_seed(820_728).findings.violations, []);
 }

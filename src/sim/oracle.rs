@@ -229,9 +229,9 @@ impl Oracle {
     }
 
     /// Adds to the digest of the run.
-    pub(crate) fn note(&mut self, words: &[u64]) {
-        for word in words {
-            self.digest = (self.digest ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    pub(crate) fn extend_digest(&mut self, values: &[u64]) {
+        for value in values {
+            self.digest = (self.digest ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
         }
     }
 
@@ -264,7 +264,7 @@ impl Oracle {
         self.check_local(run);
         let stream = self.runs[run].stream;
         self.truth.end(at, stream, &mut self.findings);
-        if gracefully && !self.truth.streams[stream].said_bye {
+        if gracefully && !self.truth.streams[stream].has_sent_bye {
             self.findings.add("R1", format!("epoch {} stopped without BYE", self.truth.streams[stream].epoch));
         }
         for side in self.sides(run) {
@@ -423,7 +423,7 @@ impl Oracle {
                 }
                 if is_new {
                     *slot(&mut track.read, dseq as usize - 1, NEVER) = at;
-                    if track.word_at == NEVER {
+                    if track.announced_at == NEVER {
                         track.early_low = track.early_low.min(dseq - 1);
                         track.early_bytes += self.truth.streams[stream].bcast.bytes_of(dseq);
                         if EARLY_BYTES < track.early_bytes {
@@ -440,11 +440,11 @@ impl Oracle {
                 let in_time = track.found(dseq) == NEVER || !is_limited && at < track.found(dseq) + taken;
                 let is_open = track.declared(dseq).is_none() && !track.may_be_rebuilt(dseq);
                 if is_new && above && in_time && is_open {
-                    track.sign(at, beat, is_late);
+                    track.record_sign_of_life(at, beat, is_late);
                 }
                 track.raise_high(at, dseq);
             }
-            DatagramId::Control { stream, number, says: ControlContent::Word { high, bye, .. } }
+            DatagramId::Control { stream, number, content: ControlContent::Announcement { high, bye, .. } }
                 if !self.is_own(run, stream) =>
             {
                 let beat = nanos(self.truth.streams[stream].settings.heartbeat) * 3 / 2;
@@ -452,9 +452,9 @@ impl Oracle {
                 if track.control < number {
                     track.record_contact(at, high, forget, (arrived, is_late));
                     track.control = number;
-                    track.word_at = track.word_at.min(at);
+                    track.announced_at = track.announced_at.min(at);
                     // After its BYE no receiver waits for a publisher any longer.
-                    track.sign(at, if bye { NEVER / 2 } else { beat }, is_late);
+                    track.record_sign_of_life(at, if bye { NEVER / 2 } else { beat }, is_late);
                     track.raise_high(at, high);
                     track.bye_read |= bye;
                 }
@@ -468,14 +468,14 @@ impl Oracle {
     fn on_answer(&mut self, at: u64, run: usize, note: DatagramId) {
         let own = self.runs[run].stream;
         match note {
-            DatagramId::Control { stream, says: ControlContent::Manifest { first, last }, .. } => {
+            DatagramId::Control { stream, content: ControlContent::Manifest { first, last }, .. } => {
                 let track = self.runs[run].track(stream);
                 for dseq in first..=last {
                     let manifest_read_at = slot(&mut track.manifest_read_at, dseq as usize - 1, NEVER);
                     *manifest_read_at = at.min(*manifest_read_at);
                 }
             }
-            DatagramId::Control { stream, says: ControlContent::Expired { last }, .. } => {
+            DatagramId::Control { stream, content: ControlContent::Expired { last }, .. } => {
                 self.runs[run].track(stream).expired.push((at, last));
             }
             DatagramId::Directed { stream, receiver, number } if receiver == self.truth.streams[own].epoch.bits() => {
@@ -542,7 +542,7 @@ impl Oracle {
             return true;
         }
         // A requested datagram is in transit for the same time.
-        let found = track.found_late(sent.last);
+        let found = track.latest_found(sent.last);
         let above = track.contact.is_some_and(|(_, first)| first.min(track.early_low) < sent.last);
         (above || receiver.born < stream.born)
             && receiver.repairs()

@@ -183,7 +183,7 @@ impl<'a> World<'a> {
             settling: self.oracle.settling,
             tails: self.oracle.tails,
             repairs: self.oracle.repairs,
-            most_asked: self.oracle.truth.most_asked(),
+            most_requested: self.oracle.truth.most_requested(),
             dropped: self.machines.iter().map(|machine| machine.dropped_total).collect(),
             flooded: self.machines.iter().map(|machine| machine.flooded.clone()).collect(),
             digest: self.oracle.digest,
@@ -277,7 +277,7 @@ impl<'a> World<'a> {
                 self.oracle.runs[self.machines[host].run].kernel_drops += dropped;
                 self.input(host, Input::Overrun { path: Path::Multicast, drops: dropped, datagrams_max: dropped });
             }
-            if self.machines[host].spec.says_arrival {
+            if self.machines[host].spec.reports_arrival {
                 self.oracle.runs[self.machines[host].run].arrived = Some(arrived);
                 let at = self.machines[host].now(arrived).instant;
                 self.input(host, Input::Arrived { path: packet.path, at });
@@ -404,7 +404,7 @@ impl<'a> World<'a> {
                     return;
                 }
                 for to in 0..self.machines.len() {
-                    if to != host && self.scenario.is_heard(host, to) {
+                    if to != host && self.scenario.reaches(host, to) {
                         self.carry(host, to, Path::Multicast, note, &bytes);
                     } else if self.machines[host].spec.loops_back {
                         let packet = Packet {
@@ -451,7 +451,7 @@ impl<'a> World<'a> {
             }
             Effect::Answer { client, id, answer } => match &mut self.machines[host].joiner {
                 Some(joiner) if joiner.target.client == client => joiner.on_answer(id, answer),
-                _ => self.oracle.findings.add("ask", "an answer that nobody asked for".to_owned()),
+                _ => self.oracle.findings.add("answer", "an answer that nobody asked for".to_owned()),
             },
             Effect::Refuse { refusal, .. } => {
                 self.oracle.findings.add("refuse", format!("host {host} refused: {refusal:?}"));
@@ -538,7 +538,7 @@ impl<'a> World<'a> {
 
     fn act(&mut self, host: usize, action: Action) {
         let machine = &self.machines[host];
-        let asks = matches!(
+        let is_by_program = matches!(
             action,
             Action::Subscribe { .. }
                 | Action::Join { .. }
@@ -551,7 +551,7 @@ impl<'a> World<'a> {
                 | Action::Burst(_)
                 | Action::Flood(_)
         );
-        if asks && machine.peer.is_some() && self.now < machine.paused_until {
+        if is_by_program && machine.peer.is_some() && self.now < machine.paused_until {
             let until = machine.paused_until;
             return self.push(until, WorldStep::Late(host, action));
         }

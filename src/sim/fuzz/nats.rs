@@ -123,12 +123,12 @@ impl Client {
             }
             was_kept = false;
             let first = match self.session.on_command(self.now, command, &mut self.out) {
-                Ok(ask) => ask,
+                Ok(request) => request,
                 Err(fault) => return self.end(&fault),
             };
             // A publication borrows from the parser, and is finished before the next command.
             if let Some(SessionRequest::Publish(publish)) = &first {
-                assert!(self.is_admitted, "a stranger publishes");
+                assert!(self.is_admitted, "an unauthenticated client publishes");
                 let bytes = publish.payload.len() + publish.headers.block().len();
                 assert!(bytes <= PAYLOAD_BYTES_MAX);
                 assert!(publish.headers.iter().all(|(key, _)| !is_own(key)), "only the bus may say that");
@@ -139,7 +139,7 @@ impl Client {
             }
             let first = match first {
                 Some(SessionRequest::Publish(_)) | None => None,
-                Some(ask) => Some(ask.detached()),
+                Some(request) => Some(request.detached()),
             };
             self.carry_out(first, rng);
         }
@@ -149,14 +149,14 @@ impl Client {
 
     fn carry_out(&mut self, first: Option<SessionRequest<'static>>, rng: &mut crate::rng::Rng) {
         let mut next = first;
-        while let Some(ask) = next.take().or_else(|| self.session.poll_request()) {
-            match ask {
+        while let Some(request) = next.take().or_else(|| self.session.poll_request()) {
+            match request {
                 SessionRequest::Admitted { .. } => {
                     self.is_admitted = true;
                     self.parser.admit();
                 }
                 SessionRequest::Subscribe { sub, .. } => {
-                    assert!(self.is_admitted, "a stranger subscribes");
+                    assert!(self.is_admitted, "an unauthenticated client subscribes");
                     assert!(self.subs.insert(sub), "a number is given once");
                     if rng.below(8) == 0 {
                         self.subs.remove(&sub);
@@ -166,13 +166,13 @@ impl Client {
                 }
                 SessionRequest::Unsubscribe { sub } => assert!(self.subs.remove(&sub), "what ends has begun"),
                 SessionRequest::Count { subjects } => {
-                    assert!(self.is_admitted, "a stranger asks");
+                    assert!(self.is_admitted, "an unauthenticated client counts");
                     assert_eq!(subjects, []);
                     self.session.on_counts(&[], &mut self.out);
                 }
                 SessionRequest::Close => self.is_over = true,
                 SessionRequest::Named { .. } | SessionRequest::Echo(_) => {}
-                ask => panic!("this listener does not ask for {ask:?}"),
+                request => panic!("this listener does not send {request:?}"),
             }
         }
         assert_eq!(self.session.is_admitted(), self.is_admitted);

@@ -37,7 +37,7 @@ struct RedisWorld {
     refuses: bool,
     is_over: bool,
     /// The commands, as text.
-    asked: Vec<String>,
+    requests: Vec<String>,
 }
 
 impl RedisWorld {
@@ -65,7 +65,7 @@ impl RedisWorld {
             subs: BTreeMap::new(),
             refuses,
             is_over: false,
-            asked: Vec::new(),
+            requests: Vec::new(),
         }
     }
 
@@ -86,7 +86,7 @@ impl RedisWorld {
             self.session.on_fault(fault, &mut self.out);
         }
         assert!(self.session.subscriptions() <= self.settings.subscriptions_max);
-        ((self.asked, fault), self.out.take())
+        ((self.requests, fault), self.out.take())
     }
 
     fn read(&mut self, parser: &mut RedisParser) -> Result<(), RedisFault> {
@@ -100,8 +100,8 @@ impl RedisWorld {
             }
             is_kept = false;
             let mut next = self.session.on_command(Instant::ZERO, command, &mut self.out)?;
-            while let Some(ask) = next {
-                self.on_ask(&ask);
+            while let Some(request) = next {
+                self.on_request(&request);
                 next = self.session.poll_request();
             }
             if self.is_over {
@@ -115,13 +115,15 @@ impl RedisWorld {
         Ok(())
     }
 
-    fn on_ask(&mut self, ask: &SessionRequest<'_>) {
-        self.asked.push(format!("{ask:?}"));
-        let is_for_all =
-            matches!(ask, SessionRequest::Close | SessionRequest::Unsubscribe { .. } | SessionRequest::Named { .. });
-        assert!(is_for_all || self.session.is_admitted(), "{ask:?} of a stranger");
+    fn on_request(&mut self, request: &SessionRequest<'_>) {
+        self.requests.push(format!("{request:?}"));
+        let is_for_all = matches!(
+            request,
+            SessionRequest::Close | SessionRequest::Unsubscribe { .. } | SessionRequest::Named { .. }
+        );
+        assert!(is_for_all || self.session.is_admitted(), "{request:?} of an unauthenticated client");
         let none = ReceiverCount { count: 0, is_certain: true };
-        match ask {
+        match request {
             SessionRequest::Publish(_) if self.refuses => {
                 self.session.on_refused(None, &Refusal::Stopping, &mut self.out)
             }

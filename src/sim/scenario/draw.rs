@@ -114,7 +114,7 @@ pub(super) fn draw_host(rng: &mut Rng, faults: Faults, settings: &Settings, numb
         speed: 0,
         turn: [0, 0, 20 * MICROS, 200 * MICROS][rng.below(4) as usize],
         drains_each: rng.chance(0.5),
-        says_arrival: faults.has(FaultKind::Pause) || faults.has(FaultKind::Overrun) || rng.chance(0.5),
+        reports_arrival: faults.has(FaultKind::Pause) || faults.has(FaultKind::Overrun) || rng.chance(0.5),
         loops_back: rng.chance(0.3),
         inbox: DeliveryMode::Repair,
         settings: Settings { name, ..settings.clone() },

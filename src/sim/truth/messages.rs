@@ -102,7 +102,7 @@ impl EpochTrace {
             }
             *before = version.max(*before);
         }
-        self.interest_said = Some((word.version, known));
+        self.announced_interest = Some((word.version, known));
     }
 }
 
