@@ -439,9 +439,9 @@ impl Member {
 
     /// Returns the time of the next request to the peer.
     pub fn request_deadline(&self) -> Option<Instant> {
-        let asked = self.bcast.request_deadline().into_iter().chain(self.ptp.request_deadline()).min();
+        let due = self.bcast.request_deadline().into_iter().chain(self.ptp.request_deadline()).min();
         // A silent peer cannot answer. Requests wait until it is heard again, as the recovery time does.
-        asked.filter(|at| self.state != MemberState::Crashed && *at <= self.awaited_until())
+        due.filter(|at| self.state != MemberState::Crashed && *at <= self.awaited_until())
     }
 
     /// Returns the time after which sent messages are younger than the peer's window time. Everything counts as older

@@ -514,8 +514,8 @@ mod tests {
         );
         rebuild.abandon(Dseq(4), Reason::Deadline, |_| false);
         assert!(!rebuild.is_waiting());
-        let told = rebuild.clone().into_items(Dseq(4), SINCE.0, SINCE.1, |_| true);
-        assert_eq!(shown(told), ["gone a Some(1) 4"]);
+        let items = rebuild.clone().into_items(Dseq(4), SINCE.0, SINCE.1, |_| true);
+        assert_eq!(shown(items), ["gone a Some(1) 4"]);
         assert_eq!(
             shown(rebuild.into_items(Dseq(4), SINCE.0, SINCE.1, |_| false)),
             ["gone a Some(1) 4", "gone big Some(2) 1"]
@@ -592,9 +592,9 @@ mod tests {
             assert_eq!(answer(&mut rebuilds, strange), None);
             let missing_heads = || vec![expired(4)];
             assert_eq!(ready(&mut rebuilds), [(5, vec![], missing_heads()), (6, vec![], missing_heads())]);
-            let (told, rebuild) =
+            let (items, rebuild) =
                 (["gone a Some(1) 1", "gone big Some(2) 1"], rebuilds.abandon(Dseq(4), Reason::Deadline));
-            assert_eq!(shown(rebuild.unwrap().into_items(Dseq(4), SINCE.0, SINCE.1, |_| false)), told);
+            assert_eq!(shown(rebuild.unwrap().into_items(Dseq(4), SINCE.0, SINCE.1, |_| false)), items);
         }
     }
 

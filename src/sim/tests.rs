@@ -228,7 +228,7 @@ fn the_oracle_accepts_the_truth_and_refuses_what_is_not() {
 #[test]
 fn a_live_subscription_is_told_after_the_grace_and_another_when_nothing_is_asked_for_any_more() {
     let reliability = Duration::from_secs(5);
-    let told_at = |mode, at, expected: &[&str]| {
+    let check_report_at = |mode, at, expected: &[&str]| {
         let act = |story: &mut Story| {
             story.unverified(at, 2, 2, 1);
             story.lose(at, 1, 1, Count::Exact(1));
@@ -236,9 +236,9 @@ fn a_live_subscription_is_told_after_the_grace_and_another_when_nothing_is_asked
         };
         check_story(Story::of(3, reliability, mode), act, expected);
     };
-    told_at(DeliveryMode::Live, LATER, &[]);
-    told_at(DeliveryMode::Live, LATER + 4 * SECOND, &["O8"]);
-    told_at(DeliveryMode::Repair, LATER, &["O3"]);
+    check_report_at(DeliveryMode::Live, LATER, &[]);
+    check_report_at(DeliveryMode::Live, LATER + 4 * SECOND, &["O8"]);
+    check_report_at(DeliveryMode::Repair, LATER, &["O3"]);
 }
 
 #[test]

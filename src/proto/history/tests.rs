@@ -47,7 +47,7 @@ fn record(history: &mut History, name: &str, first: u32, count: u32) {
 }
 
 /// Returns the parts of the answer to a question, as clients read them.
-fn ask(history: &History, question: &Question) -> Vec<AnswerContent> {
+fn query(history: &History, question: &Question) -> Vec<AnswerContent> {
     let parts = question::answer(history, Epoch::new(5).unwrap(), Dseq(1), &question.encode());
     parts.iter().map(|part| Answer::decode(part).unwrap().content).collect()
 }
@@ -55,7 +55,7 @@ fn ask(history: &History, question: &Question) -> Vec<AnswerContent> {
 /// Returns the answer to a poll with offset `n` for up to `count` events.
 fn poll_many(history: &History, name: &str, n: u32, count: u16) -> PollAnswer {
     let poll = Poll { subject: subject(name), offset: n, count };
-    match &ask(history, &Question::Poll(vec![poll]))[..] {
+    match &query(history, &Question::Poll(vec![poll]))[..] {
         [AnswerContent::Poll { answers, .. }] => answers[0].clone(),
         other => panic!("{other:?}"),
     }
@@ -221,7 +221,7 @@ fn batches_are_bounded_and_say_whether_there_is_more() {
     }
     let by_seq = |first, last| {
         let fetch = Fetch { subject: subject("a"), first: seq(1, first), last: seq(1, last) };
-        match &ask(&history, &Question::Fetch(vec![fetch]))[..] {
+        match &query(&history, &Question::Fetch(vec![fetch]))[..] {
             [AnswerContent::Fetch { answers, .. }] => answers[0].events.len(),
             other => panic!("{other:?}"),
         }

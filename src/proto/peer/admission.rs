@@ -220,13 +220,13 @@ impl Peer {
         header: &Header,
         record: &Record,
     ) {
-        let told = match record {
+        let target = match record {
             Record::ResendRequest(request) => Some(request.epoch),
             Record::ReceiverReport(report) => Some(report.epoch),
             Record::InterestRequest(request) => Some(request.epoch),
             _ => None,
         };
-        let is_meant = told == Some(self.origin.epoch) && HELLO_BYTES <= source.bytes && self.stop.is_none();
+        let is_meant = target == Some(self.origin.epoch) && HELLO_BYTES <= source.bytes && self.stop.is_none();
         if is_meant
             && !self.members.contains_key(&header.epoch)
             && let Some(pending) = self.admission.pending_epoch(now.instant, header.epoch, source.from)

@@ -568,11 +568,11 @@ fn word_of_the_directed_stream_to_a_former_run_at_the_same_address_is_no_loss() 
     p.peer.handle(at(1100), Input::Tick);
     p.drain();
     p.peer.handle(at(2100), Input::Tick);
-    let is_word = |bytes: &Bytes| {
+    let is_announcement = |bytes: &Bytes| {
         wire::decode(bytes.clone()).unwrap().records.iter().any(|record| matches!(record, wire::Record::Heartbeat(_)))
     };
     let to_one = |e| match e {
-        Effect::Unicast { bytes, .. } if is_word(&bytes) => Some(bytes),
+        Effect::Unicast { bytes, .. } if is_announcement(&bytes) => Some(bytes),
         _ => None,
     };
     let heartbeat = p.drain().into_iter().find_map(to_one).unwrap();
@@ -1040,11 +1040,11 @@ fn gap_behind_delayed_datagram_may_predate_subscription() {
 /// Proves: W123, W69, baseline
 #[test]
 fn data_sent_again_does_not_make_a_publisher_younger_that_says_something_else() {
-    for says_something in [false, true] {
+    for sends_heartbeat in [false, true] {
         let (mut p, datagrams, mut s) = published_before_anybody_listened(2_010, 3);
         // Sealed when the publisher had been running for 12 ms, and sent again after four seconds.
         s.receive(6_000, p.address, &datagrams[2]);
-        if says_something {
+        if sends_heartbeat {
             let ranges = vec![wire::Range { first: Dseq(1), last: Dseq(1) }];
             let expired = wire::Record::Expired(wire::Expired { receiver: None, ranges });
             let origin = &p.peer.origin;
@@ -1052,7 +1052,7 @@ fn data_sent_again_does_not_make_a_publisher_younger_that_says_something_else() 
             s.receive(6_100, p.address, &control);
         }
         (0..30).for_each(|step| s.peer.handle(at(6_200 + step * 100), Input::Tick));
-        let reports: &[&str] = if says_something { &["a"] } else { &["unverified 1-2 0..2", "a"] };
+        let reports: &[&str] = if sends_heartbeat { &["a"] } else { &["unverified 1-2 0..2", "a"] };
         assert_eq!(s.take_reports(), reports, "what came before it began to listen is not owed");
     }
 }

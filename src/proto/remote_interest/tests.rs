@@ -290,9 +290,9 @@ fn record_of(count: u64) -> Interest {
 fn unanswered_requests_become_rarer() {
     let mut remote_interest = RemoteInterest::new(1, 10, Duration::from_millis(5), Mutants::default());
     remote_interest.on_control(at(0), owner(), 1, 1 << 60);
-    let asked: Vec<u64> =
+    let request_times: Vec<u64> =
         (0..10_000).filter(|millis| remote_interest.poll_request(at(*millis), |_| true).is_some()).collect();
-    assert_eq!(asked, [5, 25, 65, 145, 305, 625, 1265, 2545, 4545, 6545, 8545]);
+    assert_eq!(request_times, [5, 25, 65, 145, 305, 625, 1265, 2545, 4545, 6545, 8545]);
     assert!(!remote_interest.is_known(owner()));
     remote_interest.on_control(at(10_000), owner(), 2, 0);
     assert!(remote_interest.is_known(owner()), "a later announcement holds");

@@ -92,7 +92,7 @@ impl GroundTruth {
 impl EpochTrace {
     /// Checks the advertised subscriptions of an announcement.
     pub(super) fn on_interest(&mut self, announce: &Announce, out: &mut Findings) {
-        let Some(word) = announce.interest else { return };
+        let Some(interest) = announce.interest else { return };
         let known = announce.directed_receiver.map(Epoch::bits).zip(announce.interest_known);
         if let Some((receiver, version)) = known {
             let before = self.known.entry(receiver).or_default();
@@ -102,7 +102,7 @@ impl EpochTrace {
             }
             *before = version.max(*before);
         }
-        self.announced_interest = Some((word.version, known));
+        self.announced_interest = Some((interest.version, known));
     }
 }
 

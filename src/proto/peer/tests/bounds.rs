@@ -153,7 +153,7 @@ fn unicasts(host: &mut Host) -> Vec<Bytes> {
 /// Proves: W102, W106
 #[test]
 fn unproven_request_gets_one_answer_if_padded() {
-    let (own, asking) = (Epoch::new(2).unwrap(), Epoch::new(1).unwrap());
+    let (own, requester) = (Epoch::new(2).unwrap(), Epoch::new(1).unwrap());
     let ranges = vec![Range { first: Dseq(1), last: Dseq(1) }];
     let resend = ResendRequest { epoch: own, directed: false, manifests_only: false, unicast: false, ranges };
     let interest = InterestRequest { epoch: own, from: 0, base: 0 };
@@ -165,7 +165,8 @@ fn unproven_request_gets_one_answer_if_padded() {
         for (millis, padded, answers) in [(1100, 255, 0), (1110, 256, 1), (1111, 256, 0), (1120, 256, 1)] {
             let number = 1000 + millis;
             let kind = Kind::Control;
-            let header = Header { kind, group: 7500, epoch: asking, number, count: 0, uptime_ms: 1000, receiver: None };
+            let header =
+                Header { kind, group: 7500, epoch: requester, number, count: 0, uptime_ms: 1000, receiver: None };
             let bytes = wire::encode_control(&header, &record, padded);
             p.peer.handle(at(millis), Input::Datagram { from: s.address, path: Path::Unicast, bytes });
             let sent = unicasts(&mut p);

@@ -60,18 +60,18 @@ fn acquainted(pattern: &str) -> (Host, Host) {
 fn hello_is_repeated_and_padded_while_nobody_answers() {
     for heard in [false, true] {
         let mut p = Host::new("P.test", 2, 1000);
-        let mut said = Vec::new();
+        let mut sent = Vec::new();
         for millis in 1000..1400 {
             if heard && millis == 1050 {
                 let other = Host::new("S.test", 1, 1050).tick(1050).remove(0);
                 p.receive(millis, SocketAddr::from(([127, 0, 0, 1], 9001)), &other);
             }
             let datagrams = p.tick(millis);
-            said.extend(hellos(&datagrams).into_iter().map(|(wants_reply, has_room)| (millis, wants_reply, has_room)));
+            sent.extend(hellos(&datagrams).into_iter().map(|(wants_reply, has_room)| (millis, wants_reply, has_room)));
         }
-        let times: Vec<u64> = said.iter().map(|(millis, ..)| *millis).collect();
+        let times: Vec<u64> = sent.iter().map(|(millis, ..)| *millis).collect();
         assert_eq!(times, [1000, 1020, 1060, 1140]);
-        for (millis, wants_reply, has_room) in said {
+        for (millis, wants_reply, has_room) in sent {
             assert_eq!(wants_reply, !heard || millis < 1050, "at {millis}");
             assert!(has_room || !wants_reply, "at {millis}");
         }
