@@ -184,7 +184,7 @@ impl Settings {
             },
             datagram_bytes_max: self.datagram_bytes_max,
             requesters_max: self.peers_max,
-            kept_bytes: self.recovery.ring.bytes_max as u64,
+            ring_bytes: self.recovery.ring.bytes_max as u64,
         }
     }
 

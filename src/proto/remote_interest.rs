@@ -208,11 +208,13 @@ impl RemoteInterest {
                 return true;
             }
             let source = self.tables.get(&epoch).and_then(|table| table.source);
-            let gives_way = |other: &Epoch| {
+            let is_evictable = |other: &Epoch| {
                 let table = self.tables.get(other).filter(|table| 0 < table.len());
                 *other != epoch && table.is_some_and(|table| is_room_exceeded || table.source == source)
             };
-            let Some(other) = self.lost.iter().chain(&self.unreachable).copied().find(gives_way) else { return false };
+            let Some(other) = self.lost.iter().chain(&self.unreachable).copied().find(is_evictable) else {
+                return false;
+            };
             self.empty(other);
         }
     }

@@ -139,7 +139,7 @@ impl Oracle {
         let missing = limited || (missed..=missed_most).contains(&missing);
         let sure = if self.runs[run].is_limited() || rebuilt && 0 < states.buffered { 0 } else { sure };
         let counted = (sure..=most).contains(&(states.delivered + states.buffered));
-        let repaired = row.repaired.count == track.repaired || track.returned || self.runs[run].is_handed;
+        let repaired = row.repaired.count == track.repaired || track.returned || self.runs[run].has_returned_message;
         // The losses of both sides are added up.
         let live = self.runs[run].live.and_then(|live| self.runs[live].tracks.get(stream)?.as_ref());
         let reported_to_both = |at: usize| track.reported[at] + live.map_or(0, |live| live.reported[at]);
@@ -240,8 +240,8 @@ impl Oracle {
         let receiver = &self.runs[run];
         let truth = &self.truth.streams[stream];
         let Some(track) = receiver.tracks.get(stream).and_then(Option::as_ref) else { return };
-        let stands_at_end = is_alive && sub.end == NEVER;
-        let until = if stands_at_end { at } else { sub.end };
+        let lasts_to_end = is_alive && sub.end == NEVER;
+        let until = if lasts_to_end { at } else { sub.end };
         let (mut owed, mut fates) = (0, [0u64; 4]);
         let mut wrong = Vec::new();
         for (message, sent) in truth.bcast.messages.iter().enumerate() {
@@ -258,12 +258,12 @@ impl Oracle {
             let is_held_back = sent.sealed.saturating_add(bound) <= until && is_young;
             // A replayed datagram may bring back a publisher that was forgotten, just before the end.
             let is_unsettled = truth.ended == NEVER && is_held_back || track.returned && is_young;
-            if !stands_at_end && is_young || stands_at_end && is_unsettled {
+            if !lasts_to_end && is_young || lasts_to_end && is_unsettled {
                 continue;
             }
             let whole = self.silence_bound(receiver, truth);
             let fate = fate(receiver, truth, track, (index, sub), (message, sent), (until, whole));
-            if !stands_at_end && fate == DeliveryStatus::Suspended {
+            if !lasts_to_end && fate == DeliveryStatus::Suspended {
                 continue;
             }
             owed += 1;
@@ -275,7 +275,7 @@ impl Oracle {
                 // Datagrams of a silent publisher are awaited until it is heard.
                 DeliveryStatus::Suspended if truth.ended != NEVER || !is_alive => fates[2] += 1,
                 missed => {
-                    if missed == DeliveryStatus::Missed || stands_at_end {
+                    if missed == DeliveryStatus::Missed || lasts_to_end {
                         wrong.push(("O1", message, *sent, missed));
                     }
                     continue;
@@ -372,8 +372,8 @@ fn fate(
     // A message whose datagrams all came in time must have been delivered. At the end of the run it may still wait
     // for what is missing before it: a replay can bring back a publisher that counted as crashed.
     let taken = receiver.taken_within(&truth.settings);
-    let has_come_back = track.ends.last().is_some_and(|end| end.upto != NEVER);
-    let hold = if sub.end == NEVER && has_come_back { receiver.grace() } else { 0 };
+    let has_returned = track.ends.last().is_some_and(|end| end.upto != NEVER);
+    let hold = if sub.end == NEVER && has_returned { receiver.grace() } else { 0 };
     let in_time = |dseq: u64| {
         let read = track.read(dseq);
         read != NEVER

@@ -75,8 +75,8 @@ pub(crate) struct PeerRun {
     pub subs: Vec<ObservedSubscription>,
     /// Its clients in queue groups; of the run itself only, not of its live side.
     pub members: Vec<QueueMember>,
-    /// True if one of them got a message that was handed over, and repaired on its way.
-    pub is_handed: bool,
+    /// True if one of them got a message that was returned, and repaired on its way.
+    pub has_returned_message: bool,
     /// Number of changes of its subscriptions; of the run itself only.
     pub version: u64,
     pub tracks: Vec<Option<Box<Track>>>,
@@ -105,7 +105,7 @@ impl PeerRun {
             ended: NEVER,
             subs: Vec::new(),
             members: Vec::new(),
-            is_handed: false,
+            has_returned_message: false,
             version: 0,
             tracks: Vec::new(),
             pauses: Vec::new(),

@@ -448,14 +448,14 @@ impl Scenario {
         let on: Vec<FaultKind> = kinds.into_iter().filter(|kind| self.faults.has(*kind)).collect();
         while !on.is_empty() && rng.chance(size.next_life()) && at < self.heal_at - 2 * SECOND {
             let kind = on[rng.below(on.len() as u64) as usize];
-            let away = match kind {
+            let downtime = match kind {
                 FaultKind::CrashSoon => rng.between(10, 6000) * MILLIS,
                 FaultKind::CrashLate => rng.between(9, 20) * SECOND,
                 _ => rng.between(1, 8000) * MILLIS,
             };
             let action = if kind == FaultKind::Stop { Action::Stop } else { Action::Crash };
             self.plan(at, host, action);
-            at += away;
+            at += downtime;
             if kind == FaultKind::Stop && rng.chance(0.3) {
                 return;
             }

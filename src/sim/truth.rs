@@ -57,7 +57,7 @@ pub struct DatagramTrace {
     /// Number of messages that begin in it.
     pub begun: usize,
     /// The message that continues from the datagram before.
-    pub goes_on: Option<usize>,
+    pub continued: Option<usize>,
 }
 
 /// A message that was sealed.
@@ -541,9 +541,9 @@ impl GroundTruth {
                 out.add("R2", format!("datagram {number} with {count} before it after {high} with {begun}"));
             }
         }
-        let goes_on = flow.open.is_some().then(|| flow.messages.len() - 1);
+        let continued = flow.open.is_some().then(|| flow.messages.len() - 1);
         let sealed = self.streams[index].sealed_at(at, now, &datagram.header);
-        flow.datagrams.push(DatagramTrace { at, sealed, first: flow.messages.len(), begun: 0, goes_on });
+        flow.datagrams.push(DatagramTrace { at, sealed, first: flow.messages.len(), begun: 0, continued });
         flow.resend_counts.push(ResendCounts::default());
         let bytes_to = flow.bytes_to.last().copied().unwrap_or(0) + bytes.len() as u64;
         flow.bytes_to.push(bytes_to);

@@ -14,7 +14,7 @@ use crate::proto::pace::cost;
 use crate::proto::peer::Peer;
 use crate::proto::stats::MemberState;
 use crate::rng::Rng;
-use crate::sim::machine::{Machine, Packet, TURNS_BEHIND_MAX};
+use crate::sim::machine::{BUSY_TURNS_MAX, Machine, Packet};
 use crate::sim::network::{LinkOutcome, SimulatedNetwork};
 use crate::sim::oracle::{Oracle, is_member};
 use crate::sim::report::RunOutcome;
@@ -327,14 +327,14 @@ impl<'a> World<'a> {
         }
         let is_empty = machine.buffer.is_empty();
         machine.busy_until = self.now + read_bytes.saturating_mul(SECOND) / machine.spec.speed;
-        machine.behind = if is_empty { 0 } else { machine.behind + 1 };
-        let (until, behind) = (machine.busy_until, machine.behind);
+        machine.busy_turns = if is_empty { 0 } else { machine.busy_turns + 1 };
+        let (until, busy_turns) = (machine.busy_until, machine.busy_turns);
         if !is_empty {
             self.plan_turn(host, until);
             let stream = self.oracle.runs[self.machines[host].run].stream;
             self.oracle.truth.postpone_heartbeat(stream, until);
         }
-        behind % TURNS_BEHIND_MAX == 0
+        busy_turns % BUSY_TURNS_MAX == 0
     }
 
     fn plan_turn(&mut self, host: usize, at: u64) {
@@ -516,8 +516,8 @@ impl<'a> World<'a> {
         }
         self.verdicts = verdicts;
         if let Some(bytes) = self.network.garbage() {
-            let stranger = SocketAddr::from(([10, 9, 9, 9], 9));
-            self.push(self.now, WorldStep::Arrive(to, packet(DatagramId::Unidentified, bytes, stranger), false));
+            let unknown = SocketAddr::from(([10, 9, 9, 9], 9));
+            self.push(self.now, WorldStep::Arrive(to, packet(DatagramId::Unidentified, bytes, unknown), false));
         }
     }
 

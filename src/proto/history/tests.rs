@@ -130,10 +130,10 @@ fn events_are_kept_for_the_history_time() {
 
 #[test]
 fn history_size_bounds_all_subjects() {
-    for (history_size, keeps_all) in [(64 << 10, false), (64 << 20, true)] {
+    for (history_size, retains_all) in [(64 << 10, false), (64 << 20, true)] {
         let mut history = History::new(&settings(10_000, 1 << 20, 60, history_size), 1);
         record(&mut history, "a", 0, 2000);
-        assert_eq!(history.totals().events == 2000, keeps_all, "{history_size} bytes");
+        assert_eq!(history.totals().events == 2000, retains_all, "{history_size} bytes");
         assert_ne!(history.totals().events, 0);
     }
 }

@@ -72,14 +72,14 @@ impl Source {
         if !is_live {
             return;
         }
-        let (lost, has_come) = &mut self.gaps[index];
+        let (lost, has_arrived) = &mut self.gaps[index];
         if rng.below(100) < loss {
             *lost += 1;
             return;
         }
         let missing = std::mem::take(lost);
         // To the live stream the first received message of a subject has no predecessor.
-        let verdict = match (std::mem::replace(has_come, true), missing) {
+        let verdict = match (std::mem::replace(has_arrived, true), missing) {
             (false, _) => Verdict::First,
             (true, 0) => Verdict::Next,
             (true, missing) => Verdict::Skip(Count::Exact(missing)),

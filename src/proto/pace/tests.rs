@@ -117,9 +117,9 @@ fn forged_report_number_silences_no_receiver() {
 #[test]
 fn without_receivers_there_is_no_limit_and_without_pacing_neither() {
     assert_eq!(Story::new(Pace::Auto, 0).send(at(0), 10_000), 10_000);
-    let mut deaf = Story::new(Pace::Off, 2);
-    assert!(deaf.pacer.is_open(at(0)));
-    assert_eq!(deaf.send(at(0), 10_000), 10_000);
+    let mut unpaced = Story::new(Pace::Off, 2);
+    assert!(unpaced.pacer.is_open(at(0)));
+    assert_eq!(unpaced.send(at(0), 10_000), 10_000);
     let mut cold = Pacer::new(&settings(Pace::Auto), RESEND_BYTES, at(0));
     cold.on_sent(at(0), Dseq(1), 20_000);
     assert!(!cold.is_open(at(99)));

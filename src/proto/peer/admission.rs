@@ -327,10 +327,10 @@ impl Peer {
     fn evict_member(&mut self, now: ClockReading, is_meant: impl Fn(&Member) -> bool) -> bool {
         let meant = || self.members.values().filter(|member| is_meant(member));
         let ended = meant().filter_map(|member| Some((member.ended?, member.epoch()))).min();
-        let stranger = || {
-            let strangers = meant().filter(|member| member.is_unproven_newcomer());
-            strangers.map(|member| (member.last_heard, member.epoch())).min()
+        let newcomer = || {
+            let newcomers = meant().filter(|member| member.is_unproven_newcomer());
+            newcomers.map(|member| (member.last_heard, member.epoch())).min()
         };
-        ended.or_else(stranger).map(|(_, epoch)| self.expire_member(now, epoch)).is_some()
+        ended.or_else(newcomer).map(|(_, epoch)| self.expire_member(now, epoch)).is_some()
     }
 }

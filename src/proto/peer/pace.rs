@@ -67,8 +67,8 @@ impl Peer {
 
     /// Recomputes the allowance after a change of the receivers or of their reports.
     pub(super) fn update_pace(&mut self, now: Instant) {
-        let is_deaf = self.settings.mutants.is(Mutant::PacerIgnoresReports);
-        let counts = |member: &&Member| member.state == MemberState::Up && !is_deaf;
+        let ignores_reports = self.settings.mutants.is(Mutant::PacerIgnoresReports);
+        let counts = |member: &&Member| member.state == MemberState::Up && !ignores_reports;
         self.outbound.pacer.update_allowance(now, self.members.values().filter(counts).map(|member| &member.receiver));
     }
 
@@ -97,8 +97,8 @@ impl Peer {
         if stays_excluded && member.receiver.exclusion().is_some() {
             return;
         }
-        let runs_away = self.settings.mutants.is(Mutant::PacerIgnoresRequests);
-        let report = ReceiverReport { taken, awaited: report.awaited.filter(|_| !runs_away), ..report };
+        let ignores_requests = self.settings.mutants.is(Mutant::PacerIgnoresRequests);
+        let report = ReceiverReport { taken, awaited: report.awaited.filter(|_| !ignores_requests), ..report };
         let (number, uptime_ms) = (header.number, header.uptime_ms);
         let effect = self.outbound.pacer.on_report(now.instant, &mut member.receiver, number, uptime_ms, report);
         let Some(effect) = effect else { return };

@@ -142,7 +142,7 @@ impl Peer {
         }
     }
 
-    /// Returns the publisher of a message that another peer has handed over; only the epoch if the publisher is unknown
+    /// Returns the publisher of a message that another peer has redirected; only the epoch if the publisher is unknown
     /// here.
     pub(super) fn publisher_of(&self, epoch: Epoch) -> Publisher {
         match self.members.get(&epoch) {

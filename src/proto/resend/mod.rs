@@ -59,8 +59,8 @@ pub struct ResendSettings {
     pub datagram_bytes_max: usize,
     /// Maximum number of requesters known at a time; requests of others are refused.
     pub requesters_max: usize,
-    /// Bytes of the datagrams that are kept for resends: as many as one requester can miss at once.
-    pub kept_bytes: u64,
+    /// Bytes of the datagrams retained for resends: as many as one requester can miss at once.
+    pub ring_bytes: u64,
 }
 
 /// Bytes that one requester may still be sent. Repeated requests do not raise it; it grows with the live bytes.
@@ -194,7 +194,7 @@ impl Resends {
 
     /// Returns the maximum credit of a requester.
     fn credit_max(&self) -> u64 {
-        BURST_BYTES + self.settings.kept_bytes.saturating_mul(CREDIT_TIMES)
+        BURST_BYTES + self.settings.ring_bytes.saturating_mul(CREDIT_TIMES)
     }
 
     /// Spends `bytes` of the budget on an answer, if it has them. Returns whether it did.

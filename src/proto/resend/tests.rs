@@ -94,7 +94,7 @@ impl Stream {
 }
 
 fn settings(rate_min: u64) -> ResendSettings {
-    ResendSettings { rate_min, datagram_bytes_max: DATAGRAM_BYTES, requesters_max: 1024, kept_bytes: 1 << 40 }
+    ResendSettings { rate_min, datagram_bytes_max: DATAGRAM_BYTES, requesters_max: 1024, ring_bytes: 1 << 40 }
 }
 
 fn ranges(ranges: &[(u64, u64)]) -> Vec<Range> {
@@ -208,17 +208,17 @@ fn a_ring_keeps_no_memory_but_its_own_and_counts_what_a_short_datagram_costs() {
 fn receiver_without_multicast_gets_unicast_resends() {
     let stream = Stream::of(4, 100, FAR);
     let mut resends = Resends::new(settings(8 << 20), at(0));
-    let deaf = |resends: &mut Resends, micros, from| {
+    let request_unicast = |resends: &mut Resends, micros, from| {
         let request = ResendRequest { unicast: true, ..request(&[(1, 1)]) };
         resends.on_request(at(micros), epoch(from), &request, stream.high());
         describe(&drain(resends, at(micros), &stream.ring))
     };
     for (micros, from) in (0..).step_by(500).zip([1, 2, 3, 1, 2]) {
-        assert_eq!(deaf(&mut resends, micros, from), format!("{from:x} 1"));
+        assert_eq!(request_unicast(&mut resends, micros, from), format!("{from:x} 1"));
     }
     assert_eq!(request_resends(&mut resends, &stream, 3000, 4, &[(1, 1)]), "4 1");
     assert_eq!(request_resends(&mut resends, &stream, 3500, 5, &[(1, 1)]), "group 1");
-    assert_eq!(deaf(&mut resends, 4000, 1), "1 1");
+    assert_eq!(request_unicast(&mut resends, 4000, 1), "1 1");
 }
 
 /// Proves: W113, suppress
@@ -713,7 +713,7 @@ fn floods_of_requests_are_refused_and_counted() {
 fn requester_gets_no_more_than_it_can_miss() {
     const LIVE: u64 = 1_000_000;
     let stream = Stream::of(100, 1400, FAR);
-    let mut resends = Resends::new(ResendSettings { kept_bytes: LIVE, ..settings(1 << 30) }, at(0));
+    let mut resends = Resends::new(ResendSettings { ring_bytes: LIVE, ..settings(1 << 30) }, at(0));
     let flood = |resends: &mut Resends, from: u64, micros: u64| {
         let before = resends.counters().bytes;
         for micros in (micros..micros + 10_000_000).step_by(10_000) {

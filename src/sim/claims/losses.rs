@@ -241,8 +241,8 @@ impl StreamChecker<'_> {
             self.track_mut().declare(dseq, GapReport { at, clients, by_limit: reason == Reason::Overflow });
         }
         let range = self.truth().streams[self.stream].bcast.begun_in(first, last);
-        let going_on = self.truth().streams[self.stream].bcast.datagrams[first as usize - 1].goes_on;
-        for message in range.chain(going_on) {
+        let continued = self.truth().streams[self.stream].bcast.datagrams[first as usize - 1].continued;
+        for message in range.chain(continued) {
             self.track_mut().cover(message, at);
         }
     }

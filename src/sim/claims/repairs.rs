@@ -70,12 +70,12 @@ impl StreamChecker<'_> {
             round + self.announcements_before_answer() * nanos(publisher.settings.heartbeat)
         };
         let due = known + run.reorder_grace() + BACKOFF_MAX + round + proven;
-        let stood_still = |run: &PeerRun| 0 < run.paused(known, self.at);
+        let was_paused = |run: &PeerRun| 0 < run.paused(known, self.at);
         due < self.at
             && stream.ended == NEVER
             && !stream.has_sent_bye
-            && !stood_still(run)
-            && !stood_still(publisher)
+            && !was_paused(run)
+            && !was_paused(publisher)
             && RATE <= publisher.settings.recovery.resend_rate_min
             && !stream.may_be_evicted(self.at, dseq).0
     }

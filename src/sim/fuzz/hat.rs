@@ -183,7 +183,7 @@ impl HatWorld {
                 self.answer_one();
             }
             let Some(message) = parser.next()? else { return Ok(()) };
-            comes_back(&message, &self.settings);
+            check_round_trip(&message, &self.settings);
             self.session.on_command(Instant::ZERO, message, &mut self.out)?;
             if self.session.is_admitted() {
                 parser.admit();
@@ -264,7 +264,7 @@ impl HatWorld {
 }
 
 /// Panics unless the content of a message is the same after it is written as a client would write it and read again.
-fn comes_back(message: &ChatterMessage<'_>, settings: &Settings) {
+fn check_round_trip(message: &ChatterMessage<'_>, settings: &Settings) {
     let again =
         ChatterMessage::decode(&message.frame()[1 + usize::from(message.frame()[0])..]).map(|again| again == *message);
     assert_eq!(again, Ok(true));

@@ -109,19 +109,19 @@ impl Client {
 
     fn push(&mut self, bytes: &[u8], rng: &mut crate::rng::Rng) {
         self.parser.push(bytes);
-        let mut was_kept = false;
+        let mut was_postponed = false;
         while !self.is_over {
             let command = match self.parser.next() {
                 Ok(Some(command)) => command,
                 Ok(None) => break,
                 Err(fault) => return self.end(&fault),
             };
-            if !was_kept && rng.below(8) == 0 {
-                was_kept = true;
+            if !was_postponed && rng.below(8) == 0 {
+                was_postponed = true;
                 self.parser.keep();
                 continue;
             }
-            was_kept = false;
+            was_postponed = false;
             let first = match self.session.on_command(self.now, command, &mut self.out) {
                 Ok(request) => request,
                 Err(fault) => return self.end(&fault),
@@ -275,7 +275,7 @@ fn read(bytes: &[u8]) -> Option<usize> {
     let line_end = bytes.windows(2).position(|two| two == b"\r\n")?;
     // The client's names for its subscriptions need not be text.
     let line = String::from_utf8_lossy(&bytes[..line_end]);
-    let behind = &bytes[line_end + 2..];
+    let rest = &bytes[line_end + 2..];
     let number = |text: &str| text.parse::<usize>().expect("a number");
     let words: Vec<&str> = line.split(' ').collect();
     let (header_bytes, content_bytes) = match words[..] {
@@ -295,7 +295,7 @@ fn read(bytes: &[u8]) -> Option<usize> {
     };
     assert!(words[1..].iter().all(|word| !word.is_empty()), "{line:?}");
     assert!(header_bytes <= content_bytes, "{line:?}");
-    let content = behind.get(..content_bytes + 2)?;
+    let content = rest.get(..content_bytes + 2)?;
     if header_bytes != 0 {
         let headers = &content[..header_bytes];
         assert!(headers.starts_with(b"NATS/1.0") && headers.ends_with(b"\r\n\r\n"), "{line:?}");

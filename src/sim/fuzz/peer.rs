@@ -512,9 +512,9 @@ fn message(script: &mut Script<'_>) -> Message {
 
 /// Returns headers with stamps for a member of a queue group here, and one elsewhere; handed over by another peer, or
 /// not.
-fn stamped(is_handed: bool, headers: &Headers) -> Headers {
+fn stamped(is_redirected: bool, headers: &Headers) -> Headers {
     let queue = "q".parse().expect("a name");
-    let publisher = is_handed.then(|| epoch(HONEST + 1));
+    let publisher = is_redirected.then(|| epoch(HONEST + 1));
     let stamps = [(epoch(OURS), &queue), (epoch(HONEST), &queue)];
     Headers::from_block(wire::queue::stamped(&stamps, publisher, headers.block()).into())
 }

@@ -90,15 +90,15 @@ impl RedisWorld {
     }
 
     fn read(&mut self, parser: &mut RedisParser) -> Result<(), RedisFault> {
-        let mut is_kept = false;
+        let mut was_postponed = false;
         while let Some(command) = parser.next()? {
             // Every publication is postponed once, as if there were no room.
-            if command.is_publish() && !is_kept {
+            if command.is_publish() && !was_postponed {
                 parser.keep();
-                is_kept = true;
+                was_postponed = true;
                 continue;
             }
-            is_kept = false;
+            was_postponed = false;
             let mut next = self.session.on_command(Instant::ZERO, command, &mut self.out)?;
             while let Some(request) = next {
                 self.on_request(&request);
@@ -206,28 +206,28 @@ fn read_strictly(mut bytes: &[u8]) {
 fn value(bytes: &[u8], depth: usize) -> &[u8] {
     assert!(depth < 8, "values in values in values");
     let end = bytes.windows(2).position(|two| two == b"\r\n").expect("an end of the line");
-    let (line, behind) = (&bytes[1..end], &bytes[end + 2..]);
+    let (line, rest) = (&bytes[1..end], &bytes[end + 2..]);
     assert!(!line.contains(&b'\r') && !line.contains(&b'\n'), "a line in a line");
     let number = || std::str::from_utf8(line).ok().and_then(|text| text.parse::<i64>().ok()).expect("a number");
     match bytes[0] {
-        b'+' | b'-' => behind,
+        b'+' | b'-' => rest,
         b':' => {
             number();
-            behind
+            rest
         }
         b'_' => {
             assert!(line.is_empty());
-            behind
+            rest
         }
-        b'$' if number() == -1 => behind,
+        b'$' if number() == -1 => rest,
         b'$' | b'=' => {
             let length = usize::try_from(number()).expect("a length");
-            assert_eq!(&behind[length..length + 2], b"\r\n");
-            &behind[length + 2..]
+            assert_eq!(&rest[length..length + 2], b"\r\n");
+            &rest[length + 2..]
         }
         kind @ (b'*' | b'~' | b'>' | b'%') => {
             let count = number() * if kind == b'%' { 2 } else { 1 };
-            (0..count).fold(behind, |behind, _| value(behind, depth + 1))
+            (0..count).fold(rest, |rest, _| value(rest, depth + 1))
         }
         kind => panic!("no value begins with {kind:#04x}"),
     }

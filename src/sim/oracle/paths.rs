@@ -31,7 +31,7 @@ impl Oracle {
         };
         let own = self.truth.streams[self.runs[run].stream].epoch.bits();
         let heartbeat = nanos(self.truth.streams[stream].settings.heartbeat);
-        let stood_still = !self.runs[run].pauses.is_empty();
+        let was_paused = !self.runs[run].pauses.is_empty();
         let track = self.runs[run].track(stream);
         if path == Path::Multicast {
             track.paths.multicast = at;
@@ -41,13 +41,13 @@ impl Oracle {
         if receiver != Some(own) || control <= track.control || track.bye_read {
             return;
         }
-        let goes_on = track.paths.announcements.filter(|(_, last)| at - last <= heartbeat * 29 / 20);
-        let (first, last) = goes_on.unwrap_or((at, at));
+        let continued = track.paths.announcements.filter(|(_, last)| at - last <= heartbeat * 29 / 20);
+        let (first, last) = continued.unwrap_or((at, at));
         // One heartbeat may be lost by multicast: the unicast control messages must have continued for longer.
         let lasted = first + heartbeat * 1002 / 1000 <= last;
         track.paths.announcements = Some((first, at));
         let due = first + heartbeat * 9 / 4 + heartbeat / 500 + 2 * MILLIS;
-        if lasted && due < at && !track.paths.is_dead && !stood_still && track.ends.is_empty() {
+        if lasted && due < at && !track.paths.is_dead && !was_paused && track.ends.is_empty() {
             let text = format!("run {run} of stream {stream}: unicast announcements since {first} and no multicast");
             self.findings.add("blackhole", text);
         }

@@ -24,8 +24,8 @@ impl GroundTruth {
             self.is_answer |= is_history_answer(&message.subject);
             return;
         }
-        let is_handed = queue::stamps(message.headers.block()).any(|stamp| stamp.publisher.is_some());
-        if receiver.is_some() && is_handed {
+        let is_redirected = queue::stamps(message.headers.block()).any(|stamp| stamp.publisher.is_some());
+        if receiver.is_some() && is_redirected {
             // A message of another run, for a member of a queue group.
             flow.services += 1;
             return;

@@ -177,7 +177,7 @@ impl EpochTrace {
             }
             let sealed = self.bcast.datagrams[dseq as usize - 1];
             let begun: u64 = contents.iter().map(wire::Content::messages_begun).sum();
-            let mut messages = sealed.goes_on.into_iter().chain(sealed.first..sealed.first + sealed.begun);
+            let mut messages = sealed.continued.into_iter().chain(sealed.first..sealed.first + sealed.begun);
             let fits = contents.iter().all(|content| {
                 let count = match content.what {
                     wire::ContentKind::Run { count } => u64::from(count),

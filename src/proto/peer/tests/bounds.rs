@@ -125,12 +125,12 @@ fn forged_epochs_keep_no_newcomer_out() {
 fn forged_epochs_leave_room(datagrams: u64) {
     let mut host = subscriber();
     for number in 0..1100 {
-        let mut stranger = Host::new("stranger", 1000 + number, 0);
-        stranger.address.set_ip([192, 0, 2, 66].into());
-        stranger.address.set_port(10_000 + number as u16);
+        let mut unknown = Host::new("stranger", 1000 + number, 0);
+        unknown.address.set_ip([192, 0, 2, 66].into());
+        unknown.address.set_port(10_000 + number as u16);
         for step in 0..datagrams {
-            let bytes = forged(&mut stranger, |header, _| header.number += step);
-            host.receive(1000 + number, stranger.address, &bytes);
+            let bytes = forged(&mut unknown, |header, _| header.number += step);
+            host.receive(1000 + number, unknown.address, &bytes);
         }
     }
     let mut p = Host::new("P.test", 2, 3000);

@@ -369,8 +369,8 @@ fn a_publisher_that_was_given_up_too_soon_repairs_what_is_missing_once_it_is_bac
     assert_eq!(lan.take_reports(1), "SILENT, CRASHED");
     // Within the grace after which what is missing of a publisher that is gone would be lost.
     lan.publish("a");
-    let keeps_back = |copy: &Copy| copy.dseq() == Some(1) && copy.path == Path::Unicast;
-    lan.run(1000, keeps_back);
+    let drops_unicast = |copy: &Copy| copy.dseq() == Some(1) && copy.path == Path::Unicast;
+    lan.run(1000, drops_unicast);
     assert_eq!(lan.take_reports(1), "", "it has its time again");
     lan.run(900, |_| false);
     assert_eq!(lan.take_reports(1), "1r, 2, 3");
@@ -641,8 +641,8 @@ fn an_address_that_was_not_proven_gets_no_more_than_it_sent() {
     lan.publish("a");
     lan.run(100, |_| false);
     // A third peer hears everything and sends one HELLO, but never receives an answer and so proves nothing.
-    let stranger = SocketAddr::from(([127, 0, 0, 9], 9));
-    let mut third = Host { address: stranger, ..Host::new("x.test", 9, lan.millis) };
+    let unknown = SocketAddr::from(([127, 0, 0, 9], 9));
+    let mut third = Host { address: unknown, ..Host::new("x.test", 9, lan.millis) };
     let hello = third.tick(lan.millis).remove(0);
     let origin = Origin { group: 7500, epoch: Epoch::new(9).unwrap(), started: at(lan.millis).instant };
     let range = wire::Range { first: Dseq(1), last: Dseq(1) };
@@ -655,16 +655,16 @@ fn an_address_that_was_not_proven_gets_no_more_than_it_sent() {
     };
     let mut control = Control::new();
     let (mut sent, mut got) = (hello.len(), 0);
-    lan.hosts[0].receive(lan.millis, stranger, &hello);
+    lan.hosts[0].receive(lan.millis, unknown, &hello);
     for n in 0..200 {
         let record = Record::ResendRequest(request.clone());
         let bytes = control.datagram(at(lan.millis + 5).instant, &origin, 0, &record, 0);
         sent += bytes.len();
-        let input = Input::Datagram { from: stranger, path: Path::Unicast, bytes };
+        let input = Input::Datagram { from: unknown, path: Path::Unicast, bytes };
         lan.hosts[0].peer.handle(at(lan.millis + n / 100), input);
         for effect in lan.hosts[0].drain() {
             if let Effect::Unicast { to, bytes } = effect
-                && to == stranger
+                && to == unknown
             {
                 assert_eq!(bytes[4], 2, "no history is given out");
                 got += bytes.len();

@@ -153,9 +153,9 @@ fn nothing_is_spared_while_something_may_be_wanted() {
     lan.run(3_000, |_| false);
     assert_eq!(lan.cost("x"), 0);
     // A peer that has sent no announcement is heard.
-    let stranger = Host::new("C.test", 9, lan.millis).publish(lan.millis, "a");
+    let datagram = Host::new("C.test", 9, lan.millis).publish(lan.millis, "a");
     let address = SocketAddr::from(([127, 0, 0, 1], 9099));
-    lan.hosts[0].receive(lan.millis, address, &stranger);
+    lan.hosts[0].receive(lan.millis, address, &datagram);
     assert_eq!(lan.cost("x"), 1);
 }
 
