@@ -54,8 +54,8 @@ impl InterestSync {
         self.suppresses
     }
 
-    /// Handles the member's confirmation of the subscriptions up to `confirmed_version`; `version` is that of their last
-    /// change.
+    /// Handles the member's confirmation of the subscriptions up to `confirmed_version`; `version` is that of their
+    /// last change.
     pub fn on_confirmed(&mut self, confirmed_version: u64, version: u64) {
         if self.confirmed_version < confirmed_version || confirmed_version == version {
             (self.next_request, self.is_abandoned, self.is_unresponsive) = (None, false, false);

@@ -31,7 +31,7 @@
 //! | `pace-resends` | no datagram is sent if pending requests could then no longer be answered | 3.2 |
 //! | `pace-proven` | a receiver with an unproven address is waited for during 200 ms at most | 3.2 |
 //! | `flow-exclusion` | a receiver slower than the floor is not waited for until it has caught up | 3.2 |
-//! | `publish-suppression` | a suppressed message takes no number; confirmed subscriptions get all they match | W143, W145 |
+//! | `publish-suppression` | a suppressed message takes no number; confirmed subscriptions miss nothing | W143, W145 |
 //! | `advisory-throttle` | the first at once, then one a second with sums, the last flushed | seed 002 |
 
 mod address_proof;

@@ -225,8 +225,8 @@ impl Rebuild {
     }
 
     /// Returns the items to hand on, or to report, in the position of datagram `dseq`. It was sent later than `since`,
-    /// and `missing` describes it as missing. `is_reported` is called with the datagram of each unavailable large message
-    /// that begins here. It returns whether other parts of the message arrived, by which it is reported.
+    /// and `missing` describes it as missing. `is_reported` is called with the datagram of each unavailable large
+    /// message that begins here. It returns whether other parts of the message arrived, by which it is reported.
     pub fn into_items(
         self,
         dseq: Dseq,
@@ -427,7 +427,8 @@ impl Rebuilds {
         self.by_dseq.values().map(|rebuild| rebuild.retry.at).chain(self.larges.request_deadline()).min()
     }
 
-    /// Calls `request` with every large message whose request is due, and with every range whose repeated request is due.
+    /// Calls `request` with every large message whose request is due, and with every range whose repeated request is
+    /// due.
     pub fn send_due_requests(&mut self, now: Instant, mut request: impl FnMut(Dseq, &Subject, Seq, Seq)) {
         for (dseq, rebuild) in &mut self.by_dseq {
             if rebuild.retry.take_due(now) {

@@ -170,7 +170,7 @@ impl Oracle {
         }
     }
 
-    /// Checks the news that a peer has of another.
+    /// Checks a peer's report about another.
     pub fn on_member(&mut self, at: u64, run: usize, epoch: crate::message::Epoch, event: MemberEvent) {
         let Some(stream) = self.truth.stream(epoch).filter(|of| !self.is_own(run, *of)) else {
             return self.findings.add("O4", format!("run {run} says {event:?} of an epoch that is not: {epoch}"));

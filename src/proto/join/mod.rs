@@ -37,8 +37,8 @@ const LIST_MAX: u16 = 1024;
 const POLL_MAX: usize = 256;
 /// Number of attempts for a question that stays unanswered, or whose answer brings nothing new.
 pub const ATTEMPTS: u32 = 3;
-/// Maximum number of live events buffered while histories are read, and of their bytes. Beyond it the caller must pass no
-/// more.
+/// Maximum number of live events buffered while histories are read, and of their bytes. Beyond it the caller must pass
+/// no more.
 const BUFFERED_MAX: (usize, usize) = (65_536, 64 << 20);
 /// State of one publisher.
 #[derive(Debug)]
@@ -241,7 +241,7 @@ impl Join {
         !self.is_complete || self.sources.values().any(|source| !source.is_done)
     }
 
-    /// Returns whether the buffered events are at their limit, so that the caller must pass no more live events for now.
+    /// Returns whether the buffered events are at their limit, so that the caller must pass no more live events.
     pub fn is_full(&self) -> bool {
         BUFFERED_MAX.0 <= self.buffered.0 || BUFFERED_MAX.1 <= self.buffered.1
     }

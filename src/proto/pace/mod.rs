@@ -196,7 +196,7 @@ pub struct ReportEffect {
     pub matters: bool,
 }
 
-/// Deadline until which receivers are waited for while datagrams are queued, and the limit that each must reach by then.
+/// Deadline until which receivers are waited for while datagrams are queued, and the limit that each must then reach.
 #[derive(Clone, Copy, Debug)]
 struct PacingWait {
     until: Instant,

@@ -187,8 +187,8 @@ impl Peer {
         self.publish_answer(now, requester, &answer);
     }
 
-    /// Publishes an answer in the name of the client that sent the poll. An attached client gets a refusal; other clients
-    /// wait for the answer in vain.
+    /// Publishes an answer in the name of the client that sent the poll. An attached client gets a refusal; other
+    /// clients wait for the answer in vain.
     fn publish_answer(&mut self, now: ClockReading, requester: &TextPoll, answer: &Message) {
         if let Err(refusal) = self.publish(now, requester.client, answer) {
             self.effects.push_back(Effect::Refuse { client: requester.client, sub: None, refusal });

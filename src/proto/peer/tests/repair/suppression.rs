@@ -122,7 +122,7 @@ fn flush_waits_until_others_know_subscription() {
     lan.run(5, |_| false);
     assert!(!lan.hosts[1].peer.is_flushing(version));
     assert!([0, 2].into_iter().all(|host| lan.receivers(host, "x") == (1, true)));
-    // The news is lost, and then the first question.
+    // The record is lost, and then the first request.
     let version = flush(&mut lan, 2, "y");
     lan.run(10, |copy| is_news(copy) || is_from(copy, 1));
     assert!(lan.hosts[1].peer.is_flushing(version));
