@@ -165,8 +165,8 @@ fn source_loss_costs_ten_requests_and_two_resends() {
     let (requested, resent) = outcome.most_requested;
     let lost = outcome.figures.lost_at_source;
     show(&format!(
-        "{receivers} receivers, {lost} datagrams lost at the source: at most {requested} requests and {resent} resends of one, \
-         {} of {} in all; {}",
+        "{receivers} receivers, {lost} datagrams lost at the source: at most {requested} requests and {resent} resends of \
+         one, {} of {} in all; {}",
         outcome.figures.requests, outcome.figures.resends, outcome.repairs
     ));
     assert!(10 <= lost, "{lost} lost");
@@ -174,7 +174,7 @@ fn source_loss_costs_ten_requests_and_two_resends() {
     // retransmission as if nothing had been missing.
     let owed = outcome.figures.messages_published * receivers as u64;
     assert_eq!(outcome.figures.deliveries, owed, "everybody gets all of them");
-    assert!(asked <= 10 && resent <= 2);
+    assert!(requested <= 10 && resent <= 2);
 }
 
 #[test]

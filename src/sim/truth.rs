@@ -492,7 +492,7 @@ impl GroundTruth {
                 receiver,
                 echo: receiver.zip(announce.echo),
             };
-            stream.check_announcement(bye, self.is_strict, out);
+            stream.check_bye(bye, self.is_strict, out);
             if self.is_strict {
                 stream.check_announce(at, announce, datagram.header.count, out);
             }

@@ -77,7 +77,7 @@ impl StreamTrace {
 
 impl EpochTrace {
     /// Checks R1: after its BYE an epoch sends no other announcement.
-    pub(super) fn check_announcement(&mut self, bye: bool, is_strict: bool, out: &mut Findings) {
+    pub(super) fn check_bye(&mut self, bye: bool, is_strict: bool, out: &mut Findings) {
         if is_strict && self.has_sent_bye && !bye {
             out.add("R1", format!("epoch {} sends another announcement after its BYE", self.epoch));
         }
