@@ -376,8 +376,8 @@ impl Oracle {
         let DatagramId::Data { stream, dseq } = note else { return };
         for side in self.sides(run) {
             let track = self.runs[side].track(stream);
-            let gone = slot(&mut track.gone, dseq as usize - 1, 0);
-            *gone = at.max(*gone);
+            let last_copy = slot(&mut track.last_copies, dseq as usize - 1, 0);
+            *last_copy = at.max(*last_copy);
             if arrives {
                 let arrived = slot(&mut track.arrived, dseq as usize - 1, NEVER);
                 *arrived = at.min(*arrived);
@@ -534,7 +534,7 @@ impl Oracle {
     ) -> bool {
         let receiver = &self.runs[run];
         let under_way = |dseq: u64| match track.read(dseq) {
-            NEVER => receiver.awake_at(track.gone(dseq).max(sent.at + self.delay_max)),
+            NEVER => receiver.awake_at(track.last_copy(dseq).max(sent.at + self.delay_max)),
             read => read,
         };
         let settled = (sent.first..=sent.last).map(under_way).max().unwrap_or(0);

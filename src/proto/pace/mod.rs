@@ -142,7 +142,7 @@ impl PacedReceiver {
     }
 
     /// Returns the cumulative byte offset up to which this receiver lets this peer send.
-    fn least(&self) -> u64 {
+    fn send_limit(&self) -> u64 {
         self.limit.min(self.resend_limit)
     }
 
@@ -193,7 +193,7 @@ pub struct ReportEffect {
     /// True if the publisher waits for the member again.
     pub is_back: bool,
     /// True if the allowance must be recomputed: the member was, or is, the slowest.
-    pub matters: bool,
+    pub affects_allowance: bool,
 }
 
 /// Deadline until which receivers are waited for while datagrams are queued, and the limit that each must then reach.
@@ -393,18 +393,21 @@ impl Pacer {
         receiver.update_share(now, self.next);
         receiver.reported.accept(now, number, uptime_ms);
         receiver.report = Some(report);
-        let before = receiver.least();
+        let before = receiver.send_limit();
         if let Some(sent) = self.sent_up_to(report.taken) {
             // A window above 0 always has room for one datagram.
             let window = (report.window / SHARE_ALL).saturating_mul(receiver.share).max(report.window.min(1));
             receiver.limit = sent.saturating_add(window);
         }
         self.on_awaited(now, receiver, report.awaited);
-        let is_back = receiver.exclusion.is_some() && receiver.rest_until <= now && self.sent < receiver.least();
+        let is_back = receiver.exclusion.is_some() && receiver.rest_until <= now && self.sent < receiver.send_limit();
         if is_back {
             receiver.exclusion = None;
         }
-        Some(ReportEffect { is_back, matters: is_back || before.min(receiver.least()) <= self.allowance })
+        Some(ReportEffect {
+            is_back,
+            affects_allowance: is_back || before.min(receiver.send_limit()) <= self.allowance,
+        })
     }
 
     /// Limits this peer to the datagrams that it can send without losing those that the receiver still requests.
@@ -445,7 +448,7 @@ impl Pacer {
         // Rule: flow-exclusion
         let queued = self.queued_since.unwrap_or(now);
         let is_due = self.wait.is_some_and(|wait| wait.until <= now && receiver.is_below(wait.line, now, queued));
-        let is_slow = is_due && receiver.is_waited_for(now) && receiver.least() <= self.sent;
+        let is_slow = is_due && receiver.is_waited_for(now) && receiver.send_limit() <= self.sent;
         if is_slow {
             receiver.exclusion = Some(LaggingReceiver { since: now, has_reported: receiver.report.is_some() });
             receiver.exclusion_count += 1;

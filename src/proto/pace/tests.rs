@@ -93,7 +93,7 @@ fn no_more_is_sent_than_the_slowest_has_room_for() {
     assert_eq!(story.send(at(2), 0), 14, "where there is room, there is some for a datagram");
     story.report(at(3), 1, 14, 0);
     assert_eq!(story.send(at(3), 0), 14);
-    assert_eq!(story.report(at(4), 1, 14, 100_000).unwrap(), ReportEffect { is_back: false, matters: true });
+    assert_eq!(story.report(at(4), 1, 14, 100_000).unwrap(), ReportEffect { is_back: false, affects_allowance: true });
     assert_eq!(story.send(at(4), 0), 25, "up to what the other has room for");
     story.reports = 1;
     assert_eq!(story.report(at(4), 1, 25, 100_000), None, "an old report");
@@ -211,7 +211,7 @@ fn no_more_is_sent_than_can_be_sent_again_while_something_is_asked_for() {
     story.report_awaited(at(0), 0, (5, 4_000_000), Some(3));
     assert_eq!(story.send(at(0), 0), 2 + 100, "half of 400,000 from where 3 began");
     assert!(story.pacer.waits_for_resends());
-    assert!(story.report_awaited(at(1), 0, (102, 4_000_000), Some(53)).unwrap().matters);
+    assert!(story.report_awaited(at(1), 0, (102, 4_000_000), Some(53)).unwrap().affects_allowance);
     assert_eq!(story.send(at(1), 0), 52 + 100);
     story.report_awaited(at(2), 0, (152, 4_000_000), None);
     assert_eq!(story.send(at(2), 0), 152 + 2000, "all that there is room for");

@@ -106,7 +106,7 @@ impl Peer {
         if effect.is_back && member.receiver.exclusion_count().is_power_of_two() {
             self.notify_member_event(epoch, MemberEvent::CaughtUp);
         }
-        if effect.matters {
+        if effect.affects_allowance {
             self.update_pace(now.instant);
             self.send_queued(now);
         }

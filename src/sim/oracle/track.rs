@@ -101,7 +101,7 @@ pub(crate) struct Track {
     /// For each datagram, the time at which the first whole copy was read.
     pub read: Vec<u64>,
     /// For each datagram, the time at which its last copy arrived or would have.
-    pub gone: Vec<u64>,
+    pub last_copies: Vec<u64>,
     /// Datagrams heard of it, by path.
     pub paths: PathObservation,
     /// Time at which the receiver of this track's stream proved its address to this run.
@@ -181,7 +181,7 @@ impl Default for Track {
             doubt: 0,
             arrived: Vec::new(),
             read: Vec::new(),
-            gone: Vec::new(),
+            last_copies: Vec::new(),
             paths: PathObservation::default(),
             proved: NEVER,
             manifest_read_at: Vec::new(),
@@ -240,8 +240,8 @@ impl Track {
         self.read.get(dseq as usize - 1).copied().unwrap_or(NEVER)
     }
 
-    pub fn gone(&self, dseq: u64) -> u64 {
-        self.gone.get(dseq as usize - 1).copied().unwrap_or(0)
+    pub fn last_copy(&self, dseq: u64) -> u64 {
+        self.last_copies.get(dseq as usize - 1).copied().unwrap_or(0)
     }
 
     /// Returns the time at which the manifest of a datagram was read.
