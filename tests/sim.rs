@@ -162,10 +162,10 @@ fn source_loss_costs_ten_requests_and_two_resends() {
     let receivers = if cfg!(debug_assertions) { 200 } else { 1000 };
     let outcome = sim::run(&Scenario::of_implosion(1, receivers), false);
     assert_eq!(outcome.findings.violations, []);
-    let (requested, resent) = outcome.most_requested;
+    let (requests, resent) = outcome.most_requested;
     let lost = outcome.figures.lost_at_source;
     show(&format!(
-        "{receivers} receivers, {lost} datagrams lost at the source: at most {requested} requests and {resent} resends of \
+        "{receivers} receivers, {lost} datagrams lost at the source: at most {requests} requests and {resent} resends of \
          one, {} of {} in all; {}",
         outcome.figures.requests, outcome.figures.resends, outcome.repairs
     ));
@@ -174,7 +174,7 @@ fn source_loss_costs_ten_requests_and_two_resends() {
     // retransmission as if nothing had been missing.
     let owed = outcome.figures.messages_published * receivers as u64;
     assert_eq!(outcome.figures.deliveries, owed, "everybody gets all of them");
-    assert!(requested <= 10 && resent <= 2);
+    assert!(requests <= 10 && resent <= 2);
 }
 
 #[test]

@@ -749,13 +749,9 @@ mod tests {
             let mut ledger = Ledger::new(Dseq(4), 10, at(0), 8);
             assert!(announce(&mut ledger, 30, 10));
             if is_settled {
-                settle_due(&mut ledger, 200).expect("the announced gap");
+                settle_due(&mut ledger, 200).expect("the gap of the word");
             }
-            assert_eq!(
-                arrive(&mut ledger, 6, 11, 2),
-                Acceptance::Fresh,
-                "it has messages, the announcement claimed none"
-            );
+            assert_eq!(arrive(&mut ledger, 6, 11, 2), Acceptance::Fresh, "it has messages, the word told of none");
             assert_eq!((ledger.high(), ledger.count(), ledger.states().pending), (Dseq(6), 13, 1));
             ledger.assert_invariants();
         }
@@ -767,14 +763,14 @@ mod tests {
         let mut ledger = Ledger::new(Dseq(4), 10, at(0), 8);
         assert_eq!(arrive(&mut ledger, 5, 10, 1), Acceptance::Fresh);
         assert!(announce(&mut ledger, 9, 20));
-        settle_due(&mut ledger, 200).expect("the announced gap");
+        settle_due(&mut ledger, 200).expect("the gap of the word");
         assert!(announce(&mut ledger, 40, 60));
         assert!(announce(&mut ledger, 7, 13));
         assert_eq!((ledger.high(), ledger.count()), (Dseq(7), 13));
         assert_eq!((ledger.states().pending, ledger.states().unverified), (0, 2));
         ledger.assert_invariants();
         assert_eq!(arrive(&mut ledger, 8, 13, 1), Acceptance::Fresh);
-        assert!(announce(&mut ledger, 7, 13), "what arrived is not retracted");
+        assert!(announce(&mut ledger, 7, 13), "what arrived is not taken back");
         assert_eq!(ledger.high(), Dseq(8));
         ledger.assert_invariants();
     }

@@ -102,7 +102,7 @@ fn consumers_are_listed_reset_and_removed() {
     assert_eq!(lags, [("main", "alice", &1.into()), ("main", "bob", &3.into()), ("plant", "bob", &0.into())]);
     let table = place.run(&["consumer", "list", "--stream", "main"]).exits(DONE).stdout;
     assert!(
-        table.starts_with("stream | user  | component | position | lag | last heard") && table.lines().count() == 4
+        table.starts_with("stream | user  | component | position | lag | last request") && table.lines().count() == 4
     );
     let reset = |to: &str| {
         let outcome = place.run(&["consumer", "reset", "C", "--user", "alice", "--to", to, "--json"]).exits(DONE);

@@ -33,7 +33,7 @@ const CONSUMERS: [Column; 7] = [
     Column::new("component").left(),
     Column::new("position"),
     Column::new("lag"),
-    Column::new("last heard").left(),
+    Column::new("last request").left(),
     Column::new("lapsed").left(),
 ];
 
@@ -140,7 +140,7 @@ pub fn consumers(rows: &[(StreamName, ConsumerRow)]) -> TextTable {
             row.consumer.component.to_string(),
             row.position.to_string(),
             row.lag.to_string(),
-            row.last_heard.to_string(),
+            row.last_request.to_string(),
             row.lapsed.map_or("-".into(), |missed| MissedText(missed).to_string()),
         ]);
     }
@@ -157,7 +157,7 @@ pub fn consumer_json(stream: &StreamName, row: &ConsumerRow) -> Value {
         "lag": row.lag,
         "lapsed": row.lapsed.map(missed_json),
         "registered": row.registered.to_string(),
-        "last_heard": row.last_heard.to_string(),
+        "last_request": row.last_request.to_string(),
     })
 }
 

@@ -176,7 +176,7 @@ fn consumer_row(rng: &mut Rng) -> ConsumerRow {
         position: stream_id(rng),
         lapsed: maybe(rng, missed),
         registered: time(rng),
-        last_heard: time(rng),
+        last_request: time(rng),
         lag: rng.next_u64(),
     }
 }

@@ -688,7 +688,7 @@ fn jumps_without_data_wait_for_a_second_word() {
     assert_eq!(
         s.peer.loss_rows()[0].datagrams.high,
         Dseq((1 << 40) + 2),
-        "a second announcement confirms it, duplicates aside"
+        "a second word confirms it, duplicates aside"
     );
     s.peer.assert_invariants();
 }
@@ -811,7 +811,7 @@ fn a_peer_that_returns_after_it_was_forgotten_has_lost_nothing_twice() {
     assert_eq!(s.peer.member_rows(at(200_000)), []);
     s.receive(200_000, p.address, &p.publish(200_000, "a"));
     s.tick_quietly(200_010);
-    assert_eq!(s.take_reports(), ["a"], "what was sent meanwhile was covered by the end that was reports");
+    assert_eq!(s.take_reports(), ["a"], "what was sent meanwhile was covered by the end that was told");
     assert_eq!(s.peer.loss_rows()[0].datagrams.baseline, Dseq(4));
     assert_eq!(s.peer.counters().inconsistencies, 0);
 }
@@ -979,7 +979,7 @@ fn a_peer_that_did_not_run_for_a_while_is_not_older_for_that() {
     // publisher started after the subscriber.
     let mut p = Host::new("P.test", 2, 0);
     let _before = p.publish(20, "a");
-    let heard = p.tick(60).pop().expect("a heartbeat is due");
+    let heard = p.tick(60).pop().expect("a word is due");
     for stalled in [true, false] {
         let mut s = Host::new("S.test", 1, 50);
         s.subscribe(50, "a");

@@ -136,7 +136,7 @@ fn fetched_message_is_not_lost_to_the_reassembly_limit() {
         let request = |_: Dseq, subject: &Subject, first: Seq, _: Seq| requested.push((subject.clone(), first));
         recv.rebuilds.send_due_requests(ctx.now.instant, request);
     });
-    let large = requested.pop().expect("the large message is requested for");
+    let large = requested.pop().expect("the large message is asked for");
     let fetch = |receiver: &mut Receiver, (subject, seq): (Subject, Seq), bytes| {
         let messages = vec![(seq, Message::new(subject.clone(), vec![7; bytes]))];
         receiver.with(4, |recv, ctx, out| recv.on_fetched(ctx, Dseq(2), (&subject, seq, seq), messages, out));
@@ -147,7 +147,7 @@ fn fetched_message_is_not_lost_to_the_reassembly_limit() {
         StreamOutcome::Fetch { subject, first, .. } => Some((subject.clone(), *first)),
         _ => None,
     });
-    fetch(&mut receiver, small.expect("the small message is requested for"), 1);
+    fetch(&mut receiver, small.expect("the small message is asked for"), 1);
     let mut seen = Vec::new();
     for outcome in &receiver.outcomes {
         match outcome {

@@ -297,5 +297,5 @@ fn unanswered_requests_become_rarer() {
     remote_interest.on_control(at(10_000), owner(), 2, 0);
     assert!(remote_interest.is_known(owner()), "a later announcement holds");
     remote_interest.on_control(at(10_000), owner(), 1, 3);
-    assert!(remote_interest.is_known(owner()), "an earlier one does not");
+    assert!(remote_interest.is_known(owner()), "one that was said before does not");
 }

@@ -109,19 +109,19 @@ impl Client {
 
     fn push(&mut self, bytes: &[u8], rng: &mut crate::rng::Rng) {
         self.parser.push(bytes);
-        let mut was_postponed = false;
+        let mut was_repeated = false;
         while !self.is_over {
             let command = match self.parser.next() {
                 Ok(Some(command)) => command,
                 Ok(None) => break,
                 Err(fault) => return self.end(&fault),
             };
-            if !was_postponed && rng.below(8) == 0 {
-                was_postponed = true;
+            if !was_repeated && rng.below(8) == 0 {
+                was_repeated = true;
                 self.parser.keep();
                 continue;
             }
-            was_postponed = false;
+            was_repeated = false;
             let first = match self.session.on_command(self.now, command, &mut self.out) {
                 Ok(request) => request,
                 Err(fault) => return self.end(&fault),

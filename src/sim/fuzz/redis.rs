@@ -90,15 +90,15 @@ impl RedisWorld {
     }
 
     fn read(&mut self, parser: &mut RedisParser) -> Result<(), RedisFault> {
-        let mut was_postponed = false;
+        let mut is_repeated = false;
         while let Some(command) = parser.next()? {
             // Every publication is postponed once, as if there were no room.
-            if command.is_publish() && !was_postponed {
+            if command.is_publish() && !is_repeated {
                 parser.keep();
-                was_postponed = true;
+                is_repeated = true;
                 continue;
             }
-            was_postponed = false;
+            is_repeated = false;
             let mut next = self.session.on_command(Instant::ZERO, command, &mut self.out)?;
             while let Some(request) = next {
                 self.on_request(&request);

@@ -686,7 +686,7 @@ fn an_address_is_proven_soon_though_words_are_lost() {
         announcements += u32::from(copy.path == Path::Unicast);
         copy.path == Path::Multicast && copy.dseq().is_some() || copy.path == Path::Unicast && announcements <= 5
     });
-    assert_eq!(lan.take_reports(1), "1r", "after {announcements} announcements");
+    assert_eq!(lan.take_reports(1), "1r", "after {announcements} words");
 }
 
 #[test]

@@ -122,7 +122,7 @@ fn flush_waits_until_others_know_subscription() {
     lan.run(5, |_| false);
     assert!(!lan.hosts[1].peer.is_flushing(version));
     assert!([0, 2].into_iter().all(|host| lan.receivers(host, "x") == (1, true)));
-    // The record is lost, and then the first request.
+    // The news is lost, and then the first question.
     let version = flush(&mut lan, 2, "y");
     lan.run(10, |copy| is_news(copy) || is_from(copy, 1));
     assert!(lan.hosts[1].peer.is_flushing(version));
@@ -149,7 +149,7 @@ fn nothing_is_spared_while_something_may_be_wanted() {
     assert_eq!(lan.cost("x"), 0);
     lan.want(1, 1, "y", false);
     lan.run(1_100, is_news);
-    assert_eq!(lan.cost("x"), 1, "a new subscription matches");
+    assert_eq!(lan.cost("x"), 1, "there is news");
     lan.run(3_000, |_| false);
     assert_eq!(lan.cost("x"), 0);
     // A peer that has sent no announcement is heard.
