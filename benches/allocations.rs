@@ -125,7 +125,7 @@ fn core(subjects: usize) -> bool {
     let config = config();
     let (mut publisher, mut subscriber) = (peer(&config, 1), peer(&config, 2));
     let pattern = "bench.>".parse::<Pattern>().expect("a pattern").into();
-    let request = ClientRequest::Subscribe { sub, wanted: pattern, mode: DeliveryMode::Repair, news: false };
+    let request = ClientRequest::Subscribe { sub, wanted: pattern, mode: DeliveryMode::Repair, wants_discovery: false };
     subscriber.handle(now(1), Input::ClientRequest { client, request });
     while subscriber.poll_effect().is_some() {}
     let messages = messages(subjects);

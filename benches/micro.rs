@@ -267,7 +267,7 @@ fn ledger(figures: &mut Figures) {
             sub,
             wanted: ">".parse::<Pattern>().expect("valid").into(),
             mode: DeliveryMode::Repair,
-            news: false,
+            wants_discovery: false,
         };
         subscriber.handle(now(millis), Input::ClientRequest { client, request: subscribe });
         millis += 1;
@@ -434,7 +434,7 @@ fn peer(epoch: u64) -> Peer {
         client_subscriptions_max: 1024,
         subscriptions_max: 1024,
         interest_max: 1_000_000,
-        spares: false,
+        suppresses: false,
         match_cache_max: 65_536,
         advisory_interval: Duration::from_secs(1),
         advisory_subjects_max: 64,
@@ -463,7 +463,7 @@ fn core(figures: &mut Figures) {
             sub,
             wanted: ">".parse::<Pattern>().expect("valid").into(),
             mode: DeliveryMode::Repair,
-            news: false,
+            wants_discovery: false,
         };
         subscriber.handle(now(1), Input::ClientRequest { client, request: subscribe });
         while subscriber.poll_effect().is_some() {}
@@ -530,7 +530,7 @@ fn local(figures: &mut Figures) {
     let (subject, payload) = (subjects(1).remove(0), [7; PAYLOAD_BYTES]);
     let mut publisher = peer(1);
     let wanted = Pattern::from(subject.clone()).into();
-    let subscribe = ClientRequest::Subscribe { sub, wanted, mode: DeliveryMode::Repair, news: false };
+    let subscribe = ClientRequest::Subscribe { sub, wanted, mode: DeliveryMode::Repair, wants_discovery: false };
     publisher.handle(now(1), Input::ClientRequest { client, request: subscribe });
     let mut millis = 2;
     figures.add(
@@ -609,7 +609,7 @@ fn runs_of(subject: &Subject, count: usize) -> Vec<Deliveries> {
     let (client, sub) = (ClientId(1), SubId(1));
     let (mut publisher, mut subscriber) = (peer(1), peer(2));
     let wanted = Pattern::from(subject.clone()).into();
-    let subscribe = ClientRequest::Subscribe { sub, wanted, mode: DeliveryMode::Repair, news: false };
+    let subscribe = ClientRequest::Subscribe { sub, wanted, mode: DeliveryMode::Repair, wants_discovery: false };
     subscriber.handle(now(1), Input::ClientRequest { client, request: subscribe });
     for _ in 0..count {
         let request = ClientRequest::Publish(Message::new(subject.clone(), vec![7; PAYLOAD_BYTES]));

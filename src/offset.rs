@@ -109,8 +109,8 @@ pub enum PollReply {
 /// Next action of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrackerAction {
-    /// The event is the next one: take it. Poll on at once.
-    Take {
+    /// The event is the next one: deliver it, and poll again at once.
+    Deliver {
         /// True if the event belongs to a recovery phase, which its event n1 ends.
         recovery: bool,
     },
@@ -125,12 +125,12 @@ pub enum TrackerAction {
     },
     /// The publisher has a new epoch, so the previous offsets are void. Poll on at once. If it has events already, a
     /// recovery phase begins that covers `span`.
-    Restarted {
+    Restart {
         /// Available events.
         span: Option<HistorySpan>,
     },
     /// The answer is not for the poll that this client would make now. Poll again.
-    Stray,
+    Unexpected,
 }
 
 /// A client's view of one subject of one publisher: the seed's table of next actions.
@@ -189,7 +189,7 @@ impl Tracker {
             if let Some(span) = span {
                 self.start_recovery(span);
             }
-            return TrackerAction::Restarted { span };
+            return TrackerAction::Restart { span };
         }
         match answered {
             PollReply::Event { offset, seq } if offset == self.modulus.successor(self.offset) => {
@@ -197,9 +197,9 @@ impl Tracker {
                 self.offset = offset;
                 self.seq = Some(seq);
                 self.recovery = self.recovery.filter(|last| *last != offset);
-                TrackerAction::Take { recovery }
+                TrackerAction::Deliver { recovery }
             }
-            PollReply::Event { .. } => TrackerAction::Stray,
+            PollReply::Event { .. } => TrackerAction::Unexpected,
             PollReply::NoEvent => {
                 // The rest of the phase has left the history: there is nothing more to recover.
                 self.recovery = None;

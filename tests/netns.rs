@@ -14,8 +14,8 @@ mod lan;
 mod listeners;
 mod queue;
 mod repair;
-mod spare;
 mod streams;
+mod suppression;
 mod tap;
 
 use crate::support::wait::{let_time_pass, wait_until, wait_until_some};
@@ -164,7 +164,7 @@ fn random_loss_on_three_hosts_is_accounted_for() {
             assert_missing(all.datagrams_missing, hits, &host);
             assert!(0 < hits, "the fault has hit");
             assert_eq!(lost_of_all(peer), all.lost, "show loss agrees");
-            assert_eq!(peer.counter("inconsistent"), 0);
+            assert_eq!(peer.counter("inconsistencies"), 0);
         }
     });
 }

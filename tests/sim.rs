@@ -65,7 +65,7 @@ fn scenarios_that_failed_before_hold() {
     for file in files {
         let text = std::fs::read_to_string(&file).expect("a kept scenario can be read");
         let scenario = Scenario::from_text(&text).unwrap_or_else(|why| panic!("{}: {why}", file.display()));
-        let findings = sim::run_scenario(&scenario).findings.kept;
+        let findings = sim::run_scenario(&scenario).findings.violations;
         findings.iter().for_each(|violation| println!("{}: {violation}", file.display()));
         if !findings.is_empty() {
             let path = file.strip_prefix(env!("CARGO_MANIFEST_DIR")).expect("the folder is part of the tree");
@@ -129,7 +129,8 @@ fn replay(seed: u64) {
     let from = outcome.trace.len().saturating_sub(TRACE_LINES);
     outcome.trace[from..].iter().for_each(|line| println!("{line}"));
     let again = sim::run_seed(seed);
-    let found = if outcome.findings.kept.is_empty() { again.findings.kept } else { outcome.findings.kept };
+    let found =
+        if outcome.findings.violations.is_empty() { again.findings.violations } else { outcome.findings.violations };
     found.iter().for_each(|violation| println!("seed {seed}: {violation}"));
     assert!(found.is_empty(), "seed {seed} failed");
 }
@@ -148,7 +149,7 @@ fn tail_loss_is_reported_within_200_ms() {
     let mut tails = LatencyHistogram::default();
     for seed in 0..TAIL_RUNS {
         let outcome = sim::run(&Scenario::of_tails(seed), false);
-        assert_eq!(outcome.findings.kept, [], "seed {seed}");
+        assert_eq!(outcome.findings.violations, [], "seed {seed}");
         tails.merge(&outcome.tails);
     }
     show(&format!("from the sealing of a tail to the report of its loss, 5 % loss: {tails}"));
@@ -160,12 +161,12 @@ fn tail_loss_is_reported_within_200_ms() {
 fn source_loss_costs_ten_requests_and_two_resends() {
     let receivers = if cfg!(debug_assertions) { 200 } else { 1000 };
     let outcome = sim::run(&Scenario::of_implosion(1, receivers), false);
-    assert_eq!(outcome.findings.kept, []);
-    let (asked, resent) = outcome.most_asked;
+    assert_eq!(outcome.findings.violations, []);
+    let (requests, resent) = outcome.most_requested;
     let lost = outcome.figures.lost_at_source;
     show(&format!(
-        "{receivers} receivers, {lost} datagrams lost at the source: at most {asked} requests and {resent} resends of one, \
-         {} of {} in all; {}",
+        "{receivers} receivers, {lost} datagrams lost at the source: at most {requests} requests and {resent} resends of \
+         one, {} of {} in all; {}",
         outcome.figures.requests, outcome.figures.resends, outcome.repairs
     ));
     assert!(10 <= lost, "{lost} lost");
@@ -173,13 +174,13 @@ fn source_loss_costs_ten_requests_and_two_resends() {
     // retransmission as if nothing had been missing.
     let owed = outcome.figures.messages_published * receivers as u64;
     assert_eq!(outcome.figures.deliveries, owed, "everybody gets all of them");
-    assert!(asked <= 10 && resent <= 2);
+    assert!(requests <= 10 && resent <= 2);
 }
 
 #[test]
 fn simultaneous_requests_are_answered_within_the_resend_rate() {
     let outcome = sim::run(&Scenario::of_storm(1, 64), false);
-    assert_eq!(outcome.findings.kept, []);
+    assert_eq!(outcome.findings.violations, []);
     let figures = &outcome.figures;
     show(&format!(
         "64 receivers missed {} messages: {} requests, {} resends of {} datagrams; {}",
@@ -206,7 +207,7 @@ fn rates(outcome: &RunOutcome, datagrams: u64) -> Vec<u64> {
 }
 
 fn check_clean(outcome: &RunOutcome) {
-    assert_eq!(outcome.findings.kept, []);
+    assert_eq!(outcome.findings.violations, []);
     let figures = &outcome.figures;
     assert_eq!((figures.owed_lost, figures.owed_unverified, figures.pending), (0, 0, 0));
 }
@@ -242,7 +243,7 @@ fn receiver_below_the_floor_is_left_behind() {
     let datagrams = 8000;
     let speeds = [speed(FLOOR / 1_000_000 / 5), speed(100), speed(200), speed(300)];
     let outcome = sim::run(&Scenario::of_flood(1, &speeds, datagrams), false);
-    assert_eq!(outcome.findings.kept, []);
+    assert_eq!(outcome.findings.violations, []);
     let rate = rates(&outcome, datagrams.into())[0];
     show(&format!("one of four at a fifth of the floor: {} MB/s, {:?} dropped", rate / 1_000_000, outcome.dropped));
     assert_eq!([0, 2, 3, 4].map(|host| outcome.dropped[host]), [0; 4]);
@@ -256,7 +257,7 @@ fn stopped_receiver_is_left_behind_and_returns() {
     let floods = [(0, 3 * SECOND, 20_000), (0, 12 * SECOND, 4000)];
     let scenario = Scenario::of_floods(1, &speeds, &floods, Mutants::default());
     let outcome = sim::run(&scenario.with_pause(1, 3 * SECOND + 200 * MILLIS, 5 * SECOND), false);
-    assert_eq!(outcome.findings.kept, []);
+    assert_eq!(outcome.findings.violations, []);
     let [first, again] = [0, 1].map(|flood| outcome.flooded[0][flood]);
     show(&format!(
         "one of three stands still for 5 s: {} ms instead of 1720, then {} ms instead of 344; {:?} dropped",

@@ -170,8 +170,8 @@ impl EmbeddedPeer {
         }
         let queue = Arc::new(SubscriptionQueue::new(self.limits));
         let sub = SubId(self.numbers.next_sub());
-        let (news, patterns) = (options.joins(), vec![pattern.clone()]);
-        let request = SubscriptionRequest { wanted: options.wanted(pattern), mode: options.mode, news };
+        let (wants_discovery, patterns) = (options.joins(), vec![pattern.clone()]);
+        let request = SubscriptionRequest { wanted: options.wanted(pattern), mode: options.mode, wants_discovery };
         let now = self.read_clock();
         let subscribed = self.engine.core.subscribe(now, self.client, sub, request, queue.clone());
         subscribed.map_err(|refusal| SubscribeError::Refused(RefusalReason::from(&refusal)))?;

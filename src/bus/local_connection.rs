@@ -182,8 +182,9 @@ impl LocalConnection {
         answer: Sender<Result<(), RefusalReason>>,
     ) -> Result<(), SubscribeError> {
         locked(&self.queues).insert(sub, queue);
-        let SubscriptionRequest { wanted: SubscriptionFilter { pattern, queue: group, .. }, mode, news } = request;
-        let sent = self.send(&ClientFrame::Subscribe { sub, pattern, queue: group, mode, news }, |state| {
+        let SubscriptionRequest { wanted: SubscriptionFilter { pattern, queue: group, .. }, mode, wants_discovery } =
+            request;
+        let sent = self.send(&ClientFrame::Subscribe { sub, pattern, queue: group, mode, wants_discovery }, |state| {
             state.pending_subscribes.insert(sub, answer);
         });
         if sent.is_err() {

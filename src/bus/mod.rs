@@ -371,8 +371,9 @@ impl Bus {
         for (index, pattern) in patterns.iter().enumerate() {
             let sub = SubId(self.shared.numbers.next_sub());
             // Requests to publishers follow once all patterns are subscribed to.
-            let news = index + 1 == last && options.joins();
-            let request = SubscriptionRequest { wanted: options.wanted(pattern.clone()), mode: options.mode, news };
+            let wants_discovery = index + 1 == last && options.joins();
+            let request =
+                SubscriptionRequest { wanted: options.wanted(pattern.clone()), mode: options.mode, wants_discovery };
             if let Err(error) = self.shared.link.subscribe(sub, request, queue.clone()) {
                 // A refused one too: its answer may only have come too late.
                 subs.iter().chain([&sub]).for_each(|sub| self.shared.link.unsubscribe(*sub));

@@ -125,7 +125,7 @@ pub struct LossReport {
     /// Missing datagrams that the kernel of this host dropped.
     pub overrun: u64,
     /// Failed cross-checks of the accounts. More than 0 is a fault of seqcast.
-    pub inconsistent: u64,
+    pub inconsistencies: u64,
 }
 
 /// Another peer of the group: a row of [`Bus::peers`].
@@ -164,9 +164,9 @@ pub struct PeerReport {
     #[serde(rename = "proven")]
     pub is_proven: bool,
     /// Present while this peer does not wait for it because it accepts too little.
-    pub left_behind: Option<FlowExclusion>,
+    pub flow_exclusion: Option<FlowExclusion>,
     /// Number of times that this peer stopped waiting for it.
-    pub times_left_behind: u64,
+    pub flow_exclusion_count: u64,
     /// Datagrams that its kernel dropped for lack of buffer space, by its last report.
     pub kernel_drops: Option<u64>,
 }
@@ -179,7 +179,7 @@ pub struct FlowExclusion {
     #[serde(rename = "for_ms", deserialize_with = "millis")]
     pub age: Duration,
     /// True if the receiver has reported a receive window, which is too small; false if it has reported none.
-    #[serde(rename = "why", deserialize_with = "has_reported")]
+    #[serde(rename = "reason", deserialize_with = "has_reported")]
     pub has_reported: bool,
 }
 
@@ -253,7 +253,6 @@ pub struct StatusReport {
     /// Address of that interface.
     pub address: IpAddr,
     /// Reason why this interface was chosen, for people.
-    #[serde(rename = "interface_why")]
     pub interface_reason: String,
     /// True if the interface leads only to this host.
     #[serde(rename = "loopback")]
@@ -279,7 +278,7 @@ pub struct StatusReport {
     /// Number of datagrams that wait for the network.
     pub send_queue: usize,
     /// Other peers for which this peer does not wait, as [`Publisher`] formats them.
-    pub left_behind: Vec<String>,
+    pub flow_excluded: Vec<String>,
 }
 
 impl Bus {
@@ -471,16 +470,16 @@ fn datagrams<'de, D: Deserializer<'de>>(deserializer: D) -> Result<DatagramState
         baseline: u64,
         high: u64,
         delivered: u64,
-        held: u64,
+        buffered: u64,
         repaired: u64,
         pending: u64,
         lost: u64,
         unverified: u64,
     }
-    let Fields { baseline, high, delivered, held, repaired, pending, lost, unverified } =
+    let Fields { baseline, high, delivered, buffered, repaired, pending, lost, unverified } =
         Fields::deserialize(deserializer)?;
     let (baseline, high) = (Dseq(baseline), Dseq(high));
-    Ok(DatagramStates { baseline, high, delivered, held, repaired, pending, lost, unverified })
+    Ok(DatagramStates { baseline, high, delivered, buffered, repaired, pending, lost, unverified })
 }
 
 fn member_state<'de, D: Deserializer<'de>>(deserializer: D) -> Result<MemberState, D::Error> {

@@ -283,7 +283,7 @@ With -v, in further tables:
   repaired    messages that were missing and arrived on request, and time of the last
   unverified  messages in missing datagrams of unknown content, and time of the last
   reasons     number of reports of lost or unverified messages for each reason
-  the datagrams of the publisher by state: range = delivered + held + pending + lost + unverified, and
+  the datagrams of the publisher by state: range = delivered + buffered + pending + lost + unverified, and
   missing = repaired + pending + lost + unverified; kernel: missing datagrams that the kernel of this host dropped.
 With --outbound, one row for each other peer, as that peer reports the losses of this peer's messages: datagrams missing,
   repaired, pending and unverified; messages lost; time of the last change.

@@ -52,7 +52,7 @@ fn banner(status: &Value) -> String {
         status["port"],
         text("interface"),
         text("address"),
-        text("interface_why"),
+        text("interface_reason"),
         text("inbox"),
         text("socket"),
     )

@@ -164,7 +164,7 @@ impl PollClient<'_> {
                         let answered = PollReply::Event { offset: event.offset, seq: event.seq };
                         let step = self.tracker.on_answer(Some(epoch), span, answered);
                         is_new = true;
-                        if let TrackerAction::Take { recovery } = step {
+                        if let TrackerAction::Deliver { recovery } = step {
                             self.print(event, epoch, recovery)?;
                         } else {
                             self.report_step(epoch, step)?;
@@ -228,11 +228,11 @@ impl PollClient<'_> {
         };
         match step {
             TrackerAction::Recover { span, lost } => self.report(&recovery(span, lost)),
-            TrackerAction::Restarted { span } => {
+            TrackerAction::Restart { span } => {
                 self.report(&PollNotice::Restart { epoch: epoch.to_string() })?;
                 span.map_or(Ok(()), |span| self.report(&recovery(span, None)))
             }
-            TrackerAction::Take { .. } | TrackerAction::Wait | TrackerAction::Stray => Ok(()),
+            TrackerAction::Deliver { .. } | TrackerAction::Wait | TrackerAction::Unexpected => Ok(()),
         }
     }
 

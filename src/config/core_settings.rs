@@ -70,7 +70,7 @@ impl Config {
             client_subscriptions_max: self.client_subscriptions_max,
             subscriptions_max: self.subscriptions_max,
             interest_max: self.interest_max,
-            spares: self.interest,
+            suppresses: self.interest,
             match_cache_max: self.match_cache,
             advisory_interval: ADVISORY_INTERVAL,
             advisory_subjects_max: self.advisory_subjects,

@@ -135,7 +135,7 @@ keys! {
     /// Publish rate: `auto` as fast as the receivers can accept, `off` as fast as the system accepts. A size limits
     /// `auto` to that number of bytes a second.
     "pace" pace: Pace = "auto", PaceFormat { rate: SizeFormat { min: 64 * KB, max: 100 * GB } }, "50 mb";
-    /// Minimum rate in bytes a second: a slower receiver does not slow this peer down, but is left behind.
+    /// Minimum rate in bytes a second: a slower receiver is excluded from flow control.
     "pace-floor" pace_floor: usize = "1 mb", SizeFormat { min: 0, max: 100 * GB }, "10 mb";
     /// True if messages that no program on another peer subscribes to are suppressed: they stay at this peer. Then the
     /// history holds only sent messages. Set it alike on all peers.

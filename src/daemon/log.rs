@@ -120,7 +120,7 @@ pub(crate) fn member(publisher: &Publisher, event: MemberEvent) {
         MemberEvent::MulticastDead => {
             tracing::warn!(peer = name, %epoch, uid, "multicasts of a peer do not arrive, its unicasts do; see docs/network.md");
         }
-        MemberEvent::LeftBehind => {
+        MemberEvent::FlowExcluded => {
             tracing::warn!(peer = name, %epoch, uid, "peer takes too little of what is sent and is not waited for; see 'show peers'");
         }
         MemberEvent::CaughtUp => tracing::info!(peer = name, %epoch, uid, "peer has caught up"),

@@ -101,7 +101,7 @@ pub(crate) struct SubscriptionRequest {
     /// Delivery mode; `None` for the default.
     pub(crate) mode: Option<DeliveryMode>,
     /// True if the subscription is notified of publishers.
-    pub(crate) news: bool,
+    pub(crate) wants_discovery: bool,
 }
 
 /// A request to the engine.

@@ -170,7 +170,7 @@ fn loss(row: &LossRow) -> Value {
                 "baseline": states.baseline.0,
                 "high": states.high.0,
                 "delivered": states.delivered,
-                "held": states.held,
+                "buffered": states.buffered,
                 "missing": states.missing(),
                 "repaired": states.repaired,
                 "pending": states.pending,
@@ -178,7 +178,7 @@ fn loss(row: &LossRow) -> Value {
                 "unverified": states.unverified,
             },
             "overrun": row.overrun,
-            "inconsistent": row.inconsistent,
+            "inconsistencies": row.inconsistencies,
         }),
     )
 }
@@ -259,11 +259,11 @@ fn peer(row: &MemberRow) -> Value {
             "duplicate_name": row.duplicate_name,
             "multicast_dead": row.is_multicast_dead,
             "proven": row.is_proven,
-            "left_behind": row.left_behind.map(|(span, has_reported)| json!({
+            "flow_exclusion": row.flow_exclusion.map(|(span, has_reported)| json!({
                 "for_ms": millis(span),
-                "why": if has_reported { "slow" } else { "no report" },
+                "reason": if has_reported { "slow" } else { "no report" },
             })),
-            "times_left_behind": row.times_left,
+            "flow_exclusion_count": row.flow_exclusion_count,
             "kernel_drops": row.kernel_drops,
         }),
     )

@@ -35,7 +35,7 @@ pub enum RefusalReason {
     /// A member of a queue group cannot be in mode `live`.
     QueueLive,
     /// A member of a queue group can have neither history nor a confirmed start.
-    QueueNews,
+    QueueDiscovery,
     /// The peer is stopping.
     Stopping,
 }
@@ -52,7 +52,7 @@ impl From<&Refusal> for RefusalReason {
             }
             Refusal::Subject(error) => RefusalReason::Subject(error.to_string()),
             Refusal::QueueLive => RefusalReason::QueueLive,
-            Refusal::QueueNews => RefusalReason::QueueNews,
+            Refusal::QueueDiscovery => RefusalReason::QueueDiscovery,
             Refusal::Stopping => RefusalReason::Stopping,
         }
     }
@@ -73,7 +73,7 @@ impl fmt::Display for RefusalReason {
                 "a member of a queue group cannot be in mode live, because missing messages must be repaired to find its \
                  share: leave out the mode, or the queue group"
             ),
-            RefusalReason::QueueNews => write!(
+            RefusalReason::QueueDiscovery => write!(
                 f,
                 "a member of a queue group receives its share of new messages only: leave out history and confirmation, or \
                  the queue group"
@@ -103,7 +103,7 @@ pub(crate) fn put_refused(out: &mut BytesMut, refused: &RequestRefusal) {
         }
         RefusalReason::Stopping => out.put_u8(3),
         RefusalReason::QueueLive => out.put_u8(4),
-        RefusalReason::QueueNews => out.put_u8(5),
+        RefusalReason::QueueDiscovery => out.put_u8(5),
     }
 }
 
@@ -117,7 +117,7 @@ pub(crate) fn refused(reader: &mut FrameReader) -> Result<RequestRefusal, FrameE
         2 => RefusalReason::Subject(reader.text8("reason")?),
         3 => RefusalReason::Stopping,
         4 => RefusalReason::QueueLive,
-        5 => RefusalReason::QueueNews,
+        5 => RefusalReason::QueueDiscovery,
         _ => return Err(FrameError::Value("why")),
     };
     Ok(RequestRefusal { sub: has_sub.then_some(sub), reason })

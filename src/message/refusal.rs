@@ -30,7 +30,7 @@ pub enum Refusal {
     QueueLive,
     /// Publishers cannot be reported to a member of a queue group. Retained messages are not shared among members, and
     /// a member gets only its share of new messages, in which gaps mean nothing.
-    QueueNews,
+    QueueDiscovery,
     /// The peer is stopping.
     Stopping,
 }

@@ -70,7 +70,7 @@ fn the_clients_table() {
     let held = Some(span(u32::MAX, 5));
     // Case 1, success: poll with offset s(n).
     let event = |offset| PollReply::Event { offset, seq: seq(1 + u64::from(offset)) };
-    assert_eq!(tracker.on_answer(epoch(1), held, event(1)), TrackerAction::Take { recovery: false });
+    assert_eq!(tracker.on_answer(epoch(1), held, event(1)), TrackerAction::Deliver { recovery: false });
     assert_eq!((tracker.offset(), tracker.seq()), (1, Some(seq(2))));
     // Case 2, success: poll with offset n.
     assert_eq!(tracker.on_answer(epoch(1), held, PollReply::NoEvent), TrackerAction::Wait);
@@ -84,10 +84,13 @@ fn the_clients_table() {
     assert!(tracker.in_recovery());
     for offset in 40..=42 {
         assert_eq!(tracker.offset(), offset - 1, "the poll that gets event {offset}");
-        assert_eq!(tracker.on_answer(epoch(1), Some(available), event(offset)), TrackerAction::Take { recovery: true });
+        assert_eq!(
+            tracker.on_answer(epoch(1), Some(available), event(offset)),
+            TrackerAction::Deliver { recovery: true }
+        );
         assert_eq!(tracker.in_recovery(), offset != 42, "the phase ends with n1");
     }
-    assert_eq!(tracker.on_answer(epoch(1), Some(available), event(43)), TrackerAction::Take { recovery: false });
+    assert_eq!(tracker.on_answer(epoch(1), Some(available), event(43)), TrackerAction::Deliver { recovery: false });
 }
 
 #[test]
@@ -96,7 +99,7 @@ fn an_answer_to_another_poll_changes_nothing() {
     let held = Some(span(5, 12));
     for offset in [9, 8, 11, 0] {
         let answered = PollReply::Event { offset, seq: seq(1) };
-        assert_eq!(tracker.on_answer(epoch(1), held, answered), TrackerAction::Stray);
+        assert_eq!(tracker.on_answer(epoch(1), held, answered), TrackerAction::Unexpected);
         assert_eq!(tracker.offset(), 9);
     }
 }
@@ -128,7 +131,7 @@ fn another_epoch_is_a_restart_at_any_offset() {
     ] {
         let mut tracker = Tracker::new(Modulus::WIRE, 7);
         assert_eq!(tracker.on_answer(epoch(1), held, PollReply::NoEvent), TrackerAction::Wait);
-        assert_eq!(tracker.on_answer(epoch(2), held, answered), TrackerAction::Restarted { span: held });
+        assert_eq!(tracker.on_answer(epoch(2), held, answered), TrackerAction::Restart { span: held });
         assert_eq!((tracker.in_recovery(), tracker.seq()), (held.is_some(), None));
         assert_eq!(tracker.offset(), if held.is_some() { 6 } else { 0 });
     }
@@ -157,7 +160,7 @@ impl Server {
         }
     }
 
-    fn poll(&self, tracker: &mut Tracker, heeds_epoch: bool) -> (PollCase, TrackerAction) {
+    fn poll(&self, tracker: &mut Tracker, checks_epoch: bool) -> (PollCase, TrackerAction) {
         let held = match (self.history.front(), self.history.back()) {
             (Some(first), Some(last)) => {
                 // The numbers play no part here.
@@ -178,7 +181,7 @@ impl Server {
             }
             _ => PollReply::NoEvent,
         };
-        (case, tracker.on_answer(epoch(self.epoch).filter(|_| heeds_epoch), held, answered))
+        (case, tracker.on_answer(epoch(self.epoch).filter(|_| checks_epoch), held, answered))
     }
 }
 
@@ -189,18 +192,18 @@ fn restarts(n: u32, m: usize, events: usize) -> (u32, u32, u32) {
     let mut cases = (0, 0, 0);
     // By symmetry one start of the first run stands for all.
     for first in 0..n {
-        let run = |heeds_epoch: bool| {
+        let run = |checks_epoch: bool| {
             let mut server = Server::start(modulus, 0, 1);
             server.generate(m + 3, m);
             let mut tracker = Tracker::new(modulus, modulus.advance(0, m as u64 + 2));
-            assert_eq!(server.poll(&mut tracker, heeds_epoch).1, TrackerAction::Wait, "up to date");
+            assert_eq!(server.poll(&mut tracker, checks_epoch).1, TrackerAction::Wait, "up to date");
             let mut server = Server::start(modulus, first, 2);
             server.generate(events, m);
-            server.poll(&mut tracker, heeds_epoch)
+            server.poll(&mut tracker, checks_epoch)
         };
         match run(false) {
             (PollCase::Successor, step) => {
-                assert_eq!(step, TrackerAction::Take { recovery: false }, "taken for the successor");
+                assert_eq!(step, TrackerAction::Deliver { recovery: false }, "taken for the successor");
                 cases.0 += 1;
             }
             (PollCase::NoEvent, step) => {
@@ -212,7 +215,7 @@ fn restarts(n: u32, m: usize, events: usize) -> (u32, u32, u32) {
                 cases.2 += 1;
             }
         }
-        assert!(matches!(run(true).1, TrackerAction::Restarted { .. }), "certain with the epoch");
+        assert!(matches!(run(true).1, TrackerAction::Restart { .. }), "certain with the epoch");
     }
     cases
 }
@@ -250,7 +253,7 @@ fn overruns_are_detected_and_recovered_from() {
         let (mut taken, mut recovered) = (Vec::new(), false);
         loop {
             match server.poll(&mut tracker, false).1 {
-                TrackerAction::Take { recovery } => {
+                TrackerAction::Deliver { recovery } => {
                     assert_eq!(recovery, recovered, "all of it is one phase");
                     taken.push(tracker.offset());
                 }

@@ -37,7 +37,7 @@ pub struct AddressProof {
     /// Number of datagrams that may still be sent to the peer while its address is unproven.
     unproven_credit: u8,
     /// Number of datagrams accepted from the peer (saturating), and datagrams sent to it before its address was proven.
-    heard: u8,
+    received: u8,
     unanswered: u8,
 }
 
@@ -52,7 +52,7 @@ impl AddressProof {
             is_proven: false,
             has_unicast_contact: false,
             unproven_credit: UNPROVEN_DATAGRAMS,
-            heard: 0,
+            received: 0,
             unanswered: 0,
         }
     }
@@ -86,7 +86,7 @@ impl AddressProof {
             return false;
         }
         self.unproven_credit -= 1;
-        let times = if self.unanswered < UNANSWERED_MAX { self.heard.clamp(1, 32) - 1 } else { 0 };
+        let times = if self.unanswered < UNANSWERED_MAX { self.received.clamp(1, 32) - 1 } else { 0 };
         let answering = ANSWERING_PEERS << times;
         let may = self.has_unicast_contact || is_among(answering, peers, rng);
         self.unanswered = self.unanswered.saturating_add(u8::from(may));
@@ -96,7 +96,7 @@ impl AddressProof {
     /// Earns credit for datagrams to the peer after a new datagram from it was accepted.
     pub fn earn_credit(&mut self) {
         self.unproven_credit = UNPROVEN_DATAGRAMS;
-        self.heard = self.heard.saturating_add(1);
+        self.received = self.received.saturating_add(1);
     }
 
     /// Returns the minimum size in bytes of a datagram to the peer. Until its token arrived, the datagram is as large

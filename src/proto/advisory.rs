@@ -276,8 +276,8 @@ mod tests {
         let first = SettledRange::of_content(crate::message::Dseq(7), at(0), Reason::Disabled);
         let range = SettledRange { last: crate::message::Dseq(9), ..first };
         throttle.on_unverified(&range, Count::Exact(5));
-        let told = take(&mut throttle, 1, false).unwrap();
-        assert_eq!((told.lost_max, told.unverified, told.unverified_datagrams), (0, 5, Some((7, 9))));
+        let advisory = take(&mut throttle, 1, false).unwrap();
+        assert_eq!((advisory.lost_max, advisory.unverified, advisory.unverified_datagrams), (0, 5, Some((7, 9))));
         throttle.on_tail(Reason::Silent);
         assert_eq!(take(&mut throttle, 2000, false).unwrap().reason, Reason::Silent);
     }

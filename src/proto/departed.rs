@@ -99,10 +99,10 @@ impl DepartedMembers {
     /// was forgotten.
     pub fn is_old(&self, epoch: Epoch, contact: &Contact) -> bool {
         let is_newer = |newest: NewestControl, n| newest.number() < n || newest.is_contradicted(n, contact.uptime_ms);
-        let news = |departed: &DepartedMember| {
+        let is_new = |departed: &DepartedMember| {
             contact.control.map_or(departed.high.0 <= contact.below, |number| is_newer(departed.control, number))
         };
-        self.list.iter().any(|departed| departed.epoch == epoch && (departed.left || !news(departed)))
+        self.list.iter().any(|departed| departed.epoch == epoch && (departed.left || !is_new(departed)))
     }
 
     /// Returns whether this epoch was known before.

@@ -101,13 +101,13 @@ pub enum ClientRequest {
         mode: DeliveryMode,
         /// True if publishers are reported to it ([`Effect::PublisherKnown`]), for [`Join`](crate::proto::join::Join).
         /// Not allowed for members of queue groups.
-        news: bool,
+        wants_discovery: bool,
     },
-    /// Ask a peer's history. The answer comes as [`Effect::Answered`] with the same number, in one or more parts.
-    Ask {
+    /// Query a peer's history. The answer comes as [`Effect::Answer`] with the same number, in one or more parts.
+    QueryHistory {
         /// The client's number of the request.
         id: u64,
-        /// The peer whose history is asked: this peer itself or another.
+        /// The peer whose history is queried: this peer itself or another.
         peer: Epoch,
         /// The question.
         question: Question,
@@ -142,9 +142,9 @@ pub enum MemberEvent {
     MulticastDead,
     /// The peer's multicast arrives again.
     MulticastRestored,
-    /// The peer receives this peer's multicast more slowly than the floor, and is not waited for. This is reported the
-    /// first time, and then whenever the number of times is a power of two.
-    LeftBehind,
+    /// The peer receives this peer's multicast more slowly than the floor, and is excluded from flow control. This is
+    /// reported the first time, and then whenever the number of times is a power of two.
+    FlowExcluded,
     /// The peer has caught up after that, and is waited for.
     CaughtUp,
 }
@@ -192,8 +192,8 @@ pub enum Effect {
         /// The reason.
         refusal: Refusal,
     },
-    /// An answer to [`ClientRequest::Ask`], a part of one, or its failure.
-    Answered {
+    /// An answer to [`ClientRequest::QueryHistory`], a part of one, or its failure.
+    Answer {
         /// The client that sent the request.
         client: ClientId,
         /// The client's number of the request.

@@ -142,11 +142,11 @@ pub struct Reassembly {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FragmentOutcome {
     /// More fragments are needed.
-    Waiting,
+    Incomplete,
     /// The message was given up before.
-    GivenUp,
+    Abandoned,
     /// The message is complete.
-    ReassembledMessage(ReassembledMessage),
+    Complete(ReassembledMessage),
     /// The fragments contradict each other; the message was given up.
     Contradiction(Option<AbandonedMessage>),
 }
@@ -163,7 +163,7 @@ impl Reassembly {
             return FragmentOutcome::Contradiction(None);
         };
         if self.is_over(first) {
-            return FragmentOutcome::GivenUp;
+            return FragmentOutcome::Abandoned;
         }
         let at = match self.partials.iter().position(|partial| partial.first == first) {
             Some(at) if self.partials[at].fits(&fragment) => at,
@@ -203,7 +203,7 @@ impl Reassembly {
             partial.missing += 1;
         }
         if partial.received < partial.head.total as usize {
-            return FragmentOutcome::Waiting;
+            return FragmentOutcome::Incomplete;
         }
         self.join(at)
     }
@@ -238,7 +238,7 @@ impl Reassembly {
         match wire::assemble(head.subject.clone(), head.event, head.meta, body.freeze()) {
             Ok(message) => {
                 let PartialMessage { place, dseq, reached, repaired, .. } = partial;
-                FragmentOutcome::ReassembledMessage(ReassembledMessage { message, place, dseq, reached, repaired })
+                FragmentOutcome::Complete(ReassembledMessage { message, place, dseq, reached, repaired })
             }
             Err(_) => self.refuse(partial),
         }
@@ -360,11 +360,11 @@ mod tests {
             let mut reassembly = Reassembly::new(1000, 9);
             let mut take =
                 |part: Fragment| reassembly.on_fragment(Dseq(9 + u64::from(part.index)), Instant::ZERO, false, part);
-            assert_eq!(take(fragment("a", 0)), FragmentOutcome::Waiting);
+            assert_eq!(take(fragment("a", 0)), FragmentOutcome::Incomplete);
             let mut other = fragment("a", 1);
             change(&mut other);
             assert!(matches!(take(other), FragmentOutcome::Contradiction(Some(_))));
-            assert_eq!(take(fragment("a", 2)), FragmentOutcome::GivenUp);
+            assert_eq!(take(fragment("a", 2)), FragmentOutcome::Abandoned);
         }
     }
 
@@ -374,7 +374,7 @@ mod tests {
         for (first, subject) in [(10, "a"), (20, "b"), (30, "c")] {
             assert_eq!(
                 reassembly.on_fragment(Dseq(first), Instant::ZERO, false, fragment(subject, 0)),
-                FragmentOutcome::Waiting
+                FragmentOutcome::Incomplete
             );
         }
         let doomed: Vec<AbandonedMessage> = std::iter::from_fn(|| reassembly.take_abandoned_by_limit()).collect();
@@ -383,7 +383,7 @@ mod tests {
         for (dseq, subject) in [(12, "a"), (22, "b")] {
             assert_eq!(
                 reassembly.on_fragment(Dseq(dseq), Instant::ZERO, false, fragment(subject, 2)),
-                FragmentOutcome::GivenUp
+                FragmentOutcome::Abandoned
             );
         }
         assert_eq!(reassembly.take_abandoned_below(Dseq(25), |_| false), None, "neither is given up twice");

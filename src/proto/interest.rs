@@ -529,7 +529,7 @@ mod tests {
             client_subscriptions_max,
             subscriptions_max,
             interest_max: 1000,
-            spares: false,
+            suppresses: false,
             match_cache_max,
             advisory_interval: Duration::from_secs(1),
             advisory_subjects_max: 16,

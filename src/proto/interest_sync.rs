@@ -5,12 +5,12 @@ use crate::time::Instant;
 use std::time::Duration;
 
 /// Initial time after which a member that has not confirmed the subscriptions is asked.
-const ASK_INTERVAL: Duration = Duration::from_millis(20);
+const REQUEST_INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum time between two requests.
-const ASK_INTERVAL_MAX: Duration = Duration::from_secs(1);
+const REQUEST_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
 /// Delay of the first request for a flush: the record with the subscription leaves before it.
-const FLUSH_ASK_DELAY: Duration = Duration::from_millis(1);
+const FLUSH_REQUEST_DELAY: Duration = Duration::from_millis(1);
 
 /// Minimum time between two answers.
 const ANSWER_INTERVAL: Duration = Duration::from_millis(4);
@@ -21,9 +21,9 @@ pub struct InterestSync {
     /// True if the member suppresses messages; `None` until it announces that.
     suppresses: Option<bool>,
     /// Highest version of this peer's subscriptions that the member has confirmed.
-    known: u64,
+    confirmed_version: u64,
     /// Time of the next request, and the interval to the one after it.
-    ask: Option<(Instant, Duration)>,
+    next_request: Option<(Instant, Duration)>,
     /// Time of the next answer on the member's own subscriptions, and of the last one.
     answer_at: Option<Instant>,
     answered: Option<Instant>,
@@ -44,8 +44,8 @@ impl InterestSync {
     /// Handles the member's announcement that it suppresses messages or does not.
     pub fn on_control(&mut self, suppresses: bool) {
         self.suppresses = Some(suppresses);
-        if !suppresses && self.flushed <= self.known {
-            self.ask = None;
+        if !suppresses && self.flushed <= self.confirmed_version {
+            self.next_request = None;
         }
     }
 
@@ -54,12 +54,13 @@ impl InterestSync {
         self.suppresses
     }
 
-    /// Handles the member's confirmation of the subscriptions up to `known`; `version` is that of their last change.
-    pub fn on_confirmed(&mut self, known: u64, version: u64) {
-        if self.known < known || known == version {
-            (self.ask, self.is_abandoned, self.is_unresponsive) = (None, false, false);
+    /// Handles the member's confirmation of the subscriptions up to `confirmed_version`; `version` is that of their
+    /// last change.
+    pub fn on_confirmed(&mut self, confirmed_version: u64, version: u64) {
+        if self.confirmed_version < confirmed_version || confirmed_version == version {
+            (self.next_request, self.is_abandoned, self.is_unresponsive) = (None, false, false);
         }
-        self.known = known;
+        self.confirmed_version = confirmed_version;
     }
 
     /// Stops waiting for the member to confirm the subscriptions.
@@ -68,37 +69,41 @@ impl InterestSync {
     }
 
     /// Returns the highest version of the subscriptions whose matching messages the member never suppresses; `version`
-    /// is the last one. `taken_to` applies to a member that has not announced whether it suppresses. A member that was
-    /// waited for in vain counts as not suppressing.
-    pub fn confirmed(&self, version: u64, taken_to: bool) -> u64 {
-        if self.suppresses.unwrap_or(taken_to) && !self.is_abandoned { self.known } else { version }
+    /// is the last one. `default_suppresses` holds for a member that has not announced whether it suppresses. A member
+    /// that was waited for in vain counts as not suppressing.
+    pub fn confirmed(&self, version: u64, default_suppresses: bool) -> u64 {
+        if self.suppresses.unwrap_or(default_suppresses) && !self.is_abandoned {
+            self.confirmed_version
+        } else {
+            version
+        }
     }
 
     /// Returns whether the member has yet to confirm this version, and is known to suppress or is awaited by a flush.
     pub fn is_awaited(&self, version: u64) -> bool {
-        self.suppresses == Some(true) && self.known < version || self.known < self.flushed
+        self.suppresses == Some(true) && self.confirmed_version < version || self.confirmed_version < self.flushed
     }
 
     /// Asks a member that suppresses nothing to confirm this version. A member that suppresses confirms unasked. A
     /// member that has never mentioned subscriptions may not implement them.
     pub fn flush(&mut self, now: Instant, version: u64) {
-        if self.suppresses == Some(false) && !self.is_unresponsive && self.known < version {
+        if self.suppresses == Some(false) && !self.is_unresponsive && self.confirmed_version < version {
             self.flushed = version;
-            self.ask.get_or_insert((now + FLUSH_ASK_DELAY, ASK_INTERVAL / 2));
+            self.next_request.get_or_insert((now + FLUSH_REQUEST_DELAY, REQUEST_INTERVAL / 2));
         }
     }
 
     /// Returns whether a flush of this version waits for the member.
     pub fn is_flushing(&self, version: u64) -> bool {
-        self.known < self.flushed && self.known < version
+        self.confirmed_version < self.flushed && self.confirmed_version < version
     }
 
     /// Ends the flushes that wait for a member without a timely answer.
     pub fn end_flush(&mut self) {
-        if self.known < self.flushed {
+        if self.confirmed_version < self.flushed {
             (self.flushed, self.is_unresponsive) = (0, true);
             if self.suppresses != Some(true) {
-                self.ask = None;
+                self.next_request = None;
             }
         }
     }
@@ -111,14 +116,14 @@ impl InterestSync {
 
     /// Returns whether a control message to the member is due now, to request or to answer.
     pub fn take_due(&mut self, now: Instant, version: u64) -> bool {
-        if self.ask.is_none() && self.is_awaited(version) {
-            self.ask = Some((now + ASK_INTERVAL, ASK_INTERVAL));
+        if self.next_request.is_none() && self.is_awaited(version) {
+            self.next_request = Some((now + REQUEST_INTERVAL, REQUEST_INTERVAL));
         }
         let is_due = self.deadline().is_some_and(|at| at <= now);
         if is_due {
             (self.answer_at, self.answered) = (None, Some(now));
-            if let Some((at, interval)) = self.ask.as_mut().filter(|(at, _)| *at <= now) {
-                *interval = (*interval * 2).min(ASK_INTERVAL_MAX);
+            if let Some((at, interval)) = self.next_request.as_mut().filter(|(at, _)| *at <= now) {
+                *interval = (*interval * 2).min(REQUEST_INTERVAL_MAX);
                 *at = now + *interval;
             }
         }
@@ -127,6 +132,6 @@ impl InterestSync {
 
     /// Returns the time of the next control message to the member.
     pub fn deadline(&self) -> Option<Instant> {
-        self.ask.map(|(at, _)| at).into_iter().chain(self.answer_at).min()
+        self.next_request.map(|(at, _)| at).into_iter().chain(self.answer_at).min()
     }
 }

@@ -38,11 +38,11 @@ struct DatagramGap {
     /// Number of datagrams in the gap that this host's kernel dropped.
     overrun: u64,
     /// Time of the next request to the publisher; `None` if no request is needed any more.
-    ask_at: Option<Instant>,
+    request_at: Option<Instant>,
     /// Number of requests sent for the gap.
-    asked: u32,
+    requests: u32,
     /// Time of the last request.
-    asked_at: Instant,
+    requested_at: Instant,
     /// True if the content is known from a manifest and is fetched in another way.
     is_known: bool,
 }
@@ -112,11 +112,11 @@ pub struct Ledger {
     gaps: VecDeque<DatagramGap>,
     settled: SettledRanges,
     /// Earliest time of the next request to the publisher.
-    ask_at: Option<Instant>,
+    request_at: Option<Instant>,
     /// Time before which no further request is sent, whatever is due.
-    ask_after: Instant,
+    request_after: Instant,
     /// Highest datagram up to which the publisher can retransmit nothing any more.
-    gone_to: Dseq,
+    expired_to: Dseq,
     /// Maximum number of ranges in `gaps` and in `settled`.
     ranges_max: usize,
 }
@@ -135,9 +135,9 @@ impl Ledger {
             since: now,
             gaps: VecDeque::new(),
             settled: SettledRanges::new(baseline, ranges_max.max(1)),
-            ask_at: None,
-            ask_after: now,
-            gone_to: Dseq(0),
+            request_at: None,
+            request_after: now,
+            expired_to: Dseq(0),
             ranges_max: ranges_max.max(1),
         }
     }
@@ -213,7 +213,7 @@ impl Ledger {
         if dseq <= self.states.baseline {
             return Acceptance::BeforeBaseline;
         }
-        if self.contradicts_words(dseq, before, after) {
+        if self.contradicts_announcements(dseq, before, after) {
             self.retract(self.arrived.0, self.arrived.1);
         }
         if self.states.high < dseq {
@@ -259,7 +259,7 @@ impl Ledger {
     pub fn on_control(&mut self, found: &mut GapContext<'_>, high: Dseq, count: u64) -> bool {
         if high < self.states.high {
             let is_newer = self.arrived.0 < high && self.arrived.1 <= count || (high, count) == self.arrived;
-            if is_newer && self.settled.forgotten_to() <= high {
+            if is_newer && self.settled.evicted_to() <= high {
                 self.retract(high, count);
                 return true;
             }
@@ -285,9 +285,9 @@ impl Ledger {
 
     /// Returns whether an arriving datagram, which agrees with those that arrived before, disproves an earlier
     /// announcement.
-    fn contradicts_words(&self, dseq: Dseq, before: u64, after: u64) -> bool {
+    fn contradicts_announcements(&self, dseq: Dseq, before: u64, after: u64) -> bool {
         let fits_arrived = self.arrived.1 <= before && (self.arrived.0.next() < dseq || self.arrived.1 == before);
-        if dseq <= self.arrived.0 || self.states.high < dseq || !fits_arrived || dseq <= self.settled.forgotten_to() {
+        if dseq <= self.arrived.0 || self.states.high < dseq || !fits_arrived || dseq <= self.settled.evicted_to() {
             return false;
         }
         if let Some(fits) = self.fits(dseq, before, after - before) {
@@ -314,7 +314,7 @@ impl Ledger {
         self.states.unverified -= retracted.unverified + retracted.explained;
         self.states.lost = self.states.lost - retracted.lost + retracted.explained;
         (self.states.high, self.count) = (high, count);
-        self.gone_to = self.gone_to.min(high);
+        self.expired_to = self.expired_to.min(high);
     }
 
     /// Records that the highest datagram was still the highest when the control message was sent.
@@ -329,8 +329,8 @@ impl Ledger {
         let dropped = datagrams.min(*found.overrun);
         *found.overrun -= dropped;
         self.states.pending += datagrams;
-        let ask_at = found.nak_scheduler.first(found.now);
-        self.ask_at = earlier(self.ask_at, ask_at);
+        let request_at = found.nak_scheduler.first(found.now);
+        self.request_at = earlier(self.request_at, request_at);
         self.gaps.push_back(DatagramGap {
             first,
             last: last.0,
@@ -340,9 +340,9 @@ impl Ledger {
             found: found.now,
             deadline: found.deadline,
             overrun: dropped,
-            ask_at,
-            asked: 0,
-            asked_at: found.now,
+            request_at,
+            requests: 0,
+            requested_at: found.now,
             is_known: false,
         });
     }
@@ -359,20 +359,20 @@ impl Ledger {
         self.on_proven(Dseq(dseq), after);
         self.marks.on_accepted(Dseq(dseq), after);
         (self.reached, self.since) = (found.arrived.min(gap.found), gap.since);
-        if gap.asked == 1 && dseq == gap.first && !gap.is_known {
-            found.nak_scheduler.on_answer(found.now.since(gap.asked_at));
+        if gap.requests == 1 && dseq == gap.first && !gap.is_known {
+            found.nak_scheduler.on_answer(found.now.since(gap.requested_at));
         }
         self.take_out(at, dseq, before, after, gap.overrun);
         // Answers arrive in order. While they arrive, the datagrams that follow are not requested again.
         if let Some(upper) = self.gaps.get_mut(at + usize::from(gap.first < dseq))
             && upper.first == dseq + 1
-            && 0 < upper.asked
-            && upper.ask_at.is_some()
+            && 0 < upper.requests
+            && upper.request_at.is_some()
         {
-            upper.ask_at = upper.ask_at.max(found.nak_scheduler.retry_at(found.now, 1));
+            upper.request_at = upper.request_at.max(found.nak_scheduler.retry_at(found.now, 1));
         }
         self.states.delivered += 1;
-        if gap.asked == 0 && !found.nak_scheduler.is_repaired(gap.found, found.now) {
+        if gap.requests == 0 && !found.nak_scheduler.is_repaired(gap.found, found.now) {
             return Acceptance::Filled;
         }
         self.states.repaired += 1;
@@ -439,7 +439,7 @@ impl Ledger {
             before,
             after: before + messages,
             overrun,
-            ask_at: None,
+            request_at: None,
             is_known: true,
             ..gap
         };
@@ -449,12 +449,12 @@ impl Ledger {
 
     /// Records that the publisher can retransmit nothing up to `last` any more, because it evicts the oldest first. A
     /// gap among these datagrams is settled as soon as everything before it is.
-    pub fn on_gone(&mut self, last: Dseq) {
-        self.gone_to = self.gone_to.max(last.min(self.states.high));
+    pub fn on_expired(&mut self, last: Dseq) {
+        self.expired_to = self.expired_to.max(last.min(self.states.high));
     }
 
-    fn is_gone(&self, gap: &DatagramGap) -> bool {
-        !gap.is_known && gap.last <= self.gone_to.0
+    fn is_expired(&self, gap: &DatagramGap) -> bool {
+        !gap.is_known && gap.last <= self.expired_to.0
     }
 
     /// Returns the datagram of the oldest gap if its content is known.
@@ -464,36 +464,36 @@ impl Ledger {
 
     /// Returns the earliest time of the next request to the publisher.
     pub fn request_deadline(&self) -> Option<Instant> {
-        self.ask_at.map(|at| at.max(self.ask_after))
+        self.request_at.map(|at| at.max(self.request_after))
     }
 
-    /// Calls `ask` with every range that is due for a request, until `ask` has no space left.
+    /// Calls `request` with every range that is due for a request, until `request` has no space left.
     pub fn send_due_requests(
         &mut self,
         now: Instant,
         nak_scheduler: &mut NakScheduler,
-        mut ask: impl FnMut(Dseq, Dseq) -> bool,
+        mut request: impl FnMut(Dseq, Dseq) -> bool,
     ) {
         if self.request_deadline().is_none_or(|at| now < at) {
             return;
         }
-        self.ask_at = None;
+        self.request_at = None;
         let mut has_room = true;
         for gap in &mut self.gaps {
-            let first = gap.first.max(self.gone_to.0 + 1);
+            let first = gap.first.max(self.expired_to.0 + 1);
             if gap.last < first {
-                gap.ask_at = None;
+                gap.request_at = None;
             }
-            if has_room && gap.ask_at.is_some_and(|at| at <= now) {
-                has_room = ask(Dseq(first), Dseq(gap.last));
+            if has_room && gap.request_at.is_some_and(|at| at <= now) {
+                has_room = request(Dseq(first), Dseq(gap.last));
                 if has_room {
-                    self.ask_after = now + REQUEST_SPACING;
-                    gap.asked += 1;
-                    gap.asked_at = now;
-                    gap.ask_at = nak_scheduler.retry_at(now, gap.asked);
+                    self.request_after = now + REQUEST_SPACING;
+                    gap.requests += 1;
+                    gap.requested_at = now;
+                    gap.request_at = nak_scheduler.retry_at(now, gap.requests);
                 }
             }
-            self.ask_at = earlier(self.ask_at, gap.ask_at);
+            self.request_at = earlier(self.request_at, gap.request_at);
         }
     }
 
@@ -501,7 +501,7 @@ impl Ledger {
     pub fn expedite(&mut self, deadline: Instant) {
         for gap in &mut self.gaps {
             gap.deadline = gap.deadline.min(deadline);
-            gap.ask_at = None;
+            gap.request_at = None;
         }
     }
 
@@ -509,9 +509,9 @@ impl Ledger {
     pub fn resume(&mut self, now: Instant, deadline: Instant, nak_scheduler: &mut NakScheduler) {
         for gap in &mut self.gaps {
             gap.deadline = gap.deadline.max(deadline);
-            if gap.ask_at.is_none() && !gap.is_known {
-                gap.ask_at = nak_scheduler.first(now);
-                self.ask_at = earlier(self.ask_at, gap.ask_at);
+            if gap.request_at.is_none() && !gap.is_known {
+                gap.request_at = nak_scheduler.first(now);
+                self.request_at = earlier(self.request_at, gap.request_at);
             }
         }
     }
@@ -527,12 +527,12 @@ impl Ledger {
     /// Marks a received datagram as held: it cannot be handed on yet.
     pub fn hold(&mut self) {
         self.states.delivered -= 1;
-        self.states.held += 1;
+        self.states.buffered += 1;
     }
 
     /// Marks a held datagram as handed on completely.
     pub fn release(&mut self) {
-        self.states.held -= 1;
+        self.states.buffered -= 1;
         self.states.delivered += 1;
     }
 
@@ -545,19 +545,19 @@ impl Ledger {
 
     /// Returns the time at which the next gap is settled.
     pub fn deadline(&self) -> Option<Instant> {
-        self.gaps.front().map(|gap| if self.is_gone(gap) { gap.found } else { gap.deadline })
+        self.gaps.front().map(|gap| if self.is_expired(gap) { gap.found } else { gap.deadline })
     }
 
     /// Returns whether the oldest gap must be settled, given that gaps due until `to` are.
     pub fn is_due(&self, to: Instant) -> bool {
-        self.gaps.front().is_some_and(|gap| self.is_gone(gap) || gap.deadline <= to)
+        self.gaps.front().is_some_and(|gap| self.is_expired(gap) || gap.deadline <= to)
     }
 
     /// Gives up the oldest gap, for `reason` or because the publisher no longer has it.
     pub fn settle_first(&mut self, reason: Reason) -> Option<SettledRange> {
         // Rule: gap
-        let is_gone = self.is_gone(self.gaps.front()?);
-        self.settle_oldest(if is_gone { Reason::Expired } else { reason })
+        let is_expired = self.is_expired(self.gaps.front()?);
+        self.settle_oldest(if is_expired { Reason::Expired } else { reason })
     }
 
     /// Gives up the oldest gap, whatever its deadline.
@@ -619,7 +619,7 @@ impl Ledger {
     #[inline]
     pub fn is_intact(&self) -> bool {
         let s = &self.states;
-        let sum = s.delivered + s.held + s.pending + s.lost + s.unverified;
+        let sum = s.delivered + s.buffered + s.pending + s.lost + s.unverified;
         s.high.0 - s.baseline.0 == sum
             && (s.pending == 0) == self.gaps.is_empty()
             && self.arrived.0 <= s.high
@@ -646,7 +646,7 @@ impl Ledger {
     pub fn assert_invariants(&self) {
         let s = &self.states;
         self.settled.assert_invariants();
-        assert_eq!(s.high.0 - s.baseline.0, s.delivered + s.held + s.pending + s.lost + s.unverified, "{s:?}");
+        assert_eq!(s.high.0 - s.baseline.0, s.delivered + s.buffered + s.pending + s.lost + s.unverified, "{s:?}");
         assert_eq!(s.pending, self.gaps.iter().map(DatagramGap::datagrams).sum::<u64>());
         assert!(self.arrived.0 <= s.high && self.arrived.1 <= self.count);
     }
@@ -681,7 +681,7 @@ mod tests {
         found(0, &mut 0, |found| ledger.on_datagram(found, Dseq(dseq), before, messages))
     }
 
-    fn word(ledger: &mut Ledger, high: u64, count: u64) -> bool {
+    fn announce(ledger: &mut Ledger, high: u64, count: u64) -> bool {
         found(1, &mut 0, |found| ledger.on_control(found, Dseq(high), count))
     }
 
@@ -721,9 +721,9 @@ mod tests {
         assert_eq!(arrive(&mut ledger, 5, 11, 1), Acceptance::Contradiction);
         assert_eq!(arrive(&mut ledger, 6, 9, 1), Acceptance::Contradiction);
         assert_eq!(arrive(&mut ledger, 6, u64::MAX, 1), Acceptance::Contradiction);
-        assert!(word(&mut ledger, 7, 15));
-        assert!(!word(&mut ledger, 7, 16));
-        assert!(!word(&mut ledger, 8, 14));
+        assert!(announce(&mut ledger, 7, 15));
+        assert!(!announce(&mut ledger, 7, 16));
+        assert!(!announce(&mut ledger, 8, 14));
         assert_eq!(arrive(&mut ledger, 5, 11, 1), Acceptance::Contradiction, "the gap begins at 10 messages");
         assert_eq!(arrive(&mut ledger, 7, 13, 2), Acceptance::Filled);
         assert_eq!(arrive(&mut ledger, 6, 12, 4), Acceptance::Contradiction, "more than the gap holds");
@@ -747,7 +747,7 @@ mod tests {
     fn datagram_revokes_claims_of_announcements_alone() {
         for is_settled in [false, true] {
             let mut ledger = Ledger::new(Dseq(4), 10, at(0), 8);
-            assert!(word(&mut ledger, 30, 10));
+            assert!(announce(&mut ledger, 30, 10));
             if is_settled {
                 settle_due(&mut ledger, 200).expect("the announcement opened a gap");
             }
@@ -762,15 +762,15 @@ mod tests {
     fn later_announcement_revokes_claims_of_earlier_one() {
         let mut ledger = Ledger::new(Dseq(4), 10, at(0), 8);
         assert_eq!(arrive(&mut ledger, 5, 10, 1), Acceptance::Fresh);
-        assert!(word(&mut ledger, 9, 20));
-        settle_due(&mut ledger, 200).expect("the announcement opened a gap");
-        assert!(word(&mut ledger, 40, 60));
-        assert!(word(&mut ledger, 7, 13));
+        assert!(announce(&mut ledger, 9, 20));
+        settle_due(&mut ledger, 200).expect("the gap of the word");
+        assert!(announce(&mut ledger, 40, 60));
+        assert!(announce(&mut ledger, 7, 13));
         assert_eq!((ledger.high(), ledger.count()), (Dseq(7), 13));
         assert_eq!((ledger.states().pending, ledger.states().unverified), (0, 2));
         ledger.assert_invariants();
         assert_eq!(arrive(&mut ledger, 8, 13, 1), Acceptance::Fresh);
-        assert!(word(&mut ledger, 7, 13), "a received datagram is not revoked");
+        assert!(announce(&mut ledger, 7, 13), "what arrived is not taken back");
         assert_eq!(ledger.high(), Dseq(8));
         ledger.assert_invariants();
     }
@@ -809,7 +809,7 @@ mod tests {
         let mut ledger = first.tail(at(8));
         arrive(&mut ledger, 2, 1, 1);
         arrive(&mut ledger, 4, 3, 1);
-        assert!(word(&mut ledger, 4, 4));
+        assert!(announce(&mut ledger, 4, 4));
         found(9, &mut 0, |found| ledger.on_datagram(found, Dseq(6), 5, 1));
         let since: Vec<Instant> =
             std::iter::from_fn(|| ledger.settle_oldest(Reason::Disabled)).map(|range| range.since).collect();
@@ -839,7 +839,7 @@ mod tests {
         let mut ledger = Ledger::new(Dseq(0), 0, at(0), 8);
         arrive(&mut ledger, 5, 4, 1);
         let nak_scheduler = &mut NakScheduler::new(Duration::from_nanos(10), true, Rng::new(1));
-        let mut asked = |ledger: &mut Ledger, now: Instant, room: usize| {
+        let mut requested = |ledger: &mut Ledger, now: Instant, room: usize| {
             let mut ranges = Vec::new();
             ledger.send_due_requests(now, nak_scheduler, |first, last| {
                 let has_room = ranges.len() < room;
@@ -851,18 +851,18 @@ mod tests {
             ranges
         };
         assert_eq!(ledger.request_deadline(), Some(at(10)));
-        assert_eq!(asked(&mut ledger, at(9), 9), []);
-        assert_eq!(arrive(&mut ledger, 2, 1, 1), Acceptance::Filled, "the datagram was only late");
-        assert_eq!(asked(&mut ledger, at(10), 1), [(1, 1)], "the request has room for one range");
+        assert_eq!(requested(&mut ledger, at(9), 9), []);
+        assert_eq!(arrive(&mut ledger, 2, 1, 1), Acceptance::Filled, "it was only late");
+        assert_eq!(requested(&mut ledger, at(10), 1), [(1, 1)], "a request has room for so much");
         let next = at(10) + REQUEST_SPACING;
         assert_eq!(ledger.request_deadline(), Some(next));
-        assert_eq!(asked(&mut ledger, at(11), 9), [], "ranges due meanwhile wait for the next request");
-        assert_eq!(asked(&mut ledger, next, 9), [(3, 4)]);
-        assert_eq!(asked(&mut ledger, next, 9), []);
+        assert_eq!(requested(&mut ledger, at(11), 9), [], "what is due meanwhile goes with the next request");
+        assert_eq!(requested(&mut ledger, next, 9), [(3, 4)]);
+        assert_eq!(requested(&mut ledger, next, 9), []);
         assert_eq!(arrive(&mut ledger, 3, 2, 1), Acceptance::Repaired);
         assert_eq!(ledger.states().repaired, 1);
         let retry_at = ledger.request_deadline().unwrap();
-        assert_eq!(asked(&mut ledger, retry_at + Duration::from_millis(10), 9), [(1, 1), (4, 4)]);
+        assert_eq!(requested(&mut ledger, retry_at + Duration::from_millis(10), 9), [(1, 1), (4, 4)]);
         let missing = |states: DatagramStates| states.repaired + states.pending + states.lost + states.unverified;
         let before = missing(ledger.states());
         ledger.lose(true);
@@ -885,7 +885,7 @@ mod tests {
         );
         ledger.on_content_known(Dseq(4), 3, 1);
         ledger.assert_invariants();
-        ledger.on_gone(Dseq(3));
+        ledger.on_expired(Dseq(3));
         let nak_scheduler = &mut NakScheduler::new(Duration::from_nanos(10), true, Rng::new(1));
         let mut ranges = Vec::new();
         ledger.send_due_requests(at(50), nak_scheduler, |first, last| {

@@ -20,7 +20,7 @@ pub struct MulticastLiveness {
     /// Time since which only unicast control messages arrived, one in each interval; or the time of the last multicast.
     since: Instant,
     /// Time of the last unicast control message.
-    word: Instant,
+    announced_at: Instant,
     /// Highest datagram announced by the first control message since then, if there was one.
     first: Option<Dseq>,
     /// Number of datagrams that the member sent between that control message and the last one.
@@ -32,7 +32,7 @@ pub struct MulticastLiveness {
 impl MulticastLiveness {
     /// Creates the state as after a multicast.
     pub fn new(now: Instant) -> MulticastLiveness {
-        MulticastLiveness { since: now, word: now, first: None, missed: 0, rejoin_at: None }
+        MulticastLiveness { since: now, announced_at: now, first: None, missed: 0, rejoin_at: None }
     }
 
     /// Returns whether the member's multicast does not arrive.
@@ -43,7 +43,7 @@ impl MulticastLiveness {
     /// Handles a multicast of the member. Returns true if multicast was dead before.
     pub fn on_multicast(&mut self, now: Instant) -> bool {
         let was_dead = self.is_dead();
-        *self = MulticastLiveness { word: self.word, ..MulticastLiveness::new(now) };
+        *self = MulticastLiveness { announced_at: self.announced_at, ..MulticastLiveness::new(now) };
         was_dead
     }
 
@@ -51,10 +51,10 @@ impl MulticastLiveness {
     pub fn on_control(&mut self, now: Instant, heartbeat: Duration, high: Dseq) {
         // Rule: blackhole
         // If unicast control messages were missing as well, the member could not be heard at all.
-        if self.word + heartbeat * 3 / 2 < now {
+        if self.announced_at + heartbeat * 3 / 2 < now {
             (self.since, self.first, self.missed) = (now, None, 0);
         }
-        self.word = now;
+        self.announced_at = now;
         let first = *self.first.get_or_insert(high);
         self.missed = high.0.saturating_sub(first.0);
     }
@@ -69,7 +69,7 @@ impl MulticastLiveness {
             return Some(self.since + heartbeat * 3 / 4);
         }
         // One heartbeat may be lost, and the next one late.
-        (self.since + heartbeat <= self.word).then(|| self.since + heartbeat * 9 / 4)
+        (self.since + heartbeat <= self.announced_at).then(|| self.since + heartbeat * 9 / 4)
     }
 
     /// Returns whether the group should be joined anew now.
@@ -96,7 +96,7 @@ mod tests {
     /// each with its time. Compares the rejoin times, and the times of later multicasts.
     fn check(story: &str, expected: &str) {
         let mut liveness = MulticastLiveness::new(at(0));
-        let mut told = Vec::new();
+        let mut reports = Vec::new();
         let mut high = 0;
         let mut events = story.split_whitespace().map(|event| {
             let (what, millis) = event.split_once('@').unwrap();
@@ -108,7 +108,7 @@ mod tests {
             while let Some((what, _)) = next.filter(|(_, when)| *when == millis) {
                 if what == "m" {
                     let is_back = liveness.on_multicast(at(millis));
-                    told.extend(is_back.then(|| format!("back {millis}")));
+                    reports.extend(is_back.then(|| format!("back {millis}")));
                 } else {
                     high = what.split_once(':').map_or(high, |(_, high)| high.parse().unwrap());
                     liveness.on_control(at(millis), BEAT, Dseq(high));
@@ -116,11 +116,11 @@ mod tests {
                 next = events.next();
             }
             if liveness.take_due(at(millis), BEAT) {
-                told.push(millis.to_string());
+                reports.push(millis.to_string());
             }
             millis += 1;
         }
-        assert_eq!(told.join(", "), expected, "{story}");
+        assert_eq!(reports.join(", "), expected, "{story}");
     }
 
     /// Proves: W111, blackhole

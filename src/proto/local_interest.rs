@@ -81,7 +81,7 @@ impl LocalInterest {
             let oldest = self.ended.pop_first().expect("there are more than the limit");
             let wanted = self.by_version.remove(&oldest).expect("every version has its entry");
             self.entries.remove(&wanted);
-            if !self.mutants.is(Mutant::EndedForgotten) {
+            if !self.mutants.is(Mutant::EndedInterestDropped) {
                 self.floor = oldest;
             }
         }

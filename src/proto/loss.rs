@@ -30,7 +30,7 @@ pub struct LossCounters {
     /// Missing datagrams that this host's kernel dropped.
     pub overrun: u64,
     /// Cross-checks that failed (R12); must stay 0.
-    pub inconsistent: u64,
+    pub inconsistencies: u64,
     /// Messages received, wanted or not.
     pub messages_in: u64,
     /// Datagrams accepted.
@@ -66,7 +66,7 @@ impl LossCounters {
             reasons: self.reasons,
             datagrams,
             overrun: self.overrun,
-            inconsistent: self.inconsistent,
+            inconsistencies: self.inconsistencies,
         }
     }
 }

@@ -129,7 +129,7 @@ pub struct Member {
     /// Queue groups whose messages the peer has recently returned.
     pub refusals: Refusals,
     /// Timer of unicast heartbeats to the peer.
-    pub beat: HeartbeatTimer,
+    pub heartbeat_timer: HeartbeatTimer,
     /// A jump held back: of the peer's multicast stream, and of its directed one.
     pub quarantine: [Option<Quarantine>; 2],
     /// Counters for `show loss`.
@@ -180,7 +180,7 @@ impl Member {
             assigned: Default::default(),
             refusals: Refusals::default(),
             shares: Default::default(),
-            beat: HeartbeatTimer::steady(now, settings.heartbeat),
+            heartbeat_timer: HeartbeatTimer::steady(now, settings.heartbeat),
             quarantine: [None, None],
             live: None,
             receiver,
@@ -278,8 +278,8 @@ impl Member {
     }
 
     /// Returns the bytes of messages that wait for an earlier datagram, on all sides.
-    pub fn held_bytes(&self) -> usize {
-        self.sides().map(RecvStream::held_bytes).sum()
+    pub fn buffered_bytes(&self) -> usize {
+        self.sides().map(RecvStream::buffered_bytes).sum()
     }
 
     /// Records that an entry with this number was evicted from the subscription window.
@@ -319,7 +319,7 @@ impl Member {
         LossRow {
             msg_loss: row.msg_loss.plus(live.msg_loss),
             msg_loss_uncertain: row.msg_loss_uncertain.saturating_add(live.msg_loss_uncertain),
-            inconsistent: row.inconsistent + live.inconsistent,
+            inconsistencies: row.inconsistencies + live.inconsistencies,
             ..row
         }
     }
@@ -416,7 +416,7 @@ impl Member {
 
     /// Updates the reports to the peer after requested datagrams have come, or will not come. Returns whether a report
     /// is due.
-    pub fn note_awaited(&mut self, now: Instant, wants_repair: bool, receivers: usize) -> bool {
+    pub fn record_awaited(&mut self, now: Instant, wants_repair: bool, receivers: usize) -> bool {
         let awaited = self.awaited().filter(|_| wants_repair);
         self.receive_progress.on_awaited(now, awaited);
         self.receive_progress.deadline(receivers).is_some_and(|at| at <= now)
@@ -439,9 +439,9 @@ impl Member {
 
     /// Returns the time of the next request to the peer.
     pub fn request_deadline(&self) -> Option<Instant> {
-        let asked = self.bcast.request_deadline().into_iter().chain(self.ptp.request_deadline()).min();
+        let due = self.bcast.request_deadline().into_iter().chain(self.ptp.request_deadline()).min();
         // A silent peer cannot answer. Requests wait until it is heard again, as the recovery time does.
-        asked.filter(|at| self.state != MemberState::Crashed && *at <= self.awaited_until())
+        due.filter(|at| self.state != MemberState::Crashed && *at <= self.awaited_until())
     }
 
     /// Returns the time after which sent messages are younger than the peer's window time. Everything counts as older
@@ -465,10 +465,10 @@ impl Member {
     pub fn deadline(&self, forget: Duration) -> Instant {
         match (self.state, self.ended) {
             (MemberState::Up, _) => {
-                let own = self.silent_at().min(self.beat.deadline());
+                let own = self.silent_at().min(self.heartbeat_timer.deadline());
                 self.liveness.deadline(self.heartbeat).map_or(own, |heard| heard.min(own))
             }
-            (MemberState::Silent, _) => (self.last_heard + forget).min(self.beat.deadline()),
+            (MemberState::Silent, _) => (self.last_heard + forget).min(self.heartbeat_timer.deadline()),
             (MemberState::Left, Some(ended)) if self.assigned.iter().any(Assignments::is_waiting) => {
                 ended + LAST_REPORT_TIME
             }
@@ -509,9 +509,9 @@ impl Member {
             unverified: self.bcast.ledger().unexplained(),
             duplicate_name: self.duplicate_name,
             is_multicast_dead: self.liveness.is_dead(),
-            left_behind: self.receiver.left_behind().map(|left| (now.since(left.since), left.has_reported)),
+            flow_exclusion: self.receiver.exclusion().map(|lagging| (now.since(lagging.since), lagging.has_reported)),
             is_proven: self.proof.is_proven,
-            times_left: self.receiver.times_left(),
+            flow_exclusion_count: self.receiver.exclusion_count(),
             kernel_drops: self.receiver.report().map(|report| report.dropped),
         }
     }

@@ -30,8 +30,8 @@
 //! | `pace` | no receiver is sent more than its receive window, and no datagram is announced before it is sent | 3.2 |
 //! | `pace-resends` | no datagram is sent if pending requests could then no longer be answered | 3.2 |
 //! | `pace-proven` | a receiver with an unproven address is waited for during 200 ms at most | 3.2 |
-//! | `left-behind` | a receiver slower than the floor is not waited for until it has caught up | 3.2 |
-//! | `spare` | a suppressed message takes no number; confirmed subscriptions get all they match | W143, W145 |
+//! | `flow-exclusion` | a receiver slower than the floor is not waited for until it has caught up | 3.2 |
+//! | `publish-suppression` | a suppressed message takes no number; confirmed subscriptions miss nothing | W143, W145 |
 //! | `advisory-throttle` | the first at once, then one a second with sums, the last flushed | seed 002 |
 
 mod address_proof;
@@ -126,7 +126,7 @@ pub struct Settings {
     /// Maximum number of advertised subscriptions of all other peers; a peer beyond that counts as not known.
     pub interest_max: usize,
     /// True if messages that match no subscription of other peers are suppressed.
-    pub spares: bool,
+    pub suppresses: bool,
     /// Subjects in the match cache.
     pub match_cache_max: usize,
     /// Minimum time between two advisories about one publisher, after the first.
@@ -185,7 +185,7 @@ impl Settings {
             },
             datagram_bytes_max: self.datagram_bytes_max,
             requesters_max: self.peers_max,
-            kept_bytes: self.recovery.ring.bytes_max as u64,
+            ring_bytes: self.recovery.ring.bytes_max as u64,
         }
     }
 

@@ -2,8 +2,8 @@
 //!
 //! A mutant is switched on at run time and only in the unit-test build of this crate. Everywhere else [`Mutants::is`]
 //! is a constant `false`, and the compiler removes the branch. Each mutant but three has a test in `sim::mutants` that
-//! fails when the oracle lets it pass. Unit tests prove the three: `QueueUnreachable` and `QueueKept` in
-//! `peer/tests/repair/queue.rs`, `EndedForgotten` in `remote_interest/tests.rs`.
+//! fails when the oracle lets it pass. Unit tests prove the three: `QueueUnreachable` and `QueueMessageDropped` in
+//! `peer/tests/repair/queue.rs`, `EndedInterestDropped` in `remote_interest/tests.rs`.
 
 /// One deliberate mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -47,9 +47,9 @@ pub enum Mutant {
     /// A held message is released although the gap before it is still open (A3).
     ReleaseEarly,
     /// Missing datagrams are requested once and never again (R5).
-    AskOnce,
+    RequestOnce,
     /// Missing datagrams are requested at once, without the reorder grace (R5).
-    AskAtOnce,
+    RequestAtOnce,
     /// Missing datagrams are given up after the reorder grace, although they were requested (R5).
     GiveUpSoon,
     /// The datagram after the requested one is retransmitted (R6).
@@ -65,7 +65,7 @@ pub enum Mutant {
     /// The history returns all requested messages but the first (A7).
     FetchSkipsFirst,
     /// The history is not asked for messages of several datagrams (R6).
-    LargeUnasked,
+    LargeNotRequested,
     /// The content of a repaired datagram is handed on at once, whatever is missing before it (A3).
     RepairedFirst,
     /// Every peer is answered, even with an unproven address (5.6).
@@ -75,7 +75,7 @@ pub enum Mutant {
     /// A receiver does not report its losses to the publisher.
     SilentReport,
     /// Missing multicast of a member goes unnoticed (3.4).
-    BlackholeUntold,
+    BlackholeUnreported,
     /// Subscriptions in mode live wait as long as those in mode repair (A4).
     LiveWaits,
     /// Subscriptions in mode live are owed nothing from before the first contact with a publisher (R4).
@@ -83,23 +83,23 @@ pub enum Mutant {
     /// Directed messages go to subscriptions in mode repair only.
     DirectedRepairOnly,
     /// A heartbeat announces datagrams that are still kept back.
-    HeldAnnounced,
+    QueuedAnnounced,
     /// A publisher ignores the receive capacity of receivers.
-    PacerDeaf,
+    PacerIgnoresReports,
     /// A publisher ignores pending requests of receivers.
-    PacerRunsAway,
-    /// A receiver left behind once is never waited for again.
-    LeftForGood,
+    PacerIgnoresRequests,
+    /// A receiver excluded from flow control once is never waited for again.
+    ExcludedForever,
     /// A change of advertised subscriptions is applied although an earlier one is missing.
-    NewsAcrossGap,
+    InterestAcrossGap,
     /// A change of advertised subscriptions is applied although it is older than the table.
-    LateNewsApplied,
+    StaleInterestApplied,
     /// Ended subscriptions are forgotten without notice to the peers that know them.
-    EndedForgotten,
+    EndedInterestDropped,
     /// Messages are suppressed although it is not certain that no peer wants them.
-    SpareUncertain,
+    SuppressUncertain,
     /// The subscriptions of a peer that was given up no longer count as wanted.
-    SpareForgets,
+    SuppressForgets,
     /// Every peer gives a message to its own member of each queue group, whichever peer the publisher chose.
     QueueOfReceiver,
     /// Requests for advertised subscriptions get no answer while repair uses the whole budget.
@@ -109,9 +109,9 @@ pub enum Mutant {
     /// The outcome of queue-group messages is not reported.
     QueueUnreported,
     /// A message for a queue group is dropped if the last member here has just left.
-    QueueKept,
+    QueueMessageDropped,
     /// A late joiner receives live messages that it already received from the history.
-    SpliceForgotten,
+    SpliceRepeated,
     /// A late joiner mistakes the first live message of each subject for one from the history.
     SpliceTooFar,
 }

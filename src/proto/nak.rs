@@ -63,19 +63,19 @@ impl NakScheduler {
 
     /// Returns the time of the first request for a gap found now; `None` if repair is off.
     pub fn first(&mut self, now: Instant) -> Option<Instant> {
-        let grace = if self.mutants.is(Mutant::AskAtOnce) { Duration::ZERO } else { self.grace };
+        let grace = if self.mutants.is(Mutant::RequestAtOnce) { Duration::ZERO } else { self.grace };
         self.is_on.then(|| now + grace + self.backoff())
     }
 
-    /// Returns the time of the next request, after `asked` requests.
-    pub fn retry_at(&mut self, now: Instant, asked: u32) -> Option<Instant> {
+    /// Returns the time of the next request, after `requests` requests.
+    pub fn retry_at(&mut self, now: Instant, requests: u32) -> Option<Instant> {
         let base = RETRY_MIN.max(self.round_trip * 2);
         let most =
             (RETRY_STEP * u32::try_from(self.receivers.max(FEW)).unwrap_or(u32::MAX)).clamp(base, RETRY_MAX.max(base));
-        let wait = base.saturating_mul(1 << asked.saturating_sub(1).min(16)).min(most);
+        let wait = base.saturating_mul(1 << requests.saturating_sub(1).min(16)).min(most);
         // A quarter of the wait is random, so that receivers whose requests coincided do not coincide again.
         let part = u64::try_from(wait.as_nanos() / 4).unwrap_or(u64::MAX);
-        let is_over = self.mutants.is(Mutant::AskOnce);
+        let is_over = self.mutants.is(Mutant::RequestOnce);
         (self.is_on && !is_over).then(|| now + wait - Duration::from_nanos(self.rng.below(part.max(1))))
     }
 
@@ -139,10 +139,10 @@ mod tests {
         let mut nak_scheduler = NakScheduler::new(millis(5), true, Rng::new(1));
         assert_eq!(nak_scheduler.first(Instant::ZERO), Some(Instant::ZERO + millis(5)));
         let mut waits = Vec::new();
-        for asked in 1..12 {
-            let wait = nak_scheduler.retry_at(Instant::ZERO, asked).unwrap().since(Instant::ZERO);
-            let whole = millis(5 << (asked - 1)).min(millis(40));
-            assert!(whole * 3 / 4 <= wait && wait <= whole, "{asked}: {wait:?}");
+        for requests in 1..12 {
+            let wait = nak_scheduler.retry_at(Instant::ZERO, requests).unwrap().since(Instant::ZERO);
+            let whole = millis(5 << (requests - 1)).min(millis(40));
+            assert!(whole * 3 / 4 <= wait && wait <= whole, "{requests}: {wait:?}");
             waits.push(wait);
         }
         for (receivers, most) in [(4, 40), (10, 100), (1000, 640)] {

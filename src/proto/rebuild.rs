@@ -25,17 +25,17 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Debug)]
 enum RebuildPart {
     /// The messages were requested from the history.
-    Asked { subject: Subject, place: SeqPosition, count: u64 },
+    Requested { subject: Subject, place: SeqPosition, count: u64 },
     /// The item to hand on.
     Item(StreamItem),
     /// A large message begins here, and was requested from the history.
-    Large(GoneMessages, MessageKey),
+    LargeRequested(GoneMessages, MessageKey),
     /// The large message that begins here has arrived.
-    Whole(FetchedMessages),
+    LargeFetched(FetchedMessages),
     /// A large message begins here that is no longer available.
-    Head(GoneMessages),
+    LargeUnavailable(GoneMessages),
     /// A part of a large message that began in an earlier datagram, and was requested from the history.
-    Tail(Dseq, MessageKey),
+    LargeFragment(Dseq, MessageKey),
 }
 
 /// A datagram that is being rebuilt.
@@ -75,7 +75,7 @@ impl Rebuild {
             match (content.what, place) {
                 (ContentKind::Run { .. }, _) if !wanted => {}
                 (ContentKind::Run { count }, Some(place)) if place.seq.forward(u64::from(count) - 1).is_some() => {
-                    parts.push(RebuildPart::Asked { subject: content.subject, place, count: u64::from(count) });
+                    parts.push(RebuildPart::Requested { subject: content.subject, place, count: u64::from(count) });
                 }
                 (ContentKind::Run { count }, _) => {
                     parts.push(RebuildPart::Item(StreamItem::GoneMessages(gone(content.subject, u64::from(count)))));
@@ -84,13 +84,15 @@ impl Rebuild {
                     let first = Dseq(dseq.0.saturating_sub(u64::from(index)));
                     let name = |seq| MessageKey { subject: content.subject.clone(), seq, bytes: total as usize };
                     match place.filter(|_| wanted).map(|place| name(place.seq)) {
-                        Some(name) if index == 0 => parts.push(RebuildPart::Large(gone(content.subject, 1), name)),
-                        Some(name) => parts.push(RebuildPart::Tail(first, name)),
+                        Some(name) if index == 0 => {
+                            parts.push(RebuildPart::LargeRequested(gone(content.subject, 1), name))
+                        }
+                        Some(name) => parts.push(RebuildPart::LargeFragment(first, name)),
                         None => {
                             missing_heads.push((first, Reason::Expired));
                             if index == 0 {
                                 // Interest is checked when the message is given up, as for messages that arrived.
-                                parts.push(RebuildPart::Head(gone(content.subject, 1)));
+                                parts.push(RebuildPart::LargeUnavailable(gone(content.subject, 1)));
                             }
                         }
                     }
@@ -117,15 +119,18 @@ impl Rebuild {
 
     /// Returns whether an answer of the history is outstanding.
     pub fn is_waiting(&self) -> bool {
-        self.parts
-            .iter()
-            .any(|part| matches!(part, RebuildPart::Asked { .. } | RebuildPart::Large(..) | RebuildPart::Tail(..)))
+        self.parts.iter().any(|part| {
+            matches!(
+                part,
+                RebuildPart::Requested { .. } | RebuildPart::LargeRequested(..) | RebuildPart::LargeFragment(..)
+            )
+        })
     }
 
     /// Calls `each` with every range of messages that is requested from the history for this datagram alone.
     pub fn for_each_wanted(&self, mut each: impl FnMut(&Subject, Seq, Seq)) {
         for part in &self.parts {
-            if let RebuildPart::Asked { subject, place, count } = part
+            if let RebuildPart::Requested { subject, place, count } = part
                 && let Some(last) = place.seq.forward(count - 1)
             {
                 each(subject, place.seq, last);
@@ -137,21 +142,23 @@ impl Rebuild {
     /// begins.
     fn larges(&self, dseq: Dseq) -> impl Iterator<Item = (Dseq, &MessageKey)> {
         self.parts.iter().filter_map(move |part| match part {
-            RebuildPart::Large(_, name) => Some((dseq, name)),
-            RebuildPart::Tail(first, name) => Some((*first, name)),
+            RebuildPart::LargeRequested(_, name) => Some((dseq, name)),
+            RebuildPart::LargeFragment(first, name) => Some((*first, name)),
             _ => None,
         })
     }
 
     /// Returns the large message that begins in it, if the history had it.
     pub fn whole(&self) -> Option<&FetchedMessages> {
-        self.parts.iter().find_map(|part| if let RebuildPart::Whole(fetched) = part { Some(fetched) } else { None })
+        self.parts
+            .iter()
+            .find_map(|part| if let RebuildPart::LargeFetched(fetched) = part { Some(fetched) } else { None })
     }
 
     fn bytes(&self) -> usize {
         let bytes = |part: &RebuildPart| match part {
             RebuildPart::Item(item) => item.bytes(),
-            RebuildPart::Whole(fetched) => fetched.bytes(),
+            RebuildPart::LargeFetched(fetched) => fetched.bytes(),
             _ => 0,
         };
         self.parts.iter().map(bytes).sum()
@@ -160,29 +167,29 @@ impl Rebuild {
     /// Handles the history's answer for a range, with the available messages in order.
     fn on_fetched(&mut self, (subject, first, last): (&Subject, Seq, Seq), messages: Vec<(Seq, Message)>) {
         let is_it = |part: &RebuildPart| {
-            matches!(part, RebuildPart::Asked { subject: s, place, count }
+            matches!(part, RebuildPart::Requested { subject: s, place, count }
                 if s == subject && place.seq == first && place.seq.forward(count - 1) == Some(last))
         };
         let Some(at) = self.parts.iter().position(is_it) else { return };
-        let RebuildPart::Asked { place, count, .. } = self.parts[at].clone() else { return };
+        let RebuildPart::Requested { place, count, .. } = self.parts[at].clone() else { return };
         let items = in_order(subject, place, count, messages);
         self.parts.splice(at..=at, items.into_iter().map(RebuildPart::Item));
     }
 
     /// Handles a large message that begins in datagram `first` and is no longer awaited. It is taken if it begins here.
-    /// If it did not arrive, `is_gone` is true if it is no longer available.
-    fn on_large(&mut self, dseq: Dseq, first: Dseq, fetched: &mut Option<FetchedMessages>, is_gone: bool) {
-        if is_gone {
+    /// If it did not arrive, `is_unavailable` is true if it is no longer available.
+    fn on_large(&mut self, dseq: Dseq, first: Dseq, fetched: &mut Option<FetchedMessages>, is_unavailable: bool) {
+        if is_unavailable {
             self.missing_heads.push((first, Reason::Expired));
         }
-        self.parts.retain(|part| !matches!(part, RebuildPart::Tail(begins, _) if *begins == first));
+        self.parts.retain(|part| !matches!(part, RebuildPart::LargeFragment(begins, _) if *begins == first));
         for part in self.parts.iter_mut().filter(|_| dseq == first) {
-            if let RebuildPart::Large(gone, _) = part {
+            if let RebuildPart::LargeRequested(gone, _) = part {
                 let place = gone.place;
                 let taken = fetched.take_if(|fetched| Some(fetched.place.seq) == place.map(|place| place.seq));
                 *part = match (taken, place) {
-                    (Some(fetched), Some(place)) => RebuildPart::Whole(FetchedMessages { place, ..fetched }),
-                    _ => RebuildPart::Head(gone.clone()),
+                    (Some(fetched), Some(place)) => RebuildPart::LargeFetched(FetchedMessages { place, ..fetched }),
+                    _ => RebuildPart::LargeUnavailable(gone.clone()),
                 };
             }
         }
@@ -192,7 +199,7 @@ impl Rebuild {
     fn abandon(&mut self, dseq: Dseq, reason: Reason, is_awaited: impl Fn(Dseq) -> bool) {
         for part in &mut self.parts {
             match part {
-                RebuildPart::Asked { subject, place, count } => {
+                RebuildPart::Requested { subject, place, count } => {
                     let (subject, place, count) = (subject.clone(), Some(*place), *count);
                     let (since, missing) = (Instant::ZERO, MissingDatagrams::default());
                     *part = RebuildPart::Item(StreamItem::GoneMessages(GoneMessages {
@@ -204,37 +211,39 @@ impl Rebuild {
                         missing,
                     }));
                 }
-                RebuildPart::Large(gone, _) => {
+                RebuildPart::LargeRequested(gone, _) => {
                     self.missing_heads.push((dseq, reason));
-                    *part = RebuildPart::Head(GoneMessages { reason, ..gone.clone() });
+                    *part = RebuildPart::LargeUnavailable(GoneMessages { reason, ..gone.clone() });
                 }
-                RebuildPart::Tail(first, _) if !is_awaited(*first) => self.missing_heads.push((*first, reason)),
+                RebuildPart::LargeFragment(first, _) if !is_awaited(*first) => {
+                    self.missing_heads.push((*first, reason))
+                }
                 _ => {}
             }
         }
-        self.parts.retain(|part| !matches!(part, RebuildPart::Tail(..)));
+        self.parts.retain(|part| !matches!(part, RebuildPart::LargeFragment(..)));
     }
 
     /// Returns the items to hand on, or to report, in the position of datagram `dseq`. It was sent later than `since`,
-    /// and `missing` describes it as missing. `is_told` is called with the datagram of each unavailable large message
-    /// that begins here. It returns whether other parts of the message arrived, by which it is reported.
+    /// and `missing` describes it as missing. `is_reported` is called with the datagram of each unavailable large
+    /// message that begins here. It returns whether other parts of the message arrived, by which it is reported.
     pub fn into_items(
         self,
         dseq: Dseq,
         since: Instant,
         missing: MissingDatagrams,
-        mut is_told: impl FnMut(Dseq) -> bool,
+        mut is_reported: impl FnMut(Dseq) -> bool,
     ) -> Vec<StreamItem> {
         let item = |part: RebuildPart| match part {
             RebuildPart::Item(StreamItem::GoneMessages(gone)) => {
                 Some(StreamItem::GoneMessages(GoneMessages { since, missing, ..gone }))
             }
-            RebuildPart::Head(gone) => {
-                (!is_told(dseq)).then_some(StreamItem::GoneMessages(GoneMessages { since, missing, ..gone }))
+            RebuildPart::LargeUnavailable(gone) => {
+                (!is_reported(dseq)).then_some(StreamItem::GoneMessages(GoneMessages { since, missing, ..gone }))
             }
             RebuildPart::Item(item) => Some(item),
-            RebuildPart::Whole(fetched) => Some(StreamItem::FetchedMessages(fetched)),
-            RebuildPart::Asked { .. } | RebuildPart::Large(..) | RebuildPart::Tail(..) => None,
+            RebuildPart::LargeFetched(fetched) => Some(StreamItem::FetchedMessages(fetched)),
+            RebuildPart::Requested { .. } | RebuildPart::LargeRequested(..) | RebuildPart::LargeFragment(..) => None,
         };
         self.parts.into_iter().filter_map(item).collect()
     }
@@ -388,14 +397,14 @@ impl Rebuilds {
         &mut self,
         first: Dseq,
         mut fetched: Option<FetchedMessages>,
-        is_asked: bool,
+        was_requested: bool,
     ) -> Option<FetchedMessages> {
         let waiting = self.larges.remove(first)?;
-        let is_gone = is_asked && fetched.is_none();
+        let is_unavailable = was_requested && fetched.is_none();
         for dseq in waiting {
             if let Some(rebuild) = self.by_dseq.get_mut(&dseq) {
                 self.bytes -= rebuild.bytes();
-                rebuild.on_large(dseq, first, &mut fetched, is_gone);
+                rebuild.on_large(dseq, first, &mut fetched, is_unavailable);
                 self.bytes += rebuild.bytes();
                 self.ready.insert(dseq);
             }
@@ -418,14 +427,15 @@ impl Rebuilds {
         self.by_dseq.values().map(|rebuild| rebuild.retry.at).chain(self.larges.request_deadline()).min()
     }
 
-    /// Calls `ask` with every large message whose request is due, and with every range whose repeated request is due.
-    pub fn send_due_requests(&mut self, now: Instant, mut ask: impl FnMut(Dseq, &Subject, Seq, Seq)) {
+    /// Calls `request` with every large message whose request is due, and with every range whose repeated request is
+    /// due.
+    pub fn send_due_requests(&mut self, now: Instant, mut request: impl FnMut(Dseq, &Subject, Seq, Seq)) {
         for (dseq, rebuild) in &mut self.by_dseq {
             if rebuild.retry.take_due(now) {
-                rebuild.for_each_wanted(|subject, first, last| ask(*dseq, subject, first, last));
+                rebuild.for_each_wanted(|subject, first, last| request(*dseq, subject, first, last));
             }
         }
-        self.larges.send_due_requests(now, |first, name| ask(first, &name.subject, name.seq, name.seq));
+        self.larges.send_due_requests(now, |first, name| request(first, &name.subject, name.seq, name.seq));
     }
 
     /// Asserts that every waiting datagram waits for something.
@@ -475,11 +485,11 @@ mod tests {
         let rebuild = Rebuild::new(Instant::ZERO, Dseq(4), 7, contents, is_wanted);
         assert_eq!((rebuild.before(), rebuild.messages(), rebuild.is_waiting()), (7, 8, true));
         let mut rebuilds = Rebuilds::default();
-        let mut asked = Vec::new();
-        rebuild.for_each_wanted(|subject, first, last| asked.push((subject.clone(), first, last)));
+        let mut requested = Vec::new();
+        rebuild.for_each_wanted(|subject, first, last| requested.push((subject.clone(), first, last)));
         rebuilds.insert(Dseq(4), rebuild.clone(), |_, _| false);
-        assert_eq!(asked.len(), 2);
-        let range = |at: usize| (&asked[at].0, asked[at].1, asked[at].2);
+        assert_eq!(requested.len(), 2);
+        let range = |at: usize| (&requested[at].0, requested[at].1, requested[at].2);
         let strange = [message("b", 4), message("a", 1), message("a", 8)];
         let got: Vec<_> = [message("a", 4), message("a", 5), message("a", 7)].into_iter().chain(strange).collect();
         let mut on_fetched = |dseq: u64, range, messages| {
@@ -505,8 +515,8 @@ mod tests {
         );
         rebuild.abandon(Dseq(4), Reason::Deadline, |_| false);
         assert!(!rebuild.is_waiting());
-        let told = rebuild.clone().into_items(Dseq(4), SINCE.0, SINCE.1, |_| true);
-        assert_eq!(shown(told), ["gone a Some(1) 4"]);
+        let items = rebuild.clone().into_items(Dseq(4), SINCE.0, SINCE.1, |_| true);
+        assert_eq!(shown(items), ["gone a Some(1) 4"]);
         assert_eq!(
             shown(rebuild.into_items(Dseq(4), SINCE.0, SINCE.1, |_| false)),
             ["gone a Some(1) 4", "gone big Some(2) 1"]
@@ -535,13 +545,13 @@ mod tests {
         Rebuild::new(Instant::ZERO, Dseq(dseq), 0, contents, |_| true)
     }
 
-    fn asked(rebuilds: &mut Rebuilds) -> Vec<String> {
-        let mut asked = Vec::new();
+    fn requested(rebuilds: &mut Rebuilds) -> Vec<String> {
+        let mut requested = Vec::new();
         let show = |dseq: Dseq, subject: &Subject, first: Seq, last: Seq| {
-            asked.push(format!("{dseq} {subject} {}-{}", first.count(), last.count()));
+            requested.push(format!("{dseq} {subject} {}-{}", first.count(), last.count()));
         };
         rebuilds.send_due_requests(Instant::ZERO, show);
-        asked
+        requested
     }
 
     /// A datagram, its items to hand on, and the messages that lack a part of it.
@@ -564,7 +574,7 @@ mod tests {
     #[test]
     fn large_message_is_fetched_once_for_all_datagrams() {
         let mut rebuilds = three();
-        assert_eq!(asked(&mut rebuilds), ["4 big 2-2"]);
+        assert_eq!(requested(&mut rebuilds), ["4 big 2-2"]);
         assert_eq!(answer(&mut rebuilds, vec![message("big", 2)]), None);
         assert_eq!(ready(&mut rebuilds), [(5, vec![], vec![]), (6, vec![], vec![])]);
         assert_eq!(answer(&mut rebuilds, vec![message("big", 2)]), None, "a second answer");
@@ -583,9 +593,9 @@ mod tests {
             assert_eq!(answer(&mut rebuilds, strange), None);
             let missing_heads = || vec![expired(4)];
             assert_eq!(ready(&mut rebuilds), [(5, vec![], missing_heads()), (6, vec![], missing_heads())]);
-            let (told, rebuild) =
+            let (items, rebuild) =
                 (["gone a Some(1) 1", "gone big Some(2) 1"], rebuilds.abandon(Dseq(4), Reason::Deadline));
-            assert_eq!(shown(rebuild.unwrap().into_items(Dseq(4), SINCE.0, SINCE.1, |_| false)), told);
+            assert_eq!(shown(rebuild.unwrap().into_items(Dseq(4), SINCE.0, SINCE.1, |_| false)), items);
         }
     }
 
@@ -611,7 +621,7 @@ mod tests {
         let mut rebuilds = three();
         rebuilds.abandon(Dseq(4), Reason::Deadline).unwrap();
         assert_eq!(ready(&mut rebuilds), [(5, vec![], vec![]), (6, vec![], vec![])]);
-        assert_eq!((answer(&mut rebuilds, vec![message("big", 2)]), asked(&mut rebuilds)), (None, vec![]));
+        assert_eq!((answer(&mut rebuilds, vec![message("big", 2)]), requested(&mut rebuilds)), (None, vec![]));
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub struct RecvStream {
     kind: StreamKind,
     ledger: Ledger,
     nak_scheduler: NakScheduler,
-    held: ReorderBuffer,
+    reorder_buffer: ReorderBuffer,
     reassembly: Reassembly,
     rebuilds: Rebuilds,
     /// Datagrams rebuilt from manifests that lost a wanted message, kept while any of their messages is held. The flag
@@ -75,7 +75,7 @@ impl RecvStream {
             kind,
             ledger,
             nak_scheduler,
-            held: ReorderBuffer::default(),
+            reorder_buffer: ReorderBuffer::default(),
             reassembly,
             rebuilds: Rebuilds::default(),
             partially_lost: BTreeMap::new(),
@@ -104,8 +104,8 @@ impl RecvStream {
     }
 
     /// Returns the bytes of messages that wait for an earlier datagram, or for the rest of their own.
-    pub fn held_bytes(&self) -> usize {
-        self.held.bytes() + self.rebuilds.bytes()
+    pub fn buffered_bytes(&self) -> usize {
+        self.reorder_buffer.bytes() + self.rebuilds.bytes()
     }
 
     /// Records that an entry of this publisher was evicted from the subscription window.
@@ -137,7 +137,7 @@ impl RecvStream {
         let arrival = Arrival { reached: self.ledger.reached(), repaired: accept == Acceptance::Repaired };
         ctx.losses.messages_in += messages;
         ctx.losses.datagrams_in += 1;
-        let direct = accept == Acceptance::Fresh && !self.ledger.is_waiting() && self.held.is_empty()
+        let direct = accept == Acceptance::Fresh && !self.ledger.is_waiting() && self.reorder_buffer.is_empty()
             || accept == Acceptance::Repaired && ctx.mutants.is(Mutant::RepairedFirst);
         let mut lookup = std::mem::take(&mut self.lookup);
         if self.kind != StreamKind::Ptp && 1 < records.len() {
@@ -203,11 +203,11 @@ impl RecvStream {
         }
         // The last fragment is the first record of its datagram; the first fragment is the last record.
         match self.reassembly.on_fragment(dseq, arrival.reached, arrival.repaired, fragment) {
-            FragmentOutcome::Waiting if is_head => self.rebuilds.on_head(dseq),
-            FragmentOutcome::Waiting => {}
-            FragmentOutcome::GivenUp if is_head => self.held.on_late_head(dseq),
-            FragmentOutcome::GivenUp => {}
-            FragmentOutcome::ReassembledMessage(whole) => {
+            FragmentOutcome::Incomplete if is_head => self.rebuilds.on_head(dseq),
+            FragmentOutcome::Incomplete => {}
+            FragmentOutcome::Abandoned if is_head => self.reorder_buffer.on_late_first_fragment(dseq),
+            FragmentOutcome::Abandoned => {}
+            FragmentOutcome::Complete(whole) => {
                 self.rebuilds.drop_large(first);
                 let at = (whole.dseq, if whole.dseq == dseq { index } else { 0 });
                 let arrival = Arrival { reached: whole.reached, repaired: whole.repaired };
@@ -232,23 +232,23 @@ impl RecvStream {
         direct: bool,
         out: &mut Vec<StreamOutcome>,
     ) {
-        let settled = direct || at.0 < self.ledger.frontier() && self.held.is_empty();
+        let settled = direct || at.0 < self.ledger.frontier() && self.reorder_buffer.is_empty();
         let settled = settled || ctx.mutants.is(Mutant::ReleaseEarly);
-        let followers = self.held.followers_of(&item);
+        let followers = self.reorder_buffer.followers_of(&item);
         match self.judge(ctx, ItemRef { dseq: at.0, arrival, item: &item }, settled, out) {
-            Disposition::Waits => self.hold(at, arrival, item),
+            Disposition::Wait => self.hold(at, arrival, item),
             disposition => {
                 push_delivery(self.kind, item, arrival, disposition, out);
-                self.held.on_gone(followers);
+                self.reorder_buffer.on_item_removed(followers);
             }
         }
     }
 
     fn hold(&mut self, at: Position, arrival: Arrival, item: StreamItem) {
-        if !self.held.has(at.0) {
+        if !self.reorder_buffer.has(at.0) {
             self.ledger.hold();
         }
-        self.held.insert(at, arrival, item);
+        self.reorder_buffer.insert(at, arrival, item);
     }
 
     fn hold_abandoned(&mut self, doomed: AbandonedMessage) {
@@ -257,7 +257,7 @@ impl RecvStream {
         let at = (doomed.dseq, index);
         let arrival = Arrival { reached: doomed.reached, repaired: false };
         self.hold(at, arrival, StreamItem::AbandonedMessage(doomed));
-        self.held.judge_again(at);
+        self.reorder_buffer.judge_again(at);
     }
 
     /// Gives up large messages that lack a settled datagram, or that exceed a limit.
@@ -292,17 +292,17 @@ impl RecvStream {
     /// Hands on, in order, the items that no longer have to wait.
     fn release(&mut self, ctx: &mut ReceiveContext<'_>, out: &mut Vec<StreamOutcome>) {
         let frontier = self.ledger.frontier();
-        while let Some((at, arrival, item)) = self.held.pop(frontier) {
-            let followers = self.held.followers_of(&item);
+        while let Some((at, arrival, item)) = self.reorder_buffer.pop(frontier) {
+            let followers = self.reorder_buffer.followers_of(&item);
             match self.judge(ctx, ItemRef { dseq: at.0, arrival, item: &item }, at.0 < frontier, out) {
-                Disposition::Waits => {
-                    self.held.insert(at, arrival, item);
+                Disposition::Wait => {
+                    self.reorder_buffer.insert(at, arrival, item);
                     continue;
                 }
                 disposition => push_delivery(self.kind, item, arrival, disposition, out),
             }
-            self.held.on_gone(followers);
-            if !self.held.has(at.0) {
+            self.reorder_buffer.on_item_removed(followers);
+            if !self.reorder_buffer.has(at.0) {
                 self.ledger.release();
                 self.settle_partial(at.0);
             }
@@ -319,7 +319,7 @@ impl RecvStream {
         out: &mut Vec<StreamOutcome>,
     ) -> bool {
         let mut fits = self.ledger.on_control(&mut found(&mut self.nak_scheduler, ctx), high, count);
-        if !fits && self.is_corrected_by_word(ctx, high, count, out) {
+        if !fits && self.is_corrected_by_announcement(ctx, high, count, out) {
             fits = self.ledger.on_control(&mut found(&mut self.nak_scheduler, ctx), high, count);
         }
         while self.ledger.is_over_limit() {
@@ -389,7 +389,7 @@ impl RecvStream {
                     let all = Count::Exact(range.unexplained);
                     ctx.losses.ibx_loss.add(range.unexplained, ctx.now.wall);
                     self.ledger.explain(Dseq(range.first.0 - 1), range.last.next(), all.min());
-                    out.push(StreamOutcome::Inbox {
+                    out.push(StreamOutcome::InboxLost {
                         messages: all.min(),
                         reason: range.reason,
                         missing: range.missing(),
@@ -409,23 +409,27 @@ impl RecvStream {
     /// Returns whether the ledger and the reorder buffer keep the invariants that are cheap to check.
     #[inline]
     pub fn is_intact(&self) -> bool {
-        self.ledger.is_intact() && self.held.is_intact(self.ledger.states().held)
+        self.ledger.is_intact() && self.reorder_buffer.is_intact(self.ledger.states().buffered)
     }
 
     /// Describes the ledger and the reorder buffer for the message of a failed check.
     #[cold]
     pub fn summary(&self) -> String {
         let culprit = if self.ledger.is_intact() { "reorder buffer" } else { "ledger" };
-        format!("{culprit} broken; ledger: {}; reorder buffer: {}", self.ledger.summary(), self.held.summary())
+        format!(
+            "{culprit} broken; ledger: {}; reorder buffer: {}",
+            self.ledger.summary(),
+            self.reorder_buffer.summary()
+        )
     }
 
     /// Asserts that the ledger's states sum to its range, and that nothing is held that could be handed on.
     pub fn assert_invariants(&self) {
         self.ledger.assert_invariants();
-        self.held.assert_invariants();
+        self.reorder_buffer.assert_invariants();
         self.rebuilds.assert_invariants();
-        assert!(self.held.is_empty() || self.ledger.is_waiting());
-        assert_eq!(self.ledger.states().held, self.held.datagrams());
+        assert!(self.reorder_buffer.is_empty() || self.ledger.is_waiting());
+        assert_eq!(self.ledger.states().buffered, self.reorder_buffer.datagrams());
     }
 }
 

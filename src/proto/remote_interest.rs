@@ -23,7 +23,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 /// Maximum time between two requests if no answer comes.
-const ASK_INTERVAL_MAX: Duration = Duration::from_secs(2);
+const REQUEST_INTERVAL_MAX: Duration = Duration::from_secs(2);
 /// Time between requests to a peer whose entries exceed the limit.
 const OVERFLOW_INTERVAL: Duration = Duration::from_secs(30);
 
@@ -34,9 +34,9 @@ const SHARES: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordOutcome {
     /// The record contained a new change.
-    News,
+    Applied,
     /// The record contained nothing new.
-    Late,
+    Stale,
     /// A record before it is missing.
     Gap,
     /// The record would exceed the limit of entries.
@@ -143,25 +143,25 @@ impl RemoteInterest {
         let table = self.tables.entry(epoch).or_insert_with(PeerTable::new);
         table.source = Some(source);
         table.on_high(now, number, record.high);
-        let taken = self.take(epoch, record);
-        let Some(table) = self.tables.get_mut(&epoch) else { return taken };
-        match taken {
+        let outcome = self.apply(epoch, record);
+        let Some(table) = self.tables.get_mut(&epoch) else { return outcome };
+        match outcome {
             RecordOutcome::Overflow => {
-                (table.behind, table.overflowed) = (Some(now), Some(now));
-                (table.ask_at, table.interval) = (now + OVERFLOW_INTERVAL, OVERFLOW_INTERVAL);
+                (table.stale_since, table.overflowed) = (Some(now), Some(now));
+                (table.request_at, table.interval) = (now + OVERFLOW_INTERVAL, OVERFLOW_INTERVAL);
             }
-            _ => table.note_behind(now, taken == RecordOutcome::News),
+            _ => table.update_staleness(now, outcome == RecordOutcome::Applied),
         }
-        taken
+        outcome
     }
 
-    fn take(&mut self, epoch: Epoch, record: Interest) -> RecordOutcome {
+    fn apply(&mut self, epoch: Epoch, record: Interest) -> RecordOutcome {
         let mutants = self.mutants;
-        let Some(table) = self.tables.get_mut(&epoch) else { return RecordOutcome::Late };
+        let Some(table) = self.tables.get_mut(&epoch) else { return RecordOutcome::Stale };
         let follows = |complete: u64, base: u64| {
-            let is_late = record.upto <= complete && !mutants.is(Mutant::LateNewsApplied);
-            let is_gap = complete < record.after && !mutants.is(Mutant::NewsAcrossGap);
-            !is_late && !is_gap && record.base <= base
+            let is_stale = record.upto <= complete && !mutants.is(Mutant::StaleInterestApplied);
+            let is_gap = complete < record.after && !mutants.is(Mutant::InterestAcrossGap);
+            !is_stale && !is_gap && record.base <= base
         };
         let begins = record.base != 0
             && record.after == 0
@@ -171,7 +171,7 @@ impl RemoteInterest {
             self.len_fresh -= table.fresh.as_ref().map_or(0, |fresh| fresh.entries.len());
             table.fresh = Some(PendingTable { base: record.base, complete: 0, entries: BTreeMap::new() });
         }
-        let mut taken = if record.upto <= table.complete { RecordOutcome::Late } else { RecordOutcome::Gap };
+        let mut outcome = if record.upto <= table.complete { RecordOutcome::Stale } else { RecordOutcome::Gap };
         // A change announced before the table was begun may have ended since without notice.
         let fits = |fresh: &&mut PendingTable| fresh.base <= record.high && follows(fresh.complete, fresh.base);
         if let Some(fresh) = table.fresh.as_mut().filter(fits) {
@@ -184,16 +184,16 @@ impl RemoteInterest {
             }
             fresh.complete = record.upto;
             self.len_fresh = self.len_fresh + fresh.entries.len() - before;
-            taken = RecordOutcome::News;
+            outcome = RecordOutcome::Applied;
         }
         if follows(table.complete, table.base) {
             table.complete = record.upto;
-            taken = RecordOutcome::News;
+            outcome = RecordOutcome::Applied;
             record.entries.into_iter().for_each(|entry| self.put(epoch, entry));
         }
         self.switch_table(epoch);
         if self.make_room(epoch) {
-            return taken;
+            return outcome;
         }
         self.empty(epoch);
         RecordOutcome::Overflow
@@ -208,11 +208,13 @@ impl RemoteInterest {
                 return true;
             }
             let source = self.tables.get(&epoch).and_then(|table| table.source);
-            let gives_way = |other: &Epoch| {
+            let is_evictable = |other: &Epoch| {
                 let table = self.tables.get(other).filter(|table| 0 < table.len());
                 *other != epoch && table.is_some_and(|table| is_room_exceeded || table.source == source)
             };
-            let Some(other) = self.lost.iter().chain(&self.unreachable).copied().find(gives_way) else { return false };
+            let Some(other) = self.lost.iter().chain(&self.unreachable).copied().find(is_evictable) else {
+                return false;
+            };
             self.empty(other);
         }
     }
@@ -232,7 +234,7 @@ impl RemoteInterest {
     fn on_room(&mut self) {
         for table in self.tables.values_mut() {
             if let Some(overflowed) = table.overflowed.take() {
-                (table.ask_at, table.interval) = (overflowed + ASK_INTERVAL_MAX, ASK_INTERVAL_MAX);
+                (table.request_at, table.interval) = (overflowed + REQUEST_INTERVAL_MAX, REQUEST_INTERVAL_MAX);
             }
         }
     }
@@ -430,8 +432,8 @@ impl RemoteInterest {
         let is_due = |table: &PeerTable| table.request_deadline(grace).is_some_and(|at| at <= now);
         let mut tables = self.tables.iter_mut();
         let (epoch, table) = tables.find(|(epoch, table)| is_due(table) && is_there(**epoch))?;
-        table.ask_at = now + table.interval;
-        table.interval = (table.interval * 2).min(ASK_INTERVAL_MAX.max(table.interval));
+        table.request_at = now + table.interval;
+        table.interval = (table.interval * 2).min(REQUEST_INTERVAL_MAX.max(table.interval));
         let (from, base) =
             table.fresh.as_ref().map_or((table.complete, table.base), |fresh| (fresh.complete, fresh.base));
         Some(InterestRequest { epoch: *epoch, from, base })

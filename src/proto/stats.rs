@@ -31,7 +31,7 @@ pub(crate) use counters;
 counters! {
     /// Counters of the whole peer.
     Counters, "":
-    /// Datagrams received, of any kind and quality.
+    /// Datagrams received, valid or not.
     datagrams_in,
     /// Bytes of UDP payload received.
     bytes_in,
@@ -45,63 +45,63 @@ counters! {
     messages_published,
     /// Messages received and delivered to at least one subscription.
     messages_delivered,
-    /// Deliveries: one message to three subscriptions counts three.
+    /// Deliveries to subscriptions: one message to three subscriptions counts three.
     deliveries,
     /// Messages of local clients delivered on this same peer.
     messages_local,
-    /// Discarded: not this protocol (magic).
+    /// Datagrams discarded because they are not of this protocol (wrong magic).
     discard_foreign,
-    /// Discarded: another version of this protocol.
+    /// Datagrams discarded because they are of another version of this protocol.
     discard_version,
-    /// Discarded: a security mode that this build does not have.
+    /// Datagrams discarded because this build does not support their security mode.
     discard_mode,
-    /// Discarded: another group.
+    /// Datagrams discarded because they are of another group.
     discard_group,
-    /// Discarded: the check value does not fit the bytes.
+    /// Datagrams discarded because their check value does not fit their bytes.
     discard_check,
-    /// Discarded: well checked but not decodable.
+    /// Datagrams discarded because they cannot be decoded although their check value fits.
     discard_malformed,
-    /// Discarded: this peer's own multicast, looped back.
+    /// Datagrams discarded because they are this peer's own multicasts, looped back.
     discard_own,
-    /// Discarded: an epoch heard from another address than the one it is bound to, or from an address that cannot be
+    /// Datagrams discarded because their epoch is bound to another address, or because their address cannot be
     /// answered.
     discard_source,
-    /// Discarded: a datagram already received.
+    /// Datagrams discarded because they were received before.
     discard_duplicate,
-    /// Discarded: arrived after its loss was settled.
+    /// Datagrams discarded because they arrived after their loss was settled.
     discard_late,
-    /// Discarded: from before the baseline of this peer.
+    /// Datagrams discarded because they are from before the baseline of this peer.
     discard_before_baseline,
-    /// Discarded: from an epoch that has ended.
+    /// Datagrams discarded because their epoch has ended.
     discard_old_epoch,
-    /// Discarded: a control datagram not newer than the last one accepted.
+    /// Control datagrams discarded because they are not newer than the last one accepted.
     discard_stale_control,
-    /// Discarded: cumulative counts that contradict the ledger.
+    /// Datagrams and records discarded because they contradict what was accepted before, such as cumulative counts.
     discard_contradiction,
     /// Times that accepted datagrams of a publisher proved to be forged, and were reported as unverified.
-    contradicted,
-    /// Held back as implausible: a jump of more than 2^20 datagrams, of data or of control.
+    forgeries_detected,
+    /// Datagrams held back as implausible: a jump of more than 2^20 datagrams, of data or of control.
     discard_quarantined,
     /// Forged BYEs: the epochs that they named continued.
-    false_byes,
-    /// Discarded: directed to another peer.
-    discard_not_for_us,
-    /// Discarded: a directed datagram, an answer or a BYE of an unknown peer.
-    discard_stranger,
-    /// Discarded: the limit of peers is reached.
+    forged_byes,
+    /// Datagrams and records discarded because they are directed to another peer.
+    discard_other_receiver,
+    /// Directed datagrams, answers and BYEs discarded because their peer is unknown.
+    discard_unknown_peer,
+    /// Datagrams discarded because the limit of peers is reached.
     discard_peers_full,
     /// Data records of a kind that this version does not know; their datagrams are unverified.
     unknown_records,
     /// Cross-checks per subject that failed; must stay 0.
-    inconsistent,
+    inconsistencies,
     /// Pending ranges ended early because a limit was reached.
     overflow_gaps,
     /// Reassemblies given up because a limit was reached.
     overflow_reassembly,
     /// Messages of subjects beyond the hard limit of the subscription window, delivered without per-subject check.
-    untracked,
+    messages_untracked,
     /// Messages published without a number because the publication window was full.
-    published_unnumbered,
+    messages_unnumbered,
     /// Drops by the kernel because a receive buffer was full; datagrams that arrived as one buffer count once.
     kernel_drops,
     /// Times that the multicast of another peer did not arrive while its unicast did.
@@ -114,37 +114,37 @@ counters! {
     requests_received,
     /// Datagrams retransmitted.
     resends,
-    /// Reports of this peer's receive capacity, sent to publishers.
+    /// Reports of this peer's receive window, sent to publishers.
     reports_sent,
-    /// Such reports received from others.
+    /// Reports of receive windows received from other peers.
     reports_received,
-    /// Times that the publisher stopped waiting for a receiver because the receiver was too slow.
-    left_behind,
-    /// Requests of peers with an unproven address; they were told how to prove it.
-    unproven,
-    /// History requests to this peer that were answered.
-    history_questions,
-    /// History requests that were refused: too many, or not decodable.
+    /// Times that this peer excluded a receiver from flow control because the receiver was too slow.
+    flow_exclusions,
+    /// Requests of peers with an unproven address; each got the token with which to prove it.
+    requests_unproven,
+    /// History requests that this peer answered.
+    history_answered,
+    /// History requests that this peer refused: too many, or not decodable.
     history_refused,
     /// Records of this peer's advertised subscriptions, sent to the group.
     interest_sent,
     /// Records of this peer's advertised subscriptions, sent to single peers on request.
     interest_answered,
     /// Requests of this peer for the advertised subscriptions of others.
-    interest_asked,
+    interest_requested,
     /// Records of others' advertised subscriptions that contained a change.
-    interest_taken,
-    /// Discarded: a record of advertised subscriptions without any change.
-    interest_late,
-    /// Discarded: a record of advertised subscriptions that follows a missing one, which is requested.
+    interest_applied,
+    /// Records of advertised subscriptions discarded because they contain no change.
+    interest_stale,
+    /// Records of advertised subscriptions discarded because one before them is missing, which this peer requests.
     interest_gaps,
-    /// Discarded: a record of advertised subscriptions beyond the limit; the peer's subscriptions count as unknown.
+    /// Records of advertised subscriptions discarded because of the limit; the peer's subscriptions count as unknown.
     interest_overflow,
     /// Messages suppressed because no subscription of another peer matches; they count as published.
-    messages_spared,
+    messages_suppressed,
     /// Messages for a queue group whose member here had just left it, returned to the publisher, which assigns them to
     /// another member.
-    queue_handed,
+    queue_returned,
     /// Messages for a queue group that no member received: no member could be reached, or the message was for more than
     /// 64 groups.
     queue_unserved,
@@ -155,7 +155,7 @@ counters! {
     queue_uncertain,
     /// Requests of local clients that were refused.
     refusals,
-    /// Advisories made.
+    /// Advisories published.
     advisories,
 }
 
@@ -211,7 +211,7 @@ pub struct LossRow {
     /// Missing datagrams that this host's kernel dropped.
     pub overrun: u64,
     /// Cross-checks that failed for this publisher; must stay 0.
-    pub inconsistent: u64,
+    pub inconsistencies: u64,
 }
 
 /// One receiver in `show loss --outbound`.
@@ -234,9 +234,9 @@ pub struct DatagramStates {
     pub high: Dseq,
     /// Arrived and handed on completely.
     pub delivered: u64,
-    /// Arrived, with messages that wait for an earlier datagram.
-    pub held: u64,
-    /// Delivered or held datagrams that were missing at first and were requested.
+    /// Arrived, with messages that wait in the reorder buffer for an earlier datagram.
+    pub buffered: u64,
+    /// Delivered or buffered datagrams that were missing at first and were requested.
     pub repaired: u64,
     /// Known missing, still awaited.
     pub pending: u64,
@@ -306,11 +306,11 @@ pub struct MemberRow {
     pub is_multicast_dead: bool,
     /// True if the peer has proven its address.
     pub is_proven: bool,
-    /// Time since this peer stopped waiting for the peer because it was too slow, and whether it ever reported its
-    /// receive capacity. `None` while it is waited for.
-    pub left_behind: Option<(Duration, bool)>,
-    /// Number of times that the peer was left behind.
-    pub times_left: u64,
+    /// Time since the peer was excluded from flow control because it was too slow, and whether it ever reported its
+    /// receive window. `None` while it takes part.
+    pub flow_exclusion: Option<(Duration, bool)>,
+    /// Number of times that the peer was excluded from flow control.
+    pub flow_exclusion_count: u64,
     /// Datagrams dropped by the peer's system for lack of buffer space, by its last report; datagrams that arrived as
     /// one buffer count once.
     pub kernel_drops: Option<u64>,

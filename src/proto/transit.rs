@@ -125,7 +125,7 @@ mod tests {
         Instant::from_nanos(millis * 1_000_000)
     }
 
-    fn heard(transit: &mut Transit, millis: u64, uptime_ms: u32) -> SealTime {
+    fn receive(transit: &mut Transit, millis: u64, uptime_ms: u32) -> SealTime {
         transit.on_datagram(at(millis), at(millis), uptime_ms)
     }
 
@@ -133,8 +133,8 @@ mod tests {
     #[test]
     fn delayed_datagram_is_dated_by_its_uptime() {
         let mut transit = Transit::new(at(1000), 0);
-        assert_eq!(heard(&mut transit, 1100, 100).latest, at(1100));
-        let late = heard(&mut transit, 4000, 200).latest;
+        assert_eq!(receive(&mut transit, 1100, 100).latest, at(1100));
+        let late = receive(&mut transit, 4000, 200).latest;
         assert!(at(1200) <= late && late <= at(1202), "{late:?}");
     }
 
@@ -142,10 +142,10 @@ mod tests {
     #[test]
     fn forged_uptime_does_not_age_later_datagrams() {
         let mut transit = Transit::new(at(1000), 0);
-        heard(&mut transit, 1100, 100);
-        heard(&mut transit, 1200, 60_200);
+        receive(&mut transit, 1100, 100);
+        receive(&mut transit, 1200, 60_200);
         for millis in (1300..20_000).step_by(100) {
-            let sealed = heard(&mut transit, millis, (millis - 1000) as u32).latest;
+            let sealed = receive(&mut transit, millis, (millis - 1000) as u32).latest;
             assert!(at(millis - 20) <= sealed, "at {millis}: {sealed:?}");
         }
     }
@@ -155,10 +155,10 @@ mod tests {
     fn backward_clock_is_followed_within_two_windows() {
         let mut transit = Transit::new(at(1000), 10_000);
         for millis in (1100..3000).step_by(100) {
-            heard(&mut transit, millis, (millis + 9000) as u32);
+            receive(&mut transit, millis, (millis + 9000) as u32);
         }
         for millis in (3000..20_000).step_by(100) {
-            let sealed = heard(&mut transit, millis, (millis + 4000) as u32).latest;
+            let sealed = receive(&mut transit, millis, (millis + 4000) as u32).latest;
             assert!(millis <= 13_000 || at(millis - 20) <= sealed, "at {millis}: {sealed:?}");
         }
     }
@@ -167,10 +167,10 @@ mod tests {
     #[test]
     fn two_fresh_datagrams_correct_delayed_first_contact() {
         let mut transit = Transit::new(at(9000), 0);
-        let fresh = heard(&mut transit, 9100, 4000);
-        assert!(Duration::from_millis(3890) <= fresh.older, "the delay of the first datagram: {fresh:?}");
-        assert_eq!(heard(&mut transit, 9200, 4100).older, Duration::ZERO, "the delay is known");
-        let late = heard(&mut transit, 9300, 200).latest;
+        let fresh = receive(&mut transit, 9100, 4000);
+        assert!(Duration::from_millis(3890) <= fresh.older, "the first one was under way for so long: {fresh:?}");
+        assert_eq!(receive(&mut transit, 9200, 4100).older, Duration::ZERO, "that is known");
+        let late = receive(&mut transit, 9300, 200).latest;
         assert!(late <= at(5310), "{late:?}");
     }
 }

@@ -36,7 +36,7 @@ impl Oracle {
                 return self.findings.add("O4", text);
             }
         };
-        self.note(&[at, run as u64, 1, id as u64, to.len() as u64]);
+        self.extend_digest(&[at, run as u64, 1, id as u64, to.len() as u64]);
         if delivery.repaired {
             self.repaired_in.insert((run, id));
         }
@@ -92,8 +92,8 @@ impl Oracle {
         // Each side misses messages and datagrams of its own.
         let is_of_side = matches!(loss.what, LossScope::Messages { .. } | LossScope::Datagrams { .. });
         let side = to.first().filter(|_| is_of_side).and_then(|target| self.side_with(run, *target)).unwrap_or(run);
-        let told: Vec<usize> = if is_of_side { vec![side] } else { self.sides(run).collect() };
-        let clients = self.check_told(&told, to, loss);
+        let reported: Vec<usize> = if is_of_side { vec![side] } else { self.sides(run).collect() };
+        let clients = self.check_targets(&reported, to, loss);
         let mut view = self.view(at, side, stream);
         match &loss.what {
             LossScope::Messages { subject, first, last, count } => {
@@ -111,7 +111,7 @@ impl Oracle {
                 view.on_unverified(clients, first.0, last.0, *messages, loss.reason);
             }
             LossScope::Tail { after } => {
-                for side in told {
+                for side in reported {
                     self.view(at, side, stream).on_tail(after.0, loss.reason);
                 }
             }
@@ -121,7 +121,7 @@ impl Oracle {
 
     /// Checks the targets of a report. They are existing subscriptions; if the loss is not of one subject, one of
     /// each client that has any on these sides. Returns the clients that get the report, as a bit set.
-    fn check_told(&mut self, sides: &[usize], to: &[Target], loss: &Loss) -> u64 {
+    fn check_targets(&mut self, sides: &[usize], to: &[Target], loss: &Loss) -> u64 {
         let run = sides[0];
         let (mut active, mut clients) = (0, 0);
         sides.iter().for_each(|side| active |= self.runs[*side].clients());
@@ -145,7 +145,7 @@ impl Oracle {
             return self.findings.add("O4", format!("run {run} advises of an epoch that is not: {advisory:?}"));
         };
         let interval = nanos(self.runs[run].settings.advisory_interval);
-        let is_stopping = self.truth.streams[self.runs[run].stream].said_bye;
+        let is_stopping = self.truth.streams[self.runs[run].stream].has_sent_bye;
         let track = self.runs[run].track(stream);
         // The last advisory is flushed when either end stops.
         let is_last = is_stopping || track.bye_read || !track.ends.is_empty();
@@ -170,14 +170,14 @@ impl Oracle {
         }
     }
 
-    /// Checks the news that a peer has of another.
+    /// Checks a peer's report about another.
     pub fn on_member(&mut self, at: u64, run: usize, epoch: crate::message::Epoch, event: MemberEvent) {
         let Some(stream) = self.truth.stream(epoch).filter(|of| !self.is_own(run, *of)) else {
             return self.findings.add("O4", format!("run {run} says {event:?} of an epoch that is not: {epoch}"));
         };
-        self.note(&[at, run as u64, 2, stream as u64, event as u64]);
+        self.extend_digest(&[at, run as u64, 2, stream as u64, event as u64]);
         self.on_path_event(at, run, stream, event);
-        if event == MemberEvent::Left && !self.truth.streams[stream].said_bye {
+        if event == MemberEvent::Left && !self.truth.streams[stream].has_sent_bye {
             self.findings.add("O5", format!("run {run} says that epoch {epoch} left"));
         }
     }
@@ -235,8 +235,8 @@ impl StreamChecker<'_> {
                 self.wrong("O5", format!("message {message} of datagram {dseq} delivered after {declared:?}"));
             }
         }
-        if let Some(told) = self.track().broken(message) {
-            self.wrong("O5", format!("large message {message} delivered after {told:?}"));
+        if let Some(reported) = self.track().broken(message) {
+            self.wrong("O5", format!("large message {message} delivered after {reported:?}"));
         }
         let at = self.at;
         self.track_mut().cover(message, at);
@@ -259,7 +259,7 @@ impl StreamChecker<'_> {
         let may = dseqs.clone().any(|dseq| track.came_late(dseq, grace * 998 / 1000) || fetched(dseq));
         let must = dseqs.all(|dseq| track.read(dseq) != NEVER && !fetched(dseq))
             && (sent.first..=sent.last).any(|dseq| {
-                track.found(dseq) == track.found_late(dseq) && track.came_late(dseq, grace * 1002 / 1000 + 1000)
+                track.found(dseq) == track.latest_found(dseq) && track.came_late(dseq, grace * 1002 / 1000 + 1000)
             });
         if is_repaired && !(repairs && may) || !is_repaired && repairs && must {
             self.wrong("A5", format!("message {message} delivered, repaired: {is_repaired}: {sent:?}"));
@@ -296,7 +296,7 @@ impl StreamChecker<'_> {
         let linked = matches!(delivery.verdict, Verdict::Next | Verdict::Skip(_)) || chained;
         let from = if before == 0 { self.frame_start(sub, sent) } else { linked.then_some(before) };
         if let Some(from) = from.filter(|_| sent.seq.is_some()) {
-            for skipped in self.unsaid(sub, sent.subject, from, message) {
+            for skipped in self.unreported(sub, sent.subject, from, message) {
                 let text = format!(
                     "subscription {sub} got {message} as {:?} without word of {skipped}: {:?}",
                     delivery.verdict,
@@ -338,22 +338,22 @@ impl StreamChecker<'_> {
     fn is_birth_unknown(&self) -> bool {
         let heartbeat = nanos(self.oracle.runs[self.run].settings.heartbeat);
         let track = self.track();
-        track.contact.is_some_and(|(at, below)| below == 0 && at + heartbeat * 1998 / 1000 < track.word_at)
+        track.contact.is_some_and(|(at, below)| below == 0 && at + heartbeat * 1998 / 1000 < track.announced_at)
     }
 
     /// Returns numbered messages of a subject from `from` to before `to` that a subscription is owed and knows
     /// nothing of.
-    fn unsaid(&self, sub: usize, subject: usize, from: usize, to: usize) -> Vec<usize> {
+    fn unreported(&self, sub: usize, subject: usize, from: usize, to: usize) -> Vec<usize> {
         let run = &self.oracle.runs[self.run];
         let stream = &self.truth().streams[self.stream];
         let all = stream.bcast.numbered(subject);
         let (low, high) = (all.partition_point(|at| *at < from), all.partition_point(|at| *at < to));
-        let unsaid = |message: &usize| {
+        let unreported = |message: &usize| {
             let sent = &stream.bcast.messages[*message];
             self.track().state(sub, *message) == MessageState::Nothing
                 && self.oracle.is_owed(self.run, &run.subs[sub], stream, self.track(), sent)
         };
-        all[low..high.max(low)].iter().copied().filter(unsaid).collect()
+        all[low..high.max(low)].iter().copied().filter(unreported).collect()
     }
 
     /// Returns the subscriptions of both sides that match a subject, each with the time at which it began.

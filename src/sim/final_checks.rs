@@ -4,7 +4,7 @@
 use crate::proto::peer::Peer;
 use crate::proto::stats::LossRow;
 use crate::sim::oracle::{MessageState, ObservedSubscription, Oracle, PeerRun, Track};
-use crate::sim::scenario::{MILLIS, SECOND, is_heard};
+use crate::sim::scenario::{MILLIS, SECOND, reaches};
 use crate::sim::truth::{DatagramTrace, EpochTrace, MessageTrace, NEVER};
 use crate::wire::Report;
 
@@ -28,7 +28,7 @@ impl Oracle {
     /// Checks the end of the run; `peers` are those that still run, with the numbers of their runs.
     pub fn finish(&mut self, at: u64, peers: &[(usize, &Peer)]) {
         peers.iter().for_each(|(_, peer)| peer.check());
-        self.truth.check_beats(at, &mut self.findings);
+        self.truth.check_heartbeats(at, &mut self.findings);
         for (run, _) in peers.iter().filter(|(_, peer)| !peer.has_queued()) {
             self.truth.finish_run(*run, &mut self.findings);
         }
@@ -55,7 +55,7 @@ impl Oracle {
         let counters = peer.counters();
         let (dropped, pending) = (self.runs[run].kernel_drops, 0);
         for (name, shown, truth) in [
-            ("inconsistent", counters.inconsistent, 0),
+            ("inconsistencies", counters.inconsistencies, 0),
             ("discard_malformed", counters.discard_malformed, pending),
             ("discard_contradiction", counters.discard_contradiction, 0),
             ("discard_source", counters.discard_source, 0),
@@ -74,8 +74,9 @@ impl Oracle {
     fn check_outbound(&mut self, run: usize, row: &LossRow, peers: &[(usize, &Peer)]) {
         let own = self.truth.streams[self.runs[run].stream].epoch;
         let publisher = peers.iter().find(|(_, peer)| peer.epoch() == row.publisher.epoch);
-        let Some(told) = publisher.map(|(_, peer)| peer.outbound_rows()) else { return };
-        let told = told.into_iter().find(|told| told.receiver.epoch == own).map(|told| told.report);
+        let Some(reported) = publisher.map(|(_, peer)| peer.outbound_rows()) else { return };
+        let reported =
+            reported.into_iter().find(|reported| reported.receiver.epoch == own).map(|reported| reported.report);
         let states = row.datagrams;
         let lost_max = row.msg_loss.count + row.msg_loss_uncertain;
         let shown = Report {
@@ -88,8 +89,8 @@ impl Oracle {
             overrun: row.overrun,
         };
         self.figures.cross_checks += 1;
-        if told != Some(shown) {
-            self.findings.add("outbound", format!("run {run} missed {shown:?}, its publisher says {told:?}"));
+        if reported != Some(shown) {
+            self.findings.add("outbound", format!("run {run} missed {shown:?}, its publisher says {reported:?}"));
         }
     }
 
@@ -102,13 +103,13 @@ impl Oracle {
         let taken = self.runs[run].taken_within(&truth.settings);
         let rebuilt = !self.runs[run].repairs() || taken < self.runs[run].grace() * 999 / 1000;
         let states = row.datagrams;
-        let sum = states.delivered + states.held + states.pending + states.lost + states.unverified;
+        let sum = states.delivered + states.buffered + states.pending + states.lost + states.unverified;
         let Some(track) = self.runs[run].tracks.get(stream).and_then(Option::as_ref) else { return };
         let high = truth.bcast.high();
         let lives = truth.ended == NEVER;
         let sound = sum == states.high.0 - states.baseline.0 && states.high.0 <= high;
         // Datagrams of a silent publisher are awaited until it is heard or forgotten.
-        let settled = states.pending == 0 && states.held == 0 || !(lives || track.bye_read);
+        let settled = states.pending == 0 && states.buffered == 0 || !(lives || track.bye_read);
         self.figures.pending += if lives { states.pending } else { 0 };
         // A pacer may let a datagram leave just before the end of the run.
         let is_due = |sent: &DatagramTrace| sent.at + self.silence_bound(&self.runs[run], truth) <= at;
@@ -128,7 +129,7 @@ impl Oracle {
                 sure += u64::from(in_time);
             }
             let late = |grace: u64| read == NEVER || track.came_late(dseq, grace);
-            let is_clear = !track.is_doubtful(dseq) && track.found(dseq) == track.found_late(dseq);
+            let is_clear = !track.is_doubtful(dseq) && track.found(dseq) == track.latest_found(dseq);
             let late_for_sure = read == NEVER || repairs && late(grace * 1002 / 1000 + 1000);
             missed += u64::from(late_for_sure && is_clear);
             missed_most += u64::from(late(grace * 998 / 1000) || !is_clear || track.declared(dseq).is_some());
@@ -136,14 +137,14 @@ impl Oracle {
         let missing = states.repaired + states.pending + states.lost + states.unverified;
         let limited = self.runs[run].is_limited() || track.returned;
         let missing = limited || (missed..=missed_most).contains(&missing);
-        let sure = if self.runs[run].is_limited() || rebuilt && 0 < states.held { 0 } else { sure };
-        let counted = (sure..=most).contains(&(states.delivered + states.held));
-        let repaired = row.repaired.count == track.repaired || track.returned || self.runs[run].is_handed;
+        let sure = if self.runs[run].is_limited() || rebuilt && 0 < states.buffered { 0 } else { sure };
+        let counted = (sure..=most).contains(&(states.delivered + states.buffered));
+        let repaired = row.repaired.count == track.repaired || track.returned || self.runs[run].has_returned_message;
         // The losses of both sides are added up.
         let live = self.runs[run].live.and_then(|live| self.runs[live].tracks.get(stream)?.as_ref());
-        let told_to_both = |at: usize| track.told[at] + live.map_or(0, |live| live.told[at]);
+        let reported_to_both = |at: usize| track.reported[at] + live.map_or(0, |live| live.reported[at]);
         let shown = [row.msg_loss.count, row.msg_loss.count + row.msg_loss_uncertain, row.ibx_loss.count];
-        let told = shown == [0, 1, 3].map(told_to_both);
+        let reported = shown == [0, 1, 3].map(reported_to_both);
         // A loss reported less than an interval after an advisory is in the next advisory.
         let interval = crate::time::nanos(self.runs[run].settings.advisory_interval);
         let is_pending = |stream: usize| {
@@ -152,10 +153,10 @@ impl Oracle {
         };
         let advised = [(0, 0), (1, 0), (3, 1)]
             .iter()
-            .all(|(sum, stream)| track.advised[*sum] == told_to_both(*sum) || is_pending(*stream));
+            .all(|(sum, stream)| track.advised[*sum] == reported_to_both(*sum) || is_pending(*stream));
         // A receiver that was about to forget the publisher may have continued its ledger and its sums.
-        let (told, advised) = (told || track.returned, advised || track.returned);
-        let told_of = (track.told, track.advised, track.repaired);
+        let (reported, advised) = (reported || track.returned, advised || track.returned);
+        let report_sums = (track.reported, track.advised, track.repaired);
         self.figures.cross_checks += 9;
         for (rule, holds) in [
             ("ledger sum", sound),
@@ -163,14 +164,14 @@ impl Oracle {
             ("ledger high", knows_all),
             ("ledger delivered", counted),
             ("ledger missing", missing),
-            ("show loss", told),
+            ("show loss", reported),
             ("advisories", advised),
-            ("inconsistent", row.inconsistent == 0),
+            ("inconsistencies", row.inconsistencies == 0),
             ("repaired", repaired),
         ] {
             if !holds {
                 let text = format!(
-                    "run {run} of stream {stream}: {row:?}; sent {high}, arrived {sure}..{most}, missed {missed}..{missed_most}, told {told_of:?}"
+                    "run {run} of stream {stream}: {row:?}; sent {high}, arrived {sure}..{most}, missed {missed}..{missed_most}, reported {report_sums:?}"
                 );
                 self.findings.add(rule, text);
             }
@@ -183,8 +184,8 @@ impl Oracle {
         let is_main = receiver.main == run;
         let together = at.min(receiver.ended).min(truth.ended).saturating_sub(receiver.born.max(truth.born));
         let Some(track) = receiver.tracks.get(stream).and_then(Option::as_ref).filter(|t| t.contact.is_some()) else {
-            let hears = is_heard(self.cells, self.runs[truth.run].host, receiver.host);
-            if is_main && is_alive && hears && truth.ended == NEVER && 6 * SECOND < together {
+            let is_reachable = reaches(self.cells, self.runs[truth.run].host, receiver.host);
+            if is_main && is_alive && is_reachable && truth.ended == NEVER && 6 * SECOND < together {
                 self.findings.add("O1", format!("run {run} never met stream {stream}"));
             }
             return;
@@ -221,7 +222,7 @@ impl Oracle {
         // Questions to histories and their answers belong to no client here, but count when they are lost.
         if !(sent - flow.services..=sent).contains(&known) {
             let text = format!(
-                "run {run} of stream {stream}: {sent} directed messages, {} delivered, {} told",
+                "run {run} of stream {stream}: {sent} directed messages, {} delivered, {} reported",
                 track.direct, track.inbox
             );
             self.findings.add("O1", text);
@@ -239,8 +240,8 @@ impl Oracle {
         let receiver = &self.runs[run];
         let truth = &self.truth.streams[stream];
         let Some(track) = receiver.tracks.get(stream).and_then(Option::as_ref) else { return };
-        let stands_at_end = is_alive && sub.end == NEVER;
-        let until = if stands_at_end { at } else { sub.end };
+        let lasts_to_end = is_alive && sub.end == NEVER;
+        let until = if lasts_to_end { at } else { sub.end };
         let (mut owed, mut fates) = (0, [0u64; 4]);
         let mut wrong = Vec::new();
         for (message, sent) in truth.bcast.messages.iter().enumerate() {
@@ -257,12 +258,12 @@ impl Oracle {
             let is_held_back = sent.sealed.saturating_add(bound) <= until && is_young;
             // A replayed datagram may bring back a publisher that was forgotten, just before the end.
             let is_unsettled = truth.ended == NEVER && is_held_back || track.returned && is_young;
-            if !stands_at_end && is_young || stands_at_end && is_unsettled {
+            if !lasts_to_end && is_young || lasts_to_end && is_unsettled {
                 continue;
             }
             let whole = self.silence_bound(receiver, truth);
             let fate = fate(receiver, truth, track, (index, sub), (message, sent), (until, whole));
-            if !stands_at_end && fate == DeliveryStatus::Suspended {
+            if !lasts_to_end && fate == DeliveryStatus::Suspended {
                 continue;
             }
             owed += 1;
@@ -274,7 +275,7 @@ impl Oracle {
                 // Datagrams of a silent publisher are awaited until it is heard.
                 DeliveryStatus::Suspended if truth.ended != NEVER || !is_alive => fates[2] += 1,
                 missed => {
-                    if missed == DeliveryStatus::Missed || stands_at_end {
+                    if missed == DeliveryStatus::Missed || lasts_to_end {
                         wrong.push(("O1", message, *sent, missed));
                     }
                     continue;
@@ -312,7 +313,7 @@ impl Oracle {
         // If its announced age is smaller, data of a publisher waits for its first announcement, for two heartbeats
         // at most (A10).
         let waits = crate::time::nanos(receiver.settings.heartbeat) * 2002 / 1000;
-        let contact = track.contact.map_or(0, |(at, _)| at.max(track.word_at.min(at + waits)));
+        let contact = track.contact.map_or(0, |(at, _)| at.max(track.announced_at.min(at + waits)));
         // A message is missed for certain only once its last datagram has left; the pacer may delay that for long.
         let left = truth.bcast.datagrams.get(sent.last as usize - 1).map_or(sent.at, |datagram| datagram.at);
         let from = left.max(contact);
@@ -328,7 +329,7 @@ impl Oracle {
         }
         // Both sides of a receiver share the publisher's signs of life.
         let main = self.runs[receiver.main].tracks.get(stream).and_then(Option::as_deref).unwrap_or(track);
-        main.put_off(due, track.found_late(sent.last), whole) - sent.at
+        main.silence_deadline(due, track.latest_found(sent.last), whole) - sent.at
     }
 
     /// Returns the time from the last sign of life to the report of a silence, or of the content of a gap found then.
@@ -348,7 +349,7 @@ fn fate(
     (until, whole): (u64, u64),
 ) -> DeliveryStatus {
     let dseqs = || sent.first..=sent.last;
-    let told = |dseq: u64| track.declared(dseq).is_some_and(|d| d.clients >> sub.target.client.0 & 1 == 1);
+    let reported = |dseq: u64| track.declared(dseq).is_some_and(|d| d.clients >> sub.target.client.0 & 1 == 1);
     let state = track.state(index, message);
     match state {
         MessageState::Delivered => return DeliveryStatus::Delivered,
@@ -356,23 +357,23 @@ fn fate(
         _ => {}
     }
     // A message that a limit ended is reported by the datagram in which it began, whatever came later.
-    let told_broken = track.broken(message).is_some_and(|d| d.clients >> sub.target.client.0 & 1 == 1);
-    if told_broken && track.broken(message).is_some_and(|d| d.by_limit) {
+    let reported_broken = track.broken(message).is_some_and(|d| d.clients >> sub.target.client.0 & 1 == 1);
+    if reported_broken && track.broken(message).is_some_and(|d| d.by_limit) {
         return DeliveryStatus::Unverified;
     }
-    let found = track.found_late(sent.last);
+    let found = track.latest_found(sent.last);
     let suspended = receiver.repairs()
         && state == MessageState::Nothing
         && found != NEVER
         && track.heard.between(found, until) <= receiver.grace() + receiver.paused(found, until) + 5 * MILLIS;
-    if suspended && !told_broken && !dseqs().any(told) {
+    if suspended && !reported_broken && !dseqs().any(reported) {
         return DeliveryStatus::Suspended;
     }
     // A message whose datagrams all came in time must have been delivered. At the end of the run it may still wait
     // for what is missing before it: a replay can bring back a publisher that counted as crashed.
     let taken = receiver.taken_within(&truth.settings);
-    let has_come_back = track.ends.last().is_some_and(|end| end.upto != NEVER);
-    let hold = if sub.end == NEVER && has_come_back { receiver.grace() } else { 0 };
+    let has_returned = track.ends.last().is_some_and(|end| end.upto != NEVER);
+    let hold = if sub.end == NEVER && has_returned { receiver.grace() } else { 0 };
     let in_time = |dseq: u64| {
         let read = track.read(dseq);
         read != NEVER
@@ -388,7 +389,7 @@ fn fate(
         MessageState::Lost { .. } | MessageState::Maybe { .. } => return DeliveryStatus::Lost,
         _ => {}
     }
-    if told_broken || dseqs().any(told) {
+    if reported_broken || dseqs().any(reported) {
         return DeliveryStatus::Unverified;
     }
     let beyond = |after: u64| after < sent.last;
@@ -427,7 +428,7 @@ fn late_by(
     let covered = track.covered.get(message).copied().unwrap_or(NEVER);
     let due = sent_at.saturating_add(bound);
     // T_rec runs while the publisher is heard, from the first announcement of the last datagram.
-    let found = track.found_late(sent.last);
+    let found = track.latest_found(sent.last);
     let repairs = receiver.repairs() && found != NEVER;
     let repaired_by = if repairs { track.heard.after(found, receiver.grace() * 1001 / 1000 + 5 * MILLIS) } else { 0 };
     if covered <= due || found <= due && covered <= repaired_by {

@@ -21,7 +21,7 @@ use std::time::Duration;
 /// Timeout of a question, as in the library.
 const ANSWER_TIME: Duration = Duration::from_secs(2);
 /// Nanoseconds during which the library queries a publisher that never answers.
-const ASKING_TIME: u64 = ANSWER_TIME.as_secs() * ATTEMPTS as u64 * SECOND;
+const ATTEMPTS_TIME: u64 = ANSWER_TIME.as_secs() * ATTEMPTS as u64 * SECOND;
 
 /// A subject of a publisher.
 type PublisherSubject = (Epoch, Subject);
@@ -33,9 +33,9 @@ pub(crate) struct Joiner {
     pub target: Target,
     join: Join,
     /// The publisher of each question that has no answer yet.
-    asked: BTreeMap<u64, Epoch>,
+    pending: BTreeMap<u64, Epoch>,
     /// Time of the first question to each publisher.
-    asked_first: BTreeMap<Epoch, u64>,
+    first_requests: BTreeMap<Epoch, u64>,
     questions: u64,
     /// The last number handed on or reported as lost, and whether that was beyond the splice.
     seen: BTreeMap<PublisherSubject, (Seq, bool)>,
@@ -56,15 +56,15 @@ impl Joiner {
         let joiner = Joiner {
             target,
             join: Join::new(vec![pattern.clone()], Some(selection)).mutated(mutants),
-            asked: BTreeMap::new(),
-            asked_first: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            first_requests: BTreeMap::new(),
             questions: 0,
             seen: BTreeMap::new(),
             delivered: BTreeMap::new(),
             joined: None,
             replayed: 0,
         };
-        (joiner, ClientRequest::Subscribe { sub: target.sub, wanted: pattern.into(), mode, news: true })
+        (joiner, ClientRequest::Subscribe { sub: target.sub, wanted: pattern.into(), mode, wants_discovery: true })
     }
 
     /// Returns the number of messages that came from histories.
@@ -92,10 +92,10 @@ impl Joiner {
 
     /// Handles an answer or a part of one, or its final failure.
     pub fn on_answer(&mut self, id: u64, answer: Result<Answer, QuestionFailure>) {
-        if let Some(epoch) = self.asked.get(&id).copied()
+        if let Some(epoch) = self.pending.get(&id).copied()
             && !self.join.on_answer(WallTime::EPOCH, epoch, answer)
         {
-            self.asked.remove(&id);
+            self.pending.remove(&id);
         }
     }
 
@@ -107,16 +107,16 @@ impl Joiner {
         }
         let (peer, question) = self.join.poll_question()?;
         self.questions += 1;
-        self.asked.insert(self.questions, peer);
-        self.asked_first.entry(peer).or_insert(now);
-        Some(ClientRequest::Ask { id: self.questions, peer, question, timeout: ANSWER_TIME })
+        self.pending.insert(self.questions, peer);
+        self.first_requests.entry(peer).or_insert(now);
+        Some(ClientRequest::QueryHistory { id: self.questions, peer, question, timeout: ANSWER_TIME })
     }
 
     fn check(&mut self, truth: &GroundTruth, event: JoinEvent, out: &mut Findings) {
         match event {
             JoinEvent::Message(delivery) => {
                 if let Err(why) = truth.identify(&delivery.message) {
-                    out.add("seam", format!("{:?}: {}: {why}", self.target, delivery.message.subject));
+                    out.add("splice", format!("{:?}: {}: {why}", self.target, delivery.message.subject));
                 }
                 self.replayed += u64::from(delivery.replayed);
                 let key = (delivery.publisher.epoch, delivery.message.subject);
@@ -129,14 +129,14 @@ impl Joiner {
                 let key = (publisher.epoch, subject);
                 let is_beyond = self.seen.get(&key).is_none_or(|(_, is_beyond)| *is_beyond);
                 if !is_beyond && count.is_exact() && numbers.is_some_and(|numbers| numbers != count) {
-                    out.add("seam", format!("{:?}: {count} lost as {first:?}..{last:?}", self.target));
+                    out.add("splice", format!("{:?}: {count} lost as {first:?}..{last:?}", self.target));
                 }
                 self.check_numbers(key, (first, last), is_beyond, out);
             }
             JoinEvent::Loss(_) => {}
             JoinEvent::Joined(joined) => {
                 if self.joined.replace(joined).is_some() {
-                    out.add("seam", format!("{:?} has begun twice", self.target));
+                    out.add("splice", format!("{:?} has begun twice", self.target));
                 }
             }
         }
@@ -149,7 +149,7 @@ impl Joiner {
         let is_missed = first.frame() == before.frame() && !follows && !was_live;
         if first <= before || is_missed {
             let text = format!("{:?}: {first:?}..{last:?} after {before:?} on {} of {}", self.target, key.1, key.0);
-            out.add("seam", text);
+            out.add("splice", text);
         }
     }
 
@@ -162,15 +162,16 @@ impl Joiner {
                 run.is_limited() || run.settings.recovery.resend_rate_min < Recovery::modest().resend_rate_min;
             // A replay may bring back a dead publisher just before the end; it is asked in vain.
             let is_dead = |epoch| truth.stream(epoch).is_some_and(|stream| truth.streams[stream].ended < now);
-            let is_asked_in_vain = |epoch: &Epoch| is_dead(*epoch) && now < self.asked_first[epoch] + ASKING_TIME;
-            if !may_be_reading && (self.asked.is_empty() || !self.asked.values().all(is_asked_in_vain)) {
-                out.add("seam", format!("{:?} has not begun; without answer: {:?}", self.target, self.asked));
+            let is_requested_in_vain =
+                |epoch: &Epoch| is_dead(*epoch) && now < self.first_requests[epoch] + ATTEMPTS_TIME;
+            if !may_be_reading && (self.pending.is_empty() || !self.pending.values().all(is_requested_in_vain)) {
+                out.add("splice", format!("{:?} has not begun; without answer: {:?}", self.target, self.pending));
             }
             return;
         }
         for (key, delivered) in &self.delivered {
             if self.seen.get(key).is_none_or(|(seen, _)| seen < delivered) {
-                out.add("seam", format!("{:?} did not get {delivered:?} on {} of {}", self.target, key.1, key.0));
+                out.add("splice", format!("{:?} did not get {delivered:?} on {} of {}", self.target, key.1, key.0));
             }
         }
     }

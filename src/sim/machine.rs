@@ -14,7 +14,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// Number of turns in which a host has more to read than it can, after which time continues all the same; as in the
 /// daemon.
-pub(super) const TURNS_BEHIND_MAX: u32 = 64;
+pub(super) const BUSY_TURNS_MAX: u32 = 64;
 /// Turns a second of a host of limited speed. In each it reads the bytes that it can process in one turn, and then
 /// processes them.
 const TURNS_PER_SECOND: u64 = 2000;
@@ -46,8 +46,8 @@ pub struct Machine {
     pub buffer: VecDeque<(u64, u64, Packet)>,
     /// Bytes in it, as windows count.
     pub buffered: u64,
-    /// Number of turns for which time has waited because datagrams were left in `buffer`.
-    pub behind: u32,
+    /// Number of turns for which time has waited, because datagrams were left in `buffer`.
+    pub busy_turns: u32,
     /// Time until which it processes the datagrams that it has read.
     pub busy_until: u64,
     /// Number of datagrams left in the current flood of its applications, and the time at which the flood began.
@@ -89,7 +89,7 @@ impl Machine {
             address: SocketAddr::new(ip, 7500),
             buffer: VecDeque::new(),
             buffered: 0,
-            behind: 0,
+            busy_turns: 0,
             busy_until: 0,
             flood: (0, 0),
             flooded: Vec::new(),
@@ -117,10 +117,10 @@ impl Machine {
 
     /// Returns the virtual time at which its boot clock shows `instant`, not before `at`.
     pub fn when(&self, at: u64, instant: Instant) -> u64 {
-        let away = instant.since(self.now(at).instant).as_nanos() as i64;
+        let distance = instant.since(self.now(at).instant).as_nanos() as i64;
         // The clock is off by at most 500 ppm; the square of that and the last microseconds are rounded up.
-        let away = away - away / 1000 * self.spec.skew_ppm / 1000 + away / 4_000_000;
-        at + away.max(0) as u64 + if self.spec.skew_ppm == 0 { 0 } else { 2000 }
+        let distance = distance - distance / 1000 * self.spec.skew_ppm / 1000 + distance / 4_000_000;
+        at + distance.max(0) as u64 + if self.spec.skew_ppm == 0 { 0 } else { 2000 }
     }
 
     /// Puts a datagram into the receive buffer; false if there is no room.
@@ -149,7 +149,7 @@ impl Machine {
         let datagram_bytes = cost(self.spec.settings.datagram_bytes_max);
         match self.spec.speed {
             0 => 0,
-            speed => u64::from(TURNS_BEHIND_MAX) * (SECOND / TURNS_PER_SECOND + datagram_bytes * SECOND / speed),
+            speed => u64::from(BUSY_TURNS_MAX) * (SECOND / TURNS_PER_SECOND + datagram_bytes * SECOND / speed),
         }
     }
 
@@ -166,7 +166,7 @@ impl Machine {
         self.peer = None;
         self.joiner = None;
         self.buffer.clear();
-        (self.buffered, self.behind, self.busy_until, self.flood) = (0, 0, 0, (0, 0));
+        (self.buffered, self.busy_turns, self.busy_until, self.flood) = (0, 0, 0, (0, 0));
         self.dropped = 0;
         self.burst = 0;
         self.is_stopping = false;
@@ -188,11 +188,11 @@ mod tests {
             let machine = Machine::new(0, spec);
             let now = machine.now(1000 * SECOND).instant.as_nanos() as i64;
             assert_eq!(now, 1005 * SECOND as i64 + skew_ppm * 1_000_000);
-            for away in [0, 1, 999, 1_000_000, 3_500_000_000, 60_000_000_000] {
-                let deadline = Instant::from_nanos(now as u64 + away);
+            for distance in [0, 1, 999, 1_000_000, 3_500_000_000, 60_000_000_000] {
+                let deadline = Instant::from_nanos(now as u64 + distance);
                 let at = machine.when(1000 * SECOND, deadline);
-                assert!(deadline <= machine.now(at).instant, "{skew_ppm} {away}");
-                assert!(at <= 1000 * SECOND + away + away / 1500 + 20_000, "{skew_ppm} {away}");
+                assert!(deadline <= machine.now(at).instant, "{skew_ppm} {distance}");
+                assert!(at <= 1000 * SECOND + distance + distance / 1500 + 20_000, "{skew_ppm} {distance}");
             }
         }
     }

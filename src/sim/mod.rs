@@ -90,7 +90,7 @@ pub fn sweep(seeds: Range<u64>, threads: usize) -> (Totals, Vec<SeedFailure>) {
                     let outcome = run_seed(seed);
                     totals.add(&outcome);
                     if 0 < outcome.findings.count {
-                        failures.push(SeedFailure { seed, violations: outcome.findings.kept });
+                        failures.push(SeedFailure { seed, violations: outcome.findings.violations });
                     }
                 }
                 let mut sum = result.lock().expect("no thread panics while it holds the lock");

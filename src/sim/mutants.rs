@@ -20,7 +20,7 @@ fn hunt(mutant: Mutant, faults: &[FaultKind], strict: bool) -> Option<(u64, Vec<
         let found = catch_unwind(AssertUnwindSafe(|| {
             let world = World::new(&scenario, false);
             let world = if strict { world } else { world.without_sender_checks() };
-            let mut rules: Vec<&'static str> = world.run().findings.kept.iter().map(|found| found.rule).collect();
+            let mut rules: Vec<&'static str> = world.run().findings.violations.iter().map(|found| found.rule).collect();
             rules.dedup();
             rules
         }));
@@ -52,7 +52,7 @@ fn scenarios_without_mutants_are_clean() {
     {
         for seed in 0..6 {
             let scenario = Scenario::draw_with(seed, Faults::of(faults), Mutants::default());
-            assert_eq!(World::new(&scenario, false).run().findings.kept, [], "seed {seed}");
+            assert_eq!(World::new(&scenario, false).run().findings.violations, [], "seed {seed}");
         }
     }
 }
@@ -169,12 +169,12 @@ fn release_across_an_open_gap_is_caught() {
 
 #[test]
 fn single_request_is_caught() {
-    check_by("O9", Mutant::AskOnce, &[FaultKind::Loss]);
+    check_by("O9", Mutant::RequestOnce, &[FaultKind::Loss]);
 }
 
 #[test]
 fn request_without_grace_is_caught() {
-    check_by("R5", Mutant::AskAtOnce, &[FaultKind::ReorderWithin]);
+    check_by("R5", Mutant::RequestAtOnce, &[FaultKind::ReorderWithin]);
 }
 
 #[test]
@@ -207,15 +207,15 @@ fn loss_reported_to_later_subscription_is_caught() {
 fn fixed_seeds_catch_rarely_visible_mutants() {
     for (mutant, first) in [
         (Mutant::GiveUpSoon, 3),
-        (Mutant::SpareUncertain, 9),
-        (Mutant::SpareForgets, 18),
+        (Mutant::SuppressUncertain, 9),
+        (Mutant::SuppressForgets, 18),
         (Mutant::QueueUnreachable, 1413),
         (Mutant::QueueUnreported, 55),
     ] {
         let is_caught = |seed: &u64| {
             let mut scenario = Scenario::draw(*seed);
             scenario.hosts.iter_mut().for_each(|host| host.settings.mutants = Mutants::only(mutant));
-            catch_unwind(AssertUnwindSafe(|| !World::new(&scenario, false).run().findings.kept.is_empty()))
+            catch_unwind(AssertUnwindSafe(|| !World::new(&scenario, false).run().findings.violations.is_empty()))
                 .unwrap_or(true)
         };
         let seed = std::iter::once(first).chain(0..FIXED_SEEDS).find(is_caught);
@@ -235,7 +235,7 @@ fn expired_counted_as_delivered_is_caught() {
 
 #[test]
 fn unread_manifests_are_caught() {
-    check_by("inconsistent", Mutant::ManifestUnread, &[FaultKind::Loss, FaultKind::TinyRing]);
+    check_by("inconsistencies", Mutant::ManifestUnread, &[FaultKind::Loss, FaultKind::TinyRing]);
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn history_that_skips_a_message_is_caught() {
 
 #[test]
 fn missing_fetch_of_large_message_is_caught() {
-    check_by("O9", Mutant::LargeUnasked, &[FaultKind::Loss, FaultKind::TinyRing, FaultKind::Large]);
+    check_by("O9", Mutant::LargeNotRequested, &[FaultKind::Loss, FaultKind::TinyRing, FaultKind::Large]);
 }
 
 #[test]
@@ -281,7 +281,7 @@ fn missing_loss_report_to_publisher_is_caught() {
 /// Proves: W135
 #[test]
 fn heartbeat_announcing_queued_datagrams_is_caught() {
-    check(Mutant::HeldAnnounced, &[FaultKind::Large]);
+    check(Mutant::QueuedAnnounced, &[FaultKind::Large]);
 }
 
 /// Returns the datagrams that the slower of two receivers had no room for: without a pause, and in a second flood
@@ -302,8 +302,8 @@ fn overruns(mutants: Mutants) -> [u64; 2] {
 #[test]
 fn ignored_windows_or_permanent_exclusion_overrun_receivers() {
     assert_eq!(overruns(Mutants::default()), [0, 0]);
-    assert!(0 < overruns(Mutants::only(Mutant::PacerDeaf))[0]);
-    assert!(0 < overruns(Mutants::only(Mutant::LeftForGood))[1]);
+    assert!(0 < overruns(Mutants::only(Mutant::PacerIgnoresReports))[0]);
+    assert!(0 < overruns(Mutants::only(Mutant::ExcludedForever))[1]);
 }
 
 #[test]
@@ -314,22 +314,22 @@ fn ignored_pending_requests_cause_losses() {
         World::new(&scenario, false).run().figures.owed_lost
     };
     assert_eq!(lost(Mutants::default()), 0);
-    assert!(0 < lost(Mutants::only(Mutant::PacerRunsAway)));
+    assert!(0 < lost(Mutants::only(Mutant::PacerIgnoresRequests)));
 }
 
 #[test]
 fn late_joiner_without_splice_is_caught() {
-    check_by("seam", Mutant::SpliceForgotten, &[FaultKind::Loss]);
+    check_by("splice", Mutant::SpliceRepeated, &[FaultKind::Loss]);
 }
 
 #[test]
 fn late_joiner_splice_too_far_is_caught() {
-    check_by("seam", Mutant::SpliceTooFar, &[FaultKind::Loss]);
+    check_by("splice", Mutant::SpliceTooFar, &[FaultKind::Loss]);
 }
 
 #[test]
 fn unnoticed_missing_multicast_is_caught() {
-    check_by("blackhole", Mutant::BlackholeUntold, &[FaultKind::Snooping]);
+    check_by("blackhole", Mutant::BlackholeUnreported, &[FaultKind::Snooping]);
 }
 
 #[test]
@@ -349,9 +349,9 @@ fn missing_directed_delivery_to_live_is_caught() {
 
 #[test]
 fn suppression_and_queue_groups_are_clean() {
-    let quiet = [FaultKind::Spare, FaultKind::Queues];
+    let quiet = [FaultKind::Suppression, FaultKind::Queues];
     let rough = [
-        FaultKind::Spare,
+        FaultKind::Suppression,
         FaultKind::Queues,
         FaultKind::Loss,
         FaultKind::OneWay,
@@ -359,36 +359,36 @@ fn suppression_and_queue_groups_are_clean() {
         FaultKind::Resubscribe,
     ];
     let restarts = [
-        FaultKind::Spare,
+        FaultKind::Suppression,
         FaultKind::Queues,
         FaultKind::Partition,
         FaultKind::CrashSoon,
         FaultKind::Stop,
         FaultKind::LateJoin,
     ];
-    let (mut spared, mut shares_owed) = (0, 0);
+    let (mut suppressed, mut shares_owed) = (0, 0);
     for faults in [&quiet[..], &rough, &restarts] {
         for seed in 0..6 {
             let scenario = Scenario::draw_with(seed, Faults::of(faults), Mutants::default());
             let outcome = World::new(&scenario, false).run();
-            assert_eq!(outcome.findings.kept, [], "seed {seed}");
-            spared += outcome.figures.spared;
+            assert_eq!(outcome.findings.violations, [], "seed {seed}");
+            suppressed += outcome.figures.suppressed;
             shares_owed += outcome.figures.shares_owed;
         }
     }
-    assert!(100 < spared && 100 < shares_owed, "{spared} {shares_owed}");
+    assert!(100 < suppressed && 100 < shares_owed, "{suppressed} {shares_owed}");
 }
 
 #[test]
 fn interest_update_across_gap_is_caught() {
-    check_by("views", Mutant::NewsAcrossGap, &[FaultKind::Loss, FaultKind::Resubscribe]);
+    check_by("views", Mutant::InterestAcrossGap, &[FaultKind::Loss, FaultKind::Resubscribe]);
 }
 
 #[test]
 fn late_interest_update_is_caught() {
     check_by(
         "interest",
-        Mutant::LateNewsApplied,
+        Mutant::StaleInterestApplied,
         &[FaultKind::ReorderBeyond, FaultKind::Duplicate, FaultKind::Replay, FaultKind::Resubscribe],
     );
 }
@@ -397,16 +397,20 @@ fn late_interest_update_is_caught() {
 #[test]
 fn suppression_on_uncertain_interest_is_caught() {
     check_by(
-        "spare",
-        Mutant::SpareUncertain,
-        &[FaultKind::Spare, FaultKind::Loss, FaultKind::LateJoin, FaultKind::CrashSoon],
+        "suppression",
+        Mutant::SuppressUncertain,
+        &[FaultKind::Suppression, FaultKind::Loss, FaultKind::LateJoin, FaultKind::CrashSoon],
     );
 }
 
 /// Proves: W145
 #[test]
 fn suppression_despite_unheard_peer_is_caught() {
-    check_by("spare", Mutant::SpareForgets, &[FaultKind::Spare, FaultKind::OneWay, FaultKind::ShortForget]);
+    check_by(
+        "suppression",
+        Mutant::SuppressForgets,
+        &[FaultKind::Suppression, FaultKind::OneWay, FaultKind::ShortForget],
+    );
 }
 
 /// Proves: W139
@@ -435,5 +439,5 @@ fn queue_choice_by_every_receiver_is_caught() {
 
 #[test]
 fn reassigned_message_keeps_its_forgotten_publisher() {
-    assert_eq!(crate::sim::run_seed(820_728).findings.kept, []);
+    assert_eq!(crate::sim::run_seed(820_728).findings.violations, []);
 }

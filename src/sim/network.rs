@@ -138,8 +138,8 @@ impl SimulatedNetwork {
 
     fn is_lost(&mut self, now: u64, from: usize, to: usize, multicast: bool) -> bool {
         let link = from * self.hosts + to;
-        let is_deaf = now < self.multicast_dead_until[to] || self.snooped[link];
-        if now < self.cut_until[link] || multicast && is_deaf {
+        let lacks_multicast = now < self.multicast_dead_until[to] || self.snooped[link];
+        if now < self.cut_until[link] || multicast && lacks_multicast {
             return true;
         }
         if 0.0 < self.weather.burst_begin {

@@ -75,8 +75,8 @@ pub(crate) struct PeerRun {
     pub subs: Vec<ObservedSubscription>,
     /// Its clients in queue groups; of the run itself only, not of its live side.
     pub members: Vec<QueueMember>,
-    /// True if one of them got a message that was handed over, and repaired on its way.
-    pub is_handed: bool,
+    /// True if one of them got a message that was returned, and repaired on its way.
+    pub has_returned_message: bool,
     /// Number of changes of its subscriptions; of the run itself only.
     pub version: u64,
     pub tracks: Vec<Option<Box<Track>>>,
@@ -105,7 +105,7 @@ impl PeerRun {
             ended: NEVER,
             subs: Vec::new(),
             members: Vec::new(),
-            is_handed: false,
+            has_returned_message: false,
             version: 0,
             tracks: Vec::new(),
             pauses: Vec::new(),
@@ -229,9 +229,9 @@ impl Oracle {
     }
 
     /// Adds to the digest of the run.
-    pub(crate) fn note(&mut self, words: &[u64]) {
-        for word in words {
-            self.digest = (self.digest ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    pub(crate) fn extend_digest(&mut self, values: &[u64]) {
+        for value in values {
+            self.digest = (self.digest ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
         }
     }
 
@@ -264,7 +264,7 @@ impl Oracle {
         self.check_local(run);
         let stream = self.runs[run].stream;
         self.truth.end(at, stream, &mut self.findings);
-        if gracefully && !self.truth.streams[stream].said_bye {
+        if gracefully && !self.truth.streams[stream].has_sent_bye {
             self.findings.add("R1", format!("epoch {} stopped without BYE", self.truth.streams[stream].epoch));
         }
         for side in self.sides(run) {
@@ -323,8 +323,8 @@ impl Oracle {
     /// Records a publication. Returns the message for the peer; `is_local` unless it is directed elsewhere.
     pub fn on_publish(&mut self, run: usize, envelope: Message, bytes: usize, is_local: bool) -> Message {
         self.figures.messages_published += 1;
-        let spares = self.truth.streams[self.runs[run].stream].settings.spares;
-        let must_be_sent = !spares || self.must_be_sent(run, &envelope.subject);
+        let suppresses = self.truth.streams[self.runs[run].stream].settings.suppresses;
+        let must_be_sent = !suppresses || self.must_be_sent(run, &envelope.subject);
         let message = self.truth.publish(self.findings.now, run, (envelope, bytes), must_be_sent);
         let id = self.truth.published.len() - 1;
         let subject = self.truth.published[id].subject;
@@ -364,7 +364,7 @@ impl Oracle {
         if let Some(to) = to {
             self.check_proof(run, to, note);
         }
-        self.check_interest_word(run);
+        self.check_interest_announcement(run);
         if let Some(request) = self.truth.request.take() {
             self.on_request(at, run, &request);
         }
@@ -376,8 +376,8 @@ impl Oracle {
         let DatagramId::Data { stream, dseq } = note else { return };
         for side in self.sides(run) {
             let track = self.runs[side].track(stream);
-            let gone = slot(&mut track.gone, dseq as usize - 1, 0);
-            *gone = at.max(*gone);
+            let last_copy = slot(&mut track.last_copies, dseq as usize - 1, 0);
+            *last_copy = at.max(*last_copy);
             if arrives {
                 let arrived = slot(&mut track.arrived, dseq as usize - 1, NEVER);
                 *arrived = at.min(*arrived);
@@ -423,7 +423,7 @@ impl Oracle {
                 }
                 if is_new {
                     *slot(&mut track.read, dseq as usize - 1, NEVER) = at;
-                    if track.word_at == NEVER {
+                    if track.announced_at == NEVER {
                         track.early_low = track.early_low.min(dseq - 1);
                         track.early_bytes += self.truth.streams[stream].bcast.bytes_of(dseq);
                         if EARLY_BYTES < track.early_bytes {
@@ -440,11 +440,11 @@ impl Oracle {
                 let in_time = track.found(dseq) == NEVER || !is_limited && at < track.found(dseq) + taken;
                 let is_open = track.declared(dseq).is_none() && !track.may_be_rebuilt(dseq);
                 if is_new && above && in_time && is_open {
-                    track.sign(at, beat, is_late);
+                    track.record_sign_of_life(at, beat, is_late);
                 }
                 track.raise_high(at, dseq);
             }
-            DatagramId::Control { stream, number, says: ControlContent::Word { high, bye, .. } }
+            DatagramId::Control { stream, number, content: ControlContent::Announcement { high, bye, .. } }
                 if !self.is_own(run, stream) =>
             {
                 let beat = nanos(self.truth.streams[stream].settings.heartbeat) * 3 / 2;
@@ -452,9 +452,9 @@ impl Oracle {
                 if track.control < number {
                     track.record_contact(at, high, forget, (arrived, is_late));
                     track.control = number;
-                    track.word_at = track.word_at.min(at);
+                    track.announced_at = track.announced_at.min(at);
                     // After its BYE no receiver waits for a publisher any longer.
-                    track.sign(at, if bye { NEVER / 2 } else { beat }, is_late);
+                    track.record_sign_of_life(at, if bye { NEVER / 2 } else { beat }, is_late);
                     track.raise_high(at, high);
                     track.bye_read |= bye;
                 }
@@ -468,14 +468,14 @@ impl Oracle {
     fn on_answer(&mut self, at: u64, run: usize, note: DatagramId) {
         let own = self.runs[run].stream;
         match note {
-            DatagramId::Control { stream, says: ControlContent::Manifest { first, last }, .. } => {
+            DatagramId::Control { stream, content: ControlContent::Manifest { first, last }, .. } => {
                 let track = self.runs[run].track(stream);
                 for dseq in first..=last {
                     let manifest_read_at = slot(&mut track.manifest_read_at, dseq as usize - 1, NEVER);
                     *manifest_read_at = at.min(*manifest_read_at);
                 }
             }
-            DatagramId::Control { stream, says: ControlContent::Expired { last }, .. } => {
+            DatagramId::Control { stream, content: ControlContent::Expired { last }, .. } => {
                 self.runs[run].track(stream).expired.push((at, last));
             }
             DatagramId::Directed { stream, receiver, number } if receiver == self.truth.streams[own].epoch.bits() => {
@@ -534,7 +534,7 @@ impl Oracle {
     ) -> bool {
         let receiver = &self.runs[run];
         let under_way = |dseq: u64| match track.read(dseq) {
-            NEVER => receiver.awake_at(track.gone(dseq).max(sent.at + self.delay_max)),
+            NEVER => receiver.awake_at(track.last_copy(dseq).max(sent.at + self.delay_max)),
             read => read,
         };
         let settled = (sent.first..=sent.last).map(under_way).max().unwrap_or(0);
@@ -542,7 +542,7 @@ impl Oracle {
             return true;
         }
         // A requested datagram is in transit for the same time.
-        let found = track.found_late(sent.last);
+        let found = track.latest_found(sent.last);
         let above = track.contact.is_some_and(|(_, first)| first.min(track.early_low) < sent.last);
         (above || receiver.born < stream.born)
             && receiver.repairs()

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// Maximum number of violations that are kept in full; the rest are counted.
-const KEPT_MAX: usize = 20;
+const VIOLATIONS_MAX: usize = 20;
 
 /// A rule that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,8 +30,8 @@ impl fmt::Display for Violation {
 pub struct Findings {
     /// The time to record with each violation.
     pub now: u64,
-    /// The first ones.
-    pub kept: Vec<Violation>,
+    /// The first violations.
+    pub violations: Vec<Violation>,
     /// Number of violations in total.
     pub count: u64,
 }
@@ -40,14 +40,14 @@ impl Findings {
     /// Adds a violation.
     pub fn add(&mut self, rule: &'static str, text: String) {
         self.count += 1;
-        if self.kept.len() < KEPT_MAX {
-            self.kept.push(Violation { at: self.now, rule, text });
+        if self.violations.len() < VIOLATIONS_MAX {
+            self.violations.push(Violation { at: self.now, rule, text });
         }
     }
 
-    /// Returns whether the kept violations include one of this rule.
+    /// Returns whether the recorded violations include one of this rule.
     pub fn has(&self, rule: &str) -> bool {
-        self.kept.iter().any(|violation| violation.rule == rule)
+        self.violations.iter().any(|violation| violation.rule == rule)
     }
 }
 
@@ -211,7 +211,7 @@ figures! {
     /// Scenarios that ran a second time without their clock steps.
     clock_twins,
     /// Messages that were suppressed because no other peer wanted them.
-    spared,
+    suppressed,
     /// Messages given to members of queue groups.
     shares,
     /// Number of these that exactly one member had to get.
@@ -238,7 +238,7 @@ pub struct RunOutcome {
     /// Times from the first announcement of a missing datagram to the delivery of its content.
     pub repairs: LatencyHistogram,
     /// Maximum number of requests for any one datagram, and maximum number of its retransmissions.
-    pub most_asked: (u32, u32),
+    pub most_requested: (u32, u32),
     /// For each host, the number of datagrams that its receive buffer had no room for.
     pub dropped: Vec<u64>,
     /// For each host, the times at which each flood began and at which all of it had left.
@@ -279,7 +279,7 @@ impl Totals {
         self.settling.merge(&outcome.settling);
         self.tails.merge(&outcome.tails);
         self.repairs.merge(&outcome.repairs);
-        for violation in &outcome.findings.kept {
+        for violation in &outcome.findings.violations {
             *self.violations.entry(violation.rule).or_default() += 1;
         }
         self.digest = self.digest.wrapping_add(Rng::new(outcome.digest ^ outcome.seed.rotate_left(32)).next_u64());

@@ -21,7 +21,7 @@ use crate::time::nanos;
 use draw::{draw_host, draw_pace, draw_patterns, draw_settings, draw_traffic, draw_weather};
 use serde::{Deserialize, Serialize};
 use size::ScenarioSize;
-use text_format::{KeptMode, KeptSettings};
+use text_format::{StoredMode, StoredSettings};
 
 /// A microsecond of virtual time, which is counted in nanoseconds.
 pub const MICROS: u64 = 1_000;
@@ -107,7 +107,7 @@ pub enum Action {
         /// Index into `Scenario::patterns`.
         pattern: usize,
         /// The delivery mode, which decides about missing messages.
-        #[serde(with = "KeptMode")]
+        #[serde(with = "StoredMode")]
         mode: DeliveryMode,
     },
     /// A client ends a subscription.
@@ -125,7 +125,7 @@ pub enum Action {
         /// Number of messages for each subject; `None` for all.
         newest: Option<u32>,
         /// The delivery mode, which decides about missing messages.
-        #[serde(with = "KeptMode")]
+        #[serde(with = "StoredMode")]
         mode: DeliveryMode,
     },
     /// A client joins a queue group, with the pattern with this index.
@@ -180,14 +180,14 @@ pub struct HostSpec {
     /// True if the host drains effects after each input, false if after all inputs of a turn.
     pub drains_each: bool,
     /// True if the host reports the arrival time of datagrams; a host that pauses must.
-    pub says_arrival: bool,
+    pub reports_arrival: bool,
     /// True if the host's own multicast comes back to it.
     pub loops_back: bool,
     /// Delivery mode of the subscription to its inbox.
-    #[serde(with = "KeptMode")]
+    #[serde(with = "StoredMode")]
     pub inbox: DeliveryMode,
     /// The settings of its peer.
-    #[serde(with = "KeptSettings")]
+    #[serde(with = "StoredSettings")]
     pub settings: Settings,
 }
 
@@ -250,7 +250,7 @@ const WALL_2115: u64 = 4_588_876_800 * SECOND;
 const WALL_BEYOND: u64 = 4_611_685_980 * SECOND;
 
 /// Returns whether multicasts of one host may reach another, with this number of cells.
-pub fn is_heard(cells: usize, from: usize, to: usize) -> bool {
+pub fn reaches(cells: usize, from: usize, to: usize) -> bool {
     cells == 0 || from == 0 || to == 0 || from % cells == to % cells
 }
 
@@ -300,7 +300,7 @@ impl Scenario {
         }
         scenario.plan_joins();
         scenario.draw_paces();
-        scenario.draw_sparing();
+        scenario.draw_suppression();
         scenario.plan_queues(size);
         if faults.has(FaultKind::Live) {
             scenario.draw_modes();
@@ -333,10 +333,10 @@ impl Scenario {
     }
 
     /// Draws the peers that suppress messages without a subscriber.
-    fn draw_sparing(&mut self) {
+    fn draw_suppression(&mut self) {
         let mut rng = Rng::new(self.seed ^ 0x5_9a4e);
         for host in &mut self.hosts {
-            host.settings.spares = self.faults.has(FaultKind::Spare) && rng.chance(0.8);
+            host.settings.suppresses = self.faults.has(FaultKind::Suppression) && rng.chance(0.8);
         }
     }
 
@@ -383,8 +383,8 @@ impl Scenario {
     }
 
     /// Returns whether multicasts of one host may reach another.
-    pub fn is_heard(&self, from: usize, to: usize) -> bool {
-        is_heard(self.cells, from, to)
+    pub fn reaches(&self, from: usize, to: usize) -> bool {
+        reaches(self.cells, from, to)
     }
 
     /// Returns the same scenario without clock steps.
@@ -448,14 +448,14 @@ impl Scenario {
         let on: Vec<FaultKind> = kinds.into_iter().filter(|kind| self.faults.has(*kind)).collect();
         while !on.is_empty() && rng.chance(size.next_life()) && at < self.heal_at - 2 * SECOND {
             let kind = on[rng.below(on.len() as u64) as usize];
-            let away = match kind {
+            let downtime = match kind {
                 FaultKind::CrashSoon => rng.between(10, 6000) * MILLIS,
                 FaultKind::CrashLate => rng.between(9, 20) * SECOND,
                 _ => rng.between(1, 8000) * MILLIS,
             };
             let action = if kind == FaultKind::Stop { Action::Stop } else { Action::Crash };
             self.plan(at, host, action);
-            at += away;
+            at += downtime;
             if kind == FaultKind::Stop && rng.chance(0.3) {
                 return;
             }

@@ -27,7 +27,11 @@ fn dead_network_delivers_and_reports_nothing() {
     let outcome = World::new(&scenario, false).run();
     assert_eq!(outcome.figures.copies, outcome.figures.copies_dropped);
     assert_eq!((outcome.figures.owed, outcome.figures.reports_unverified), (0, 0));
-    assert!(outcome.findings.kept.iter().all(|found| found.text.contains("never met")), "{:?}", outcome.findings.kept);
+    assert!(
+        outcome.findings.violations.iter().all(|found| found.text.contains("never met")),
+        "{:?}",
+        outcome.findings.violations
+    );
 }
 
 /// One publisher and one subscriber; the test dictates the reports of the subscriber.
@@ -117,24 +121,24 @@ impl Story {
         self.oracle.on_deliver(at, SUBSCRIBER, &[TARGET], &delivery);
     }
 
-    fn tell(&mut self, at: u64, what: LossScope, reason: Reason) {
+    fn report(&mut self, at: u64, what: LossScope, reason: Reason) {
         let loss = Loss { publisher: self.publisher(), what, reason, cause: Cause::Network, at: WallTime::EPOCH };
         self.oracle.on_report(at, SUBSCRIBER, &[TARGET], &loss);
     }
 
     fn lose(&mut self, at: u64, first: usize, last: usize, count: Count) {
         let (first, last) = (self.sent[first].2, self.sent[last].2);
-        self.tell(at, LossScope::Messages { subject: "a".parse().unwrap(), first, last, count }, Reason::Disabled);
+        self.report(at, LossScope::Messages { subject: "a".parse().unwrap(), first, last, count }, Reason::Disabled);
     }
 
     fn unverified(&mut self, at: u64, first: u64, last: u64, count: u64) {
         let what = LossScope::Datagrams { first: Dseq(first), last: Dseq(last), messages: Count::Exact(count) };
-        self.tell(at, what, Reason::Disabled);
+        self.report(at, what, Reason::Disabled);
     }
 
     /// Returns the rules that were broken so far, in order.
     fn rules(&self) -> Vec<&'static str> {
-        let mut rules: Vec<_> = self.oracle.findings.kept.iter().map(|found: &Violation| found.rule).collect();
+        let mut rules: Vec<_> = self.oracle.findings.violations.iter().map(|found: &Violation| found.rule).collect();
         rules.dedup();
         rules
     }
@@ -143,15 +147,15 @@ impl Story {
 const T: u64 = 2 * SECOND + 10 * MILLIS;
 
 /// Checks a story of three messages. The second one is lost; the story gives the reaction of the peer.
-fn check(tell: impl FnOnce(&mut Story), expected: &[&str]) {
-    check_story(Story::new(3), tell, expected);
+fn check(act: impl FnOnce(&mut Story), expected: &[&str]) {
+    check_story(Story::new(3), act, expected);
 }
 
-fn check_story(mut story: Story, tell: impl FnOnce(&mut Story), expected: &[&str]) {
+fn check_story(mut story: Story, act: impl FnOnce(&mut Story), expected: &[&str]) {
     story.arrive(T, 0);
     story.deliver(T, 0, Verdict::Start(WallTime::EPOCH));
     story.arrive(T, 2);
-    tell(&mut story);
+    act(&mut story);
     if expected.is_empty() {
         story.oracle.finish(20 * SECOND, &[]);
     }
@@ -215,7 +219,7 @@ fn oracle_accepts_truth_and_refuses_each_falsehood() {
     check(|story| story.deliver(LATER, 1, Verdict::Next), &["O4"]);
     check(
         |story| {
-            story.tell(LATER, LossScope::Tail { after: Dseq(3) }, Reason::Silent);
+            story.report(LATER, LossScope::Tail { after: Dseq(3) }, Reason::Silent);
         },
         &["O5"],
     );
@@ -224,17 +228,17 @@ fn oracle_accepts_truth_and_refuses_each_falsehood() {
 #[test]
 fn oracle_expects_loss_reports_by_delivery_mode() {
     let reliability = Duration::from_secs(5);
-    let told_at = |mode, at, expected: &[&str]| {
-        let tell = |story: &mut Story| {
+    let check_report_at = |mode, at, expected: &[&str]| {
+        let act = |story: &mut Story| {
             story.unverified(at, 2, 2, 1);
             story.lose(at, 1, 1, Count::Exact(1));
             story.deliver(at, 2, Verdict::Skip(Count::Exact(1)));
         };
-        check_story(Story::of(3, reliability, mode), tell, expected);
+        check_story(Story::of(3, reliability, mode), act, expected);
     };
-    told_at(DeliveryMode::Live, LATER, &[]);
-    told_at(DeliveryMode::Live, LATER + 4 * SECOND, &["O8"]);
-    told_at(DeliveryMode::Repair, LATER, &["O3"]);
+    check_report_at(DeliveryMode::Live, LATER, &[]);
+    check_report_at(DeliveryMode::Live, LATER + 4 * SECOND, &["O8"]);
+    check_report_at(DeliveryMode::Repair, LATER, &["O3"]);
 }
 
 #[test]

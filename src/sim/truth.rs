@@ -57,7 +57,7 @@ pub struct DatagramTrace {
     /// Number of messages that begin in it.
     pub begun: usize,
     /// The message that continues from the datagram before.
-    pub goes_on: Option<usize>,
+    pub continued: Option<usize>,
 }
 
 /// A message that was sealed.
@@ -102,7 +102,7 @@ pub struct StreamTrace {
     /// Messages that are questions to a history or answers of one.
     pub services: u64,
     /// For each datagram, the counts of its requests.
-    pub asked: Vec<ResendCounts>,
+    pub resend_counts: Vec<ResendCounts>,
 }
 
 /// Requests for a datagram and their answers.
@@ -175,14 +175,14 @@ pub struct EpochTrace {
     /// For each control datagram, the time at which it was sealed, by its number less one.
     pub controls: Vec<u64>,
     /// Latest time at which the next multicast datagram is due, and the interval after that.
-    beat: (u64, u64),
+    heartbeat_due: (u64, u64),
     /// True if BYE was sent.
-    pub said_bye: bool,
+    pub has_sent_bye: bool,
     /// Highest subscription version that it has confirmed, for each epoch.
     pub known: HashMap<u64, u64>,
     /// The versions of its last announcement that is yet to be checked: its own, and an epoch with the version
     /// confirmed for it.
-    pub interest_said: Option<(u64, Option<(u64, u64)>)>,
+    pub announced_interest: Option<(u64, Option<(u64, u64)>)>,
 }
 
 impl EpochTrace {
@@ -221,7 +221,7 @@ pub struct GroundTruth {
     /// Datagrams reported as expired.
     pub expired: u64,
     /// Messages that were suppressed.
-    pub spared: u64,
+    pub suppressed: u64,
     /// True if the datagram sent last answers a request or a question, so that its receiver's address must be proven.
     pub is_answer: bool,
     /// The request sent last, until it is checked.
@@ -283,10 +283,10 @@ impl GroundTruth {
             answer_budget: AnswerBudget::new(at, settings.recovery.resend_rate_min),
             tokens: HashMap::new(),
             controls: Vec::new(),
-            beat: (at + heartbeat, 20 * MILLIS),
-            said_bye: false,
+            heartbeat_due: (at + heartbeat, 20 * MILLIS),
+            has_sent_bye: false,
             known: HashMap::new(),
-            interest_said: None,
+            announced_interest: None,
         });
     }
 
@@ -296,28 +296,28 @@ impl GroundTruth {
         if stream.ended == NEVER {
             stream.ended = at;
             if self.is_strict {
-                stream.check_beat(at, out);
+                stream.check_heartbeat(at, out);
             }
         }
     }
 
     /// Returns the maximum number of requests for any one datagram, and the maximum number of its retransmissions.
-    pub fn most_asked(&self) -> (u32, u32) {
-        let asked = self.streams.iter().flat_map(|stream| &stream.bcast.asked);
-        asked.fold((0, 0), |most, asked| (most.0.max(asked.requests), most.1.max(asked.resends)))
+    pub fn most_requested(&self) -> (u32, u32) {
+        let counts = self.streams.iter().flat_map(|stream| &stream.bcast.resend_counts);
+        counts.fold((0, 0), |most, counts| (most.0.max(counts.requests), most.1.max(counts.resends)))
     }
 
     /// Checks at the end of the run that no heartbeat is overdue.
-    pub fn check_beats(&self, at: u64, out: &mut Findings) {
+    pub fn check_heartbeats(&self, at: u64, out: &mut Findings) {
         for stream in self.streams.iter().filter(|stream| self.is_strict && stream.ended == NEVER) {
-            stream.check_beat(at, out);
+            stream.check_heartbeat(at, out);
         }
     }
 
     /// Excuses the heartbeats of a peer whose host pauses until then.
     pub fn postpone_heartbeat(&mut self, stream: usize, until: u64) {
-        let beat = &mut self.streams[stream].beat;
-        beat.0 = beat.0.max(until);
+        let due = &mut self.streams[stream].heartbeat_due;
+        due.0 = due.0.max(until);
     }
 
     /// Creates the message that an application publishes.
@@ -374,7 +374,7 @@ impl GroundTruth {
     }
 
     /// Returns the number of messages of a run that may yet leave, and their bytes.
-    pub fn kept_back(&self, run: usize) -> (usize, usize) {
+    pub fn unsent(&self, run: usize) -> (usize, usize) {
         let unsent = self.unsent.get(run).into_iter().flatten().map(|id| &self.published[*id]);
         unsent.filter(|one| one.sent.is_none()).fold((0, 0), |(count, bytes), one| (count + 1, bytes + one.bytes))
     }
@@ -416,8 +416,8 @@ impl GroundTruth {
             if sealed != bytes || self.streams[index].ended != NEVER {
                 out.add("R6", format!("{note:?} was sent again with other bytes, or after its epoch"));
             }
-            let asked = &mut self.streams[index].flow(receiver).asked[header.number as usize - 1];
-            asked.resends += 1;
+            let counts = &mut self.streams[index].flow(receiver).resend_counts[header.number as usize - 1];
+            counts.resends += 1;
             self.on_answer(at, index, bytes, out);
             return note;
         }
@@ -444,7 +444,7 @@ impl GroundTruth {
         }
         stream.control = number;
         stream.controls.resize(number as usize, at);
-        let (mut says, mut is_answer) = (ControlContent::Other, false);
+        let (mut content, mut is_answer) = (ControlContent::Other, false);
         for record in &datagram.records {
             let (announce, bye) = match record {
                 Record::Heartbeat(announce) => (announce, false),
@@ -459,14 +459,16 @@ impl GroundTruth {
                     is_answer = true;
                     let datagrams = manifest.datagrams.len() as u64;
                     self.manifests += datagrams;
-                    says = ControlContent::Manifest { first: manifest.first.0, last: manifest.first.0 + datagrams - 1 };
+                    content =
+                        ControlContent::Manifest { first: manifest.first.0, last: manifest.first.0 + datagrams - 1 };
                     stream.check_manifest(at, manifest, (&self.subject_index, self.is_strict), out);
                     continue;
                 }
                 Record::Expired(expired) => {
                     is_answer = true;
                     if expired.receiver.is_none() {
-                        says = ControlContent::Expired { last: expired.ranges.last().map_or(0, |range| range.last.0) };
+                        content =
+                            ControlContent::Expired { last: expired.ranges.last().map_or(0, |range| range.last.0) };
                     }
                     self.expired += expired.ranges.iter().map(wire::Range::datagrams).sum::<u64>();
                     if self.is_strict {
@@ -484,21 +486,26 @@ impl GroundTruth {
                 }
             }
             stream.on_interest(announce, out);
-            says = ControlContent::Word { high: announce.high.0, bye, receiver, echo: receiver.zip(announce.echo) };
-            stream.note_word(bye, self.is_strict, out);
+            content = ControlContent::Announcement {
+                high: announce.high.0,
+                bye,
+                receiver,
+                echo: receiver.zip(announce.echo),
+            };
+            stream.check_bye(bye, self.is_strict, out);
             if self.is_strict {
                 stream.check_announce(at, announce, datagram.header.count, out);
             }
             if multicast && !bye {
-                let (due, interval) = stream.beat;
+                let (due, interval) = stream.heartbeat_due;
                 let next = (interval * 2).min(nanos(stream.settings.heartbeat));
-                stream.beat = (at.max(due) + next, next);
+                stream.heartbeat_due = (at.max(due) + next, next);
             }
         }
         if is_answer {
             self.on_answer(at, index, bytes, out);
         }
-        DatagramId::Control { stream: index, number, says }
+        DatagramId::Control { stream: index, number, content }
     }
 
     /// Checks that the answer to a request is within the budget for answers (5.6).
@@ -523,7 +530,7 @@ impl GroundTruth {
         stream.answer_budget.on_first(at, bytes.len());
         if receiver.is_none() {
             let first = 20 * MILLIS.min(nanos(stream.settings.heartbeat));
-            stream.beat = (at + first, first);
+            stream.heartbeat_due = (at + first, first);
         }
         let mut flow = std::mem::take(stream.flow(receiver));
         let Header { number, count, .. } = datagram.header;
@@ -534,10 +541,10 @@ impl GroundTruth {
                 out.add("R2", format!("datagram {number} with {count} before it after {high} with {begun}"));
             }
         }
-        let goes_on = flow.open.is_some().then(|| flow.messages.len() - 1);
+        let continued = flow.open.is_some().then(|| flow.messages.len() - 1);
         let sealed = self.streams[index].sealed_at(at, now, &datagram.header);
-        flow.datagrams.push(DatagramTrace { at, sealed, first: flow.messages.len(), begun: 0, goes_on });
-        flow.asked.push(ResendCounts::default());
+        flow.datagrams.push(DatagramTrace { at, sealed, first: flow.messages.len(), begun: 0, continued });
+        flow.resend_counts.push(ResendCounts::default());
         let bytes_to = flow.bytes_to.last().copied().unwrap_or(0) + bytes.len() as u64;
         flow.bytes_to.push(bytes_to);
         flow.bytes.push(bytes.clone());

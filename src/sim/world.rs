@@ -14,7 +14,7 @@ use crate::proto::pace::cost;
 use crate::proto::peer::Peer;
 use crate::proto::stats::MemberState;
 use crate::rng::Rng;
-use crate::sim::machine::{Machine, Packet, TURNS_BEHIND_MAX};
+use crate::sim::machine::{BUSY_TURNS_MAX, Machine, Packet};
 use crate::sim::network::{LinkOutcome, SimulatedNetwork};
 use crate::sim::oracle::{Oracle, is_member};
 use crate::sim::report::RunOutcome;
@@ -173,7 +173,7 @@ impl<'a> World<'a> {
         self.oracle.figures.resends = self.oracle.truth.resends;
         self.oracle.figures.manifests = self.oracle.truth.manifests;
         self.oracle.figures.expired = self.oracle.truth.expired;
-        self.oracle.figures.spared = self.oracle.truth.spared;
+        self.oracle.figures.suppressed = self.oracle.truth.suppressed;
         self.oracle.figures.epochs = self.oracle.truth.streams.len() as u64;
         RunOutcome {
             seed: self.scenario.seed,
@@ -183,7 +183,7 @@ impl<'a> World<'a> {
             settling: self.oracle.settling,
             tails: self.oracle.tails,
             repairs: self.oracle.repairs,
-            most_asked: self.oracle.truth.most_asked(),
+            most_requested: self.oracle.truth.most_requested(),
             dropped: self.machines.iter().map(|machine| machine.dropped_total).collect(),
             flooded: self.machines.iter().map(|machine| machine.flooded.clone()).collect(),
             digest: self.oracle.digest,
@@ -277,7 +277,7 @@ impl<'a> World<'a> {
                 self.oracle.runs[self.machines[host].run].kernel_drops += dropped;
                 self.input(host, Input::Overrun { path: Path::Multicast, drops: dropped, datagrams_max: dropped });
             }
-            if self.machines[host].spec.says_arrival {
+            if self.machines[host].spec.reports_arrival {
                 self.oracle.runs[self.machines[host].run].arrived = Some(arrived);
                 let at = self.machines[host].now(arrived).instant;
                 self.input(host, Input::Arrived { path: packet.path, at });
@@ -327,14 +327,14 @@ impl<'a> World<'a> {
         }
         let is_empty = machine.buffer.is_empty();
         machine.busy_until = self.now + read_bytes.saturating_mul(SECOND) / machine.spec.speed;
-        machine.behind = if is_empty { 0 } else { machine.behind + 1 };
-        let (until, behind) = (machine.busy_until, machine.behind);
+        machine.busy_turns = if is_empty { 0 } else { machine.busy_turns + 1 };
+        let (until, busy_turns) = (machine.busy_until, machine.busy_turns);
         if !is_empty {
             self.plan_turn(host, until);
             let stream = self.oracle.runs[self.machines[host].run].stream;
             self.oracle.truth.postpone_heartbeat(stream, until);
         }
-        behind % TURNS_BEHIND_MAX == 0
+        busy_turns % BUSY_TURNS_MAX == 0
     }
 
     fn plan_turn(&mut self, host: usize, at: u64) {
@@ -404,7 +404,7 @@ impl<'a> World<'a> {
                     return;
                 }
                 for to in 0..self.machines.len() {
-                    if to != host && self.scenario.is_heard(host, to) {
+                    if to != host && self.scenario.reaches(host, to) {
                         self.carry(host, to, Path::Multicast, note, &bytes);
                     } else if self.machines[host].spec.loops_back {
                         let packet = Packet {
@@ -449,9 +449,9 @@ impl<'a> World<'a> {
                 self.log(|| format!("host {host} says {event:?} of {}", publisher.epoch));
                 self.oracle.on_member(self.now, run, publisher.epoch, event);
             }
-            Effect::Answered { client, id, answer } => match &mut self.machines[host].joiner {
+            Effect::Answer { client, id, answer } => match &mut self.machines[host].joiner {
                 Some(joiner) if joiner.target.client == client => joiner.on_answer(id, answer),
-                _ => self.oracle.findings.add("ask", "an answer that nobody asked for".to_owned()),
+                _ => self.oracle.findings.add("answer", "an answer that nobody asked for".to_owned()),
             },
             Effect::Refuse { refusal, .. } => {
                 self.oracle.findings.add("refuse", format!("host {host} refused: {refusal:?}"));
@@ -516,8 +516,8 @@ impl<'a> World<'a> {
         }
         self.verdicts = verdicts;
         if let Some(bytes) = self.network.garbage() {
-            let stranger = SocketAddr::from(([10, 9, 9, 9], 9));
-            self.push(self.now, WorldStep::Arrive(to, packet(DatagramId::Unidentified, bytes, stranger), false));
+            let unknown = SocketAddr::from(([10, 9, 9, 9], 9));
+            self.push(self.now, WorldStep::Arrive(to, packet(DatagramId::Unidentified, bytes, unknown), false));
         }
     }
 
@@ -538,7 +538,7 @@ impl<'a> World<'a> {
 
     fn act(&mut self, host: usize, action: Action) {
         let machine = &self.machines[host];
-        let asks = matches!(
+        let is_by_program = matches!(
             action,
             Action::Subscribe { .. }
                 | Action::Join { .. }
@@ -551,7 +551,7 @@ impl<'a> World<'a> {
                 | Action::Burst(_)
                 | Action::Flood(_)
         );
-        if asks && machine.peer.is_some() && self.now < machine.paused_until {
+        if is_by_program && machine.peer.is_some() && self.now < machine.paused_until {
             let until = machine.paused_until;
             return self.push(until, WorldStep::Late(host, action));
         }

@@ -201,12 +201,12 @@ impl<T: Ord + Copy> Tree<T> {
     fn remove_from(&mut self, at: u32, text: &[u8], value: T) -> bool {
         let (token, behind) = split(text);
         if token == b">" {
-            return self.branch_mut(at).rest.take(value);
+            return self.branch_mut(at).rest.remove(value);
         }
         let Some(edge) = self.edge_mut(at, token) else { return false };
         let to = edge.to;
         let removed = match behind {
-            _ if edge.text.bytes() == text => edge.values.take(value),
+            _ if edge.text.bytes() == text => edge.values.remove(value),
             Some(behind) if to != NONE => self.remove_from(to, behind, value),
             _ => false,
         };
@@ -216,13 +216,13 @@ impl<T: Ord + Copy> Tree<T> {
             self.edge_mut(at, token).expect("it was there").to = NONE;
         }
         if is_bare && self.edge_mut(at, token).expect("it was there").values.all().is_empty() {
-            self.take(at, token);
+            self.remove_edge(at, token);
         }
         removed
     }
 
     /// Removes an edge.
-    fn take(&mut self, from: u32, token: &[u8]) {
+    fn remove_edge(&mut self, from: u32, token: &[u8]) {
         self.branch_mut(from).count(token, -1);
         let hash = self.hash(from, token);
         let (hasher, shard) = (&self.hasher, &mut self.shards[shard_of(hash)]);
@@ -410,7 +410,7 @@ impl<T: Ord + Copy> ValueSet<T> {
     }
 
     /// Removes a value. Returns false if it was absent.
-    fn take(&mut self, value: T) -> bool {
+    fn remove(&mut self, value: T) -> bool {
         let Ok(at) = self.all().binary_search(&value) else { return false };
         match self {
             ValueSet::One(_) => *self = ValueSet::Many(Vec::new()),

@@ -28,12 +28,12 @@ const FIELD_REPORT_OVERRUN: u8 = 0x06;
 const FIELD_QUEUE: u8 = 0x07;
 /// Bytes of QUEUE.
 const QUEUE_BYTES: usize = 48;
-/// Bytes of INTEREST: the version, and the flags of [`InterestWord`].
+/// Bytes of INTEREST: the version, and the flags of [`InterestAnnouncement`].
 const INTEREST_BYTES: usize = 9;
 /// The sender suppresses messages that match no known subscription.
-const INTEREST_SPARES: u8 = 0x01;
+const INTEREST_SUPPRESSES: u8 = 0x01;
 /// The sender requests the version of its subscriptions that the receiver knows.
-const INTEREST_ASKS: u8 = 0x02;
+const INTEREST_WANTS_CONFIRMATION: u8 = 0x02;
 /// Bytes of a report.
 const REPORT_BYTES: usize = 48;
 
@@ -107,7 +107,7 @@ pub struct Announce {
     /// The sender's loss of the multicast stream of `directed_receiver`. Only in unicast.
     pub report: Option<Box<Report>>,
     /// The sender's announcement on subscriptions.
-    pub interest: Option<InterestWord>,
+    pub interest: Option<InterestAnnouncement>,
     /// Version up to which the sender knows the advertised subscriptions of `directed_receiver`. Only in unicast.
     pub interest_known: Option<u64>,
     /// Outcome of the queue-group messages that `directed_receiver` assigned to the sender. Only in unicast.
@@ -163,29 +163,35 @@ impl QueueReport {
 /// A peer's announcement on subscriptions, in each heartbeat, HELLO and BYE.
 ///
 /// ```text
-/// version u64 · flags u8: 0x01 SPARES, 0x02 ASKS
+/// version u64 · flags u8: 0x01 SUPPRESSES, 0x02 WANTS_CONFIRMATION
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct InterestWord {
+pub struct InterestAnnouncement {
     /// Version of the last change of the sender's advertised subscriptions.
     pub version: u64,
     /// True if the sender suppresses messages that match no known subscription (W143).
-    pub spares: bool,
+    pub suppresses: bool,
     /// True if the sender requests at once the version up to which its subscriptions are known (W146). Meaningful in
     /// unicast only.
-    pub asks: bool,
+    pub wants_confirmation: bool,
 }
 
-impl InterestWord {
-    fn decode(value: &mut Reader<'_>) -> Result<InterestWord, Malformed> {
+impl InterestAnnouncement {
+    fn decode(value: &mut Reader<'_>) -> Result<InterestAnnouncement, Malformed> {
         let (version, flags) = (number(value.u64()?)?, value.u8()?);
-        Ok(InterestWord { version, spares: flags & INTEREST_SPARES != 0, asks: flags & INTEREST_ASKS != 0 })
+        Ok(InterestAnnouncement {
+            version,
+            suppresses: flags & INTEREST_SUPPRESSES != 0,
+            wants_confirmation: flags & INTEREST_WANTS_CONFIRMATION != 0,
+        })
     }
 
     fn encode(self, out: &mut BytesMut) {
         let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
         out.put_u64(self.version);
-        out.put_u8(flag(self.spares, INTEREST_SPARES) | flag(self.asks, INTEREST_ASKS));
+        out.put_u8(
+            flag(self.suppresses, INTEREST_SUPPRESSES) | flag(self.wants_confirmation, INTEREST_WANTS_CONFIRMATION),
+        );
     }
 }
 
@@ -293,7 +299,7 @@ impl Announce {
                 _ => false,
             },
             FIELD_INTEREST if bytes == INTEREST_BYTES => {
-                self.interest.replace(InterestWord::decode(&mut value)?).is_none()
+                self.interest.replace(InterestAnnouncement::decode(&mut value)?).is_none()
             }
             FIELD_INTEREST_KNOWN if bytes == 8 => self.interest_known.replace(number(value.u64()?)?).is_none(),
             FIELD_QUEUE if bytes == QUEUE_BYTES => {
@@ -332,9 +338,9 @@ impl Announce {
                 out.put_u64(report.overrun);
             }
         }
-        if let Some(word) = self.interest {
+        if let Some(announcement) = self.interest {
             put_field(out, FIELD_INTEREST, INTEREST_BYTES as u16);
-            word.encode(out);
+            announcement.encode(out);
         }
         if let Some(known) = self.interest_known {
             put_field(out, FIELD_INTEREST_KNOWN, 8);

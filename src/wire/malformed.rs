@@ -143,7 +143,7 @@ impl fmt::Display for Malformed {
             Malformed::Queue(error) => write!(f, "{error}"),
             Malformed::Versions => write!(f, "versions must ascend and not be above the highest"),
             Malformed::Ranges => write!(f, "ranges of datagrams must be there, ascend and not overlap"),
-            Malformed::ManifestEmpty => write!(f, "a manifest must tell of a datagram"),
+            Malformed::ManifestEmpty => write!(f, "a manifest must describe a datagram"),
         }
     }
 }

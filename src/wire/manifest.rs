@@ -202,8 +202,8 @@ impl Manifest {
     }
 
     pub(super) fn encode(&self, out: &mut impl BufMut) {
-        assert!(self.first != Dseq(0) && self.before < NUMBER_LIMIT, "manifests tell of datagrams that were sent");
-        assert!(!self.datagrams.is_empty(), "a manifest tells of a datagram");
+        assert!(self.first != Dseq(0) && self.before < NUMBER_LIMIT, "manifests describe datagrams that were sent");
+        assert!(!self.datagrams.is_empty(), "a manifest describes a datagram");
         out.put_u64(self.first.0);
         out.put_u64(self.before);
         out.put_u16(u16::try_from(self.datagrams.len()).expect("the builder counts them"));
@@ -338,10 +338,10 @@ fn put_content<'a>(record_type: u8, flags: u8, body: &'a [u8], previous: &[u8], 
     let (chain, rest) = rest.split_at_checked(if has(FLAG_CHAIN) { 8 } else { 0 })?;
     let (subject_bytes, rest) = rest.split_first()?;
     let (subject, rest) = rest.split_at_checked(usize::from(*subject_bytes))?;
-    let told = if subject == previous { &[][..] } else { subject };
-    let told_bytes = if told.is_empty() { 0 } else { *subject_bytes };
-    out.extend_from_slice(&[flags & (FLAG_UNSEQ | FLAG_EVENT | FLAG_CHAIN) | part, told_bytes]);
-    for bytes in [told, seq] {
+    let written = if subject == previous { &[][..] } else { subject };
+    let written_bytes = if written.is_empty() { 0 } else { *subject_bytes };
+    out.extend_from_slice(&[flags & (FLAG_UNSEQ | FLAG_EVENT | FLAG_CHAIN) | part, written_bytes]);
+    for bytes in [written, seq] {
         out.extend_from_slice(bytes);
     }
     if !chain.is_empty() {

@@ -29,7 +29,7 @@ mod run;
 mod tests;
 
 pub use builder::{Builder, Entry, fits_alone};
-pub use control::{Announce, Hello, InterestWord, QueueReport, Report, ShareCount, encode_control};
+pub use control::{Announce, Hello, InterestAnnouncement, QueueReport, Report, ShareCount, encode_control};
 pub use fragment::{FRAGMENT_TOTAL_MAX, Fragment, assemble, body_of};
 pub use header::{Header, Kind};
 pub use interest::{INTEREST_COUNT_MAX, Interest, InterestEntry, InterestRequest};

@@ -2,8 +2,8 @@
 //! member gets the message (docs/wire.md, "Queue groups").
 //!
 //! ```text
-//! stamp  = "Seqcast-Queue: " · epoch (16 hexadecimal digits) · " " · name · CR LF
-//! handed = "Seqcast-Queue: " · epoch · " " · name · " " · epoch of the publisher · CR LF
+//! stamp      = "Seqcast-Queue: " · epoch (16 hexadecimal digits) · " " · name · CR LF
+//! redirected = "Seqcast-Queue: " · epoch · " " · name · " " · epoch of the publisher · CR LF
 //! ```
 
 use crate::message::{Epoch, Headers, Queue};
@@ -25,7 +25,7 @@ pub struct QueueStamp<'a> {
     pub epoch: Epoch,
     /// Name of the group.
     pub name: &'a [u8],
-    /// Publisher of the message, if another peer handed it over.
+    /// Publisher of the message, if another peer redirected it.
     pub publisher: Option<Epoch>,
 }
 
@@ -126,9 +126,9 @@ mod tests {
         let stamp = |bits, name, publisher| QueueStamp { epoch: epoch(bits), name, publisher };
         assert_eq!(found, [stamp(1, &b"q"[..], None), stamp(0xab, "räte".as_bytes(), None)]);
         assert_eq!(unstamped(&Headers::from_block(block.into())).block(), &headers[..]);
-        let handed = stamped(&[(epoch(1), &q)], Some(epoch(7)), b"");
-        assert_eq!(stamps(&handed).collect::<Vec<_>>(), [stamp(1, b"q", Some(epoch(7)))]);
-        assert!(unstamped(&Headers::from_block(handed.into())).is_empty());
+        let redirected = stamped(&[(epoch(1), &q)], Some(epoch(7)), b"");
+        assert_eq!(stamps(&redirected).collect::<Vec<_>>(), [stamp(1, b"q", Some(epoch(7)))]);
+        assert!(unstamped(&Headers::from_block(redirected.into())).is_empty());
     }
 
     /// Proves: W150

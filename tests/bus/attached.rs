@@ -224,8 +224,8 @@ fn invalid_queue_subscription_is_refused() {
         let subscribe = |options| bus.subscribe_with(["a", "b"].map(|pattern| pattern.parse().unwrap()), options);
         for (options, why) in [
             (&live, RefusalReason::QueueLive),
-            (&late, RefusalReason::QueueNews),
-            (&confirmed, RefusalReason::QueueNews),
+            (&late, RefusalReason::QueueDiscovery),
+            (&confirmed, RefusalReason::QueueDiscovery),
         ] {
             let error = subscribe(options).unwrap_err();
             assert_eq!(error, SubscribeError::Refused(why));
@@ -247,7 +247,7 @@ fn invalid_queue_subscription_is_refused() {
     raw.send_subscribe(2, "a", Some("q"), None, true);
     assert_eq!(
         raw.next(),
-        Some(PeerFrame::Refused(RequestRefusal { sub: Some(SubId(2)), reason: RefusalReason::QueueNews }))
+        Some(PeerFrame::Refused(RequestRefusal { sub: Some(SubId(2)), reason: RefusalReason::QueueDiscovery }))
     );
 }
 

@@ -198,7 +198,7 @@ fn reports_are_the_same_embedded_and_attached() {
     assert_eq!((row.publisher.epoch, &row.publisher), (sender.info().epoch, &embedded.rows[0].publisher));
     // A host under load may make the other peer silent for a moment.
     assert!(matches!(row.state, MemberState::Up | MemberState::Silent), "{row:?}");
-    assert_eq!((row.publisher.name.as_ref(), row.left_behind), (Some(&other.name), None));
+    assert_eq!((row.publisher.name.as_ref(), row.flow_exclusion), (Some(&other.name), None));
     assert!(0 < row.messages_in, "{row:?}");
 
     let (embedded, rows) = (peer.losses().unwrap(), attached.losses().unwrap());

@@ -123,7 +123,7 @@ fn tiny_receive_buffer_slows_the_publisher_without_loss() {
     let dropped = counter(&receiver.show(&json!({ "show": "counters" })), "kernel_drops");
     assert!(dropped < 200, "{dropped} datagrams found no room");
     let shown = publisher.show("peers").unwrap();
-    assert_eq!(peer(&shown)["times_left_behind"], 0, "{shown}");
+    assert_eq!(peer(&shown)["flow_exclusion_count"], 0, "{shown}");
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn stopped_receiver_is_left_behind_with_exact_losses() {
     publisher.flush(LONG).unwrap();
     let shown = publisher.show("peers").unwrap();
     assert_eq!(
-        (&peer(&shown)["times_left_behind"], &peer(&shown)["left_behind"]["why"]),
+        (&peer(&shown)["flow_exclusion_count"], &peer(&shown)["flow_exclusion"]["reason"]),
         (&json!(1), &json!("no report"))
     );
     let mut account = Account::default();
@@ -209,7 +209,7 @@ fn stopped_receiver_is_left_behind_with_exact_losses() {
     publishing.join().unwrap();
     // Unverified messages may be lost by now.
     assert_eq!((account.delivered, counter(&receiver.show(&json!({ "show": "counters" })), "kernel_drops")), before);
-    assert_eq!(peer(&publisher.show("peers").unwrap())["left_behind"], Value::Null);
+    assert_eq!(peer(&publisher.show("peers").unwrap())["flow_exclusion"], Value::Null);
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn stopped_process_neither_stops_publisher_nor_loses_account() {
     let is_up = |shown: &Value| peer(shown)["state"] == "up";
     wait_until("the publisher leaves the receiver behind", || {
         let shown = publisher.show("peers").unwrap();
-        !peer(&shown)["left_behind"].is_null() || !is_up(&shown)
+        !peer(&shown)["flow_exclusion"].is_null() || !is_up(&shown)
     });
     let goal = sent.load(Ordering::Relaxed) + 1000;
     wait_until("the publisher goes on without the receiver", || goal < sent.load(Ordering::Relaxed));

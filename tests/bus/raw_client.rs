@@ -51,10 +51,10 @@ impl RawClient {
         pattern: &str,
         queue: Option<&str>,
         mode: Option<DeliveryMode>,
-        news: bool,
+        wants_discovery: bool,
     ) {
         let (pattern, queue) = (pattern.parse().unwrap(), queue.map(|name| name.parse().unwrap()));
-        self.send(&ClientFrame::Subscribe { sub: SubId(sub), pattern, queue, mode, news });
+        self.send(&ClientFrame::Subscribe { sub: SubId(sub), pattern, queue, mode, wants_discovery });
     }
 
     /// Returns the next frame; `None` at the end of the connection.

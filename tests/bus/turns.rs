@@ -106,7 +106,7 @@ fn attached_clients_share_a_turn() {
         sub: SubId(1),
         pattern: "a".parse().unwrap(),
         mode: None,
-        news: false,
+        wants_discovery: false,
         queue: None,
     });
     let mut answer = BytesMut::new();

@@ -112,7 +112,7 @@ fn show_answers_in_text_and_in_json() {
     assert!(place.run(&["show", "subs"]).exits(DONE).stdout.contains("demo.>"));
     assert!(place.run(&["show", "seqno"]).exits(DONE).stdout.contains("demo.hello"));
     assert!(place.run(&["show", "windows"]).exits(DONE).stdout.contains("4194304"));
-    assert!(place.run(&["show", "counters"]).exits(DONE).stdout.contains("inconsistent"));
+    assert!(place.run(&["show", "counters"]).exits(DONE).stdout.contains("inconsistencies"));
     assert!(place.run(&["show", "clients"]).exits(DONE).stdout.contains("sub"));
     let status = place.run(&["show", "status"]).exits(DONE).stdout;
     assert!(status.contains("A.test") && status.contains("running"), "{status}");

@@ -93,15 +93,17 @@ fn consumers_are_listed_reset_and_removed() {
     }
     place.run(&["stream", "poll", "C", "--user", "alice", "--limit", "2", "--accept"]).exits(DONE);
     let listed = parse_json(&place.run(&["consumer", "list", "--json"]).exits(DONE).stdout);
-    let behind: Vec<(&str, &str, &Value)> = listed["consumers"]
+    let lags: Vec<(&str, &str, &Value)> = listed["consumers"]
         .as_array()
         .expect("a list")
         .iter()
-        .map(|row| (row["stream"].as_str().unwrap(), row["user"].as_str().unwrap(), &row["behind"]))
+        .map(|row| (row["stream"].as_str().unwrap(), row["user"].as_str().unwrap(), &row["lag"]))
         .collect();
-    assert_eq!(behind, [("main", "alice", &1.into()), ("main", "bob", &3.into()), ("plant", "bob", &0.into())]);
+    assert_eq!(lags, [("main", "alice", &1.into()), ("main", "bob", &3.into()), ("plant", "bob", &0.into())]);
     let table = place.run(&["consumer", "list", "--stream", "main"]).exits(DONE).stdout;
-    assert!(table.starts_with("stream | user  | component | position | behind | heard") && table.lines().count() == 4);
+    assert!(
+        table.starts_with("stream | user  | component | position | lag | last request") && table.lines().count() == 4
+    );
     let reset = |to: &str| {
         let outcome = place.run(&["consumer", "reset", "C", "--user", "alice", "--to", to, "--json"]).exits(DONE);
         parse_json(&outcome.stdout)["position"].as_str().expect("a text").to_owned()
@@ -216,7 +218,7 @@ fn library_adds_reads_and_manages_consumers() {
     assert_eq!((polled.events.len(), polled.covered.number()), (500, 500));
     let at = polled.events[99].id;
     assert_eq!(bus.accept_events(None, &consumer, at), Ok(at));
-    assert_eq!(bus.consumers(None).unwrap().rows[0].behind, 400);
+    assert_eq!(bus.consumers(None).unwrap().rows[0].lag, 400);
     assert_eq!(bus.reset_consumer(None, &consumer, At::End).map(|id| id.number()), Ok(500));
     assert_eq!(bus.remove_consumer(None, &consumer), Ok(()));
     let Err(StreamError::Refused(refusal)) = bus.accept_events(None, &consumer, at) else { panic!("it is removed") };

@@ -99,7 +99,7 @@ fn followed_events_are_stored_including_missed_ones() {
     expected.push("8/1/1 mine 1".to_owned());
     finds(&place, &expected);
     let status = place.run(&["show", "status"]).exits(DONE).stdout;
-    assert!(status.ends_with("              7 | -    |    5140 | away\n"), "{status}");
+    assert!(status.ends_with("              7 | -    |    5140 | unreachable\n"), "{status}");
     let found = place.run(&["event", "query", "--server", "7", "--after", "7/5138/1", "--json"]).exits(DONE);
     assert_eq!(found.stdout.lines().count(), 2);
 }

@@ -126,7 +126,7 @@ fn peer_raises_and_respects_its_file_limit() {
     for client in &mut waiting {
         assert!(client.line().starts_with("INFO {"));
     }
-    assert!((1..=101).contains(&peer.count(Nats, "kept_waiting")));
+    assert!((1..=101).contains(&peer.count(Nats, "accept_failures")));
 }
 
 #[test]

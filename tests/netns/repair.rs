@@ -44,7 +44,7 @@ fn million_messages_survive_ten_percent_loss() {
             assert_eq!(rows.len(), 2);
             for row in &rows {
                 let states = &row["datagrams"];
-                assert_eq!((&row["lost"], &row["inconsistent"]), (&0.into(), &0.into()), "{row}");
+                assert_eq!((&row["lost"], &row["inconsistencies"]), (&0.into(), &0.into()), "{row}");
                 assert_eq!((&states["lost"], &states["unverified"]), (&0.into(), &0.into()), "{row}");
                 let high = states["high"].as_u64().expect("it is counted");
                 assert!(high / 20 < hits, "a tenth of {high} datagrams, and of more, is dropped: {hits}");
@@ -192,7 +192,7 @@ fn assert_all_delivered(pair: &Pair, count: u64) {
     assert_eq!((all.lost, all.unverified, all.tail), (0, 0, 0), "{all:?}");
     let told = |line: &&String| line.contains(r#""type":"loss""#) && !line.contains(r#""kind":"tail""#);
     assert_eq!(pair.sub.lines().iter().find(told), None, "everything was repaired");
-    assert_eq!(pair.subscriber.counter("inconsistent"), 0);
+    assert_eq!(pair.subscriber.counter("inconsistencies"), 0);
 }
 
 /// Messages that the killed run had sent and no peer has any more are reported, exactly. Of the new run everything
@@ -226,7 +226,7 @@ fn restarted_publisher_is_accounted_for_under_loss() {
             }
         }
         assert!(0 < pair.there.heal(), "the fault has hit");
-        assert_eq!(pair.subscriber.counter("inconsistent"), 0);
+        assert_eq!(pair.subscriber.counter("inconsistencies"), 0);
     });
 }
 

@@ -49,7 +49,7 @@ pub(super) const STATUS: &[(&str, Cell)] = &[
     ("inbox", Field("/inbox")),
     ("interface", Field("/interface")),
     ("address", Field("/address")),
-    ("chosen", Field("/interface_why")),
+    ("chosen", Field("/interface_reason")),
     ("mtu", Field("/mtu")),
     ("socket", FieldOr("/socket", "-")),
     ("clients", Field("/clients")),
@@ -89,7 +89,7 @@ pub(super) const LOSS_DATAGRAMS: &[(Column, Cell)] = &[
     (Column::new("user"), Field("/user")),
     (Column::new("range"), Rule(range)),
     (Column::new("delivered"), Field("/datagrams/delivered")),
-    (Column::new("held"), Field("/datagrams/held")),
+    (Column::new("buffered"), Field("/datagrams/buffered")),
     (Column::new("missing"), Field("/datagrams/missing")),
     (Column::new("repaired"), Field("/datagrams/repaired")),
     (Column::new("pending"), Field("/datagrams/pending")),
@@ -137,7 +137,7 @@ pub(super) const PEERS: &[(Column, Cell)] = &[
     (Column::new("address").left(), Field("/address")),
     (Column::new("state"), Rule(peer_state)),
     (Column::new("up"), Span("/uptime_ms")),
-    (Column::new("heard"), Span("/last_heard_ms")),
+    (Column::new("last heard"), Span("/last_heard_ms")),
     (Column::new("msgs in"), Field("/messages_in")),
     (Column::new("datagrams"), Field("/datagrams_in")),
     (Column::new("lost"), Field("/lost")),
@@ -221,7 +221,7 @@ pub(super) const LISTENERS: &[(Column, Cell)] = &[
     (Column::new("clients"), Field("/clients")),
     (Column::new("accepted"), Field("/accepted")),
     (Column::new("refused"), Field("/refused")),
-    (Column::new("waited"), FieldOr("/kept_waiting", "-")),
+    (Column::new("accept failures"), FieldOr("/accept_failures", "-")),
     (Column::new("unauthorized"), FieldOr("/unauthorized", "-")),
     (Column::new("faults"), FieldOr("/faults", "-")),
     (Column::new("slow"), FieldOr("/slow", "-")),
@@ -286,12 +286,12 @@ fn peer_name(row: &Value) -> String {
 }
 
 fn peer_state(row: &Value) -> String {
-    let deaf = if row["multicast_dead"] == true { ", no multicast" } else { "" };
-    let left = row["left_behind"]["for_ms"].as_u64().map_or(String::new(), |millis| {
-        let why = FieldOr("/left_behind/why", "?").text(row);
-        format!(", left behind for {} ({why})", span(millis))
+    let multicast = if row["multicast_dead"] == true { ", no multicast" } else { "" };
+    let excluded = row["flow_exclusion"]["for_ms"].as_u64().map_or(String::new(), |millis| {
+        let reason = FieldOr("/flow_exclusion/reason", "?").text(row);
+        format!(", excluded for {} ({reason})", span(millis))
     });
-    format!("{}{deaf}{left}", field(row, "/state"))
+    format!("{}{multicast}{excluded}", field(row, "/state"))
 }
 
 /// Returns a span of time in at most two units, such as `2d 3h`, `4m 5s` or `7.1s`.

@@ -168,7 +168,7 @@ user | repeat | rep time | not sub | not time |  msg loss |   loss time  | ibx l
         row["reasons"] = json!({ "DEADLINE": 12, "EXPIRED": 1 });
         row["overrun"] = json!(3);
         row["datagrams"] = json!({
-            "baseline": 10, "high": 110, "delivered": 90, "held": 1, "missing": 14, "repaired": 5, "pending": 2,
+            "baseline": 10, "high": 110, "delivered": 90, "buffered": 1, "missing": 14, "repaired": 5, "pending": 2,
             "lost": 3, "unverified": 4,
         });
         let text = text(&LOSS_IN_FULL, &json!({ "rows": [row] }));
@@ -237,10 +237,10 @@ too large    | 7
         let rows = json!({ "rows": [{ "subject": "a.b", "seq": "0x1", "count": 1 }] });
         let text = table(&ShowReport::Seqno { limit: 1 }, &rows).to_string();
         assert_eq!(text.lines().nth(2), Some("   - | a.b     |      0x1 |             |     1"));
-        let rows = json!({ "rows": [{ "user": "?.1", "publisher": null, "duplicate_name": true, "state": "up", "multicast_dead": true, "left_behind": { "for_ms": 2500, "why": "slow" } }] });
+        let rows = json!({ "rows": [{ "user": "?.1", "publisher": null, "duplicate_name": true, "state": "up", "multicast_dead": true, "flow_exclusion": { "for_ms": 2500, "reason": "slow" } }] });
         let text = table(&ShowReport::Peers, &rows).to_string();
         assert!(
-            text.contains("? (name used twice)") && text.contains("up, no multicast, left behind for 2.5s (slow)"),
+            text.contains("? (name used twice)") && text.contains("up, no multicast, excluded for 2.5s (slow)"),
             "{text}"
         );
         assert_eq!(table(&ShowReport::Subs, &json!({})).to_string().lines().count(), 2);
@@ -267,16 +267,16 @@ too large    | 7
     fn status_has_a_table_of_listeners() {
         let listener = json!({
             "listener": "nats", "address": "127.0.0.1:4222", "tls": null, "accounts": 2, "clients": 3, "accepted": 9,
-            "refused": 1, "kept_waiting": 7, "unauthorized": 4, "faults": 5, "slow": 6, "evicted": 8,
+            "refused": 1, "accept_failures": 7, "unauthorized": 4, "faults": 5, "slow": 6, "evicted": 8,
         });
         let shown = |listeners: Value| {
             text(&ShowReport::Status, &json!({ "show": "status", "status": { "listeners": listeners } }))
         };
         assert!(shown(json!([listener])).ends_with(
             "
-listener | address        | tls | accounts | clients | accepted | refused | waited | unauthorized | faults | slow | evicted
----------+----------------+-----+----------+---------+----------+---------+--------+--------------+--------+------+--------
-nats     | 127.0.0.1:4222 | -   |        2 |       3 |        9 |       1 |      7 |            4 |      5 |    6 |       8
+listener | address        | tls | accounts | clients | accepted | refused | accept failures | unauthorized | faults | slow | evicted
+---------+----------------+-----+----------+---------+----------+---------+-----------------+--------------+--------+------+--------
+nats     | 127.0.0.1:4222 | -   |        2 |       3 |        9 |       1 |               7 |            4 |      5 |    6 |       8
 "
         ));
         assert!(!shown(json!([])).contains("listener"));
@@ -287,9 +287,9 @@ nats     | 127.0.0.1:4222 | -   |        2 |       3 |        9 |       1 |     
         let status = json!({ "show": "status", "status": { "listeners": [], "streams": streams } });
         assert!(text(&ShowReport::Status, &status).ends_with(
             "
-listener | address        | tls      | accounts | clients | accepted | refused | waited | unauthorized | faults | slow | evicted
----------+----------------+----------+----------+---------+----------+---------+--------+--------------+--------+------+--------
-ftn18    | 127.0.0.1:8181 | required |        0 |       1 |        2 |       0 |      - |            - |      - |    - |       1
+listener | address        | tls      | accounts | clients | accepted | refused | accept failures | unauthorized | faults | slow | evicted
+---------+----------------+----------+----------+---------+----------+---------+-----------------+--------------+--------+------+--------
+ftn18    | 127.0.0.1:8181 | required |        0 |       1 |        2 |       0 |               - |            - |      - |    - |       1
 "
         ));
     }

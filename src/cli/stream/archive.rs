@@ -175,7 +175,7 @@ impl Archive {
     fn progress(&self, bus: &Bus, span: Duration) -> String {
         let rate = self.events as f64 / span.as_secs_f64();
         let rows = bus.consumers(Some(&self.stream)).map(|consumers| consumers.rows).unwrap_or_default();
-        let behind = rows.iter().find(|row| row.consumer == self.consumer).map_or(0, |row| row.behind);
+        let behind = rows.iter().find(|row| row.consumer == self.consumer).map_or(0, |row| row.lag);
         format!("{} archived, {rate:.0} a second, {behind} behind", pluralize(self.events, "event"))
     }
 

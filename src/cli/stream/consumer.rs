@@ -42,17 +42,17 @@ fn add(options: &RegistrationOptions, out: &mut Output) -> Result<Exit, CommandF
             "is_new": before.is_none(),
             "missed": missed.map(missed_json),
             "position": row.as_ref().map(|row| row.position.to_string()),
-            "behind": row.as_ref().map(|row| row.behind),
+            "lag": row.as_ref().map(|row| row.lag),
         }))?;
         return Ok(Exit::Done);
     }
-    let behind = row.map_or(String::new(), |row| format!(": {} behind", pluralize(row.behind, "event")));
+    let lag = row.map_or(String::new(), |row| format!(": {} behind", pluralize(row.lag, "event")));
     match (before, missed) {
-        (None, _) => note(format_args!("{consumer} is registered for the stream {stream}{behind}")),
-        (Some(_), None) => note(format_args!("{consumer} was registered for the stream {stream} before{behind}")),
+        (None, _) => note(format_args!("{consumer} is registered for the stream {stream}{lag}")),
+        (Some(_), None) => note(format_args!("{consumer} was registered for the stream {stream} before{lag}")),
         (Some(_), Some(missed)) => {
             note(format_args!("! {consumer} had lapsed and {} of the stream {stream}", MissedText(missed)));
-            note(format_args!("it resumes{behind}"));
+            note(format_args!("it resumes{lag}"));
         }
     }
     Ok(Exit::Done)

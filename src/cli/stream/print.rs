@@ -32,8 +32,8 @@ const CONSUMERS: [Column; 7] = [
     Column::new("user").left(),
     Column::new("component").left(),
     Column::new("position"),
-    Column::new("behind"),
-    Column::new("heard").left(),
+    Column::new("lag"),
+    Column::new("last request").left(),
     Column::new("lapsed").left(),
 ];
 
@@ -139,8 +139,8 @@ pub fn consumers(rows: &[(StreamName, ConsumerRow)]) -> TextTable {
             EscapedText(row.consumer.user.as_str().as_bytes()).to_string(),
             row.consumer.component.to_string(),
             row.position.to_string(),
-            row.behind.to_string(),
-            row.heard.to_string(),
+            row.lag.to_string(),
+            row.last_request.to_string(),
             row.lapsed.map_or("-".into(), |missed| MissedText(missed).to_string()),
         ]);
     }
@@ -154,10 +154,10 @@ pub fn consumer_json(stream: &StreamName, row: &ConsumerRow) -> Value {
         "user": row.consumer.user.as_str(),
         "component": row.consumer.component.as_str(),
         "position": row.position.to_string(),
-        "behind": row.behind,
+        "lag": row.lag,
         "lapsed": row.lapsed.map(missed_json),
         "registered": row.registered.to_string(),
-        "heard": row.heard.to_string(),
+        "last_request": row.last_request.to_string(),
     })
 }
 

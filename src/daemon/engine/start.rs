@@ -249,7 +249,7 @@ fn static_status(
         "inbox": sockets.inbox_address().to_string(),
         "interface": chosen.name,
         "address": chosen.address.to_string(),
-        "interface_why": chosen.why.to_string(),
+        "interface_reason": chosen.why.to_string(),
         "loopback": chosen.loopback,
         "mtu": chosen.mtu,
         "datagram_bytes": config.datagram_bytes(chosen.payload_bytes_max()),

@@ -29,8 +29,8 @@ impl Engine {
         status["listener_bytes"] = json!(self.core.clients.listener_delivery.memory.bytes());
         status["offloads"] = json!({ "gso": gso, "gro": gro });
         let rows = self.core.peer.member_rows(now);
-        let left_behind = rows.iter().filter(|row| row.left_behind.is_some()).map(|row| row.publisher.to_string());
-        status["left_behind"] = left_behind.collect();
+        let excluded = rows.iter().filter(|row| row.flow_exclusion.is_some()).map(|row| row.publisher.to_string());
+        status["flow_excluded"] = excluded.collect();
         status["send_queue"] = json!(self.core.transmit_queue.len());
         status["phase"] = json!(match self.core.phase {
             Phase::Running => "running",
@@ -51,23 +51,23 @@ impl Engine {
                 too_deep,
                 "Events of other servers that were not stored because their JSON is nested deeper than 900 levels.",
             ),
-            ("recv_errors", self.core.recv_errors, "Errors of the system when receiving."),
+            ("recv_errors", self.core.recv_errors, "Errors that the system reported on receiving datagrams."),
             ("send_errors", self.core.transmit_queue.errors, "Datagrams that the system refused to send."),
             (
                 "send_overflow",
                 self.core.transmit_queue.overflow,
-                "Answers to other peers discarded because too much waited.",
+                "Answers to other peers discarded because the transmit queue was full.",
             ),
-            ("clients_refused", self.core.clients_refused, "Clients turned away because there were too many."),
+            ("clients_refused", self.core.clients_refused, "Clients refused because there were too many."),
             (
-                "unconfirmed",
+                "subscriptions_unconfirmed",
                 self.core.unconfirmed_reported,
-                "Subscriptions said to stand though a peer that spares messages did not say that it knows them.",
+                "Subscriptions reported as established although a suppressing peer had not confirmed them in time.",
             ),
             (
                 "listener_dropped",
                 self.core.clients.listener_delivery.dropped,
-                "Messages that clients of listeners did not get because they did not read fast enough.",
+                "Messages dropped because clients of listeners did not read fast enough.",
             ),
             ("dropped_by_rule", by_rule, "Received datagrams dropped on purpose by a drop rule."),
         ]

@@ -23,7 +23,7 @@ impl EngineCore {
         now: ClockReading,
         client: ClientId,
         sub: SubId,
-        SubscriptionRequest { wanted, mode, news }: SubscriptionRequest,
+        SubscriptionRequest { wanted, mode, wants_discovery }: SubscriptionRequest,
         queue: Arc<SubscriptionQueue>,
     ) -> Result<(), Refusal> {
         // A departed client has no queues for events, nor has a peer that has closed them.
@@ -32,7 +32,7 @@ impl EngineCore {
         };
         queues.insert(sub, queue);
         let mode = mode.unwrap_or(self.default_mode(&wanted));
-        let subscribed = self.request(now, client, ClientRequest::Subscribe { sub, wanted, mode, news });
+        let subscribed = self.request(now, client, ClientRequest::Subscribe { sub, wanted, mode, wants_discovery });
         if let Err(refusal) = &subscribed {
             self.report_refusal(client, Some(sub), refusal);
             self.end_queue(client, sub);
@@ -85,7 +85,7 @@ impl EngineCore {
         let timeout = timeout.min(ANSWER_TIME_MAX);
         match self.peer.resolve(peer) {
             Ok(peer) => {
-                self.request_or_report(now, client, ClientRequest::Ask { id, peer, question, timeout });
+                self.request_or_report(now, client, ClientRequest::QueryHistory { id, peer, question, timeout });
             }
             Err(reason) => self.on_answered(client, id, Err(reason)),
         }

@@ -134,10 +134,10 @@ impl EngineCore {
                 }
                 self.publish_run(now, id, run);
             }
-            ClientFrame::Subscribe { sub, pattern, queue, mode, news } => {
+            ClientFrame::Subscribe { sub, pattern, queue, mode, wants_discovery } => {
                 let wanted = SubscriptionFilter { pattern, glob: None, queue };
                 let mode = mode.unwrap_or(self.default_mode(&wanted));
-                match self.request(now, id, ClientRequest::Subscribe { sub, wanted, mode, news }) {
+                match self.request(now, id, ClientRequest::Subscribe { sub, wanted, mode, wants_discovery }) {
                     Ok(()) => _ = self.confirm(now, Subscriber::Attached(id, sub)),
                     Err(refusal) => self.report_refusal(id, Some(sub), &refusal),
                 }

@@ -389,7 +389,7 @@ impl EngineCore {
                 Effect::Refuse { client, sub, refusal } => self.report_refusal(client, sub, &refusal),
                 Effect::Member { publisher, event } => log::member(&publisher, event),
                 Effect::NewEpoch(epoch) => tracing::warn!(%epoch, "new epoch: the frames of the old one ran out"),
-                Effect::Answered { client, id, answer } => self.on_answered(client, id, answer),
+                Effect::Answer { client, id, answer } => self.on_answered(client, id, answer),
                 Effect::PublisherKnown { to, publisher } => self.clients.report_publisher(to, publisher),
                 Effect::Rejoin => self.rejoin(),
                 Effect::Stopped => self.leave(InternalCommand::Stopped),

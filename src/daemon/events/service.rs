@@ -86,7 +86,7 @@ impl EventService {
         let queue = self.share(&own)?;
         for (sub, pattern) in (0..).map(SubId).zip(own.patterns()) {
             let wanted = SubscriptionFilter { pattern, glob: None, queue: None };
-            let request = SubscriptionRequest { wanted, mode: Some(DeliveryMode::Repair), news: false };
+            let request = SubscriptionRequest { wanted, mode: Some(DeliveryMode::Repair), wants_discovery: false };
             if let Err(refusal) = core.subscribe(now, client, sub, request, Arc::clone(&queue)) {
                 tracing::error!(?refusal, "the journal of events is not shared with other peers");
             }

@@ -290,7 +290,7 @@ impl Listeners {
                 "clients": listener.clients,
                 "accepted": listener.counts.accepted,
                 "refused": listener.counts.refused,
-                "kept_waiting": listener.counts.accept_failures,
+                "accept_failures": listener.counts.accept_failures,
                 "unauthorized": listener.counts.unauthorized,
                 "faults": listener.counts.faults,
                 "refusals": listener.counts.refusals.values().sum::<u64>(),

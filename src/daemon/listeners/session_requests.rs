@@ -163,7 +163,7 @@ fn answer_session<T>(
 /// Subscribes for a session. The client waits until the other peers know the subscription.
 fn subscribe_session(core: &mut EngineCore, now: ClockReading, id: ClientId, sub: SubId, wanted: SubscriptionFilter) {
     let mode = core.default_mode(&wanted);
-    let subscribed = core.request(now, id, ClientRequest::Subscribe { sub, wanted, mode, news: false });
+    let subscribed = core.request(now, id, ClientRequest::Subscribe { sub, wanted, mode, wants_discovery: false });
     let awaited = subscribed.is_ok().then(|| core.confirm(now, Subscriber::Listener(id))).flatten();
     let Some(connection) = core.clients.listener(id) else { return };
     connection.unconfirmed = awaited.or(connection.unconfirmed);

@@ -37,7 +37,7 @@ pub enum ReplicationState {
     /// The server has more events; they are being requested.
     CatchingUp,
     /// Its journal has gone back: the events it registers have ids that were assigned before, and are not stored.
-    WentBack,
+    RolledBack,
     /// The server does not announce itself.
     Unreachable,
 }
@@ -48,8 +48,8 @@ impl ReplicationState {
         match self {
             ReplicationState::Live => "live",
             ReplicationState::CatchingUp => "catching_up",
-            ReplicationState::WentBack => "went_back",
-            ReplicationState::Unreachable => "away",
+            ReplicationState::RolledBack => "rolled_back",
+            ReplicationState::Unreachable => "unreachable",
         }
     }
 }
@@ -135,7 +135,7 @@ impl FollowedServer {
     /// Returns the progress in reports.
     pub(super) fn replication_state(&self) -> ReplicationState {
         match self.state {
-            _ if self.has_gone_back => ReplicationState::WentBack,
+            _ if self.has_gone_back => ReplicationState::RolledBack,
             FollowPhase::Live => ReplicationState::Live,
             FollowPhase::PendingFetch(_) | FollowPhase::Backoff { .. } => ReplicationState::CatchingUp,
         }

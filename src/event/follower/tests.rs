@@ -228,10 +228,10 @@ fn rewound_journal_is_reported_once() {
     let actions = steps(&mut follower, at(3));
     let went_back = FollowerNotice::WentBack { covered: place(5, 0), until: place(3, 1) };
     assert_eq!(actions[1..], [FollowerAction::Report(went_back), requested(1, place(5, 0), &["*"])]);
-    assert_eq!(rows(&follower)[0].state, ReplicationState::WentBack);
+    assert_eq!(rows(&follower)[0].state, ReplicationState::RolledBack);
     // The server has passed that position, but its events under reused ids are not stored here.
     follower.on_announcement(at(4), epoch(9), announced(place(6, 1), place(6, 1), Vec::new()));
-    assert_eq!(rows(&follower)[0].state, ReplicationState::WentBack);
+    assert_eq!(rows(&follower)[0].state, ReplicationState::RolledBack);
     // An announcement may arrive later than a page with all of its events.
     let mut follower = Follower::new(ServerId(1), types(&["*"]), []);
     follower.on_announcement(at(0), epoch(9), announced(place(1, 1), place(1, 1), Vec::new()));

@@ -25,7 +25,7 @@ const EVENTS: u8 = 0x0a;
 const STREAMS: u8 = 0x0b;
 
 /// SUBSCRIBE: the peer announces publishers to the subscription.
-const FLAG_NEWS: u8 = 0x01;
+const FLAG_DISCOVERY: u8 = 0x01;
 
 /// First bytes of a client's first frame. They distinguish an unrelated program from an old version of the protocol.
 const MAGIC: u32 = 0x5343_4c50; // "SCLP"
@@ -60,7 +60,7 @@ pub enum ClientFrame {
         /// Delivery mode after a loss; `None` for the mode in the peer's configuration (`delivery`).
         mode: Option<DeliveryMode>,
         /// True if the peer announces publishers with [`PeerFrame::Known`].
-        news: bool,
+        wants_discovery: bool,
     },
     /// Ends a subscription without an answer. Messages already on their way still arrive.
     Unsubscribe {
@@ -133,12 +133,12 @@ impl ClientFrame {
                 out.put_u8(0);
                 put_content(out, message);
             }
-            ClientFrame::Subscribe { sub, pattern, queue, mode, news } => {
+            ClientFrame::Subscribe { sub, pattern, queue, mode, wants_discovery } => {
                 out.put_u8(SUBSCRIBE);
                 out.put_u32(sub.0);
                 put_bytes8(out, pattern.as_str().as_bytes());
                 out.put_u8(code(&MODES, mode));
-                out.put_u8(if *news { FLAG_NEWS } else { 0 });
+                out.put_u8(if *wants_discovery { FLAG_DISCOVERY } else { 0 });
                 put_bytes8(out, queue.as_ref().map_or("", |queue| queue.as_str()).as_bytes());
             }
             ClientFrame::Unsubscribe { sub } => {
@@ -209,7 +209,7 @@ impl ClientFrame {
                 sub: SubId(reader.u32()?),
                 pattern: pattern(&mut reader)?,
                 mode: decoded(&MODES, reader.u8()?, "mode")?,
-                news: reader.flag(FLAG_NEWS)?,
+                wants_discovery: reader.flag(FLAG_DISCOVERY)?,
                 queue: queue(&mut reader)?,
             },
             UNSUBSCRIBE => ClientFrame::Unsubscribe { sub: SubId(reader.u32()?) },

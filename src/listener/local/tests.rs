@@ -176,8 +176,8 @@ fn consumer_row(rng: &mut Rng) -> ConsumerRow {
         position: stream_id(rng),
         lapsed: maybe(rng, missed),
         registered: time(rng),
-        heard: time(rng),
-        behind: rng.next_u64(),
+        last_request: time(rng),
+        lag: rng.next_u64(),
     }
 }
 
@@ -271,7 +271,7 @@ fn to_peer(rng: &mut Rng) -> ClientFrame {
                 pattern: "a.*.>".parse().unwrap(),
                 queue: rng.chance(0.5).then(|| "q".parse().unwrap()),
                 mode,
-                news: rng.below(2) == 0,
+                wants_discovery: rng.below(2) == 0,
             }
         }
         2 => ClientFrame::Unsubscribe { sub: SubId(rng.next_u32()) },
@@ -380,7 +380,7 @@ fn to_client(rng: &mut Rng) -> PeerFrame {
                 1 => RefusalReason::TooManySubscriptions { max: 5 },
                 2 => RefusalReason::Subject("reserved".into()),
                 3 => RefusalReason::QueueLive,
-                4 => RefusalReason::QueueNews,
+                4 => RefusalReason::QueueDiscovery,
                 _ => RefusalReason::Stopping,
             };
             PeerFrame::Refused(RequestRefusal { sub: rng.chance(0.5).then_some(SubId(4)), reason })

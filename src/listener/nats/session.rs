@@ -160,7 +160,7 @@ impl NatsSession {
             Refusal::Subject(_) if sub.is_some() => put_error(out, "Invalid Subject"),
             Refusal::Subject(_) => put_error(out, "Invalid Publish Subject"),
             Refusal::Stopping => put_error(out, "Server Shutdown"),
-            Refusal::QueueLive | Refusal::QueueNews | Refusal::TooManyGlobSteps { .. } => {
+            Refusal::QueueLive | Refusal::QueueDiscovery | Refusal::TooManyGlobSteps { .. } => {
                 unreachable!("this listener sends no such request")
             }
         }

@@ -404,7 +404,7 @@ fn refusal_reply(refusal: &Refusal) -> String {
         }
         Refusal::Subject(error) => invalid_channel(error),
         Refusal::Stopping => "ERR the peer is stopping".into(),
-        Refusal::QueueLive | Refusal::QueueNews => unreachable!("no listener sends such a request"),
+        Refusal::QueueLive | Refusal::QueueDiscovery => unreachable!("no listener sends such a request"),
     }
 }
 

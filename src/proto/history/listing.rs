@@ -101,8 +101,8 @@ impl History {
                 span: retained.span,
                 count: retained.len() as u64,
                 bytes: (slot.bytes - retained::counted(&self.log, slot).take(retained.skipped).sum::<usize>()) as u64,
-                oldest: retained.held(0).time,
-                newest: retained.held(retained.len() - 1).time,
+                oldest: retained.event_at(0).time,
+                newest: retained.event_at(retained.len() - 1).time,
             })
         };
         (first.into_values().filter_map(row).collect(), omitted)

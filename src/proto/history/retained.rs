@@ -57,7 +57,7 @@ impl<'a> RetainedEvents<'a> {
             skipped,
             span: HistorySpan { first: 0, last: 0, first_seq: slot.last_seq, last_seq: slot.last_seq },
         };
-        let first = retained.held(0);
+        let first = retained.event_at(0);
         retained.span.first = first.offset;
         retained.span.first_seq = first.seq;
         retained.span.last = slot.next_offset().wrapping_sub(1);
@@ -78,7 +78,7 @@ impl<'a> RetainedEvents<'a> {
     ///
     /// # Panics
     /// If there are fewer events.
-    pub fn held(&self, index: usize) -> RetainedEvent<'a> {
+    pub fn event_at(&self, index: usize) -> RetainedEvent<'a> {
         let (run, within) = self.slot.find(self.skipped + index);
         let (record, entries) = self.log.record(run.place);
         let (mut parts, mut next) = entry::parts(entries, 0, record.meta);
@@ -99,12 +99,12 @@ impl<'a> RetainedEvents<'a> {
 
     /// Returns the index of the first event whose number is `seq` or higher.
     pub fn index_of(&self, seq: Seq) -> usize {
-        partition(self.len(), |index| self.held(index).seq < seq)
+        partition(self.len(), |index| self.event_at(index).seq < seq)
     }
 
     /// Returns the index after the last event whose number is `seq` or lower.
     pub fn index_past(&self, seq: Seq) -> usize {
-        partition(self.len(), |index| self.held(index).seq <= seq)
+        partition(self.len(), |index| self.event_at(index).seq <= seq)
     }
 
     /// Returns the selected part, if it has any event.
@@ -118,7 +118,7 @@ impl<'a> RetainedEvents<'a> {
         if self.len() <= index {
             return None;
         }
-        let first = self.held(index);
+        let first = self.event_at(index);
         Some(HistorySpan { first: first.offset, first_seq: first.seq, ..self.span })
     }
 

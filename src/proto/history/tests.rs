@@ -47,7 +47,7 @@ fn record(history: &mut History, name: &str, first: u32, count: u32) {
 }
 
 /// Returns the parts of the answer to a question, as clients read them.
-fn ask(history: &History, question: &Question) -> Vec<AnswerContent> {
+fn query(history: &History, question: &Question) -> Vec<AnswerContent> {
     let parts = question::answer(history, Epoch::new(5).unwrap(), Dseq(1), &question.encode());
     parts.iter().map(|part| Answer::decode(part).unwrap().content).collect()
 }
@@ -55,7 +55,7 @@ fn ask(history: &History, question: &Question) -> Vec<AnswerContent> {
 /// Returns the answer to a poll with offset `n` for up to `count` events.
 fn poll_many(history: &History, name: &str, n: u32, count: u16) -> PollAnswer {
     let poll = Poll { subject: subject(name), offset: n, count };
-    match &ask(history, &Question::Poll(vec![poll]))[..] {
+    match &query(history, &Question::Poll(vec![poll]))[..] {
         [AnswerContent::Poll { answers, .. }] => answers[0].clone(),
         other => panic!("{other:?}"),
     }
@@ -130,10 +130,10 @@ fn events_are_retained_for_the_history_time() {
 
 #[test]
 fn history_size_limits_all_subjects_together() {
-    for (history_size, keeps_all) in [(64 << 10, false), (64 << 20, true)] {
+    for (history_size, retains_all) in [(64 << 10, false), (64 << 20, true)] {
         let mut history = History::new(&settings(10_000, 1 << 20, 60, history_size), 1);
         record(&mut history, "a", 0, 2000);
-        assert_eq!(history.totals().events == 2000, keeps_all, "{history_size} bytes");
+        assert_eq!(history.totals().events == 2000, retains_all, "{history_size} bytes");
         assert_ne!(history.totals().events, 0);
     }
 }
@@ -221,7 +221,7 @@ fn batches_are_bounded_and_report_remaining_events() {
     }
     let by_seq = |first, last| {
         let fetch = Fetch { subject: subject("a"), first: seq(1, first), last: seq(1, last) };
-        match &ask(&history, &Question::Fetch(vec![fetch]))[..] {
+        match &query(&history, &Question::Fetch(vec![fetch]))[..] {
             [AnswerContent::Fetch { answers, .. }] => answers[0].events.len(),
             other => panic!("{other:?}"),
         }
@@ -415,7 +415,7 @@ fn check_subject(history: &History, twin: &Twin, name: &str, is_tight: bool, con
     let Some(retained) = retained else { return };
     let expected = &young[young.len() - count..];
     for (index, (seq, offset, _, message)) in expected.iter().enumerate() {
-        let event = retained.held(index).event(&message.subject);
+        let event = retained.event_at(index).event(&message.subject);
         assert_eq!((event.seq, event.offset, &event.message), (*seq, *offset, message), "{context} {name}");
     }
     let (first, last) = (expected[0].1, expected[count - 1].1);

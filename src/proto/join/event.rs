@@ -12,7 +12,7 @@ pub(super) const SUBJECTS_MAX: usize = 1_000_000;
 #[non_exhaustive]
 pub enum JoinFailure {
     /// A question stayed unanswered.
-    QuestionFailure(QuestionFailure),
+    Unanswered(QuestionFailure),
     /// The publisher refused.
     Refused(Refused),
     /// There are more subjects than one subscription can begin with: 1,000,000.
@@ -22,7 +22,7 @@ pub enum JoinFailure {
 impl fmt::Display for JoinFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            JoinFailure::QuestionFailure(reason) => reason.fmt(f),
+            JoinFailure::Unanswered(reason) => reason.fmt(f),
             JoinFailure::Refused(reason) => reason.fmt(f),
             JoinFailure::TooManySubjects => {
                 write!(f, "more than {SUBJECTS_MAX} subjects; subscribe to several narrower patterns apart")

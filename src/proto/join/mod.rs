@@ -30,16 +30,16 @@ use splice::Splices;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Maximum number of unanswered questions at a time: each answer has at most about one megabyte.
-const ASKED_MAX: usize = 8;
+const REQUESTED_MAX: usize = 8;
 /// Maximum number of subjects in one question of kind LIST.
 const LIST_MAX: u16 = 1024;
 /// Maximum number of subjects in one question of kind POLL.
 const POLL_MAX: usize = 256;
 /// Number of attempts for a question that stays unanswered, or whose answer brings nothing new.
 pub const ATTEMPTS: u32 = 3;
-/// Maximum number of live events held while histories are read, and of their bytes. Beyond it the caller must pass no
-/// more.
-const HELD_MAX: (usize, usize) = (65_536, 64 << 20);
+/// Maximum number of live events buffered while histories are read, and of their bytes. Beyond it the caller must pass
+/// no more.
+const BUFFERED_MAX: (usize, usize) = (65_536, 64 << 20);
 /// State of one publisher.
 #[derive(Debug)]
 struct JoinSource {
@@ -50,8 +50,8 @@ struct JoinSource {
     from: u32,
     /// Subjects to be polled, and those of the current question.
     parts: VecDeque<SubjectReplay>,
-    asked: Vec<SubjectReplay>,
-    is_asked: bool,
+    requested: Vec<SubjectReplay>,
+    is_requested: bool,
     /// Number of the next part of the answer.
     part: u16,
     attempts: u32,
@@ -59,7 +59,7 @@ struct JoinSource {
     has_progress: bool,
     is_done: bool,
     /// Live events received meanwhile.
-    held: VecDeque<JoinEvent>,
+    buffered: VecDeque<JoinEvent>,
 }
 
 /// Join described at the head of this file. It performs no I/O: it returns questions and events, and takes answers and
@@ -77,8 +77,8 @@ pub struct Join {
     is_reported: bool,
     events: VecDeque<JoinEvent>,
     splices: Splices,
-    /// Number of held events, and their bytes.
-    held: (usize, usize),
+    /// Number of buffered events, and their bytes.
+    buffered: (usize, usize),
     mutants: Mutants,
 }
 
@@ -95,7 +95,7 @@ impl Join {
             is_reported: false,
             events: VecDeque::new(),
             splices: Splices::default(),
-            held: (0, 0),
+            buffered: (0, 0),
             mutants: Mutants::default(),
         }
     }
@@ -120,13 +120,13 @@ impl Join {
             pattern: 0,
             from: 0,
             parts: VecDeque::new(),
-            asked: Vec::new(),
-            is_asked: false,
+            requested: Vec::new(),
+            is_requested: false,
             part: 0,
             attempts: 0,
             has_progress: false,
             is_done: false,
-            held: VecDeque::new(),
+            buffered: VecDeque::new(),
         };
         self.sources.insert(epoch, source);
         self.order.push(epoch);
@@ -135,7 +135,7 @@ impl Join {
     /// Returns the next question and its peer; the answer goes to [`Join::on_answer`]. The caller takes events first,
     /// so that a slow reader is not given more than it reads.
     pub fn poll_question(&mut self) -> Option<(Epoch, Question)> {
-        if ASKED_MAX <= self.sources.values().filter(|source| source.is_asked).count() {
+        if REQUESTED_MAX <= self.sources.values().filter(|source| source.is_requested).count() {
             return None;
         }
         // All baselines are requested before any retained messages.
@@ -143,7 +143,7 @@ impl Join {
         let may_poll = self.events.is_empty() && !self.sources.values().any(is_new);
         let source =
             self.sources.values_mut().find(|source| if may_poll { source.is_due() } else { is_new(source) })?;
-        (source.is_asked, source.part, source.has_progress) = (true, 0, false);
+        (source.is_requested, source.part, source.has_progress) = (true, 0, false);
         let epoch = source.baseline.publisher.epoch;
         if source.parts.is_empty() {
             let pattern = self.patterns[source.pattern].clone();
@@ -153,8 +153,8 @@ impl Join {
             return Some((epoch, Question::List { pattern, selection, from: source.from, limit }));
         }
         let count = source.parts.len().min(POLL_MAX);
-        source.asked = source.parts.drain(..count).collect();
-        Some((epoch, Question::Poll(source.asked.iter().map(SubjectReplay::poll).collect())))
+        source.requested = source.parts.drain(..count).collect();
+        Some((epoch, Question::Poll(source.requested.iter().map(SubjectReplay::poll).collect())))
     }
 
     /// Requeues the last question for a publisher, which could not be sent.
@@ -168,7 +168,7 @@ impl Join {
     /// first. `now` dates losses. Returns whether further parts of this answer are awaited.
     pub fn on_answer(&mut self, now: WallTime, from: Epoch, answer: Result<Answer, QuestionFailure>) -> bool {
         let attempts_max = self.attempts_max();
-        let Some(source) = self.sources.get_mut(&from).filter(|source| source.is_asked) else { return false };
+        let Some(source) = self.sources.get_mut(&from).filter(|source| source.is_requested) else { return false };
         let answer = match answer {
             // A missing part was lost on its way, and the question with it.
             Ok(answer) if answer.part != source.part => Err(QuestionFailure::Timeout),
@@ -201,10 +201,10 @@ impl Join {
                 source.attempts = if source.has_progress { 0 } else { source.attempts + 1 };
                 source.retry_question();
             }
-            Err(reason) => self.fail(now, from, Some(JoinFailure::QuestionFailure(reason))),
+            Err(reason) => self.fail(now, from, Some(JoinFailure::Unanswered(reason))),
         }
         self.report_if_joined();
-        self.is_asked(from)
+        self.is_requested(from)
     }
 
     /// Publishers that become known later get fewer attempts.
@@ -212,15 +212,15 @@ impl Join {
         if self.is_reported { 1 } else { ATTEMPTS }
     }
 
-    fn is_asked(&self, epoch: Epoch) -> bool {
-        self.sources.get(&epoch).is_some_and(|source| source.is_asked)
+    fn is_requested(&self, epoch: Epoch) -> bool {
+        self.sources.get(&epoch).is_some_and(|source| source.is_requested)
     }
 
     /// Ends the join when the connection to the publishers has ended: it asks nothing more.
     pub fn abandon(&mut self, now: WallTime) {
         for epoch in self.order.clone() {
             if self.sources.get(&epoch).is_some_and(|source| !source.is_done) {
-                self.fail(now, epoch, Some(JoinFailure::QuestionFailure(QuestionFailure::Gone)));
+                self.fail(now, epoch, Some(JoinFailure::Unanswered(QuestionFailure::Gone)));
             }
         }
         self.on_publisher(None);
@@ -241,9 +241,9 @@ impl Join {
         !self.is_complete || self.sources.values().any(|source| !source.is_done)
     }
 
-    /// Returns whether the held events are at their limit, so that the caller must pass no more live events for now.
+    /// Returns whether the buffered events are at their limit, so that the caller must pass no more live events.
     pub fn is_full(&self) -> bool {
-        HELD_MAX.0 <= self.held.0 || HELD_MAX.1 <= self.held.1
+        BUFFERED_MAX.0 <= self.buffered.0 || BUFFERED_MAX.1 <= self.buffered.1
     }
 
     /// Handles a live message.
@@ -251,8 +251,8 @@ impl Join {
         let epoch = delivery.publisher.epoch;
         match self.sources.get_mut(&epoch).filter(|source| !source.is_done) {
             Some(source) => {
-                self.held = (self.held.0 + 1, self.held.1 + delivery.message.body_bytes());
-                source.held.push_back(JoinEvent::Message(delivery));
+                self.buffered = (self.buffered.0 + 1, self.buffered.1 + delivery.message.body_bytes());
+                source.buffered.push_back(JoinEvent::Message(delivery));
             }
             None => self.splices.on_message(now, delivery, &mut self.events),
         }
@@ -262,8 +262,8 @@ impl Join {
     pub fn on_loss(&mut self, loss: Loss) {
         match self.sources.get_mut(&loss.publisher.epoch).filter(|source| !source.is_done) {
             Some(source) => {
-                self.held.0 += 1;
-                source.held.push_back(JoinEvent::Loss(loss));
+                self.buffered.0 += 1;
+                source.buffered.push_back(JoinEvent::Loss(loss));
             }
             None => self.splices.on_loss(loss, &mut self.events),
         }
@@ -308,11 +308,11 @@ impl Join {
         is_last: bool,
     ) -> Result<(), JoinFailure> {
         let Some(source) = self.sources.get_mut(&from) else { return Ok(()) };
-        if !source.asked.is_empty() || next.is_some_and(|next| next <= source.from) {
+        if !source.requested.is_empty() || next.is_some_and(|next| next <= source.from) {
             return Err(MALFORMED);
         }
         if self.selection.is_none() {
-            (source.is_asked, source.is_done) = (!is_last, is_last);
+            (source.is_requested, source.is_done) = (!is_last, is_last);
             return Ok(());
         }
         for ListedSubject { subject, span } in listed {
@@ -323,7 +323,7 @@ impl Join {
                 return Err(JoinFailure::TooManySubjects);
             }
             let until = match () {
-                () if self.mutants.is(Mutant::SpliceForgotten) => span.first_seq.raw() - 1,
+                () if self.mutants.is(Mutant::SpliceRepeated) => span.first_seq.raw() - 1,
                 () if self.mutants.is(Mutant::SpliceTooFar) => span.last_seq.raw() + 1,
                 () => span.last_seq.raw(),
             };
@@ -333,7 +333,7 @@ impl Join {
             }
         }
         if is_last {
-            (source.is_asked, source.attempts) = (false, 0);
+            (source.is_requested, source.attempts) = (false, 0);
             match next {
                 Some(next) => source.from = next,
                 None => (source.pattern, source.from) = (source.pattern + 1, 0),
@@ -354,14 +354,14 @@ impl Join {
     ) -> Result<(), JoinFailure> {
         let Some(source) = self.sources.get_mut(&from) else { return Ok(()) };
         let first = usize::from(first);
-        let asked = source.asked.get_mut(first..first + answers.len()).ok_or(MALFORMED)?;
+        let requested = source.requested.get_mut(first..first + answers.len()).ok_or(MALFORMED)?;
         let publisher = &source.baseline.publisher;
-        for (part, answer) in asked.iter_mut().zip(answers) {
+        for (part, answer) in requested.iter_mut().zip(answers) {
             if part.subject != answer.subject || part.is_done() {
                 return Err(MALFORMED);
             }
             let left = part.left();
-            match part.on_answer(answer, publisher, &mut source.held, now) {
+            match part.on_answer(answer, publisher, &mut source.buffered, now) {
                 ReplayOutcome::Events(events) => {
                     for event in events {
                         if let JoinEvent::Message(Delivery { replayed: true, .. }) = event {
@@ -370,12 +370,12 @@ impl Join {
                         self.events.push_back(event);
                     }
                 }
-                ReplayOutcome::ReplayGap(unreplayed) => {
+                ReplayOutcome::Gap(unreplayed) => {
                     unreplayed
                         .into_iter()
                         .for_each(|unreplayed| self.splices.add_gap(&part.subject, unreplayed, part.lost));
                 }
-                ReplayOutcome::Misfit => return Err(MALFORMED),
+                ReplayOutcome::Mismatch => return Err(MALFORMED),
             }
             source.has_progress |= part.is_done() || part.left() < left;
         }
@@ -398,7 +398,7 @@ impl Join {
         source.is_done = true;
         source.baseline.unjoined = unjoined;
         let reason = match unjoined {
-            Some(JoinFailure::QuestionFailure(QuestionFailure::Gone | QuestionFailure::UnknownPeer)) => {
+            Some(JoinFailure::Unanswered(QuestionFailure::Gone | QuestionFailure::UnknownPeer)) => {
                 Reason::PublisherGone
             }
             _ => Reason::Deadline,
@@ -411,18 +411,18 @@ impl Join {
         self.finish_if_done(now, from);
     }
 
-    /// Delivers the held live events once a publisher's history has been read.
+    /// Delivers the buffered live events once a publisher's history has been read.
     fn finish_if_done(&mut self, now: WallTime, from: Epoch) {
         let Some(source) = self.sources.get_mut(&from).filter(|source| source.is_done) else { return };
-        for event in std::mem::take(&mut source.held) {
+        for event in std::mem::take(&mut source.buffered) {
             match event {
                 JoinEvent::Message(delivery) => self.splices.on_message(now, delivery, &mut self.events),
                 JoinEvent::Loss(loss) => self.splices.on_loss(loss, &mut self.events),
                 JoinEvent::Joined(_) => {}
             }
         }
-        let held = self.sources.values().flat_map(|source| &source.held);
-        self.held = held.fold((0, 0), |(count, bytes), event| match event {
+        let buffered = self.sources.values().flat_map(|source| &source.buffered);
+        self.buffered = buffered.fold((0, 0), |(count, bytes), event| match event {
             JoinEvent::Message(delivery) => (count + 1, bytes + delivery.message.body_bytes()),
             _ => (count + 1, bytes),
         });
@@ -430,12 +430,12 @@ impl Join {
 }
 
 /// Failure for an answer that does not fit the question.
-const MALFORMED: JoinFailure = JoinFailure::QuestionFailure(QuestionFailure::Malformed);
+const MALFORMED: JoinFailure = JoinFailure::Unanswered(QuestionFailure::Malformed);
 
 impl JoinSource {
     /// Returns whether there is a question to send to it now.
     fn is_due(&self) -> bool {
-        !self.is_done && !self.is_asked
+        !self.is_done && !self.is_requested
     }
 
     /// Returns whether all subjects of the patterns have been listed, and all their events have come.
@@ -445,8 +445,8 @@ impl JoinSource {
 
     /// Ends the current question, and requeues its unfinished subjects.
     fn retry_question(&mut self) {
-        self.is_asked = false;
-        for part in std::mem::take(&mut self.asked).into_iter().rev().filter(|part| !part.is_done()) {
+        self.is_requested = false;
+        for part in std::mem::take(&mut self.requested).into_iter().rev().filter(|part| !part.is_done()) {
             self.parts.push_front(part);
         }
     }

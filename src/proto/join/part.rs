@@ -31,9 +31,9 @@ pub(super) enum ReplayOutcome {
     /// Events to deliver, in order.
     Events(Vec<JoinEvent>),
     /// The end of the replay, with the remaining gap.
-    ReplayGap(Option<ReplayGap>),
+    Gap(Option<ReplayGap>),
     /// The answer does not fit the poll.
-    Misfit,
+    Mismatch,
 }
 
 impl SubjectReplay {
@@ -63,12 +63,12 @@ impl SubjectReplay {
         Poll { subject: self.subject.clone(), offset: self.offset, count }
     }
 
-    /// Handles the answer to the poll. `held` are the live events of this publisher received meanwhile.
+    /// Handles the answer to the poll. `buffered` are the live events of this publisher received meanwhile.
     pub(super) fn on_answer(
         &mut self,
         answer: PollAnswer,
         publisher: &Publisher,
-        held: &mut VecDeque<JoinEvent>,
+        buffered: &mut VecDeque<JoinEvent>,
         now: WallTime,
     ) -> ReplayOutcome {
         match (answer.case, answer.span) {
@@ -78,7 +78,7 @@ impl SubjectReplay {
                     let follows = event.offset == Modulus::WIRE.successor(self.offset) && !self.is_done;
                     let rises = self.seq.is_none_or(|seq| seq < event.seq) && event.seq <= self.span.last_seq;
                     if !follows || !rises {
-                        return ReplayOutcome::Misfit;
+                        return ReplayOutcome::Mismatch;
                     }
                     events.push(JoinEvent::Message(self.take(event, publisher)));
                 }
@@ -88,10 +88,10 @@ impl SubjectReplay {
             (PollCase::Recovery, Some(span))
                 if span.first_seq <= self.span.last_seq && (1..self.left()).contains(&self.gone_before(&span)) =>
             {
-                let events = self.skip_to(&span, publisher, held, now);
+                let events = self.skip_to(&span, publisher, buffered, now);
                 ReplayOutcome::Events(events)
             }
-            _ => ReplayOutcome::ReplayGap(self.abandon(publisher, Reason::Expired)),
+            _ => ReplayOutcome::Gap(self.abandon(publisher, Reason::Expired)),
         }
     }
 
@@ -129,7 +129,7 @@ impl SubjectReplay {
         &mut self,
         span: &HistorySpan,
         publisher: &Publisher,
-        held: &mut VecDeque<JoinEvent>,
+        buffered: &mut VecDeque<JoinEvent>,
         now: WallTime,
     ) -> Vec<JoinEvent> {
         let (gone, first) = (self.gone_before(span), self.next());
@@ -142,7 +142,7 @@ impl SubjectReplay {
         };
         let mut events = Vec::new();
         let mut next = first;
-        for mut delivery in rescue(held, &self.subject, first, last) {
+        for mut delivery in rescue(buffered, &self.subject, first, last) {
             let Some(seq) = delivery.seq.filter(|seq| next <= *seq) else { continue };
             if next < seq {
                 let last = Seq::new(seq.raw() - 1).unwrap_or(next);
@@ -179,13 +179,13 @@ impl SubjectReplay {
 }
 
 /// Removes and returns the live messages of a subject with numbers from `first` to `last`, in order.
-fn rescue(held: &mut VecDeque<JoinEvent>, subject: &Subject, first: Seq, last: Seq) -> Vec<Delivery> {
+fn rescue(buffered: &mut VecDeque<JoinEvent>, subject: &Subject, first: Seq, last: Seq) -> Vec<Delivery> {
     let is_it = |event: &JoinEvent| {
         matches!(event, JoinEvent::Message(delivery) if delivery.message.subject == *subject
             && delivery.seq.is_some_and(|seq| first <= seq && seq <= last))
     };
-    let (found, rest): (Vec<JoinEvent>, Vec<JoinEvent>) = held.drain(..).partition(is_it);
-    held.extend(rest);
+    let (found, rest): (Vec<JoinEvent>, Vec<JoinEvent>) = buffered.drain(..).partition(is_it);
+    buffered.extend(rest);
     let message = |event| if let JoinEvent::Message(delivery) = event { Some(delivery) } else { None };
     found.into_iter().filter_map(message).collect()
 }

@@ -72,14 +72,14 @@ impl Source {
         if !is_live {
             return;
         }
-        let (lost, has_come) = &mut self.gaps[index];
+        let (lost, has_arrived) = &mut self.gaps[index];
         if rng.below(100) < loss {
             *lost += 1;
             return;
         }
         let missing = std::mem::take(lost);
         // To the live stream the first received message of a subject has no predecessor.
-        let verdict = match (std::mem::replace(has_come, true), missing) {
+        let verdict = match (std::mem::replace(has_arrived, true), missing) {
             (false, _) => Verdict::First,
             (true, 0) => Verdict::Next,
             (true, missing) => Verdict::Skip(Count::Exact(missing)),
@@ -127,12 +127,12 @@ struct Reader {
     lost: u64,
     /// Numbers that arrived live, and numbers that were reported as lost.
     live: BTreeSet<(Epoch, Subject, u64)>,
-    told: BTreeSet<(Epoch, Subject, u64)>,
+    reported: BTreeSet<(Epoch, Subject, u64)>,
 }
 
 impl Reader {
     /// Passes the live events of a publisher to the join.
-    fn hand_in(&mut self, join: &mut Join, source: &mut Source) {
+    fn pass_live_events(&mut self, join: &mut Join, source: &mut Source) {
         for event in source.live.drain(..) {
             match event {
                 JoinEvent::Message(delivery) => {
@@ -144,12 +144,12 @@ impl Reader {
                 JoinEvent::Joined(_) => unreachable!(),
             }
             if !join.is_joining() {
-                self.take(join);
+                self.take_events(join);
             }
         }
     }
 
-    fn take(&mut self, join: &mut Join) {
+    fn take_events(&mut self, join: &mut Join) {
         while let Some(event) = join.poll_event() {
             match event {
                 JoinEvent::Message(delivery) => {
@@ -165,7 +165,7 @@ impl Reader {
                     assert_eq!(count, Count::Exact(last.count() + 1 - first.count()));
                     self.lost += count.min();
                     let numbers = first.count()..=last.count();
-                    self.told.extend(numbers.map(|n| (loss.publisher.epoch, subject.clone(), n)));
+                    self.reported.extend(numbers.map(|n| (loss.publisher.epoch, subject.clone(), n)));
                     let got = self.got.entry((loss.publisher.epoch, subject)).or_default();
                     got.enter("loss", first.count(), last.count());
                 }
@@ -206,7 +206,7 @@ fn each_message_arrives_once_or_is_reported_lost() {
         let mut reader = Reader::default();
         sources.iter().for_each(|source| join.on_publisher(Some(source.publisher.clone())));
         join.on_publisher(None);
-        let mut asked: VecDeque<(Epoch, VecDeque<Bytes>)> = VecDeque::new();
+        let mut requested: VecDeque<(Epoch, VecDeque<Bytes>)> = VecDeque::new();
         let mut steps = 0;
         while join.is_joining() {
             steps += 1;
@@ -225,27 +225,27 @@ fn each_message_arrives_once_or_is_reported_lost() {
                     let lost = rng.below(parts.len() as u64) as usize;
                     parts.remove(lost);
                 }
-                asked.push_back((epoch, parts.into()));
+                requested.push_back((epoch, parts.into()));
             }
-            if let Some((epoch, mut parts)) = asked.pop_front() {
+            if let Some((epoch, mut parts)) = requested.pop_front() {
                 for source in &mut sources {
-                    reader.hand_in(&mut join, source);
+                    reader.pass_live_events(&mut join, source);
                 }
                 let part = parts.pop_front();
                 let part = part.map_or(Err(QuestionFailure::Timeout), |part| Ok(Answer::decode(&part).unwrap()));
                 if join.on_answer(WallTime::EPOCH, epoch, part) {
-                    asked.push_front((epoch, parts));
+                    requested.push_front((epoch, parts));
                 }
             }
-            reader.take(&mut join);
+            reader.take_events(&mut join);
         }
         assert!(reader.joined.is_some() && join.baselines() == reader.joined, "{seed}");
         for source in &mut sources {
             // The last message of each subject arrives, so that earlier losses become known.
             (0..200).for_each(|_| source.publish(&mut rng, true, 0));
-            reader.hand_in(&mut join, source);
+            reader.pass_live_events(&mut join, source);
             join.on_idle(WallTime::EPOCH);
-            reader.take(&mut join);
+            reader.take_events(&mut join);
             for (index, count) in source.counts.iter().enumerate().filter(|(_, count)| 0 < **count) {
                 let got = &reader.got[&(source.publisher.epoch, subject(index as u64))];
                 assert_eq!(got.last, Some(*count), "{seed}");
@@ -253,7 +253,7 @@ fn each_message_arrives_once_or_is_reported_lost() {
             }
         }
         for key in &reader.live {
-            assert!(!reader.told.contains(key), "{seed}: {key:?} arrived live and was reported as lost");
+            assert!(!reader.reported.contains(key), "{seed}: {key:?} came live and was reported as lost");
         }
         live += reader.live.len();
         lost += reader.lost;
@@ -315,13 +315,10 @@ fn unanswered_question_is_repeated_then_reported() {
     }
     join.on_answer(WallTime::EPOCH, from.epoch, Err(QuestionFailure::Timeout));
     let baseline = only_baseline(&mut join);
-    assert_eq!(
-        (baseline.after, baseline.unjoined),
-        (None, Some(JoinFailure::QuestionFailure(QuestionFailure::Timeout)))
-    );
+    assert_eq!((baseline.after, baseline.unjoined), (None, Some(JoinFailure::Unanswered(QuestionFailure::Timeout))));
     let (mut join, from) = begun(Some(Selection::default()));
     join.on_answer(WallTime::EPOCH, from.epoch, Err(QuestionFailure::Gone));
-    assert_eq!(only_baseline(&mut join).unjoined, Some(JoinFailure::QuestionFailure(QuestionFailure::Gone)));
+    assert_eq!(only_baseline(&mut join).unjoined, Some(JoinFailure::Unanswered(QuestionFailure::Gone)));
 }
 
 #[test]
@@ -336,7 +333,7 @@ fn listed_message_without_answer_is_reported_lost() {
     assert_eq!(only_baseline(&mut join).replayed, 0);
     assert_eq!(join.poll_event(), None, "the messages may still arrive live");
     join.on_idle(WallTime::EPOCH);
-    let Some(JoinEvent::Loss(loss)) = join.poll_event() else { panic!("the loss is reported") };
+    let Some(JoinEvent::Loss(loss)) = join.poll_event() else { panic!("it is reported") };
     let what = LossScope::Messages { subject: subject(0), first: number(10), last: number(14), count: Count::Exact(5) };
     assert_eq!((loss.what, loss.reason), (what, Reason::PublisherGone));
 }
@@ -352,7 +349,7 @@ fn mismatched_answer_leaves_publisher_unjoined() {
     ] {
         let (mut join, from) = begun(Some(Selection::default()));
         join.on_answer(WallTime::EPOCH, from.epoch, Ok(answered(&from, content)));
-        assert_eq!(only_baseline(&mut join).unjoined, Some(JoinFailure::QuestionFailure(QuestionFailure::Malformed)));
+        assert_eq!(only_baseline(&mut join).unjoined, Some(JoinFailure::Unanswered(QuestionFailure::Malformed)));
         // A stray answer does not disturb the join afterwards either.
         join.on_answer(WallTime::EPOCH, from.epoch, Err(QuestionFailure::Timeout));
         assert_eq!(join.poll_event(), None);

@@ -109,7 +109,7 @@ impl Ledger {
         self.retract(below, before);
         // Those that arrived count as delivered; the location of abandoned content is unknown.
         let s = &mut self.states;
-        let sum = s.delivered + s.held + s.pending + s.lost + s.unverified;
+        let sum = s.delivered + s.buffered + s.pending + s.lost + s.unverified;
         let mut excess = sum - (s.high.0 - s.baseline.0);
         for state in [&mut s.delivered, &mut s.lost, &mut s.unverified] {
             let taken = excess.min(*state);

@@ -106,11 +106,11 @@ pub(super) struct SettledRanges {
     ranges: VecDeque<SettledRange>,
     /// Sum of `unexplained` over `ranges`.
     unexplained: u64,
-    /// Unexplained messages of ranges that left because of the limit, all at or before `forgotten_to`.
-    forgotten: u64,
-    forgotten_to: Dseq,
+    /// Unexplained messages of ranges that left because of the limit, all at or before `evicted_to`.
+    evicted_unexplained: u64,
+    evicted_to: Dseq,
     /// Missing datagrams of those ranges.
-    forgotten_missing: MissingDatagrams,
+    evicted_missing: MissingDatagrams,
     /// Number of messages proven lost that lie in an unknown one of several ranges.
     floating: u64,
     ranges_max: usize,
@@ -122,22 +122,22 @@ impl SettledRanges {
         SettledRanges {
             ranges: VecDeque::new(),
             unexplained: 0,
-            forgotten: 0,
-            forgotten_to: baseline,
-            forgotten_missing: MissingDatagrams::default(),
+            evicted_unexplained: 0,
+            evicted_to: baseline,
+            evicted_missing: MissingDatagrams::default(),
             floating: 0,
             ranges_max,
         }
     }
 
-    /// Returns the highest datagram of a forgotten range, or the baseline.
-    pub fn forgotten_to(&self) -> Dseq {
-        self.forgotten_to
+    /// Returns the highest datagram of an evicted range, or the baseline.
+    pub fn evicted_to(&self) -> Dseq {
+        self.evicted_to
     }
 
     /// Returns the number of unexplained messages.
     pub fn unexplained(&self) -> u64 {
-        (self.unexplained + self.forgotten).saturating_sub(self.floating)
+        (self.unexplained + self.evicted_unexplained).saturating_sub(self.floating)
     }
 
     /// Adds a range above all others.
@@ -146,9 +146,9 @@ impl SettledRanges {
             && let Some(oldest) = self.ranges.pop_front()
         {
             self.unexplained -= oldest.unexplained;
-            self.forgotten += oldest.unexplained;
-            self.forgotten_to = oldest.last;
-            self.forgotten_missing = self.forgotten_missing.plus(oldest.missing());
+            self.evicted_unexplained += oldest.unexplained;
+            self.evicted_to = oldest.last;
+            self.evicted_missing = self.evicted_missing.plus(oldest.missing());
         }
         self.unexplained += range.unexplained;
         self.ranges.push_back(range);
@@ -195,9 +195,9 @@ impl SettledRanges {
     /// Returns the missing messages between two datagrams that arrived; `recent` separates old from recent ones.
     pub fn unexplained_between(&self, after: Dseq, before: Dseq, recent: Instant) -> UnexplainedMessages {
         let mut sum = UnexplainedMessages::default();
-        if after < self.forgotten_to {
-            sum.messages = self.forgotten;
-            sum.old = self.forgotten;
+        if after < self.evicted_to {
+            sum.messages = self.evicted_unexplained;
+            sum.old = self.evicted_unexplained;
         }
         for range in self.between(after, before) {
             sum.messages += range.unexplained;
@@ -212,9 +212,9 @@ impl SettledRanges {
 
     /// Returns the settled ranges between two datagrams that arrived, each by its last datagram.
     pub fn missing_between(&self, after: Dseq, before: Dseq) -> Vec<(Dseq, MissingDatagrams)> {
-        let forgotten = (after < self.forgotten_to).then_some((self.forgotten_to, self.forgotten_missing));
+        let evicted = (after < self.evicted_to).then_some((self.evicted_to, self.evicted_missing));
         let ranges = self.between(after, before).map(|range| (range.last, range.missing()));
-        forgotten.into_iter().chain(ranges).collect()
+        evicted.into_iter().chain(ranges).collect()
     }
 
     fn between(&self, after: Dseq, before: Dseq) -> impl Iterator<Item = &SettledRange> {
@@ -231,7 +231,7 @@ impl SettledRanges {
         let from = self.ranges.partition_point(|range| range.last <= after);
         let to = self.ranges.partition_point(|range| range.last < before);
         let open = (from..to).filter(|at| 0 < self.ranges[*at].unexplained).count();
-        let known = self.forgotten == 0 || self.forgotten_to <= after;
+        let known = self.evicted_unexplained == 0 || self.evicted_to <= after;
         let mut datagrams = 0;
         if sum == messages && known {
             for at in from..to {
@@ -260,13 +260,13 @@ impl SettledRanges {
 
     /// Explains every range when the floating messages account for all unexplained ones.
     fn balance(&mut self) -> Explanation {
-        if self.floating == 0 || self.floating < self.unexplained + self.forgotten {
+        if self.floating == 0 || self.floating < self.unexplained + self.evicted_unexplained {
             return Explanation { agrees: true, datagrams: 0 };
         }
-        let agrees = self.unexplained + self.forgotten == self.floating;
+        let agrees = self.unexplained + self.evicted_unexplained == self.floating;
         let datagrams = (0..self.ranges.len()).map(|at| self.reduce(at, self.ranges[at].unexplained)).sum();
-        self.forgotten = 0;
-        self.forgotten_missing = MissingDatagrams::default();
+        self.evicted_unexplained = 0;
+        self.evicted_missing = MissingDatagrams::default();
         self.floating = 0;
         Explanation { agrees, datagrams }
     }

@@ -6,8 +6,8 @@
 //! without a clock and whatever the delay of the network. It also stays so close to requested datagrams that it can
 //! still resend them.
 //!
-//! A receiver that allows less than the floor for longer than the patience is left behind. The publisher does not wait
-//! for it until it has caught up; its losses are accounted for as always.
+//! A receiver that allows less than the floor for longer than the patience is excluded from flow control. The publisher
+//! does not wait for it until it has caught up; its losses are accounted for as always.
 
 mod receive_window;
 mod settings;
@@ -27,7 +27,7 @@ use crate::wire::{DATAGRAM_BYTES_MAX, Range, ReceiverReport};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// A receiver that is left behind again within this time of its return, or of the last time, counts again only after a
+/// A receiver that is excluded again within this time of its return, or of the last time, counts again only after a
 /// rest.
 const REST_MEMORY: Duration = Duration::from_secs(10);
 /// Duration of that rest, in multiples of the time for which it held up the publisher. A receiver thus holds up a
@@ -47,8 +47,8 @@ const PROOF_TIME: Duration = Duration::from_millis(200);
 const PROOF_MILLIS_PER_SECOND: u64 = 100;
 const PROOF_MILLIS_BURST: u64 = 2000;
 
-/// Bytes of held datagrams from which publishers are backpressured.
-const HELD_BYTES_MAX: usize = 256 << 10;
+/// Bytes of queued datagrams from which publishers are backpressured.
+const QUEUED_BYTES_MAX: usize = 256 << 10;
 
 /// Number of recent datagrams whose cumulative byte offset is remembered. A receiver older than that counts as fully
 /// behind.
@@ -69,7 +69,7 @@ const SHARE_MIN: u64 = 32;
 /// A receiver for which the publisher does not wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaggingReceiver {
-    /// Time at which it was left behind.
+    /// Time at which it was excluded.
     pub since: Instant,
     /// True if it had ever reported.
     pub has_reported: bool,
@@ -88,17 +88,17 @@ pub struct PacedReceiver {
     reported: NewestControl,
     /// Its last report.
     report: Option<ReceiverReport>,
-    left: Option<LaggingReceiver>,
+    exclusion: Option<LaggingReceiver>,
     /// Time until which this peer waits for it although its address is unproven; `None` if it is proven.
     unproven_until: Option<Instant>,
-    /// Number of times it was left behind.
-    times_left: u64,
-    /// Time at which it was last left behind.
-    left_at: Option<Instant>,
+    /// Number of times it was excluded.
+    exclusion_count: u64,
+    /// Time at which it was last excluded.
+    excluded_at: Option<Instant>,
     /// Time before which it does not count again.
     rest_until: Instant,
     /// Highest requested datagram, and the number requested since the last update of the share, each counted once.
-    asked: (Dseq, u64),
+    requested: (Dseq, u64),
     /// Used part of its windows, of [`SHARE_ALL`]: less while much of what it is sent gets lost.
     share: u64,
     /// Time of the last update of the share, and the number of the next datagram at that time.
@@ -114,12 +114,12 @@ impl PacedReceiver {
             progress: (0, now),
             reported: NewestControl::default(),
             report: None,
-            left: None,
+            exclusion: None,
             unproven_until: Some(pacer.admit_newcomer(now)),
-            times_left: 0,
-            left_at: None,
+            exclusion_count: 0,
+            excluded_at: None,
             rest_until: now,
-            asked: (Dseq(0), 0),
+            requested: (Dseq(0), 0),
             share: SHARE_ALL,
             shared: (now, pacer.next),
         }
@@ -133,28 +133,28 @@ impl PacedReceiver {
     /// Returns whether this peer waits for it: nobody may hold up a publisher in the name of others.
     fn is_waited_for(&self, now: Instant) -> bool {
         // Rule: pace-proven
-        self.left.is_none() && self.unproven_until.is_none_or(|until| now < until)
+        self.exclusion.is_none() && self.unproven_until.is_none_or(|until| now < until)
     }
 
-    /// Returns the time since which it is left behind, if it was too slow.
-    pub fn left_behind(&self) -> Option<LaggingReceiver> {
-        self.left
+    /// Returns its exclusion from flow control, if it was too slow.
+    pub fn exclusion(&self) -> Option<LaggingReceiver> {
+        self.exclusion
     }
 
     /// Returns the cumulative byte offset up to which this receiver lets this peer send.
-    fn least(&self) -> u64 {
+    fn send_limit(&self) -> u64 {
         self.limit.min(self.resend_limit)
     }
 
-    /// Returns whether its limit is below `line` in spite of all patience. Datagrams have been held since `held`.
-    fn is_below(&self, line: u64, now: Instant, held: Instant) -> bool {
-        let is_stuck = || RESEND_PATIENCE <= now.since(self.progress.1.max(held));
+    /// Returns whether its limit is below `line` in spite of all patience. Datagrams have been queued since `queued`.
+    fn is_below(&self, line: u64, now: Instant, queued: Instant) -> bool {
+        let is_stuck = || RESEND_PATIENCE <= now.since(self.progress.1.max(queued));
         self.limit < line || self.resend_limit < line && is_stuck()
     }
 
-    /// Returns the number of times it was left behind.
-    pub fn times_left(&self) -> u64 {
-        self.times_left
+    /// Returns the number of times it was excluded.
+    pub fn exclusion_count(&self) -> u64 {
+        self.exclusion_count
     }
 
     /// Returns its last report.
@@ -163,11 +163,11 @@ impl PacedReceiver {
     }
 
     /// Counts the datagrams that it requests, of those up to `high` that were sent.
-    pub fn on_asked(&mut self, ranges: &[Range], high: Dseq) {
+    pub fn on_request(&mut self, ranges: &[Range], high: Dseq) {
         for range in ranges {
-            let (first, last) = (range.first.0.max(self.asked.0.0 + 1), range.last.min(high));
+            let (first, last) = (range.first.0.max(self.requested.0.0 + 1), range.last.min(high));
             if first <= last.0 {
-                self.asked = (last, self.asked.1 + (last.0 - first + 1));
+                self.requested = (last, self.requested.1 + (last.0 - first + 1));
             }
         }
     }
@@ -179,11 +179,11 @@ impl PacedReceiver {
         if now.since(self.shared.0) < SHARE_TIME || sent < SHARE_DATAGRAMS {
             return;
         }
-        self.share = match sent / 4 < self.asked.1 {
+        self.share = match sent / 4 < self.requested.1 {
             true => (self.share * 3 / 4).max(SHARE_MIN),
             false => (self.share + SHARE_ALL / 16).min(SHARE_ALL),
         };
-        (self.asked.1, self.shared) = (0, (now, next));
+        (self.requested.1, self.shared) = (0, (now, next));
     }
 }
 
@@ -193,17 +193,17 @@ pub struct ReportEffect {
     /// True if the publisher waits for the member again.
     pub is_back: bool,
     /// True if the allowance must be recomputed: the member was, or is, the slowest.
-    pub matters: bool,
+    pub affects_allowance: bool,
 }
 
-/// Deadline until which receivers are waited for while datagrams are held, and the limit that each must reach by then.
+/// Deadline until which receivers are waited for while datagrams are queued, and the limit that each must then reach.
 #[derive(Clone, Copy, Debug)]
 struct PacingWait {
     until: Instant,
     line: u64,
 }
 
-/// Allowance of this peer for multicasts, and the datagrams held until it rises.
+/// Allowance of this peer for multicasts, and the datagrams queued until it rises.
 #[derive(Debug)]
 pub struct Pacer {
     settings: PaceSettings,
@@ -228,10 +228,10 @@ pub struct Pacer {
     proof_millis: TokenBucket,
     newcomer_until: Option<Instant>,
     wait: Option<PacingWait>,
-    held: VecDeque<SealedDatagram>,
-    held_bytes: usize,
-    /// Time since which datagrams have been held without a break.
-    held_since: Option<Instant>,
+    queue: VecDeque<SealedDatagram>,
+    queued_bytes: usize,
+    /// Time since which datagrams have been queued without a break.
+    queued_since: Option<Instant>,
 }
 
 impl Pacer {
@@ -243,7 +243,7 @@ impl Pacer {
 
     /// Creates the pacer of a peer that knows the others and has sent nothing yet.
     pub fn resumed(settings: &PaceSettings, resend_bytes: usize, now: Instant) -> Pacer {
-        // The other half is for data sent before a report arrives, and for receivers that are left behind.
+        // The other half is for data sent before a report arrives, and for excluded receivers.
         let ahead_bytes = match resend_bytes as u64 / 2 {
             0 => u64::MAX,
             half => half.max(settings.first_bytes),
@@ -262,9 +262,9 @@ impl Pacer {
             proof_millis: TokenBucket::full(now),
             newcomer_until: None,
             wait: None,
-            held: VecDeque::new(),
-            held_bytes: 0,
-            held_since: None,
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            queued_since: None,
         };
         pacer.refill(now);
         pacer
@@ -308,37 +308,37 @@ impl Pacer {
         self.sent_at.is_some_and(|at| now.since(at) <= ACTIVE)
     }
 
-    /// Returns whether no datagram is held.
+    /// Returns whether no datagram is queued.
     pub fn is_empty(&self) -> bool {
-        self.held.is_empty()
+        self.queue.is_empty()
     }
 
-    /// Returns whether publishers are backpressured because of the bytes held.
+    /// Returns whether publishers are backpressured because of the queued bytes.
     pub fn is_long(&self) -> bool {
-        HELD_BYTES_MAX <= self.held_bytes
+        QUEUED_BYTES_MAX <= self.queued_bytes
     }
 
-    /// Returns the first held datagram, if there is one.
-    pub fn first_held(&self) -> Option<&SealedDatagram> {
-        self.held.front()
+    /// Returns the first queued datagram, if there is one.
+    pub fn first_queued(&self) -> Option<&SealedDatagram> {
+        self.queue.front()
     }
 
     /// Holds a datagram until it may be sent.
-    pub fn hold(&mut self, now: Instant, sealed: SealedDatagram) {
-        self.held_bytes += sealed.bytes.len();
-        self.held.push_back(sealed);
-        self.held_since.get_or_insert(now);
+    pub fn enqueue(&mut self, now: Instant, sealed: SealedDatagram) {
+        self.queued_bytes += sealed.bytes.len();
+        self.queue.push_back(sealed);
+        self.queued_since.get_or_insert(now);
         if self.wait.is_none() {
             self.wait = Some(self.wait_from(now));
         }
     }
 
-    /// Removes the first held datagram, whether it may be sent or not.
+    /// Removes the first queued datagram, whether it may be sent or not.
     pub fn pop(&mut self) -> Option<SealedDatagram> {
-        let sealed = self.held.pop_front()?;
-        self.held_bytes -= sealed.bytes.len();
-        if self.held.is_empty() {
-            (self.wait, self.held_since) = (None, None);
+        let sealed = self.queue.pop_front()?;
+        self.queued_bytes -= sealed.bytes.len();
+        if self.queue.is_empty() {
+            (self.wait, self.queued_since) = (None, None);
         }
         Some(sealed)
     }
@@ -393,18 +393,21 @@ impl Pacer {
         receiver.update_share(now, self.next);
         receiver.reported.accept(now, number, uptime_ms);
         receiver.report = Some(report);
-        let before = receiver.least();
+        let before = receiver.send_limit();
         if let Some(sent) = self.sent_up_to(report.taken) {
             // A window above 0 always has room for one datagram.
             let window = (report.window / SHARE_ALL).saturating_mul(receiver.share).max(report.window.min(1));
             receiver.limit = sent.saturating_add(window);
         }
         self.on_awaited(now, receiver, report.awaited);
-        let is_back = receiver.left.is_some() && receiver.rest_until <= now && self.sent < receiver.least();
+        let is_back = receiver.exclusion.is_some() && receiver.rest_until <= now && self.sent < receiver.send_limit();
         if is_back {
-            receiver.left = None;
+            receiver.exclusion = None;
         }
-        Some(ReportEffect { is_back, matters: is_back || before.min(receiver.least()) <= self.allowance })
+        Some(ReportEffect {
+            is_back,
+            affects_allowance: is_back || before.min(receiver.send_limit()) <= self.allowance,
+        })
     }
 
     /// Limits this peer to the datagrams that it can send without losing those that the receiver still requests.
@@ -435,21 +438,21 @@ impl Pacer {
         (self.allowance, self.is_behind) = (room.min(resends), resends < room);
     }
 
-    /// Returns whether datagrams are held only because of what receivers still request.
+    /// Returns whether datagrams are queued only because of what receivers still request.
     pub fn waits_for_resends(&self) -> bool {
-        self.is_behind && !self.held.is_empty() && self.allowance <= self.sent
+        self.is_behind && !self.queue.is_empty() && self.allowance <= self.sent
     }
 
-    /// Leaves `receiver` behind if it has held up this peer below the floor for too long. Returns whether it did.
+    /// Excludes `receiver` if it has held up this peer below the floor for too long. Returns whether it did.
     pub fn exclude_if_lagging(&self, now: Instant, receiver: &mut PacedReceiver) -> bool {
-        // Rule: left-behind
-        let held = self.held_since.unwrap_or(now);
-        let is_due = self.wait.is_some_and(|wait| wait.until <= now && receiver.is_below(wait.line, now, held));
-        let is_slow = is_due && receiver.is_waited_for(now) && receiver.least() <= self.sent;
+        // Rule: flow-exclusion
+        let queued = self.queued_since.unwrap_or(now);
+        let is_due = self.wait.is_some_and(|wait| wait.until <= now && receiver.is_below(wait.line, now, queued));
+        let is_slow = is_due && receiver.is_waited_for(now) && receiver.send_limit() <= self.sent;
         if is_slow {
-            receiver.left = Some(LaggingReceiver { since: now, has_reported: receiver.report.is_some() });
-            receiver.times_left += 1;
-            let last = receiver.left_at.replace(now).map(|at| at.max(receiver.rest_until));
+            receiver.exclusion = Some(LaggingReceiver { since: now, has_reported: receiver.report.is_some() });
+            receiver.exclusion_count += 1;
+            let last = receiver.excluded_at.replace(now).map(|at| at.max(receiver.rest_until));
             if last.is_some_and(|last| now.since(last) <= REST_MEMORY) {
                 let is_window_small = self.wait.is_some_and(|wait| receiver.limit < wait.line);
                 let patience = if is_window_small { PATIENCE } else { RESEND_PATIENCE };
@@ -475,7 +478,7 @@ impl Pacer {
         PacingWait { until: now + PATIENCE, line: self.sent + bytes.max(1) }
     }
 
-    /// Returns the time of the next check, if datagrams are held.
+    /// Returns the time of the next check, if datagrams are queued.
     pub fn deadline(&self) -> Option<Instant> {
         let wait = self.wait?;
         let cold = self.cold.map(|(until, _)| until);

@@ -156,7 +156,7 @@ impl ReceiveWindow {
     }
 
     /// Returns [`ReceiveWindow::window`] and records that it is advertised.
-    pub fn tell(&mut self, now: Instant, sharers: usize) -> u64 {
+    pub fn advertise(&mut self, now: Instant, sharers: usize) -> u64 {
         self.advertised = self.readers;
         self.window(now, sharers)
     }

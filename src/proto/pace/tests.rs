@@ -42,7 +42,7 @@ impl Story {
         for _ in 0..datagrams {
             self.sealed += 1;
             let bytes = Bytes::from(vec![0; 1488]);
-            self.pacer.hold(now, SealedDatagram { dseq: Dseq(self.sealed), before: self.sealed - 1, bytes });
+            self.pacer.enqueue(now, SealedDatagram { dseq: Dseq(self.sealed), before: self.sealed - 1, bytes });
         }
         while !self.pacer.is_empty() && self.pacer.is_open(now) {
             let sealed = self.pacer.pop().unwrap();
@@ -69,14 +69,14 @@ impl Story {
         self.pacer.on_report(now, &mut self.receivers[receiver], self.reports, 0, report)
     }
 
-    /// Advances the time; returns the receivers that are left behind now.
+    /// Advances the time; returns the receivers that are excluded now.
     fn tick(&mut self, now: Instant) -> Vec<usize> {
-        let left = (0..self.receivers.len())
+        let excluded = (0..self.receivers.len())
             .filter(|at| self.pacer.exclude_if_lagging(now, &mut self.receivers[*at]))
             .collect();
         self.send(now, 0);
         self.pacer.on_tick(now);
-        left
+        excluded
     }
 }
 
@@ -93,8 +93,8 @@ fn sending_stops_at_the_slowest_receive_window() {
     assert_eq!(story.send(at(2), 0), 14, "an open window admits one datagram");
     story.report(at(3), 1, 14, 0);
     assert_eq!(story.send(at(3), 0), 14);
-    assert_eq!(story.report(at(4), 1, 14, 100_000).unwrap(), ReportEffect { is_back: false, matters: true });
-    assert_eq!(story.send(at(4), 0), 25, "up to the window of the other receiver");
+    assert_eq!(story.report(at(4), 1, 14, 100_000).unwrap(), ReportEffect { is_back: false, affects_allowance: true });
+    assert_eq!(story.send(at(4), 0), 25, "up to what the other has room for");
     story.reports = 1;
     assert_eq!(story.report(at(4), 1, 25, 100_000), None, "an old report");
 }
@@ -117,9 +117,9 @@ fn forged_report_number_does_not_block_later_reports() {
 #[test]
 fn sending_is_unlimited_without_receivers_or_pacing() {
     assert_eq!(Story::new(Pace::Auto, 0).send(at(0), 10_000), 10_000);
-    let mut deaf = Story::new(Pace::Off, 2);
-    assert!(deaf.pacer.is_open(at(0)));
-    assert_eq!(deaf.send(at(0), 10_000), 10_000);
+    let mut unpaced = Story::new(Pace::Off, 2);
+    assert!(unpaced.pacer.is_open(at(0)));
+    assert_eq!(unpaced.send(at(0), 10_000), 10_000);
     let mut cold = Pacer::new(&settings(Pace::Auto), RESEND_BYTES, at(0));
     cold.on_sent(at(0), Dseq(1), 20_000);
     assert!(!cold.is_open(at(99)));
@@ -144,27 +144,27 @@ fn fixed_rate_is_met_after_a_small_burst() {
     assert!(wakes < 1500, "{wakes} times awake for {} datagrams", story.sent);
 }
 
-/// Proves: W133, left-behind
+/// Proves: W133, flow-exclusion
 #[test]
 fn receiver_left_behind_returns_once_caught_up() {
     let mut story = Story::new(Pace::Auto, 3);
     story.send(at(0), 10_000);
-    // The first receiver reports nothing, the second takes 1 MB/s, the third has a large window.
-    let mut told = Vec::new();
+    // The first receiver reports nothing, the second takes 1 MB/s, the third has room.
+    let mut excluded = Vec::new();
     for millis in (10..=400).step_by(10) {
         story.report(at(millis), 1, story.sent, 10_000);
         story.report(at(millis), 2, story.sent, 4_000_000);
         story.send(at(millis), 0);
-        told.extend(story.tick(at(millis)).into_iter().map(|receiver| (millis, receiver)));
+        excluded.extend(story.tick(at(millis)).into_iter().map(|receiver| (millis, receiver)));
     }
-    assert_eq!(told, [(200, 0), (400, 1)]);
-    assert_eq!(story.receivers[0].left_behind(), Some(LaggingReceiver { since: at(200), has_reported: false }));
-    assert_eq!(story.receivers[1].left_behind(), Some(LaggingReceiver { since: at(400), has_reported: true }));
-    assert!(2000 < story.sent, "up to the window of the third");
+    assert_eq!(excluded, [(200, 0), (400, 1)]);
+    assert_eq!(story.receivers[0].exclusion(), Some(LaggingReceiver { since: at(200), has_reported: false }));
+    assert_eq!(story.receivers[1].exclusion(), Some(LaggingReceiver { since: at(400), has_reported: true }));
+    assert!(2000 < story.sent, "as far as the third has room");
     assert!(!story.report(at(401), 1, 900, 10_000).unwrap().is_back);
     let close = story.sent - 4;
     assert!(story.report(at(402), 1, close, 10_000).unwrap().is_back);
-    assert_eq!(story.receivers[1].left_behind(), None);
+    assert_eq!(story.receivers[1].exclusion(), None);
 }
 
 /// A receiver delays a publisher as far as possible. It returns as soon as it may, then reports no window, or little
@@ -176,8 +176,8 @@ fn hostile_receiver_cannot_slow_publisher_below_floor() {
         let mut story = Story::new(Pace::Auto, 2);
         story.send(at(0), 1_000_000);
         for millis in (2..=10_000).step_by(2) {
-            let is_left = story.receivers[0].left_behind().is_some();
-            story.report(at(millis), 0, story.sent, if is_left { 1 << 20 } else { room });
+            let is_excluded = story.receivers[0].exclusion().is_some();
+            story.report(at(millis), 0, story.sent, if is_excluded { 1 << 20 } else { room });
             story.report(at(millis), 1, story.sent, 200_000);
             story.send(at(millis), 0);
             story.tick(at(millis));
@@ -190,16 +190,16 @@ fn hostile_receiver_cannot_slow_publisher_below_floor() {
 #[test]
 fn receiver_below_the_floor_is_left_behind() {
     // The receiver takes 1 MB/s.
-    for (pace_floor, is_left) in [(10_000_000, true), (0, false)] {
+    for (pace_floor, is_excluded) in [(10_000_000, true), (0, false)] {
         let mut story = Story::of(&PaceSettings { floor: pace_floor, ..settings(Pace::Auto) }, 1);
         story.send(at(0), 10_000);
-        let mut left = Vec::new();
+        let mut excluded = Vec::new();
         for millis in (10..=1000).step_by(10) {
             story.report(at(millis), 0, story.sent, 10_000);
             story.send(at(millis), 0);
-            left.extend(story.tick(at(millis)));
+            excluded.extend(story.tick(at(millis)));
         }
-        assert_eq!(!left.is_empty(), is_left, "a floor of {pace_floor} bytes");
+        assert_eq!(!excluded.is_empty(), is_excluded, "a floor of {pace_floor} bytes");
     }
 }
 
@@ -211,7 +211,7 @@ fn pending_request_limits_sending_to_retransmittable_data() {
     story.report_awaited(at(0), 0, (5, 4_000_000), Some(3));
     assert_eq!(story.send(at(0), 0), 2 + 100, "half of 400,000 from where 3 began");
     assert!(story.pacer.waits_for_resends());
-    assert!(story.report_awaited(at(1), 0, (102, 4_000_000), Some(53)).unwrap().matters);
+    assert!(story.report_awaited(at(1), 0, (102, 4_000_000), Some(53)).unwrap().affects_allowance);
     assert_eq!(story.send(at(1), 0), 52 + 100);
     story.report_awaited(at(2), 0, (152, 4_000_000), None);
     assert_eq!(story.send(at(2), 0), 152 + 2000, "up to the window");
@@ -224,20 +224,20 @@ fn pending_request_limits_sending_to_retransmittable_data() {
     assert_eq!(story.send(at(4), 0), 2352);
 }
 
-/// Proves: W133, left-behind
+/// Proves: W133, flow-exclusion
 #[test]
 fn receiver_with_stalled_request_is_left_behind() {
     let mut story = Story::new(Pace::Auto, 1);
     story.send(at(0), 10_000);
-    let mut told = Vec::new();
+    let mut excluded = Vec::new();
     for millis in (10..=3000).step_by(10) {
         // The receiver progresses every half second, and then not at all.
         let awaited = 50 * (millis / 500).min(3) + 3;
         story.report_awaited(at(millis), 0, (story.sent, 4_000_000), Some(awaited));
         story.send(at(millis), 0);
-        told.extend(story.tick(at(millis)).into_iter().map(|_| millis));
+        excluded.extend(story.tick(at(millis)).into_iter().map(|_| millis));
     }
-    assert_eq!(told, [2600], "a second later, at the next check");
+    assert_eq!(excluded, [2600], "a second after that, when it is looked at next");
     assert!(story.report_awaited(at(3010), 0, (story.sent, 4_000_000), None).unwrap().is_back);
 }
 
@@ -246,35 +246,35 @@ fn receiver_with_stalled_request_is_left_behind() {
 fn receiver_that_stalls_again_returns_after_nine_seconds() {
     let mut story = Story::new(Pace::Auto, 1);
     story.send(at(0), 10_000);
-    let (mut left, mut returned) = (Vec::new(), Vec::new());
+    let (mut excluded, mut returned) = (Vec::new(), Vec::new());
     for millis in (10..=14_000).step_by(10) {
-        // The receiver stops its request as soon as it is left behind, and then requests its oldest datagram again.
-        let is_left = story.receivers[0].left_behind().is_some();
-        let report = story.report_awaited(at(millis), 0, (story.sent, 4_000_000), (!is_left).then_some(1));
+        // The receiver stops its request as soon as it is excluded, and then requests its oldest datagram again.
+        let is_excluded = story.receivers[0].exclusion().is_some();
+        let report = story.report_awaited(at(millis), 0, (story.sent, 4_000_000), (!is_excluded).then_some(1));
         returned.extend(report.filter(|report| report.is_back).map(|_| millis));
         story.send(at(millis), 10);
-        left.extend(story.tick(at(millis)).into_iter().map(|_| millis));
+        excluded.extend(story.tick(at(millis)).into_iter().map(|_| millis));
     }
-    let rests: Vec<u64> = left.iter().zip(&returned).map(|(left, returned)| returned - left).collect();
-    assert_eq!(rests, [10, 9000], "left behind at {left:?}, back at {returned:?}");
+    let rests: Vec<u64> = excluded.iter().zip(&returned).map(|(excluded, returned)| returned - excluded).collect();
+    assert_eq!(rests, [10, 9000], "excluded at {excluded:?}, back at {returned:?}");
 }
 
-/// Proves: left-behind
+/// Proves: flow-exclusion
 #[test]
 fn receiver_with_negligible_progress_is_left_behind() {
-    type Asks = fn(u64) -> u64;
-    let to_and_fro: Asks = |round| 1 + round % 2;
-    let one_by_one: Asks = |round| 3 + round;
-    for asks in [to_and_fro, one_by_one] {
+    type AwaitedDatagram = fn(u64) -> u64;
+    let to_and_fro: AwaitedDatagram = |round| 1 + round % 2;
+    let one_by_one: AwaitedDatagram = |round| 3 + round;
+    for requests in [to_and_fro, one_by_one] {
         let mut story = Story::new(Pace::Auto, 1);
         story.send(at(0), 10_000);
-        let mut told = Vec::new();
+        let mut excluded = Vec::new();
         for millis in (10..=4000).step_by(10) {
-            story.report_awaited(at(millis), 0, (story.sent, 4_000_000), Some(asks(millis / 300)));
+            story.report_awaited(at(millis), 0, (story.sent, 4_000_000), Some(requests(millis / 300)));
             story.send(at(millis), 0);
-            told.extend(story.tick(at(millis)).into_iter().map(|_| millis));
+            excluded.extend(story.tick(at(millis)).into_iter().map(|_| millis));
         }
-        assert!(told.first().is_some_and(|first| *first <= 1400), "{told:?}");
+        assert!(excluded.first().is_some_and(|first| *first <= 1400), "{excluded:?}");
     }
 }
 
@@ -309,10 +309,10 @@ fn heavy_network_loss_shrinks_the_receive_window() {
             .filter(|dseq| dseq % 10 < lost_of_ten)
             .map(|dseq| Range { first: Dseq(dseq), last: Dseq(dseq) })
             .collect();
-        story.receivers[0].on_asked(&ranges, Dseq(last));
+        story.receivers[0].on_request(&ranges, Dseq(last));
         // The same ranges are requested again, and a range that was never sent.
-        story.receivers[0].on_asked(&ranges, Dseq(last));
-        story.receivers[0].on_asked(&[Range { first: Dseq(last + 1), last: Dseq(1 << 40) }], Dseq(last));
+        story.receivers[0].on_request(&ranges, Dseq(last));
+        story.receivers[0].on_request(&[Range { first: Dseq(last + 1), last: Dseq(1 << 40) }], Dseq(last));
         story.report(now, 0, last, 1_000_000);
         story.receivers[0].limit - story.pacer.sent
     };
@@ -350,13 +350,13 @@ fn drops_halve_the_window_which_grows_again() {
 fn local_backlog_closes_window_while_readers_meet_floor() {
     let mut room = ReceiveWindow::new(&settings(Pace::Auto), at(0));
     assert_eq!(room.on_backlog(at(0), 256), WindowChange::None);
-    assert_eq!(room.tell(at(0), 1), 1 << 20);
+    assert_eq!(room.advertise(at(0), 1), 1 << 20);
     assert_eq!(room.on_backlog(at(1), 700), WindowChange::Less);
-    assert_eq!(room.tell(at(1), 1) >> 10, 378);
-    assert_eq!((room.on_backlog(at(2), 1024), room.tell(at(2), 1)), (WindowChange::Less, 0));
+    assert_eq!(room.advertise(at(1), 1) >> 10, 378);
+    assert_eq!((room.on_backlog(at(2), 1024), room.advertise(at(2), 1)), (WindowChange::Less, 0));
     assert_eq!(room.deadline(), Some(at(3)));
-    assert_eq!((room.on_backlog(at(3), 940), room.tell(at(3), 1) >> 10), (WindowChange::More, 29));
-    assert_eq!(room.deadline(), None, "the data sent for it causes the next check");
+    assert_eq!((room.on_backlog(at(3), 940), room.advertise(at(3), 1) >> 10), (WindowChange::More, 29));
+    assert_eq!(room.deadline(), None, "what is sent for that brings the next look");
     // The reader takes 20 MB/s, then 5.
     for millis in (10..=1000).step_by(10) {
         room.on_received(200_000);
@@ -422,7 +422,7 @@ fn quarter_of_the_window_makes_a_report_due() {
 #[test]
 fn unproven_receivers_delay_sending_a_tenth_at_most() {
     let mut story = Story::new(Pace::Auto, 0);
-    let mut held = 0;
+    let mut blocked_millis = 0;
     for millis in 0..100_000 {
         if millis % 15 == 0 {
             let newcomer = PacedReceiver::new(at(millis), &mut story.pacer);
@@ -430,12 +430,12 @@ fn unproven_receivers_delay_sending_a_tenth_at_most() {
             story.receivers.drain(..story.receivers.len().saturating_sub(100));
         }
         story.send(at(millis), 10);
-        held += u64::from(!story.pacer.is_empty());
+        blocked_millis += u64::from(!story.pacer.is_empty());
         story.tick(at(millis));
     }
     let most = PROOF_MILLIS_BURST + 100 * PROOF_MILLIS_PER_SECOND;
-    assert!((1000..=most).contains(&held), "{held} of 100,000 ms, at most {most}");
-    assert!(story.receivers.iter().all(|one| one.left.is_none()), "a receiver not waited for is not too slow");
+    assert!((1000..=most).contains(&blocked_millis), "{blocked_millis} of 100,000 ms, at most {most}");
+    assert!(story.receivers.iter().all(|one| one.exclusion.is_none()), "who was not waited for was not too slow");
 }
 
 /// Proves: W133, pace-proven

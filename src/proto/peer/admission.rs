@@ -192,7 +192,7 @@ impl Peer {
         self.remote_interest.set_reachable(epoch, true);
         self.on_publisher(now.instant, epoch);
         self.update_pace(now.instant);
-        self.tell(epoch, MemberEvent::Up);
+        self.notify_member_event(epoch, MemberEvent::Up);
         self.notify_discovery(epoch, absent);
         if is_age_unknown {
             self.report_before_contact(now, epoch, contact);
@@ -201,7 +201,7 @@ impl Peer {
 
     /// Notes the uptime of a control datagram, which is that of its sending, for the deferred data of an epoch without
     /// an announcement.
-    pub(super) fn note_uptime(&mut self, now: ClockReading, from: SocketAddr, header: &Header) {
+    pub(super) fn record_uptime(&mut self, now: ClockReading, from: SocketAddr, header: &Header) {
         let arrived = self.inbound.arrived;
         if !self.members.contains_key(&header.epoch)
             && let Some(pending) = self.admission.pending_epoch(now.instant, header.epoch, from)
@@ -220,13 +220,13 @@ impl Peer {
         header: &Header,
         record: &Record,
     ) {
-        let told = match record {
+        let target = match record {
             Record::ResendRequest(request) => Some(request.epoch),
             Record::ReceiverReport(report) => Some(report.epoch),
             Record::InterestRequest(request) => Some(request.epoch),
             _ => None,
         };
-        let is_meant = told == Some(self.origin.epoch) && HELLO_BYTES <= source.bytes && self.stop.is_none();
+        let is_meant = target == Some(self.origin.epoch) && HELLO_BYTES <= source.bytes && self.stop.is_none();
         if is_meant
             && !self.members.contains_key(&header.epoch)
             && let Some(pending) = self.admission.pending_epoch(now.instant, header.epoch, source.from)
@@ -327,10 +327,10 @@ impl Peer {
     fn evict_member(&mut self, now: ClockReading, is_meant: impl Fn(&Member) -> bool) -> bool {
         let meant = || self.members.values().filter(|member| is_meant(member));
         let ended = meant().filter_map(|member| Some((member.ended?, member.epoch()))).min();
-        let stranger = || {
-            let strangers = meant().filter(|member| member.is_unproven_newcomer());
-            strangers.map(|member| (member.last_heard, member.epoch())).min()
+        let newcomer = || {
+            let newcomers = meant().filter(|member| member.is_unproven_newcomer());
+            newcomers.map(|member| (member.last_heard, member.epoch())).min()
         };
-        ended.or_else(stranger).map(|(_, epoch)| self.forget(now, epoch)).is_some()
+        ended.or_else(newcomer).map(|(_, epoch)| self.expire_member(now, epoch)).is_some()
     }
 }

@@ -23,7 +23,7 @@ pub(super) struct Announcements {
     /// Numbers of the control datagrams.
     pub(super) control: Control,
     /// Heartbeats of the multicast stream.
-    pub(super) beat: HeartbeatTimer,
+    pub(super) heartbeat_timer: HeartbeatTimer,
     /// Number of the next announcements that are HELLOs.
     hellos: u8,
     /// Cookie that the answers to the HELLOs carry.
@@ -33,8 +33,8 @@ pub(super) struct Announcements {
 impl Announcements {
     /// Creates the schedule of a peer that starts now.
     pub(super) fn new(cookie: u64, heartbeat: Duration, now: Instant) -> Announcements {
-        let beat = HeartbeatTimer::starting(now, heartbeat);
-        Announcements { control: Control::new(), beat, hellos: HELLOS, cookie }
+        let heartbeat_timer = HeartbeatTimer::starting(now, heartbeat);
+        Announcements { control: Control::new(), heartbeat_timer, hellos: HELLOS, cookie }
     }
 
     /// Begins the announcements of a new epoch.
@@ -63,25 +63,31 @@ impl Peer {
     }
 
     /// Sends an announcement to the group, or to one member, padded to `bytes`.
-    pub(super) fn send_announcement(&mut self, now: ClockReading, word: AnnounceKind, to: Option<Epoch>, bytes: usize) {
+    pub(super) fn send_announcement(&mut self, now: ClockReading, kind: AnnounceKind, to: Option<Epoch>, bytes: usize) {
         let address = to.and_then(|epoch| self.members.get(&epoch)).map(|member| member.address);
-        let datagram = self.word(now, word, to, bytes);
+        let datagram = self.announcement_datagram(now, kind, to, bytes);
         self.send(address, datagram);
     }
 
-    pub(super) fn word(&mut self, now: ClockReading, word: AnnounceKind, to: Option<Epoch>, bytes: usize) -> Bytes {
+    pub(super) fn announcement_datagram(
+        &mut self,
+        now: ClockReading,
+        kind: AnnounceKind,
+        to: Option<Epoch>,
+        bytes: usize,
+    ) -> Bytes {
         // Any other announcement would revoke the BYE (W54, W56).
-        let word = if self.has_sent_bye() { AnnounceKind::Bye } else { word };
+        let kind = if self.has_sent_bye() { AnnounceKind::Bye } else { kind };
         let token = to
             .and_then(|epoch| self.members.get_mut(&epoch))
             .map(|member| member.proof.next_token(now.instant, &mut self.rng));
         let member = to.and_then(|epoch| self.members.get(&epoch));
         let (high, count) = self.outbound.sent();
         let mut announced = high;
-        match word {
+        match kind {
             AnnounceKind::Heartbeat if self.settings.mutants.is(Mutant::HighTooHigh) => announced = high.next(),
             // Rule: pace
-            AnnounceKind::Heartbeat if self.settings.mutants.is(Mutant::HeldAnnounced) => {
+            AnnounceKind::Heartbeat if self.settings.mutants.is(Mutant::QueuedAnnounced) => {
                 announced = self.outbound.multicast.high()
             }
             AnnounceKind::Bye if self.settings.mutants.is(Mutant::ByeShort) => {
@@ -101,14 +107,14 @@ impl Peer {
             name: self.settings.name.clone(),
             token,
             echo: member.and_then(|member| member.proof.echo),
-            interest: Some(self.interest_word(member)),
+            interest: Some(self.interest_announcement(member)),
             interest_known: to.map(|epoch| self.remote_interest.report_complete(epoch)),
             queue: member.and_then(|member| self.queue_report(member)),
             report: member
-                .filter(|_| word == AnnounceKind::Heartbeat && !self.settings.mutants.is(Mutant::SilentReport))
+                .filter(|_| kind == AnnounceKind::Heartbeat && !self.settings.mutants.is(Mutant::SilentReport))
                 .map(|member| Box::new(member.own_report())),
         };
-        let record = word.record(announce);
+        let record = kind.record(announce);
         self.announcements.control.datagram(now.instant, &self.origin, count, &record, bytes)
     }
 
@@ -118,15 +124,15 @@ impl Peer {
             return;
         }
         let hello = AnnounceKind::Hello { cookie: self.announcements.cookie, wants_reply: true };
-        let datagram = self.word(now, hello, None, HELLO_BYTES);
+        let datagram = self.announcement_datagram(now, hello, None, HELLO_BYTES);
         self.send(Some(address), datagram);
     }
 
-    pub(super) fn beat(&mut self, now: ClockReading) {
+    pub(super) fn send_due_announcements(&mut self, now: ClockReading) {
         let silent = self.settings.mutants.is(Mutant::NoHeartbeat);
         // A stopping peer continues its heartbeats while datagrams are held.
         let is_over = self.stop.is_some() && !self.has_queued();
-        if !is_over && self.announcements.beat.take_due(now.instant) {
+        if !is_over && self.announcements.heartbeat_timer.take_due(now.instant) {
             if self.announcements.is_first() {
                 // Peers accept the entries only after the first HELLO.
                 self.interest.local_interest().reannounce();
@@ -144,7 +150,7 @@ impl Peer {
             .members
             .iter_mut()
             .filter(|(_, member)| member.is_alive())
-            .filter_map(|(epoch, member)| member.beat.take_due(now.instant).then_some(*epoch))
+            .filter_map(|(epoch, member)| member.heartbeat_timer.take_due(now.instant).then_some(*epoch))
             .collect();
         if silent || is_over {
             return;

@@ -25,7 +25,7 @@ pub(super) struct PublisherDiscovery {
     /// Time at which each of them began.
     since: BTreeMap<Target, Instant>,
     /// Members that each target need not be notified of again, until the member is forgotten.
-    told: BTreeSet<(Target, Epoch)>,
+    notified: BTreeSet<(Target, Epoch)>,
     /// Targets not yet notified that all publishers are named: each with its version of the subscriptions here, and the
     /// deadline of its wait for confirmations from suppressing peers.
     waiting: Vec<(Target, u64, Instant)>,
@@ -40,7 +40,7 @@ impl PublisherDiscovery {
     pub(super) fn new(now: Instant) -> PublisherDiscovery {
         PublisherDiscovery {
             since: BTreeMap::new(),
-            told: BTreeSet::new(),
+            notified: BTreeSet::new(),
             waiting: Vec::new(),
             discovered: now + DISCOVERY,
             is_discovered: false,
@@ -54,19 +54,19 @@ impl PublisherDiscovery {
 
     pub(super) fn end(&mut self, target: Target) {
         self.since.remove(&target);
-        self.told.retain(|(told, _)| *told != target);
+        self.notified.retain(|(notified, _)| *notified != target);
         self.waiting.retain(|(waiting, ..)| *waiting != target);
     }
 
     pub(super) fn detach(&mut self, client: ClientId) {
         self.since.retain(|target, _| target.client != client);
-        self.told.retain(|(target, _)| target.client != client);
+        self.notified.retain(|(target, _)| target.client != client);
         self.waiting.retain(|(target, ..)| target.client != client);
     }
 
-    /// Forgets a member.
-    pub(super) fn forget(&mut self, epoch: Epoch) {
-        self.told.retain(|(_, told)| *told != epoch);
+    /// Removes a member, so that subscriptions are notified of it again.
+    pub(super) fn remove_member(&mut self, epoch: Epoch) {
+        self.notified.retain(|(_, notified)| *notified != epoch);
     }
 
     /// Returns the time at which all present peers can be known, until it has passed.
@@ -103,7 +103,7 @@ impl Peer {
         known.push(self.own_publisher());
         known.sort_by_key(|publisher| publisher.uid);
         for publisher in known {
-            self.discovery.told.insert((target, publisher.epoch));
+            self.discovery.notified.insert((target, publisher.epoch));
             self.effects.push_back(Effect::PublisherKnown { to: target, publisher: Some(publisher) });
         }
         self.discovery.waiting.push((target, self.interest.version(), now.instant + CONFIRMATION_MAX));
@@ -133,7 +133,7 @@ impl Peer {
         let Some(member) = self.members.get(&epoch) else { return };
         let birth = member.bcast.birth();
         for (to, since) in &self.discovery.since {
-            if !self.discovery.told.insert((*to, epoch)) {
+            if !self.discovery.notified.insert((*to, epoch)) {
                 continue;
             }
             let is_owed_all = birth.is_some_and(|birth| *since <= birth);

@@ -30,7 +30,7 @@ impl Peer {
     pub(super) fn request_history(
         &mut self,
         now: ClockReading,
-        asker: AnswerRecipient,
+        requester: AnswerRecipient,
         peer: Epoch,
         question: &Question,
         timeout: Duration,
@@ -39,7 +39,7 @@ impl Peer {
         if peer == self.origin.epoch {
             for part in self.answer_question(now, &payload) {
                 let answer = Answer::decode(&part).expect("this peer's own answers can be read");
-                self.on_answer(now, asker.clone(), Ok(answer));
+                self.on_answer(now, requester.clone(), Ok(answer));
             }
             return;
         }
@@ -51,19 +51,24 @@ impl Peer {
             Some(_) => None,
         };
         match refusal {
-            Some(reason) => self.on_answer(now, asker, Err(reason)),
-            None => self.send_question(now, peer, asker, payload, now.instant + timeout),
+            Some(reason) => self.on_answer(now, requester, Err(reason)),
+            None => self.send_question(now, peer, requester, payload, now.instant + timeout),
         }
     }
 
     /// Handles an answer, a part of one, or the failure of the question.
-    fn on_answer(&mut self, now: ClockReading, asker: AnswerRecipient, mut answer: Result<Answer, QuestionFailure>) {
+    fn on_answer(
+        &mut self,
+        now: ClockReading,
+        requester: AnswerRecipient,
+        mut answer: Result<Answer, QuestionFailure>,
+    ) {
         if let Ok(answer) = &mut answer {
             answer.content.unstamp();
         }
-        match asker {
-            AnswerRecipient::Client(client, id) => self.effects.push_back(Effect::Answered { client, id, answer }),
-            AnswerRecipient::Text(asker) => self.on_text_answer(now, &asker, answer),
+        match requester {
+            AnswerRecipient::Client(client, id) => self.effects.push_back(Effect::Answer { client, id, answer }),
+            AnswerRecipient::Text(requester) => self.on_text_answer(now, &requester, answer),
             // Repair repeats a failed fetch.
             AnswerRecipient::Repair(..) => {}
         }
@@ -73,14 +78,14 @@ impl Peer {
         &mut self,
         now: ClockReading,
         peer: Epoch,
-        asker: AnswerRecipient,
+        requester: AnswerRecipient,
         payload: Bytes,
         deadline: Instant,
     ) {
-        let id = self.questions.add(PendingQuestion { peer, asker, deadline });
+        let id = self.questions.add(PendingQuestion { peer, requester, deadline });
         let subject = subject(format!("{}{HISTORY}", inbox_of(peer)));
         let reply = Some(subject_of_answer(self.origin.epoch, id));
-        self.outbound.note_opened(now.instant);
+        self.outbound.record_opened(now.instant);
         self.send_to(now, peer, (&Message { reply, ..Message::new(subject, payload) }).into());
     }
 
@@ -115,9 +120,9 @@ impl Peer {
             return self.on_question(now, from, message);
         }
         let id = rest.strip_prefix(ANSWERS).and_then(|id| u64::from_str_radix(id, 16).ok());
-        let asked = id.and_then(|id| Some((id, self.questions.find(id, from)?.clone())));
-        let (Some((id, asked)), Ok(answer)) = (asked, Answer::decode(&message.payload)) else {
-            self.counters.discard_stranger += 1;
+        let pending = id.and_then(|id| Some((id, self.questions.find(id, from)?.clone())));
+        let (Some((id, pending)), Ok(answer)) = (pending, Answer::decode(&message.payload)) else {
+            self.counters.discard_unknown_peer += 1;
             return;
         };
         if answer.epoch != from {
@@ -127,9 +132,9 @@ impl Peer {
         if answer.last {
             self.questions.remove(id);
         }
-        match asked.asker {
+        match pending.requester {
             AnswerRecipient::Repair(dseq, items) => self.on_fetched(now, from, dseq, &items, answer),
-            asker => self.on_answer(now, asker, Ok(answer)),
+            requester => self.on_answer(now, requester, Ok(answer)),
         }
     }
 
@@ -154,7 +159,7 @@ impl Peer {
             let messages = events.into_iter().map(|event| (event.seq, event.message)).collect();
             let range = (&item.subject, item.first, item.last);
             self.with_stream(now, from, Side::Bcast, |recv, ctx, out| recv.on_fetched(ctx, dseq, range, messages, out));
-            self.limit_held(now, from, Side::Bcast);
+            self.limit_buffered(now, from, Side::Bcast);
         }
     }
 
@@ -171,7 +176,7 @@ impl Peer {
         };
         // Rule: proof
         if !member.proof.is_proven {
-            self.counters.unproven += 1;
+            self.counters.requests_unproven += 1;
             if member.parked_questions.len() < PARKED_MAX {
                 member.parked_questions.push(message);
             }
@@ -187,13 +192,13 @@ impl Peer {
             return;
         }
         let parts = self.answer_question(now, &message.payload);
-        self.counters.history_questions += 1;
+        self.counters.history_answered += 1;
         let bytes: u64 = parts.iter().map(|part| part.len() as u64).sum();
         let cost = Duration::from_nanos(bytes.saturating_mul(1_000_000_000 / ANSWER_RATE)).max(allowance);
         if let Some(member) = self.members.get_mut(&from) {
             member.answers_due = member.answers_due.max(now.instant) + cost;
         }
-        self.outbound.note_opened(now.instant);
+        self.outbound.record_opened(now.instant);
         for part in parts {
             self.send_to(now, from, MessageRef::new(&reply, &part));
         }
@@ -215,14 +220,14 @@ impl Peer {
             questions.into_iter().for_each(|question| self.on_question(now, from, question));
         }
         for overdue in self.questions.take_overdue(now.instant) {
-            self.on_answer(now, overdue.asker, Err(QuestionFailure::Timeout));
+            self.on_answer(now, overdue.requester, Err(QuestionFailure::Timeout));
         }
     }
 
     /// Fails the questions to a peer that ended.
     pub(super) fn fail_questions(&mut self, now: ClockReading, peer: Epoch) {
         for failed in self.questions.take_of_peer(peer) {
-            self.on_answer(now, failed.asker, Err(QuestionFailure::Gone));
+            self.on_answer(now, failed.requester, Err(QuestionFailure::Gone));
         }
     }
 }

@@ -44,14 +44,14 @@ impl InterestPacing {
 
 impl Peer {
     /// Handles the subscription part of an announcement.
-    pub(super) fn on_interest_word(&mut self, now: ClockReading, header: &Header, announce: &Announce) {
+    pub(super) fn on_interest_announcement(&mut self, now: ClockReading, header: &Header, announce: &Announce) {
         let epoch = header.epoch;
         if !self.members.get(&epoch).is_some_and(Member::is_alive) {
             return;
         }
         self.on_present(epoch);
-        if let Some(word) = announce.interest {
-            self.remote_interest.on_control(now.instant, epoch, header.number, word.version);
+        if let Some(interest) = announce.interest {
+            self.remote_interest.on_control(now.instant, epoch, header.number, interest.version);
         }
         let is_ours = announce.directed_receiver == Some(self.origin.epoch);
         self.on_interest_sync(now, epoch, announce.interest, announce.interest_known.filter(|_| is_ours));
@@ -69,15 +69,15 @@ impl Peer {
         if self.member_at(source, header).is_none_or(|member| !member.is_alive()) {
             return;
         }
-        let taken = self.remote_interest.on_record(now.instant, epoch, source.from.ip(), header.number, record);
-        let counter = match taken {
-            RecordOutcome::News => &mut self.counters.interest_taken,
-            RecordOutcome::Late => &mut self.counters.interest_late,
+        let outcome = self.remote_interest.on_record(now.instant, epoch, source.from.ip(), header.number, record);
+        let counter = match outcome {
+            RecordOutcome::Applied => &mut self.counters.interest_applied,
+            RecordOutcome::Stale => &mut self.counters.interest_stale,
             RecordOutcome::Gap => &mut self.counters.interest_gaps,
             RecordOutcome::Overflow => &mut self.counters.interest_overflow,
         };
         *counter += 1;
-        if self.settings.spares && taken == RecordOutcome::News {
+        if self.settings.suppresses && outcome == RecordOutcome::Applied {
             self.schedule_confirmation(now, epoch);
         }
     }
@@ -98,7 +98,7 @@ impl Peer {
         }
         // Rule: proof
         if !member.proof.is_proven {
-            self.counters.unproven += 1;
+            self.counters.requests_unproven += 1;
             if HELLO_BYTES <= source.bytes {
                 self.send_early_heartbeat(now, header.epoch);
             }
@@ -146,7 +146,7 @@ impl Peer {
             }
             let Some(member) = self.members.get(&request.epoch) else { continue };
             let (address, padding) = (member.address, member.proof.padding());
-            self.counters.interest_asked += 1;
+            self.counters.interest_requested += 1;
             self.control_to(now.instant, address, &Record::InterestRequest(request), padding);
         }
     }
@@ -179,12 +179,12 @@ impl Peer {
     /// Returns the time of the next interest tick.
     pub(super) fn interest_deadline(&self) -> Option<Instant> {
         let is_full = ANNOUNCEMENTS_MAX <= self.interest_pacing.datagrams;
-        let news = self.has_unsent_interest().then(|| match is_full {
+        let unsent = self.has_unsent_interest().then(|| match is_full {
             true => self.interest_pacing.began + ANNOUNCEMENT_SPAN,
             false => self.interest_pacing.began,
         });
         let is_there = |epoch: Epoch| self.members.get(&epoch).is_some_and(|member| member.state == MemberState::Up);
-        let all = news.into_iter().chain(self.remote_interest.deadline(is_there)).min();
+        let all = unsent.into_iter().chain(self.remote_interest.deadline(is_there)).min();
         all.filter(|_| self.stop.is_none())
     }
 

@@ -22,8 +22,8 @@ impl Peer {
         let Some(member) = self.members.get_mut(&epoch).filter(|member| member.address == from) else { return };
         self.inbound.receive_window.on_received(bytes);
         let dseq = Dseq(header.number);
-        let is_taken = header.kind == Kind::Data && is_plausible(member.bcast.ledger().high(), dseq);
-        let is_report_due = is_taken && member.receive_progress.on_data(now.instant, dseq, bytes);
+        let is_accepted = header.kind == Kind::Data && is_plausible(member.bcast.ledger().high(), dseq);
+        let is_report_due = is_accepted && member.receive_progress.on_data(now.instant, dseq, bytes);
         if member.liveness.on_multicast(now.instant) {
             let publisher = member.publisher.clone();
             self.effects.push_back(Effect::Member { publisher, event: MemberEvent::MulticastRestored });
@@ -40,7 +40,7 @@ impl Peer {
         if member.state != MemberState::Up || !member.liveness.take_due(now.instant, member.heartbeat) {
             return;
         }
-        if self.settings.mutants.is(Mutant::BlackholeUntold) {
+        if self.settings.mutants.is(Mutant::BlackholeUnreported) {
             return;
         }
         // Rule: blackhole
@@ -49,7 +49,7 @@ impl Peer {
             if !self.interest.one_of_each_client().is_empty() {
                 member.throttles[0].on_tail(Reason::Blackhole);
             }
-            self.tell(epoch, MemberEvent::MulticastDead);
+            self.notify_member_event(epoch, MemberEvent::MulticastDead);
         }
         if self.inbound.take_rejoin(now.instant) {
             self.counters.rejoins += 1;

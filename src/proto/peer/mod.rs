@@ -92,7 +92,7 @@ pub struct Peer {
 #[derive(Clone, Copy, Debug)]
 struct Stop {
     byes: u8,
-    beat: HeartbeatTimer,
+    heartbeat_timer: HeartbeatTimer,
     /// Deadline until which datagrams may be held. The first BYE follows it.
     hold_until: Instant,
     /// Time of the last BYE or the last request, whichever is later.
@@ -198,10 +198,12 @@ impl Peer {
         }
         let own = match (self.outbound.opened(), &self.stop) {
             (Some(opened), _) => Some(opened),
-            (None, Some(stop)) if self.has_queued() => Some(stop.hold_until.min(self.announcements.beat.deadline())),
-            (None, Some(stop)) if 0 < stop.byes => Some(stop.beat.deadline()),
+            (None, Some(stop)) if self.has_queued() => {
+                Some(stop.hold_until.min(self.announcements.heartbeat_timer.deadline()))
+            }
+            (None, Some(stop)) if 0 < stop.byes => Some(stop.heartbeat_timer.deadline()),
             (None, Some(stop)) => (!stop.is_over).then(|| self.linger_deadline(stop)),
-            (None, None) => Some(self.announcements.beat.deadline()),
+            (None, None) => Some(self.announcements.heartbeat_timer.deadline()),
         };
         let (forget, receivers) = (self.settings.forget, self.members.len());
         let members = match &self.stop {

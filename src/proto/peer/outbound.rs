@@ -51,7 +51,7 @@ impl Outbound {
 
     /// Returns the last sent datagram of the multicast stream, and the number of messages begun up to it.
     pub(super) fn sent(&self) -> (Dseq, u64) {
-        match self.pacer.first_held() {
+        match self.pacer.first_queued() {
             Some(first) => (Dseq(first.dseq.0 - 1), first.before),
             None => (self.multicast.high(), self.multicast.count()),
         }
@@ -63,12 +63,12 @@ impl Outbound {
     }
 
     /// Records that a datagram may be opened now.
-    pub(super) fn note_opened(&mut self, now: Instant) {
+    pub(super) fn record_opened(&mut self, now: Instant) {
         self.opened.get_or_insert(now);
     }
 
     /// Records that the datagram of the directed stream to a peer is open.
-    pub(super) fn note_open_directed(&mut self, to: Epoch) {
+    pub(super) fn record_open_directed(&mut self, to: Epoch) {
         if !self.open.contains(&to) {
             self.open.push(to);
         }

@@ -31,7 +31,7 @@ impl Peer {
             if self.outbound.pacer.is_empty() && self.outbound.pacer.is_open(now.instant) {
                 self.transmit(now, datagram);
             } else {
-                self.outbound.pacer.hold(now.instant, datagram);
+                self.outbound.pacer.enqueue(now.instant, datagram);
             }
         }
         self.outbound.sealed = sealed;
@@ -58,7 +58,7 @@ impl Peer {
     }
 
     fn transmit(&mut self, now: ClockReading, SealedDatagram { dseq, before, bytes }: SealedDatagram) {
-        self.announcements.beat.on_datagram(now.instant);
+        self.announcements.heartbeat_timer.on_datagram(now.instant);
         self.outbound.ring.push(now.instant, dseq, before, &bytes);
         self.outbound.resends.on_sent(now.instant, bytes.len());
         self.outbound.pacer.on_sent(now.instant, dseq, bytes.len());
@@ -67,8 +67,8 @@ impl Peer {
 
     /// Recomputes the allowance after a change of the receivers or of their reports.
     pub(super) fn update_pace(&mut self, now: Instant) {
-        let is_deaf = self.settings.mutants.is(Mutant::PacerDeaf);
-        let counts = |member: &&Member| member.state == MemberState::Up && !is_deaf;
+        let ignores_reports = self.settings.mutants.is(Mutant::PacerIgnoresReports);
+        let counts = |member: &&Member| member.state == MemberState::Up && !ignores_reports;
         self.outbound.pacer.update_allowance(now, self.members.values().filter(counts).map(|member| &member.receiver));
     }
 
@@ -83,7 +83,7 @@ impl Peer {
         let own = self.origin.epoch;
         // A receiver can only have taken what has left.
         let taken = report.taken.min(self.outbound.sent().0);
-        let stays_left = self.settings.mutants.is(Mutant::LeftForGood);
+        let stays_excluded = self.settings.mutants.is(Mutant::ExcludedForever);
         let epoch = header.epoch;
         if self.member_at(source, header).is_none() {
             return;
@@ -94,19 +94,19 @@ impl Peer {
         }
         self.counters.reports_received += 1;
         let Some(member) = self.members.get_mut(&epoch) else { return };
-        if stays_left && member.receiver.left_behind().is_some() {
+        if stays_excluded && member.receiver.exclusion().is_some() {
             return;
         }
-        let runs_away = self.settings.mutants.is(Mutant::PacerRunsAway);
-        let report = ReceiverReport { taken, awaited: report.awaited.filter(|_| !runs_away), ..report };
+        let ignores_requests = self.settings.mutants.is(Mutant::PacerIgnoresRequests);
+        let report = ReceiverReport { taken, awaited: report.awaited.filter(|_| !ignores_requests), ..report };
         let (number, uptime_ms) = (header.number, header.uptime_ms);
-        let heard = self.outbound.pacer.on_report(now.instant, &mut member.receiver, number, uptime_ms, report);
-        let Some(heard) = heard else { return };
+        let effect = self.outbound.pacer.on_report(now.instant, &mut member.receiver, number, uptime_ms, report);
+        let Some(effect) = effect else { return };
         member.proof.earn_credit();
-        if heard.is_back && member.receiver.times_left().is_power_of_two() {
-            self.tell(epoch, MemberEvent::CaughtUp);
+        if effect.is_back && member.receiver.exclusion_count().is_power_of_two() {
+            self.notify_member_event(epoch, MemberEvent::CaughtUp);
         }
-        if heard.matters {
+        if effect.affects_allowance {
             self.update_pace(now.instant);
             self.send_queued(now);
         }
@@ -117,20 +117,20 @@ impl Peer {
         }
     }
 
-    /// Leaves receivers behind that have held up this peer for too long, and sends what may leave.
+    /// Excludes receivers that have held up this peer for too long from flow control, and sends what may leave.
     pub(super) fn on_pace_tick(&mut self, now: ClockReading) {
         if self.outbound.pacer.is_empty() {
             return;
         }
-        let mut left = Vec::new();
+        let mut excluded = Vec::new();
         for (epoch, member) in self.members.iter_mut().filter(|(_, member)| member.state == MemberState::Up) {
             if self.outbound.pacer.exclude_if_lagging(now.instant, &mut member.receiver) {
-                self.counters.left_behind += 1;
+                self.counters.flow_exclusions += 1;
                 // One line for the first time and then for each power of two.
-                left.extend(member.receiver.times_left().is_power_of_two().then_some(*epoch));
+                excluded.extend(member.receiver.exclusion_count().is_power_of_two().then_some(*epoch));
             }
         }
-        left.into_iter().for_each(|epoch| self.tell(epoch, MemberEvent::LeftBehind));
+        excluded.into_iter().for_each(|epoch| self.notify_member_event(epoch, MemberEvent::FlowExcluded));
         self.update_pace(now.instant);
         self.send_queued(now);
         self.outbound.pacer.on_tick(now.instant);
@@ -161,7 +161,7 @@ impl Peer {
         let dropped = self.counters.kernel_drops;
         let wants_repair = self.wants_repair();
         let Some(member) = self.members.get_mut(&epoch) else { return };
-        let window = self.inbound.receive_window.tell(now, sharers);
+        let window = self.inbound.receive_window.advertise(now, sharers);
         let awaited = member.awaited().filter(|_| wants_repair);
         member.receive_progress.on_reported(now, window, self.inbound.receive_window.is_short(), awaited);
         let (address, taken, padded) = (member.address, member.receive_progress.high(), member.proof.padding());

@@ -43,21 +43,21 @@ impl Peer {
     ) -> Result<(), Refusal> {
         match request {
             ClientRequest::Publish(message) => self.publish(now, client, &message)?,
-            ClientRequest::Subscribe { sub, wanted, mode, news } => {
+            ClientRequest::Subscribe { sub, wanted, mode, wants_discovery } => {
                 let target = Target { client, sub };
                 let subscribed = match wanted.queue {
                     Some(_) if mode == DeliveryMode::Live => Err(Refusal::QueueLive),
-                    Some(_) if news => Err(Refusal::QueueNews),
+                    Some(_) if wants_discovery => Err(Refusal::QueueDiscovery),
                     _ => self.interest.subscribe(now.instant, target, wanted, mode),
                 };
-                if news && subscribed.is_ok() {
+                if wants_discovery && subscribed.is_ok() {
                     self.begin_discovery(now, target);
                 }
                 self.on_interest(now);
                 self.counters.refusals += u64::from(subscribed.is_err());
                 subscribed?;
             }
-            ClientRequest::Ask { id, peer, question, timeout } => {
+            ClientRequest::QueryHistory { id, peer, question, timeout } => {
                 self.request_history(now, AnswerRecipient::Client(client, id), peer, &question, timeout);
             }
             ClientRequest::Echo(is_on) => self.publication.set_echo(client, is_on),
@@ -170,7 +170,7 @@ impl Peer {
             return Ok(());
         }
         self.counters.messages_published += 1;
-        self.outbound.note_opened(now.instant);
+        self.outbound.record_opened(now.instant);
         if self.publication.route.groups.is_some() || !message.headers.is_empty() {
             self.publish_shared(now, key, message, whole);
             return Ok(());
@@ -274,9 +274,9 @@ impl Peer {
                 self.send_to(now, owner, message);
                 None
             }
-            // Rule: spare
+            // Rule: publish-suppression
             None if !self.publication.route.is_wanted && self.is_certain(now) => {
-                self.counters.messages_spared += 1;
+                self.counters.messages_suppressed += 1;
                 None
             }
             None => self.send_to_all(now, key, message),
@@ -294,7 +294,7 @@ impl Peer {
         let numbering = match self.publication.window.number(key, now, &mut self.rng) {
             Numbering::FramesExhausted => {
                 self.begin_epoch(now);
-                self.outbound.note_opened(now.instant);
+                self.outbound.record_opened(now.instant);
                 self.publication.window.number(key, now, &mut self.rng)
             }
             numbering => numbering,
@@ -309,7 +309,7 @@ impl Peer {
                 Entry { message, seq: Some(seq), stamp, chain }
             }
             Numbering::Unnumbered | Numbering::FramesExhausted => {
-                self.counters.published_unnumbered += 1;
+                self.counters.messages_unnumbered += 1;
                 Entry { message, seq: None, stamp: None, chain: None }
             }
         };
@@ -332,7 +332,7 @@ impl Peer {
         let Some(member) = self.members.get_mut(&owner) else { return };
         let entry = Entry { message, seq: None, stamp: None, chain: None };
         member.directed.push(now.instant, &self.origin, &entry, &mut self.outbound.sealed);
-        self.outbound.note_open_directed(owner);
+        self.outbound.record_open_directed(owner);
         self.send_sealed(now, Some(owner));
     }
 
@@ -345,7 +345,7 @@ impl Peer {
         let mut sealed = std::mem::take(&mut self.outbound.sealed);
         let Some(member) = self.members.get_mut(&epoch) else { return };
         let address = member.address;
-        member.beat.on_datagram(now.instant);
+        member.heartbeat_timer.on_datagram(now.instant);
         for datagram in &sealed {
             member.directed_ring.push(now.instant, datagram.dseq, datagram.before, &datagram.bytes);
             self.outbound.resends.on_sent(now.instant, datagram.bytes.len());

@@ -45,17 +45,17 @@ pub(super) enum AnswerRecipient {
 /// A question without an answer.
 #[derive(Clone, Debug)]
 pub(super) struct PendingQuestion {
-    /// Peer whose history is asked.
+    /// Peer whose history is queried.
     pub(super) peer: Epoch,
     /// Recipient of the answer.
-    pub(super) asker: AnswerRecipient,
+    pub(super) requester: AnswerRecipient,
     /// Time at which the question fails.
     pub(super) deadline: Instant,
 }
 
 /// Questions of this peer without an answer.
 pub(super) struct PendingQuestions {
-    /// Fetches from the histories of publishers that repair needs and that are not asked yet.
+    /// Fetches from the histories of publishers that repair needs and that are not requested yet.
     pub(super) fetches: Vec<RepairFetch>,
     /// Questions by number.
     pending: BTreeMap<u64, PendingQuestion>,
@@ -85,12 +85,12 @@ impl PendingQuestions {
         std::mem::take(&mut self.postponed)
     }
 
-    /// Returns whether a client may ask another question.
+    /// Returns whether a client may send another question.
     pub(super) fn has_room_for_client(&self) -> bool {
         self.pending.len() < QUESTIONS_MAX - REPAIR_QUESTIONS_MAX
     }
 
-    /// Returns whether repair may ask another question.
+    /// Returns whether repair may send another question.
     pub(super) fn has_room(&self) -> bool {
         self.pending.len() < QUESTIONS_MAX
     }
@@ -106,7 +106,7 @@ impl PendingQuestions {
 
     /// Returns a question to this peer.
     pub(super) fn find(&self, id: u64, peer: Epoch) -> Option<&PendingQuestion> {
-        self.pending.get(&id).filter(|asked| asked.peer == peer)
+        self.pending.get(&id).filter(|question| question.peer == peer)
     }
 
     /// Removes a question that has its answer, or that has failed.
@@ -124,26 +124,26 @@ impl PendingQuestions {
         if self.timeout.is_none_or(|due| now < due) {
             return Vec::new();
         }
-        let overdue = self.take(|asked| asked.deadline <= now);
-        self.timeout = self.pending.values().map(|asked| asked.deadline).min();
+        let overdue = self.take(|question| question.deadline <= now);
+        self.timeout = self.pending.values().map(|question| question.deadline).min();
         overdue
     }
 
     /// Removes the questions to a peer.
     pub(super) fn take_of_peer(&mut self, peer: Epoch) -> Vec<PendingQuestion> {
-        self.take(|asked| asked.peer == peer)
+        self.take(|question| question.peer == peer)
     }
 
     fn take(&mut self, is_meant: impl Fn(&PendingQuestion) -> bool) -> Vec<PendingQuestion> {
-        let ids: Vec<u64> = self.pending.iter().filter(|(_, asked)| is_meant(asked)).map(|(id, _)| *id).collect();
+        let ids: Vec<u64> = self.pending.iter().filter(|(_, question)| is_meant(question)).map(|(id, _)| *id).collect();
         ids.into_iter().filter_map(|id| self.pending.remove(&id)).collect()
     }
 
     /// Discards the questions of a client that is gone.
     pub(super) fn discard_client(&mut self, client: ClientId) {
-        self.pending.retain(|_, asked| match &asked.asker {
-            AnswerRecipient::Client(asker, _) | AnswerRecipient::Text(TextPoll { client: asker, .. }) => {
-                *asker != client
+        self.pending.retain(|_, question| match &question.requester {
+            AnswerRecipient::Client(requester, _) | AnswerRecipient::Text(TextPoll { client: requester, .. }) => {
+                *requester != client
             }
             AnswerRecipient::Repair(..) => true,
         });
@@ -153,7 +153,7 @@ impl PendingQuestions {
     pub(super) fn assert_invariants(&self) {
         assert!(self.pending.len() <= QUESTIONS_MAX);
         assert!(self.pending.last_key_value().is_none_or(|(id, _)| *id <= self.last), "numbers rise");
-        let earliest = self.pending.values().map(|asked| asked.deadline).min();
+        let earliest = self.pending.values().map(|question| question.deadline).min();
         assert!(earliest.is_none_or(|at| self.timeout.is_some_and(|due| due <= at)), "a tick comes for each question");
     }
 }

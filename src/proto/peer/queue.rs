@@ -114,10 +114,10 @@ impl Peer {
         self.counters.queue_unserved += beyond as u64;
         for QueueGroup { queue, own, others } in groups.iter().take(STAMPS_MAX) {
             let members = &self.members;
-            let takes_unreachable = self.settings.mutants.is(Mutant::QueueUnreachable);
+            let accepts_unreachable = self.settings.mutants.is(Mutant::QueueUnreachable);
             let eligible = |epoch| {
                 let member: Option<&Member> = members.get(&epoch).filter(|_| only.is_none_or(|only| only == epoch));
-                member.is_some_and(|member| member.is_reachable() || takes_unreachable && member.is_alive())
+                member.is_some_and(|member| member.is_reachable() || accepts_unreachable && member.is_alive())
             };
             match others.choose(*own, eligible, &mut self.rng) {
                 Some(Some(epoch)) => shares.stamps.push((epoch, queue.clone())),
@@ -173,8 +173,8 @@ impl Peer {
             let block = std::mem::take(&mut delivery.message.headers);
             delivery.message.headers = queue::unstamped(&block);
             let directed = delivery.verdict == Verdict::Direct;
-            let is_handed = directed && queue::stamps(block.block()).any(|stamp| stamp.publisher.is_some());
-            if !is_handed {
+            let is_redirected = directed && queue::stamps(block.block()).any(|stamp| stamp.publisher.is_some());
+            if !is_redirected {
                 for_all.push(delivery.message.clone());
             }
             shares.push((block, delivery));
@@ -188,8 +188,8 @@ impl Peer {
         // Members of queue groups are in mode repair.
         if mode == DeliveryMode::Repair && !self.settings.mutants.is(Mutant::QueueOfReceiver) {
             for (block, delivery) in shares {
-                let is_taken = self.deliver_assignment(now, from, matched, &block, delivery);
-                messages += u64::from(is_taken && plain.is_none());
+                let is_delivered = self.deliver_assignment(now, from, matched, &block, delivery);
+                messages += u64::from(is_delivered && plain.is_none());
             }
         }
         messages
@@ -204,7 +204,7 @@ impl Peer {
         stamps: &Headers,
         mut delivery: Delivery,
     ) -> bool {
-        let mut is_taken = false;
+        let mut is_delivered = false;
         let directed = delivery.verdict == Verdict::Direct;
         // The accounting of losses owes members only their own messages.
         if let Verdict::Skip(count) = delivery.verdict {
@@ -221,12 +221,12 @@ impl Peer {
                     let publisher =
                         stamp.publisher.map_or_else(|| delivery.publisher.clone(), |epoch| self.publisher_of(epoch));
                     self.deliver_remote(&member, Delivery { publisher, ..delivery.clone() }.into());
-                    is_taken = true;
+                    is_delivered = true;
                 }
                 None => self.return_assignment(now, from, &delivery.message, &stamp, directed),
             }
         }
-        is_taken
+        is_delivered
     }
 
     /// Handles messages that no subscription here wants any more, some of them assigned to members of queue groups

@@ -90,15 +90,15 @@ impl Peer {
         is_directed: bool,
     ) {
         let queue = std::str::from_utf8(stamp.name).ok().and_then(|name| name.parse::<Queue>().ok());
-        let may_send = self.stop.is_none() && !self.settings.mutants.is(Mutant::QueueKept);
+        let may_send = self.stop.is_none() && !self.settings.mutants.is(Mutant::QueueMessageDropped);
         // Rule: proof
         let member =
             self.members.get_mut(&from).filter(|member| may_send && member.proof.is_proven && member.is_alive());
         let (Some(queue), Some(member)) = (queue, member) else { return };
         member.shares[index_of(is_directed)].on_returned();
-        self.counters.queue_handed += 1;
+        self.counters.queue_returned += 1;
         let headers = queue::stamped(&[(from, &queue)], Some(from), message.headers.block());
-        self.outbound.note_opened(now.instant);
+        self.outbound.record_opened(now.instant);
         self.send_to(now, from, MessageRef { headers: &headers, ..message.into() });
     }
 
@@ -135,14 +135,14 @@ impl Peer {
             }
             Some(Some(to)) => {
                 let headers = queue::stamped(&[(to, &queue)], Some(self.origin.epoch), message.headers.block());
-                self.outbound.note_opened(now.instant);
+                self.outbound.record_opened(now.instant);
                 self.send_to(now, to, MessageRef { headers: &headers, ..(&message).into() });
                 self.count_assignments([to].into_iter(), true);
             }
         }
     }
 
-    /// Returns the publisher of a message that another peer has handed over; only the epoch if the publisher is unknown
+    /// Returns the publisher of a message that another peer has redirected; only the epoch if the publisher is unknown
     /// here.
     pub(super) fn publisher_of(&self, epoch: Epoch) -> Publisher {
         match self.members.get(&epoch) {

@@ -41,7 +41,7 @@ impl Peer {
         } else if from.ip().is_multicast() || from.ip().is_unspecified() || from.port() == 0 {
             self.counters.discard_source += 1;
         } else if header.receiver.is_some_and(|receiver| receiver != self.origin.epoch) {
-            self.counters.discard_not_for_us += 1;
+            self.counters.discard_other_receiver += 1;
         } else if header.kind == Kind::Control && datagram.records.is_empty() {
             // No record in it is known, so its number proves nothing either (wire.md W20).
         } else if header.kind == Kind::Control && !self.accepts_control(now, &header, from) {
@@ -91,7 +91,7 @@ impl Peer {
             member.check_jump(&header, dseq, Some(&records))
         } else {
             if header.kind == Kind::Directed {
-                self.counters.discard_stranger += 1;
+                self.counters.discard_unknown_peer += 1;
                 return;
             }
             if self.defer_until_announced(now, source, &header, &records)
@@ -152,17 +152,17 @@ impl Peer {
         header: Header,
         records: Vec<Record>,
     ) -> Option<Acceptance> {
-        let (acceptance, held_bytes) = self.with_stream(now, header.epoch, side, |recv, ctx, out| {
+        let (acceptance, buffered_bytes) = self.with_stream(now, header.epoch, side, |recv, ctx, out| {
             let acceptance = recv.on_datagram(ctx, Dseq(header.number), header.count, records, out);
-            (acceptance, recv.held_bytes())
+            (acceptance, recv.buffered_bytes())
         })?;
         let is_new = matches!(acceptance, Acceptance::Fresh | Acceptance::Filled | Acceptance::Repaired);
         // A directed datagram shows nothing of the multicast stream.
         if is_new && side == Side::Bcast {
             self.on_fresh_data(now, header.epoch);
         }
-        if 0 < held_bytes && (is_new || side == Side::Live) {
-            self.limit_held(now, header.epoch, side);
+        if 0 < buffered_bytes && (is_new || side == Side::Live) {
+            self.limit_buffered(now, header.epoch, side);
         }
         Some(acceptance)
     }
@@ -175,9 +175,9 @@ impl Peer {
         let is_report_due = if member.on_sign_of_life(now.instant) {
             self.on_return(now, epoch);
             let Some(member) = self.members.get_mut(&epoch) else { return };
-            member.note_awaited(now.instant, wants_repair, receivers)
+            member.record_awaited(now.instant, wants_repair, receivers)
         } else {
-            member.note_awaited(now.instant, wants_repair, receivers)
+            member.record_awaited(now.instant, wants_repair, receivers)
         };
         if is_report_due {
             self.send_receiver_report(now.instant, epoch);
@@ -185,10 +185,10 @@ impl Peer {
     }
 
     /// Settles gaps early while too many bytes are held for them (A7).
-    pub(super) fn limit_held(&mut self, now: ClockReading, epoch: Epoch, side: Side) {
-        let of_side = |member: &mut Member| member.side(side).map_or(0, |(recv, ..)| recv.held_bytes());
+    pub(super) fn limit_buffered(&mut self, now: ClockReading, epoch: Epoch, side: Side) {
+        let of_side = |member: &mut Member| member.side(side).map_or(0, |(recv, ..)| recv.buffered_bytes());
         while self.members.get_mut(&epoch).map_or(0, of_side) != 0 {
-            if self.members.values().map(Member::held_bytes).sum::<usize>() <= self.settings.hold_bytes_max {
+            if self.members.values().map(Member::buffered_bytes).sum::<usize>() <= self.settings.hold_bytes_max {
                 return;
             }
             self.with_stream(now, epoch, side, |recv, ctx, out| recv.overflow(ctx, out));
@@ -199,18 +199,18 @@ impl Peer {
     /// any other gap.
     fn reopen(&mut self, now: ClockReading, epoch: Epoch) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
-        self.counters.false_byes += 1;
+        self.counters.forged_byes += 1;
         (member.state, member.ended) = (MemberState::Up, None);
         member.on_contact(now.instant);
         member.last_heard = now.instant;
         self.update_pace(now.instant);
         self.on_present(epoch);
-        self.tell(epoch, MemberEvent::Resumed);
+        self.notify_member_event(epoch, MemberEvent::Resumed);
         self.notify_discovery(epoch, None);
     }
 
     /// Handles a sign of life of a member.
-    fn on_heard(&mut self, now: ClockReading, epoch: Epoch) {
+    fn on_sign_of_life(&mut self, now: ClockReading, epoch: Epoch) {
         if self.members.get_mut(&epoch).is_some_and(|member| member.on_sign_of_life(now.instant)) {
             self.on_return(now, epoch);
         }
@@ -230,7 +230,7 @@ impl Peer {
             // The member counts as a receiver again.
             self.update_pace(now.instant);
             self.on_present(epoch);
-            self.tell(epoch, MemberEvent::Resumed);
+            self.notify_member_event(epoch, MemberEvent::Resumed);
             self.notify_discovery(epoch, None);
         }
     }
@@ -245,7 +245,7 @@ impl Peer {
                 | Record::Interest(_)
                 | Record::InterestRequest(_)
         ) {
-            self.note_uptime(now, source.from, header);
+            self.record_uptime(now, source.from, header);
             self.send_hello_to_unknown(now, source, header, &record);
         }
         match record {
@@ -281,7 +281,7 @@ impl Peer {
             && source.path == Path::Unicast
             && cookie != self.announcements.cookie
         {
-            self.counters.discard_stranger += 1;
+            self.counters.discard_unknown_peer += 1;
             return;
         }
         if !self.find_or_add_member(now, source.from, epoch, Contact::of_announce(header, announce), Some(announce)) {
@@ -299,7 +299,7 @@ impl Peer {
         if header.number <= member.control.number() || (has_left && !is_bye) {
             self.counters.discard_stale_control += 1;
             if self.settings.mutants.is(Mutant::StaleHeartbeatRefreshes) {
-                self.on_heard(now, epoch);
+                self.on_sign_of_life(now, epoch);
             }
             return;
         }
@@ -321,11 +321,11 @@ impl Peer {
         if is_report_due {
             self.schedule_report_now(now.instant, epoch);
         }
-        self.on_heard(now, epoch);
-        self.on_interest_word(now, header, announce);
+        self.on_sign_of_life(now, epoch);
+        self.on_interest_announcement(now, header, announce);
         self.supersede_former_runs(epoch);
         self.end_departed_members(now, epoch, heard_before);
-        self.note_namesakes(now, epoch);
+        self.report_duplicate_names(now, epoch);
         self.on_high(now, header, announce);
         match kind {
             AnnounceKind::Hello { cookie, wants_reply: true } => self.answer(now, epoch, cookie, source.bytes),
@@ -410,7 +410,7 @@ impl Peer {
     }
 
     /// Handles other epochs with the name of this one: former runs, or a second peer of that name.
-    pub(super) fn note_namesakes(&mut self, now: ClockReading, epoch: Epoch) {
+    pub(super) fn report_duplicate_names(&mut self, now: ClockReading, epoch: Epoch) {
         let Some(member) = self.members.get(&epoch) else { return };
         let (name, started) = (member.publisher.name.clone(), member.started);
         let namesakes: Vec<Epoch> = self
@@ -449,7 +449,7 @@ impl Peer {
             && !member.duplicate_name
         {
             member.duplicate_name = true;
-            self.tell(epoch, MemberEvent::DuplicateName);
+            self.notify_member_event(epoch, MemberEvent::DuplicateName);
         }
     }
 }

@@ -29,7 +29,7 @@ impl Peer {
             member.receiver.on_proven();
             let parked_questions = std::mem::take(&mut member.parked_questions);
             parked_questions.into_iter().for_each(|message| self.on_service(now, epoch, message));
-            if self.settings.spares {
+            if self.settings.suppresses {
                 self.schedule_confirmation(now, epoch);
             }
             self.update_pace(now.instant);
@@ -105,7 +105,7 @@ impl Peer {
     pub(super) fn member_at(&mut self, source: DatagramSource, header: &Header) -> Option<&mut Member> {
         let member = self.members.get_mut(&header.epoch).filter(|member| member.address == source.from);
         if member.is_none() {
-            self.counters.discard_stranger += 1;
+            self.counters.discard_unknown_peer += 1;
         }
         member
     }
@@ -126,7 +126,7 @@ impl Peer {
         }
         // Rule: proof
         if !member.proof.is_proven && !mutants.is(Mutant::AnswerUnproven) {
-            self.counters.unproven += 1;
+            self.counters.requests_unproven += 1;
             if HELLO_BYTES <= source.bytes {
                 self.send_early_heartbeat(now, header.epoch);
             }
@@ -134,7 +134,7 @@ impl Peer {
         }
         let high = if request.directed { member.directed.high() } else { sent };
         if !request.directed {
-            member.receiver.on_asked(&request.ranges, sent);
+            member.receiver.on_request(&request.ranges, sent);
         }
         self.outbound.resends.on_request(now.instant, header.epoch, request, high);
         self.counters.requests_received += 1;
@@ -212,7 +212,7 @@ impl Peer {
             None => Side::Bcast,
             Some(receiver) if receiver == self.origin.epoch => Side::Ptp,
             Some(_) => {
-                self.counters.discard_not_for_us += 1;
+                self.counters.discard_other_receiver += 1;
                 return;
             }
         };

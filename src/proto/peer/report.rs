@@ -130,7 +130,7 @@ impl Peer {
             StreamOutcome::Fetch { dseq, subject, first, last } => {
                 self.questions.fetches.push(RepairFetch { epoch: publisher.epoch, dseq, subject, first, last });
             }
-            StreamOutcome::Inbox { messages, reason, missing } => {
+            StreamOutcome::InboxLost { messages, reason, missing } => {
                 if let Some(member) = self.members.get_mut(&publisher.epoch) {
                     member.throttles[1].on_inbox(messages, reason, missing);
                 }
@@ -200,7 +200,7 @@ impl Peer {
         self.report(to, loss);
     }
 
-    pub(super) fn tell(&mut self, epoch: Epoch, event: MemberEvent) {
+    pub(super) fn notify_member_event(&mut self, epoch: Epoch, event: MemberEvent) {
         if let Some(member) = self.members.get(&epoch) {
             self.effects.push_back(Effect::Member { publisher: member.publisher.clone(), event });
         }
@@ -265,7 +265,7 @@ fn panic_broken_stream(publisher: &Publisher, side: Side, recv: &RecvStream) -> 
 /// Returns the reason of a loss or of unverified datagrams, for outcomes that have one.
 fn reason_of(outcome: &StreamOutcome) -> Option<Reason> {
     match outcome {
-        StreamOutcome::Lost { reason, .. } | StreamOutcome::Inbox { reason, .. } => Some(*reason),
+        StreamOutcome::Lost { reason, .. } | StreamOutcome::InboxLost { reason, .. } => Some(*reason),
         StreamOutcome::Unverified { range, .. } => Some(range.reason),
         StreamOutcome::Deliver { .. }
         | StreamOutcome::Unserved { .. }

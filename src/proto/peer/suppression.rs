@@ -13,7 +13,7 @@ use crate::proto::send::AnnounceKind;
 use crate::proto::stats::MemberState;
 use crate::subject::Subject;
 use crate::time::{ClockReading, Instant, nanos};
-use crate::wire::InterestWord;
+use crate::wire::InterestAnnouncement;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -91,11 +91,11 @@ impl Peer {
     /// from.
     pub fn confirmed(&self) -> u64 {
         let version = self.interest.version();
-        if self.settings.spares && !self.discovery.is_discovered {
+        if self.settings.suppresses && !self.discovery.is_discovered {
             return 0;
         }
         let up = self.members.values().filter(|member| member.state == MemberState::Up);
-        let known = up.map(|member| member.interest_sync.confirmed(version, self.settings.spares));
+        let known = up.map(|member| member.interest_sync.confirmed(version, self.settings.suppresses));
         known.min().unwrap_or(version)
     }
 
@@ -126,10 +126,10 @@ impl Peer {
     }
 
     /// Returns the part of an announcement of this peer that concerns subscriptions.
-    pub(super) fn interest_word(&self, to: Option<&Member>) -> InterestWord {
+    pub(super) fn interest_announcement(&self, to: Option<&Member>) -> InterestAnnouncement {
         let version = self.interest.version();
-        let asks = to.is_some_and(|member| member.interest_sync.is_awaited(version));
-        InterestWord { version, spares: self.settings.spares, asks }
+        let wants_confirmation = to.is_some_and(|member| member.interest_sync.is_awaited(version));
+        InterestAnnouncement { version, suppresses: self.settings.suppresses, wants_confirmation }
     }
 
     /// Handles a member's report of whether it suppresses messages. A report to this peer alone also confirms a version
@@ -138,18 +138,18 @@ impl Peer {
         &mut self,
         now: ClockReading,
         epoch: Epoch,
-        word: Option<InterestWord>,
+        announcement: Option<InterestAnnouncement>,
         known: Option<u64>,
     ) {
         let version = self.interest.version();
         let Some(member) = self.members.get_mut(&epoch) else { return };
-        member.interest_sync.on_control(word.is_some_and(|word| word.spares));
+        member.interest_sync.on_control(announcement.is_some_and(|announcement| announcement.suppresses));
         match known {
             // A peer cannot confirm a version that was never announced.
             Some(known) if version < known => self.counters.discard_contradiction += 1,
             Some(known) => {
                 member.interest_sync.on_confirmed(known, version);
-                if word.is_some_and(|word| word.asks) {
+                if announcement.is_some_and(|announcement| announcement.wants_confirmation) {
                     self.schedule_confirmation(now, epoch);
                 }
             }
@@ -191,7 +191,7 @@ impl Peer {
 
     /// Returns the time of the next suppression tick that concerns no single member.
     pub(super) fn suppression_deadline(&self) -> Option<Instant> {
-        self.discovery.discovery().filter(|_| self.settings.spares && self.stop.is_none())
+        self.discovery.discovery().filter(|_| self.settings.suppresses && self.stop.is_none())
     }
 
     /// Returns whether a message that matches no remote subscription is certainly unwanted and may be suppressed.
@@ -205,7 +205,7 @@ impl Peer {
     }
 
     fn is_interest_complete(&self, now: ClockReading) -> bool {
-        if self.settings.mutants.is(Mutant::SpareUncertain) {
+        if self.settings.mutants.is(Mutant::SuppressUncertain) {
             return true;
         }
         let is_known = |member: &Member| match member.state {
@@ -221,7 +221,7 @@ impl Peer {
 
     /// Returns whether a message on the subject matches a known remote subscription, or this peer suppresses nothing.
     pub(super) fn is_wanted(&mut self, subject: &Subject) -> bool {
-        !self.settings.spares || self.remote_interest.is_wanted(subject)
+        !self.settings.suppresses || self.remote_interest.is_wanted(subject)
     }
 
     /// Retains the subscriptions of a member that was given up without a BYE, unless a later run of it is present.
@@ -231,8 +231,8 @@ impl Peer {
         let is_followed =
             self.members.values().any(|other| other.epoch() != epoch && other.is_alive() && lost.is_followed_by(other));
         // A member that was told nothing was promised nothing.
-        let is_owed = self.settings.spares && self.remote_interest.was_reported(epoch);
-        if !is_owed || is_followed || self.settings.mutants.is(Mutant::SpareForgets) {
+        let is_owed = self.settings.suppresses && self.remote_interest.was_reported(epoch);
+        if !is_owed || is_followed || self.settings.mutants.is(Mutant::SuppressForgets) {
             return self.remote_interest.end(epoch);
         }
         self.suppression.lost.insert(epoch, lost);

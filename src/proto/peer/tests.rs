@@ -51,7 +51,7 @@ pub(crate) fn settings(name: &str) -> Settings {
         client_subscriptions_max: 1000,
         subscriptions_max: 1000,
         interest_max: 1000,
-        spares: false,
+        suppresses: false,
         match_cache_max: 1000,
         advisory_interval: Duration::from_secs(1),
         advisory_subjects_max: 64,
@@ -86,7 +86,7 @@ impl Host {
             sub: SubId(sub),
             wanted: pattern.parse::<Pattern>().unwrap().into(),
             mode,
-            news: false,
+            wants_discovery: false,
         };
         self.peer.handle(at(millis), Input::ClientRequest { client: CLIENT, request });
     }
@@ -124,18 +124,18 @@ impl Host {
         std::iter::from_fn(|| self.peer.poll_effect()).collect()
     }
 
-    fn hear(&mut self, millis: u64, from: SocketAddr, bytes: &Bytes) {
+    fn receive(&mut self, millis: u64, from: SocketAddr, bytes: &Bytes) {
         let input = Input::Datagram { from, path: Path::Multicast, bytes: bytes.clone() };
         self.peer.handle(at(millis), input);
     }
 
     /// Returns the reports to clients: messages as `subject`, `subject+n` for n missing before it, losses in words.
-    fn told(&mut self) -> Vec<String> {
+    fn take_reports(&mut self) -> Vec<String> {
         let deliver = |delivery: Delivery| match delivery.verdict {
             Verdict::Skip(count) => format!("{}+{count}", delivery.message.subject),
             _ => delivery.message.subject.to_string(),
         };
-        let tell = |effect: Effect| match effect {
+        let report = |effect: Effect| match effect {
             Effect::Deliver { deliveries, .. } => deliveries.map(deliver).collect(),
             Effect::Report { loss, .. } => {
                 let limit = if loss.reason == Reason::Overflow { " OVERFLOW" } else { "" };
@@ -152,7 +152,7 @@ impl Host {
             }
             _ => Vec::new(),
         };
-        self.drain().into_iter().flat_map(tell).collect()
+        self.drain().into_iter().flat_map(report).collect()
     }
 }
 
@@ -177,7 +177,7 @@ fn pair_of(settings: Settings, pattern: &str, millis: u64) -> (Host, Host) {
     subscriber.subscribe(0, pattern);
     let mut publisher = Host::new("P.test", 2, millis);
     for hello in publisher.tick(millis) {
-        subscriber.hear(millis, publisher.address, &hello);
+        subscriber.receive(millis, publisher.address, &hello);
     }
     subscriber.drain();
     (subscriber, publisher)
@@ -188,10 +188,10 @@ fn pair_of(settings: Settings, pattern: &str, millis: u64) -> (Host, Host) {
 fn wanted_messages_are_delivered_and_unwanted_ones_counted() {
     let (mut s, mut p) = pair("a.*", 1000);
     let datagram = p.publish(1001, "a.b c a.d a.d");
-    s.hear(1001, p.address, &datagram);
-    assert_eq!(s.told(), ["a.b", "a.d", "a.d"]);
-    s.hear(1002, p.address, &datagram);
-    assert_eq!(s.told(), [""; 0], "delivered once");
+    s.receive(1001, p.address, &datagram);
+    assert_eq!(s.take_reports(), ["a.b", "a.d", "a.d"]);
+    s.receive(1002, p.address, &datagram);
+    assert_eq!(s.take_reports(), [""; 0], "delivered once");
     let row = &s.peer.loss_rows()[0];
     assert_eq!((row.not_sub.count, row.publisher.to_string().as_str()), (1, "P.1"));
     assert_eq!(s.peer.counters().discard_duplicate, 1);
@@ -203,17 +203,17 @@ fn next_message_of_the_subject_proves_exact_loss() {
     let (mut s, mut p) = pair(">", 1000);
     let (first, _lost) = (p.publish(1001, "a b"), p.publish(1002, "a a b"));
     let (other, next) = (p.publish(1003, "c"), p.publish(1004, "a"));
-    s.hear(1001, p.address, &first);
-    assert_eq!(s.told(), ["a", "b"]);
-    s.hear(1003, p.address, &other);
-    assert_eq!(s.told(), [""; 0], "the first message of c waits for the gap");
+    s.receive(1001, p.address, &first);
+    assert_eq!(s.take_reports(), ["a", "b"]);
+    s.receive(1003, p.address, &other);
+    assert_eq!(s.take_reports(), [""; 0], "the stream's first waits for the gap");
     s.tick_quietly(1008);
-    assert_eq!(s.told(), ["c", "unverified 2-2 3"]);
-    s.hear(1009, p.address, &next);
-    assert_eq!(s.told(), ["lost a 2-3 2", "a+2"]);
+    assert_eq!(s.take_reports(), ["c", "unverified 2-2 3"]);
+    s.receive(1009, p.address, &next);
+    assert_eq!(s.take_reports(), ["lost a 2-3 2", "a+2"]);
     assert_eq!(s.peer.loss_rows()[0].msg_loss.count, 2);
     assert_eq!(s.peer.loss_rows()[0].unverified.count, 1);
-    assert_eq!(s.peer.counters().inconsistent, 0);
+    assert_eq!(s.peer.counters().inconsistencies, 0);
 }
 
 impl Host {
@@ -230,11 +230,11 @@ fn held_message_proves_loss_while_other_subjects_continue() {
     let first = p.publish(1001, "a b");
     let _lost = p.publish(1002, "a");
     let third = p.publish(1003, "b a");
-    s.hear(1001, p.address, &first);
-    s.hear(1003, p.address, &third);
-    assert_eq!(s.told(), ["a", "b", "b"]);
+    s.receive(1001, p.address, &first);
+    s.receive(1003, p.address, &third);
+    assert_eq!(s.take_reports(), ["a", "b", "b"]);
     s.tick_quietly(1008);
-    assert_eq!(s.told(), ["lost a 2-2 1", "a+1"], "all of the gap is explained: nothing is unverified");
+    assert_eq!(s.take_reports(), ["lost a 2-2 1", "a+1"], "all of the gap is explained: nothing is unverified");
 }
 
 /// Proves: W76, gap
@@ -243,10 +243,10 @@ fn reordering_within_the_grace_causes_no_loss() {
     let (mut s, mut p) = pair(">", 1000);
     let (one, two, three) = (p.publish(1001, "a"), p.publish(1002, "a"), p.publish(1003, "a"));
     for datagram in [&three, &one, &two] {
-        s.hear(1003, p.address, datagram);
+        s.receive(1003, p.address, datagram);
     }
     s.tick_quietly(1100);
-    assert_eq!(s.told(), ["a"; 3]);
+    assert_eq!(s.take_reports(), ["a"; 3]);
 }
 
 /// Proves: heartbeat
@@ -254,15 +254,15 @@ fn reordering_within_the_grace_causes_no_loss() {
 fn lost_tail_is_reported_after_the_heartbeat() {
     let (mut s, mut p) = pair("a", 1000);
     let first = p.publish(1001, "a");
-    s.hear(1001, p.address, &first);
+    s.receive(1001, p.address, &first);
     let _lost = p.publish(1002, "a");
     let beats = p.tick(1022);
     assert_eq!(beats.len(), 1);
-    s.hear(1022, p.address, &beats[0]);
+    s.receive(1022, p.address, &beats[0]);
     s.tick_quietly(1026);
-    assert_eq!(s.told(), ["a"]);
+    assert_eq!(s.take_reports(), ["a"]);
     s.tick_quietly(1027);
-    assert_eq!(s.told(), ["unverified 2-2 1"]);
+    assert_eq!(s.take_reports(), ["unverified 2-2 1"]);
 }
 
 /// Proves: W68, W82, baseline
@@ -271,9 +271,9 @@ fn lost_first_message_is_reported_to_older_receiver() {
     let (mut s, mut p) = pair("a", 1000);
     let _lost = p.publish(1001, "a");
     let second = p.publish(1002, "a");
-    s.hear(1002, p.address, &second);
+    s.receive(1002, p.address, &second);
     s.tick_quietly(1007);
-    assert_eq!(s.told(), ["lost a 1-1 1", "a+1"]);
+    assert_eq!(s.take_reports(), ["lost a 1-1 1", "a+1"]);
 }
 
 /// Proves: W55, W68, baseline
@@ -285,15 +285,15 @@ fn older_receiver_is_owed_everything_before_bye() {
     let _lost = [p.publish(1001, "a"), p.publish(1002, "a b")];
     p.peer.handle(at(1010), Input::Stop);
     let byes = p.tick(1010);
-    s.hear(1010, p.address, &byes[byes.len() - 1]);
+    s.receive(1010, p.address, &byes[byes.len() - 1]);
     s.tick_quietly(1015);
-    assert_eq!(s.told(), ["unverified 1-2 3"]);
+    assert_eq!(s.take_reports(), ["unverified 1-2 3"]);
     assert_eq!(s.peer.member_rows(at(1015))[0].state, MemberState::Left);
     let mut late = Host::new("L.test", 3, 1005);
     late.subscribe(1005, "a");
-    late.hear(1010, p.address, &byes[byes.len() - 1]);
+    late.receive(1010, p.address, &byes[byes.len() - 1]);
     late.tick_quietly(1015);
-    assert_eq!(late.told(), [""; 0], "a later receiver is owed nothing before first contact");
+    assert_eq!(late.take_reports(), [""; 0], "who came later cannot know what was there before");
 }
 
 /// Proves: W68
@@ -304,10 +304,10 @@ fn late_joiner_is_owed_data_after_first_contact() {
     let mut s = Host::new("S.test", 1, 1000);
     s.subscribe(1000, ">");
     let (one, _lost, three) = (p.publish(1001, "a"), p.publish(1002, "b"), p.publish(1003, "a"));
-    s.hear(1001, p.address, &one);
-    s.hear(1003, p.address, &three);
+    s.receive(1001, p.address, &one);
+    s.receive(1003, p.address, &three);
     s.tick_quietly(1010);
-    assert_eq!(s.told(), ["a", "a", "unverified 3-3 1"]);
+    assert_eq!(s.take_reports(), ["a", "a", "unverified 3-3 1"]);
     assert_eq!(s.peer.loss_rows()[0].datagrams.baseline, Dseq(1));
 }
 
@@ -315,15 +315,15 @@ fn late_joiner_is_owed_data_after_first_contact() {
 #[test]
 fn messages_without_subscription_are_not_lost() {
     let (mut s, mut p) = pair("a", 1000);
-    s.hear(1001, p.address, &p.publish(1001, "a"));
+    s.receive(1001, p.address, &p.publish(1001, "a"));
     s.peer.handle(
         at(1002),
         Input::ClientRequest { client: CLIENT, request: ClientRequest::Unsubscribe { sub: SubId(1) } },
     );
-    s.hear(1003, p.address, &p.publish(1003, "a"));
+    s.receive(1003, p.address, &p.publish(1003, "a"));
     s.subscribe(1004, "a");
-    s.hear(1005, p.address, &p.publish(1005, "a"));
-    assert_eq!(s.told(), ["a", "a"]);
+    s.receive(1005, p.address, &p.publish(1005, "a"));
+    assert_eq!(s.take_reports(), ["a", "a"]);
     assert_eq!(s.peer.loss_rows()[0].not_sub.count, 1);
 }
 
@@ -332,19 +332,19 @@ fn messages_without_subscription_are_not_lost() {
 fn older_datagram_causes_no_loss_for_new_subscription() {
     let (mut s, mut p) = pair("b", 1000);
     let [one, two, three, four] = [1001, 1002, 1003, 1004].map(|millis| p.publish(millis, "a"));
-    s.hear(1001, p.address, &one);
-    s.hear(1003, p.address, &three);
+    s.receive(1001, p.address, &one);
+    s.receive(1003, p.address, &three);
     let request = ClientRequest::Subscribe {
         sub: SubId(2),
         wanted: "a".parse::<Pattern>().unwrap().into(),
         mode: DeliveryMode::Repair,
-        news: false,
+        wants_discovery: false,
     };
     s.peer.handle(at(1004), Input::ClientRequest { client: CLIENT, request });
-    s.hear(1005, p.address, &two);
-    s.hear(1006, p.address, &four);
-    assert_eq!(s.told(), ["a"], "the second was in flight when the subscription began");
-    assert_eq!(s.peer.counters().inconsistent, 0);
+    s.receive(1005, p.address, &two);
+    s.receive(1006, p.address, &four);
+    assert_eq!(s.take_reports(), ["a"], "the second was under way when the subscription began");
+    assert_eq!(s.peer.counters().inconsistencies, 0);
 }
 
 #[test]
@@ -352,18 +352,18 @@ fn message_at_subscription_time_is_not_lost() {
     let (mut s, mut p) = pair("b", 1000);
     let (large, next, last) = (p.publish_large(1004, "a", 2000), p.publish(1004, "a"), p.publish(1005, "a"));
     // The large message will never be complete.
-    s.hear(1004, p.address, &large[1]);
-    s.hear(1004, p.address, &next);
+    s.receive(1004, p.address, &large[1]);
+    s.receive(1004, p.address, &next);
     let request = ClientRequest::Subscribe {
         sub: SubId(2),
         wanted: "a".parse::<Pattern>().unwrap().into(),
         mode: DeliveryMode::Repair,
-        news: false,
+        wants_discovery: false,
     };
     s.peer.handle(at(1004), Input::ClientRequest { client: CLIENT, request });
     s.tick_quietly(1009);
-    s.hear(1010, p.address, &last);
-    assert_eq!(s.told(), ["lost a 1-1 1", "a"], "the second arrived before the subscription");
+    s.receive(1010, p.address, &last);
+    assert_eq!(s.take_reports(), ["lost a 1-1 1", "a"], "the second came, and nobody wanted it");
 }
 
 /// Proves: W72, W73
@@ -371,18 +371,18 @@ fn message_at_subscription_time_is_not_lost() {
 fn delayed_datagram_does_not_make_successors_younger() {
     let (mut s, mut p) = pair("b", 1000);
     let [one, two, _lost] = [1001, 1002, 1003].map(|millis| p.publish(millis, "a"));
-    s.hear(1001, p.address, &one);
+    s.receive(1001, p.address, &one);
     let request = ClientRequest::Subscribe {
         sub: SubId(2),
         wanted: "a".parse::<Pattern>().unwrap().into(),
         mode: DeliveryMode::Repair,
-        news: false,
+        wants_discovery: false,
     };
     s.peer.handle(at(2000), Input::ClientRequest { client: CLIENT, request });
-    s.hear(3000, p.address, &two);
-    s.hear(3001, p.address, &p.publish(3001, "a"));
+    s.receive(3000, p.address, &two);
+    s.receive(3001, p.address, &p.publish(3001, "a"));
     s.tick_quietly(3006);
-    assert_eq!(s.told(), ["a", "unverified 3-3 1"], "the second and third were sent before the subscription");
+    assert_eq!(s.take_reports(), ["a", "unverified 3-3 1"], "the second and third were sent before the subscription");
 }
 
 /// Proves: W73
@@ -390,21 +390,21 @@ fn delayed_datagram_does_not_make_successors_younger() {
 fn unread_datagram_does_not_make_successors_older() {
     let (mut s, mut p) = pair("b", 1000);
     s.peer.handle(at(2000), Input::Arrived { path: Path::Multicast, at: at(1000).instant });
-    s.hear(2000, p.address, &p.publish(2000, "a"));
+    s.receive(2000, p.address, &p.publish(2000, "a"));
     let request = ClientRequest::Subscribe {
         sub: SubId(2),
         wanted: "a".parse::<Pattern>().unwrap().into(),
         mode: DeliveryMode::Repair,
-        news: false,
+        wants_discovery: false,
     };
     s.peer.handle(at(2001), Input::ClientRequest { client: CLIENT, request });
     let [one, _lost, three] = [2100, 2101, 2102].map(|millis| p.publish(millis, "a"));
     for (millis, datagram) in [(2100, one), (2102, three)] {
         s.peer.handle(at(millis), Input::Arrived { path: Path::Multicast, at: at(millis).instant });
-        s.hear(millis, p.address, &datagram);
+        s.receive(millis, p.address, &datagram);
     }
     s.tick_quietly(2107);
-    assert_eq!(s.told(), ["a", "lost a 3-3 1", "a+1"]);
+    assert_eq!(s.take_reports(), ["a", "lost a 3-3 1", "a+1"]);
 }
 
 /// Proves: W32, W35
@@ -415,7 +415,7 @@ fn large_message_is_reassembled_or_lost_as_one() {
     let (whole, broken, headless, last) = (send(1001, 5000), send(1002, 5000), send(1003, 5000), send(1004, 9));
     assert_eq!((whole.len(), last.len()), (4, 1));
     for datagram in whole.iter().rev().chain(&broken[..2]).chain(&broken[3..]).chain(&headless[1..]).chain(&last) {
-        s.hear(1005, p.address, datagram);
+        s.receive(1005, p.address, datagram);
     }
     let delivered: Vec<usize> = s
         .drain()
@@ -424,7 +424,7 @@ fn large_message_is_reassembled_or_lost_as_one() {
         .collect();
     assert_eq!(delivered, [5000]);
     s.tick_quietly(1010);
-    assert_eq!(s.told(), ["lost a 2-2 1", "lost a 3-3 1", "a"]);
+    assert_eq!(s.take_reports(), ["lost a 2-2 1", "lost a 3-3 1", "a"]);
 }
 
 /// Proves: overflow
@@ -435,15 +435,15 @@ fn incomplete_large_message_is_lost_beside_earlier_losses() {
     let mut p = Host { address: other.address, ..Host::of(tiny_frames, 2, 1000) };
     let small: Vec<Bytes> = (0..4).map(|index| p.publish(1001 + index, "a")).collect();
     let large = p.publish_large(1005, "a", 3000);
-    s.hear(1001, p.address, &small[0]);
-    s.told();
+    s.receive(1001, p.address, &small[0]);
+    s.take_reports();
     // Two frames come after the first message, each linked to the one before it: both messages of the last but one
     // frame are missing, and one of the first frame, whose end is unknown.
-    s.hear(1005, p.address, &large[0]);
-    s.hear(1005, p.address, &large[2]);
+    s.receive(1005, p.address, &large[0]);
+    s.receive(1005, p.address, &large[2]);
     s.tick_quietly(1012);
-    assert_eq!(s.told(), ["lost a 1-1 3..4", "unverified 2-4 1"]);
-    assert_eq!(s.peer.loss_rows()[0].inconsistent, 0);
+    assert_eq!(s.take_reports(), ["lost a 1-1 3..4", "unverified 2-4 1"]);
+    assert_eq!(s.peer.loss_rows()[0].inconsistencies, 0);
 }
 
 /// Proves: W35
@@ -453,40 +453,40 @@ fn evicted_large_message_is_reported_as_overflow() {
     let (mut s, mut p) = pair_of(limited, "a", 1000);
     let (taken, whole) = (p.publish_large(1001, "a", 2000), p.publish_large(1002, "a", 2000));
     for datagram in [&taken[0], &whole[1], &whole[0], &taken[1]] {
-        s.hear(1002, p.address, datagram);
+        s.receive(1002, p.address, datagram);
     }
     s.tick_quietly(1010);
-    assert_eq!(s.told(), ["lost a 1-1 1 OVERFLOW", "a"]);
+    assert_eq!(s.take_reports(), ["lost a 1-1 1 OVERFLOW", "a"]);
 }
 
 /// Proves: W55, W58, W80, W59, epoch, silence
 #[test]
 fn silence_new_epoch_and_bye_are_reported() {
     let (mut s, mut p) = pair("a", 1000);
-    s.hear(1001, p.address, &p.publish(1001, "a"));
-    assert_eq!(s.told(), ["a"]);
+    s.receive(1001, p.address, &p.publish(1001, "a"));
+    assert_eq!(s.take_reports(), ["a"]);
     s.tick_quietly(4500);
-    assert_eq!(s.told(), [""; 0]);
+    assert_eq!(s.take_reports(), [""; 0]);
     s.tick_quietly(4501);
-    assert_eq!(s.told(), ["SILENT after 1"]);
+    assert_eq!(s.take_reports(), ["SILENT after 1"]);
     // The same socket, a new run: the old one has crashed.
     let mut again = Host { address: p.address, ..Host::new("P.test", 3, 5000) };
     for hello in again.tick(5000) {
-        s.hear(5000, again.address, &hello);
+        s.receive(5000, again.address, &hello);
     }
-    s.hear(5001, again.address, &again.publish(5001, "a"));
-    assert_eq!(s.told(), ["a"], "the new epoch's first message is no repeat");
+    s.receive(5001, again.address, &again.publish(5001, "a"));
+    assert_eq!(s.take_reports(), ["a"], "the new epoch's first message is no repeat");
     for millis in [5040, 5120] {
-        again.tick(millis).iter().for_each(|hello| s.hear(millis, again.address, hello));
+        again.tick(millis).iter().for_each(|hello| s.receive(millis, again.address, hello));
     }
-    assert_eq!(s.told(), ["CRASHED after 1"], "announced again, with the old epoch silent");
+    assert_eq!(s.take_reports(), ["CRASHED after 1"], "said again, while nothing came of the old one");
     let _lost = again.publish(5122, "a");
     again.peer.handle(at(5123), Input::Stop);
     let byes: Vec<Effect> = again.drain();
     let Some(Effect::Multicast(bye)) = byes.last() else { panic!("{byes:?}") };
-    s.hear(5123, again.address, bye);
+    s.receive(5123, again.address, bye);
     s.tick_quietly(5130);
-    assert_eq!(s.told(), ["unverified 2-2 1"], "the BYE has the final number");
+    assert_eq!(s.take_reports(), ["unverified 2-2 1"], "the BYE tells the final number");
     let states: Vec<MemberState> = s.peer.member_rows(at(5130)).iter().map(|row| row.state).collect();
     assert_eq!(states, [MemberState::Crashed, MemberState::Left]);
     again.peer.handle(at(5320), Input::Tick);
@@ -499,7 +499,7 @@ fn silence_new_epoch_and_bye_are_reported() {
 fn inbox_reply_reaches_only_its_owner() {
     let (mut s, mut p) = pair("_INBOX.>", 1000);
     for hello in s.tick(1000) {
-        p.hear(1000, s.address, &hello);
+        p.receive(1000, s.address, &hello);
     }
     p.drain();
     let inbox = format!("_INBOX.{}.1", s.peer.epoch());
@@ -517,10 +517,10 @@ fn inbox_reply_reaches_only_its_owner() {
         bytes.clone()
     };
     let (one, _lost, three) = (reply(1100), reply(1101), reply(1102));
-    s.hear(1102, p.address, &one);
-    s.hear(1102, p.address, &three);
+    s.receive(1102, p.address, &one);
+    s.receive(1102, p.address, &three);
     s.tick_quietly(1110);
-    assert_eq!(s.told(), [inbox.as_str(), inbox.as_str(), "inbox 1"]);
+    assert_eq!(s.take_reports(), [inbox.as_str(), inbox.as_str(), "inbox 1"]);
     assert_eq!(s.peer.loss_rows()[0].ibx_loss.count, 1);
 }
 
@@ -529,15 +529,15 @@ fn inbox_reply_reaches_subscriptions_in_both_modes() {
     let (mut s, mut p) = pair("_INBOX.>", 1000);
     s.subscribe_as(1000, 2, "_INBOX.>", DeliveryMode::Live);
     for hello in s.tick(1000) {
-        p.hear(1000, s.address, &hello);
+        p.receive(1000, s.address, &hello);
     }
     p.drain();
     let reply = p.direct(1100, &format!("_INBOX.{}.1", s.peer.epoch()));
-    s.hear(1100, p.address, &reply);
+    s.receive(1100, p.address, &reply);
     let to = |effect| if let Effect::Deliver { to, .. } = effect { Some(to) } else { None };
-    let told: Vec<Targets> = s.drain().into_iter().filter_map(to).collect();
+    let targets: Vec<Targets> = s.drain().into_iter().filter_map(to).collect();
     let both = [1, 2].map(|sub| Target { client: CLIENT, sub: SubId(sub) });
-    assert_eq!(told, [Targets::from(both)]);
+    assert_eq!(targets, [Targets::from(both)]);
 }
 
 /// Proves: W61, silence
@@ -545,21 +545,21 @@ fn inbox_reply_reaches_subscriptions_in_both_modes() {
 fn directed_datagram_does_not_delay_multicast_silence() {
     let (mut s, mut p) = pair("a", 1000);
     for hello in s.tick(1000) {
-        p.hear(1000, s.address, &hello);
+        p.receive(1000, s.address, &hello);
     }
-    s.hear(1001, p.address, &p.publish(1001, "a"));
+    s.receive(1001, p.address, &p.publish(1001, "a"));
     let _lost = p.publish(2000, "a");
     let inbox = format!("_INBOX.{}.1", s.peer.epoch());
-    s.hear(4000, p.address, &p.direct(4000, &inbox));
+    s.receive(4000, p.address, &p.direct(4000, &inbox));
     s.tick_quietly(4501);
-    assert_eq!(s.told(), ["a", "SILENT after 1"]);
+    assert_eq!(s.take_reports(), ["a", "SILENT after 1"]);
 }
 
 #[test]
 fn announcement_for_former_run_causes_no_loss() {
     let (mut s, mut p) = pair(">", 1000);
     for hello in s.tick(1000) {
-        p.hear(1000, s.address, &hello);
+        p.receive(1000, s.address, &hello);
     }
     p.drain();
     let inbox = format!("_INBOX.{}.1", s.peer.epoch());
@@ -568,22 +568,22 @@ fn announcement_for_former_run_causes_no_loss() {
     p.peer.handle(at(1100), Input::Tick);
     p.drain();
     p.peer.handle(at(2100), Input::Tick);
-    let is_word = |bytes: &Bytes| {
+    let is_announcement = |bytes: &Bytes| {
         wire::decode(bytes.clone()).unwrap().records.iter().any(|record| matches!(record, wire::Record::Heartbeat(_)))
     };
     let to_one = |e| match e {
-        Effect::Unicast { bytes, .. } if is_word(&bytes) => Some(bytes),
+        Effect::Unicast { bytes, .. } if is_announcement(&bytes) => Some(bytes),
         _ => None,
     };
     let heartbeat = p.drain().into_iter().find_map(to_one).unwrap();
     let mut again = Host::new("S.test", 77, 2000);
     again.subscribe(2000, ">");
-    again.hear(2100, p.address, &heartbeat);
+    again.receive(2100, p.address, &heartbeat);
     again.tick_quietly(2200);
-    assert_eq!(again.told(), Vec::<String>::new());
-    s.hear(2100, p.address, &heartbeat);
+    assert_eq!(again.take_reports(), Vec::<String>::new());
+    s.receive(2100, p.address, &heartbeat);
     s.tick_quietly(2200);
-    assert_eq!(s.told(), ["inbox 1"]);
+    assert_eq!(s.take_reports(), ["inbox 1"]);
 }
 
 /// Proves: W80
@@ -591,15 +591,15 @@ fn announcement_for_former_run_causes_no_loss() {
 fn old_datagrams_do_not_revive_a_forgotten_peer() {
     let (mut s, mut p) = pair(">", 1000);
     let (old, hello) = (p.publish(1100, "a"), p.tick(1200).remove(0));
-    s.hear(1100, p.address, &old);
-    s.hear(1200, p.address, &hello);
+    s.receive(1100, p.address, &old);
+    s.receive(1200, p.address, &hello);
     for millis in (5000..5000 + FORGOTTEN).step_by(1000) {
         s.tick_quietly(millis);
     }
-    assert_eq!(s.told(), ["a", "SILENT after 1", "CRASHED after 1"]);
-    s.hear(200_000, p.address, &old);
-    s.hear(200_000, p.address, &hello);
-    assert_eq!((s.told(), s.peer.counters().discard_old_epoch), (vec![], 2));
+    assert_eq!(s.take_reports(), ["a", "SILENT after 1", "CRASHED after 1"]);
+    s.receive(200_000, p.address, &old);
+    s.receive(200_000, p.address, &hello);
+    assert_eq!((s.take_reports(), s.peer.counters().discard_old_epoch), (vec![], 2));
 }
 
 #[test]
@@ -617,25 +617,25 @@ fn inbox_overrun_does_not_slow_publishers() {
 /// and in advisories, of S and then of the publisher.
 fn causes(overrun: u64) -> [Vec<Cause>; 3] {
     let (mut s, mut p) = pair("a", 1000);
-    s.tick(1000).iter().for_each(|hello| p.hear(1000, s.address, hello));
-    s.hear(1001, p.address, &p.publish(1001, "a"));
+    s.tick(1000).iter().for_each(|hello| p.receive(1000, s.address, hello));
+    s.receive(1001, p.address, &p.publish(1001, "a"));
     let (_two, _three, four) = (p.publish(1002, "a"), p.publish(1003, "a"), p.publish(1004, "a"));
     if 0 < overrun {
         s.peer.handle(at(1004), Input::Overrun { path: Path::Multicast, drops: 1, datagrams_max: overrun });
     }
-    s.hear(1004, p.address, &four);
+    s.receive(1004, p.address, &four);
     s.peer.handle(at(1009), Input::Tick);
     s.peer.handle(at(2100), Input::Tick);
-    let (mut reports, mut inbound, mut words) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut reports, mut inbound, mut announcements) = (Vec::new(), Vec::new(), Vec::new());
     for effect in s.drain() {
         match effect {
             Effect::Report { loss, .. } => reports.push(loss.cause),
             Effect::Advise { advisory, .. } => inbound.push(advisory.cause),
-            Effect::Unicast { bytes, .. } => words.push(bytes),
+            Effect::Unicast { bytes, .. } => announcements.push(bytes),
             _ => {}
         }
     }
-    for bytes in words {
+    for bytes in announcements {
         p.peer.handle(at(2100), Input::Datagram { from: s.address, path: Path::Unicast, bytes });
     }
     p.peer.handle(at(2101), Input::Tick);
@@ -659,7 +659,7 @@ fn loss_cause_agrees_in_reports_and_advisories() {
 fn implausible_jump_needs_a_second_datagram() {
     let (mut s, mut p) = pair("a", 1000);
     let ours = p.publish(1001, "a");
-    s.hear(1001, p.address, &ours);
+    s.receive(1001, p.address, &ours);
     let far = |number: u64| {
         let header = crate::wire::Header {
             kind: crate::wire::Kind::Data,
@@ -676,14 +676,14 @@ fn implausible_jump_needs_a_second_datagram() {
         builder.seal(&header)
     };
     let forged = far(1 << 40);
-    s.hear(1002, p.address, &forged);
-    s.hear(1003, p.address, &forged);
+    s.receive(1002, p.address, &forged);
+    s.receive(1003, p.address, &forged);
     assert_eq!(s.peer.counters().discard_quarantined, 2);
-    s.hear(1004, p.address, &p.publish(1004, "a"));
-    assert_eq!(s.told(), ["a", "a"], "the forged datagrams do not move the ledger");
-    s.hear(1005, p.address, &far(1 << 40));
-    s.hear(1005, p.address, &ours);
-    s.hear(1005, p.address, &far((1 << 40) + 2));
+    s.receive(1004, p.address, &p.publish(1004, "a"));
+    assert_eq!(s.take_reports(), ["a", "a"], "nothing moved the ledger");
+    s.receive(1005, p.address, &far(1 << 40));
+    s.receive(1005, p.address, &ours);
+    s.receive(1005, p.address, &far((1 << 40) + 2));
     s.tick_quietly(1100);
     assert_eq!(
         s.peer.loss_rows()[0].datagrams.high,
@@ -698,7 +698,7 @@ fn hello_makes_peer_known_by_name() {
     let mut s = Host::new("S.test", 1, 0);
     let mut p = Host::new("P.test", 2, 1000);
     for hello in p.tick(1000) {
-        s.hear(1000, p.address, &hello);
+        s.receive(1000, p.address, &hello);
     }
     let is_named_up = |effect: &Effect| match effect {
         Effect::Member { publisher, event: MemberEvent::Up } => publisher.to_string() == "P.1",
@@ -713,15 +713,15 @@ fn own_multicast_is_discarded_even_if_truncated() {
     let (_, mut p) = pair("a", 1000);
     p.subscribe(1000, "a");
     let datagram = p.publish(1001, "a");
-    assert_eq!(p.told(), [""; 0], "delivered at once, and drained by `publish`");
+    assert_eq!(p.take_reports(), [""; 0], "delivered on the spot, drained by `publish`");
     let mut cut = datagram.to_vec();
     cut.truncate(16);
     for bytes in [datagram, cut.into()] {
-        p.hear(1002, p.address, &bytes);
+        p.receive(1002, p.address, &bytes);
     }
-    assert_eq!((p.told(), p.peer.counters().discard_own), (vec![], 2));
+    assert_eq!((p.take_reports(), p.peer.counters().discard_own), (vec![], 2));
     let short = Bytes::from_static(b"SC\x01\0\0\0\0\0\0\0\0\0\0\0\0");
-    p.hear(1002, p.address, &short);
+    p.receive(1002, p.address, &short);
     assert_eq!(p.peer.counters().discard_own, 2, "one byte short of an epoch");
 }
 
@@ -730,13 +730,13 @@ fn own_multicast_is_discarded_even_if_truncated() {
 fn huge_heartbeat_interval_does_not_prevent_silence() {
     let (mut s, mut p) = pair("a", 1000);
     p.peer.settings.heartbeat = Duration::from_secs(1_000_000);
-    for word in p.tick(1020).into_iter().chain(p.tick(1060)) {
-        s.hear(1060, p.address, &word);
+    for datagram in p.tick(1020).into_iter().chain(p.tick(1060)) {
+        s.receive(1060, p.address, &datagram);
     }
     s.tick_quietly(1060 + 209_000);
-    assert_eq!(s.told(), [""; 0]);
+    assert_eq!(s.take_reports(), [""; 0]);
     s.tick_quietly(1060 + 210_000);
-    assert_eq!(s.told(), ["SILENT after 0"]);
+    assert_eq!(s.take_reports(), ["SILENT after 0"]);
 }
 
 /// Proves: W58
@@ -744,8 +744,8 @@ fn huge_heartbeat_interval_does_not_prevent_silence() {
 fn epoch_is_bound_to_its_address() {
     let (mut s, mut p) = pair("a", 1000);
     let datagram = p.publish(1001, "a");
-    s.hear(1001, SocketAddr::from(([127, 0, 0, 1], 1)), &datagram);
-    assert_eq!(s.told(), [""; 0]);
+    s.receive(1001, SocketAddr::from(([127, 0, 0, 1], 1)), &datagram);
+    assert_eq!(s.take_reports(), [""; 0]);
     assert_eq!(s.peer.counters().discard_source, 1);
 }
 
@@ -754,11 +754,11 @@ fn advisory_is_immediate_and_oversized_publish_refused() {
     let (mut s, mut p) = pair("a", 1000);
     let sub = SubId(2);
     let pattern = crate::proto::advisory::INBOUND_BCAST.parse::<Pattern>().unwrap().into();
-    let request = ClientRequest::Subscribe { sub, wanted: pattern, mode: DeliveryMode::Repair, news: false };
+    let request = ClientRequest::Subscribe { sub, wanted: pattern, mode: DeliveryMode::Repair, wants_discovery: false };
     s.peer.handle(at(1000), Input::ClientRequest { client: CLIENT, request });
-    s.hear(1001, p.address, &p.publish(1001, "a"));
+    s.receive(1001, p.address, &p.publish(1001, "a"));
     let _lost = p.publish(1002, "a");
-    s.hear(1003, p.address, &p.publish(1003, "a"));
+    s.receive(1003, p.address, &p.publish(1003, "a"));
     s.tick_quietly(1008);
     let advised: Vec<Effect> = s.drain().into_iter().filter(|e| matches!(e, Effect::Advise { .. })).collect();
     let [Effect::Advise { to, advisory }] = &advised[..] else { panic!("{advised:?}") };
@@ -777,18 +777,18 @@ fn duplicate_name_is_reported_once_per_peer() {
     let mut twin = Host::new("P.test", 3, 1000);
     for millis in (1000..4000).step_by(10) {
         for host in [&mut p, &mut twin] {
-            for word in host.tick(millis) {
-                s.hear(millis, host.address, &word);
+            for datagram in host.tick(millis) {
+                s.receive(millis, host.address, &datagram);
             }
         }
         s.tick_quietly(millis);
     }
-    let told: Vec<Effect> = s
+    let effects: Vec<Effect> = s
         .drain()
         .into_iter()
         .filter(|e| matches!(e, Effect::Member { event: MemberEvent::DuplicateName, .. }))
         .collect();
-    assert_eq!(told.len(), 2, "each of the two is reported once");
+    assert_eq!(effects.len(), 2, "each of the two once");
 }
 
 /// Time for which a silent peer is remembered, plus the time after which an ended one is forgotten. A peer silent for
@@ -800,20 +800,20 @@ const FORGOTTEN: u64 = 2 * 60_000 + 4000;
 fn forgotten_peer_returns_without_a_second_loss_report() {
     let (mut s, mut p) = pair("a", 1000);
     for millis in [1001, 1002, 1003] {
-        s.hear(millis, p.address, &p.publish(millis, "a"));
+        s.receive(millis, p.address, &p.publish(millis, "a"));
     }
-    assert_eq!(s.told(), ["a", "a", "a"]);
+    assert_eq!(s.take_reports(), ["a", "a", "a"]);
     let _unheard = p.publish(2000, "a");
     for millis in (5000..5000 + FORGOTTEN).step_by(1000) {
         s.tick_quietly(millis);
     }
-    assert_eq!(s.told(), ["SILENT after 3", "CRASHED after 3"]);
+    assert_eq!(s.take_reports(), ["SILENT after 3", "CRASHED after 3"]);
     assert_eq!(s.peer.member_rows(at(200_000)), []);
-    s.hear(200_000, p.address, &p.publish(200_000, "a"));
+    s.receive(200_000, p.address, &p.publish(200_000, "a"));
     s.tick_quietly(200_010);
-    assert_eq!(s.told(), ["a"], "the reported end covers the message sent meanwhile");
+    assert_eq!(s.take_reports(), ["a"], "what was sent meanwhile was covered by the end that was told");
     assert_eq!(s.peer.loss_rows()[0].datagrams.baseline, Dseq(4));
-    assert_eq!(s.peer.counters().inconsistent, 0);
+    assert_eq!(s.peer.counters().inconsistencies, 0);
 }
 
 /// Proves: W80
@@ -821,22 +821,22 @@ fn forgotten_peer_returns_without_a_second_loss_report() {
 fn old_heartbeat_of_forgotten_epoch_opens_no_gap() {
     let (mut s, mut p) = pair("a", 1000);
     for millis in [1001, 1002] {
-        s.hear(millis, p.address, &p.publish(millis, "a"));
+        s.receive(millis, p.address, &p.publish(millis, "a"));
     }
     // The heartbeat is sealed before the third datagram and in flight until the epoch is forgotten.
     let late = p.tick(1022).pop().expect("a heartbeat after 20 ms");
-    s.hear(1030, p.address, &p.publish(1030, "a"));
-    assert_eq!(s.told(), ["a", "a", "a"]);
+    s.receive(1030, p.address, &p.publish(1030, "a"));
+    assert_eq!(s.take_reports(), ["a", "a", "a"]);
     for millis in (5000..5000 + FORGOTTEN).step_by(1000) {
         s.tick_quietly(millis);
     }
-    assert_eq!(s.told(), ["SILENT after 3", "CRASHED after 3"]);
-    s.hear(200_000, p.address, &late);
+    assert_eq!(s.take_reports(), ["SILENT after 3", "CRASHED after 3"]);
+    s.receive(200_000, p.address, &late);
     s.tick_quietly(200_010);
     assert_eq!(s.peer.loss_rows()[0].datagrams.baseline, Dseq(3), "all up to the third was delivered");
-    s.hear(200_020, p.address, &p.publish(200_020, "a"));
+    s.receive(200_020, p.address, &p.publish(200_020, "a"));
     s.tick_quietly(200_030);
-    assert_eq!(s.told(), ["a"]);
+    assert_eq!(s.take_reports(), ["a"]);
     assert_eq!(s.peer.counters().discard_contradiction, 0);
 }
 
@@ -846,33 +846,34 @@ fn directed_stream_continues_after_either_peer_forgot() {
     for forgetful in [true, false] {
         let (mut s, mut p) = pair("_INBOX.>", 1000);
         for hello in s.tick(1000) {
-            p.hear(1000, s.address, &hello);
+            p.receive(1000, s.address, &hello);
         }
         p.drain();
         let inbox = format!("_INBOX.{}.1", s.peer.epoch());
         for millis in [1100, 1101, 1102] {
             let reply = p.direct(millis, &inbox);
-            s.hear(millis, p.address, &reply);
+            s.receive(millis, p.address, &reply);
         }
-        assert_eq!(s.told(), [inbox.as_str(); 3]);
+        assert_eq!(s.take_reports(), [inbox.as_str(); 3]);
         let end = 5000 + FORGOTTEN;
         for millis in (2000..end).step_by(1000) {
-            let (words, to_p) = (p.tick(millis), s.tick(millis));
-            let (hearer, from, words) = if forgetful { (&mut s, p.address, words) } else { (&mut p, s.address, to_p) };
-            words.iter().for_each(|word| hearer.hear(millis, from, word));
+            let (announcements, to_p) = (p.tick(millis), s.tick(millis));
+            let (receiver, from, announcements) =
+                if forgetful { (&mut s, p.address, announcements) } else { (&mut p, s.address, to_p) };
+            announcements.iter().for_each(|datagram| receiver.receive(millis, from, datagram));
         }
         s.drain();
-        for word in s.tick(end) {
-            p.hear(end, s.address, &word);
+        for datagram in s.tick(end) {
+            p.receive(end, s.address, &datagram);
         }
-        for word in p.tick(end) {
-            s.hear(end, p.address, &word);
+        for datagram in p.tick(end) {
+            s.receive(end, p.address, &datagram);
         }
         p.drain();
         let reply = p.direct(end + 1, &inbox);
-        s.hear(end + 1, p.address, &reply);
+        s.receive(end + 1, p.address, &reply);
         s.tick_quietly(end + 10);
-        assert_eq!(s.told(), [inbox.as_str()], "the publisher forgot: {forgetful}");
+        assert_eq!(s.take_reports(), [inbox.as_str()], "the publisher forgot: {forgetful}");
     }
 }
 
@@ -881,22 +882,22 @@ fn directed_stream_continues_after_either_peer_forgot() {
 fn repeated_bye_reports_the_directed_stream_end() {
     let (mut s, mut p) = pair("_INBOX.>", 1000);
     for hello in s.tick(1000) {
-        p.hear(1000, s.address, &hello);
+        p.receive(1000, s.address, &hello);
     }
     p.drain();
     let _lost = p.direct(1100, &format!("_INBOX.{}.1", s.peer.epoch()));
     p.peer.handle(at(1101), Input::Stop);
     let byes = p.drain();
     let [Effect::Unicast { .. }, Effect::Multicast(heard)] = &byes[..] else { panic!("{byes:?}") };
-    s.hear(1101, p.address, heard);
+    s.receive(1101, p.address, heard);
     p.peer.handle(at(1121), Input::Tick);
     for effect in p.drain() {
         if let Effect::Unicast { bytes, .. } = effect {
-            s.hear(1121, p.address, &bytes);
+            s.receive(1121, p.address, &bytes);
         }
     }
     s.tick_quietly(1130);
-    assert_eq!(s.told(), ["inbox 1"]);
+    assert_eq!(s.take_reports(), ["inbox 1"]);
     assert_eq!(s.peer.member_rows(at(1130))[0].state, MemberState::Left);
 }
 
@@ -908,19 +909,19 @@ fn delayed_datagram_of_former_run_ends_no_epoch() {
     let mut departed = Host::new("P.test", 2, 5_500);
     departed.tick(5_500);
     let late = departed.publish(5_600, "a");
-    let words: Vec<Bytes> = [5_640, 5_700, 5_900].iter().flat_map(|millis| departed.tick(*millis)).collect();
+    let announcements: Vec<Bytes> = [5_640, 5_700, 5_900].iter().flat_map(|millis| departed.tick(*millis)).collect();
     let mut p = Host { address: departed.address, ..Host::new("P.test", 3, 6_000) };
     for millis in (6_000..9_000).step_by(20) {
-        p.tick(millis).iter().for_each(|word| s.hear(millis, p.address, word));
+        p.tick(millis).iter().for_each(|datagram| s.receive(millis, p.address, datagram));
         // Datagrams sent in this half second arrive after two later ones, first some, then all at once.
         match millis {
-            7_500 => s.hear(millis, p.address, &late),
-            7_540 => s.hear(millis, p.address, &words[0]),
-            7_560 => s.hear(millis, p.address, &words[1]),
-            8_800 => s.hear(millis, p.address, &words[2]),
+            7_500 => s.receive(millis, p.address, &late),
+            7_540 => s.receive(millis, p.address, &announcements[0]),
+            7_560 => s.receive(millis, p.address, &announcements[1]),
+            8_800 => s.receive(millis, p.address, &announcements[2]),
             _ => {}
         }
-        assert!(!s.told().iter().any(|told| told.starts_with("CRASHED")), "at {millis}");
+        assert!(!s.take_reports().iter().any(|report| report.starts_with("CRASHED")), "at {millis}");
     }
 }
 
@@ -928,17 +929,17 @@ fn delayed_datagram_of_former_run_ends_no_epoch() {
 #[test]
 fn old_datagrams_do_not_revive_a_departed_peer() {
     let (mut s, mut p) = pair("a", 1000);
-    s.hear(1001, p.address, &p.publish(1001, "a"));
+    s.receive(1001, p.address, &p.publish(1001, "a"));
     p.peer.handle(at(1002), Input::Stop);
     let late = p.drain();
     let Some(Effect::Multicast(bye)) = late.last() else { panic!("{late:?}") };
-    s.hear(1002, p.address, bye);
+    s.receive(1002, p.address, bye);
     s.tick_quietly(62_000);
-    assert_eq!(s.told(), ["a"]);
+    assert_eq!(s.take_reports(), ["a"]);
     assert_eq!(s.peer.member_rows(at(62_000)), []);
-    s.hear(62_001, p.address, bye);
-    s.hear(62_001, p.address, &pair("a", 1000).1.publish(1001, "a"));
-    assert_eq!((s.told(), s.peer.member_rows(at(62_001))), (vec![], vec![]));
+    s.receive(62_001, p.address, bye);
+    s.receive(62_001, p.address, &pair("a", 1000).1.publish(1001, "a"));
+    assert_eq!((s.take_reports(), s.peer.member_rows(at(62_001))), (vec![], vec![]));
     assert_eq!(s.peer.counters().discard_old_epoch, 2);
 }
 
@@ -946,13 +947,13 @@ fn old_datagrams_do_not_revive_a_departed_peer() {
 fn gap_without_repair_settles_despite_missing_multicast() {
     let (mut s, mut p) = pair("a", 1000);
     for hello in s.tick(1000) {
-        p.hear(1000, s.address, &hello);
+        p.receive(1000, s.address, &hello);
     }
     let inbox = format!("_INBOX.{}.1", s.peer.epoch());
     let [_lost, two] = [4000, 4001].map(|millis| p.direct(millis, &inbox));
-    s.hear(4001, p.address, &two);
+    s.receive(4001, p.address, &two);
     s.tick_quietly(4006);
-    assert_eq!(s.told(), ["inbox 1"]);
+    assert_eq!(s.take_reports(), ["inbox 1"]);
     assert!(s.peer.poll_deadline().is_some_and(|deadline| at(4006).instant < deadline), "ticks move the deadline");
 }
 
@@ -985,10 +986,10 @@ fn stalled_peer_does_not_count_as_older() {
         s.tick(50);
         let arrived = at(if stalled { 60 } else { 399 }).instant;
         s.peer.handle(at(400), Input::Arrived { path: Path::Multicast, at: arrived });
-        s.hear(400, p.address, &heard);
+        s.receive(400, p.address, &heard);
         s.tick_quietly(405);
-        let told: &[&str] = if stalled { &[] } else { &["unverified 1-1 1"] };
-        assert_eq!(s.told(), told);
+        let reports: &[&str] = if stalled { &[] } else { &["unverified 1-1 1"] };
+        assert_eq!(s.take_reports(), reports);
     }
 }
 
@@ -1005,7 +1006,7 @@ fn data_of_unannounced_publisher_triggers_one_hello() {
         p.peer.announcements.control.datagram(at(2_020).instant, &p.peer.origin, 2, &wire::Record::Expired(expired), 0);
     let mut greetings = Vec::new();
     for bytes in [&control, &data[0], &data[1]] {
-        s.hear(2_020, p.address, bytes);
+        s.receive(2_020, p.address, bytes);
         let is_to_p = |effect: &Effect| matches!(effect, Effect::Unicast { to, .. } if *to == p.address);
         greetings.push(s.drain().iter().filter(|effect| is_to_p(effect)).count());
     }
@@ -1029,29 +1030,29 @@ fn published_before_anybody_listened(millis: u64, count: u64) -> (Host, Vec<Byte
 fn gap_behind_delayed_datagram_may_predate_subscription() {
     let (mut p, old, mut s) = published_before_anybody_listened(3_000, 4);
     // S first hears only a datagram that P resent at the request of another peer.
-    s.hear(6_000, p.address, &old[0]);
+    s.receive(6_000, p.address, &old[0]);
     let fresh = p.publish(6_001, "a");
-    s.hear(6_001, p.address, &fresh);
+    s.receive(6_001, p.address, &fresh);
     s.tick_quietly(6_010);
-    assert_eq!(s.told(), ["a", "lost a 2-4 0..3", "a+0..3"]);
+    assert_eq!(s.take_reports(), ["a", "lost a 2-4 0..3", "a+0..3"]);
 }
 
 /// Proves: W123, W69, baseline
 #[test]
 fn resent_data_does_not_make_publisher_younger() {
-    for says_something in [false, true] {
+    for sends_heartbeat in [false, true] {
         let (mut p, datagrams, mut s) = published_before_anybody_listened(2_010, 3);
-        // The datagram was sealed when the publisher had run for 12 ms, and is resent four seconds later.
-        s.hear(6_000, p.address, &datagrams[2]);
-        if says_something {
+        // Sealed when the publisher had been running for 12 ms, and sent again after four seconds.
+        s.receive(6_000, p.address, &datagrams[2]);
+        if sends_heartbeat {
             let ranges = vec![wire::Range { first: Dseq(1), last: Dseq(1) }];
             let expired = wire::Record::Expired(wire::Expired { receiver: None, ranges });
             let origin = &p.peer.origin;
             let control = p.peer.announcements.control.datagram(at(6_100).instant, origin, 3, &expired, 0);
-            s.hear(6_100, p.address, &control);
+            s.receive(6_100, p.address, &control);
         }
         (0..30).for_each(|step| s.peer.handle(at(6_200 + step * 100), Input::Tick));
-        let told: &[&str] = if says_something { &["a"] } else { &["unverified 1-2 0..2", "a"] };
-        assert_eq!(s.told(), told, "data from before the subscriber's start is not owed");
+        let reports: &[&str] = if sends_heartbeat { &["a"] } else { &["unverified 1-2 0..2", "a"] };
+        assert_eq!(s.take_reports(), reports, "what came before it began to listen is not owed");
     }
 }

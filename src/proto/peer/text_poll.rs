@@ -97,19 +97,19 @@ impl Peer {
     /// Handles a client's request that is a poll.
     pub(super) fn on_text_poll(&mut self, now: ClockReading, client: ClientId, message: &Message) {
         let Some(reply) = message.reply.clone() else { return };
-        let asker = TextPoll { client, reply };
+        let requester = TextPoll { client, reply };
         let (token, poll) = match read(message) {
             Ok(read) => read,
             Err(unreadable) => {
                 let (name, text) = unreadable.texts();
-                return self.reply_error(now, &asker, name, text);
+                return self.reply_error(now, &requester, name, text);
             }
         };
         match self.resolve_token(token) {
             Ok(peer) => {
-                self.request_history(now, AnswerRecipient::Text(asker), peer, &Question::Poll(vec![poll]), TIMEOUT)
+                self.request_history(now, AnswerRecipient::Text(requester), peer, &Question::Poll(vec![poll]), TIMEOUT)
             }
-            Err(reason) => self.on_text_answer(now, &asker, Err(reason)),
+            Err(reason) => self.on_text_answer(now, &requester, Err(reason)),
         }
     }
 
@@ -117,12 +117,12 @@ impl Peer {
     pub(super) fn on_text_answer(
         &mut self,
         now: ClockReading,
-        asker: &TextPoll,
+        requester: &TextPoll,
         answer: Result<Answer, QuestionFailure>,
     ) {
         let Answer { epoch, content, .. } = match answer {
             Ok(answer) => answer,
-            Err(reason) => return self.reply_error(now, asker, reason.as_str(), &reason.to_string()),
+            Err(reason) => return self.reply_error(now, requester, reason.as_str(), &reason.to_string()),
         };
         let answers = match content {
             AnswerContent::Poll { answers, .. } => answers,
@@ -133,27 +133,27 @@ impl Peer {
                     Refused::TooMany => "too-many",
                     Refused::Off => "off",
                 };
-                return self.reply_error(now, asker, name, &reason.to_string());
+                return self.reply_error(now, requester, name, &reason.to_string());
             }
-            _ => return self.reply_error(now, asker, "malformed", "the answer does not fit the question"),
+            _ => return self.reply_error(now, requester, "malformed", "the answer does not fit the question"),
         };
         for PollAnswer { case, span, events, .. } in answers {
             match (case, span) {
                 (PollCase::NoEvent, _) => {
-                    self.reply_case(now, asker, &[("Case", "none"), ("Epoch", &epoch.to_string())])
+                    self.reply_case(now, requester, &[("Case", "none"), ("Epoch", &epoch.to_string())])
                 }
                 (PollCase::Recovery, Some(HistorySpan { first, last, .. })) => {
                     let (first, last) = (first.to_string(), last.to_string());
                     let fields =
                         [("Case", "recovery"), ("Epoch", &epoch.to_string()), ("First", &first), ("Last", &last)];
-                    self.reply_case(now, asker, &fields);
+                    self.reply_case(now, requester, &fields);
                 }
                 _ => {
                     let remaining = (0..events.len()).rev();
                     events
                         .iter()
                         .zip(remaining)
-                        .for_each(|(event, left)| self.reply_event(now, asker, epoch, event, left));
+                        .for_each(|(event, left)| self.reply_event(now, requester, epoch, event, left));
                 }
             }
         }
@@ -163,7 +163,7 @@ impl Peer {
     fn reply_event(
         &mut self,
         now: ClockReading,
-        asker: &TextPoll,
+        requester: &TextPoll,
         epoch: Epoch,
         event: &HistoryEvent,
         remaining: usize,
@@ -179,31 +179,31 @@ impl Peer {
         ]);
         let block = [&own.block()[..], &message.headers.block()[..]].concat();
         let headers = Headers::from_block(block.into());
-        let answer = Message { headers, ..Message::new(asker.reply.clone(), message.payload.clone()) };
+        let answer = Message { headers, ..Message::new(requester.reply.clone(), message.payload.clone()) };
         if self.settings.message_bytes_max < answer.body_bytes() {
             let text = format!("the event with offset {offset} is too large for a message with these headers");
-            return self.reply_error(now, asker, "too-large", &text);
+            return self.reply_error(now, requester, "too-large", &text);
         }
-        self.publish_answer(now, asker, &answer);
+        self.publish_answer(now, requester, &answer);
     }
 
-    /// Publishes an answer in the name of the client that asked. An attached client gets a refusal; other clients wait
-    /// for the answer in vain.
-    fn publish_answer(&mut self, now: ClockReading, asker: &TextPoll, answer: &Message) {
-        if let Err(refusal) = self.publish(now, asker.client, answer) {
-            self.effects.push_back(Effect::Refuse { client: asker.client, sub: None, refusal });
+    /// Publishes an answer in the name of the client that sent the poll. An attached client gets a refusal; other
+    /// clients wait for the answer in vain.
+    fn publish_answer(&mut self, now: ClockReading, requester: &TextPoll, answer: &Message) {
+        if let Err(refusal) = self.publish(now, requester.client, answer) {
+            self.effects.push_back(Effect::Refuse { client: requester.client, sub: None, refusal });
         }
     }
 
-    fn reply_error(&mut self, now: ClockReading, asker: &TextPoll, name: &str, text: &str) {
+    fn reply_error(&mut self, now: ClockReading, requester: &TextPoll, name: &str, text: &str) {
         let headers = headers(&[("Case", "error"), ("Error", name)]);
         let payload = Bytes::copy_from_slice(text.as_bytes());
-        self.publish_answer(now, asker, &Message { headers, ..Message::new(asker.reply.clone(), payload) });
+        self.publish_answer(now, requester, &Message { headers, ..Message::new(requester.reply.clone(), payload) });
     }
 
-    fn reply_case(&mut self, now: ClockReading, asker: &TextPoll, fields: &[(&str, &str)]) {
-        let answer = Message { headers: headers(fields), ..Message::new(asker.reply.clone(), Bytes::new()) };
-        self.publish_answer(now, asker, &answer);
+    fn reply_case(&mut self, now: ClockReading, requester: &TextPoll, fields: &[(&str, &str)]) {
+        let answer = Message { headers: headers(fields), ..Message::new(requester.reply.clone(), Bytes::new()) };
+        self.publish_answer(now, requester, &answer);
     }
 }
 

@@ -19,7 +19,7 @@ impl Peer {
             // The member may continue under a new epoch, of which nothing has been heard yet.
             self.suppression.suspend_until(now.instant + member.heartbeat);
             self.remote_interest.end(epoch);
-            self.tell(epoch, MemberEvent::Left);
+            self.notify_member_event(epoch, MemberEvent::Left);
         } else {
             member.state = MemberState::Crashed;
             self.expire_assignments(epoch);
@@ -27,7 +27,7 @@ impl Peer {
             let deadline = now.instant + self.settings.recovery.grace;
             member.sides_mut().for_each(|recv| recv.expedite(deadline));
             self.retain_interest(epoch);
-            self.tell(epoch, MemberEvent::Crashed);
+            self.notify_member_event(epoch, MemberEvent::Crashed);
             self.fail_questions(now, epoch);
             self.report_tail(now, epoch, Reason::Crashed);
         }
@@ -68,7 +68,7 @@ impl Peer {
         self.answer_requests(now);
         self.on_pace_tick(now);
         self.on_report_tick(now.instant);
-        self.beat(now);
+        self.send_due_announcements(now);
         self.on_stop_tick(now);
         self.publish_advisories(now, None, false);
     }
@@ -96,26 +96,26 @@ impl Peer {
                 member.state = MemberState::Silent;
                 self.remote_interest.set_reachable(epoch, false);
                 self.expire_assignments(epoch);
-                self.tell(epoch, MemberEvent::Silent);
+                self.notify_member_event(epoch, MemberEvent::Silent);
                 self.report_tail(now, epoch, Reason::Silent);
             }
             MemberState::Silent if member.last_heard + forget <= now.instant => self.end(now, epoch, Reason::Crashed),
             MemberState::Left | MemberState::Crashed
                 if member.ended.unwrap_or(member.last_heard) + forget <= now.instant =>
             {
-                self.forget(now, epoch);
+                self.expire_member(now, epoch);
             }
             _ => {}
         }
     }
 
     /// Removes a member that has ended, after publishing its advisories.
-    pub(super) fn forget(&mut self, now: ClockReading, epoch: Epoch) {
+    pub(super) fn expire_member(&mut self, now: ClockReading, epoch: Epoch) {
         self.end_streams(now, epoch, Reason::PublisherGone);
         self.expire_assignments(epoch);
         self.publish_advisories(now, Some(epoch), true);
-        self.outbound.resends.forget(epoch);
-        self.discovery.forget(epoch);
+        self.outbound.resends.remove_requester(epoch);
+        self.discovery.remove_member(epoch);
         self.evict_interest(epoch);
         if let Some(member) = self.members.remove(&epoch)
             && let Some(forgotten) = self.admission.departed.remember(member.departed())
@@ -130,11 +130,12 @@ impl Peer {
             return;
         }
         self.flush(now);
-        let beat = HeartbeatTimer::starting(now.instant, self.settings.heartbeat);
+        let heartbeat_timer = HeartbeatTimer::starting(now.instant, self.settings.heartbeat);
         let linger = self.settings.recovery.linger;
         // Held datagrams must leave, and the end must be announced, while the operator of the peer still waits.
         let (hold_until, until) = (now.instant + (linger / 2).min(STOP_DRAIN_TIME), now.instant + linger);
-        self.stop = Some(Stop { byes: BYES, beat, hold_until, quiet_since: now.instant, until, is_over: false });
+        self.stop =
+            Some(Stop { byes: BYES, heartbeat_timer, hold_until, quiet_since: now.instant, until, is_over: false });
         self.on_stop_tick(now);
     }
 
@@ -146,7 +147,7 @@ impl Peer {
             }
             self.flush_queued(now);
         }
-        if 0 < stop.byes && stop.beat.take_due(now.instant) {
+        if 0 < stop.byes && stop.heartbeat_timer.take_due(now.instant) {
             stop.byes -= 1;
             stop.quiet_since = now.instant;
             // Each peer first gets a BYE with its directed stream, then all get one with the multicast stream.

@@ -29,7 +29,7 @@ pub fn answer(history: &History, epoch: Epoch, high: Dseq, question: &Bytes) -> 
     let question = match Question::decode(question) {
         _ if history.is_off() => return refuse(epoch, high, Refused::Off),
         Ok(question) => question,
-        Err(HistoryDecodeError::Kind(_)) => return refuse(epoch, high, Refused::Unknown),
+        Err(HistoryDecodeError::UnknownKind(_)) => return refuse(epoch, high, Refused::Unknown),
         Err(HistoryDecodeError::TooMany(_)) => return refuse(epoch, high, Refused::TooMany),
         Err(_) => return refuse(epoch, high, Refused::Malformed),
     };
@@ -102,28 +102,28 @@ pub(super) fn put_span(out: &mut BytesMut, span: &HistorySpan) {
 }
 
 /// Returns the bytes of an event.
-fn event_bytes(held: &RetainedEvent<'_>) -> usize {
-    let meta = if has_meta(held) { 1 + varint_bytes(held.headers.len()) } else { 0 };
-    EVENT_HEAD_BYTES + varint_bytes(held.payload.len()) + meta + held.body_bytes()
+fn event_bytes(event: &RetainedEvent<'_>) -> usize {
+    let meta = if has_meta(event) { 1 + varint_bytes(event.headers.len()) } else { 0 };
+    EVENT_HEAD_BYTES + varint_bytes(event.payload.len()) + meta + event.body_bytes()
 }
 
-fn has_meta(held: &RetainedEvent<'_>) -> bool {
-    !held.reply.is_empty() || !held.headers.is_empty()
+fn has_meta(event: &RetainedEvent<'_>) -> bool {
+    !event.reply.is_empty() || !event.headers.is_empty()
 }
 
-pub(super) fn put_event(out: &mut BytesMut, held: &RetainedEvent<'_>) {
+pub(super) fn put_event(out: &mut BytesMut, event: &RetainedEvent<'_>) {
     let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
-    out.put_u8(flag(held.event, FLAG_EVENT) | flag(has_meta(held), FLAG_META));
-    out.put_u64(held.seq.raw());
-    out.put_u32(held.offset);
-    out.put_u64(held.time.as_nanos());
-    put_varint(out, held.payload.len());
-    if has_meta(held) {
-        put_text(out, held.reply);
-        put_varint(out, held.headers.len());
-        out.put_slice(held.headers);
+    out.put_u8(flag(event.event, FLAG_EVENT) | flag(has_meta(event), FLAG_META));
+    out.put_u64(event.seq.raw());
+    out.put_u32(event.offset);
+    out.put_u64(event.time.as_nanos());
+    put_varint(out, event.payload.len());
+    if has_meta(event) {
+        put_text(out, event.reply);
+        put_varint(out, event.headers.len());
+        out.put_slice(event.headers);
     }
-    out.put_slice(held.payload);
+    out.put_slice(event.payload);
 }
 
 /// Answer to one question, cut into parts.
@@ -168,8 +168,8 @@ impl AnswerParts {
     ) -> bool {
         let has_count = number < 2;
         let start_bytes = 2 + text.len() + retained.map_or(0, |_| SPAN_BYTES) + if has_count { 2 } else { 0 };
-        let mut held = retained.filter(|_| !range.is_empty()).map(|retained| retained.held(range.start));
-        self.make_room(start_bytes + held.as_ref().map_or(0, event_bytes));
+        let mut pending = retained.filter(|_| !range.is_empty()).map(|retained| retained.event_at(range.start));
+        self.make_room(start_bytes + pending.as_ref().map_or(0, event_bytes));
         let case_at = self.items.len();
         let case = number | retained.map_or(0, |_| FLAG_SPAN);
         self.items.put_u8(case);
@@ -182,13 +182,13 @@ impl AnswerParts {
         if has_count {
             self.items.put_u16(0);
         }
-        while let (Some(event), Some(retained)) = (held, retained) {
+        while let (Some(event), Some(retained)) = (pending, retained) {
             put_event(&mut self.items, &event);
             count += 1;
             let next = range.start + usize::from(count);
-            held = (next < range.end).then(|| retained.held(next));
+            pending = (next < range.end).then(|| retained.event_at(next));
             let is_full = count == u16::MAX || count_max <= usize::from(count);
-            if let Some(next) = held
+            if let Some(next) = pending
                 && (is_full || PART_BYTES_MAX < HEAD_BYTES + 4 + self.items.len() + event_bytes(&next))
             {
                 patch(&mut self.items, case_at, &[case | FLAG_MORE]);

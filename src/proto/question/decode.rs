@@ -35,7 +35,7 @@ impl<'a> FieldReader<'a> {
             let subject = Subject::from_bytes(self.reader.bytes(bytes)?).map_err(wire::Malformed::Subject)?;
             self.subject = Some(subject);
         }
-        self.subject.clone().ok_or(HistoryDecodeError::NoSubject)
+        self.subject.clone().ok_or(HistoryDecodeError::MissingSubject)
     }
 
     fn seq(&mut self) -> Result<Seq, HistoryDecodeError> {
@@ -47,7 +47,7 @@ impl<'a> FieldReader<'a> {
         let (first, last) = (self.reader.u32()?, self.reader.u32()?);
         let (first_seq, last_seq) = (self.seq()?, self.seq()?);
         if last_seq < first_seq {
-            return Err(HistoryDecodeError::Range);
+            return Err(HistoryDecodeError::InvertedRange);
         }
         Ok(HistorySpan { first, last, first_seq, last_seq })
     }
@@ -80,7 +80,7 @@ impl<'a> FieldReader<'a> {
             let event = self.event(subject)?;
             let follows = |last: &HistoryEvent| last.seq < event.seq && last.offset.wrapping_add(1) == event.offset;
             if !events.last().is_none_or(follows) {
-                return Err(HistoryDecodeError::Order);
+                return Err(HistoryDecodeError::EventsOutOfOrder);
             }
             events.push(event);
         }
@@ -104,11 +104,11 @@ impl Question {
             POLL => Question::Poll(items(&mut fields, |fields| {
                 let poll =
                     Poll { subject: fields.subject()?, offset: fields.reader.u32()?, count: fields.reader.u16()? };
-                if poll.count == 0 { Err(HistoryDecodeError::Nothing) } else { Ok(poll) }
+                if poll.count == 0 { Err(HistoryDecodeError::Empty) } else { Ok(poll) }
             })?),
             FETCH => Question::Fetch(items(&mut fields, |fields| {
                 let fetch = Fetch { subject: fields.subject()?, first: fields.seq()?, last: fields.seq()? };
-                if fetch.last < fetch.first { Err(HistoryDecodeError::Range) } else { Ok(fetch) }
+                if fetch.last < fetch.first { Err(HistoryDecodeError::InvertedRange) } else { Ok(fetch) }
             })?),
             LIST => {
                 let bytes = usize::from(fields.reader.u8()?);
@@ -120,11 +120,11 @@ impl Question {
                 };
                 let (from, limit) = (fields.reader.u32()?, fields.reader.u16()?);
                 if limit == 0 {
-                    return Err(HistoryDecodeError::Nothing);
+                    return Err(HistoryDecodeError::Empty);
                 }
                 Question::List { pattern, selection, from, limit }
             }
-            unknown => return Err(HistoryDecodeError::Kind(unknown)),
+            unknown => return Err(HistoryDecodeError::UnknownKind(unknown)),
         };
         fields.finish(kind)?;
         Ok(question)
@@ -138,7 +138,7 @@ fn items<T>(
 ) -> Result<Vec<T>, HistoryDecodeError> {
     let count = fields.reader.u16()?;
     if count == 0 {
-        return Err(HistoryDecodeError::Nothing);
+        return Err(HistoryDecodeError::Empty);
     }
     if ITEMS_MAX < usize::from(count) {
         return Err(HistoryDecodeError::TooMany(count));
@@ -188,9 +188,9 @@ impl Answer {
             REFUSED => {
                 let code = fields.reader.u8()?;
                 let reason = Refused::ALL.into_iter().find(|reason| reason.code() == code);
-                AnswerContent::Refused(reason.ok_or(HistoryDecodeError::Reason(code))?)
+                AnswerContent::Refused(reason.ok_or(HistoryDecodeError::UnknownReason(code))?)
             }
-            unknown => return Err(HistoryDecodeError::Kind(unknown)),
+            unknown => return Err(HistoryDecodeError::UnknownKind(unknown)),
         };
         fields.finish(kind)?;
         Ok(Answer { epoch, high, part, last: flags & FLAG_LAST != 0, content })
@@ -209,7 +209,7 @@ impl AnswerHeader {
     fn decode(fields: &mut FieldReader<'_>) -> Result<AnswerHeader, HistoryDecodeError> {
         let case = fields.reader.u8()?;
         if case & !(CASE_BITS | FLAG_SPAN | FLAG_MORE) != 0 {
-            return Err(HistoryDecodeError::PollCase(case));
+            return Err(HistoryDecodeError::CaseMismatch(case));
         }
         let subject = fields.subject()?;
         let span = if case & FLAG_SPAN != 0 { Some(fields.span()?) } else { None };
@@ -224,11 +224,11 @@ impl PollAnswer {
             1 => (PollCase::Successor, fields.events(&subject)?),
             2 => (PollCase::NoEvent, Vec::new()),
             3 => (PollCase::Recovery, Vec::new()),
-            _ => return Err(HistoryDecodeError::PollCase(number)),
+            _ => return Err(HistoryDecodeError::CaseMismatch(number)),
         };
         let is_event = case == PollCase::Successor;
         if is_event == events.is_empty() || more && !is_event || span.is_none() && case != PollCase::NoEvent {
-            return Err(HistoryDecodeError::PollCase(number));
+            return Err(HistoryDecodeError::CaseMismatch(number));
         }
         Ok(PollAnswer { subject, case, span, events, more })
     }
@@ -239,7 +239,7 @@ impl FetchAnswer {
         let AnswerHeader { number, more, subject, span } = AnswerHeader::decode(fields)?;
         let events = fields.events(&subject)?;
         if number != 0 || span.is_none() && !events.is_empty() || more && events.is_empty() {
-            return Err(HistoryDecodeError::PollCase(number));
+            return Err(HistoryDecodeError::CaseMismatch(number));
         }
         Ok(FetchAnswer { subject, span, events, more })
     }

@@ -196,23 +196,23 @@ pub enum HistoryDecodeError {
     /// A field cannot be read.
     Field(wire::Malformed),
     /// A kind that does not exist.
-    Kind(u8),
+    UnknownKind(u8),
     /// The pattern is invalid.
     Pattern(SubjectError),
     /// The question is empty: it wants no items, no events or no subjects.
-    Nothing,
+    Empty,
     /// More than [`ITEMS_MAX`] items; holds the number.
     TooMany(u16),
     /// The last number is below the first.
-    Range,
+    InvertedRange,
     /// A subject of length 0 that follows none.
-    NoSubject,
+    MissingSubject,
     /// Flags that do not exist or a case that contradicts its fields.
-    PollCase(u8),
+    CaseMismatch(u8),
     /// Events that do not follow each other.
-    Order,
+    EventsOutOfOrder,
     /// A reason that does not exist.
-    Reason(u8),
+    UnknownReason(u8),
 }
 
 impl From<wire::Malformed> for HistoryDecodeError {
@@ -225,15 +225,15 @@ impl fmt::Display for HistoryDecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             HistoryDecodeError::Field(malformed) => malformed.fmt(f),
-            HistoryDecodeError::Kind(kind) => write!(f, "the kind {kind:#04x} does not exist"),
+            HistoryDecodeError::UnknownKind(kind) => write!(f, "the kind {kind:#04x} does not exist"),
             HistoryDecodeError::Pattern(error) => write!(f, "pattern: {error}"),
-            HistoryDecodeError::Nothing => write!(f, "nothing is asked"),
+            HistoryDecodeError::Empty => write!(f, "the question is empty"),
             HistoryDecodeError::TooMany(count) => write!(f, "{count} items, more than {ITEMS_MAX}"),
-            HistoryDecodeError::Range => write!(f, "the last number is below the first"),
-            HistoryDecodeError::NoSubject => write!(f, "a subject of length 0 must follow another one"),
-            HistoryDecodeError::PollCase(case) => write!(f, "the case {case:#04x} does not fit what comes with it"),
-            HistoryDecodeError::Order => write!(f, "the events do not follow each other"),
-            HistoryDecodeError::Reason(reason) => write!(f, "the reason {reason} does not exist"),
+            HistoryDecodeError::InvertedRange => write!(f, "the last number is below the first"),
+            HistoryDecodeError::MissingSubject => write!(f, "a subject of length 0 must follow another one"),
+            HistoryDecodeError::CaseMismatch(case) => write!(f, "the case {case:#04x} does not fit what comes with it"),
+            HistoryDecodeError::EventsOutOfOrder => write!(f, "the events do not follow each other"),
+            HistoryDecodeError::UnknownReason(reason) => write!(f, "the reason {reason} does not exist"),
         }
     }
 }

@@ -42,7 +42,7 @@ fn record(history: &mut History, name: &str, first: u32, count: u32, bytes: usiz
     }
 }
 
-fn ask(history: &History, question: &Question) -> Vec<Answer> {
+fn query(history: &History, question: &Question) -> Vec<Answer> {
     let (epoch, high) = (Epoch::new(5).unwrap(), Dseq(77));
     let parts = answer(history, epoch, high, &question.encode());
     let answers: Vec<Answer> = parts.iter().map(|part| Answer::decode(part).unwrap()).collect();
@@ -63,7 +63,7 @@ fn ask(history: &History, question: &Question) -> Vec<Answer> {
 /// Returns the answers to polls of all parts.
 fn polled(history: &History, polls: Vec<Poll>) -> Vec<PollAnswer> {
     let mut all = Vec::new();
-    for answer in ask(history, &Question::Poll(polls)) {
+    for answer in query(history, &Question::Poll(polls)) {
         let AnswerContent::Poll { first, answers } = answer.content else { panic!("an answer to polls") };
         assert_eq!(usize::from(first), all.len());
         all.extend(answers);
@@ -128,7 +128,7 @@ fn malformed_questions_are_refused_with_a_reason() {
     }
     let settings =
         HistorySettings { count_max: 0, bytes_max: 9, time: Duration::ZERO, total_bytes_max: 9, overrides: Vec::new() };
-    let answers = ask(&History::new(&settings, 1), &Question::Poll(vec![poll("a", 0, 1)]));
+    let answers = query(&History::new(&settings, 1), &Question::Poll(vec![poll("a", 0, 1)]));
     assert_eq!(answers[0].content, AnswerContent::Refused(Refused::Off));
 }
 
@@ -139,12 +139,12 @@ fn poll_answers_agree_with_the_history() {
     record(&mut history, "a", 10, 5, 3);
     let polls = vec![poll("a", 9, 1), poll("a", 11, 9), poll("a", 14, 9), poll("a", 0, 9), poll("none", 0, 1)];
     let answers = polled(&history, polls);
-    let told: Vec<(PollCase, Vec<u32>, bool)> = answers
+    let outcomes: Vec<(PollCase, Vec<u32>, bool)> = answers
         .iter()
         .map(|answer| (answer.case, answer.events.iter().map(|event| event.offset).collect(), answer.more))
         .collect();
     assert_eq!(
-        told,
+        outcomes,
         [
             (PollCase::Successor, vec![10], true),
             (PollCase::Successor, vec![12, 13, 14], false),
@@ -156,7 +156,7 @@ fn poll_answers_agree_with_the_history() {
     let span = HistorySpan { first: 10, last: 14, first_seq: seq(1), last_seq: seq(5) };
     assert!(answers[..4].iter().all(|answer| answer.span == Some(span)) && answers[4].span.is_none());
     let retained = history.retained(b"a").unwrap();
-    let events: Vec<_> = (2..5).map(|index| retained.held(index).event(&subject("a"))).collect();
+    let events: Vec<_> = (2..5).map(|index| retained.event_at(index).event(&subject("a"))).collect();
     assert_eq!(answers[1].events, events);
 }
 
@@ -210,7 +210,7 @@ fn fetch_returns_retained_events_of_the_range() {
         // The range ends with the frame before.
         Fetch { subject: subject("a"), first: Seq::new(1).unwrap(), last: Seq::new((3 << 35) - 1).unwrap() },
     ]);
-    let answers = ask(&history, &question);
+    let answers = query(&history, &question);
     let AnswerContent::Fetch { first: 0, answers } = &answers[0].content else { panic!("an answer to fetches") };
     let counts: Vec<Vec<u64>> =
         answers.iter().map(|answer| answer.events.iter().map(|event| event.seq.count()).collect()).collect();
@@ -231,7 +231,7 @@ fn listing_resumes_at_the_returned_position() {
         let question =
             Question::List { pattern: "a.*".parse().unwrap(), selection: Selection::default(), from, limit: 2500 };
         questions += 1;
-        let answers = ask(&history, &question);
+        let answers = query(&history, &question);
         let mut following = None;
         for answer in answers {
             let AnswerContent::List { listed, next } = answer.content else { panic!("a list") };

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// Maximum bytes requested at a time, unless one message is larger. Without it, answers queued behind others would be
 /// requested again in vain.
-const ASKED_BYTES_MAX: usize = 1 << 20;
+const REQUESTED_BYTES_MAX: usize = 1 << 20;
 /// Time per byte that an answer may take before it is requested again (8 MiB/s, of a network of 100 Mbit/s).
 const NANOS_PER_BYTE: u64 = 120;
 
@@ -41,11 +41,11 @@ struct LargeMessage {
 #[derive(Clone, Debug)]
 enum FetchState {
     /// The datagram in which it begins is missing, and its content is still unknown.
-    Headless,
+    BeginningUnknown,
     /// It is requested when there is room.
     Queued,
     /// It was requested.
-    Asked(RetryTimer),
+    Requested(RetryTimer),
 }
 
 /// Large messages of one stream, each with a datagram that is being rebuilt.
@@ -54,7 +54,7 @@ pub(super) struct LargeMessages {
     by_first: BTreeMap<Dseq, LargeMessage>,
     queued: BTreeSet<Dseq>,
     /// Bytes of the requested messages.
-    asked_bytes: usize,
+    requested_bytes: usize,
 }
 
 impl LargeMessages {
@@ -66,7 +66,7 @@ impl LargeMessages {
     /// Adds a datagram being rebuilt that has a part of a message. `has_head` is true if the beginning is accounted
     /// for.
     pub(super) fn join(&mut self, first: Dseq, dseq: Dseq, name: &MessageKey, has_head: bool) {
-        let new = || LargeMessage { name: name.clone(), waiting: BTreeSet::new(), state: FetchState::Headless };
+        let new = || LargeMessage { name: name.clone(), waiting: BTreeSet::new(), state: FetchState::BeginningUnknown };
         self.by_first.entry(first).or_insert_with(new).waiting.insert(dseq);
         if has_head {
             self.on_head(first);
@@ -76,7 +76,7 @@ impl LargeMessages {
     /// Handles the arrival of the message's beginning, or of the content of its datagram.
     pub(super) fn on_head(&mut self, first: Dseq) {
         if let Some(large) = self.by_first.get_mut(&first)
-            && matches!(large.state, FetchState::Headless)
+            && matches!(large.state, FetchState::BeginningUnknown)
         {
             large.state = FetchState::Queued;
             self.queued.insert(first);
@@ -97,23 +97,23 @@ impl LargeMessages {
     pub(super) fn remove(&mut self, first: Dseq) -> Option<BTreeSet<Dseq>> {
         let large = self.by_first.remove(&first)?;
         self.queued.remove(&first);
-        if let FetchState::Asked(_) = large.state {
-            self.asked_bytes -= large.name.bytes;
+        if let FetchState::Requested(_) = large.state {
+            self.requested_bytes -= large.name.bytes;
         }
         Some(large.waiting)
     }
 
     /// Returns a message whose beginning was not accounted for, and now lies below the settled frontier.
     pub(super) fn headless_below(&self, frontier: Dseq) -> Option<Dseq> {
-        let is_headless = |large: &LargeMessage| matches!(large.state, FetchState::Headless);
-        self.by_first.range(..frontier).find(|(_, large)| is_headless(large)).map(|(first, _)| *first)
+        let has_unknown_beginning = |large: &LargeMessage| matches!(large.state, FetchState::BeginningUnknown);
+        self.by_first.range(..frontier).find(|(_, large)| has_unknown_beginning(large)).map(|(first, _)| *first)
     }
 
     /// Returns the first queued message, if there is room for it.
     fn next(&self) -> Option<Dseq> {
         let first = self.queued.first()?;
         let bytes = self.by_first.get(first).map_or(0, |large| large.name.bytes);
-        (self.asked_bytes == 0 || self.asked_bytes + bytes <= ASKED_BYTES_MAX).then_some(*first)
+        (self.requested_bytes == 0 || self.requested_bytes + bytes <= REQUESTED_BYTES_MAX).then_some(*first)
     }
 
     /// Returns the earliest time of the next request to the history: at once, if a queued message has room.
@@ -122,43 +122,43 @@ impl LargeMessages {
             return Some(Instant::ZERO);
         }
         let at = |large: &LargeMessage| match &large.state {
-            FetchState::Asked(retry) => Some(retry.at),
-            FetchState::Headless | FetchState::Queued => None,
+            FetchState::Requested(retry) => Some(retry.at),
+            FetchState::BeginningUnknown | FetchState::Queued => None,
         };
         self.by_first.values().filter_map(at).min()
     }
 
-    /// Calls `ask` with each message to request from the history now.
-    pub(super) fn send_due_requests(&mut self, now: Instant, mut ask: impl FnMut(Dseq, &MessageKey)) {
+    /// Calls `request` with each message to request from the history now.
+    pub(super) fn send_due_requests(&mut self, now: Instant, mut request: impl FnMut(Dseq, &MessageKey)) {
         for (first, large) in &mut self.by_first {
-            if let FetchState::Asked(retry) = &mut large.state
+            if let FetchState::Requested(retry) = &mut large.state
                 && retry.take_due(now)
             {
-                ask(*first, &large.name);
+                request(*first, &large.name);
             }
         }
         while let Some(first) = self.next() {
             self.queued.remove(&first);
             let large = self.by_first.get_mut(&first).expect("what is queued is there");
-            self.asked_bytes += large.name.bytes;
+            self.requested_bytes += large.name.bytes;
             let wait = Duration::from_nanos(NANOS_PER_BYTE * large.name.bytes as u64);
-            large.state = FetchState::Asked(RetryTimer::after(now, RETRY_INTERVAL.max(wait)));
-            ask(first, &large.name);
+            large.state = FetchState::Requested(RetryTimer::after(now, RETRY_INTERVAL.max(wait)));
+            request(first, &large.name);
         }
     }
 
     /// Checks that datagrams for which `waits` holds wait for each message, and that the sums are right.
     pub(super) fn assert_invariants(&self, waits: impl Fn(Dseq, Dseq) -> bool) {
-        let (mut queued, mut asked_bytes) = (BTreeSet::new(), 0);
+        let (mut queued, mut requested_bytes) = (BTreeSet::new(), 0);
         for (first, large) in &self.by_first {
             assert!(!large.waiting.is_empty() && large.waiting.iter().all(|dseq| waits(*dseq, *first)));
             match large.state {
-                FetchState::Headless => {}
+                FetchState::BeginningUnknown => {}
                 FetchState::Queued => drop(queued.insert(*first)),
-                FetchState::Asked(_) => asked_bytes += large.name.bytes,
+                FetchState::Requested(_) => requested_bytes += large.name.bytes,
             }
         }
-        assert_eq!((&self.queued, self.asked_bytes), (&queued, asked_bytes));
+        assert_eq!((&self.queued, self.requested_bytes), (&queued, requested_bytes));
     }
 }
 
@@ -171,10 +171,10 @@ mod tests {
         MessageKey { subject: "a".parse().unwrap(), seq, bytes }
     }
 
-    fn asked(larges: &mut LargeMessages) -> Vec<u64> {
-        let mut asked = Vec::new();
-        larges.send_due_requests(Instant::ZERO, |first, _| asked.push(first.0));
-        asked
+    fn requested(larges: &mut LargeMessages) -> Vec<u64> {
+        let mut requested = Vec::new();
+        larges.send_due_requests(Instant::ZERO, |first, _| requested.push(first.0));
+        requested
     }
 
     #[test]
@@ -183,15 +183,15 @@ mod tests {
         for (first, bytes) in [(30, 4 << 20), (10, 600 << 10), (20, 400 << 10), (40, 1000)] {
             larges.join(Dseq(first), Dseq(first + 1), &name(bytes), true);
         }
-        assert_eq!(asked(&mut larges), [10, 20]);
-        assert!(asked(&mut larges).is_empty());
+        assert_eq!(requested(&mut larges), [10, 20]);
+        assert!(requested(&mut larges).is_empty());
         larges.remove(Dseq(10));
-        assert!(asked(&mut larges).is_empty(), "the other message uses the budget");
+        assert!(requested(&mut larges).is_empty(), "there is no room beside the other one");
         larges.leave(Dseq(20), Dseq(21));
-        assert_eq!(asked(&mut larges), [30], "alone, however large");
+        assert_eq!(requested(&mut larges), [30], "alone, however large");
         larges.assert_invariants(|_, _| true);
         larges.remove(Dseq(30));
-        assert_eq!(asked(&mut larges), [40]);
+        assert_eq!(requested(&mut larges), [40]);
     }
 
     #[test]
@@ -199,7 +199,7 @@ mod tests {
         for (bytes, expected) in [(2000, [40, 120, 280, 600]), (8 << 20, [1006, 2013, 3019, 4026])] {
             let mut larges = LargeMessages::default();
             larges.join(Dseq(1), Dseq(1), &name(bytes), true);
-            assert_eq!(asked(&mut larges), [1]);
+            assert_eq!(requested(&mut larges), [1]);
             let times = expected.map(|_| {
                 let at = larges.request_deadline().unwrap();
                 larges.send_due_requests(at, |_, _| {});
@@ -214,10 +214,10 @@ mod tests {
         let mut larges = LargeMessages::default();
         larges.join(Dseq(5), Dseq(7), &name(3000), false);
         larges.join(Dseq(5), Dseq(8), &name(3000), false);
-        assert_eq!((asked(&mut larges), larges.request_deadline()), (vec![], None));
+        assert_eq!((requested(&mut larges), larges.request_deadline()), (vec![], None));
         assert_eq!((larges.headless_below(Dseq(5)), larges.headless_below(Dseq(6))), (None, Some(Dseq(5))));
         larges.on_head(Dseq(5));
-        assert_eq!((larges.headless_below(Dseq(6)), asked(&mut larges)), (None, vec![5]));
+        assert_eq!((larges.headless_below(Dseq(6)), requested(&mut larges)), (None, vec![5]));
         larges.leave(Dseq(5), Dseq(7));
         assert!(larges.name(Dseq(5)).is_some());
         larges.leave(Dseq(5), Dseq(8));

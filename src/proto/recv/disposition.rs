@@ -16,9 +16,9 @@ use std::sync::Arc;
 /// Disposition of an item.
 pub(super) enum Disposition {
     /// The item must wait.
-    Waits,
+    Wait,
     /// The item is dropped: no subscription wants it, or it is a repetition, or its loss has been reported.
-    Done,
+    Drop,
     /// The item is for this peer itself.
     Service,
     /// The item is for a departed member of a queue group.
@@ -31,7 +31,7 @@ pub(super) enum Disposition {
 pub(super) fn unwanted(ctx: &ReceiveContext<'_>, item: &StreamItem) -> Disposition {
     // Members of queue groups are in mode repair.
     let is_unserved = ctx.mode == DeliveryMode::Repair && item.is_for_member(ctx.own);
-    if is_unserved { Disposition::Unserved } else { Disposition::Done }
+    if is_unserved { Disposition::Unserved } else { Disposition::Drop }
 }
 
 /// Delivers an item that need not wait.
@@ -49,7 +49,7 @@ pub(super) fn push_delivery(
         }
         Disposition::Service => item.for_each(|message| out.push(StreamOutcome::Service(message))),
         Disposition::Unserved => out.push(StreamOutcome::Unserved { item, directed: kind == StreamKind::Ptp }),
-        Disposition::Waits | Disposition::Done => {}
+        Disposition::Wait | Disposition::Drop => {}
     }
 }
 
@@ -74,7 +74,7 @@ impl RecvStream {
     ) -> Disposition {
         let item = at.item;
         if self.kind == StreamKind::Ptp && is_service(item.subject(), ctx.inbox) {
-            return if settled { Disposition::Service } else { Disposition::Waits };
+            return if settled { Disposition::Service } else { Disposition::Wait };
         }
         let (matched, lookup) = match ctx.lookup.take() {
             Some(RunLookup { matched, place }) => (matched, place),
@@ -143,7 +143,7 @@ impl RecvStream {
                     ctx.losses.repeat.add(repeated, ctx.now.wall);
                 }
                 match item {
-                    _ if repeated == item.count() => return Disposition::Done,
+                    _ if repeated == item.count() => return Disposition::Drop,
                     StreamItem::GoneMessages(gone) => {
                         let rest = StreamItem::GoneMessages(gone.clone().skip(repeated));
                         return self.judge(ctx, ItemRef { item: &rest, ..at }, settled, out);
@@ -154,9 +154,9 @@ impl RecvStream {
             // Rule: release
             // While the datagram that begins an abandoned message is awaited, it is unknown which of them accounts for
             // it.
-            Continuity::Follows if !settled && item.is_headless() => return Disposition::Waits,
+            Continuity::Follows if !settled && item.is_headless() => return Disposition::Wait,
             Continuity::Follows => (Verdict::Next, None),
-            _ if !settled => return Disposition::Waits,
+            _ if !settled => return Disposition::Wait,
             Continuity::First => (Verdict::First, self.missing_since_birth(&place, &matched, interrupted)),
             Continuity::Restart => (Verdict::First, None),
             Continuity::Skip(skip) => (Verdict::First, Some(skip)),
@@ -192,7 +192,7 @@ impl RecvStream {
     fn record_last(&mut self, ctx: &mut ReceiveContext<'_>, item: &StreamItem, entry: SubEntry) {
         if !ctx.window.insert(ctx.uid, item.subject(), entry) {
             self.evicted = true;
-            ctx.counters.untracked += item.count();
+            ctx.counters.messages_untracked += item.count();
         }
     }
 
@@ -206,7 +206,7 @@ impl RecvStream {
         out: &mut Vec<StreamOutcome>,
     ) -> Disposition {
         if !settled {
-            return Disposition::Waits;
+            return Disposition::Wait;
         }
         let ItemRef { dseq, arrival, item } = at;
         let verdict = if self.kind == StreamKind::Ptp { Verdict::Direct } else { Verdict::Unnumbered };
@@ -217,7 +217,7 @@ impl RecvStream {
             StreamItem::AbandonedMessage(doomed) if !doomed.begun => {} // counted among the messages of its first datagram
             StreamItem::AbandonedMessage(doomed) if self.kind == StreamKind::Ptp => {
                 ctx.losses.ibx_loss.add(1, ctx.now.wall);
-                out.push(StreamOutcome::Inbox {
+                out.push(StreamOutcome::InboxLost {
                     messages: 1,
                     reason: doomed.reason(ctx.reason),
                     missing: MissingDatagrams::default(),
@@ -239,7 +239,7 @@ impl RecvStream {
                 };
             }
         }
-        Disposition::Done
+        Disposition::Drop
     }
 
     /// Returns the messages missing before the first received message of a subject, which need not be the first one

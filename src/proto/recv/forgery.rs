@@ -27,7 +27,7 @@ impl RecvStream {
 
     /// Handles an announced highest datagram that contradicts the ledger. Returns whether the ledger was wrong and now
     /// agrees.
-    pub(super) fn is_corrected_by_word(
+    pub(super) fn is_corrected_by_announcement(
         &mut self,
         ctx: &mut ReceiveContext<'_>,
         high: Dseq,
@@ -50,7 +50,7 @@ impl RecvStream {
         self.release(ctx, out);
         let ForgedRange { first, last, messages } = self.ledger.resume_at(dseq, before);
         (self.corrected, self.evicted) = (Some(ctx.now.instant), true);
-        ctx.counters.contradicted += 1;
+        ctx.counters.forgeries_detected += 1;
         if let StreamKind::Bcast { birth } = &mut self.kind {
             *birth = None;
         }
@@ -61,7 +61,7 @@ impl RecvStream {
             StreamKind::Ptp => {
                 let (reason, missing) = (Reason::Contradicted, MissingDatagrams::default());
                 ctx.losses.ibx_loss.add(messages, ctx.now.wall);
-                out.push(StreamOutcome::Inbox { messages, reason, missing });
+                out.push(StreamOutcome::InboxLost { messages, reason, missing });
             }
             StreamKind::Bcast { .. } => {
                 let range =
@@ -73,7 +73,7 @@ impl RecvStream {
 
     /// Drops the items held of datagrams from `dseq` on, which the publisher has yet to send.
     fn drop_held_from(&mut self, dseq: Dseq) {
-        for datagram in self.held.drop_from(dseq) {
+        for datagram in self.reorder_buffer.drop_from(dseq) {
             self.partially_lost.remove(&datagram);
             self.ledger.release();
         }
@@ -94,7 +94,7 @@ impl RecvStream {
         }
         let is_later = judged == Continuity::Repeat && entry.dseq < dseq && !arrival.repaired && !item.is_absent();
         if is_later && dseq < self.ledger.frontier() {
-            ctx.counters.contradicted += 1;
+            ctx.counters.forgeries_detected += 1;
             let range = SettledRange::of_content(entry.dseq, ctx.now.instant, Reason::Contradicted);
             let messages = Count::from_bounds(0, self.ledger.messages_of(entry.dseq));
             out.push(StreamOutcome::Unverified { range, messages });

@@ -132,7 +132,7 @@ pub enum StreamOutcome {
     /// A question to this peer's history, or an answer to one of its own.
     Service(Message),
     /// Lost messages that were directed to this peer.
-    Inbox {
+    InboxLost {
         /// Number of lost messages.
         messages: u64,
         /// Reason of the loss.

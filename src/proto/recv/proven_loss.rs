@@ -63,8 +63,8 @@ impl RecvStream {
         let missing = self.ledger.missing_between(after, dseq);
         if !self.ledger.explain(after, dseq, skip.messages) {
             // Rule: cross-check
-            ctx.counters.inconsistent += 1;
-            ctx.losses.inconsistent += 1;
+            ctx.counters.inconsistencies += 1;
+            ctx.losses.inconsistencies += 1;
         }
         let matched = owed?;
         let to_wrap = ctx.frame_messages_max - entry.map_or(0, |entry| entry.last.count().min(ctx.frame_messages_max));

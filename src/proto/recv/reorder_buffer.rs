@@ -75,7 +75,7 @@ impl ReorderBuffer {
     }
 
     /// Marks the first held item of a subject to be judged again, after an item was delivered or dropped.
-    pub(super) fn on_gone(&mut self, followers: Option<SubjectKey>) {
+    pub(super) fn on_item_removed(&mut self, followers: Option<SubjectKey>) {
         let Some(key) = followers else { return };
         let lowest = (key, (Dseq(0), 0));
         if let Some((_, at)) = self.by_subject.range(lowest..).next().filter(|(other, _)| *other == key) {
@@ -83,8 +83,8 @@ impl ReorderBuffer {
         }
     }
 
-    /// Handles the late beginning of an abandoned message: no missing datagram accounts for it.
-    pub(super) fn on_late_head(&mut self, dseq: Dseq) {
+    /// Handles the late first fragment of an abandoned message: no missing datagram accounts for it.
+    pub(super) fn on_late_first_fragment(&mut self, dseq: Dseq) {
         for at in &self.doomed {
             if let Some((_, StreamItem::AbandonedMessage(doomed))) = self.items.get_mut(at)
                 && doomed.missing == dseq
@@ -213,10 +213,10 @@ mod tests {
     #[test]
     fn inconsistent_state_is_detected_and_described() {
         assert!(ReorderBuffer::default().is_intact(0));
-        let mut held = ReorderBuffer::default();
-        held.break_bytes();
-        assert!(!held.is_intact(0), "bytes without an item");
-        assert!(held.summary().contains("0 items with 7 bytes"), "{}", held.summary());
-        assert!(!ReorderBuffer::default().is_intact(1), "the ledger counts one held datagram");
+        let mut buffer = ReorderBuffer::default();
+        buffer.break_bytes();
+        assert!(!buffer.is_intact(0), "bytes of nothing");
+        assert!(buffer.summary().contains("0 items with 7 bytes"), "{}", buffer.summary());
+        assert!(!ReorderBuffer::default().is_intact(1), "the ledger says that one is held");
     }
 }

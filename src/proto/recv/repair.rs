@@ -53,7 +53,7 @@ impl RecvStream {
             matched.is_some_and(|matched| is_later || matched.at(missed_at).is_some())
                 && !ctx.mutants.is(Mutant::ManifestUnread)
                 && self.can_be_fetched(dseq, content)
-                && !(ctx.mutants.is(Mutant::LargeUnasked) && matches!(content.what, ContentKind::Part { .. }))
+                && !(ctx.mutants.is(Mutant::LargeNotRequested) && matches!(content.what, ContentKind::Part { .. }))
         });
         if !rebuild.is_waiting() {
             return self.complete(ctx, dseq, rebuild, out);
@@ -155,7 +155,7 @@ impl RecvStream {
         debug_assert!(matches!(accept, Acceptance::Filled | Acceptance::Repaired), "{accept:?}");
         let arrival = Arrival { reached: self.ledger.reached(), repaired: true };
         let since = self.ledger.since();
-        self.held.on_late_head(dseq);
+        self.reorder_buffer.on_late_first_fragment(dseq);
         for (first, reason) in rebuild.missing_heads() {
             // A message fetched whole that waits for the rest of its first datagram lacks nothing.
             if !self.rebuilds.has_fetched(first) {
@@ -180,7 +180,7 @@ impl RecvStream {
             }
             self.take(ctx, (dseq, index as u32 + 1), arrival, item, false, out);
         }
-        if !self.held.has(dseq) {
+        if !self.reorder_buffer.has(dseq) {
             self.settle_partial(dseq);
         }
         self.abandon_incomplete(ctx, out);
@@ -195,7 +195,7 @@ impl RecvStream {
 
     /// Handles the publisher's report that it has nothing of the datagrams up to `last` any more.
     pub fn on_expired(&mut self, ctx: &mut ReceiveContext<'_>, last: Dseq, out: &mut Vec<StreamOutcome>) {
-        self.ledger.on_gone(last);
+        self.ledger.on_expired(last);
         self.on_deadline(ctx, out);
     }
 
@@ -204,14 +204,14 @@ impl RecvStream {
         self.ledger.request_deadline().into_iter().chain(self.rebuilds.request_deadline()).min()
     }
 
-    /// Calls `ask` with each range of datagrams to request now, until `ask` has no room.
+    /// Calls `request` with each range of datagrams to request now, until `request` has no room.
     pub fn send_due_requests(
         &mut self,
         now: Instant,
-        ask: impl FnMut(Dseq, Dseq) -> bool,
+        request: impl FnMut(Dseq, Dseq) -> bool,
         out: &mut Vec<StreamOutcome>,
     ) {
-        self.ledger.send_due_requests(now, &mut self.nak_scheduler, ask);
+        self.ledger.send_due_requests(now, &mut self.nak_scheduler, request);
         self.rebuilds.send_due_requests(now, |dseq, subject, first, last| {
             out.push(StreamOutcome::Fetch { dseq, subject: subject.clone(), first, last });
         });

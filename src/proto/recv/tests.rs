@@ -29,7 +29,7 @@ impl RecvStream {
 
     /// Breaks the reorder buffer.
     pub(crate) fn break_reorder_buffer(&mut self) {
-        self.held.break_bytes();
+        self.reorder_buffer.break_bytes();
     }
 }
 
@@ -43,23 +43,27 @@ fn release_agrees_with_judging_all_held_items() {
         let datagrams = stream(&mut rng);
         let [mut receiver, mut twin] = [Receiver::new(seed), Receiver::new(seed)];
         for (millis, input) in inputs(&mut rng, &datagrams) {
-            receiver.take(millis, &input, &datagrams);
-            twin.recv.held.judge_all_again();
-            twin.take(millis, &input, &datagrams);
-            twin.recv.held.judge_all_again();
+            receiver.apply_and_fetch(millis, &input, &datagrams);
+            twin.recv.reorder_buffer.judge_all_again();
+            twin.apply_and_fetch(millis, &input, &datagrams);
+            twin.recv.reorder_buffer.judge_all_again();
             twin.with(millis, |recv, ctx, out| recv.release(ctx, out));
             let outcomes = std::mem::take(&mut receiver.outcomes);
             assert_eq!(outcomes, std::mem::take(&mut twin.outcomes), "seed {seed}, {millis} ms: {input:?}");
             assert_eq!(receiver.recv.ledger.states(), twin.recv.ledger.states(), "seed {seed}, {millis} ms");
-            assert_eq!(receiver.recv.held_bytes(), twin.recv.held_bytes(), "seed {seed}, {millis} ms");
+            assert_eq!(receiver.recv.buffered_bytes(), twin.recv.buffered_bytes(), "seed {seed}, {millis} ms");
             receiver.recv.assert_invariants();
             seen.add(&receiver, &outcomes);
         }
-        assert_eq!((receiver.recv.held.is_empty(), receiver.counters.inconsistent), (true, 0), "seed {seed}");
+        assert_eq!(
+            (receiver.recv.reorder_buffer.is_empty(), receiver.counters.inconsistencies),
+            (true, 0),
+            "seed {seed}"
+        );
     }
     // The streams cover these cases.
     assert!(10_000 < seen.delivered && 300 < seen.lost && 100 < seen.unverified && 100 < seen.fetched, "{seen:?}");
-    assert!(1_000 < seen.overtook && 20 < seen.doomed && 30 < seen.held_most && 50 < seen.large, "{seen:?}");
+    assert!(1_000 < seen.overtook && 20 < seen.doomed && 30 < seen.buffered_most && 50 < seen.large, "{seen:?}");
 }
 
 /// A rebuilt datagram counts from the discovery of its gap, however old the last received datagram is.
@@ -83,15 +87,15 @@ fn rebuilt_message_reaches_subscriptions_at_gap_discovery() {
     }
     let datagrams: Vec<Bytes> = sealed.into_iter().map(|datagram| datagram.bytes).collect();
     let mut receiver = Receiver::new(1);
-    receiver.take(0, &Input::Datagram(0), &datagrams);
+    receiver.apply_and_fetch(0, &Input::Datagram(0), &datagrams);
     let later = Target { client: ClientId(2), sub: SubId(1) };
     receiver
         .interest
         .subscribe(at(60).instant, later, "t.0".parse::<Pattern>().unwrap().into(), DeliveryMode::Repair)
         .unwrap();
-    receiver.take(90, &Input::Datagram(2), &datagrams);
+    receiver.apply_and_fetch(90, &Input::Datagram(2), &datagrams);
     receiver.age = Duration::from_millis(50);
-    receiver.take(96, &Input::Manifest(1, 1), &datagrams);
+    receiver.apply_and_fetch(96, &Input::Manifest(1, 1), &datagrams);
     let targets = |outcome: &StreamOutcome| match outcome {
         StreamOutcome::Deliver { matched, .. } => Some(matched.targets.len()),
         _ => None,
@@ -124,21 +128,21 @@ fn fetched_message_survives_the_reassembly_limit() {
     let mut receiver = Receiver::new(1);
     receiver.recv.reassembly = Reassembly::new(0, 0);
     receiver.window = SubWindow::new(WindowSettings { bytes: 0, bytes_max: 0, ..settings("B.sub").sub_window }, 1);
-    receiver.take(1, &Input::Datagram(0), &datagrams);
-    receiver.take(2, &Input::Word(2), &datagrams);
-    receiver.hand_in(3, &Input::Manifest(1, 1), &datagrams);
-    let mut asked = Vec::new();
+    receiver.apply_and_fetch(1, &Input::Datagram(0), &datagrams);
+    receiver.apply_and_fetch(2, &Input::Announcement(2), &datagrams);
+    receiver.apply(3, &Input::Manifest(1, 1), &datagrams);
+    let mut requested = Vec::new();
     receiver.with(3, |recv, ctx, _| {
-        let ask = |_: Dseq, subject: &Subject, first: Seq, _: Seq| asked.push((subject.clone(), first));
-        recv.rebuilds.send_due_requests(ctx.now.instant, ask);
+        let request = |_: Dseq, subject: &Subject, first: Seq, _: Seq| requested.push((subject.clone(), first));
+        recv.rebuilds.send_due_requests(ctx.now.instant, request);
     });
-    let large = asked.pop().expect("the large message is requested");
+    let large = requested.pop().expect("the large message is asked for");
     let fetch = |receiver: &mut Receiver, (subject, seq): (Subject, Seq), bytes| {
         let messages = vec![(seq, Message::new(subject.clone(), vec![7; bytes]))];
         receiver.with(4, |recv, ctx, out| recv.on_fetched(ctx, Dseq(2), (&subject, seq, seq), messages, out));
     };
     fetch(&mut receiver, large, 600);
-    receiver.hand_in(5, &Input::Datagram(2), &datagrams);
+    receiver.apply(5, &Input::Datagram(2), &datagrams);
     let small = receiver.outcomes.iter().find_map(|outcome| match outcome {
         StreamOutcome::Fetch { subject, first, .. } => Some((subject.clone(), *first)),
         _ => None,
@@ -182,7 +186,7 @@ struct Seen {
     overtook: usize,
     doomed: usize,
     /// Maximum number of datagrams held at a time.
-    held_most: u64,
+    buffered_most: u64,
 }
 
 impl Seen {
@@ -201,8 +205,8 @@ impl Seen {
                 _ => {}
             }
         }
-        self.doomed += receiver.recv.held.doomed();
-        self.held_most = self.held_most.max(receiver.recv.ledger.states().held);
+        self.doomed += receiver.recv.reorder_buffer.doomed();
+        self.buffered_most = self.buffered_most.max(receiver.recv.ledger.states().buffered);
     }
 }
 
@@ -212,7 +216,7 @@ enum Input {
     /// The datagram of this index arrives.
     Datagram(usize),
     /// An announcement that all datagrams up to it exist.
-    Word(usize),
+    Announcement(usize),
     /// The publisher's manifest of it, with this number of its messages in the history.
     Manifest(usize, usize),
     /// The publisher has nothing of the datagrams up to it.
@@ -270,7 +274,7 @@ fn inputs(rng: &mut Rng, datagrams: &[Bytes]) -> Vec<(u64, Input)> {
         }
         match () {
             () if rng.chance(0.05) => inputs.push((later, Input::Datagram(index))),
-            () if rng.chance(0.05) => inputs.push((sent, Input::Word(index))),
+            () if rng.chance(0.05) => inputs.push((sent, Input::Announcement(index))),
             () if rng.chance(0.02) => inputs.push((sent, Input::Overflow)),
             () => inputs.push((sent, Input::Time)),
         }
@@ -292,7 +296,7 @@ struct Receiver {
     /// Number of messages that the history retains of each requested range.
     kept: usize,
     /// Unanswered requests to the history.
-    asked: Vec<(Dseq, Subject, Seq, Seq)>,
+    requested: Vec<(Dseq, Subject, Seq, Seq)>,
     window: SubWindow,
     interest: InterestTable,
     counters: Counters,
@@ -315,7 +319,7 @@ impl Receiver {
             recv: RecvStream::new(kind, ledger, nak_scheduler, Reassembly::new(6000, 4)),
             age: Duration::ZERO,
             kept: 0,
-            asked: Vec::new(),
+            requested: Vec::new(),
             window: SubWindow::new(settings.sub_window, seed),
             interest,
             counters: Counters::default(),
@@ -354,13 +358,13 @@ impl Receiver {
         work(&mut self.recv, &mut ctx, &mut self.outcomes);
     }
 
-    fn take(&mut self, millis: u64, input: &Input, datagrams: &[Bytes]) {
+    fn apply_and_fetch(&mut self, millis: u64, input: &Input, datagrams: &[Bytes]) {
         let known = self.outcomes.len();
-        self.hand_in(millis, input, datagrams);
+        self.apply(millis, input, datagrams);
         self.fetch(millis, known);
     }
 
-    fn hand_in(&mut self, millis: u64, input: &Input, datagrams: &[Bytes]) {
+    fn apply(&mut self, millis: u64, input: &Input, datagrams: &[Bytes]) {
         let decode = |index: usize| wire::decode(datagrams[index].clone()).unwrap();
         match *input {
             Input::Datagram(index) => {
@@ -370,7 +374,7 @@ impl Receiver {
                     recv.on_datagram(ctx, dseq, before, datagram.records, out);
                 });
             }
-            Input::Word(index) => {
+            Input::Announcement(index) => {
                 let datagram = decode(index);
                 let messages: u64 = datagram.records.iter().map(Record::messages_begun).sum();
                 let (high, count) = (Dseq(datagram.header.number), datagram.header.count + messages);
@@ -405,15 +409,15 @@ impl Receiver {
                 out.push(StreamOutcome::Fetch { dseq, subject: subject.clone(), first, last });
             });
         });
-        let asked = |outcome: &StreamOutcome| match outcome {
+        let requested = |outcome: &StreamOutcome| match outcome {
             StreamOutcome::Fetch { dseq, subject, first, last } => Some((*dseq, subject.clone(), *first, *last)),
             _ => None,
         };
-        self.asked.extend(self.outcomes[known..].iter().filter_map(asked));
+        self.requested.extend(self.outcomes[known..].iter().filter_map(requested));
         if !millis.is_multiple_of(6) {
             return;
         }
-        for (dseq, subject, first, last) in std::mem::take(&mut self.asked) {
+        for (dseq, subject, first, last) in std::mem::take(&mut self.requested) {
             let is_large = self.recv.rebuilds.large(dseq).is_some_and(|name| name.seq == first);
             let payload = vec![7; if is_large { LARGE } else { 4 }];
             let seqs = (0..self.kept as u64).filter_map(|index| first.forward(index)).filter(|seq| *seq <= last);

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 /// Minimum time between two requests.
-pub(super) const ASK_INTERVAL: Duration = Duration::from_millis(20);
+pub(super) const REQUEST_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Advertised subscriptions of one peer.
 #[derive(Debug)]
@@ -23,12 +23,12 @@ pub(super) struct PeerTable {
     pub(super) base: u64,
     pub(super) places: BTreeSet<u32>,
     pub(super) fresh: Option<PendingTable>,
-    /// Time since which the table is behind the announced version without progress.
-    pub(super) behind: Option<Instant>,
+    /// Time since which the table lacks the announced version without progress.
+    pub(super) stale_since: Option<Instant>,
     /// Time at which its entries last exceeded a limit, until there is room again.
     pub(super) overflowed: Option<Instant>,
     /// Earliest time of the next request to the peer.
-    pub(super) ask_at: Instant,
+    pub(super) request_at: Instant,
     pub(super) interval: Duration,
 }
 
@@ -51,10 +51,10 @@ impl PeerTable {
             base: 0,
             places: BTreeSet::new(),
             fresh: None,
-            behind: None,
+            stale_since: None,
             overflowed: None,
-            ask_at: Instant::ZERO,
-            interval: ASK_INTERVAL,
+            request_at: Instant::ZERO,
+            interval: REQUEST_INTERVAL,
         }
     }
 
@@ -74,23 +74,23 @@ impl PeerTable {
         if self.high.is_none_or(|(before, _)| before < number) {
             self.high = Some((number, high.max(self.complete)));
         }
-        self.note_behind(now, false);
+        self.update_staleness(now, false);
     }
 
-    /// Notes whether the table is behind the announced version, and whether it has made progress.
-    pub(super) fn note_behind(&mut self, now: Instant, is_progress: bool) {
+    /// Updates the time since which the table lacks the announced version; progress starts it anew.
+    pub(super) fn update_staleness(&mut self, now: Instant, is_progress: bool) {
         if self.is_known() || self.high.is_none() {
-            (self.behind, self.interval) = (None, ASK_INTERVAL);
-        } else if self.behind.is_none() || is_progress {
-            (self.behind, self.interval, self.overflowed) = (Some(now), ASK_INTERVAL, None);
+            (self.stale_since, self.interval) = (None, REQUEST_INTERVAL);
+        } else if self.stale_since.is_none() || is_progress {
+            (self.stale_since, self.interval, self.overflowed) = (Some(now), REQUEST_INTERVAL, None);
             if is_progress {
-                self.ask_at = now + ASK_INTERVAL;
+                self.request_at = now + REQUEST_INTERVAL;
             }
         }
     }
 
-    /// Returns the time of the next request to the peer, if the table is behind.
+    /// Returns the time of the next request to the peer, if the table lacks the announced version.
     pub(super) fn request_deadline(&self, grace: Duration) -> Option<Instant> {
-        Some((self.behind? + grace).max(self.ask_at))
+        Some((self.stale_since? + grace).max(self.request_at))
     }
 }

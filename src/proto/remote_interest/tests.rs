@@ -26,13 +26,13 @@ fn address(number: u8) -> IpAddr {
 #[derive(Clone)]
 enum Packet {
     Record(u64, Interest),
-    Word(u64, u64),
+    Announcement(u64, u64),
     Request(InterestRequest),
 }
 
 struct World {
     rng: Rng,
-    told: LocalInterest,
+    local_interest: LocalInterest,
     remote_interest: RemoteInterest,
     /// True subscriptions at each version, from 0.
     truth: Vec<BTreeMap<SubscriptionFilter, u32>>,
@@ -47,7 +47,7 @@ impl World {
         let mut rng = Rng::new(seed);
         let ended_max = rng.below(6) as usize;
         World {
-            told: LocalInterest::new(seed, ended_max, mutants),
+            local_interest: LocalInterest::new(seed, ended_max, mutants),
             remote_interest: RemoteInterest::new(seed, 1000, Duration::from_millis(5), mutants),
             truth: vec![BTreeMap::new()],
             number: 0,
@@ -66,7 +66,7 @@ impl World {
         let queue = (self.rng.below(3) == 0).then(|| "q".parse().unwrap());
         let wanted = SubscriptionFilter { pattern, glob, queue };
         let is_more = !now.contains_key(&wanted) || self.rng.below(3) == 0;
-        self.told.change(&wanted, is_more);
+        self.local_interest.change(&wanted, is_more);
         let count = now.entry(wanted.clone()).or_default();
         *count = if is_more { *count + 1 } else { *count - 1 };
         if *count == 0 {
@@ -81,14 +81,16 @@ impl World {
         self.packets.push(packet);
     }
 
-    fn take(&mut self, packet: Packet) {
+    fn deliver(&mut self, packet: Packet) {
         match packet {
             Packet::Record(number, record) => {
                 self.remote_interest.on_record(at(self.millis), owner(), address(1), number, record);
             }
-            Packet::Word(number, word) => self.remote_interest.on_control(at(self.millis), owner(), number, word),
+            Packet::Announcement(number, version) => {
+                self.remote_interest.on_control(at(self.millis), owner(), number, version)
+            }
             Packet::Request(request) => {
-                for record in self.told.answer(&request, self.room, 3) {
+                for record in self.local_interest.answer(&request, self.room, 3) {
                     self.send(|number| Packet::Record(number, record));
                 }
             }
@@ -113,13 +115,13 @@ impl World {
     fn step(&mut self, lossy: bool) {
         self.millis += self.rng.below(8);
         for _ in 0..self.rng.below(3) {
-            if let Some(record) = self.told.poll_changes(self.room) {
+            if let Some(record) = self.local_interest.poll_changes(self.room) {
                 self.send(|number| Packet::Record(number, record));
             }
         }
         if self.rng.chance(0.2) {
-            let word = self.told.high();
-            self.send(|number| Packet::Word(number, word));
+            let version = self.local_interest.high();
+            self.send(|number| Packet::Announcement(number, version));
         }
         while let Some(request) = self.remote_interest.poll_request(at(self.millis), |_| true) {
             self.send(|_| Packet::Request(request));
@@ -134,7 +136,7 @@ impl World {
                 false => self.packets.remove(index),
             };
             if !lossy || !self.rng.chance(0.2) {
-                self.take(packet);
+                self.deliver(packet);
             }
         }
     }
@@ -150,9 +152,9 @@ fn run(seed: u64, mutants: Mutants) -> Result<(), String> {
         world.check(seed)?;
     }
     let since = world.millis;
-    while world.told.has_changes()
+    while world.local_interest.has_changes()
         || !world.remote_interest.is_known(owner())
-        || world.remote_interest.report_complete(owner()) != world.told.high()
+        || world.remote_interest.report_complete(owner()) != world.local_interest.high()
     {
         world.step(false);
         world.check(seed)?;
@@ -186,7 +188,7 @@ fn known_tables_are_correct_and_become_complete() {
 /// Proves: W138, W140, W141
 #[test]
 fn interest_mutants_are_detected() {
-    for mutant in [Mutant::NewsAcrossGap, Mutant::LateNewsApplied, Mutant::EndedForgotten] {
+    for mutant in [Mutant::InterestAcrossGap, Mutant::StaleInterestApplied, Mutant::EndedInterestDropped] {
         let noticed = (0..400).filter(|seed| run(*seed, Mutants::only(mutant)).is_err()).count();
         assert!(0 < noticed, "{mutant:?}");
     }
@@ -199,7 +201,10 @@ fn peer_beyond_the_limit_counts_as_unknown() {
     let others = [8, 9, 10, 11].map(|bits| Epoch::new(bits).unwrap());
     let [other, _, _, greedy] = others;
     for (number, (epoch, count)) in (1..).zip(others.into_iter().zip([8, 8, 8, 5])) {
-        assert_eq!(remote_interest.on_record(at(0), epoch, address(number), 1, record_of(count)), RecordOutcome::News);
+        assert_eq!(
+            remote_interest.on_record(at(0), epoch, address(number), 1, record_of(count)),
+            RecordOutcome::Applied
+        );
     }
     let own = (owner(), address(5));
     assert_eq!(
@@ -212,7 +217,7 @@ fn peer_beyond_the_limit_counts_as_unknown() {
     assert_eq!(remote_interest.poll_request(at(1000), |_| true), None, "it is not requested for a while");
     assert!(remote_interest.poll_request(at(31_000), |_| true).is_some());
     remote_interest.end(other);
-    assert_eq!(remote_interest.on_record(at(31_000), own.0, own.1, 2, record_of(3)), RecordOutcome::News);
+    assert_eq!(remote_interest.on_record(at(31_000), own.0, own.1, 2, record_of(3)), RecordOutcome::Applied);
     assert!(remote_interest.is_known(owner()));
     remote_interest.on_control(at(31_000), greedy, 2, 9);
     let more = Interest { after: 5, upto: 9, high: 9, base: 0, entries: record_of(9).entries };
@@ -238,7 +243,7 @@ fn peers_at_one_address_share_quarter_of_limit() {
         let neighbour = Epoch::new(bits).unwrap();
         assert_eq!(
             remote_interest.on_record(at(0), neighbour, address(number), 1, record_of(100)),
-            RecordOutcome::News
+            RecordOutcome::Applied
         );
     }
     remote_interest.assert_invariants();
@@ -255,7 +260,7 @@ fn entries_of_replaced_peer_yield_to_next_run() {
         let [former, next] = [100, 101].map(|bits| Epoch::new(bits).unwrap());
         remote_interest.on_record(at(0), former, address(66), 1, record_of(80));
         depart(&mut remote_interest, former);
-        assert_eq!(remote_interest.on_record(at(0), next, address(66), 1, record_of(80)), RecordOutcome::News);
+        assert_eq!(remote_interest.on_record(at(0), next, address(66), 1, record_of(80)), RecordOutcome::Applied);
         assert!(remote_interest.is_known(next) && !remote_interest.is_known(former));
         remote_interest.assert_invariants();
     }
@@ -285,12 +290,12 @@ fn record_of(count: u64) -> Interest {
 fn unanswered_requests_become_rarer() {
     let mut remote_interest = RemoteInterest::new(1, 10, Duration::from_millis(5), Mutants::default());
     remote_interest.on_control(at(0), owner(), 1, 1 << 60);
-    let asked: Vec<u64> =
+    let request_times: Vec<u64> =
         (0..10_000).filter(|millis| remote_interest.poll_request(at(*millis), |_| true).is_some()).collect();
-    assert_eq!(asked, [5, 25, 65, 145, 305, 625, 1265, 2545, 4545, 6545, 8545]);
+    assert_eq!(request_times, [5, 25, 65, 145, 305, 625, 1265, 2545, 4545, 6545, 8545]);
     assert!(!remote_interest.is_known(owner()));
     remote_interest.on_control(at(10_000), owner(), 2, 0);
-    assert!(remote_interest.is_known(owner()), "a later announcement counts");
+    assert!(remote_interest.is_known(owner()), "a later announcement holds");
     remote_interest.on_control(at(10_000), owner(), 1, 3);
     assert!(remote_interest.is_known(owner()), "an earlier announcement does not");
 }

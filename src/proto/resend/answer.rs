@@ -53,23 +53,23 @@ counters! {
     /// Counters of requests and answers; they never fall.
     #[derive(Copy)]
     ResendCounters, "resend_":
-    /// Requests received, those refused included.
+    /// Requests received, including refused ones.
     requests,
-    /// Requests refused because their sender sends too many, or too many others ask.
+    /// Requests refused because their sender sends too many, or because too many peers request.
     requests_refused,
-    /// Ranges that end with datagrams not sent yet.
+    /// Requested ranges that end with datagrams not sent yet.
     beyond_high,
-    /// Datagrams not resent because they just had been.
+    /// Requested datagrams not resent because they had just been resent.
     suppressed,
-    /// Datagrams named beyond the limits, not counting those of refused requests.
+    /// Requested datagrams beyond the limits, without those of refused requests.
     over_limit,
     /// Datagrams resent to one requester.
     resent_unicast,
     /// Datagrams resent to the group.
     resent_multicast,
-    /// Datagrams answered with what they held.
+    /// Requested datagrams answered with a manifest of their content.
     manifests,
-    /// Datagrams answered with word that nothing is known.
+    /// Requested datagrams answered with EXPIRED, because nothing is known of them any more.
     expired,
     /// Bytes of all answers.
     bytes,

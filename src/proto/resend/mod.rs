@@ -59,8 +59,8 @@ pub struct ResendSettings {
     pub datagram_bytes_max: usize,
     /// Maximum number of requesters known at a time; requests of others are refused.
     pub requesters_max: usize,
-    /// Bytes of the datagrams that are kept for resends: as many as one requester can miss at once.
-    pub kept_bytes: u64,
+    /// Bytes of the datagrams retained for resends: as many as one requester can miss at once.
+    pub ring_bytes: u64,
 }
 
 /// Bytes that one requester may still be sent. Repeated requests do not raise it; it grows with the live bytes.
@@ -92,7 +92,7 @@ struct Requester {
     requests: TokenBucket,
     credit: Credit,
     /// True if it receives no multicasts, according to its last request.
-    is_deaf: bool,
+    lacks_multicast: bool,
     /// Datagrams of the directed stream to it.
     directed: Ranges,
     /// Datagrams of the multicast stream.
@@ -105,7 +105,15 @@ impl Requester {
     fn new(now: Instant, credit: Credit) -> Requester {
         let none = Ranges::default;
         let (bucket, requests) = (TokenBucket::full(now), TokenBucket::full(now));
-        Requester { bucket, requests, credit, is_deaf: false, directed: none(), datagrams: none(), contents: none() }
+        Requester {
+            bucket,
+            requests,
+            credit,
+            lacks_multicast: false,
+            directed: none(),
+            datagrams: none(),
+            contents: none(),
+        }
     }
 
     /// Discards its requests, and returns the number of datagrams in them.
@@ -186,7 +194,7 @@ impl Resends {
 
     /// Returns the maximum credit of a requester.
     fn credit_max(&self) -> u64 {
-        BURST_BYTES + self.settings.kept_bytes.saturating_mul(CREDIT_TIMES)
+        BURST_BYTES + self.settings.ring_bytes.saturating_mul(CREDIT_TIMES)
     }
 
     /// Spends `bytes` of the budget on an answer, if it has them. Returns whether it did.
@@ -204,7 +212,7 @@ impl Resends {
     }
 
     /// Discards the requests of a member that is gone.
-    pub fn forget(&mut self, epoch: Epoch) {
+    pub fn remove_requester(&mut self, epoch: Epoch) {
         self.requesters.remove(&epoch);
         // The shares of the others have grown.
         self.next = self.next.map(|_| Instant::ZERO);
@@ -213,12 +221,12 @@ impl Resends {
     /// Accepts the request of a proven member. `high` is the last datagram of the requested stream.
     pub fn on_request(&mut self, now: Instant, from: Epoch, request: &ResendRequest, high: Dseq) -> RequestOutcome {
         self.counters.requests += 1;
-        let mut asked = RequestOutcome::default();
+        let mut outcome = RequestOutcome::default();
         let named = || request.ranges.iter().map(Range::datagrams).fold(0, u64::saturating_add);
         let is_full = self.settings.requesters_max <= self.requesters.len();
         if is_full && !self.requesters.contains_key(&from) {
             self.counters.requests_refused += 1;
-            return RequestOutcome { refused: named(), ..asked };
+            return RequestOutcome { refused: named(), ..outcome };
         }
         let ranges_max = (RANGES_MAX / (self.requesters.len() + 1)).clamp(RANGES_EACH_MIN, RANGES_EACH_MAX);
         let (sent, credit_max) = (self.sent, self.credit_max());
@@ -230,10 +238,10 @@ impl Resends {
         // Rule: credit
         if !requester.requests.has(1) || requester.credit.bytes < answer_bytes_max {
             self.counters.requests_refused += 1;
-            return RequestOutcome { refused: named(), ..asked };
+            return RequestOutcome { refused: named(), ..outcome };
         }
         requester.requests.take(1);
-        requester.is_deaf = request.unicast;
+        requester.lacks_multicast = request.unicast;
         let (stream, wanted) = match (request.directed, request.manifests_only) {
             (true, _) => (Some(from), &mut requester.directed),
             (false, false) => (None, &mut requester.datagrams),
@@ -241,27 +249,27 @@ impl Resends {
         };
         for range in &request.ranges {
             let (first, last) = (range.first.0, range.last.0.min(high.0));
-            asked.beyond_high += u64::from(last < range.last.0);
+            outcome.beyond_high += u64::from(last < range.last.0);
             if last < first {
                 continue;
             }
-            asked.accepted += last - first + 1;
+            outcome.accepted += last - first + 1;
             if request.manifests_only || request.unicast {
                 wanted.insert(first, last);
             } else {
-                asked.suppressed += self.recently_resent.select_wanted(now, from, stream, (first, last), wanted);
+                outcome.suppressed += self.recently_resent.select_wanted(now, from, stream, (first, last), wanted);
             }
-            asked.refused += wanted.truncate(ranges_max);
+            outcome.refused += wanted.truncate(ranges_max);
         }
-        asked.accepted = asked.accepted.saturating_sub(asked.suppressed + asked.refused);
-        self.counters.beyond_high += asked.beyond_high;
-        self.counters.suppressed += asked.suppressed;
+        outcome.accepted = outcome.accepted.saturating_sub(outcome.suppressed + outcome.refused);
+        self.counters.beyond_high += outcome.beyond_high;
+        self.counters.suppressed += outcome.suppressed;
         // A request for datagrams that are long gone can name any number of them at no cost.
-        self.counters.over_limit = self.counters.over_limit.saturating_add(asked.refused);
+        self.counters.over_limit = self.counters.over_limit.saturating_add(outcome.refused);
         if requester.first().is_some() {
             self.next = Some(now);
         }
-        asked
+        outcome
     }
 
     /// Returns the next answer, if one is due and the budget allows it. `ring` is the memory of the multicast stream;
@@ -365,11 +373,11 @@ impl Resends {
         bytes: Bytes,
     ) -> (ResendAnswer, usize) {
         let place = (stream, dseq.0);
-        let is_deaf = self.requesters.get(&from).is_some_and(|requester| requester.is_deaf);
+        let lacks_multicast = self.requesters.get(&from).is_some_and(|requester| requester.lacks_multicast);
         // Rule: suppress
         let to = match self.recently_resent.target_of(now, place) {
             // Rule: blackhole
-            _ if is_deaf => ResendTarget::Member(from),
+            _ if lacks_multicast => ResendTarget::Member(from),
             // A requester that repeats its request after a multicast may not receive multicasts.
             Some(ResendTarget::Group) => ResendTarget::Member(from),
             Some(ResendTarget::Member(last)) if last != from => ResendTarget::Group,
@@ -381,11 +389,11 @@ impl Resends {
             ResendTarget::Group => self.counters.resent_multicast += 1,
         }
         // A unicast answer shows nothing of how many receivers miss the datagram.
-        if !is_deaf {
+        if !lacks_multicast {
             self.recently_resent.remember(now, place, to);
         }
         for (epoch, requester) in &mut self.requesters {
-            if to == ResendTarget::Group && !requester.is_deaf || *epoch == from {
+            if to == ResendTarget::Group && !requester.lacks_multicast || *epoch == from {
                 let over = requester.on_resent(stream, dseq);
                 self.counters.over_limit = self.counters.over_limit.saturating_add(over);
             }
@@ -396,8 +404,8 @@ impl Resends {
 
     /// Returns whether another requester wants this datagram of the multicast stream.
     fn is_wanted_beside(&self, from: Epoch, dseq: Dseq) -> bool {
-        let hears = |epoch: &Epoch, requester: &Requester| *epoch != from && !requester.is_deaf;
-        self.requesters.iter().any(|(epoch, one)| hears(epoch, one) && one.datagrams.contains(dseq.0))
+        let receives = |epoch: &Epoch, requester: &Requester| *epoch != from && !requester.lacks_multicast;
+        self.requesters.iter().any(|(epoch, one)| receives(epoch, one) && one.datagrams.contains(dseq.0))
     }
 
     /// Returns an EXPIRED record for the datagrams below `end` that `from` wants of a stream, up to the size of one
@@ -460,6 +468,6 @@ impl Resends {
                 assert!(wanted.count() <= RANGES_EACH_MAX);
             }
         }
-        assert!(self.next.is_some() || self.is_idle(), "what is asked is polled for");
+        assert!(self.next.is_some() || self.is_idle(), "answers are polled for while requests are pending");
     }
 }

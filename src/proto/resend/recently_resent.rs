@@ -79,7 +79,7 @@ impl RecentlyResent {
             // Rule: suppress
             let linger = match to {
                 ResendTarget::Group => LINGER,
-                ResendTarget::Member(asker) if *asker == from => LINGER_ALONE,
+                ResendTarget::Member(requester) if *requester == from => LINGER_ALONE,
                 ResendTarget::Member(_) => Duration::ZERO,
             };
             if now < *at + linger {

@@ -94,7 +94,7 @@ impl Stream {
 }
 
 fn settings(rate_min: u64) -> ResendSettings {
-    ResendSettings { rate_min, datagram_bytes_max: DATAGRAM_BYTES, requesters_max: 1024, kept_bytes: 1 << 40 }
+    ResendSettings { rate_min, datagram_bytes_max: DATAGRAM_BYTES, requesters_max: 1024, ring_bytes: 1 << 40 }
 }
 
 fn ranges(ranges: &[(u64, u64)]) -> Vec<Range> {
@@ -110,7 +110,7 @@ fn drain(resends: &mut Resends, now: Instant, ring: &Ring) -> Vec<ResendAnswer> 
 }
 
 /// Returns each answer as text: its receiver and its datagrams.
-fn told(answers: &[ResendAnswer]) -> String {
+fn describe(answers: &[ResendAnswer]) -> String {
     let text = |answer: &ResendAnswer| match answer {
         ResendAnswer::Resend { to: ResendTarget::Group, dseq, .. } => format!("group {dseq}"),
         ResendAnswer::Resend { to: ResendTarget::Member(to), dseq, .. } => format!("{:x} {dseq}", to.bits()),
@@ -125,10 +125,10 @@ fn told(answers: &[ResendAnswer]) -> String {
     answers.iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
-/// Runs one line of a story: at this time in microseconds, this requester sends these ranges. Returns the answers.
-fn ask(resends: &mut Resends, stream: &Stream, micros: u64, from: u64, list: &[(u64, u64)]) -> String {
+/// Runs one line of a story: at this time in microseconds, this requester asks for these ranges. Returns the answers.
+fn request_resends(resends: &mut Resends, stream: &Stream, micros: u64, from: u64, list: &[(u64, u64)]) -> String {
     resends.on_request(at(micros), epoch(from), &request(list), stream.high());
-    told(&drain(resends, at(micros), &stream.ring))
+    describe(&drain(resends, at(micros), &stream.ring))
 }
 
 // ---- the ring
@@ -208,17 +208,17 @@ fn ring_copies_datagrams_and_counts_their_overhead() {
 fn receiver_without_multicast_gets_unicast_resends() {
     let stream = Stream::of(4, 100, FAR);
     let mut resends = Resends::new(settings(8 << 20), at(0));
-    let deaf = |resends: &mut Resends, micros, from| {
+    let request_unicast = |resends: &mut Resends, micros, from| {
         let request = ResendRequest { unicast: true, ..request(&[(1, 1)]) };
         resends.on_request(at(micros), epoch(from), &request, stream.high());
-        told(&drain(resends, at(micros), &stream.ring))
+        describe(&drain(resends, at(micros), &stream.ring))
     };
     for (micros, from) in (0..).step_by(500).zip([1, 2, 3, 1, 2]) {
-        assert_eq!(deaf(&mut resends, micros, from), format!("{from:x} 1"));
+        assert_eq!(request_unicast(&mut resends, micros, from), format!("{from:x} 1"));
     }
-    assert_eq!(ask(&mut resends, &stream, 3000, 4, &[(1, 1)]), "4 1");
-    assert_eq!(ask(&mut resends, &stream, 3500, 5, &[(1, 1)]), "group 1");
-    assert_eq!(deaf(&mut resends, 4000, 1), "1 1");
+    assert_eq!(request_resends(&mut resends, &stream, 3000, 4, &[(1, 1)]), "4 1");
+    assert_eq!(request_resends(&mut resends, &stream, 3500, 5, &[(1, 1)]), "group 1");
+    assert_eq!(request_unicast(&mut resends, 4000, 1), "1 1");
 }
 
 /// Proves: W113, suppress
@@ -226,14 +226,14 @@ fn receiver_without_multicast_gets_unicast_resends() {
 fn first_requester_gets_unicast_second_causes_multicast() {
     let stream = Stream::of(20, 1400, FAR);
     let mut resends = Resends::new(settings(1 << 30), at(0));
-    assert_eq!(ask(&mut resends, &stream, 0, 0xa, &[(3, 4), (9, 9)]), "a 3, a 4, a 9");
-    assert_eq!(ask(&mut resends, &stream, 2_000, 0xa, &[(3, 5)]), "a 5", "3 and 4 are in flight");
-    assert_eq!(ask(&mut resends, &stream, 3_000, 0xb, &[(4, 4)]), "group 4", "a second requester");
-    assert_eq!(ask(&mut resends, &stream, 12_900, 0xc, &[(4, 4)]), "", "requested before it arrived");
-    assert_eq!(ask(&mut resends, &stream, 12_900, 0xa, &[(3, 4)]), "a 3", "again, to the same requester");
-    assert_eq!(ask(&mut resends, &stream, 13_000, 0xb, &[(4, 4)]), "b 4", "b may receive no multicast");
-    assert_eq!(ask(&mut resends, &stream, 13_100, 0xc, &[(4, 4)]), "group 4");
-    assert_eq!(ask(&mut resends, &stream, 1_100_000, 0xb, &[(9, 9)]), "b 9", "forgotten after a second");
+    assert_eq!(request_resends(&mut resends, &stream, 0, 0xa, &[(3, 4), (9, 9)]), "a 3, a 4, a 9");
+    assert_eq!(request_resends(&mut resends, &stream, 2_000, 0xa, &[(3, 5)]), "a 5", "3 and 4 are under way");
+    assert_eq!(request_resends(&mut resends, &stream, 3_000, 0xb, &[(4, 4)]), "group 4", "a second requester");
+    assert_eq!(request_resends(&mut resends, &stream, 12_900, 0xc, &[(4, 4)]), "", "requested before it came");
+    assert_eq!(request_resends(&mut resends, &stream, 12_900, 0xa, &[(3, 4)]), "a 3", "again, for the same");
+    assert_eq!(request_resends(&mut resends, &stream, 13_000, 0xb, &[(4, 4)]), "b 4", "who may hear no multicast");
+    assert_eq!(request_resends(&mut resends, &stream, 13_100, 0xc, &[(4, 4)]), "group 4");
+    assert_eq!(request_resends(&mut resends, &stream, 1_100_000, 0xb, &[(9, 9)]), "b 9", "forgotten after a second");
     assert_eq!(resends.counters().suppressed, 2 + 1 + 1);
     assert!(resends.is_idle());
     // Two peers request at once.
@@ -241,7 +241,7 @@ fn first_requester_gets_unicast_second_causes_multicast() {
     resends.on_request(at(2_200_000), epoch(0xb), &request(&[(8, 9)]), stream.high());
     assert!(!resends.is_idle());
     let answers = drain(&mut resends, at(2_200_000), &stream.ring);
-    assert_eq!(told(&answers), "a 7, group 8, b 9");
+    assert_eq!(describe(&answers), "a 7, group 8, b 9");
     let ResendAnswer::Resend { bytes, .. } = &answers[1] else { panic!("{answers:?}") };
     assert_eq!(bytes, stream.bytes(Dseq(8)));
     resends.assert_invariants();
@@ -256,10 +256,10 @@ fn thousand_requesters_of_one_datagram_cause_two_resends() {
     for seed in 0..20 {
         let mut rng = Rng::new(seed);
         let mut resends = Resends::new(settings(1 << 20), at(0));
-        let mut asks: Vec<(u64, u64)> = (1..=1000).map(|from| (rng.below(30_000), from)).collect();
-        asks.sort_unstable();
+        let mut requests: Vec<(u64, u64)> = (1..=1000).map(|from| (rng.below(30_000), from)).collect();
+        requests.sort_unstable();
         let (mut heard_by_all, mut sent, latency) = (None, 0, 1000);
-        for (micros, from) in asks {
+        for (micros, from) in requests {
             if heard_by_all.is_some_and(|heard| heard <= micros) {
                 continue;
             }
@@ -277,7 +277,7 @@ fn thousand_requesters_of_one_datagram_cause_two_resends() {
     for from in 1..=1000 {
         resends.on_request(at(0), epoch(from), &request(&[(5, 5)]), stream.high());
     }
-    assert_eq!(told(&drain(&mut resends, at(0), &stream.ring)), "group 5", "all at once");
+    assert_eq!(describe(&drain(&mut resends, at(0), &stream.ring)), "group 5", "all at once");
 }
 
 /// Proves: W112, resend
@@ -295,11 +295,11 @@ fn evicted_datagrams_are_answered_by_manifest_or_expired() {
         trail - 1,
         trail + 1
     );
-    assert_eq!(ask(&mut resends, &stream, 0, 0xa, &list), expected);
+    assert_eq!(request_resends(&mut resends, &stream, 0, 0xa, &list), expected);
     // The requester gets all known contents, in the minimum number of datagrams.
     let all = ResendRequest { manifests_only: true, ..request(&[(manifests, 4000)]) };
-    let asked = resends.on_request(at(1), epoch(0xa), &all, stream.high());
-    assert_eq!(asked, RequestOutcome { accepted: 4001 - manifests, ..RequestOutcome::default() });
+    let outcome = resends.on_request(at(1), epoch(0xa), &all, stream.high());
+    assert_eq!(outcome, RequestOutcome { accepted: 4001 - manifests, ..RequestOutcome::default() });
     let mut next = manifests;
     let answers = drain(&mut resends, at(1), &stream.ring);
     for answer in &answers {
@@ -344,7 +344,7 @@ fn directed_stream_is_resent_to_its_receiver_only() {
     let answers: Vec<_> = std::iter::from_fn(|| resends.poll_answer(at(0), &stream.ring, rings)).collect();
     let expected =
         format!("a expired 3-4 {0}-{0}, a {trail}, a 100, b expired 3-4 {0}-{trail} 100-100, group 4", trail - 1);
-    assert_eq!(told(&answers), expected);
+    assert_eq!(describe(&answers), expected);
     let receivers = answers.iter().filter_map(|answer| match answer {
         ResendAnswer::Expired { expired, .. } => expired.receiver,
         _ => None,
@@ -361,7 +361,7 @@ fn directed_stream_is_resent_to_its_receiver_only() {
     assert_eq!(resent.collect::<Vec<_>>(), [true, true, false]);
     resends.on_request(at(2_999), epoch(0xa), &mine, Dseq(100));
     let answers: Vec<_> = std::iter::from_fn(|| resends.poll_answer(at(2_999), &stream.ring, rings)).collect();
-    assert_eq!(told(&answers), format!("a expired 3-4 {0}-{0}", trail - 1), "the others are in flight");
+    assert_eq!(describe(&answers), format!("a expired 3-4 {0}-{0}", trail - 1), "the others are under way");
 }
 
 /// The twin: each wanted number by itself, and every resend ever made.
@@ -375,7 +375,7 @@ struct Twin {
 impl Twin {
     fn on_request(&mut self, now: Instant, from: Epoch, request: &ResendRequest, high: Dseq) -> RequestOutcome {
         let beyond_high = request.ranges.iter().filter(|range| high < range.last).count() as u64;
-        let mut asked = RequestOutcome { beyond_high, ..RequestOutcome::default() };
+        let mut outcome = RequestOutcome { beyond_high, ..RequestOutcome::default() };
         for number in request.ranges.iter().flat_map(|range| range.first.0..=range.last.0) {
             let answered = self
                 .resent
@@ -386,15 +386,15 @@ impl Twin {
                 continue;
             } else if request.manifests_only {
                 self.contents.entry(from).or_default().insert(number);
-                asked.accepted += 1;
+                outcome.accepted += 1;
             } else if answered.is_some_and(|to| to == ResendTarget::Group || to == ResendTarget::Member(from)) {
-                asked.suppressed += 1;
+                outcome.suppressed += 1;
             } else {
                 self.datagrams.entry(from).or_default().insert(number);
-                asked.accepted += 1;
+                outcome.accepted += 1;
             }
         }
-        asked
+        outcome
     }
 
     fn wanted(&self, from: Epoch) -> BTreeSet<u64> {
@@ -416,18 +416,18 @@ impl Twin {
             ResendAnswer::Resend { to, directed, dseq, bytes } => {
                 assert!(!directed && trail <= dseq.0 && Some(dseq.0) == self.lowest(), "the oldest first");
                 assert_eq!(bytes, stream.bytes(*dseq));
-                let askers = self.wants_datagram(dseq.0);
+                let requesters = self.wants_datagram(dseq.0);
                 let last = self.resent.insert(dseq.0, (*to, now)).filter(|(_, at)| now < *at + RESENT_TIME);
-                let others = |than: Epoch| askers.iter().any(|asker| *asker != than);
+                let others = |than: Epoch| requesters.iter().any(|requester| *requester != than);
                 let group = match last {
                     Some((ResendTarget::Group, _)) => false,
                     Some((ResendTarget::Member(last), _)) => others(last),
-                    None => 1 < askers.len(),
+                    None => 1 < requesters.len(),
                 };
                 match to {
                     ResendTarget::Group => assert!(group),
                     ResendTarget::Member(to) => {
-                        assert!(askers.contains(to) && (!group || last == Some((ResendTarget::Member(*to), now))))
+                        assert!(requesters.contains(to) && (!group || last == Some((ResendTarget::Member(*to), now))))
                     }
                 }
                 for (_, wanted) in self.datagrams.iter_mut().chain(&mut self.contents).filter(|(from, _)| {
@@ -442,9 +442,9 @@ impl Twin {
                 assert_eq!(manifest.before, stream.contents(manifest.first).0);
                 for (number, contents) in (manifest.first.0..).zip(&manifest.datagrams) {
                     assert_eq!(*contents, stream.contents(Dseq(number)).1);
-                    let told = self.contents.entry(*to).or_default().remove(&number);
+                    let was_requested = self.contents.entry(*to).or_default().remove(&number);
                     let gone = number < trail && self.datagrams.entry(*to).or_default().remove(&number);
-                    assert!(manifests <= number && (told || gone), "{number} was requested");
+                    assert!(manifests <= number && (was_requested || gone), "{number} was requested");
                 }
             }
             ResendAnswer::Expired { to, expired } => {
@@ -478,7 +478,7 @@ fn random_requests_agree_with_slow_twin() {
             }
             let from = epoch(rng.between(1, 4));
             if rng.chance(0.01) {
-                resends.forget(from);
+                resends.remove_requester(from);
                 twin.datagrams.remove(&from);
                 twin.contents.remove(&from);
             }
@@ -560,10 +560,10 @@ fn answers_without_live_data_keep_the_resend_rate() {
     let stream = Stream::of(2000, 1400, FAR);
     for resend_rate in [100_000, 1_000_000] {
         let mut resends = Resends::new(settings(resend_rate), at(0));
-        // Several peers request, each no more than it can miss.
-        for asker in 0..10 {
-            let first = 1 + 200 * asker;
-            resends.on_request(at(0), epoch(100 + asker), &request(&[(first, first + 199)]), stream.high());
+        // Several peers ask, each for no more than it can miss.
+        for requester in 0..10 {
+            let first = 1 + 200 * requester;
+            resends.on_request(at(0), epoch(100 + requester), &request(&[(first, first + 199)]), stream.high());
         }
         (0..1000).for_each(|millis| drop(drain(&mut resends, at(millis * 1000), &stream.ring)));
         let (bytes, most) = (resends.counters().bytes, BURST_BYTES + resend_rate);
@@ -619,15 +619,15 @@ fn absurd_requests_cost_work_proportional_to_their_bytes() {
     let mut stream = Stream::of(3000, 200, RingSettings { bytes_max: 100_000, manifest_bytes_max: 10_000, ..FAR });
     let mut resends = Resends::new(settings(1 << 30), at(0));
     let high = stream.high();
-    let asked = resends.on_request(at(0), epoch(1), &request(&[(1, u64::MAX / 2)]), high);
-    assert_eq!(asked, RequestOutcome { accepted: 3000, beyond_high: 1, ..RequestOutcome::default() });
-    let asked = resends.on_request(at(0), epoch(2), &request(&[(1 << 40, 1 << 62)]), high);
-    assert_eq!(asked, RequestOutcome { beyond_high: 1, ..RequestOutcome::default() });
+    let outcome = resends.on_request(at(0), epoch(1), &request(&[(1, u64::MAX / 2)]), high);
+    assert_eq!(outcome, RequestOutcome { accepted: 3000, beyond_high: 1, ..RequestOutcome::default() });
+    let outcome = resends.on_request(at(0), epoch(2), &request(&[(1 << 40, 1 << 62)]), high);
+    assert_eq!(outcome, RequestOutcome { beyond_high: 1, ..RequestOutcome::default() });
     // Of thousands of ranges, those beyond the limit are refused, and the oldest are kept.
     let odd: Vec<_> = (0..1500).map(|at| (2 * at + 1, 2 * at + 1)).collect();
     resends.on_request(at(0), epoch(3), &request(&odd[200..]), high);
-    let asked = resends.on_request(at(0), epoch(3), &request(&odd[..200]), high);
-    assert_eq!((asked.refused, resends.counters().over_limit), (200, 1500 - RANGES_EACH_MAX as u64));
+    let outcome = resends.on_request(at(0), epoch(3), &request(&odd[..200]), high);
+    assert_eq!((outcome.refused, resends.counters().over_limit), (200, 1500 - RANGES_EACH_MAX as u64));
     resends.assert_invariants();
     let mut expired = 0;
     while let Some(deadline) = resends.deadline() {
@@ -645,7 +645,7 @@ fn absurd_requests_cost_work_proportional_to_their_bytes() {
     // The ring is emptied while a request waits.
     resends.on_request(at(399_000_000), epoch(1), &request(&[(1, 3000)]), high);
     stream.ring.on_tick(at(400_000_000));
-    assert_eq!(told(&drain(&mut resends, at(400_000_000), &stream.ring)), "1 expired 1-3000");
+    assert_eq!(describe(&drain(&mut resends, at(400_000_000), &stream.ring)), "1 expired 1-3000");
 }
 
 /// Resends of distant numbers from the middle of others' ranges split these ranges.
@@ -675,7 +675,7 @@ fn random_requests_keep_stored_ranges_bounded() {
         }
         resends.assert_invariants();
         if rng.chance(0.01) {
-            resends.forget(from);
+            resends.remove_requester(from);
         }
     }
     let counters = resends.counters();
@@ -691,9 +691,9 @@ fn floods_of_requests_are_refused_and_counted() {
     let flood = request(&[(1, u64::MAX / 2)]);
     let looked_at = (0..100_000)
         .filter(|micros| {
-            let asked = resends.on_request(at(*micros), epoch(1), &flood, stream.high());
+            let outcome = resends.on_request(at(*micros), epoch(1), &flood, stream.high());
             drain(&mut resends, at(*micros), &stream.ring);
-            asked.refused < u64::MAX / 2
+            outcome.refused < u64::MAX / 2
         })
         .count();
     assert_eq!(looked_at as u64, REQUESTS_BURST + 99, "in 0.1 s");
@@ -703,7 +703,7 @@ fn floods_of_requests_are_refused_and_counted() {
     assert_eq!(resends.on_request(at(100_000), epoch(2), &request(&[(7, 7)]), stream.high()).accepted, 1);
     let refused = resends.on_request(at(100_000), epoch(3), &request(&[(7, 9)]), stream.high());
     assert_eq!(refused, RequestOutcome { refused: 3, ..RequestOutcome::default() });
-    resends.forget(epoch(1));
+    resends.remove_requester(epoch(1));
     assert_eq!(resends.on_request(at(100_000), epoch(3), &request(&[(7, 9)]), stream.high()).accepted, 3);
     resends.assert_invariants();
 }
@@ -713,7 +713,7 @@ fn floods_of_requests_are_refused_and_counted() {
 fn requester_gets_no_more_than_it_can_miss() {
     const LIVE: u64 = 1_000_000;
     let stream = Stream::of(100, 1400, FAR);
-    let mut resends = Resends::new(ResendSettings { kept_bytes: LIVE, ..settings(1 << 30) }, at(0));
+    let mut resends = Resends::new(ResendSettings { ring_bytes: LIVE, ..settings(1 << 30) }, at(0));
     let flood = |resends: &mut Resends, from: u64, micros: u64| {
         let before = resends.counters().bytes;
         for micros in (micros..micros + 10_000_000).step_by(10_000) {

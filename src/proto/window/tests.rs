@@ -41,7 +41,7 @@ fn check(bytes: usize, bytes_max: usize, frame_messages_max: u64, story: &str) {
         let given: Vec<&str> = given.split(' ').collect();
         let name = subject(given[2]);
         let numbering = window.number(&name, now(given[0].parse().unwrap(), given[1].parse().unwrap()), &mut rng);
-        let told = match numbering {
+        let text = match numbering {
             Numbering::Unnumbered => "unnumbered".to_owned(),
             Numbering::FramesExhausted => "exhausted".to_owned(),
             Numbering::Numbered { seq, offset, stamp, chain } => {
@@ -49,7 +49,7 @@ fn check(bytes: usize, bytes_max: usize, frame_messages_max: u64, story: &str) {
                     Some(stamp) => assert_eq!(offset, stamp.offset, "{line}"),
                     None => assert_eq!(Some(&offset.wrapping_sub(1)), last_offsets.get(&name), "{line}"),
                 }
-                let mut told = format!("{seq:?}");
+                let mut text = format!("{seq:?}");
                 if let Some(stamp) = stamp {
                     if chain.is_none() {
                         offsets.insert(name.clone(), stamp.offset);
@@ -59,16 +59,16 @@ fn check(bytes: usize, bytes_max: usize, frame_messages_max: u64, story: &str) {
                     let (time, unit) = (stamp.time.as_nanos(), 1 << FRAME_SHIFT);
                     let in_frames = time % unit == 0;
                     let shown = if in_frames { format!("f{}", time / unit) } else { format!("{}s", time / SECOND) };
-                    told += &format!(" @{shown} +{}", stamp.offset.wrapping_sub(offsets[&name]));
+                    text += &format!(" @{shown} +{}", stamp.offset.wrapping_sub(offsets[&name]));
                 }
                 last_offsets.insert(name.clone(), offset);
                 if let Some(chain) = chain {
-                    told += &format!(" <{chain:?}");
+                    text += &format!(" <{chain:?}");
                 }
-                told
+                text
             }
         };
-        assert_eq!(told, expected, "{line}");
+        assert_eq!(text, expected, "{line}");
     }
 }
 

@@ -12,7 +12,7 @@ impl StreamChecker<'_> {
         let (at, run, stream) = (self.at, self.run as u64, self.stream as u64);
         self.oracle.figures.reports_lost += 1;
         self.oracle.figures.reports_between += u64::from(!count.is_exact());
-        self.oracle.note(&[at, run, 3, stream, subject as u64, count.min(), count.max(), range.len() as u64]);
+        self.oracle.extend_digest(&[at, run, 3, stream, subject as u64, count.min(), count.max(), range.len() as u64]);
         let missing = range.len() as u64;
         let fits = match count {
             Count::Exact(exact) => exact == missing,
@@ -27,7 +27,7 @@ impl StreamChecker<'_> {
         }
         for target in to {
             let Some(sub) = self.sub(*target, subject) else {
-                self.wrong("O2", format!("loss on subject {subject} told to {target:?}, which does not want it"));
+                self.wrong("O2", format!("loss on subject {subject} reported to {target:?}, which does not want it"));
                 continue;
             };
             self.on_lost_to(sub, subject, range, count, loss.reason);
@@ -40,8 +40,8 @@ impl StreamChecker<'_> {
         let track = self.track_mut();
         let same = track.reported_last == Some((at, subject, range[0]));
         let (min, max) = if same { track.reported_bounds } else { (0, 0) };
-        track.told[0] += count.min().saturating_sub(min);
-        track.told[1] += count.max().saturating_sub(max);
+        track.reported[0] += count.min().saturating_sub(min);
+        track.reported[1] += count.max().saturating_sub(max);
         track.reported_bounds = (count.min().max(min), count.max().max(max));
         track.reported_last = Some((at, subject, range[0]));
     }
@@ -49,34 +49,35 @@ impl StreamChecker<'_> {
     fn on_lost_to(&mut self, sub: usize, subject: usize, range: &[usize], count: Count, reason: Reason) {
         let (low, high) = (range[0], range[range.len() - 1]);
         let before = *self.track_mut().last(sub, subject);
-        let owed = self.unsaid(sub, subject, before, high + 1);
+        let owed = self.unreported(sub, subject, before, high + 1);
         let run = &self.oracle.runs[self.run];
         let stream = &self.truth().streams[self.stream];
         let entitled = |message: &usize| {
             self.oracle.is_entitled(self.run, &run.subs[sub], stream, self.track(), &self.sent(*message))
         };
-        let strangers: Vec<usize> = range.iter().copied().filter(|message| !entitled(message)).collect();
+        let unowed: Vec<usize> = range.iter().copied().filter(|message| !entitled(message)).collect();
         let found_before = |message: &usize| {
-            let found = self.track().found_late(self.sent(*message).last);
+            let found = self.track().latest_found(self.sent(*message).last);
             found != NEVER && found + 5 * MILLIS < run.subs[sub].start
         };
         let found_before: Vec<usize> = range.iter().copied().filter(found_before).collect();
-        let told: Vec<(usize, MessageState)> = range
+        let reported: Vec<(usize, MessageState)> = range
             .iter()
             .map(|m| (*m, self.track().state(sub, *m)))
             .filter(|(_, s)| *s != MessageState::Nothing)
             .collect();
-        if let Some((message, state)) = told.iter().find(|(_, state)| !matches!(state, MessageState::Maybe { .. })) {
-            self.wrong("O2", format!("message {message} told as lost to subscription {sub} after {state:?}"));
+        if let Some((message, state)) = reported.iter().find(|(_, state)| !matches!(state, MessageState::Maybe { .. }))
+        {
+            self.wrong("O2", format!("message {message} reported as lost to subscription {sub} after {state:?}"));
         }
-        if count.is_exact() && !strangers.is_empty() {
+        if count.is_exact() && !unowed.is_empty() {
             self.wrong(
                 "O2",
-                format!("messages {strangers:?} told as lost to subscription {sub}, which was not owed them"),
+                format!("messages {unowed:?} reported as lost to subscription {sub}, which was not owed them"),
             );
         }
         if count.is_exact() && !found_before.is_empty() {
-            let text = format!("told as lost to subscription {sub}, which began after they were found missing");
+            let text = format!("reported as lost to subscription {sub}, which began after they were found missing");
             self.wrong("O2", format!("messages {found_before:?} {text}"));
         }
         let all = owed.len() as u64;
@@ -89,7 +90,7 @@ impl StreamChecker<'_> {
             && (!count.is_exact() && count.max() < all || count.is_exact() && !early.is_empty())
         {
             let text =
-                format!("{count} told as lost to subscription {sub}, in truth {all} with {early:?} before {low}");
+                format!("{count} reported as lost to subscription {sub}, in truth {all} with {early:?} before {low}");
             self.wrong("O6", text);
         }
         let overflow = reason == Reason::Overflow;
@@ -116,7 +117,7 @@ impl StreamChecker<'_> {
             return;
         }
         if arrived && !late && reason != Reason::Overflow {
-            self.wrong("O3", format!("message {message} told as lost though it had come: {sent:?}"));
+            self.wrong("O3", format!("message {message} reported as lost though it had come: {sent:?}"));
         }
         if reason == Reason::Overflow || !sent.is_whole && self.truth().streams[self.stream].ended == NEVER {
             return;
@@ -136,9 +137,9 @@ impl StreamChecker<'_> {
         let taken = self.oracle.runs[self.run].taken_within(&self.truth().streams[self.stream].settings);
         let given_up = |dseq: &u64| {
             let (track, dseq) = (self.track(), *dseq);
-            let is_told = track.declared(dseq).is_some() || track.may_be_rebuilt(dseq);
+            let is_reported = track.declared(dseq).is_some() || track.may_be_rebuilt(dseq);
             // A gap in which no message begins is settled without a report.
-            !self.had_read(dseq) || is_told || track.came_late(dseq, taken)
+            !self.had_read(dseq) || is_reported || track.came_late(dseq, taken)
         };
         let mut first = None;
         for dseq in (sent.first..=sent.last).filter(given_up) {
@@ -172,13 +173,13 @@ impl StreamChecker<'_> {
         let elapsed = self.at.saturating_sub(found);
         let forgotten = nanos(run.settings.forget) * 999 / 1000 <= self.at - track.sign_sure;
         let ended = stream.ended <= self.at || forgotten;
-        let gone = || stream.may_be_gone(self.at, dseq).0 && run.reorder_grace() * 999 / 1000 <= elapsed;
+        let gone = || stream.may_be_evicted(self.at, dseq).0 && run.reorder_grace() * 999 / 1000 <= elapsed;
         let deadline = need <= if run.repairs() { track.heard_most.between(found, self.at) } else { elapsed };
         let fits = match reason {
             Some(Reason::Disabled) => !run.repairs() && deadline,
             Some(Reason::Deadline) => run.repairs() && deadline,
             Some(Reason::Expired) => {
-                let manifest_gone = stream.may_be_gone(self.at, dseq).1 || track.may_be_rebuilt(dseq);
+                let manifest_gone = stream.may_be_evicted(self.at, dseq).1 || track.may_be_rebuilt(dseq);
                 run.repairs() && gone() && manifest_gone
             }
             Some(Reason::Crashed) => ended,
@@ -196,8 +197,8 @@ impl StreamChecker<'_> {
     pub(super) fn on_unverified(&mut self, clients: u64, first: u64, last: u64, count: Count, reason: Reason) {
         let (at, run, stream) = (self.at, self.run as u64, self.stream as u64);
         self.oracle.figures.reports_unverified += 1;
-        self.oracle.note(&[at, run, 4, stream, first, last, count.min(), count.max()]);
-        self.track_mut().told[2] += count.max();
+        self.oracle.extend_digest(&[at, run, 4, stream, first, last, count.min(), count.max()]);
+        self.track_mut().reported[2] += count.max();
         let high = self.truth().streams[self.stream].bcast.high();
         if last < first || first == 0 || high < last {
             return self.wrong("O4", format!("datagrams {first}..{last} unverified, {high} were sent"));
@@ -222,7 +223,8 @@ impl StreamChecker<'_> {
             let at_once = matches!(reason, Reason::Overflow | Reason::Expired);
             let unread = !at_once && arrived < at && self.oracle.runs[self.run].paused(arrived, at) == 0;
             // Datagrams before the first announcement waited for it, and were taken after that one after the other.
-            let waited = reason == Reason::Overflow && at <= self.track().word_at || self.track().is_doubtful(dseq);
+            let waited =
+                reason == Reason::Overflow && at <= self.track().announced_at || self.track().is_doubtful(dseq);
             if self.had_read(dseq) && !waited || unread {
                 let taken = self.oracle.runs[self.run].taken_within(&self.truth().streams[self.stream].settings);
                 let late = self.had_read(dseq) && self.track().found(dseq) + taken <= read;
@@ -239,8 +241,8 @@ impl StreamChecker<'_> {
             self.track_mut().declare(dseq, GapReport { at, clients, by_limit: reason == Reason::Overflow });
         }
         let range = self.truth().streams[self.stream].bcast.begun_in(first, last);
-        let going_on = self.truth().streams[self.stream].bcast.datagrams[first as usize - 1].goes_on;
-        for message in range.chain(going_on) {
+        let continued = self.truth().streams[self.stream].bcast.datagrams[first as usize - 1].continued;
+        for message in range.chain(continued) {
             self.track_mut().cover(message, at);
         }
     }
@@ -252,7 +254,7 @@ impl StreamChecker<'_> {
         if first != 1 || count.min() != 0 || count.max() != all {
             self.wrong("O5", format!("{count} messages before the contact in {first}..{last}, in truth {all}"));
         }
-        if self.track().word_at < self.at {
+        if self.track().announced_at < self.at {
             self.wrong("O5", format!("the age was not known at {}, a word had come", self.at));
         }
         let heartbeat = nanos(self.oracle.runs[self.run].settings.heartbeat);
@@ -278,10 +280,10 @@ impl StreamChecker<'_> {
     fn on_broken(&mut self, message: usize, clients: u64, reason: Reason) {
         let at = self.at;
         if let Some(before) = self.track().broken(message) {
-            self.wrong("O5", format!("large message {message} told as unverified after {before:?}"));
+            self.wrong("O5", format!("large message {message} reported as unverified after {before:?}"));
         }
         if self.is_delivered(message) {
-            self.wrong("O5", format!("large message {message} told as unverified after it was delivered"));
+            self.wrong("O5", format!("large message {message} reported as unverified after it was delivered"));
         }
         self.check_missing(message, reason);
         self.track_mut().cover(message, at);
@@ -307,15 +309,18 @@ impl StreamChecker<'_> {
         let at = self.at;
         self.check_grace(dseq, reason);
         let most = self.unnumbered(dseq).len() as u64;
-        let told = slot(&mut self.track_mut().rebuilt, dseq as usize - 1, 0);
-        *told += messages;
-        let told = *told;
-        if most < told {
-            self.wrong("O5", format!("{told} messages without a number are gone of datagram {dseq}, which has {most}"));
+        let reported = slot(&mut self.track_mut().rebuilt, dseq as usize - 1, 0);
+        *reported += messages;
+        let reported = *reported;
+        if most < reported {
+            self.wrong(
+                "O5",
+                format!("{reported} messages without a number are gone of datagram {dseq}, which has {most}"),
+            );
         }
         for message in self.unnumbered(dseq) {
             if self.is_delivered(message) {
-                self.wrong("O5", format!("message {message} told as unverified after it was delivered"));
+                self.wrong("O5", format!("message {message} reported as unverified after it was delivered"));
             }
             self.track_mut().cover(message, at);
             self.track_mut().report_broken(message, GapReport { at, clients, by_limit: false });
@@ -327,19 +332,22 @@ impl StreamChecker<'_> {
         let flow = &self.truth().streams[self.stream].bcast;
         let range = flow.begun_in(first, last);
         let all = range.len() as u64;
-        let told = |message: &usize| {
+        let reported = |message: &usize| {
             let states = self.track().states.iter();
             let mut states = states.filter_map(|of| of.get(*message));
             states.any(|state| matches!(state, MessageState::Lost { .. } | MessageState::Maybe { .. }))
                 || self.track().reported_members.contains(message)
         };
-        let explained = range.filter(|message| told(message) || self.is_known_unowed(*message)).count() as u64;
+        let explained = range.filter(|message| reported(message) || self.is_known_unowed(*message)).count() as u64;
         let fits = match count {
             Count::Exact(exact) => exact <= all && all - explained <= exact,
             Count::Between { min, max } => min <= all && max <= all && all - explained <= max,
         };
         if !fits {
-            self.wrong("O5", format!("{count} messages in {first}..{last}, in truth {all}, {explained} told before"));
+            self.wrong(
+                "O5",
+                format!("{count} messages in {first}..{last}, in truth {all}, {explained} reported before"),
+            );
         }
     }
 
@@ -362,7 +370,7 @@ impl StreamChecker<'_> {
         let (run, track) = (&self.oracle.runs[self.run], self.track());
         let born = self.truth().streams[self.stream].born;
         // Of the datagrams that waited for the first announcement the lowest is the baseline, whichever came first.
-        let is_above_early = (1..dseq).any(|low| track.read(low) != NEVER && track.read(low) <= track.word_at);
+        let is_above_early = (1..dseq).any(|low| track.read(low) != NEVER && track.read(low) <= track.announced_at);
         // A receiver that is about to forget the publisher may still continue its ledger.
         if born <= run.born && !track.returned && !is_above_early {
             self.wrong("O2", format!("datagram {dseq} is from before this peer listened"));
@@ -374,7 +382,7 @@ impl StreamChecker<'_> {
         if self.track().declared(dseq).is_some() || reason == Reason::Overflow {
             return;
         }
-        let found = self.track().found_late(dseq);
+        let found = self.track().latest_found(dseq);
         let run = &self.oracle.runs[self.run];
         let elapsed = self.at.saturating_sub(found);
         // T_rec runs while the publisher is heard.
@@ -397,7 +405,7 @@ impl StreamChecker<'_> {
 
     pub(super) fn on_tail(&mut self, after: u64, reason: Reason) {
         let (at, run, stream) = (self.at, self.run as u64, self.stream as u64);
-        self.oracle.note(&[at, run, 5, stream, after, reason as u64]);
+        self.oracle.extend_digest(&[at, run, 5, stream, after, reason as u64]);
         let high = self.truth().streams[self.stream].bcast.high();
         if high < after {
             self.wrong("O4", format!("nothing known after {after}, in truth {high} were sent"));
@@ -434,8 +442,8 @@ impl StreamChecker<'_> {
     pub(super) fn on_inbox(&mut self, messages: u64) {
         let (at, run, stream) = (self.at, self.run as u64, self.stream as u64);
         self.oracle.figures.inbox_lost += messages;
-        self.oracle.note(&[at, run, 6, stream, messages]);
-        self.track_mut().told[3] += messages;
+        self.oracle.extend_digest(&[at, run, 6, stream, messages]);
+        self.track_mut().reported[3] += messages;
         self.track_mut().inbox += messages;
         let own = self.truth().streams[self.oracle.runs[self.run].stream].epoch.bits();
         let sent = self.truth().streams[self.stream].directed_to(own).map_or(0, |flow| flow.messages.len() as u64);

@@ -70,14 +70,14 @@ impl StreamChecker<'_> {
             round + self.announcements_before_answer() * nanos(publisher.settings.heartbeat)
         };
         let due = known + run.reorder_grace() + BACKOFF_MAX + round + proven;
-        let stood_still = |run: &PeerRun| 0 < run.paused(known, self.at);
+        let was_paused = |run: &PeerRun| 0 < run.paused(known, self.at);
         due < self.at
             && stream.ended == NEVER
-            && !stream.said_bye
-            && !stood_still(run)
-            && !stood_still(publisher)
+            && !stream.has_sent_bye
+            && !was_paused(run)
+            && !was_paused(publisher)
             && RATE <= publisher.settings.recovery.resend_rate_min
-            && !stream.may_be_gone(self.at, dseq).0
+            && !stream.may_be_evicted(self.at, dseq).0
     }
 
     /// Checks the second part of O9. Some datagrams of a message could not be retransmitted, and all the others came
@@ -87,18 +87,18 @@ impl StreamChecker<'_> {
         let run = &self.oracle.runs[self.run];
         // A manifest that comes after its datagrams were given up changes nothing. Datagrams in which no message
         // begins are given up without a report.
-        let given_up = |dseq: u64| track.declared(dseq).map_or(NEVER, |told| told.at);
+        let given_up = |dseq: u64| track.declared(dseq).map_or(NEVER, |reported| reported.at);
         let due = |dseq: u64| track.found(dseq).saturating_add(run.grace() * 999 / 1000);
-        let is_told = |dseq: u64| {
+        let is_reported = |dseq: u64| {
             track.may_be_rebuilt(dseq) && track.manifest_read_at(dseq) < given_up(dseq) && !track.expired_first(dseq)
         };
         let taken = run.taken_within(&stream.settings);
         let came = |dseq: u64| self.had_read(dseq) && given_up(dseq) == NEVER && !track.came_late(dseq, taken);
         let is_known = match sent.first == sent.last {
-            true => is_told(sent.first) && track.read(sent.first) == NEVER,
+            true => is_reported(sent.first) && track.read(sent.first) == NEVER,
             false => {
-                let is_told = |dseq: u64| is_told(dseq) && track.manifest_read_at(dseq) < due(dseq);
-                self.was_wanted(sent) && (sent.first..=sent.last).all(|dseq| is_told(dseq) || came(dseq))
+                let is_reported = |dseq: u64| is_reported(dseq) && track.manifest_read_at(dseq) < due(dseq);
+                self.was_wanted(sent) && (sent.first..=sent.last).all(|dseq| is_reported(dseq) || came(dseq))
             }
         };
         if reason == Reason::Expired
@@ -106,9 +106,9 @@ impl StreamChecker<'_> {
             && is_known
             && stream.ended == NEVER
             && !run.is_limited()
-            && !stream.may_be_forgotten(message, self.oracle.truth.kept_back(stream.run))
+            && !stream.may_be_evicted_from_history(message, self.oracle.truth.unsent(stream.run))
         {
-            self.wrong("O9", format!("message {message} told as gone though the history must have it: {sent:?}"));
+            self.wrong("O9", format!("message {message} reported as gone though the history must have it: {sent:?}"));
         }
     }
 

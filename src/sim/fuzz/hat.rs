@@ -96,11 +96,14 @@ fn settings(is_closed: bool, announces: bool) -> Settings {
 type SessionOutput = Vec<(Conversation, HatServerMessage)>;
 
 /// Returns the answers to requests.
-fn answers(said: &SessionOutput) -> Vec<&(Conversation, HatServerMessage)> {
-    let is_answer = |said: &&(Conversation, HatServerMessage)| {
-        matches!(said.1, HatServerMessage::Init(_) | HatServerMessage::Registered(_) | HatServerMessage::QueryPage(_))
+fn answers(output: &SessionOutput) -> Vec<&(Conversation, HatServerMessage)> {
+    let is_answer = |message: &&(Conversation, HatServerMessage)| {
+        matches!(
+            message.1,
+            HatServerMessage::Init(_) | HatServerMessage::Registered(_) | HatServerMessage::QueryPage(_)
+        )
     };
-    said.iter().filter(is_answer).collect()
+    output.iter().filter(is_answer).collect()
 }
 
 struct HatWorld {
@@ -155,10 +158,10 @@ impl HatWorld {
             None => self.stop(),
         }
         assert_eq!(self.session.deadline(), None);
-        let said = said(&self.out.take());
-        let has_stopped = matches!(said.last(), Some((_, HatServerMessage::Status(Status::Standby))));
+        let output = parse_output(&self.out.take());
+        let has_stopped = matches!(output.last(), Some((_, HatServerMessage::Status(Status::Standby))));
         assert_eq!(has_stopped, self.subscription.is_some() && fault.is_none());
-        (fault, said)
+        (fault, output)
     }
 
     fn stop(&mut self) {
@@ -180,7 +183,7 @@ impl HatWorld {
                 self.answer_one();
             }
             let Some(message) = parser.next()? else { return Ok(()) };
-            comes_back(&message, &self.settings);
+            check_round_trip(&message, &self.settings);
             self.session.on_command(Instant::ZERO, message, &mut self.out)?;
             if self.session.is_admitted() {
                 parser.admit();
@@ -193,8 +196,8 @@ impl HatWorld {
     }
 
     fn act(&mut self) {
-        while let Some(ask) = self.session.poll_request(true) {
-            match ask {
+        while let Some(action) = self.session.poll_request(true) {
+            match action {
                 HatAction::Admitted { .. } => assert!(self.session.is_admitted()),
                 HatAction::Subscribe(subscription) => {
                     assert!(subscription.patterns.len() <= self.settings.types_max);
@@ -234,9 +237,9 @@ impl HatWorld {
             server.is_none_or(|server| server == event.id.server)
                 && patterns.iter().any(|pattern| pattern.matches(&event.event_type))
         };
-        let told: Vec<&Event> = events.iter().filter(is_wanted).collect();
-        if !told.is_empty() {
-            assert_eq!(session.on_events(&told, out), told.len());
+        let wanted: Vec<&Event> = events.iter().filter(is_wanted).collect();
+        if !wanted.is_empty() {
+            assert_eq!(session.on_events(&wanted, out), wanted.len());
         }
         Some(events)
     }
@@ -261,21 +264,21 @@ impl HatWorld {
 }
 
 /// Panics unless the content of a message is the same after it is written as a client would write it and read again.
-fn comes_back(message: &ChatterMessage<'_>, settings: &Settings) {
+fn check_round_trip(message: &ChatterMessage<'_>, settings: &Settings) {
     let again =
         ChatterMessage::decode(&message.frame()[1 + usize::from(message.frame()[0])..]).map(|again| again == *message);
     assert_eq!(again, Ok(true));
-    let Ok(said) = HatClientMessage::decode(message, settings) else { return };
-    if let Some(body) = said.encode() {
-        assert_eq!(HatClientMessage::decode(&ChatterMessage { body: &body, ..*message }, settings), Ok(said));
+    let Ok(decoded) = HatClientMessage::decode(message, settings) else { return };
+    if let Some(body) = decoded.encode() {
+        assert_eq!(HatClientMessage::decode(&ChatterMessage { body: &body, ..*message }, settings), Ok(decoded));
     }
 }
 
 /// Panics unless the bytes are frames as a client expects them.
-fn said(bytes: &[u8]) -> SessionOutput {
+fn parse_output(bytes: &[u8]) -> SessionOutput {
     let mut parser = ChatterParser::new(&Settings { unauthenticated_bytes_max: usize::MAX, ..Settings::default() });
     parser.push(bytes);
-    let (mut said, mut id): (SessionOutput, i128) = (Vec::new(), 0);
+    let (mut output, mut id): (SessionOutput, i128) = (Vec::new(), 0);
     while let Some(message) = parser.next().expect("frames") {
         id += 1;
         assert_eq!(message.id, id);
@@ -289,8 +292,8 @@ fn said(bytes: &[u8]) -> SessionOutput {
                 .all(|two| two[0].id.session == two[1].id.session && two[0].id.instance < two[1].id.instance);
             assert!(!events.is_empty() && is_one_session);
         }
-        said.push((message.conversation.mirrored(), what));
+        output.push((message.conversation.mirrored(), what));
     }
     assert_eq!(parser.held_bytes(), 0, "part of a frame");
-    said
+    output
 }

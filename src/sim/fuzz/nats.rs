@@ -109,26 +109,26 @@ impl Client {
 
     fn push(&mut self, bytes: &[u8], rng: &mut crate::rng::Rng) {
         self.parser.push(bytes);
-        let mut was_kept = false;
+        let mut was_repeated = false;
         while !self.is_over {
             let command = match self.parser.next() {
                 Ok(Some(command)) => command,
                 Ok(None) => break,
                 Err(fault) => return self.end(&fault),
             };
-            if !was_kept && rng.below(8) == 0 {
-                was_kept = true;
+            if !was_repeated && rng.below(8) == 0 {
+                was_repeated = true;
                 self.parser.keep();
                 continue;
             }
-            was_kept = false;
+            was_repeated = false;
             let first = match self.session.on_command(self.now, command, &mut self.out) {
-                Ok(ask) => ask,
+                Ok(request) => request,
                 Err(fault) => return self.end(&fault),
             };
             // A publication borrows from the parser, and is finished before the next command.
             if let Some(SessionRequest::Publish(publish)) = &first {
-                assert!(self.is_admitted, "a stranger publishes");
+                assert!(self.is_admitted, "an unauthenticated client publishes");
                 let bytes = publish.payload.len() + publish.headers.block().len();
                 assert!(bytes <= PAYLOAD_BYTES_MAX);
                 assert!(publish.headers.iter().all(|(key, _)| !is_own(key)), "only the bus may say that");
@@ -139,7 +139,7 @@ impl Client {
             }
             let first = match first {
                 Some(SessionRequest::Publish(_)) | None => None,
-                Some(ask) => Some(ask.detached()),
+                Some(request) => Some(request.detached()),
             };
             self.carry_out(first, rng);
         }
@@ -149,14 +149,14 @@ impl Client {
 
     fn carry_out(&mut self, first: Option<SessionRequest<'static>>, rng: &mut crate::rng::Rng) {
         let mut next = first;
-        while let Some(ask) = next.take().or_else(|| self.session.poll_request()) {
-            match ask {
+        while let Some(request) = next.take().or_else(|| self.session.poll_request()) {
+            match request {
                 SessionRequest::Admitted { .. } => {
                     self.is_admitted = true;
                     self.parser.admit();
                 }
                 SessionRequest::Subscribe { sub, .. } => {
-                    assert!(self.is_admitted, "a stranger subscribes");
+                    assert!(self.is_admitted, "an unauthenticated client subscribes");
                     assert!(self.subs.insert(sub), "a number is given once");
                     if rng.below(8) == 0 {
                         self.subs.remove(&sub);
@@ -166,13 +166,13 @@ impl Client {
                 }
                 SessionRequest::Unsubscribe { sub } => assert!(self.subs.remove(&sub), "what ends has begun"),
                 SessionRequest::Count { subjects } => {
-                    assert!(self.is_admitted, "a stranger asks");
+                    assert!(self.is_admitted, "an unauthenticated client counts");
                     assert_eq!(subjects, []);
                     self.session.on_counts(&[], &mut self.out);
                 }
                 SessionRequest::Close => self.is_over = true,
                 SessionRequest::Named { .. } | SessionRequest::Echo(_) => {}
-                ask => panic!("this listener does not ask for {ask:?}"),
+                request => panic!("this listener does not send {request:?}"),
             }
         }
         assert_eq!(self.session.is_admitted(), self.is_admitted);
@@ -275,7 +275,7 @@ fn read(bytes: &[u8]) -> Option<usize> {
     let line_end = bytes.windows(2).position(|two| two == b"\r\n")?;
     // The client's names for its subscriptions need not be text.
     let line = String::from_utf8_lossy(&bytes[..line_end]);
-    let behind = &bytes[line_end + 2..];
+    let rest = &bytes[line_end + 2..];
     let number = |text: &str| text.parse::<usize>().expect("a number");
     let words: Vec<&str> = line.split(' ').collect();
     let (header_bytes, content_bytes) = match words[..] {
@@ -295,7 +295,7 @@ fn read(bytes: &[u8]) -> Option<usize> {
     };
     assert!(words[1..].iter().all(|word| !word.is_empty()), "{line:?}");
     assert!(header_bytes <= content_bytes, "{line:?}");
-    let content = behind.get(..content_bytes + 2)?;
+    let content = rest.get(..content_bytes + 2)?;
     if header_bytes != 0 {
         let headers = &content[..header_bytes];
         assert!(headers.starts_with(b"NATS/1.0") && headers.ends_with(b"\r\n\r\n"), "{line:?}");

@@ -20,7 +20,8 @@ use crate::subject::{Pattern, Subject};
 use crate::time::{ClockReading, Instant, WallTime};
 use crate::wire::ShareCount;
 use crate::wire::{
-    self, Announce, Builder, Entry, Header, Hello, InterestWord, Kind, NUMBER_LIMIT, QueueReport, Record, Report,
+    self, Announce, Builder, Entry, Header, Hello, InterestAnnouncement, Kind, NUMBER_LIMIT, QueueReport, Record,
+    Report,
 };
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -40,7 +41,7 @@ const TICKS_MAX: u32 = 8;
 /// Minimum datagram size, so that large messages take many datagrams.
 const DATAGRAM_BYTES: usize = 576;
 /// Maximum number of datagrams of the honest publisher in transit.
-const UNDER_WAY_MAX: usize = 64;
+const IN_TRANSIT_MAX: usize = 64;
 const SUBJECTS: [&str; 6] =
     ["a", "a.b", "a.b.c", "RSF.REC.PAC.NaE", "_INBOX.0000000000000001.7", "_INBOX.0000000000000002.7"];
 const PATTERNS: [&str; 6] = ["a", "a.*", "a.>", ">", "_INBOX.>", "_RV.>"];
@@ -69,14 +70,14 @@ struct PeerWorld {
     peer: Peer,
     honest: Peer,
     /// Datagrams of the honest publisher in transit.
-    under_way: Vec<Bytes>,
+    in_transit: Vec<Bytes>,
     /// The last number and count of each forged stream.
     forged: BTreeMap<(u64, Kind), (u64, u64)>,
     sent: ForgedSender,
     /// The last token that the peer sent to each epoch.
     tokens: BTreeMap<u64, u64>,
-    /// True if the honest publisher hears the peer.
-    is_heard: bool,
+    /// True if the honest publisher receives what the peer sends.
+    honest_receives: bool,
     /// True if nothing was forged or damaged so far.
     is_honest: bool,
 }
@@ -108,9 +109,9 @@ impl PeerWorld {
         let peer = Peer::new(settings("A.fuzz", choices), epoch(OURS), Rng::new(1), now);
         let honest = Peer::new(settings("B.fuzz", choices), epoch(HONEST), Rng::new(2), now);
         let sent = ForgedSender { epoch: epoch(OURS), ..ForgedSender::default() };
-        let is_heard = choices & 0x40 != 0;
-        let (under_way, forged, tokens) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
-        PeerWorld { now, peer, honest, under_way, forged, sent, tokens, is_heard, is_honest: true }
+        let honest_receives = choices & 0x40 != 0;
+        let (in_transit, forged, tokens) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        PeerWorld { now, peer, honest, in_transit, forged, sent, tokens, honest_receives, is_honest: true }
     }
 
     fn step(&mut self, script: &mut Script<'_>, rest: &mut Script<'_>) {
@@ -120,7 +121,7 @@ impl PeerWorld {
             3 => self.honest.handle(self.now, Input::Tick),
             4 | 5 => self.deliver(script),
             6 => self.deliver_damaged(script),
-            7 => drop(self.take_under_way(script)),
+            7 => drop(self.take_in_transit(script)),
             8 => self.forge_control(script),
             9 => self.forge_messages(script),
             10 => self.forge_fragment(script),
@@ -166,25 +167,25 @@ impl PeerWorld {
         self.peer.handle(self.now, Input::ClientRequest { client, request });
     }
 
-    fn hear(&mut self, from: SocketAddr, is_multicast: bool, bytes: Bytes) {
+    fn receive(&mut self, from: SocketAddr, is_multicast: bool, bytes: Bytes) {
         let path = if is_multicast { Path::Multicast } else { Path::Unicast };
         self.peer.handle(self.now, Input::Datagram { from, path, bytes });
     }
 
-    fn take_under_way(&mut self, script: &mut Script<'_>) -> Option<Bytes> {
-        let at = usize::from(script.u8()).checked_rem(self.under_way.len())?;
-        Some(self.under_way.remove(at))
+    fn take_in_transit(&mut self, script: &mut Script<'_>) -> Option<Bytes> {
+        let at = usize::from(script.u8()).checked_rem(self.in_transit.len())?;
+        Some(self.in_transit.remove(at))
     }
 
     fn deliver(&mut self, script: &mut Script<'_>) {
-        let Some(at) = usize::from(script.u8()).checked_rem(self.under_way.len()) else { return };
-        let bytes = if script.flag() { self.under_way.remove(at) } else { self.under_way[at].clone() };
-        self.hear(address(HONEST), true, bytes);
+        let Some(at) = usize::from(script.u8()).checked_rem(self.in_transit.len()) else { return };
+        let bytes = if script.flag() { self.in_transit.remove(at) } else { self.in_transit[at].clone() };
+        self.receive(address(HONEST), true, bytes);
     }
 
     fn deliver_damaged(&mut self, script: &mut Script<'_>) {
         self.is_honest = false;
-        let Some(bytes) = self.take_under_way(script) else { return };
+        let Some(bytes) = self.take_in_transit(script) else { return };
         let mut bytes = bytes.to_vec();
         let at = usize::from(script.u16()) % bytes.len();
         let patch = script.u8();
@@ -193,7 +194,7 @@ impl PeerWorld {
         }
         let from = if patch < 0x80 { HONEST } else { HONEST + 1 };
         let bytes = if patch & 0x40 == 0 { repaired(&bytes) } else { bytes.into() };
-        self.hear(address(from), true, bytes);
+        self.receive(address(from), true, bytes);
     }
 
     /// Returns a header that continues a forged stream, skips some of it, or claims anything.
@@ -234,10 +235,10 @@ impl PeerWorld {
             token: Some(u64::from(more)).filter(|token| 0 < *token),
             echo: self.tokens.get(&header.epoch.bits()).copied().filter(|_| more & 0x10 != 0),
             report: (more & 0x20 != 0).then(|| Box::new(report(script))),
-            interest: (more & 0x40 != 0).then(|| InterestWord {
+            interest: (more & 0x40 != 0).then(|| InterestAnnouncement {
                 version: u64::from(more % 16),
-                spares: more & 0x08 != 0,
-                asks: more & 0x04 != 0,
+                suppresses: more & 0x08 != 0,
+                wants_confirmation: more & 0x04 != 0,
             }),
             interest_known: (more & 0x80 != 0).then_some(u64::from(more % 8)),
             queue: (more & 0x28 == 0x28).then(|| {
@@ -253,7 +254,7 @@ impl PeerWorld {
             _ => Record::Bye(announce),
         };
         let bytes = wire::encode_control(&header, &record, script.choose(&[0, 100, 256, 500]));
-        self.hear(address(header.epoch.bits()), script.flag(), bytes);
+        self.receive(address(header.epoch.bits()), script.flag(), bytes);
     }
 
     /// Sends a request, a manifest or a report of expiry, of a forged epoch.
@@ -262,7 +263,7 @@ impl PeerWorld {
         let last = self.forged.get(&(header.epoch.bits(), Kind::Data)).copied().unwrap_or((0, 0));
         let record = repair::record(script, epoch(OURS), last, &SUBJECTS);
         let bytes = wire::encode_control(&header, &record, script.choose(&[0, 0, 256]));
-        self.hear(address(header.epoch.bits()), script.flag(), bytes);
+        self.receive(address(header.epoch.bits()), script.flag(), bytes);
     }
 
     fn forge_messages(&mut self, script: &mut Script<'_>) {
@@ -282,7 +283,7 @@ impl PeerWorld {
         let kind = script.choose(&[Kind::Data, Kind::Data, Kind::Data, Kind::Directed]);
         let header = self.forge_header(script, kind, builder.messages());
         let bytes = builder.seal(&header);
-        self.hear(address(header.epoch.bits()), script.flag(), bytes);
+        self.receive(address(header.epoch.bits()), script.flag(), bytes);
     }
 
     fn forge_fragment(&mut self, script: &mut Script<'_>) {
@@ -297,7 +298,7 @@ impl PeerWorld {
         let kind = script.choose(&[Kind::Data, Kind::Data, Kind::Data, Kind::Directed]);
         let header = self.forge_header(script, kind, builder.messages());
         let bytes = builder.seal(&header);
-        self.hear(address(header.epoch.bits()), script.flag(), bytes);
+        self.receive(address(header.epoch.bits()), script.flag(), bytes);
     }
 
     /// Sends a good header, and then any bytes.
@@ -313,16 +314,16 @@ impl PeerWorld {
         let operations = usize::from(script.u8() % 8);
         bytes.extend_from_slice(rest.take(operations * OPERATION_BYTES));
         bytes.extend_from_slice(&[0; CHECK_BYTES]);
-        self.hear(address(header.epoch.bits()), script.flag(), repaired(&bytes));
+        self.receive(address(header.epoch.bits()), script.flag(), repaired(&bytes));
     }
 
     /// Drains and checks the effects, and checks the state.
     fn settle(&mut self) {
         while let Some(effect) = self.honest.poll_effect() {
             if let Effect::Multicast(bytes) | Effect::Unicast { bytes, .. } = effect
-                && self.under_way.len() < UNDER_WAY_MAX
+                && self.in_transit.len() < IN_TRANSIT_MAX
             {
-                self.under_way.push(bytes);
+                self.in_transit.push(bytes);
             }
         }
         while let Some(effect) = self.peer.poll_effect() {
@@ -331,13 +332,13 @@ impl PeerWorld {
         self.peer.assert_invariants();
         for row in self.peer.loss_rows() {
             let d = row.datagrams;
-            let sum = d.delivered + d.held + d.pending + d.lost + d.unverified;
+            let sum = d.delivered + d.buffered + d.pending + d.lost + d.unverified;
             assert_eq!(sum, d.high.0 - d.baseline.0, "every datagram is in one state: {row:?}");
         }
         if self.is_honest {
             let counters = self.peer.counters();
             assert_eq!(
-                (counters.inconsistent, counters.discard_contradiction),
+                (counters.inconsistencies, counters.discard_contradiction),
                 (0, 0),
                 "an honest publisher's numbers agree"
             );
@@ -369,14 +370,14 @@ impl PeerWorld {
             Effect::Stopped => self.sent.has_stopped = true,
             Effect::Refuse { .. }
             | Effect::Member { .. }
-            | Effect::Answered { .. }
+            | Effect::Answer { .. }
             | Effect::PublisherKnown { .. }
             | Effect::Rejoin => {}
         }
     }
 
     /// Records the tokens in a control message of the peer to another one: a forged epoch may echo them.
-    fn note_tokens(&mut self, records: &[Record]) {
+    fn record_tokens(&mut self, records: &[Record]) {
         for record in records {
             if let Record::Heartbeat(announce) | Record::Hello(Hello { announce, .. }) = record
                 && let (Some(receiver), Some(token)) = (announce.directed_receiver, announce.token)
@@ -396,7 +397,7 @@ impl PeerWorld {
         if header.kind == Kind::Control {
             assert_eq!(header.number, self.sent.control + 1, "control datagrams are counted");
             self.sent.control = header.number;
-            self.note_tokens(&datagram.records);
+            self.record_tokens(&datagram.records);
         } else if let Some(first) = self.sent.datagrams.get(&(header.receiver, header.number)) {
             assert_eq!(*first, bytes, "what is sent again is sent as it was");
         } else {
@@ -406,7 +407,7 @@ impl PeerWorld {
             assert_eq!((header.number, header.count), *next, "numbers are contiguous and counts exact");
             *next = (header.number + 1, header.count + datagram.messages_begun());
         }
-        if self.is_heard && to.is_none_or(|to| to == address(HONEST)) {
+        if self.honest_receives && to.is_none_or(|to| to == address(HONEST)) {
             let path = if to.is_none() { Path::Multicast } else { Path::Unicast };
             self.honest.handle(self.now, Input::Datagram { from: address(OURS), path, bytes });
         }
@@ -463,7 +464,7 @@ fn settings(name: &str, choices: u8) -> Settings {
         client_subscriptions_max: limit(2, 1_000),
         subscriptions_max: limit(3, 1_000),
         interest_max: limit(3, 1_000),
-        spares: choices & 0x20 != 0,
+        suppresses: choices & 0x20 != 0,
         match_cache_max: limit(2, 64),
         advisory_interval: Duration::from_secs(1),
         advisory_subjects_max: limit(1, 64),
@@ -511,9 +512,9 @@ fn message(script: &mut Script<'_>) -> Message {
 
 /// Returns headers with stamps for a member of a queue group here, and one elsewhere; handed over by another peer, or
 /// not.
-fn stamped(is_handed: bool, headers: &Headers) -> Headers {
+fn stamped(is_redirected: bool, headers: &Headers) -> Headers {
     let queue = "q".parse().expect("a name");
-    let publisher = is_handed.then(|| epoch(HONEST + 1));
+    let publisher = is_redirected.then(|| epoch(HONEST + 1));
     let stamps = [(epoch(OURS), &queue), (epoch(HONEST), &queue)];
     Headers::from_block(wire::queue::stamped(&stamps, publisher, headers.block()).into())
 }
@@ -553,6 +554,6 @@ fn subscription(script: &mut Script<'_>) -> ClientRequest {
         sub,
         wanted: SubscriptionFilter { queue, ..script.choose(&PATTERNS).parse::<Pattern>().expect("a pattern").into() },
         mode: DeliveryMode::Repair,
-        news: script.choose(&[false, true]),
+        wants_discovery: script.choose(&[false, true]),
     }
 }

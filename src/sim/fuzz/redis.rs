@@ -37,7 +37,7 @@ struct RedisWorld {
     refuses: bool,
     is_over: bool,
     /// The commands, as text.
-    asked: Vec<String>,
+    requests: Vec<String>,
 }
 
 impl RedisWorld {
@@ -65,7 +65,7 @@ impl RedisWorld {
             subs: BTreeMap::new(),
             refuses,
             is_over: false,
-            asked: Vec::new(),
+            requests: Vec::new(),
         }
     }
 
@@ -86,22 +86,22 @@ impl RedisWorld {
             self.session.on_fault(fault, &mut self.out);
         }
         assert!(self.session.subscriptions() <= self.settings.subscriptions_max);
-        ((self.asked, fault), self.out.take())
+        ((self.requests, fault), self.out.take())
     }
 
     fn read(&mut self, parser: &mut RedisParser) -> Result<(), RedisFault> {
-        let mut is_kept = false;
+        let mut is_repeated = false;
         while let Some(command) = parser.next()? {
             // Every publication is postponed once, as if there were no room.
-            if command.is_publish() && !is_kept {
+            if command.is_publish() && !is_repeated {
                 parser.keep();
-                is_kept = true;
+                is_repeated = true;
                 continue;
             }
-            is_kept = false;
+            is_repeated = false;
             let mut next = self.session.on_command(Instant::ZERO, command, &mut self.out)?;
-            while let Some(ask) = next {
-                self.on_ask(&ask);
+            while let Some(request) = next {
+                self.on_request(&request);
                 next = self.session.poll_request();
             }
             if self.is_over {
@@ -115,13 +115,15 @@ impl RedisWorld {
         Ok(())
     }
 
-    fn on_ask(&mut self, ask: &SessionRequest<'_>) {
-        self.asked.push(format!("{ask:?}"));
-        let is_for_all =
-            matches!(ask, SessionRequest::Close | SessionRequest::Unsubscribe { .. } | SessionRequest::Named { .. });
-        assert!(is_for_all || self.session.is_admitted(), "{ask:?} of a stranger");
+    fn on_request(&mut self, request: &SessionRequest<'_>) {
+        self.requests.push(format!("{request:?}"));
+        let is_for_all = matches!(
+            request,
+            SessionRequest::Close | SessionRequest::Unsubscribe { .. } | SessionRequest::Named { .. }
+        );
+        assert!(is_for_all || self.session.is_admitted(), "{request:?} of an unauthenticated client");
         let none = ReceiverCount { count: 0, is_certain: true };
-        match ask {
+        match request {
             SessionRequest::Publish(_) if self.refuses => {
                 self.session.on_refused(None, &Refusal::Stopping, &mut self.out)
             }
@@ -204,28 +206,28 @@ fn read_strictly(mut bytes: &[u8]) {
 fn value(bytes: &[u8], depth: usize) -> &[u8] {
     assert!(depth < 8, "values in values in values");
     let end = bytes.windows(2).position(|two| two == b"\r\n").expect("an end of the line");
-    let (line, behind) = (&bytes[1..end], &bytes[end + 2..]);
+    let (line, rest) = (&bytes[1..end], &bytes[end + 2..]);
     assert!(!line.contains(&b'\r') && !line.contains(&b'\n'), "a line in a line");
     let number = || std::str::from_utf8(line).ok().and_then(|text| text.parse::<i64>().ok()).expect("a number");
     match bytes[0] {
-        b'+' | b'-' => behind,
+        b'+' | b'-' => rest,
         b':' => {
             number();
-            behind
+            rest
         }
         b'_' => {
             assert!(line.is_empty());
-            behind
+            rest
         }
-        b'$' if number() == -1 => behind,
+        b'$' if number() == -1 => rest,
         b'$' | b'=' => {
             let length = usize::try_from(number()).expect("a length");
-            assert_eq!(&behind[length..length + 2], b"\r\n");
-            &behind[length + 2..]
+            assert_eq!(&rest[length..length + 2], b"\r\n");
+            &rest[length + 2..]
         }
         kind @ (b'*' | b'~' | b'>' | b'%') => {
             let count = number() * if kind == b'%' { 2 } else { 1 };
-            (0..count).fold(behind, |behind, _| value(behind, depth + 1))
+            (0..count).fold(rest, |rest, _| value(rest, depth + 1))
         }
         kind => panic!("no value begins with {kind:#04x}"),
     }

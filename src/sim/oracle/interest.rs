@@ -8,7 +8,7 @@ use super::{Oracle, PeerRun};
 use crate::message::{ClientId, Queue, SubscriptionFilter, Target};
 use crate::proto::peer::Peer;
 use crate::proto::stats::MemberState;
-use crate::sim::scenario::{SECOND, is_heard};
+use crate::sim::scenario::{SECOND, reaches};
 use crate::sim::truth::NEVER;
 use crate::subject::{Pattern, Subject};
 use crate::time::{ClockReading, nanos};
@@ -41,9 +41,9 @@ impl Oracle {
     }
 
     /// Checks an announcement of a peer: its own subscription version, and the versions that it confirms for others.
-    pub(super) fn check_interest_word(&mut self, run: usize) {
+    pub(super) fn check_interest_announcement(&mut self, run: usize) {
         let stream = self.runs[run].stream;
-        let Some((version, known)) = self.truth.streams[stream].interest_said.take() else { return };
+        let Some((version, known)) = self.truth.streams[stream].announced_interest.take() else { return };
         self.figures.cross_checks += 1;
         if version != self.runs[run].version {
             let truth = self.runs[run].version;
@@ -72,7 +72,7 @@ impl Oracle {
         (0..self.runs.len()).any(|other| {
             let main = self.runs[other].main;
             let PeerRun { ended, host: there, .. } = self.runs[main];
-            let leaves = self.truth.streams[self.runs[main].stream].said_bye;
+            let leaves = self.truth.streams[self.runs[main].stream].has_sent_bye;
             if ended != NEVER || leaves || there == host {
                 return false;
             }
@@ -89,9 +89,11 @@ impl Oracle {
     pub(crate) fn check_confirmed(&mut self, run: usize, confirmed: u64, heard: &[u64]) {
         for epoch in heard {
             let stream = self.truth.streams.iter().position(|stream| stream.epoch.bits() == *epoch);
-            let Some(stream) = stream.filter(|stream| self.truth.streams[*stream].settings.spares) else { continue };
+            let Some(stream) = stream.filter(|stream| self.truth.streams[*stream].settings.suppresses) else {
+                continue;
+            };
             // A peer that does not suppress itself regards silent peers as not suppressing either.
-            let is_named = self.runs[run].track(stream).word_at != NEVER || self.runs[run].settings.spares;
+            let is_named = self.runs[run].track(stream).announced_at != NEVER || self.runs[run].settings.suppresses;
             self.figures.cross_checks += 1;
             let known = self.confirmed_version(stream, run);
             if known < confirmed && is_named {
@@ -113,8 +115,8 @@ impl Oracle {
             for (other, epoch) in runs.iter().filter(|(other, _)| other != run) {
                 let born = |run: usize| self.truth.streams[self.runs[run].stream].born;
                 let together = at - born(*run).max(born(*other));
-                let hears = is_heard(self.cells, self.runs[*run].host, self.runs[*other].host);
-                if together < 6 * SECOND || !hears {
+                let is_reachable = reaches(self.cells, self.runs[*run].host, self.runs[*other].host);
+                if together < 6 * SECOND || !is_reachable {
                     continue;
                 }
                 let mut known: BTreeMap<SubscriptionFilter, u64> = BTreeMap::new();

@@ -13,7 +13,7 @@ pub(crate) struct PathObservation {
     /// Time of the last multicast.
     multicast: u64,
     /// Times of the first and the last unicast control message since then, each soon enough after the one before.
-    words: Option<(u64, u64)>,
+    announcements: Option<(u64, u64)>,
     /// True if its multicasts are reported as not arriving.
     is_dead: bool,
 }
@@ -23,7 +23,7 @@ impl Oracle {
     pub(super) fn on_path(&mut self, at: u64, run: usize, note: DatagramId, path: Path) {
         let (stream, control, receiver) = match note {
             DatagramId::Data { stream, .. } | DatagramId::Directed { stream, .. } => (stream, 0, None),
-            DatagramId::Control { stream, number, says: ControlContent::Word { receiver, .. } } => {
+            DatagramId::Control { stream, number, content: ControlContent::Announcement { receiver, .. } } => {
                 (stream, number, receiver)
             }
             DatagramId::Control { stream, .. } => (stream, 0, None),
@@ -31,24 +31,24 @@ impl Oracle {
         };
         let own = self.truth.streams[self.runs[run].stream].epoch.bits();
         let heartbeat = nanos(self.truth.streams[stream].settings.heartbeat);
-        let stood_still = !self.runs[run].pauses.is_empty();
+        let was_paused = !self.runs[run].pauses.is_empty();
         let track = self.runs[run].track(stream);
         if path == Path::Multicast {
             track.paths.multicast = at;
-            track.paths.words = None;
+            track.paths.announcements = None;
             return;
         }
         if receiver != Some(own) || control <= track.control || track.bye_read {
             return;
         }
-        let goes_on = track.paths.words.filter(|(_, last)| at - last <= heartbeat * 29 / 20);
-        let (first, last) = goes_on.unwrap_or((at, at));
+        let continued = track.paths.announcements.filter(|(_, last)| at - last <= heartbeat * 29 / 20);
+        let (first, last) = continued.unwrap_or((at, at));
         // One heartbeat may be lost by multicast: the unicast control messages must have continued for longer.
         let lasted = first + heartbeat * 1002 / 1000 <= last;
-        track.paths.words = Some((first, at));
+        track.paths.announcements = Some((first, at));
         let due = first + heartbeat * 9 / 4 + heartbeat / 500 + 2 * MILLIS;
-        if lasted && due < at && !track.paths.is_dead && !stood_still && track.ends.is_empty() {
-            let text = format!("run {run} of stream {stream}: unicast words since {first} and no multicast");
+        if lasted && due < at && !track.paths.is_dead && !was_paused && track.ends.is_empty() {
+            let text = format!("run {run} of stream {stream}: unicast announcements since {first} and no multicast");
             self.findings.add("blackhole", text);
         }
     }

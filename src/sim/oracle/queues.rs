@@ -79,7 +79,7 @@ impl Oracle {
     /// Counts a message that members got, and no other subscription before them, once as repaired. The stream of a
     /// handed-over message is unknown here.
     fn on_queue_repair(&mut self, run: usize, id: usize, delivery: &Delivery) {
-        self.runs[run].is_handed |= delivery.verdict == Verdict::Direct;
+        self.runs[run].has_returned_message |= delivery.verdict == Verdict::Direct;
         let stream = self.truth.stream(delivery.publisher.epoch);
         if let Some(stream) = stream.filter(|_| !self.repaired_in.contains(&(run, id))) {
             self.repaired_in.insert((run, id));

@@ -8,7 +8,11 @@ use std::net::SocketAddr;
 impl Oracle {
     /// Handles an echoed token: if it is the one that was sent to that address, the address is proven.
     pub(super) fn on_echo(&mut self, at: u64, run: usize, note: DatagramId, from: SocketAddr) {
-        let DatagramId::Control { stream, says: ControlContent::Word { echo: Some((receiver, token)), .. }, .. } = note
+        let DatagramId::Control {
+            stream,
+            content: ControlContent::Announcement { echo: Some((receiver, token)), .. },
+            ..
+        } = note
         else {
             return;
         };
@@ -68,9 +72,9 @@ impl Oracle {
         let high = flow.high();
         for range in &request.ranges {
             let (first, last) = (range.first.0 as usize - 1, range.last.0.min(high) as usize);
-            for asked in flow.asked.get_mut(first..last).into_iter().flatten() {
-                asked.requests += 1;
-                asked.by_content |= request.manifests_only;
+            for counts in flow.resend_counts.get_mut(first..last).into_iter().flatten() {
+                counts.requests += 1;
+                counts.by_content |= request.manifests_only;
             }
         }
     }

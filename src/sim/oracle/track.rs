@@ -101,7 +101,7 @@ pub(crate) struct Track {
     /// For each datagram, the time at which the first whole copy was read.
     pub read: Vec<u64>,
     /// For each datagram, the time at which its last copy arrived or would have.
-    pub gone: Vec<u64>,
+    pub last_copies: Vec<u64>,
     /// Datagrams heard of it, by path.
     pub paths: PathObservation,
     /// Time at which the receiver of this track's stream proved its address to this run.
@@ -126,7 +126,7 @@ pub(crate) struct Track {
     pub heard: HeardIntervals,
     pub heard_most: HeardIntervals,
     /// Time at which its first announcement was read.
-    pub word_at: u64,
+    pub announced_at: u64,
     /// The datagram before the lowest one read before the first announcement. Of those that wait for it, the lowest
     /// is the baseline.
     pub early_low: u64,
@@ -154,7 +154,7 @@ pub(crate) struct Track {
     /// For each message, the time at which it was first delivered or reported as missing to any client.
     pub covered: Vec<u64>,
     /// Sums of reports and of advisories: lower, upper bound of lost, upper bound of unverified, inbox.
-    pub told: [u64; 4],
+    pub reported: [u64; 4],
     /// Messages reported as lost only to members of queue groups.
     pub reported_members: HashSet<usize>,
     /// The last reported loss: time, subject, first message, and bounds.
@@ -181,7 +181,7 @@ impl Default for Track {
             doubt: 0,
             arrived: Vec::new(),
             read: Vec::new(),
-            gone: Vec::new(),
+            last_copies: Vec::new(),
             paths: PathObservation::default(),
             proved: NEVER,
             manifest_read_at: Vec::new(),
@@ -194,7 +194,7 @@ impl Default for Track {
             sign_sure: 0,
             heard: HeardIntervals::default(),
             heard_most: HeardIntervals::default(),
-            word_at: NEVER,
+            announced_at: NEVER,
             early_low: NEVER,
             early_bytes: 0,
             doubtful: Vec::new(),
@@ -208,7 +208,7 @@ impl Default for Track {
             states: Vec::new(),
             last: Vec::new(),
             covered: Vec::new(),
-            told: [0; 4],
+            reported: [0; 4],
             reported_members: HashSet::new(),
             reported_last: None,
             reported_bounds: (0, 0),
@@ -240,8 +240,8 @@ impl Track {
         self.read.get(dseq as usize - 1).copied().unwrap_or(NEVER)
     }
 
-    pub fn gone(&self, dseq: u64) -> u64 {
-        self.gone.get(dseq as usize - 1).copied().unwrap_or(0)
+    pub fn last_copy(&self, dseq: u64) -> u64 {
+        self.last_copies.get(dseq as usize - 1).copied().unwrap_or(0)
     }
 
     /// Returns the time at which the manifest of a datagram was read.
@@ -273,17 +273,17 @@ impl Track {
         self.declared.get(dseq as usize - 1).copied().flatten()
     }
 
-    pub fn declare(&mut self, dseq: u64, told: GapReport) {
+    pub fn declare(&mut self, dseq: u64, reported: GapReport) {
         let declared = slot(&mut self.declared, dseq as usize - 1, None);
-        declared.get_or_insert(told).clients |= told.clients;
+        declared.get_or_insert(reported).clients |= reported.clients;
     }
 
     pub fn broken(&self, message: usize) -> Option<GapReport> {
         self.broken.get(message).copied().flatten()
     }
 
-    pub fn report_broken(&mut self, message: usize, told: GapReport) {
-        *slot(&mut self.broken, message, None) = Some(told);
+    pub fn report_broken(&mut self, message: usize, reported: GapReport) {
+        *slot(&mut self.broken, message, None) = Some(reported);
     }
 
     pub fn state(&self, sub: usize, message: usize) -> MessageState {
@@ -338,7 +338,7 @@ impl Track {
             self.contact = Some((at, high));
             self.returned = true;
             // Its counts begin anew.
-            (self.told, self.advised) = ([0; 4], [0; 4]);
+            (self.reported, self.advised) = ([0; 4], [0; 4]);
             self.last.clear();
             self.repaired = 0;
         }
@@ -346,15 +346,15 @@ impl Track {
 
     /// Returns the latest time at which the receiver found that a datagram exists: data before the first announcement
     /// may have waited.
-    pub fn found_late(&self, dseq: u64) -> u64 {
+    pub fn latest_found(&self, dseq: u64) -> u64 {
         let found = self.found(dseq);
-        if found == NEVER { NEVER } else { found.max(self.word_at.min(found + 3 * SECOND)) }
+        if found == NEVER { NEVER } else { found.max(self.announced_at.min(found + 3 * SECOND)) }
     }
 
     /// Returns the time until which a silence may stay unreported. It was due at `due`, `whole` after the last sign
     /// of life, and a datagram is unknown until `known`. Signs of life that do not announce the datagram, such as
     /// retransmissions, postpone the report.
-    pub fn put_off(&self, mut due: u64, known: u64, whole: u64) -> u64 {
+    pub fn silence_deadline(&self, mut due: u64, known: u64, whole: u64) -> u64 {
         loop {
             let signs = self.signs.partition_point(|at| *at <= due && *at < known);
             match signs.checked_sub(1).map(|last| self.signs[last] + whole) {
@@ -374,7 +374,7 @@ impl Track {
         self.read(dseq) != NEVER && self.found(dseq) != NEVER && self.found(dseq) + grace <= self.read(dseq)
     }
 
-    pub(super) fn sign(&mut self, at: u64, beat: u64, is_late: bool) {
+    pub(super) fn record_sign_of_life(&mut self, at: u64, beat: u64, is_late: bool) {
         if is_late {
             self.misled.push(at);
         }

@@ -108,7 +108,7 @@ faults! {
     /// Some subscriptions are in mode live.
     Live,
     /// Some peers suppress messages without a subscriber.
-    Spare,
+    Suppression,
     /// Some clients are members of queue groups.
     Queues,
 }

@@ -123,7 +123,7 @@ impl Scenario {
         for (host, speed) in scenario.hosts[1..].iter_mut().zip(receivers) {
             (host.speed, host.buffer_bytes) = (speed.bytes_per_second, speed.buffer_bytes);
             host.turn = 20 * MICROS;
-            host.says_arrival = true;
+            host.reports_arrival = true;
         }
         for host in &mut scenario.hosts {
             let room_bytes = host.buffer_bytes.min(ROOM_BYTES) / 8 * 7;

@@ -35,14 +35,14 @@ impl Scenario {
 
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "DeliveryMode")]
-pub(super) enum KeptMode {
+pub(super) enum StoredMode {
     Repair,
     Live,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Pace")]
-enum KeptPace {
+enum StoredPace {
     Off,
     Auto,
     Rate(u64),
@@ -50,8 +50,8 @@ enum KeptPace {
 
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "PaceSettings", deny_unknown_fields)]
-struct KeptPaceSettings {
-    #[serde(with = "KeptPace")]
+struct StoredPaceSettings {
+    #[serde(with = "StoredPace")]
     pace: Pace,
     floor: u64,
     room_bytes: u64,
@@ -60,7 +60,7 @@ struct KeptPaceSettings {
 
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "WindowSettings", deny_unknown_fields)]
-struct KeptWindow {
+struct StoredWindow {
     bytes: usize,
     time: Duration,
     bytes_max: usize,
@@ -68,7 +68,7 @@ struct KeptWindow {
 
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "RingSettings", deny_unknown_fields)]
-struct KeptRing {
+struct StoredRing {
     bytes_max: usize,
     time: Duration,
     manifest_bytes_max: usize,
@@ -76,7 +76,7 @@ struct KeptRing {
 
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "HistorySettings", deny_unknown_fields)]
-struct KeptHistory {
+struct StoredHistory {
     count_max: u32,
     bytes_max: usize,
     time: Duration,
@@ -88,19 +88,19 @@ struct KeptHistory {
 
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Recovery", deny_unknown_fields)]
-struct KeptRecovery {
+struct StoredRecovery {
     grace: Duration,
-    #[serde(with = "KeptRing")]
+    #[serde(with = "StoredRing")]
     ring: RingSettings,
     resend_rate_min: u64,
-    #[serde(with = "KeptHistory")]
+    #[serde(with = "StoredHistory")]
     history: HistorySettings,
     linger: Duration,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Settings", deny_unknown_fields)]
-pub(super) struct KeptSettings {
+pub(super) struct StoredSettings {
     #[serde(with = "peer_name")]
     name: PeerName,
     group: u16,
@@ -108,12 +108,12 @@ pub(super) struct KeptSettings {
     message_bytes_max: usize,
     heartbeat: Duration,
     reliability: Duration,
-    #[serde(with = "KeptRecovery")]
+    #[serde(with = "StoredRecovery")]
     recovery: Recovery,
     forget: Duration,
-    #[serde(with = "KeptWindow")]
+    #[serde(with = "StoredWindow")]
     pub_window: WindowSettings,
-    #[serde(with = "KeptWindow")]
+    #[serde(with = "StoredWindow")]
     sub_window: WindowSettings,
     frame_messages_max: u64,
     hold_bytes_max: usize,
@@ -124,11 +124,11 @@ pub(super) struct KeptSettings {
     client_subscriptions_max: usize,
     subscriptions_max: usize,
     interest_max: usize,
-    spares: bool,
+    suppresses: bool,
     match_cache_max: usize,
     advisory_interval: Duration,
     advisory_subjects_max: usize,
-    #[serde(with = "KeptPaceSettings")]
+    #[serde(with = "StoredPaceSettings")]
     pace: PaceSettings,
     // Kept scenarios run with the unmodified protocol.
     #[serde(skip)]

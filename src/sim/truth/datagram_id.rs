@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ControlContent {
     /// An announcement by the sender. Nothing else is a sign of life.
-    Word {
+    Announcement {
         /// The last dseq.
         high: u64,
         /// True for a BYE.
@@ -56,7 +56,7 @@ pub enum DatagramId {
         /// Its counter.
         number: u64,
         /// Its content.
-        says: ControlContent,
+        content: ControlContent,
     },
     /// A datagram of no known epoch, or one that cannot be decoded.
     Unidentified,

@@ -24,8 +24,8 @@ impl GroundTruth {
             self.is_answer |= is_history_answer(&message.subject);
             return;
         }
-        let is_handed = queue::stamps(message.headers.block()).any(|stamp| stamp.publisher.is_some());
-        if receiver.is_some() && is_handed {
+        let is_redirected = queue::stamps(message.headers.block()).any(|stamp| stamp.publisher.is_some());
+        if receiver.is_some() && is_redirected {
             // A message of another run, for a member of a queue group.
             flow.services += 1;
             return;
@@ -74,10 +74,10 @@ impl GroundTruth {
     }
 
     fn on_left_out(&mut self, id: usize, out: &mut Findings) {
-        self.spared += 1;
+        self.suppressed += 1;
         if self.published[id].must_be_sent {
             let PublishedMessage { run, envelope, at, .. } = &self.published[id];
-            out.add("spare", format!("run {run} did not send message {id} on {} of {at}", envelope.subject));
+            out.add("suppression", format!("run {run} did not send message {id} on {} of {at}", envelope.subject));
         }
     }
 
@@ -92,7 +92,7 @@ impl GroundTruth {
 impl EpochTrace {
     /// Checks the advertised subscriptions of an announcement.
     pub(super) fn on_interest(&mut self, announce: &Announce, out: &mut Findings) {
-        let Some(word) = announce.interest else { return };
+        let Some(interest) = announce.interest else { return };
         let known = announce.directed_receiver.map(Epoch::bits).zip(announce.interest_known);
         if let Some((receiver, version)) = known {
             let before = self.known.entry(receiver).or_default();
@@ -102,7 +102,7 @@ impl EpochTrace {
             }
             *before = version.max(*before);
         }
-        self.interest_said = Some((word.version, known));
+        self.announced_interest = Some((interest.version, known));
     }
 }
 

@@ -65,7 +65,7 @@ impl GroundTruth {
 impl StreamTrace {
     /// Returns whether a buffer of `bytes_max` bytes that keeps each datagram for `time` may have evicted a datagram
     /// at `at`. The overhead beside the bytes themselves is estimated high.
-    pub(super) fn may_be_gone(&self, at: u64, dseq: u64, bytes_max: usize, time: u64) -> bool {
+    pub(super) fn may_be_evicted(&self, at: u64, dseq: u64, bytes_max: usize, time: u64) -> bool {
         let Some(sealed) = self.datagrams.get(dseq as usize - 1) else { return false };
         let before = if dseq < 2 { 0 } else { self.bytes_to[dseq as usize - 2] };
         let bytes = self.bytes_to.last().map_or(0, |all| all - before);
@@ -77,17 +77,20 @@ impl StreamTrace {
 
 impl EpochTrace {
     /// Checks R1: after its BYE an epoch sends no other announcement.
-    pub(super) fn note_word(&mut self, bye: bool, is_strict: bool, out: &mut Findings) {
-        if is_strict && self.said_bye && !bye {
-            out.add("R1", format!("epoch {} says another word after its BYE", self.epoch));
+    pub(super) fn check_bye(&mut self, bye: bool, is_strict: bool, out: &mut Findings) {
+        if is_strict && self.has_sent_bye && !bye {
+            out.add("R1", format!("epoch {} sends another announcement after its BYE", self.epoch));
         }
-        self.said_bye |= bye;
+        self.has_sent_bye |= bye;
     }
 
     /// Checks R3: heartbeats leave at +20, 60, 140, 300 ms … after the last datagram.
-    pub(super) fn check_beat(&self, at: u64, out: &mut Findings) {
-        if !self.said_bye && self.beat.0 + 4 * MILLIS < at {
-            out.add("R3", format!("epoch {} owed a heartbeat {} ms ago", self.epoch, (at - self.beat.0) / MILLIS));
+    pub(super) fn check_heartbeat(&self, at: u64, out: &mut Findings) {
+        if !self.has_sent_bye && self.heartbeat_due.0 + 4 * MILLIS < at {
+            out.add(
+                "R3",
+                format!("epoch {} owed a heartbeat {} ms ago", self.epoch, (at - self.heartbeat_due.0) / MILLIS),
+            );
         }
     }
 
@@ -110,7 +113,7 @@ impl EpochTrace {
         out: &mut Findings,
     ) {
         if multicast {
-            self.check_beat(at, out);
+            self.check_heartbeat(at, out);
         }
         let uptime = now.instant.since(self.started.instant).as_millis() as u64;
         // A datagram of the group may have waited for the pacer since it was sealed.
@@ -133,27 +136,27 @@ impl EpochTrace {
     }
 
     /// Returns whether the publisher may have evicted a datagram, and whether it may have evicted its manifest.
-    pub fn may_be_gone(&self, at: u64, dseq: u64) -> (bool, bool) {
+    pub fn may_be_evicted(&self, at: u64, dseq: u64) -> (bool, bool) {
         let ring = &self.settings.recovery.ring;
         let time = nanos(ring.time);
-        let datagram = self.bcast.may_be_gone(at, dseq, ring.bytes_max, time);
-        (datagram, datagram && self.bcast.may_be_gone(at, dseq, ring.manifest_bytes_max, time.saturating_mul(10)))
+        let datagram = self.bcast.may_be_evicted(at, dseq, ring.bytes_max, time);
+        (datagram, datagram && self.bcast.may_be_evicted(at, dseq, ring.manifest_bytes_max, time.saturating_mul(10)))
     }
 
     /// Returns whether a message may have left the history of its subject. The overhead beside the bytes of the
-    /// messages is estimated high. `kept_back` counts the messages, and their bytes, that are in the history already
+    /// messages is estimated high. `unsent` counts the messages, and their bytes, that are in the history already
     /// and have yet to leave.
-    pub fn may_be_forgotten(&self, message: usize, kept_back: (usize, usize)) -> bool {
+    pub fn may_be_evicted_from_history(&self, message: usize, unsent: (usize, usize)) -> bool {
         let settings = &self.settings.recovery.history;
         let sent = self.bcast.messages[message];
         let numbered = self.bcast.numbered(sent.subject);
         let since = &numbered[numbered.partition_point(|at| *at < message)..];
         let bytes = |at: &usize| self.bcast.messages[*at].bytes + 300;
-        let more = kept_back.1 + 300 * kept_back.0;
+        let more = unsent.1 + 300 * unsent.0;
         // Subjects that rotate out begin anew.
         self.settings.pub_window.bytes < 1 << 20
             || sent.seq.is_none()
-            || (settings.count_max as usize) < since.len() + kept_back.0
+            || (settings.count_max as usize) < since.len() + unsent.0
             || settings.bytes_max < since.iter().map(bytes).sum::<usize>() + more
             || settings.total_bytes_max / 4
                 < (message..self.bcast.messages.len()).map(|at| bytes(&at)).sum::<usize>() + more
@@ -174,7 +177,7 @@ impl EpochTrace {
             }
             let sealed = self.bcast.datagrams[dseq as usize - 1];
             let begun: u64 = contents.iter().map(wire::Content::messages_begun).sum();
-            let mut messages = sealed.goes_on.into_iter().chain(sealed.first..sealed.first + sealed.begun);
+            let mut messages = sealed.continued.into_iter().chain(sealed.first..sealed.first + sealed.begun);
             let fits = contents.iter().all(|content| {
                 let count = match content.what {
                     wire::ContentKind::Run { count } => u64::from(count),
@@ -191,7 +194,8 @@ impl EpochTrace {
             if is_strict && !(whole && before) {
                 out.add("R6", format!("manifest {contents:?} of datagram {dseq}, which is {sealed:?}"));
             }
-            if is_strict && !self.may_be_gone(at, dseq).0 && !self.bcast.asked[dseq as usize - 1].by_content {
+            if is_strict && !self.may_be_evicted(at, dseq).0 && !self.bcast.resend_counts[dseq as usize - 1].by_content
+            {
                 let ring = self.settings.recovery.ring.bytes_max;
                 out.add("R6", format!("manifest of datagram {dseq} though it is in the ring of {ring} bytes"));
             }
@@ -203,11 +207,11 @@ impl EpochTrace {
         let ring = &self.settings.recovery.ring;
         for range in &expired.ranges {
             let gone = match expired.receiver {
-                None => self.may_be_gone(at, range.last.0).1,
+                None => self.may_be_evicted(at, range.last.0).1,
                 // A receiver that was forgotten and came back can request nothing that was sent to it before.
                 Some(_) if nanos(self.settings.forget) < 30_000 * MILLIS => true,
                 Some(receiver) => self.directed_to(receiver.bits()).is_some_and(|flow| {
-                    flow.may_be_gone(at, range.last.0, ring.bytes_max.min(256 << 10), nanos(ring.time))
+                    flow.may_be_evicted(at, range.last.0, ring.bytes_max.min(256 << 10), nanos(ring.time))
                 }),
             };
             if !gone {
@@ -220,7 +224,7 @@ impl EpochTrace {
         let trail = announce.trail.0;
         let kept = trail <= self.bcast.high() + 1
             && announce.manifest_trail <= announce.trail
-            && (trail < 2 || self.may_be_gone(at, trail - 1).0);
+            && (trail < 2 || self.may_be_evicted(at, trail - 1).0);
         let fits = announce.high.0 == self.bcast.high()
             && count == self.bcast.messages.len() as u64
             && kept

@@ -48,13 +48,13 @@ impl World<'_> {
             return self.push(self.now + MILLIS, WorldStep::Publish(host));
         }
         machine.burst -= 1;
-        let goes_on = 0 < machine.burst;
+        let continued = 0 < machine.burst;
         for _ in 0..1 + self.rng.below(self.scenario.traffic.batch_max) {
             self.publish(host);
         }
         self.drain(host);
         self.turn(host);
-        if goes_on && self.machines[host].peer.is_some() {
+        if continued && self.machines[host].peer.is_some() {
             let at = self.now + self.rng.below(self.scenario.traffic.spacing_max + 1);
             self.push(at, WorldStep::Publish(host));
         }

@@ -14,7 +14,8 @@ impl World<'_> {
             return;
         }
         self.oracle.on_subscribe(self.now, self.machines[host].run, target, &pattern, mode);
-        let request = ClientRequest::Subscribe { sub: target.sub, wanted: pattern.into(), mode, news: false };
+        let request =
+            ClientRequest::Subscribe { sub: target.sub, wanted: pattern.into(), mode, wants_discovery: false };
         self.input(host, Input::ClientRequest { client: target.client, request });
     }
 
@@ -50,7 +51,8 @@ impl World<'_> {
         let queue: Queue = format!("q{queue}").parse().expect("a valid name");
         self.oracle.on_queue_join(self.now, self.machines[host].run, target, &pattern, &queue);
         let wanted = SubscriptionFilter { queue: Some(queue), ..pattern.into() };
-        let request = ClientRequest::Subscribe { sub: target.sub, wanted, mode: DeliveryMode::Repair, news: false };
+        let request =
+            ClientRequest::Subscribe { sub: target.sub, wanted, mode: DeliveryMode::Repair, wants_discovery: false };
         self.input(host, Input::ClientRequest { client: target.client, request });
     }
 

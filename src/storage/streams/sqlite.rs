@@ -307,7 +307,7 @@ impl StreamStore for SqliteStreams {
                 return Err(StreamStoreError::Lapsed(missed));
             }
             row.position = accepted.min(record.contents.last).max(row.position);
-            row.heard = now;
+            row.last_request = now;
             put_consumer(connection, record.number, &row)?;
             Ok(row.position)
         })

@@ -49,22 +49,22 @@ fn interest_record_round_trips_with_its_size() {
 #[test]
 fn each_malformed_interest_record_has_its_error() {
     let versions = |after: u64, upto: u64, high: u64| format!("{after:016x}{upto:016x}{high:016x}{:016x}", 1);
-    let told = |rest: &str| record("48", "00", &format!("{} {rest}", versions(1, 2, 3)));
+    let interest_record = |rest: &str| record("48", "00", &format!("{} {rest}", versions(1, 2, 3)));
     let epoch = "1112131415161718";
     for (records, expected) in [
         (record("48", "00", &format!("{} 0000", versions(2, 2, 3))), Malformed::Versions),
         (record("48", "00", &format!("{} 0000", versions(1, 4, 3))), Malformed::Versions),
         (record("48", "00", &format!("{} 0000", versions(1, 2, 1 << 63))), Malformed::Number(1 << 63)),
         (record("48", "00", &format!("{:016x}{:016x}{:016x}{:016x} 0000", 1, 2, 3, 4)), Malformed::Versions),
-        (told("ffff 00 01 61 01"), Malformed::Truncated),
-        (told("0001 00 01 61"), Malformed::Truncated),
-        (told("0001 00 03 61 01"), Malformed::Truncated),
-        (told("0001 00 01 61 01 00"), Malformed::Trailing { record: 0x48, bytes: 1 }),
-        (told("0001 04 01 61 01"), Malformed::Flags(4)),
-        (told("0001 00 00 01 01"), Malformed::Subject(SubjectError::Empty)),
-        (told("0001 02 01 61 00 01"), Malformed::Queue(QueueError::Empty)),
-        (told("0001 02 01 61 01 20 01"), Malformed::Queue(QueueError::Character(0))),
-        (told("0001 00 01 61 8000"), Malformed::Varint),
+        (interest_record("ffff 00 01 61 01"), Malformed::Truncated),
+        (interest_record("0001 00 01 61"), Malformed::Truncated),
+        (interest_record("0001 00 03 61 01"), Malformed::Truncated),
+        (interest_record("0001 00 01 61 01 00"), Malformed::Trailing { record: 0x48, bytes: 1 }),
+        (interest_record("0001 04 01 61 01"), Malformed::Flags(4)),
+        (interest_record("0001 00 00 01 01"), Malformed::Subject(SubjectError::Empty)),
+        (interest_record("0001 02 01 61 00 01"), Malformed::Queue(QueueError::Empty)),
+        (interest_record("0001 02 01 61 01 20 01"), Malformed::Queue(QueueError::Character(0))),
+        (interest_record("0001 00 01 61 8000"), Malformed::Varint),
         (record("49", "00", &format!("{:016x}{:016x}{:016x}", 0, 1, 1)), Malformed::Epoch),
         (record("49", "00", &format!("{epoch}{:016x}{:016x}", 1u64 << 63, 1)), Malformed::Number(1 << 63)),
         (record("49", "00", &format!("{epoch}{:016x}", 1)), Malformed::Truncated),

@@ -204,7 +204,11 @@ fn announcement(rng: &mut Rng) -> Record {
     let report = if rng.chance(0.5) { Some(Box::new(report)) } else { None };
     let mut version = || Some(rng.below(NUMBER_LIMIT)).filter(|version| version % 2 == 0);
     let (interest, interest_known) = (version(), version());
-    let interest = interest.map(|version| InterestWord { version, spares: rng.chance(0.5), asks: rng.chance(0.5) });
+    let interest = interest.map(|version| InterestAnnouncement {
+        version,
+        suppresses: rng.chance(0.5),
+        wants_confirmation: rng.chance(0.5),
+    });
     let mut share = || {
         let (settled, served) = (Dseq(rng.below(NUMBER_LIMIT)), rng.below(NUMBER_LIMIT));
         ShareCount { settled, served, returned: rng.below(NUMBER_LIMIT) }
@@ -229,7 +233,7 @@ pub(super) fn heartbeat_with_fields() -> Record {
         token: Some(0x2122_2324_2526_2728),
         echo: Some(0x3132_3334_3536_3738),
         report: Some(Box::new(report)),
-        interest: Some(InterestWord { version: 300, spares: true, asks: true }),
+        interest: Some(InterestAnnouncement { version: 300, suppresses: true, wants_confirmation: true }),
         interest_known: Some(7),
         ..announce()
     })
@@ -396,8 +400,12 @@ fn repeated_or_truncated_known_field_is_refused() {
     let (interest, known) = ("04 0009 0000000000000007 ff", "05 0008 0000000000000009");
     let whole = read(&format!("{known}{interest}")).unwrap();
     let [Record::Heartbeat(heartbeat)] = &whole.records[..] else { panic!("{whole:?}") };
-    let word = InterestWord { version: 7, spares: true, asks: true };
-    assert_eq!((heartbeat.interest, heartbeat.interest_known), (Some(word), Some(9)), "other flags are ignored");
+    let announcement = InterestAnnouncement { version: 7, suppresses: true, wants_confirmation: true };
+    assert_eq!(
+        (heartbeat.interest, heartbeat.interest_known),
+        (Some(announcement), Some(9)),
+        "other flags are ignored"
+    );
     assert_eq!(read(&format!("{interest}{interest}")), field(4), "twice");
     assert_eq!(read(&format!("{known}{known}")), field(5), "twice");
     assert_eq!(read("04 0008 0000000000000007"), field(4), "short");

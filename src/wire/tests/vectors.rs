@@ -12,7 +12,7 @@ pub(super) fn stamped(kind: Kind) -> Example {
     let block = super::super::queue::stamped(&[(receiver, &queue)], publisher, b"k: v\r\n");
     let message = Message { headers: Headers::from_block(block.into()), ..message("jobs", b"hi") };
     let seq = Seq::new(0x5c19_adc0_0000_0003).filter(|_| kind == Kind::Data);
-    let name = if kind == Kind::Data { "run-stamped" } else { "run-handed" };
+    let name = if kind == Kind::Data { "run-stamped" } else { "run-redirected" };
     of_messages(name, kind, vec![Sent { message, seq, stamp: None, chain: None }])
 }
 

@@ -323,7 +323,7 @@ mod tests {
         else {
             panic!("the consumers")
         };
-        assert_eq!((rows.len(), rows[0].behind, rows[0].position), (1, 3, StreamId::START));
+        assert_eq!((rows.len(), rows[0].lag, rows[0].position), (1, 3, StreamId::START));
         is_refused(
             send_request(&mut world, "no", StreamOperation::List),
             Kind::UnknownStream,

@@ -60,15 +60,15 @@ fn twins(settings: impl Fn() -> Settings) {
         effects(&mut together, &mut alone, &mut delivered);
         assert_eq!(delivered[0], delivered[1], "seed {seed}");
         assert!(!delivered[0].is_empty(), "seed {seed}");
-        let told = |host: &Host| {
+        let reports = |host: &Host| {
             let rows = host.peer.history_rows(&">".parse().unwrap(), 9);
             (rows, host.peer.seqno_rows(9), format!("{:?}", host.peer.counters()))
         };
-        assert_eq!(told(&together), told(&alone), "seed {seed}");
+        assert_eq!(reports(&together), reports(&alone), "seed {seed}");
         for subject in &subjects {
             let all = |host: &Host| {
                 let retained = host.peer.publication.history.retained(subject.as_bytes())?;
-                Some((0..retained.len()).map(|index| retained.held(index).event(subject)).collect::<Vec<_>>())
+                Some((0..retained.len()).map(|index| retained.event_at(index).event(subject)).collect::<Vec<_>>())
             };
             assert_eq!(all(&together), all(&alone), "seed {seed}");
         }

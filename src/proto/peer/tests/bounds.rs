@@ -13,7 +13,7 @@ type Claim = fn(&mut Header, &mut Announce);
 
 /// Returns a datagram forged in the name of `victim`, which knows nothing of it and never answers.
 fn forged(victim: &mut Host, change: impl FnOnce(&mut Header, &mut Announce)) -> Bytes {
-    let datagram = wire::decode(victim.peer.word(at(1000), AnnounceKind::Heartbeat, None, 0)).unwrap();
+    let datagram = wire::decode(victim.peer.announcement_datagram(at(1000), AnnounceKind::Heartbeat, None, 0)).unwrap();
     let Record::Heartbeat(mut announce) = datagram.records[0].clone() else { unreachable!("a heartbeat") };
     let mut header = datagram.header;
     change(&mut header, &mut announce);
@@ -50,7 +50,8 @@ fn unproven_datagram_gets_three_small_answers_at_most() {
     let claims: [(&str, Claim); 5] = [
         ("that it suppresses messages", |_, announce| {
             announce.heartbeat = Duration::from_secs(60);
-            announce.interest = Some(wire::InterestWord { version: 1, spares: true, asks: true });
+            announce.interest =
+                Some(wire::InterestAnnouncement { version: 1, suppresses: true, wants_confirmation: true });
         }),
         ("its own interval", |_, _| {}),
         ("an interval of 60 s", |_, announce| announce.heartbeat = Duration::from_secs(60)),
@@ -60,7 +61,7 @@ fn unproven_datagram_gets_three_small_answers_at_most() {
     for (claim, change) in claims {
         let (mut host, mut victim) = (subscriber(), Host::new("victim", 77, 0));
         let bytes = forged(&mut victim, change);
-        host.hear(1000, victim.address, &bytes);
+        host.receive(1000, victim.address, &bytes);
         let sent = sent_to(&mut host, victim.address);
         assert!((1..=MOST).contains(&sent.len()) && sent.iter().all(|bytes| *bytes <= 300), "{claim}: {sent:?}");
     }
@@ -69,7 +70,7 @@ fn unproven_datagram_gets_three_small_answers_at_most() {
         victim.publish(1000, "a");
     }
     let data = victim.publish(1000, "b");
-    host.hear(1000, victim.address, &data);
+    host.receive(1000, victim.address, &data);
     let sent = sent_to(&mut host, victim.address);
     assert!(sent.len() <= MOST && sent.iter().all(|bytes| *bytes <= 300), "data after a gap: {sent:?}");
 }
@@ -84,9 +85,9 @@ fn answers_of_many(address: SocketAddr, multicast: &Bytes) -> usize {
             let mut other = Host::new("S.test", 100 + other, 0);
             other.address.set_port(10_000 + other.peer.epoch().bits() as u16);
             let hello = other.tick(900).remove(0);
-            host.hear(900, other.address, &hello);
+            host.receive(900, other.address, &hello);
         }
-        host.hear(1000, address, multicast);
+        host.receive(1000, address, multicast);
         sent_to(&mut host, address).len()
     };
     (0..PEERS).map(answers).sum()
@@ -124,21 +125,21 @@ fn forged_epochs_do_not_keep_out_honest_peers() {
 fn forged_epochs_leave_room(datagrams: u64) {
     let mut host = subscriber();
     for number in 0..1100 {
-        let mut stranger = Host::new("stranger", 1000 + number, 0);
-        stranger.address.set_ip([192, 0, 2, 66].into());
-        stranger.address.set_port(10_000 + number as u16);
+        let mut unknown = Host::new("stranger", 1000 + number, 0);
+        unknown.address.set_ip([192, 0, 2, 66].into());
+        unknown.address.set_port(10_000 + number as u16);
         for step in 0..datagrams {
-            let bytes = forged(&mut stranger, |header, _| header.number += step);
-            host.hear(1000 + number, stranger.address, &bytes);
+            let bytes = forged(&mut unknown, |header, _| header.number += step);
+            host.receive(1000 + number, unknown.address, &bytes);
         }
     }
     let mut p = Host::new("P.test", 2, 3000);
     for millis in (3000..3100).step_by(20) {
-        p.tick(millis).iter().for_each(|word| host.hear(millis, p.address, word));
+        p.tick(millis).iter().for_each(|announcement| host.receive(millis, p.address, announcement));
     }
     let data = p.publish(3100, "a");
-    host.hear(3100, p.address, &data);
-    assert_eq!(host.told(), ["a"]);
+    host.receive(3100, p.address, &data);
+    assert_eq!(host.take_reports(), ["a"]);
     assert_eq!(host.peer.counters().discard_peers_full, 0);
     assert!(host.peer.member_rows(at(3100)).len() <= 1024);
 }
@@ -152,19 +153,20 @@ fn unicasts(host: &mut Host) -> Vec<Bytes> {
 /// Proves: W102, W106
 #[test]
 fn unproven_request_gets_one_answer_if_padded() {
-    let (own, asking) = (Epoch::new(2).unwrap(), Epoch::new(1).unwrap());
+    let (own, requester) = (Epoch::new(2).unwrap(), Epoch::new(1).unwrap());
     let ranges = vec![Range { first: Dseq(1), last: Dseq(1) }];
     let resend = ResendRequest { epoch: own, directed: false, manifests_only: false, unicast: false, ranges };
     let interest = InterestRequest { epoch: own, from: 0, base: 0 };
     for record in [Record::ResendRequest(resend), Record::InterestRequest(interest)] {
         let (mut s, mut p) = pair("a", 1000);
-        s.tick(1000).iter().for_each(|hello| p.hear(1000, s.address, hello));
+        s.tick(1000).iter().for_each(|hello| p.receive(1000, s.address, hello));
         p.publish(1001, "a");
         unicasts(&mut p);
         for (millis, padded, answers) in [(1100, 255, 0), (1110, 256, 1), (1111, 256, 0), (1120, 256, 1)] {
             let number = 1000 + millis;
             let kind = Kind::Control;
-            let header = Header { kind, group: 7500, epoch: asking, number, count: 0, uptime_ms: 1000, receiver: None };
+            let header =
+                Header { kind, group: 7500, epoch: requester, number, count: 0, uptime_ms: 1000, receiver: None };
             let bytes = wire::encode_control(&header, &record, padded);
             p.peer.handle(at(millis), Input::Datagram { from: s.address, path: Path::Unicast, bytes });
             let sent = unicasts(&mut p);
@@ -175,7 +177,7 @@ fn unproven_request_gets_one_answer_if_padded() {
                 assert!(matches!(&records[..], [Record::Heartbeat(announce)] if announce.token.is_some()));
             }
         }
-        assert_eq!(p.peer.counters().unproven, 4);
+        assert_eq!(p.peer.counters().requests_unproven, 4);
     }
 }
 
@@ -191,7 +193,7 @@ fn queue_names_refuse_ascii_space_and_control_only() {
 }
 
 /// Passes a unicast datagram to `host`.
-fn hear_alone(host: &mut Host, millis: u64, from: SocketAddr, bytes: &Bytes) {
+fn receive_alone(host: &mut Host, millis: u64, from: SocketAddr, bytes: &Bytes) {
     host.peer.handle(at(millis), Input::Datagram { from, path: Path::Unicast, bytes: bytes.clone() });
 }
 
@@ -200,7 +202,7 @@ fn report(host: &mut Host, receiver: &mut Host, taken: u64, millis: u64) -> Vec<
     let report = ReceiverReport { epoch: host.peer.epoch(), taken: Dseq(taken), window: 1, awaited: None, dropped: 0 };
     let (now, record) = (at(millis).instant, Record::ReceiverReport(report));
     let bytes = receiver.peer.announcements.control.datagram(now, &receiver.peer.origin, 0, &record, 0);
-    hear_alone(host, millis, receiver.address, &bytes);
+    receive_alone(host, millis, receiver.address, &bytes);
     unicasts(host)
 }
 
@@ -214,14 +216,14 @@ fn is_publish_blocked(host: &mut Host) -> bool {
 #[test]
 fn unproven_report_does_not_block_the_publisher() {
     let (mut s, mut p) = (Host::new("S.test", 1, 0), Host::new("P.test", 2, 0));
-    s.tick(1000).iter().for_each(|word| p.hear(1000, s.address, word));
+    s.tick(1000).iter().for_each(|announcement| p.receive(1000, s.address, announcement));
     p.tick_quietly(2000);
     unicasts(&mut p);
-    let asked = report(&mut p, &mut s, 0, 3000);
-    assert_eq!(asked.len(), 1, "a proof is requested");
+    let datagrams = report(&mut p, &mut s, 0, 3000);
+    assert_eq!(datagrams.len(), 1, "it is asked for a proof");
     assert!(!is_publish_blocked(&mut p));
-    asked.iter().for_each(|word| hear_alone(&mut s, 3001, p.address, word));
-    unicasts(&mut s).iter().for_each(|echo| hear_alone(&mut p, 3002, s.address, echo));
+    datagrams.iter().for_each(|announcement| receive_alone(&mut s, 3001, p.address, announcement));
+    unicasts(&mut s).iter().for_each(|echo| receive_alone(&mut p, 3002, s.address, echo));
     assert!(report(&mut p, &mut s, 100, 3003).is_empty());
     assert!(is_publish_blocked(&mut p));
 }
@@ -230,17 +232,17 @@ fn unproven_report_does_not_block_the_publisher() {
 #[test]
 fn lost_proof_is_requested_again() {
     let (mut s, mut p) = (Host::new("S.test", 1, 0), Host::new("P.test", 2, 0));
-    s.tick(1000).iter().for_each(|word| p.hear(1000, s.address, word));
+    s.tick(1000).iter().for_each(|announcement| p.receive(1000, s.address, announcement));
     p.tick_quietly(2000);
     unicasts(&mut p);
     // The answer to the first token is lost, and the same token would not be answered again.
     for millis in [3000, 3060] {
-        let asked = report(&mut p, &mut s, 0, millis);
-        asked.iter().for_each(|word| hear_alone(&mut s, millis, p.address, word));
+        let datagrams = report(&mut p, &mut s, 0, millis);
+        datagrams.iter().for_each(|announcement| receive_alone(&mut s, millis, p.address, announcement));
         let answers = unicasts(&mut s);
         assert_eq!(answers.len(), 1, "at {millis} ms");
         if millis == 3060 {
-            answers.iter().for_each(|echo| hear_alone(&mut p, millis, s.address, echo));
+            answers.iter().for_each(|echo| receive_alone(&mut p, millis, s.address, echo));
         }
     }
     assert!(p.peer.member_rows(at(3060))[0].is_proven);

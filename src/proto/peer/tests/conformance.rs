@@ -40,7 +40,7 @@ fn control(from: &mut Host, millis: u64, record: &Record) -> Bytes {
 
 /// Returns a heartbeat of `from` with these changes.
 fn heartbeat(from: &mut Host, millis: u64, change: impl FnOnce(&mut Announce)) -> Bytes {
-    let datagram = wire::decode(from.peer.word(at(millis), AnnounceKind::Heartbeat, None, 0)).unwrap();
+    let datagram = wire::decode(from.peer.announcement_datagram(at(millis), AnnounceKind::Heartbeat, None, 0)).unwrap();
     let Record::Heartbeat(mut announce) = datagram.records[0].clone() else { unreachable!("a heartbeat") };
     change(&mut announce);
     wire::encode_control(&datagram.header, &Record::Heartbeat(announce), 0)
@@ -49,7 +49,7 @@ fn heartbeat(from: &mut Host, millis: u64, change: impl FnOnce(&mut Announce)) -
 /// Returns a subscriber and a publisher that know each other.
 fn acquainted(pattern: &str) -> (Host, Host) {
     let (mut s, mut p) = pair(pattern, 1000);
-    s.tick(1000).iter().for_each(|hello| p.hear(1000, s.address, hello));
+    s.tick(1000).iter().for_each(|hello| p.receive(1000, s.address, hello));
     s.drain();
     p.drain();
     (s, p)
@@ -60,18 +60,18 @@ fn acquainted(pattern: &str) -> (Host, Host) {
 fn unanswered_hello_is_repeated_and_padded() {
     for heard in [false, true] {
         let mut p = Host::new("P.test", 2, 1000);
-        let mut said = Vec::new();
+        let mut sent = Vec::new();
         for millis in 1000..1400 {
             if heard && millis == 1050 {
                 let other = Host::new("S.test", 1, 1050).tick(1050).remove(0);
-                p.hear(millis, SocketAddr::from(([127, 0, 0, 1], 9001)), &other);
+                p.receive(millis, SocketAddr::from(([127, 0, 0, 1], 9001)), &other);
             }
             let datagrams = p.tick(millis);
-            said.extend(hellos(&datagrams).into_iter().map(|(wants_reply, has_room)| (millis, wants_reply, has_room)));
+            sent.extend(hellos(&datagrams).into_iter().map(|(wants_reply, has_room)| (millis, wants_reply, has_room)));
         }
-        let times: Vec<u64> = said.iter().map(|(millis, ..)| *millis).collect();
+        let times: Vec<u64> = sent.iter().map(|(millis, ..)| *millis).collect();
         assert_eq!(times, [1000, 1020, 1060, 1140]);
-        for (millis, wants_reply, has_room) in said {
+        for (millis, wants_reply, has_room) in sent {
             assert_eq!(wants_reply, !heard || millis < 1050, "at {millis}");
             assert!(has_room || !wants_reply, "at {millis}");
         }
@@ -85,8 +85,13 @@ fn hello_is_answered_once_in_15_ms() {
     s.tick(900);
     let mut answers = Vec::new();
     for (millis, bytes) in [(1000, 256), (1010, 256), (1015, 256), (1040, 0)] {
-        let hello = p.peer.word(at(millis), AnnounceKind::Hello { cookie: millis, wants_reply: true }, None, bytes);
-        s.hear(millis, p.address, &hello);
+        let hello = p.peer.announcement_datagram(
+            at(millis),
+            AnnounceKind::Hello { cookie: millis, wants_reply: true },
+            None,
+            bytes,
+        );
+        s.receive(millis, p.address, &hello);
         for (to, length, record) in unicasts(&mut s) {
             if let Record::Hello(answer) = record {
                 assert!(to == p.address && length <= hello.len() && !answer.wants_reply);
@@ -102,11 +107,12 @@ fn hello_is_answered_once_in_15_ms() {
 fn answer_with_foreign_cookie_is_discarded() {
     let (mut s, mut p) = (Host::new("S.test", 1, 0), Host::new("P.test", 2, 1000));
     for (cookie, is_known) in [(s.peer.announcements.cookie ^ 1, false), (s.peer.announcements.cookie, true)] {
-        let answer = p.peer.word(at(1000), AnnounceKind::Hello { cookie, wants_reply: false }, None, 0);
+        let answer =
+            p.peer.announcement_datagram(at(1000), AnnounceKind::Hello { cookie, wants_reply: false }, None, 0);
         unicast(&mut s, 1000, p.address, answer);
         assert_eq!(s.peer.members.contains_key(&p.peer.epoch()), is_known);
     }
-    assert_eq!(s.peer.counters().discard_stranger, 1);
+    assert_eq!(s.peer.counters().discard_unknown_peer, 1);
 }
 
 /// Proves: W62
@@ -114,17 +120,17 @@ fn answer_with_foreign_cookie_is_discarded() {
 fn datagram_for_another_receiver_is_discarded() {
     let (mut s, mut p) = acquainted(">");
     let mut other = Host::new("O.test", 3, 1000);
-    other.tick(1000).iter().for_each(|hello| p.hear(1000, other.address, hello));
+    other.tick(1000).iter().for_each(|hello| p.receive(1000, other.address, hello));
     p.drain();
     let datagram = p.direct(1100, &format!("_INBOX.{}.1", other.peer.epoch()));
-    s.hear(1100, p.address, &datagram);
-    assert_eq!((s.told(), s.peer.counters().discard_not_for_us), (vec![], 1));
+    s.receive(1100, p.address, &datagram);
+    assert_eq!((s.take_reports(), s.peer.counters().discard_other_receiver), (vec![], 1));
     let data = p.publish(1101, "a");
     unicast(&mut s, 1101, p.address, data);
     let inbox = format!("_INBOX.{}.1", s.peer.epoch());
     let direct = p.direct(1102, &inbox);
-    s.hear(1102, p.address, &direct);
-    assert_eq!(s.told(), ["a", &inbox], "either path may carry either kind");
+    s.receive(1102, p.address, &direct);
+    assert_eq!(s.take_reports(), ["a", &inbox], "either kind may come either way");
 }
 
 /// Proves: W44
@@ -135,7 +141,7 @@ fn directed_messages_need_no_seq() {
     let first = p.direct(1100, &inbox);
     let Record::Run(run) = &wire::decode(first.clone()).unwrap().records[0] else { panic!("a run") };
     assert_eq!(run.first, None);
-    s.hear(1100, p.address, &first);
+    s.receive(1100, p.address, &first);
     // The receiver ignores a sequence number in a directed message: the two have the same one.
     for number in [2, 3] {
         let (kind, epoch, receiver) = (Kind::Directed, p.peer.epoch(), Some(s.peer.epoch()));
@@ -144,9 +150,9 @@ fn directed_messages_need_no_seq() {
         let mut builder = Builder::new(1400);
         let seq = Seq::new(0x5c19_adc0_0000_0002);
         assert!(builder.push(&Entry { message: (&message).into(), seq, stamp: None, chain: None }));
-        s.hear(1101, p.address, &builder.seal(&header));
+        s.receive(1101, p.address, &builder.seal(&header));
     }
-    assert_eq!(s.told(), [&inbox[..]; 3]);
+    assert_eq!(s.take_reports(), [&inbox[..]; 3]);
 }
 
 /// Proves: W100
@@ -180,7 +186,7 @@ fn records_for_another_epoch_change_nothing() {
         |epoch| Record::ReceiverReport(ReceiverReport { epoch, taken: Dseq(0), window: 1, awaited: None, dropped: 0 });
     let interest = |epoch| Record::InterestRequest(InterestRequest { epoch, from: 0, base: 0 });
     let elsewhere = SocketAddr::from(([127, 0, 0, 1], 1));
-    let strangers = p.peer.counters().discard_stranger;
+    let discarded = p.peer.counters().discard_unknown_peer;
     for (record, from, discards) in [
         (request(other), s.address, (1, 0)),
         (report(other), s.address, (2, 0)),
@@ -192,21 +198,21 @@ fn records_for_another_epoch_change_nothing() {
         let bytes = control(&mut s, 1100, &record);
         unicast(&mut p, 1100, from, bytes);
         let counters = p.peer.counters();
-        assert_eq!((counters.discard_old_epoch, counters.discard_stranger - strangers), discards, "{record:?}");
-        assert_eq!((counters.requests_received, counters.unproven, counters.reports_received), (0, 0, 0));
+        assert_eq!((counters.discard_old_epoch, counters.discard_unknown_peer - discarded), discards, "{record:?}");
+        assert_eq!((counters.requests_received, counters.requests_unproven, counters.reports_received), (0, 0, 0));
     }
     let first = p.publish(1101, "a");
-    s.hear(1101, p.address, &first);
+    s.receive(1101, p.address, &first);
     let _lost = p.publish(1102, "a");
     let third = p.publish(1103, "a");
-    s.hear(1103, p.address, &third);
-    for (receiver, discards, told) in [(Some(other), 1, &["a"][..]), (None, 1, &["lost a 2-2 1", "a+1"])] {
+    s.receive(1103, p.address, &third);
+    for (receiver, discards, reports) in [(Some(other), 1, &["a"][..]), (None, 1, &["lost a 2-2 1", "a+1"])] {
         let ranges = vec![Range { first: Dseq(2), last: Dseq(2) }];
         let bytes = control(&mut p, 1103, &Record::Expired(Expired { receiver, ranges }));
         unicast(&mut s, 1103, p.address, bytes);
         assert_eq!(
-            (s.told(), s.peer.counters().discard_not_for_us),
-            (told.iter().map(ToString::to_string).collect(), discards)
+            (s.take_reports(), s.peer.counters().discard_other_receiver),
+            (reports.iter().map(ToString::to_string).collect(), discards)
         );
     }
 }
@@ -218,10 +224,10 @@ fn first_request_is_padded_and_respects_mode() {
         let mut s = Host::of(Settings { reliability: Duration::from_secs(2), ..settings("S.test") }, 1, 0);
         s.subscribe_as(0, 1, "a", mode);
         let mut p = Host::new("P.test", 2, 1000);
-        p.tick(1000).iter().for_each(|hello| s.hear(1000, p.address, hello));
+        p.tick(1000).iter().for_each(|hello| s.receive(1000, p.address, hello));
         let [first, _lost, third] = [1001, 1002, 1003].map(|millis| p.publish(millis, "a"));
-        s.hear(1001, p.address, &first);
-        s.hear(1003, p.address, &third);
+        s.receive(1001, p.address, &first);
+        s.receive(1003, p.address, &third);
         s.drain();
         let mut requests = Vec::new();
         for millis in 1004..1020 {
@@ -249,7 +255,7 @@ fn publisher_without_frames_begins_an_epoch() {
         epochs.push(p.peer.epoch());
     }
     assert!(epochs[0] == epochs[1] && epochs[1] != epochs[2] && epochs[2] != epochs[3], "{epochs:?}");
-    assert_eq!(p.peer.counters().published_unnumbered, 0);
+    assert_eq!(p.peer.counters().messages_unnumbered, 0);
 }
 
 /// The case *follows* of section 9.4: the message begins a frame, so clients see its time, and nothing is missing.
@@ -261,7 +267,7 @@ fn chained_frame_is_delivered_as_start() {
     let datagrams = [1001, 1002, 1003, 1004].map(|millis| p.publish(millis, "a"));
     let mut verdicts = Vec::new();
     for (index, datagram) in datagrams.iter().enumerate().filter(|(index, _)| *index != 2) {
-        s.hear(1001 + index as u64, p.address, datagram);
+        s.receive(1001 + index as u64, p.address, datagram);
         s.tick_quietly(1010);
         verdicts.extend(s.drain().into_iter().flat_map(delivered).map(|delivery| delivery.verdict));
     }
@@ -278,17 +284,17 @@ fn forgotten_subject_begins_again_and_gap_is_reported() {
     let window = WindowSettings { bytes: 0, time: Duration::from_secs(1), bytes_max: 1 << 20 };
     let (mut s, mut p) = pair_of(Settings { sub_window: window, ..settings("S.test") }, ">", 1000);
     let first = p.publish(1001, "a");
-    s.hear(1001, p.address, &first);
+    s.receive(1001, p.address, &first);
     // Another subject continues, so the window rotates.
     for millis in (2000..8000).step_by(1000) {
         let other = p.publish(millis, "b");
-        s.hear(millis, p.address, &other);
+        s.receive(millis, p.address, &other);
         s.tick_quietly(millis);
     }
-    assert_eq!(s.told().len(), 7);
+    assert_eq!(s.take_reports().len(), 7);
     let _lost = p.publish(8001, "a");
     let third = p.publish(8002, "a");
-    s.hear(8002, p.address, &third);
+    s.receive(8002, p.address, &third);
     s.tick_quietly(8010);
     let effects = s.drain();
     let unverified = |effect: &Effect| match effect {

@@ -5,7 +5,7 @@ use super::*;
 /// Subscribes with discovery.
 fn subscribe(host: &mut Host, millis: u64, sub: u32) {
     let (sub, pattern) = (SubId(sub), "a.>".parse::<Pattern>().unwrap().into());
-    let request = ClientRequest::Subscribe { sub, wanted: pattern, mode: DeliveryMode::Repair, news: true };
+    let request = ClientRequest::Subscribe { sub, wanted: pattern, mode: DeliveryMode::Repair, wants_discovery: true };
     host.peer.handle(at(millis), Input::ClientRequest { client: CLIENT, request });
 }
 
@@ -22,7 +22,7 @@ fn known(host: &mut Host) -> String {
 
 fn meet(host: &mut Host, other: &mut Host, millis: u64) {
     for hello in other.tick(millis) {
-        host.hear(millis, other.address, &hello);
+        host.receive(millis, other.address, &hello);
     }
 }
 
@@ -93,7 +93,7 @@ fn returning_publisher_is_reported_before_its_message() {
     subscribe(&mut host, 8_100, 7);
     host.drain();
     let datagram = other.publish(8_200, "a.b");
-    host.hear(8_200, other.address, &datagram);
+    host.receive(8_200, other.address, &datagram);
     let order: Vec<&str> = host
         .drain()
         .iter()

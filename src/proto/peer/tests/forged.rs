@@ -18,7 +18,7 @@ fn forged_as(
     change: impl FnOnce(&mut Header, &mut Announce),
 ) -> Bytes {
     let control = p.peer.announcements.control.clone();
-    let datagram = wire::decode(p.peer.word(at(millis), AnnounceKind::Heartbeat, None, 0)).unwrap();
+    let datagram = wire::decode(p.peer.announcement_datagram(at(millis), AnnounceKind::Heartbeat, None, 0)).unwrap();
     p.peer.announcements.control = control;
     let Record::Heartbeat(mut announce) = datagram.records[0].clone() else { unreachable!("a heartbeat") };
     let mut header = datagram.header;
@@ -32,12 +32,12 @@ fn run(s: &mut Host, p: &mut Host, from: u64, to: u64) -> Vec<String> {
     for millis in (from..to).step_by(20) {
         if millis.is_multiple_of(100) {
             let data = p.publish(millis, "a");
-            s.hear(millis, p.address, &data);
+            s.receive(millis, p.address, &data);
         }
-        p.tick(millis).iter().for_each(|word| s.hear(millis, p.address, word));
+        p.tick(millis).iter().for_each(|datagram| s.receive(millis, p.address, datagram));
         s.tick_quietly(millis);
     }
-    s.told()
+    s.take_reports()
 }
 
 /// Returns `count` deliveries of the subject, and nothing else.
@@ -51,15 +51,15 @@ fn forged_uptime_withholds_nothing_from_later_subscription() {
     let (mut s, mut p) = pair("a", 1000);
     assert_eq!(run(&mut s, &mut p, 1100, 2000), deliveries(9));
     let bytes = forged(&mut p, 2000, |header, _| header.uptime_ms += 60_000);
-    s.hear(2000, p.address, &bytes);
+    s.receive(2000, p.address, &bytes);
     s.subscribe_as(2010, 7, "a", DeliveryMode::Repair);
     let mut delivered = [0, 0];
     for millis in (2100..6000_u64).step_by(20) {
         if millis.is_multiple_of(100) {
             let data = p.publish(millis, "a");
-            s.hear(millis, p.address, &data);
+            s.receive(millis, p.address, &data);
         }
-        p.tick(millis).iter().for_each(|word| s.hear(millis, p.address, word));
+        p.tick(millis).iter().for_each(|datagram| s.receive(millis, p.address, datagram));
         s.tick_quietly(millis);
         for effect in s.drain() {
             if let Effect::Deliver { to, deliveries } = effect {
@@ -80,12 +80,12 @@ fn forged_bye_does_not_end_a_live_epoch() {
     let (mut s, mut p) = pair("a", 1000);
     assert_eq!(run(&mut s, &mut p, 1100, 2000), deliveries(9));
     let bye = forged_as(&mut p, 2000, Record::Bye, |_, _| {});
-    s.hear(2000, p.address, &bye);
+    s.receive(2000, p.address, &bye);
     assert_eq!(s.peer.member_rows(at(2000))[0].state, MemberState::Left);
-    let told = run(&mut s, &mut p, 2100, 6000);
-    assert_eq!(told, deliveries(39), "the next datagram proves that the epoch continues");
+    let reports = run(&mut s, &mut p, 2100, 6000);
+    assert_eq!(reports, deliveries(39), "the next datagram proves that the epoch goes on");
     assert_eq!(s.peer.member_rows(at(6000))[0].state, MemberState::Up);
-    assert_eq!(s.peer.counters().false_byes, 1);
+    assert_eq!(s.peer.counters().forged_byes, 1);
 }
 
 /// Proves: W56
@@ -93,10 +93,10 @@ fn forged_bye_does_not_end_a_live_epoch() {
 fn heartbeat_reopens_epoch_after_forged_bye() {
     let (mut s, mut p) = pair("a", 1000);
     let bye = forged_as(&mut p, 1000, Record::Bye, |_, _| {});
-    s.hear(1010, p.address, &bye);
+    s.receive(1010, p.address, &bye);
     assert_eq!(s.peer.member_rows(at(1010))[0].state, MemberState::Left);
     for millis in (1020..3000).step_by(20) {
-        p.tick(millis).iter().for_each(|word| s.hear(millis, p.address, word));
+        p.tick(millis).iter().for_each(|datagram| s.receive(millis, p.address, datagram));
     }
     assert_eq!(s.peer.member_rows(at(3000))[0].state, MemberState::Up);
 }
@@ -107,12 +107,12 @@ fn forged_control_number_does_not_block_later_announcements() {
     let (mut s, mut p) = pair("a", 1000);
     assert_eq!(run(&mut s, &mut p, 1100, 2000), deliveries(9));
     let bytes = forged(&mut p, 2000, |header, _| header.number = (1 << 63) - 1);
-    s.hear(2000, p.address, &bytes);
+    s.receive(2000, p.address, &bytes);
     assert_eq!(s.peer.counters().discard_quarantined, 1);
     // The last message is lost, and only a heartbeat announces it.
     let _lost = p.publish(2100, "a");
     for millis in (2120..2300).step_by(20) {
-        p.tick(millis).iter().for_each(|word| s.hear(millis, p.address, word));
+        p.tick(millis).iter().for_each(|datagram| s.receive(millis, p.address, datagram));
         s.tick_quietly(millis);
     }
     assert_eq!(s.peer.loss_rows()[0].datagrams.unverified, 1, "the lost tail is found");
@@ -131,11 +131,11 @@ fn plausible_forged_control_number_is_corrected() {
             header.number += (1 << 20) - 1;
             header.uptime_ms += uptime;
         });
-        s.hear(at_millis, p.address, &bytes);
+        s.receive(at_millis, p.address, &bytes);
         assert_eq!(s.peer.counters().discard_quarantined, u64::from(60_000 < uptime), "only the uptime is implausible");
         let _lost = p.publish(at_millis + 100, "a");
         for millis in (at_millis + 120..at_millis + 8000).step_by(20) {
-            p.tick(millis).iter().for_each(|word| s.hear(millis, p.address, word));
+            p.tick(millis).iter().for_each(|datagram| s.receive(millis, p.address, datagram));
             s.tick_quietly(millis);
         }
         assert_eq!(s.peer.loss_rows()[0].datagrams.unverified, 1, "the lost tail is found");
@@ -150,12 +150,12 @@ fn first_contact_with_forged_control_number_is_corrected() {
     s.subscribe(0, "a");
     let mut p = Host::new("P.test", 2, 1_000);
     let bytes = forged(&mut p, 1000, |header, _| header.number = (1 << 63) - 1);
-    s.hear(1000, p.address, &bytes);
-    let told = run(&mut s, &mut p, 1100, 2000);
-    assert_eq!(told, deliveries(9));
+    s.receive(1000, p.address, &bytes);
+    let reports = run(&mut s, &mut p, 1100, 2000);
+    assert_eq!(reports, deliveries(9));
     let _lost = p.publish(2000, "a");
     for millis in (2020..2300).step_by(20) {
-        p.tick(millis).iter().for_each(|word| s.hear(millis, p.address, word));
+        p.tick(millis).iter().for_each(|datagram| s.receive(millis, p.address, datagram));
         s.tick_quietly(millis);
     }
     assert_eq!(s.peer.loss_rows()[0].datagrams.unverified, 1, "the lost tail is found");
@@ -170,7 +170,7 @@ fn forged_high_costs_no_later_datagram() {
         let (mut s, mut p) = pair_of(settings, "a", 1000);
         assert_eq!(run(&mut s, &mut p, 1100, 2000), deliveries(9));
         let bytes = forged(&mut p, 2000, |_, announce| announce.high = Dseq(announce.high.0 + high));
-        s.hear(2000, p.address, &bytes);
+        s.receive(2000, p.address, &bytes);
         assert_eq!(run(&mut s, &mut p, 2100, 6000), deliveries(39), "{high}");
         let row = &s.peer.loss_rows()[0];
         assert_eq!((row.datagrams.unverified, row.datagrams.pending, row.datagrams.lost), (0, 0, 0), "{high}");
@@ -183,7 +183,7 @@ fn forged_high_without_repair_costs_no_message() {
     let (mut s, mut p) = pair("a", 1000);
     assert_eq!(run(&mut s, &mut p, 1100, 2000), deliveries(9));
     let bytes = forged(&mut p, 2000, |_, announce| announce.high = Dseq(announce.high.0 + 20));
-    s.hear(2000, p.address, &bytes);
+    s.receive(2000, p.address, &bytes);
     s.tick_quietly(2050);
     assert_eq!(run(&mut s, &mut p, 2100, 6000), deliveries(39));
     assert_eq!(s.peer.loss_rows()[0].datagrams.unverified, 0);
@@ -222,12 +222,12 @@ fn forged_data_of_empty_messages(published: u64, count: usize) -> Bytes {
 fn pair_with_three() -> (Host, Host) {
     let (mut s, mut p) = (Host::new("S.test", 1, 0), Host::new("P.test", 2, 1000));
     s.subscribe(0, "a");
-    p.tick(1000).iter().for_each(|word| s.hear(1000, p.address, word));
+    p.tick(1000).iter().for_each(|datagram| s.receive(1000, p.address, datagram));
     for millis in 1001..1004 {
         let data = p.publish(millis, "a");
-        s.hear(millis, p.address, &data);
+        s.receive(millis, p.address, &data);
     }
-    assert_eq!(s.told(), deliveries(3));
+    assert_eq!(s.take_reports(), deliveries(3));
     (s, p)
 }
 
@@ -235,27 +235,27 @@ fn pair_with_three() -> (Host, Host) {
 #[test]
 fn forged_data_costs_only_reported_messages() {
     for count in [300, 60_000] {
-        forged_data_costs_what_is_told(count);
+        check_forged_data_cost(count);
     }
 }
 
-fn forged_data_costs_what_is_told(count: usize) {
+fn check_forged_data_cost(count: usize) {
     let (mut s, mut p) = pair_with_three();
     let forged = forged_data_of_empty_messages(3, count);
-    s.hear(1600, p.address, &forged);
-    assert_eq!(s.told().len(), count);
-    let mut told = Vec::new();
+    s.receive(1600, p.address, &forged);
+    assert_eq!(s.take_reports().len(), count);
+    let mut reports = Vec::new();
     for millis in 2000..2020 {
         let data = p.publish(millis, "a");
-        s.hear(millis, p.address, &data);
-        told.extend(s.told());
+        s.receive(millis, p.address, &data);
+        reports.extend(s.take_reports());
     }
     // The forged datagram replaces the first of 20. The second one, which contradicts it, is discarded until the third
     // agrees.
-    assert_eq!(told[0], "unverified 4-5 0..2");
-    assert_eq!(told[1..], deliveries(18));
+    assert_eq!(reports[0], "unverified 4-5 0..2");
+    assert_eq!(reports[1..], deliveries(18));
     let counters = s.peer.counters();
-    assert_eq!((counters.contradicted, counters.discard_duplicate, counters.discard_contradiction), (1, 1, 1));
+    assert_eq!((counters.forgeries_detected, counters.discard_duplicate, counters.discard_contradiction), (1, 1, 1));
     assert_eq!(s.peer.loss_rows()[0].msg_loss.count, 0);
 }
 
@@ -264,20 +264,20 @@ fn forged_data_costs_what_is_told(count: usize) {
 fn announcement_corrects_forged_data() {
     let (mut s, mut p) = pair_with_three();
     let forged = forged_data(3, "a a a");
-    s.hear(1600, p.address, &forged);
-    s.told();
+    s.receive(1600, p.address, &forged);
+    s.take_reports();
     let real = p.publish(2000, "a");
-    s.hear(2000, p.address, &real);
-    let mut told = Vec::new();
+    s.receive(2000, p.address, &real);
+    let mut reports = Vec::new();
     for millis in (2020..2300).step_by(20) {
-        p.tick(millis).iter().for_each(|word| s.hear(millis, p.address, word));
+        p.tick(millis).iter().for_each(|datagram| s.receive(millis, p.address, datagram));
         s.tick_quietly(millis);
-        told.extend(s.told());
+        reports.extend(s.take_reports());
     }
-    assert_eq!(told, ["unverified 4-4 0..1"]);
+    assert_eq!(reports, ["unverified 4-4 0..1"]);
     let next = p.publish(2300, "a");
-    s.hear(2300, p.address, &next);
-    assert_eq!(s.told(), ["a"]);
+    s.receive(2300, p.address, &next);
+    assert_eq!(s.take_reports(), ["a"]);
 }
 
 /// Proves: W66
@@ -287,12 +287,12 @@ fn publisher_recovers_from_forged_data_far_ahead() {
     let mut twin = Host::new("P.test", 2, 1000);
     twin.tick(1000);
     let ahead = (0..10).map(|index| twin.publish(1001 + index, "a a a a a a a a")).last().unwrap();
-    s.hear(1600, p.address, &ahead);
-    let told = run(&mut s, &mut p, 2000, 6000);
-    let delivered = told.iter().filter(|told| told.starts_with('a')).count();
-    let unverified: Vec<_> = told.iter().filter(|told| told.starts_with("unverified")).collect();
-    assert!(39 <= delivered + unverified.len() && 30 <= delivered, "{told:?}");
-    assert_eq!(run(&mut s, &mut p, 6000, 8000), deliveries(20), "{told:?}");
+    s.receive(1600, p.address, &ahead);
+    let reports = run(&mut s, &mut p, 2000, 6000);
+    let delivered = reports.iter().filter(|report| report.starts_with('a')).count();
+    let unverified: Vec<_> = reports.iter().filter(|report| report.starts_with("unverified")).collect();
+    assert!(39 <= delivered + unverified.len() && 30 <= delivered, "{reports:?}");
+    assert_eq!(run(&mut s, &mut p, 6000, 8000), deliveries(20), "{reports:?}");
 }
 
 /// Proves: W67
@@ -301,20 +301,20 @@ fn forged_number_of_subject_withholds_no_later_message() {
     let (mut s, mut p, mut twin) =
         (Host::new("S.test", 1, 0), Host::new("P.test", 2, 1000), Host::new("P.test", 2, 1000));
     s.subscribe(0, "a");
-    p.tick(1000).iter().for_each(|word| s.hear(1000, p.address, word));
+    p.tick(1000).iter().for_each(|datagram| s.receive(1000, p.address, datagram));
     twin.tick(1000);
     // The twin has the same number of messages as the publisher's own datagrams, but one more of them on this subject.
     twin.publish(1001, "a a");
     for (millis, subjects) in [(1001, "a b"), (1002, "a")] {
         let data = p.publish(millis, subjects);
-        s.hear(millis, p.address, &data);
+        s.receive(millis, p.address, &data);
     }
     let forged = [1002, 1003].map(|millis| twin.publish(millis, "a"))[1].clone();
-    s.hear(1003, p.address, &forged);
-    s.told();
+    s.receive(1003, p.address, &forged);
+    s.take_reports();
     let own = [1003, 1004, 1005].map(|millis| p.publish(millis, "a"));
-    own.iter().for_each(|data| s.hear(1006, p.address, data));
-    assert_eq!(s.told(), ["unverified 3-3 0..1", "a", "a"]);
+    own.iter().for_each(|data| s.receive(1006, p.address, data));
+    assert_eq!(s.take_reports(), ["unverified 3-3 0..1", "a", "a"]);
 }
 
 /// Returns a publisher that knows the inbox of a subscriber, and three of whose directed messages have arrived.
@@ -324,8 +324,8 @@ fn pair_with_directed() -> (Host, Host, String) {
     let (mut s, mut p) = (Host::of(settings, 1, 0), Host::new("P.test", 2, 1000));
     let inbox = format!("_INBOX.{}.1", s.peer.epoch());
     s.subscribe(0, &inbox);
-    p.tick(1000).iter().for_each(|word| s.hear(1000, p.address, word));
-    s.tick(1000).iter().for_each(|word| p.hear(1000, s.address, word));
+    p.tick(1000).iter().for_each(|datagram| s.receive(1000, p.address, datagram));
+    s.tick(1000).iter().for_each(|datagram| p.receive(1000, s.address, datagram));
     assert_eq!(direct(&mut s, &mut p, &inbox, 1010), [&inbox[..]; 3]);
     (s, p, inbox)
 }
@@ -334,14 +334,14 @@ fn pair_with_directed() -> (Host, Host, String) {
 fn direct(s: &mut Host, p: &mut Host, inbox: &str, from: u64) -> Vec<String> {
     for millis in from..from + 3 {
         let data = p.direct(millis, inbox);
-        s.hear(millis, p.address, &data);
+        s.receive(millis, p.address, &data);
     }
     for millis in (from + 3..from + 5000).step_by(50) {
-        let word = p.peer.word(at(millis), AnnounceKind::Heartbeat, Some(s.peer.epoch()), 0);
-        s.peer.handle(at(millis), Input::Datagram { from: p.address, path: Path::Unicast, bytes: word });
+        let datagram = p.peer.announcement_datagram(at(millis), AnnounceKind::Heartbeat, Some(s.peer.epoch()), 0);
+        s.peer.handle(at(millis), Input::Datagram { from: p.address, path: Path::Unicast, bytes: datagram });
         s.tick_quietly(millis);
     }
-    s.told()
+    s.take_reports()
 }
 
 #[test]
@@ -349,9 +349,9 @@ fn forged_directed_high_costs_no_message() {
     for high in [2, 20, 1_000_000] {
         let (mut s, mut p, inbox) = pair_with_directed();
         let control = p.peer.announcements.control.clone();
-        let word = p.peer.word(at(7000), AnnounceKind::Heartbeat, Some(s.peer.epoch()), 0);
+        let datagram = p.peer.announcement_datagram(at(7000), AnnounceKind::Heartbeat, Some(s.peer.epoch()), 0);
         p.peer.announcements.control = control;
-        let datagram = wire::decode(word).unwrap();
+        let datagram = wire::decode(datagram).unwrap();
         let Record::Heartbeat(mut announce) = datagram.records[0].clone() else { unreachable!("a heartbeat") };
         (announce.directed_high, announce.directed_count) = (Dseq(3 + high), 3 + high);
         let bytes = wire::encode_control(&datagram.header, &Record::Heartbeat(announce), 0);
@@ -367,15 +367,15 @@ fn forged_directed_data_costs_only_reported_messages() {
     let (mut s, mut p, inbox) = pair_with_directed();
     let mut twin = Host::new("P.test", 2, 1000);
     twin.tick(1000);
-    s.tick(6900).iter().for_each(|word| twin.hear(6900, s.address, word));
+    s.tick(6900).iter().for_each(|datagram| twin.receive(6900, s.address, datagram));
     let forged = (0..10).map(|index| twin.direct(6900 + index, &inbox)).last().unwrap();
-    s.hear(7000, p.address, &forged);
-    let told: Vec<String> =
+    s.receive(7000, p.address, &forged);
+    let reports: Vec<String> =
         [7010, 13_000, 19_000].iter().flat_map(|from| direct(&mut s, &mut p, &inbox, *from)).collect();
     // The tenth of them is the forged one, which cannot be distinguished from the publisher's own.
-    let delivered = told.iter().filter(|told| **told == inbox).count();
-    assert_eq!(9 - delivered as u64, s.peer.loss_rows()[0].ibx_loss.count, "{told:?}");
-    assert!(6 <= delivered, "{told:?}");
+    let delivered = reports.iter().filter(|report| **report == inbox).count();
+    assert_eq!(9 - delivered as u64, s.peer.loss_rows()[0].ibx_loss.count, "{reports:?}");
+    assert!(6 <= delivered, "{reports:?}");
     assert_eq!(direct(&mut s, &mut p, &inbox, 25_000), [&inbox[..]; 3]);
 }
 
@@ -384,7 +384,7 @@ fn forged_high_is_not_reported_as_read() {
     let (mut s, mut p) = pair("a", 1000);
     assert_eq!(run(&mut s, &mut p, 1100, 2000), deliveries(9));
     let bytes = forged(&mut p, 2000, |_, announce| announce.high = Dseq(announce.high.0 + 1000));
-    s.hear(2000, p.address, &bytes);
+    s.receive(2000, p.address, &bytes);
     let epoch = p.peer.epoch();
     let read = |s: &Host| s.peer.members[&epoch].receive_progress.high();
     assert!(Dseq(1000) < read(&s));
@@ -407,9 +407,9 @@ fn forged_first_contact_by_data_reports_nothing() {
         let check = crc32c::crc32c(&bytes[..content]);
         bytes[content..].copy_from_slice(&check.to_be_bytes());
         assert_eq!(wire::decode(bytes.clone().into()).map(|datagram| datagram.header.number), Ok(number));
-        s.hear(1200, p.address, &bytes.into());
+        s.receive(1200, p.address, &bytes.into());
         (1200..4000).step_by(20).for_each(|millis| s.tick_quietly(millis));
-        let told = s.told();
-        assert!(told.iter().all(|told| told == "a"), "{number}: {told:?}");
+        let reports = s.take_reports();
+        assert!(reports.iter().all(|report| report == "a"), "{number}: {reports:?}");
     }
 }

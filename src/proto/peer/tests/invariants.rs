@@ -11,7 +11,7 @@ fn panic_after(side: Side, change: impl FnOnce(&mut RecvStream)) -> Option<Strin
     let (mut s, mut p) = pair("_INBOX.>", 1000);
     s.subscribe_as(1000, 2, "a", DeliveryMode::Live);
     for hello in s.tick(1000) {
-        p.hear(1000, s.address, &hello);
+        p.receive(1000, s.address, &hello);
     }
     p.drain();
     let datagram = match side {
@@ -20,7 +20,7 @@ fn panic_after(side: Side, change: impl FnOnce(&mut RecvStream)) -> Option<Strin
     };
     let member = s.peer.members.get_mut(&p.peer.epoch()).expect("the publisher was heard");
     change(member.side(side).expect("there is a subscription in mode live").0);
-    let panic = catch_unwind(AssertUnwindSafe(|| s.hear(1100, p.address, &datagram))).err()?;
+    let panic = catch_unwind(AssertUnwindSafe(|| s.receive(1100, p.address, &datagram))).err()?;
     Some(*panic.downcast::<String>().expect("a formatted message"))
 }
 

@@ -62,7 +62,7 @@ impl Pair {
                     self.got.extend(deliveries.map(|delivery| delivery.message));
                     continue;
                 }
-                Effect::Answered { answer, .. } => {
+                Effect::Answer { answer, .. } => {
                     self.answered += u64::from(answer.expect("an answer").last);
                     continue;
                 }
@@ -204,7 +204,7 @@ fn questions_beyond_the_answer_rate_are_answered_later() {
     let polls = vec![Poll { subject: "x".parse().unwrap(), offset: 0, count: 1 }; 4096];
     let (peer, timeout, count) = (Epoch::new(1).unwrap(), Duration::from_secs(2), 180);
     for id in 0..count {
-        let request = ClientRequest::Ask { id, peer, question: Question::Poll(polls.clone()), timeout };
+        let request = ClientRequest::QueryHistory { id, peer, question: Question::Poll(polls.clone()), timeout };
         pair.hosts[1].peer.handle(at(pair.millis), Input::ClientRequest { client: CLIENT, request });
     }
     pair.run(5);
@@ -223,6 +223,6 @@ fn poll_errors_name_disabled_history_and_silent_peer() {
     let reply = Some(REPLY.parse().unwrap());
     pair.publish(1, Message { reply, ..Message::new("_POLL.A_test.x".parse().unwrap(), "") });
     pair.hosts[1].peer.handle(at(pair.millis + 1600), Input::Tick);
-    let told = pair.hosts[1].drain().into_iter().flat_map(delivered).next();
-    assert!(told.unwrap().message.headers.iter().any(|field| field == ("Seqcast-Error", "timeout")));
+    let reports = pair.hosts[1].drain().into_iter().flat_map(delivered).next();
+    assert!(reports.unwrap().message.headers.iter().any(|field| field == ("Seqcast-Error", "timeout")));
 }

@@ -39,7 +39,7 @@ impl Copy<'_> {
 struct Lan {
     hosts: Vec<Host>,
     millis: u64,
-    told: Vec<Vec<String>>,
+    reports: Vec<Vec<String>>,
     repaired: u64,
     /// Events of multicast liveness, each with the host that reported it.
     events: Vec<(usize, &'static str)>,
@@ -72,7 +72,7 @@ impl Lan {
         let mut lan = Lan {
             hosts: hosts.collect(),
             millis: 1000,
-            told: vec![Vec::new(); count],
+            reports: vec![Vec::new(); count],
             repaired: 0,
             events: Vec::new(),
             given: Vec::new(),
@@ -136,7 +136,7 @@ impl Lan {
         let (path, to, bytes) = match effect {
             Effect::Multicast(bytes) => (Path::Multicast, None, bytes),
             Effect::Unicast { to, bytes } => (Path::Unicast, Some(to), bytes),
-            effect => return self.tell(from, effect),
+            effect => return self.record_effect(from, effect),
         };
         for host in 0..self.hosts.len() {
             if host == from || to.is_some_and(|to| self.hosts[host].address != to) {
@@ -150,9 +150,9 @@ impl Lan {
         }
     }
 
-    fn tell(&mut self, host: usize, effect: Effect) {
-        let told = match effect {
-            Effect::Answered { answer, .. } => return self.answers.extend(answer),
+    fn record_effect(&mut self, host: usize, effect: Effect) {
+        let report = match effect {
+            Effect::Answer { answer, .. } => return self.answers.extend(answer),
             Effect::Deliver { to, deliveries, .. } => {
                 for delivery in deliveries {
                     for target in to.iter() {
@@ -161,7 +161,7 @@ impl Lan {
                     }
                     self.repaired += u64::from(delivery.repaired);
                     let mark = if delivery.repaired { "r" } else { "" };
-                    self.told[host].push(format!("{}{mark}", delivery.seq.map_or(0, |seq| seq.count())));
+                    self.reports[host].push(format!("{}{mark}", delivery.seq.map_or(0, |seq| seq.count())));
                 }
                 return;
             }
@@ -183,11 +183,11 @@ impl Lan {
             Effect::Member { event: MemberEvent::MulticastRestored, .. } => return self.events.push((host, "back")),
             _ => return,
         };
-        self.told[host].push(told);
+        self.reports[host].push(report);
     }
 
-    fn told(&mut self, host: usize) -> String {
-        std::mem::take(&mut self.told[host]).join(", ")
+    fn take_reports(&mut self, host: usize) -> String {
+        std::mem::take(&mut self.reports[host]).join(", ")
     }
 }
 
@@ -199,7 +199,7 @@ fn missing_datagram_is_requested_and_delivered_in_place() {
         lan.publish("a");
     }
     lan.run(300, |copy| copy.path == Path::Multicast && matches!(copy.dseq(), Some(1 | 2)));
-    assert_eq!(lan.told(1), "1r, 2r, 3");
+    assert_eq!(lan.take_reports(1), "1r, 2r, 3");
     let row = &lan.hosts[1].peer.loss_rows()[0];
     assert_eq!((row.repaired.count, row.msg_loss.count, row.datagrams.repaired), (2, 0, 2));
     assert_eq!(lan.hosts[1].peer.counters().requests_sent, 1, "one request for a gap");
@@ -212,11 +212,11 @@ fn lost_tail_is_repaired_by_repeated_requests() {
     lan.publish("a");
     let mut requests = 0;
     lan.run(500, |copy| {
-        let asks = copy.records().iter().any(|record| matches!(record, Record::ResendRequest(_)));
-        requests += u32::from(asks);
-        copy.path == Path::Multicast && copy.dseq().is_some() || asks && requests < 4
+        let is_request = copy.records().iter().any(|record| matches!(record, Record::ResendRequest(_)));
+        requests += u32::from(is_request);
+        copy.path == Path::Multicast && copy.dseq().is_some() || is_request && requests < 4
     });
-    assert_eq!((lan.told(1).as_str(), requests), ("1r", 4));
+    assert_eq!((lan.take_reports(1).as_str(), requests), ("1r", 4));
 }
 
 /// Proves: W47, W111, blackhole
@@ -243,15 +243,15 @@ fn missing_multicast_is_reported_and_repaired_by_unicast() {
     assert!(found <= 2251, "a publisher within two heartbeats, others a little later: {found} ms");
     assert_eq!(lan.hosts[3].peer.counters().rejoins, 2, "at once, and again after a while");
     for host in 1..8 {
-        let told = std::mem::take(&mut lan.told[host]);
-        assert_eq!(told.len(), 5000, "{:?}", told.last());
-        assert!(told.iter().enumerate().all(|(at, told)| told.trim_end_matches('r') == (at + 1).to_string()));
+        let reports = std::mem::take(&mut lan.reports[host]);
+        assert_eq!(reports.len(), 5000, "{:?}", reports.last());
+        assert!(reports.iter().enumerate().all(|(at, report)| report.trim_end_matches('r') == (at + 1).to_string()));
     }
     assert_eq!(lan.hosts[0].peer.resend_counters().resent_multicast, resent, "no receiver would have got it");
     let dead = [vec!["dead"; 7], vec!["rejoin"; 2]].concat();
-    let mut told = events(&mut lan);
-    told.sort_unstable();
-    assert_eq!(told, dead);
+    let mut reports = events(&mut lan);
+    reports.sort_unstable();
+    assert_eq!(reports, dead);
     lan.run(2000, |_| false);
     assert_eq!(events(&mut lan), ["back"; 7]);
 }
@@ -272,7 +272,7 @@ fn loss_at_source_costs_few_requests_and_resends() {
         lost
     });
     for host in 1..30 {
-        assert_eq!(lan.told(host), "1r, 2");
+        assert_eq!(lan.take_reports(host), "1r, 2");
     }
     assert!(requests <= 10, "{requests} requests");
     assert!(lan.hosts[0].peer.counters().resends <= 2);
@@ -288,9 +288,9 @@ fn evicted_datagram_is_repaired_from_history() {
     }
     let lost = |copy: &Copy| copy.path == Path::Multicast && copy.dseq().is_some_and(|dseq| dseq <= 6);
     lan.run(500, lost);
-    assert_eq!(lan.told(1), "1r, 2r, 3r, 4");
+    assert_eq!(lan.take_reports(1), "1r, 2r, 3r, 4");
     let row = &lan.hosts[1].peer.loss_rows()[0];
-    assert_eq!((row.msg_loss.count, row.unverified.count, row.inconsistent), (0, 0, 0));
+    assert_eq!((row.msg_loss.count, row.unverified.count, row.inconsistencies), (0, 0, 0));
     assert_eq!((row.datagrams.pending, row.datagrams.lost, row.datagrams.unverified), (0, 0, 0));
 }
 
@@ -306,9 +306,9 @@ fn message_evicted_from_history_is_lost_exactly() {
         lan.publish("other");
     }
     lan.run(500, |copy| copy.path == Path::Multicast && copy.dseq().is_some_and(|dseq| dseq <= 8));
-    assert_eq!(lan.told(1), "lost 1-1 1 EXPIRED, lost 2-2 1 EXPIRED, lost 3-3 1 EXPIRED, 4r, 5");
+    assert_eq!(lan.take_reports(1), "lost 1-1 1 EXPIRED, lost 2-2 1 EXPIRED, lost 3-3 1 EXPIRED, 4r, 5");
     let row = &lan.hosts[1].peer.loss_rows()[0];
-    assert_eq!((row.msg_loss.count, row.unverified.count, row.inconsistent), (3, 0, 0));
+    assert_eq!((row.msg_loss.count, row.unverified.count, row.inconsistencies), (3, 0, 0));
     assert_eq!((row.datagrams.lost, row.datagrams.unverified, row.datagrams.pending), (3, 0, 0));
     assert_eq!(row.datagrams.repaired, 5, "each of the eight missing datagrams is counted once");
 }
@@ -324,7 +324,7 @@ fn datagram_without_trace_is_unverified_until_next_number() {
         lan.publish("a");
     }
     lan.run(100, |copy| copy.path == Path::Multicast && copy.dseq().is_some_and(|dseq| dseq <= 2));
-    assert_eq!(lan.told(1), "lost 1-2 2 EXPIRED, 3");
+    assert_eq!(lan.take_reports(1), "lost 1-2 2 EXPIRED, 3");
 }
 
 /// Proves: W76
@@ -335,9 +335,9 @@ fn unanswered_loss_is_reported_after_reliability_time() {
     lan.publish("a");
     let lost = |copy: &Copy| copy.dseq() == Some(1);
     lan.run(1990, lost);
-    assert_eq!(lan.told(1), "");
+    assert_eq!(lan.take_reports(1), "");
     lan.run(30, lost);
-    assert_eq!(lan.told(1), "lost 1-1 1 DEADLINE, 2");
+    assert_eq!(lan.take_reports(1), "lost 1-1 1 DEADLINE, 2");
 }
 
 /// Proves: W76
@@ -348,9 +348,9 @@ fn deadline_advances_only_while_publisher_is_heard() {
     lan.publish("a");
     lan.run(1, |copy| copy.dseq() == Some(1));
     lan.run(3000, |_| true);
-    assert_eq!(lan.told(1), "", "not heard for three seconds");
+    assert_eq!(lan.take_reports(1), "", "not heard for three seconds");
     lan.run(1200, |_| false);
-    assert_eq!(lan.told(1), "1r, 2");
+    assert_eq!(lan.take_reports(1), "1r, 2");
 }
 
 /// Proves: W80
@@ -360,20 +360,20 @@ fn returning_publisher_still_repairs_missing_datagrams() {
     lan.publish("a");
     lan.publish("a");
     lan.run(1, |copy| copy.dseq() == Some(1));
-    let is_over = |lan: &Lan| lan.told[1].iter().any(|told| told == "CRASHED");
+    let is_over = |lan: &Lan| lan.reports[1].iter().any(|report| report == "CRASHED");
     (0..12_000).for_each(|_| {
         if !is_over(&lan) {
             lan.run(1, |_| true)
         }
     });
-    assert_eq!(lan.told(1), "SILENT, CRASHED");
-    // The publisher returns within the grace after which its missing datagrams would be lost.
+    assert_eq!(lan.take_reports(1), "SILENT, CRASHED");
+    // Within the grace after which what is missing of a publisher that is gone would be lost.
     lan.publish("a");
-    let keeps_back = |copy: &Copy| copy.dseq() == Some(1) && copy.path == Path::Unicast;
-    lan.run(1000, keeps_back);
-    assert_eq!(lan.told(1), "", "the deadline starts again");
+    let drops_unicast = |copy: &Copy| copy.dseq() == Some(1) && copy.path == Path::Unicast;
+    lan.run(1000, drops_unicast);
+    assert_eq!(lan.take_reports(1), "", "it has its time again");
     lan.run(900, |_| false);
-    assert_eq!(lan.told(1), "1r, 2, 3");
+    assert_eq!(lan.take_reports(1), "1r, 2, 3");
 }
 
 #[test]
@@ -381,8 +381,8 @@ fn large_messages_are_repaired_fragment_by_fragment() {
     let mut lan = Lan::new(2, |_| {});
     lan.publish_bytes("a", 5000);
     lan.run(300, |copy| copy.path == Path::Multicast && matches!(copy.dseq(), Some(1 | 3)));
-    assert_eq!(lan.told(1), "1r");
-    assert_eq!(lan.hosts[0].peer.counters().history_questions, 0);
+    assert_eq!(lan.take_reports(1), "1r");
+    assert_eq!(lan.hosts[0].peer.counters().history_answered, 0);
 }
 
 /// Runs a small message, a large one in datagrams 2 to 5, a small one at the end of 5, and one more. The datagrams of
@@ -401,18 +401,18 @@ fn large_from_the_history(missing: &[u64], change: impl Fn(&mut Settings)) -> (S
     let lost = |copy: &Copy| copy.path == Path::Multicast && copy.dseq().is_some_and(|dseq| missing.contains(&dseq));
     lan.run(1900, lost);
     let row = &lan.hosts[1].peer.loss_rows()[0];
-    let told = lan.told[1].iter();
-    let repaired = told.clone().filter(|told| told.ends_with('r')).count() as u64;
-    let told_lost = told.filter(|told| told.starts_with("lost")).count() as u64;
-    assert_eq!((row.repaired.count, row.msg_loss.count, row.inconsistent), (repaired, told_lost, 0));
-    assert_eq!((row.datagrams.pending, row.datagrams.held, row.datagrams.unverified), (0, 0, 0));
-    (lan.told(1), lan.hosts[0].peer.counters().history_questions)
+    let reports = lan.reports[1].iter();
+    let repaired = reports.clone().filter(|report| report.ends_with('r')).count() as u64;
+    let reported_lost = reports.filter(|report| report.starts_with("lost")).count() as u64;
+    assert_eq!((row.repaired.count, row.msg_loss.count, row.inconsistencies), (repaired, reported_lost, 0));
+    assert_eq!((row.datagrams.pending, row.datagrams.buffered, row.datagrams.unverified), (0, 0, 0));
+    (lan.take_reports(1), lan.hosts[0].peer.counters().history_answered)
 }
 
 /// Proves: W120
 #[test]
 fn evicted_large_message_is_fetched_from_history() {
-    for (missing, told, questions) in [
+    for (missing, reports, questions) in [
         (&[2][..], "1, 2r, 3, 4", 1),
         (&[3], "1, 2r, 3, 4", 1),
         (&[2, 3], "1, 2r, 3, 4", 1),
@@ -423,22 +423,22 @@ fn evicted_large_message_is_fetched_from_history() {
         (&[2, 3, 4, 5], "1, 2r, 3r, 4", 2),
         (&[1, 2, 3, 4, 5], "1r, 2r, 3r, 4", 3),
     ] {
-        assert_eq!(large_from_the_history(missing, |_| {}), (told.to_owned(), questions), "{missing:?}");
+        assert_eq!(large_from_the_history(missing, |_| {}), (reports.to_owned(), questions), "{missing:?}");
     }
 }
 
 #[test]
 fn expired_large_message_is_reported_lost_once() {
     for missing in [&[2][..], &[3], &[3, 4], &[2, 4], &[2, 3, 4]] {
-        let (told, _) = large_from_the_history(missing, |settings| settings.recovery.history.count_max = 0);
-        assert_eq!(told, "1, lost 2-2 1 EXPIRED, 3, 4", "{missing:?}");
+        let (reports, _) = large_from_the_history(missing, |settings| settings.recovery.history.count_max = 0);
+        assert_eq!(reports, "1, lost 2-2 1 EXPIRED, 3, 4", "{missing:?}");
     }
     // Messages after it in its last datagram are lost after it.
-    let (told, _) = large_from_the_history(&[5], |settings| settings.recovery.history.count_max = 0);
-    assert_eq!(told, "1, lost 2-2 1 EXPIRED, lost 3-3 1 EXPIRED, 4");
+    let (reports, _) = large_from_the_history(&[5], |settings| settings.recovery.history.count_max = 0);
+    assert_eq!(reports, "1, lost 2-2 1 EXPIRED, lost 3-3 1 EXPIRED, 4");
     // The history has dropped it, but not the message after it.
-    let (told, _) = large_from_the_history(&[2, 5], |settings| settings.recovery.history.count_max = 2);
-    assert_eq!(told, "1, lost 2-2 1 EXPIRED, 3r, 4");
+    let (reports, _) = large_from_the_history(&[2, 5], |settings| settings.recovery.history.count_max = 2);
+    assert_eq!(reports, "1, lost 2-2 1 EXPIRED, 3r, 4");
 }
 
 #[test]
@@ -447,7 +447,7 @@ fn unwanted_large_message_is_not_fetched() {
     lan.publish_bytes("other", 5000);
     lan.publish("a");
     lan.run(500, |copy| copy.path == Path::Multicast && copy.dseq().is_some_and(|dseq| dseq < 4));
-    assert_eq!((lan.told(1).as_str(), lan.hosts[0].peer.counters().history_questions), ("1", 0));
+    assert_eq!((lan.take_reports(1).as_str(), lan.hosts[0].peer.counters().history_answered), ("1", 0));
 }
 
 #[test]
@@ -463,18 +463,21 @@ fn large_message_waits_until_its_beginning_is_known() {
         copy.path == Path::Multicast && matches!(copy.dseq(), Some(1 | 3)) || is_first && manifests < 5
     };
     lan.run(20, &mut lost);
-    assert_eq!(lan.hosts[0].peer.counters().history_questions, 0);
+    assert_eq!(lan.hosts[0].peer.counters().history_answered, 0);
     lan.run(480, &mut lost);
-    assert_eq!((lan.told(1).as_str(), lan.hosts[0].peer.counters().history_questions), ("1r, 2", 1));
-    // If the content of the first datagram stays unknown, the message is given up with it.
+    assert_eq!((lan.take_reports(1).as_str(), lan.hosts[0].peer.counters().history_answered), ("1r, 2", 1));
+    // If its content never becomes known, the message is given up with it.
     lan.publish_bytes("a", 5000);
     lan.publish("a");
     lan.run(3000, |copy| {
         let is_of_first = |record: &Record| matches!(record, Record::Manifest(manifest) if manifest.first == Dseq(6));
         copy.path == Path::Multicast && matches!(copy.dseq(), Some(6 | 8)) || copy.records().iter().any(is_of_first)
     });
-    assert_eq!((lan.told(1).as_str(), lan.hosts[0].peer.counters().history_questions), ("lost 3-3 1 DEADLINE, 4", 1));
-    assert_eq!(lan.hosts[1].peer.loss_rows()[0].inconsistent, 0);
+    assert_eq!(
+        (lan.take_reports(1).as_str(), lan.hosts[0].peer.counters().history_answered),
+        ("lost 3-3 1 DEADLINE, 4", 1)
+    );
+    assert_eq!(lan.hosts[1].peer.loss_rows()[0].inconsistencies, 0);
 }
 
 #[test]
@@ -490,12 +493,12 @@ fn unanswered_fetch_of_large_message_ends_at_deadline() {
             questions += u32::from(is_directed);
             is_directed || lost(copy)
         });
-        assert_eq!(lan.told(1), "");
-        assert!(5 <= questions, "{questions} questions");
+        assert_eq!(lan.take_reports(1), "");
+        assert!(5 <= questions, "asked {questions} times");
         lan.run(30, lost);
-        assert_eq!(lan.told(1), "lost 1-1 1 DEADLINE, 2");
+        assert_eq!(lan.take_reports(1), "lost 1-1 1 DEADLINE, 2");
         let row = &lan.hosts[1].peer.loss_rows()[0];
-        assert_eq!((row.msg_loss.count, row.unverified.count, row.inconsistent), (1, 0, 0));
+        assert_eq!((row.msg_loss.count, row.unverified.count, row.inconsistencies), (1, 0, 0));
     }
 }
 
@@ -519,16 +522,16 @@ fn late_datagrams_end_the_fetch_of_large_message() {
                 |record: &Record| matches!(record, Record::Manifest(manifest) if manifest.first == Dseq(1));
             is_lost || is_directed && !answers || copy.records().iter().any(is_of_first)
         });
-        assert_eq!(lan.told(1), "");
+        assert_eq!(lan.take_reports(1), "");
         let from = lan.hosts[0].address;
         for bytes in std::mem::take(&mut copies).into_iter().rev() {
             lan.hosts[1].peer.handle(at(lan.millis), Input::Datagram { from, path: Path::Multicast, bytes });
             lan.settle(&mut |_| false);
         }
         lan.run(200, |_| false);
-        assert_eq!(lan.told(1), "1r, 2r, 3", "answered: {answers}");
+        assert_eq!(lan.take_reports(1), "1r, 2r, 3", "answered: {answers}");
         let row = &lan.hosts[1].peer.loss_rows()[0];
-        assert_eq!((row.msg_loss.count, row.repeat.count, row.inconsistent), (0, 0, 0));
+        assert_eq!((row.msg_loss.count, row.repeat.count, row.inconsistencies), (0, 0, 0));
     }
 }
 
@@ -545,9 +548,9 @@ fn messages_larger_than_an_answer_are_fetched_once() {
     }
     lan.publish("a");
     lan.run(1000, |copy| copy.path == Path::Multicast && copy.dseq().is_some_and(|dseq| dseq % 50 == 7));
-    assert_eq!(lan.told(1), "1r, 2r, 3r, 4r, 5");
-    assert_eq!(lan.hosts[0].peer.counters().history_questions, 4, "one question for each");
-    assert_eq!(lan.hosts[1].peer.loss_rows()[0].inconsistent, 0);
+    assert_eq!(lan.take_reports(1), "1r, 2r, 3r, 4r, 5");
+    assert_eq!(lan.hosts[0].peer.counters().history_answered, 4, "once for each");
+    assert_eq!(lan.hosts[1].peer.loss_rows()[0].inconsistencies, 0);
 }
 
 #[test]
@@ -562,30 +565,30 @@ fn later_subscription_does_not_count_large_message_twice() {
     };
     lan.run(500, lost);
     let (sub, pattern) = (SubId(9), "b".parse::<Pattern>().unwrap().into());
-    let request = ClientRequest::Subscribe { sub, wanted: pattern, mode: DeliveryMode::Repair, news: false };
+    let request = ClientRequest::Subscribe { sub, wanted: pattern, mode: DeliveryMode::Repair, wants_discovery: false };
     lan.hosts[1].peer.handle(at(lan.millis), Input::ClientRequest { client: CLIENT, request });
     lan.run(3000, lost);
-    assert_eq!(lan.told(1), "lost 1-1 1 DEADLINE", "the later subscription is not owed the message");
-    assert_eq!(lan.hosts[1].peer.loss_rows()[0].inconsistent, 0);
+    assert_eq!(lan.take_reports(1), "lost 1-1 1 DEADLINE", "the later subscription is owed nothing of it");
+    assert_eq!(lan.hosts[1].peer.loss_rows()[0].inconsistencies, 0);
 }
 
 #[test]
 fn live_subscription_continues_while_repair_subscription_waits() {
     let mut lan = Lan::new(2, |_| {});
     let (sub, pattern) = (SubId(9), "a".parse::<Pattern>().unwrap().into());
-    let request = ClientRequest::Subscribe { sub, wanted: pattern, mode: DeliveryMode::Live, news: false };
+    let request = ClientRequest::Subscribe { sub, wanted: pattern, mode: DeliveryMode::Live, wants_discovery: false };
     lan.hosts[1].peer.handle(at(lan.millis), Input::ClientRequest { client: ClientId(2), request });
     lan.run(1, |_| false);
     lan.publish("a");
     lan.run(5, |_| false);
-    assert_eq!(lan.told(1), "1, 1");
+    assert_eq!(lan.take_reports(1), "1, 1");
     lan.publish("a");
     lan.publish("a");
     let lost = |copy: &Copy| copy.dseq() == Some(2);
     lan.run(20, lost);
-    assert_eq!(lan.told(1), "lost 2-2 1 DISABLED, 3", "the live subscription, with the number missing");
+    assert_eq!(lan.take_reports(1), "lost 2-2 1 DISABLED, 3", "the live one, with the number missing");
     lan.run(200, |_| false);
-    assert_eq!(lan.told(1), "2r, 3");
+    assert_eq!(lan.take_reports(1), "2r, 3");
 }
 
 /// Proves: W72
@@ -609,9 +612,9 @@ fn gap_found_before_subscription_is_not_its_loss() {
     lan.run(20, |copy| {
         let is_missed = copy.dseq() == Some(2);
         missed = missed.clone().or(is_missed.then(|| copy.bytes.clone()));
-        is_missed || asks(copy)
+        is_missed || is_request(copy)
     });
-    assert_eq!(lan.told(1), "1, lost 2-2 1 DISABLED, 3, 4, 5");
+    assert_eq!(lan.take_reports(1), "1, lost 2-2 1 DISABLED, 3, 4, 5");
 
     // The manifest arrives after a subscription in mode repair began. The history has dropped the message, the ring has
     // not.
@@ -624,10 +627,10 @@ fn gap_found_before_subscription_is_not_its_loss() {
     let from = lan.hosts[0].address;
     lan.hosts[1].peer.handle(at(lan.millis), Input::Datagram { from, path: Path::Unicast, bytes });
     lan.run(100, |_| false);
-    assert_eq!(lan.told(1), "", "the earlier gap is no loss of the later subscription");
+    assert_eq!(lan.take_reports(1), "", "what was missed before it began is no loss of the later subscription");
     lan.publish("a");
     lan.run(5, |_| false);
-    assert_eq!(lan.told(1), "6, 6", "both are at the end of the stream");
+    assert_eq!(lan.take_reports(1), "6, 6", "both are at the end of the stream");
 }
 
 /// Proves: W102, proof
@@ -636,9 +639,9 @@ fn unproven_address_gets_no_more_than_it_sent() {
     let mut lan = Lan::new(2, |_| {});
     lan.publish("a");
     lan.run(100, |_| false);
-    // A third peer receives everything and sends one HELLO, but never receives an answer and so proves nothing.
-    let stranger = SocketAddr::from(([127, 0, 0, 9], 9));
-    let mut third = Host { address: stranger, ..Host::new("x.test", 9, lan.millis) };
+    // A third peer hears everything and sends one HELLO, but never receives an answer and so proves nothing.
+    let unknown = SocketAddr::from(([127, 0, 0, 9], 9));
+    let mut third = Host { address: unknown, ..Host::new("x.test", 9, lan.millis) };
     let hello = third.tick(lan.millis).remove(0);
     let origin = Origin { group: 7500, epoch: Epoch::new(9).unwrap(), started: at(lan.millis).instant };
     let range = wire::Range { first: Dseq(1), last: Dseq(1) };
@@ -651,16 +654,16 @@ fn unproven_address_gets_no_more_than_it_sent() {
     };
     let mut control = Control::new();
     let (mut sent, mut got) = (hello.len(), 0);
-    lan.hosts[0].hear(lan.millis, stranger, &hello);
+    lan.hosts[0].receive(lan.millis, unknown, &hello);
     for n in 0..200 {
         let record = Record::ResendRequest(request.clone());
         let bytes = control.datagram(at(lan.millis + 5).instant, &origin, 0, &record, 0);
         sent += bytes.len();
-        let input = Input::Datagram { from: stranger, path: Path::Unicast, bytes };
+        let input = Input::Datagram { from: unknown, path: Path::Unicast, bytes };
         lan.hosts[0].peer.handle(at(lan.millis + n / 100), input);
         for effect in lan.hosts[0].drain() {
             if let Effect::Unicast { to, bytes } = effect
-                && to == stranger
+                && to == unknown
             {
                 assert_eq!(bytes[4], 2, "no history is given out");
                 got += bytes.len();
@@ -668,7 +671,7 @@ fn unproven_address_gets_no_more_than_it_sent() {
         }
     }
     assert!(got <= sent, "{got} bytes for {sent}");
-    assert_eq!(lan.hosts[0].peer.counters().unproven, 200);
+    assert_eq!(lan.hosts[0].peer.counters().requests_unproven, 200);
 }
 
 /// Proves: W101, proof
@@ -677,12 +680,12 @@ fn address_is_proven_despite_lost_announcements() {
     let mut lan = Lan::unmet(2, |_| {});
     lan.run(1000, |copy| copy.path == Path::Unicast);
     lan.publish("a");
-    let mut words = 0;
+    let mut announcements = 0;
     lan.run(300, |copy| {
-        words += u32::from(copy.path == Path::Unicast);
-        copy.path == Path::Multicast && copy.dseq().is_some() || copy.path == Path::Unicast && words <= 5
+        announcements += u32::from(copy.path == Path::Unicast);
+        copy.path == Path::Multicast && copy.dseq().is_some() || copy.path == Path::Unicast && announcements <= 5
     });
-    assert_eq!(lan.told(1), "1r", "after {words} unicast datagrams");
+    assert_eq!(lan.take_reports(1), "1r", "after {announcements} words");
 }
 
 #[test]
@@ -693,13 +696,13 @@ fn remote_and_local_histories_answer_questions() {
     }
     lan.run(50, |_| false);
     let poll = |offset| Question::Poll(vec![Poll { subject: "a".parse().unwrap(), offset, count: 10 }]);
-    let ask = |lan: &mut Lan, host: usize, peer: u64, question| {
+    let query = |lan: &mut Lan, host: usize, peer: u64, question| {
         let (id, timeout) = (7, Duration::from_millis(500));
-        let request = ClientRequest::Ask { id, peer: Epoch::new(peer).unwrap(), question, timeout };
+        let request = ClientRequest::QueryHistory { id, peer: Epoch::new(peer).unwrap(), question, timeout };
         lan.hosts[host].peer.handle(at(lan.millis), Input::ClientRequest { client: CLIENT, request });
     };
     for host in [1, 0] {
-        ask(&mut lan, host, 1, poll(0));
+        query(&mut lan, host, 1, poll(0));
         let mut answers = Vec::new();
         for _ in 0..20 {
             let millis = lan.millis;
@@ -707,7 +710,7 @@ fn remote_and_local_histories_answer_questions() {
                 lan.hosts[from].peer.handle(at(millis), Input::Tick);
                 while let Some(effect) = lan.hosts[from].peer.poll_effect() {
                     match effect {
-                        Effect::Answered { client: CLIENT, id: 7, answer } => answers.push(answer.unwrap()),
+                        Effect::Answer { client: CLIENT, id: 7, answer } => answers.push(answer.unwrap()),
                         effect => lan.effect(from, effect, &mut |_| false),
                     }
                 }
@@ -718,13 +721,13 @@ fn remote_and_local_histories_answer_questions() {
         let AnswerContent::Poll { answers, .. } = &answer.content else { panic!("{answer:?}") };
         assert_eq!((answer.epoch, answer.high, answers[0].case), (Epoch::new(1).unwrap(), Dseq(3), PollCase::Recovery));
     }
-    ask(&mut lan, 1, 5, poll(0));
+    query(&mut lan, 1, 5, poll(0));
     let unknown = lan.hosts[1].drain();
-    assert_eq!(unknown, [Effect::Answered { client: CLIENT, id: 7, answer: Err(QuestionFailure::UnknownPeer) }]);
-    ask(&mut lan, 1, 1, poll(0));
+    assert_eq!(unknown, [Effect::Answer { client: CLIENT, id: 7, answer: Err(QuestionFailure::UnknownPeer) }]);
+    query(&mut lan, 1, 1, poll(0));
     lan.hosts[1].drain();
     lan.hosts[1].peer.handle(at(lan.millis + 500), Input::Tick);
-    let late = Effect::Answered { client: CLIENT, id: 7, answer: Err(QuestionFailure::Timeout) };
+    let late = Effect::Answer { client: CLIENT, id: 7, answer: Err(QuestionFailure::Timeout) };
     assert!(lan.hosts[1].drain().contains(&late));
 }
 
@@ -735,7 +738,7 @@ fn publisher_learns_losses_of_its_receivers() {
     lan.publish("a");
     lan.publish("a");
     lan.run(4000, |copy| copy.dseq() == Some(1));
-    assert_eq!(lan.told(1), "lost 1-1 1 DEADLINE, 2");
+    assert_eq!(lan.take_reports(1), "lost 1-1 1 DEADLINE, 2");
     let report = lan.hosts[0].peer.outbound_rows();
     assert_eq!(report.len(), 1);
     assert_eq!((report[0].report.lost_min, report[0].report.lost_max, report[0].report.missing), (1, 1, 1));
@@ -764,11 +767,11 @@ fn stopping_peer_answers_until_requests_cease() {
             }
         }
     }
-    assert_eq!(lan.told(1), "1r");
+    assert_eq!(lan.take_reports(1), "1r");
     let after = stopped.unwrap() - 2000;
     assert!((100..=400).contains(&after), "{after} ms");
     let hello = Host::new("x.test", 9, lan.millis).tick(lan.millis).remove(0);
-    lan.hosts[0].hear(lan.millis, SocketAddr::from(([127, 0, 0, 9], 9)), &hello);
+    lan.hosts[0].receive(lan.millis, SocketAddr::from(([127, 0, 0, 9], 9)), &hello);
     lan.hosts[0].peer.handle(at(lan.millis + 60_000), Input::Tick);
     assert_eq!((lan.hosts[0].drain(), lan.hosts[0].peer.poll_deadline()), (vec![], None), "whatever it receives");
 }
@@ -780,7 +783,7 @@ fn expired_ends_no_other_gap_of_unheard_publisher() {
         lan.publish("a");
     }
     // The first and third are missing, and nothing answers; then nothing is heard for longer than the time left.
-    lan.run(1000, |copy| copy.path == Path::Multicast && matches!(copy.dseq(), Some(1 | 3)) || asks(copy));
+    lan.run(1000, |copy| copy.path == Path::Multicast && matches!(copy.dseq(), Some(1 | 3)) || is_request(copy));
     lan.run(3000, |_| true);
     lan.millis += 1;
     let record =
@@ -790,12 +793,12 @@ fn expired_ends_no_other_gap_of_unheard_publisher() {
     let from = lan.hosts[0].address;
     lan.hosts[1].peer.handle(at(lan.millis), Input::Datagram { from, path: Path::Unicast, bytes });
     lan.settle(&mut |_| true);
-    assert_eq!(lan.told(1), "lost 1-1 1 EXPIRED, 2", "the third is still awaited");
+    assert_eq!(lan.take_reports(1), "lost 1-1 1 EXPIRED, 2", "the third is still awaited");
     lan.run(1200, |_| false);
-    assert_eq!(lan.told(1), "3r, 4");
+    assert_eq!(lan.take_reports(1), "3r, 4");
 }
 
-fn asks(copy: &Copy) -> bool {
+fn is_request(copy: &Copy) -> bool {
     copy.records().iter().any(|record| matches!(record, Record::ResendRequest(_)))
 }
 
@@ -805,15 +808,15 @@ fn first_loss_is_reported_to_older_live_subscription() {
     s.subscribe_as(0, 1, "a", DeliveryMode::Live);
     let mut p = Host::new("P.test", 2, 1_000);
     for hello in p.tick(1_000) {
-        s.hear(1_000, p.address, &hello);
+        s.receive(1_000, p.address, &hello);
     }
     s.drain();
     let (_lost, next) = (p.publish(1_001, "a"), p.publish(1_002, "a"));
-    s.hear(1_002, p.address, &next);
+    s.receive(1_002, p.address, &next);
     s.peer.handle(at(1_010), Input::Tick);
-    let told = s.told();
-    assert!(told.contains(&"lost a 1-1 1".to_owned()) && told.last() == Some(&"a+1".to_owned()), "{told:?}");
-    assert_eq!(s.peer.loss_rows()[0].msg_loss.count, 1, "`show loss` counts it");
+    let reports = s.take_reports();
+    assert!(reports.contains(&"lost a 1-1 1".to_owned()) && reports.last() == Some(&"a+1".to_owned()), "{reports:?}");
+    assert_eq!(s.peer.loss_rows()[0].msg_loss.count, 1, "and show loss says so");
 }
 
 /// Proves: W107

@@ -44,12 +44,12 @@ fn unicasts(effects: Vec<Effect>) -> Vec<(SocketAddr, Record)> {
 fn run_beside_unknown_record_counts_as_missing() {
     let (mut s, mut p) = pair("a", 1000);
     let unknown = with_record(&p.publish(1001, "a"), [0x03, 0, 0, 0]);
-    s.hear(1001, p.address, &unknown);
-    assert_eq!((s.told(), s.peer.counters().unknown_records), (vec![], 1));
+    s.receive(1001, p.address, &unknown);
+    assert_eq!((s.take_reports(), s.peer.counters().unknown_records), (vec![], 1));
     let next = p.publish(1002, "b");
-    s.hear(1002, p.address, &next);
+    s.receive(1002, p.address, &next);
     s.tick_quietly(1100);
-    assert_eq!(s.told(), ["unverified 1-1 1"]);
+    assert_eq!(s.take_reports(), ["unverified 1-1 1"]);
 }
 
 /// Proves: W20
@@ -57,15 +57,15 @@ fn run_beside_unknown_record_counts_as_missing() {
 fn control_without_records_moves_no_number() {
     let (mut s, mut p) = pair("a", 1000);
     let first = p.publish(1001, "a");
-    s.hear(1001, p.address, &first);
+    s.receive(1001, p.address, &first);
     p.publish(1002, "a");
     for number in [(1 << 63) - 2, (1 << 63) - 1] {
-        s.hear(1003, p.address, &recordless(&p, number));
+        s.receive(1003, p.address, &recordless(&p, number));
     }
     let beat = p.tick(1022).remove(0);
-    s.hear(1022, p.address, &beat);
+    s.receive(1022, p.address, &beat);
     s.tick_quietly(1100);
-    assert_eq!(s.told(), ["a", "unverified 2-2 1"], "the heartbeat announces the lost datagram");
+    assert_eq!(s.take_reports(), ["a", "unverified 2-2 1"], "the heartbeat told of the lost one");
     assert_eq!((s.peer.counters().discard_stale_control, s.peer.counters().discard_quarantined), (0, 0));
 }
 
@@ -78,16 +78,16 @@ fn discard_counts_for_first_check_that_fails() {
     let mut other_group = datagram[..datagram.len() - 4].to_vec();
     other_group[7] ^= 1;
     let damaged = Bytes::from([&datagram[..datagram.len() - 1], &[!datagram[datagram.len() - 1]]].concat());
-    s.hear(1001, nowhere, &sealed(other_group.clone()));
+    s.receive(1001, nowhere, &sealed(other_group.clone()));
     assert_eq!((s.peer.counters().discard_group, s.peer.counters().discard_source), (1, 0));
-    s.hear(1001, nowhere, &datagram);
+    s.receive(1001, nowhere, &datagram);
     assert_eq!(s.peer.counters().discard_source, 1);
     other_group[4] = 9;
-    s.hear(1001, nowhere, &sealed(other_group));
+    s.receive(1001, nowhere, &sealed(other_group));
     assert_eq!((s.peer.counters().discard_malformed, s.peer.counters().discard_group), (1, 1));
-    s.hear(1001, nowhere, &damaged);
+    s.receive(1001, nowhere, &damaged);
     assert_eq!((s.peer.counters().discard_check, s.peer.counters().discard_source), (1, 1));
-    p.hear(1001, nowhere, &damaged);
+    p.receive(1001, nowhere, &damaged);
     assert_eq!((p.peer.counters().discard_own, p.peer.counters().discard_check), (1, 0));
 }
 
@@ -144,7 +144,7 @@ fn stopped_peer_answers_a_token_with_bye() {
 #[test]
 fn question_with_foreign_reply_subject_is_counted_unanswered() {
     let (mut s, mut p) = pair("a", 1000);
-    s.tick(1300).iter().for_each(|word| p.hear(1300, s.address, word));
+    s.tick(1300).iter().for_each(|datagram| p.receive(1300, s.address, datagram));
     let subject = format!("{}HISTORY", inbox_of(p.peer.epoch()));
     for (reply, refused) in
         [(None, 1), (Some("elsewhere".to_owned()), 2), (Some(format!("{}X.1", inbox_of(s.peer.epoch()))), 3)]

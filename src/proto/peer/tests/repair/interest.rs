@@ -22,7 +22,8 @@ fn known(lan: &Lan, host: usize, other: usize) -> (Vec<(String, u32)>, bool) {
 fn subscribe(lan: &mut Lan, host: usize, sub: u32, pattern: &str, queue: Option<&str>) {
     let queue = queue.map(|name| name.parse().unwrap());
     let wanted = SubscriptionFilter { queue, ..pattern.parse::<Pattern>().unwrap().into() };
-    let request = ClientRequest::Subscribe { sub: SubId(sub), wanted, mode: DeliveryMode::Repair, news: false };
+    let request =
+        ClientRequest::Subscribe { sub: SubId(sub), wanted, mode: DeliveryMode::Repair, wants_discovery: false };
     lan.hosts[host].peer.handle(at(lan.millis), Input::ClientRequest { client: ClientId(2), request });
 }
 
@@ -85,19 +86,19 @@ fn receiver_count_is_cached_until_interest_changes() {
 #[test]
 fn lost_interest_update_is_requested() {
     let mut lan = Lan::new(2, |_| {});
-    let news = |copy: &Copy| {
+    let is_record = |copy: &Copy| {
         copy.path == Path::Multicast && copy.records().iter().any(|record| matches!(record, Record::Interest(_)))
     };
     subscribe(&mut lan, 1, 1, "b", None);
-    lan.run(1, news);
+    lan.run(1, is_record);
     assert_eq!(known(&lan, 0, 1).0, [("a".to_owned(), 1)]);
     // The next announcement shows that there is more.
-    let told = |lan: &Lan| known(lan, 0, 1) == (vec![("a".to_owned(), 1), ("b".to_owned(), 1)], true);
-    lan.run(1100, news);
-    assert!(told(&lan));
+    let is_known = |lan: &Lan| known(lan, 0, 1) == (vec![("a".to_owned(), 1), ("b".to_owned(), 1)], true);
+    lan.run(1100, is_record);
+    assert!(is_known(&lan));
     assert!(0 < lan.hosts[1].peer.counters().interest_answered);
-    lan.run(5_000, news);
-    assert_eq!(lan.hosts[0].peer.counters().interest_asked, 1, "one request suffices");
+    lan.run(5_000, is_record);
+    assert_eq!(lan.hosts[0].peer.counters().interest_requested, 1, "once is enough");
 }
 
 /// Proves: W139

@@ -23,7 +23,8 @@ impl Lan {
 
     fn join(&mut self, host: usize, sub: u32, pattern: &str, queue: Option<&str>) {
         let wanted = wanted(pattern, queue);
-        let request = ClientRequest::Subscribe { sub: SubId(sub), wanted, mode: DeliveryMode::Repair, news: false };
+        let request =
+            ClientRequest::Subscribe { sub: SubId(sub), wanted, mode: DeliveryMode::Repair, wants_discovery: false };
         self.hosts[host].peer.handle(at(self.millis), Input::ClientRequest { client: ClientId(sub), request });
     }
 
@@ -71,7 +72,7 @@ fn client_without_echo_receives_no_own_messages() {
             sub: SubId(sub),
             wanted: wanted(pattern, queue),
             mode: DeliveryMode::Repair,
-            news: false,
+            wants_discovery: false,
         };
         lan.hosts[0].peer.handle(at(lan.millis), Input::ClientRequest { client: CLIENT, request });
     };
@@ -139,22 +140,22 @@ fn group_messages_are_shared_across_all_members() {
     }
     let mut shares = got.into_values().flatten().collect::<Vec<_>>();
     shares.sort_by_key(|payload| payload.parse::<u32>().unwrap());
-    assert_eq!(shares, all, "each message once");
-    assert_eq!((lan.counter("queue_handed"), lan.counter("queue_unserved")), (0, 0));
+    assert_eq!(shares, all, "each of them once");
+    assert_eq!((lan.counter("queue_returned"), lan.counter("queue_unserved")), (0, 0));
 }
 
 #[test]
 fn contradictory_queue_group_options_are_refused() {
     let mut lan = Lan::of_queues(1, |_| {});
     let (host, now) = (&mut lan.hosts[0], at(lan.millis));
-    for (queue, mode, news, expected) in [
+    for (queue, mode, wants_discovery, expected) in [
         (Some("q"), DeliveryMode::Live, false, Some(Refusal::QueueLive)),
-        (Some("q"), DeliveryMode::Repair, true, Some(Refusal::QueueNews)),
+        (Some("q"), DeliveryMode::Repair, true, Some(Refusal::QueueDiscovery)),
         (Some("q"), DeliveryMode::Repair, false, None),
         (None, DeliveryMode::Live, true, None),
     ] {
         let (client, sub, wanted) = (CLIENT, SubId(7), wanted("a", queue));
-        let request = ClientRequest::Subscribe { sub, wanted, mode, news };
+        let request = ClientRequest::Subscribe { sub, wanted, mode, wants_discovery };
         host.peer.handle(now, Input::ClientRequest { client, request });
         let mut refused = host.drain();
         refused.retain(|effect| matches!(effect, Effect::Refuse { .. }));
@@ -206,7 +207,7 @@ fn returned_message_goes_to_another_member() {
     assert_eq!(all, expected, "a plain subscription gets no second copy");
     assert!(shares.iter().all(|(who, _)| *who == (2, 2)));
     assert_eq!(shares.into_iter().map(|(_, payload)| payload).collect::<Vec<_>>(), expected);
-    assert!(0 < lan.counter("queue_handed"));
+    assert!(0 < lan.counter("queue_returned"));
     assert_eq!(["queue_unserved", "queue_lost", "queue_uncertain"].map(|name| lan.counter(name)), [0; 3]);
 }
 
@@ -223,7 +224,7 @@ fn returned_message_without_another_member_is_counted() {
     lan.send(0, "a", "", "x");
     lan.run(10, is_news);
     assert_eq!(lan.given(""), []);
-    assert_eq!((lan.counter("queue_handed"), lan.counter("queue_unserved")), (2, 1));
+    assert_eq!((lan.counter("queue_returned"), lan.counter("queue_unserved")), (2, 1));
 }
 
 /// Proves: W153
@@ -249,7 +250,7 @@ fn assignments_lost_in_transit_are_counted_once() {
         lan.join(1, 1, "a", Some("q"));
         lan.run(2, |_| false);
         (0..4).for_each(|number| lan.send(0, "a", "", &number.to_string()));
-        lan.run(300, |copy| copy.dseq().is_some_and(|dseq| dseq == 2 || dseq == 4) || asks(copy));
+        lan.run(300, |copy| copy.dseq().is_some_and(|dseq| dseq == 2 || dseq == 4) || is_request(copy));
         lan.run(5_000, |_| false);
         assert_eq!(lan.given("").len(), 2);
         (lan.counter("queue_lost"), lan.counter("queue_uncertain"))
@@ -309,12 +310,12 @@ fn group_loss_is_reported_from_zero_to_all() {
         lan.send(0, "a", "", payload);
     }
     for _ in 0..100 {
-        lan.run(1, |copy| copy.dseq().is_some_and(|dseq| lost.contains(&dseq)) || asks(copy));
+        lan.run(1, |copy| copy.dseq().is_some_and(|dseq| lost.contains(&dseq)) || is_request(copy));
         effects.append(&mut lan.losses);
     }
     let missing = |client: u32| {
-        let told = effects.iter().filter(|(_, to, _)| to.client == ClientId(client));
-        told.map(|(_, _, what)| what.clone()).collect::<Vec<_>>()
+        let given = effects.iter().filter(|(_, to, _)| to.client == ClientId(client));
+        given.map(|(_, _, what)| what.clone()).collect::<Vec<_>>()
     };
     let count_of = |missing: &[LossScope]| match missing {
         [LossScope::Messages { count, .. }] => *count,
@@ -361,7 +362,8 @@ fn largest_message_is_assigned_and_retained_unstamped() {
     let question = Question::Poll(vec![Poll { subject: "a".parse().unwrap(), offset: 0, count: 1 }]);
     for host in 0..2 {
         let peer = lan.hosts[0].peer.epoch();
-        let request = ClientRequest::Ask { id: 1, peer, question: question.clone(), timeout: Duration::from_secs(1) };
+        let request =
+            ClientRequest::QueryHistory { id: 1, peer, question: question.clone(), timeout: Duration::from_secs(1) };
         lan.hosts[host].peer.handle(at(lan.millis), Input::ClientRequest { client: CLIENT, request });
         lan.run(5, |_| false);
         let answers = std::mem::take(&mut lan.answers);
@@ -371,7 +373,7 @@ fn largest_message_is_assigned_and_retained_unstamped() {
         });
         let offset = span.unwrap().last.wrapping_sub(1);
         let question = Question::Poll(vec![Poll { subject: "a".parse().unwrap(), offset, count: 1 }]);
-        let request = ClientRequest::Ask { id: 2, peer, question, timeout: Duration::from_secs(1) };
+        let request = ClientRequest::QueryHistory { id: 2, peer, question, timeout: Duration::from_secs(1) };
         lan.hosts[host].peer.handle(at(lan.millis), Input::ClientRequest { client: CLIENT, request });
         lan.run(5, |_| false);
         let answers = std::mem::take(&mut lan.answers);
@@ -453,7 +455,7 @@ fn unreturned_messages_are_missed() {
         lan.given("").len()
     };
     assert_eq!(served(Mutants::default()), 20);
-    assert!(served(Mutants::only(Mutant::QueueKept)) < 20);
+    assert!(served(Mutants::only(Mutant::QueueMessageDropped)) < 20);
 }
 
 /// Proves: W142

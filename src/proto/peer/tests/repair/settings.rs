@@ -15,22 +15,22 @@ fn loss_is_reported_after_the_reliability_time() {
         lan.publish("a");
         let lost = |copy: &Copy| copy.dseq() == Some(1);
         lan.run(reliability - 10, lost);
-        assert_eq!(lan.told(1), "", "{reliability} ms");
+        assert_eq!(lan.take_reports(1), "", "{reliability} ms");
         lan.run(30, lost);
-        assert_eq!(lan.told(1), "lost 1-1 1 DEADLINE, 2", "{reliability} ms");
+        assert_eq!(lan.take_reports(1), "lost 1-1 1 DEADLINE, 2", "{reliability} ms");
     }
 }
 
 #[test]
 fn datagram_within_the_resend_size_is_resent() {
-    for (resend_size, told) in [(4 << 20, "1r, 2r, 3"), (0, "lost 1-2 2 EXPIRED, 3")] {
+    for (resend_size, reports) in [(4 << 20, "1r, 2r, 3"), (0, "lost 1-2 2 EXPIRED, 3")] {
         let mut lan = Lan::new(2, |settings| {
             settings.recovery.ring.bytes_max = resend_size;
             settings.recovery.ring.manifest_bytes_max = resend_size;
         });
         (0..3).for_each(|_| lan.publish("a"));
         lan.run(300, is_lost);
-        assert_eq!(lan.told(1), told, "{resend_size} bytes");
+        assert_eq!(lan.take_reports(1), reports, "{resend_size} bytes");
     }
 }
 

@@ -6,7 +6,7 @@ use crate::wire::Header;
 
 /// Returns suppressing hosts, after the time in which they must send everything.
 fn suppression(count: usize) -> Lan {
-    let mut lan = Lan::new(count, |settings| settings.spares = true);
+    let mut lan = Lan::new(count, |settings| settings.suppresses = true);
     lan.run(5_000, |_| false);
     lan
 }
@@ -28,9 +28,9 @@ impl Lan {
         self.hosts[host].peer.receivers(ClientId(7), &subject.parse().unwrap())
     }
 
-    fn want(&mut self, host: usize, sub: u32, pattern: &str, news: bool) -> u64 {
+    fn want(&mut self, host: usize, sub: u32, pattern: &str, wants_discovery: bool) -> u64 {
         let wanted = pattern.parse::<Pattern>().unwrap().into();
-        let request = ClientRequest::Subscribe { sub: SubId(sub), wanted, mode: DeliveryMode::Repair, news };
+        let request = ClientRequest::Subscribe { sub: SubId(sub), wanted, mode: DeliveryMode::Repair, wants_discovery };
         self.hosts[host].peer.handle(at(self.millis), Input::ClientRequest { client: ClientId(7), request });
         self.hosts[host].peer.subscriptions_version()
     }
@@ -42,10 +42,10 @@ fn is_from(copy: &Copy, host: u64) -> bool {
     epoch.bits() == host + 1
 }
 
-/// Proves: W143, spare
+/// Proves: W143, publish-suppression
 #[test]
 fn suppressed_message_takes_no_number() {
-    let mut lan = Lan::new(3, |settings| settings.spares = true);
+    let mut lan = Lan::new(3, |settings| settings.suppresses = true);
     assert_eq!(lan.cost("x"), 1, "a peer that has just begun sends everything");
     lan.run(5_000, |_| false);
     assert_eq!(lan.cost("a"), 1);
@@ -54,13 +54,16 @@ fn suppressed_message_takes_no_number() {
     lan.want(0, 1, "x", false);
     assert_eq!(lan.cost("x"), 0, "local clients get it without a datagram");
     lan.run(3_000, |_| false);
-    assert_eq!((lan.told(1).as_str(), lan.told(2).as_str(), lan.told(0).as_str()), ("1, 2", "1, 2", "0"));
-    assert_eq!(lan.hosts[0].peer.counters().messages_spared, 6);
+    assert_eq!(
+        (lan.take_reports(1).as_str(), lan.take_reports(2).as_str(), lan.take_reports(0).as_str()),
+        ("1, 2", "1, 2", "0")
+    );
+    assert_eq!(lan.hosts[0].peer.counters().messages_suppressed, 6);
     assert_eq!(lan.hosts[0].peer.counters().messages_published, 9);
     lan.want(1, 1, "x", false);
     lan.run(1, |_| false);
     assert_eq!(lan.cost("x"), 1);
-    assert_eq!(lan.told(1), "2", "one message of this subject was sent before");
+    assert_eq!(lan.take_reports(1), "2", "one was sent of this subject before");
     lan.hosts[1].peer.handle(at(lan.millis), Input::Detach { client: ClientId(7) });
     lan.run(1, |_| false);
     assert_eq!(lan.cost("x"), 0);
@@ -89,7 +92,7 @@ fn subscription_is_confirmed_by_all_suppressing_peers() {
 #[test]
 fn unwanted_messages_are_sent_without_interest() {
     for (interest, datagrams) in [(false, 5), (true, 0)] {
-        let mut lan = Lan::new(2, |settings| settings.spares = interest);
+        let mut lan = Lan::new(2, |settings| settings.suppresses = interest);
         lan.run(5_000, |_| false);
         assert_eq!((0..5).map(|_| lan.cost("x")).sum::<u64>(), datagrams, "{interest}");
     }
@@ -150,9 +153,9 @@ fn uncertain_interest_prevents_suppression() {
     lan.run(3_000, |_| false);
     assert_eq!(lan.cost("x"), 0);
     // A peer that has sent no announcement is heard.
-    let stranger = Host::new("C.test", 9, lan.millis).publish(lan.millis, "a");
+    let datagram = Host::new("C.test", 9, lan.millis).publish(lan.millis, "a");
     let address = SocketAddr::from(([127, 0, 0, 1], 9099));
-    lan.hosts[0].hear(lan.millis, address, &stranger);
+    lan.hosts[0].receive(lan.millis, address, &datagram);
     assert_eq!(lan.cost("x"), 1);
 }
 
@@ -172,7 +175,7 @@ fn silent_peer_with_confirmed_subscriptions_is_served() {
         (0, true),
         "but it does not count as a receiver"
     );
-    assert_eq!(lan.told(1), "1, 2, 3, 4, 5, 6");
+    assert_eq!(lan.take_reports(1), "1, 2, 3, 4, 5, 6");
     lan.run(3_000, |_| false);
     assert_eq!((lan.cost("a"), lan.cost("x")), (1, 0));
     assert_eq!(lan.hosts[0].peer.receivers(CLIENT, &"a".parse().unwrap()), (1, true));
@@ -189,7 +192,7 @@ fn later_run_replaces_the_lost_one() {
     let mut lan = suppression(2);
     lan.run(130_000, |copy| is_from(copy, 1));
     assert_eq!(lan.cost("a"), 1);
-    let successor = Settings { spares: true, ..settings("h1.test") };
+    let successor = Settings { suppresses: true, ..settings("h1.test") };
     lan.hosts[1] = Host::of(successor, 7, lan.millis);
     lan.run(2_000, |_| false);
     assert_eq!(lan.cost("a"), 0);
@@ -199,7 +202,7 @@ fn later_run_replaces_the_lost_one() {
 #[test]
 fn namesake_on_the_same_host_replaces_nothing() {
     let mut lan = Lan::new(3, |settings| {
-        settings.spares = true;
+        settings.suppresses = true;
         if settings.name.as_str() == "h2.test" {
             settings.name = "h1.test".parse().unwrap();
         }
@@ -210,7 +213,7 @@ fn namesake_on_the_same_host_replaces_nothing() {
         lan.run(50_000, |copy| is_from(copy, 1));
         assert_eq!((lan.cost("x"), lan.cost("y")), (1, 0));
     }
-    assert_eq!(lan.told(1), "1, 2, 3");
+    assert_eq!(lan.take_reports(1), "1, 2, 3");
 }
 
 #[test]
@@ -233,7 +236,7 @@ fn unconfirming_peer_is_awaited_once() {
 /// Proves: W146
 #[test]
 fn forgotten_suppressing_peer_must_confirm_after_return() {
-    let mut lan = Lan::new(2, |settings| settings.spares = settings.name.as_str() == "h0.test");
+    let mut lan = Lan::new(2, |settings| settings.suppresses = settings.name.as_str() == "h0.test");
     // The second host hears nothing of the first one until it has forgotten it, then its data alone.
     lan.run(FORGOTTEN + 5_000, |copy| is_from(copy, 0));
     let version = lan.want(1, 1, "x", false);
@@ -253,8 +256,8 @@ fn confirmations_are_some_milliseconds_apart() {
         lan.want(1, sub, "x", false);
         lan.run(1, |_| false);
     }
-    let told = lan.hosts[0].peer.counters().datagrams_unicast - before;
-    assert!((10..40).contains(&told), "{told} answers in 100 ms");
+    let answers = lan.hosts[0].peer.counters().datagrams_unicast - before;
+    assert!((10..40).contains(&answers), "{answers} answers in 100 ms");
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn counter(bus: &Bus, name: &str) -> u64 {
 
 #[test]
 fn unwanted_messages_are_suppressed_and_wanted_ones_complete() {
-    in_namespaces("netns::spare::unwanted_messages_are_suppressed_and_wanted_ones_complete", || {
+    in_namespaces("netns::suppression::unwanted_messages_are_suppressed_and_wanted_ones_complete", || {
         let lan = Lan::new(3);
         let buses: Vec<Bus> = (0..).zip(&lan.hosts).map(|(number, host)| open(*host, number)).collect();
         let met = |bus: &Bus| bus.show("peers").expect("the peer answers")["rows"].as_array().map(Vec::len) == Some(2);
@@ -52,7 +52,7 @@ fn unwanted_messages_are_suppressed_and_wanted_ones_complete() {
         let sent = counter(publisher, "datagrams_multicast");
         (0..UNWANTED).for_each(|number| publish("unwanted", number));
         publisher.flush(Duration::from_secs(5)).expect("there is nothing to wait for");
-        assert_eq!(counter(publisher, "messages_spared"), UNWANTED);
+        assert_eq!(counter(publisher, "messages_suppressed"), UNWANTED);
         assert!(counter(publisher, "datagrams_multicast") < sent + 20, "heartbeats alone");
         for number in 0..UNWANTED {
             let event = own.recv_timeout(Duration::from_secs(5)).expect("who is at the same peer gets it");
@@ -66,7 +66,7 @@ fn unwanted_messages_are_suppressed_and_wanted_ones_complete() {
         for round in 0..ROUNDS {
             let subject = format!("round.{round}");
             let subscription = reader.subscribe(subject.parse().expect("a pattern")).expect("it is a subscription");
-            let is_late = unconfirmed < counter(reader, "unconfirmed");
+            let is_late = unconfirmed < counter(reader, "subscriptions_unconfirmed");
             unconfirmed += u64::from(is_late);
             (0..MESSAGES).for_each(|number| publish(&subject, number));
             if is_late {
@@ -80,7 +80,7 @@ fn unwanted_messages_are_suppressed_and_wanted_ones_complete() {
         }
         assert!(20 < lan.hosts.iter().map(Host::heal).sum::<u64>(), "the fault was there");
         assert!(unconfirmed <= UNCONFIRMED_MAX, "{unconfirmed} subscriptions did not stand in time");
-        let spared = counter(publisher, "messages_spared") - UNWANTED;
-        assert!(spared <= unconfirmed * MESSAGES, "{spared} messages that somebody wanted");
+        let suppressed = counter(publisher, "messages_suppressed") - UNWANTED;
+        assert!(suppressed <= unconfirmed * MESSAGES, "{suppressed} messages that somebody wanted");
     });
 }
