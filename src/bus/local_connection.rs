@@ -201,7 +201,7 @@ impl LocalConnection {
         let _ = self.send(&ClientFrame::Unsubscribe { sub }, |_| {});
     }
 
-    pub(super) fn ask(
+    pub(super) fn request_history(
         &self,
         peer: PeerRef,
         question: &Question,
