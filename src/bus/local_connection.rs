@@ -216,7 +216,7 @@ impl LocalConnection {
             state.token()
         };
         let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
-        self.send(&ClientFrame::Ask { id, timeout_ms, peer, question: question.encode() }, |state| {
+        self.send(&ClientFrame::History { id, timeout_ms, peer, question: question.encode() }, |state| {
             state.pending_questions.insert(id, answer);
         })
     }
@@ -379,7 +379,7 @@ impl LocalConnection {
                 }
             }
             PeerFrame::Answered { id, answer } => self.on_answered(id, answer),
-            PeerFrame::Known { sub, publisher } => {
+            PeerFrame::Discovered { sub, publisher } => {
                 locked(&self.queues).get(&sub).into_iter().for_each(|queue| queue.push_publisher(publisher.clone()));
             }
             PeerFrame::Awaited { sub } => {

@@ -19,13 +19,13 @@ const SUBSCRIBE: u8 = 0x03;
 const UNSUBSCRIBE: u8 = 0x04;
 const SHOW: u8 = 0x05;
 const FLUSH: u8 = 0x06;
-const ASK: u8 = 0x07;
+const HISTORY: u8 = 0x07;
 const AWAIT: u8 = 0x09;
 const EVENTS: u8 = 0x0a;
 const STREAMS: u8 = 0x0b;
 
 /// SUBSCRIBE: the peer announces publishers to the subscription.
-const FLAG_NEWS: u8 = 0x01;
+const FLAG_DISCOVERY: u8 = 0x01;
 
 /// First bytes of a client's first frame. They distinguish an unrelated program from an old version of the protocol.
 const MAGIC: u32 = 0x5343_4c50; // "SCLP"
@@ -59,7 +59,7 @@ pub enum ClientFrame {
         queue: Option<Queue>,
         /// Delivery mode after a loss; `None` for the mode in the peer's configuration (`delivery`).
         mode: Option<DeliveryMode>,
-        /// True if the peer announces publishers with [`PeerFrame::Known`].
+        /// True if the peer announces publishers with [`PeerFrame::Discovered`].
         news: bool,
     },
     /// Ends a subscription without an answer. Messages already on their way still arrive.
@@ -80,7 +80,7 @@ pub enum ClientFrame {
         token: u64,
     },
     /// Queries the history of a peer; answered by [`PeerFrame::Answered`], in one or more parts.
-    Ask {
+    History {
         /// The client's number for the query.
         id: u64,
         /// Timeout for the answer, in milliseconds.
@@ -138,7 +138,7 @@ impl ClientFrame {
                 out.put_u32(sub.0);
                 put_bytes8(out, pattern.as_str().as_bytes());
                 out.put_u8(code(&MODES, mode));
-                out.put_u8(if *news { FLAG_NEWS } else { 0 });
+                out.put_u8(if *news { FLAG_DISCOVERY } else { 0 });
                 put_bytes8(out, queue.as_ref().map_or("", |queue| queue.as_str()).as_bytes());
             }
             ClientFrame::Unsubscribe { sub } => {
@@ -154,8 +154,8 @@ impl ClientFrame {
                 out.put_u8(FLUSH);
                 out.put_u64(*token);
             }
-            ClientFrame::Ask { id, timeout_ms, peer, question } => {
-                out.put_u8(ASK);
+            ClientFrame::History { id, timeout_ms, peer, question } => {
+                out.put_u8(HISTORY);
                 out.put_u64(*id);
                 out.put_u32(*timeout_ms);
                 put_bytes8(out, peer.to_string().as_bytes());
@@ -209,13 +209,13 @@ impl ClientFrame {
                 sub: SubId(reader.u32()?),
                 pattern: pattern(&mut reader)?,
                 mode: decoded(&MODES, reader.u8()?, "mode")?,
-                news: reader.flag(FLAG_NEWS)?,
+                news: reader.flag(FLAG_DISCOVERY)?,
                 queue: queue(&mut reader)?,
             },
             UNSUBSCRIBE => ClientFrame::Unsubscribe { sub: SubId(reader.u32()?) },
             SHOW => ClientFrame::Show { id: reader.u32()?, query: reader.rest() },
             FLUSH => ClientFrame::Flush { token: reader.u64()? },
-            ASK => ClientFrame::Ask {
+            HISTORY => ClientFrame::History {
                 id: reader.u64()?,
                 timeout_ms: reader.u32()?,
                 peer: reader.text8("peer")?.parse()?,

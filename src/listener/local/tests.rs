@@ -278,7 +278,7 @@ fn to_peer(rng: &mut Rng) -> ClientFrame {
         3 => ClientFrame::Show { id: rng.next_u32(), query: payload(rng) },
         4 => {
             let peer = if rng.chance(0.5) { "B.test".parse().unwrap() } else { PeerRef::Epoch(Epoch::new(7).unwrap()) };
-            ClientFrame::Ask { id: rng.next_u64(), timeout_ms: rng.next_u32(), peer, question: payload(rng) }
+            ClientFrame::History { id: rng.next_u64(), timeout_ms: rng.next_u32(), peer, question: payload(rng) }
         }
         _ => ClientFrame::Flush { token: rng.next_u64() },
     }
@@ -402,7 +402,7 @@ fn to_client(rng: &mut Rng) -> PeerFrame {
         }
         7 => {
             let publisher = if rng.chance(0.5) { Some(publisher(rng)) } else { None };
-            PeerFrame::Known { sub: SubId(rng.next_u32()), publisher }
+            PeerFrame::Discovered { sub: SubId(rng.next_u32()), publisher }
         }
         6 => PeerFrame::Shown { id: rng.next_u32(), answer: payload(rng) },
         _ => PeerFrame::Flushed { token: rng.next_u64() },
