@@ -204,8 +204,8 @@ impl Archive {
     /// Records that everything behind the stored events and up to `last` is missing.
     fn record_gap(&mut self, last: StreamId, count: Option<u64>) -> Result<(), CommandFailure> {
         let first = StreamId::from_number(self.target.last().number() + 1).expect("there is one behind it");
-        let noticed = Timestamp::from(Clock::now().wall);
-        self.target.store_gap(ArchiveGap { first, last, count, noticed }).map_err(stored)?;
+        let detected = Timestamp::from(Clock::now().wall);
+        self.target.store_gap(ArchiveGap { first, last, count, detected }).map_err(stored)?;
         let (consumer, stream) = (&self.consumer, &self.stream);
         match count {
             Some(count) => {

@@ -304,6 +304,6 @@ fn place(text: &str) -> Result<ResetPosition, String> {
     match text {
         "start" => Ok(ResetPosition::Start),
         "end" => Ok(ResetPosition::End),
-        id => id.parse().map(ResetPosition::Behind).map_err(|error| format!("{error}; or start, or end")),
+        id => id.parse().map(ResetPosition::After).map_err(|error| format!("{error}; or start, or end")),
     }
 }

@@ -140,7 +140,7 @@ pub fn consumers(rows: &[(StreamName, ConsumerRow)]) -> TextTable {
             row.consumer.component.to_string(),
             row.position.to_string(),
             row.behind.to_string(),
-            row.heard.to_string(),
+            row.last_request.to_string(),
             row.lapsed.map_or("-".into(), |missed| MissedText(missed).to_string()),
         ]);
     }
@@ -157,7 +157,7 @@ pub fn consumer_json(stream: &StreamName, row: &ConsumerRow) -> Value {
         "behind": row.behind,
         "lapsed": row.lapsed.map(missed_json),
         "registered": row.registered.to_string(),
-        "heard": row.heard.to_string(),
+        "heard": row.last_request.to_string(),
     })
 }
 

@@ -135,7 +135,7 @@ pub struct ConsumerRow {
     /// Time of its first registration.
     pub registered: Timestamp,
     /// Time of its last operation.
-    pub heard: Timestamp,
+    pub last_request: Timestamp,
     /// Number of events behind its position, of all types.
     pub behind: u64,
 }
@@ -148,13 +148,13 @@ impl ConsumerRow {
         contents: &Contents,
         now: Timestamp,
     ) -> ConsumerRow {
-        let (position, lapsed, heard) = (contents.start(), None, now);
+        let (position, lapsed, last_request) = (contents.start(), None, now);
         match before.cloned() {
-            Some(row) if row.lapsed.is_some() => ConsumerRow { position, lapsed, heard, ..row },
-            Some(row) => ConsumerRow { heard, ..row },
+            Some(row) if row.lapsed.is_some() => ConsumerRow { position, lapsed, last_request, ..row },
+            Some(row) => ConsumerRow { last_request, ..row },
             None => {
                 let (consumer, behind) = (consumer.clone(), contents.events);
-                ConsumerRow { consumer, position, lapsed, registered: now, heard, behind }
+                ConsumerRow { consumer, position, lapsed, registered: now, last_request, behind }
             }
         }
     }

@@ -162,7 +162,7 @@ fn stream_request(rng: &mut Rng) -> StreamRequest {
         5 => StreamOperation::Consumers,
         6 => StreamOperation::Register(consumer),
         7 => {
-            let places = [ResetPosition::Start, ResetPosition::End, ResetPosition::Behind(stream_id(rng))];
+            let places = [ResetPosition::Start, ResetPosition::End, ResetPosition::After(stream_id(rng))];
             StreamOperation::Reset(consumer, places[rng.below(3) as usize])
         }
         _ => StreamOperation::Remove(consumer),
@@ -176,7 +176,7 @@ fn consumer_row(rng: &mut Rng) -> ConsumerRow {
         position: stream_id(rng),
         lapsed: maybe(rng, missed),
         registered: time(rng),
-        heard: time(rng),
+        last_request: time(rng),
         behind: rng.next_u64(),
     }
 }

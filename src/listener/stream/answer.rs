@@ -210,7 +210,7 @@ fn put_row(out: &mut BytesMut, row: &ConsumerRow) {
     put_consumer(out, &row.consumer);
     out.put_u64(row.position.number());
     put_time(out, row.registered);
-    put_time(out, row.heard);
+    put_time(out, row.last_request);
     out.put_u64(row.behind);
     out.put_u8(u8::from(row.lapsed.is_some()));
     row.lapsed.iter().for_each(|missed| put_missed(out, *missed));
@@ -218,9 +218,9 @@ fn put_row(out: &mut BytesMut, row: &ConsumerRow) {
 
 fn row(reader: &mut FrameReader) -> Result<ConsumerRow, FrameError> {
     let (consumer, position) = (consumer(reader)?, stream_id(reader)?);
-    let (registered, heard, behind) = (time(reader)?, time(reader)?, reader.u64()?);
+    let (registered, last_request, behind) = (time(reader)?, time(reader)?, reader.u64()?);
     let lapsed = reader.flag(1)?.then(|| missed(reader)).transpose()?;
-    Ok(ConsumerRow { consumer, position, lapsed, registered, heard, behind })
+    Ok(ConsumerRow { consumer, position, lapsed, registered, last_request, behind })
 }
 
 #[cfg(test)]

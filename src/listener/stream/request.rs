@@ -79,7 +79,7 @@ pub enum ResetPosition {
     /// After the last event.
     End,
     /// After the event with this id.
-    Behind(StreamId),
+    After(StreamId),
 }
 
 impl StreamRequest {
@@ -121,7 +121,7 @@ impl StreamRequest {
                 match position {
                     ResetPosition::Start => out.put_u8(START),
                     ResetPosition::End => out.put_u8(END),
-                    ResetPosition::Behind(id) => {
+                    ResetPosition::After(id) => {
                         out.put_u8(AT);
                         out.put_u64(id.number());
                     }
@@ -158,7 +158,7 @@ impl StreamRequest {
                 let position = match reader.u8()? {
                     START => ResetPosition::Start,
                     END => ResetPosition::End,
-                    AT => ResetPosition::Behind(stream_id(reader)?),
+                    AT => ResetPosition::After(stream_id(reader)?),
                     _ => return Err(FrameError::Value("place")),
                 };
                 StreamOperation::Reset(consumer, position)

@@ -33,8 +33,8 @@ pub struct ArchiveGap {
     pub last: StreamId,
     /// Number of missing events, if known.
     pub count: Option<u64>,
-    /// Time at which the gap was noticed.
-    pub noticed: Timestamp,
+    /// Time at which the gap was detected.
+    pub detected: Timestamp,
 }
 
 /// Storage backend of an archive.
@@ -184,7 +184,7 @@ mod tests {
     }
 
     fn gap(first: u64, last: u64) -> ArchiveGap {
-        ArchiveGap { first: id(first), last: id(last), count: Some(last - first), noticed: Timestamp::MIN }
+        ArchiveGap { first: id(first), last: id(last), count: Some(last - first), detected: Timestamp::MIN }
     }
 
     #[test]

@@ -405,8 +405,8 @@ impl StreamStore for PostgresStreams {
             let accept = r#"UPDATE seqcast_consumers c SET position = greatest(c.position, least($4, s.last)), heard = $5
                 FROM seqcast_streams s WHERE s.name = $1 AND c.stream = s.number AND c."user" = $2 AND c.component = $3
                 AND c.missed_first IS NULL RETURNING c.position"#;
-            let (accepted, heard) = (signed(accepted.number())?, now.as_micros());
-            let rows = session.rows(accept, &[&stream.as_str(), &user, &component, &accepted, &heard]).await?;
+            let (accepted, last_request) = (signed(accepted.number())?, now.as_micros());
+            let rows = session.rows(accept, &[&stream.as_str(), &user, &component, &accepted, &last_request]).await?;
             if let Some(row) = rows.first() {
                 return Ok(id(column(row, 0)?)?);
             }

@@ -38,15 +38,15 @@ use std::path::{Path, PathBuf};
 
 impl From<rusqlite::Error> for StreamFault {
     fn from(error: rusqlite::Error) -> StreamFault {
-        let words = error.to_string();
+        let text = error.to_string();
         match error.sqlite_error_code() {
-            Some(ErrorCode::DiskFull) => StreamFault::Full(words),
+            Some(ErrorCode::DiskFull) => StreamFault::Full(text),
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StreamFault::Busy,
-            _ if is_corruption(&error) => StreamFault::Damaged(words),
+            _ if is_corruption(&error) => StreamFault::Damaged(text),
             Some(
                 ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::ReadOnly | ErrorCode::SystemIoFailure,
-            ) => StreamFault::Unreachable(words),
-            _ => StreamFault::Other(words),
+            ) => StreamFault::Unreachable(text),
+            _ => StreamFault::Other(text),
         }
     }
 }
@@ -307,7 +307,7 @@ impl StreamStore for SqliteStreams {
                 return Err(StreamStoreError::Lapsed(missed));
             }
             row.position = accepted.min(record.contents.last).max(row.position);
-            row.heard = now;
+            row.last_request = now;
             put_consumer(connection, record.number, &row)?;
             Ok(row.position)
         })

@@ -40,7 +40,7 @@ struct ConsumerEntry {
     position: StreamId,
     lapsed: Option<MissedRange>,
     registered: Timestamp,
-    heard: Timestamp,
+    last_request: Timestamp,
 }
 
 impl MemoryStream {
@@ -69,9 +69,9 @@ impl MemoryStream {
     }
 
     fn row(&self, consumer: &Consumer, reader: &ConsumerEntry) -> ConsumerRow {
-        let ConsumerEntry { position, lapsed, registered, heard } = *reader;
+        let ConsumerEntry { position, lapsed, registered, last_request } = *reader;
         let behind = self.events.iter().filter(|event| position < event.id).count() as u64;
-        ConsumerRow { consumer: consumer.clone(), position, lapsed, registered, heard, behind }
+        ConsumerRow { consumer: consumer.clone(), position, lapsed, registered, last_request, behind }
     }
 
     fn reader(&mut self, consumer: &Consumer) -> Result<&mut ConsumerEntry, StreamStoreError<Infallible>> {
@@ -188,12 +188,12 @@ impl StreamStore for MemoryStreams {
         let stream = self.stream(stream);
         let before = stream.consumers.get(consumer).map(|reader| stream.row(consumer, reader));
         let start = stream.start();
-        let new = ConsumerEntry { position: start, lapsed: None, registered: now, heard: now };
+        let new = ConsumerEntry { position: start, lapsed: None, registered: now, last_request: now };
         let reader = stream.consumers.entry(consumer.clone()).or_insert(new);
         if reader.lapsed.take().is_some() {
             reader.position = start;
         }
-        reader.heard = now;
+        reader.last_request = now;
         Ok(before)
     }
 
@@ -208,7 +208,7 @@ impl StreamStore for MemoryStreams {
         let last = stream.last;
         let reader = stream.reader(consumer)?;
         reader.position = accepted.min(last).max(reader.position);
-        reader.heard = now;
+        reader.last_request = now;
         Ok(reader.position)
     }
 

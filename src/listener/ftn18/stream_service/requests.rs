@@ -125,7 +125,7 @@ impl StreamService {
                 let position = match to {
                     ResetPosition::Start => start(store, name, last)?,
                     ResetPosition::End => last,
-                    ResetPosition::Behind(id) => id.min(last),
+                    ResetPosition::After(id) => id.min(last),
                 };
                 let is_known = store.reset(name, &consumer, position).map_err(unavailable)?;
                 self.disconnect_consumer(index, consumer, is_known)?;
@@ -363,8 +363,8 @@ mod tests {
         }
         for (place, expected) in [
             (ResetPosition::End, 4),
-            (ResetPosition::Behind(id(2)), 2),
-            (ResetPosition::Behind(id(9)), 4),
+            (ResetPosition::After(id(2)), 2),
+            (ResetPosition::After(id(9)), 4),
             (ResetPosition::Start, 0),
         ] {
             assert_eq!(

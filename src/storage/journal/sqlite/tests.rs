@@ -461,7 +461,7 @@ fn damage_is_reported_without_a_panic() {
     let dir = Dir::new();
     SqliteJournal::open(&dir.file()).unwrap().append(&some_events(500)).unwrap();
     let whole = fs::read(dir.file()).unwrap();
-    let (mut rng, mut told) = (Rng::new(1), 0);
+    let (mut rng, mut reports) = (Rng::new(1), 0);
     for _ in 0..200 {
         fs::write(dir.file(), &whole).unwrap();
         let mut file = fs::OpenOptions::new().write(true).open(dir.file()).unwrap();
@@ -471,15 +471,15 @@ fn damage_is_reported_without_a_panic() {
         }
         drop(file);
         let Ok(mut journal) = SqliteJournal::open(&dir.file()) else {
-            told += 1;
+            reports += 1;
             continue;
         };
         for query in [Query::Latest(None), Query::Series(Series::default())] {
-            told += u32::from(journal.query(&query).is_err());
+            reports += u32::from(journal.query(&query).is_err());
         }
-        told += u32::from(journal.append(&some_events(501)).is_err());
+        reports += u32::from(journal.append(&some_events(501)).is_err());
     }
-    assert!(50 < told, "damage was told {told} times");
+    assert!(50 < reports, "damage was reported {reports} times");
 }
 
 /// The row of a type is deleted with its last event, and no new type gets a number that was used before.
@@ -547,8 +547,8 @@ fn impossible_sums_are_reported_as_damage() {
     journal.connection.execute("UPDATE filled SET arrival = 9223372036854775806", []).unwrap();
     drop(journal);
     let mut journal = SqliteJournal::open(&dir.file()).unwrap();
-    let told = journal.append(&some_events(1)).unwrap_err().to_string();
-    assert!(told.contains("it holds an arrival with an invalid value") && told.contains("restore a copy"), "{told}");
+    let error = journal.append(&some_events(1)).unwrap_err().to_string();
+    assert!(error.contains("it holds an arrival with an invalid value") && error.contains("restore a copy"), "{error}");
 }
 
 #[test]

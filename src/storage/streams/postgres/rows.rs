@@ -140,7 +140,7 @@ fn consumer_row(of: &StreamRecord, row: &Row) -> Result<ConsumerRow, StreamFault
         position,
         lapsed,
         registered: timestamp(column(row, 6)?)?,
-        heard: timestamp(column(row, 7)?)?,
+        last_request: timestamp(column(row, 7)?)?,
         behind: of.contents.behind(position),
     })
 }
@@ -168,9 +168,9 @@ pub(super) async fn put_consumer(session: &PostgresSession, stream: i64, row: &C
     let (first, last) = (missed(|missed| missed.first.number())?, missed(|missed| missed.last.number())?);
     let (count, position) = (missed(|missed| missed.count)?, signed(row.position.number())?);
     let (user, component) = (row.consumer.user.as_str(), row.consumer.component.as_str());
-    let (registered, heard) = (row.registered.as_micros(), row.heard.as_micros());
+    let (registered, last_request) = (row.registered.as_micros(), row.last_request.as_micros());
     let values: [&(dyn tokio_postgres::types::ToSql + Sync); 9] =
-        [&stream, &user, &component, &position, &first, &last, &count, &registered, &heard];
+        [&stream, &user, &component, &position, &first, &last, &count, &registered, &last_request];
     session.change(put, &values).await?;
     Ok(())
 }

@@ -72,7 +72,7 @@ fn consumer_row(row: &Row<'_>, of: StreamRecord) -> Result<ConsumerRow, StreamFa
         position,
         lapsed: missed(row.get(3)?)?,
         registered: timestamp(row.get(6)?)?,
-        heard: timestamp(row.get(7)?)?,
+        last_request: timestamp(row.get(7)?)?,
         behind: of.contents.behind(position),
     })
 }
@@ -115,7 +115,7 @@ pub(super) fn put_consumer(connection: &Connection, stream: i64, row: &ConsumerR
             missed(|missed| missed.last.number())?,
             missed(|missed| missed.count)?,
             row.registered.as_micros(),
-            row.heard.as_micros(),
+            row.last_request.as_micros(),
         ],
     )?;
     Ok(())
