@@ -300,7 +300,7 @@ fn full_disk_refuses_events_until_there_is_space() {
         stored += 1;
         assert_eq!(ids(&outcome), [format!("7/{stored}/1")]);
     };
-    refused.exits(FAILED).says(&["no room on the disk of the journal", "make room"]);
+    refused.exits(FAILED).says(&["the disk of the journal is full", "make room"]);
     let found = || ids(&place.run(&["event", "query", "--json"]).exits(DONE)).len();
     assert!(5 < stored && found() == stored, "{stored}");
     place.run(&["pub", "a", "x"]).exits(DONE);
@@ -312,7 +312,7 @@ fn full_disk_refuses_events_until_there_is_space() {
     shell = place.reachable(shell);
     assert_eq!(found(), stored);
     let refused = place.run(&["event", "add", "a", "--file", "large"]).exits(FAILED);
-    refused.says(&["no room on the disk of the journal", "make room"]);
+    refused.says(&["the disk of the journal is full", "make room"]);
     let fill = disk.join(place.dir().strip_prefix("/").unwrap()).join("data/fill");
     fs::remove_file(fill).expect("the disk of a process of this user");
     let added = place.run(&["event", "add", "b", "--json"]).exits(DONE);
