@@ -69,7 +69,7 @@ fn work(seen: &Seen, number: u64) {
             true
         };
         let notify = |notice| {
-            if let WorkerNotice::WorkerAdvisory(WorkerAdvisory::LostGeneration { known, found }) = notice {
+            if let WorkerNotice::Advisory(WorkerAdvisory::LostGeneration { known, found }) = notice {
                 lock(&seen.told).extend(known.into_iter().chain(found));
             }
         };

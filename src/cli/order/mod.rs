@@ -277,11 +277,11 @@ fn watch(bus: &Bus, interrupt: &Interrupt) -> Arc<AtomicBool> {
 
 fn notify(json: bool, notice: &WorkerNotice) {
     match notice {
-        WorkerNotice::WorkerAdvisory(WorkerAdvisory::LostGeneration { known, found }) if json => {
+        WorkerNotice::Advisory(WorkerAdvisory::LostGeneration { known, found }) if json => {
             note(lost_json(*known, *found))
         }
-        WorkerNotice::WorkerAdvisory(WorkerAdvisory::LostGeneration { known, found }) => note(LostText(*known, *found)),
-        WorkerNotice::WorkerAdvisory(WorkerAdvisory::TakenOver { object }) => {
+        WorkerNotice::Advisory(WorkerAdvisory::LostGeneration { known, found }) => note(LostText(*known, *found)),
+        WorkerNotice::Advisory(WorkerAdvisory::TakenOver { object }) => {
             note(format_args!("! {object} was taken over by another worker: the lease had ended"));
         }
         WorkerNotice::Unreachable(error) => note(format_args!("{error}; trying again")),

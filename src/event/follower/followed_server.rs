@@ -77,7 +77,7 @@ pub(super) enum FollowPhase {
     /// Everything that the server announced is stored, or pending.
     Live,
     /// Events behind the last covered position are being requested.
-    PendingFetch(PendingFetch),
+    Fetching(PendingFetch),
     /// The request follows at `until`.
     Backoff { until: Instant },
 }
@@ -117,7 +117,7 @@ impl FollowedServer {
     /// Begins to fetch the missing events.
     pub(super) fn fetch(&mut self) {
         self.is_reported = false;
-        self.state = FollowPhase::PendingFetch(PendingFetch::default());
+        self.state = FollowPhase::Fetching(PendingFetch::default());
     }
 
     /// Schedules a fetch after the next backoff.
@@ -137,12 +137,12 @@ impl FollowedServer {
         match self.state {
             _ if self.has_gone_back => ReplicationState::WentBack,
             FollowPhase::Live => ReplicationState::Live,
-            FollowPhase::PendingFetch(_) | FollowPhase::Backoff { .. } => ReplicationState::CatchingUp,
+            FollowPhase::Fetching(_) | FollowPhase::Backoff { .. } => ReplicationState::CatchingUp,
         }
     }
 
     /// Returns the bytes of its buffered announcements.
     pub(super) fn buffered_bytes(&self) -> usize {
-        if let FollowPhase::PendingFetch(fetch) = &self.state { fetch.buffered_bytes } else { 0 }
+        if let FollowPhase::Fetching(fetch) = &self.state { fetch.buffered_bytes } else { 0 }
     }
 }

@@ -72,16 +72,12 @@ fn rows(follower: &Follower) -> Vec<ServerStatus> {
 #[test]
 fn missing_events_are_requested_and_announced_ones_stored() {
     let mut follower = follower(&["a/*"]);
-    let (behind_2, behind_3) = (place(2, INSTANCE_END), place(3, INSTANCE_END));
-    follower.on_announcement(at(0), epoch(9), announced(behind_2, behind_2, Vec::new()));
+    let (after_2, after_3) = (place(2, INSTANCE_END), place(3, INSTANCE_END));
+    follower.on_announcement(at(0), epoch(9), announced(after_2, after_2, Vec::new()));
     let begun = FollowerAction::Report(FollowerNotice::Begun { publisher: epoch(9), after: place(0, 0) });
     assert_eq!(steps(&mut follower, at(0)), [begun, requested(1, place(0, 0), &["a/*"])]);
     // Announcements received during a request are buffered, even if the answer may contain their events.
-    follower.on_announcement(
-        at(1),
-        epoch(9),
-        announced(behind_2, behind_3, vec![event(3, 1, "a/b"), event(3, 2, "b")]),
-    );
+    follower.on_announcement(at(1), epoch(9), announced(after_2, after_3, vec![event(3, 1, "a/b"), event(3, 2, "b")]));
     assert_eq!(steps(&mut follower, at(1)), []);
     follower.on_page(at(2), epoch(9), 1, page(place(2, 4), vec![event(2, 2, "a")]));
     // The answer ends before the announced position: events may be missing between them.
@@ -93,24 +89,23 @@ fn missing_events_are_requested_and_announced_ones_stored() {
     follower.on_page(at(3), epoch(9), 2, page_3.clone());
     let caught_up = FollowerAction::Report(FollowerNotice::CaughtUp { covered: place(3, 2) });
     assert_eq!(steps(&mut follower, at(3)), [FollowerAction::Store(page_3.events), caught_up]);
-    let behind_4 = place(4, INSTANCE_END);
+    let after_4 = place(4, INSTANCE_END);
     follower.on_announcement(
         at(4),
         epoch(9),
-        announced(place(3, 2), behind_4, vec![event(4, 1, "a"), event(4, 2, "x")]),
+        announced(place(3, 2), after_4, vec![event(4, 1, "a"), event(4, 2, "x")]),
     );
     assert_eq!(steps(&mut follower, at(4)), [FollowerAction::Store(vec![event(4, 1, "a")])]);
     assert_eq!(
         rows(&follower),
-        [ServerStatus { covered: behind_4, publisher: Some(epoch(9)), state: ReplicationState::Live }]
+        [ServerStatus { covered: after_4, publisher: Some(epoch(9)), state: ReplicationState::Live }]
     );
     // The first announcement has nothing new. The next one shows that events are missing.
-    follower.on_announcement(at(5), epoch(9), announced(behind_4, behind_4, Vec::new()));
+    follower.on_announcement(at(5), epoch(9), announced(after_4, after_4, Vec::new()));
     assert_eq!(steps(&mut follower, at(5)), []);
     follower.on_announcement(at(6), epoch(9), announced(place(5, INSTANCE_END), place(6, 1), vec![event(6, 1, "a")]));
-    assert_eq!(steps(&mut follower, at(6)), [requested(3, behind_4, &["a/*"])]);
-    let catching_up =
-        ServerStatus { covered: behind_4, publisher: Some(epoch(9)), state: ReplicationState::CatchingUp };
+    assert_eq!(steps(&mut follower, at(6)), [requested(3, after_4, &["a/*"])]);
+    let catching_up = ServerStatus { covered: after_4, publisher: Some(epoch(9)), state: ReplicationState::CatchingUp };
     assert_eq!(rows(&follower), [catching_up]);
     steps(&mut follower, at(60_000));
     assert_eq!(
@@ -155,8 +150,8 @@ fn unanswered_request_is_repeated_with_backoff() {
     }
     assert_eq!(request_times, [0, 5000, 15_000, 35_000]);
     assert_eq!(follower.deadline(), Some(at(55_000)));
-    let away = steps(&mut follower, at(55_000));
-    assert!(away.contains(&FollowerAction::Report(FollowerNotice::Unreachable(ORIGIN))), "{away:?}");
+    let actions = steps(&mut follower, at(55_000));
+    assert!(actions.contains(&FollowerAction::Report(FollowerNotice::Unreachable(ORIGIN))), "{actions:?}");
     assert_eq!((follower.deadline(), follower.rows().count()), (None, 0));
 }
 

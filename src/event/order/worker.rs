@@ -53,7 +53,7 @@ pub enum WorkerAction {
         until_ms: u64,
     },
     /// The worker has stopped.
-    WorkerEnd(WorkerEnd),
+    Stop(WorkerEnd),
 }
 
 /// A condition that the worker reports to its operator.
@@ -194,7 +194,7 @@ impl Worker {
                 let known = self.mark.map(OrderStamp::generation).max(*found);
                 return match Generation::after(known, now_ms) {
                     Some(generation) => WorkerAction::Apply(StoreOp::Begin { found: *found, generation }),
-                    None => WorkerAction::WorkerEnd(WorkerEnd::NoGeneration),
+                    None => WorkerAction::Stop(WorkerEnd::NoGeneration),
                 };
             }
             WorkerState::Opening => return WorkerAction::Apply(StoreOp::Open { by: self.context(now_ms) }),
@@ -226,7 +226,7 @@ impl Worker {
             WorkerState::Sending { .. } => return WorkerAction::Wait { until_ms: self.renew_ms },
             WorkerState::Waiting => return WorkerAction::Wait { until_ms: self.leases_ms },
             WorkerState::Leaving => WorkerOp::Leave,
-            WorkerState::Stopped(stop) => return WorkerAction::WorkerEnd(*stop),
+            WorkerState::Stopped(stop) => return WorkerAction::Stop(*stop),
         };
         let session = self.session.expect("a run is open before its first step");
         WorkerAction::Apply(StoreOp::WorkerOp { by: self.context(now_ms), session, act })

@@ -66,7 +66,7 @@ fn shown(step: &WorkerAction) -> String {
         }
         WorkerAction::Report(WorkerAdvisory::TakenOver { object }) => format!("{object} taken over"),
         WorkerAction::Wait { until_ms } => format!("wait {until_ms}"),
-        WorkerAction::WorkerEnd(stop) => format!("{stop:?}"),
+        WorkerAction::Stop(stop) => format!("{stop:?}"),
     }
 }
 
@@ -82,7 +82,7 @@ fn run(worker: &mut Worker, store: &mut MemoryStore, now_ms: u64, is_sent: bool)
                 worker.on_outcome(now_ms, outcome);
             }
             WorkerAction::Send(event) if is_sent => worker.on_sent(event.id),
-            WorkerAction::Send(_) | WorkerAction::Wait { .. } | WorkerAction::WorkerEnd(_) => return steps.join(", "),
+            WorkerAction::Send(_) | WorkerAction::Wait { .. } | WorkerAction::Stop(_) => return steps.join(", "),
             WorkerAction::Report(_) => {}
         }
     }
@@ -137,7 +137,8 @@ fn combined_step_equals_the_single_steps() {
             let place = |id: OrderStamp| sent.iter().position(|event| event.id == id);
             let events: Vec<_> = sent.iter().map(|event| (event.object.clone(), event.prev.map(place))).collect();
             let lasts: Vec<_> = ["x", "y"].map(|name| store.last(&Object::new(name).unwrap()).map(place)).into();
-            let is_empty = store.with_events().next().is_none() && store.workers().all(|(_, kept)| kept.hold.is_none());
+            let is_empty =
+                store.with_events().next().is_none() && store.workers().all(|(_, record)| record.hold.is_none());
             assert_eq!((events.len(), is_empty), (objects.len(), true), "{objects:?}");
             ends.push((events, lasts));
         }
@@ -235,7 +236,7 @@ fn newer_worker_of_a_name_supersedes_the_older() {
     assert_eq!(run(&mut new, &mut store, 1, false), "look, open, claim, send 3 - @5");
     old.on_sent(old.mark().unwrap());
     assert_eq!(run(&mut old, &mut store, 2, true), "advance, Superseded");
-    assert_eq!(old.poll_step(3), WorkerAction::WorkerEnd(WorkerEnd::Superseded));
+    assert_eq!(old.poll_step(3), WorkerAction::Stop(WorkerEnd::Superseded));
 }
 
 /// The outcome of any step may be unknown: the store may or may not have done it.
