@@ -313,7 +313,7 @@ fn queries_of_a_slow_client_wait() {
         assert!(0 < count, "closed behind {answers} answers");
         parser.push(&bytes[..count]);
         while let Some(message) = parser.next().unwrap() {
-            if let HatServerMessage::QueryPage(answer) = HatServerMessage::decode(&message).unwrap() {
+            if let HatServerMessage::Found(answer) = HatServerMessage::decode(&message).unwrap() {
                 answers += 1;
                 assert_eq!((message.conversation.first, answer.events.len()), (1 + answers, 40));
             }

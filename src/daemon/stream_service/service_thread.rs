@@ -175,9 +175,11 @@ impl StreamServiceLoop {
     /// Flushes the pending effects; those that depend on the failed store become errors.
     fn flush_failed_effects(&mut self, why: &str) {
         self.flush_effects_with(|effect| match effect {
-            StreamEffect::CallResult { conn, call, done: Ok(_) } => {
-                Some(StreamEffect::CallResult { conn, call, done: Err(CallFault::new(FaultName::InternalError, why)) })
-            }
+            StreamEffect::CallCompleted { conn, call, done: Ok(_) } => Some(StreamEffect::CallCompleted {
+                conn,
+                call,
+                done: Err(CallFault::new(FaultName::InternalError, why)),
+            }),
             StreamEffect::Answered { number, answer: Ok(_) } => {
                 let refusal = StreamRefusal::new(StreamRefusalKind::Unavailable, why);
                 Some(StreamEffect::Answered { number, answer: Err(refusal) })
@@ -236,7 +238,7 @@ impl StreamServiceLoop {
                     self.events.find(stream, after);
                     continue;
                 }
-                StreamEffect::StreamNotice(notice) => {
+                StreamEffect::Notice(notice) => {
                     tracing::warn!("{notice}");
                     if let StreamNotice::Lapsed { stream, consumer, missed } = notice {
                         self.events.report_lapse(stream, consumer, missed);
@@ -249,7 +251,7 @@ impl StreamServiceLoop {
                     }
                     continue;
                 }
-                StreamEffect::CallResult { conn, call, done } => (conn, ClientMessage::CallResult(call, done)),
+                StreamEffect::CallCompleted { conn, call, done } => (conn, ClientMessage::CallResult(call, done)),
                 StreamEffect::Group { conn, push, version, seq, events } => {
                     (conn, ClientMessage::Group { push, version, seq, events })
                 }

@@ -539,8 +539,8 @@ fn malformed_frame_ends_the_conversation() {
     ] {
         assert_eq!(check_listener(&framed(body)), (vec![hello()], Some(LocalFault::Malformed(expected))), "{body:?}");
     }
-    let stranger = b"\0\0\0\x08\x01HTTP/1.";
-    assert_eq!(check_listener(stranger), (vec![], Some(LocalFault::Malformed(FrameError::Value("magic")))));
+    let foreign = b"\0\0\0\x08\x01HTTP/1.";
+    assert_eq!(check_listener(foreign), (vec![], Some(LocalFault::Malformed(FrameError::Value("magic")))));
     // A length beyond the limit ends the conversation at once, before the frame arrives; "GET " is such a length.
     let long = FrameError::TooLong { bytes: 0x4745_5420, bytes_max: GREETING_BYTES_MAX };
     assert_eq!(check_listener(b"GET / HTTP/1.1\r\n"), (vec![], Some(LocalFault::Malformed(long))));

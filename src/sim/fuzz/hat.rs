@@ -98,7 +98,7 @@ type SessionOutput = Vec<(Conversation, HatServerMessage)>;
 /// Returns the answers to requests.
 fn answers(said: &SessionOutput) -> Vec<&(Conversation, HatServerMessage)> {
     let is_answer = |said: &&(Conversation, HatServerMessage)| {
-        matches!(said.1, HatServerMessage::Init(_) | HatServerMessage::Registered(_) | HatServerMessage::QueryPage(_))
+        matches!(said.1, HatServerMessage::Init(_) | HatServerMessage::Registered(_) | HatServerMessage::Found(_))
     };
     said.iter().filter(is_answer).collect()
 }

@@ -118,7 +118,7 @@ impl Client {
             };
             if !was_kept && rng.below(8) == 0 {
                 was_kept = true;
-                self.parser.keep();
+                self.parser.repeat_last();
                 continue;
             }
             was_kept = false;

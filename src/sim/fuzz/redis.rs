@@ -90,15 +90,15 @@ impl RedisWorld {
     }
 
     fn read(&mut self, parser: &mut RedisParser) -> Result<(), RedisFault> {
-        let mut is_kept = false;
+        let mut is_repeated = false;
         while let Some(command) = parser.next()? {
             // Every publication is postponed once, as if there were no room.
-            if command.is_publish() && !is_kept {
-                parser.keep();
-                is_kept = true;
+            if command.is_publish() && !is_repeated {
+                parser.repeat_last();
+                is_repeated = true;
                 continue;
             }
-            is_kept = false;
+            is_repeated = false;
             let mut next = self.session.on_command(Instant::ZERO, command, &mut self.out)?;
             while let Some(ask) = next {
                 self.on_ask(&ask);

@@ -157,7 +157,7 @@ impl StreamService {
 /// Turns the result of an attached program's call into an answer.
 pub(super) fn into_answer(effect: StreamEffect) -> StreamEffect {
     match effect {
-        StreamEffect::CallResult { conn: LOCAL_CONNECTION, call, done } => {
+        StreamEffect::CallCompleted { conn: LOCAL_CONNECTION, call, done } => {
             let answer = match done {
                 Ok(CallResult::Added(id)) => Ok(StreamAnswer::Added(id)),
                 Ok(done) => unreachable!("attached programs make no call with {done:?}"),
@@ -172,11 +172,11 @@ pub(super) fn into_answer(effect: StreamEffect) -> StreamEffect {
 /// Replaces a result that could not be stored by the reason.
 pub(super) fn fail(effect: &mut StreamEffect, reason: &str) {
     match effect {
-        StreamEffect::CallResult { done: done @ Ok(CallResult::Added(_)), .. } => {
+        StreamEffect::CallCompleted { done: done @ Ok(CallResult::Added(_)), .. } => {
             let text = format!("the event is registered, and will be added to the stream later: {reason}");
             *done = Err(CallFault::new(FaultName::InternalError, text));
         }
-        StreamEffect::CallResult { done: done @ Ok(_), .. } => {
+        StreamEffect::CallCompleted { done: done @ Ok(_), .. } => {
             *done = Err(CallFault::new(FaultName::InternalError, reason))
         }
         StreamEffect::Answered { answer: answer @ Ok(_), .. } => {
