@@ -12,7 +12,7 @@ impl Draft {
         self.check_pairs();
         self.check_listener_memory();
         self.check_listeners();
-        self.check_places();
+        self.check_addresses();
     }
 
     /// Checks the values that must not be less than that of another key.
@@ -110,16 +110,18 @@ impl Draft {
     }
 
     /// Checks that no two listeners share an address.
-    fn check_places(&mut self) {
+    fn check_addresses(&mut self) {
         let listeners = [("nats", self.config.nats), ("redis", self.config.redis), ("hat", self.config.hat)];
-        let listeners: Vec<_> = listeners.into_iter().filter_map(|(key, place)| Some((key, place?))).collect();
+        let listeners: Vec<_> = listeners.into_iter().filter_map(|(key, address)| Some((key, address?))).collect();
         let overlap = |a: SocketAddr, b: SocketAddr| {
             let is_same = a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified();
             is_same && a.port() == b.port() && a.port() != 0
         };
         for (index, (key, address)) in listeners.iter().enumerate() {
-            if let Some((other, place)) = listeners[..index].iter().find(|(_, place)| overlap(*place, *address)) {
-                let reason = ConfigErrorKind::AddressConflict { address: *address, other, place: *place };
+            if let Some((other, other_address)) = listeners[..index].iter().find(|(_, other)| overlap(*other, *address))
+            {
+                let reason =
+                    ConfigErrorKind::AddressConflict { address: *address, other, other_address: *other_address };
                 self.fail_key(find_key(key).expect("a key"), reason, "give one of the two another port".to_owned());
             }
         }

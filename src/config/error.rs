@@ -130,7 +130,7 @@ pub enum ConfigErrorKind {
         /// The key of the other listener.
         other: &'static str,
         /// Address of the other listener.
-        place: SocketAddr,
+        other_address: SocketAddr,
     },
     /// A file that a key names cannot be used; holds the reason.
     File(String),
@@ -157,8 +157,8 @@ impl fmt::Display for ConfigErrorKind {
             ConfigErrorKind::Misplaced => write!(f, "is not indented below 'parameters:'"),
             ConfigErrorKind::Duplicate { first } => write!(f, "is repeated; it was set in line {first}"),
             ConfigErrorKind::File(why) => f.write_str(why),
-            ConfigErrorKind::AddressConflict { address, other, place } => {
-                write!(f, "listens at {address}, which {other} uses already ({place})")
+            ConfigErrorKind::AddressConflict { address, other, other_address } => {
+                write!(f, "listens at {address}, which {other} uses already ({other_address})")
             }
             ConfigErrorKind::Unguarded { address } => {
                 write!(f, "listens at {address}, which other hosts can reach, without accounts")

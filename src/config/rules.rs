@@ -81,12 +81,12 @@ pub(super) fn parts(
     let begins = |word: &&str| RULE_PARTS.contains(word);
     match words.first() {
         None => return Err(RuleError::Nothing),
-        Some(word) if !begins(word) => return Err(RuleError::Word((*word).to_owned())),
+        Some(word) if !begins(word) => return Err(RuleError::UnknownPart((*word).to_owned())),
         Some(_) => {}
     }
-    for said in words.chunk_by(|_, next| !begins(next)) {
-        let part = RULE_PARTS.into_iter().find(|part| *part == said[0]).expect("a chunk begins with such a word");
-        let text = said[1..].join(" ");
+    for chunk in words.chunk_by(|_, next| !begins(next)) {
+        let part = RULE_PARTS.into_iter().find(|part| *part == chunk[0]).expect("a chunk begins with such a word");
+        let text = chunk[1..].join(" ");
         let refused = |error| RuleError::Part(part, Box::new(error));
         if text.is_empty() {
             return Err(refused(ValueError::Empty));

@@ -30,7 +30,7 @@ impl fmt::Display for StreamStoreLocation {
 
 impl fmt::Debug for StreamStoreLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "StreamPlace({self})")
+        write!(f, "StreamStoreLocation({self})")
     }
 }
 
@@ -38,18 +38,18 @@ impl fmt::Debug for StreamStoreLocation {
 /// user and the last `@` that can precede a host.
 fn hidden(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-    let (who, place) = rest.rsplit_once('@').map_or((None, rest), |(who, place)| (Some(who), place));
+    let (who, server) = rest.rsplit_once('@').map_or((None, rest), |(who, server)| (Some(who), server));
     let who = who.map_or(String::new(), |who| match who.split_once(':') {
         Some((user, _)) => format!("{user}:***@"),
         None => format!("{who}@"),
     });
-    let (place, parameters) = place.split_once('?').map_or((place, None), |(place, all)| (place, Some(all)));
+    let (server, parameters) = server.split_once('?').map_or((server, None), |(server, all)| (server, Some(all)));
     let shown = |parameter: &str| match parameter.split_once('=') {
         Some((name, _)) if name.contains("password") => format!("{name}=***"),
         _ => parameter.to_owned(),
     };
     let parameters = parameters.map(|all| all.split('&').map(shown).collect::<Vec<String>>().join("&"));
-    format!("{scheme}://{who}{place}{}", parameters.map_or(String::new(), |all| format!("?{all}")))
+    format!("{scheme}://{who}{server}{}", parameters.map_or(String::new(), |all| format!("?{all}")))
 }
 
 /// Location of the streams: `auto`, a path, or the address of a database.

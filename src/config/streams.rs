@@ -73,15 +73,15 @@ fn stream(words: &[&str], here: &HostDefaults) -> Result<StreamSettings, StreamS
     let end = words.iter().position(|word| STREAM_PARTS.contains(word)).unwrap_or(words.len());
     let (types, limits) = words.split_at(end);
     let pattern = |word: &&str| match word.contains('/') {
-        true => word.parse().map_err(|_| StreamSettingsError::Word((*word).to_owned())),
-        false => Err(StreamSettingsError::Word((*word).to_owned())),
+        true => word.parse().map_err(|_| StreamSettingsError::UnknownPart((*word).to_owned())),
+        false => Err(StreamSettingsError::UnknownPart((*word).to_owned())),
     };
     let types = types.iter().map(pattern).collect::<Result<Vec<TypePattern>, StreamSettingsError>>()?;
     let mut stream = StreamSettings { name, types, limits: StreamLimits::default() };
     let mut policy = None;
-    for said in limits.chunk_by(|_, next| !STREAM_PARTS.contains(next)) {
-        let part = STREAM_PARTS.into_iter().find(|part| *part == said[0]).expect("a chunk begins with such a word");
-        let text = said[1..].join(" ");
+    for chunk in limits.chunk_by(|_, next| !STREAM_PARTS.contains(next)) {
+        let part = STREAM_PARTS.into_iter().find(|part| *part == chunk[0]).expect("a chunk begins with such a word");
+        let text = chunk[1..].join(" ");
         let refused = |error| StreamSettingsError::Part(part, Box::new(error));
         let is_twice = match part {
             "time" => stream.limits.age.replace(TIME.parse(&text, here).map_err(refused)?).is_some(),

@@ -195,7 +195,7 @@ pub enum RuleError {
     /// A pattern without bounds.
     Nothing,
     /// A word where `count`, `size` or `time` should be.
-    Word(String),
+    UnknownPart(String),
     /// A repeated bound.
     Twice(&'static str),
     /// A value that its key does not accept either.
@@ -210,7 +210,7 @@ impl fmt::Display for RuleError {
             RuleError::Empty => write!(f, "a rule is missing"),
             RuleError::Pattern(why) => write!(f, "a rule begins with a pattern: {why}"),
             RuleError::Nothing => write!(f, "the rule has no limit"),
-            RuleError::Word(word) => write!(f, "{word:?} is none of {}", RULE_PARTS.join(", ")),
+            RuleError::UnknownPart(word) => write!(f, "{word:?} is none of {}", RULE_PARTS.join(", ")),
             RuleError::Twice(part) => write!(f, "{part} is repeated in a rule"),
             RuleError::Part(part, error) => write!(f, "{part}: {error}"),
             RuleError::TooMany => write!(f, "more than {RULES_MAX} rules"),
@@ -222,7 +222,9 @@ impl RuleError {
     /// Returns the replacement to suggest, if there is one.
     pub(super) fn suggestion(&self) -> Option<String> {
         match self {
-            RuleError::Word(word) => nearest(word, RULE_PARTS.into_iter()).map(|part| format!("did you mean {part}?")),
+            RuleError::UnknownPart(word) => {
+                nearest(word, RULE_PARTS.into_iter()).map(|part| format!("did you mean {part}?"))
+            }
             RuleError::Part(_, error) => error.suggestion(""),
             RuleError::TooMany => return Some("join rules by patterns with * and >".into()),
             _ => None,
@@ -298,7 +300,7 @@ pub enum StreamSettingsError {
     /// The name is invalid.
     Name(StreamNameError),
     /// A word that is neither a pattern nor a limit.
-    Word(String),
+    UnknownPart(String),
     /// A repeated stream or limit; holds its description.
     Twice(String),
     /// An invalid value of a limit.
@@ -312,7 +314,7 @@ impl fmt::Display for StreamSettingsError {
         match self {
             StreamSettingsError::Empty => write!(f, "a stream is missing"),
             StreamSettingsError::Name(error) => error.fmt(f),
-            StreamSettingsError::Word(word) => {
+            StreamSettingsError::UnknownPart(word) => {
                 write!(
                     f,
                     "{word:?} is no pattern of event types, which has a /, and none of {}",
@@ -330,7 +332,7 @@ impl StreamSettingsError {
     /// Returns the replacement to suggest.
     pub(super) fn suggestion(&self) -> Option<String> {
         match self {
-            StreamSettingsError::Word(word) => {
+            StreamSettingsError::UnknownPart(word) => {
                 nearest(word, STREAM_PARTS.into_iter()).map(|part| format!("did you mean {part}?"))
             }
             StreamSettingsError::Part("policy", _) => Some("write policy lapse or policy block".into()),

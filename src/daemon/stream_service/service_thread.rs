@@ -57,7 +57,7 @@ impl StreamServiceHandle {
         channel: InputChannel,
     ) -> Result<StreamServiceHandle, StreamStorageError> {
         let stream_service = StreamService::new(&mut *store, settings, server, held)?;
-        let at = store.place();
+        let at = store.location();
         let serving = StreamServiceLoop {
             stream_service,
             store,

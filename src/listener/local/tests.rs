@@ -162,8 +162,8 @@ fn stream_request(rng: &mut Rng) -> StreamRequest {
         5 => StreamOperation::Consumers,
         6 => StreamOperation::Register(consumer),
         7 => {
-            let places = [ResetPosition::Start, ResetPosition::End, ResetPosition::After(stream_id(rng))];
-            StreamOperation::Reset(consumer, places[rng.below(3) as usize])
+            let positions = [ResetPosition::Start, ResetPosition::End, ResetPosition::After(stream_id(rng))];
+            StreamOperation::Reset(consumer, positions[rng.below(3) as usize])
         }
         _ => StreamOperation::Remove(consumer),
     };

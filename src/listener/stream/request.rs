@@ -159,7 +159,7 @@ impl StreamRequest {
                     START => ResetPosition::Start,
                     END => ResetPosition::End,
                     AT => ResetPosition::After(stream_id(reader)?),
-                    _ => return Err(FrameError::Value("place")),
+                    _ => return Err(FrameError::Value("position")),
                 };
                 StreamOperation::Reset(consumer, position)
             }
@@ -230,6 +230,6 @@ mod tests {
         check(b"\x02\0\x01u\x01a\x02\0\0\0\x01\x01a\0\0", FrameError::Value("want"));
         check(b"\x03\0\0\0\0\0\x01", FrameError::Value("flags"));
         check(b"\x04\0\x01u\x01a\xff\xff\xff\xff\xff\xff\xff\xff", FrameError::Value("id"));
-        check(b"\x07\0\x01u\x01a\x03", FrameError::Value("place"));
+        check(b"\x07\0\x01u\x01a\x03", FrameError::Value("position"));
     }
 }

@@ -201,17 +201,17 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(60);
 
     /// A directory that is deleted on drop.
-    struct Place(PathBuf);
+    struct JournalDirectory(PathBuf);
 
-    impl Place {
-        fn new(name: &str) -> Place {
+    impl JournalDirectory {
+        fn new(name: &str) -> JournalDirectory {
             let dir = std::env::temp_dir().join(format!("seqcast-reader-{}-{name}", std::process::id()));
             fs::create_dir(&dir).unwrap();
             let registration = Registration { event_type: "a".parse().unwrap(), source_timestamp: None, payload: None };
             let events = EventSequencer::new(ServerId(1), 0, Timestamp::MIN)
                 .register(Timestamp::MIN, vec![registration; EVENTS]);
             SqliteJournal::open(&dir.join("events.db")).unwrap().append(&events).unwrap();
-            Place(dir)
+            JournalDirectory(dir)
         }
 
         fn reader(&self) -> JournalReader {
@@ -219,7 +219,7 @@ mod tests {
         }
     }
 
-    impl Drop for Place {
+    impl Drop for JournalDirectory {
         fn drop(&mut self) {
             fs::remove_dir_all(&self.0).unwrap();
         }
@@ -239,9 +239,9 @@ mod tests {
     }
 
     impl TestRequesters {
-        fn new(place: &Place) -> TestRequesters {
+        fn new(directory: &JournalDirectory) -> TestRequesters {
             let (answers, callback) = bounded(4 * CLIENT_QUERIES_MAX);
-            TestRequesters { reader: place.reader(), callback, answers }
+            TestRequesters { reader: directory.reader(), callback, answers }
         }
 
         fn request(&self, requester: u32, query: Query) -> bool {
@@ -260,8 +260,8 @@ mod tests {
 
     #[test]
     fn busy_client_delays_others_by_one_slice() {
-        let place = Place::new("turns");
-        let requesters = TestRequesters::new(&place);
+        let directory = JournalDirectory::new("turns");
+        let requesters = TestRequesters::new(&directory);
         let taken = (0..2 * CLIENT_QUERIES_MAX).filter(|_| requesters.request(1, long())).count();
         assert!(
             CLIENT_QUERIES_MAX <= taken && taken <= CLIENT_QUERIES_MAX + 8,
@@ -289,8 +289,8 @@ mod tests {
 
     #[test]
     fn dropped_reader_discards_pending_queries() {
-        let place = Place::new("dropped");
-        let requesters = TestRequesters::new(&place);
+        let directory = JournalDirectory::new("dropped");
+        let requesters = TestRequesters::new(&directory);
         (0..CLIENT_QUERIES_MAX).for_each(|_| assert!(requesters.request(1, long())));
         drop(requesters.reader);
         drop(requesters.answers);

@@ -134,9 +134,9 @@ fn combined_step_equals_the_single_steps() {
                 }
             }
             // Stamps are compared by their positions among all that were sent.
-            let place = |id: OrderStamp| sent.iter().position(|event| event.id == id);
-            let events: Vec<_> = sent.iter().map(|event| (event.object.clone(), event.prev.map(place))).collect();
-            let lasts: Vec<_> = ["x", "y"].map(|name| store.last(&Object::new(name).unwrap()).map(place)).into();
+            let position = |id: OrderStamp| sent.iter().position(|event| event.id == id);
+            let events: Vec<_> = sent.iter().map(|event| (event.object.clone(), event.prev.map(position))).collect();
+            let lasts: Vec<_> = ["x", "y"].map(|name| store.last(&Object::new(name).unwrap()).map(position)).into();
             let is_empty =
                 store.with_events().next().is_none() && store.workers().all(|(_, record)| record.hold.is_none());
             assert_eq!((events.len(), is_empty), (objects.len(), true), "{objects:?}");

@@ -60,7 +60,7 @@ impl Default for Scenario {
 }
 
 /// An event of the scenario: the object, and its position in the object's order.
-type Place = (usize, usize);
+type EventPosition = (usize, usize);
 
 /// The constants of a scenario.
 #[derive(Debug)]
@@ -462,26 +462,26 @@ impl World {
     fn on_send(&mut self, event: &OrderedEvent, is_lost: bool) -> Result<(), String> {
         let wrong = |text: &str| Err(format!("{text}: {event:?}"));
         let object = self.object(&event.object);
-        let place: Option<Place> = self.sent.iter().enumerate().find_map(|(object, sent)| {
-            sent.ids.iter().find(|(id, ..)| *id == event.id).map(|(_, place, _)| (object, *place))
+        let position: Option<EventPosition> = self.sent.iter().enumerate().find_map(|(object, sent)| {
+            sent.ids.iter().find(|(id, ..)| *id == event.id).map(|(_, position, _)| (object, *position))
         });
-        let payload = |place: usize| self.fixed.events[object].get(place);
+        let payload = |position: usize| self.fixed.events[object].get(position);
         let sent = &self.sent[object];
-        match place {
-            Some((owner, place)) => {
-                if owner != object || payload(place) != Some(&event.payload) {
+        match position {
+            Some((owner, position)) => {
+                if owner != object || payload(position) != Some(&event.payload) {
                     return wrong("Q3: an id of two events");
                 }
-                if !sent.ids.contains(&(event.id, place, event.prev)) {
+                if !sent.ids.contains(&(event.id, position, event.prev)) {
                     return wrong("Q2: sent again with another prev");
                 }
-                if place == sent.next && !is_lost {
+                if position == sent.next && !is_lost {
                     self.sent[object].next += 1;
                 }
             }
             None if is_lost => {
-                let place = self.fixed.events[object].iter().position(|payload| *payload == event.payload);
-                self.sent[object].ids.push((event.id, place.expect("it was pushed"), event.prev));
+                let position = self.fixed.events[object].iter().position(|payload| *payload == event.payload);
+                self.sent[object].ids.push((event.id, position.expect("it was pushed"), event.prev));
             }
             None => {
                 if payload(sent.next) != Some(&event.payload) {
@@ -497,8 +497,8 @@ impl World {
                 if Some(event.token) < sent.token && sent.token < Some(event.id) {
                     return wrong("Q4: a new event by an old token");
                 }
-                let place = sent.next;
-                self.sent[object].ids.push((event.id, place, event.prev));
+                let position = sent.next;
+                self.sent[object].ids.push((event.id, position, event.prev));
                 self.sent[object].next += 1;
             }
         }

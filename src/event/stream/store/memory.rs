@@ -140,9 +140,9 @@ impl StreamStore for MemoryStreams {
             new.events.push(StreamEvent { id: new.last, kind, data, time: *time, origin: *origin });
             ids.push(Some(new.last));
         }
-        for place in covered {
-            let known = new.covered.entry(place.server).or_insert(*place);
-            *known = (*place).max(*known);
+        for position in covered {
+            let last = new.covered.entry(position.server).or_insert(*position);
+            *last = (*position).max(*last);
         }
         *stream = new;
         let is_done = |post: &PostEntry| {

@@ -335,7 +335,7 @@ mod tests {
     fn consumers_are_registered_reset_and_removed() {
         let mut world = World::new(StreamLimits::default());
         let it = consumer("bob:C");
-        let reset = |place| StreamOperation::Reset(consumer("bob:C"), place);
+        let reset = |position| StreamOperation::Reset(consumer("bob:C"), position);
         is_refused(
             send_request(&mut world, "", reset(ResetPosition::Start)),
             Kind::NotRegistered,
@@ -361,16 +361,16 @@ mod tests {
         for _ in 0..4 {
             add(&mut world, "A");
         }
-        for (place, expected) in [
+        for (position, expected) in [
             (ResetPosition::End, 4),
             (ResetPosition::After(id(2)), 2),
             (ResetPosition::After(id(9)), 4),
             (ResetPosition::Start, 0),
         ] {
             assert_eq!(
-                send_request(&mut world, "", reset(place)),
+                send_request(&mut world, "", reset(position)),
                 Ok(StreamAnswer::Position(id(expected))),
-                "{place:?}"
+                "{position:?}"
             );
         }
         assert_eq!(

@@ -33,10 +33,10 @@ impl Dir {
         if memory.is_dir() { Dir::below(memory) } else { Dir::new() }
     }
 
-    fn below(place: &Path) -> Dir {
+    fn below(parent: &Path) -> Dir {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let dir = place.join(format!("seqcast-journal-{}-{number}", std::process::id()));
+        let dir = parent.join(format!("seqcast-journal-{}-{number}", std::process::id()));
         fs::create_dir(&dir).unwrap();
         Dir(dir)
     }

@@ -65,21 +65,21 @@ pub(super) async fn covered(
     let find = "SELECT server, session, instance FROM seqcast_covered \
         WHERE stream = (SELECT number FROM seqcast_streams WHERE name = $1)";
     let rows = session.rows(find, &[&stream.as_str()]).await?;
-    let place = |row| event_id(row, 0).map(|place| (place.server, place));
-    rows.iter().map(place).collect()
+    let position = |row| event_id(row, 0).map(|position| (position.server, position));
+    rows.iter().map(position).collect()
 }
 
-pub(super) async fn cover(session: &PostgresSession, number: i64, places: &[EventId]) -> Result<(), StreamFault> {
-    if places.is_empty() {
+pub(super) async fn cover(session: &PostgresSession, number: i64, positions: &[EventId]) -> Result<(), StreamFault> {
+    if positions.is_empty() {
         return Ok(());
     }
     let cover = "INSERT INTO seqcast_covered SELECT $1::bigint, * FROM unnest($2::bigint[], $3::bigint[], $4::bigint[]) \
         ON CONFLICT (stream, server) DO UPDATE SET session = excluded.session, instance = excluded.instance";
-    let servers: Vec<i64> = places.iter().map(|place| place.server.0.into()).collect();
+    let servers: Vec<i64> = positions.iter().map(|position| position.server.0.into()).collect();
     let of = |of: fn(&EventId) -> u64| {
-        places.iter().map(|place| signed(of(place))).collect::<Result<Vec<i64>, StreamFault>>()
+        positions.iter().map(|position| signed(of(position))).collect::<Result<Vec<i64>, StreamFault>>()
     };
-    let (sessions, instances) = (of(|place| place.session)?, of(|place| place.instance)?);
+    let (sessions, instances) = (of(|position| position.session)?, of(|position| position.instance)?);
     session.change(cover, &[&number, &servers, &sessions, &instances]).await?;
     Ok(())
 }

@@ -51,12 +51,12 @@ pub(super) fn covered(connection: &Connection, stream: i64) -> Result<BTreeMap<S
     let mut find =
         connection.prepare_cached("SELECT server, session, instance FROM seqcast_covered WHERE stream = ?")?;
     let mut rows = find.query([stream])?;
-    let mut places = BTreeMap::new();
+    let mut positions = BTreeMap::new();
     while let Some(row) = rows.next()? {
-        let place = event_id(row, 0)?;
-        places.insert(place.server, place);
+        let position = event_id(row, 0)?;
+        positions.insert(position.server, position);
     }
-    Ok(places)
+    Ok(positions)
 }
 
 fn consumer_row(row: &Row<'_>, of: StreamRecord) -> Result<ConsumerRow, StreamFault> {
