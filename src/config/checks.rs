@@ -35,15 +35,15 @@ impl Draft {
                 PART,
             ),
         ];
-        for (key, value, other, least, why) in pairs {
+        for (key, value, other, least, reason) in pairs {
             let (upper, lower) = (find_key(key).expect("a key"), find_key(other).expect("a key"));
             if least <= value || self.refused[upper] || self.refused[lower] {
                 continue;
             }
             let shown = |index: usize| (KEYS[index].value)(&self.config);
             let suggestion = format!("raise {key} to {}, or lower {other}", shown(lower));
-            let reason = ConfigErrorKind::Conflict { key, value: shown(upper), other, least: shown(lower), why };
-            self.fail_key(self.changeable(upper, lower), reason, suggestion);
+            let conflict = ConfigErrorKind::Conflict { key, value: shown(upper), other, least: shown(lower), reason };
+            self.fail_key(self.changeable(upper, lower), conflict, suggestion);
         }
     }
 
@@ -78,15 +78,15 @@ impl Draft {
         }
         let (value, least) = (show_size(config.listener_memory), show_size(least));
         let suggestion = format!("raise listener-memory to {least}, or lower client-queue-size");
-        let why = "the maximum memory of one client of a listener must fit";
-        let reason = ConfigErrorKind::Conflict {
+        let reason = "the maximum memory of one client of a listener must fit";
+        let conflict = ConfigErrorKind::Conflict {
             key: "listener-memory",
             value,
             other: "four times client-queue-size",
             least,
-            why,
+            reason,
         };
-        self.fail_key(self.changeable(upper, lower), reason, suggestion);
+        self.fail_key(self.changeable(upper, lower), conflict, suggestion);
     }
 
     /// Checks that a listener that other hosts can reach has accounts, or is explicitly open.

@@ -66,11 +66,11 @@ impl ValueFormat for EventTypesFormat {
             return Ok(Vec::new());
         }
         let patterns = split_list(text).into_iter().map(|words| match words[..] {
-            [pattern] => pattern.parse().map_err(ValueError::EventTypesFormat),
-            _ => Err(ValueError::TypesForm),
+            [pattern] => pattern.parse().map_err(ValueError::EventType),
+            _ => Err(ValueError::EventTypes),
         });
         let patterns = patterns.collect::<Result<Vec<_>, ValueError>>()?;
-        if RULES_MAX < patterns.len() { Err(ValueError::TypesForm) } else { Ok(patterns) }
+        if RULES_MAX < patterns.len() { Err(ValueError::EventTypes) } else { Ok(patterns) }
     }
 
     fn show(&self, value: &Vec<TypePattern>) -> String {
@@ -95,7 +95,7 @@ pub(super) struct RetentionFormat;
 const COUNT: NumberFormat<u64> = NumberFormat { min: 1, max: 1 << 40 };
 const SIZE: SizeFormat = SizeFormat { min: 1, max: 1 << 50 };
 const TIME: DurationFormat =
-    DurationFormat { min: Duration::from_secs(1), max: Duration::from_secs(1000 * 365 * 86_400), why: "" };
+    DurationFormat { min: Duration::from_secs(1), max: Duration::from_secs(1000 * 365 * 86_400), reason: "" };
 
 impl ValueFormat for RetentionFormat {
     type Value = Retention;

@@ -33,7 +33,7 @@ impl ValueFormat for ListenAddressFormat {
         if let Ok(address) = text.parse() {
             return at(address, self.port);
         }
-        text.parse().map(Some).map_err(|_| ValueError::ListenAddressFormat { port: self.port })
+        text.parse().map(Some).map_err(|_| ValueError::ListenAddress { port: self.port })
     }
 
     fn show(&self, value: &Option<SocketAddr>) -> String {
@@ -202,7 +202,7 @@ mod tests {
             assert_eq!(listen.parse(expected, &here()).unwrap(), value);
         }
         for text in ["localhost", "70000", "1.2.3.4:", ":4222"] {
-            assert_eq!(listen.parse(text, &here()), Err(ValueError::ListenAddressFormat { port: 4222 }), "{text}");
+            assert_eq!(listen.parse(text, &here()), Err(ValueError::ListenAddress { port: 4222 }), "{text}");
         }
     }
 

@@ -15,7 +15,7 @@ impl ValueFormat for PeerNameFormat {
     type Value = PeerName;
 
     fn parse(&self, text: &str, here: &HostDefaults) -> Result<PeerName, ValueError> {
-        if text == "auto" { Ok(here.peer_name()) } else { text.parse().map_err(ValueError::PeerNameFormat) }
+        if text == "auto" { Ok(here.peer_name()) } else { text.parse().map_err(ValueError::PeerName) }
     }
 
     fn show(&self, value: &PeerName) -> String {

@@ -67,8 +67,8 @@ impl ValueFormat for StreamStoreFormat {
                 Ok(StreamStoreLocation::Postgres(text.to_owned()))
             }
             // No file has such a name; the intended value may contain a password.
-            Some(("postgres" | "postgresql", _)) => Err(ValueError::StreamStoreLocation),
-            _ if text.contains("://") => Err(ValueError::StreamStoreLocation),
+            Some(("postgres" | "postgresql", _)) => Err(ValueError::StreamStore),
+            _ if text.contains("://") => Err(ValueError::StreamStore),
             _ if text.contains('\0') => Err(ValueError::PathNul),
             _ => Ok(StreamStoreLocation::File(PathBuf::from(text))),
         }
@@ -105,7 +105,7 @@ mod tests {
             "postgres://h/db?user=u&password=***&sslmode=disable",
         );
         for text in ["redis://h", "postgres:/u:s3cret@h", "postgres://u:s3cret word@h"] {
-            assert_eq!(StreamStoreFormat.parse(text, &here), Err(ValueError::StreamStoreLocation), "{text}");
+            assert_eq!(StreamStoreFormat.parse(text, &here), Err(ValueError::StreamStore), "{text}");
         }
     }
 }

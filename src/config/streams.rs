@@ -14,7 +14,7 @@ use crate::subject::event_type::TypePattern;
 use std::time::Duration;
 
 const TIME: DurationFormat =
-    DurationFormat { min: Duration::from_secs(1), max: Duration::from_secs(1000 * 365 * 86_400), why: "" };
+    DurationFormat { min: Duration::from_secs(1), max: Duration::from_secs(1000 * 365 * 86_400), reason: "" };
 const SIZE: SizeFormat = SizeFormat { min: 1, max: 1 << 50 };
 
 /// Format of `streams`.
@@ -26,20 +26,13 @@ impl ValueFormat for StreamsFormat {
     fn parse(&self, text: &str, here: &HostDefaults) -> Result<Vec<StreamSettings>, ValueError> {
         let mut streams: Vec<StreamSettings> = Vec::new();
         for words in split_list(text) {
-            let stream = stream(&words, here).map_err(ValueError::StreamsFormat)?;
+            let stream = stream(&words, here).map_err(ValueError::Streams)?;
             if streams.iter().any(|other| other.name == stream.name) {
-                return Err(ValueError::StreamsFormat(StreamSettingsError::Twice(format!(
-                    "the stream {}",
-                    stream.name
-                ))));
+                return Err(ValueError::Streams(StreamSettingsError::Twice(format!("the stream {}", stream.name))));
             }
             streams.push(stream);
         }
-        if STREAMS_MAX < streams.len() {
-            Err(ValueError::StreamsFormat(StreamSettingsError::TooMany))
-        } else {
-            Ok(streams)
-        }
+        if STREAMS_MAX < streams.len() { Err(ValueError::Streams(StreamSettingsError::TooMany)) } else { Ok(streams) }
     }
 
     fn show(&self, value: &Vec<StreamSettings>) -> String {
