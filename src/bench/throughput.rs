@@ -246,7 +246,7 @@ fn table(rows: &[ThroughputRow]) -> TextTable {
 fn cells_of(row: &ThroughputRow) -> [String; 13] {
     let rate = |per_s: f64| format!("{per_s:.0}");
     // Only the kernel knows which raw datagrams were lost.
-    let told = |text: String| if row.what.starts_with("raw_") { String::new() } else { text };
+    let known = |text: String| if row.what.starts_with("raw_") { String::new() } else { text };
     [
         rate(row.per_s.median),
         rate(row.per_s.min),
@@ -254,10 +254,10 @@ fn cells_of(row: &ThroughputRow) -> [String; 13] {
         format!("{:.1}", row.bytes_per_s / 1e6),
         row.sent.to_string(),
         row.received.to_string(),
-        told(row.lost()),
-        told(row.unverified.to_string()),
+        known(row.lost()),
+        known(row.unverified.to_string()),
         row.dropped.to_string(),
-        told(row.repaired.to_string()),
+        known(row.repaired.to_string()),
         row.kernel_drops.to_string(),
         format!("{:.0}", row.sender_ns),
         format!("{:.0}", row.receiver_ns),

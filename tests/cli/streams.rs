@@ -148,9 +148,9 @@ fn tail_follows_a_stream_through_a_restart() {
     assert_eq!(parse_json(&tail.line())["data"], 3);
     first.signal("KILL");
     first.ended();
-    tail.said("the peer is away");
+    tail.said("the peer does not answer");
     let second = peer(&place, &[]);
-    tail.said("the peer is back");
+    tail.said("the peer answers again");
     add(&place, "A", "4");
     assert_eq!(parse_json(&tail.line())["id"], "4");
     let mut tail = tail;

@@ -292,7 +292,7 @@ pub fn serve(job: &DaemonJob, channel: &mut ControlChannel<'_>) -> Result<(), Co
     config.socket.parent().into_iter().for_each(remove_at_end);
     let bus = Bus::embed_with(&config, &options(job.drop, true)).map_err(failed)?;
     let mut peer = BenchPeer::Threaded(bus);
-    channel.report(&ProcessReport::ReadyReport(peer.ready()?))?;
+    channel.report(&ProcessReport::Ready(peer.ready()?))?;
     while channel.wait() != ProcessCommand::Stop {}
     peer.flush()?;
     peer.close()

@@ -43,7 +43,7 @@ impl SocketPair {
             false => from.set_read_timeout(Some(LOST_TIME)),
         };
         prepared.map_err(|error| refused("prepare a socket", &error))?;
-        channel.report(&ProcessReport::ReadyReport(ReadyReport {
+        channel.report(&ProcessReport::Ready(ReadyReport {
             host: host::here(),
             interface: chosen.name,
             mtu: chosen.mtu,
@@ -101,7 +101,7 @@ pub fn ping(job: &PingJob, channel: &mut ControlChannel<'_>) -> Result<(), Comma
     let mut sides = SocketPair::open(job, true, channel)?;
     channel.wait();
     let report = measure(&mut sides, job)?;
-    channel.report(&ProcessReport::PingReport(report))?;
+    channel.report(&ProcessReport::Pinged(report))?;
     channel.wait();
     Ok(())
 }

@@ -41,7 +41,7 @@ pub fn send(job: &RawJob, channel: &mut ControlChannel<'_>) -> Result<(), Comman
         Ok(segments) => segments,
         Err(error) => return channel.report(&ProcessReport::Unsupported { why: error.to_string() }),
     };
-    channel.report(&ProcessReport::ReadyReport(ReadyReport {
+    channel.report(&ProcessReport::Ready(ReadyReport {
         host: host::here(),
         interface: chosen.name,
         mtu: chosen.mtu,
@@ -67,7 +67,7 @@ pub fn send(job: &RawJob, channel: &mut ControlChannel<'_>) -> Result<(), Comman
     }
     let (cpu_ns, rss_bytes) = resource_usage();
     let seconds = now.since(start).as_secs_f64();
-    channel.report(&ProcessReport::SendReport(SendReport { sent, seconds, cpu_ns, rss_bytes, ..SendReport::default() }))
+    channel.report(&ProcessReport::Sent(SendReport { sent, seconds, cpu_ns, rss_bytes, ..SendReport::default() }))
 }
 
 /// Returns the number of datagrams into which the kernel divides a buffer, found by trying.
@@ -117,7 +117,7 @@ pub fn receive(job: &RawJob, channel: &mut ControlChannel<'_>) -> Result<(), Com
     if let Err(error) = prepared {
         return channel.report(&ProcessReport::Unsupported { why: error.to_string() });
     }
-    channel.report(&ProcessReport::ReadyReport(ReadyReport {
+    channel.report(&ProcessReport::Ready(ReadyReport {
         host: host::here(),
         interface: chosen.name,
         mtu: chosen.mtu,
@@ -146,7 +146,7 @@ pub fn receive(job: &RawJob, channel: &mut ControlChannel<'_>) -> Result<(), Com
         is_over |= matches!(channel.try_receive(), Some(ProcessCommand::Finish { .. } | ProcessCommand::Stop));
     }
     let (cpu_ns, rss_bytes) = resource_usage();
-    channel.report(&ProcessReport::ReceiveReport(Box::new(ReceiveReport {
+    channel.report(&ProcessReport::Received(Box::new(ReceiveReport {
         received: checker.received,
         per_s: meter.per_s(),
         kernel_drops: batch.drops.into(),

@@ -180,7 +180,7 @@ fn print_event(json: bool, event: &Event, out: &mut Output) -> io::Result<()> {
 
 fn failure(bus: &Bus, error: EventError) -> CommandFailure {
     match error {
-        EventError::Closed => peer::gone(bus),
+        EventError::Closed => peer::end_failure(bus),
         EventError::Timeout => CommandFailure::new(Exit::TimedOut, error),
         EventError::TooMany => CommandFailure::new(Exit::Failed, error),
         EventError::Refused(refusal) if refusal.kind == EventRefusalKind::Stopping => {
