@@ -166,7 +166,7 @@ impl StreamServiceLoop {
             | StreamInput::Answered { .. }
             | StreamInput::Closed(_)
             | StreamInput::Registered { .. }
-            | StreamInput::FetchedEvent(_)
+            | StreamInput::Fetched(_)
             | StreamInput::JournalGrown(_)
             | StreamInput::Stop => self.take(input),
         }
@@ -212,7 +212,7 @@ impl StreamServiceLoop {
                 self.stream_service.on_request(&mut *self.store, now, number, request);
             }
             StreamInput::Registered { number, registered } => self.stream_service.on_registered(number, registered),
-            StreamInput::FetchedEvent(events) => self.stream_service.on_fetched(&events),
+            StreamInput::Fetched(events) => self.stream_service.on_fetched(&events),
             StreamInput::JournalGrown(server) => self.stream_service.on_events_added(server),
             StreamInput::Found { stream, after, found } => {
                 self.stream_service.on_found(&mut *self.store, now.instant, stream, after, found);
