@@ -124,17 +124,17 @@ impl Process {
     }
 
     fn parse_report(&self, line: &str) -> Result<ProcessReport, CommandFailure> {
-        let next_report = serde_json::from_str(line).map_err(|error| {
+        let report = serde_json::from_str(line).map_err(|error| {
             let text = format!("the {} sent an invalid report ({error}): {line}", self.name);
             CommandFailure::new(Exit::Failed, text).fix("is it the same version of seqcast on both sides?")
         })?;
-        match next_report {
+        match report {
             ProcessReport::Failed { exit, text, fix } => {
                 let exit = [Exit::Configuration, Exit::Unreachable].into_iter().find(|known| *known as u8 == exit);
                 let text = format!("the {} cannot continue: {text}", self.name);
                 Err(CommandFailure { exit: exit.unwrap_or(Exit::Failed), text, fix })
             }
-            next_report => Ok(next_report),
+            report => Ok(report),
         }
     }
 
@@ -195,8 +195,8 @@ impl Process {
         }
     }
 
-    fn unexpected(&self, next_report: &ProcessReport) -> CommandFailure {
-        CommandFailure::new(Exit::Failed, format!("the {} sent an unexpected report: {}", self.name, json(next_report)))
+    fn unexpected(&self, report: &ProcessReport) -> CommandFailure {
+        CommandFailure::new(Exit::Failed, format!("the {} sent an unexpected report: {}", self.name, json(report)))
     }
 }
 
