@@ -14,8 +14,8 @@ mod lan;
 mod listeners;
 mod queue;
 mod repair;
-mod spare;
 mod streams;
+mod suppression;
 mod tap;
 
 use crate::support::wait::{let_time_pass, wait_until, wait_until_some};

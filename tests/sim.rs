@@ -161,19 +161,19 @@ fn source_loss_costs_ten_requests_and_two_resends() {
     let receivers = if cfg!(debug_assertions) { 200 } else { 1000 };
     let outcome = sim::run(&Scenario::of_implosion(1, receivers), false);
     assert_eq!(outcome.findings.kept, []);
-    let (asked, resent) = outcome.most_asked;
+    let (requests, resent) = outcome.most_asked;
     let lost = outcome.figures.lost_at_source;
     show(&format!(
-        "{receivers} receivers, {lost} datagrams lost at the source: at most {asked} requests and {resent} resends of one, \
+        "{receivers} receivers, {lost} datagrams lost at the source: at most {requests} requests and {resent} resends of one, \
          {} of {} in all; {}",
         outcome.figures.requests, outcome.figures.resends, outcome.repairs
     ));
     assert!(10 <= lost, "{lost} lost");
     // A receiver that learns of a tail by a unicast heartbeat asks before the others know. They get the
     // retransmission as if nothing had been missing.
-    let owed = outcome.figures.messages_published * receivers as u64;
-    assert_eq!(outcome.figures.deliveries, owed, "everybody gets all of them");
-    assert!(asked <= 10 && resent <= 2);
+    let expected = outcome.figures.messages_published * receivers as u64;
+    assert_eq!(outcome.figures.deliveries, expected, "everybody gets all of them");
+    assert!(requests <= 10 && resent <= 2);
 }
 
 #[test]

@@ -275,7 +275,7 @@ fn poll_command_follows_a_restarted_publisher() {
         outcome.stdout.lines().map(|line| line.split("  ").next().unwrap().parse().unwrap()).collect();
     let payloads: Vec<&str> = outcome.stdout.lines().map(|line| line.split("  ").nth(1).unwrap()).collect();
     assert_eq!((payloads, offsets[2]), (vec!["n1", "n2", "n3"], offsets[0].wrapping_add(2)));
-    let outcome = outcome.says(&["recovery: 3 events", "recovered up to", "3 events"]);
+    let outcome = outcome.reports(&["recovery: 3 events", "recovered up to", "3 events"]);
     assert!(outcome.stderr.contains(&format!("--offset {} continues", offsets[2])), "{outcome:?}");
     let first = offsets[0].to_string();
     place.run(&["poll", "B.test", "x.y", "--offset", &first, "--count", "1", "--raw"]).exits(DONE).prints("n2\n");
@@ -314,12 +314,15 @@ fn poll_command_follows_a_restarted_publisher() {
 fn poll_command_names_unknown_peers() {
     let place = Place::new();
     let _peer = place.peer(&["--name", "B.test", "--set", "history-count=0"]);
-    place.run(&["poll", "C.test", "x"]).exits(UNREACHABLE).says(&["C.test: no such peer", "fix: name one of B.test ("]);
-    place.run(&["poll", "B.test", "x"]).exits(FAILED).says(&["keeps no history", "history-count"]);
-    place.run(&["poll", "B.test", "x", "--offset", "4294967296"]).exits(USAGE).says(&["4294967296"]);
-    place.run(&["poll", "B test", "x"]).exits(USAGE).says(&["peer name"]);
-    place.run(&["poll", "B.test", "x", "--wait", "1s"]).exits(USAGE).says(&["--follow"]);
-    place.run(&["poll", "C.test", "x", "--follow", "--wait", "100ms"]).exits(TIMED_OUT).says(&["polling on"]);
+    place
+        .run(&["poll", "C.test", "x"])
+        .exits(UNREACHABLE)
+        .reports(&["C.test: no such peer", "fix: name one of B.test ("]);
+    place.run(&["poll", "B.test", "x"]).exits(FAILED).reports(&["keeps no history", "history-count"]);
+    place.run(&["poll", "B.test", "x", "--offset", "4294967296"]).exits(USAGE).reports(&["4294967296"]);
+    place.run(&["poll", "B test", "x"]).exits(USAGE).reports(&["peer name"]);
+    place.run(&["poll", "B.test", "x", "--wait", "1s"]).exits(USAGE).reports(&["--follow"]);
+    place.run(&["poll", "C.test", "x", "--follow", "--wait", "100ms"]).exits(TIMED_OUT).reports(&["polling on"]);
 }
 
 #[test]

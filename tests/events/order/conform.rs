@@ -181,7 +181,7 @@ fn check<S: Store<Error: std::fmt::Debug>>(
     real: &mut S,
     again: impl Fn() -> S,
 ) -> BTreeMap<String, u32> {
-    let (mut rng, mut twin, mut known) = (Rng::new(seed), MemoryStore::default(), ObservedValues::default());
+    let (mut rng, mut twin, mut observed) = (Rng::new(seed), MemoryStore::default(), ObservedValues::default());
     let mut counts = BTreeMap::new();
     let mut both = |real: &mut S, op: &StoreOp, what: &str| {
         let (expected, outcome) = (apply(&mut twin, op), apply(real, op));
@@ -190,16 +190,16 @@ fn check<S: Store<Error: std::fmt::Debug>>(
     };
     both(real, &StoreOp::Look, "first");
     let begin = StoreOp::Begin { found: None, generation: Generation::new(1 << 24).expect("below 2^25") };
-    known.see(None, None, &both(real, &begin, "second"));
+    observed.see(None, None, &both(real, &begin, "second"));
     for step in 0..steps {
-        let op = known.op(&mut rng);
+        let op = observed.op(&mut rng);
         let outcome = both(real, &op, &format!("step {step}"));
         let (by, act) = match &op {
             StoreOp::Open { by } => (Some(&by.worker), None),
             StoreOp::WorkerOp { by, act, .. } => (Some(&by.worker), Some(act)),
             _ => (None, None),
         };
-        known.see(by, act, &outcome);
+        observed.see(by, act, &outcome);
         *counts.entry(name(&outcome)).or_insert(0) += 1;
         if step % 10 == 0 {
             let objects = OBJECTS.iter().map(|name| Object::new(name).expect("a name")).collect();

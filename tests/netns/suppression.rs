@@ -37,7 +37,7 @@ fn counter(bus: &Bus, name: &str) -> u64 {
 
 #[test]
 fn unwanted_messages_are_suppressed_and_wanted_ones_complete() {
-    in_namespaces("netns::spare::unwanted_messages_are_suppressed_and_wanted_ones_complete", || {
+    in_namespaces("netns::suppression::unwanted_messages_are_suppressed_and_wanted_ones_complete", || {
         let lan = Lan::new(3);
         let buses: Vec<Bus> = (0..).zip(&lan.hosts).map(|(number, host)| open(*host, number)).collect();
         let met = |bus: &Bus| bus.show("peers").expect("the peer answers")["rows"].as_array().map(Vec::len) == Some(2);
@@ -66,10 +66,10 @@ fn unwanted_messages_are_suppressed_and_wanted_ones_complete() {
         for round in 0..ROUNDS {
             let subject = format!("round.{round}");
             let subscription = reader.subscribe(subject.parse().expect("a pattern")).expect("it is a subscription");
-            let is_late = unconfirmed < counter(reader, "unconfirmed");
-            unconfirmed += u64::from(is_late);
+            let is_unconfirmed = unconfirmed < counter(reader, "unconfirmed");
+            unconfirmed += u64::from(is_unconfirmed);
             (0..MESSAGES).for_each(|number| publish(&subject, number));
-            if is_late {
+            if is_unconfirmed {
                 continue;
             }
             for number in 0..MESSAGES {
