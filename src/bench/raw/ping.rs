@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use socket2::Socket;
 
-use super::socket::{beside, interface, receiver, refused, sender};
+use super::socket::{beside, interface, ready_report, receiver, refused, sender};
 use crate::bench::control_channel::ControlChannel;
-use crate::bench::host;
 use crate::bench::job::{PingJob, ProcessCommand, ProcessReport, ReadyReport};
 use crate::bench::payload::read;
 use crate::bench::round_trip::{EchoPath, measure};
@@ -43,14 +42,8 @@ impl SocketPair {
             false => from.set_read_timeout(Some(LOST_TIME)),
         };
         prepared.map_err(|error| refused("prepare a socket", &error))?;
-        channel.report(&ProcessReport::Ready(ReadyReport {
-            host: host::here(),
-            interface: chosen.name,
-            mtu: chosen.mtu,
-            receive_buffer: Some(receive_buffer),
-            datagram_bytes: None,
-            segments: None,
-        }))?;
+        let report = ReadyReport { receive_buffer: Some(receive_buffer), ..ready_report(chosen) };
+        channel.report(&ProcessReport::Ready(report))?;
         Ok(SocketPair { to, from, is_busy: job.is_busy, buffer: vec![0; BUFFER_BYTES] })
     }
 

@@ -7,9 +7,8 @@ use nix::sys::socket::{setsockopt, sockopt};
 use socket2::Socket;
 
 use super::mmsg::{BUFFERS, ReceiveBuffers, SendBuffers};
-use super::socket::{beside, interface, receiver, refused, sender};
+use super::socket::{beside, interface, ready_report, receiver, refused, sender};
 use crate::bench::control_channel::ControlChannel;
-use crate::bench::host;
 use crate::bench::host::resource_usage;
 use crate::bench::job::{ProcessCommand, ProcessReport, RawJob, RawMode, ReadyReport, ReceiveReport, SendReport};
 use crate::bench::meter::RateMeter;
@@ -41,14 +40,8 @@ pub fn send(job: &RawJob, channel: &mut ControlChannel<'_>) -> Result<(), Comman
         Ok(segments) => segments,
         Err(error) => return channel.report(&ProcessReport::Unsupported { why: error.to_string() }),
     };
-    channel.report(&ProcessReport::Ready(ReadyReport {
-        host: host::here(),
-        interface: chosen.name,
-        mtu: chosen.mtu,
-        receive_buffer: None,
-        datagram_bytes: None,
-        segments: Some(segments as u64),
-    }))?;
+    let report = ReadyReport { segments: Some(segments as u64), ..ready_report(chosen) };
+    channel.report(&ProcessReport::Ready(report))?;
     channel.wait();
     let buffers = if segments == 1 { BUFFERS } else { DIVIDED_BUFFERS };
     let mut batch = SendBuffers::new(buffers, segments * job.bytes);
@@ -117,14 +110,8 @@ pub fn receive(job: &RawJob, channel: &mut ControlChannel<'_>) -> Result<(), Com
     if let Err(error) = prepared {
         return channel.report(&ProcessReport::Unsupported { why: error.to_string() });
     }
-    channel.report(&ProcessReport::Ready(ReadyReport {
-        host: host::here(),
-        interface: chosen.name,
-        mtu: chosen.mtu,
-        receive_buffer: Some(receive_buffer),
-        datagram_bytes: None,
-        segments: None,
-    }))?;
+    let report = ReadyReport { receive_buffer: Some(receive_buffer), ..ready_report(chosen) };
+    channel.report(&ProcessReport::Ready(report))?;
     channel.wait();
     let mut batch = ReceiveBuffers::new(if job.mode == RawMode::GsoGro { DIVIDED_BUFFERS } else { BUFFERS });
     // Raw datagrams have no guaranteed order: on a virtual cable those of two processors overtake each other.
