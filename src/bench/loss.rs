@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde::Serialize;
 
-use super::args::{LossOptions, RunOptions};
+use super::args::{LoadOptions, LossOptions, RunOptions};
 use super::job::Load;
 use super::latency::{TIMES, micros};
 use super::report::{RunStats, TestbedInfo, ThroughputRow, Times};
@@ -79,16 +79,17 @@ struct BenchLossJson<'a> {
 /// # Errors
 /// A value is wrong, a process or a command of the user fails.
 pub fn run(options: &LossOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
-    let testbed = Testbed::new(&options.testbed)?;
+    let LoadOptions { rate, run, testbed: programs } = &options.load;
+    let testbed = Testbed::new(programs)?;
     let case = |drop| {
-        let (span_ns, rate) = (nanos(options.run.secs), options.rate.map(|rate| rate.0));
+        let (span_ns, rate) = (nanos(run.secs), rate.map(|rate| rate.0));
         let load = Load { bytes: options.size, span_ns, rate, subjects: 1, is_stamped: true };
         LoadCase { load, subscribers: 1, is_each: false, drop }
     };
     let fault = options.fault.as_deref().zip(options.heal.as_deref());
     let drops = if fault.is_some() { vec![None] } else { options.drop.iter().copied().map(Some).collect() };
     let mut runs: Vec<Vec<BenchRun>> = [None].iter().chain(&drops).map(|_| Vec::new()).collect();
-    for _ in 0..options.run.runs {
+    for _ in 0..run.runs {
         runs[0].push(testbed.library(&case(0.0))?);
         for (drop, runs) in drops.iter().zip(&mut runs[1..]) {
             let _fault = fault.map(|(fault, heal)| NetworkFault::begin(fault, heal)).transpose()?;
@@ -99,7 +100,7 @@ pub fn run(options: &LossOptions, out: &mut Output) -> Result<Exit, CommandFailu
     let datagram_bytes = found.as_ref().and_then(|found| found.datagram_bytes).unwrap_or(0);
     let mut rows: Vec<Goodput> = Vec::new();
     for (drop, runs) in [Some(0.0)].iter().chain(&drops).zip(&runs) {
-        let row = ThroughputRow::of(name(options.testbed.path), options.size, datagram_bytes, options.size, runs);
+        let row = ThroughputRow::of(name(programs.path), options.size, datagram_bytes, options.size, runs);
         let goodput = rows.first().map_or(Some(RunStats::of([1.0])), |lossless| row.ratio(&lossless.row));
         let came = || runs.iter().flat_map(|run| &run.received);
         let latency = Times::of(came().map(|came| came.latencies));
@@ -107,18 +108,18 @@ pub fn run(options: &LossOptions, out: &mut Output) -> Result<Exit, CommandFailu
         rows.push(Goodput { drop: *drop, row, goodput, latency, repair_latency });
     }
     let ok = rows.iter().all(|goodput| goodput.row.is_good());
-    let (version, secs) = (env!("CARGO_PKG_VERSION"), options.run.secs.as_secs_f64());
-    match options.testbed.json {
+    let (version, secs) = (env!("CARGO_PKG_VERSION"), run.secs.as_secs_f64());
+    match programs.json {
         true => out.line(json(&BenchLossJson {
             verb: "loss",
             version,
             ok,
             secs,
-            runs: options.run.runs,
+            runs: run.runs,
             found: &found,
             rows: &rows,
         }))?,
-        false => print(options.run, found.as_ref(), &rows, out)?,
+        false => print(*run, found.as_ref(), &rows, out)?,
     }
     out.flush()?;
     rows.iter().for_each(|goodput| goodput.row.report_problems());
