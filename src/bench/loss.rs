@@ -10,7 +10,7 @@ use super::job::Load;
 use super::latency::{TIMES, micros};
 use super::report::{RunStats, TestbedInfo, ThroughputRow, Times};
 use super::testbed::{BenchRun, LoadCase, Testbed};
-use super::throughput::{name, times};
+use super::throughput::{name, print_head, times};
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::output::json;
 use crate::terminal::output::{Output, note};
@@ -127,10 +127,7 @@ pub fn run(options: &LossOptions, out: &mut Output) -> Result<Exit, CommandFailu
 }
 
 fn print(run: RunOptions, found: Option<&TestbedInfo>, rows: &[Goodput], out: &mut Output) -> io::Result<()> {
-    for line in found.iter().flat_map(|found| found.lines()) {
-        out.line(line)?;
-    }
-    out.line(format_args!("{}\n", times(run)))?;
+    print_head(found, times(run), out)?;
     let headers = [
         "loss",
         "per second",

@@ -8,7 +8,7 @@ use super::args::{LoadOptions, RunOptions, SubjectsOptions};
 use super::job::{Load, Window};
 use super::report::{RunStats, TestbedInfo, ThroughputRow};
 use super::testbed::{BenchRun, LoadCase, Testbed};
-use super::throughput::{name, times};
+use super::throughput::{name, print_head, times};
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::output::Output;
 use crate::terminal::output::json;
@@ -113,10 +113,7 @@ pub fn run(options: &SubjectsOptions, out: &mut Output) -> Result<Exit, CommandF
 }
 
 fn print(run: RunOptions, found: Option<&TestbedInfo>, rows: &[SubjectsRow], out: &mut Output) -> io::Result<()> {
-    for line in found.iter().flat_map(|found| found.lines()) {
-        out.line(line)?;
-    }
-    out.line(format_args!("{}\n", times(run)))?;
+    print_head(found, times(run), out)?;
     let headers = [
         "subjects",
         "per second",
