@@ -48,12 +48,12 @@ impl LatencyRow {
     }
 
     fn one_way(rate: f64, runs: &[BenchRun]) -> LatencyRow {
-        let came = || runs.iter().flat_map(|run| &run.received);
-        let lost = |came: &ReceiveReport| came.lost + came.unverified + came.dropped;
+        let reports = || runs.iter().flat_map(|run| &run.received);
+        let lost = |report: &ReceiveReport| report.lost + report.unverified + report.dropped;
         LatencyRow {
             adds_up: runs.iter().all(adds_up),
-            faults: came().flat_map(|came| came.faults.iter().cloned()).collect(),
-            ..LatencyRow::of("one_way", Some(rate), came().map(|came| came.latencies), came().map(lost).sum())
+            faults: reports().flat_map(|report| report.faults.iter().cloned()).collect(),
+            ..LatencyRow::of("one_way", Some(rate), reports().map(|report| report.latencies), reports().map(lost).sum())
         }
     }
 }

@@ -102,9 +102,9 @@ pub fn run(options: &LossOptions, out: &mut Output) -> Result<Exit, CommandFailu
     for (drop, runs) in [Some(0.0)].iter().chain(&drops).zip(&runs) {
         let row = ThroughputRow::of(name(programs.path), options.size, datagram_bytes, options.size, runs);
         let goodput = rows.first().map_or(Some(RunStats::of([1.0])), |lossless| row.ratio(&lossless.row));
-        let came = || runs.iter().flat_map(|run| &run.received);
-        let latency = Times::of(came().map(|came| came.latencies));
-        let repair_latency = Times::of(came().map(|came| came.repair_latencies));
+        let reports = || runs.iter().flat_map(|run| &run.received);
+        let latency = Times::of(reports().map(|report| report.latencies));
+        let repair_latency = Times::of(reports().map(|report| report.repair_latencies));
         rows.push(Goodput { drop: *drop, row, goodput, latency, repair_latency });
     }
     let ok = rows.iter().all(|goodput| goodput.row.is_good());

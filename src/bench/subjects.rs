@@ -37,7 +37,7 @@ struct SubjectsRow {
 impl SubjectsRow {
     fn of(subjects: u64, row: ThroughputRow, first: Option<&SubjectsRow>, runs: &[BenchRun]) -> SubjectsRow {
         let last = runs.last();
-        let subscriber_window = last.and_then(|run| run.received.first()).map(|came| came.window);
+        let subscriber_window = last.and_then(|run| run.received.first()).map(|report| report.window);
         SubjectsRow {
             subjects,
             message_ns: if 0.0 < row.per_s.median { 1e9 / row.per_s.median } else { 0.0 },

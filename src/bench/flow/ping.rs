@@ -93,13 +93,13 @@ pub fn pong(job: &PingJob, channel: &mut ControlChannel<'_>) -> Result<(), Comma
     channel.report(&ProcessReport::Ready(peer.ready()?))?;
     let subject = PONG.parse().expect("a subject");
     while channel.try_receive() != Some(ProcessCommand::Stop) {
-        let mut came = None;
+        let mut received = None;
         peer.receive(&subscription, wait(job), |event| {
             if let NoticeRef::Message(delivery) = event {
-                came = Some(delivery.payload.to_vec());
+                received = Some(delivery.payload.to_vec());
             }
         })?;
-        if let Some(payload) = came {
+        if let Some(payload) = received {
             while !peer.publish(&subject, &payload)? {
                 peer.drive(Duration::ZERO)?;
             }

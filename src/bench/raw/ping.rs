@@ -107,8 +107,8 @@ pub fn pong(job: &PingJob, channel: &mut ControlChannel<'_>) -> Result<(), Comma
     let mut sides = SocketPair::open(job, false, channel)?;
     let mut idle = 0_u32;
     loop {
-        let came = sides.receive()?.map(<[u8]>::len);
-        if let Some(bytes) = came {
+        let received = sides.receive()?.map(<[u8]>::len);
+        if let Some(bytes) = received {
             sides.echo(bytes)?;
             idle = 0;
             continue;
