@@ -104,8 +104,12 @@ impl fmt::Display for ValueError {
             ValueError::Duration(reason) => write!(f, "not a time: {reason}"),
             ValueError::Number => write!(f, "not a whole number"),
             ValueError::Overflow => write!(f, "the number is too large"),
-            ValueError::BelowMin { min, reason } => write!(f, "less than {min}, the least allowed{}", because(reason)),
-            ValueError::AboveMax { max, reason } => write!(f, "more than {max}, the most allowed{}", because(reason)),
+            ValueError::BelowMin { min, reason } => {
+                write!(f, "less than {min}, the least allowed{}", reason_suffix(reason))
+            }
+            ValueError::AboveMax { max, reason } => {
+                write!(f, "more than {max}, the most allowed{}", reason_suffix(reason))
+            }
             ValueError::NotOneOf(words) => write!(f, "must be one of {}", words.join(", ")),
             ValueError::NotSupported => write!(f, "not supported by this build"),
             ValueError::PeerName(error) => error.fmt(f),
@@ -136,7 +140,7 @@ impl fmt::Display for ValueError {
     }
 }
 
-fn because(reason: &str) -> String {
+fn reason_suffix(reason: &str) -> String {
     if reason.is_empty() { String::new() } else { format!(": {reason}") }
 }
 

@@ -193,7 +193,7 @@ impl BenchPeer {
     pub fn ready(&mut self) -> Result<ReadyReport, CommandFailure> {
         let status = self.show("status")?["status"].take();
         Ok(ReadyReport {
-            host: host::here(),
+            host: host::host_info(),
             interface: status["interface"].as_str().unwrap_or_default().to_owned(),
             mtu: status["mtu"].as_u64().and_then(|mtu| usize::try_from(mtu).ok()).unwrap_or(0),
             receive_buffer: status["receive_buffer"].as_u64(),

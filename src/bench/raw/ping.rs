@@ -1,4 +1,4 @@
-//! A raw datagram to and fro: to the group at its port, and back to the group at the port beside.
+//! A raw datagram to and fro: to the group at its port, and back to the group at the next port.
 
 use std::io;
 use std::io::Read;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use socket2::Socket;
 
-use super::socket::{beside, interface, ready_report, receiver, refused, sender};
+use super::socket::{interface, next_port, ready_report, receiver, refused, sender};
 use crate::bench::control_channel::ControlChannel;
 use crate::bench::job::{PingJob, ProcessCommand, ProcessReport, ReadyReport};
 use crate::bench::payload::read;
@@ -33,7 +33,7 @@ impl SocketPair {
     fn open(job: &PingJob, is_ping: bool, channel: &mut ControlChannel<'_>) -> Result<SocketPair, CommandFailure> {
         let config = job.values.config()?;
         let chosen = interface(&config)?;
-        let ports = [config.port, beside(config.port)];
+        let ports = [config.port, next_port(config.port)];
         let [there, here] = if is_ping { ports } else { [ports[1], ports[0]] };
         let (from, receive_buffer) = receiver(&config, &chosen, here)?;
         let to = sender(&config, &chosen, there)?;

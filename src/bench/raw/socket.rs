@@ -28,7 +28,7 @@ pub fn interface(config: &Config) -> Result<ChosenInterface, CommandFailure> {
 /// Returns the report of a process whose raw sockets use this interface; it has neither a receive buffer nor segments.
 pub fn ready_report(chosen: ChosenInterface) -> ReadyReport {
     ReadyReport {
-        host: host::here(),
+        host: host::host_info(),
         interface: chosen.name,
         mtu: chosen.mtu,
         receive_buffer: None,
@@ -100,7 +100,7 @@ pub fn sender(config: &Config, chosen: &ChosenInterface, port: u16) -> Result<So
 }
 
 /// Returns the port next to one.
-pub fn beside(port: u16) -> u16 {
+pub fn next_port(port: u16) -> u16 {
     port.checked_add(1).unwrap_or(port - 1)
 }
 

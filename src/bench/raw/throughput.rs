@@ -7,7 +7,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use socket2::Socket;
 
 use super::mmsg::{BUFFERS, ReceiveBuffers, SendBuffers};
-use super::socket::{beside, interface, ready_report, receiver, refused, sender};
+use super::socket::{interface, next_port, ready_report, receiver, refused, sender};
 use crate::bench::control_channel::ControlChannel;
 use crate::bench::host::resource_usage;
 use crate::bench::job::{ProcessCommand, ProcessReport, RawJob, RawMode, ReadyReport, ReceiveReport, SendReport};
@@ -34,8 +34,8 @@ pub fn send(job: &RawJob, channel: &mut ControlChannel<'_>) -> Result<(), Comman
     let config = job.values.config()?;
     let chosen = interface(&config)?;
     let socket = sender(&config, &chosen, config.port)?;
-    // Nobody receives at the port beside.
-    let trial = sender(&config, &chosen, beside(config.port))?;
+    // Nobody receives at the next port.
+    let trial = sender(&config, &chosen, next_port(config.port))?;
     let segments = match divide(&trial, job).and_then(|segments| divide_into(&socket, job, segments)) {
         Ok(segments) => segments,
         Err(error) => return channel.report(&ProcessReport::Unsupported { why: error.to_string() }),

@@ -118,7 +118,7 @@ pub struct MissedRange {
 
 impl MissedRange {
     /// Returns the range extended by the events missed after it.
-    pub fn and(self, later: MissedRange) -> MissedRange {
+    pub fn merge(self, later: MissedRange) -> MissedRange {
         MissedRange { first: self.first, last: later.last, count: self.count + later.count }
     }
 }

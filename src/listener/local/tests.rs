@@ -496,9 +496,9 @@ fn frame_out_of_order_ends_the_conversation() {
     let other = ClientFrame::Hello { version: VERSION + 1, name: "new".into() };
     assert_eq!(
         check_listener(&script(&[&other, &flush])),
-        (vec![], Some(LocalFault::Incompatible { theirs: VERSION + 1 }))
+        (vec![], Some(LocalFault::Incompatible { peer_version: VERSION + 1 }))
     );
-    let text = LocalFault::Incompatible { theirs: VERSION + 1 }.to_string();
+    let text = LocalFault::Incompatible { peer_version: VERSION + 1 }.to_string();
     assert!(text.contains(&format!("version {}", VERSION + 1)) && text.contains("install the same version"), "{text}");
 
     let bye = PeerFrame::Bye { reason: ByeReason::TooManyClients, text: "full".into() };

@@ -104,7 +104,7 @@ impl MessageWriter {
             for part in [b"HMSG ".as_slice(), delivery.subject.as_bytes(), b" ", &sub.sid, b" "] {
                 self.prefixes.extend_from_slice(part);
             }
-            let left = sub.left();
+            let left = sub.remaining();
             let lost = if form == HeaderMode::Annotated { subs.take_lost(*id) } else { None };
             self.targets.push(DeliveryTarget { sub: *id, prefix: start..self.prefixes.len(), left, written: 0, lost });
         }

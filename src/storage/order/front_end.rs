@@ -32,7 +32,7 @@ pub struct Push {
 
 impl Push {
     /// Returns the step for a front end that has seen `mark`.
-    fn at(&self, mark: OrderStamp) -> StoreOp {
+    fn to_op(&self, mark: OrderStamp) -> StoreOp {
         let Push { object, data, main, subs } = self.clone();
         StoreOp::Push { mark, object, data, main, subs }
     }
@@ -73,7 +73,7 @@ impl<S: Store<Error = OrderError>> FrontEnd<S> {
         let mut retries = RetryBackoff::new(self.patience);
         let (mut known, mut lost) = (self.mark, None);
         loop {
-            let op = known.map_or(StoreOp::Look, |mark| push.at(mark));
+            let op = known.map_or(StoreOp::Look, |mark| push.to_op(mark));
             let mut failed = None;
             match self.store.apply(&op) {
                 Ok(OpOutcome::Pushed { mark }) => {

@@ -37,7 +37,7 @@ fn peer_survives_its_database_without_losing_events() {
     register(&place, "/", "C");
     (1..=5).for_each(|number| assert_eq!(add(&place, "/", "A", &json!(number)), number));
     // A restart.
-    let mut server = server.again();
+    let mut server = server.restart();
     await_reconnect(&place);
     assert_eq!(poll(&place, "/", "C", Some(2)).first(), Some(&(3, "A 3".into())));
     server.kill();
@@ -51,7 +51,7 @@ fn peer_survives_its_database_without_losing_events() {
     }
     // Events of the bus wait in the journal.
     place.run(&["event", "add", "main/A", "6"]).exits(DONE);
-    let server = server.again();
+    let server = server.restart();
     let what = || format!("the event of the bus is stored; the peer said {:?}", running.stderr_so_far());
     wait_until_some(what, || (server.sql("SELECT last FROM streams.seqcast_streams") == "6").then_some(()));
     assert_eq!(add(&place, "/", "A", &json!(7)), 7);
@@ -96,7 +96,7 @@ fn killed_database_loses_no_event() {
             {}
             server.kill();
             await_disconnect(&place);
-            server = server.again();
+            server = server.restart();
         }
         adding.into_iter().for_each(|added| answered.extend(added.join().expect("it ends")));
         server
@@ -194,7 +194,7 @@ fn stream_is_archived_to_a_database() {
     server.kill();
     let refused = place.run(&["stream", "archive", "--once", "--to", &to]).exits(FAILED);
     assert!(refused.stderr.contains("cannot be used") && !refused.stderr.contains("s3cret"), "{}", refused.stderr);
-    let server = server.again();
+    let server = server.restart();
     place.run(&["stream", "archive", "--once", "--to", &to]).exits(DONE);
     place.run(&["stream", "archive", "--once", "--to", &to]).exits(DONE).reports(&["archived 0 events"]);
     let found = server.sql("SELECT count(*), sum(id), sum(data::bigint) FROM stream_archive_event");

@@ -286,7 +286,7 @@ impl StreamStore for MemoryStreams {
             let Some(first) = lost.next() else { continue };
             let last = removed.last().expect("there is a first one").id;
             let missed = MissedRange { first: first.id, last, count: 1 + lost.count() as u64 };
-            reader.lapsed = Some(reader.lapsed.map_or(missed, |before| before.and(missed)));
+            reader.lapsed = Some(reader.lapsed.map_or(missed, |before| before.merge(missed)));
             reader.position = last;
             trimmed.missed.push((consumer.clone(), missed));
         }

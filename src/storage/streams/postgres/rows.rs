@@ -270,7 +270,7 @@ pub(super) async fn trim(
     for row in readers.into_iter().filter(|row| row.position < last) {
         let behind = row.position.number().max(start);
         let missed = MissedRange { first: id(signed(behind + 1)?)?, last, count: end - behind };
-        let lapsed = Some(row.lapsed.map_or(missed, |before| before.and(missed)));
+        let lapsed = Some(row.lapsed.map_or(missed, |before| before.merge(missed)));
         trimmed.missed.push((row.consumer.clone(), missed));
         put_consumer(session, found.number, &ConsumerRow { lapsed, position: last, ..row }).await?;
     }

@@ -203,7 +203,7 @@ pub(super) fn trim(
             gone.query_row(bounds, |row| Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, i64>(1)?)))?;
         let Some(first) = first else { continue };
         let missed = MissedRange { first: id(first)?, last: end, count: unsigned(count)? };
-        let lapsed = Some(row.lapsed.map_or(missed, |before| before.and(missed)));
+        let lapsed = Some(row.lapsed.map_or(missed, |before| before.merge(missed)));
         trimmed.missed.push((row.consumer.clone(), missed));
         put_consumer(connection, number, &ConsumerRow { lapsed, position: end, ..row })?;
     }
