@@ -14,7 +14,7 @@ const SECTION: &str = "parameters";
 
 /// A configuration under construction.
 pub(super) struct Draft {
-    here: HostDefaults,
+    defaults: HostDefaults,
     pub config: Config,
     /// Excerpt of each value in the file, in the order of `KEYS`.
     pub excerpts: Vec<Option<Excerpt>>,
@@ -24,9 +24,15 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    pub(super) fn new(here: HostDefaults) -> Draft {
-        let config = Config::defaults(&here);
-        Draft { here, config, excerpts: vec![None; KEYS.len()], refused: vec![false; KEYS.len()], errors: Vec::new() }
+    pub(super) fn new(defaults: HostDefaults) -> Draft {
+        let config = Config::defaults(&defaults);
+        Draft {
+            defaults,
+            config,
+            excerpts: vec![None; KEYS.len()],
+            refused: vec![false; KEYS.len()],
+            errors: Vec::new(),
+        }
     }
 
     pub(super) fn read_bytes(&mut self, name: &str, bytes: Vec<u8>) {
@@ -207,7 +213,7 @@ impl Draft {
         if text.contains(char::REPLACEMENT_CHARACTER) {
             return Err(ValueError::Encoding);
         }
-        (KEYS[index].put)(&mut self.config, text, &self.here)
+        (KEYS[index].put)(&mut self.config, text, &self.defaults)
     }
 
     pub(super) fn fail_file(&mut self, name: &str, reason: ConfigErrorKind, suggestion: Option<String>) {

@@ -73,8 +73,8 @@ macro_rules! keys {
             default: $default,
             range: || $kind.range(),
             example: $example,
-            put: |config, text, here| {
-                config.$field = $kind.parse(text, here)?;
+            put: |config, text, defaults| {
+                config.$field = $kind.parse(text, defaults)?;
                 Ok(())
             },
             value: |config| $kind.show(&config.$field),
@@ -91,9 +91,9 @@ macro_rules! keys {
 
         impl Config {
             /// Returns the configuration in which every key has its default.
-            pub fn defaults(here: &HostDefaults) -> Config {
+            pub fn defaults(defaults: &HostDefaults) -> Config {
                 Config {
-                    $($field: $kind.parse($default, here).expect("the default of a key is a value of it"),)+
+                    $($field: $kind.parse($default, defaults).expect("the default of a key is a value of it"),)+
                     sources: vec![ValueSource::Default; KEYS.len()],
                 }
             }

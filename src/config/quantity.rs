@@ -83,13 +83,13 @@ pub(super) struct PaceFormat {
 impl ValueFormat for PaceFormat {
     type Value = Pace;
 
-    fn parse(&self, text: &str, here: &HostDefaults) -> Result<Pace, ValueError> {
+    fn parse(&self, text: &str, defaults: &HostDefaults) -> Result<Pace, ValueError> {
         match text {
             "auto" => Ok(Pace::Auto),
             "off" => Ok(Pace::Off),
             _ => {
                 let rate = text.strip_suffix("/s").unwrap_or(text).trim_end();
-                let rate = self.rate.parse(rate, here).map_err(|error| match error {
+                let rate = self.rate.parse(rate, defaults).map_err(|error| match error {
                     ValueError::SizeNumber => ValueError::Pace,
                     error => error,
                 })?;
@@ -186,8 +186,8 @@ pub(super) struct HistoryCountFormat {
 impl ValueFormat for HistoryCountFormat {
     type Value = usize;
 
-    fn parse(&self, text: &str, here: &HostDefaults) -> Result<usize, ValueError> {
-        match (NumberFormat { min: 0, max: self.max }).parse(text, here)? {
+    fn parse(&self, text: &str, defaults: &HostDefaults) -> Result<usize, ValueError> {
+        match (NumberFormat { min: 0, max: self.max }).parse(text, defaults)? {
             1 => Err(ValueError::OneMessage),
             count => Ok(count),
         }
@@ -222,7 +222,7 @@ fn in_range<T: Copy + PartialOrd>(
 mod tests {
     use super::*;
 
-    fn here(host: &str) -> HostDefaults {
+    fn defaults(host: &str) -> HostDefaults {
         HostDefaults { host: host.into(), runtime_dir: None, state_dir: None, uid: 7 }
     }
 
@@ -259,9 +259,9 @@ mod tests {
         let kind = DurationFormat { min: Duration::ZERO, max: Duration::MAX, reason: "" };
         for millis in [0u64, 1, 5, 250, 1000, 1500, 60_000, 86_400_000, 90_000_000] {
             let span = Duration::from_millis(millis);
-            assert_eq!(kind.parse(&kind.show(&span), &here("")), Ok(span));
+            assert_eq!(kind.parse(&kind.show(&span), &defaults("")), Ok(span));
         }
         let span = Duration::from_nanos(1_234_567);
-        assert_eq!(kind.parse(&kind.show(&span), &here("")), Ok(span));
+        assert_eq!(kind.parse(&kind.show(&span), &defaults("")), Ok(span));
     }
 }

@@ -89,9 +89,9 @@ mod tests {
 
     #[test]
     fn shown_locations_hide_passwords() {
-        let here = HostDefaults { host: "h".into(), runtime_dir: None, state_dir: None, uid: 1 };
+        let defaults = HostDefaults { host: "h".into(), runtime_dir: None, state_dir: None, uid: 1 };
         let hides = |text: &str, shown: &str| {
-            let value = StreamStoreFormat.parse(text, &here).unwrap();
+            let value = StreamStoreFormat.parse(text, &defaults).unwrap();
             assert_eq!(StreamStoreFormat.show(&value), shown);
             assert!(!format!("{value:?}").contains("s3c"), "{value:?}");
         };
@@ -105,7 +105,7 @@ mod tests {
             "postgres://h/db?user=u&password=***&sslmode=disable",
         );
         for text in ["redis://h", "postgres:/u:s3cret@h", "postgres://u:s3cret word@h"] {
-            assert_eq!(StreamStoreFormat.parse(text, &here), Err(ValueError::StreamStore), "{text}");
+            assert_eq!(StreamStoreFormat.parse(text, &defaults), Err(ValueError::StreamStore), "{text}");
         }
     }
 }

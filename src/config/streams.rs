@@ -23,10 +23,10 @@ pub(super) struct StreamsFormat;
 impl ValueFormat for StreamsFormat {
     type Value = Vec<StreamSettings>;
 
-    fn parse(&self, text: &str, here: &HostDefaults) -> Result<Vec<StreamSettings>, ValueError> {
+    fn parse(&self, text: &str, defaults: &HostDefaults) -> Result<Vec<StreamSettings>, ValueError> {
         let mut streams: Vec<StreamSettings> = Vec::new();
         for words in split_list(text) {
-            let stream = stream(&words, here).map_err(ValueError::Streams)?;
+            let stream = stream(&words, defaults).map_err(ValueError::Streams)?;
             if streams.iter().any(|other| other.name == stream.name) {
                 return Err(ValueError::Streams(StreamSettingsError::Twice(format!("the stream {}", stream.name))));
             }
@@ -60,7 +60,7 @@ impl ValueFormat for StreamsFormat {
     }
 }
 
-fn stream(words: &[&str], here: &HostDefaults) -> Result<StreamSettings, StreamSettingsError> {
+fn stream(words: &[&str], defaults: &HostDefaults) -> Result<StreamSettings, StreamSettingsError> {
     let (name, words) = words.split_first().ok_or(StreamSettingsError::Empty)?;
     let name = name.parse().map_err(StreamSettingsError::Name)?;
     let end = words.iter().position(|word| STREAM_PARTS.contains(word)).unwrap_or(words.len());
@@ -77,9 +77,9 @@ fn stream(words: &[&str], here: &HostDefaults) -> Result<StreamSettings, StreamS
         let text = chunk[1..].join(" ");
         let refused = |error| StreamSettingsError::Part(part, Box::new(error));
         let is_twice = match part {
-            "time" => stream.limits.age.replace(TIME.parse(&text, here).map_err(refused)?).is_some(),
-            "size" => stream.limits.bytes.replace(SIZE.parse(&text, here).map_err(refused)? as u64).is_some(),
-            _ => policy.replace(POLICY.parse(&text, here).map_err(refused)?).is_some(),
+            "time" => stream.limits.age.replace(TIME.parse(&text, defaults).map_err(refused)?).is_some(),
+            "size" => stream.limits.bytes.replace(SIZE.parse(&text, defaults).map_err(refused)? as u64).is_some(),
+            _ => policy.replace(POLICY.parse(&text, defaults).map_err(refused)?).is_some(),
         };
         if is_twice {
             return Err(StreamSettingsError::Twice(part.to_owned()));
@@ -97,18 +97,18 @@ mod tests {
     use super::*;
     use std::path::PathBuf;
 
-    fn here() -> HostDefaults {
+    fn defaults() -> HostDefaults {
         HostDefaults { host: "h".into(), runtime_dir: None, state_dir: Some(PathBuf::from("/s")), uid: 1 }
     }
 
     #[test]
     fn shown_streams_are_read_back() {
         for text in ["main", "main ; plant line/?/ALARM a/* time 7days size 1 gb policy block", "main size 10 mb"] {
-            let value = StreamsFormat.parse(text, &here()).unwrap();
+            let value = StreamsFormat.parse(text, &defaults()).unwrap();
             let shown = StreamsFormat.show(&value);
-            assert_eq!(StreamsFormat.parse(&shown, &here()).unwrap(), value, "{shown}");
+            assert_eq!(StreamsFormat.parse(&shown, &defaults()).unwrap(), value, "{shown}");
         }
-        let value = StreamsFormat.parse("a ; b x/* time 1 min policy lapse", &here()).unwrap();
+        let value = StreamsFormat.parse("a ; b x/* time 1 min policy lapse", &defaults()).unwrap();
         assert_eq!((value.len(), value[1].types.len()), (2, 1));
         let limits = StreamLimits { age: Some(Duration::from_secs(60)), bytes: None, policy: Policy::Lapse };
         assert_eq!(value[1].limits, limits);
@@ -127,7 +127,7 @@ mod tests {
             ("a size", "size: "),
             ("a policy what", "policy: "),
         ] {
-            let error = StreamsFormat.parse(text, &here()).unwrap_err().to_string();
+            let error = StreamsFormat.parse(text, &defaults()).unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");
         }
     }
