@@ -62,7 +62,7 @@ pub struct SqliteStore {
 
 impl SqliteStore {
     /// Returns whether the file exists, or a WAL remains of one that was removed.
-    pub fn is_there(path: &Path) -> bool {
+    pub fn exists(path: &Path) -> bool {
         path.exists() || sibling_path(path, "-wal").exists()
     }
 
