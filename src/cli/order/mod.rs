@@ -307,7 +307,7 @@ fn show(options: &OrderShowOptions, out: &mut Output) -> Result<Exit, CommandFai
     let mut store = open(&options.store, false)?;
     let op = StoreOp::Show { objects: options.objects.clone(), queued_max: options.limit };
     let OpOutcome::Shown(shown) = store.apply(&op).map_err(failure)? else {
-        unreachable!("the outcome of looking is what there is")
+        unreachable!("the outcome of StoreOp::Show is a snapshot")
     };
     if options.json {
         out.line(shown_json(&shown))?;

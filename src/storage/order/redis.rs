@@ -155,7 +155,7 @@ impl Store for RedisStore {
         let was_connected = self.connection.is_some();
         let mut reply = self.invoke_script(op);
         // A read-only step can be repeated: the server may have closed the connection since.
-        let is_reading = matches!(op, StoreOp::Look | StoreOp::Show { .. });
+        let is_reading = matches!(op, StoreOp::ReadMark | StoreOp::Show { .. });
         let is_closed = |error: &OrderError| matches!(&error.fault, OrderFault::Unknown(why) if why != NO_ANSWER);
         if was_connected && is_reading && reply.as_ref().is_err_and(is_closed) {
             reply = self.invoke_script(op);
@@ -217,7 +217,7 @@ fn invocation<'a>(script: &'a Script, prefix: &str, op: &StoreOp) -> redis::Scri
     let mut invocation = script.prepare_invoke();
     invocation.arg(prefix).arg(name(op));
     match op {
-        StoreOp::Look => {}
+        StoreOp::ReadMark => {}
         StoreOp::Begin { found, generation } => {
             invocation.arg(found.map(|found| found.number().to_string()).unwrap_or_default()).arg(generation.number());
         }
@@ -257,7 +257,7 @@ fn invocation<'a>(script: &'a Script, prefix: &str, op: &StoreOp) -> redis::Scri
 /// Returns the script's name of the step.
 fn name(op: &StoreOp) -> &'static str {
     match op {
-        StoreOp::Look => "look",
+        StoreOp::ReadMark => "read mark",
         StoreOp::Begin { .. } => "begin",
         StoreOp::Push { .. } => "push",
         StoreOp::Open { .. } => "open",
@@ -368,7 +368,7 @@ fn outcome(value: Value) -> Option<OpOutcome> {
         b"lost" => {
             OpOutcome::LostGeneration { found: parts.parsed(|text| text.parse().ok().and_then(Generation::new))? }
         }
-        b"looked" => OpOutcome::Looked { mark: parts.stamp()?? },
+        b"mark" => OpOutcome::MarkRead { mark: parts.stamp()?? },
         b"pushed" => OpOutcome::Pushed { mark: parts.stamp()?? },
         b"opened" => OpOutcome::Opened { session: parts.stamp()??, object: parts.object()? },
         b"superseded" => OpOutcome::Superseded,
@@ -443,7 +443,7 @@ mod tests {
             (vec![text("taken"), text("x")], Some(OpOutcome::Taken { object: Object::new("x").unwrap() })),
             (vec![text("taken"), text("a\nb")], None),
             (vec![text("taken")], None),
-            (vec![text("looked"), text("7")], None),
+            (vec![text("mark"), text("7")], None),
             (vec![text("next"), text("274877906945"), Value::Nil], None),
             (vec![text("next"), Value::Nil, Value::Nil], None),
             (vec![text("next"), text("274877906945"), Value::Nil, Value::Nil], None),

@@ -35,7 +35,7 @@ struct ObservedValues {
 impl ObservedValues {
     fn see(&mut self, by: Option<&WorkerName>, act: Option<&WorkerOp>, outcome: &OpOutcome) {
         let seen: &[OrderStamp] = match outcome {
-            OpOutcome::Looked { mark } | OpOutcome::Pushed { mark } => &[*mark],
+            OpOutcome::MarkRead { mark } | OpOutcome::Pushed { mark } => &[*mark],
             OpOutcome::Opened { session, .. } => &[*session],
             OpOutcome::Claimed { token, .. } => &[*token],
             OpOutcome::Next(batch) => &[last(batch)],
@@ -118,7 +118,7 @@ impl ObservedValues {
             return StoreOp::Begin { found, generation: Generation::new(number).expect("small") };
         }
         if rng.chance(0.02) {
-            return StoreOp::Look;
+            return StoreOp::ReadMark;
         }
         let worker = WorkerName::new(pick(rng, &WORKERS)).expect("a name");
         let by = WorkerContext { worker, mark: self.mark(rng), now_ms: self.now_ms, lease_ms: 100 };
@@ -188,7 +188,7 @@ fn check<S: Store<Error: std::fmt::Debug>>(
         assert_eq!(outcome, expected, "seed {seed}, {what}: {op:?}");
         outcome
     };
-    both(real, &StoreOp::Look, "first");
+    both(real, &StoreOp::ReadMark, "first");
     let begin = StoreOp::Begin { found: None, generation: Generation::new(1 << 24).expect("below 2^25") };
     observed.see(None, None, &both(real, &begin, "second"));
     for step in 0..steps {
@@ -247,8 +247,8 @@ fn check_counts(counts: &BTreeMap<String, u32>) {
         "Done",
         "Emptied",
         "Empty",
-        "Looked",
         "LostGeneration",
+        "MarkRead",
         "Next",
         "Next all",
         "Next long",

@@ -365,14 +365,14 @@ impl World {
         let data = main.clone();
         loop {
             let outcome = match self.front {
-                None => self.apply(&StoreOp::Look),
+                None => self.apply(&StoreOp::ReadMark),
                 Some(mark) => {
                     let (object, data, main) = (name.clone(), data.clone(), main.clone());
                     self.apply(&StoreOp::Push { mark, object, data, main, subs: subs.clone() })
                 }
             };
             match outcome {
-                OpOutcome::Looked { mark } => self.front = Some(mark),
+                OpOutcome::MarkRead { mark } => self.front = Some(mark),
                 OpOutcome::LostGeneration { .. } if self.front.is_some() => self.front = None,
                 OpOutcome::LostGeneration { found } => {
                     let generation = Generation::after(found, self.now_ms).expect("a generation");
