@@ -1,7 +1,7 @@
 //! Replication of other servers' events to this peer. Events arrive by the bus; the peer fetches those that did not
 //! from the journals of their servers.
 //!
-//! A follower that has just started or has lost messages requests the events behind the last one that it has. Meanwhile
+//! A follower that has just started or has lost messages requests the events after the last one that it has. Meanwhile
 //! it buffers announcements. So the events of each server are stored in the order of their ids, without a gap, and none
 //! twice. The messages on the subjects of the types do not suffice, because the bus does not order messages across
 //! several subjects.

@@ -15,7 +15,7 @@ pub struct EventSequencer {
 }
 
 impl EventSequencer {
-    /// Creates a sequencer that continues behind the last stored session and its timestamp. If none was stored, these
+    /// Creates a sequencer that continues after the last stored session and its timestamp. If none was stored, these
     /// are 0 and [`Timestamp::MIN`].
     pub fn new(server: ServerId, session: u64, timestamp: Timestamp) -> EventSequencer {
         EventSequencer { server, session, timestamp }

@@ -76,7 +76,7 @@ pub(super) struct FollowedServer {
 pub(super) enum FollowPhase {
     /// Everything that the server announced is stored, or pending.
     Live,
-    /// Events behind the last covered position are being requested.
+    /// Events after the last covered position are being requested.
     Fetching(PendingFetch),
     /// The request follows at `until`.
     Backoff { until: Instant },
@@ -90,7 +90,7 @@ pub(super) struct SentRequest {
     pub(super) request: ReplicationRequest,
 }
 
-/// A fetch of the events behind the last covered position.
+/// A fetch of the events after the last covered position.
 #[derive(Debug, Default)]
 pub(super) struct PendingFetch {
     /// The request; `None` if it has yet to be sent.

@@ -54,7 +54,7 @@ const LIVE_WAITING: PageBudget = PageBudget { events: 10_000, bytes: 16 << 20 };
 struct Feed {
     covered: EventId,
     is_requested: bool,
-    /// True if the journal may hold more events behind `covered`.
+    /// True if the journal may hold more events after `covered`.
     has_unread: bool,
 }
 
@@ -64,7 +64,7 @@ struct ServedStream {
     feeds: BTreeMap<ServerId, Feed>,
     /// Time before which the stream is not fed, because the store refused it.
     paused_until: Option<Instant>,
-    /// Position in a shared store behind which events are new.
+    /// Position in a shared store after which events are new.
     seen: StreamId,
     /// True once all earlier claims of this server are known to be registered or are being registered.
     is_checked: bool,

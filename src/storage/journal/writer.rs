@@ -126,7 +126,7 @@ impl fmt::Debug for AppendError {
 }
 
 impl JournalWriter {
-    /// Starts the thread of a journal that keeps all events for ever. `sequencer` continues behind the journal's last
+    /// Starts the thread of a journal that keeps all events for ever. `sequencer` continues after the journal's last
     /// session.
     ///
     /// # Errors

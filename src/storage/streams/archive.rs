@@ -53,13 +53,13 @@ pub trait ArchiveStore {
     /// Returns the id up to which the archive holds the stream or records a gap.
     fn last(&self) -> StreamId;
 
-    /// Stores events behind the last one, all or none of them. They survive a crash of the host when it returns.
+    /// Stores events after the last one, all or none of them. They survive a crash of the host when it returns.
     ///
     /// # Errors
     /// None of the events is stored.
     fn store(&mut self, events: &[StreamEvent]) -> Result<(), StreamStorageError>;
 
-    /// Records that events behind the last one are missing.
+    /// Records that events after the last one are missing.
     ///
     /// # Errors
     /// The gap is not recorded.
@@ -72,7 +72,7 @@ pub trait ArchiveStore {
     fn count_from(&mut self, first: StreamId) -> Result<u64, StreamStorageError>;
 }
 
-/// Opens an archive of the stream, at a path or at the address of a database. It is created, starting behind `after`,
+/// Opens an archive of the stream, at a path or at the address of a database. It is created, starting after `after`,
 /// if it does not exist.
 ///
 /// # Errors

@@ -50,7 +50,7 @@ impl StreamService {
         }
     }
 
-    /// Takes the journal's events behind a position; `None` if the journal could not be read.
+    /// Takes the journal's events after a position; `None` if the journal could not be read.
     pub fn on_found<S>(&mut self, store: &mut S, now: Instant, stream: usize, after: EventId, found: Option<QueryPage>)
     where
         S: StreamStore + ?Sized,

@@ -453,7 +453,7 @@ fn consumer_beyond_the_maximum_is_refused() {
 }
 
 impl World {
-    /// Puts an event of type B behind many of type A into the first stream, and returns its id.
+    /// Puts an event of type B after many of type A into the first stream, and returns its id.
     fn fill(&mut self) -> u64 {
         let name: StreamName = "main".parse().unwrap();
         let event = |(session, kind): (u64, &str)| NewEvent {
@@ -617,7 +617,7 @@ fn event_lost_by_the_journal_fails_its_call() {
     let Some(StreamEffect::Register { number, .. }) = world.stream_service.poll_effect() else {
         panic!("nothing is registered")
     };
-    // The first event was removed before it was found; the one behind it was not.
+    // The first event was removed before it was found; the one after it was not.
     let lost = world.append(OWN, "main/A", None);
     world.append(OWN, "main/A", None);
     world.journal.remove(0);

@@ -178,7 +178,7 @@ fn random_history_is_answered_as_in_memory() {
     assert!(10_000 < found && 300 < removed, "{found} events found, {removed} removed");
 }
 
-/// A follower resumes behind the last event of each server. That event may be in the tail, in the index tables, or
+/// A follower resumes after the last event of each server. That event may be in the tail, in the index tables, or
 /// removed.
 #[test]
 fn opened_journal_knows_last_event_of_each_server() {

@@ -2,7 +2,7 @@
 //!
 //! | table | a row is |
 //! |---|---|
-//! | `stream_archive` | an archive: its stream and server, and the event behind which it begins |
+//! | `stream_archive` | an archive: its stream and server, and the event after which it begins |
 //! | `stream_archive_event` | an event |
 //! | `stream_archive_gap` | events that are missing |
 

@@ -2,7 +2,7 @@
 //!
 //! | table | a row is |
 //! |---|---|
-//! | `archive` | its stream and server, and the event behind which it begins; one row |
+//! | `archive` | its stream and server, and the event after which it begins; one row |
 //! | `event` | an event |
 //! | `gap` | events that are missing |
 //!

@@ -175,7 +175,7 @@ pub(super) async fn put_consumer(session: &PostgresSession, stream: i64, row: &C
     Ok(())
 }
 
-/// Fills the page, which begins behind its position.
+/// Fills the page, which begins after its position.
 pub(super) async fn read(
     session: &PostgresSession,
     found: &StreamRecord,

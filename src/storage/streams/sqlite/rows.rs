@@ -121,7 +121,7 @@ pub(super) fn put_consumer(connection: &Connection, stream: i64, row: &ConsumerR
     Ok(())
 }
 
-/// Reads the events behind `after` that match, until the page is full.
+/// Reads the events after `after` that match, until the page is full.
 pub(super) fn read(
     connection: &Connection,
     of: StreamRecord,
