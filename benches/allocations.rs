@@ -138,7 +138,7 @@ fn core(subjects: usize) -> bool {
             (published, received) = (Count::default(), Count::default());
         }
         let now = now(2 + step);
-        let (asked, ()) = allocations(|| {
+        let (count, ()) = allocations(|| {
             for message in round.by_ref().take(BURST) {
                 publisher.publish(now, client, message).expect("it is small");
             }
@@ -149,11 +149,11 @@ fn core(subjects: usize) -> bool {
                 }
             }
         });
-        published.allocations += asked;
+        published.allocations += count;
         published.messages += BURST as u64;
         published.datagrams += datagrams.len() as u64;
         received.datagrams += datagrams.len() as u64;
-        let (asked, delivered) = allocations(|| {
+        let (count, delivered) = allocations(|| {
             let mut delivered = 0;
             for bytes in datagrams.drain(..) {
                 subscriber.handle(now, Input::Datagram { from, path: Path::Multicast, bytes });
@@ -168,7 +168,7 @@ fn core(subjects: usize) -> bool {
             }
             delivered
         });
-        received.allocations += asked;
+        received.allocations += count;
         received.messages += delivered;
     }
     assert_eq!(published.messages, received.messages, "nothing is lost between two peers in one process");
@@ -221,7 +221,7 @@ fn library(subjects: usize) -> bool {
             (published, received) = (Count::default(), Count::default());
             before = multicast(&mut publisher);
         }
-        let (asked, ()) = allocations(|| {
+        let (count, ()) = allocations(|| {
             for message in round.by_ref().take(BURST) {
                 while let Err(error) = publisher.publish_ref(message) {
                     assert_eq!(error, PublishError::Full);
@@ -230,18 +230,18 @@ fn library(subjects: usize) -> bool {
             }
             publisher.turn().expect("it runs");
         });
-        published.allocations += asked;
+        published.allocations += count;
         published.messages += BURST as u64;
         let deadline = Clock::now().instant + PATIENCE;
         let mut came = 0;
-        let (asked, ()) = allocations(|| {
+        let (count, ()) = allocations(|| {
             while came < BURST as u64 {
                 subscriber.turn().expect("it runs");
                 came += drain(&subscription);
                 assert!(Clock::now().instant < deadline, "{came} of {BURST} messages came");
             }
         });
-        received.allocations += asked;
+        received.allocations += count;
         received.messages += came;
     }
     published.datagrams = multicast(&mut publisher) - before;

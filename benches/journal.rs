@@ -36,7 +36,7 @@ const ALONE: u64 = 2_000;
 const ROUNDS: usize = 3;
 const TYPES: u64 = 100;
 /// Number of events of the journal that is queried.
-const ASKED: u64 = 1_000_000;
+const QUERIED_EVENTS: u64 = 1_000_000;
 const QUESTIONS: u64 = 200;
 
 /// The same rows as plain SQLite keeps them.
@@ -200,18 +200,18 @@ fn bare(path: &Path, tables: &[&str], events: u64, batch: u64) -> f64 {
 }
 
 /// Queries a journal of many events.
-fn ask(path: &Path) {
-    produce(path, 4, 4096, ASKED);
+fn query_all(path: &Path) {
+    produce(path, 4, 4096, QUERIED_EVENTS);
     let mut reader = SqliteJournal::reader(path).expect("the journal");
     let types = |number: u64| Some(vec![format!("plant/{}/temperature", number % TYPES).parse().expect("a pattern")]);
-    let middle = |number: u64| EventId { server: ServerId(1), session: ASKED / 2 + number, instance: 1 };
+    let middle = |number: u64| EventId { server: ServerId(1), session: QUERIED_EVENTS / 2 + number, instance: 1 };
     let limit = Some(100);
     let latest = |number| Query::Latest(types(number));
     let series = |number| Query::Series(Series { types: types(number), limit, ..Series::default() });
     let of_server = |number| Query::Server(ServerQuery { server: ServerId(1), after: Some(middle(number)), limit });
     print_costs("the latest of one type", &mut reader, 1, latest);
     print_costs("100 of one type by time", &mut reader, 100, series);
-    print_costs("100 of a server behind an id", &mut reader, 100, of_server);
+    print_costs("100 of a server after an id", &mut reader, 100, of_server);
 }
 
 /// Prints the costs of one kind of query, each with `found` events as its answer.
@@ -259,6 +259,6 @@ fn main() {
     alone.print("journal, one producer, 1 in flight");
     let base = bare(&file(&dir, "bare.db"), &[ROWS, INDEXES], ALONE, 1);
     println!("{:37} {base:8.0} events/s  {:.2}x", "bare loop, the same indexes", alone.rate / base);
-    ask(&file(&dir, "asked.db"));
+    query_all(&file(&dir, "queried.db"));
     fs::remove_dir_all(&dir).expect("a directory of our own");
 }

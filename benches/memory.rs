@@ -145,17 +145,17 @@ fn measure(name: &str, subjects: usize, lengths: &RangeInclusive<usize>) -> bool
     assert!(account <= measured && measured - account < 8192, "the window counts {account}, it has {measured} bytes");
 
     // Two rotations with only every fourth subject in use.
-    let (mut kept, mut kept_bytes) = (0, 0);
+    let (mut live, mut live_bytes) = (0, 0);
     window.rotate(11);
     for n in (0..subjects).step_by(4) {
         let subject = subject(n, low, high);
         window.message(&subject, 12);
-        kept += 1;
-        kept_bytes += subject.as_bytes().len();
+        live += 1;
+        live_bytes += subject.as_bytes().len();
     }
     window.rotate(22);
-    assert_eq!(window.row().subjects, kept, "the idle ones have left");
-    let thinned = overhead(LIVE.load(Relaxed), kept_bytes, kept as usize);
+    assert_eq!(window.row().subjects, live, "the idle ones have left");
+    let thinned = overhead(LIVE.load(Relaxed), live_bytes, live as usize);
 
     let within = full <= limit && worst <= limit && thinned <= limit;
     let mean = text_bytes as f64 / subjects as f64;
@@ -220,7 +220,7 @@ fn main() -> ExitCode {
     }
     println!("full: all subjects in; worst: the worst moment of the last doubling; left: after 3 of 4 subjects left");
     println!("\nThe history under a flood of subjects");
-    println!("subjects | bytes |       limit |  it accounts |    measured |       worst |     kept |   events |");
+    println!("subjects | bytes |       limit |  it accounts |    measured |       worst | retained |   events |");
     println!(
         "---------+-------+-------------+-------------+-------------+-------------+----------+----------+---------"
     );
@@ -230,6 +230,6 @@ fn main() -> ExitCode {
         }
     }
     within &= flood(1_000_000, 16, 1 << 30);
-    println!("bytes: of a payload; worst: the worst moment; kept: subjects in the history at the end");
+    println!("bytes: of a payload; worst: the worst moment; retained: subjects in the history at the end");
     if within { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

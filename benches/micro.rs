@@ -587,8 +587,8 @@ fn redis_listener(figures: &mut Figures) {
     assert_eq!(published, ROUNDS * TURNS * EACH * PAYLOAD_BYTES);
     parser.push(b"SUBSCRIBE bench.one\r\n");
     let command = parser.next().expect("well-formed").expect("whole");
-    let ask = session.on_command(Instant::ZERO, command, &mut out);
-    assert!(matches!(ask, Ok(Some(SessionRequest::Subscribe { sub: SubId(1), .. }))));
+    let request = session.on_command(Instant::ZERO, command, &mut out);
+    assert!(matches!(request, Ok(Some(SessionRequest::Subscribe { sub: SubId(1), .. }))));
     let runs = runs_of(&"bench.one".parse().expect("valid"), EACH);
     let messages = runs.iter().map(ExactSizeIterator::len).sum::<usize>();
     figures.add(
@@ -661,8 +661,8 @@ fn nats_listener(figures: &mut Figures) {
                 for _ in 0..WRITES {
                     parser.push(&write);
                     while let Some(command) = parser.next().expect("well-formed") {
-                        let ask = session.on_command(Instant::ZERO, command, &mut out).expect("allowed");
-                        if let Some(SessionRequest::Publish(publish)) = black_box(&ask) {
+                        let request = session.on_command(Instant::ZERO, command, &mut out).expect("allowed");
+                        if let Some(SessionRequest::Publish(publish)) = black_box(&request) {
                             published += publish.payload.len();
                         }
                     }

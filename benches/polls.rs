@@ -6,8 +6,8 @@
 //! - *many*: questions of 1,024 polls each; the figure counts polls with their answers. Driven, four of them are on
 //!   their way at once; otherwise one.
 //!
-//! *Driven* peers are [`EmbeddedPeer`](seqcast::bus::EmbeddedPeer): the thread that asks drives its peer. With
-//! *threads* ([`Bus::embed`](seqcast::bus::Bus::embed)) a question and its answer change threads in the asking
+//! *Driven* peers are [`EmbeddedPeer`](seqcast::bus::EmbeddedPeer): the requesting thread drives its peer. With
+//! *threads* ([`Bus::embed`](seqcast::bus::Bus::embed)) a question and its answer change threads in the requesting
 //! program. With *attached* ([`Bus::attach`](seqcast::bus::Bus::attach)) they change processes, or threads in place
 //! of processes.
 
@@ -103,7 +103,7 @@ fn configs() -> Outcome<[Config; 2]> {
         config.interface = "lo".parse().map_err(text)?;
         Ok(config)
     };
-    Ok([config("bench.pub")?, config("bench.ask")?])
+    Ok([config("bench.pub")?, config("bench.sub")?])
 }
 
 /// Runs `each` again and again and times it.
@@ -121,9 +121,9 @@ fn timed(span: Duration, mut each: impl FnMut() -> Outcome<()>) -> Outcome<Figur
 
 fn raw(span: Duration) -> Outcome<Figure> {
     let socket = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).map_err(text);
-    let (asker, answerer) = (socket()?, socket()?);
-    asker.connect(answerer.local_addr().map_err(text)?).map_err(text)?;
-    answerer.connect(asker.local_addr().map_err(text)?).map_err(text)?;
+    let (requester, answerer) = (socket()?, socket()?);
+    requester.connect(answerer.local_addr().map_err(text)?).map_err(text)?;
+    answerer.connect(requester.local_addr().map_err(text)?).map_err(text)?;
     thread::scope(|scope| {
         let answering = scope.spawn(move || -> Outcome<()> {
             let mut buffer = [0; 2048];
@@ -135,17 +135,17 @@ fn raw(span: Duration) -> Outcome<Figure> {
         });
         let mut buffer = [0; 2048];
         let figure = timed(span, || {
-            asker.send(&buffer[..RAW_BYTES.0]).map_err(text)?;
-            asker.recv(&mut buffer).map(drop).map_err(text)
+            requester.send(&buffer[..RAW_BYTES.0]).map_err(text)?;
+            requester.recv(&mut buffer).map(drop).map_err(text)
         });
-        asker.send(&[0]).map_err(text)?;
+        requester.send(&[0]).map_err(text)?;
         answering.join().expect("the answering thread does not panic")?;
         figure
     })
 }
 
-/// Runs a publisher in a thread of its own, with a full history, while `ask` runs.
-fn with_publisher<T>(config: &Config, ask: impl FnOnce(Epoch) -> Outcome<T>) -> Outcome<T> {
+/// Runs a publisher in a thread of its own, with a full history, while `work` runs.
+fn with_publisher<T>(config: &Config, work: impl FnOnce(Epoch) -> Outcome<T>) -> Outcome<T> {
     let mut publisher = EmbeddedPeer::open(config).map_err(text)?;
     let epoch = publisher.info().epoch;
     for index in 0..2 * SUBJECTS {
@@ -162,7 +162,7 @@ fn with_publisher<T>(config: &Config, ask: impl FnOnce(Epoch) -> Outcome<T>) -> 
             }
             publisher.close().map_err(text)
         });
-        let outcome = ask(epoch);
+        let outcome = work(epoch);
         over.store(true, Relaxed);
         driving.join().expect("the publisher does not panic")?;
         outcome
@@ -170,22 +170,22 @@ fn with_publisher<T>(config: &Config, ask: impl FnOnce(Epoch) -> Outcome<T>) -> 
 }
 
 /// Operations of each kind of client.
-trait Asker {
-    /// Asks a question. The handle yields the parts of the answer.
-    fn ask(&mut self, peer: Epoch, question: Question) -> Outcome<PendingAnswer>;
+trait HistoryClient {
+    /// Requests messages. The handle yields the parts of the answer.
+    fn request_history(&mut self, peer: Epoch, question: Question) -> Outcome<PendingAnswer>;
     /// Waits for the next part.
-    fn part(&mut self, asked: &PendingAnswer) -> Outcome<(Vec<PollAnswer>, bool)>;
+    fn part(&mut self, pending: &PendingAnswer) -> Outcome<(Vec<PollAnswer>, bool)>;
     /// Returns the maximum number of pending questions.
     fn in_flight(&self) -> usize;
 }
 
-impl Asker for Bus {
-    fn ask(&mut self, peer: Epoch, question: Question) -> Outcome<PendingAnswer> {
-        Bus::ask(self, peer, question, PATIENCE).map_err(text)
+impl HistoryClient for Bus {
+    fn request_history(&mut self, peer: Epoch, question: Question) -> Outcome<PendingAnswer> {
+        Bus::request_history(self, peer, question, PATIENCE).map_err(text)
     }
 
-    fn part(&mut self, asked: &PendingAnswer) -> Outcome<(Vec<PollAnswer>, bool)> {
-        let answer = asked.recv().map_err(text)?;
+    fn part(&mut self, pending: &PendingAnswer) -> Outcome<(Vec<PollAnswer>, bool)> {
+        let answer = pending.recv().map_err(text)?;
         Ok((polled(answer.content)?, answer.last))
     }
 
@@ -194,14 +194,14 @@ impl Asker for Bus {
     }
 }
 
-impl Asker for EmbeddedPeer {
-    fn ask(&mut self, peer: Epoch, question: Question) -> Outcome<PendingAnswer> {
-        EmbeddedPeer::ask(self, peer, question, PATIENCE).map_err(text)
+impl HistoryClient for EmbeddedPeer {
+    fn request_history(&mut self, peer: Epoch, question: Question) -> Outcome<PendingAnswer> {
+        EmbeddedPeer::request_history(self, peer, question, PATIENCE).map_err(text)
     }
 
-    fn part(&mut self, asked: &PendingAnswer) -> Outcome<(Vec<PollAnswer>, bool)> {
+    fn part(&mut self, pending: &PendingAnswer) -> Outcome<(Vec<PollAnswer>, bool)> {
         loop {
-            if let Some(answer) = asked.try_recv().map_err(text)? {
+            if let Some(answer) = pending.try_recv().map_err(text)? {
                 return Ok((polled(answer.content)?, answer.last));
             }
             self.drive(Duration::from_secs(1)).map_err(text)?;
@@ -221,7 +221,7 @@ fn polled(content: AnswerContent) -> Outcome<Vec<PollAnswer>> {
 }
 
 /// Returns the polls for the second message of every subject.
-fn polls(asker: &mut impl Asker, peer: Epoch) -> Outcome<Vec<Poll>> {
+fn polls(requester: &mut impl HistoryClient, peer: Epoch) -> Outcome<Vec<Poll>> {
     let unknown = |number: u32| Poll {
         subject: format!("bench.poll.{number}").parse().expect("a valid subject"),
         offset: 0,
@@ -230,9 +230,9 @@ fn polls(asker: &mut impl Asker, peer: Epoch) -> Outcome<Vec<Poll>> {
     let mut found = Vec::new();
     let all: Vec<Poll> = (0..SUBJECTS).map(unknown).collect();
     for question in all.chunks(POLLS) {
-        let asked = asker.ask(peer, Question::Poll(question.to_vec()))?;
+        let pending = requester.request_history(peer, Question::Poll(question.to_vec()))?;
         loop {
-            let (answers, is_last) = asker.part(&asked)?;
+            let (answers, is_last) = requester.part(&pending)?;
             found.extend(
                 answers
                     .into_iter()
@@ -247,10 +247,10 @@ fn polls(asker: &mut impl Asker, peer: Epoch) -> Outcome<Vec<Poll>> {
 }
 
 /// Takes a whole answer: every poll must get its event.
-fn take(asker: &mut impl Asker, asked: &PendingAnswer, count: usize) -> Outcome<()> {
+fn take(requester: &mut impl HistoryClient, pending: &PendingAnswer, count: usize) -> Outcome<()> {
     let mut taken = 0;
     loop {
-        let (answers, is_last) = asker.part(asked)?;
+        let (answers, is_last) = requester.part(pending)?;
         if answers.iter().any(|answer| answer.case != PollCase::Successor || answer.events.len() != 1) {
             return Err("an answer without its event".to_owned());
         }
@@ -262,48 +262,48 @@ fn take(asker: &mut impl Asker, asked: &PendingAnswer, count: usize) -> Outcome<
 }
 
 /// Polls one at a time, then many in one question.
-fn measure(asker: &mut impl Asker, peer: Epoch, span: Duration) -> Outcome<[Figure; 2]> {
-    let polls = polls(asker, peer)?;
+fn measure(requester: &mut impl HistoryClient, peer: Epoch, span: Duration) -> Outcome<[Figure; 2]> {
+    let polls = polls(requester, peer)?;
     let mut next = 0;
     let times = timed(span, || {
         next = (next + 1) % polls.len();
-        let asked = asker.ask(peer, Question::Poll(vec![polls[next].clone()]))?;
-        take(asker, &asked, 1)
+        let pending = requester.request_history(peer, Question::Poll(vec![polls[next].clone()]))?;
+        take(requester, &pending, 1)
     });
     let times = times.map_err(|error| format!("one at a time: {error}"))?;
     let (start, mut answered, mut on_their_way) = (now(), 0, VecDeque::new());
     let mut questions = polls.chunks_exact(POLLS).cycle();
     while now().since(start) < span {
-        while on_their_way.len() < asker.in_flight() {
+        while on_their_way.len() < requester.in_flight() {
             let question = questions.next().expect("there are more subjects than polls in a question");
-            on_their_way.push_back(asker.ask(peer, Question::Poll(question.to_vec()))?);
+            on_their_way.push_back(requester.request_history(peer, Question::Poll(question.to_vec()))?);
         }
-        let asked = on_their_way.pop_front().expect("one was just asked");
-        take(asker, &asked, POLLS).map_err(|error| format!("many, after {answered} polls: {error}"))?;
+        let pending = on_their_way.pop_front().expect("one is pending");
+        take(requester, &pending, POLLS).map_err(|error| format!("many, after {answered} polls: {error}"))?;
         answered += POLLS;
     }
     Ok([times, Figure::Rate(answered as f64 / now().since(start).as_secs_f64())])
 }
 
 fn driven(span: Duration) -> Outcome<[Figure; 2]> {
-    let [publisher, asker] = configs()?;
+    let [publisher, requester] = configs()?;
     with_publisher(&publisher, |peer| {
-        let mut asker = EmbeddedPeer::open(&asker).map_err(text)?;
+        let mut requester = EmbeddedPeer::open(&requester).map_err(text)?;
         let deadline = now() + PATIENCE;
-        while asker.show(&json!({"show": "peers"}))["rows"].as_array().is_none_or(Vec::is_empty) {
+        while requester.show(&json!({"show": "peers"}))["rows"].as_array().is_none_or(Vec::is_empty) {
             if deadline < now() {
                 return Err("the two peers did not meet".to_owned());
             }
-            asker.drive(Duration::from_millis(1)).map_err(text)?;
+            requester.drive(Duration::from_millis(1)).map_err(text)?;
         }
-        measure(&mut asker, peer, span)
+        measure(&mut requester, peer, span)
     })
 }
 
-fn meet(asker: &Bus, peer: Epoch) -> Outcome<()> {
+fn meet(requester: &Bus, peer: Epoch) -> Outcome<()> {
     let deadline = now() + PATIENCE;
     let all = ">".parse().map_err(text)?;
-    while asker.list_history(peer, &all, Selection { newest: Some(1), age: None }, PATIENCE).is_err() {
+    while requester.list_history(peer, &all, Selection { newest: Some(1), age: None }, PATIENCE).is_err() {
         if deadline < now() {
             return Err("the two peers did not meet".to_owned());
         }
@@ -313,22 +313,22 @@ fn meet(asker: &Bus, peer: Epoch) -> Outcome<()> {
 }
 
 fn threads(span: Duration) -> Outcome<[Figure; 2]> {
-    let [publisher, asker] = configs()?;
+    let [publisher, requester] = configs()?;
     with_publisher(&publisher, |peer| {
-        let mut asker = Bus::embed(&asker).map_err(text)?;
-        meet(&asker, peer)?;
-        measure(&mut asker, peer, span)
+        let mut requester = Bus::embed(&requester).map_err(text)?;
+        meet(&requester, peer)?;
+        measure(&mut requester, peer, span)
     })
 }
 
 fn attached(span: Duration) -> Outcome<[Figure; 2]> {
-    let [publisher, mut asker] = configs()?;
+    let [publisher, mut requester] = configs()?;
     let directory = env::temp_dir().join(format!("seqcast-bench-{:016x}", random_u64()));
     fs::create_dir(&directory).map_err(text)?;
-    asker.socket = directory.join("ask.sock");
+    requester.socket = directory.join("poll.sock");
     let outcome = with_publisher(&publisher, |peer| {
-        let _daemon = Bus::embed_with(&asker, &Options { serve: true, ..Options::default() }).map_err(text)?;
-        let mut client = Bus::attach(&asker.socket).map_err(text)?;
+        let _daemon = Bus::embed_with(&requester, &Options { serve: true, ..Options::default() }).map_err(text)?;
+        let mut client = Bus::attach(&requester.socket).map_err(text)?;
         meet(&client, peer)?;
         measure(&mut client, peer, span)
     });

@@ -35,7 +35,7 @@ const TRIAL: Duration = Duration::from_millis(700);
 const LADDER: [u64; 9] = [1_500_000, 1_200_000, 1_000_000, 800_000, 600_000, 400_000, 300_000, 200_000, 100_000];
 const PART_PERCENT: u64 = 75;
 /// Minimum part of the rate that is delivered if publisher and receiver keep up with it.
-const KEPT_UP: f64 = 0.95;
+const DELIVERED_MIN: f64 = 0.95;
 /// Sleep of the publisher after it has sent all due messages.
 const STEP: Duration = Duration::from_millis(1);
 /// Time without any arrival after which the rest counts as arrived.
@@ -92,7 +92,7 @@ fn measure() {
 fn goodputs() {
     let whole = LADDER.iter().copied().find(|rate| {
         let run = goodput(*rate, TRIAL, None);
-        run.is_whole() && *rate as f64 * KEPT_UP <= run.rate()
+        run.is_whole() && *rate as f64 * DELIVERED_MIN <= run.rate()
     });
     let rate = whole.unwrap_or(LADDER[LADDER.len() - 1]) * PART_PERCENT / 100;
     println!("goodput      {whole:?} messages/s are the most that get through whole; published from here on: {rate}");
@@ -260,12 +260,13 @@ fn goodput(rate: u64, span: Duration, percent: Option<u32>) -> Run {
         by_kernel: counter(&pair.subscriber, "kernel_drops"),
         lost: of(&row["datagrams"]["lost"]) + of(&row["datagrams"]["unverified"]),
     };
-    let told = |bus: &Bus, names: &[&str]| -> String {
+    let counters = |bus: &Bus, names: &[&str]| -> String {
         names.iter().map(|name| format!(" {name} {}", counter(bus, name))).collect::<Vec<_>>().join(",")
     };
     eprintln!("{rate}/s, {}", run.line());
-    let subscriber = told(&pair.subscriber, &["requests_sent", "overflow_gaps", "discard_late", "discard_duplicate"]);
-    let publisher = told(&pair.publisher, &["requests_received", "resends", "resend_waits", "kernel_drops"]);
+    let subscriber =
+        counters(&pair.subscriber, &["requests_sent", "overflow_gaps", "discard_late", "discard_duplicate"]);
+    let publisher = counters(&pair.publisher, &["requests_received", "resends", "resend_waits", "kernel_drops"]);
     eprintln!("  subscriber:{subscriber}; publisher:{publisher}");
     run
 }

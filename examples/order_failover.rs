@@ -43,7 +43,7 @@ struct Seen {
     url: Mutex<String>,
     sent: Mutex<Vec<OrderedEvent>>,
     /// Generations whose beginning workers or the front end reported.
-    told: Mutex<BTreeSet<Generation>>,
+    reported: Mutex<BTreeSet<Generation>>,
     pushed: Mutex<u64>,
     unknown: Mutex<u64>,
     is_ending: AtomicBool,
@@ -69,8 +69,8 @@ fn work(seen: &Seen, number: u64) {
             true
         };
         let notify = |notice| {
-            if let WorkerNotice::WorkerAdvisory(WorkerAdvisory::LostGeneration { known, found }) = notice {
-                lock(&seen.told).extend(known.into_iter().chain(found));
+            if let WorkerNotice::Advisory(WorkerAdvisory::LostGeneration { known, found }) = notice {
+                lock(&seen.reported).extend(known.into_iter().chain(found));
             }
         };
         let name = WorkerName::new(&format!("worker {number}")).expect("a name");
@@ -101,7 +101,7 @@ fn push(seen: &Seen) {
                 Ok(pushed) => {
                     mark = Some(pushed.mark);
                     let lost = pushed.lost.map(|lost| lost.known.into_iter().chain(lost.found));
-                    lock(&seen.told).extend(lost.into_iter().flatten());
+                    lock(&seen.reported).extend(lost.into_iter().flatten());
                     *lock(&seen.pushed) += 1;
                     break;
                 }
@@ -121,7 +121,7 @@ fn push(seen: &Seen) {
 
 /// Panics if an id belongs to two events, or a generation is not in order, or began without a report. Returns the
 /// summary.
-fn check(sent: &[OrderedEvent], told: &BTreeSet<Generation>) -> String {
+fn check(sent: &[OrderedEvent], reported: &BTreeSet<Generation>) -> String {
     let (mut ids, mut again) = (BTreeMap::new(), 0);
     let mut objects: BTreeMap<(&Object, Generation), BTreeMap<OrderStamp, &OrderedEvent>> = BTreeMap::new();
     for event in sent {
@@ -142,8 +142,8 @@ fn check(sent: &[OrderedEvent], told: &BTreeSet<Generation>) -> String {
     }
     let generations: BTreeSet<Generation> = ids.keys().map(|id| id.generation()).collect();
     // The last one has nothing after it.
-    let silent = generations.iter().rev().skip(1).filter(|generation| !told.contains(generation)).count();
-    assert_eq!(silent, 0, "generations that ended without a word: {generations:?}, told {told:?}");
+    let silent = generations.iter().rev().skip(1).filter(|generation| !reported.contains(generation)).count();
+    assert_eq!(silent, 0, "generations that ended without a report: {generations:?}, reported {reported:?}");
     let payloads: BTreeSet<_> = sent.iter().map(|event| (&event.object, &event.payload)).collect();
     let twice = ids.len() - payloads.len();
     format!(
@@ -204,7 +204,7 @@ fn main() {
         thread::sleep(BETWEEN);
         seen.is_ending.store(true, Ordering::Relaxed);
     });
-    println!("{}", check(&lock(&seen.sent), &lock(&seen.told)));
+    println!("{}", check(&lock(&seen.sent), &lock(&seen.reported)));
     println!("{} pushes answered, {} without an answer", lock(&seen.pushed), lock(&seen.unknown));
     println!(
         "{rounds} rounds in {:.0} s: no id of two events, no other order, nothing silent",

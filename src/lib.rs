@@ -1,8 +1,8 @@
 //! seqcast: a brokerless message bus for a LAN whose subscribers know exactly what they missed.
 //!
-//! Peers talk to each other over UDP multicast. Every datagram and every message is numbered, so a subscriber gets either
-//! a message, or word of its loss: how many, on which subject, from whom, why. Nothing is lost silently, and no loss is
-//! told that did not happen.
+//! Peers exchange datagrams over UDP multicast. Every datagram and every message is numbered. A subscriber therefore
+//! receives each message or a report of its loss: the number of lost messages, their subject, their publisher and the
+//! reason. No message is lost silently, and no loss is reported that did not happen.
 //!
 //! ```
 //! use seqcast::bus::{Bus, Notice};
@@ -31,19 +31,19 @@
 //! # }
 //! ```
 //!
-//! [`Bus::embed`](bus::Bus::embed) brings a peer of its own; [`Bus::attach`](bus::Bus::attach) uses the one that
+//! [`Bus::embed`](bus::Bus::embed) starts a peer of its own; [`Bus::attach`](bus::Bus::attach) uses the one that
 //! `seqcast peer` runs on this host; with [`EmbeddedPeer`](bus::EmbeddedPeer) the caller's own thread drives the peer.
 //!
 //! # The modules, lowest first
 //!
 //! | module | its one job |
 //! |---|---|
-//! | [`time`], [`rng`], [`subject`], [`seqno`], [`offset`], [`message`] | values; nothing that lives on |
+//! | [`time`], [`rng`], [`subject`], [`seqno`], [`offset`], [`message`] | plain values |
 //! | [`wire`] | the bytes of datagrams and records |
 //! | [`delivery`] | the messages of one run on their way to clients |
 //! | [`proto`] | the protocol, as state machines without I/O |
 //! | [`clock`] | the only reader of the system's clocks and of its randomness |
-//! | [`event`] | what an event is, its order, its way over the bus, and who asked for it; without I/O |
+//! | [`event`] | events, their order, their replication over the bus, and the streams; without I/O |
 //! | [`listener`] | client protocols, without I/O |
 //! | [`storage`] | the event journal, the streams and the order of events in SQLite, PostgreSQL and Redis |
 //! | [`config`] | YAML to a checked configuration |

@@ -338,11 +338,11 @@ fn open_listener_without_accounts_needs_permission() {
 #[test]
 fn repeated_account_is_reported_at_its_second_position() {
     let read = |text: &str| Config::from_text("param.yaml", text).unwrap_err().to_string();
-    let told = read(
+    let error = read(
         "parameters:\n  accounts:\n    - user bob password x\n    - token t\n    - user bob password s3cret\n    - token t\n",
     );
-    assert!(told.starts_with("param.yaml:5:7: accounts: ") && told.contains("user bob is repeated"), "{told}");
-    assert!(!told.contains("s3cret") && !told.contains("token t"), "{told}");
+    assert!(error.starts_with("param.yaml:5:7: accounts: ") && error.contains("user bob is repeated"), "{error}");
+    assert!(!error.contains("s3cret") && !error.contains("token t"), "{error}");
 }
 
 #[test]
@@ -351,10 +351,10 @@ fn two_listeners_at_one_address_are_refused() {
         Config::from_text("param.yaml", &format!("parameters:\n  nats-open: yes\n  redis-open: yes\n{text}"))
     };
     for (nats, redis) in [("4444", "4444"), ("0.0.0.0:7", "7"), ("7", "'[::]:7'"), ("192.0.2.1:6379", "192.0.2.1")] {
-        let told = read(&format!("  nats: {nats}\n  redis: {redis}\n")).unwrap_err().to_string();
+        let error = read(&format!("  nats: {nats}\n  redis: {redis}\n")).unwrap_err().to_string();
         assert!(
-            told.starts_with("param.yaml:5:10: redis: listens at ") && told.contains("which nats uses already"),
-            "{told}"
+            error.starts_with("param.yaml:5:10: redis: listens at ") && error.contains("which nats uses already"),
+            "{error}"
         );
     }
     for (nats, redis) in [("0", "0"), ("127.0.0.1:7", "127.0.0.2:7"), ("7", "8"), ("off", "4222")] {
@@ -377,10 +377,10 @@ fn yes_and_on_are_equal() {
 fn listener_memory_is_checked_only_with_listeners() {
     let read = |text: &str| Config::from_text("param.yaml", &format!("parameters:\n  client-queue-size: 2 gb\n{text}"));
     read("").unwrap_or_else(|errors| panic!("{errors}"));
-    let told = read("  redis: on\n").unwrap_err().to_string();
+    let error = read("  redis: on\n").unwrap_err().to_string();
     assert!(
-        told.starts_with("param.yaml:2:22: client-queue-size: listener-memory (1 gb) is less than four times"),
-        "{told}"
+        error.starts_with("param.yaml:2:22: client-queue-size: listener-memory (1 gb) is less than four times"),
+        "{error}"
     );
     read("  redis: on\n  listener-memory: 8 gb\n").unwrap_or_else(|errors| panic!("{errors}"));
 }

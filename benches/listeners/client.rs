@@ -78,11 +78,11 @@ impl Protocol {
 
     /// Subscribes, and waits until that is confirmed.
     pub fn subscribe(self, stream: &mut TcpStream, subject: &str) -> Outcome<()> {
-        let (asked, answer) = match self {
+        let (greeting, answer) = match self {
             Protocol::Nats => (format!("SUB {subject} 1\r\nPING\r\n"), "PONG\r\n".to_owned()),
             Protocol::Redis => (format!("SUBSCRIBE {subject}\r\n"), format!("{subject}\r\n:1\r\n")),
         };
-        stream.write_all(asked.as_bytes()).map_err(|error| error.to_string())?;
+        stream.write_all(greeting.as_bytes()).map_err(|error| error.to_string())?;
         read_to(stream, answer.as_bytes()).map_err(|error| error.to_string())
     }
 }
@@ -105,7 +105,7 @@ pub fn play(role: &str, protocol: &str, address: &str, count: &str) -> Outcome<(
     match role {
         "publish" => publish(protocol, address, count),
         "subscribe" => subscribe(protocol, address, count),
-        "ask" => ask(protocol, address, count),
+        "request" => measure_requests(protocol, address, count),
         "answer" => answer(protocol, address, count),
         _ => Err(format!("{role:?} is no role")),
     }
@@ -174,7 +174,7 @@ fn subscribe(protocol: Protocol, address: &str, count: usize) -> Outcome<()> {
 
 /// Sends requests one after the other. Prints the times within which half and 99 of 100 were answered, in
 /// microseconds.
-fn ask(protocol: Protocol, address: &str, count: usize) -> Outcome<()> {
+fn measure_requests(protocol: Protocol, address: &str, count: usize) -> Outcome<()> {
     let mut stream = protocol.connect(address)?;
     protocol.subscribe(&mut stream, "bench.back")?;
     let request = match protocol {
@@ -192,7 +192,7 @@ fn ask(protocol: Protocol, address: &str, count: usize) -> Outcome<()> {
     let mut published = [0; 4];
     for _ in 0..count + WARM_UP {
         let begun = now();
-        publisher.write_all(&request).map_err(|error| format!("asking: {error}"))?;
+        publisher.write_all(&request).map_err(|error| format!("requesting: {error}"))?;
         stream.read_exact(&mut answer).map_err(|error| format!("waiting for an answer: {error}"))?;
         times.push(now().since(begun));
         if protocol == Protocol::Redis {

@@ -184,7 +184,7 @@ fn median(mut figures: Vec<(f64, f64)>) -> (f64, f64) {
 fn measure(job: &Job, kind: &str, protocol: Protocol, at: &ServerAddresses) -> Outcome<(f64, f64)> {
     let (roles, count) = match kind {
         "throughput" => (["publish", "subscribe"], job.messages),
-        _ => (["ask", "answer"], job.requests),
+        _ => (["request", "answer"], job.requests),
     };
     let mut receiver = Role::start(&job.via[1], roles[1], protocol, &at.receiver, count)?;
     receiver.line()?;

@@ -72,7 +72,7 @@ impl Client {
         }
     }
 
-    /// Polls the events behind `after`, and accepts those up to it; `None` if there are no more.
+    /// Polls the events after `after`, and accepts those up to it; `None` if there are no more.
     pub fn poll(&mut self, server: &Server, component: &str, after: u64) -> Option<Group> {
         let last = if after == 0 { "null".to_owned() } else { format!("\"{after}\"") };
         let parameters = format!("{{\"component\":\"{component}\",\"last_id\":{last}}}");

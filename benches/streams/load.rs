@@ -94,7 +94,7 @@ pub fn filters(events: u64) {
 }
 
 /// Returns the number of retained events and their bytes.
-fn kept(file: &Path) -> (u64, u64) {
+fn retained(file: &Path) -> (u64, u64) {
     let open = || {
         let connection = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         connection.busy_timeout(PATIENCE)?;
@@ -106,7 +106,7 @@ fn kept(file: &Path) -> (u64, u64) {
     (u64::try_from(events).expect("a count"), u64::try_from(bytes).expect("a count"))
 }
 
-/// Adds to a stream with a limit while a consumer wants a type that never comes, or stays away itself.
+/// Adds to a stream with a limit while a consumer wants a type that never comes, or does not connect.
 pub fn limits(events: u64) {
     for is_pushed in [true, false] {
         let server = Server::peer(&[&format!("streams=main size {} mb", LIMIT_BYTES >> 20)]);
@@ -118,10 +118,10 @@ pub fn limits(events: u64) {
         let file = server.file("streams.db");
         let is_ending = AtomicBool::new(false);
         let (most, size) = thread::scope(|scope| {
-            let looker = scope.spawn(|| {
+            let sampler = scope.spawn(|| {
                 let mut most = (0, 0);
                 while !is_ending.load(Ordering::Relaxed) {
-                    let (events, bytes) = kept(&file);
+                    let (events, bytes) = retained(&file);
                     most = (events.max(most.0), bytes.max(most.1));
                     thread::sleep(LOOK_INTERVAL);
                 }
@@ -129,15 +129,15 @@ pub fn limits(events: u64) {
             });
             Client::connect(&server).add(events, WINDOW, |number| event("PAYMENT", number));
             let begun = now();
-            while LIMIT_BYTES < kept(&file).1 {
-                assert!(now().since(begun) < PATIENCE, "the stream keeps more than its limit");
+            while LIMIT_BYTES < retained(&file).1 {
+                assert!(now().since(begun) < PATIENCE, "the stream retains more than its limit");
                 thread::sleep(LOOK_INTERVAL);
             }
             is_ending.store(true, Ordering::Relaxed);
-            (looker.join().expect("it ends"), file.metadata().expect("it is there").len())
+            (sampler.join().expect("it ends"), file.metadata().expect("it is there").len())
         });
         let what = if is_pushed { "wants what never comes" } else { "does not come" };
-        let (left, bytes) = kept(&file);
+        let (left, bytes) = retained(&file);
         println!(
             "limits                 {events} events, limit {LIMIT_BYTES} bytes, a consumer that {what}: at most {} events, {} bytes ({:.2}x the limit); \
              in the end {left} events, {bytes} bytes; streams.db {size} bytes",

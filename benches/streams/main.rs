@@ -72,7 +72,7 @@ impl ResourceUse {
         self.events as f64 / self.time.as_secs_f64()
     }
 
-    fn tell(&self, server: &Server, what: &str, more: &str) {
+    fn print(&self, server: &Server, what: &str, more: &str) {
         let micros = |time: Duration| time.as_secs_f64() * 1e6 / self.events as f64;
         let (rate, name) = (self.rate(), server.name);
         let (of_server, of_client) = (micros(self.server), micros(self.client));
@@ -108,7 +108,7 @@ fn measure(server: &Server, parts: &[String], events: u64) -> Vec<(&'static str,
             times = Some(client.add(events, WINDOW, |number| event("PAYMENT", number)));
             events
         });
-        took.tell(server, "add", &percentiles(&times.expect("it was done")));
+        took.print(server, "add", &percentiles(&times.expect("it was done")));
         add.push(took.rate());
         total += events;
     }
@@ -128,7 +128,7 @@ fn measure(server: &Server, parts: &[String], events: u64) -> Vec<(&'static str,
                 }
             });
             assert_eq!(took.events, total, "all events are polled");
-            took.tell(server, "poll", &percentiles(&times));
+            took.print(server, "poll", &percentiles(&times));
             took.rate()
         };
         rates.push(("poll", median((0..ROUNDS).map(rate).collect())));
@@ -174,7 +174,7 @@ fn push(server: &Server, what: &str, total: u64, added: u64) -> (f64, Vec<(Clien
         });
         CONSUMERS * (total + added - from)
     });
-    took.tell(server, what, "");
+    took.print(server, what, "");
     (took.rate(), clients)
 }
 

@@ -100,6 +100,20 @@ pub struct RunOptions {
     pub runs: u32,
 }
 
+/// Options of a measurement of one publisher and one subscriber without raw rates.
+#[derive(Args, Clone, Debug)]
+pub struct LoadOptions {
+    /// Messages to publish per second (default: as fast as the bus allows).
+    #[arg(long, value_name = "N/s", value_parser = value::rate)]
+    pub rate: Option<Rate>,
+    /// Duration and number of the runs.
+    #[command(flatten)]
+    pub run: RunOptions,
+    /// Location of the programs.
+    #[command(flatten)]
+    pub testbed: TestbedOptions,
+}
+
 /// Raw rates to measure for comparison.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct RawOptions {
@@ -180,15 +194,9 @@ pub struct SubjectsOptions {
     /// Bytes of payload, such as 64.
     #[arg(long, value_name = "BYTES", value_parser = size::payload_bytes, default_value = "64")]
     pub size: usize,
-    /// Messages to publish per second (default: as fast as the bus allows).
-    #[arg(long, value_name = "N/s", value_parser = value::rate)]
-    pub rate: Option<Rate>,
-    /// Duration and number of the runs.
+    /// Rate, runs and programs.
     #[command(flatten)]
-    pub run: RunOptions,
-    /// Location of the programs.
-    #[command(flatten)]
-    pub testbed: TestbedOptions,
+    pub load: LoadOptions,
 }
 
 /// `seqcast bench loss`.
@@ -206,15 +214,9 @@ pub struct LossOptions {
     /// Bytes of payload, at least 16.
     #[arg(long, value_name = "BYTES", value_parser = size::stamped_bytes, default_value = "64")]
     pub size: usize,
-    /// Messages to publish per second (default: as fast as the bus allows).
-    #[arg(long, value_name = "N/s", value_parser = value::rate)]
-    pub rate: Option<Rate>,
-    /// Duration and number of the runs.
+    /// Rate, runs and programs.
     #[command(flatten)]
-    pub run: RunOptions,
-    /// Location of the programs.
-    #[command(flatten)]
-    pub testbed: TestbedOptions,
+    pub load: LoadOptions,
 }
 
 /// Reads a number of subscribers from 1 to 64.

@@ -87,9 +87,9 @@ impl Process {
     }
 
     /// Sends a command to the process.
-    pub fn send(&mut self, word: ProcessCommand) {
-        self.is_done |= word == ProcessCommand::Stop;
-        self.write(&word);
+    pub fn send(&mut self, command: ProcessCommand) {
+        self.is_done |= command == ProcessCommand::Stop;
+        self.write(&command);
     }
 
     fn write(&mut self, line: &impl Serialize) {
@@ -124,17 +124,17 @@ impl Process {
     }
 
     fn parse_report(&self, line: &str) -> Result<ProcessReport, CommandFailure> {
-        let next_report = serde_json::from_str(line).map_err(|error| {
+        let report = serde_json::from_str(line).map_err(|error| {
             let text = format!("the {} sent an invalid report ({error}): {line}", self.name);
             CommandFailure::new(Exit::Failed, text).fix("is it the same version of seqcast on both sides?")
         })?;
-        match next_report {
+        match report {
             ProcessReport::Failed { exit, text, fix } => {
                 let exit = [Exit::Configuration, Exit::Unreachable].into_iter().find(|known| *known as u8 == exit);
                 let text = format!("the {} cannot continue: {text}", self.name);
                 Err(CommandFailure { exit: exit.unwrap_or(Exit::Failed), text, fix })
             }
-            next_report => Ok(next_report),
+            report => Ok(report),
         }
     }
 
@@ -153,7 +153,7 @@ impl Process {
     /// The same as of [`Process::next_report`].
     pub fn ready(&mut self, interrupt: &Interrupt) -> Result<Result<ReadyReport, String>, CommandFailure> {
         match self.next_report(interrupt, START_TIME)? {
-            ProcessReport::ReadyReport(ready) => Ok(Ok(ready)),
+            ProcessReport::Ready(ready) => Ok(Ok(ready)),
             ProcessReport::Unsupported { why } => Ok(Err(why)),
             other => Err(self.unexpected(&other)),
         }
@@ -165,7 +165,7 @@ impl Process {
     /// The same as of [`Process::next_report`].
     pub fn sent(&mut self, interrupt: &Interrupt, span: Duration) -> Result<SendReport, CommandFailure> {
         match self.next_report(interrupt, span + GRACE_TIME)? {
-            ProcessReport::SendReport(sent) => Ok(sent),
+            ProcessReport::Sent(sent) => Ok(sent),
             other => Err(self.unexpected(&other)),
         }
     }
@@ -176,7 +176,7 @@ impl Process {
     /// The same as of [`Process::next_report`].
     pub fn received(&mut self, interrupt: &Interrupt) -> Result<ReceiveReport, CommandFailure> {
         match self.next_report(interrupt, GRACE_TIME)? {
-            ProcessReport::ReceiveReport(received) => {
+            ProcessReport::Received(received) => {
                 self.is_done = true;
                 Ok(*received)
             }
@@ -190,13 +190,13 @@ impl Process {
     /// The same as of [`Process::next_report`].
     pub fn pinged(&mut self, interrupt: &Interrupt, span: Duration) -> Result<PingReport, CommandFailure> {
         match self.next_report(interrupt, span + GRACE_TIME)? {
-            ProcessReport::PingReport(pinged) => Ok(pinged),
+            ProcessReport::Pinged(pinged) => Ok(pinged),
             other => Err(self.unexpected(&other)),
         }
     }
 
-    fn unexpected(&self, next_report: &ProcessReport) -> CommandFailure {
-        CommandFailure::new(Exit::Failed, format!("the {} sent an unexpected report: {}", self.name, json(next_report)))
+    fn unexpected(&self, report: &ProcessReport) -> CommandFailure {
+        CommandFailure::new(Exit::Failed, format!("the {} sent an unexpected report: {}", self.name, json(report)))
     }
 }
 

@@ -7,7 +7,7 @@ use nix::time::{ClockId, clock_gettime};
 use super::job::HostInfo;
 
 /// Returns the facts about this machine; unknown ones are empty.
-pub fn here() -> HostInfo {
+pub fn host_info() -> HostInfo {
     let text = |path: &str| fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default();
     let cpuinfo = text("/proc/cpuinfo");
     let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
@@ -62,7 +62,7 @@ mod tests {
             std::hint::black_box((0..1_000_000_u64).sum::<u64>());
         }
         assert!(cpu_ns_of(std::process::id()) <= cpu_ns() + 20_000_000);
-        let host = here();
+        let host = host_info();
         assert!(!host.kernel.is_empty() && 0 < host.cpus && !host.boot.is_empty(), "{host:?}");
     }
 }

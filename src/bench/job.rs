@@ -200,7 +200,7 @@ pub struct DaemonJob {
 
 /// A command to a process after its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "say", rename_all = "kebab-case")]
+#[serde(tag = "command", rename_all = "kebab-case")]
 pub enum ProcessCommand {
     /// Begin.
     Go,
@@ -215,21 +215,21 @@ pub enum ProcessCommand {
 
 /// A report of a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(tag = "told", rename_all = "kebab-case")]
+#[serde(tag = "report", rename_all = "kebab-case")]
 pub enum ProcessReport {
     /// The process waits for [`ProcessCommand::Go`].
-    ReadyReport(ReadyReport),
+    Ready(ReadyReport),
     /// The raw datagrams cannot use the requested way.
     Unsupported {
         /// The kernel's reason.
         why: String,
     },
     /// The process has sent or published everything.
-    SendReport(SendReport),
+    Sent(SendReport),
     /// The process has received everything.
-    ReceiveReport(Box<ReceiveReport>),
+    Received(Box<ReceiveReport>),
     /// The process has measured the latency of messages.
-    PingReport(PingReport),
+    Pinged(PingReport),
     /// The process cannot continue.
     Failed {
         /// The exit code of the bench.

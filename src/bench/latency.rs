@@ -10,7 +10,7 @@ use super::job::{Load, PingReport, ReceiveReport};
 use super::latencies::Quantiles;
 use super::report::{RunStats, TestbedInfo, Times, adds_up};
 use super::testbed::{BenchRun, LoadCase, PingCase, Testbed};
-use super::throughput::{name, times};
+use super::throughput::{name, print_head, times};
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::output::json;
 use crate::terminal::output::{Output, note};
@@ -48,12 +48,12 @@ impl LatencyRow {
     }
 
     fn one_way(rate: f64, runs: &[BenchRun]) -> LatencyRow {
-        let came = || runs.iter().flat_map(|run| &run.received);
-        let lost = |came: &ReceiveReport| came.lost + came.unverified + came.dropped;
+        let reports = || runs.iter().flat_map(|run| &run.received);
+        let lost = |report: &ReceiveReport| report.lost + report.unverified + report.dropped;
         LatencyRow {
             adds_up: runs.iter().all(adds_up),
-            faults: came().flat_map(|came| came.faults.iter().cloned()).collect(),
-            ..LatencyRow::of("one_way", Some(rate), came().map(|came| came.latencies), came().map(lost).sum())
+            faults: reports().flat_map(|report| report.faults.iter().cloned()).collect(),
+            ..LatencyRow::of("one_way", Some(rate), reports().map(|report| report.latencies), reports().map(lost).sum())
         }
     }
 }
@@ -200,10 +200,7 @@ fn print(
     ratios: &[Ratio],
     out: &mut Output,
 ) -> io::Result<()> {
-    for line in found.iter().flat_map(|found| found.lines()) {
-        out.line(line)?;
-    }
-    out.line(format_args!("{}; one way, in microseconds\n", times(run)))?;
+    print_head(found, format_args!("{}; one way, in microseconds", times(run)), out)?;
     let mut columns = vec![Column::new("what").left(), Column::new("rate")];
     columns.push(Column::new("messages"));
     columns.extend(TIMES.map(Column::new));

@@ -5,12 +5,12 @@ use std::process::Command;
 
 use serde::Serialize;
 
-use super::args::{LossOptions, RunOptions};
+use super::args::{LoadOptions, LossOptions, RunOptions};
 use super::job::Load;
 use super::latency::{TIMES, micros};
 use super::report::{RunStats, TestbedInfo, ThroughputRow, Times};
 use super::testbed::{BenchRun, LoadCase, Testbed};
-use super::throughput::{name, times};
+use super::throughput::{name, print_head, times};
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::output::json;
 use crate::terminal::output::{Output, note};
@@ -79,16 +79,17 @@ struct BenchLossJson<'a> {
 /// # Errors
 /// A value is wrong, a process or a command of the user fails.
 pub fn run(options: &LossOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
-    let testbed = Testbed::new(&options.testbed)?;
+    let LoadOptions { rate, run, testbed: programs } = &options.load;
+    let testbed = Testbed::new(programs)?;
     let case = |drop| {
-        let (span_ns, rate) = (nanos(options.run.secs), options.rate.map(|rate| rate.0));
+        let (span_ns, rate) = (nanos(run.secs), rate.map(|rate| rate.0));
         let load = Load { bytes: options.size, span_ns, rate, subjects: 1, is_stamped: true };
         LoadCase { load, subscribers: 1, is_each: false, drop }
     };
     let fault = options.fault.as_deref().zip(options.heal.as_deref());
     let drops = if fault.is_some() { vec![None] } else { options.drop.iter().copied().map(Some).collect() };
     let mut runs: Vec<Vec<BenchRun>> = [None].iter().chain(&drops).map(|_| Vec::new()).collect();
-    for _ in 0..options.run.runs {
+    for _ in 0..run.runs {
         runs[0].push(testbed.library(&case(0.0))?);
         for (drop, runs) in drops.iter().zip(&mut runs[1..]) {
             let _fault = fault.map(|(fault, heal)| NetworkFault::begin(fault, heal)).transpose()?;
@@ -99,26 +100,26 @@ pub fn run(options: &LossOptions, out: &mut Output) -> Result<Exit, CommandFailu
     let datagram_bytes = found.as_ref().and_then(|found| found.datagram_bytes).unwrap_or(0);
     let mut rows: Vec<Goodput> = Vec::new();
     for (drop, runs) in [Some(0.0)].iter().chain(&drops).zip(&runs) {
-        let row = ThroughputRow::of(name(options.testbed.path), options.size, datagram_bytes, options.size, runs);
+        let row = ThroughputRow::of(name(programs.path), options.size, datagram_bytes, options.size, runs);
         let goodput = rows.first().map_or(Some(RunStats::of([1.0])), |lossless| row.ratio(&lossless.row));
-        let came = || runs.iter().flat_map(|run| &run.received);
-        let latency = Times::of(came().map(|came| came.latencies));
-        let repair_latency = Times::of(came().map(|came| came.repair_latencies));
+        let reports = || runs.iter().flat_map(|run| &run.received);
+        let latency = Times::of(reports().map(|report| report.latencies));
+        let repair_latency = Times::of(reports().map(|report| report.repair_latencies));
         rows.push(Goodput { drop: *drop, row, goodput, latency, repair_latency });
     }
     let ok = rows.iter().all(|goodput| goodput.row.is_good());
-    let (version, secs) = (env!("CARGO_PKG_VERSION"), options.run.secs.as_secs_f64());
-    match options.testbed.json {
+    let (version, secs) = (env!("CARGO_PKG_VERSION"), run.secs.as_secs_f64());
+    match programs.json {
         true => out.line(json(&BenchLossJson {
             verb: "loss",
             version,
             ok,
             secs,
-            runs: options.run.runs,
+            runs: run.runs,
             found: &found,
             rows: &rows,
         }))?,
-        false => print(options.run, found.as_ref(), &rows, out)?,
+        false => print(*run, found.as_ref(), &rows, out)?,
     }
     out.flush()?;
     rows.iter().for_each(|goodput| goodput.row.report_problems());
@@ -126,10 +127,7 @@ pub fn run(options: &LossOptions, out: &mut Output) -> Result<Exit, CommandFailu
 }
 
 fn print(run: RunOptions, found: Option<&TestbedInfo>, rows: &[Goodput], out: &mut Output) -> io::Result<()> {
-    for line in found.iter().flat_map(|found| found.lines()) {
-        out.line(line)?;
-    }
-    out.line(format_args!("{}\n", times(run)))?;
+    print_head(found, times(run), out)?;
     let headers = [
         "loss",
         "per second",

@@ -121,11 +121,11 @@ impl SequenceChecker {
             self.gaps.insert(self.next, number);
             self.next = number + 1;
         } else {
-            self.record_late(number);
+            self.record_overtaken(number);
         }
     }
 
-    fn record_late(&mut self, number: u64) {
+    fn record_overtaken(&mut self, number: u64) {
         let Some(end) = self.gap_of(number) else {
             return self.fault(|| format!("message {number} arrived twice"));
         };

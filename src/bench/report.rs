@@ -96,11 +96,11 @@ impl ThroughputRow {
     /// Returns the row of these runs of messages of `size` bytes in one way.
     pub fn of(what: &'static str, size: usize, datagram_bytes: u64, bytes: usize, runs: &[BenchRun]) -> ThroughputRow {
         let rates: Vec<f64> = runs.iter().map(BenchRun::per_s).collect();
-        let came = || runs.iter().flat_map(|run| &run.received);
-        let sum = |of: fn(&super::job::ReceiveReport) -> u64| came().map(of).sum::<u64>();
+        let reports = || runs.iter().flat_map(|run| &run.received);
+        let sum = |of: fn(&super::job::ReceiveReport) -> u64| reports().map(of).sum::<u64>();
         let sent: u64 = runs.iter().map(|run| run.sent.sent).sum();
         let sent_to_all: u64 = runs.iter().map(|run| run.sent.sent * run.received.len() as u64).sum();
-        let received = sum(|came| came.received);
+        let received = sum(|report| report.received);
         let share = |cpu_ns: u64, count: u64| cpu_ns as f64 / count.max(1) as f64;
         let is_raw = what.starts_with("raw_");
         let per_s = RunStats::of(rates.iter().copied());
@@ -113,21 +113,21 @@ impl ThroughputRow {
             bytes_per_s: per_s.median * bytes as f64,
             sent,
             received,
-            lost: sum(|came| came.lost),
-            lost_max: sum(|came| came.lost_max),
-            unverified: sum(|came| came.unverified),
-            dropped: if is_raw { sent_to_all.saturating_sub(received) } else { sum(|came| came.dropped) },
-            repaired: sum(|came| came.repaired),
-            kernel_drops: sum(|came| came.kernel_drops),
-            dropped_by_rule: sum(|came| came.dropped_by_rule),
+            lost: sum(|report| report.lost),
+            lost_max: sum(|report| report.lost_max),
+            unverified: sum(|report| report.unverified),
+            dropped: if is_raw { sent_to_all.saturating_sub(received) } else { sum(|report| report.dropped) },
+            repaired: sum(|report| report.repaired),
+            kernel_drops: sum(|report| report.kernel_drops),
+            dropped_by_rule: sum(|report| report.dropped_by_rule),
             paced_per_s: None,
             held_up: runs.iter().map(|run| run.sent.held_up).sum(),
             sender_ns: share(runs.iter().map(|run| run.sent.cpu_ns).sum(), sent),
-            receiver_ns: share(sum(|came| came.cpu_ns), received),
+            receiver_ns: share(sum(|report| report.cpu_ns), received),
             sender_rss_bytes: runs.iter().map(|run| run.sent.rss_bytes).max().unwrap_or(0),
-            receiver_rss_bytes: came().map(|came| came.rss_bytes).max().unwrap_or(0),
+            receiver_rss_bytes: reports().map(|report| report.rss_bytes).max().unwrap_or(0),
             adds_up: is_raw || runs.iter().all(adds_up),
-            faults: came().flat_map(|came| came.faults.iter().cloned()).collect(),
+            faults: reports().flat_map(|report| report.faults.iter().cloned()).collect(),
             unsupported: None,
             each: rates.iter().map(|rate| rate * bytes as f64).collect(),
         }
@@ -208,9 +208,9 @@ impl Times {
 
 /// Returns whether every message of a run was received or accounted for, at each subscriber.
 pub fn adds_up(run: &BenchRun) -> bool {
-    run.received.iter().all(|came| {
-        let known = came.received + came.unverified + came.dropped;
-        (known + came.lost..=known + came.lost_max).contains(&run.sent.sent)
+    run.received.iter().all(|report| {
+        let known = report.received + report.unverified + report.dropped;
+        (known + report.lost..=known + report.lost_max).contains(&run.sent.sent)
     })
 }
 
@@ -310,7 +310,7 @@ impl TestbedInfo {
             self.gso_segments = self.gso_segments.max(run.sender.segments);
         }
         if mode == RawMode::GsoGro {
-            self.gro_segments = self.gro_segments.max(run.received.iter().map(|came| came.segments).max());
+            self.gro_segments = self.gro_segments.max(run.received.iter().map(|report| report.segments).max());
         }
     }
 
@@ -356,7 +356,7 @@ mod tests {
         assert_eq!(spread(&[]), RunStats::default());
     }
 
-    fn run(sent: u64, came: ReceiveReport) -> BenchRun {
+    fn run(sent: u64, report: ReceiveReport) -> BenchRun {
         let host = HostInfo { kernel: "6".into(), cpus: 1, cpu: String::new(), rmem_max: None, boot: "b".into() };
         let ready = ReadyReport {
             host,
@@ -370,15 +370,15 @@ mod tests {
             sender: ready.clone(),
             receiver: ready,
             sent: SendReport { sent, ..SendReport::default() },
-            received: vec![came],
+            received: vec![report],
         }
     }
 
     #[test]
     fn run_adds_up_within_its_reported_losses() {
-        let came =
+        let report =
             ReceiveReport { received: 5, unverified: 1, dropped: 1, lost: 1, lost_max: 2, ..ReceiveReport::default() };
-        let adds_up = |sent| ThroughputRow::of("library", 64, 1472, 64, &[run(sent, came.clone())]).is_good();
+        let adds_up = |sent| ThroughputRow::of("library", 64, 1472, 64, &[run(sent, report.clone())]).is_good();
         assert_eq!([7, 8, 9, 10].map(adds_up), [false, true, true, false]);
         let damaged =
             ReceiveReport { received: 1, faults: vec!["a payload is damaged".into()], ..ReceiveReport::default() };

@@ -4,11 +4,11 @@ use std::io;
 
 use serde::Serialize;
 
-use super::args::{RunOptions, SubjectsOptions};
+use super::args::{LoadOptions, RunOptions, SubjectsOptions};
 use super::job::{Load, Window};
 use super::report::{RunStats, TestbedInfo, ThroughputRow};
 use super::testbed::{BenchRun, LoadCase, Testbed};
-use super::throughput::{name, times};
+use super::throughput::{name, print_head, times};
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::output::Output;
 use crate::terminal::output::json;
@@ -37,7 +37,7 @@ struct SubjectsRow {
 impl SubjectsRow {
     fn of(subjects: u64, row: ThroughputRow, first: Option<&SubjectsRow>, runs: &[BenchRun]) -> SubjectsRow {
         let last = runs.last();
-        let subscriber_window = last.and_then(|run| run.received.first()).map(|came| came.window);
+        let subscriber_window = last.and_then(|run| run.received.first()).map(|report| report.window);
         SubjectsRow {
             subjects,
             message_ns: if 0.0 < row.per_s.median { 1e9 / row.per_s.median } else { 0.0 },
@@ -67,20 +67,21 @@ struct SubjectsJson<'a> {
 /// # Errors
 /// A value is wrong, or a process fails.
 pub fn run(options: &SubjectsOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
+    let LoadOptions { rate, run, testbed: programs } = &options.load;
     let subjects_max = options.subjects.iter().max().expect("there is one").to_string();
     let mut more = vec![("pub-window-max", WINDOW_MAX), ("sub-window-max", WINDOW_MAX)];
     if options.each {
         more.extend([("client-subscriptions-max", &*subjects_max), ("subscriptions-max", &*subjects_max)]);
     }
-    let testbed = Testbed::with(&options.testbed, &more)?;
+    let testbed = Testbed::with(programs, &more)?;
     let case = |subjects| {
-        let span_ns = nanos(options.run.secs);
-        let rate = options.rate.map(|rate| rate.0);
+        let span_ns = nanos(run.secs);
+        let rate = rate.map(|rate| rate.0);
         let load = Load { bytes: options.size, span_ns, rate, subjects, is_stamped: false };
         LoadCase { load, subscribers: 1, is_each: options.each, drop: 0.0 }
     };
     let mut runs: Vec<Vec<BenchRun>> = options.subjects.iter().map(|_| Vec::new()).collect();
-    for _ in 0..options.run.runs {
+    for _ in 0..run.runs {
         for (subjects, runs) in options.subjects.iter().zip(&mut runs) {
             runs.push(testbed.library(&case(*subjects))?);
         }
@@ -89,22 +90,22 @@ pub fn run(options: &SubjectsOptions, out: &mut Output) -> Result<Exit, CommandF
     let datagram_bytes = found.as_ref().and_then(|found| found.datagram_bytes).unwrap_or(0);
     let mut rows: Vec<SubjectsRow> = Vec::new();
     for (subjects, runs) in options.subjects.iter().zip(&runs) {
-        let row = ThroughputRow::of(name(options.testbed.path), options.size, datagram_bytes, options.size, runs);
+        let row = ThroughputRow::of(name(programs.path), options.size, datagram_bytes, options.size, runs);
         rows.push(SubjectsRow::of(*subjects, row, rows.first(), runs));
     }
     let ok = rows.iter().all(|cost| cost.row.is_good());
-    match options.testbed.json {
+    match programs.json {
         true => out.line(json(&SubjectsJson {
             verb: "subjects",
             version: env!("CARGO_PKG_VERSION"),
             ok,
-            secs: options.run.secs.as_secs_f64(),
-            runs: options.run.runs,
+            secs: run.secs.as_secs_f64(),
+            runs: run.runs,
             each: options.each,
             found: &found,
             rows: &rows,
         }))?,
-        false => print(options.run, found.as_ref(), &rows, out)?,
+        false => print(*run, found.as_ref(), &rows, out)?,
     }
     out.flush()?;
     rows.iter().for_each(|cost| cost.row.report_problems());
@@ -112,10 +113,7 @@ pub fn run(options: &SubjectsOptions, out: &mut Output) -> Result<Exit, CommandF
 }
 
 fn print(run: RunOptions, found: Option<&TestbedInfo>, rows: &[SubjectsRow], out: &mut Output) -> io::Result<()> {
-    for line in found.iter().flat_map(|found| found.lines()) {
-        out.line(line)?;
-    }
-    out.line(format_args!("{}\n", times(run)))?;
+    print_head(found, times(run), out)?;
     let headers = [
         "subjects",
         "per second",

@@ -60,13 +60,13 @@ pub struct BenchRun {
 impl BenchRun {
     /// Returns the number of messages received per second, summed over all receivers.
     pub fn per_s(&self) -> f64 {
-        self.received.iter().map(|came| came.per_s).sum()
+        self.received.iter().map(|report| report.per_s).sum()
     }
 
     /// Returns the share of the sent messages that was received, over all receivers.
     fn share_received(&self) -> f64 {
-        let came: u64 = self.received.iter().map(|came| came.received).sum();
-        came as f64 / (self.sent.sent * self.received.len() as u64).max(1) as f64
+        let received: u64 = self.received.iter().map(|report| report.received).sum();
+        received as f64 / (self.sent.sent * self.received.len() as u64).max(1) as f64
     }
 }
 

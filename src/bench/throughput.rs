@@ -1,5 +1,6 @@
 //! `bench throughput` and `bench fanout`: the library and the raw rates in turn, within one run.
 
+use std::fmt;
 use std::io;
 
 use serde::Serialize;
@@ -193,16 +194,24 @@ fn verdict(rates: &Rates) -> Result<Exit, CommandFailure> {
 }
 
 fn print_text(run: RunOptions, rates: &Rates, out: &mut Output) -> io::Result<()> {
-    for line in rates.found.iter().flat_map(TestbedInfo::lines) {
-        out.line(line)?;
-    }
-    out.line(format_args!("{}\n", times(run)))?;
+    print_head(rates.found.as_ref(), times(run), out)?;
     out.bytes(table(&rates.rows).to_string().as_bytes())?;
     if !rates.ratios.is_empty() {
         out.line("")?;
         out.bytes(ratio_table(&rates.ratios).to_string().as_bytes())?;
     }
     Ok(())
+}
+
+/// Prints the lines about the machines, a title and an empty line.
+///
+/// # Errors
+/// The same as of [`Output::line`].
+pub fn print_head(found: Option<&TestbedInfo>, title: impl fmt::Display, out: &mut Output) -> io::Result<()> {
+    for line in found.iter().flat_map(|found| found.lines()) {
+        out.line(line)?;
+    }
+    out.line(format_args!("{title}\n"))
 }
 
 /// Returns the duration and number of the runs, for people.
@@ -246,7 +255,7 @@ fn table(rows: &[ThroughputRow]) -> TextTable {
 fn cells_of(row: &ThroughputRow) -> [String; 13] {
     let rate = |per_s: f64| format!("{per_s:.0}");
     // Only the kernel knows which raw datagrams were lost.
-    let told = |text: String| if row.what.starts_with("raw_") { String::new() } else { text };
+    let known = |text: String| if row.what.starts_with("raw_") { String::new() } else { text };
     [
         rate(row.per_s.median),
         rate(row.per_s.min),
@@ -254,10 +263,10 @@ fn cells_of(row: &ThroughputRow) -> [String; 13] {
         format!("{:.1}", row.bytes_per_s / 1e6),
         row.sent.to_string(),
         row.received.to_string(),
-        told(row.lost()),
-        told(row.unverified.to_string()),
+        known(row.lost()),
+        known(row.unverified.to_string()),
         row.dropped.to_string(),
-        told(row.repaired.to_string()),
+        known(row.repaired.to_string()),
         row.kernel_drops.to_string(),
         format!("{:.0}", row.sender_ns),
         format!("{:.0}", row.receiver_ns),

@@ -1,7 +1,7 @@
 //! A peer inside the program, driven by the caller's own thread: the fast path.
 
-use super::ask::check_question;
-use super::link::PeerLink;
+use super::history::check_question;
+use super::peer_link::PeerLink;
 use super::{
     Bus, HistoryError, IdCounters, Info, PendingAnswer, PublishError, SubscribeError, SubscribeOptions, Subscription,
     check_message, check_size,
@@ -184,7 +184,7 @@ impl EmbeddedPeer {
     ///
     /// # Errors
     /// The request is empty or too large, or the peer has ended.
-    pub fn ask(
+    pub fn request_history(
         &mut self,
         peer: impl Into<PeerRef>,
         question: Question,
@@ -194,10 +194,10 @@ impl EmbeddedPeer {
         if !self.engine.core.is_running() {
             return Err(HistoryError::Closed);
         }
-        let (asked, answer) = PendingAnswer::new(timeout);
+        let (pending, answer) = PendingAnswer::new(timeout);
         let now = self.read_clock();
         self.engine.core.query_history(now, self.client, &peer.into(), question, timeout, answer);
-        Ok(asked)
+        Ok(pending)
     }
 
     /// Returns a new subject for replies to this client.
@@ -329,7 +329,7 @@ mod tests {
         let bus = fixture.embedded.bus();
         let own = fixture.embedded.subscribe("x".parse().unwrap()).unwrap();
         let question = Question::Poll(vec![Poll { subject: "x".parse().unwrap(), offset: 0, count: 1 }]);
-        let asked = bus.ask(bus.info().epoch, question, PATIENCE).unwrap();
+        let pending = bus.request_history(bus.info().epoch, question, PATIENCE).unwrap();
         let flushing = thread::spawn({
             let bus = bus.clone();
             move || bus.flush(PATIENCE)
@@ -341,7 +341,7 @@ mod tests {
         let request = "this is a fault of seqcast: please report it with the log of this peer";
         assert_eq!(error, format!("ledger of alice: 3 is not 4; {request}"));
         assert_eq!(flushing.join().unwrap(), Err(WaitError::Closed));
-        assert_eq!(asked.recv(), Err(HistoryError::Closed));
+        assert_eq!(pending.recv(), Err(HistoryError::Closed));
         assert_eq!(own.recv_timeout(PATIENCE).unwrap_err(), RecvError::Closed);
         let message = || Message::new("x".parse().unwrap(), "1");
         assert_eq!(bus.publish(message()), Err(PublishError::Closed));

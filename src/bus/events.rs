@@ -38,7 +38,7 @@ impl fmt::Display for EventError {
                 write!(f, "the peer did not answer in time; it may have stored the events of the request all the same")
             }
             EventError::TooMany => {
-                write!(f, "the answer of the peer has too many parts; update the peer, or ask for fewer events")
+                write!(f, "the answer of the peer has too many parts; update the peer, or request fewer events")
             }
             EventError::Closed => {
                 write!(

@@ -109,7 +109,7 @@ impl LocalConnection {
             waker: Waker::new(poll.registry(), WAKER).map_err(system("make a waker"))?,
             thread: Mutex::default(),
         });
-        let run_until_closed = ConnectionThread {
+        let connection_thread = ConnectionThread {
             shared: local_connection.clone(),
             stream,
             poll,
@@ -119,7 +119,7 @@ impl LocalConnection {
             is_readable: true,
             is_writable: true,
         };
-        let thread = std::thread::Builder::new().name("seqcast-attached".into()).spawn(move || run_until_closed.run());
+        let thread = std::thread::Builder::new().name("seqcast-attached".into()).spawn(move || connection_thread.run());
         *locked(&local_connection.thread) = Some(thread.map_err(system("start a thread"))?);
         Ok((local_connection, welcome))
     }
@@ -202,7 +202,7 @@ impl LocalConnection {
         let _ = self.send(&ClientFrame::Unsubscribe { sub }, |_| {});
     }
 
-    pub(super) fn ask(
+    pub(super) fn request_history(
         &self,
         peer: PeerRef,
         question: &Question,
@@ -217,7 +217,7 @@ impl LocalConnection {
             state.token()
         };
         let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
-        self.send(&ClientFrame::Ask { id, timeout_ms, peer, question: question.encode() }, |state| {
+        self.send(&ClientFrame::History { id, timeout_ms, peer, question: question.encode() }, |state| {
             state.pending_questions.insert(id, answer);
         })
     }
@@ -380,7 +380,7 @@ impl LocalConnection {
                 }
             }
             PeerFrame::Answered { id, answer } => self.on_answered(id, answer),
-            PeerFrame::Known { sub, publisher } => {
+            PeerFrame::Discovered { sub, publisher } => {
                 locked(&self.queues).get(&sub).into_iter().for_each(|queue| queue.push_publisher(publisher.clone()));
             }
             PeerFrame::Awaited { sub } => {
@@ -599,7 +599,7 @@ impl ConnectionThread {
                 Ok(count) => self.writing.advance(count),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.is_writable = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if is_gone(&error) => self.on_write_closed(),
+                Err(error) if is_disconnect(&error) => self.on_write_closed(),
                 Err(error) => return Err(error),
             }
         }
@@ -638,7 +638,7 @@ impl ConnectionThread {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.is_readable = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if is_gone(&error) => return Ok(Some("it closed the connection".to_owned())),
+                Err(error) if is_disconnect(&error) => return Ok(Some("it closed the connection".to_owned())),
                 Err(error) => return Err(error),
             }
         }
@@ -647,6 +647,6 @@ impl ConnectionThread {
 }
 
 /// Returns whether the other side has closed the connection.
-fn is_gone(error: &io::Error) -> bool {
+fn is_disconnect(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }

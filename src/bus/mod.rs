@@ -44,12 +44,12 @@
 //! [`Subscription::readiness_fd`] is a descriptor for `poll` and `epoll`. With the Cargo feature `async` a
 //! [`Subscription`] is a `futures_core::Stream`, which needs no runtime.
 
-mod ask;
 mod embedded;
 mod error;
 mod events;
-mod link;
+mod history;
 mod local_connection;
+mod peer_link;
 mod reports;
 mod request;
 mod streams;
@@ -99,10 +99,10 @@ pub use crate::storage::streams::postgres::add_event_in as add_event_in_postgres
 /// ```
 #[cfg(feature = "sqlite")]
 pub use crate::storage::streams::sqlite::add_event_in as add_event_in_sqlite;
-pub use ask::{HistoryError, HistoryList, PendingAnswer, PollResult};
 pub use embedded::EmbeddedPeer;
 pub use error::{OpenError, PublishError, RecvError, RequestError, SubscribeError, WaitError};
 pub use events::{EventError, PendingRegistration};
+pub use history::{HistoryError, HistoryList, PendingAnswer, PollResult};
 pub use reports::{
     Counter, FlowExclusion, LossReport, PeerReport, ReportError, ReportRows, StatusReport, SubscriptionReport,
 };
@@ -118,8 +118,8 @@ use crate::message::{DeliveryMode, Epoch, Message, PeerName, Queue, SubId, Subsc
 use crate::proto::join::Join;
 use crate::proto::peer::inbox_of;
 use crate::subject::{Pattern, Subject};
-use link::PeerLink;
 use local_connection::LocalConnection;
+use peer_link::PeerLink;
 use serde_json::Value;
 use std::fmt;
 use std::path::Path;

@@ -192,9 +192,9 @@ impl Bus {
         &self,
         stream: Option<&StreamName>,
         consumer: &Consumer,
-        place: ResetPosition,
+        position: ResetPosition,
     ) -> Result<StreamId, StreamError> {
-        self.position_of(stream, StreamOperation::Reset(consumer.clone(), place))
+        self.position_of(stream, StreamOperation::Reset(consumer.clone(), position))
     }
 
     /// Removes a consumer. Closes a connection that pushes to it.

@@ -1,6 +1,6 @@
 //! A subscription: a bounded stream of messages and of notices about missing ones.
 
-use super::link::PeerLink;
+use super::peer_link::PeerLink;
 use super::{RecvError, WaitError};
 use crate::clock::Clock;
 use crate::daemon::mailbox::{AnswerReceiver, AnswerSender};
@@ -293,7 +293,7 @@ impl Subscription {
         join_progress.is_backpressured = false;
         while let Some((epoch, question)) = join_progress.join.poll_question() {
             let (answer, answers) = AnswerSender::new(Some(self.queue.clone()));
-            match self.link.ask(epoch.into(), question, Duration::ZERO, ANSWER_TIMEOUT, answer) {
+            match self.link.request_history(epoch.into(), question, Duration::ZERO, ANSWER_TIMEOUT, answer) {
                 Ok(()) => join_progress.pending_answers.push((epoch, answers)),
                 Err(WaitError::Closed) => {
                     join_progress.join.on_answer(Clock::now().wall, epoch, Err(QuestionFailure::Gone));

@@ -466,8 +466,8 @@ pub enum DemoScenario {
 ///
 /// # Errors
 /// The arguments are wrong, or ask for help.
-pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<CommandLine, clap::Error> {
-    CommandLine::try_parse_from(words)
+pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<CommandLine, clap::Error> {
+    CommandLine::try_parse_from(arguments)
 }
 
 /// Reads the words of a line typed at the console.
@@ -481,7 +481,7 @@ pub fn parse_line(words: &[String]) -> Result<ConsoleVerb, clap::Error> {
 }
 
 /// Returns the commands of the console, each with the commands that may follow it; for completion.
-pub fn console_words() -> Vec<(String, Vec<String>)> {
+pub fn console_verbs() -> Vec<(String, Vec<String>)> {
     let names = |command: &clap::Command| command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
     ConsoleLine::command().get_subcommands().map(|verb| (verb.get_name().to_owned(), names(verb))).collect()
 }

@@ -39,7 +39,7 @@ pub fn resolve_daemon(options: &DaemonOptions) -> Result<Config, CommandFailure>
         ("--log-level", "log-level", options.log_level.as_deref()),
         ("--log-format", "log-format", options.log_format.as_deref()),
     ];
-    resolve_with(&options.peer, given(texts))
+    resolve_with(&options.peer, flag_overrides(texts))
 }
 
 fn resolve_with(options: &PeerOptions, more: impl IntoIterator<Item = Override>) -> Result<Config, CommandFailure> {
@@ -61,11 +61,13 @@ fn flags(options: &PeerOptions) -> Vec<Override> {
         ("--socket", "socket", socket.as_deref()),
     ];
     let settings = options.settings.iter().map(|setting| Override::set(&setting.key, &setting.value));
-    given(texts).chain(settings).collect()
+    flag_overrides(texts).chain(settings).collect()
 }
 
 /// Returns the overrides of the given flags: flag, key, value.
-fn given<'a>(texts: impl IntoIterator<Item = (&'a str, &'a str, Option<&'a str>)>) -> impl Iterator<Item = Override> {
+fn flag_overrides<'a>(
+    texts: impl IntoIterator<Item = (&'a str, &'a str, Option<&'a str>)>,
+) -> impl Iterator<Item = Override> {
     texts.into_iter().filter_map(|(flag, key, value)| Some(Override::flag(flag, key, value?)))
 }
 

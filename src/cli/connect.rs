@@ -166,7 +166,7 @@ impl Events {
 
     fn failure(&self, error: RequestError) -> CommandFailure {
         match &self.source {
-            EventSource::Subscription(_) => peer::gone(&self.bus),
+            EventSource::Subscription(_) => peer::end_failure(&self.bus),
             EventSource::Request(_, subject) => request_failure(&self.bus, subject, error),
         }
     }
@@ -175,7 +175,7 @@ impl Events {
 /// Converts the reason why a request has no reply.
 fn request_failure(bus: &Bus, subject: &Subject, error: RequestError) -> CommandFailure {
     match error {
-        RequestError::Closed => peer::gone(bus),
+        RequestError::Closed => peer::end_failure(bus),
         RequestError::NoResponders => {
             CommandFailure::new(Exit::Unreachable, format!("no client on the LAN subscribes to {subject}"))
                 .fix("start a responder ('seqcast reply'), or wait for one with --patient")

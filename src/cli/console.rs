@@ -13,7 +13,7 @@ use rustyline::validate::Validator;
 use rustyline::{Context, Editor, Helper};
 
 use super::args::{self, Command, ConsoleVerb};
-use super::console_line::words;
+use super::console_line::split_words;
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::output::note;
 
@@ -36,7 +36,7 @@ pub fn run(
         return Ok(session.exit);
     }
     let mut editor = Editor::<CommandCompleter, FileHistory>::new().map_err(editor_failure)?;
-    editor.set_helper(Some(CommandCompleter { verbs: args::console_words() }));
+    editor.set_helper(Some(CommandCompleter { verbs: args::console_verbs() }));
     let history = history_file();
     if let Some(path) = &history {
         // The first console of a user has no history yet.
@@ -96,7 +96,7 @@ struct ConsoleSession<'a> {
 impl ConsoleSession<'_> {
     /// Executes a line; returns `false` if the console ends.
     fn line(&mut self, line: &str) -> Result<bool, CommandFailure> {
-        let words = match words(line) {
+        let words = match split_words(line) {
             Ok(words) => words,
             Err(error) => {
                 note(format_args!("seqcast: {error}"));
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn commands_are_completed() {
-        let verbs = args::console_words();
+        let verbs = args::console_verbs();
         let check = |line: &str, start, expected: &[&str]| {
             assert_eq!(
                 candidates(&verbs, line),

@@ -22,7 +22,7 @@ impl std::fmt::Display for LineError {
 ///
 /// # Errors
 /// The line ends within a quote or after a backslash.
-pub fn words(line: &str) -> Result<Vec<String>, LineError> {
+pub fn split_words(line: &str) -> Result<Vec<String>, LineError> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut quote: Option<char> = None;
@@ -67,11 +67,11 @@ mod tests {
         check("pub a.b #1 x#2", &["pub", "a.b"]);
         check("pub a.b x#2", &["pub", "a.b", "x#2"]);
         check("'single \\ stays'", &["single \\ stays"]);
-        assert_eq!(words("pub 'a"), Err(LineError::OpenQuote('\'')));
-        assert_eq!(words("pub a\\"), Err(LineError::OpenEscape));
+        assert_eq!(split_words("pub 'a"), Err(LineError::OpenQuote('\'')));
+        assert_eq!(split_words("pub a\\"), Err(LineError::OpenEscape));
     }
 
     fn check(line: &str, expected: &[&str]) {
-        assert_eq!(words(line).unwrap(), expected, "{line:?}");
+        assert_eq!(split_words(line).unwrap(), expected, "{line:?}");
     }
 }

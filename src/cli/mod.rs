@@ -40,9 +40,9 @@ use crate::bench;
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::output::{self, Output, note};
 
-/// Runs the command with these words, the program's name first, and reports failures.
-pub fn run(words: impl IntoIterator<Item = OsString>) -> Exit {
-    let arguments = match args::parse(words) {
+/// Runs the command with these arguments, the program's name first, and reports failures.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
+    let arguments = match args::parse(arguments) {
         Ok(arguments) => arguments,
         Err(error) => {
             let printed = error.print().map_err(CommandFailure::from);
@@ -132,7 +132,7 @@ fn run_console(options: &ConsoleOptions, out: &mut Output) -> Result<Exit, Comma
 
 /// Sets the socket of a command typed at a console to that of the console's peer, unless the command names another.
 fn socket_for(command: &mut Command, socket: &Path) {
-    let place = match command {
+    let of_command = match command {
         Command::Publish(options) => &mut options.bus.peer.socket,
         Command::Subscribe(options) => &mut options.bus.peer.socket,
         Command::Request(options) => &mut options.bus.peer.socket,
@@ -148,5 +148,5 @@ fn socket_for(command: &mut Command, socket: &Path) {
         Command::Show(options) => &mut options.socket,
         Command::Config(_) | Command::Version { .. } => return,
     };
-    place.get_or_insert_with(|| socket.to_path_buf());
+    of_command.get_or_insert_with(|| socket.to_path_buf());
 }

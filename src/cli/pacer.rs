@@ -39,8 +39,8 @@ impl Template {
 
 fn first_mark(text: &[u8]) -> Option<(usize, &'static str)> {
     const MARKS: [&str; 2] = ["{{count}}", "{{.Count}}"];
-    let place = |mark: &'static str| Some((text.windows(mark.len()).position(|at| at == mark.as_bytes())?, mark));
-    MARKS.into_iter().filter_map(place).min()
+    let position = |mark: &'static str| Some((text.windows(mark.len()).position(|at| at == mark.as_bytes())?, mark));
+    MARKS.into_iter().filter_map(position).min()
 }
 
 /// Schedule by which messages 1, 2, 3 … are due.

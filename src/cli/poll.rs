@@ -237,12 +237,12 @@ impl PollClient<'_> {
     }
 
     /// Reports a notice: in JSON among the events, or as text for people.
-    fn report(&mut self, word: &PollNotice) -> io::Result<()> {
+    fn report(&mut self, notice: &PollNotice) -> io::Result<()> {
         if self.options.json {
-            return self.out.line(json(word));
+            return self.out.line(json(notice));
         }
         self.out.flush()?;
-        note(word);
+        note(notice);
         Ok(())
     }
 

@@ -43,13 +43,13 @@ pub fn run(options: &ReqOptions, out: &mut Output) -> Result<Exit, CommandFailur
             Err(_) => {
                 out.flush()?;
                 let wait = humantime::format_duration(options.wait);
-                let came = match replies {
+                let shortage = match replies {
                     0 => "no reply".to_owned(),
                     some => format!("{some} of {}", pluralize(options.replies, "reply").replace("replys", "replies")),
                 };
                 return Err(CommandFailure::new(
                     Exit::TimedOut,
-                    format!("{came} on {} within {wait}", options.subject),
+                    format!("{shortage} on {} within {wait}", options.subject),
                 ));
             }
         }

@@ -12,7 +12,7 @@ impl Draft {
         self.check_pairs();
         self.check_listener_memory();
         self.check_listeners();
-        self.check_places();
+        self.check_addresses();
     }
 
     /// Checks the values that must not be less than that of another key.
@@ -35,15 +35,15 @@ impl Draft {
                 PART,
             ),
         ];
-        for (key, value, other, least, why) in pairs {
+        for (key, value, other, least, reason) in pairs {
             let (upper, lower) = (find_key(key).expect("a key"), find_key(other).expect("a key"));
             if least <= value || self.refused[upper] || self.refused[lower] {
                 continue;
             }
             let shown = |index: usize| (KEYS[index].value)(&self.config);
             let suggestion = format!("raise {key} to {}, or lower {other}", shown(lower));
-            let reason = ConfigErrorKind::Conflict { key, value: shown(upper), other, least: shown(lower), why };
-            self.fail_key(self.changeable(upper, lower), reason, suggestion);
+            let conflict = ConfigErrorKind::Conflict { key, value: shown(upper), other, least: shown(lower), reason };
+            self.fail_key(self.changeable(upper, lower), conflict, suggestion);
         }
     }
 
@@ -78,15 +78,15 @@ impl Draft {
         }
         let (value, least) = (show_size(config.listener_memory), show_size(least));
         let suggestion = format!("raise listener-memory to {least}, or lower client-queue-size");
-        let why = "the maximum memory of one client of a listener must fit";
-        let reason = ConfigErrorKind::Conflict {
+        let reason = "the maximum memory of one client of a listener must fit";
+        let conflict = ConfigErrorKind::Conflict {
             key: "listener-memory",
             value,
             other: "four times client-queue-size",
             least,
-            why,
+            reason,
         };
-        self.fail_key(self.changeable(upper, lower), reason, suggestion);
+        self.fail_key(self.changeable(upper, lower), conflict, suggestion);
     }
 
     /// Checks that a listener that other hosts can reach has accounts, or is explicitly open.
@@ -110,16 +110,18 @@ impl Draft {
     }
 
     /// Checks that no two listeners share an address.
-    fn check_places(&mut self) {
+    fn check_addresses(&mut self) {
         let listeners = [("nats", self.config.nats), ("redis", self.config.redis), ("hat", self.config.hat)];
-        let listeners: Vec<_> = listeners.into_iter().filter_map(|(key, place)| Some((key, place?))).collect();
+        let listeners: Vec<_> = listeners.into_iter().filter_map(|(key, address)| Some((key, address?))).collect();
         let overlap = |a: SocketAddr, b: SocketAddr| {
             let is_same = a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified();
             is_same && a.port() == b.port() && a.port() != 0
         };
         for (index, (key, address)) in listeners.iter().enumerate() {
-            if let Some((other, place)) = listeners[..index].iter().find(|(_, place)| overlap(*place, *address)) {
-                let reason = ConfigErrorKind::AddressConflict { address: *address, other, place: *place };
+            if let Some((other, other_address)) = listeners[..index].iter().find(|(_, other)| overlap(*other, *address))
+            {
+                let reason =
+                    ConfigErrorKind::AddressConflict { address: *address, other, other_address: *other_address };
                 self.fail_key(find_key(key).expect("a key"), reason, "give one of the two another port".to_owned());
             }
         }

@@ -21,13 +21,13 @@ impl<T: Copy + PartialEq> ValueFormat for ChoiceFormat<T> {
         if self.planned.contains(&text) {
             return Err(ValueError::NotSupported);
         }
-        let place = self.words.iter().position(|word| *word == text).ok_or(ValueError::NotOneOf(self.words))?;
-        Ok(self.values[place])
+        let index = self.words.iter().position(|word| *word == text).ok_or(ValueError::NotOneOf(self.words))?;
+        Ok(self.values[index])
     }
 
     fn show(&self, value: &T) -> String {
-        let place = self.values.iter().position(|v| v == value).expect("every value has its word");
-        self.words[place].to_owned()
+        let index = self.values.iter().position(|v| v == value).expect("every value has its word");
+        self.words[index].to_owned()
     }
 
     fn range(&self) -> String {

@@ -25,16 +25,16 @@ pub(super) struct SourceSpan {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct YamlEntry {
     pub key: String,
-    pub key_place: SourceSpan,
+    pub key_span: SourceSpan,
     pub value: Node,
-    pub value_place: SourceSpan,
+    pub value_span: SourceSpan,
 }
 
 /// An item of a list.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct YamlItem {
     pub value: Node,
-    pub place: SourceSpan,
+    pub span: SourceSpan,
 }
 
 /// A value.
@@ -56,7 +56,7 @@ pub(super) struct YamlError {
     /// Text of the YAML crate, or ours.
     pub reason: String,
     /// Position of the error, if it is known.
-    pub place: Option<SourceSpan>,
+    pub span: Option<SourceSpan>,
 }
 
 /// Reads the one document that `text` holds.
@@ -82,7 +82,7 @@ pub(super) fn parse(text: &str) -> Result<Node, YamlError> {
         with_snippet: false,
     };
     let root: Spanned<RawNode> = serde_yaml::from_str_with_options(text, options).map_err(|error| broken(&error))?;
-    resolve(root.value, place(root.defined), text)
+    resolve(root.value, span(root.defined), text)
 }
 
 fn broken(error: &serde_yaml::Error) -> YamlError {
@@ -109,10 +109,10 @@ fn broken(error: &serde_yaml::Error) -> YamlError {
             format!("not YAML: {}", text.strip_suffix(&suffix.unwrap_or_default()).unwrap_or(&text))
         }
     };
-    YamlError { reason, place: location.filter(|l| l.line() != 0).map(place) }
+    YamlError { reason, span: location.filter(|l| l.line() != 0).map(span) }
 }
 
-fn place(location: Location) -> SourceSpan {
+fn span(location: Location) -> SourceSpan {
     let small = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
     SourceSpan {
         line: small(location.line()),
@@ -137,7 +137,7 @@ fn resolve(raw: RawNode, at: SourceSpan, source: &str) -> Result<Node, YamlError
         RawNode::Nothing => Node::Nothing,
         RawNode::List(items) => {
             let item = |item: Spanned<RawNode>| {
-                Ok(YamlItem { value: resolve(item.value, place(item.defined), source)?, place: place(item.referenced) })
+                Ok(YamlItem { value: resolve(item.value, span(item.defined), source)?, span: span(item.referenced) })
             };
             Node::List(items.into_iter().map(item).collect::<Result<_, YamlError>>()?)
         }
@@ -145,12 +145,12 @@ fn resolve(raw: RawNode, at: SourceSpan, source: &str) -> Result<Node, YamlError
         RawNode::Map(pairs) => {
             let mut entries = Vec::with_capacity(pairs.len());
             for (key, value) in pairs {
-                let (key_at, key_place) = (place(key.defined), place(key.referenced));
+                let (key_at, key_span) = (span(key.defined), span(key.referenced));
                 let Node::Text(key) = resolve(key.value, key_at, source)? else {
-                    return Err(YamlError { reason: "a key must be a word".into(), place: Some(key_place) });
+                    return Err(YamlError { reason: "a key must be a word".into(), span: Some(key_span) });
                 };
-                let (value_at, value_place) = (place(value.defined), place(value.referenced));
-                entries.push(YamlEntry { key, key_place, value: resolve(value.value, value_at, source)?, value_place });
+                let (value_at, value_span) = (span(value.defined), span(value.referenced));
+                entries.push(YamlEntry { key, key_span, value: resolve(value.value, value_at, source)?, value_span });
             }
             Node::Map(entries)
         }
@@ -247,8 +247,8 @@ mod tests {
             Node::List(items) => format!("list of {}", items.len()),
             other => format!("{other:?}"),
         };
-        let at = |place: SourceSpan| (place.line, place.column, place.width);
-        entries.iter().map(|entry| (entry.key.clone(), value(&entry.value), at(entry.value_place))).collect()
+        let at = |span: SourceSpan| (span.line, span.column, span.width);
+        entries.iter().map(|entry| (entry.key.clone(), value(&entry.value), at(entry.value_span))).collect()
     }
 
     #[test]
@@ -270,8 +270,8 @@ mod tests {
             ("l", "99999999999999999999999", (12, 4, 23)),
         ];
         let got = entries(text);
-        for (entry, (key, value, place)) in got.iter().zip(check) {
-            assert_eq!((entry.0.as_str(), entry.1.as_str(), entry.2), (key, value, place));
+        for (entry, (key, value, span)) in got.iter().zip(check) {
+            assert_eq!((entry.0.as_str(), entry.1.as_str(), entry.2), (key, value, span));
         }
         assert_eq!(got[12].1, "two\nlines\n");
     }

@@ -14,7 +14,7 @@ const SECTION: &str = "parameters";
 
 /// A configuration under construction.
 pub(super) struct Draft {
-    here: HostDefaults,
+    defaults: HostDefaults,
     pub config: Config,
     /// Excerpt of each value in the file, in the order of `KEYS`.
     pub excerpts: Vec<Option<Excerpt>>,
@@ -24,9 +24,15 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    pub(super) fn new(here: HostDefaults) -> Draft {
-        let config = Config::defaults(&here);
-        Draft { here, config, excerpts: vec![None; KEYS.len()], refused: vec![false; KEYS.len()], errors: Vec::new() }
+    pub(super) fn new(defaults: HostDefaults) -> Draft {
+        let config = Config::defaults(&defaults);
+        Draft {
+            defaults,
+            config,
+            excerpts: vec![None; KEYS.len()],
+            refused: vec![false; KEYS.len()],
+            errors: Vec::new(),
+        }
     }
 
     pub(super) fn read_bytes(&mut self, name: &str, bytes: Vec<u8>) {
@@ -56,8 +62,8 @@ impl Draft {
             }
             Ok(Node::Map(entries)) => self.read_sections(&file, entries),
             Ok(_) => self.fail_file(name, ConfigErrorKind::NotAMap, Some(format!("begin with '{SECTION}:'"))),
-            Err(broken) => match broken.place {
-                Some(place) => self.errors.push(file.error(place, "", ConfigErrorKind::Broken(broken.reason), None)),
+            Err(broken) => match broken.span {
+                Some(span) => self.errors.push(file.error(span, "", ConfigErrorKind::Broken(broken.reason), None)),
                 None => self.fail_file(name, ConfigErrorKind::Broken(broken.reason), None),
             },
         }
@@ -66,7 +72,7 @@ impl Draft {
     fn read_sections(&mut self, file: &File<'_>, entries: Vec<YamlEntry>) {
         let mut first = None;
         for entry in entries {
-            let place = entry.key_place;
+            let span = entry.key_span;
             if entry.key != SECTION {
                 let key = find_key(&entry.key);
                 let (name, reason, suggestion) = match key {
@@ -85,22 +91,22 @@ impl Draft {
                         )
                     }
                 };
-                self.errors.push(file.error(place, name, reason, suggestion));
+                self.errors.push(file.error(span, name, reason, suggestion));
                 continue;
             }
             if let Some(first) = first {
                 self.errors.push(file.error(
-                    place,
+                    span,
                     SECTION,
                     ConfigErrorKind::Duplicate { first },
                     Some("merge the two".into()),
                 ));
             }
-            first = first.or(Some(place.line));
+            first = first.or(Some(span.line));
             match entry.value {
                 Node::Map(entries) => self.read_keys(file, entries),
                 Node::Nothing => {}
-                _ => self.errors.push(file.error(entry.value_place, SECTION, ConfigErrorKind::NotAMap, None)),
+                _ => self.errors.push(file.error(entry.value_span, SECTION, ConfigErrorKind::NotAMap, None)),
             }
         }
     }
@@ -109,22 +115,22 @@ impl Draft {
         for entry in entries {
             let Some(index) = find_key(&entry.key) else {
                 let suggestion = suggest_key(&entry.key);
-                self.errors.push(file.error(entry.key_place, &entry.key, ConfigErrorKind::UnknownKey, suggestion));
+                self.errors.push(file.error(entry.key_span, &entry.key, ConfigErrorKind::UnknownKey, suggestion));
                 continue;
             };
             let key = &KEYS[index];
             if let ValueSource::File { line: first, .. } = self.config.sources[index] {
                 let suggestion = Some("remove one of the two".to_owned());
                 self.errors.push(file.error(
-                    entry.key_place,
+                    entry.key_span,
                     key.name,
                     ConfigErrorKind::Duplicate { first },
                     suggestion,
                 ));
                 continue;
             }
-            let at = entry.value_place;
-            self.config.sources[index] = file.source(entry.key_place.line, at.column);
+            let at = entry.value_span;
+            self.config.sources[index] = file.source(entry.key_span.line, at.column);
             self.excerpts[index] = Some(file.excerpt(at));
             let refused = match entry.value {
                 Node::Text(text) => match self.put(index, &text) {
@@ -149,13 +155,13 @@ impl Draft {
     /// Reads the items of a list, each a value; together they are one text with `;` between them.
     fn read_list(&mut self, file: &File<'_>, index: usize, items: Vec<YamlItem>, at: SourceSpan) {
         let key = &KEYS[index];
-        let (mut texts, mut places) = (Vec::new(), Vec::new());
+        let (mut texts, mut spans) = (Vec::new(), Vec::new());
         for item in items {
             let refused = match item.value {
                 Node::Text(text) => match self.put(index, &text) {
                     Ok(()) => {
                         texts.push(text);
-                        places.push(item.place);
+                        spans.push(item.span);
                         continue;
                     }
                     Err(error) => value_error(key, &text, error),
@@ -167,7 +173,7 @@ impl Draft {
                 Node::Map(_) => (ConfigErrorKind::Map, Some(item_of(key))),
             };
             self.refused[index] = true;
-            self.errors.push(file.error(item.place, key.name, refused.0, refused.1));
+            self.errors.push(file.error(item.span, key.name, refused.0, refused.1));
         }
         let joined = |texts: &[String]| if texts.is_empty() { key.default.to_owned() } else { texts.join(" ; ") };
         let Err(error) = self.put(index, &joined(&texts)) else { return };
@@ -175,7 +181,7 @@ impl Draft {
         let counts: Vec<usize> = (1..texts.len()).collect();
         let wrong = counts.partition_point(|count| self.put(index, &joined(&texts[..*count])).is_ok());
         let (reason, suggestion) = value_error(key, &joined(&texts[wrong..]), error);
-        self.errors.push(file.error(places.get(wrong).copied().unwrap_or(at), key.name, reason, suggestion));
+        self.errors.push(file.error(spans.get(wrong).copied().unwrap_or(at), key.name, reason, suggestion));
     }
 
     pub(super) fn read_override(&mut self, over: &Override) {
@@ -207,7 +213,7 @@ impl Draft {
         if text.contains(char::REPLACEMENT_CHARACTER) {
             return Err(ValueError::Encoding);
         }
-        (KEYS[index].put)(&mut self.config, text, &self.here)
+        (KEYS[index].put)(&mut self.config, text, &self.defaults)
     }
 
     pub(super) fn fail_file(&mut self, name: &str, reason: ConfigErrorKind, suggestion: Option<String>) {

@@ -121,7 +121,7 @@ pub enum ConfigErrorKind {
         /// Its value.
         least: String,
         /// Reason for the relation.
-        why: &'static str,
+        reason: &'static str,
     },
     /// A listener with the address of another one.
     AddressConflict {
@@ -130,7 +130,7 @@ pub enum ConfigErrorKind {
         /// The key of the other listener.
         other: &'static str,
         /// Address of the other listener.
-        place: SocketAddr,
+        other_address: SocketAddr,
     },
     /// A file that a key names cannot be used; holds the reason.
     File(String),
@@ -144,21 +144,21 @@ pub enum ConfigErrorKind {
 impl fmt::Display for ConfigErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ConfigErrorKind::Unreadable(why) => write!(f, "cannot be read: {why}"),
+            ConfigErrorKind::Unreadable(reason) => write!(f, "cannot be read: {reason}"),
             ConfigErrorKind::NotAFile(what) => write!(f, "is {what}, not a file"),
             ConfigErrorKind::TooLarge { max } => write!(f, "is larger than {max} bytes"),
             ConfigErrorKind::Binary { offset } => {
                 write!(f, "is not text: byte {offset} is not UTF-8, or is a control character")
             }
             ConfigErrorKind::Empty => write!(f, "contains no configuration"),
-            ConfigErrorKind::Broken(why) => f.write_str(why),
+            ConfigErrorKind::Broken(reason) => f.write_str(reason),
             ConfigErrorKind::NotAMap => write!(f, "must contain lines of the form 'key: value'"),
             ConfigErrorKind::UnknownKey => write!(f, "unknown key"),
             ConfigErrorKind::Misplaced => write!(f, "is not indented below 'parameters:'"),
             ConfigErrorKind::Duplicate { first } => write!(f, "is repeated; it was set in line {first}"),
-            ConfigErrorKind::File(why) => f.write_str(why),
-            ConfigErrorKind::AddressConflict { address, other, place } => {
-                write!(f, "listens at {address}, which {other} uses already ({place})")
+            ConfigErrorKind::File(reason) => f.write_str(reason),
+            ConfigErrorKind::AddressConflict { address, other, other_address } => {
+                write!(f, "listens at {address}, which {other} uses already ({other_address})")
             }
             ConfigErrorKind::Unguarded { address } => {
                 write!(f, "listens at {address}, which other hosts can reach, without accounts")
@@ -167,8 +167,8 @@ impl fmt::Display for ConfigErrorKind {
             ConfigErrorKind::Map => write!(f, "takes one value, not further keys"),
             ConfigErrorKind::Value { text, error: ValueError::Empty } if text.is_empty() => ValueError::Empty.fmt(f),
             ConfigErrorKind::Value { text, error } => write!(f, "{:?}: {error}", shortened(text)),
-            ConfigErrorKind::Conflict { key, value, other, least, why } => {
-                write!(f, "{key} ({value}) is less than {other} ({least}): {why}")
+            ConfigErrorKind::Conflict { key, value, other, least, reason } => {
+                write!(f, "{key} ({value}) is less than {other} ({least}): {reason}")
             }
         }
     }

@@ -19,8 +19,8 @@ const SERVER: NumberFormat<u32> = NumberFormat { min: 0, max: u32::MAX };
 impl ValueFormat for ServerIdFormat {
     type Value = Option<ServerId>;
 
-    fn parse(&self, text: &str, here: &HostDefaults) -> Result<Option<ServerId>, ValueError> {
-        if text == "auto" { Ok(None) } else { SERVER.parse(text, here).map(|number| Some(ServerId(number))) }
+    fn parse(&self, text: &str, defaults: &HostDefaults) -> Result<Option<ServerId>, ValueError> {
+        if text == "auto" { Ok(None) } else { SERVER.parse(text, defaults).map(|number| Some(ServerId(number))) }
     }
 
     fn show(&self, value: &Option<ServerId>) -> String {
@@ -38,9 +38,9 @@ pub(super) struct DataDirFormat;
 impl ValueFormat for DataDirFormat {
     type Value = PathBuf;
 
-    fn parse(&self, text: &str, here: &HostDefaults) -> Result<PathBuf, ValueError> {
+    fn parse(&self, text: &str, defaults: &HostDefaults) -> Result<PathBuf, ValueError> {
         match text {
-            "auto" => Ok(here.data_dir()),
+            "auto" => Ok(defaults.data_dir()),
             _ if text.contains('\0') => Err(ValueError::PathNul),
             _ => Ok(PathBuf::from(text)),
         }
@@ -66,11 +66,11 @@ impl ValueFormat for EventTypesFormat {
             return Ok(Vec::new());
         }
         let patterns = split_list(text).into_iter().map(|words| match words[..] {
-            [pattern] => pattern.parse().map_err(ValueError::EventTypesFormat),
-            _ => Err(ValueError::TypesForm),
+            [pattern] => pattern.parse().map_err(ValueError::EventType),
+            _ => Err(ValueError::EventTypes),
         });
         let patterns = patterns.collect::<Result<Vec<_>, ValueError>>()?;
-        if RULES_MAX < patterns.len() { Err(ValueError::TypesForm) } else { Ok(patterns) }
+        if RULES_MAX < patterns.len() { Err(ValueError::EventTypes) } else { Ok(patterns) }
     }
 
     fn show(&self, value: &Vec<TypePattern>) -> String {
@@ -95,16 +95,16 @@ pub(super) struct RetentionFormat;
 const COUNT: NumberFormat<u64> = NumberFormat { min: 1, max: 1 << 40 };
 const SIZE: SizeFormat = SizeFormat { min: 1, max: 1 << 50 };
 const TIME: DurationFormat =
-    DurationFormat { min: Duration::from_secs(1), max: Duration::from_secs(1000 * 365 * 86_400), why: "" };
+    DurationFormat { min: Duration::from_secs(1), max: Duration::from_secs(1000 * 365 * 86_400), reason: "" };
 
 impl ValueFormat for RetentionFormat {
     type Value = Retention;
 
-    fn parse(&self, text: &str, here: &HostDefaults) -> Result<Retention, ValueError> {
+    fn parse(&self, text: &str, defaults: &HostDefaults) -> Result<Retention, ValueError> {
         if text == "all" {
             return Ok(Retention::default());
         }
-        let rules = split_list(text).into_iter().map(|words| rule(&words, here));
+        let rules = split_list(text).into_iter().map(|words| rule(&words, defaults));
         let rules = rules.collect::<Result<Vec<_>, RuleError>>().map_err(ValueError::Retention)?;
         if RULES_MAX < rules.len() {
             return Err(ValueError::Retention(RuleError::TooMany));
@@ -138,15 +138,15 @@ impl ValueFormat for RetentionFormat {
     }
 }
 
-fn rule(words: &[&str], here: &HostDefaults) -> Result<Rule, RuleError> {
+fn rule(words: &[&str], defaults: &HostDefaults) -> Result<Rule, RuleError> {
     let (pattern, words) = words.split_first().ok_or(RuleError::Empty)?;
     let pattern: TypePattern = pattern.parse().map_err(|error| RuleError::Pattern(format!("{error}")))?;
     let mut rule = Rule { pattern, age: None, count: None, bytes: None };
     parts(words, |part, text| {
         Ok(match part {
-            "count" => rule.count.replace(COUNT.parse(text, here)?).is_some(),
-            "size" => rule.bytes.replace(SIZE.parse(text, here)? as u64).is_some(),
-            _ => rule.age.replace(TIME.parse(text, here)?).is_some(),
+            "count" => rule.count.replace(COUNT.parse(text, defaults)?).is_some(),
+            "size" => rule.bytes.replace(SIZE.parse(text, defaults)? as u64).is_some(),
+            _ => rule.age.replace(TIME.parse(text, defaults)?).is_some(),
         })
     })?;
     Ok(rule)
@@ -156,37 +156,37 @@ fn rule(words: &[&str], here: &HostDefaults) -> Result<Rule, RuleError> {
 mod tests {
     use super::*;
 
-    fn here(uid: u32, state_dir: Option<&str>) -> HostDefaults {
+    fn defaults(uid: u32, state_dir: Option<&str>) -> HostDefaults {
         HostDefaults { host: "h".into(), runtime_dir: None, state_dir: state_dir.map(PathBuf::from), uid }
     }
 
     #[test]
     fn automatic_data_directory_belongs_to_the_user() {
-        let auto = |state_dir| DataDirFormat.parse("auto", &here(7, state_dir)).unwrap();
+        let auto = |state_dir| DataDirFormat.parse("auto", &defaults(7, state_dir)).unwrap();
         assert_eq!(auto(Some("/u/.local/state")), PathBuf::from("/u/.local/state/seqcast"));
         assert_eq!(auto(None), PathBuf::from("/tmp/seqcast-7/data"));
     }
 
     #[test]
     fn shown_server_ids_are_read_back() {
-        let here = here(1, None);
+        let defaults = defaults(1, None);
         for text in ["auto", "0", "4294967295"] {
-            assert_eq!(ServerIdFormat.show(&ServerIdFormat.parse(text, &here).unwrap()), text);
+            assert_eq!(ServerIdFormat.show(&ServerIdFormat.parse(text, &defaults).unwrap()), text);
         }
-        assert!(ServerIdFormat.parse("4294967296", &here).is_err());
+        assert!(ServerIdFormat.parse("4294967296", &defaults).is_err());
     }
 
     #[test]
     fn event_type_lists_are_read_back_or_refused() {
-        let here = here(1, None);
+        let defaults = defaults(1, None);
         for text in ["none", "*", "plant/?/alarm ; a/* ; /x"] {
-            assert_eq!(EventTypesFormat.show(&EventTypesFormat.parse(text, &here).unwrap()), text);
+            assert_eq!(EventTypesFormat.show(&EventTypesFormat.parse(text, &defaults).unwrap()), text);
         }
         let many = vec!["a"; RULES_MAX + 1].join(" ; ");
         for (text, part) in
             [("a/*/b", "'*'"), ("a b", "256 patterns"), ("a ;", "256 patterns"), (&many, "256 patterns")]
         {
-            let refused = EventTypesFormat.parse(text, &here).unwrap_err();
+            let refused = EventTypesFormat.parse(text, &defaults).unwrap_err();
             assert!(refused.to_string().contains(part), "{text}: {refused}");
             assert!(refused.suggestion("").is_some(), "{text}");
         }
@@ -194,9 +194,9 @@ mod tests {
 
     #[test]
     fn retention_rules_are_read_back_or_refused() {
-        let here = here(1, None);
+        let defaults = defaults(1, None);
         for text in ["all", "plant/* count 1000", "plant/?/alarm count 1 size 10 mb time 30 days ; * time 5 sec"] {
-            assert_eq!(RetentionFormat.show(&RetentionFormat.parse(text, &here).unwrap()), text);
+            assert_eq!(RetentionFormat.show(&RetentionFormat.parse(text, &defaults).unwrap()), text);
         }
         for (text, part) in [
             ("plant/*", "no limit"),
@@ -206,7 +206,7 @@ mod tests {
             ("a count 1 count 2", "repeated"),
             ("a count 1 ;", "missing"),
         ] {
-            let refused = RetentionFormat.parse(text, &here).unwrap_err();
+            let refused = RetentionFormat.parse(text, &defaults).unwrap_err();
             assert!(refused.to_string().contains(part), "{text}: {refused}");
             assert!(refused.suggestion("").is_some(), "{text}");
         }

@@ -27,7 +27,7 @@ impl Default for HostDefaults {
 
 impl HostDefaults {
     /// Queries the system.
-    pub fn here() -> HostDefaults {
+    pub fn of_this_host() -> HostDefaults {
         let host = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let path = |name| std::env::var_os(name).map(PathBuf::from).filter(|dir: &PathBuf| dir.is_absolute());
         let state_dir = path("XDG_STATE_HOME").or_else(|| Some(path("HOME")?.join(".local/state")));
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn configuration_for_this_host_uses_host_defaults() {
-        let (here, config) = (HostDefaults::here(), Config::for_this_host());
+        let (here, config) = (HostDefaults::of_this_host(), Config::for_this_host());
         assert_eq!((config.name, config.socket, config.data_dir), (here.peer_name(), here.socket(), here.data_dir()));
     }
 }

@@ -38,11 +38,12 @@ const fn ms(millis: u64) -> Duration {
 }
 
 /// R11: a publisher may evict a subject only after every receiver had time to notice that something is missing.
-const PUB_WINDOW_TIME_WHY: &str = "evicting a subject earlier could hide a loss (seed 002 requires 10 sec)";
+const PUB_WINDOW_TIME_REASON: &str = "evicting a subject earlier could hide a loss (seed 002 requires 10 sec)";
 
 const HISTORY_COUNT: HistoryCountFormat = HistoryCountFormat { max: 100_000_000 };
 const HISTORY_SUBJECT_SIZE: SizeFormat = SizeFormat { min: KB, max: 2 * GB };
-const HISTORY_TIME: DurationFormat = DurationFormat { min: ms(1_000), max: Duration::from_secs(365 * 86_400), why: "" };
+const HISTORY_TIME: DurationFormat =
+    DurationFormat { min: ms(1_000), max: Duration::from_secs(365 * 86_400), reason: "" };
 const HISTORY_RULES: HistoryRulesFormat<HistoryCountFormat, SizeFormat, DurationFormat> =
     HistoryRulesFormat { count: HISTORY_COUNT, size: HISTORY_SUBJECT_SIZE, time: HISTORY_TIME };
 
@@ -72,8 +73,8 @@ macro_rules! keys {
             default: $default,
             range: || $kind.range(),
             example: $example,
-            put: |config, text, here| {
-                config.$field = $kind.parse(text, here)?;
+            put: |config, text, defaults| {
+                config.$field = $kind.parse(text, defaults)?;
                 Ok(())
             },
             value: |config| $kind.show(&config.$field),
@@ -90,9 +91,9 @@ macro_rules! keys {
 
         impl Config {
             /// Returns the configuration in which every key has its default.
-            pub fn defaults(here: &HostDefaults) -> Config {
+            pub fn defaults(defaults: &HostDefaults) -> Config {
                 Config {
-                    $($field: $kind.parse($default, here).expect("the default of a key is a value of it"),)+
+                    $($field: $kind.parse($default, defaults).expect("the default of a key is a value of it"),)+
                     sources: vec![ValueSource::Default; KEYS.len()],
                 }
             }
@@ -119,17 +120,17 @@ keys! {
     /// The Unix socket through which local programs reach the peer.
     "socket" socket: PathBuf = "auto", SocketPathFormat, "/run/seqcast/seqcast.sock";
     /// Maximum interval between heartbeats. A peer is silent after 3.5 times the interval that it announces.
-    "heartbeat" heartbeat: Duration = "1 sec", DurationFormat { min: ms(100), max: ms(60_000), why: "" }, "500 ms";
+    "heartbeat" heartbeat: Duration = "1 sec", DurationFormat { min: ms(100), max: ms(60_000), reason: "" }, "500 ms";
     /// Time for which a missing datagram is requested, while its publisher is live, before its loss is reported. Up to
     /// 5 ms nothing is requested: the datagram may only be late.
-    "reliability" reliability: Duration = "2 sec", DurationFormat { min: ms(1), max: ms(60_000), why: "" }, "500 ms";
+    "reliability" reliability: Duration = "2 sec", DurationFormat { min: ms(1), max: ms(60_000), reason: "" }, "500 ms";
     /// Default delivery of subscriptions that do not select one: `repair` waits for missing messages, `live` delivers
     /// later ones at once.
     "delivery" delivery: DeliveryMode = "repair", DELIVERY, "live";
     /// Bytes of sent datagrams that are buffered for retransmission.
     "resend-size" resend_size: usize = "64 mb", SizeFormat { min: 64 * KB, max: 2 * GB }, "256 mb";
     /// Time for which a sent datagram is buffered; its contents are remembered ten times as long.
-    "resend-time" resend_time: Duration = "30 sec", DurationFormat { min: ms(1_000), max: DAY, why: "" }, "60 sec";
+    "resend-time" resend_time: Duration = "30 sec", DurationFormat { min: ms(1_000), max: DAY, reason: "" }, "60 sec";
     /// Bytes a second for retransmissions, or a quarter of the other sent bytes if that is more.
     "resend-rate" resend_rate: usize = "8 mb", SizeFormat { min: 64 * KB, max: 2 * GB }, "32 mb";
     /// Publish rate: `auto` as fast as the receivers can accept, `off` as fast as the system accepts. A size limits
@@ -152,22 +153,23 @@ keys! {
     "history-size" history_size: usize = "64 mb", SizeFormat { min: 64 * KB, max: 2 * GB }, "256 mb";
     /// Time for which the peer polls for work before it sleeps until an event wakes it. Polling lowers the latency,
     /// and takes up to a whole processor.
-    "busy-poll" busy_poll: Duration = "0 sec", DurationFormat { min: ms(0), max: DAY, why: "" }, "100 us";
+    "busy-poll" busy_poll: Duration = "0 sec", DurationFormat { min: ms(0), max: DAY, reason: "" }, "100 us";
     /// Maximum time that a stopping peer stays, while others still request its messages.
-    "linger" linger: Duration = "2 sec", DurationFormat { min: ms(0), max: ms(60_000), why: "" }, "500 ms";
+    "linger" linger: Duration = "2 sec", DurationFormat { min: ms(0), max: ms(60_000), reason: "" }, "500 ms";
     /// Time after which a silent peer expires.
-    "forget" forget: Duration = "60 sec", DurationFormat { min: ms(1_000), max: DAY, why: "" }, "5 min";
+    "forget" forget: Duration = "60 sec", DurationFormat { min: ms(1_000), max: DAY, reason: "" }, "5 min";
     /// The size beyond which the window of published subjects rotates, once its time has passed too.
     "pub-window-size" pub_window_size: usize = "4 mb", SizeFormat { min: KB, max: 2 * GB }, "10 mb";
     /// Minimum time that an idle published subject stays in the window.
     "pub-window-time" pub_window_time: Duration =
-        "10 sec", DurationFormat { min: ms(10_000), max: DAY, why: PUB_WINDOW_TIME_WHY }, "60 sec";
+        "10 sec", DurationFormat { min: ms(10_000), max: DAY, reason: PUB_WINDOW_TIME_REASON }, "60 sec";
     /// The hard limit of the window of published subjects; beyond it new subjects are not numbered one by one.
     "pub-window-max" pub_window_max: usize = "64 mb", SizeFormat { min: KB, max: 2 * GB }, "128 mb";
     /// The size beyond which the window of subscribed subjects rotates, once its time has passed too.
     "sub-window-size" sub_window_size: usize = "4 mb", SizeFormat { min: KB, max: 2 * GB }, "10 mb";
     /// Minimum time that an idle subscribed subject stays in the window.
-    "sub-window-time" sub_window_time: Duration = "10 sec", DurationFormat { min: ms(1_000), max: DAY, why: "" }, "60 sec";
+    "sub-window-time" sub_window_time: Duration =
+        "10 sec", DurationFormat { min: ms(1_000), max: DAY, reason: "" }, "60 sec";
     /// The hard limit of the window of subscribed subjects; beyond it new subjects are not tracked one by one.
     "sub-window-max" sub_window_max: usize = "64 mb", SizeFormat { min: KB, max: 2 * GB }, "128 mb";
     /// Maximum size of a published message: payload, headers and reply subject together.
@@ -266,7 +268,8 @@ keys! {
     /// application's own, or a PostgreSQL database, which several peers can share.
     "stream-store" stream_store: StreamStoreLocation = "auto", StreamStoreFormat, "postgres://seqcast:s3cret@db.example/plant";
     /// Maximum time that an event waits for others before it is pushed to a consumer with unaccepted groups.
-    "stream-delay" stream_delay: Duration = "10 ms", DurationFormat { min: Duration::ZERO, max: Duration::from_secs(60), why: "" }, "50 ms";
+    "stream-delay" stream_delay: Duration =
+        "10 ms", DurationFormat { min: Duration::ZERO, max: Duration::from_secs(60), reason: "" }, "50 ms";
     /// Maximum number of groups of events that are pushed to a consumer and not accepted yet.
     "stream-groups" stream_groups: usize = "4", NumberFormat { min: 1, max: 64 }, "1";
     /// The accounts of the listeners: users with passwords, tokens, nkeys. Without accounts every client may connect.

@@ -19,10 +19,10 @@ pub(super) struct ListenAddressFormat {
 impl ValueFormat for ListenAddressFormat {
     type Value = Option<SocketAddr>;
 
-    fn parse(&self, text: &str, here: &HostDefaults) -> Result<Option<SocketAddr>, ValueError> {
+    fn parse(&self, text: &str, defaults: &HostDefaults) -> Result<Option<SocketAddr>, ValueError> {
         let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let at = |address, port| Ok(Some(SocketAddr::new(address, port)));
-        match ON_OFF.parse(text, here) {
+        match ON_OFF.parse(text, defaults) {
             Ok(false) => return Ok(None),
             Ok(true) => return at(loopback, self.port),
             Err(_) => {}
@@ -33,7 +33,7 @@ impl ValueFormat for ListenAddressFormat {
         if let Ok(address) = text.parse() {
             return at(address, self.port);
         }
-        text.parse().map(Some).map_err(|_| ValueError::ListenAddressFormat { port: self.port })
+        text.parse().map(Some).map_err(|_| ValueError::ListenAddress { port: self.port })
     }
 
     fn show(&self, value: &Option<SocketAddr>) -> String {
@@ -179,7 +179,7 @@ impl ValueFormat for TlsFilesFormat {
 mod tests {
     use super::*;
 
-    fn here() -> HostDefaults {
+    fn defaults() -> HostDefaults {
         HostDefaults { host: "h".into(), runtime_dir: None, state_dir: None, uid: 1 }
     }
 
@@ -197,12 +197,12 @@ mod tests {
             ("192.0.2.7:1", "192.0.2.7:1"),
             ("[::]:7", "[::]:7"),
         ] {
-            let value = listen.parse(text, &here()).unwrap();
+            let value = listen.parse(text, &defaults()).unwrap();
             assert_eq!(listen.show(&value), expected, "{text}");
-            assert_eq!(listen.parse(expected, &here()).unwrap(), value);
+            assert_eq!(listen.parse(expected, &defaults()).unwrap(), value);
         }
         for text in ["localhost", "70000", "1.2.3.4:", ":4222"] {
-            assert_eq!(listen.parse(text, &here()), Err(ValueError::ListenAddressFormat { port: 4222 }), "{text}");
+            assert_eq!(listen.parse(text, &defaults()), Err(ValueError::ListenAddress { port: 4222 }), "{text}");
         }
     }
 
@@ -210,11 +210,11 @@ mod tests {
     fn accounts_are_read_and_secrets_hidden() {
         let key = "UAAACAQDAQCQMBYIBEFAWDANBYHRAEISCMKBKFQXDAMRUGY4DUPB63NN";
         let text = format!("user alice password s3cret ; token t0ken headers ; nkey {key}");
-        let accounts = AccountsFormat.parse(&text, &here()).unwrap();
+        let accounts = AccountsFormat.parse(&text, &defaults()).unwrap();
         let shown = AccountsFormat.show(&accounts);
         assert_eq!(shown, format!("user alice password *** ; token *** headers ; nkey {key}"));
         assert!(!format!("{accounts:?}").contains("s3cret") && !format!("{accounts:?}").contains("t0ken"));
-        let refused = |text: &str| match AccountsFormat.parse(text, &here()) {
+        let refused = |text: &str| match AccountsFormat.parse(text, &defaults()) {
             Err(ValueError::Account(error)) => error,
             other => panic!("{text}: {other:?}"),
         };
@@ -236,10 +236,10 @@ mod tests {
     #[test]
     fn tls_files_are_read_back_or_refused() {
         for text in ["none", "a.pem b.pem", "a.pem b.pem optional"] {
-            assert_eq!(TlsFilesFormat.show(&TlsFilesFormat.parse(text, &here()).unwrap()), text);
+            assert_eq!(TlsFilesFormat.show(&TlsFilesFormat.parse(text, &defaults()).unwrap()), text);
         }
         for text in ["a.pem", "a b c", "a b optional d"] {
-            assert_eq!(TlsFilesFormat.parse(text, &here()), Err(ValueError::TlsFiles), "{text}");
+            assert_eq!(TlsFilesFormat.parse(text, &defaults()), Err(ValueError::TlsFiles), "{text}");
         }
     }
 }

@@ -95,7 +95,7 @@ impl Config {
     /// Returns every key at its default on this host: the keys that are `auto` depend on the host name, the user id,
     /// `$XDG_RUNTIME_DIR`, `$XDG_STATE_HOME` and `$HOME`. The command line uses the same values.
     pub fn for_this_host() -> Config {
-        Config::defaults(&HostDefaults::here())
+        Config::defaults(&HostDefaults::of_this_host())
     }
 
     /// Reads a file. Keys that it does not have are as in [`Config::for_this_host`].
@@ -111,7 +111,7 @@ impl Config {
     /// # Errors
     /// Returns all errors in the text.
     pub fn from_text(name: &str, text: &str) -> Result<Config, ConfigErrors> {
-        let mut draft = Draft::new(HostDefaults::here());
+        let mut draft = Draft::new(HostDefaults::of_this_host());
         draft.read_text(name, text);
         draft.finish()
     }
@@ -122,7 +122,7 @@ impl Config {
     /// # Errors
     /// Returns all errors in any of them.
     pub fn resolve(file: Option<&Path>, overrides: &[Override]) -> Result<Config, ConfigErrors> {
-        let mut draft = Draft::new(HostDefaults::here());
+        let mut draft = Draft::new(HostDefaults::of_this_host());
         if let Some(path) = file {
             let name = path.display().to_string();
             match read_file(path) {

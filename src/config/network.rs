@@ -14,8 +14,8 @@ pub(super) struct PeerNameFormat;
 impl ValueFormat for PeerNameFormat {
     type Value = PeerName;
 
-    fn parse(&self, text: &str, here: &HostDefaults) -> Result<PeerName, ValueError> {
-        if text == "auto" { Ok(here.peer_name()) } else { text.parse().map_err(ValueError::PeerNameFormat) }
+    fn parse(&self, text: &str, defaults: &HostDefaults) -> Result<PeerName, ValueError> {
+        if text == "auto" { Ok(defaults.peer_name()) } else { text.parse().map_err(ValueError::PeerName) }
     }
 
     fn show(&self, value: &PeerName) -> String {
@@ -84,8 +84,8 @@ pub(super) struct DatagramSizeFormat {
 impl ValueFormat for DatagramSizeFormat {
     type Value = DatagramSize;
 
-    fn parse(&self, text: &str, here: &HostDefaults) -> Result<DatagramSize, ValueError> {
-        if text == "auto" { Ok(DatagramSize::Auto) } else { self.size.parse(text, here).map(DatagramSize::Bytes) }
+    fn parse(&self, text: &str, defaults: &HostDefaults) -> Result<DatagramSize, ValueError> {
+        if text == "auto" { Ok(DatagramSize::Auto) } else { self.size.parse(text, defaults).map(DatagramSize::Bytes) }
     }
 
     fn show(&self, value: &DatagramSize) -> String {
@@ -104,15 +104,15 @@ impl ValueFormat for DatagramSizeFormat {
 mod tests {
     use super::*;
 
-    fn here(host: &str) -> HostDefaults {
+    fn defaults(host: &str) -> HostDefaults {
         HostDefaults { host: host.into(), runtime_dir: None, state_dir: None, uid: 7 }
     }
 
     #[test]
     fn host_name_becomes_a_peer_name() {
-        assert_eq!(here("box.example.org").peer_name().as_str(), "box.example.org");
-        assert_eq!(here("Bürö 7").peer_name().as_str(), "B-r--7");
-        assert_eq!(here("").peer_name().as_str(), "peer");
-        assert_eq!(here(&"x".repeat(200)).peer_name().as_str().len(), PeerName::BYTES_MAX);
+        assert_eq!(defaults("box.example.org").peer_name().as_str(), "box.example.org");
+        assert_eq!(defaults("Bürö 7").peer_name().as_str(), "B-r--7");
+        assert_eq!(defaults("").peer_name().as_str(), "peer");
+        assert_eq!(defaults(&"x".repeat(200)).peer_name().as_str().len(), PeerName::BYTES_MAX);
     }
 }

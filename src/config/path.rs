@@ -11,8 +11,8 @@ pub(super) struct SocketPathFormat;
 impl ValueFormat for SocketPathFormat {
     type Value = PathBuf;
 
-    fn parse(&self, text: &str, here: &HostDefaults) -> Result<PathBuf, ValueError> {
-        let path = if text == "auto" { here.socket() } else { PathBuf::from(text) };
+    fn parse(&self, text: &str, defaults: &HostDefaults) -> Result<PathBuf, ValueError> {
+        let path = if text == "auto" { defaults.socket() } else { PathBuf::from(text) };
         let bytes = path.as_os_str().len();
         if SOCKET_PATH_BYTES_MAX < bytes {
             return Err(ValueError::SocketPath { bytes });

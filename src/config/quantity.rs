@@ -83,13 +83,13 @@ pub(super) struct PaceFormat {
 impl ValueFormat for PaceFormat {
     type Value = Pace;
 
-    fn parse(&self, text: &str, here: &HostDefaults) -> Result<Pace, ValueError> {
+    fn parse(&self, text: &str, defaults: &HostDefaults) -> Result<Pace, ValueError> {
         match text {
             "auto" => Ok(Pace::Auto),
             "off" => Ok(Pace::Off),
             _ => {
                 let rate = text.strip_suffix("/s").unwrap_or(text).trim_end();
-                let rate = self.rate.parse(rate, here).map_err(|error| match error {
+                let rate = self.rate.parse(rate, defaults).map_err(|error| match error {
                     ValueError::SizeNumber => ValueError::Pace,
                     error => error,
                 })?;
@@ -116,7 +116,7 @@ pub(super) struct DurationFormat {
     pub min: Duration,
     pub max: Duration,
     /// Reason for `min`, if it is not obvious.
-    pub why: &'static str,
+    pub reason: &'static str,
 }
 
 fn show_span(span: Duration) -> String {
@@ -138,7 +138,7 @@ impl ValueFormat for DurationFormat {
             return Err(ValueError::DurationUnit(text.to_owned()));
         }
         let span = humantime::parse_duration(text).map_err(|error| ValueError::Duration(error.to_string()))?;
-        in_range(span, self.min, self.max, show_span, self.why)
+        in_range(span, self.min, self.max, show_span, self.reason)
     }
 
     fn show(&self, value: &Duration) -> String {
@@ -162,9 +162,9 @@ impl<T: Copy + PartialOrd + fmt::Display + TryFrom<u64>> ValueFormat for NumberF
     fn parse(&self, text: &str, _: &HostDefaults) -> Result<T, ValueError> {
         let digits: String = text.chars().filter(|c| !matches!(c, ',' | '_')).collect();
         if digits.is_empty() || digits.bytes().any(|b| !b.is_ascii_digit()) {
-            return Err(ValueError::NumberFormat);
+            return Err(ValueError::Number);
         }
-        let above = || ValueError::AboveMax { max: self.max.to_string(), why: "" };
+        let above = || ValueError::AboveMax { max: self.max.to_string(), reason: "" };
         let number = digits.parse::<u64>().ok().and_then(|n| T::try_from(n).ok()).ok_or_else(above)?;
         in_range(number, self.min, self.max, |n| n.to_string(), "")
     }
@@ -186,8 +186,8 @@ pub(super) struct HistoryCountFormat {
 impl ValueFormat for HistoryCountFormat {
     type Value = usize;
 
-    fn parse(&self, text: &str, here: &HostDefaults) -> Result<usize, ValueError> {
-        match (NumberFormat { min: 0, max: self.max }).parse(text, here)? {
+    fn parse(&self, text: &str, defaults: &HostDefaults) -> Result<usize, ValueError> {
+        match (NumberFormat { min: 0, max: self.max }).parse(text, defaults)? {
             1 => Err(ValueError::OneMessage),
             count => Ok(count),
         }
@@ -207,13 +207,13 @@ fn in_range<T: Copy + PartialOrd>(
     min: T,
     max: T,
     show: impl Fn(T) -> String,
-    why: &'static str,
+    reason: &'static str,
 ) -> Result<T, ValueError> {
     if value < min {
-        return Err(ValueError::BelowMin { min: show(min), why });
+        return Err(ValueError::BelowMin { min: show(min), reason });
     }
     if max < value {
-        return Err(ValueError::AboveMax { max: show(max), why: "" });
+        return Err(ValueError::AboveMax { max: show(max), reason: "" });
     }
     Ok(value)
 }
@@ -222,7 +222,7 @@ fn in_range<T: Copy + PartialOrd>(
 mod tests {
     use super::*;
 
-    fn here(host: &str) -> HostDefaults {
+    fn defaults(host: &str) -> HostDefaults {
         HostDefaults { host: host.into(), runtime_dir: None, state_dir: None, uid: 7 }
     }
 
@@ -256,12 +256,12 @@ mod tests {
         for bytes in [0, 1, 1000, 1024, 1536, 65_507, 10 << 20, 3 << 30] {
             assert_eq!(parse_size(&show_size(bytes)), Ok(bytes));
         }
-        let kind = DurationFormat { min: Duration::ZERO, max: Duration::MAX, why: "" };
+        let kind = DurationFormat { min: Duration::ZERO, max: Duration::MAX, reason: "" };
         for millis in [0u64, 1, 5, 250, 1000, 1500, 60_000, 86_400_000, 90_000_000] {
             let span = Duration::from_millis(millis);
-            assert_eq!(kind.parse(&kind.show(&span), &here("")), Ok(span));
+            assert_eq!(kind.parse(&kind.show(&span), &defaults("")), Ok(span));
         }
         let span = Duration::from_nanos(1_234_567);
-        assert_eq!(kind.parse(&kind.show(&span), &here("")), Ok(span));
+        assert_eq!(kind.parse(&kind.show(&span), &defaults("")), Ok(span));
     }
 }

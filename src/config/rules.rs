@@ -37,11 +37,11 @@ where
 {
     type Value = Vec<HistoryOverride>;
 
-    fn parse(&self, text: &str, here: &HostDefaults) -> Result<Vec<HistoryOverride>, ValueError> {
+    fn parse(&self, text: &str, defaults: &HostDefaults) -> Result<Vec<HistoryOverride>, ValueError> {
         if text == "none" {
             return Ok(Vec::new());
         }
-        let rules = split_list(text).into_iter().map(|words| self.rule(&words, here));
+        let rules = split_list(text).into_iter().map(|words| self.rule(&words, defaults));
         let rules = rules.collect::<Result<Vec<_>, RuleError>>().map_err(ValueError::Rule)?;
         if RULES_MAX < rules.len() {
             return Err(ValueError::Rule(RuleError::TooMany));
@@ -81,12 +81,12 @@ pub(super) fn parts(
     let begins = |word: &&str| RULE_PARTS.contains(word);
     match words.first() {
         None => return Err(RuleError::Nothing),
-        Some(word) if !begins(word) => return Err(RuleError::Word((*word).to_owned())),
+        Some(word) if !begins(word) => return Err(RuleError::UnknownPart((*word).to_owned())),
         Some(_) => {}
     }
-    for said in words.chunk_by(|_, next| !begins(next)) {
-        let part = RULE_PARTS.into_iter().find(|part| *part == said[0]).expect("a chunk begins with such a word");
-        let text = said[1..].join(" ");
+    for chunk in words.chunk_by(|_, next| !begins(next)) {
+        let part = RULE_PARTS.into_iter().find(|part| *part == chunk[0]).expect("a chunk begins with such a word");
+        let text = chunk[1..].join(" ");
         let refused = |error| RuleError::Part(part, Box::new(error));
         if text.is_empty() {
             return Err(refused(ValueError::Empty));
@@ -104,15 +104,15 @@ where
     S: ValueFormat<Value = usize>,
     T: ValueFormat<Value = Duration>,
 {
-    fn rule(&self, words: &[&str], here: &HostDefaults) -> Result<HistoryOverride, RuleError> {
+    fn rule(&self, words: &[&str], defaults: &HostDefaults) -> Result<HistoryOverride, RuleError> {
         let (pattern, words) = words.split_first().ok_or(RuleError::Empty)?;
         let pattern: Pattern = pattern.parse().map_err(|error| RuleError::Pattern(format!("{error}")))?;
         let mut rule = HistoryOverride { pattern, count: None, size: None, time: None };
         parts(words, |part, text| {
             Ok(match part {
-                "count" => rule.count.replace(self.count.parse(text, here)?).is_some(),
-                "size" => rule.size.replace(self.size.parse(text, here)?).is_some(),
-                _ => rule.time.replace(self.time.parse(text, here)?).is_some(),
+                "count" => rule.count.replace(self.count.parse(text, defaults)?).is_some(),
+                "size" => rule.size.replace(self.size.parse(text, defaults)?).is_some(),
+                _ => rule.time.replace(self.time.parse(text, defaults)?).is_some(),
             })
         })?;
         Ok(rule)

@@ -30,7 +30,7 @@ impl fmt::Display for StreamStoreLocation {
 
 impl fmt::Debug for StreamStoreLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "StreamPlace({self})")
+        write!(f, "StreamStoreLocation({self})")
     }
 }
 
@@ -38,18 +38,18 @@ impl fmt::Debug for StreamStoreLocation {
 /// user and the last `@` that can precede a host.
 fn hidden(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-    let (who, place) = rest.rsplit_once('@').map_or((None, rest), |(who, place)| (Some(who), place));
+    let (who, server) = rest.rsplit_once('@').map_or((None, rest), |(who, server)| (Some(who), server));
     let who = who.map_or(String::new(), |who| match who.split_once(':') {
         Some((user, _)) => format!("{user}:***@"),
         None => format!("{who}@"),
     });
-    let (place, parameters) = place.split_once('?').map_or((place, None), |(place, all)| (place, Some(all)));
+    let (server, parameters) = server.split_once('?').map_or((server, None), |(server, all)| (server, Some(all)));
     let shown = |parameter: &str| match parameter.split_once('=') {
         Some((name, _)) if name.contains("password") => format!("{name}=***"),
         _ => parameter.to_owned(),
     };
     let parameters = parameters.map(|all| all.split('&').map(shown).collect::<Vec<String>>().join("&"));
-    format!("{scheme}://{who}{place}{}", parameters.map_or(String::new(), |all| format!("?{all}")))
+    format!("{scheme}://{who}{server}{}", parameters.map_or(String::new(), |all| format!("?{all}")))
 }
 
 /// Location of the streams: `auto`, a path, or the address of a database.
@@ -67,8 +67,8 @@ impl ValueFormat for StreamStoreFormat {
                 Ok(StreamStoreLocation::Postgres(text.to_owned()))
             }
             // No file has such a name; the intended value may contain a password.
-            Some(("postgres" | "postgresql", _)) => Err(ValueError::StreamStoreLocation),
-            _ if text.contains("://") => Err(ValueError::StreamStoreLocation),
+            Some(("postgres" | "postgresql", _)) => Err(ValueError::StreamStore),
+            _ if text.contains("://") => Err(ValueError::StreamStore),
             _ if text.contains('\0') => Err(ValueError::PathNul),
             _ => Ok(StreamStoreLocation::File(PathBuf::from(text))),
         }
@@ -89,9 +89,9 @@ mod tests {
 
     #[test]
     fn shown_locations_hide_passwords() {
-        let here = HostDefaults { host: "h".into(), runtime_dir: None, state_dir: None, uid: 1 };
+        let defaults = HostDefaults { host: "h".into(), runtime_dir: None, state_dir: None, uid: 1 };
         let hides = |text: &str, shown: &str| {
-            let value = StreamStoreFormat.parse(text, &here).unwrap();
+            let value = StreamStoreFormat.parse(text, &defaults).unwrap();
             assert_eq!(StreamStoreFormat.show(&value), shown);
             assert!(!format!("{value:?}").contains("s3c"), "{value:?}");
         };
@@ -105,7 +105,7 @@ mod tests {
             "postgres://h/db?user=u&password=***&sslmode=disable",
         );
         for text in ["redis://h", "postgres:/u:s3cret@h", "postgres://u:s3cret word@h"] {
-            assert_eq!(StreamStoreFormat.parse(text, &here), Err(ValueError::StreamStoreLocation), "{text}");
+            assert_eq!(StreamStoreFormat.parse(text, &defaults), Err(ValueError::StreamStore), "{text}");
         }
     }
 }

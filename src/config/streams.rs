@@ -14,7 +14,7 @@ use crate::subject::event_type::TypePattern;
 use std::time::Duration;
 
 const TIME: DurationFormat =
-    DurationFormat { min: Duration::from_secs(1), max: Duration::from_secs(1000 * 365 * 86_400), why: "" };
+    DurationFormat { min: Duration::from_secs(1), max: Duration::from_secs(1000 * 365 * 86_400), reason: "" };
 const SIZE: SizeFormat = SizeFormat { min: 1, max: 1 << 50 };
 
 /// Format of `streams`.
@@ -23,23 +23,16 @@ pub(super) struct StreamsFormat;
 impl ValueFormat for StreamsFormat {
     type Value = Vec<StreamSettings>;
 
-    fn parse(&self, text: &str, here: &HostDefaults) -> Result<Vec<StreamSettings>, ValueError> {
+    fn parse(&self, text: &str, defaults: &HostDefaults) -> Result<Vec<StreamSettings>, ValueError> {
         let mut streams: Vec<StreamSettings> = Vec::new();
         for words in split_list(text) {
-            let stream = stream(&words, here).map_err(ValueError::StreamsFormat)?;
+            let stream = stream(&words, defaults).map_err(ValueError::Streams)?;
             if streams.iter().any(|other| other.name == stream.name) {
-                return Err(ValueError::StreamsFormat(StreamSettingsError::Twice(format!(
-                    "the stream {}",
-                    stream.name
-                ))));
+                return Err(ValueError::Streams(StreamSettingsError::Twice(format!("the stream {}", stream.name))));
             }
             streams.push(stream);
         }
-        if STREAMS_MAX < streams.len() {
-            Err(ValueError::StreamsFormat(StreamSettingsError::TooMany))
-        } else {
-            Ok(streams)
-        }
+        if STREAMS_MAX < streams.len() { Err(ValueError::Streams(StreamSettingsError::TooMany)) } else { Ok(streams) }
     }
 
     fn show(&self, value: &Vec<StreamSettings>) -> String {
@@ -67,26 +60,26 @@ impl ValueFormat for StreamsFormat {
     }
 }
 
-fn stream(words: &[&str], here: &HostDefaults) -> Result<StreamSettings, StreamSettingsError> {
+fn stream(words: &[&str], defaults: &HostDefaults) -> Result<StreamSettings, StreamSettingsError> {
     let (name, words) = words.split_first().ok_or(StreamSettingsError::Empty)?;
     let name = name.parse().map_err(StreamSettingsError::Name)?;
     let end = words.iter().position(|word| STREAM_PARTS.contains(word)).unwrap_or(words.len());
     let (types, limits) = words.split_at(end);
     let pattern = |word: &&str| match word.contains('/') {
-        true => word.parse().map_err(|_| StreamSettingsError::Word((*word).to_owned())),
-        false => Err(StreamSettingsError::Word((*word).to_owned())),
+        true => word.parse().map_err(|_| StreamSettingsError::UnknownPart((*word).to_owned())),
+        false => Err(StreamSettingsError::UnknownPart((*word).to_owned())),
     };
     let types = types.iter().map(pattern).collect::<Result<Vec<TypePattern>, StreamSettingsError>>()?;
     let mut stream = StreamSettings { name, types, limits: StreamLimits::default() };
     let mut policy = None;
-    for said in limits.chunk_by(|_, next| !STREAM_PARTS.contains(next)) {
-        let part = STREAM_PARTS.into_iter().find(|part| *part == said[0]).expect("a chunk begins with such a word");
-        let text = said[1..].join(" ");
+    for chunk in limits.chunk_by(|_, next| !STREAM_PARTS.contains(next)) {
+        let part = STREAM_PARTS.into_iter().find(|part| *part == chunk[0]).expect("a chunk begins with such a word");
+        let text = chunk[1..].join(" ");
         let refused = |error| StreamSettingsError::Part(part, Box::new(error));
         let is_twice = match part {
-            "time" => stream.limits.age.replace(TIME.parse(&text, here).map_err(refused)?).is_some(),
-            "size" => stream.limits.bytes.replace(SIZE.parse(&text, here).map_err(refused)? as u64).is_some(),
-            _ => policy.replace(POLICY.parse(&text, here).map_err(refused)?).is_some(),
+            "time" => stream.limits.age.replace(TIME.parse(&text, defaults).map_err(refused)?).is_some(),
+            "size" => stream.limits.bytes.replace(SIZE.parse(&text, defaults).map_err(refused)? as u64).is_some(),
+            _ => policy.replace(POLICY.parse(&text, defaults).map_err(refused)?).is_some(),
         };
         if is_twice {
             return Err(StreamSettingsError::Twice(part.to_owned()));
@@ -104,18 +97,18 @@ mod tests {
     use super::*;
     use std::path::PathBuf;
 
-    fn here() -> HostDefaults {
+    fn defaults() -> HostDefaults {
         HostDefaults { host: "h".into(), runtime_dir: None, state_dir: Some(PathBuf::from("/s")), uid: 1 }
     }
 
     #[test]
     fn shown_streams_are_read_back() {
         for text in ["main", "main ; plant line/?/ALARM a/* time 7days size 1 gb policy block", "main size 10 mb"] {
-            let value = StreamsFormat.parse(text, &here()).unwrap();
+            let value = StreamsFormat.parse(text, &defaults()).unwrap();
             let shown = StreamsFormat.show(&value);
-            assert_eq!(StreamsFormat.parse(&shown, &here()).unwrap(), value, "{shown}");
+            assert_eq!(StreamsFormat.parse(&shown, &defaults()).unwrap(), value, "{shown}");
         }
-        let value = StreamsFormat.parse("a ; b x/* time 1 min policy lapse", &here()).unwrap();
+        let value = StreamsFormat.parse("a ; b x/* time 1 min policy lapse", &defaults()).unwrap();
         assert_eq!((value.len(), value[1].types.len()), (2, 1));
         let limits = StreamLimits { age: Some(Duration::from_secs(60)), bytes: None, policy: Policy::Lapse };
         assert_eq!(value[1].limits, limits);
@@ -134,7 +127,7 @@ mod tests {
             ("a size", "size: "),
             ("a policy what", "policy: "),
         ] {
-            let error = StreamsFormat.parse(text, &here()).unwrap_err().to_string();
+            let error = StreamsFormat.parse(text, &defaults()).unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");
         }
     }

@@ -28,7 +28,7 @@ pub enum ValueError {
     /// Not a duration, as humantime sees it.
     Duration(String),
     /// Not a whole number.
-    NumberFormat,
+    Number,
     /// A number beyond what the machine can count.
     Overflow,
     /// Below the minimum; all three as text, the reason may be empty.
@@ -36,21 +36,21 @@ pub enum ValueError {
         /// The minimum.
         min: String,
         /// Reason for the minimum, if it is not obvious.
-        why: &'static str,
+        reason: &'static str,
     },
     /// Above the maximum.
     AboveMax {
         /// The maximum.
         max: String,
         /// Reason for the maximum, if it is not obvious.
-        why: &'static str,
+        reason: &'static str,
     },
     /// None of the allowed words.
     NotOneOf(&'static [&'static str]),
     /// A planned value that does not exist yet.
     NotSupported,
     /// Not a peer name.
-    PeerNameFormat(NameError),
+    PeerName(NameError),
     /// Not an IP address.
     Address,
     /// An IP address outside 224.0.0.0/4 and ff00::/8.
@@ -65,7 +65,7 @@ pub enum ValueError {
     /// A character that no path can contain.
     PathNul,
     /// Neither a path nor the address of a PostgreSQL database.
-    StreamStoreLocation,
+    StreamStore,
     /// A history of one message.
     OneMessage,
     /// Not a rule of the history.
@@ -73,13 +73,13 @@ pub enum ValueError {
     /// Not a rule of the journal of events.
     Retention(RuleError),
     /// Not a list of streams; holds the reason.
-    StreamsFormat(StreamSettingsError),
+    Streams(StreamSettingsError),
     /// Not a pattern of event types.
-    EventTypesFormat(TypeError),
+    EventType(TypeError),
     /// Not a list of type patterns.
-    TypesForm,
+    EventTypes,
     /// Not a listen address.
-    ListenAddressFormat {
+    ListenAddress {
         /// The usual port.
         port: u16,
     },
@@ -101,14 +101,18 @@ impl fmt::Display for ValueError {
             ValueError::SizeUnit(unit) => write!(f, "{unit:?} is no unit of size"),
             ValueError::Pace => write!(f, "neither auto nor off nor a size"),
             ValueError::DurationUnit(_) => write!(f, "a time needs a unit"),
-            ValueError::Duration(why) => write!(f, "not a time: {why}"),
-            ValueError::NumberFormat => write!(f, "not a whole number"),
+            ValueError::Duration(reason) => write!(f, "not a time: {reason}"),
+            ValueError::Number => write!(f, "not a whole number"),
             ValueError::Overflow => write!(f, "the number is too large"),
-            ValueError::BelowMin { min, why } => write!(f, "less than {min}, the least allowed{}", because(why)),
-            ValueError::AboveMax { max, why } => write!(f, "more than {max}, the most allowed{}", because(why)),
+            ValueError::BelowMin { min, reason } => {
+                write!(f, "less than {min}, the least allowed{}", reason_suffix(reason))
+            }
+            ValueError::AboveMax { max, reason } => {
+                write!(f, "more than {max}, the most allowed{}", reason_suffix(reason))
+            }
             ValueError::NotOneOf(words) => write!(f, "must be one of {}", words.join(", ")),
             ValueError::NotSupported => write!(f, "not supported by this build"),
-            ValueError::PeerNameFormat(error) => error.fmt(f),
+            ValueError::PeerName(error) => error.fmt(f),
             ValueError::Address => write!(f, "not an IP address"),
             ValueError::NotMulticast(address) => write!(f, "{address} is not a multicast address"),
             ValueError::Interface(error) => error.fmt(f),
@@ -116,7 +120,7 @@ impl fmt::Display for ValueError {
                 write!(f, "the path of a Unix socket has at most {SOCKET_PATH_BYTES_MAX} bytes, this one has {bytes}")
             }
             ValueError::PathNul => write!(f, "a path cannot contain the character 0"),
-            ValueError::StreamStoreLocation => {
+            ValueError::StreamStore => {
                 write!(f, "neither a path nor the address of a PostgreSQL database")
             }
             ValueError::OneMessage => write!(
@@ -124,20 +128,20 @@ impl fmt::Display for ValueError {
                 "one message is too few: a poll names the predecessor of the requested message, and both must be retained"
             ),
             ValueError::Rule(error) | ValueError::Retention(error) => error.fmt(f),
-            ValueError::StreamsFormat(error) => error.fmt(f),
-            ValueError::EventTypesFormat(error) => error.fmt(f),
-            ValueError::TypesForm => {
+            ValueError::Streams(error) => error.fmt(f),
+            ValueError::EventType(error) => error.fmt(f),
+            ValueError::EventTypes => {
                 write!(f, "not a list of 1 to {RULES_MAX} patterns of event types, separated by ;")
             }
-            ValueError::ListenAddressFormat { .. } => write!(f, "not a listen address"),
+            ValueError::ListenAddress { .. } => write!(f, "not a listen address"),
             ValueError::Account(error) => error.fmt(f),
             ValueError::TlsFiles => write!(f, "two files are required: the certificates and the key"),
         }
     }
 }
 
-fn because(why: &str) -> String {
-    if why.is_empty() { String::new() } else { format!(": {why}") }
+fn reason_suffix(reason: &str) -> String {
+    if reason.is_empty() { String::new() } else { format!(": {reason}") }
 }
 
 impl ValueError {
@@ -163,14 +167,10 @@ impl ValueError {
             ValueError::OneMessage => Some("write 2 or more, or 0 to retain none".into()),
             ValueError::Rule(error) => error.suggestion(),
             ValueError::Retention(_) => Some("write rules such as plant/* count 1000 size 10 mb time 30 days".into()),
-            ValueError::StreamsFormat(error) => error.suggestion(),
-            ValueError::EventTypesFormat(_) | ValueError::TypesForm => {
-                Some("write patterns such as plant/? ; line/*".into())
-            }
+            ValueError::Streams(error) => error.suggestion(),
+            ValueError::EventType(_) | ValueError::EventTypes => Some("write patterns such as plant/? ; line/*".into()),
             ValueError::Account(error) => error.suggestion(),
-            ValueError::ListenAddressFormat { port } => {
-                Some(format!("write on, off, {port}, 192.0.2.7 or 192.0.2.7:{port}"))
-            }
+            ValueError::ListenAddress { port } => Some(format!("write on, off, {port}, 192.0.2.7 or 192.0.2.7:{port}")),
             ValueError::TlsFiles => Some("write CERTIFICATES.pem KEY.pem".into()),
             ValueError::Interface(_) => Some("write eth0, 192.0.2.7, 192.0.2.0/24, lo or auto".into()),
             _ => None,
@@ -195,7 +195,7 @@ pub enum RuleError {
     /// A pattern without bounds.
     Nothing,
     /// A word where `count`, `size` or `time` should be.
-    Word(String),
+    UnknownPart(String),
     /// A repeated bound.
     Twice(&'static str),
     /// A value that its key does not accept either.
@@ -208,9 +208,9 @@ impl fmt::Display for RuleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RuleError::Empty => write!(f, "a rule is missing"),
-            RuleError::Pattern(why) => write!(f, "a rule begins with a pattern: {why}"),
+            RuleError::Pattern(reason) => write!(f, "a rule begins with a pattern: {reason}"),
             RuleError::Nothing => write!(f, "the rule has no limit"),
-            RuleError::Word(word) => write!(f, "{word:?} is none of {}", RULE_PARTS.join(", ")),
+            RuleError::UnknownPart(word) => write!(f, "{word:?} is none of {}", RULE_PARTS.join(", ")),
             RuleError::Twice(part) => write!(f, "{part} is repeated in a rule"),
             RuleError::Part(part, error) => write!(f, "{part}: {error}"),
             RuleError::TooMany => write!(f, "more than {RULES_MAX} rules"),
@@ -222,7 +222,9 @@ impl RuleError {
     /// Returns the replacement to suggest, if there is one.
     pub(super) fn suggestion(&self) -> Option<String> {
         match self {
-            RuleError::Word(word) => nearest(word, RULE_PARTS.into_iter()).map(|part| format!("did you mean {part}?")),
+            RuleError::UnknownPart(word) => {
+                nearest(word, RULE_PARTS.into_iter()).map(|part| format!("did you mean {part}?"))
+            }
             RuleError::Part(_, error) => error.suggestion(""),
             RuleError::TooMany => return Some("join rules by patterns with * and >".into()),
             _ => None,
@@ -298,7 +300,7 @@ pub enum StreamSettingsError {
     /// The name is invalid.
     Name(StreamNameError),
     /// A word that is neither a pattern nor a limit.
-    Word(String),
+    UnknownPart(String),
     /// A repeated stream or limit; holds its description.
     Twice(String),
     /// An invalid value of a limit.
@@ -312,7 +314,7 @@ impl fmt::Display for StreamSettingsError {
         match self {
             StreamSettingsError::Empty => write!(f, "a stream is missing"),
             StreamSettingsError::Name(error) => error.fmt(f),
-            StreamSettingsError::Word(word) => {
+            StreamSettingsError::UnknownPart(word) => {
                 write!(
                     f,
                     "{word:?} is no pattern of event types, which has a /, and none of {}",
@@ -330,7 +332,7 @@ impl StreamSettingsError {
     /// Returns the replacement to suggest.
     pub(super) fn suggestion(&self) -> Option<String> {
         match self {
-            StreamSettingsError::Word(word) => {
+            StreamSettingsError::UnknownPart(word) => {
                 nearest(word, STREAM_PARTS.into_iter()).map(|part| format!("did you mean {part}?"))
             }
             StreamSettingsError::Part("policy", _) => Some("write policy lapse or policy block".into()),

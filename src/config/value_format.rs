@@ -14,7 +14,7 @@ pub(super) trait ValueFormat {
     /// Type of the parsed value.
     type Value;
     /// Reads a value; `text` has no white space around it.
-    fn parse(&self, text: &str, here: &HostDefaults) -> Result<Self::Value, ValueError>;
+    fn parse(&self, text: &str, defaults: &HostDefaults) -> Result<Self::Value, ValueError>;
     /// Returns the value as text that `parse` reads back.
     fn show(&self, value: &Self::Value) -> String;
     /// Returns the allowed values, for the documentation and `config show`.

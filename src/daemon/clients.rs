@@ -432,7 +432,9 @@ impl Clients {
             Some(ClientTransport::Embedded(queues)) => {
                 queues.get(&to.sub).into_iter().for_each(|queue| queue.push_publisher(publisher.clone()));
             }
-            Some(ClientTransport::Attached(_)) => self.answer(to.client, &PeerFrame::Known { sub: to.sub, publisher }),
+            Some(ClientTransport::Attached(_)) => {
+                self.answer(to.client, &PeerFrame::Discovered { sub: to.sub, publisher })
+            }
             Some(ClientTransport::Listener(_)) | None => {}
         }
     }

@@ -1,7 +1,7 @@
 //! Replication of other servers' events to this peer. Events arrive by the bus; the peer fetches those that did not
 //! from the journals of their servers.
 //!
-//! A follower that has just started or has lost messages requests the events behind the last one that it has. Meanwhile
+//! A follower that has just started or has lost messages requests the events after the last one that it has. Meanwhile
 //! it buffers announcements. So the events of each server are stored in the order of their ids, without a gap, and none
 //! twice. The messages on the subjects of the types do not suffice, because the bus does not order messages across
 //! several subjects.
@@ -187,7 +187,7 @@ impl Follower {
         followed.last_announcement = now;
         match &mut followed.state {
             FollowPhase::Live => self.apply(announcement),
-            FollowPhase::PendingFetch(fetch) => fetch.buffer(announcement, others_bytes),
+            FollowPhase::Fetching(fetch) => fetch.buffer(announcement, others_bytes),
             FollowPhase::Backoff { .. } => {}
         }
     }
@@ -197,8 +197,7 @@ impl Follower {
     fn begin(&mut self, now: Instant, publisher: Epoch, until: EventId) {
         let server = until.server;
         let covered = *self.covered.entry(server).or_insert(EventId { server, session: 0, instance: 0 });
-        let (state, has_gone_back) =
-            (FollowPhase::PendingFetch(PendingFetch::default()), until.session < covered.session);
+        let (state, has_gone_back) = (FollowPhase::Fetching(PendingFetch::default()), until.session < covered.session);
         let (failures, is_reported, has_lost) = (0, false, false);
         let followed =
             FollowedServer { publisher, last_announcement: now, state, failures, has_gone_back, is_reported, has_lost };
@@ -238,7 +237,7 @@ impl Follower {
         let Some(followed) = self.servers.get_mut(&server).filter(|followed| followed.publisher == publisher) else {
             return;
         };
-        let FollowPhase::PendingFetch(fetch) = &mut followed.state else { return };
+        let FollowPhase::Fetching(fetch) = &mut followed.state else { return };
         let Some(sent) = fetch.sent.take_if(|sent| sent.number == number) else { return };
         if !page.answers(&sent.request) {
             followed.back_off(now);
@@ -308,7 +307,7 @@ impl Follower {
             if matches!(followed.state, FollowPhase::Backoff { until } if until <= now) {
                 followed.fetch();
             }
-            let FollowPhase::PendingFetch(fetch) = &mut followed.state else { return None };
+            let FollowPhase::Fetching(fetch) = &mut followed.state else { return None };
             match &mut fetch.sent {
                 None => {
                     self.requests += 1;
@@ -338,8 +337,8 @@ impl Follower {
         let of = |followed: &FollowedServer| {
             let then = match &followed.state {
                 FollowPhase::Live => Instant::MAX,
-                FollowPhase::PendingFetch(PendingFetch { sent: None, .. }) => Instant::ZERO,
-                FollowPhase::PendingFetch(PendingFetch { sent: Some(SentRequest { at, .. }), .. }) => {
+                FollowPhase::Fetching(PendingFetch { sent: None, .. }) => Instant::ZERO,
+                FollowPhase::Fetching(PendingFetch { sent: Some(SentRequest { at, .. }), .. }) => {
                     *at + followed.backoff(ANSWER_TIMEOUT)
                 }
                 FollowPhase::Backoff { until } => *until,

@@ -180,10 +180,10 @@ fn is_plain(byte: u8) -> bool {
 fn unescaped(text: &str) -> Option<String> {
     let mut name = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
-    while let [first, behind @ ..] = rest {
+    while let [first, tail @ ..] = rest {
         let (byte, next) = match first {
-            b'%' => (escaped(behind).filter(|byte| !is_plain(*byte))?, &behind[2..]),
-            byte if is_plain(*byte) => (*byte, behind),
+            b'%' => (escaped(tail).filter(|byte| !is_plain(*byte))?, &tail[2..]),
+            byte if is_plain(*byte) => (*byte, tail),
             _ => return None,
         };
         name.push(byte);
@@ -246,9 +246,9 @@ mod tests {
     /// Checks the event with `line` in place of the field's line, without that line, or with an additional one.
     fn check_refused(key: &str, line: &str, expected: MessageError) {
         let mut message = Message::from(&event("a/b", Some(5), binary_payload("t", b"x")));
-        let kept = message.headers.iter().filter(|(other, _)| *other != key);
-        let kept: String = kept.map(|(key, value)| format!("{key}: {value}\r\n")).collect();
-        message.headers = Headers::from_block(Bytes::from(format!("{line}{kept}")));
+        let others = message.headers.iter().filter(|(other, _)| *other != key);
+        let others: String = others.map(|(key, value)| format!("{key}: {value}\r\n")).collect();
+        message.headers = Headers::from_block(Bytes::from(format!("{line}{others}")));
         assert_eq!(Event::of_message(&message), Err(expected), "{line}");
     }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Time without announcements after which a server is unreachable: three and a half intervals of announcements without
 /// events.
 pub const SERVER_TIMEOUT: Duration = Duration::from_secs(35);
-/// Instance behind all events of a session. No event has it.
+/// Instance after all events of a session. No event has it.
 pub const INSTANCE_END: u64 = i64::MAX as u64;
 /// Bytes that a buffered event counts beside its payload.
 const EVENT_BYTES: usize = 256;
@@ -35,7 +35,7 @@ pub struct Announcement {
     pub events: Vec<Event>,
 }
 
-/// A follower's request to a server: the events behind a position, in their order.
+/// A follower's request to a server: the events after a position, in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicationRequest {
     /// Position in the journal; it need not be that of an event.
@@ -49,7 +49,7 @@ pub struct ReplicationRequest {
 pub struct ReplicationPage {
     /// Position up to which this part and those before contain all requested events.
     pub covered: EventId,
-    /// True if the server has more events behind `covered`.
+    /// True if the server has more events after `covered`.
     pub more_follows: bool,
     /// The events of this part.
     pub events: Vec<Event>,

@@ -15,7 +15,7 @@ pub struct EventSequencer {
 }
 
 impl EventSequencer {
-    /// Creates a sequencer that continues behind the last stored session and its timestamp. If none was stored, these
+    /// Creates a sequencer that continues after the last stored session and its timestamp. If none was stored, these
     /// are 0 and [`Timestamp::MIN`].
     pub fn new(server: ServerId, session: u64, timestamp: Timestamp) -> EventSequencer {
         EventSequencer { server, session, timestamp }
@@ -124,11 +124,11 @@ mod tests {
                     })
                     .filter(|events| !events.is_empty())
                     .collect();
-                let kept = rng.below(sessions.len() as u64 + 1) as usize;
-                if let Some(lost) = sessions.get(kept) {
+                let stored_count = rng.below(sessions.len() as u64 + 1) as usize;
+                if let Some(lost) = sessions.get(stored_count) {
                     sequencer.roll_back(lost[0].id.session);
                 }
-                stored.extend(sessions.into_iter().take(kept).flatten());
+                stored.extend(sessions.into_iter().take(stored_count).flatten());
                 let last = stored.last().map_or((0, Timestamp::MIN), |event| (event.id.session, event.timestamp));
                 if rng.chance(0.2) {
                     sequencer = EventSequencer::new(ServerId(1), last.0, last.1);

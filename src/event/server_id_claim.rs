@@ -146,9 +146,9 @@ mod tests {
     }
 
     fn announced(server: u32, is_held: bool, opened: i64, follows: bool) -> Announcement {
-        let place = EventId { server: ServerId(server), session: 3, instance: INSTANCE_END };
+        let position = EventId { server: ServerId(server), session: 3, instance: INSTANCE_END };
         let opened = Timestamp::from_micros(opened).unwrap();
-        Announcement { opened, is_held, follows, since: place, until: place, events: Vec::new() }
+        Announcement { opened, is_held, follows, since: position, until: position, events: Vec::new() }
     }
 
     fn claim(now: u64) -> ServerIdClaim {

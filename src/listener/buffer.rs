@@ -9,14 +9,14 @@ pub(crate) struct Buffer {
     bytes: Vec<u8>,
     /// Offset of the first unconsumed byte.
     start: usize,
-    /// Maximum capacity, in bytes, that an empty buffer keeps. It keeps the cost of idle clients low.
-    kept_bytes: usize,
+    /// Maximum capacity, in bytes, that an empty buffer retains. It keeps the cost of idle clients low.
+    idle_bytes_max: usize,
 }
 
 impl Buffer {
     /// Returns an empty buffer.
-    pub(crate) fn new(kept_bytes: usize) -> Buffer {
-        Buffer { bytes: Vec::new(), start: 0, kept_bytes }
+    pub(crate) fn new(idle_bytes_max: usize) -> Buffer {
+        Buffer { bytes: Vec::new(), start: 0, idle_bytes_max }
     }
 
     /// Appends received bytes.
@@ -42,7 +42,7 @@ impl Buffer {
         if self.start == self.bytes.len() {
             self.bytes.clear();
             self.start = 0;
-            if self.kept_bytes < self.bytes.capacity() {
+            if self.idle_bytes_max < self.bytes.capacity() {
                 self.bytes = Vec::new();
             }
         } else if LARGE_BYTES < self.start {

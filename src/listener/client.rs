@@ -209,11 +209,11 @@ impl ClientParser {
     }
 
     /// Makes the parser return the last command once more.
-    pub fn keep(&mut self) {
+    pub fn repeat_last(&mut self) {
         match self {
-            ClientParser::Nats(parser) => parser.keep(),
-            ClientParser::Redis(parser) => parser.keep(),
-            ClientParser::Hat(parser) => parser.keep(),
+            ClientParser::Nats(parser) => parser.repeat_last(),
+            ClientParser::Redis(parser) => parser.repeat_last(),
+            ClientParser::Hat(parser) => parser.repeat_last(),
         }
     }
 

@@ -21,7 +21,7 @@ pub enum LocalFault {
     /// The other side speaks another version.
     Incompatible {
         /// Its version.
-        theirs: u16,
+        peer_version: u16,
     },
 }
 
@@ -42,9 +42,9 @@ impl fmt::Display for LocalFault {
                 write!(f, "the first frame must be the greeting")
             }
             LocalFault::ProtocolViolation(ProtocolViolation::SecondGreeting) => write!(f, "the greeting was repeated"),
-            LocalFault::Incompatible { theirs } => write!(
+            LocalFault::Incompatible { peer_version } => write!(
                 f,
-                "the other side speaks version {theirs} of the local protocol, this one version {VERSION}: \
+                "the other side speaks version {peer_version} of the local protocol, this one version {VERSION}: \
                  install the same version of seqcast on both sides"
             ),
         }
@@ -174,7 +174,7 @@ impl PeerEndpoint {
     pub fn poll_frame(&mut self) -> Result<Option<ClientFrame>, LocalFault> {
         self.0.next(ClientFrame::decode, |frame, state| match (frame, state) {
             (ClientFrame::Hello { version, .. }, EndpointState::Greeting) if *version != VERSION => {
-                Err(LocalFault::Incompatible { theirs: *version })
+                Err(LocalFault::Incompatible { peer_version: *version })
             }
             (ClientFrame::Hello { .. }, EndpointState::Greeting) => Ok(EndpointState::Open),
             (ClientFrame::Hello { .. }, _) => Err(LocalFault::ProtocolViolation(ProtocolViolation::SecondGreeting)),
@@ -215,7 +215,7 @@ impl ClientEndpoint {
         self.0.next(PeerFrame::decode, |frame, state| match (frame, state) {
             (PeerFrame::Bye { .. }, _) => Ok(EndpointState::Over),
             (PeerFrame::Welcome(welcome), EndpointState::Greeting) if welcome.version != VERSION => {
-                Err(LocalFault::Incompatible { theirs: welcome.version })
+                Err(LocalFault::Incompatible { peer_version: welcome.version })
             }
             (PeerFrame::Welcome(_), EndpointState::Greeting) => Ok(EndpointState::Open),
             (PeerFrame::Welcome(_), _) => Err(LocalFault::ProtocolViolation(ProtocolViolation::SecondGreeting)),

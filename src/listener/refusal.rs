@@ -62,7 +62,7 @@ impl fmt::Display for RefusalReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RefusalReason::MessageTooLarge { bytes, bytes_max } => {
-                write!(f, "the message has {bytes} bytes; the peer's limit is {bytes_max} (message-size-max)")
+                write!(f, "the message has {bytes} bytes; the limit of the peer is {bytes_max} (message-size)")
             }
             RefusalReason::TooManySubscriptions { max } => {
                 write!(f, "too many subscriptions: the limit of {max} is reached; end some, or subscribe to a pattern")

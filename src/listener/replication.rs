@@ -127,13 +127,13 @@ mod tests {
     use crate::event::timestamp::Timestamp;
     use crate::rng::Rng;
 
-    fn place(session: u64, instance: u64) -> EventId {
+    fn position(session: u64, instance: u64) -> EventId {
         EventId { server: ServerId(7), session, instance }
     }
 
     fn event(instance: u64, event_type: &str, payload: Option<Payload>) -> Event {
         Event {
-            id: place(2, instance),
+            id: position(2, instance),
             event_type: event_type.parse().unwrap(),
             timestamp: Timestamp::MIN,
             source_timestamp: (instance == 1).then_some(Timestamp::MIN),
@@ -148,13 +148,13 @@ mod tests {
             opened: Timestamp::MIN,
             is_held: true,
             follows: false,
-            since: place(1, 3),
-            until: place(2, 2),
+            since: position(1, 3),
+            until: position(2, 2),
             events: events.clone(),
         };
         let question =
-            ReplicationRequest { after: place(1, 0), types: vec!["a/*".parse().unwrap(), "?".parse().unwrap()] };
-        (announcement, question, ReplicationPage { covered: place(2, 9), more_follows: true, events })
+            ReplicationRequest { after: position(1, 0), types: vec!["a/*".parse().unwrap(), "?".parse().unwrap()] };
+        (announcement, question, ReplicationPage { covered: position(2, 9), more_follows: true, events })
     }
 
     #[test]
@@ -183,7 +183,7 @@ mod tests {
         let (announcement, _, page) = samples();
         let binary = Payload::Binary { type_name: "".into(), bytes: nested(1000).into() };
         let events = vec![deep(1, 900), deep(2, 901), event(3, "a", Some(binary)), deep(4, 1000), event(5, "a", None)];
-        let announcement = Announcement { until: place(2, 5), events: events.clone(), ..announcement };
+        let announcement = Announcement { until: position(2, 5), events: events.clone(), ..announcement };
         let page = ReplicationPage { events: events.clone(), ..page };
         let read = [
             read_announcement(encode_announcement(&announcement), true).unwrap().events,
@@ -191,7 +191,7 @@ mod tests {
         ];
         for mut read in read {
             assert_eq!(read, events);
-            assert_eq!(remove_too_deep_events(&mut read), [place(2, 2), place(2, 4)]);
+            assert_eq!(remove_too_deep_events(&mut read), [position(2, 2), position(2, 4)]);
             assert_eq!(read, [events[0].clone(), events[2].clone(), events[4].clone()]);
         }
         let announcement = Announcement { events: vec![events[0].clone(), events[4].clone()], ..announcement };
@@ -203,7 +203,7 @@ mod tests {
         let long = "x".repeat(255);
         let binary = Payload::Binary { type_name: long.as_str().into(), bytes: vec![0; 1000].into() };
         let event = event(1, &long, Some(binary));
-        let page = ReplicationPage { covered: place(2, 1), more_follows: false, events: vec![event.clone()] };
+        let page = ReplicationPage { covered: position(2, 1), more_follows: false, events: vec![event.clone()] };
         let alone = encode_page(&ReplicationPage { events: Vec::new(), ..page.clone() }).len();
         let bytes = encode_page(&page).len();
         assert!(alone <= HEAD_BYTES && bytes - alone <= event_bytes(&event), "{alone} {bytes}");
@@ -225,9 +225,9 @@ mod tests {
         };
         let mut rng = Rng::new(5);
         for (at, payload) in payloads.iter().enumerate() {
-            let with = |place: usize, byte: u8| {
+            let with = |position: usize, byte: u8| {
                 let mut bytes = payload.to_vec();
-                bytes[place] = byte;
+                bytes[position] = byte;
                 Bytes::from(bytes)
             };
             assert_eq!(read(at, with(0, 2)), Err(FrameError::Value("version")));

@@ -97,7 +97,7 @@ pub fn publish(bus: &Bus, message: Message, interrupt: &Interrupt) -> Result<(),
         match bus.publish_timeout(message.clone(), INTERRUPT_CHECK_INTERVAL) {
             Ok(()) => return Ok(()),
             Err(PublishError::Full) if !interrupt.is_raised() => {}
-            Err(PublishError::Closed) => return Err(gone(bus)),
+            Err(PublishError::Closed) => return Err(end_failure(bus)),
             Err(error) => return Err(CommandFailure::new(Exit::Failed, error)),
         }
     }
@@ -125,13 +125,13 @@ pub fn show(bus: &Bus, query: Value) -> Result<Value, CommandFailure> {
 
 fn wait_failure(bus: &Bus, error: WaitError, what: &str) -> CommandFailure {
     match error {
-        WaitError::Closed => gone(bus),
+        WaitError::Closed => end_failure(bus),
         WaitError::Timeout | WaitError::Refused(_) => CommandFailure::new(Exit::Failed, format!("{what}: {error}")),
     }
 }
 
 /// Returns the failure of a command whose peer has ended.
-pub fn gone(bus: &Bus) -> CommandFailure {
+pub fn end_failure(bus: &Bus) -> CommandFailure {
     let why = bus.end_reason().unwrap_or_else(|| "it stopped".to_owned());
     CommandFailure::new(Exit::Unreachable, format!("the peer is gone: {why}"))
 }

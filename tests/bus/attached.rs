@@ -46,17 +46,17 @@ fn attached_and_embedded_programs_reach_each_other() {
 fn requests_cross_two_peers_between_attached_programs() {
     let (config, other, _directory) = two_configs();
     let (_one, _two) = (serve(&config), serve(&other));
-    let (asking, answering) = (Bus::attach(&config.socket).unwrap(), Bus::attach(&other.socket).unwrap());
-    wait_for(&asking, &answering);
-    wait_for(&answering, &asking);
-    let questions = answering.subscribe("sum".parse().unwrap()).unwrap();
+    let (requester, responder) = (Bus::attach(&config.socket).unwrap(), Bus::attach(&other.socket).unwrap());
+    wait_for(&requester, &responder);
+    wait_for(&responder, &requester);
+    let questions = responder.subscribe("sum".parse().unwrap()).unwrap();
     let thread = std::thread::spawn(move || {
         let question = messages(&questions, 1).remove(0);
-        answering.reply_to(&question, "42").unwrap();
-        answering.flush(PATIENCE).unwrap();
-        assert_eq!(answering.reply_to(&question_without_reply(), "42"), Err(PublishError::NoReplyWanted));
+        responder.reply_to(&question, "42").unwrap();
+        responder.flush(PATIENCE).unwrap();
+        assert_eq!(responder.reply_to(&question_without_reply(), "42"), Err(PublishError::NoReplyWanted));
     });
-    assert_eq!(asking.request("sum".parse().unwrap(), "6*7", PATIENCE).unwrap().message.payload, "42");
+    assert_eq!(requester.request("sum".parse().unwrap(), "6*7", PATIENCE).unwrap().message.payload, "42");
     thread.join().unwrap();
 }
 
@@ -64,31 +64,31 @@ fn requests_cross_two_peers_between_attached_programs() {
 fn request_without_responder_fails_unless_patient() {
     let (config, other, _directory) = two_configs();
     let (one, two) = (serve(&config), serve(&other));
-    let (asking, answering) = (Bus::attach(&config.socket).unwrap(), Bus::attach(&other.socket).unwrap());
+    let (requester, responder) = (Bus::attach(&config.socket).unwrap(), Bus::attach(&other.socket).unwrap());
     wait_for(&one, &two);
     wait_for(&two, &one);
-    for bus in [&one, &asking] {
+    for bus in [&one, &requester] {
         let knows = |pattern: &str| {
             let rows = bus.show("interest").unwrap()["rows"].as_array().unwrap().clone();
             rows.iter().any(|row| row["pattern"] == pattern)
         };
-        let ask = |timeout| bus.request_many(message("sum", ""), 2, timeout);
-        assert_eq!(ask(PATIENCE), Err(RequestError::NoResponders));
-        let silent = answering.subscribe(">".parse().unwrap()).unwrap();
+        let request = |timeout| bus.request_many(message("sum", ""), 2, timeout);
+        assert_eq!(request(PATIENCE), Err(RequestError::NoResponders));
+        let silent = responder.subscribe(">".parse().unwrap()).unwrap();
         wait_until("it is known", || knows(">"));
-        assert_eq!(ask(Duration::from_millis(30)), Ok(Vec::new()), "it could answer");
+        assert_eq!(request(Duration::from_millis(30)), Ok(Vec::new()), "it could answer");
         drop(silent);
         wait_until("its end is known", || !knows(">"));
 
         let options = RequestOptions { patient: true };
         let mut replies = bus.request_with(message("sum", "6*7"), &options, PATIENCE).unwrap();
         assert_eq!(replies.recv_timeout(Duration::from_millis(50)), Err(RequestError::Timeout));
-        let questions = answering.subscribe("sum".parse().unwrap()).unwrap();
+        let questions = responder.subscribe("sum".parse().unwrap()).unwrap();
         let thread = {
-            let answering = answering.clone();
+            let responder = responder.clone();
             std::thread::spawn(move || {
                 let question = messages(&questions, 1).remove(0);
-                answering.reply_to(&question, question.message.payload.clone()).unwrap();
+                responder.reply_to(&question, question.message.payload.clone()).unwrap();
                 assert_eq!(
                     questions.recv_timeout(Duration::from_millis(20)),
                     Err(RecvError::Empty),
@@ -199,7 +199,7 @@ fn poll_continues_from_a_delivered_offset() {
     near.publish_blocking(Message { headers, ..message("x", "50") }).unwrap();
     let got = subscriptions.map(|subscription| messages(&subscription, 51));
     let offsets = |deliveries: &[Delivery]| -> Vec<u32> {
-        deliveries.iter().map(|delivery| delivery.offset.expect("the publisher has told it")).collect()
+        deliveries.iter().map(|delivery| delivery.offset.expect("the publisher reports it")).collect()
     };
     let first = offsets(&got[0])[0];
     for deliveries in &got {
@@ -218,13 +218,13 @@ fn invalid_queue_subscription_is_refused() {
     let member = SubscribeOptions { queue: Some("q".parse().unwrap()), ..SubscribeOptions::default() };
     let live = SubscribeOptions { mode: Some(DeliveryMode::Live), ..member.clone() };
     let repairing = SubscribeOptions { mode: Some(DeliveryMode::Repair), ..member.clone() };
-    let late = SubscribeOptions { history: Some(Selection::default()), ..member.clone() };
+    let with_history = SubscribeOptions { history: Some(Selection::default()), ..member.clone() };
     let confirmed = SubscribeOptions { confirm: true, ..member.clone() };
     for bus in [&embedded, &attached] {
         let subscribe = |options| bus.subscribe_with(["a", "b"].map(|pattern| pattern.parse().unwrap()), options);
         for (options, why) in [
             (&live, RefusalReason::QueueLive),
-            (&late, RefusalReason::QueueDiscovery),
+            (&with_history, RefusalReason::QueueDiscovery),
             (&confirmed, RefusalReason::QueueDiscovery),
         ] {
             let error = subscribe(options).unwrap_err();

@@ -150,7 +150,7 @@ fn read_all(subscription: Subscription, sent: &AtomicU32) -> (u64, u64, Joined) 
                     assert_eq!(delivery.message.payload, next.to_string(), "{delivery:?}");
                     *next += 1;
                 }
-                Notice::Joined(told) => assert!(joined.replace(told).is_none()),
+                Notice::Joined(notice) => assert!(joined.replace(notice).is_none()),
                 // A gap may be reported before its messages come from the history; no message is lost.
                 Notice::Loss(loss) => assert!(!matches!(loss.what, LossScope::Messages { .. }), "{loss:?}"),
                 other => panic!("{other:?}"),
@@ -176,7 +176,7 @@ fn new_peer_joins_after_discovering_the_others() {
     let joined = subscription.wait_established(PATIENCE).unwrap().unwrap();
     assert!(joined.is_established() && joined.baselines.len() == 2 && joined.replayed() == 0, "{joined:?}");
     publish(&publisher, "x", 4..5);
-    assert!(matches!(subscription.recv_timeout(PATIENCE), Ok(Notice::Joined(told)) if told == joined));
+    assert!(matches!(subscription.recv_timeout(PATIENCE), Ok(Notice::Joined(notice)) if notice == joined));
     assert_eq!(texts(&messages(&subscription, 1), "x"), ["4"]);
     let plain = reader.subscribe("x".parse().unwrap()).unwrap();
     assert_eq!(plain.wait_established(PATIENCE), Ok(None));
@@ -293,7 +293,7 @@ fn sub_prints_history_and_confirms() {
     place
         .run(&["sub", "x", "--confirm", "--wait", "1500ms"])
         .exits(TIMED_OUT)
-        .says(&["joined 1 publisher, 0 messages"]);
-    place.run(&["sub", "x", "--history", "0"]).exits(USAGE).says(&["--history", "from 1"]);
-    place.run(&["sub", "x", "--history", "soon"]).exits(USAGE).says(&["'all'", "10 min"]);
+        .reports(&["joined 1 publisher, 0 messages"]);
+    place.run(&["sub", "x", "--history", "0"]).exits(USAGE).reports(&["--history", "from 1"]);
+    place.run(&["sub", "x", "--history", "soon"]).exits(USAGE).reports(&["'all'", "10 min"]);
 }

@@ -159,9 +159,9 @@ fn losses_are_values_that_add_up() {
             }
         }
         let unverified = b.losses().unwrap().rows[0].unverified.count;
-        let told = delivered + lost + unverified;
-        assert!(told <= sent, "{sent} sent, {delivered} delivered, {lost} lost, {unverified} unverified");
-        told == sent
+        let accounted = delivered + lost + unverified;
+        assert!(accounted <= sent, "{sent} sent, {delivered} delivered, {lost} lost, {unverified} unverified");
+        accounted == sent
     });
     assert!(0 < lost, "the rule drops one datagram in three");
     let losses = b.losses().unwrap();

@@ -54,13 +54,17 @@ fn slow_client_loses_only_its_own_messages() {
         match slow.next().expect("the slow client stays connected") {
             PeerFrame::Message { subs, delivery } => {
                 assert_eq!(subs, [SubId(7), SubId(8)], "one frame names both subscriptions");
-                assert_eq!(delivery.message.payload[..4], next.to_be_bytes(), "what is missing was told before");
+                assert_eq!(delivery.message.payload[..4], next.to_be_bytes(), "what is missing was reported before");
                 next += 1;
             }
             PeerFrame::MessageRun { subs, deliveries } => {
                 assert_eq!(subs, [SubId(7), SubId(8)], "one frame names both subscriptions");
                 for delivery in deliveries {
-                    assert_eq!(delivery.message.payload[..4], next.to_be_bytes(), "what is missing was told before");
+                    assert_eq!(
+                        delivery.message.payload[..4],
+                        next.to_be_bytes(),
+                        "what is missing was reported before"
+                    );
                     next += 1;
                 }
             }
@@ -133,7 +137,7 @@ fn next_flush_reports_a_refused_message() {
     let directory = crate::support::TempDir::new();
     let path = directory.path().join("fake.sock");
     let listener = UnixListener::bind(&path).unwrap();
-    let said = refused.clone();
+    let refusal = refused.clone();
     let fake = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let (mut listener, mut bytes) = (PeerEndpoint::new(), [0u8; 300]);
@@ -147,7 +151,7 @@ fn next_flush_reports_a_refused_message() {
                 }
                 Some(ClientFrame::Hello { .. }) => welcome(VERSION).encode(&mut out),
                 Some(ClientFrame::PublishRun(mut run)) => drop(run.publish_each(|_, _| {
-                    PeerFrame::Refused(said.clone()).encode(&mut out);
+                    PeerFrame::Refused(refusal.clone()).encode(&mut out);
                     true
                 })),
                 Some(ClientFrame::Flush { token }) => {
@@ -163,7 +167,7 @@ fn next_flush_reports_a_refused_message() {
     bus.publish(message("x", "1")).unwrap();
     bus.publish(message("x", "2")).unwrap();
     assert_eq!(bus.flush(PATIENCE), Err(WaitError::Refused(refused.reason)));
-    assert_eq!(bus.flush(PATIENCE), Ok(()), "it is told once");
+    assert_eq!(bus.flush(PATIENCE), Ok(()), "it is reported once");
     fake.join().unwrap();
     assert_eq!(subscription.try_recv(), Err(RecvError::Empty));
 }

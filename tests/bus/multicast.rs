@@ -34,14 +34,14 @@ fn peers_of_one_host_receive_each_multicast_once() {
 #[test]
 fn datagrams_come_from_the_inbox_and_are_answerable() {
     let (group, port) = fresh_group();
-    let mut asker = open(group, port);
+    let mut requester = open(group, port);
     let mut answerer = open(group, port);
-    send(&mut asker, &["who is there?"]);
+    send(&mut requester, &["who is there?"]);
     let question = receive(&mut answerer, Path::Multicast, 1).remove(0);
-    assert_eq!(question.from, asker.inbox_address());
+    assert_eq!(question.from, requester.inbox_address());
     let answer = OutgoingDatagram { to: Some(question.from), bytes: Bytes::from_static(b"me") };
     assert_eq!(answerer.send_batch(&[answer]).expect("loopback takes it"), 1);
-    let answer = receive(&mut asker, Path::Unicast, 1).remove(0);
+    let answer = receive(&mut requester, Path::Unicast, 1).remove(0);
     assert_eq!((answer.from, &answer.bytes[..]), (answerer.inbox_address(), &b"me"[..]));
 }
 
@@ -110,16 +110,16 @@ fn kernel_drops_are_counted_exactly() {
     for _ in 0..sent {
         send(&mut sender, &["a message that finds no room"]);
     }
-    let told = |received: &[ReceivedDatagram]| received.iter().map(|one| one.overrun).sum::<u32>();
+    let overrun = |received: &[ReceivedDatagram]| received.iter().map(|one| one.overrun).sum::<u32>();
     let count = |received: &[ReceivedDatagram]| u32::try_from(received.len()).unwrap();
-    let (mut received, mut late) = (Vec::new(), 0);
+    let (mut received, mut overrun_later) = (Vec::new(), 0);
     // A busy kernel hands datagrams over later than within the sender's call.
     wait_until("each is received or counted", || {
         received.extend(drain(&mut slow, Path::Multicast));
         // The socket knows of drops after the last datagram as well.
-        late += slow.overrun(Path::Multicast).unwrap();
-        assert!(count(&received) + told(&received) + late <= sent);
-        count(&received) + told(&received) + late == sent
+        overrun_later += slow.overrun(Path::Multicast).unwrap();
+        assert!(count(&received) + overrun(&received) + overrun_later <= sent);
+        count(&received) + overrun(&received) + overrun_later == sent
     });
     assert!(count(&received) < sent, "a buffer of 4 KiB does not hold {sent} datagrams");
     assert_eq!(slow.overrun(Path::Multicast).unwrap(), 0);
@@ -128,12 +128,12 @@ fn kernel_drops_are_counted_exactly() {
         send(&mut sender, &["a message that finds no room"]);
     }
     let (mut received, mut sent) = (drain(&mut slow, Path::Multicast), sent);
-    wait_until("each is received or told with one that is", || {
+    wait_until("each is received or reported with one that is", || {
         send(&mut sender, &["one more"]);
         sent += 1;
         received.extend(drain(&mut slow, Path::Multicast));
-        assert!(count(&received) + told(&received) <= sent);
-        count(&received) + told(&received) == sent
+        assert!(count(&received) + overrun(&received) <= sent);
+        count(&received) + overrun(&received) == sent
     });
     assert_eq!(received.last().map(|last| &last.bytes[..]), Some(&b"one more"[..]));
 }
@@ -219,10 +219,10 @@ fn unusable_socket_is_refused_with_the_remedy() {
     let expected = format!("the inbox's port is busy: 127.0.0.1:{inbox_port} is held by another program");
     assert!(busy.to_string().starts_with(&expected), "{busy}");
 
-    let mut gone = interface.clone();
-    gone.address = "203.0.113.77".parse().unwrap();
-    let gone = refused(&SocketOptions { interface: &gone, ..good.clone() });
-    assert!(matches!(gone, SocketOpenError::NoSuchAddress(_)), "{gone}");
+    let mut absent = interface.clone();
+    absent.address = "203.0.113.77".parse().unwrap();
+    let refusal = refused(&SocketOptions { interface: &absent, ..good.clone() });
+    assert!(matches!(refusal, SocketOpenError::NoSuchAddress(_)), "{refusal}");
     let mut missing = interface.clone();
     missing.index = 0x7fff_0000;
     let missing = refused(&SocketOptions { interface: &missing, ..good });

@@ -189,9 +189,9 @@ fn stopped_receiver_is_left_behind_with_exact_losses() {
         drive(&mut receiver, &subscription, &mut account);
         let loss = receiver.show(&json!({ "show": "loss" }));
         let unverified = peer(&loss)["unverified"]["count"].as_u64().unwrap();
-        let told = account.delivered + account.lost + unverified;
-        assert!(told <= sent, "{sent} sent, {account:?}, {unverified} unverified");
-        told == sent
+        let accounted = account.delivered + account.lost + unverified;
+        assert!(accounted <= sent, "{sent} sent, {account:?}, {unverified} unverified");
+        accounted == sent
     });
     assert!(0 < account.lost && 0 < account.delivered, "{account:?}");
     // The publisher waits for it again, and it misses nothing more.
@@ -286,9 +286,9 @@ fn stopped_process_neither_stops_publisher_nor_loses_account() {
         let loss = attached.show("loss").unwrap();
         let [lost, unverified] =
             ["msg_loss", "unverified"].map(|column| peer(&loss)[column]["count"].as_u64().unwrap());
-        let (told, sent) = (delivered + lost + unverified, sent.load(Ordering::Relaxed));
-        assert!(told <= sent, "{sent} sent, {delivered} delivered, {lost} lost, {unverified} unverified");
-        told == sent && publishing.is_finished() && account.delivered + account.dropped >= delivered
+        let (accounted, sent) = (delivered + lost + unverified, sent.load(Ordering::Relaxed));
+        assert!(accounted <= sent, "{sent} sent, {delivered} delivered, {lost} lost, {unverified} unverified");
+        accounted == sent && publishing.is_finished() && account.delivered + account.dropped >= delivered
     });
     publishing.join().unwrap();
     let delivered = counter(&attached.show("counters").unwrap(), "messages_delivered");

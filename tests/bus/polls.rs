@@ -15,10 +15,10 @@ use std::time::Duration;
 /// Starts two peers of one group that know each other: a publisher and one that polls.
 fn pair(name: &str) -> (Bus, Bus, Config) {
     let config = config(name);
-    let (publisher, asker) = (Bus::embed(&named(&config, "B.pub")).unwrap(), Bus::embed(&config).unwrap());
-    wait_for(&asker, &publisher);
-    wait_for(&publisher, &asker);
-    (publisher, asker, config)
+    let (publisher, requester) = (Bus::embed(&named(&config, "B.pub")).unwrap(), Bus::embed(&config).unwrap());
+    wait_for(&requester, &publisher);
+    wait_for(&publisher, &requester);
+    (publisher, requester, config)
 }
 
 fn named(config: &Config, name: &str) -> Config {
@@ -63,17 +63,17 @@ fn follow(bus: &Bus, peer: &PeerRef, name: &str, tracker: &mut Tracker) -> (Vec<
 
 #[test]
 fn poll_recovers_history_then_follows() {
-    let (publisher, asker, _) = pair("recover");
+    let (publisher, requester, _) = pair("recover");
     publish(&publisher, "x.a", 0..5);
     let mut tracker = Tracker::default();
-    let (payloads, steps) = follow(&asker, &peer("B.pub"), "x.a", &mut tracker);
+    let (payloads, steps) = follow(&requester, &peer("B.pub"), "x.a", &mut tracker);
     assert_eq!(payloads, ["0", "1", "2", "3", "4"]);
     let [TrackerAction::Recover { span, lost: None }] = steps[..] else { panic!("{steps:?}") };
     assert_eq!((span.last.wrapping_sub(span.first), tracker.offset()), (4, span.last));
     assert!(!tracker.in_recovery());
     publish(&publisher, "x.a", 5..7);
     let epoch = PeerRef::Epoch(publisher.info().epoch);
-    assert_eq!(follow(&asker, &epoch, "x.a", &mut tracker), (vec!["5".into(), "6".into()], vec![]));
+    assert_eq!(follow(&requester, &epoch, "x.a", &mut tracker), (vec!["5".into(), "6".into()], vec![]));
     // The publisher's own clients get the same answers.
     let (payloads, steps) = follow(&publisher, &peer("B.pub"), "x.a", &mut Tracker::default());
     assert_eq!((payloads.len(), steps.len()), (7, 1));
@@ -81,43 +81,44 @@ fn poll_recovers_history_then_follows() {
 
 #[test]
 fn publisher_restart_is_detected() {
-    let (publisher, asker, config) = pair("restart");
+    let (publisher, requester, config) = pair("restart");
     publish(&publisher, "x", 0..3);
     let mut tracker = Tracker::default();
-    assert_eq!(follow(&asker, &peer("B.pub"), "x", &mut tracker).0.len(), 3);
+    assert_eq!(follow(&requester, &peer("B.pub"), "x", &mut tracker).0.len(), 3);
     let old = publisher.info().epoch;
     publisher.close();
-    wait_until("the asker knows that it left", || {
-        asker.poll(old, subject("x"), 0, PATIENCE).unwrap_err() == HistoryError::Gone
+    wait_until("the requester knows that it left", || {
+        requester.poll(old, subject("x"), 0, PATIENCE).unwrap_err() == HistoryError::Gone
     });
-    assert_eq!(asker.poll(peer("B.pub"), subject("x"), 0, PATIENCE), Err(HistoryError::Gone));
+    assert_eq!(requester.poll(peer("B.pub"), subject("x"), 0, PATIENCE), Err(HistoryError::Gone));
     let publisher = Bus::embed(&named(&config, "B.pub")).unwrap();
-    wait_for(&asker, &publisher);
-    let (payloads, steps) = follow(&asker, &peer("B.pub"), "x", &mut tracker);
+    wait_for(&requester, &publisher);
+    let (payloads, steps) = follow(&requester, &peer("B.pub"), "x", &mut tracker);
     assert_eq!((payloads, steps), (vec![], vec![TrackerAction::Restart { span: None }]), "nothing was published since");
     publish(&publisher, "x", 7..9);
-    let (payloads, steps) = follow(&asker, &peer("B.pub"), "x", &mut tracker);
+    let (payloads, steps) = follow(&requester, &peer("B.pub"), "x", &mut tracker);
     assert_eq!(payloads, ["7", "8"]);
     assert!(matches!(steps[..], [TrackerAction::Recover { .. }]), "{steps:?}");
 }
 
 #[test]
 fn many_polls_share_one_message() {
-    let (publisher, asker, _) = pair("many");
+    let (publisher, requester, _) = pair("many");
     for index in 0..100 {
         publish(&publisher, &format!("many.{index}"), 0..4);
     }
-    let listed = asker.list_history(peer("B.pub"), &"many.*".parse().unwrap(), Selection::default(), PATIENCE).unwrap();
+    let listed =
+        requester.list_history(peer("B.pub"), &"many.*".parse().unwrap(), Selection::default(), PATIENCE).unwrap();
     assert_eq!((listed.epoch, listed.listed.len()), (publisher.info().epoch, 100));
     let newest = Selection { newest: Some(1), age: None };
-    let newest = asker.list_history(peer("B.pub"), &"many.7".parse().unwrap(), newest, PATIENCE).unwrap().listed;
+    let newest = requester.list_history(peer("B.pub"), &"many.7".parse().unwrap(), newest, PATIENCE).unwrap().listed;
     assert!(newest.len() == 1 && newest[0].span.first == newest[0].span.last, "{newest:?}");
     let polls: Vec<Poll> = listed
         .listed
         .iter()
         .map(|row| Poll { subject: row.subject.clone(), offset: row.span.first, count: 2 })
         .collect();
-    let polled = asker.poll_many(peer("B.pub"), &polls, PATIENCE).unwrap();
+    let polled = requester.poll_many(peer("B.pub"), &polls, PATIENCE).unwrap();
     assert_eq!(polled.len(), 100);
     for (poll, PollResult { epoch, answer, .. }) in polls.iter().zip(&polled) {
         assert_eq!(
@@ -127,19 +128,19 @@ fn many_polls_share_one_message() {
         let payloads: Vec<&Bytes> = answer.events.iter().map(|event| &event.message.payload).collect();
         assert_eq!((payloads, answer.more), (vec![&Bytes::from("1"), &Bytes::from("2")], true));
     }
-    assert_eq!(asker.poll_many(peer("B.pub"), &[], PATIENCE), Ok(vec![]));
+    assert_eq!(requester.poll_many(peer("B.pub"), &[], PATIENCE), Ok(vec![]));
 }
 
 #[test]
 fn large_answer_is_fetched_in_parts() {
-    let (publisher, asker, _) = pair("pieces");
+    let (publisher, requester, _) = pair("pieces");
     let polls: Vec<Poll> =
         (0..40).map(|index| Poll { subject: subject(&format!("big.{index}")), offset: 0, count: 1 }).collect();
     for poll in &polls {
         publisher.publish_blocking(seqcast::message::Message::new(poll.subject.clone(), vec![7; 40_000])).unwrap();
     }
     publisher.flush(PATIENCE).unwrap();
-    let spans = asker.poll_many(peer("B.pub"), &polls, PATIENCE).unwrap();
+    let spans = requester.poll_many(peer("B.pub"), &polls, PATIENCE).unwrap();
     let polls: Vec<Poll> = spans
         .into_iter()
         .map(|PollResult { answer, .. }| Poll {
@@ -148,16 +149,16 @@ fn large_answer_is_fetched_in_parts() {
             count: 1,
         })
         .collect();
-    let polled = asker.poll_many(peer("B.pub"), &polls, PATIENCE).unwrap();
+    let polled = requester.poll_many(peer("B.pub"), &polls, PATIENCE).unwrap();
     assert!(polled.iter().all(|polled| polled.answer.events[0].message.payload.len() == 40_000));
     assert_eq!(polled.len(), 40);
 }
 
 #[test]
 fn unanswerable_poll_is_refused_with_the_reason() {
-    let (publisher, asker, config) = pair("errors");
+    let (publisher, requester, config) = pair("errors");
     publish(&publisher, "x", 0..2);
-    let poll = |peer: PeerRef, name: &str, offset| asker.poll(peer, subject(name), offset, PATIENCE);
+    let poll = |peer: PeerRef, name: &str, offset| requester.poll(peer, subject(name), offset, PATIENCE);
     assert_eq!(poll(peer("nobody"), "x", 0), Err(HistoryError::UnknownPeer));
     assert_eq!(poll(PeerRef::Epoch(Epoch::new(5).unwrap()), "x", 0), Err(HistoryError::UnknownPeer));
     let unknown = poll(peer("B.pub"), "y", 77).unwrap().answer;
@@ -168,57 +169,57 @@ fn unanswerable_poll_is_refused_with_the_reason() {
     let one = Poll { subject: subject("x"), offset: 0, count: 1 };
     let too_many = vec![one.clone(); 4097];
     let refused = Err(HistoryError::Refused(Refused::TooMany));
-    assert_eq!(asker.poll_many(peer("B.pub"), &too_many, PATIENCE), refused);
-    assert!(asker.poll_many(peer("B.pub"), &too_many[1..], PATIENCE).is_ok());
-    let nothing = asker.poll_many(peer("B.pub"), &[Poll { count: 0, ..one }], PATIENCE);
+    assert_eq!(requester.poll_many(peer("B.pub"), &too_many, PATIENCE), refused);
+    assert!(requester.poll_many(peer("B.pub"), &too_many[1..], PATIENCE).is_ok());
+    let nothing = requester.poll_many(peer("B.pub"), &[Poll { count: 0, ..one }], PATIENCE);
     assert_eq!(nothing, Err(HistoryError::Refused(Refused::Malformed)));
     let twin = Bus::embed(&named(&config, "B.pub")).unwrap();
-    wait_for(&asker, &twin);
+    wait_for(&requester, &twin);
     assert_eq!(poll(peer("B.pub"), "x", 0), Err(HistoryError::Ambiguous));
     assert!(poll(PeerRef::Epoch(twin.info().epoch), "x", 0).is_ok());
     let mut off = named(&config, "off");
     off.history_count = 0;
     let off = Bus::embed(&off).unwrap();
-    wait_for(&asker, &off);
-    wait_for(&off, &asker);
+    wait_for(&requester, &off);
+    wait_for(&off, &requester);
     assert_eq!(poll(peer("off"), "x", 0), Err(HistoryError::Refused(Refused::Off)));
-    asker.close();
-    assert_eq!(asker.poll(peer("off"), subject("x"), 0, PATIENCE), Err(HistoryError::Closed));
+    requester.close();
+    assert_eq!(requester.poll(peer("off"), subject("x"), 0, PATIENCE), Err(HistoryError::Closed));
 }
 
 #[test]
 fn timeout_differs_from_departure() {
     let config = config("waits");
-    let asker = Bus::embed(&config).unwrap();
+    let requester = Bus::embed(&config).unwrap();
     let mut silent = EmbeddedPeer::open(&named(&config, "silent")).unwrap();
     wait_until("the peers meet", || {
         silent.drive(Duration::from_millis(1)).unwrap();
-        asker.show("peers").unwrap()["rows"][0]["publisher"] == "silent"
+        requester.show("peers").unwrap()["rows"][0]["publisher"] == "silent"
     });
     // Nobody drives it: it hears and does not answer.
-    let poll = asker.poll(peer("silent"), subject("x"), 0, Duration::from_millis(100));
+    let poll = requester.poll(peer("silent"), subject("x"), 0, Duration::from_millis(100));
     assert_eq!(poll, Err(HistoryError::Timeout));
 }
 
 #[test]
 fn attached_and_driven_clients_poll_alike() {
     let (config, _directory) = config_with_socket("attached");
-    let peer_of_asker = serve(&config);
+    let peer_of_requester = serve(&config);
     let attached = Bus::attach(&config.socket).unwrap();
     let mut driven = EmbeddedPeer::open(&named(&config, "B.pub")).unwrap();
     driven.publish(message("x", "0")).unwrap();
     let epoch = driven.info().epoch.to_string();
     wait_until("the peers meet", || {
         driven.drive(Duration::from_millis(1)).unwrap();
-        let peers = peer_of_asker.show("peers").unwrap();
+        let peers = peer_of_requester.show("peers").unwrap();
         peers["rows"].as_array().unwrap().iter().any(|row| row["epoch"] == epoch && row["publisher"] == "B.pub")
     });
     let polls = vec![Poll { subject: subject("x"), offset: 0, count: 1 }];
-    let asked = attached.ask(peer("B.pub"), Question::Poll(polls.clone()), PATIENCE).unwrap();
+    let pending = attached.request_history(peer("B.pub"), Question::Poll(polls.clone()), PATIENCE).unwrap();
     let mut answer = None;
     wait_until("the answer comes", || {
         driven.drive(Duration::from_millis(1)).unwrap();
-        answer = answer.take().or(asked.try_recv().unwrap());
+        answer = answer.take().or(pending.try_recv().unwrap());
         answer.is_some()
     });
     assert_eq!(answer.unwrap().epoch, driven.info().epoch);
@@ -228,13 +229,13 @@ fn attached_and_driven_clients_poll_alike() {
     assert_eq!(listed.unwrap().listed.len(), 1);
     assert_eq!(follow(&attached, &peer("attached"), "y", &mut Tracker::default()).0, ["0", "1", "2"]);
     // The other way round, with this thread alone to drive the peer.
-    let asked = driven.ask(peer("attached"), Question::Poll(polls), PATIENCE).unwrap();
+    let pending = driven.request_history(peer("attached"), Question::Poll(polls), PATIENCE).unwrap();
     wait_until("the answer comes", || {
         driven.drive(Duration::from_millis(1)).unwrap();
-        asked.try_recv().unwrap().is_some()
+        pending.try_recv().unwrap().is_some()
     });
     assert_eq!(
-        driven.ask(peer("attached"), Question::Poll(vec![]), PATIENCE).unwrap_err().to_string(),
+        driven.request_history(peer("attached"), Question::Poll(vec![]), PATIENCE).unwrap_err().to_string(),
         "the question cannot be read"
     );
     driven.close().unwrap();
@@ -270,7 +271,7 @@ fn poll_command_follows_a_restarted_publisher() {
         outcome.stdout.lines().map(|line| line.split("  ").next().unwrap().parse().unwrap()).collect();
     let payloads: Vec<&str> = outcome.stdout.lines().map(|line| line.split("  ").nth(1).unwrap()).collect();
     assert_eq!((payloads, offsets[2]), (vec!["n1", "n2", "n3"], offsets[0].wrapping_add(2)));
-    let outcome = outcome.says(&["recovery: 3 events", "recovered up to", "3 events"]);
+    let outcome = outcome.reports(&["recovery: 3 events", "recovered up to", "3 events"]);
     assert!(outcome.stderr.contains(&format!("--offset {} continues", offsets[2])), "{outcome:?}");
     let first = offsets[0].to_string();
     place.run(&["poll", "B.test", "x.y", "--offset", &first, "--count", "1", "--raw"]).exits(DONE).prints("n2\n");
@@ -280,9 +281,9 @@ fn poll_command_follows_a_restarted_publisher() {
         .prints("{\"type\":\"end\",\"offset\":0,\"events\":0}\n");
 
     // Another peer of the group polls it over the network, and continues after its restart.
-    let asker = place.start(&["poll", "B.test", "x.y", "--embed", "--name", "C.test", "--follow", "--json"]);
+    let requester = place.start(&["poll", "B.test", "x.y", "--embed", "--name", "C.test", "--follow", "--json"]);
     let next = |kind: &str| loop {
-        let line: serde_json::Value = serde_json::from_str(&asker.line()).unwrap();
+        let line: serde_json::Value = serde_json::from_str(&requester.line()).unwrap();
         if line["type"] != "unanswered" {
             assert_eq!(line["type"], kind, "{line}");
             return line;
@@ -309,12 +310,15 @@ fn poll_command_follows_a_restarted_publisher() {
 fn poll_command_names_unknown_peers() {
     let place = Place::new();
     let _peer = place.peer(&["--name", "B.test", "--set", "history-count=0"]);
-    place.run(&["poll", "C.test", "x"]).exits(UNREACHABLE).says(&["C.test: no such peer", "fix: name one of B.test ("]);
-    place.run(&["poll", "B.test", "x"]).exits(FAILED).says(&["keeps no history", "history-count"]);
-    place.run(&["poll", "B.test", "x", "--offset", "4294967296"]).exits(USAGE).says(&["4294967296"]);
-    place.run(&["poll", "B test", "x"]).exits(USAGE).says(&["peer name"]);
-    place.run(&["poll", "B.test", "x", "--wait", "1s"]).exits(USAGE).says(&["--follow"]);
-    place.run(&["poll", "C.test", "x", "--follow", "--wait", "100ms"]).exits(TIMED_OUT).says(&["polling on"]);
+    place
+        .run(&["poll", "C.test", "x"])
+        .exits(UNREACHABLE)
+        .reports(&["C.test: no such peer", "fix: name one of B.test ("]);
+    place.run(&["poll", "B.test", "x"]).exits(FAILED).reports(&["keeps no history", "history-count"]);
+    place.run(&["poll", "B.test", "x", "--offset", "4294967296"]).exits(USAGE).reports(&["4294967296"]);
+    place.run(&["poll", "B test", "x"]).exits(USAGE).reports(&["peer name"]);
+    place.run(&["poll", "B.test", "x", "--wait", "1s"]).exits(USAGE).reports(&["--follow"]);
+    place.run(&["poll", "C.test", "x", "--follow", "--wait", "100ms"]).exits(TIMED_OUT).reports(&["polling on"]);
 }
 
 #[test]
@@ -322,15 +326,15 @@ fn poll_by_request_is_answered() {
     let place = Place::new();
     let _peer = place.peer(&["--name", "B.test"]);
     place.run(&["pub", "x.y", "hi"]).exits(DONE);
-    let ask = |arguments: &[&str]| -> serde_json::Value {
+    let request = |arguments: &[&str]| -> serde_json::Value {
         let outcome = place.run(&[&["req", "--json"], arguments].concat()).exits(DONE);
         serde_json::from_str(&outcome.stdout).unwrap()
     };
-    let recovery = ask(&["_POLL.B_test.x.y"]);
+    let recovery = request(&["_POLL.B_test.x.y"]);
     assert_eq!(recovery["headers"]["Seqcast-Case"], "recovery");
     let first: u32 = recovery["headers"]["Seqcast-First"].as_str().unwrap().parse().unwrap();
-    let event = ask(&["_POLL.B_test.x.y", &first.wrapping_sub(1).to_string(), "-H", "count:5"]);
+    let event = request(&["_POLL.B_test.x.y", &first.wrapping_sub(1).to_string(), "-H", "count:5"]);
     assert_eq!((&event["payload"], &event["headers"]["Seqcast-Case"]), (&"hi".into(), &"event".into()));
-    assert_eq!(ask(&["_POLL.B_test.x.y", &first.to_string()])["headers"]["Seqcast-Case"], "none");
-    assert_eq!(ask(&["_POLL.nobody.x.y"])["headers"]["Seqcast-Error"], "unknown-peer");
+    assert_eq!(request(&["_POLL.B_test.x.y", &first.to_string()])["headers"]["Seqcast-Case"], "none");
+    assert_eq!(request(&["_POLL.nobody.x.y"])["headers"]["Seqcast-Error"], "unknown-peer");
 }

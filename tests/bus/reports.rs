@@ -62,7 +62,7 @@ fn advisories_reach_attached_programs_as_json() {
     let _data = bus.subscribe("x".parse().unwrap()).unwrap();
     let publisher = serve_in_group_of(&config);
     wait_for(&bus, &publisher);
-    let mut told = None;
+    let mut advisory = None;
     wait_until("a loss is advised", || {
         for _ in 0..10 {
             publisher.publish_blocking(message("x", "data")).unwrap();
@@ -73,17 +73,20 @@ fn advisories_reach_attached_programs_as_json() {
                 let json: Value = serde_json::from_slice(&delivery.message.payload).unwrap();
                 if json["lost"].as_u64().is_some_and(|lost| 0 < lost) {
                     assert_eq!(delivery.message.headers.iter().collect::<Vec<_>>(), [("mtype", "A")]);
-                    told = Some(json);
+                    advisory = Some(json);
                 }
             }
         }
-        told.is_some()
+        advisory.is_some()
     });
-    let told = told.unwrap();
-    assert_eq!((&told["sub1"], &told["sub_cnt"], &told["scid"]), (&"x".into(), &1.into(), &config.port.into()));
-    assert_eq!(told["host"], "127.0.0.1");
-    assert_eq!(told["publisher"], "source");
-    assert_eq!(told["epoch"], publisher.info().epoch.to_string());
+    let advisory = advisory.unwrap();
+    assert_eq!(
+        (&advisory["sub1"], &advisory["sub_cnt"], &advisory["scid"]),
+        (&"x".into(), &1.into(), &config.port.into())
+    );
+    assert_eq!(advisory["host"], "127.0.0.1");
+    assert_eq!(advisory["publisher"], "source");
+    assert_eq!(advisory["epoch"], publisher.info().epoch.to_string());
 }
 
 #[test]
@@ -99,7 +102,7 @@ fn publisher_sees_the_losses_of_others() {
     let receiver = Bus::embed_with(&config, &options).unwrap();
     let _data = receiver.subscribe("x".parse().unwrap()).unwrap();
     wait_for(&receiver, &publisher);
-    let mut told = None;
+    let mut advisory = None;
     wait_until("a loss is advised to the publisher", || {
         for _ in 0..10 {
             bus.publish_blocking(message("x", "data")).unwrap();
@@ -108,21 +111,22 @@ fn publisher_sees_the_losses_of_others() {
         while let Ok(event) = advisories.try_recv() {
             if let Notice::Message(delivery) = event {
                 let json: Value = serde_json::from_slice(&delivery.message.payload).unwrap();
-                told = Some(json).filter(|json| json["lost"].as_u64().is_some_and(|lost| 0 < lost)).or(told.take());
+                advisory =
+                    Some(json).filter(|json| json["lost"].as_u64().is_some_and(|lost| 0 < lost)).or(advisory.take());
             }
         }
-        told.is_some()
+        advisory.is_some()
     });
-    let told = told.unwrap();
-    assert_eq!((&told["ADV_NAME"], &told["reason"]), (&"DATALOSS.OUTBOUND.BCAST".into(), &"REPORTED".into()));
-    assert_eq!((&told["publisher"], &told["sub_cnt"]), (&"lossy.receiver".into(), &0.into()));
-    assert_eq!(told["epoch"], receiver.info().epoch.to_string());
+    let advisory = advisory.unwrap();
+    assert_eq!((&advisory["ADV_NAME"], &advisory["reason"]), (&"DATALOSS.OUTBOUND.BCAST".into(), &"REPORTED".into()));
+    assert_eq!((&advisory["publisher"], &advisory["sub_cnt"]), (&"lossy.receiver".into(), &0.into()));
+    assert_eq!(advisory["epoch"], receiver.info().epoch.to_string());
     let rows = bus.show("outbound").unwrap()["rows"].take();
     let row = rows.as_array().unwrap().iter().find(|row| row["publisher"] == "lossy.receiver").unwrap();
     let count = |name: &str| row[name].as_u64().unwrap();
     // If a number is not certain yet, it is reported as a range.
     let most = row["lost"].as_u64().or(row["lost"]["max"].as_u64());
-    assert!(told["lost"].as_u64() <= most, "{told} and {row}");
+    assert!(advisory["lost"].as_u64() <= most, "{advisory} and {row}");
     assert!(count("repaired") == 0 && count("pending") + count("unverified") <= count("missing"), "{row}");
 }
 

@@ -14,11 +14,11 @@ use std::os::unix::net::UnixStream;
 
 const CLIENTS: usize = 128;
 /// Bytes that each client sends at once.
-const ASKED_BYTES: usize = 48 << 10;
+const REQUEST_BYTES: usize = 48 << 10;
 /// Maximum bytes taken from all clients in one turn: a mebibyte, and the part of the last read beyond it.
 const TAKEN_BYTES_MAX: usize = (1 << 20) + (64 << 10);
 /// Maximum number of turns until every client is served.
-const TURNS_MAX: usize = 2 * CLIENTS * ASKED_BYTES / (1 << 20);
+const TURNS_MAX: usize = 2 * CLIENTS * REQUEST_BYTES / (1 << 20);
 
 /// Takes the bytes that can be read.
 fn take(client: &mut File) -> usize {
@@ -34,18 +34,18 @@ fn take(client: &mut File) -> usize {
     }
 }
 
-/// Makes every client send `ask` many times, and those that have all their answers once more.
-fn ask_all(peer: &mut EmbeddedPeer, mut clients: Vec<File>, ask: &[u8], answer_bytes: usize) {
+/// Makes every client send `request` many times, and those that have all their answers once more.
+fn request_all(peer: &mut EmbeddedPeer, mut clients: Vec<File>, request: &[u8], answer_bytes: usize) {
     for _ in 0..TURNS_MAX {
         peer.turn().unwrap();
     }
     clients.iter_mut().for_each(|client| assert_ne!(take(client), 0, "everybody is greeted"));
-    let asks = ASKED_BYTES / ask.len();
-    let all = ask.repeat(asks);
+    let requests = REQUEST_BYTES / request.len();
+    let all = request.repeat(requests);
     clients.iter_mut().for_each(|client| client.write_all(&all).expect("the system has room for it"));
     let mut answered = vec![0; clients.len()];
     let mut turns = 0;
-    while answered.iter().any(|answered| *answered < asks) {
+    while answered.iter().any(|answered| *answered < requests) {
         turns += 1;
         assert!(turns <= TURNS_MAX, "{answered:?}");
         peer.turn().unwrap();
@@ -54,11 +54,11 @@ fn ask_all(peer: &mut EmbeddedPeer, mut clients: Vec<File>, ask: &[u8], answer_b
             let answers = take(client) / answer_bytes;
             *answered += answers;
             taken += answers;
-            if 0 < answers && *answered % asks == 0 {
+            if 0 < answers && *answered % requests == 0 {
                 client.write_all(&all).expect("the system has room for it");
             }
         }
-        assert!(taken * ask.len() <= TAKEN_BYTES_MAX, "{taken} in turn {turns}");
+        assert!(taken * request.len() <= TAKEN_BYTES_MAX, "{taken} in turn {turns}");
     }
 }
 
@@ -81,7 +81,7 @@ fn listener_clients_share_a_turn() {
         File::from(OwnedFd::from(stream))
     };
     let clients = (0..CLIENTS).map(connect).collect();
-    ask_all(&mut peer, clients, b"PING\r\n", b"PONG\r\n".len());
+    request_all(&mut peer, clients, b"PING\r\n", b"PONG\r\n".len());
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn attached_clients_share_a_turn() {
     };
     let clients = (0..CLIENTS).map(connect).collect();
     // A request for an existing state is answered and causes nothing else.
-    let ask = bytes(ClientFrame::Subscribe {
+    let request = bytes(ClientFrame::Subscribe {
         sub: SubId(1),
         pattern: "a".parse().unwrap(),
         mode: None,
@@ -111,5 +111,5 @@ fn attached_clients_share_a_turn() {
     });
     let mut answer = BytesMut::new();
     PeerFrame::Subscribed { sub: SubId(1) }.encode(&mut answer);
-    ask_all(&mut peer, clients, &ask, answer.len());
+    request_all(&mut peer, clients, &request, answer.len());
 }

@@ -162,7 +162,7 @@ fn dropped_datagrams_are_repaired() {
     place
         .run(&[&["bench"], &loss[..], &commands].concat())
         .exits(FAILED)
-        .says(&["'echo fault", "failed: exit status: 1"]);
+        .reports(&["'echo fault", "failed: exit status: 1"]);
     assert_eq!(faults(), "fault\nheal\n".repeat(3));
 }
 
@@ -187,7 +187,7 @@ fn wrong_arguments_are_refused_before_any_process_starts() {
         (&["bench", "loss", "--fault", "true"], USAGE, &["--heal"]),
         (&["bench", "role"], USAGE, &["no job on standard input"]),
     ] {
-        place.run(arguments).exits(exit).says(parts).prints("");
+        place.run(arguments).exits(exit).reports(parts).prints("");
     }
 }
 
@@ -223,7 +223,7 @@ fn end_of_the_bench_ends_its_processes() {
         let status = bench.ended();
         if signal != "KILL" {
             assert_eq!(status.code(), Some(FAILED));
-            bench.said("interrupted");
+            bench.await_report("interrupted");
         }
         wait_until("all have ended", || processes(&place) == 0);
         let left = std::fs::read_dir(place.dir()).unwrap().filter_map(Result::ok).map(|entry| entry.file_name());

@@ -36,7 +36,7 @@ fn wrong_arguments_exit_2_with_a_remedy() {
         (&["pub", "a", "x", "--name", "B"], &["--name", "--embed"]),
         (&["config", "check"], &["no configuration file", "SEQCAST_CONFIG"]),
     ] {
-        let outcome = place.run(arguments).exits(USAGE).says(parts);
+        let outcome = place.run(arguments).exits(USAGE).reports(parts);
         assert_eq!(outcome.stdout, "", "{outcome:#?}");
     }
     assert!(place.run(&[]).exits(USAGE).stderr.contains("Usage: seqcast"));
@@ -45,7 +45,7 @@ fn wrong_arguments_exit_2_with_a_remedy() {
 #[test]
 fn help_goes_to_standard_output_with_examples() {
     let place = Place::new();
-    let help = place.run(&["--help"]).exits(DONE).says(&[]);
+    let help = place.run(&["--help"]).exits(DONE).reports(&[]);
     for part in ["seqcast pub demo.hello", "0 done, 1 failed", "27 timed out", "completion", "NO_COLOR"] {
         assert!(help.stdout.contains(part), "{part:?} is not in {}", help.stdout);
     }
@@ -82,7 +82,7 @@ fn show_answers_in_text_and_in_json() {
     let place = Place::new();
     let _a = place.peer(&["--name", "A.test"]);
     let sub = place.start(&["sub", "demo.>", "--json"]);
-    sub.said("listening on");
+    sub.await_report("listening on");
     place.run(&["pub", "demo.hello", "{{count}}", "--count", "3", "--embed", "--name", "B.test"]).exits(DONE);
     for _ in 0..3 {
         sub.line();
@@ -135,7 +135,7 @@ fn console_reads_commands_from_a_pipe() {
     assert!(outcome.stdout.ends_with(&format!("{version}\n")), "{outcome:#?}");
     assert!(outcome.stderr.contains("published 1 message"), "{outcome:#?}");
     let outcome = place.run_with_input(&["console"], b"show s\npub a..b x\npub 'open\nver\n").exits(USAGE);
-    let outcome = outcome.says(&["'subs'", "empty token", "' is not closed"]).prints(&format!("{version}\n"));
+    let outcome = outcome.reports(&["'subs'", "empty token", "' is not closed"]).prints(&format!("{version}\n"));
     assert!(!outcome.stdout.contains("]>"), "no prompt without a terminal");
     assert!(place.run_with_input(&["console"], b"help\n").exits(DONE).stdout.contains("quit"));
 }
@@ -180,7 +180,7 @@ fn console_prompt_has_the_format_of_the_seed() {
     let place = Place::new();
     let _peer = place.peer(&["--name", "A.test"]);
     let mut script = std::process::Command::new("script");
-    place.surround(&mut script);
+    place.set_environment(&mut script);
     script.env("TERM", "xterm").args(["-qefc", concat!(env!("CARGO_BIN_EXE_seqcast"), " console"), "screen"]);
     script.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut script = script.spawn().expect("script starts");

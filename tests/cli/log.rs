@@ -90,7 +90,7 @@ fn log_lines_have_the_format() {
 fn peer_by(place: &Place, command: &[&str]) -> RunningCommand {
     let mut starter = Command::new(command[0]);
     starter.args(&command[1..]).arg(place.command(&[]).get_program()).arg("peer");
-    place.surround(&mut starter);
+    place.set_environment(&mut starter);
     starter.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let peer = place.reachable(RunningCommand::new(starter.spawn().expect("it is installed"), &["peer"]));
     place.run(&["show", "status"]).exits(0);

@@ -12,9 +12,9 @@ fn published_message_reaches_the_subscriber() {
     let place = Place::new();
     let _peer = place.peer(&["--name", "A.test"]);
     let mut sub = place.start(&["sub", "demo.>", "--count", "2", "--headers"]);
-    sub.said("listening on demo.>");
+    sub.await_report("listening on demo.>");
     let arguments = ["pub", "demo.hello", "hi there", "-H", "unit: C", "--reply", "answers.here"];
-    place.run(&arguments).exits(DONE).says(&["published 1 message on demo.hello"]).prints("");
+    place.run(&arguments).exits(DONE).reports(&["published 1 message on demo.hello"]).prints("");
     place.run(&["pub", "demo.hello", "bell\x07 \x1b[31m"]).exits(DONE);
     assert_eq!(sub.line(), "demo.hello  hi there");
     let detail = sub.line();
@@ -30,7 +30,7 @@ fn sub_prints_raw_json_and_timestamps() {
     let _peer = place.peer(&["--name", "A.test"]);
     let mut subs = [&["--raw"][..], &["--json"], &["--timestamp"]].map(|how| {
         let sub = place.start(&[&["sub", "demo.>", "--count", "1"], how].concat());
-        sub.said("listening on");
+        sub.await_report("listening on");
         sub
     });
     place.run(&["pub", "demo.x", "a\tb", "-H", "k:v"]).exits(DONE);
@@ -58,11 +58,11 @@ fn expired_wait_exits_27() {
     place.run(&["sub", "demo.>", "--wait", "100ms"]).exits(TIMED_OUT).prints("");
     place.run(&["sub", "demo.>", "--count", "1", "--wait", "0.1"]).exits(TIMED_OUT).prints("");
     let silent = place.start(&["sub", "nobody.answers"]);
-    silent.said("listening on");
+    silent.await_report("listening on");
     place
         .run(&["req", "nobody.answers", "?", "--wait", "100ms"])
         .exits(TIMED_OUT)
-        .says(&["no reply", "nobody.answers"]);
+        .reports(&["no reply", "nobody.answers"]);
     place.run(&["reply", "nobody.asks", "x", "--wait", "100ms"]).exits(TIMED_OUT);
     place.run(&["sub", "demo.>", "--count", "0", "--wait", "5s"]).exits(DONE).prints("");
 }
@@ -73,9 +73,9 @@ fn request_without_responder_ends_at_once_unless_patient() {
     let _peer = place.peer(&[]);
     for embed in [&[][..], &["--embed"]] {
         let outcome = place.run(&[&["req", "nobody.here", "?", "--wait", "1m"], embed].concat()).exits(UNREACHABLE);
-        outcome.says(&["no client on the LAN subscribes to nobody.here", "--patient"]).prints("");
+        outcome.reports(&["no client on the LAN subscribes to nobody.here", "--patient"]).prints("");
     }
-    place.run(&["req", "nobody.here", "--patient", "--wait", "100ms"]).exits(TIMED_OUT).says(&["no reply"]);
+    place.run(&["req", "nobody.here", "--patient", "--wait", "100ms"]).exits(TIMED_OUT).reports(&["no reply"]);
     let mut patient = place.start(&["req", "demo.late", "?", "--patient", "--wait", "1m"]);
     let clients = || place.run(&["show", "subs"]).exits(DONE).stdout;
     wait_until_some(|| format!("the request waits: {}", clients()), || clients().contains("_INBOX.").then_some(()));
@@ -93,15 +93,15 @@ fn requests_are_answered() {
     let mut command =
         place.start(&["reply", "demo.sh", "--command", "printf '%s:' $SEQCAST_SUBJECT; cat", "--count", "1"]);
     for reply in [&fixed, &echo, &command] {
-        reply.said("answering");
+        reply.await_report("answering");
     }
-    let ask = |arguments: &[&str]| place.run(&[&["req", "--wait", "1m"], arguments].concat()).exits(DONE);
-    ask(&["demo.fixed", "?"]).prints("answer 1\n");
-    let json = parse_json(&ask(&["demo.fixed", "?", "--json"]).stdout);
+    let request = |arguments: &[&str]| place.run(&[&["req", "--wait", "1m"], arguments].concat()).exits(DONE);
+    request(&["demo.fixed", "?"]).prints("answer 1\n");
+    let json = parse_json(&request(&["demo.fixed", "?", "--json"]).stdout);
     assert_eq!((&json["type"], &json["payload"]), (&"message".into(), &"answer 2".into()));
-    ask(&["demo.echo.x", "-5"]).prints("-5\n");
+    request(&["demo.echo.x", "-5"]).prints("-5\n");
     assert_eq!(parse_json(&echo.line())["payload"], "-5");
-    ask(&["demo.sh", "in", "--raw"]).prints("demo.sh:in\n");
+    request(&["demo.sh", "in", "--raw"]).prints("demo.sh:in\n");
     for reply in [&mut fixed, &mut echo, &mut command] {
         assert_eq!(reply.ended().code(), Some(DONE));
     }
@@ -113,7 +113,7 @@ fn request_waits_for_all_wanted_replies() {
     let _peer = place.peer(&[]);
     let repliers = ["one", "two"].map(|text| {
         let reply = place.start(&["reply", "demo.who", text]);
-        reply.said("answering");
+        reply.await_report("answering");
         reply
     });
     let outcome = place.run(&["req", "demo.who", "--replies", "2", "--wait", "1m"]).exits(DONE);
@@ -139,7 +139,7 @@ fn repliers_of_a_queue_group_share_the_requests() {
     let _peer = place.peer(&[]);
     let mut repliers = ["one", "two"].map(|text| {
         let reply = place.start(&["reply", "demo.who", text, "--queue", "clocks", "--json"]);
-        reply.said("answering");
+        reply.await_report("answering");
         reply
     });
     for _ in 0..20 {
@@ -148,11 +148,11 @@ fn repliers_of_a_queue_group_share_the_requests() {
         assert!(["one\n", "two\n"].contains(&outcome.stdout.as_str()), "{outcome:#?}");
     }
     repliers.iter().for_each(|reply| reply.signal("INT"));
-    let asked = repliers.iter_mut().map(|reply| {
+    let answered = repliers.iter_mut().map(|reply| {
         assert_eq!(reply.ended().code(), Some(DONE));
         reply.lines_so_far().len()
     });
-    assert_eq!(asked.sum::<usize>(), 20);
+    assert_eq!(answered.sum::<usize>(), 20);
 }
 
 #[test]
@@ -162,11 +162,11 @@ fn pub_reads_lines_files_and_templates() {
     std::fs::write(place.dir().join("one.bin"), b"\x00\xff").unwrap();
     std::fs::write(place.dir().join("two.txt"), "two\nlines\n").unwrap();
     let sub = place.start(&["sub", "t.>", "--json", "--count", "10"]);
-    sub.said("listening on");
-    place.run(&["pub", "t.count", "n {{count}}", "--count", "3"]).exits(DONE).says(&["3 messages"]);
-    place.run_with_input(&["pub", "t.lines"], b"first\n\nlast").exits(DONE).says(&["3 messages"]);
+    sub.await_report("listening on");
+    place.run(&["pub", "t.count", "n {{count}}", "--count", "3"]).exits(DONE).reports(&["3 messages"]);
+    place.run_with_input(&["pub", "t.lines"], b"first\n\nlast").exits(DONE).reports(&["3 messages"]);
     place.run_with_input(&["pub", "t.some", "--lines", "--count", "1"], b"x\r\ny\n").exits(DONE);
-    place.run(&["pub", "t.file", "--file", "one.bin", "two.txt"]).exits(DONE).says(&["2 messages"]);
+    place.run(&["pub", "t.file", "--file", "one.bin", "two.txt"]).exits(DONE).reports(&["2 messages"]);
     let json = place.run_with_input(&["pub", "t.stdin", "--file", "-", "--json"], b"all\nof it").exits(DONE).stdout;
     let json = parse_json(&json);
     assert_eq!((&json["messages"], &json["bytes"]), (&1.into(), &9.into()));
@@ -193,10 +193,10 @@ fn pub_reads_lines_files_and_templates() {
 fn unpublishable_input_is_refused() {
     let place = Place::new();
     let _peer = place.peer(&["--set", "message-size=1 kb"]);
-    place.run(&["pub", "a.b", "--file", "missing.txt"]).exits(FAILED).says(&["missing.txt", "No such file"]);
-    place.run(&["pub", "a.b", "--file", "."]).exits(FAILED).says(&["cannot be read"]);
+    place.run(&["pub", "a.b", "--file", "missing.txt"]).exits(FAILED).reports(&["missing.txt", "No such file"]);
+    place.run(&["pub", "a.b", "--file", "."]).exits(FAILED).reports(&["cannot be read"]);
     std::fs::write(place.dir().join("large"), vec![b'x'; 1025]).unwrap();
-    place.run(&["pub", "a.b", "--file", "large"]).exits(FAILED).says(&["1025", "1024", "message-size"]);
+    place.run(&["pub", "a.b", "--file", "large"]).exits(FAILED).reports(&["1025", "1024", "message-size"]);
     place.run(&["pub", "a.b", &"x".repeat(1024)]).exits(DONE);
 }
 
@@ -205,7 +205,7 @@ fn publish_rate_is_kept() {
     let place = Place::new();
     let _peer = place.peer(&[]);
     let start = now();
-    place.run(&["pub", "a.b", "x", "--count", "51", "--rate", "100/s"]).exits(DONE).says(&["51 messages"]);
+    place.run(&["pub", "a.b", "x", "--count", "51", "--rate", "100/s"]).exits(DONE).reports(&["51 messages"]);
     assert!(Duration::from_millis(500) <= now().since(start), "{:?}", now().since(start));
 }
 
@@ -214,7 +214,7 @@ fn closed_pipe_is_no_error() {
     let place = Place::new();
     let _peer = place.peer(&[]);
     let mut head = std::process::Command::new("bash");
-    place.surround(&mut head);
+    place.set_environment(&mut head);
     let seqcast = env!("CARGO_BIN_EXE_seqcast");
     head.arg("-c")
         .arg(format!("set -o pipefail; '{seqcast}' sub 'a.>' 2>listening | head -n 1; echo ${{PIPESTATUS[0]}}"));
@@ -234,7 +234,7 @@ fn closed_pipe_is_no_error() {
         ("sub 'a.>' --wait 50ms 2>&1 >/dev/null | true", TIMED_OUT),
     ] {
         let mut bash = std::process::Command::new("bash");
-        place.surround(&mut bash);
+        place.set_environment(&mut bash);
         let output = bash.arg("-c").arg(format!("set -o pipefail; '{seqcast}' {arguments}")).output().unwrap();
         assert!(output.status.code() == Some(code) && output.stderr.is_empty(), "{arguments}: {output:?}");
     }
@@ -244,7 +244,7 @@ fn closed_pipe_is_no_error() {
 fn embedded_peer_needs_no_daemon() {
     let place = Place::new();
     let mut sub = place.start(&["sub", "demo.>", "--embed", "--name", "B.test", "--count", "1", "--json"]);
-    sub.said("listening on");
+    sub.await_report("listening on");
     place.run(&["pub", "demo.hello", "across", "--embed", "--name", "C.test"]).exits(DONE);
     let json = parse_json(&sub.line());
     assert_eq!(

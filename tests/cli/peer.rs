@@ -20,15 +20,16 @@ fn checked_configuration_has_no_side_effects() {
     let binary = file("binary.yaml", b"\x7fELF\x00\x01");
     let before = listing(&place);
     place.run(&["config", "check", &good]).exits(DONE).prints("good.yaml: no errors\n");
-    let told = place.run(&["config", "check", &bad]).exits(CONFIGURATION);
-    let told = told.says(&["2 errors", "bad.yaml:2:3: pub-window-tme", "pub-window-time", "bad.yaml:3:", "10 sec"]);
-    assert_eq!(told.stdout, "");
+    let outcome = place.run(&["config", "check", &bad]).exits(CONFIGURATION);
+    let outcome =
+        outcome.reports(&["2 errors", "bad.yaml:2:3: pub-window-tme", "pub-window-time", "bad.yaml:3:", "10 sec"]);
+    assert_eq!(outcome.stdout, "");
     let json = parse_json(&place.run(&["config", "check", &bad, "--json"]).exits(CONFIGURATION).stdout);
     assert_eq!(json["ok"], false);
     assert_eq!(json["errors"].as_array().map(Vec::len), Some(2), "{json}");
     assert_eq!(json["errors"][0]["line"], 2);
-    place.run(&["config", "check", &binary]).exits(CONFIGURATION).says(&["binary.yaml"]);
-    place.run(&["config", "check", "missing.yaml"]).exits(CONFIGURATION).says(&["missing.yaml", "cannot be read"]);
+    place.run(&["config", "check", &binary]).exits(CONFIGURATION).reports(&["binary.yaml"]);
+    place.run(&["config", "check", "missing.yaml"]).exits(CONFIGURATION).reports(&["missing.yaml", "cannot be read"]);
     let shown = place.run(&["config", "show", &good]).exits(DONE).stdout;
     let row = |key: &str| shown.lines().find(|line| line.starts_with(key)).unwrap_or_default().to_owned();
     assert!(row("pub-window-time").contains("good.yaml:3"), "{shown}");
@@ -41,13 +42,15 @@ fn checked_configuration_has_no_side_effects() {
 #[test]
 fn environment_variable_without_key_is_refused() {
     let place = Place::new();
-    let told = |name: &str, value: &OsStr| {
+    let check = |name: &str, value: &OsStr| {
         let mut command = place.command(&["config", "show"]);
         Outcome::of(command.env(name, value).output().unwrap(), &["config", "show"])
     };
-    told("SEQCAST_PROT", OsStr::new("1")).exits(CONFIGURATION).says(&["$SEQCAST_PROT: prot: unknown key", "port"]);
-    told("SEQCAST_NAME", OsStr::from_bytes(b"a\xffb")).exits(CONFIGURATION).says(&["$SEQCAST_NAME: name", "not UTF-8"]);
-    told("SEQCAST_SUBJECT", OsStr::new("what reply --command says")).exits(DONE);
+    check("SEQCAST_PROT", OsStr::new("1")).exits(CONFIGURATION).reports(&["$SEQCAST_PROT: prot: unknown key", "port"]);
+    check("SEQCAST_NAME", OsStr::from_bytes(b"a\xffb"))
+        .exits(CONFIGURATION)
+        .reports(&["$SEQCAST_NAME: name", "not UTF-8"]);
+    check("SEQCAST_SUBJECT", OsStr::new("what reply --command says")).exits(DONE);
 }
 
 #[test]
@@ -56,17 +59,17 @@ fn unusable_listener_files_are_reported_before_it_opens() {
     let write = |name: &str, text: String| std::fs::write(place.dir().join(name), text).unwrap();
     write("no.pem", "nothing".into());
     write("tls.yaml", "parameters:\n  nats: 0\n  nats-tls: none.pem none.pem\n  redis-tls: no.pem no.pem\n".into());
-    let told = place.run(&["config", "check", "tls.yaml"]).exits(CONFIGURATION);
-    let told = told.says(&[
+    let outcome = place.run(&["config", "check", "tls.yaml"]).exits(CONFIGURATION);
+    let outcome = outcome.reports(&[
         "2 errors",
         "tls.yaml:3:",
         "nats-tls: cannot read none.pem",
         "redis-tls: no.pem holds no certificate",
     ]);
-    assert_eq!(told.stdout, "");
+    assert_eq!(outcome.stdout, "");
     let json = parse_json(&place.run(&["config", "check", "tls.yaml", "--json"]).exits(CONFIGURATION).stdout);
     assert_eq!((&json["ok"], &json["errors"][1]["line"]), (&false.into(), &4.into()), "{json}");
-    place.run(&["peer", "--config", "tls.yaml"]).exits(CONFIGURATION).says(&["nats-tls: cannot read none.pem"]);
+    place.run(&["peer", "--config", "tls.yaml"]).exits(CONFIGURATION).reports(&["nats-tls: cannot read none.pem"]);
 }
 
 #[test]
@@ -78,7 +81,7 @@ fn unreadable_tls_files_of_each_listener_are_reported() {
             place.run(&["config", "check", "tls.yaml"])
         };
         check("none").exits(DONE);
-        check("none.pem none.pem").exits(CONFIGURATION).says(&[&format!("{key}: cannot read none.pem")]);
+        check("none.pem none.pem").exits(CONFIGURATION).reports(&[&format!("{key}: cannot read none.pem")]);
     }
 }
 
@@ -122,9 +125,9 @@ fn wrong_configuration_stops_every_command_that_needs_it() {
         &["peer", "--port", "70000"],
         &["sub", "a.>", "--embed", "--group", "10.0.0.1"],
     ] {
-        place.run(arguments).exits(CONFIGURATION).says(&["error"]);
+        place.run(arguments).exits(CONFIGURATION).reports(&["error"]);
     }
-    place.run(&["peer", "--set", "heartbeet=1s"]).says(&["heartbeat"]);
+    place.run(&["peer", "--set", "heartbeet=1s"]).reports(&["heartbeat"]);
 }
 
 #[test]
@@ -138,18 +141,18 @@ fn missing_peer_exits_4_with_a_remedy() {
         &["show", "loss"],
         &["show", "peers", "--json"],
     ] {
-        let outcome = place.run(arguments).exits(UNREACHABLE).says(&["peer.sock", "start one with 'seqcast peer'"]);
+        let outcome = place.run(arguments).exits(UNREACHABLE).reports(&["peer.sock", "start one with 'seqcast peer'"]);
         assert_eq!(outcome.stdout, "");
     }
     std::fs::write(place.dir().join("file"), "no socket").unwrap();
-    place.run(&["pub", "a.b", "x", "--socket", "file"]).exits(UNREACHABLE).says(&["file"]);
+    place.run(&["pub", "a.b", "x", "--socket", "file"]).exits(UNREACHABLE).reports(&["file"]);
     // Another user may have put a socket of his own in a directory of the default name.
     let default = format!("seqcast-{}", nix::unistd::getuid());
     std::fs::create_dir(place.dir().join(&default)).unwrap();
     std::fs::set_permissions(place.dir().join(&default), Permissions::from_mode(0o777)).unwrap();
     let socket = format!("{default}/seqcast.sock");
-    place.run(&["pub", "a.b", "x", "--socket", &socket]).exits(UNREACHABLE).says(&["mode 777", "chmod 700"]);
-    place.run(&["peer", "--socket", &socket]).exits(FAILED).says(&["mode 777", "chmod 700"]);
+    place.run(&["pub", "a.b", "x", "--socket", &socket]).exits(UNREACHABLE).reports(&["mode 777", "chmod 700"]);
+    place.run(&["peer", "--socket", &socket]).exits(FAILED).reports(&["mode 777", "chmod 700"]);
 }
 
 #[test]
@@ -157,13 +160,13 @@ fn peer_reports_its_choices_and_leaves_on_sigterm() {
     let place = Place::new();
     let mut peer = place.peer(&["--name", "A.test"]);
     let port = place.port().to_string();
-    peer.said("traffic is not encrypted");
-    let said = peer.stderr_so_far().join("\n");
+    peer.await_report("traffic is not encrypted");
+    let reported = peer.stderr_so_far().join("\n");
     for part in ["peer A.test, epoch", &format!("port {port}: this host only"), "interface  lo 127.0.0.1", "peer.sock"]
     {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(reported.contains(part), "{part}: {reported}");
     }
-    place.run(&["peer", "--name", "B.test"]).exits(FAILED).says(&["already running", "peer.sock", "--socket"]);
+    place.run(&["peer", "--name", "B.test"]).exits(FAILED).reports(&["already running", "peer.sock", "--socket"]);
     peer.signal("TERM");
     assert_eq!(peer.ended().code(), Some(DONE));
     assert!(!place.socket().exists(), "the socket stays behind");
@@ -188,9 +191,9 @@ fn peer_with_an_unread_log_keeps_running() {
 #[test]
 fn unusable_interface_and_port_are_named() {
     let place = Place::new();
-    place.run(&["peer", "--interface", "nosuch0"]).exits(UNREACHABLE).says(&["nosuch0", "lo"]);
+    place.run(&["peer", "--interface", "nosuch0"]).exits(UNREACHABLE).reports(&["nosuch0", "lo"]);
     let busy = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = busy.local_addr().unwrap().port();
     let inbox = format!("inbox-port={port}");
-    place.run(&["peer", "--set", &inbox]).exits(FAILED).says(&[&port.to_string()]);
+    place.run(&["peer", "--set", &inbox]).exits(FAILED).reports(&[&port.to_string()]);
 }

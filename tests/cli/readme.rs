@@ -98,7 +98,7 @@ impl Shell {
     fn start(place: &Place, step: Step, output: PathBuf) -> Shell {
         let file = std::fs::File::create(&output).unwrap();
         let mut bash = Command::new("bash");
-        place.surround(&mut bash);
+        place.set_environment(&mut bash);
         let path = format!("{}:{}", place.dir().join("bin").display(), std::env::var("PATH").unwrap());
         // The environment is that of the README reader's machine, but for the private port.
         bash.env("SEQCAST_NAME", "laptop").env_remove("SEQCAST_GROUP");

@@ -45,8 +45,8 @@ fn strings(rows: &[(&str, &str)]) -> Vec<(String, String)> {
 fn events_are_added_polled_and_accepted() {
     let place = Place::new();
     let peer = peer(&place, &["streams=main ; plant"]);
-    place.run(&["consumer", "add", "C"]).exits(DONE).says(&["local:C is registered for the stream main"]);
-    place.run(&["consumer", "add", "C"]).exits(DONE).says(&["before"]);
+    place.run(&["consumer", "add", "C"]).exits(DONE).reports(&["local:C is registered for the stream main"]);
+    place.run(&["consumer", "add", "C"]).exits(DONE).reports(&["before"]);
     assert_eq!(add(&place, "DEPOSIT", "{\"amount\": \"1.50\"}"), "1");
     let added = place.run(&["stream", "add", "LEVEL", "2", "--stream", "main", "--json"]).exits(DONE);
     assert_eq!(parse_json(&added.stdout)["id"], "2");
@@ -54,7 +54,7 @@ fn events_are_added_polled_and_accepted() {
     let lines: String = (4..=1500).map(|number| format!("{number}\n")).collect();
     let many = place.run_with_input(&["stream", "add", "MANY", "--lines"], lines.as_bytes()).exits(DONE);
     assert_eq!(many.stdout, lines, "each has the id of its number");
-    let polled = place.run(&["stream", "poll", "C", "--limit", "2"]).exits(DONE).says(&["--last 2"]);
+    let polled = place.run(&["stream", "poll", "C", "--limit", "2"]).exits(DONE).reports(&["--last 2"]);
     let text: Vec<&str> = polled.stdout.lines().collect();
     assert!(text[0].starts_with("id | time ") && text[2].ends_with("Z | DEPOSIT | {\"amount\": \"1.50\"}"), "{text:?}");
     let poll =
@@ -112,7 +112,7 @@ fn consumers_are_listed_reset_and_removed() {
     let removed = place.run(&["consumer", "remove", "C", "--user", "alice", "--json"]).exits(DONE);
     assert_eq!(parse_json(&removed.stdout)["type"], "removed");
     let missing = place.run(&["consumer", "remove", "C", "--user", "alice"]).exits(FAILED);
-    missing.says(&["alice:C is no consumer of the stream main", "seqcast consumer add"]);
+    missing.reports(&["alice:C is no consumer of the stream main", "seqcast consumer add"]);
     end(peer);
 }
 
@@ -127,7 +127,7 @@ fn lapsed_consumer_is_told_its_missed_events() {
     let poll = || place.run(&["stream", "poll", "C"]);
     let what = || format!("the consumer lapses; it polls {:?}", poll());
     let lapsed = wait_until_some(what, || Some(poll()).filter(|outcome| outcome.code == Some(FAILED)));
-    lapsed.says(&["local:C has lapsed: 6 events of the stream main, 1 to 6", "seqcast consumer add"]);
+    lapsed.reports(&["local:C has lapsed: 6 events of the stream main, 1 to 6", "seqcast consumer add"]);
     let listed = parse_json(&place.run(&["consumer", "list", "--json"]).exits(DONE).stdout);
     assert_eq!(listed["consumers"][0]["lapsed"]["last"], "6", "{listed}");
     let again = parse_json(&place.run(&["consumer", "add", "C", "--json"]).exits(DONE).stdout);
@@ -150,9 +150,9 @@ fn tail_follows_a_stream_through_a_restart() {
     assert_eq!(parse_json(&tail.line())["data"], 3);
     first.signal("KILL");
     first.ended();
-    tail.said("the peer is away");
+    tail.await_report("the peer does not answer");
     let second = peer(&place, &[]);
-    tail.said("the peer is back");
+    tail.await_report("the peer answers again");
     add(&place, "A", "4");
     assert_eq!(parse_json(&tail.line())["id"], "4");
     let mut tail = tail;
@@ -167,10 +167,10 @@ fn tail_follows_a_stream_through_a_restart() {
 #[test]
 fn wrong_arguments_are_refused_with_a_remedy() {
     let place = Place::new();
-    place.run(&["stream", "list"]).exits(UNREACHABLE).says(&["no peer answers"]);
+    place.run(&["stream", "list"]).exits(UNREACHABLE).reports(&["no peer answers"]);
     let without = place.peer(&[]);
     for command in [&["stream", "list"][..], &["stream", "add", "A", "1"], &["consumer", "add", "C"]] {
-        place.run(command).exits(FAILED).says(&["serves no event streams", "--ftn18"]);
+        place.run(command).exits(FAILED).reports(&["serves no event streams", "--ftn18"]);
     }
     end(without);
     let peer = peer(&place, &["message-size=20 kb"]);
@@ -194,10 +194,10 @@ fn wrong_arguments_are_refused_with_a_remedy() {
         (&["consumer", "reset", "C", "--to", "0"], USAGE, &["or start, or end"]),
         (&["consumer", "reset", "C"], USAGE, &["--to"]),
     ] {
-        place.run(arguments).exits(code).says(parts);
+        place.run(arguments).exits(code).reports(parts);
     }
     let partly = place.run_with_input(&["stream", "add", "A", "--lines"], b"1\nx\n3\n").exits(USAGE);
-    partly.prints("1\n").says(&["line 2: the data cannot be used", "1 event added"]);
+    partly.prints("1\n").reports(&["line 2: the data cannot be used", "1 event added"]);
     end(peer);
 }
 
@@ -309,7 +309,7 @@ fn archive_stores_each_event_once_and_accepts_it() {
         (&["--to", "a.db", "--stream", "plant"], FAILED, &["an archive of the stream main of the server 7"]),
         (&["--to", "none/a.db"], FAILED, &["none/a.db"]),
     ] {
-        archive(&place, arguments).exits(code).says(parts);
+        archive(&place, arguments).exits(code).reports(parts);
     }
     let listed = parse_json(&place.run(&["consumer", "list", "--json"]).exits(DONE).stdout);
     assert_eq!(listed["consumers"].as_array().map(Vec::len), Some(2), "a failed one keeps nothing: {listed}");
@@ -323,7 +323,7 @@ fn killed_archive_continues_at_its_position() {
         let place = Place::new();
         let mut running = peer(&place, &[]);
         let mut archiving = place.start(&["stream", "archive", "--to", file]);
-        archiving.said("archives the stream main");
+        archiving.await_report("archives the stream main");
         for round in 0..6 {
             add_many(&place, 1 + round * 700, 700);
             archiving.signal("KILL");
@@ -334,7 +334,7 @@ fn killed_archive_continues_at_its_position() {
                 running = peer(&place, &[]);
             }
             archiving = place.start(&["stream", "archive", "--to", file]);
-            archiving.said("archives the stream main");
+            archiving.await_report("archives the stream main");
         }
         archiving.signal("INT");
         archiving.ended();
@@ -351,7 +351,7 @@ fn archive_reports_missed_events() {
     let peer = peer(&place, &["streams=main policy lapse size 10 b"]);
     archive(&place, &["--to", "a.jsonl"]).exits(DONE);
     let advised = place.start(&["sub", "_RV.ERROR.SYSTEM.STREAM.LAPSED"]);
-    advised.said("listening");
+    advised.await_report("listening");
     let lapsed = || {
         let listed = parse_json(&place.run(&["consumer", "list", "--json"]).exits(DONE).stdout);
         listed["consumers"][0]["lapsed"]["last"] == "7"
@@ -363,8 +363,8 @@ fn archive_reports_missed_events() {
     for part in ["STREAM.LAPSED", r#""component":"archive""#, r#""first":"1""#] {
         assert!(advisory.contains(part), "{advisory}");
     }
-    let told = archive(&place, &["--to", "a.jsonl"]).exits(FAILED).says(&["missed 7 events, 1 to 7"]);
-    assert_eq!(parse_json(&told.stdout)["missed"], 7);
+    let outcome = archive(&place, &["--to", "a.jsonl"]).exits(FAILED).reports(&["missed 7 events, 1 to 7"]);
+    assert_eq!(parse_json(&outcome.stdout)["missed"], 7);
     let (events, gaps) = archived(&place, "a.jsonl");
     assert_eq!(events, [(8, "17".to_owned()), (9, "\"abcdef\"".to_owned())]);
     assert_eq!(
@@ -374,12 +374,12 @@ fn archive_reports_missed_events() {
     archive(&place, &["--to", "a.jsonl"]).exits(DONE);
     // An operator sets the consumer's position: events in between may be missing, and the file says so.
     let mut archiving = place.start(&["stream", "archive", "--to", "a.jsonl"]);
-    archiving.said("archives the stream main");
+    archiving.await_report("archives the stream main");
     archiving.signal("STOP");
     add_many(&place, 20, 1);
     place.run(&["consumer", "reset", "archive", "--to", "end"]).exits(DONE);
     archiving.signal("CONT");
-    archiving.said("events 10 to 10 of the stream main may be missing");
+    archiving.await_report("events 10 to 10 of the stream main may be missing");
     archiving.signal("INT");
     assert_eq!(archiving.ended().code(), Some(FAILED));
     assert_eq!(archived(&place, "a.jsonl").1[1]["count"], Value::Null);
@@ -401,10 +401,10 @@ fn archive_accepts_only_what_a_full_disk_stored() {
         command.args(["-rm", "sh", "-c", script, env!("CARGO_BIN_EXE_seqcast")]);
         let arguments = ["stream", "archive", "--once", "--json", "--to", file];
         command.args(arguments);
-        place.surround(&mut command);
+        place.set_environment(&mut command);
         command.stdin(Stdio::null());
         let outcome = Outcome::of(command.output().expect("unshare is there"), &arguments);
-        let outcome = outcome.exits(FAILED).says(&["has no room", "make room"]);
+        let outcome = outcome.exits(FAILED).reports(&["has no room", "make room"]);
         let held: u64 = parse_json(&outcome.stdout)["last"].as_str().unwrap().parse().unwrap();
         let listed = parse_json(&place.run(&["consumer", "list", "--json"]).exits(DONE).stdout);
         let position: u64 = listed["consumers"][0]["position"].as_str().unwrap().parse().unwrap();
@@ -440,7 +440,7 @@ fn blocking_stream_refuses_beyond_its_size() {
     place.run(&["consumer", "add", "C"]).exits(DONE);
     let lines: String = (0..200).map(|_| format!("\"{}\"\n", "x".repeat(98))).collect();
     let added = place.run_with_input(&["stream", "add", "A", "--lines"], lines.as_bytes()).exits(FAILED);
-    added.says(&["line 12", "the stream main is full"]);
+    added.reports(&["line 12", "the stream main is full"]);
     let polled = place.run(&["stream", "poll", "C", "--json"]).exits(DONE);
     assert_eq!(rows(&polled).len(), 11, "those that were added until there were 1,024 bytes");
     end(peer);

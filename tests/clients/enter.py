@@ -34,9 +34,9 @@ async def nats_client(wanted):
     await client.publish("enter", b"hello", headers={"from": "me"})
     message = await subscription.next_msg(timeout=30)
     is_encrypted = client._transport._io_writer.get_extra_info("ssl_object") is not None
-    told = {"data": message.data.decode(), "headers": dict(message.headers or {}), "encrypted": is_encrypted}
+    received = {"data": message.data.decode(), "headers": dict(message.headers or {}), "encrypted": is_encrypted}
     await client.close()
-    return told
+    return received
 
 
 async def redis_client(wanted):
@@ -55,10 +55,10 @@ async def redis_client(wanted):
 async def main(wanted):
     enter = nats_client if wanted["url"].startswith(("nats:", "tls:")) else redis_client
     try:
-        told = await asyncio.wait_for(enter(wanted), 60)
+        received = await asyncio.wait_for(enter(wanted), 60)
     except Exception as error:
-        told = {"why": f"{type(error).__name__}: {error}"}
-    print(json.dumps(told))
+        received = {"why": f"{type(error).__name__}: {error}"}
+    print(json.dumps(received))
 
 
 asyncio.run(main(json.loads(sys.argv[1])))

@@ -12,7 +12,7 @@ import { createInterface } from "node:readline";
 const [port, credentials, tls] = process.argv.slice(2);
 const http = `${tls ? "https" : "secure+http"}://127.0.0.1:${port}/main`;
 const socket = `${tls ? "wss" : "secure+ws"}://127.0.0.1:${port}/main`;
-const tell = (fields) => process.stdout.write(JSON.stringify(fields) + "\n");
+const report = (fields) => process.stdout.write(JSON.stringify(fields) + "\n");
 const options = { limitZone: "unlimited" };
 
 const ccm = new invoker.AdvancedCCM();
@@ -47,13 +47,13 @@ function receive(command) {
   const Kind = command.live ? LiveReceiver : ReliableReceiver;
   const Receiver = class extends Kind {
     _onEvents(as, events) {
-      tell({ received: command.name, events: events.map(({ id, type, data }) => [id, type, data]) });
+      report({ received: command.name, events: events.map(({ id, type, data }) => [id, type, data]) });
       if (command.live) as.add((as) => as.success(true));
     }
   };
   const receiver = new Receiver(new invoker.AdvancedCCM());
-  receiver.on("workerError", (error, info) => tell({ trouble: command.name, error, info: info ?? null }));
-  receiver.on("ready", () => tell({ ready: command.name }));
+  receiver.on("workerError", (error, info) => report({ trouble: command.name, error, info: info ?? null }));
+  receiver.on("ready", () => report({ ready: command.name }));
   receiver.start(socket, credentials, { ...options, component: command.component, want: command.want ?? null });
   receivers.push(receiver);
 }
@@ -99,6 +99,6 @@ async function act(command) {
   throw new Error(`what is ${command.do}?`);
 }
 
-tell({ event: "started" });
-for await (const line of createInterface({ input: process.stdin })) tell({ done: await act(JSON.parse(line)) });
+report({ event: "started" });
+for await (const line of createInterface({ input: process.stdin })) report({ done: await act(JSON.parse(line)) });
 process.exit(0);

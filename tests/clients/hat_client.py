@@ -11,7 +11,7 @@ from hat.drivers import net
 from hat.event import common, eventer
 
 
-def tell(**fields):
+def report(**fields):
     print(json.dumps(fields), flush=True)
 
 
@@ -78,14 +78,14 @@ async def main(port, options):
             subscriptions=types_in(options.get("subscriptions", [])),
             server_id=options.get("server"),
             persisted=options.get("persisted", False),
-            status_cb=lambda _, status: tell(status=status.value),
-            events_cb=lambda _, events: tell(told=events_out(events)),
+            status_cb=lambda _, status: report(status=status.value),
+            events_cb=lambda _, events: report(notified=events_out(events)),
         )
     except eventer.EventerInitError as error:
-        tell(event="refused", text=str(error))
+        report(event="refused", text=str(error))
         return
     except ConnectionError:
-        tell(event="closed")
+        report(event="closed")
         return
 
     async def do(command):
@@ -95,18 +95,18 @@ async def main(port, options):
             wants_answer = command.get("answer", True)
             registered = await client.register(events, wants_answer)
             if wants_answer:
-                tell(registered=None if registered is None else events_out(registered))
+                report(registered=None if registered is None else events_out(registered))
         elif what == "burst":
             # Many requests before the first answer.
             requests = [[event_in({**event, "json": str(n)}) for event in command["events"]] for n in range(command["count"])]
             answers = await asyncio.gather(*(client.register(events, True) for events in requests))
-            tell(sessions=[events and events[0].id.session for events in answers])
+            report(sessions=[events and events[0].id.session for events in answers])
         else:
             result = await client.query(params_in(command))
-            tell(answer=events_out(result.events), more=result.more_follows)
-        tell(done=what)
+            report(answer=events_out(result.events), more=result.more_follows)
+        report(done=what)
 
-    tell(event="connected", status=client.status.value)
+    report(event="connected", status=client.status.value)
     loop = asyncio.get_running_loop()
 
     async def obey():
@@ -122,7 +122,7 @@ async def main(port, options):
     if obeying.done():
         obeying.result()
     else:
-        tell(event="closed")
+        report(event="closed")
 
 
 asyncio.run(main(int(sys.argv[1]), json.loads(sys.argv[2] if 2 < len(sys.argv) else "{}")))

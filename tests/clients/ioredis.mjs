@@ -3,7 +3,7 @@
 import { Redis } from "ioredis";
 import { createInterface } from "node:readline";
 
-const tell = (fields) => process.stdout.write(JSON.stringify(fields) + "\n");
+const report = (fields) => process.stdout.write(JSON.stringify(fields) + "\n");
 const options = { retryStrategy: () => 100, maxRetriesPerRequest: null };
 const client = new Redis(process.argv[2], options);
 const subscriber = new Redis(process.argv[2], options);
@@ -12,22 +12,22 @@ const numbers = new Map();
 for (const each of [client, subscriber]) each.on("error", () => {});
 let connected = 0;
 subscriber.on("ready", () => {
-  if (connected++ > 0) tell({ event: "reconnected" });
+  if (connected++ > 0) report({ event: "reconnected" });
 });
-subscriber.on("message", (channel, data) => tell({ msg: numbers.get(channel), subject: channel, data }));
-subscriber.on("pmessage", (pattern, channel, data) => tell({ msg: numbers.get(pattern), subject: channel, data }));
+subscriber.on("message", (channel, data) => report({ msg: numbers.get(channel), subject: channel, data }));
+subscriber.on("pmessage", (pattern, channel, data) => report({ msg: numbers.get(pattern), subject: channel, data }));
 
 async function act(command) {
   switch (command.do) {
     case "sub":
       numbers.set(command.subject, command.id);
       await subscriber.subscribe(command.subject);
-      tell({ event: "subscribed", to: command.subject });
+      report({ event: "subscribed", to: command.subject });
       break;
     case "psub":
       numbers.set(command.subject, command.id);
       await subscriber.psubscribe(command.subject);
-      tell({ event: "subscribed", to: command.subject });
+      report({ event: "subscribed", to: command.subject });
       break;
     case "unsub":
       await subscriber.unsubscribe(command.subject);
@@ -41,23 +41,23 @@ async function act(command) {
       } else {
         receivers = await client.publish(command.subject, command.data);
       }
-      tell({ receivers });
+      report({ receivers });
       break;
     }
     case "call":
       try {
-        tell({ answer: await client.call(...command.words) });
+        report({ answer: await client.call(...command.words) });
       } catch (error) {
-        tell({ answer: null, why: String(error.message) });
+        report({ answer: null, why: String(error.message) });
       }
       break;
   }
-  tell({ done: command.do });
+  report({ done: command.do });
 }
 
 await client.ping();
 await subscriber.ping();
-tell({ event: "connected" });
+report({ event: "connected" });
 for await (const line of createInterface({ input: process.stdin })) await act(JSON.parse(line));
 client.disconnect();
 subscriber.disconnect();

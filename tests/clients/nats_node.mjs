@@ -3,7 +3,7 @@
 import { connect, headers as newHeaders } from "@nats-io/transport-node";
 import { createInterface } from "node:readline";
 
-const tell = (fields) => process.stdout.write(JSON.stringify(fields) + "\n");
+const report = (fields) => process.stdout.write(JSON.stringify(fields) + "\n");
 const text = (bytes) => new TextDecoder().decode(bytes);
 
 const client = await connect({
@@ -13,14 +13,14 @@ const client = await connect({
 });
 (async () => {
   for await (const status of client.status()) {
-    if (status.type === "reconnect") tell({ event: "reconnected" });
-    if (status.type === "error") tell({ event: "error", text: String(status.error) });
+    if (status.type === "reconnect") report({ event: "reconnected" });
+    if (status.type === "error") report({ event: "error", text: String(status.error) });
   }
 })();
 const subs = new Map();
 
 function subscribe(command, onMessage) {
-  const options = { callback: (error, message) => error ? tell({ event: "error", text: String(error) }) : onMessage(message) };
+  const options = { callback: (error, message) => error ? report({ event: "error", text: String(error) }) : onMessage(message) };
   if (command.queue) options.queue = command.queue;
   return client.subscribe(command.subject, options);
 }
@@ -31,7 +31,7 @@ async function act(command) {
       subs.set(command.id, subscribe(command, (message) => {
         const fields = {};
         for (const [key, values] of message.headers ?? []) fields[key] = values.join(",");
-        tell({ msg: command.id, subject: message.subject, data: text(message.data), headers: fields });
+        report({ msg: command.id, subject: message.subject, data: text(message.data), headers: fields });
       }));
       await client.flush();
       break;
@@ -58,19 +58,19 @@ async function act(command) {
     case "req":
       try {
         const answer = await client.request(command.subject, command.data, { timeout: command.timeout * 1000 });
-        tell({ answer: text(answer.data) });
+        report({ answer: text(answer.data) });
       } catch (error) {
         const why = /no responders/i.test(String(error) + String(error.cause)) ? "no responders" : "timeout";
-        tell({ answer: null, why });
+        report({ answer: null, why });
       }
       break;
     case "drain":
       await client.drain();
       break;
   }
-  tell({ done: command.do });
+  report({ done: command.do });
 }
 
-tell({ event: "connected" });
+report({ event: "connected" });
 for await (const line of createInterface({ input: process.stdin })) await act(JSON.parse(line));
 await client.close();

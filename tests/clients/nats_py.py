@@ -8,16 +8,16 @@ import nats
 from nats.errors import NoRespondersError, TimeoutError
 
 
-def tell(**fields):
+def report(**fields):
     print(json.dumps(fields), flush=True)
 
 
 async def main(server):
     async def on_reconnect():
-        tell(event="reconnected")
+        report(event="reconnected")
 
     async def on_error(error):
-        tell(event="error", text=str(error))
+        report(event="error", text=str(error))
 
     client = await nats.connect(
         server,
@@ -35,7 +35,7 @@ async def main(server):
             number = command["id"]
 
             async def on_message(message):
-                tell(msg=number, subject=message.subject, data=message.data.decode(), headers=message.headers or {})
+                report(msg=number, subject=message.subject, data=message.data.decode(), headers=message.headers or {})
 
             subs[number] = await client.subscribe(
                 command["subject"], queue=command.get("queue", ""), cb=on_message, pending_msgs_limit=-1, pending_bytes_limit=-1
@@ -59,16 +59,16 @@ async def main(server):
         elif what == "req":
             try:
                 answer = await client.request(command["subject"], command["data"].encode(), timeout=command["timeout"])
-                tell(answer=answer.data.decode())
+                report(answer=answer.data.decode())
             except NoRespondersError:
-                tell(answer=None, why="no responders")
+                report(answer=None, why="no responders")
             except TimeoutError:
-                tell(answer=None, why="timeout")
+                report(answer=None, why="timeout")
         elif what == "drain":
             await client.drain()
-        tell(done=what)
+        report(done=what)
 
-    tell(event="connected")
+    report(event="connected")
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         await do(json.loads(line))

@@ -3,7 +3,7 @@
 import { createClient } from "redis";
 import { createInterface } from "node:readline";
 
-const tell = (fields) => process.stdout.write(JSON.stringify(fields) + "\n");
+const report = (fields) => process.stdout.write(JSON.stringify(fields) + "\n");
 const options = { url: process.argv[2], RESP: 3, socket: { reconnectStrategy: () => 100 } };
 const client = createClient(options);
 const subscriber = createClient(options);
@@ -11,21 +11,21 @@ const subscriber = createClient(options);
 let connected = 0;
 for (const each of [client, subscriber]) each.on("error", () => {});
 subscriber.on("ready", () => {
-  if (connected++ > 0) tell({ event: "reconnected" });
+  if (connected++ > 0) report({ event: "reconnected" });
 });
 await client.connect();
 await subscriber.connect();
 
 async function act(command) {
-  const onMessage = (data, channel) => tell({ msg: command.id, subject: channel, data });
+  const onMessage = (data, channel) => report({ msg: command.id, subject: channel, data });
   switch (command.do) {
     case "sub":
       await subscriber.subscribe(command.subject, onMessage);
-      tell({ event: "subscribed", to: command.subject });
+      report({ event: "subscribed", to: command.subject });
       break;
     case "psub":
       await subscriber.pSubscribe(command.subject, onMessage);
-      tell({ event: "subscribed", to: command.subject });
+      report({ event: "subscribed", to: command.subject });
       break;
     case "unsub":
       await subscriber.unsubscribe(command.subject);
@@ -36,21 +36,21 @@ async function act(command) {
         receivers.push(client.publish(command.subject, command.data + (command.count ? number : "")));
         if (receivers.length === 1000) receivers = [(await Promise.all(receivers)).at(-1)];
       }
-      tell({ receivers: (await Promise.all(receivers)).at(-1) });
+      report({ receivers: (await Promise.all(receivers)).at(-1) });
       break;
     }
     case "call":
       try {
-        tell({ answer: await client.sendCommand(command.words) });
+        report({ answer: await client.sendCommand(command.words) });
       } catch (error) {
-        tell({ answer: null, why: String(error.message) });
+        report({ answer: null, why: String(error.message) });
       }
       break;
   }
-  tell({ done: command.do });
+  report({ done: command.do });
 }
 
-tell({ event: "connected" });
+report({ event: "connected" });
 for await (const line of createInterface({ input: process.stdin })) await act(JSON.parse(line));
 client.destroy();
 subscriber.destroy();

@@ -10,7 +10,7 @@ from redis.backoff import ConstantBackoff
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
 
-def tell(**fields):
+def report(**fields):
     print(json.dumps(fields), flush=True)
 
 
@@ -34,12 +34,12 @@ async def main(server):
                 continue
             if message["type"] in ("message", "pmessage"):
                 number = numbers[message["pattern"] or message["channel"]]
-                tell(msg=number, subject=message["channel"], data=message["data"])
+                report(msg=number, subject=message["channel"], data=message["data"])
             elif message["type"] in ("subscribe", "psubscribe"):
-                tell(event="subscribed", to=message["channel"])
+                report(event="subscribed", to=message["channel"])
 
     reader = asyncio.create_task(read())
-    reader.add_done_callback(lambda task: None if task.cancelled() else tell(event="error", text=str(task.exception())))
+    reader.add_done_callback(lambda task: None if task.cancelled() else report(event="error", text=str(task.exception())))
 
     async def do(command):
         what = command["do"]
@@ -60,15 +60,15 @@ async def main(server):
                 receivers = (await pipeline.execute())[-1]
             else:
                 receivers = await client.publish(command["subject"], command["data"])
-            tell(receivers=receivers)
+            report(receivers=receivers)
         elif what == "call":
             try:
-                tell(answer=await client.execute_command(*command["words"]))
+                report(answer=await client.execute_command(*command["words"]))
             except ResponseError as error:
-                tell(answer=None, why=str(error))
-        tell(done=what)
+                report(answer=None, why=str(error))
+        report(done=what)
 
-    tell(event="connected")
+    report(event="connected")
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         await do(json.loads(line))

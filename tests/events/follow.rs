@@ -156,13 +156,13 @@ fn duplicate_server_id_is_refused() {
     add(&first, "a", 1..=3);
     let peer = second.peer(&[&port, "--set", "server-id=7"]);
     let refused = second.run(&["event", "add", "a"]).exits(FAILED);
-    refused.says(&[
+    refused.reports(&[
         "the peer first (",
         "registers events of server 7 too",
         "set another server-id",
         "start this one again",
     ]);
-    peer.said("no events are registered: the peer first (");
+    peer.await_report("no events are registered: the peer first (");
     // Its former events can be found, and the other peer continues.
     assert_eq!(found(&second), [""; 0]);
     add(&first, "a", 4..=5);
@@ -178,6 +178,6 @@ fn invalid_followed_types_are_refused_with_the_remedy() {
     let place = Place::new();
     for (value, part) in [("a/*/b", "'*'"), ("a b", "256 patterns")] {
         let outcome = place.run(&["peer", "--set", &format!("event-follow={value}")]);
-        outcome.exits(CONFIGURATION).says(&["event-follow", part, "plant/? ; line/*"]);
+        outcome.exits(CONFIGURATION).reports(&["event-follow", part, "plant/? ; line/*"]);
     }
 }

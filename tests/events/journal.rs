@@ -35,10 +35,10 @@ fn acknowledged_events_survive_a_kill_with_unique_ids() {
     let file = dir.path().join("events.db");
     let mut checked = JournalCheck::default();
     for cycle in 0..cycles {
-        let told = run_and_kill(&file, 1 + rng.below(60));
-        checked.check(&file, &told, cycle);
+        let acknowledged = run_and_kill(&file, 1 + rng.below(60));
+        checked.check(&file, &acknowledged, cycle);
     }
-    assert!(cycles as u64 <= checked.told, "{} events were told as stored", checked.told);
+    assert!(cycles as u64 <= checked.acknowledged, "{} events were acknowledged", checked.acknowledged);
 }
 
 /// Starts the process, kills it when it has reported `count` events, and returns all that it has reported: ids and
@@ -52,15 +52,15 @@ fn run_and_kill(file: &Path, count: u64) -> Vec<(EventId, String)> {
         .spawn()
         .expect("this program starts");
     let mut lines = BufReader::new(child.stdout.take().expect("a pipe"));
-    let (mut told, mut line) = (Vec::new(), String::new());
+    let (mut acknowledged, mut line) = (Vec::new(), String::new());
     let mut is_killed = false;
     // The last line may be cut off: then it does not count as reported.
     while 0 < lines.read_line(&mut line).expect("text") && line.ends_with('\n') {
         if let Some((id, text)) = line.trim_end().strip_prefix("stored ").and_then(|rest| rest.split_once(' ')) {
-            told.push((id.parse().expect("an id"), text.to_owned()));
+            acknowledged.push((id.parse().expect("an id"), text.to_owned()));
         }
         line.clear();
-        if !is_killed && count <= told.len() as u64 {
+        if !is_killed && count <= acknowledged.len() as u64 {
             let error = SqliteJournal::open(file).expect_err("it is the child's");
             assert!(matches!(error, JournalOpenError::InUse(_)), "{error}");
             child.kill().expect("it runs");
@@ -68,20 +68,20 @@ fn run_and_kill(file: &Path, count: u64) -> Vec<(EventId, String)> {
         }
     }
     child.wait().expect("it has ended");
-    assert!(is_killed, "it ended by itself after {told:?}");
-    told
+    assert!(is_killed, "it ended by itself after {acknowledged:?}");
+    acknowledged
 }
 
 /// Contents of the file in former checks.
 #[derive(Default)]
 struct JournalCheck {
     last: Option<EventId>,
-    told: u64,
+    acknowledged: u64,
 }
 
 impl JournalCheck {
-    /// Checks that all reported events are in the file, behind the earlier ones, without gaps and repeats.
-    fn check(&mut self, file: &Path, told: &[(EventId, String)], cycle: usize) {
+    /// Checks that all reported events are in the file, after the earlier ones, without gaps and repeats.
+    fn check(&mut self, file: &Path, acknowledged: &[(EventId, String)], cycle: usize) {
         let mut journal = SqliteJournal::open(file).expect("a whole journal");
         let mut found = BTreeMap::new();
         loop {
@@ -104,10 +104,10 @@ impl JournalCheck {
                 break;
             }
         }
-        for (id, text) in told {
-            assert_eq!(found.get(id), Some(text), "cycle {cycle}: {id} was told as stored");
+        for (id, text) in acknowledged {
+            assert_eq!(found.get(id), Some(text), "cycle {cycle}: {id} was acknowledged");
         }
-        self.told += told.len() as u64;
+        self.acknowledged += acknowledged.len() as u64;
     }
 }
 

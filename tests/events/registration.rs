@@ -37,8 +37,8 @@ fn added_event_is_stored_delivered_and_found() {
     let peer = place.peer(&["--set", "server-id=7"]);
     let mut tail = place.start(&["event", "tail", "plant/?/alarm", "--count", "2", "--wait", "60s"]);
     let subscriber = place.start(&["sub", "plant.>", "--count", "3", "--wait", "60s", "--json"]);
-    tail.said("listening on");
-    subscriber.said("listening on");
+    tail.await_report("listening on");
+    subscriber.await_report("listening on");
     let add = |arguments: &[&str]| place.run(&[&["event", "add"], arguments].concat()).exits(DONE);
     let first = add(&["plant/7/alarm", "{\"level\": 3}"]);
     assert!(first.stdout.starts_with("7/1/1  2"), "{}", first.stdout);
@@ -66,9 +66,13 @@ fn added_event_is_stored_delivered_and_found() {
     assert_eq!(query(&["--from", "1h", "--to", "30 min"]), [""; 0]);
     assert_eq!(query(&["--server", "7", "--after", "7/3/1"]), [""; 0]);
     assert_eq!(query(&["--after", "7/3/1"]), [""; 0]);
-    place.run(&["event", "query", "--server", "8"]).exits(FAILED).says(&["no events of server 8; it has those of 7"]);
-    place.run(&["event", "query", "--after", "7/9/1"]).exits(FAILED).says(&["does not hold the event 7/9/1"]);
-    let part = place.run(&["event", "query", "--limit", "1", "--json"]).exits(DONE).says(&["--after 7/1/1 continues"]);
+    place
+        .run(&["event", "query", "--server", "8"])
+        .exits(FAILED)
+        .reports(&["no events of server 8; it has those of 7"]);
+    place.run(&["event", "query", "--after", "7/9/1"]).exits(FAILED).reports(&["does not hold the event 7/9/1"]);
+    let part =
+        place.run(&["event", "query", "--limit", "1", "--json"]).exits(DONE).reports(&["--after 7/1/1 continues"]);
     let (event, more) = part.stdout.split_once('\n').unwrap();
     assert_eq!(field(event, "id"), "7/1/1");
     assert_eq!(more, "{\"type\":\"more_follows\",\"after\":\"7/1/1\"}\n");
@@ -114,7 +118,7 @@ fn lines_become_sessions_and_wrong_line_is_named() {
     let expected: Vec<String> = (1..=3000).map(|session| format!("7/{session}/1")).collect();
     assert_eq!(ids(&added), expected);
     let added = place.run_with_input(&["event", "add", "n", "--lines"], b"1\n2\nthree\n4\n").exits(USAGE);
-    let added = added.says(&["line 3", "not JSON", "--binary"]);
+    let added = added.reports(&["line 3", "not JSON", "--binary"]);
     assert_eq!(added.stdout.lines().count(), 2, "{}", added.stdout);
     let found = ids(&place.run(&["event", "query", "--after", "7/2999/1", "--json"]).exits(DONE));
     assert_eq!(found, ["7/3000/1", "7/3001/1", "7/3002/1"]);
@@ -130,7 +134,7 @@ fn refused_line_is_numbered_and_registered_events_printed() {
     let large = format!("\"{}\"", "x".repeat(65 << 10));
     let lines: String = (1..=200).map(|n| if n == 3 { format!("{large}\n") } else { format!("{n}\n") }).collect();
     let added = place.run_with_input(&["event", "add", "n", "--lines", "--json"], lines.as_bytes()).exits(FAILED);
-    let added = added.says(&["line 3: the event n has", "message-size"]);
+    let added = added.reports(&["line 3: the event n has", "message-size"]);
     let found = place.run(&["event", "query", "--json"]).exits(DONE);
     assert_eq!(ids(&added), ids(&found));
     assert_eq!(added.stdout, found.stdout);
@@ -144,7 +148,7 @@ fn event_acknowledged_before_a_stop_reaches_subscribers() {
     let _here = here.peer(&["--set", "server-id=1"]);
     let peer = there.peer(&[&format!("--port={}", here.port()), "--set", "server-id=2"]);
     let mut tail = here.start(&["event", "tail", "*", "--count", "4000", "--json", "--wait", "60s"]);
-    tail.said("listening on");
+    tail.await_report("listening on");
     there.run(&["event", "add", "warm/up"]).exits(DONE);
     assert_eq!(field(&tail.line(), "id"), "2/1/1");
     let bus = Bus::attach(there.socket()).unwrap();
@@ -192,15 +196,15 @@ fn wrong_event_is_refused_and_not_stored() {
         (&["query", "--after", "x"], USAGE, &["server/session/instance"]),
         (&["tail"], USAGE, &["<PATTERN>"]),
     ] {
-        place.run(&[&["event"], arguments].concat()).exits(code).says(parts);
+        place.run(&[&["event"], arguments].concat()).exits(code).reports(parts);
     }
     let large = format!("\"{}\"", "x".repeat(65 << 10));
     fs::write(place.dir().join("large"), large).unwrap();
-    place.run(&["event", "add", "a", "--file", "large"]).exits(FAILED).says(&["the event a has", "message-size"]);
+    place.run(&["event", "add", "a", "--file", "large"]).exits(FAILED).reports(&["the event a has", "message-size"]);
     assert_eq!(ids(&place.run(&["event", "query", "--json"]).exits(DONE)), [""; 0]);
     assert_eq!(ids(&place.run(&["event", "add", "a", "--json"]).exits(DONE)), ["7/1/1"], "no session was used up");
     end(peer);
-    place.run(&["event", "query"]).exits(UNREACHABLE).says(&["no peer answers", "seqcast peer"]);
+    place.run(&["event", "query"]).exits(UNREACHABLE).reports(&["no peer answers", "seqcast peer"]);
 }
 
 #[test]
@@ -210,10 +214,13 @@ fn unusable_journal_is_reported() {
     fs::write(place.dir().join("data/events.db"), "this is somebody's letter, and longer than any header\n".repeat(9))
         .unwrap();
     let set = ["--set", "data-dir=data"];
-    place.run(&[&["peer", "--set", "server-id=7"][..], &set].concat()).exits(FAILED).says(&["is no journal of events"]);
+    place
+        .run(&[&["peer", "--set", "server-id=7"][..], &set].concat())
+        .exits(FAILED)
+        .reports(&["is no journal of events"]);
     let peer = place.peer(&set);
     for command in [&["event", "add", "a"][..], &["event", "query"]] {
-        place.run(command).exits(FAILED).says(&["is no journal of events", "data-dir"]);
+        place.run(command).exits(FAILED).reports(&["is no journal of events", "data-dir"]);
     }
     place.run(&["pub", "a", "x"]).exits(DONE);
     end(peer);
@@ -222,11 +229,14 @@ fn unusable_journal_is_reported() {
     let other = Place::new();
     let taken = other.peer(&["--set", "server-id=8"]);
     let data = format!("data-dir={}", other.dir().join("state/seqcast").display());
-    place.run(&["peer", "--set", "server-id=7", "--set", &data]).exits(FAILED).says(&["another peer uses the journal"]);
+    place
+        .run(&["peer", "--set", "server-id=7", "--set", &data])
+        .exits(FAILED)
+        .reports(&["another peer uses the journal"]);
     end(taken);
     fs::write(place.dir().join("file"), "").unwrap();
     let peer = place.peer(&["--set", "data-dir=file/data"]);
-    place.run(&["event", "add", "a"]).exits(FAILED).says(&["cannot make the directory file/data", "set data-dir"]);
+    place.run(&["event", "add", "a"]).exits(FAILED).reports(&["cannot make the directory file/data", "set data-dir"]);
     end(peer);
 }
 
@@ -237,7 +247,7 @@ fn events_of_another_peer_reach_subscribers() {
     let port = format!("--port={}", here.port());
     let peers = [here.peer(&["--set", "server-id=1"]), there.peer(&[&port, "--set", "server-id=2"])];
     let mut tail = here.start(&["event", "tail", "*", "--count", "2", "--json", "--wait", "60s"]);
-    tail.said("listening on");
+    tail.await_report("listening on");
     there.run(&["event", "add", "a/b", "[1]"]).exits(DONE);
     there.run(&["pub", "a.b", "no event"]).exits(DONE);
     here.run(&["event", "add", "a/b", "[2]"]).exits(DONE);
@@ -284,7 +294,7 @@ fn full_disk_refuses_events_until_there_is_space() {
     // All processes of the namespace end with the command.
     command.args(["-rmpf", "--kill-child", "sh", "-c", script, env!("CARGO_BIN_EXE_seqcast")]);
     command.args(["peer", "--set", "server-id=7", "--set", "data-dir=data"]);
-    place.surround(&mut command);
+    place.set_environment(&mut command);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("unshare is there");
     let outside = child.id();
     let disk = PathBuf::from(format!("/proc/{outside}/root"));
@@ -300,7 +310,7 @@ fn full_disk_refuses_events_until_there_is_space() {
         stored += 1;
         assert_eq!(ids(&outcome), [format!("7/{stored}/1")]);
     };
-    refused.exits(FAILED).says(&["no room on the disk of the journal", "make room"]);
+    refused.exits(FAILED).reports(&["the disk of the journal is full", "make room"]);
     let found = || ids(&place.run(&["event", "query", "--json"]).exits(DONE)).len();
     assert!(5 < stored && found() == stored, "{stored}");
     place.run(&["pub", "a", "x"]).exits(DONE);
@@ -312,7 +322,7 @@ fn full_disk_refuses_events_until_there_is_space() {
     shell = place.reachable(shell);
     assert_eq!(found(), stored);
     let refused = place.run(&["event", "add", "a", "--file", "large"]).exits(FAILED);
-    refused.says(&["no room on the disk of the journal", "make room"]);
+    refused.reports(&["the disk of the journal is full", "make room"]);
     let fill = disk.join(place.dir().strip_prefix("/").unwrap()).join("data/fill");
     fs::remove_file(fill).expect("the disk of a process of this user");
     let added = place.run(&["event", "add", "b", "--json"]).exits(DONE);

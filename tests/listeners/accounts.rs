@@ -144,29 +144,29 @@ fn only_accounts_with_headers_receive_bus_headers() {
     let peer = Peer::start(&[ACCOUNTS, "name=here.test"]);
     let mut plain = enter(&peer, Nats);
     plain.subscribe("a", 1);
-    let mut told = peer.connect(Nats);
-    told.line();
-    told.send(b"CONNECT {\"verbose\":false,\"headers\":true,\"auth_token\":\"t0ken\"}\r\n");
-    told.settle();
-    told.subscribe("a", 1);
+    let mut annotated = peer.connect(Nats);
+    annotated.line();
+    annotated.send(b"CONNECT {\"verbose\":false,\"headers\":true,\"auth_token\":\"t0ken\"}\r\n");
+    annotated.settle();
+    annotated.subscribe("a", 1);
     let mut publisher = enter(&peer, Redis);
     publisher.send(Redis.publish("a", "x"));
     publisher.expect(":2");
     assert_eq!(plain.message(), ("a".into(), b"x".into()));
-    let head = told.line();
+    let head = annotated.line();
     assert!(head.starts_with("HMSG a 1 "), "{head}");
-    told.expect("NATS/1.0");
-    told.expect("Seqcast-Publisher: here.test");
-    let epoch = told.line();
+    annotated.expect("NATS/1.0");
+    annotated.expect("Seqcast-Publisher: here.test");
+    let epoch = annotated.line();
     let digits = epoch.strip_prefix("Seqcast-Epoch: ").unwrap_or_else(|| panic!("{epoch}"));
     assert!(digits.len() == 16 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()), "{epoch}");
-    let seq = told.line();
+    let seq = annotated.line();
     let digits = seq.strip_prefix("Seqcast-Seq: ").unwrap_or_else(|| panic!("{seq}"));
     assert!(digits.parse::<u64>().is_ok_and(|seq| 0 < seq), "{seq}");
-    let offset = told.line();
+    let offset = annotated.line();
     assert!(offset.strip_prefix("Seqcast-Offset: ").is_some_and(|digits| digits.parse::<u32>().is_ok()), "{offset}");
-    told.expect("");
-    told.expect("x");
+    annotated.expect("");
+    annotated.expect("x");
     // Headers in the bus's own name are not passed on from a publisher.
     plain.send(b"HPUB a 43 44\r\nNATS/1.0\r\nSeqcast-Lost: 7\r\nseqcast-x: y\r\n\r\ny\r\n");
     assert_eq!(plain.message(), ("a".into(), b"y".into()));
@@ -177,7 +177,7 @@ fn only_accounts_with_headers_receive_bus_headers() {
 fn secrets_appear_in_no_report_or_log() {
     let peer = Peer::start(&[ACCOUNTS, "log-level=trace"]);
     let clients = Protocol::ALL.map(|protocol| enter(&peer, protocol));
-    Protocol::ALL.iter().for_each(|_| drop(peer.process.said("client admitted")));
+    Protocol::ALL.iter().for_each(|_| drop(peer.process.await_report("client admitted")));
     let mut texts = peer.process.stderr_so_far();
     let rows: Vec<Value> = peer.rows("clients").into_iter().filter(|row| row["listener"].is_string()).collect();
     let who: Vec<(&str, &str)> = rows

@@ -26,7 +26,7 @@ impl Client {
     fn start(place: &Place, options: &Value) -> Client {
         let mut command = Command::new(root().join("target/clients/python/bin/python3"));
         command.arg(root().join("tests/clients/hat_client.py")).arg(place.port().to_string()).arg(options.to_string());
-        place.surround(&mut command);
+        place.set_environment(&mut command);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("tools/test has installed the client");
         let input = child.stdin.take().expect("standard input is a pipe");
@@ -50,21 +50,21 @@ impl Client {
     #[track_caller]
     fn act(&mut self, command: &Value) -> Vec<Value> {
         writeln!(self.input, "{command}").expect("the client reads");
-        let mut told = Vec::new();
+        let mut lines = Vec::new();
         loop {
             let line = self.next();
             if line.get("done").is_some() {
-                return told;
+                return lines;
             }
-            told.push(line);
+            lines.push(line);
         }
     }
 
     /// Returns the answer to a command; events may have been reported meanwhile.
     #[track_caller]
     fn answer(&mut self, command: &Value, field: &str) -> Value {
-        let told = self.act(command);
-        told.iter().find_map(|line| line.get(field)).unwrap_or_else(|| panic!("no {field} in {told:?}")).clone()
+        let lines = self.act(command);
+        lines.iter().find_map(|line| line.get(field)).unwrap_or_else(|| panic!("no {field} in {lines:?}")).clone()
     }
 }
 
@@ -105,14 +105,14 @@ fn published_client_registers_receives_and_queries() {
     ]);
     let registered = source.answer(&json!({ "do": "register", "events": events }), "registered");
     assert_eq!(shown(&registered), ["7/1/1 a/b", "7/1/2 a/c", "7/1/3 x", "7/1/4 x/"]);
-    let told = reader.next()["told"].clone();
-    assert_eq!(shown(&told), ["7/1/1 a/b", "7/1/2 a/c", "7/1/4 x/"], "a session in one message, each event once");
-    assert_eq!(told[1]["payload"]["json"], "{\"v\": 1}");
-    assert_eq!(told[1]["source"], json!([1_700_000_000, 5]));
-    assert_eq!(told[0]["time"], registered[0]["time"]);
+    let lines = reader.next()["notified"].clone();
+    assert_eq!(shown(&lines), ["7/1/1 a/b", "7/1/2 a/c", "7/1/4 x/"], "a session in one message, each event once");
+    assert_eq!(lines[1]["payload"]["json"], "{\"v\": 1}");
+    assert_eq!(lines[1]["source"], json!([1_700_000_000, 5]));
+    assert_eq!(lines[0]["time"], registered[0]["time"]);
     // First a registration without a response, then an invalid one, which is answered without a reason.
     source.act(&json!({ "do": "register", "events": [{ "type": ["x", "y"] }], "answer": false }));
-    assert_eq!(shown(&reader.next()["told"]), ["7/2/1 x/y"]);
+    assert_eq!(shown(&reader.next()["notified"]), ["7/2/1 x/y"]);
     let refused =
         source.answer(&json!({ "do": "register", "events": [{ "type": ["a"] }, { "type": ["a/b"] }] }), "registered");
     assert_eq!(refused, Value::Null);
@@ -143,13 +143,13 @@ fn concurrent_requests_are_sessions_in_order() {
     let place = Place::new();
     let _peer = peer(&place, &["server-id=7", "hat-events=no"]);
     let mut client = Client::connect(&place, &json!({ "subscriptions": [["n", "*"]] }));
-    let told =
+    let lines =
         client.act(&json!({ "do": "burst", "count": COUNT, "events": [{ "type": ["n"] }, { "type": ["n", "m"] }] }));
     let sessions: Vec<u64> = (1..=COUNT).collect();
-    assert_eq!(told.iter().find_map(|line| line.get("sessions")), Some(&json!(sessions)));
-    let mut seen: Vec<Value> = told.iter().filter_map(|line| line.get("told")).cloned().collect();
+    assert_eq!(lines.iter().find_map(|line| line.get("sessions")), Some(&json!(sessions)));
+    let mut seen: Vec<Value> = lines.iter().filter_map(|line| line.get("notified")).cloned().collect();
     while seen.len() < sessions.len() {
-        seen.push(client.next()["told"].clone());
+        seen.push(client.next()["notified"].clone());
     }
     for (session, events) in sessions.iter().zip(&seen) {
         assert_eq!(shown(events), [format!("7/{session}/1 n"), format!("7/{session}/2 n/m")]);
@@ -164,8 +164,8 @@ fn client_connections_and_peer_stop_are_events() {
     let reader = Client::connect(&place, &json!({ "name": "reader", "subscriptions": [["event", "*"]] }));
     let other = Client::connect(&place, &json!({ "name": "gw/1" }));
     drop(other);
-    let told: Vec<String> = (0..2).flat_map(|_| shown(&reader.next()["told"])).collect();
-    assert_eq!(told, ["7/3/1 event/7/eventer/gw%2F1", "7/4/1 event/7/eventer/gw%2F1"]);
+    let lines: Vec<String> = (0..2).flat_map(|_| shown(&reader.next()["notified"])).collect();
+    assert_eq!(lines, ["7/3/1 event/7/eventer/gw%2F1", "7/4/1 event/7/eventer/gw%2F1"]);
     running.signal("TERM");
     let rest: Vec<Value> = (0..3).map(|_| reader.next()).collect();
     assert_eq!(rest, [json!({ "status": "stopping" }), json!({ "status": "standby" }), json!({ "event": "closed" })]);
@@ -261,12 +261,12 @@ fn events_of_other_peers_reach_clients() {
     for (client, session) in
         [(&reader, &["2/2/1 b/b", "2/2/2 a/b", "2/2/3 a/c"][..]), (&only, &["2/2/2 a/b", "2/2/3 a/c"])]
     {
-        let mut told = Vec::new();
-        while told.last().is_none_or(|last| last != "2/3/1 a/end") {
-            told.extend(shown(&client.next()["told"]));
+        let mut lines = Vec::new();
+        while lines.last().is_none_or(|last| last != "2/3/1 a/end") {
+            lines.extend(shown(&client.next()["notified"]));
         }
         assert_eq!(
-            told,
+            lines,
             [&["2/1/1 a/b"], session, &["2/3/1 a/end"]].concat(),
             "each once, however many subscriptions match"
         );
@@ -291,9 +291,9 @@ fn queries_of_a_slow_client_wait() {
     let init = HatClientMessage::Init(Init { name: "greedy".into(), token: None, subscription, persisted: false });
     let question = HatClientMessage::Query(Some(Query::Series(Series::default())));
     for id in 1..=1 + QUESTIONS {
-        let said = if id == 1 { &init } else { &question };
-        let (conversation, body) = (Conversation { first: id, is_own: true }, said.encode().unwrap());
-        let message = ChatterMessage { id, conversation, is_last: false, type_name: said.type_name(), body: &body };
+        let request = if id == 1 { &init } else { &question };
+        let (conversation, body) = (Conversation { first: id, is_own: true }, request.encode().unwrap());
+        let message = ChatterMessage { id, conversation, is_last: false, type_name: request.type_name(), body: &body };
         stream.write_all(&message.frame()).unwrap();
     }
     let queued = || {
@@ -313,7 +313,7 @@ fn queries_of_a_slow_client_wait() {
         assert!(0 < count, "closed behind {answers} answers");
         parser.push(&bytes[..count]);
         while let Some(message) = parser.next().unwrap() {
-            if let HatServerMessage::QueryPage(answer) = HatServerMessage::decode(&message).unwrap() {
+            if let HatServerMessage::Found(answer) = HatServerMessage::decode(&message).unwrap() {
                 answers += 1;
                 assert_eq!((message.conversation.first, answer.events.len()), (1 + answers, 40));
             }

@@ -94,9 +94,9 @@ fn with_files(files: u32) -> Peer {
     let arguments =
         ["-c", "ulimit -Sn $0 && exec \"$@\"", &files.to_string(), seqcast, "peer", "--nats", "0", "--redis", "0"];
     let mut command = Command::new("sh");
-    place.surround(command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()));
+    place.set_environment(command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()));
     let process = RunningCommand::new(command.spawn().expect("every system has a shell"), &arguments);
-    process.said("peer started");
+    process.await_report("peer started");
     Peer::at(place, process)
 }
 
@@ -119,8 +119,8 @@ fn peer_raises_and_respects_its_file_limit() {
         clients[1].expect(":1");
         assert_eq!(clients[0].message().0, "a");
     }
-    let told = peer.process.stderr_so_far().iter().filter(|line| line.contains("client not accepted")).count();
-    assert!((1..=8).contains(&told), "{told} lines");
+    let reports = peer.process.stderr_so_far().iter().filter(|line| line.contains("client not accepted")).count();
+    assert!((1..=8).contains(&reports), "{reports} lines");
     limit(1024);
     drop(clients.pop());
     for client in &mut waiting {
@@ -133,23 +133,23 @@ fn peer_raises_and_respects_its_file_limit() {
 fn unauthenticated_flood_leaves_room_for_authenticated_clients() {
     const FLOOD: usize = 2000;
     let peer = Peer::start(&[ACCOUNT, "listener-unauthenticated-max=16"]);
-    let mut known = peer.connect(Redis);
-    known.send(b"AUTH alice s3cret\r\n");
-    known.expect("+OK");
-    known.subscribe("a", 0);
-    let strangers: Vec<ListenerClient> = (0..FLOOD).map(|index| peer.connect(Protocol::ALL[index % 2])).collect();
+    let mut admitted = peer.connect(Redis);
+    admitted.send(b"AUTH alice s3cret\r\n");
+    admitted.expect("+OK");
+    admitted.subscribe("a", 0);
+    let unauthenticated: Vec<ListenerClient> = (0..FLOOD).map(|index| peer.connect(Protocol::ALL[index % 2])).collect();
     let both = |what: &str| Protocol::ALL.iter().map(|protocol| peer.count(*protocol, what)).sum::<u64>();
     wait_until("all of them have been taken in", || both("accepted") == FLOOD as u64 + 1);
-    let mut late = peer.connect(Nats);
-    late.send(b"CONNECT {\"verbose\":false,\"user\":\"alice\",\"pass\":\"s3cret\"}\r\n");
-    assert!(late.line().contains("\"auth_required\":true"));
-    late.settle();
-    late.send(Nats.publish("a", "x"));
-    assert_eq!(known.message(), ("a".into(), b"x".into()));
+    let mut authenticating = peer.connect(Nats);
+    authenticating.send(b"CONNECT {\"verbose\":false,\"user\":\"alice\",\"pass\":\"s3cret\"}\r\n");
+    assert!(authenticating.line().contains("\"auth_required\":true"));
+    authenticating.settle();
+    authenticating.send(Nats.publish("a", "x"));
+    assert_eq!(admitted.message(), ("a".into(), b"x".into()));
     assert!(both("clients") <= 16 + 2);
     // The oldest connections were evicted.
     assert!(FLOOD as u64 - 16 <= both("unauthorized"), "{}", both("unauthorized"));
-    drop(strangers);
+    drop(unauthenticated);
     wait_until("they are gone", || both("clients") == 2);
 }
 
@@ -163,17 +163,17 @@ fn repeated_long_lists_do_not_delay_others() {
     let words: Vec<&[u8]> = names.iter().map(String::as_bytes).collect();
     subscriber.send(command(&[&[&b"SUBSCRIBE"[..]], &words[..]].concat()));
     (0..CHANNELS).for_each(|_| drop(subscriber.push()));
-    let (mut asker, mut other) = (peer.client(Redis), peer.client(Nats));
-    asker.send(b"CLIENT REPLY OFF\r\n");
-    asker.send(b"PUBSUB NUMPAT\r\n".repeat(8000));
+    let (mut requester, mut other) = (peer.client(Redis), peer.client(Nats));
+    requester.send(b"CLIENT REPLY OFF\r\n");
+    requester.send(b"PUBSUB NUMPAT\r\n".repeat(8000));
     let begun = now();
     (0..5).for_each(|_| other.settle());
     assert!(now().since(begun) < Duration::from_secs(2), "{:?}", now().since(begun));
     // The requests are answered all the same.
     drop(subscriber);
-    asker.send(b"CLIENT REPLY ON\r\nPUBSUB NUMPAT\r\n");
-    asker.expect("+OK");
-    asker.expect(":0");
+    requester.send(b"CLIENT REPLY ON\r\nPUBSUB NUMPAT\r\n");
+    requester.expect("+OK");
+    requester.expect(":0");
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn occupied_port_is_named_with_the_remedy() {
     let address = other.local_addr().unwrap();
     for protocol in ["nats", "redis"] {
         let arguments = ["peer", &format!("--{protocol}"), &address.port().to_string()];
-        place.run(&arguments).exits(1).says(&[
+        place.run(&arguments).exits(1).reports(&[
             &format!("another program listens at {address}"),
             &format!("write another place for the {protocol} listener, such as {protocol}: "),
         ]);
@@ -232,7 +232,7 @@ fn reachable_listener_needs_accounts_or_permission() {
         let flag = format!("--{protocol}");
         let open = format!("{protocol}-open");
         for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1"] {
-            place.run(&["peer", &flag, address]).exits(3).says(&["accounts", &format!("{open}: yes")]);
+            place.run(&["peer", &flag, address]).exits(3).reports(&["accounts", &format!("{open}: yes")]);
         }
         for setting in [ACCOUNT.to_owned(), format!("{open}=yes")] {
             let mut peer = place.peer(&[&flag, "0.0.0.0:0", "--set", &setting]);

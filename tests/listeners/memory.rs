@@ -64,8 +64,8 @@ fn reader_loses_nothing_while_others_fill_memory() {
     flood(&peer, Redis, &has_read);
     reading.join().expect("the reader got everything, in order");
     assert!(peer.held() <= MEMORY, "{}", peer.held());
-    let gone = evicted(&peer);
-    assert!((1..=SLEEPERS as u64 - 3).contains(&gone), "{gone}");
+    let evicted = evicted(&peer);
+    assert!((1..=SLEEPERS as u64 - 3).contains(&evicted), "{evicted}");
     drop(sleepers);
 }
 

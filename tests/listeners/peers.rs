@@ -153,7 +153,7 @@ fn first_queue_request_after_start_is_answered() {
 fn request_at_start(place: &Place, name: &str, port: u16, subject: &str) -> (RunningCommand, ListenerClient) {
     let [name, port] = [format!("name={name}"), format!("port={port}")];
     let process = place.start(&["peer", "--nats", "0", "--set", &name, "--set", &port]);
-    let line = process.said("listener open");
+    let line = process.await_report("listener open");
     let address = line.split_once("address=").and_then(|(_, rest)| rest.split(' ').next());
     let address: SocketAddr = address.and_then(|address| address.parse().ok()).unwrap_or_else(|| panic!("{line}"));
     let mut requester = ListenerClient::connect_to(Nats, address);

@@ -61,7 +61,7 @@ fn dropper(peer: &Peer) -> Option<Value> {
 }
 
 #[track_caller]
-fn loses_exactly_what_it_is_told(protocol: Protocol) {
+fn check_reported_loss(protocol: Protocol) {
     let peer = Peer::start(&SETTINGS);
     let mut sleeper = peer.client(protocol);
     sleeper.subscribe(SUBJECT, 1);
@@ -73,20 +73,20 @@ fn loses_exactly_what_it_is_told(protocol: Protocol) {
     assert_eq!(peer.count(protocol, "slow"), 1);
     // It reads again: first the queued messages, then the number of missing ones.
     let mut received = 0;
-    let told = loop {
-        let (subject, told) = sleeper.message();
+    let advisory = loop {
+        let (subject, advisory) = sleeper.message();
         if subject == ADVISORY {
-            break told;
+            break advisory;
         }
-        assert_eq!((subject.as_str(), told), (SUBJECT, payload(received)), "in order up to the loss");
+        assert_eq!((subject.as_str(), advisory), (SUBJECT, payload(received)), "in order up to the loss");
         received += 1;
     };
-    let told: Value = serde_json::from_slice(&told).expect("JSON");
+    let advisory: Value = serde_json::from_slice(&advisory).expect("JSON");
     assert_eq!(
-        (&told["reason"], &told["sub1"], &told["lost1"]),
-        (&"slow-client".into(), &SUBJECT.into(), &told["lost"])
+        (&advisory["reason"], &advisory["sub1"], &advisory["lost1"]),
+        (&"slow-client".into(), &SUBJECT.into(), &advisory["lost"])
     );
-    assert_eq!(told["lost"], dropped, "{told}");
+    assert_eq!(advisory["lost"], dropped, "{advisory}");
     assert_eq!(received as u64 + dropped, (BURST * BURSTS) as u64, "received + lost = published");
     // From then on it gets everything again.
     let mut publisher = peer.client(protocol);
@@ -97,12 +97,12 @@ fn loses_exactly_what_it_is_told(protocol: Protocol) {
 
 #[test]
 fn slow_nats_client_loses_exactly_the_reported_number() {
-    loses_exactly_what_it_is_told(Nats);
+    check_reported_loss(Nats);
 }
 
 #[test]
 fn slow_redis_client_loses_exactly_the_reported_number() {
-    loses_exactly_what_it_is_told(Redis);
+    check_reported_loss(Redis);
 }
 
 /// Returns the next message: its subject and its payload.
@@ -154,16 +154,16 @@ fn has_no_more_room_with_many_subscriptions(protocol: Protocol) {
     assert!(row["queued_bytes"].as_u64().unwrap() < 4 << 20, "{row}");
     // It gets the messages that there was room for, and the number of the others.
     let mut received = 0;
-    let told = loop {
-        let (subject, told) = next(&mut sleeper);
+    let advisory = loop {
+        let (subject, advisory) = next(&mut sleeper);
         if subject == ADVISORY {
-            break told;
+            break advisory;
         }
         received += 1;
     };
-    let told: Value = serde_json::from_str(&told).expect("JSON");
-    assert_eq!(told["lost"], row["dropped"], "{told}");
-    assert_eq!(received + told["lost"].as_u64().unwrap(), SUBSCRIPTIONS as u64, "received + lost = subscriptions");
+    let advisory: Value = serde_json::from_str(&advisory).expect("JSON");
+    assert_eq!(advisory["lost"], row["dropped"], "{advisory}");
+    assert_eq!(received + advisory["lost"].as_u64().unwrap(), SUBSCRIPTIONS as u64, "received + lost = subscriptions");
     // Small ones get to all of them, in order.
     publisher.send((0..3).flat_map(|number| Nats.publish(SUBJECT, payload(number))).collect::<Vec<u8>>());
     for number in 0..3 {
@@ -198,8 +198,8 @@ fn slow_client_is_closed_if_configured() {
         assert_eq!(peer.count(protocol, "slow"), 1);
     }
     wait_until("they are gone", || peer.count(Nats, "clients") + peer.count(Redis, "clients") == 0);
-    let told = peer.process.stderr_so_far();
-    assert_eq!(told.iter().filter(|line| line.contains("client closed, as slow-client says")).count(), 2);
+    let lines = peer.process.stderr_so_far();
+    assert_eq!(lines.iter().filter(|line| line.contains("client closed, as slow-client says")).count(), 2);
     for sleeper in &mut sleepers {
         // Bytes that the system had already accepted for it may still come.
         let rest = sleeper.rest();
@@ -235,10 +235,10 @@ fn unread_answers_are_bounded_and_delivered_later() {
         let mut client: ListenerClient = peer.client(protocol);
         client.may_stall();
         // Both protocols have this command.
-        let asks = b"PING\r\n".repeat(10_000);
+        let requests = b"PING\r\n".repeat(10_000);
         // Answers wait, and no more requests are read: the client's own writing stops.
         let mut sent = 0_usize;
-        while client.sends(&asks) {
+        while client.sends(&requests) {
             sent += 1;
             assert!(sent < 10_000, "600 MB of questions are taken from who does not listen");
         }

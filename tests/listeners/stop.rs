@@ -48,8 +48,8 @@ fn slow_client_does_not_delay_a_stop() {
     peer.process.signal("TERM");
     assert_eq!(peer.process.ended().code(), Some(0));
     assert!(now().since(begun) < PATIENCE / 2, "a stop takes seconds");
-    let told = peer.process.stderr_so_far();
-    assert!(told.iter().any(|line| line.contains("stopped before the clients had read all")), "{told:?}");
+    let lines = peer.process.stderr_so_far();
+    assert!(lines.iter().any(|line| line.contains("stopped before the clients had read all")), "{lines:?}");
     assert!(sleeper.rest().contains("much"));
 }
 

@@ -162,7 +162,7 @@ fn unusable_tls_files_are_named_before_start() {
         for listener in ["nats", "redis"] {
             let setting = format!("{listener}-tls={} {}", shown(certificate), shown(key));
             let outcome = place.run(&["peer", &format!("--{listener}"), "0", "--set", &setting]);
-            outcome.exits(3).says(&[&format!("{listener}-tls: ")]).says(parts);
+            outcome.exits(3).reports(&[&format!("{listener}-tls: ")]).reports(parts);
         }
     }
     assert!(now().since(begun) < Duration::from_secs(60));
@@ -174,14 +174,14 @@ fn unfinished_handshake_is_closed_in_time() {
     let (peer, certificate) = start("", &["listener-unauthenticated-max=8"]);
     let begun = now();
     // Nothing, and the beginning of a handshake.
-    let mut strangers: Vec<ListenerClient> = Vec::new();
+    let mut unauthenticated: Vec<ListenerClient> = Vec::new();
     for protocol in Protocol::ALL {
-        strangers.push(peer.connect(protocol));
+        unauthenticated.push(peer.connect(protocol));
         let mut half = peer.connect(protocol);
         half.send(b"\x16\x03\x01\x02\0\x01");
-        strangers.push(half);
+        unauthenticated.push(half);
     }
-    let mut texts = strangers.iter_mut().map(ListenerClient::rest);
+    let mut texts = unauthenticated.iter_mut().map(ListenerClient::rest);
     let mut text = || texts.next().expect("one of each");
     assert!(text().ends_with("\r\n-ERR 'Secure Connection - TLS Required'\r\n"));
     // In the middle of a handshake the peer can only end the connection, without an error text.

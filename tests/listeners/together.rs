@@ -79,9 +79,9 @@ fn nats_core_publishes_subscribes_and_requests() {
     command.arg(root().join("tests/clients/nats_core.py")).arg(format!("nats://127.0.0.1:{}", peer.port(Nats)));
     let output = command.env("PYTHONPATH", installed.join("nats-core")).output().expect("tools/test installs it");
     let text = String::from_utf8_lossy(&output.stdout);
-    let told: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    let parsed: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {output:?}"));
     let expected = json!({ "data": "hello", "from": "core", "response": "re:ping", "nobody": "no responders" });
-    assert_eq!(told, expected);
+    assert_eq!(parsed, expected);
 }
 
 #[test]

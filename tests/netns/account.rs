@@ -43,20 +43,20 @@ impl Account {
 /// Compares the lines of `sub --json` with the messages sent on subjects that start with `prefix`, by epoch. The
 /// error describes the mismatch, which may be only that something is still to come.
 pub fn account(sent: &SentStreams, lines: &[String], prefix: &str) -> Result<BTreeMap<String, Account>, String> {
-    let mut heard: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    let mut reports: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     for line in lines {
         let value: Value = serde_json::from_str(line).map_err(|error| format!("no JSON ({error}): {line}"))?;
         let epoch = text(&value, "epoch").map_err(|error| format!("{error} in {line}"))?.to_owned();
-        heard.entry(epoch).or_default().push(value);
+        reports.entry(epoch).or_default().push(value);
     }
     let nothing = Stream::default();
-    let speaking = sent.iter().filter(|(_, stream)| !stream.datagrams.is_empty()).map(|(epoch, _)| epoch);
-    let epochs: BTreeSet<&String> = speaking.chain(heard.keys()).collect();
+    let publishing = sent.iter().filter(|(_, stream)| !stream.datagrams.is_empty()).map(|(epoch, _)| epoch);
+    let epochs: BTreeSet<&String> = publishing.chain(reports.keys()).collect();
     let mut accounts = BTreeMap::new();
     for epoch in epochs {
         let mut ledger = Ledger::new(sent.get(epoch).unwrap_or(&nothing), prefix);
-        for value in heard.get(epoch).map_or(&[][..], Vec::as_slice) {
-            ledger.hear(value).map_err(|error| format!("{error}: {value}"))?;
+        for value in reports.get(epoch).map_or(&[][..], Vec::as_slice) {
+            ledger.on_report(value).map_err(|error| format!("{error}: {value}"))?;
         }
         accounts.insert(epoch.clone(), ledger.close()?);
     }
@@ -96,7 +96,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    fn hear(&mut self, value: &Value) -> Result<(), String> {
+    fn on_report(&mut self, value: &Value) -> Result<(), String> {
         match text(value, "type")? {
             "message" => self.on_message(value),
             "loss" => self.on_loss(value),
@@ -196,13 +196,13 @@ impl<'a> Ledger<'a> {
     }
 
     fn close(self) -> Result<Account, String> {
-        let asked = || self.sent.iter().filter(|((subject, _), _)| subject.starts_with(self.prefix));
+        let subscribed = || self.sent.iter().filter(|((subject, _), _)| subject.starts_with(self.prefix));
         let arrived: BTreeSet<u64> = self.delivered.iter().map(|id| self.sent[id].0).collect();
         if let Some((subject, seq)) = self.lost.iter().find(|id| arrived.contains(&self.sent[*id].0)) {
             return Err(format!("{seq:#x} of {subject} is reported as lost, but its datagram arrived"));
         }
         let mut account = self.account.clone();
-        for ((subject, seq), (dseq, _)) in asked() {
+        for ((subject, seq), (dseq, _)) in subscribed() {
             let id = (subject.clone(), *seq);
             if self.delivered.contains(&id) {
                 account.delivered += 1;
@@ -213,15 +213,17 @@ impl<'a> Ledger<'a> {
             } else if self.crashed_after.is_some_and(|after| after < *dseq) {
                 account.tail += 1;
             } else {
-                let heard = self.delivered.len();
-                return Err(format!("{seq:#x} of {subject} in datagram {dseq} is unaccounted for; {heard} delivered"));
+                let delivered = self.delivered.len();
+                return Err(format!(
+                    "{seq:#x} of {subject} in datagram {dseq} is unaccounted for; {delivered} delivered"
+                ));
             }
         }
         if let Some(dseq) = self.unverified.intersection(&arrived).next() {
             return Err(format!("datagram {dseq} is reported as unverified, but it arrived"));
         }
-        let owed: BTreeSet<u64> = asked().map(|(_, (dseq, _))| *dseq).collect();
-        account.datagrams_missing = owed.difference(&arrived).count() as u64;
+        let expected: BTreeSet<u64> = subscribed().map(|(_, (dseq, _))| *dseq).collect();
+        account.datagrams_missing = expected.difference(&arrived).count() as u64;
         Ok(account)
     }
 }

@@ -79,7 +79,7 @@ pub struct Client {
 
 impl Client {
     /// Returns the lines that it has printed so far.
-    pub fn told(&self) -> Vec<Value> {
+    pub fn output(&self) -> Vec<Value> {
         let read = |line: &String| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
         self.process.lines().iter().map(read).collect()
     }
@@ -98,19 +98,19 @@ impl Client {
 
     /// Waits until it has performed all its commands.
     pub fn finish(&self) {
-        let what = format!("{:?} does as it is told", self.library);
+        let what = format!("{:?} performs its commands", self.library);
         wait_until(&what, || self.count(|line| line.get("done").is_some()) == self.done);
     }
 
     /// Returns the number of its lines that match.
     pub fn count(&self, is_such: impl Fn(&Value) -> bool) -> usize {
-        self.told().iter().filter(|line| is_such(line)).count()
+        self.output().iter().filter(|line| is_such(line)).count()
     }
 
     /// Waits until it has printed a matching line.
     pub fn wait_for(&self, what: &str, is_such: impl Fn(&Value) -> bool) -> Value {
-        let what = || format!("{:?}: {what}; it told {:?}", self.library, self.process.lines().last());
-        wait_until_some(what, || self.told().into_iter().find(|line| is_such(line)))
+        let what = || format!("{:?}: {what}; its last output: {:?}", self.library, self.process.lines().last());
+        wait_until_some(what, || self.output().into_iter().find(|line| is_such(line)))
     }
 
     /// Subscribes, and waits until the server has confirmed it.
@@ -124,7 +124,7 @@ impl Client {
     /// Returns the content of the messages that came for a subscription.
     pub fn messages(&self, id: u64) -> Vec<String> {
         let content = |line: &Value| Some(line["data"].as_str()?.to_owned());
-        self.told().iter().filter(|line| line["msg"] == id).filter_map(content).collect()
+        self.output().iter().filter(|line| line["msg"] == id).filter_map(content).collect()
     }
 
     /// Waits until `count` messages have come for a subscription.
@@ -140,7 +140,7 @@ impl Client {
     pub fn request(&mut self, subject: &str, data: &str) -> Result<String, String> {
         let before = self.count(|line| line.get("answer").is_some());
         self.act(json!({ "do": "req", "subject": subject, "data": data, "timeout": 20 }));
-        let answers: Vec<Value> = self.told().into_iter().filter(|line| line.get("answer").is_some()).collect();
+        let answers: Vec<Value> = self.output().into_iter().filter(|line| line.get("answer").is_some()).collect();
         let answer = &answers[before];
         match answer["answer"].as_str() {
             Some(text) => Ok(text.to_owned()),

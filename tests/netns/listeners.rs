@@ -49,9 +49,9 @@ fn clients_of_every_library_reach_each_other() {
         for client in &clients {
             assert_eq!(client.messages(1), expected, "{:?}", client.library);
             if client.library.is_nats() {
-                let told = client.told();
+                let output = client.output();
                 let headers: Vec<&Value> =
-                    told.iter().filter(|line| line["msg"] == 1).map(|line| &line["headers"]["from"]).collect();
+                    output.iter().filter(|line| line["msg"] == 1).map(|line| &line["headers"]["from"]).collect();
                 let expected =
                     |library: &Library| if library.is_nats() { json!(format!("{library:?}")) } else { Value::Null };
                 assert!(headers.into_iter().eq(Library::ALL.iter().map(expected).collect::<Vec<_>>().iter()));
@@ -238,13 +238,13 @@ fn clients_receive_loss_reports() {
         for client in &subscribers {
             let messages = client.await_messages(1, 20);
             assert!(messages[..10].iter().all(|data| data.starts_with('a')) && messages[10] == "c0");
-            client.wait_for("it is told of the loss", |line| {
+            client.wait_for("the loss is reported to it", |line| {
                 let advisory = line["data"].as_str().filter(|_| line["msg"] == 2);
                 let advisory: Value = advisory.map_or(Value::Null, |text| serde_json::from_str(text).expect("JSON"));
                 advisory["lost"] == 25 && advisory["sub1"] == "flow.a" && advisory["lost1"] == 25
             });
             if client.library.is_nats() {
-                let lines = client.told();
+                let lines = client.output();
                 let of_first =
                     |data: &str| lines.iter().find(|line| line["data"] == data).expect("it came")["headers"].clone();
                 assert_eq!(of_first("c0")["Seqcast-Lost"], "25", "{:?}", client.library);
@@ -265,7 +265,7 @@ fn any_nats_client_polls_a_history() {
             let mut client = library.start(&lan.hosts[1]);
             let subject = format!("hist.{library:?}");
             client.subscribe(&subject, 1);
-            wait_until("the subscription is heard of", || {
+            wait_until("the subscription is known", || {
                 peers[0].publish_one(&subject, "one");
                 !client.messages(1).is_empty()
             });

@@ -136,9 +136,9 @@ impl Member {
 /// Returns the content of a message: 8 to 55 bytes that no other message has, save by chance.
 fn payload(publisher: u64, subject: u64, n: u64) -> Vec<u8> {
     let mut rng = Rng::new((n * SUBJECTS + subject) * PUBLISHERS + publisher);
-    let words = rng.between(1, 6);
-    let mut bytes: Vec<u8> = (0..words).flat_map(|_| rng.next_u64().to_be_bytes()).collect();
-    bytes.truncate(bytes.len() - rng.below(8) as usize * usize::from(1 < words));
+    let chunks = rng.between(1, 6);
+    let mut bytes: Vec<u8> = (0..chunks).flat_map(|_| rng.next_u64().to_be_bytes()).collect();
+    bytes.truncate(bytes.len() - rng.below(8) as usize * usize::from(1 < chunks));
     bytes
 }
 
@@ -232,18 +232,22 @@ fn restarted_publisher_is_accounted_for_under_loss() {
 
 #[test]
 fn snooping_timeout_of_an_ipv4_host_is_survived() {
-    in_namespaces("netns::repair::snooping_timeout_of_an_ipv4_host_is_survived", || forgotten(group(), IGMP));
+    in_namespaces("netns::repair::snooping_timeout_of_an_ipv4_host_is_survived", || {
+        check_membership_timeout(group(), IGMP)
+    });
 }
 
 #[test]
 fn snooping_timeout_of_an_ipv6_host_is_survived() {
-    in_namespaces("netns::repair::snooping_timeout_of_an_ipv6_host_is_survived", || forgotten(group_v6(), MLD));
+    in_namespaces("netns::repair::snooping_timeout_of_an_ipv6_host_is_survived", || {
+        check_membership_timeout(group_v6(), MLD)
+    });
 }
 
-/// Checks a switch that no longer hears the membership reports of the subscriber's host, which `words` match. The
-/// membership ages out: multicasts no longer come, unicasts do. Nothing is lost, and the path failure is reported
-/// within two heartbeats. The host repeats its membership report until the switch hears it.
-fn forgotten(group: IpAddr, words: &str) {
+/// Checks a switch that no longer receives the membership reports of the subscriber's host, which the rule `reports`
+/// matches. The membership ages out: multicasts no longer arrive, unicasts do. Nothing is lost, and the path failure
+/// is reported within two heartbeats. The host repeats its membership report until the switch receives it.
+fn check_membership_timeout(group: IpAddr, reports: &str) {
     let lan = Lan::new(2);
     lan.snoop();
     let pair = Pair::on(&lan, group, ["A.test", "B.test"], REPAIR);
@@ -252,12 +256,12 @@ fn forgotten(group: IpAddr, words: &str) {
     let load = pair.publisher.publish("t.x", 7000, 500);
     wait_until("the stream flows", || 200 < pair.tap.count("t.x"));
     assert_eq!(pair.subscriber.counter("multicast_dead"), 0);
-    lan.fault(&pair.there, &format!("{words} counter name hits drop"));
+    lan.fault(&pair.there, &format!("{reports} counter name hits drop"));
     // Queries of the switch must not remind the host either, which reports only by itself from now on.
     let to_group = format!("udp dport {PORT} counter name hits");
-    pair.there.fault(&format!("{words} drop\n{to_group}"));
+    pair.there.fault(&format!("{reports} drop\n{to_group}"));
     let (mut last_heard, mut hits) = (Clock::now().instant, 0);
-    wait_until("it is noticed that multicasts do not come", || {
+    wait_until("the missing multicasts are detected", || {
         let now = Clock::now().instant;
         let hits_before = std::mem::replace(&mut hits, pair.there.hits());
         if hits_before != hits {
@@ -265,13 +269,16 @@ fn forgotten(group: IpAddr, words: &str) {
         }
         pair.subscriber.counter("multicast_dead") == 1
     });
-    let noticed = Clock::now().instant.since(last_heard);
-    println!("noticed {noticed:?} after the last multicast, of {hits}");
-    assert!(100 < hits && noticed <= 2 * HEARTBEAT + LOOKING, "{hits} multicasts came; it took {noticed:?}");
+    let detection_time = Clock::now().instant.since(last_heard);
+    println!("detected {detection_time:?} after the last multicast, of {hits}");
+    assert!(
+        100 < hits && detection_time <= 2 * HEARTBEAT + LOOKING,
+        "{hits} multicasts came; it took {detection_time:?}"
+    );
     wait_until("the group is joined anew", || 0 < pair.subscriber.counter("rejoins"));
-    assert!(!lan.has_member(&pair.there, group), "the switch does not hear it yet");
+    assert!(!lan.has_member(&pair.there, group), "the switch has not received its report yet");
     assert!(0 < lan.heal(), "the host spoke in vain");
-    wait_until("the switch hears it", || lan.has_member(&pair.there, group));
+    wait_until("the switch receives it", || lan.has_member(&pair.there, group));
     pair.there.heal();
     load.finish();
     assert_all_delivered(&pair, 7000);

@@ -35,14 +35,14 @@ const SETTLE_TIME: Duration = Duration::from_secs(120);
 /// Time after that in which unwanted events may still show up.
 const CALM_TIME: Duration = Duration::from_secs(3);
 /// Interval between two lines of progress.
-const TELL_INTERVAL: Duration = Duration::from_secs(10);
+const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// Time for which a disk is full before its peer is killed.
 const FULL_TIME: Duration = Duration::from_millis(300);
 /// Size of a peer's disk.
 const DISK: &str = "192m";
 const PRODUCERS_PER_PEER: usize = 2;
 /// Maximum number of complaints that are printed.
-const TOLD_MAX: usize = 20;
+const REPORTS_MAX: usize = 20;
 
 /// Consumers of each peer.
 const CONSUMERS: [(&str, Way, Option<&[&str]>); 4] = [
@@ -100,8 +100,8 @@ impl World {
         lock(&self.ledger).insert(key, attempt);
     }
 
-    fn acknowledge(&self, key: Key, told: (usize, u64)) {
-        lock(&self.ledger).get_mut(&key).expect("it was tried").acknowledged = Some(told);
+    fn acknowledge(&self, key: Key, receipt: (usize, u64)) {
+        lock(&self.ledger).get_mut(&key).expect("it was tried").acknowledged = Some(receipt);
     }
 
     /// Counts an error answer that a caller got.
@@ -156,7 +156,7 @@ impl World {
         look(&lock(&self.ledger), &accounts)
     }
 
-    fn tell(&self, begun: Instant) {
+    fn report_progress(&self, begun: Instant) {
         let ledger = lock(&self.ledger);
         let acknowledged = ledger.values().filter(|attempt| attempt.acknowledged.is_some()).count();
         let read: usize = self.readers.iter().map(|reader| lock(reader).count()).sum();
@@ -343,7 +343,7 @@ fn acknowledged_events_reach_all_once_in_order() {
             while 0 < world.with_accounts(missing) && now().since(stopped) < SETTLE_TIME {
                 let_time_pass(Duration::from_millis(500), "a look at all accounts costs much");
             }
-            world.tell(begun);
+            world.report_progress(begun);
             let_time_pass(CALM_TIME, "an event that comes twice or too late would come now");
             world.phase.store(OVER, Ordering::Relaxed);
         });
@@ -353,7 +353,7 @@ fn acknowledged_events_reach_all_once_in_order() {
 
 /// Lets faults happen to a peer for the configured time. Returns them.
 fn disturb(place: &mut PeerSite, begun: Instant, rng: &mut Rng, world: &World) -> Vec<Fault> {
-    let (mut faults, mut told) = (Vec::new(), begun);
+    let (mut faults, mut reported) = (Vec::new(), begun);
     while now().since(begun) < secs() {
         let fault = FAULTS[rng.below(FAULTS.len() as u64) as usize];
         faults.push(fault);
@@ -361,9 +361,9 @@ fn disturb(place: &mut PeerSite, begun: Instant, rng: &mut Rng, world: &World) -
         let_time_pass(Duration::from_millis(rng.between(100, 2500)), "the fault lasts");
         place.end(fault);
         let_time_pass(Duration::from_millis(rng.between(100, 4000)), "peers recover between two faults");
-        if place.number == 1 && TELL_INTERVAL <= now().since(told) {
-            told = now();
-            world.tell(begun);
+        if place.number == 1 && REPORT_INTERVAL <= now().since(reported) {
+            reported = now();
+            world.report_progress(begun);
         }
     }
     faults
@@ -371,7 +371,7 @@ fn disturb(place: &mut PeerSite, begun: Instant, rng: &mut Rng, world: &World) -
 
 /// Reports the errors found; there must be none.
 fn conclude(world: &World, begun: Instant, seed: u64) {
-    world.tell(begun);
+    world.report_progress(begun);
     for (what, count) in lock(&world.refusals).iter() {
         println!("{count:6} times {what}");
     }
@@ -381,7 +381,7 @@ fn conclude(world: &World, begun: Instant, seed: u64) {
         let Consumer { peer, component, .. } = world.consumers[*place];
         format!("{component} at peer {}: {wrong}", peer + 1)
     }));
-    for wrong in wrongs.iter().take(TOLD_MAX) {
+    for wrong in wrongs.iter().take(REPORTS_MAX) {
         println!("{wrong}");
     }
     let acknowledged = lock(&world.ledger).values().filter(|attempt| attempt.acknowledged.is_some()).count();

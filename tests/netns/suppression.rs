@@ -66,10 +66,10 @@ fn unwanted_messages_are_suppressed_and_wanted_ones_complete() {
         for round in 0..ROUNDS {
             let subject = format!("round.{round}");
             let subscription = reader.subscribe(subject.parse().expect("a pattern")).expect("it is a subscription");
-            let is_late = unconfirmed < counter(reader, "subscriptions_unconfirmed");
-            unconfirmed += u64::from(is_late);
+            let is_unconfirmed = unconfirmed < counter(reader, "subscriptions_unconfirmed");
+            unconfirmed += u64::from(is_unconfirmed);
             (0..MESSAGES).for_each(|number| publish(&subject, number));
-            if is_late {
+            if is_unconfirmed {
                 continue;
             }
             for number in 0..MESSAGES {

@@ -1,4 +1,4 @@
-//! Runs the built `seqcast` command: each test in a place of its own with a private socket, port and group.
+//! Runs the built `seqcast` command: each test in its own place, with a private socket, port and group.
 
 use super::TempDir;
 use super::exit_code::DONE;
@@ -60,13 +60,13 @@ impl Place {
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_seqcast"));
         command.args(arguments);
-        self.surround(&mut command);
+        self.set_environment(&mut command);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 
     /// Gives any command this place's environment.
-    pub fn surround(&self, command: &mut Command) {
+    pub fn set_environment(&self, command: &mut Command) {
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("SEQCAST_") {
                 command.env_remove(name);
@@ -117,7 +117,7 @@ impl Place {
     pub fn peer_with_listener(&self, settings: &[&str]) -> RunningCommand {
         let peer = self.peer_with(settings);
         // Programs of this project can reach it before its listeners are open.
-        let what = || format!("the listener opens; the peer said {:?}", peer.stderr_so_far());
+        let what = || format!("the listener opens; the peer reported {:?}", peer.stderr_so_far());
         wait_until_some(what, || TcpStream::connect(("127.0.0.1", self.port)).ok());
         peer
     }
@@ -129,7 +129,7 @@ impl Place {
 
     /// Waits until this place's peer, which was just started, is reachable.
     pub fn reachable(&self, peer: RunningCommand) -> RunningCommand {
-        let what = || format!("the peer listens; it said {:?}", peer.stderr_so_far());
+        let what = || format!("the peer listens; it reported {:?}", peer.stderr_so_far());
         wait_until_some(what, || std::os::unix::net::UnixStream::connect(self.socket()).ok());
         peer
     }
@@ -164,9 +164,9 @@ impl Outcome {
 
     /// Asserts that standard error holds all of these.
     #[track_caller]
-    pub fn says(self, parts: &[&str]) -> Outcome {
+    pub fn reports(self, parts: &[&str]) -> Outcome {
         for part in parts {
-            assert!(self.stderr.contains(part), "{part:?} is not said: {self:#?}");
+            assert!(self.stderr.contains(part), "{part:?} is not reported: {self:#?}");
         }
         self
     }
@@ -260,13 +260,13 @@ impl RunningCommand {
 
     /// Waits for a line on standard error that holds `part`, and returns it.
     #[track_caller]
-    pub fn said(&self, part: &str) -> String {
+    pub fn await_report(&self, part: &str) -> String {
         let deadline = now() + PATIENCE;
         loop {
             match self.stderr.next(deadline) {
                 Some(line) if line.contains(part) => return line,
                 Some(_) => {}
-                None => panic!("seqcast {} did not say {part:?}: {:?}", self.arguments, self.stderr.seen.borrow()),
+                None => panic!("seqcast {} did not report {part:?}: {:?}", self.arguments, self.stderr.seen.borrow()),
             }
         }
     }

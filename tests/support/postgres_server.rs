@@ -101,7 +101,7 @@ impl PostgresServer {
     }
 
     /// Starts it again with its data.
-    pub fn again(mut self) -> PostgresServer {
+    pub fn restart(mut self) -> PostgresServer {
         self.kill();
         self.child = spawn(&self.dir, self.port);
         self.when_ready()

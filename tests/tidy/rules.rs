@@ -62,7 +62,7 @@ fn proofs(path: &str, text: &str) -> (Vec<(String, String)>, Vec<String>) {
 }
 
 /// Returns the rules that the product's code in a file keeps; and complaints about marks in other places.
-fn kept(path: &str, text: &str) -> (Vec<String>, Vec<String>) {
+fn rule_marks(path: &str, text: &str) -> (Vec<String>, Vec<String>) {
     let product_lines = without_tests(&code(text)).trim_end().lines().count();
     let is_product = |index| !is_test(path) && !path.starts_with("src/sim/") && index < product_lines;
     let (mut rules, mut complaints) = (Vec::new(), Vec::new());
@@ -94,7 +94,7 @@ fn check_rules(page: &str, files: &[(&str, &str)], unproven: &[(&str, &str)]) ->
             }
             proven.insert(rule, test);
         }
-        let (found, wrong) = kept(path, text);
+        let (found, wrong) = rule_marks(path, text);
         complaints.extend(wrong);
         let unknown = found.iter().filter(|rule| !named.contains(*rule));
         complaints.extend(unknown.map(|rule| format!("{path}: src/proto/mod.rs declares no rule {rule}")));
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     const CORE: (&str, &str) = ("src/proto/mod.rs", "//! | rule | says |\n//! |---|---|\n//! | `gap` | wait |\n");
-    const KEPT: (&str, &str) = ("src/proto/a.rs", "// Rule: gap\nx();\n");
+    const MARKED: (&str, &str) = ("src/proto/a.rs", "// Rule: gap\nx();\n");
     const PAGE: &str = "- **W1** A rule.\n- **W2** A second one; see W3.\n";
 
     fn check(files: &[(&str, &str)], unproven: &[(&str, &str)], expected: &[&str]) {
@@ -146,9 +146,9 @@ mod tests {
         let test = ("tests/b.rs", "/// Proves: W1, gap\n#[test]\nfn b() {}\n");
         let other =
             ("src/c.rs", "#[cfg(test)]\nmod tests {\n    /// B.\n    /// Proves: W2\n    #[test]\n    fn c() {}\n}");
-        check(&[KEPT, test, other], &[], &[]);
-        check(&[KEPT, test], &[], &["no test carries '/// Proves: W2'"]);
-        check(&[KEPT, test], &[("W2", "a reason")], &[]);
+        check(&[MARKED, test, other], &[], &[]);
+        check(&[MARKED, test], &[], &["no test carries '/// Proves: W2'"]);
+        check(&[MARKED, test], &[("W2", "a reason")], &[]);
         check(&[test, other], &[], &["no code carries '// Rule: gap'"]);
     }
 
@@ -164,24 +164,24 @@ mod tests {
         let all = ("tests/b.rs", "/// Proves: W1, W2, gap\n#[test]\nfn b() {}\n");
         let place = "src/d.rs:1: '/// Proves: ' belongs in the doc comment of a #[test] function";
         for text in ["/// Proves: W1\nfn helper() {}", "// Proves: W1\n#[test]\nfn d() {}", "//! Proves: W1\n"] {
-            check(&[KEPT, all, ("src/d.rs", text)], &[], &[place]);
+            check(&[MARKED, all, ("src/d.rs", text)], &[], &[place]);
         }
         let place = "1: '// Rule:' marks code of the product; a test has '/// Proves: '";
         for path in ["tests/d.rs", "src/sim/d.rs", "src/proto/d/tests.rs"] {
-            check(&[KEPT, all, (path, "// Rule: gap\n#[test]\nfn d() {}")], &[], &[&format!("{path}:{place}")]);
+            check(&[MARKED, all, (path, "// Rule: gap\n#[test]\nfn d() {}")], &[], &[&format!("{path}:{place}")]);
         }
     }
 
     #[test]
     fn entry_that_is_wrong_is_refused() {
         let all = ("tests/b.rs", "/// Proves: W1, W2, gap\n#[test]\nfn b() {}\n");
-        check(&[KEPT, all], &[("W1", "a reason")], &["UNPROVEN: the test b proves W1"]);
-        check(&[KEPT, all], &[("W9999", "a reason")], &["UNPROVEN: W9999 is no rule of docs/wire.md"]);
+        check(&[MARKED, all], &[("W1", "a reason")], &["UNPROVEN: the test b proves W1"]);
+        check(&[MARKED, all], &[("W9999", "a reason")], &["UNPROVEN: W9999 is no rule of docs/wire.md"]);
         let one = ("tests/b.rs", "/// Proves: W1, gap\n#[test]\nfn b() {}\n");
-        check(&[KEPT, one], &[("W2", "")], &["UNPROVEN: W2 needs one entry with a reason"]);
+        check(&[MARKED, one], &[("W2", "")], &["UNPROVEN: W2 needs one entry with a reason"]);
         let unknown = ("tests/c.rs", "/// Proves: nonsense\n#[test]\nfn c() {}\n");
-        check(&[KEPT, all, unknown], &[], &["tests/c.rs: the test c proves nonsense, which is no rule"]);
+        check(&[MARKED, all, unknown], &[], &["tests/c.rs: the test c proves nonsense, which is no rule"]);
         let unknown = ("src/c.rs", "// Rule: nonsense\nx();\n");
-        check(&[KEPT, all, unknown], &[], &["src/c.rs: src/proto/mod.rs declares no rule nonsense"]);
+        check(&[MARKED, all, unknown], &[], &["src/c.rs: src/proto/mod.rs declares no rule nonsense"]);
     }
 }

@@ -193,7 +193,7 @@ impl BenchPeer {
     pub fn ready(&mut self) -> Result<ReadyReport, CommandFailure> {
         let status = self.show("status")?["status"].take();
         Ok(ReadyReport {
-            host: host::here(),
+            host: host::host_info(),
             interface: status["interface"].as_str().unwrap_or_default().to_owned(),
             mtu: status["mtu"].as_u64().and_then(|mtu| usize::try_from(mtu).ok()).unwrap_or(0),
             receive_buffer: status["receive_buffer"].as_u64(),
@@ -292,7 +292,7 @@ pub fn serve(job: &DaemonJob, channel: &mut ControlChannel<'_>) -> Result<(), Co
     config.socket.parent().into_iter().for_each(remove_at_end);
     let bus = Bus::embed_with(&config, &options(job.drop, true)).map_err(failed)?;
     let mut peer = BenchPeer::Threaded(bus);
-    channel.report(&ProcessReport::ReadyReport(peer.ready()?))?;
+    channel.report(&ProcessReport::Ready(peer.ready()?))?;
     while channel.wait() != ProcessCommand::Stop {}
     peer.flush()?;
     peer.close()

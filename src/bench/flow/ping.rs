@@ -65,14 +65,14 @@ pub fn ping(job: &PingJob, channel: &mut ControlChannel<'_>) -> Result<(), Comma
     let mut peer = BenchPeer::open(&job.values, job.path, None)?;
     let subscription = peer.subscribe(vec![PONG.parse().expect("a pattern")])?;
     wait_for_peers(&mut peer, 1)?;
-    channel.report(&ProcessReport::ReadyReport(peer.ready()?))?;
+    channel.report(&ProcessReport::Ready(peer.ready()?))?;
     while channel.try_receive() != Some(ProcessCommand::Go) {
         peer.drive(POLL_INTERVAL / 10)?;
     }
     let subject: Subject = PING.parse().expect("a subject");
     let mut path = BusEchoPath { peer, subscription, subject, wait: wait(job) };
     let report = measure(&mut path, job)?;
-    channel.report(&ProcessReport::PingReport(report))?;
+    channel.report(&ProcessReport::Pinged(report))?;
     while channel.wait() != ProcessCommand::Stop {}
     drop(path.subscription);
     path.peer.close()
@@ -90,16 +90,16 @@ fn wait(job: &PingJob) -> Duration {
 pub fn pong(job: &PingJob, channel: &mut ControlChannel<'_>) -> Result<(), CommandFailure> {
     let mut peer = BenchPeer::open(&job.values, job.path, None)?;
     let subscription = peer.subscribe(vec![PING.parse().expect("a pattern")])?;
-    channel.report(&ProcessReport::ReadyReport(peer.ready()?))?;
+    channel.report(&ProcessReport::Ready(peer.ready()?))?;
     let subject = PONG.parse().expect("a subject");
     while channel.try_receive() != Some(ProcessCommand::Stop) {
-        let mut came = None;
+        let mut received = None;
         peer.receive(&subscription, wait(job), |event| {
             if let NoticeRef::Message(delivery) = event {
-                came = Some(delivery.payload.to_vec());
+                received = Some(delivery.payload.to_vec());
             }
         })?;
-        if let Some(payload) = came {
+        if let Some(payload) = received {
             while !peer.publish(&subject, &payload)? {
                 peer.drive(Duration::ZERO)?;
             }

@@ -42,7 +42,7 @@ pub fn run(job: &PublishJob, channel: &mut ControlChannel<'_>) -> Result<(), Com
     while Clock::now().instant < settled {
         peer.drive(POLL_INTERVAL)?;
     }
-    channel.report(&ProcessReport::ReadyReport(peer.ready()?))?;
+    channel.report(&ProcessReport::Ready(peer.ready()?))?;
     while channel.receive_timeout(Duration::ZERO) != Some(ProcessCommand::Go) {
         peer.drive(POLL_INTERVAL)?;
     }
@@ -52,7 +52,7 @@ pub fn run(job: &PublishJob, channel: &mut ControlChannel<'_>) -> Result<(), Com
     let seconds = Clock::now().instant.since(start).as_secs_f64();
     let (cpu_ns, rss_bytes) = peer.resource_usage();
     let window = window(&mut peer, "pub")?;
-    channel.report(&ProcessReport::SendReport(SendReport {
+    channel.report(&ProcessReport::Sent(SendReport {
         sent,
         seconds,
         cpu_ns: cpu_ns - before,

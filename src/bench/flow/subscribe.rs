@@ -88,7 +88,7 @@ pub fn run(job: &SubscribeJob, channel: &mut ControlChannel<'_>) -> Result<(), C
         false => vec![format!("{SUBJECT_PREFIX}.>").parse().expect("a pattern")],
     };
     let subscription = peer.subscribe(patterns)?;
-    channel.report(&ProcessReport::ReadyReport(peer.ready()?))?;
+    channel.report(&ProcessReport::Ready(peer.ready()?))?;
     let before = peer.resource_usage().0;
     let checker = SequenceChecker::new(job.load.subjects);
     let latencies = job.load.is_stamped.then(|| [Latencies::new(), Latencies::new()]);
@@ -110,7 +110,7 @@ pub fn run(job: &SubscribeJob, channel: &mut ControlChannel<'_>) -> Result<(), C
     let (cpu_ns, rss_bytes) = peer.resource_usage();
     let [latencies, repair_latencies] =
         tally.latencies.map(|both| both.map(|latencies| latencies.quantiles())).unwrap_or_default();
-    channel.report(&ProcessReport::ReceiveReport(Box::new(ReceiveReport {
+    channel.report(&ProcessReport::Received(Box::new(ReceiveReport {
         received: tally.checker.received,
         per_s: meter.per_s(),
         lost: losses.lost,
@@ -152,8 +152,8 @@ fn settle(
             last = now;
         } else if QUIET_TIME <= now.since(last) {
             losses = Losses::of(peer)?;
-            let told = tally.checker.received + tally.dropped + losses.lost + losses.unverified;
-            if sent <= told || deadline <= now {
+            let accounted = tally.checker.received + tally.dropped + losses.lost + losses.unverified;
+            if sent <= accounted || deadline <= now {
                 break;
             }
             last = now;

@@ -1,4 +1,4 @@
-//! A raw datagram to and fro: to the group at its port, and back to the group at the port beside.
+//! A raw datagram to and fro: to the group at its port, and back to the group at the next port.
 
 use std::io;
 use std::io::Read;
@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use socket2::Socket;
 
-use super::socket::{beside, interface, receiver, refused, sender};
+use super::socket::{interface, next_port, ready_report, receiver, refused, sender};
 use crate::bench::control_channel::ControlChannel;
-use crate::bench::host;
 use crate::bench::job::{PingJob, ProcessCommand, ProcessReport, ReadyReport};
 use crate::bench::payload::read;
 use crate::bench::round_trip::{EchoPath, measure};
@@ -34,7 +33,7 @@ impl SocketPair {
     fn open(job: &PingJob, is_ping: bool, channel: &mut ControlChannel<'_>) -> Result<SocketPair, CommandFailure> {
         let config = job.values.config()?;
         let chosen = interface(&config)?;
-        let ports = [config.port, beside(config.port)];
+        let ports = [config.port, next_port(config.port)];
         let [there, here] = if is_ping { ports } else { [ports[1], ports[0]] };
         let (from, receive_buffer) = receiver(&config, &chosen, here)?;
         let to = sender(&config, &chosen, there)?;
@@ -43,14 +42,8 @@ impl SocketPair {
             false => from.set_read_timeout(Some(LOST_TIME)),
         };
         prepared.map_err(|error| refused("prepare a socket", &error))?;
-        channel.report(&ProcessReport::ReadyReport(ReadyReport {
-            host: host::here(),
-            interface: chosen.name,
-            mtu: chosen.mtu,
-            receive_buffer: Some(receive_buffer),
-            datagram_bytes: None,
-            segments: None,
-        }))?;
+        let report = ReadyReport { receive_buffer: Some(receive_buffer), ..ready_report(chosen) };
+        channel.report(&ProcessReport::Ready(report))?;
         Ok(SocketPair { to, from, is_busy: job.is_busy, buffer: vec![0; BUFFER_BYTES] })
     }
 
@@ -101,7 +94,7 @@ pub fn ping(job: &PingJob, channel: &mut ControlChannel<'_>) -> Result<(), Comma
     let mut sides = SocketPair::open(job, true, channel)?;
     channel.wait();
     let report = measure(&mut sides, job)?;
-    channel.report(&ProcessReport::PingReport(report))?;
+    channel.report(&ProcessReport::Pinged(report))?;
     channel.wait();
     Ok(())
 }
@@ -114,8 +107,8 @@ pub fn pong(job: &PingJob, channel: &mut ControlChannel<'_>) -> Result<(), Comma
     let mut sides = SocketPair::open(job, false, channel)?;
     let mut idle = 0_u32;
     loop {
-        let came = sides.receive()?.map(<[u8]>::len);
-        if let Some(bytes) = came {
+        let received = sides.receive()?.map(<[u8]>::len);
+        if let Some(bytes) = received {
             sides.echo(bytes)?;
             idle = 0;
             continue;

@@ -6,6 +6,8 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
 
+use crate::bench::host;
+use crate::bench::job::ReadyReport;
 use crate::config::Config;
 use crate::daemon::interface::{ChosenInterface, Family, choose};
 use crate::terminal::exit::{CommandFailure, Exit};
@@ -21,6 +23,18 @@ const SEND_BUFFER_BYTES: usize = 4 << 20;
 /// There is no such interface.
 pub fn interface(config: &Config) -> Result<ChosenInterface, CommandFailure> {
     choose(&config.interface, Family::of(config.group)).map_err(|error| CommandFailure::new(Exit::Unreachable, error))
+}
+
+/// Returns the report of a process whose raw sockets use this interface; it has neither a receive buffer nor segments.
+pub fn ready_report(chosen: ChosenInterface) -> ReadyReport {
+    ReadyReport {
+        host: host::host_info(),
+        interface: chosen.name,
+        mtu: chosen.mtu,
+        receive_buffer: None,
+        datagram_bytes: None,
+        segments: None,
+    }
 }
 
 /// Opens a socket that receives the group at this port. Returns it with the receive buffer that the kernel granted, in
@@ -86,7 +100,7 @@ pub fn sender(config: &Config, chosen: &ChosenInterface, port: u16) -> Result<So
 }
 
 /// Returns the port next to one.
-pub fn beside(port: u16) -> u16 {
+pub fn next_port(port: u16) -> u16 {
     port.checked_add(1).unwrap_or(port - 1)
 }
 

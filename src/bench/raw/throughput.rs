@@ -7,9 +7,8 @@ use nix::sys::socket::{setsockopt, sockopt};
 use socket2::Socket;
 
 use super::mmsg::{BUFFERS, ReceiveBuffers, SendBuffers};
-use super::socket::{beside, interface, receiver, refused, sender};
+use super::socket::{interface, next_port, ready_report, receiver, refused, sender};
 use crate::bench::control_channel::ControlChannel;
-use crate::bench::host;
 use crate::bench::host::resource_usage;
 use crate::bench::job::{ProcessCommand, ProcessReport, RawJob, RawMode, ReadyReport, ReceiveReport, SendReport};
 use crate::bench::meter::RateMeter;
@@ -35,20 +34,14 @@ pub fn send(job: &RawJob, channel: &mut ControlChannel<'_>) -> Result<(), Comman
     let config = job.values.config()?;
     let chosen = interface(&config)?;
     let socket = sender(&config, &chosen, config.port)?;
-    // Nobody receives at the port beside.
-    let trial = sender(&config, &chosen, beside(config.port))?;
+    // Nobody receives at the next port.
+    let trial = sender(&config, &chosen, next_port(config.port))?;
     let segments = match divide(&trial, job).and_then(|segments| divide_into(&socket, job, segments)) {
         Ok(segments) => segments,
         Err(error) => return channel.report(&ProcessReport::Unsupported { why: error.to_string() }),
     };
-    channel.report(&ProcessReport::ReadyReport(ReadyReport {
-        host: host::here(),
-        interface: chosen.name,
-        mtu: chosen.mtu,
-        receive_buffer: None,
-        datagram_bytes: None,
-        segments: Some(segments as u64),
-    }))?;
+    let report = ReadyReport { segments: Some(segments as u64), ..ready_report(chosen) };
+    channel.report(&ProcessReport::Ready(report))?;
     channel.wait();
     let buffers = if segments == 1 { BUFFERS } else { DIVIDED_BUFFERS };
     let mut batch = SendBuffers::new(buffers, segments * job.bytes);
@@ -67,7 +60,7 @@ pub fn send(job: &RawJob, channel: &mut ControlChannel<'_>) -> Result<(), Comman
     }
     let (cpu_ns, rss_bytes) = resource_usage();
     let seconds = now.since(start).as_secs_f64();
-    channel.report(&ProcessReport::SendReport(SendReport { sent, seconds, cpu_ns, rss_bytes, ..SendReport::default() }))
+    channel.report(&ProcessReport::Sent(SendReport { sent, seconds, cpu_ns, rss_bytes, ..SendReport::default() }))
 }
 
 /// Returns the number of datagrams into which the kernel divides a buffer, found by trying.
@@ -117,14 +110,8 @@ pub fn receive(job: &RawJob, channel: &mut ControlChannel<'_>) -> Result<(), Com
     if let Err(error) = prepared {
         return channel.report(&ProcessReport::Unsupported { why: error.to_string() });
     }
-    channel.report(&ProcessReport::ReadyReport(ReadyReport {
-        host: host::here(),
-        interface: chosen.name,
-        mtu: chosen.mtu,
-        receive_buffer: Some(receive_buffer),
-        datagram_bytes: None,
-        segments: None,
-    }))?;
+    let report = ReadyReport { receive_buffer: Some(receive_buffer), ..ready_report(chosen) };
+    channel.report(&ProcessReport::Ready(report))?;
     channel.wait();
     let mut batch = ReceiveBuffers::new(if job.mode == RawMode::GsoGro { DIVIDED_BUFFERS } else { BUFFERS });
     // Raw datagrams have no guaranteed order: on a virtual cable those of two processors overtake each other.
@@ -146,7 +133,7 @@ pub fn receive(job: &RawJob, channel: &mut ControlChannel<'_>) -> Result<(), Com
         is_over |= matches!(channel.try_receive(), Some(ProcessCommand::Finish { .. } | ProcessCommand::Stop));
     }
     let (cpu_ns, rss_bytes) = resource_usage();
-    channel.report(&ProcessReport::ReceiveReport(Box::new(ReceiveReport {
+    channel.report(&ProcessReport::Received(Box::new(ReceiveReport {
         received: checker.received,
         per_s: meter.per_s(),
         kernel_drops: batch.drops.into(),

@@ -58,8 +58,8 @@ impl DeliveryAudit {
         match event {
             Notice::Message(delivery) => match delivery.seq {
                 Some(seq) => {
-                    let fate = if delivery.repaired { MessageOutcome::Repaired } else { MessageOutcome::Delivered };
-                    self.record_outcomes(&delivery.message.subject, seq, seq, fate);
+                    let new = if delivery.repaired { MessageOutcome::Repaired } else { MessageOutcome::Delivered };
+                    self.record_outcomes(&delivery.message.subject, seq, seq, new);
                 }
                 None => self.faults.push(format!("a message on {} has no number", delivery.message.subject)),
             },
@@ -85,17 +85,17 @@ impl DeliveryAudit {
         *reported = (reported.0 + count.min(), reported.1 + count.max());
     }
 
-    fn record_outcomes(&mut self, subject: &Subject, first: Seq, last: Seq, fate: MessageOutcome) {
+    fn record_outcomes(&mut self, subject: &Subject, first: Seq, last: Seq, new: MessageOutcome) {
         let outcomes = self.outcomes.entry(subject.detached()).or_default();
         let index = |seq: Seq| usize::try_from(seq.count() - 1).expect("the demonstration fits the memory");
         if outcomes.len() <= index(last) {
             outcomes.resize(index(last) + 1, MessageOutcome::Open);
         }
-        for (at, place) in outcomes.iter_mut().enumerate().take(index(last) + 1).skip(index(first)) {
-            if *place != MessageOutcome::Open {
-                self.faults.push(format!("message {} on {subject} is {fate:?} after it was {place:?}", at + 1));
+        for (at, outcome) in outcomes.iter_mut().enumerate().take(index(last) + 1).skip(index(first)) {
+            if *outcome != MessageOutcome::Open {
+                self.faults.push(format!("message {} on {subject} is {new:?} after it was {outcome:?}", at + 1));
             }
-            *place = fate;
+            *outcome = new;
         }
     }
 
@@ -103,7 +103,7 @@ impl DeliveryAudit {
     pub fn balance(&self, sent: &SentCounts) -> Vec<SubjectBalance> {
         let row = |(subject, sent): (&Subject, &u64)| {
             let outcomes = self.outcomes.get(subject).map_or(&[][..], Vec::as_slice);
-            let count = |fate| outcomes.iter().filter(|other| **other == fate).count() as u64;
+            let count = |outcome| outcomes.iter().filter(|other| **other == outcome).count() as u64;
             let (repaired, lost) = (count(MessageOutcome::Repaired), count(MessageOutcome::Lost));
             let delivered = count(MessageOutcome::Delivered) + repaired;
             let unverified = sent.saturating_sub(delivered + lost);
@@ -170,9 +170,9 @@ mod tests {
     /// loss.
     fn check(events: &str, unverified: u64, fits: bool) {
         let mut audit = DeliveryAudit::default();
-        for word in events.split_whitespace() {
-            audit.record(&match word.strip_prefix('!') {
-                None => message(word.parse().unwrap()),
+        for event in events.split_whitespace() {
+            audit.record(&match event.strip_prefix('!') {
+                None => message(event.parse().unwrap()),
                 Some(range) => {
                     let (first, last) = range.split_once('-').unwrap();
                     loss(first.parse().unwrap(), last.parse().unwrap())

@@ -291,7 +291,7 @@ fn print(options: &DemoOptions, receivers: &[DemoReceiver], out: &mut Output) ->
         options.seed
     ))?;
     match options.reliability <= GRACE {
-        true => out.line("and ask for nothing again")?,
+        true => out.line("and request no retransmissions")?,
         false => {
             let reliability = humantime::format_duration(options.reliability);
             out.line(format_args!("and request missing datagrams for at most {reliability}"))?;

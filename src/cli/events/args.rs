@@ -144,7 +144,7 @@ pub enum TimeArgument {
 impl TimeArgument {
     /// Returns the point in time, if `now` is the current time; the earliest possible one if the span reaches further
     /// back.
-    pub fn at(self, now: Timestamp) -> Timestamp {
+    pub fn resolve(self, now: Timestamp) -> Timestamp {
         match self {
             TimeArgument::Absolute(timestamp) => timestamp,
             TimeArgument::BeforeNow(span) => {

@@ -99,12 +99,12 @@ fn registration(options: &EventAddOptions, bytes: Option<Bytes>) -> Result<Regis
             Some(Payload::Json(json))
         }
     };
-    Ok(Registration { event_type: options.event_type.clone(), source_timestamp: at(options.source_time), payload })
+    Ok(Registration { event_type: options.event_type.clone(), source_timestamp: resolve(options.source_time), payload })
 }
 
 /// Returns the point in time of an argument.
-fn at(when: Option<TimeArgument>) -> Option<Timestamp> {
-    when.map(|when| when.at(Timestamp::from(Clock::now().wall)))
+fn resolve(when: Option<TimeArgument>) -> Option<Timestamp> {
+    when.map(|when| when.resolve(Timestamp::from(Clock::now().wall)))
 }
 
 fn query(options: &QueryOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
@@ -114,8 +114,8 @@ fn query(options: &QueryOptions, out: &mut Output) -> Result<Exit, CommandFailur
         Some(server) => Query::Server(ServerQuery { server, after: options.after, limit: options.limit }),
         None => Query::Series(Series {
             types,
-            time: TimeSpan { from: at(options.from), to: at(options.to) },
-            source_time: TimeSpan { from: at(options.source_from), to: at(options.source_to) },
+            time: TimeSpan { from: resolve(options.from), to: resolve(options.to) },
+            source_time: TimeSpan { from: resolve(options.source_from), to: resolve(options.source_to) },
             by: if options.by_source_time { SeriesOrder::SourceTime } else { SeriesOrder::Time },
             is_descending: options.reverse,
             after: options.after,
@@ -180,7 +180,7 @@ fn print_event(json: bool, event: &Event, out: &mut Output) -> io::Result<()> {
 
 fn failure(bus: &Bus, error: EventError) -> CommandFailure {
     match error {
-        EventError::Closed => peer::gone(bus),
+        EventError::Closed => peer::end_failure(bus),
         EventError::Timeout => CommandFailure::new(Exit::TimedOut, error),
         EventError::TooMany => CommandFailure::new(Exit::Failed, error),
         EventError::Refused(refusal) if refusal.kind == EventRefusalKind::Stopping => {

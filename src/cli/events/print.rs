@@ -65,7 +65,7 @@ pub fn event_json(event: &Event) -> String {
     json(&line)
 }
 
-/// Returns a line of JSON which reports that there are more events than an answer holds. It contains the event behind
+/// Returns a line of JSON which reports that there are more events than an answer holds. It contains the event after
 /// which they begin, if that can be requested.
 pub fn more_json(last: Option<EventId>) -> String {
     #[derive(serde::Serialize)]

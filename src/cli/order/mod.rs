@@ -98,7 +98,7 @@ fn push(options: &PushOptions, out: &mut Output) -> Result<Exit, CommandFailure>
     let mut front_end = FrontEnd::new(open(&options.store, true)?, None, options.store.patience);
     let pushed = front_end.push(&push).map_err(failure)?;
     if let Some(lost) = pushed.lost {
-        note(LostText(lost.known, lost.found));
+        note(StateLossText(lost.known, lost.found));
     }
     let count = options.events.len() as u64;
     if options.json {
@@ -118,9 +118,9 @@ fn lost_json(known: Option<Generation>, found: Option<Generation>) -> Value {
 }
 
 /// Report for people that the state was lost.
-struct LostText(Option<Generation>, Option<Generation>);
+struct StateLossText(Option<Generation>, Option<Generation>);
 
-impl std::fmt::Display for LostText {
+impl std::fmt::Display for StateLossText {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "! the shared state was lost or went back, or may have (")?;
         match (self.0, self.1) {
@@ -184,7 +184,7 @@ impl Sender<'_> {
             Err(EventError::Refused(refusal)) => Err(CommandFailure::new(Exit::Failed, refusal)),
             Err(EventError::Timeout) => Ok(false),
             Err(error @ EventError::TooMany) => Err(CommandFailure::new(Exit::Failed, error)),
-            Err(EventError::Closed) => Err(peer::gone(self.bus)),
+            Err(EventError::Closed) => Err(peer::end_failure(self.bus)),
         }
     }
 
@@ -194,7 +194,7 @@ impl Sender<'_> {
         match self.bus.publish_timeout(message, SEND_TIME) {
             Ok(()) => peer::flush(self.bus).map(|()| true),
             Err(crate::bus::PublishError::Full) => Ok(false),
-            Err(crate::bus::PublishError::Closed) => Err(peer::gone(self.bus)),
+            Err(crate::bus::PublishError::Closed) => Err(peer::end_failure(self.bus)),
             Err(error) => Err(CommandFailure::new(Exit::Failed, error)),
         }
     }
@@ -237,12 +237,12 @@ fn work(options: &WorkOptions, out: &mut Output) -> Result<Exit, CommandFailure>
         notify: |notice: WorkerNotice| notify(options.json, &notice),
         is_ending: interrupt.flag(),
     };
-    let is_gone = watch(&bus, &interrupt);
+    let has_ended = watch(&bus, &interrupt);
     let ended = run.run(&mut store);
     let (sent, failed) = (sender.sent, sender.failure.take());
     out.flush()?;
     note(format_args!("sent {}", pluralize(sent, "event")));
-    if let Some(failed) = failed.or_else(|| is_gone.load(Ordering::Relaxed).then(|| peer::gone(&bus))) {
+    if let Some(failed) = failed.or_else(|| has_ended.load(Ordering::Relaxed).then(|| peer::end_failure(&bus))) {
         return Err(failed);
     }
     match ended.map_err(failure)?.stop {
@@ -258,30 +258,30 @@ fn work(options: &WorkOptions, out: &mut Output) -> Result<Exit, CommandFailure>
     }
 }
 
-/// Ends the work when the peer is gone, and returns a flag that is true in this case. A worker with nothing to send
+/// Ends the work when the peer has ended, and returns a flag that is true in this case. A worker with nothing to send
 /// would not notice, and an object that it takes then would be blocked for a lease.
 fn watch(bus: &Bus, interrupt: &Interrupt) -> Arc<AtomicBool> {
-    let (bus, interrupt, is_gone) = (bus.clone(), interrupt.clone(), Arc::new(AtomicBool::new(false)));
-    let gone = Arc::clone(&is_gone);
+    let (bus, interrupt, has_ended) = (bus.clone(), interrupt.clone(), Arc::new(AtomicBool::new(false)));
+    let ended = Arc::clone(&has_ended);
     thread::spawn(move || {
         while !interrupt.is_raised() {
             if bus.end_reason().is_some() {
-                gone.store(true, Ordering::Relaxed);
+                ended.store(true, Ordering::Relaxed);
                 interrupt.flag().store(true, Ordering::Relaxed);
             }
             thread::sleep(POLL_INTERVAL);
         }
     });
-    is_gone
+    has_ended
 }
 
 fn notify(json: bool, notice: &WorkerNotice) {
     match notice {
-        WorkerNotice::WorkerAdvisory(WorkerAdvisory::LostGeneration { known, found }) if json => {
+        WorkerNotice::Advisory(WorkerAdvisory::LostGeneration { known, found }) if json => {
             note(lost_json(*known, *found))
         }
-        WorkerNotice::WorkerAdvisory(WorkerAdvisory::LostGeneration { known, found }) => note(LostText(*known, *found)),
-        WorkerNotice::WorkerAdvisory(WorkerAdvisory::TakenOver { object }) => {
+        WorkerNotice::Advisory(WorkerAdvisory::LostGeneration { known, found }) => note(StateLossText(*known, *found)),
+        WorkerNotice::Advisory(WorkerAdvisory::TakenOver { object }) => {
             note(format_args!("! {object} was taken over by another worker: the lease had ended"));
         }
         WorkerNotice::Unreachable(error) => note(format_args!("{error}; trying again")),
@@ -307,7 +307,7 @@ fn show(options: &OrderShowOptions, out: &mut Output) -> Result<Exit, CommandFai
     let mut store = open(&options.store, false)?;
     let op = StoreOp::Show { objects: options.objects.clone(), queued_max: options.limit };
     let OpOutcome::Shown(shown) = store.apply(&op).map_err(failure)? else {
-        unreachable!("the outcome of looking is what there is")
+        unreachable!("the outcome of StoreOp::Show is a snapshot")
     };
     if options.json {
         out.line(shown_json(&shown))?;

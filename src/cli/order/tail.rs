@@ -29,9 +29,9 @@ use crate::terminal::peer;
 /// Maximum number of objects with a known position.
 const OBJECTS_MAX: NonZeroUsize = NonZeroUsize::new(1_000_000).expect("a constant");
 /// Maximum number of events that wait for an earlier one.
-const HELD_MAX: usize = 100_000;
+const BUFFERED_MAX: usize = 100_000;
 /// Maximum bytes of these events.
-const HELD_BYTES_MAX: usize = 64 << 20;
+const BUFFERED_BYTES_MAX: usize = 64 << 20;
 /// Time for which an event may merely be overtaken before the consumer looks for it.
 const GRACE_MS: u64 = 50;
 /// Maximum number of an object's events that are scanned in the journal, from the last one back.
@@ -67,7 +67,7 @@ pub fn run(options: &OrderTailOptions, out: &mut Output) -> Result<Exit, Command
         match subscription.recv_timeout(POLL_INTERVAL) {
             Ok(event) => tail.on_event(event)?,
             Err(RecvError::Empty) => tail.out.flush()?,
-            Err(RecvError::Closed) => return Err(peer::gone(&bus)),
+            Err(RecvError::Closed) => return Err(peer::end_failure(&bus)),
         }
         tail.on_time()?;
     }
@@ -87,8 +87,8 @@ impl OrderTail<'_> {
         let gap_timeout_ms = u64::try_from(options.patience.as_millis()).unwrap_or(u64::MAX).max(GRACE_MS + 1);
         let settings = Settings {
             objects_max: OBJECTS_MAX,
-            buffered_max: HELD_MAX,
-            buffered_bytes_max: HELD_BYTES_MAX,
+            buffered_max: BUFFERED_MAX,
+            buffered_bytes_max: BUFFERED_BYTES_MAX,
             fetch_delay_ms: GRACE_MS,
             gap_timeout_ms,
         };
@@ -249,7 +249,7 @@ fn effect_json(effect: &ConsumerEffect) -> Value {
         ConsumerEffect::Evicted { object, last } => {
             json!({ "type": "forgotten", "object": object.as_str(), "last": number(*last) })
         }
-        ConsumerEffect::Deliver(_) | ConsumerEffect::Fetch { .. } => unreachable!("these are done, not told"),
+        ConsumerEffect::Deliver(_) | ConsumerEffect::Fetch { .. } => unreachable!("these are executed, not printed"),
     }
 }
 
@@ -275,7 +275,7 @@ fn effect_text(effect: &ConsumerEffect) -> String {
         ConsumerEffect::Evicted { object, last } => {
             format!("{object}: too many objects; it was evicted after {last} and begins again with its next event")
         }
-        ConsumerEffect::Deliver(_) | ConsumerEffect::Fetch { .. } => unreachable!("these are done, not told"),
+        ConsumerEffect::Deliver(_) | ConsumerEffect::Fetch { .. } => unreachable!("these are executed, not printed"),
     }
 }
 

@@ -23,12 +23,12 @@ pub(super) enum Cell {
 impl Cell {
     pub(super) fn text(self, row: &Value) -> String {
         match self {
-            Cell::Field(place) => field(row, place),
-            Cell::FieldOr(place, otherwise) => match field(row, place) {
+            Cell::Field(pointer) => field(row, pointer),
+            Cell::FieldOr(pointer, otherwise) => match field(row, pointer) {
                 text if text.is_empty() => otherwise.to_owned(),
                 text => text,
             },
-            Cell::Span(place) => row.pointer(place).and_then(Value::as_u64).map_or(String::new(), span),
+            Cell::Span(pointer) => row.pointer(pointer).and_then(Value::as_u64).map_or(String::new(), span),
             Cell::Rule(rule) => rule(row),
         }
     }
@@ -228,8 +228,8 @@ pub(super) const LISTENERS: &[(Column, Cell)] = &[
     (Column::new("evicted"), Field("/evicted")),
 ];
 
-fn field(row: &Value, place: &str) -> String {
-    match row.pointer(place) {
+fn field(row: &Value, pointer: &str) -> String {
+    match row.pointer(pointer) {
         None | Some(Value::Null) => String::new(),
         Some(Value::String(text)) => EscapedText(text.as_bytes()).to_string(),
         Some(value) => value.to_string(),

@@ -70,9 +70,9 @@ fn text(what: &ShowReport, answer: &Value) -> String {
             let mut listeners = list(&status["listeners"]);
             listeners.extend(Some(&status["streams"]).filter(|streams| !streams.is_null()).cloned());
             let tables = [(LISTENERS, listeners), (FOLLOWED, list(&status["events"]["followed"]))];
-            let behind = tables.into_iter().filter(|(_, of)| !of.is_empty());
-            let behind = behind.map(|(cells, of)| format!("\n{}", rows(cells, &json!({ "rows": of }))));
-            [first].into_iter().chain(behind).collect()
+            let further = tables.into_iter().filter(|(_, of)| !of.is_empty());
+            let further = further.map(|(cells, of)| format!("\n{}", rows(cells, &json!({ "rows": of }))));
+            [first].into_iter().chain(further).collect()
         }
         _ => first,
     }

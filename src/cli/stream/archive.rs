@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::args::ArchiveOptions;
 use super::failure;
-use super::print::MissedText;
+use super::print::MissedRangeText;
 use super::tail::PeerConnection;
 use crate::bus::{Bus, StreamError, StreamEvents, StreamRefusalKind, Streams};
 use crate::cli::pacer::Progress;
@@ -35,7 +35,7 @@ struct Archive {
 
 pub(super) fn run(options: &ArchiveOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     if options.format().is_none() {
-        return Err(CommandFailure::new(Exit::Usage, format!("the format of {} is unknown", options.place()))
+        return Err(CommandFailure::new(Exit::Usage, format!("the format of {} is unknown", options.location()))
             .fix("use an extension such as .db or .jsonl, or --format"));
     }
     let mut peer = PeerConnection::open(&options.bus, options.patience)?;
@@ -61,13 +61,13 @@ pub(super) fn run(options: &ArchiveOptions, out: &mut Output) -> Result<Exit, Co
 
 /// Returns the archive, and the last event of the stream.
 fn begin(bus: &Bus, options: &ArchiveOptions) -> Result<(Archive, StreamId), CommandFailure> {
-    let said = |error| failure(bus, error);
-    let Streams { server, streams } = bus.streams(options.scope.stream.as_ref()).map_err(said)?;
+    let to_failure = |error| failure(bus, error);
+    let Streams { server, streams } = bus.streams(options.scope.stream.as_ref()).map_err(to_failure)?;
     let row = streams.into_iter().next().expect("the peer serves one at least");
     let (stream, end) = (row.settings.name, row.contents.last);
     let consumer = options.scope.consumer(&options.component);
     let find = || -> Result<Option<ConsumerRow>, CommandFailure> {
-        let rows = bus.consumers(Some(&stream)).map_err(said)?.rows;
+        let rows = bus.consumers(Some(&stream)).map_err(to_failure)?.rows;
         Ok(rows.into_iter().find(|row| row.consumer == consumer))
     };
     let before = find()?;
@@ -79,9 +79,9 @@ fn begin(bus: &Bus, options: &ArchiveOptions) -> Result<(Archive, StreamId), Com
         }
         Some(row) => row.position,
         None => {
-            let known = bus.register_consumer(Some(&stream), &consumer).map_err(said)?;
-            is_new = known.is_none();
-            known.or(find()?).map_or(StreamId::START, |row| row.position)
+            let before = bus.register_consumer(Some(&stream), &consumer).map_err(to_failure)?;
+            is_new = before.is_none();
+            before.or(find()?).map_or(StreamId::START, |row| row.position)
         }
     };
     let source = ArchiveSource { server, stream: stream.clone() };
@@ -92,14 +92,14 @@ fn begin(bus: &Bus, options: &ArchiveOptions) -> Result<(Archive, StreamId), Com
         if end < last {
             let text = format!(
                 "{} ends at {last}, but the stream {stream} at {end}: the stream was created again",
-                options.place()
+                options.location()
             );
             return Err(CommandFailure::new(Exit::Failed, text).fix("archive it to a new file"));
         }
         if last < position && !is_new {
             let text = format!(
                 "{consumer} has accepted the stream {stream} up to {position}, but {} ends at {last}",
-                options.place()
+                options.location()
             );
             return Err(CommandFailure::new(Exit::Failed, text)
                 .fix(format!("{fix}, or choose another --component or a new file")));
@@ -111,12 +111,12 @@ fn begin(bus: &Bus, options: &ArchiveOptions) -> Result<(Archive, StreamId), Com
         Err(failure) => {
             if is_new {
                 // Otherwise events would be retained for a consumer that never reads them.
-                bus.remove_consumer(Some(&stream), &consumer).map_err(said)?;
+                bus.remove_consumer(Some(&stream), &consumer).map_err(to_failure)?;
             }
             return Err(failure);
         }
     };
-    note(format_args!("{consumer} archives the stream {stream} from {} on to {}", target.last(), options.place()));
+    note(format_args!("{consumer} archives the stream {stream} from {} on to {}", target.last(), options.location()));
     let mut archive = Archive { target, stream, consumer, events: 0, missed: 0 };
     if archive.target.last() < position {
         // The consumer was not registered, so the number of missing events is unknown.
@@ -138,7 +138,7 @@ impl Archive {
             let (stream, consumer, last) = (self.stream.clone(), self.consumer.clone(), self.target.last());
             // The poll accepts the stored events.
             let poll = |bus: &Bus| bus.poll_stream(Some(&stream), &consumer, Some(last), None, LIST_EVENTS_MAX as u32);
-            let Some(polled) = peer.ask(poll)? else { return Ok(()) };
+            let Some(polled) = peer.request(poll)? else { return Ok(()) };
             let StreamEvents { after, events, .. } = match polled {
                 Ok(page) => page,
                 Err(StreamError::Refused(refusal)) => match refusal.kind {
@@ -179,7 +179,7 @@ impl Archive {
         format!("{} archived, {rate:.0} a second, {behind} behind", pluralize(self.events, "event"))
     }
 
-    /// Records the missing events in the archive, and resumes behind them.
+    /// Records the missing events in the archive, and resumes after them.
     fn on_lapse(&mut self, bus: &Bus, missed: MissedRange) -> Result<(), CommandFailure> {
         self.record_missed(missed)?;
         let before = bus.register_consumer(Some(&self.stream), &self.consumer).map_err(|error| failure(bus, error))?;
@@ -201,15 +201,15 @@ impl Archive {
         self.record_gap(missed.last, Some(missed.count - stored_here.min(missed.count)))
     }
 
-    /// Records that everything behind the stored events and up to `last` is missing.
+    /// Records that everything after the stored events and up to `last` is missing.
     fn record_gap(&mut self, last: StreamId, count: Option<u64>) -> Result<(), CommandFailure> {
-        let first = StreamId::from_number(self.target.last().number() + 1).expect("there is one behind it");
-        let noticed = Timestamp::from(Clock::now().wall);
-        self.target.store_gap(ArchiveGap { first, last, count, noticed }).map_err(stored)?;
+        let first = StreamId::from_number(self.target.last().number() + 1).expect("there is one after it");
+        let detected = Timestamp::from(Clock::now().wall);
+        self.target.store_gap(ArchiveGap { first, last, count, detected }).map_err(stored)?;
         let (consumer, stream) = (&self.consumer, &self.stream);
         match count {
             Some(count) => {
-                let missed = MissedText(MissedRange { first, last, count });
+                let missed = MissedRangeText(MissedRange { first, last, count });
                 note(format_args!(
                     "! {consumer} had lapsed and {missed} of the stream {stream}: the archive contains a note"
                 ));

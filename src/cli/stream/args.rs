@@ -228,7 +228,7 @@ impl ArchiveOptions {
     }
 
     /// Returns the location of the archive, without any password.
-    pub fn place(&self) -> String {
+    pub fn location(&self) -> String {
         match self.url() {
             Some(url) => StreamStoreLocation::Postgres(url.to_owned()).to_string(),
             None => self.to.display().to_string(),
@@ -287,7 +287,7 @@ pub struct ResetOptions {
     /// The component of the consumer.
     pub component: Component,
     /// The new position: after the event of this id, at the oldest retained event, or after the newest one.
-    #[arg(long, value_name = "ID|start|end", value_parser = place)]
+    #[arg(long, value_name = "ID|start|end", value_parser = reset_position)]
     pub to: ResetPosition,
     /// Owner and stream of the consumer.
     #[command(flatten)]
@@ -300,10 +300,10 @@ pub struct ResetOptions {
     pub bus: BusOptions,
 }
 
-fn place(text: &str) -> Result<ResetPosition, String> {
+fn reset_position(text: &str) -> Result<ResetPosition, String> {
     match text {
         "start" => Ok(ResetPosition::Start),
         "end" => Ok(ResetPosition::End),
-        id => id.parse().map(ResetPosition::Behind).map_err(|error| format!("{error}; or start, or end")),
+        id => id.parse().map(ResetPosition::After).map_err(|error| format!("{error}; or start, or end")),
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::args::{ConsumerCommand, ListOptions, RegistrationOptions, ResetOptions};
-use super::print::{self, MissedText, missed_json};
+use super::print::{self, MissedRangeText, missed_json};
 use super::{NAME, failure, stream};
 use crate::bus::{Bus, Consumers, Streams};
 use crate::cli::connect;
@@ -51,7 +51,7 @@ fn add(options: &RegistrationOptions, out: &mut Output) -> Result<Exit, CommandF
         (None, _) => note(format_args!("{consumer} is registered for the stream {stream}{lag}")),
         (Some(_), None) => note(format_args!("{consumer} was registered for the stream {stream} before{lag}")),
         (Some(_), Some(missed)) => {
-            note(format_args!("! {consumer} had lapsed and {} of the stream {stream}", MissedText(missed)));
+            note(format_args!("! {consumer} had lapsed and {} of the stream {stream}", MissedRangeText(missed)));
             note(format_args!("it resumes{lag}"));
         }
     }

@@ -193,7 +193,7 @@ fn list(options: &ListOptions, out: &mut Output) -> Result<Exit, CommandFailure>
 
 fn failure(bus: &Bus, error: StreamError) -> CommandFailure {
     match error {
-        StreamError::Closed => peer::gone(bus),
+        StreamError::Closed => peer::end_failure(bus),
         StreamError::Timeout => CommandFailure::new(Exit::TimedOut, error),
         StreamError::Refused(refusal) => {
             let exit = if refusal.kind == Kind::Stopping { Exit::Unreachable } else { Exit::Failed };

@@ -141,7 +141,7 @@ pub fn consumers(rows: &[(StreamName, ConsumerRow)]) -> TextTable {
             row.position.to_string(),
             row.lag.to_string(),
             row.last_request.to_string(),
-            row.lapsed.map_or("-".into(), |missed| MissedText(missed).to_string()),
+            row.lapsed.map_or("-".into(), |missed| MissedRangeText(missed).to_string()),
         ]);
     }
     table
@@ -167,9 +167,9 @@ pub fn missed_json(MissedRange { first, last, count }: MissedRange) -> Value {
 }
 
 /// The events that a consumer missed, for people.
-pub struct MissedText(pub MissedRange);
+pub struct MissedRangeText(pub MissedRange);
 
-impl fmt::Display for MissedText {
+impl fmt::Display for MissedRangeText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let MissedRange { first, last, count } = self.0;
         match count {

@@ -37,27 +37,27 @@ impl<'a> PeerConnection<'a> {
         Ok(PeerConnection { options, patience, bus, interrupt: Interrupt::watch()? })
     }
 
-    /// Sends a request to the peer; waits for it if it is away. Returns `None` if the user ends the command.
-    pub(super) fn ask<T>(
+    /// Sends a request to the peer; waits for it if it does not answer. Returns `None` if the user ends the command.
+    pub(super) fn request<T>(
         &mut self,
-        mut ask: impl FnMut(&Bus) -> Result<T, StreamError>,
+        mut request: impl FnMut(&Bus) -> Result<T, StreamError>,
     ) -> Result<Option<Result<T, StreamError>>, CommandFailure> {
         let mut since = None;
         while !self.interrupt.is_raised() {
-            let is_away = |error: &StreamError| match error {
+            let is_absent = |error: &StreamError| match error {
                 StreamError::Closed => true,
                 StreamError::Timeout => false,
                 StreamError::Refused(refusal) => refusal.kind == StreamRefusalKind::Stopping,
             };
-            match ask(&self.bus) {
-                Err(error) if is_away(&error) && !self.options.embed => {
+            match request(&self.bus) {
+                Err(error) if is_absent(&error) && !self.options.embed => {
                     let now = Clock::now().instant;
-                    let gone = *since.get_or_insert_with(|| {
-                        note("the peer is away; waiting for it");
+                    let absent_since = *since.get_or_insert_with(|| {
+                        note("the peer does not answer; waiting for it");
                         now
                     });
-                    if self.patience <= now.since(gone) {
-                        return Err(peer::gone(&self.bus));
+                    if self.patience <= now.since(absent_since) {
+                        return Err(peer::end_failure(&self.bus));
                     }
                     std::thread::sleep(RETRY_INTERVAL);
                     if let Ok(bus) = connect::bus(self.options, NAME) {
@@ -66,7 +66,7 @@ impl<'a> PeerConnection<'a> {
                 }
                 answer => {
                     if since.is_some() {
-                        note("the peer is back");
+                        note("the peer answers again");
                     }
                     return Ok(Some(answer));
                 }
@@ -88,8 +88,8 @@ pub(super) fn run(options: &StreamTailOptions, out: &mut Output) -> Result<Exit,
     let mut left = options.tail.count;
     loop {
         let events_max = left.map_or(u64::MAX, |left| left).min(LIST_EVENTS_MAX as u64) as u32;
-        let asked = peer.ask(|bus| bus.read_stream(Some(&stream), after, want.as_ref(), events_max))?;
-        let Some(answer) = asked else { break };
+        let answered = peer.request(|bus| bus.read_stream(Some(&stream), after, want.as_ref(), events_max))?;
+        let Some(answer) = answered else { break };
         let answer = match answer {
             // The peer has too many readers at present.
             Err(StreamError::Refused(refusal)) if refusal.kind == StreamRefusalKind::Busy => {

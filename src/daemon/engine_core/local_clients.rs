@@ -157,7 +157,7 @@ impl EngineCore {
                     self.answer_show(id, question, &answer);
                 }
             },
-            ClientFrame::Ask { id: number, timeout_ms, peer, question } => match Question::decode(&question) {
+            ClientFrame::History { id: number, timeout_ms, peer, question } => match Question::decode(&question) {
                 Ok(question) => {
                     self.ask(now, id, number, &peer, question, Duration::from_millis(u64::from(timeout_ms)))
                 }
@@ -231,8 +231,8 @@ impl EngineCore {
 
 /// Returns whether a frame must wait while publishers are blocked. All other frames are still processed.
 fn must_wait(frame: &ClientFrame) -> bool {
-    use ClientFrame::{Ask, Await, Flush, Publish, PublishRun};
-    matches!(frame, Publish(_) | PublishRun(_) | Ask { .. } | Await { .. } | Flush { .. })
+    use ClientFrame::{Await, Flush, History, Publish, PublishRun};
+    matches!(frame, Publish(_) | PublishRun(_) | History { .. } | Await { .. } | Flush { .. })
 }
 
 /// Encodes an answer. An answer that does not fit a frame becomes an error.

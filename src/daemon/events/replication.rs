@@ -204,7 +204,7 @@ impl Replication {
         });
         let queue = Arc::new(SubscriptionQueue::new(QUEUE));
         let status = Arc::new(ReplicationStatus::default());
-        let sharer = Replicator {
+        let replicator = Replicator {
             inbox: own.inbox(),
             claim: ServerIdClaim::new(now.instant, own.server, own.epoch, opened),
             follower,
@@ -218,7 +218,7 @@ impl Replication {
             writer,
             stream_inputs,
         };
-        let thread = thread::Builder::new().name("journal-sharer".into()).spawn(move || sharer.run())?;
+        let thread = thread::Builder::new().name("replication".into()).spawn(move || replicator.run())?;
         Ok(Replication { stream, status, queue, thread: Some(thread) })
     }
 
@@ -348,7 +348,7 @@ impl Replicator {
                     let fetched = self.follower.take_fetched();
                     if let Some(stream_inputs) = self.stream_inputs.as_ref().filter(|_| !fetched.is_empty()) {
                         // A closed queue means that the peer is stopping.
-                        drop(stream_inputs.push_wait(StreamInput::FetchedEvent(fetched)));
+                        drop(stream_inputs.push_wait(StreamInput::Fetched(fetched)));
                     }
                     self.store(now, events);
                 }

@@ -234,19 +234,19 @@ impl Listeners {
                 Err(fault) => return self.on_listener_fault(core, id, &fault),
             };
             if connection.unconfirmed.is_some() && !command.is_subscribe() {
-                connection.parser.keep();
+                connection.parser.repeat_last();
                 return Turn::Idle;
             }
             if command.is_publish() {
                 if is_publish_blocked {
-                    connection.parser.keep();
+                    connection.parser.repeat_last();
                     return Turn::HeldUp;
                 }
                 is_settled = false;
             } else if !is_settled {
                 // The client receives earlier messages, its own among them, before the answer to a later request. A
                 // delivery between two requests of one command would put the second one off.
-                connection.parser.keep();
+                connection.parser.repeat_last();
                 core.settle(now);
                 is_settled = true;
                 continue;

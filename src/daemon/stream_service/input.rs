@@ -55,7 +55,7 @@ pub enum StreamInput {
     },
     /// These events were fetched, because they did not arrive on the bus when they were registered. They are stored
     /// next.
-    FetchedEvent(Vec<FetchedEvent>),
+    Fetched(Vec<FetchedEvent>),
     /// The journal holds more events of this server.
     JournalGrown(ServerId),
     /// The result of a journal query.
@@ -117,7 +117,7 @@ impl fmt::Debug for StreamInput {
             StreamInput::Registered { number, registered } => {
                 f.debug_tuple("Registered").field(number).field(registered).finish()
             }
-            StreamInput::FetchedEvent(events) => f.debug_tuple("FetchedEvent").field(&events.len()).finish(),
+            StreamInput::Fetched(events) => f.debug_tuple("Fetched").field(&events.len()).finish(),
             StreamInput::JournalGrown(server) => f.debug_tuple("JournalGrown").field(server).finish(),
             StreamInput::Found { stream, after, .. } => {
                 f.debug_tuple("Found").field(stream).field(after).finish_non_exhaustive()

@@ -98,7 +98,7 @@ fn bytes(input: &StreamInput) -> Option<usize> {
                     Call::Ping { .. } | Call::Register(_) => 0,
                 },
         ),
-        StreamInput::FetchedEvent(events) => Some(size_of_val(events.as_slice())),
+        StreamInput::Fetched(events) => Some(size_of_val(events.as_slice())),
         StreamInput::Closed(_)
         | StreamInput::Requested(..)
         | StreamInput::Registered { .. }
@@ -223,7 +223,7 @@ mod tests {
 
     fn fetched() -> StreamInput {
         let id = EventId { server: ServerId(1), session: 1, instance: 1 };
-        StreamInput::FetchedEvent(vec![FetchedEvent { id, is_lost: false }])
+        StreamInput::Fetched(vec![FetchedEvent { id, is_lost: false }])
     }
 
     #[test]
@@ -277,7 +277,7 @@ mod tests {
             move || [inputs.push_wait(fetched()), inputs.push_wait(fetched())]
         });
         assert!(matches!(receiver.pop_wait(Duration::from_secs(60)), Some(StreamInput::Opened(..))));
-        assert!(matches!(receiver.pop_wait(Duration::from_secs(60)), Some(StreamInput::FetchedEvent(_))));
+        assert!(matches!(receiver.pop_wait(Duration::from_secs(60)), Some(StreamInput::Fetched(_))));
         while receiver.0.state().count == 0 {
             thread::yield_now();
         }

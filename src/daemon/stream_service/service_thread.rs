@@ -57,7 +57,7 @@ impl StreamServiceHandle {
         channel: InputChannel,
     ) -> Result<StreamServiceHandle, StreamStorageError> {
         let stream_service = StreamService::new(&mut *store, settings, server, held)?;
-        let at = store.place();
+        let at = store.location();
         let serving = StreamServiceLoop {
             stream_service,
             store,
@@ -166,7 +166,7 @@ impl StreamServiceLoop {
             | StreamInput::Answered { .. }
             | StreamInput::Closed(_)
             | StreamInput::Registered { .. }
-            | StreamInput::FetchedEvent(_)
+            | StreamInput::Fetched(_)
             | StreamInput::JournalGrown(_)
             | StreamInput::Stop => self.take(input),
         }
@@ -175,9 +175,11 @@ impl StreamServiceLoop {
     /// Flushes the pending effects; those that depend on the failed store become errors.
     fn flush_failed_effects(&mut self, why: &str) {
         self.flush_effects_with(|effect| match effect {
-            StreamEffect::CallResult { conn, call, done: Ok(_) } => {
-                Some(StreamEffect::CallResult { conn, call, done: Err(CallFault::new(FaultName::InternalError, why)) })
-            }
+            StreamEffect::CallCompleted { conn, call, done: Ok(_) } => Some(StreamEffect::CallCompleted {
+                conn,
+                call,
+                done: Err(CallFault::new(FaultName::InternalError, why)),
+            }),
             StreamEffect::Answered { number, answer: Ok(_) } => {
                 let refusal = StreamRefusal::new(StreamRefusalKind::Unavailable, why);
                 Some(StreamEffect::Answered { number, answer: Err(refusal) })
@@ -210,7 +212,7 @@ impl StreamServiceLoop {
                 self.stream_service.on_request(&mut *self.store, now, number, request);
             }
             StreamInput::Registered { number, registered } => self.stream_service.on_registered(number, registered),
-            StreamInput::FetchedEvent(events) => self.stream_service.on_fetched(&events),
+            StreamInput::Fetched(events) => self.stream_service.on_fetched(&events),
             StreamInput::JournalGrown(server) => self.stream_service.on_events_added(server),
             StreamInput::Found { stream, after, found } => {
                 self.stream_service.on_found(&mut *self.store, now.instant, stream, after, found);
@@ -236,7 +238,7 @@ impl StreamServiceLoop {
                     self.events.find(stream, after);
                     continue;
                 }
-                StreamEffect::StreamNotice(notice) => {
+                StreamEffect::Notice(notice) => {
                     tracing::warn!("{notice}");
                     if let StreamNotice::Lapsed { stream, consumer, missed } = notice {
                         self.events.report_lapse(stream, consumer, missed);
@@ -249,7 +251,7 @@ impl StreamServiceLoop {
                     }
                     continue;
                 }
-                StreamEffect::CallResult { conn, call, done } => (conn, ClientMessage::CallResult(call, done)),
+                StreamEffect::CallCompleted { conn, call, done } => (conn, ClientMessage::CallResult(call, done)),
                 StreamEffect::Group { conn, push, version, seq, events } => {
                     (conn, ClientMessage::Group { push, version, seq, events })
                 }

@@ -76,8 +76,8 @@ pub(super) struct FollowedServer {
 pub(super) enum FollowPhase {
     /// Everything that the server announced is stored, or pending.
     Live,
-    /// Events behind the last covered position are being requested.
-    PendingFetch(PendingFetch),
+    /// Events after the last covered position are being requested.
+    Fetching(PendingFetch),
     /// The request follows at `until`.
     Backoff { until: Instant },
 }
@@ -90,7 +90,7 @@ pub(super) struct SentRequest {
     pub(super) request: ReplicationRequest,
 }
 
-/// A fetch of the events behind the last covered position.
+/// A fetch of the events after the last covered position.
 #[derive(Debug, Default)]
 pub(super) struct PendingFetch {
     /// The request; `None` if it has yet to be sent.
@@ -117,7 +117,7 @@ impl FollowedServer {
     /// Begins to fetch the missing events.
     pub(super) fn fetch(&mut self) {
         self.is_reported = false;
-        self.state = FollowPhase::PendingFetch(PendingFetch::default());
+        self.state = FollowPhase::Fetching(PendingFetch::default());
     }
 
     /// Schedules a fetch after the next backoff.
@@ -137,12 +137,12 @@ impl FollowedServer {
         match self.state {
             _ if self.has_gone_back => ReplicationState::RolledBack,
             FollowPhase::Live => ReplicationState::Live,
-            FollowPhase::PendingFetch(_) | FollowPhase::Backoff { .. } => ReplicationState::CatchingUp,
+            FollowPhase::Fetching(_) | FollowPhase::Backoff { .. } => ReplicationState::CatchingUp,
         }
     }
 
     /// Returns the bytes of its buffered announcements.
     pub(super) fn buffered_bytes(&self) -> usize {
-        if let FollowPhase::PendingFetch(fetch) = &self.state { fetch.buffered_bytes } else { 0 }
+        if let FollowPhase::Fetching(fetch) = &self.state { fetch.buffered_bytes } else { 0 }
     }
 }

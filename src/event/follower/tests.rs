@@ -19,7 +19,7 @@ fn epoch(bits: u64) -> Epoch {
     Epoch::new(bits).unwrap()
 }
 
-fn place(session: u64, instance: u64) -> EventId {
+fn position(session: u64, instance: u64) -> EventId {
     EventId { server: ORIGIN, session, instance }
 }
 
@@ -29,7 +29,7 @@ fn types(patterns: &[&str]) -> Vec<TypePattern> {
 
 fn event(session: u64, instance: u64, event_type: &str) -> Event {
     Event {
-        id: place(session, instance),
+        id: position(session, instance),
         event_type: event_type.parse().unwrap(),
         timestamp: Timestamp::MIN,
         source_timestamp: None,
@@ -72,45 +72,44 @@ fn rows(follower: &Follower) -> Vec<ServerStatus> {
 #[test]
 fn missing_events_are_requested_and_announced_ones_stored() {
     let mut follower = follower(&["a/*"]);
-    let (behind_2, behind_3) = (place(2, INSTANCE_END), place(3, INSTANCE_END));
-    follower.on_announcement(at(0), epoch(9), announced(behind_2, behind_2, Vec::new()));
-    let begun = FollowerAction::Report(FollowerNotice::Begun { publisher: epoch(9), after: place(0, 0) });
-    assert_eq!(steps(&mut follower, at(0)), [begun, requested(1, place(0, 0), &["a/*"])]);
+    let (after_2, after_3) = (position(2, INSTANCE_END), position(3, INSTANCE_END));
+    follower.on_announcement(at(0), epoch(9), announced(after_2, after_2, Vec::new()));
+    let begun = FollowerAction::Report(FollowerNotice::Begun { publisher: epoch(9), after: position(0, 0) });
+    assert_eq!(steps(&mut follower, at(0)), [begun, requested(1, position(0, 0), &["a/*"])]);
     // Announcements received during a request are buffered, even if the answer may contain their events.
-    follower.on_announcement(
-        at(1),
-        epoch(9),
-        announced(behind_2, behind_3, vec![event(3, 1, "a/b"), event(3, 2, "b")]),
-    );
+    follower.on_announcement(at(1), epoch(9), announced(after_2, after_3, vec![event(3, 1, "a/b"), event(3, 2, "b")]));
     assert_eq!(steps(&mut follower, at(1)), []);
-    follower.on_page(at(2), epoch(9), 1, page(place(2, 4), vec![event(2, 2, "a")]));
+    follower.on_page(at(2), epoch(9), 1, page(position(2, 4), vec![event(2, 2, "a")]));
     // The answer ends before the announced position: events may be missing between them.
     assert_eq!(
         steps(&mut follower, at(2)),
-        [FollowerAction::Store(vec![event(2, 2, "a")]), requested(2, place(2, 4), &["a/*"])]
+        [FollowerAction::Store(vec![event(2, 2, "a")]), requested(2, position(2, 4), &["a/*"])]
     );
-    let page_3 = page(place(3, 2), vec![event(3, 1, "a/b")]);
+    let page_3 = page(position(3, 2), vec![event(3, 1, "a/b")]);
     follower.on_page(at(3), epoch(9), 2, page_3.clone());
-    let caught_up = FollowerAction::Report(FollowerNotice::CaughtUp { covered: place(3, 2) });
+    let caught_up = FollowerAction::Report(FollowerNotice::CaughtUp { covered: position(3, 2) });
     assert_eq!(steps(&mut follower, at(3)), [FollowerAction::Store(page_3.events), caught_up]);
-    let behind_4 = place(4, INSTANCE_END);
+    let after_4 = position(4, INSTANCE_END);
     follower.on_announcement(
         at(4),
         epoch(9),
-        announced(place(3, 2), behind_4, vec![event(4, 1, "a"), event(4, 2, "x")]),
+        announced(position(3, 2), after_4, vec![event(4, 1, "a"), event(4, 2, "x")]),
     );
     assert_eq!(steps(&mut follower, at(4)), [FollowerAction::Store(vec![event(4, 1, "a")])]);
     assert_eq!(
         rows(&follower),
-        [ServerStatus { covered: behind_4, publisher: Some(epoch(9)), state: ReplicationState::Live }]
+        [ServerStatus { covered: after_4, publisher: Some(epoch(9)), state: ReplicationState::Live }]
     );
     // The first announcement has nothing new. The next one shows that events are missing.
-    follower.on_announcement(at(5), epoch(9), announced(behind_4, behind_4, Vec::new()));
+    follower.on_announcement(at(5), epoch(9), announced(after_4, after_4, Vec::new()));
     assert_eq!(steps(&mut follower, at(5)), []);
-    follower.on_announcement(at(6), epoch(9), announced(place(5, INSTANCE_END), place(6, 1), vec![event(6, 1, "a")]));
-    assert_eq!(steps(&mut follower, at(6)), [requested(3, behind_4, &["a/*"])]);
-    let catching_up =
-        ServerStatus { covered: behind_4, publisher: Some(epoch(9)), state: ReplicationState::CatchingUp };
+    follower.on_announcement(
+        at(6),
+        epoch(9),
+        announced(position(5, INSTANCE_END), position(6, 1), vec![event(6, 1, "a")]),
+    );
+    assert_eq!(steps(&mut follower, at(6)), [requested(3, after_4, &["a/*"])]);
+    let catching_up = ServerStatus { covered: after_4, publisher: Some(epoch(9)), state: ReplicationState::CatchingUp };
     assert_eq!(rows(&follower), [catching_up]);
     steps(&mut follower, at(60_000));
     assert_eq!(
@@ -122,32 +121,32 @@ fn missing_events_are_requested_and_announced_ones_stored() {
 #[test]
 fn lost_message_causes_a_request_at_once() {
     let mut follower = follower(&["*"]);
-    follower.on_announcement(at(0), epoch(9), announced(place(0, 0), place(0, 0), Vec::new()));
+    follower.on_announcement(at(0), epoch(9), announced(position(0, 0), position(0, 0), Vec::new()));
     steps(&mut follower, at(0));
-    follower.on_page(at(0), epoch(9), 1, page(place(0, 0), Vec::new()));
+    follower.on_page(at(0), epoch(9), 1, page(position(0, 0), Vec::new()));
     steps(&mut follower, at(0));
     follower.on_loss(Some(epoch(8)));
     assert_eq!(steps(&mut follower, at(1)), []);
     follower.on_loss(Some(epoch(9)));
-    assert_eq!(steps(&mut follower, at(1)), [requested(2, place(0, 0), &["*"])]);
+    assert_eq!(steps(&mut follower, at(1)), [requested(2, position(0, 0), &["*"])]);
 }
 
 #[test]
 fn unanswered_request_is_repeated_with_backoff() {
     let mut follower = follower(&["*"]);
-    follower.on_announcement(at(0), epoch(9), announced(place(1, 0), place(1, 0), Vec::new()));
+    follower.on_announcement(at(0), epoch(9), announced(position(1, 0), position(1, 0), Vec::new()));
     let mut request_times = Vec::new();
     for now in 0..40_000 {
         if now == 20_000 {
-            follower.on_announcement(at(now), epoch(9), announced(place(1, 0), place(1, 0), Vec::new()));
+            follower.on_announcement(at(now), epoch(9), announced(position(1, 0), position(1, 0), Vec::new()));
         }
         for step in steps(&mut follower, at(now)) {
             match step {
                 FollowerAction::Request { .. } => request_times.push(now),
                 // An answer to another request, or of another server, is ignored.
                 FollowerAction::Report(FollowerNotice::Unanswered(_)) => {
-                    follower.on_page(at(now), epoch(9), 99, page(place(1, 0), Vec::new()));
-                    follower.on_page(at(now), epoch(8), 1, page(place(1, 0), Vec::new()));
+                    follower.on_page(at(now), epoch(9), 99, page(position(1, 0), Vec::new()));
+                    follower.on_page(at(now), epoch(8), 1, page(position(1, 0), Vec::new()));
                 }
                 _ => {}
             }
@@ -155,8 +154,8 @@ fn unanswered_request_is_repeated_with_backoff() {
     }
     assert_eq!(request_times, [0, 5000, 15_000, 35_000]);
     assert_eq!(follower.deadline(), Some(at(55_000)));
-    let away = steps(&mut follower, at(55_000));
-    assert!(away.contains(&FollowerAction::Report(FollowerNotice::Unreachable(ORIGIN))), "{away:?}");
+    let actions = steps(&mut follower, at(55_000));
+    assert!(actions.contains(&FollowerAction::Report(FollowerNotice::Unreachable(ORIGIN))), "{actions:?}");
     assert_eq!((follower.deadline(), follower.rows().count()), (None, 0));
 }
 
@@ -166,13 +165,18 @@ fn unstored_events_are_requested_with_backoff() {
     let mut request_times = Vec::new();
     for now in 0..30_000 {
         if now % 10_000 == 0 {
-            follower.on_announcement(at(now), epoch(9), announced(place(1, 9), place(1, 9), Vec::new()));
+            follower.on_announcement(at(now), epoch(9), announced(position(1, 9), position(1, 9), Vec::new()));
         }
         while let Some(step) = follower.poll(at(now)) {
             match step {
                 FollowerAction::Request { number, .. } => {
                     request_times.push(now);
-                    follower.on_page(at(now), epoch(9), number, page(place(1, INSTANCE_END), vec![event(1, 1, "a")]));
+                    follower.on_page(
+                        at(now),
+                        epoch(9),
+                        number,
+                        page(position(1, INSTANCE_END), vec![event(1, 1, "a")]),
+                    );
                 }
                 FollowerAction::Store(_) => follower.on_stored(at(now), false),
                 FollowerAction::Report(notice) => assert!(matches!(notice, FollowerNotice::Begun { .. }), "{notice}"),
@@ -186,14 +190,14 @@ fn unstored_events_are_requested_with_backoff() {
 fn invalid_announcement_is_ignored() {
     let mut follower = follower(&["*"]);
     for (since, until, events) in [
-        (place(2, 0), place(1, 0), vec![]),
-        (place(1, 0), place(1, 2), vec![event(1, 3, "a")]),
-        (place(1, 0), place(1, 2), vec![event(1, 2, "a"), event(1, 1, "a")]),
-        (place(1, 1), place(1, 2), vec![event(1, 1, "a")]),
-        (place(0, 0), place(1, 2), vec![event(0, 1, "a")]),
-        (place(0, 0), place(1 << 63, 2), vec![]),
-        (place(0, 0), place(2, 2), vec![event(1, 1 << 63, "a")]),
-        (EventId { server: ServerId(8), session: 0, instance: 0 }, place(2, 2), vec![]),
+        (position(2, 0), position(1, 0), vec![]),
+        (position(1, 0), position(1, 2), vec![event(1, 3, "a")]),
+        (position(1, 0), position(1, 2), vec![event(1, 2, "a"), event(1, 1, "a")]),
+        (position(1, 1), position(1, 2), vec![event(1, 1, "a")]),
+        (position(0, 0), position(1, 2), vec![event(0, 1, "a")]),
+        (position(0, 0), position(1 << 63, 2), vec![]),
+        (position(0, 0), position(2, 2), vec![event(1, 1 << 63, "a")]),
+        (EventId { server: ServerId(8), session: 0, instance: 0 }, position(2, 2), vec![]),
     ] {
         follower.on_announcement(at(0), epoch(9), announced(since, until, events.clone()));
         assert_eq!(steps(&mut follower, at(0)), [], "{since} {until} {events:?}");
@@ -204,40 +208,40 @@ fn invalid_announcement_is_ignored() {
     follower.on_announcement(
         at(0),
         epoch(9),
-        Announcement { is_held: false, ..announced(place(0, 0), place(0, 0), vec![]) },
+        Announcement { is_held: false, ..announced(position(0, 0), position(0, 0), vec![]) },
     );
     assert_eq!(steps(&mut follower, at(0)), []);
-    follower.on_announcement(at(0), epoch(9), announced(place(1, 0), place(1, 0), Vec::new()));
+    follower.on_announcement(at(0), epoch(9), announced(position(1, 0), position(1, 0), Vec::new()));
     assert_eq!(steps(&mut follower, at(0)).len(), 2);
     // An answer without progress would be requested forever.
     follower.on_page(
         at(0),
         epoch(9),
         1,
-        ReplicationPage { covered: place(0, 0), more_follows: true, events: Vec::new() },
+        ReplicationPage { covered: position(0, 0), more_follows: true, events: Vec::new() },
     );
     assert_eq!(steps(&mut follower, at(0)), [FollowerAction::Report(FollowerNotice::Unanswered(ORIGIN))]);
 }
 
 #[test]
 fn rewound_journal_is_reported_once() {
-    let mut follower = Follower::new(ServerId(1), types(&["*"]), [place(5, 0)]);
+    let mut follower = Follower::new(ServerId(1), types(&["*"]), [position(5, 0)]);
     for now in 0..3 {
-        follower.on_announcement(at(now), epoch(9), announced(place(3, 1), place(3, 1), Vec::new()));
+        follower.on_announcement(at(now), epoch(9), announced(position(3, 1), position(3, 1), Vec::new()));
     }
     let actions = steps(&mut follower, at(3));
-    let went_back = FollowerNotice::WentBack { covered: place(5, 0), until: place(3, 1) };
-    assert_eq!(actions[1..], [FollowerAction::Report(went_back), requested(1, place(5, 0), &["*"])]);
+    let went_back = FollowerNotice::WentBack { covered: position(5, 0), until: position(3, 1) };
+    assert_eq!(actions[1..], [FollowerAction::Report(went_back), requested(1, position(5, 0), &["*"])]);
     assert_eq!(rows(&follower)[0].state, ReplicationState::RolledBack);
     // The server has passed that position, but its events under reused ids are not stored here.
-    follower.on_announcement(at(4), epoch(9), announced(place(6, 1), place(6, 1), Vec::new()));
+    follower.on_announcement(at(4), epoch(9), announced(position(6, 1), position(6, 1), Vec::new()));
     assert_eq!(rows(&follower)[0].state, ReplicationState::RolledBack);
     // An announcement may arrive later than a page with all of its events.
     let mut follower = Follower::new(ServerId(1), types(&["*"]), []);
-    follower.on_announcement(at(0), epoch(9), announced(place(1, 1), place(1, 1), Vec::new()));
+    follower.on_announcement(at(0), epoch(9), announced(position(1, 1), position(1, 1), Vec::new()));
     steps(&mut follower, at(0));
-    follower.on_page(at(0), epoch(9), 1, page(place(20, INSTANCE_END), Vec::new()));
-    follower.on_announcement(at(1), epoch(9), announced(place(1, 1), place(11, 1), vec![event(11, 1, "a")]));
+    follower.on_page(at(0), epoch(9), 1, page(position(20, INSTANCE_END), Vec::new()));
+    follower.on_announcement(at(1), epoch(9), announced(position(1, 1), position(11, 1), vec![event(11, 1, "a")]));
     assert_eq!(rows(&follower)[0].state, ReplicationState::Live);
 }
 
@@ -259,30 +263,31 @@ fn server_beyond_the_maximum_is_not_followed() {
 fn page_holds_wanted_events_that_fit() {
     let events = vec![event(1, 1, "a"), event(1, 2, "b"), event(2, 1, "a"), event(2, 2, "a"), event(3, 1, "b")];
     let check = |bytes_max, more_follows, expected: (usize, EventId, bool)| {
-        let question = ReplicationRequest { after: place(1, 0), types: types(&["a"]) };
+        let question = ReplicationRequest { after: position(1, 0), types: types(&["a"]) };
         let answer = QueryPage { events: events.clone(), more_follows };
-        let page = ReplicationPage::new(&question, answer, bytes_max, |event| (event.id != place(2, 2)).then_some(10));
+        let page =
+            ReplicationPage::new(&question, answer, bytes_max, |event| (event.id != position(2, 2)).then_some(10));
         assert_eq!((page.events.len(), page.covered, page.more_follows), expected);
         assert!(page.answers(&question));
     };
-    check(100, false, (2, place(3, INSTANCE_END), false));
-    check(100, true, (2, place(3, 1), true));
-    check(19, false, (1, place(1, 2), true));
-    check(1, false, (1, place(1, 2), true));
+    check(100, false, (2, position(3, INSTANCE_END), false));
+    check(100, true, (2, position(3, 1), true));
+    check(19, false, (1, position(1, 2), true));
+    check(1, false, (1, position(1, 2), true));
 }
 
 #[test]
 fn large_session_is_announced_in_parts() {
-    let head = announced(place(1, INSTANCE_END), place(1, INSTANCE_END), Vec::new());
+    let head = announced(position(1, INSTANCE_END), position(1, INSTANCE_END), Vec::new());
     let events: Vec<Event> = (1..=5).map(|instance| event(2, instance, "a")).collect();
     let parts = parts(&head, &events, 20, |_| 10);
-    let places: Vec<_> = parts.iter().map(|part| (part.since, part.until, part.events.len())).collect();
+    let positions: Vec<_> = parts.iter().map(|part| (part.since, part.until, part.events.len())).collect();
     let expected = [
-        (place(1, INSTANCE_END), place(2, 2), 2),
-        (place(2, 2), place(2, 4), 2),
-        (place(2, 4), place(2, INSTANCE_END), 1),
+        (position(1, INSTANCE_END), position(2, 2), 2),
+        (position(2, 2), position(2, 4), 2),
+        (position(2, 4), position(2, INSTANCE_END), 1),
     ];
-    assert_eq!(places, expected);
+    assert_eq!(positions, expected);
     assert!(parts.iter().all(Announcement::is_sound));
 }
 
@@ -317,7 +322,7 @@ impl World {
             sequencer: EventSequencer::new(ORIGIN, 0, Timestamp::MIN),
             origin: MemoryJournal::default(),
             epoch: 1,
-            last: place(0, INSTANCE_END),
+            last: position(0, INSTANCE_END),
             follower: follower(&WANTED),
             copy: MemoryJournal::default(),
             coming: Vec::new(),
@@ -425,7 +430,7 @@ fn random_history_is_stored_in_order_and_once() {
                 world.epoch += 1;
                 let last = world.origin.last_session(ORIGIN).unwrap();
                 world.sequencer = EventSequencer::new(ORIGIN, last.session, last.timestamp);
-                world.last = place(last.session, INSTANCE_END);
+                world.last = position(last.session, INSTANCE_END);
             }
             if world.rng.chance(0.0002) {
                 let last = world.copy.events().last().map(|event| event.id);

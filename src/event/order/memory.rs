@@ -111,9 +111,9 @@ impl MemoryStore {
         self.workers.iter()
     }
 
-    fn look(&self) -> OpOutcome {
+    fn read_mark(&self) -> OpOutcome {
         match self.mark {
-            Some(mark) if !self.is_lost(mark) => OpOutcome::Looked { mark },
+            Some(mark) if !self.is_lost(mark) => OpOutcome::MarkRead { mark },
             _ => self.lost(),
         }
     }
@@ -164,7 +164,7 @@ impl MemoryStore {
             self.mark = Some(OrderStamp::begin(generation));
             self.is_suspect = false;
         }
-        self.look()
+        self.read_mark()
     }
 
     fn stamp(&mut self) -> OrderStamp {
@@ -439,7 +439,7 @@ impl Store for MemoryStore {
 
     fn apply(&mut self, op: &StoreOp) -> Result<OpOutcome, Infallible> {
         let mark = match op {
-            StoreOp::Look => return Ok(self.look()),
+            StoreOp::ReadMark => return Ok(self.read_mark()),
             StoreOp::Show { objects, queued_max } => {
                 return Ok(OpOutcome::Shown(self.show(objects, *queued_max)));
             }
@@ -456,7 +456,7 @@ impl Store for MemoryStore {
             }
             StoreOp::Open { by } => self.open(by),
             StoreOp::WorkerOp { by, session, act } => self.act(by, *session, act),
-            StoreOp::Look | StoreOp::Show { .. } | StoreOp::Begin { .. } => unreachable!("done above"),
+            StoreOp::ReadMark | StoreOp::Show { .. } | StoreOp::Begin { .. } => unreachable!("done above"),
         })
     }
 }
@@ -476,10 +476,10 @@ mod tests {
 
     fn begun() -> MemoryStore {
         let mut store = MemoryStore::default();
-        assert_eq!(apply(&mut store, &StoreOp::Look), OpOutcome::LostGeneration { found: None });
+        assert_eq!(apply(&mut store, &StoreOp::ReadMark), OpOutcome::LostGeneration { found: None });
         let mark = OrderStamp::begin(generation(7));
         let op = StoreOp::Begin { found: None, generation: generation(7) };
-        assert_eq!(apply(&mut store, &op), OpOutcome::Looked { mark });
+        assert_eq!(apply(&mut store, &op), OpOutcome::MarkRead { mark });
         store
     }
 
@@ -526,7 +526,7 @@ mod tests {
         // The state went back, and the store knows it.
         store.rewind(earlier);
         check_lost(&store, OrderStamp::begin(generation(7)), 7);
-        assert_eq!(apply(&mut store, &StoreOp::Look), OpOutcome::LostGeneration { found: Some(generation(7)) });
+        assert_eq!(apply(&mut store, &StoreOp::ReadMark), OpOutcome::LostGeneration { found: Some(generation(7)) });
         // All stamps are given out.
         let last = OrderStamp::from_number(OrderStamp::begin(generation(8)).number() - 1);
         check_lost(&MemoryStore { mark: last, ..begun() }, OrderStamp::begin(generation(7)), 7);
@@ -540,8 +540,8 @@ mod tests {
         for (found, number, outcome) in [
             (None, 9, OpOutcome::LostGeneration { found }),
             (found, 7, OpOutcome::LostGeneration { found }),
-            (found, 9, OpOutcome::Looked { mark }),
-            (found, 10, OpOutcome::Looked { mark }),
+            (found, 9, OpOutcome::MarkRead { mark }),
+            (found, 10, OpOutcome::MarkRead { mark }),
         ] {
             let op = StoreOp::Begin { found, generation: generation(number) };
             assert_eq!(apply(&mut store, &op), outcome, "{op:?}");

@@ -55,12 +55,12 @@ pub const STAMPS_PER_STEP: u64 = EVENTS_PER_STEP as u64 + 1;
 /// One atomic step on the shared state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum StoreOp {
-    /// Reads the last assigned stamp. Outcome: `Looked`.
-    Look,
+    /// Reads the last assigned stamp. Outcome: `MarkRead`.
+    ReadMark,
     /// Begins a generation in place of the one that was found. If another one has begun by now, only reads. Outcome:
-    /// `Looked`.
+    /// `MarkRead`.
     Begin {
-        /// Generation reported by [`OpOutcome::LostGeneration`], or that of [`OpOutcome::Looked`].
+        /// Generation reported by [`OpOutcome::LostGeneration`], or that of [`OpOutcome::MarkRead`].
         found: Option<Generation>,
         /// New generation, above `found`.
         generation: Generation,
@@ -82,7 +82,7 @@ pub enum StoreOp {
     /// anew.
     /// Outcome: `Opened`.
     Open {
-        /// The worker, with the mark of its previous run or of the look.
+        /// The worker, with the mark of its previous run, or as read at the start.
         by: WorkerContext,
     },
     /// A step of a worker's run.
@@ -192,7 +192,7 @@ pub struct StampedEvent {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum OpOutcome {
     /// The last assigned stamp.
-    Looked {
+    MarkRead {
         /// The stamp, or the first position of its generation.
         mark: OrderStamp,
     },
@@ -314,7 +314,7 @@ pub trait Store {
     /// Applies a step as a whole or not at all, and durably.
     ///
     /// # Errors
-    /// The store could not be reached. The worker then begins anew with [`StoreOp::Look`]: what the store knows of it
+    /// The store could not be reached. The worker then begins anew with [`StoreOp::ReadMark`]: what the store knows of it
     /// is enough.
     fn apply(&mut self, op: &StoreOp) -> Result<OpOutcome, Self::Error>;
 }

@@ -53,7 +53,7 @@ pub enum WorkerAction {
         until_ms: u64,
     },
     /// The worker has stopped.
-    WorkerEnd(WorkerEnd),
+    Stop(WorkerEnd),
 }
 
 /// A condition that the worker reports to its operator.
@@ -89,7 +89,7 @@ pub enum WorkerEnd {
 /// request the step.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum WorkerState {
-    Looking,
+    ReadingMark,
     Beginning {
         found: Option<Generation>,
     },
@@ -155,7 +155,7 @@ impl Worker {
     pub fn new(settings: Settings, mark: Option<OrderStamp>) -> Worker {
         Worker {
             settings,
-            state: WorkerState::Looking,
+            state: WorkerState::ReadingMark,
             session: None,
             mark,
             leases_ms: 0,
@@ -189,12 +189,12 @@ impl Worker {
             };
         }
         let act = match &mut self.state {
-            WorkerState::Looking => return WorkerAction::Apply(StoreOp::Look),
+            WorkerState::ReadingMark => return WorkerAction::Apply(StoreOp::ReadMark),
             WorkerState::Beginning { found } => {
                 let known = self.mark.map(OrderStamp::generation).max(*found);
                 return match Generation::after(known, now_ms) {
                     Some(generation) => WorkerAction::Apply(StoreOp::Begin { found: *found, generation }),
-                    None => WorkerAction::WorkerEnd(WorkerEnd::NoGeneration),
+                    None => WorkerAction::Stop(WorkerEnd::NoGeneration),
                 };
             }
             WorkerState::Opening => return WorkerAction::Apply(StoreOp::Open { by: self.context(now_ms) }),
@@ -226,7 +226,7 @@ impl Worker {
             WorkerState::Sending { .. } => return WorkerAction::Wait { until_ms: self.renew_ms },
             WorkerState::Waiting => return WorkerAction::Wait { until_ms: self.leases_ms },
             WorkerState::Leaving => WorkerOp::Leave,
-            WorkerState::Stopped(stop) => return WorkerAction::WorkerEnd(*stop),
+            WorkerState::Stopped(stop) => return WorkerAction::Stop(*stop),
         };
         let session = self.session.expect("a run is open before its first step");
         WorkerAction::Apply(StoreOp::WorkerOp { by: self.context(now_ms), session, act })
@@ -238,16 +238,16 @@ impl Worker {
     /// Panics if it is no outcome of the step that was requested.
     pub fn on_outcome(&mut self, now_ms: u64, outcome: OpOutcome) {
         let is_renewing = std::mem::take(&mut self.is_renewing);
-        let state = std::mem::replace(&mut self.state, WorkerState::Looking);
+        let state = std::mem::replace(&mut self.state, WorkerState::ReadingMark);
         self.state = match (state, outcome) {
-            (WorkerState::Looking, OpOutcome::LostGeneration { found }) => self.on_lost(found),
-            (WorkerState::Looking, OpOutcome::Looked { mark }) => self.on_looked(mark),
-            (WorkerState::Beginning { .. }, OpOutcome::Looked { mark }) if self.mark <= Some(mark) => {
+            (WorkerState::ReadingMark, OpOutcome::LostGeneration { found }) => self.on_lost(found),
+            (WorkerState::ReadingMark, OpOutcome::MarkRead { mark }) => self.on_mark_read(mark),
+            (WorkerState::Beginning { .. }, OpOutcome::MarkRead { mark }) if self.mark <= Some(mark) => {
                 self.on_mark(mark)
             }
-            // Another look shows the current generation, whatever the outcome was.
-            (WorkerState::Beginning { .. }, OpOutcome::Looked { .. }) | (_, OpOutcome::LostGeneration { .. }) => {
-                WorkerState::Looking
+            // Another reading of the mark shows the current generation, whatever the outcome was.
+            (WorkerState::Beginning { .. }, OpOutcome::MarkRead { .. }) | (_, OpOutcome::LostGeneration { .. }) => {
+                WorkerState::ReadingMark
             }
             (_, OpOutcome::Superseded) => WorkerState::Stopped(WorkerEnd::Superseded),
             (state, OpOutcome::NotHeld) => self.on_not_held(state),
@@ -306,7 +306,7 @@ impl Worker {
     pub fn on_unknown(&mut self) {
         self.is_renewing = false;
         if !matches!(self.state, WorkerState::Stopped(_)) {
-            self.state = WorkerState::Looking;
+            self.state = WorkerState::ReadingMark;
         }
     }
 
@@ -354,7 +354,7 @@ impl Worker {
     }
 
     fn context(&self, now_ms: u64) -> WorkerContext {
-        let mark = self.mark.expect("the first step is a look");
+        let mark = self.mark.expect("the first step reads the mark");
         WorkerContext { worker: self.settings.name.clone(), mark, now_ms, lease_ms: self.settings.lease_ms }
     }
 
@@ -362,7 +362,7 @@ impl Worker {
         self.mark = self.mark.max(Some(stamp));
     }
 
-    fn on_looked(&mut self, mark: OrderStamp) -> WorkerState {
+    fn on_mark_read(&mut self, mark: OrderStamp) -> WorkerState {
         let Some(known) = self.mark else { return self.on_mark(mark) };
         if mark < known {
             return self.on_lost(Some(mark.generation()));

@@ -115,10 +115,10 @@ impl Journal for MemoryJournal {
             }
             Query::Series(series) => self.series(series),
             Query::Server(of_server) => {
-                let is_behind =
+                let is_after =
                     |event: &&Event| of_server.after.is_none_or(|after| event.id.cmp(&after) == Ordering::Greater);
                 let mut events: Vec<&Event> =
-                    self.events.iter().filter(|event| event.id.server == of_server.server).filter(is_behind).collect();
+                    self.events.iter().filter(|event| event.id.server == of_server.server).filter(is_after).collect();
                 events.sort_by_key(|event| event.id);
                 events
             }

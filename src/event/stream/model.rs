@@ -62,7 +62,7 @@ impl PageBudget {
     }
 }
 
-/// A part of a stream: the wanted events behind a position, in their order.
+/// A part of a stream: the wanted events after a position, in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamPage {
     /// The events.
@@ -74,7 +74,7 @@ pub struct StreamPage {
 }
 
 impl StreamPage {
-    /// Creates an empty page behind that position.
+    /// Creates an empty page after that position.
     pub fn new(after: StreamId) -> StreamPage {
         StreamPage { events: Vec::new(), covered: after, more_follows: false }
     }

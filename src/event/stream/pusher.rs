@@ -31,9 +31,9 @@ pub struct Settings {
 /// An action that the pusher requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PusherAction {
-    /// Read the wanted events behind a position; [`Pusher::on_page`] takes them.
+    /// Read the wanted events after a position; [`Pusher::on_page`] takes them.
     Read {
-        /// Position behind which events are wanted.
+        /// Position after which events are wanted.
         after: StreamId,
         /// Maximum size of the read.
         budget: PageBudget,
@@ -87,12 +87,12 @@ pub struct Pusher {
     read: StreamId,
     accepted: StreamId,
     is_reading: bool,
-    /// True if there may be events behind `read`.
+    /// True if there may be events after `read`.
     has_unread: bool,
 }
 
 impl Pusher {
-    /// Creates a pusher that begins behind the accepted position.
+    /// Creates a pusher that begins after the accepted position.
     pub fn new(settings: Settings, accepted: StreamId) -> Pusher {
         Pusher {
             settings,

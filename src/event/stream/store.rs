@@ -118,7 +118,7 @@ pub struct MissedRange {
 
 impl MissedRange {
     /// Returns the range extended by the events missed after it.
-    pub fn and(self, later: MissedRange) -> MissedRange {
+    pub fn merge(self, later: MissedRange) -> MissedRange {
         MissedRange { first: self.first, last: later.last, count: self.count + later.count }
     }
 }
@@ -178,7 +178,7 @@ impl Contents {
         StreamId::from_number(self.last.number().saturating_sub(self.events)).expect("not beyond the last id")
     }
 
-    /// Returns the number of retained events behind a position.
+    /// Returns the number of retained events after a position.
     pub fn behind(&self, position: StreamId) -> u64 {
         self.last.number().saturating_sub(position.max(self.start()).number())
     }
@@ -237,7 +237,7 @@ pub trait StreamStore {
         limits: &StreamLimits,
     ) -> Result<Vec<Option<StreamId>>, StreamStoreError<Self::Error>>;
 
-    /// Returns the events behind `after` that are of one of the types and fit. An event that does not fit an empty page
+    /// Returns the events after `after` that are of one of the types and fit. An event that does not fit an empty page
     /// is returned alone. The page ends after about [`PASSED_MAX`](super::model::PASSED_MAX) events of other types.
     ///
     /// # Errors

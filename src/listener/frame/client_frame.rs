@@ -19,7 +19,7 @@ const SUBSCRIBE: u8 = 0x03;
 const UNSUBSCRIBE: u8 = 0x04;
 const SHOW: u8 = 0x05;
 const FLUSH: u8 = 0x06;
-const ASK: u8 = 0x07;
+const HISTORY: u8 = 0x07;
 const AWAIT: u8 = 0x09;
 const EVENTS: u8 = 0x0a;
 const STREAMS: u8 = 0x0b;
@@ -80,7 +80,7 @@ pub enum ClientFrame {
         token: u64,
     },
     /// Queries the history of a peer; answered by [`PeerFrame::Answered`], in one or more parts.
-    Ask {
+    History {
         /// The client's number for the query.
         id: u64,
         /// Timeout for the answer, in milliseconds.
@@ -154,8 +154,8 @@ impl ClientFrame {
                 out.put_u8(FLUSH);
                 out.put_u64(*token);
             }
-            ClientFrame::Ask { id, timeout_ms, peer, question } => {
-                out.put_u8(ASK);
+            ClientFrame::History { id, timeout_ms, peer, question } => {
+                out.put_u8(HISTORY);
                 out.put_u64(*id);
                 out.put_u32(*timeout_ms);
                 put_bytes8(out, peer.to_string().as_bytes());
@@ -215,7 +215,7 @@ impl ClientFrame {
             UNSUBSCRIBE => ClientFrame::Unsubscribe { sub: SubId(reader.u32()?) },
             SHOW => ClientFrame::Show { id: reader.u32()?, query: reader.rest() },
             FLUSH => ClientFrame::Flush { token: reader.u64()? },
-            ASK => ClientFrame::Ask {
+            HISTORY => ClientFrame::History {
                 id: reader.u64()?,
                 timeout_ms: reader.u32()?,
                 peer: reader.text8("peer")?.parse()?,

@@ -22,7 +22,7 @@ const FLUSHED: u8 = 0x87;
 const BYE: u8 = 0x88;
 const SUBSCRIBED: u8 = 0x89;
 const ANSWERED: u8 = 0x8a;
-const KNOWN: u8 = 0x8b;
+const DISCOVERED: u8 = 0x8b;
 const MESSAGE_RUN: u8 = 0x8c;
 const AWAITED: u8 = 0x8d;
 const EVENTS_ANSWER: u8 = 0x8e;
@@ -97,7 +97,7 @@ pub enum PeerFrame {
         /// Token of the request.
         token: u64,
     },
-    /// A part of the answer to ASK, or a failure.
+    /// A part of the answer to HISTORY, or a failure.
     Answered {
         /// Number of the query.
         id: u64,
@@ -107,7 +107,7 @@ pub enum PeerFrame {
     },
     /// Announces a publisher of which the subscription is not guaranteed to receive every message. The frame precedes
     /// all messages of that publisher.
-    Known {
+    Discovered {
         /// Subscription that requested publisher announcements.
         sub: SubId,
         /// The publisher. `None` follows the last publisher that was known when the subscription was made.
@@ -224,8 +224,8 @@ impl PeerFrame {
                 out.put_u64(*token);
             }
             PeerFrame::Answered { id, answer } => put_answered(out, *id, answer.as_ref()),
-            PeerFrame::Known { sub, publisher } => {
-                out.put_u8(KNOWN);
+            PeerFrame::Discovered { sub, publisher } => {
+                out.put_u8(DISCOVERED);
                 out.put_u32(sub.0);
                 out.put_u8(u8::from(publisher.is_some()));
                 publisher.iter().for_each(|publisher| put_publisher(out, publisher));
@@ -277,10 +277,10 @@ impl PeerFrame {
                     code => Err(decoded(&FAILURES, code, "why")?),
                 },
             },
-            KNOWN => {
+            DISCOVERED => {
                 let sub = SubId(reader.u32()?);
                 let publisher = if reader.flag(1)? { Some(publisher(&mut reader)?) } else { None };
-                PeerFrame::Known { sub, publisher }
+                PeerFrame::Discovered { sub, publisher }
             }
             kind => return Err(FrameError::Kind(kind)),
         };

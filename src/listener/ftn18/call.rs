@@ -31,7 +31,7 @@ pub enum Call {
     },
     /// Registers a consumer.
     Register(Component),
-    /// Requests the events behind a position.
+    /// Requests the events after a position.
     Poll {
         /// Component of the consumer.
         component: Component,

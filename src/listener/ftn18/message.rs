@@ -15,7 +15,7 @@ const FIELDS: [&str; 6] = ["f", "p", "rid", "forcersp", "sec", "obf"];
 #[derive(Debug)]
 pub enum IncomingMessage<'a> {
     /// A call.
-    CallRequest(CallRequest<'a>),
+    Request(CallRequest<'a>),
     /// An answer to a call of this side.
     Response {
         /// The id, as this side gave it.
@@ -77,7 +77,7 @@ pub fn read(text: &str) -> Result<IncomingMessage<'_>, CallFault> {
     if let (Ok(_), Some(text)) = (&request.function, wrong) {
         request.function = Err(invalid(text));
     }
-    Ok(IncomingMessage::CallRequest(request))
+    Ok(IncomingMessage::Request(request))
 }
 
 /// Reports where a text is no JSON object. The value there is omitted, since it may be long or confidential.

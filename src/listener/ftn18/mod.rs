@@ -16,7 +16,7 @@
 //!
 //! - A wrong version or function is reported as such also to callers without credentials.
 //! - The answer to a poll never exceeds the client's limit: a list is also cut by bytes.
-//! - A poll with a `last_id` behind the last event does not move the position beyond that.
+//! - A poll with a `last_id` after the last event does not move the position beyond that.
 //! - Message authentication codes (`-hmac`, `-smac`) are answered with `SecurityError`.
 
 pub mod call;

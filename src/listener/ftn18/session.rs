@@ -118,7 +118,7 @@ impl CallSession {
     /// Handles a message. A message that is no JSON object is answered only on channels whose answers need no id.
     pub fn on_message(&mut self, text: &str) {
         let request = match read(text) {
-            Ok(IncomingMessage::CallRequest(request)) => request,
+            Ok(IncomingMessage::Request(request)) => request,
             Ok(IncomingMessage::Response { rid, is_ok }) if self.channel.is_bidirectional => {
                 return self.on_response(&rid, is_ok);
             }

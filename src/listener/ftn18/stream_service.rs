@@ -54,7 +54,7 @@ const LIVE_WAITING: PageBudget = PageBudget { events: 10_000, bytes: 16 << 20 };
 struct Feed {
     covered: EventId,
     is_requested: bool,
-    /// True if the journal may hold more events behind `covered`.
+    /// True if the journal may hold more events after `covered`.
     has_unread: bool,
 }
 
@@ -64,7 +64,7 @@ struct ServedStream {
     feeds: BTreeMap<ServerId, Feed>,
     /// Time before which the stream is not fed, because the store refused it.
     paused_until: Option<Instant>,
-    /// Position in a shared store behind which events are new.
+    /// Position in a shared store after which events are new.
     seen: StreamId,
     /// True once all earlier claims of this server are known to be registered or are being registered.
     is_checked: bool,
@@ -178,14 +178,14 @@ impl StreamService {
         }
         for ((stream, consumer), missed) in self.lapses.take(now.instant) {
             let stream = self.streams[stream].settings.name.clone();
-            self.effects.push_back(StreamEffect::StreamNotice(StreamNotice::Lapsed { stream, consumer, missed }));
+            self.effects.push_back(StreamEffect::Notice(StreamNotice::Lapsed { stream, consumer, missed }));
         }
         self.run_outbox(store, now);
         if self.settings.is_shared && self.shared_poll_due <= now.instant {
             self.shared_poll_due = now.instant + SHARED_POLL_INTERVAL;
             if let Err(error) = self.poll_shared_store(store) {
                 self.shared_poll_due = now.instant + RETRY_TIME;
-                self.effects.push_back(StreamEffect::StreamNotice(StreamNotice::Failed(error.to_string())));
+                self.effects.push_back(StreamEffect::Notice(StreamNotice::Failed(error.to_string())));
             }
         }
         if self.retry.is_some_and(|until| until <= now.instant) {
@@ -220,7 +220,7 @@ impl StreamService {
             let trimmed = match store.trim(name, limits, Timestamp::from(now.wall), TRIM_EVENTS) {
                 Ok(trimmed) => trimmed,
                 Err(error) => {
-                    self.effects.push_back(StreamEffect::StreamNotice(StreamNotice::Failed(error.to_string())));
+                    self.effects.push_back(StreamEffect::Notice(StreamNotice::Failed(error.to_string())));
                     continue;
                 }
             };

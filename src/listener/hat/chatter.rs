@@ -25,7 +25,7 @@ pub const MESSAGE: &str = "HatChatter.Msg";
 /// Maximum bytes of the length of a frame.
 const LENGTH_BYTES_MAX: usize = 8;
 /// Bytes of memory reserved for the next frame.
-const KEPT_BYTES: usize = 4096;
+const IDLE_BYTES: usize = 4096;
 
 /// A message that borrows the bytes it was read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +108,7 @@ impl<'a> ChatterMessage<'a> {
 pub struct ChatterParser {
     buffer: Buffer,
     /// Bytes of the frame returned last, which is still in the buffer.
-    given_bytes: usize,
+    returned_bytes: usize,
     frame_bytes_max: usize,
     /// Maximum frame size of authenticated clients.
     admitted_bytes_max: usize,
@@ -118,8 +118,8 @@ impl ChatterParser {
     /// Creates the parser of a client that has just connected.
     pub fn new(settings: &Settings) -> ChatterParser {
         ChatterParser {
-            buffer: Buffer::new(KEPT_BYTES),
-            given_bytes: 0,
+            buffer: Buffer::new(IDLE_BYTES),
+            returned_bytes: 0,
             frame_bytes_max: settings.unauthenticated_bytes_max,
             admitted_bytes_max: settings.frame_bytes_max,
         }
@@ -136,8 +136,8 @@ impl ChatterParser {
     }
 
     /// Makes the next call return the last message once more.
-    pub fn keep(&mut self) {
-        self.given_bytes = 0;
+    pub fn repeat_last(&mut self) {
+        self.returned_bytes = 0;
     }
 
     /// Returns the next message, or `None` if more bytes are needed. The following call drops the bytes of the message.
@@ -146,10 +146,10 @@ impl ChatterParser {
     /// The bytes are no valid frame or message, or exceed the limit; the connection ends.
     #[expect(clippy::should_implement_trait, reason = "the command borrows from the parser")]
     pub fn next(&mut self) -> Result<Option<ChatterMessage<'_>>, HatFault> {
-        self.buffer.skip(std::mem::take(&mut self.given_bytes));
+        self.buffer.skip(std::mem::take(&mut self.returned_bytes));
         let Some((header_bytes, length)) = self.length()? else { return Ok(None) };
         let Some(content) = self.buffer.rest()[header_bytes..].get(..length) else { return Ok(None) };
-        self.given_bytes = header_bytes + length;
+        self.returned_bytes = header_bytes + length;
         let message = ChatterMessage::decode(content);
         message.map(Some).map_err(|error| HatFault::Malformed { type_name: MESSAGE, error })
     }
@@ -162,12 +162,12 @@ impl ChatterParser {
     /// Returns the number of bytes of the next frame's header, and the frame's length; `None` until the header has
     /// arrived.
     fn length(&self) -> Result<Option<(usize, usize)>, HatFault> {
-        let Some((&count, behind)) = self.buffer.rest().split_first() else { return Ok(None) };
+        let Some((&count, rest)) = self.buffer.rest().split_first() else { return Ok(None) };
         let count = usize::from(count);
         if count < 1 || LENGTH_BYTES_MAX < count {
             return Err(HatFault::Length(count));
         }
-        let Some(digits) = behind.get(..count) else { return Ok(None) };
+        let Some(digits) = rest.get(..count) else { return Ok(None) };
         let bytes = digits.iter().fold(0, |length, byte| length << 8 | u64::from(*byte));
         match usize::try_from(bytes).ok().filter(|bytes| *bytes <= self.frame_bytes_max) {
             Some(length) => Ok(Some((1 + count, length))),
@@ -194,7 +194,7 @@ mod tests {
             let mut parser = ChatterParser::new(&Settings::default());
             parser.push(bytes);
             assert_eq!(parser.next(), Ok(Some(message)));
-            parser.keep();
+            parser.repeat_last();
             assert_eq!(parser.next(), Ok(Some(message)));
             assert_eq!(parser.next(), Ok(None));
             assert_eq!(parser.held_bytes(), 0);

@@ -236,7 +236,7 @@ fn series(reader: &mut SbsReader<'_>, settings: &Settings) -> Result<Option<Quer
     let by = if reader.choice(2)? == 0 { SeriesOrder::Time } else { SeriesOrder::SourceTime };
     let limit = limit(reader)?;
     let event_id = |[of, session, instance]: [i128; 3]| {
-        Some(EventId { server: server(of)?, session: word(session)?, instance: word(instance)? })
+        Some(EventId { server: server(of)?, session: unsigned(session)?, instance: unsigned(instance)? })
     };
     let after = match reader.optional(id)?.map(event_id) {
         // No event has this id, so no event follows it.
@@ -259,9 +259,9 @@ fn of_server(reader: &mut SbsReader<'_>) -> Result<Option<Query>, BodyFault> {
     }
     let Some(server) = server(number) else { return Ok(None) };
     // An id that no event has is replaced by the nearest position in the server's range.
-    let after = after.map(|[_, session, instance]| match word(session) {
+    let after = after.map(|[_, session, instance]| match unsigned(session) {
         Some(session) => {
-            EventId { server, session, instance: word(instance).unwrap_or(if instance < 0 { 0 } else { u64::MAX }) }
+            EventId { server, session, instance: unsigned(instance).unwrap_or(if instance < 0 { 0 } else { u64::MAX }) }
         }
         None if session < 0 => EventId { server, session: 0, instance: 0 },
         None => EventId { server, session: u64::MAX, instance: u64::MAX },
@@ -269,7 +269,7 @@ fn of_server(reader: &mut SbsReader<'_>) -> Result<Option<Query>, BodyFault> {
     Ok(Some(Query::Server(ServerQuery { server, after, limit })))
 }
 
-fn word(number: i128) -> Option<u64> {
+fn unsigned(number: i128) -> Option<u64> {
     u64::try_from(number).ok()
 }
 

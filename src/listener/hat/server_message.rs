@@ -71,7 +71,7 @@ pub enum HatServerMessage {
     /// The events that were registered; `None` if the registration failed.
     Registered(Option<Vec<Event>>),
     /// The answer to a query.
-    QueryPage(QueryPage),
+    Found(QueryPage),
 }
 
 impl HatServerMessage {
@@ -84,7 +84,7 @@ impl HatServerMessage {
             HatServerMessage::Status(_) => STATUS_NOTIFY,
             HatServerMessage::Events(_) => EVENTS_NOTIFY,
             HatServerMessage::Registered(_) => REGISTER_RES,
-            HatServerMessage::QueryPage(_) => QUERY_RES,
+            HatServerMessage::Found(_) => QUERY_RES,
         }
     }
 
@@ -108,7 +108,7 @@ impl HatServerMessage {
                 put_events(&mut out, events.iter());
             }
             HatServerMessage::Registered(None) => put_count(&mut out, 1),
-            HatServerMessage::QueryPage(answer) => {
+            HatServerMessage::Found(answer) => {
                 put_events(&mut out, answer.events.iter());
                 put_boolean(&mut out, answer.more_follows);
             }
@@ -129,7 +129,7 @@ impl HatServerMessage {
             STATUS_NOTIFY => (STATUS_NOTIFY, status(&mut reader).map(HatServerMessage::Status)),
             EVENTS_NOTIFY => (EVENTS_NOTIFY, events(&mut reader).map(HatServerMessage::Events)),
             REGISTER_RES => (REGISTER_RES, registered(&mut reader).map(HatServerMessage::Registered)),
-            QUERY_RES => (QUERY_RES, answer(&mut reader).map(HatServerMessage::QueryPage)),
+            QUERY_RES => (QUERY_RES, answer(&mut reader).map(HatServerMessage::Found)),
             name => return Err(HatFault::unknown_type(name)),
         };
         let malformed = |error| HatFault::Malformed { type_name, error };

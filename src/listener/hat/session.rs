@@ -109,7 +109,7 @@ impl HatSession {
             HatClientMessage::EventsAck => {}
             HatClientMessage::Register(registrations) => self.register(answer, registrations, message.body.len()),
             HatClientMessage::Query(query) => {
-                let nothing = || HatRequestState::Done(HatServerMessage::QueryPage(QueryPage::default()));
+                let nothing = || HatRequestState::Done(HatServerMessage::Found(QueryPage::default()));
                 let state = query.map_or_else(nothing, |query| HatRequestState::Waiting(JournalCommand::Query(query)));
                 self.push(answer, message.body.len(), None, state);
             }
@@ -147,7 +147,7 @@ impl HatSession {
     /// Panics if there is no such request.
     pub fn on_answered(&mut self, request: RequestId, answer: QueryPage, out: &mut OutputBuffer) {
         self.requests.submitted(request, HatRequestKind::Query).state =
-            HatRequestState::Done(HatServerMessage::QueryPage(answer));
+            HatRequestState::Done(HatServerMessage::Found(answer));
         self.flush(out);
     }
 

@@ -171,7 +171,7 @@ fn registering(types: &[&str]) -> HatClientMessage {
 
 fn ids(received: &[HatServerMessage]) -> Vec<String> {
     let (HatServerMessage::Registered(Some(events))
-    | HatServerMessage::QueryPage(QueryPage { events, .. })
+    | HatServerMessage::Found(QueryPage { events, .. })
     | HatServerMessage::Events(events)) = &received[0]
     else {
         panic!("{received:?}")
@@ -460,9 +460,9 @@ fn query_waits_for_earlier_registrations() {
     world.session.on_answered(RequestId(3), answer(true), &mut world.out);
     // The next query may wait until the client has taken the answer.
     assert_eq!(world.session.poll_request(false), None);
-    assert_eq!((world.received(), submitted(&mut world)), (vec![HatServerMessage::QueryPage(answer(true))], vec![4]));
+    assert_eq!((world.received(), submitted(&mut world)), (vec![HatServerMessage::Found(answer(true))], vec![4]));
     world.session.on_answered(RequestId(4), answer(false), &mut world.out);
-    let received = vec![HatServerMessage::QueryPage(answer(false)), HatServerMessage::Registered(Some(vec![]))];
+    let received = vec![HatServerMessage::Found(answer(false)), HatServerMessage::Registered(Some(vec![]))];
     assert_eq!((world.received(), submitted(&mut world)), (received, vec![6]));
     world.session.on_registered(RequestId(6), None, &mut world.out);
     assert_eq!((world.received(), world.session.held_bytes()), (vec![HatServerMessage::Registered(None)], 0));
@@ -831,7 +831,7 @@ fn encoded_message_is_decoded_unchanged() {
         HatServerMessage::Events(events.clone()),
         HatServerMessage::Registered(None),
         HatServerMessage::Registered(Some(events.clone())),
-        HatServerMessage::QueryPage(QueryPage { events, more_follows: true }),
+        HatServerMessage::Found(QueryPage { events, more_follows: true }),
     ] {
         let body = received.encode();
         assert_eq!(HatServerMessage::decode(&message(received.type_name(), &body)), Ok(received));
@@ -889,7 +889,7 @@ fn registration_fails_while_not_operational() {
     assert_eq!(world.exchange(registering(&["a"])), [HatServerMessage::Registered(None)]);
     assert_eq!(
         world.exchange(HatClientMessage::Query(Some(Query::Latest(None)))),
-        [HatServerMessage::QueryPage(QueryPage::default())]
+        [HatServerMessage::Found(QueryPage::default())]
     );
     world.session.on_status(Status::Operational, &mut world.out);
     assert_eq!(world.received(), [HatServerMessage::Status(Status::Operational)]);

@@ -162,8 +162,8 @@ fn stream_request(rng: &mut Rng) -> StreamRequest {
         5 => StreamOperation::Consumers,
         6 => StreamOperation::Register(consumer),
         7 => {
-            let places = [ResetPosition::Start, ResetPosition::End, ResetPosition::Behind(stream_id(rng))];
-            StreamOperation::Reset(consumer, places[rng.below(3) as usize])
+            let positions = [ResetPosition::Start, ResetPosition::End, ResetPosition::After(stream_id(rng))];
+            StreamOperation::Reset(consumer, positions[rng.below(3) as usize])
         }
         _ => StreamOperation::Remove(consumer),
     };
@@ -278,7 +278,7 @@ fn to_peer(rng: &mut Rng) -> ClientFrame {
         3 => ClientFrame::Show { id: rng.next_u32(), query: payload(rng) },
         4 => {
             let peer = if rng.chance(0.5) { "B.test".parse().unwrap() } else { PeerRef::Epoch(Epoch::new(7).unwrap()) };
-            ClientFrame::Ask { id: rng.next_u64(), timeout_ms: rng.next_u32(), peer, question: payload(rng) }
+            ClientFrame::History { id: rng.next_u64(), timeout_ms: rng.next_u32(), peer, question: payload(rng) }
         }
         _ => ClientFrame::Flush { token: rng.next_u64() },
     }
@@ -402,7 +402,7 @@ fn to_client(rng: &mut Rng) -> PeerFrame {
         }
         7 => {
             let publisher = if rng.chance(0.5) { Some(publisher(rng)) } else { None };
-            PeerFrame::Known { sub: SubId(rng.next_u32()), publisher }
+            PeerFrame::Discovered { sub: SubId(rng.next_u32()), publisher }
         }
         6 => PeerFrame::Shown { id: rng.next_u32(), answer: payload(rng) },
         _ => PeerFrame::Flushed { token: rng.next_u64() },
@@ -496,9 +496,9 @@ fn frame_out_of_order_ends_the_conversation() {
     let other = ClientFrame::Hello { version: VERSION + 1, name: "new".into() };
     assert_eq!(
         check_listener(&script(&[&other, &flush])),
-        (vec![], Some(LocalFault::Incompatible { theirs: VERSION + 1 }))
+        (vec![], Some(LocalFault::Incompatible { peer_version: VERSION + 1 }))
     );
-    let text = LocalFault::Incompatible { theirs: VERSION + 1 }.to_string();
+    let text = LocalFault::Incompatible { peer_version: VERSION + 1 }.to_string();
     assert!(text.contains(&format!("version {}", VERSION + 1)) && text.contains("install the same version"), "{text}");
 
     let bye = PeerFrame::Bye { reason: ByeReason::TooManyClients, text: "full".into() };
@@ -539,8 +539,8 @@ fn malformed_frame_ends_the_conversation() {
     ] {
         assert_eq!(check_listener(&framed(body)), (vec![hello()], Some(LocalFault::Malformed(expected))), "{body:?}");
     }
-    let stranger = b"\0\0\0\x08\x01HTTP/1.";
-    assert_eq!(check_listener(stranger), (vec![], Some(LocalFault::Malformed(FrameError::Value("magic")))));
+    let foreign = b"\0\0\0\x08\x01HTTP/1.";
+    assert_eq!(check_listener(foreign), (vec![], Some(LocalFault::Malformed(FrameError::Value("magic")))));
     // A length beyond the limit ends the conversation at once, before the frame arrives; "GET " is such a length.
     let long = FrameError::TooLong { bytes: 0x4745_5420, bytes_max: GREETING_BYTES_MAX };
     assert_eq!(check_listener(b"GET / HTTP/1.1\r\n"), (vec![], Some(LocalFault::Malformed(long))));

@@ -54,7 +54,7 @@ pub(super) struct MessageWriter {
     /// Headers of the present message that precede those of the publisher.
     headers: Vec<u8>,
     /// Headers of the bus that all messages of the call share.
-    known: Vec<u8>,
+    publisher_headers: Vec<u8>,
 }
 
 impl MessageWriter {
@@ -90,7 +90,7 @@ impl MessageWriter {
     fn begin(&mut self) {
         self.targets.clear();
         self.prefixes.clear();
-        self.known.clear();
+        self.publisher_headers.clear();
         self.is_prepared = false;
         self.last = None;
     }
@@ -104,12 +104,12 @@ impl MessageWriter {
             for part in [b"HMSG ".as_slice(), delivery.subject.as_bytes(), b" ", &sub.sid, b" "] {
                 self.prefixes.extend_from_slice(part);
             }
-            let left = sub.left();
+            let left = sub.remaining();
             let lost = if form == HeaderMode::Annotated { subs.take_lost(*id) } else { None };
             self.targets.push(DeliveryTarget { sub: *id, prefix: start..self.prefixes.len(), left, written: 0, lost });
         }
         if form == HeaderMode::Annotated {
-            put_publisher(&mut self.known, delivery.publisher);
+            put_publisher(&mut self.publisher_headers, delivery.publisher);
         }
     }
 
@@ -183,13 +183,13 @@ impl MessageWriter {
         delivery: &DeliveryRef<'a>,
         form: HeaderMode,
     ) -> (&'a [u8], &'static [u8]) {
-        let MessageWriter { targets, prefixes, line, headers, known, .. } = self;
+        let MessageWriter { targets, prefixes, line, headers, publisher_headers, .. } = self;
         let target = &mut targets[index];
         let (first, rest) = first_line(delivery.headers);
         headers.clear();
         headers.extend_from_slice(first);
         if form == HeaderMode::Annotated {
-            headers.extend_from_slice(known);
+            headers.extend_from_slice(publisher_headers);
             put_delivery_headers(headers, delivery, target.lost.take());
         }
         let is_whole = rest.ends_with(b"\r\n") || rest.is_empty() && headers.ends_with(b"\r\n");

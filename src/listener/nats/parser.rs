@@ -9,7 +9,7 @@ use crate::listener::buffer::Buffer;
 use std::mem;
 
 /// Maximum memory, in bytes, that an empty buffer keeps. The parser releases more, so that idle clients cost little.
-const KEPT_BYTES: usize = 1024;
+const IDLE_BYTES: usize = 1024;
 /// Maximum number of digits of a size; a message has at most 8 MiB.
 const SIZE_DIGITS_MAX: usize = 9;
 /// Maximum number of arguments that are parsed: one more than any operation has.
@@ -21,7 +21,7 @@ const ARGUMENTS_MAX: usize = 6;
 pub struct NatsParser {
     buffer: Buffer,
     /// Bytes of the last returned command, which is still in the buffer.
-    given_bytes: usize,
+    returned_bytes: usize,
     /// Bytes of the next command that were searched and contain no line end.
     searched: usize,
     /// Total bytes of the next command, as far as its line is known; 0 if unknown.
@@ -37,8 +37,8 @@ impl NatsParser {
     /// Creates a parser with an empty buffer.
     pub fn new(settings: &Settings) -> NatsParser {
         NatsParser {
-            buffer: Buffer::new(KEPT_BYTES),
-            given_bytes: 0,
+            buffer: Buffer::new(IDLE_BYTES),
+            returned_bytes: 0,
             searched: 0,
             wanted: 0,
             is_admitted: !settings.access.is_closed(),
@@ -60,28 +60,28 @@ impl NatsParser {
     /// The bytes are not a command, or the command is not allowed. The parser cannot continue after an error.
     #[expect(clippy::should_implement_trait, reason = "the command borrows from the parser")]
     pub fn next(&mut self) -> Result<Option<NatsCommand<'_>>, NatsFault> {
-        self.buffer.skip(mem::take(&mut self.given_bytes));
+        self.buffer.skip(mem::take(&mut self.returned_bytes));
         let line_bytes_max = if self.is_admitted { self.line_bytes_max } else { self.unauthenticated_bytes_max };
         let rest = self.buffer.rest();
         if rest.is_empty() || rest.len() < self.wanted {
             return Ok(None);
         }
-        let word = word(rest)?;
-        if !self.is_admitted && !matches!(word, OpMatch::Partial | OpMatch::Complete(Op::Connect, _)) {
+        let matched = match_op(rest)?;
+        if !self.is_admitted && !matches!(matched, OpMatch::Partial | OpMatch::Complete(Op::Connect, _)) {
             return Err(NatsFault::Unauthorized(AuthenticationFailure::NotConnected));
         }
         let Some(line_end) = line_end(&rest[self.searched..]).map(|at| self.searched + at) else {
             self.searched = rest.len();
-            return match word {
+            return match matched {
                 // The limit leaves room for a space and for the CR of the line end.
-                OpMatch::Complete(_, word_bytes) if line_bytes_max + 2 < rest.len() - word_bytes => {
+                OpMatch::Complete(_, op_bytes) if line_bytes_max + 2 < rest.len() - op_bytes => {
                     Err(NatsFault::LineTooLong)
                 }
                 _ => Ok(None),
             };
         };
-        let OpMatch::Complete(op, word_bytes) = word else { return Err(NatsFault::UnknownOperation) };
-        let line = &rest[word_bytes..line_end];
+        let OpMatch::Complete(op, op_bytes) = matched else { return Err(NatsFault::UnknownOperation) };
+        let line = &rest[op_bytes..line_end];
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line_bytes_max + 1 < line.len() {
             return Err(NatsFault::LineTooLong);
@@ -101,14 +101,14 @@ impl NatsParser {
             }
             _ => (plain(op, line)?, line_end + 1),
         };
-        self.given_bytes = bytes;
+        self.returned_bytes = bytes;
         (self.searched, self.wanted) = (0, 0);
         Ok(Some(command))
     }
 
     /// Makes the parser return the last command once more.
-    pub fn keep(&mut self) {
-        self.given_bytes = 0;
+    pub fn repeat_last(&mut self) {
+        self.returned_bytes = 0;
     }
 
     /// Ends the limits of unauthenticated clients.
@@ -130,7 +130,7 @@ enum OpMatch {
     Complete(Op, usize),
 }
 
-fn word(bytes: &[u8]) -> Result<OpMatch, NatsFault> {
+fn match_op(bytes: &[u8]) -> Result<OpMatch, NatsFault> {
     for (name, op) in OPS {
         let count = name.len().min(bytes.len());
         if !bytes[..count].eq_ignore_ascii_case(&name[..count]) {

@@ -27,7 +27,7 @@ const FIRST_PING: Duration = Duration::from_secs(2);
 /// not pinged together.
 const SPREAD_PART: u64 = 5;
 /// Maximum size, in bytes, of headers that are cached for the next message with equal headers.
-const HEADERS_KEPT_BYTES: usize = 512;
+const HEADERS_CACHED_BYTES_MAX: usize = 512;
 
 /// The state of a connection.
 #[derive(Debug)]
@@ -361,7 +361,7 @@ impl NatsSession {
             return Some(headers.clone());
         }
         let headers = published(text)?;
-        if text.len() <= HEADERS_KEPT_BYTES {
+        if text.len() <= HEADERS_CACHED_BYTES_MAX {
             self.headers = Some((Bytes::copy_from_slice(text), headers.clone()));
         }
         Some(headers)

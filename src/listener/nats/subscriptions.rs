@@ -24,7 +24,7 @@ pub(super) struct NatsSubscription {
 
 impl NatsSubscription {
     /// Returns the maximum number of messages that it may still receive.
-    pub(super) fn left(&self) -> u64 {
+    pub(super) fn remaining(&self) -> u64 {
         if self.max == 0 { u64::MAX } else { self.max.saturating_sub(self.delivered) }
     }
 }
@@ -96,7 +96,7 @@ impl NatsSubscriptions {
     }
 
     fn end(&mut self, id: SubId, is_over: bool) -> Option<SubId> {
-        if !is_over && self.by_id.get(&id)?.left() != 0 {
+        if !is_over && self.by_id.get(&id)?.remaining() != 0 {
             return None;
         }
         self.remove(id);

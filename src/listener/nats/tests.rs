@@ -88,7 +88,7 @@ impl Alone {
             return;
         }
         parser.push(bytes);
-        let mut was_kept = !*is_tight;
+        let mut was_repeated = !*is_tight;
         while !*is_over {
             let command = match parser.next() {
                 Ok(Some(command)) => command,
@@ -99,12 +99,12 @@ impl Alone {
                     break;
                 }
             };
-            if command.is_publish() && !was_kept {
-                parser.keep();
-                was_kept = true;
+            if command.is_publish() && !was_repeated {
+                parser.repeat_last();
+                was_repeated = true;
                 continue;
             }
-            was_kept = !*is_tight;
+            was_repeated = !*is_tight;
             let first = match session.on_command(Instant::ZERO, command, out) {
                 Ok(request) => request,
                 Err(fault) => {
@@ -210,9 +210,9 @@ fn check(settings: &Settings, sent: &[u8], expected: &str) {
         let (mut alone, mut rest) = (Alone::new(settings), sent);
         alone.is_tight = is_tight;
         while !rest.is_empty() {
-            let (part, behind) = rest.split_at(cuts().min(rest.len()));
+            let (part, next) = rest.split_at(cuts().min(rest.len()));
             alone.push(part);
-            rest = behind;
+            rest = next;
         }
         alone.received()
     };
@@ -649,12 +649,12 @@ fn silent_client_is_pinged_and_then_disconnected() {
     alone.session.on_fault(&NatsFault::Stale, &mut alone.out);
     assert_eq!(alone.received(), "-ERR 'Stale Connection'|");
 
-    let mut stranger = Alone::new(&with_password());
-    assert_eq!(stranger.session.deadline(), Some(seconds(2)));
-    assert_eq!(stranger.session.on_deadline(seconds(1), &mut stranger.out), Ok(()));
-    assert_eq!(stranger.session.on_deadline(seconds(2), &mut stranger.out), Err(NatsFault::AuthTimeout));
-    stranger.session.on_fault(&NatsFault::AuthTimeout, &mut stranger.out);
-    assert_eq!(stranger.received(), "-ERR 'Authentication Timeout'|");
+    let mut unauthenticated = Alone::new(&with_password());
+    assert_eq!(unauthenticated.session.deadline(), Some(seconds(2)));
+    assert_eq!(unauthenticated.session.on_deadline(seconds(1), &mut unauthenticated.out), Ok(()));
+    assert_eq!(unauthenticated.session.on_deadline(seconds(2), &mut unauthenticated.out), Err(NatsFault::AuthTimeout));
+    unauthenticated.session.on_fault(&NatsFault::AuthTimeout, &mut unauthenticated.out);
+    assert_eq!(unauthenticated.received(), "-ERR 'Authentication Timeout'|");
 }
 
 /// A PING is a barrier: its answer confirms that the peer has completed earlier commands.

@@ -164,8 +164,8 @@ fn sub(of: &CommandEntry, name: &[u8]) -> Result<&'static CommandEntry, Vec<u8>>
     let full = [of.name.as_bytes(), b"|", name].concat();
     named(&full).ok_or_else(|| {
         let name = &name[..name.len().min(TEXT_BYTES)];
-        let (before, behind) = (b"ERR unknown subcommand '", of.name.to_ascii_uppercase());
-        [before, name, b"'. Try ", behind.as_bytes(), b" HELP."].concat()
+        let (before, after) = (b"ERR unknown subcommand '", of.name.to_ascii_uppercase());
+        [before, name, b"'. Try ", after.as_bytes(), b" HELP."].concat()
     })
 }
 

@@ -32,7 +32,7 @@ pub(super) fn text(facts: &ServerFacts, sections: &[Vec<u8>], lost: Count) -> St
     let is_for_all = |section: &Vec<u8>| [&b"default"[..], b"all", b"everything"].contains(&&section[..]);
     let is_all = sections.is_empty() || sections.iter().any(is_for_all);
     let mut text = String::new();
-    for (title, lines) in all(facts, lost) {
+    for (title, lines) in all_sections(facts, lost) {
         if is_all || sections.iter().any(|section| section.eq_ignore_ascii_case(title.as_bytes())) {
             if !text.is_empty() {
                 text.push_str("\r\n");
@@ -44,7 +44,7 @@ pub(super) fn text(facts: &ServerFacts, sections: &[Vec<u8>], lost: Count) -> St
     text
 }
 
-fn all(facts: &ServerFacts, lost: Count) -> [(&'static str, Vec<(&'static str, String)>); 7] {
+fn all_sections(facts: &ServerFacts, lost: Count) -> [(&'static str, Vec<(&'static str, String)>); 7] {
     let line = |key, value: &dyn ToString| (key, value.to_string());
     let server = vec![
         line("redis_version", &VERSION),

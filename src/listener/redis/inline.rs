@@ -13,24 +13,24 @@ pub(super) fn split(line: &[u8], bytes: &mut Vec<u8>, spans: &mut Vec<ArgumentRa
             return Ok(());
         }
         let start = bytes.len();
-        rest = word(rest, bytes)?;
+        rest = argument(rest, bytes)?;
         spans.push(ArgumentRange::new(start, bytes.len()));
     }
 }
 
-/// Appends the word at the start and returns the rest.
-fn word<'a>(mut rest: &'a [u8], bytes: &mut Vec<u8>) -> Result<&'a [u8], RedisFault> {
-    while let [first, behind @ ..] = rest {
+/// Appends the argument at the start and returns the rest.
+fn argument<'a>(mut rest: &'a [u8], bytes: &mut Vec<u8>) -> Result<&'a [u8], RedisFault> {
+    while let [first, tail @ ..] = rest {
         match first {
             b'"' | b'\'' => {
-                rest = quoted(*first, behind, bytes)?;
+                rest = quoted(*first, tail, bytes)?;
                 let ends = rest.first().is_none_or(|byte| byte.is_ascii_whitespace());
                 return if ends { Ok(rest) } else { Err(RedisFault::Quotes) };
             }
             byte if byte.is_ascii_whitespace() => return Ok(rest),
             byte => bytes.push(*byte),
         }
-        rest = behind;
+        rest = tail;
     }
     Ok(rest)
 }
@@ -39,25 +39,25 @@ fn word<'a>(mut rest: &'a [u8], bytes: &mut Vec<u8>) -> Result<&'a [u8], RedisFa
 fn quoted<'a>(mark: u8, mut rest: &'a [u8], bytes: &mut Vec<u8>) -> Result<&'a [u8], RedisFault> {
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     loop {
-        let (byte, behind) = match (mark, rest) {
+        let (byte, tail) = match (mark, rest) {
             (_, []) => return Err(RedisFault::Quotes),
-            (_, [byte, behind @ ..]) if *byte == mark => return Ok(behind),
-            (b'\'', [b'\\', b'\'', behind @ ..]) => (b'\'', behind),
-            (b'"', [b'\\', byte, behind @ ..]) => match (byte, behind) {
+            (_, [byte, tail @ ..]) if *byte == mark => return Ok(tail),
+            (b'\'', [b'\\', b'\'', tail @ ..]) => (b'\'', tail),
+            (b'"', [b'\\', byte, tail @ ..]) => match (byte, tail) {
                 (b'x', [high, low, further @ ..]) => match (digit(*high), digit(*low)) {
                     (Some(high), Some(low)) => (high << 4 | low, further),
-                    _ => (b'x', behind),
+                    _ => (b'x', tail),
                 },
-                (b'n', _) => (b'\n', behind),
-                (b'r', _) => (b'\r', behind),
-                (b't', _) => (b'\t', behind),
-                (b'b', _) => (8, behind),
-                (b'a', _) => (7, behind),
-                _ => (*byte, behind),
+                (b'n', _) => (b'\n', tail),
+                (b'r', _) => (b'\r', tail),
+                (b't', _) => (b'\t', tail),
+                (b'b', _) => (8, tail),
+                (b'a', _) => (7, tail),
+                _ => (*byte, tail),
             },
-            (_, [byte, behind @ ..]) => (*byte, behind),
+            (_, [byte, tail @ ..]) => (*byte, tail),
         };
         bytes.push(byte);
-        rest = behind;
+        rest = tail;
     }
 }

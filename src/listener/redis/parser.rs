@@ -22,15 +22,15 @@ pub struct RedisParser {
     at: usize,
     /// Number of arguments still to come; `None` before their number is known.
     left: Option<usize>,
-    /// Ranges of the arguments in `buffer` or in `words`.
+    /// Ranges of the arguments in `buffer` or in `inline_bytes`.
     spans: Vec<ArgumentRange>,
-    /// Words of an inline command; empty for other commands.
-    words: Vec<u8>,
+    /// Arguments of an inline command; empty for other commands.
+    inline_bytes: Vec<u8>,
     is_inline: bool,
     /// True if a complete command is buffered and was returned.
     is_whole: bool,
     /// True if that command is returned once more.
-    is_kept: bool,
+    is_repeated: bool,
     arguments_max: usize,
     bulk_bytes_max: usize,
     line_bytes_max: usize,
@@ -50,10 +50,10 @@ impl RedisParser {
             at: 0,
             left: None,
             spans: Vec::new(),
-            words: Vec::new(),
+            inline_bytes: Vec::new(),
             is_inline: false,
             is_whole: false,
-            is_kept: false,
+            is_repeated: false,
             arguments_max: settings.unauthenticated_arguments_max,
             bulk_bytes_max: settings.unauthenticated_bytes_max,
             line_bytes_max: settings.line_bytes_max,
@@ -81,8 +81,8 @@ impl RedisParser {
     }
 
     /// Makes the parser return the last command once more.
-    pub fn keep(&mut self) {
-        self.is_kept = self.is_whole;
+    pub fn repeat_last(&mut self) {
+        self.is_repeated = self.is_whole;
     }
 
     /// Returns the next command, or `None` if more bytes are needed. The following call drops the bytes of the
@@ -92,7 +92,7 @@ impl RedisParser {
     /// The bytes are not a valid command; the connection ends.
     #[expect(clippy::should_implement_trait, reason = "the command borrows from the parser")]
     pub fn next(&mut self) -> Result<Option<RedisCommand<'_>>, RedisFault> {
-        if !std::mem::take(&mut self.is_kept) {
+        if !std::mem::take(&mut self.is_repeated) {
             if std::mem::take(&mut self.is_whole) {
                 self.drop_command();
                 self.shrink();
@@ -103,7 +103,7 @@ impl RedisParser {
             self.release();
             return Ok(None);
         }
-        let bytes = if self.is_inline { &self.words[..] } else { self.buffer.rest() };
+        let bytes = if self.is_inline { &self.inline_bytes[..] } else { self.buffer.rest() };
         Ok(Some(RedisCommand::new(bytes, &self.spans)))
     }
 
@@ -111,7 +111,7 @@ impl RedisParser {
     pub fn held_bytes(&self) -> usize {
         let spans = |count: usize| count * size_of::<ArgumentRange>();
         self.buffer.held_bytes()
-            + held_bytes(self.words.capacity(), self.words.len())
+            + held_bytes(self.inline_bytes.capacity(), self.inline_bytes.len())
             + held_bytes(spans(self.spans.capacity()), spans(self.spans.len()))
     }
 
@@ -119,7 +119,7 @@ impl RedisParser {
         self.buffer.skip(std::mem::take(&mut self.at));
         self.left = None;
         self.spans.clear();
-        self.words.clear();
+        self.inline_bytes.clear();
         self.is_inline = false;
     }
 
@@ -128,8 +128,8 @@ impl RedisParser {
         if LARGE_BYTES < self.spans.capacity() * size_of::<ArgumentRange>() {
             self.spans = Vec::new();
         }
-        if LARGE_BYTES < self.words.capacity() {
-            self.words = Vec::new();
+        if LARGE_BYTES < self.inline_bytes.capacity() {
+            self.inline_bytes = Vec::new();
         }
     }
 
@@ -141,8 +141,8 @@ impl RedisParser {
         if IDLE_BYTES < self.spans.capacity() * size_of::<ArgumentRange>() {
             self.spans = Vec::new();
         }
-        if IDLE_BYTES < self.words.capacity() {
-            self.words = Vec::new();
+        if IDLE_BYTES < self.inline_bytes.capacity() {
+            self.inline_bytes = Vec::new();
         }
     }
 
@@ -241,7 +241,7 @@ impl RedisParser {
             return Ok(false);
         };
         let line = text[..end].strip_suffix(b"\r").unwrap_or(&text[..end]);
-        inline::split(line, &mut self.words, &mut self.spans)?;
+        inline::split(line, &mut self.inline_bytes, &mut self.spans)?;
         self.at = end + 1;
         if self.spans.is_empty() {
             self.drop_command();

@@ -42,8 +42,8 @@ fn client_list_has_the_fields_of_redis() {
             shell.feed(&unescaped(sent.trim_end())).unwrap();
         }
         let own = shell.session.resp_state(shell.now + Duration::from_secs(1));
-        let asker = RedisSession::new(Arc::new(Settings::default()), &hello(9), Instant::ZERO);
-        let line = asker.client_list(&clients(own)[..1], &client_filter::ClientFilter::default());
+        let requester = RedisSession::new(Arc::new(Settings::default()), &hello(9), Instant::ZERO);
+        let line = requester.client_list(&clients(own)[..1], &client_filter::ClientFilter::default());
         let fields = |line: &str| -> Vec<(String, String)> {
             let pairs = line.split_whitespace().map(|field| field.split_once('=').expect("name=value"));
             pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
@@ -204,12 +204,12 @@ fn kept_command_is_returned_once_more() {
         |command: RedisCommand<'_>| command.args(0).map(|arg| arg.escape_ascii().to_string()).collect::<Vec<_>>();
     for expected in ["a", "b"] {
         assert_eq!(text(parser.next().unwrap().unwrap()), ["PING", expected]);
-        parser.keep();
+        parser.repeat_last();
         parser.push(b"$");
         assert_eq!(text(parser.next().unwrap().unwrap()), ["PING", expected]);
     }
     assert!(parser.next().unwrap().is_none());
-    parser.keep();
+    parser.repeat_last();
     assert!(parser.next().unwrap().is_none());
     parser.push(b"\r\n");
     assert_eq!(parser.next().unwrap_err(), RedisFault::Bulk);
@@ -297,9 +297,9 @@ fn play(transcript: &str, mut cut: impl FnMut(usize) -> usize) {
                 let bytes = unescaped(text);
                 let mut rest = &bytes[..];
                 while !rest.is_empty() && !is_over {
-                    let (part, behind) = rest.split_at(cut(rest.len()));
+                    let (part, next) = rest.split_at(cut(rest.len()));
                     is_over = shell.feed(part).is_err() || shell.is_closed;
-                    rest = behind;
+                    rest = next;
                 }
             }
             Some(("<", text)) => {

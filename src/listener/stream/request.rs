@@ -79,7 +79,7 @@ pub enum ResetPosition {
     /// After the last event.
     End,
     /// After the event with this id.
-    Behind(StreamId),
+    After(StreamId),
 }
 
 impl StreamRequest {
@@ -121,7 +121,7 @@ impl StreamRequest {
                 match position {
                     ResetPosition::Start => out.put_u8(START),
                     ResetPosition::End => out.put_u8(END),
-                    ResetPosition::Behind(id) => {
+                    ResetPosition::After(id) => {
                         out.put_u8(AT);
                         out.put_u64(id.number());
                     }
@@ -158,8 +158,8 @@ impl StreamRequest {
                 let position = match reader.u8()? {
                     START => ResetPosition::Start,
                     END => ResetPosition::End,
-                    AT => ResetPosition::Behind(stream_id(reader)?),
-                    _ => return Err(FrameError::Value("place")),
+                    AT => ResetPosition::After(stream_id(reader)?),
+                    _ => return Err(FrameError::Value("position")),
                 };
                 StreamOperation::Reset(consumer, position)
             }
@@ -230,6 +230,6 @@ mod tests {
         check(b"\x02\0\x01u\x01a\x02\0\0\0\x01\x01a\0\0", FrameError::Value("want"));
         check(b"\x03\0\0\0\0\0\x01", FrameError::Value("flags"));
         check(b"\x04\0\x01u\x01a\xff\xff\xff\xff\xff\xff\xff\xff", FrameError::Value("id"));
-        check(b"\x07\0\x01u\x01a\x03", FrameError::Value("place"));
+        check(b"\x07\0\x01u\x01a\x03", FrameError::Value("position"));
     }
 }

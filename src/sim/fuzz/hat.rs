@@ -100,7 +100,7 @@ fn answers(output: &SessionOutput) -> Vec<&(Conversation, HatServerMessage)> {
     let is_answer = |message: &&(Conversation, HatServerMessage)| {
         matches!(
             message.1,
-            HatServerMessage::Init(_) | HatServerMessage::Registered(_) | HatServerMessage::QueryPage(_)
+            HatServerMessage::Init(_) | HatServerMessage::Registered(_) | HatServerMessage::Found(_)
         )
     };
     output.iter().filter(is_answer).collect()

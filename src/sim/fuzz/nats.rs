@@ -118,7 +118,7 @@ impl Client {
             };
             if !was_repeated && rng.below(8) == 0 {
                 was_repeated = true;
-                self.parser.keep();
+                self.parser.repeat_last();
                 continue;
             }
             was_repeated = false;

@@ -94,7 +94,7 @@ impl RedisWorld {
         while let Some(command) = parser.next()? {
             // Every publication is postponed once, as if there were no room.
             if command.is_publish() && !is_repeated {
-                parser.keep();
+                parser.repeat_last();
                 is_repeated = true;
                 continue;
             }

@@ -91,9 +91,9 @@ impl JournalOpenError {
 impl fmt::Display for JournalOpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // No repair of a file may cause event ids to be assigned twice.
-        const KEPT: &str = "nothing was changed. Begin anew: move it away, with the -wal beside it, and change server-id unless that is \
-            auto. Or restore a copy, with the -wal that lay beside it, and set a server-id that was never used: ids given since the copy \
-            would come again";
+        const REMEDY: &str = "nothing was changed. To start a new journal, move the file and its -wal away, and change server-id unless that is \
+            auto. Or restore a copy with its -wal, and set a server-id that was never used: the ids assigned since the copy would \
+            be assigned again";
         match self {
             JournalOpenError::Foreign(path) => {
                 write!(
@@ -108,16 +108,16 @@ impl fmt::Display for JournalOpenError {
                 path.display()
             ),
             JournalOpenError::Truncated { path, bytes, wanted } => {
-                write!(f, "the journal {} has {bytes} of {wanted} bytes; {KEPT}", path.display())
+                write!(f, "the journal {} has {bytes} of {wanted} bytes; {REMEDY}", path.display())
             }
             JournalOpenError::Damaged { path, why } => {
-                write!(f, "the journal {} is damaged ({why}); {KEPT}", path.display())
+                write!(f, "the journal {} is damaged ({why}); {REMEDY}", path.display())
             }
             JournalOpenError::InUse(path) => {
                 write!(f, "another peer uses the journal {}: stop it, or give each its own data-dir", path.display())
             }
             JournalOpenError::Full(path) => {
-                write!(f, "no room on the disk of the journal {}: make room, then try again", path.display())
+                write!(f, "the disk of the journal {} is full: make room, then try again", path.display())
             }
             JournalOpenError::Refused { path, why } => write!(
                 f,
@@ -177,10 +177,10 @@ impl From<rusqlite::Error> for StoreError {
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            StoreError::Full => write!(f, "no room on the disk of the journal: make room, then try again"),
+            StoreError::Full => write!(f, "the disk of the journal is full: make room, then try again"),
             StoreError::Damaged(why) => write!(
                 f,
-                "the journal, events.db in the peer's data-dir, is damaged ({why}), and this was not done: stop the peer, then start a new journal or restore a copy as \
+                "the journal, events.db in the peer's data-dir, is damaged ({why}), and the request was not done: stop the peer, then start a new journal or restore a copy as \
                  docs/events.md says"
             ),
             StoreError::Range => write!(f, "an id in which a number is 2^63 or more cannot be stored"),
@@ -199,14 +199,14 @@ impl fmt::Display for StoreError {
             }
             StoreError::Sqlite(error) => write!(
                 f,
-                "the journal refused this ({error}): look at its disk and at the rights of its directory, then try again"
+                "the journal refused the request ({error}): look at its disk and at the rights of its directory, then try again"
             ),
             StoreError::Busy => {
                 write!(f, "too many requests wait for the journal: wait for answers before sending more")
             }
             StoreError::Ended => write!(
                 f,
-                "the thread of the journal has ended (see the standard error of the peer); whether this was stored is \
+                "the thread of the journal has ended (see the standard error of the peer); whether the events were stored is \
                  unknown: restart the peer, then check"
             ),
         }

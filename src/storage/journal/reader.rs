@@ -43,21 +43,21 @@ impl JournalReader {
     }
 
     /// Enqueues a valid query. Returns false, without calling `callback`, if too many queries are pending.
-    pub fn request(&self, asker: ClientId, query: Query, callback: QueryCallback) -> bool {
+    pub fn request(&self, requester: ClientId, query: Query, callback: QueryCallback) -> bool {
         let mut state = self.queries.lock();
-        let own = state.waiting.get(&asker).map_or(0, VecDeque::len);
+        let own = state.waiting.get(&requester).map_or(0, VecDeque::len);
         if CLIENT_QUERIES_MAX <= own || WAITING_MAX <= state.count {
             return false;
         }
         state.count += 1;
         state
             .waiting
-            .entry(asker)
+            .entry(requester)
             .or_default()
             .push_back(PendingQuery { work: QueryProgress::Queued(query), callback });
         // A requester whose query is running gets its next turn when the slice is done.
-        if own == 0 && state.in_progress != Some(asker) {
-            state.turns.push_back(asker);
+        if own == 0 && state.in_progress != Some(requester) {
+            state.turns.push_back(requester);
         }
         drop(state);
         self.queries.work_available.notify_one();
@@ -65,12 +65,12 @@ impl JournalReader {
     }
 
     /// Removes the queries of a requester that is gone, and returns their number. They are not answered.
-    pub fn cancel_queries(&self, asker: ClientId) -> usize {
+    pub fn cancel_queries(&self, requester: ClientId) -> usize {
         let mut state = self.queries.lock();
-        let waiting = state.waiting.remove(&asker).map_or(0, |queries| queries.len());
-        state.turns.retain(|other| *other != asker);
+        let waiting = state.waiting.remove(&requester).map_or(0, |queries| queries.len());
+        state.turns.retain(|other| *other != requester);
         state.count -= waiting;
-        let in_progress = state.in_progress.take_if(|other| *other == asker);
+        let in_progress = state.in_progress.take_if(|other| *other == requester);
         waiting + usize::from(in_progress.is_some())
     }
 }
@@ -129,7 +129,7 @@ impl QueryQueue {
     }
 
     fn run(&self, mut reader: SqliteReader) {
-        while let Some((asker, PendingQuery { work, callback })) = self.next() {
+        while let Some((requester, PendingQuery { work, callback })) = self.next() {
             let mut search = match work {
                 QueryProgress::Queued(query) => Box::new(QueryCursor::new(query)),
                 QueryProgress::Started(search) => search,
@@ -148,15 +148,15 @@ impl QueryQueue {
                     state.count += 1;
                     state
                         .waiting
-                        .entry(asker)
+                        .entry(requester)
                         .or_default()
                         .push_front(PendingQuery { work: QueryProgress::Started(search), callback });
                     None
                 }
                 outcome => Some((callback, outcome.map(|_| search.end()))),
             };
-            if state.waiting.contains_key(&asker) {
-                state.turns.push_back(asker);
+            if state.waiting.contains_key(&requester) {
+                state.turns.push_back(requester);
             }
             drop(state);
             if let Some((callback, answer)) = answered {
@@ -172,15 +172,15 @@ impl QueryQueue {
         if state.is_closed {
             return None;
         }
-        let asker = state.turns.pop_front()?;
-        let queries = state.waiting.get_mut(&asker).expect("a requester with a turn has a query");
+        let requester = state.turns.pop_front()?;
+        let queries = state.waiting.get_mut(&requester).expect("a requester with a turn has a query");
         let query = queries.pop_front().expect("a requester with a turn has a query");
         if queries.is_empty() {
-            state.waiting.remove(&asker);
+            state.waiting.remove(&requester);
         }
         state.count -= 1;
-        state.in_progress = Some(asker);
-        Some((asker, query))
+        state.in_progress = Some(requester);
+        Some((requester, query))
     }
 }
 
@@ -201,17 +201,17 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(60);
 
     /// A directory that is deleted on drop.
-    struct Place(PathBuf);
+    struct JournalDirectory(PathBuf);
 
-    impl Place {
-        fn new(name: &str) -> Place {
+    impl JournalDirectory {
+        fn new(name: &str) -> JournalDirectory {
             let dir = std::env::temp_dir().join(format!("seqcast-reader-{}-{name}", std::process::id()));
             fs::create_dir(&dir).unwrap();
             let registration = Registration { event_type: "a".parse().unwrap(), source_timestamp: None, payload: None };
             let events = EventSequencer::new(ServerId(1), 0, Timestamp::MIN)
                 .register(Timestamp::MIN, vec![registration; EVENTS]);
             SqliteJournal::open(&dir.join("events.db")).unwrap().append(&events).unwrap();
-            Place(dir)
+            JournalDirectory(dir)
         }
 
         fn reader(&self) -> JournalReader {
@@ -219,7 +219,7 @@ mod tests {
         }
     }
 
-    impl Drop for Place {
+    impl Drop for JournalDirectory {
         fn drop(&mut self) {
             fs::remove_dir_all(&self.0).unwrap();
         }
@@ -232,46 +232,46 @@ mod tests {
     }
 
     /// The requesters of a test, with the channel of their answers.
-    struct Askers {
+    struct TestRequesters {
         reader: JournalReader,
         callback: Receiver<(ClientId, usize)>,
-        hears: crossbeam_channel::Sender<(ClientId, usize)>,
+        answers: crossbeam_channel::Sender<(ClientId, usize)>,
     }
 
-    impl Askers {
-        fn new(place: &Place) -> Askers {
-            let (hears, callback) = bounded(4 * CLIENT_QUERIES_MAX);
-            Askers { reader: place.reader(), callback, hears }
+    impl TestRequesters {
+        fn new(directory: &JournalDirectory) -> TestRequesters {
+            let (answers, callback) = bounded(4 * CLIENT_QUERIES_MAX);
+            TestRequesters { reader: directory.reader(), callback, answers }
         }
 
-        fn request(&self, asker: u32, query: Query) -> bool {
-            let (asker, hears) = (ClientId(asker), self.hears.clone());
+        fn request(&self, requester: u32, query: Query) -> bool {
+            let (requester, answers) = (ClientId(requester), self.answers.clone());
             let callback = move |answer: Result<QueryPage, StoreError>| {
-                hears.send((asker, answer.unwrap().events.len())).unwrap();
+                answers.send((requester, answer.unwrap().events.len())).unwrap();
             };
-            self.reader.request(asker, query, Box::new(callback))
+            self.reader.request(requester, query, Box::new(callback))
         }
 
         fn next(&self) -> (u32, usize) {
-            let (asker, found) = self.callback.recv_timeout(PATIENCE).expect("an answer");
-            (asker.0, found)
+            let (requester, found) = self.callback.recv_timeout(PATIENCE).expect("an answer");
+            (requester.0, found)
         }
     }
 
     #[test]
     fn busy_client_delays_others_by_one_slice() {
-        let place = Place::new("turns");
-        let askers = Askers::new(&place);
-        let taken = (0..2 * CLIENT_QUERIES_MAX).filter(|_| askers.request(1, long())).count();
+        let directory = JournalDirectory::new("turns");
+        let requesters = TestRequesters::new(&directory);
+        let taken = (0..2 * CLIENT_QUERIES_MAX).filter(|_| requesters.request(1, long())).count();
         assert!(
             CLIENT_QUERIES_MAX <= taken && taken <= CLIENT_QUERIES_MAX + 8,
             "{taken}, as some are answered meanwhile"
         );
-        assert!(askers.request(2, Query::Latest(None)) && askers.request(2, Query::Latest(None)));
+        assert!(requesters.request(2, Query::Latest(None)) && requesters.request(2, Query::Latest(None)));
         let mut before = 0;
         let mut answers = Vec::new();
         while answers.len() < 2 {
-            match askers.next() {
+            match requesters.next() {
                 (1, found) => (before, _) = (before + 1, assert_eq!(found, 0)),
                 (_, found) => answers.push(found),
             }
@@ -279,21 +279,21 @@ mod tests {
         assert_eq!(answers, [1, 1]);
         assert!(before < 8, "{before} of the long ones came first");
         // A requester that is gone takes no time from the others. One of its queries may be running right now.
-        let forgotten = askers.reader.cancel_queries(ClientId(1));
-        assert!(askers.request(3, Query::Latest(None)));
-        let rest = std::iter::from_fn(|| Some(askers.next())).take_while(|(asker, _)| *asker == 1).count();
-        assert_eq!(before + rest + forgotten, taken);
-        assert!(askers.request(1, long()), "there is room again");
-        assert_eq!((askers.next(), askers.reader.cancel_queries(ClientId(1))), ((1, 0), 0));
+        let cancelled = requesters.reader.cancel_queries(ClientId(1));
+        assert!(requesters.request(3, Query::Latest(None)));
+        let rest = std::iter::from_fn(|| Some(requesters.next())).take_while(|(requester, _)| *requester == 1).count();
+        assert_eq!(before + rest + cancelled, taken);
+        assert!(requesters.request(1, long()), "there is room again");
+        assert_eq!((requesters.next(), requesters.reader.cancel_queries(ClientId(1))), ((1, 0), 0));
     }
 
     #[test]
     fn dropped_reader_discards_pending_queries() {
-        let place = Place::new("dropped");
-        let askers = Askers::new(&place);
-        (0..CLIENT_QUERIES_MAX).for_each(|_| assert!(askers.request(1, long())));
-        drop(askers.reader);
-        drop(askers.hears);
-        assert!(askers.callback.iter().count() < CLIENT_QUERIES_MAX / 2);
+        let directory = JournalDirectory::new("dropped");
+        let requesters = TestRequesters::new(&directory);
+        (0..CLIENT_QUERIES_MAX).for_each(|_| assert!(requesters.request(1, long())));
+        drop(requesters.reader);
+        drop(requesters.answers);
+        assert!(requesters.callback.iter().count() < CLIENT_QUERIES_MAX / 2);
     }
 }

@@ -126,7 +126,7 @@ impl fmt::Debug for AppendError {
 }
 
 impl JournalWriter {
-    /// Starts the thread of a journal that keeps all events for ever. `sequencer` continues behind the journal's last
+    /// Starts the thread of a journal that keeps all events for ever. `sequencer` continues after the journal's last
     /// session.
     ///
     /// # Errors
@@ -375,46 +375,47 @@ mod tests {
         AppendOp::Register { requested: types.iter().map(one).collect(), now: Timestamp::MIN }
     }
 
-    type Heard = Arc<Mutex<Vec<Result<Vec<String>, StoreError>>>>;
+    type Outcomes = Arc<Mutex<Vec<Result<Vec<String>, StoreError>>>>;
 
-    fn hears(heard: &Heard) -> AppendCallback {
-        let heard = Arc::clone(heard);
+    fn recorder(outcomes: &Outcomes) -> AppendCallback {
+        let outcomes = Arc::clone(outcomes);
         Box::new(move |what| {
             let ids = what.map(|events| events.iter().map(|event| event.id.to_string()).collect());
-            heard.lock().unwrap().push(ids);
+            outcomes.lock().unwrap().push(ids);
         })
     }
 
     #[test]
     fn requests_are_stored_and_reported_in_order() {
         let (writer, journal) = start(0.0);
-        let heard = Heard::default();
+        let outcomes = Outcomes::default();
         {
             // All requests are pending while the journal is blocked, and form one or two batches.
             let _locked = journal.lock().unwrap();
             for append in [registrations(&["a", "b"]), registrations(&[]), registrations(&["c"])] {
-                writer.append(append, hears(&heard)).unwrap();
+                writer.append(append, recorder(&outcomes)).unwrap();
             }
         }
         drop(writer);
         let ids = |ids: &[&str]| Ok(ids.iter().map(|id| (*id).to_owned()).collect());
-        assert_eq!(*heard.lock().unwrap(), [ids(&["1/1/1", "1/1/2"]), ids(&[]), ids(&["1/2/1"])]);
+        assert_eq!(*outcomes.lock().unwrap(), [ids(&["1/1/1", "1/1/2"]), ids(&[]), ids(&["1/2/1"])]);
         assert_eq!(journal.lock().unwrap().events().len(), 3);
     }
 
     #[test]
     fn failed_append_uses_no_session() {
         let (writer, journal) = start(0.4);
-        let heard = Heard::default();
+        let outcomes = Outcomes::default();
         for _ in 0..400 {
-            writer.append(registrations(&["a"]), hears(&heard)).unwrap();
+            writer.append(registrations(&["a"]), recorder(&outcomes)).unwrap();
         }
         drop(writer);
         let stored: Vec<String> = journal.lock().unwrap().events().iter().map(|event| event.id.to_string()).collect();
-        let heard = heard.lock().unwrap();
-        assert_eq!(heard.len(), 400);
-        let told: Vec<String> = heard.iter().filter_map(|heard| heard.as_ref().ok()).flatten().cloned().collect();
-        assert_eq!(told, stored);
+        let outcomes = outcomes.lock().unwrap();
+        assert_eq!(outcomes.len(), 400);
+        let reported: Vec<String> =
+            outcomes.iter().filter_map(|outcome| outcome.as_ref().ok()).flatten().cloned().collect();
+        assert_eq!(reported, stored);
         let expected: Vec<String> = (1..=stored.len()).map(|session| format!("1/{session}/1")).collect();
         assert_eq!(stored, expected);
     }
@@ -422,16 +423,16 @@ mod tests {
     #[test]
     fn unstorable_event_fails_alone() {
         let (writer, _) = start(0.0);
-        let heard = Heard::default();
+        let outcomes = Outcomes::default();
         let mut events = EventSequencer::new(ServerId(2), 0, Timestamp::MIN).register(
             Timestamp::MIN,
             vec![Registration { event_type: "a".parse().unwrap(), source_timestamp: None, payload: None }],
         );
-        writer.append(AppendOp::Follow(events.clone()), hears(&heard)).unwrap();
+        writer.append(AppendOp::Follow(events.clone()), recorder(&outcomes)).unwrap();
         events[0].id.session = 1 << 63;
-        writer.append(AppendOp::Follow(events), hears(&heard)).unwrap();
+        writer.append(AppendOp::Follow(events), recorder(&outcomes)).unwrap();
         drop(writer);
-        assert_eq!(*heard.lock().unwrap(), [Ok(vec!["2/1/1".to_owned()]), Err(StoreError::Range)]);
+        assert_eq!(*outcomes.lock().unwrap(), [Ok(vec!["2/1/1".to_owned()]), Err(StoreError::Range)]);
     }
 
     #[test]
@@ -464,37 +465,40 @@ mod tests {
     #[test]
     fn panicked_writer_answers_every_request() {
         let (writer, journal) = start(0.0);
-        let heard = Heard::default();
+        let outcomes = Outcomes::default();
         let taken = thread::scope(|scope| {
-            let (writer, heard) = (&writer, &heard);
+            let (writer, outcomes) = (&writer, &outcomes);
             // Panicking with the lock poisons it, so the journal panics when it locks.
             let panicking = scope.spawn(move || {
                 let _locked = journal.lock().unwrap();
                 for _ in 0..3 {
-                    writer.append(registrations(&["a"]), hears(heard)).unwrap();
+                    writer.append(registrations(&["a"]), recorder(outcomes)).unwrap();
                 }
                 panic!("on purpose");
             });
             assert!(panicking.join().is_err());
-            (0..1000).for_each(|_| writer.append(registrations(&["a"]), hears(heard)).unwrap());
+            (0..1000).for_each(|_| writer.append(registrations(&["a"]), recorder(outcomes)).unwrap());
             1003
         });
         let begun = Clock::now().instant;
-        while heard.lock().unwrap().len() < taken {
-            assert!(Clock::now().instant.since(begun) < Duration::from_secs(30), "{taken} taken, {heard:?} told");
+        while outcomes.lock().unwrap().len() < taken {
+            assert!(
+                Clock::now().instant.since(begun) < Duration::from_secs(30),
+                "{taken} taken, {outcomes:?} reported"
+            );
             thread::yield_now();
         }
-        assert!(heard.lock().unwrap().iter().all(|heard| *heard == Err(StoreError::Ended)));
+        assert!(outcomes.lock().unwrap().iter().all(|outcome| *outcome == Err(StoreError::Ended)));
     }
 
     #[test]
     fn request_beyond_the_limit_can_be_retried() {
         let (writer, journal) = start(0.0);
-        let heard = Heard::default();
+        let outcomes = Outcomes::default();
         let locked = journal.lock().unwrap();
         let mut taken = 0;
         let busy = loop {
-            match writer.append(registrations(&["a"]), hears(&heard)) {
+            match writer.append(registrations(&["a"]), recorder(&outcomes)) {
                 Ok(()) => taken += 1,
                 Err(busy) => break busy,
             }
@@ -507,6 +511,6 @@ mod tests {
             (append, done) = (busy.append, busy.done);
         }
         drop(writer);
-        assert_eq!(heard.lock().unwrap().len(), taken + 1);
+        assert_eq!(outcomes.lock().unwrap().len(), taken + 1);
     }
 }

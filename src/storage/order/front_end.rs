@@ -32,7 +32,7 @@ pub struct Push {
 
 impl Push {
     /// Returns the step for a front end that has seen `mark`.
-    fn at(&self, mark: OrderStamp) -> StoreOp {
+    fn to_op(&self, mark: OrderStamp) -> StoreOp {
         let Push { object, data, main, subs } = self.clone();
         StoreOp::Push { mark, object, data, main, subs }
     }
@@ -73,14 +73,14 @@ impl<S: Store<Error = OrderError>> FrontEnd<S> {
         let mut retries = RetryBackoff::new(self.patience);
         let (mut known, mut lost) = (self.mark, None);
         loop {
-            let op = known.map_or(StoreOp::Look, |mark| push.at(mark));
+            let op = known.map_or(StoreOp::ReadMark, |mark| push.to_op(mark));
             let mut failed = None;
             match self.store.apply(&op) {
                 Ok(OpOutcome::Pushed { mark }) => {
                     self.mark = Some(mark);
                     return Ok(PushReceipt { mark, lost });
                 }
-                Ok(OpOutcome::Looked { mark }) if self.mark <= Some(mark) => {
+                Ok(OpOutcome::MarkRead { mark }) if self.mark <= Some(mark) => {
                     // Another process may have begun the generation.
                     if self.mark.is_some_and(|before| before.generation() < mark.generation()) {
                         self.record_loss(&mut lost, Some(mark.generation()));
@@ -89,7 +89,7 @@ impl<S: Store<Error = OrderError>> FrontEnd<S> {
                 }
                 Ok(OpOutcome::LostGeneration { .. }) if known.is_some() => known = None,
                 Ok(OpOutcome::LostGeneration { found }) => failed = self.begin(&mut lost, found).err(),
-                Ok(OpOutcome::Looked { mark }) => failed = self.begin(&mut lost, Some(mark.generation())).err(),
+                Ok(OpOutcome::MarkRead { mark }) => failed = self.begin(&mut lost, Some(mark.generation())).err(),
                 Ok(outcome) => unreachable!("{outcome:?} of a push"),
                 Err(error) if error.is_unknown() && known.is_some() => return Err(error),
                 Err(error) => failed = Some(error),
@@ -108,7 +108,7 @@ impl<S: Store<Error = OrderError>> FrontEnd<S> {
         }
     }
 
-    /// Begins a generation. Whatever the outcome, the caller looks at the state again.
+    /// Begins a generation. Whatever the outcome, the caller reads the mark again.
     fn begin(&mut self, lost: &mut Option<StateLoss>, found: Option<Generation>) -> Result<(), OrderError> {
         self.record_loss(lost, found);
         let known = self.mark.map(OrderStamp::generation).max(found);

@@ -53,7 +53,7 @@ pub fn open_redis(
 /// The file cannot be used, or this build has no SQLite.
 #[cfg(feature = "sqlite")]
 pub fn open_file(path: &Path, creates: bool) -> Result<Option<Box<dyn Store<Error = OrderError>>>, OrderError> {
-    if !creates && !sqlite::SqliteStore::is_there(path) {
+    if !creates && !sqlite::SqliteStore::exists(path) {
         return Ok(None);
     }
     Ok(Some(Box::new(sqlite::SqliteStore::open(path)?)))

@@ -15,11 +15,11 @@ local function call(command, key, ...)
   return reply
 end
 
-local kept = call('HMGET', 'generation', 'version', 'number', 'replid')
-if kept[1] and kept[1] ~= VERSION then
-  error({ err = 'SEQCASTVERSION ' .. kept[1] })
+local stored = call('HMGET', 'generation', 'version', 'number', 'replid')
+if stored[1] and stored[1] ~= VERSION then
+  error({ err = 'SEQCASTVERSION ' .. stored[1] })
 end
-local generation, count = tonumber(kept[2]), call('GET', 'next.event.id')
+local generation, count = tonumber(stored[2]), call('GET', 'next.event.id')
 if count and not string.match(count, '^%d+$') then
   error({ err = 'WRONGTYPE no count [key ' .. prefix .. 'next.event.id]' })
 end
@@ -28,7 +28,7 @@ count = tonumber(count or nil)
 local info = redis.call('INFO', 'replication')
 local _, at = string.find(info, 'master_replid:', 1, true)
 local replid = string.sub(info, at + 1, at + 40)
-local is_suspect = generation and (kept[3] ~= replid or not count)
+local is_suspect = generation and (stored[3] ~= replid or not count)
 
 -- generation * 2^38 + of, as text.
 local function stamp_of(of)
@@ -42,14 +42,14 @@ local function next_stamp()
 end
 
 local function lost()
-  return { 'lost', kept[2] }
+  return { 'lost', stored[2] }
 end
 
-local function look()
+local function read_mark()
   if not generation or is_suspect or COUNT_LAST < count then
     return lost()
   end
-  return { 'looked', stamp_of(count) }
+  return { 'mark', stamp_of(count) }
 end
 
 local function owner_of(object)
@@ -64,18 +64,18 @@ local function owner_of(object)
   return worker, token
 end
 
-if op == 'look' then
-  return look()
+if op == 'read mark' then
+  return read_mark()
 end
 
 if op == 'begin' then
   local found, new = ARGV[3], ARGV[4]
-  if found == (kept[2] or '') and (found == '' or tonumber(found) < tonumber(new)) then
+  if found == (stored[2] or '') and (found == '' or tonumber(found) < tonumber(new)) then
     call('HSET', 'generation', 'version', VERSION, 'number', new, 'replid', replid)
     call('SET', 'next.event.id', '0')
-    kept[2], generation, count, is_suspect = new, tonumber(new), 0, false
+    stored[2], generation, count, is_suspect = new, tonumber(new), 0, false
   end
-  return look()
+  return read_mark()
 end
 
 if op == 'show' then

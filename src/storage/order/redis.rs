@@ -153,15 +153,15 @@ impl Store for RedisStore {
 
     fn apply(&mut self, op: &StoreOp) -> Result<OpOutcome, OrderError> {
         let was_connected = self.connection.is_some();
-        let mut asked = self.invoke_script(op);
+        let mut reply = self.invoke_script(op);
         // A read-only step can be repeated: the server may have closed the connection since.
-        let is_reading = matches!(op, StoreOp::Look | StoreOp::Show { .. });
+        let is_reading = matches!(op, StoreOp::ReadMark | StoreOp::Show { .. });
         let is_closed = |error: &OrderError| matches!(&error.fault, OrderFault::Unknown(why) if why != NO_ANSWER);
-        if was_connected && is_reading && asked.as_ref().is_err_and(is_closed) {
-            asked = self.invoke_script(op);
+        if was_connected && is_reading && reply.as_ref().is_err_and(is_closed) {
+            reply = self.invoke_script(op);
         }
         let what = format!("keys {}*", self.prefix);
-        outcome(asked?).ok_or_else(|| self.error(OrderFault::Foreign(what)))
+        outcome(reply?).ok_or_else(|| self.error(OrderFault::Foreign(what)))
     }
 }
 
@@ -182,7 +182,7 @@ fn misconfiguration(info: &str) -> Option<&'static str> {
 fn fault(error: &RedisError, is_sent: bool) -> OrderFault {
     // The position in the script is cut off, since it does not help users.
     let detail = error.detail().unwrap_or_default().split(" script: ").next().unwrap_or_default();
-    let words = || match error.code() {
+    let text = || match error.code() {
         Some(code) => format!("{code} {detail}").trim().to_owned(),
         None => error.to_string(),
     };
@@ -192,7 +192,7 @@ fn fault(error: &RedisError, is_sent: bool) -> OrderFault {
             return if is_sent { OrderFault::Unknown(why) } else { OrderFault::Unreachable(why) };
         }
         ErrorKind::AuthenticationFailed | ErrorKind::Server(ServerErrorKind::NoPerm) => {
-            return OrderFault::Denied(words());
+            return OrderFault::Denied(text());
         }
         ErrorKind::Server(ServerErrorKind::ReadOnly) => return OrderFault::ReadOnly,
         ErrorKind::Server(ServerErrorKind::BusyLoading | ServerErrorKind::MasterDown) => return OrderFault::Busy,
@@ -200,13 +200,13 @@ fn fault(error: &RedisError, is_sent: bool) -> OrderFault {
         _ => {}
     }
     match error.code() {
-        Some("NOAUTH" | "WRONGPASS" | "NOPERM") => OrderFault::Denied(words()),
+        Some("NOAUTH" | "WRONGPASS" | "NOPERM") => OrderFault::Denied(text()),
         Some("READONLY") => OrderFault::ReadOnly,
         Some("BUSY" | "LOADING" | "MASTERDOWN") => OrderFault::Busy,
-        Some("WRONGTYPE") => OrderFault::Foreign(words()),
-        Some("OOM" | "MISCONF" | "NOREPLICAS") => OrderFault::Full(words()),
+        Some("WRONGTYPE") => OrderFault::Foreign(text()),
+        Some("OOM" | "MISCONF" | "NOREPLICAS") => OrderFault::Full(text()),
         Some("SEQCASTVERSION") => OrderFault::Version { found: detail.to_owned(), known: VERSION },
-        Some(_) => OrderFault::Other(words()),
+        Some(_) => OrderFault::Other(text()),
         None => OrderFault::Other(error.to_string()),
     }
 }
@@ -214,50 +214,50 @@ fn fault(error: &RedisError, is_sent: bool) -> OrderFault {
 // ---- requests
 
 fn invocation<'a>(script: &'a Script, prefix: &str, op: &StoreOp) -> redis::ScriptInvocation<'a> {
-    let mut asked = script.prepare_invoke();
-    asked.arg(prefix).arg(name(op));
+    let mut invocation = script.prepare_invoke();
+    invocation.arg(prefix).arg(name(op));
     match op {
-        StoreOp::Look => {}
+        StoreOp::ReadMark => {}
         StoreOp::Begin { found, generation } => {
-            asked.arg(found.map(|found| found.number().to_string()).unwrap_or_default()).arg(generation.number());
+            invocation.arg(found.map(|found| found.number().to_string()).unwrap_or_default()).arg(generation.number());
         }
         StoreOp::Push { mark, object, data, main, subs } => {
-            push_mark_args(&mut asked, *mark);
-            asked.arg(object.as_str()).arg(&data[..]).arg(&main[..]);
+            push_mark_args(&mut invocation, *mark);
+            invocation.arg(object.as_str()).arg(&data[..]).arg(&main[..]);
             for sub in subs {
-                asked.arg(&sub[..]);
+                invocation.arg(&sub[..]);
             }
         }
-        StoreOp::Open { by } => push_caller_args(&mut asked, by, None),
+        StoreOp::Open { by } => push_caller_args(&mut invocation, by, None),
         StoreOp::WorkerOp { by, session, act } => {
-            push_caller_args(&mut asked, by, Some(*session));
+            push_caller_args(&mut invocation, by, Some(*session));
             match act {
                 WorkerOp::Take | WorkerOp::TakeOver | WorkerOp::Leave => {}
                 WorkerOp::Claim { object } | WorkerOp::Drop { object } => {
-                    asked.arg(object.as_str());
+                    invocation.arg(object.as_str());
                 }
                 WorkerOp::Next { object, token } | WorkerOp::Renew { object, token } => {
-                    asked.arg(object.as_str()).arg(token.number());
+                    invocation.arg(object.as_str()).arg(token.number());
                 }
                 WorkerOp::Record { object, token, id } | WorkerOp::Advance { object, token, id } => {
-                    asked.arg(object.as_str()).arg(token.number()).arg(id.number());
+                    invocation.arg(object.as_str()).arg(token.number()).arg(id.number());
                 }
             }
         }
         StoreOp::Show { objects, queued_max } => {
-            asked.arg(*queued_max);
+            invocation.arg(*queued_max);
             for object in objects {
-                asked.arg(object.as_str());
+                invocation.arg(object.as_str());
             }
         }
     }
-    asked
+    invocation
 }
 
 /// Returns the script's name of the step.
 fn name(op: &StoreOp) -> &'static str {
     match op {
-        StoreOp::Look => "look",
+        StoreOp::ReadMark => "read mark",
         StoreOp::Begin { .. } => "begin",
         StoreOp::Push { .. } => "push",
         StoreOp::Open { .. } => "open",
@@ -276,14 +276,14 @@ fn name(op: &StoreOp) -> &'static str {
     }
 }
 
-fn push_mark_args(asked: &mut redis::ScriptInvocation<'_>, mark: OrderStamp) {
-    asked.arg(mark.generation().number()).arg(mark.count());
+fn push_mark_args(invocation: &mut redis::ScriptInvocation<'_>, mark: OrderStamp) {
+    invocation.arg(mark.generation().number()).arg(mark.count());
 }
 
-fn push_caller_args(asked: &mut redis::ScriptInvocation<'_>, by: &WorkerContext, session: Option<OrderStamp>) {
-    push_mark_args(asked, by.mark);
-    asked.arg(by.worker.as_str()).arg(session.map(|session| session.number().to_string()).unwrap_or_default());
-    asked.arg(by.now_ms.min(LEASE_END_MAX)).arg(by.lease_end_ms().min(LEASE_END_MAX));
+fn push_caller_args(invocation: &mut redis::ScriptInvocation<'_>, by: &WorkerContext, session: Option<OrderStamp>) {
+    push_mark_args(invocation, by.mark);
+    invocation.arg(by.worker.as_str()).arg(session.map(|session| session.number().to_string()).unwrap_or_default());
+    invocation.arg(by.now_ms.min(LEASE_END_MAX)).arg(by.lease_end_ms().min(LEASE_END_MAX));
 }
 
 // ---- replies
@@ -368,7 +368,7 @@ fn outcome(value: Value) -> Option<OpOutcome> {
         b"lost" => {
             OpOutcome::LostGeneration { found: parts.parsed(|text| text.parse().ok().and_then(Generation::new))? }
         }
-        b"looked" => OpOutcome::Looked { mark: parts.stamp()?? },
+        b"mark" => OpOutcome::MarkRead { mark: parts.stamp()?? },
         b"pushed" => OpOutcome::Pushed { mark: parts.stamp()?? },
         b"opened" => OpOutcome::Opened { session: parts.stamp()??, object: parts.object()? },
         b"superseded" => OpOutcome::Superseded,
@@ -443,7 +443,7 @@ mod tests {
             (vec![text("taken"), text("x")], Some(OpOutcome::Taken { object: Object::new("x").unwrap() })),
             (vec![text("taken"), text("a\nb")], None),
             (vec![text("taken")], None),
-            (vec![text("looked"), text("7")], None),
+            (vec![text("mark"), text("7")], None),
             (vec![text("next"), text("274877906945"), Value::Nil], None),
             (vec![text("next"), Value::Nil, Value::Nil], None),
             (vec![text("next"), text("274877906945"), Value::Nil, Value::Nil], None),

@@ -62,7 +62,7 @@ pub struct SqliteStore {
 
 impl SqliteStore {
     /// Returns whether the file exists, or a WAL remains of one that was removed.
-    pub fn is_there(path: &Path) -> bool {
+    pub fn exists(path: &Path) -> bool {
         path.exists() || sibling_path(path, "-wal").exists()
     }
 
@@ -95,7 +95,7 @@ impl Store for SqliteStore {
         if identity(&self.path).ok().as_ref() != Some(&self.identity) {
             return Err(wrong(OrderFault::Replaced));
         }
-        let is_reading = matches!(op, StoreOp::Look | StoreOp::Show { .. });
+        let is_reading = matches!(op, StoreOp::ReadMark | StoreOp::Show { .. });
         let behavior = if is_reading { TransactionBehavior::Deferred } else { TransactionBehavior::Immediate };
         let transaction = self.connection.transaction_with_behavior(behavior).map_err(|error| wrong(fault(&error)))?;
         let outcome = StepTransaction::begin(&transaction, &self.identity)

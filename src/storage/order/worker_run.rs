@@ -23,7 +23,7 @@ const END_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkerNotice {
     /// An advisory about the shared state, or about the object that the worker holds.
-    WorkerAdvisory(WorkerAdvisory),
+    Advisory(WorkerAdvisory),
     /// The store fails; the worker retries until its patience ends. Reported once.
     Unreachable(OrderError),
     /// The store works again.
@@ -105,7 +105,7 @@ where
                     }
                     false => unsent = Some((event, PAUSE_MIN)),
                 },
-                WorkerAction::Report(advice) => (self.notify)(WorkerNotice::WorkerAdvisory(advice)),
+                WorkerAction::Report(advisory) => (self.notify)(WorkerNotice::Advisory(advisory)),
                 WorkerAction::Wait { until_ms } => {
                     let left = Duration::from_millis(until_ms.saturating_sub(now_ms()));
                     match &mut unsent {
@@ -126,7 +126,7 @@ where
                         }
                     }
                 }
-                WorkerAction::WorkerEnd(stop) => return Ok(WorkerExit { stop, mark: worker.mark() }),
+                WorkerAction::Stop(stop) => return Ok(WorkerExit { stop, mark: worker.mark() }),
             }
         }
     }

@@ -137,7 +137,7 @@ mod tests {
         };
         insert(9);
         connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(())).unwrap();
-        // This round is shorter than the one before, whose rest stays behind it.
+        // This round is shorter than the one before, whose rest remains after it.
         insert(4);
         let (file, wal) = (fs::read(&made).unwrap(), fs::read(sibling_path(&made, "-wal")).unwrap());
         assert!(14 * 1024 < wal.len());
@@ -164,7 +164,7 @@ mod tests {
         fs::remove_dir_all(&dir).unwrap();
     }
 
-    /// Changes any byte, except in the last transactions and in the remains of a crash behind them.
+    /// Changes any byte, except in the last transactions and in the remains of a crash after them.
     #[test]
     fn change_before_the_last_transactions_is_damage() {
         let dir = std::env::temp_dir().join(format!("seqcast-wal-damage-{}", std::process::id()));

@@ -33,8 +33,8 @@ pub struct ArchiveGap {
     pub last: StreamId,
     /// Number of missing events, if known.
     pub count: Option<u64>,
-    /// Time at which the gap was noticed.
-    pub noticed: Timestamp,
+    /// Time at which the gap was detected.
+    pub detected: Timestamp,
 }
 
 /// Storage backend of an archive.
@@ -53,13 +53,13 @@ pub trait ArchiveStore {
     /// Returns the id up to which the archive holds the stream or records a gap.
     fn last(&self) -> StreamId;
 
-    /// Stores events behind the last one, all or none of them. They survive a crash of the host when it returns.
+    /// Stores events after the last one, all or none of them. They survive a crash of the host when it returns.
     ///
     /// # Errors
     /// None of the events is stored.
     fn store(&mut self, events: &[StreamEvent]) -> Result<(), StreamStorageError>;
 
-    /// Records that events behind the last one are missing.
+    /// Records that events after the last one are missing.
     ///
     /// # Errors
     /// The gap is not recorded.
@@ -72,7 +72,7 @@ pub trait ArchiveStore {
     fn count_from(&mut self, first: StreamId) -> Result<u64, StreamStorageError>;
 }
 
-/// Opens an archive of the stream, at a path or at the address of a database. It is created, starting behind `after`,
+/// Opens an archive of the stream, at a path or at the address of a database. It is created, starting after `after`,
 /// if it does not exist.
 ///
 /// # Errors
@@ -128,14 +128,14 @@ mod tests {
     const FORMATS: [ArchiveBackend; 2] = [ArchiveBackend::Sqlite, ArchiveBackend::Lines];
 
     /// An unused path, in a directory that is deleted on drop.
-    struct Fresh(PathBuf);
+    struct TestDirectory(PathBuf);
 
-    impl Fresh {
-        fn new(name: &str) -> Fresh {
+    impl TestDirectory {
+        fn new(name: &str) -> TestDirectory {
             let dir = std::env::temp_dir().join(format!("seqcast-archive-{}-{name}", std::process::id()));
             drop(fs::remove_dir_all(&dir));
             fs::create_dir(&dir).unwrap();
-            Fresh(dir)
+            TestDirectory(dir)
         }
 
         fn path(&self) -> PathBuf {
@@ -143,7 +143,7 @@ mod tests {
         }
     }
 
-    impl Drop for Fresh {
+    impl Drop for TestDirectory {
         fn drop(&mut self) {
             drop(fs::remove_dir_all(&self.0));
         }
@@ -184,14 +184,14 @@ mod tests {
     }
 
     fn gap(first: u64, last: u64) -> ArchiveGap {
-        ArchiveGap { first: id(first), last: id(last), count: Some(last - first), noticed: Timestamp::MIN }
+        ArchiveGap { first: id(first), last: id(last), count: Some(last - first), detected: Timestamp::MIN }
     }
 
     #[test]
     fn reopened_archive_continues_where_it_ended() {
         for format in FORMATS {
-            let fresh = Fresh::new(&format!("goes-{format:?}"));
-            let opened = || open(&fresh.path(), format, &source(), id(4)).unwrap();
+            let directory = TestDirectory::new(&format!("goes-{format:?}"));
+            let opened = || open(&directory.path(), format, &source(), id(4)).unwrap();
             let mut target = opened();
             assert_eq!(target.last(), id(4));
             target.store(&events(5..=9)).unwrap();
@@ -211,22 +211,22 @@ mod tests {
     #[test]
     fn archive_of_another_stream_is_refused_unchanged() {
         for format in FORMATS {
-            let fresh = Fresh::new(&format!("other-{format:?}"));
-            open(&fresh.path(), format, &source(), StreamId::START).unwrap().store(&events(1..=2)).unwrap();
+            let directory = TestDirectory::new(&format!("other-{format:?}"));
+            open(&directory.path(), format, &source(), StreamId::START).unwrap().store(&events(1..=2)).unwrap();
             for foreign_archive in [
                 ArchiveSource { server: ServerId(8), ..source() },
                 ArchiveSource { stream: "plant".parse().unwrap(), ..source() },
             ] {
-                let Err(error) = open(&fresh.path(), format, &foreign_archive, StreamId::START) else {
+                let Err(error) = open(&directory.path(), format, &foreign_archive, StreamId::START) else {
                     panic!("it is another's")
                 };
                 assert!(matches!(error.fault, StreamFault::Foreign(_)), "{error}");
             }
             let letter = "a letter, and longer than any header of a file that is ours\n".repeat(9);
             for letter in [&letter[..], &letter[..40]] {
-                fs::write(fresh.path(), letter).unwrap();
-                assert!(open(&fresh.path(), format, &source(), StreamId::START).is_err());
-                assert_eq!(fs::read_to_string(fresh.path()).unwrap(), letter);
+                fs::write(directory.path(), letter).unwrap();
+                assert!(open(&directory.path(), format, &source(), StreamId::START).is_err());
+                assert_eq!(fs::read_to_string(directory.path()).unwrap(), letter);
             }
         }
     }
@@ -234,21 +234,21 @@ mod tests {
     /// Whatever part of the last line a crash has left, events stored before remain, and a torn event is stored again.
     #[test]
     fn torn_last_line_is_cut_off() {
-        let fresh = Fresh::new("torn");
-        let opened = || open(&fresh.path(), ArchiveBackend::Lines, &source(), StreamId::START).unwrap();
+        let directory = TestDirectory::new("torn");
+        let opened = || open(&directory.path(), ArchiveBackend::Lines, &source(), StreamId::START).unwrap();
         opened().store(&events(1..=2)).unwrap();
-        let before = fs::read(fresh.path()).unwrap();
+        let before = fs::read(directory.path()).unwrap();
         opened().store(&events(3..=3)).unwrap();
-        let whole = fs::read(fresh.path()).unwrap();
+        let whole = fs::read(directory.path()).unwrap();
         for length in 0..=whole.len() {
-            fs::write(fresh.path(), &whole[..length]).unwrap();
+            fs::write(directory.path(), &whole[..length]).unwrap();
             let mut target = opened();
             let lines = whole[..length].iter().filter(|byte| **byte == b'\n').count() as u64;
             assert_eq!(target.last(), id(lines.saturating_sub(1)), "{length}");
             if before.len() <= length && lines == 3 {
                 target.store(&events(3..=3)).unwrap();
                 drop(target);
-                assert_eq!(fs::read(fresh.path()).unwrap(), whole);
+                assert_eq!(fs::read(directory.path()).unwrap(), whole);
             }
         }
     }
@@ -256,10 +256,10 @@ mod tests {
     /// Opening a pipe would block for ever.
     #[test]
     fn pipe_is_refused_as_an_archive() {
-        let fresh = Fresh::new("pipe");
-        assert!(Command::new("mkfifo").arg(fresh.path()).status().unwrap().success());
+        let directory = TestDirectory::new("pipe");
+        assert!(Command::new("mkfifo").arg(directory.path()).status().unwrap().success());
         for format in FORMATS {
-            let refused = open(&fresh.path(), format, &source(), StreamId::START).map(drop).unwrap_err();
+            let refused = open(&directory.path(), format, &source(), StreamId::START).map(drop).unwrap_err();
             assert_eq!(refused.fault, StreamFault::Foreign("no regular file".into()));
         }
     }
@@ -267,9 +267,9 @@ mod tests {
     #[test]
     fn second_writer_is_refused() {
         for format in FORMATS {
-            let fresh = Fresh::new(&format!("two-{format:?}"));
-            let mut first = open(&fresh.path(), format, &source(), StreamId::START).unwrap();
-            match super::open(&fresh.path(), format, &source(), StreamId::START) {
+            let directory = TestDirectory::new(&format!("two-{format:?}"));
+            let mut first = open(&directory.path(), format, &source(), StreamId::START).unwrap();
+            match super::open(&directory.path(), format, &source(), StreamId::START) {
                 Err(error) => assert_eq!(error.fault, StreamFault::Busy),
                 Ok(mut second) => {
                     second.store(&events(1..=1)).unwrap();

@@ -281,7 +281,7 @@ impl BatchStore for PostgresStreams {
         })
     }
 
-    fn place(&self) -> String {
+    fn location(&self) -> String {
         self.address.at.clone()
     }
 
@@ -309,13 +309,13 @@ impl StreamStore for PostgresStreams {
         &mut self,
         stream: &StreamName,
         events: &[NewEvent],
-        places: &[EventId],
+        positions: &[EventId],
         limits: &StreamLimits,
     ) -> Result<Vec<Option<StreamId>>, StreamStoreError<StreamStorageError>> {
         let bytes = events.iter().map(|event| event.data.bytes().len()).sum();
         self.change(bytes, async |session: &PostgresSession| {
-            let (found, known) = tokio::join!(find_or_create(session, stream), covered(session, stream));
-            let (mut found, mut known) = (found?, known?);
+            let (found, scanned) = tokio::join!(find_or_create(session, stream), covered(session, stream));
+            let (mut found, mut scanned) = (found?, scanned?);
             let before = found.contents.last;
             let (mut ids, mut new) = (Vec::with_capacity(events.len()), Vec::with_capacity(events.len()));
             let (mut changed, contents) = (BTreeSet::new(), &mut found.contents);
@@ -323,7 +323,7 @@ impl StreamStore for PostgresStreams {
             let mut posted = BTreeMap::new();
             for event in events {
                 let NewEvent { data, origin, stamp, .. } = event;
-                if known.get(&origin.server).is_some_and(|known| origin <= known) {
+                if scanned.get(&origin.server).is_some_and(|scanned| origin <= scanned) {
                     ids.push(None);
                     continue;
                 }
@@ -333,7 +333,7 @@ impl StreamStore for PostgresStreams {
                 contents.last = StreamId::from_number(contents.last.number() + 1).ok_or(StreamStoreError::Full)?;
                 contents.events += 1;
                 contents.bytes += data.bytes().len() as u64;
-                known.insert(origin.server, *origin);
+                scanned.insert(origin.server, *origin);
                 changed.insert(origin.server);
                 if let Some(stamp) = stamp {
                     posted.entry(origin.server).or_insert_with(Vec::new).push(stamp.as_micros());
@@ -341,13 +341,13 @@ impl StreamStore for PostgresStreams {
                 new.push(event);
                 ids.push(Some(contents.last));
             }
-            for place in places {
-                if known.get(&place.server).is_none_or(|known| known < place) {
-                    known.insert(place.server, *place);
-                    changed.insert(place.server);
+            for position in positions {
+                if scanned.get(&position.server).is_none_or(|scanned| scanned < position) {
+                    scanned.insert(position.server, *position);
+                    changed.insert(position.server);
                 }
             }
-            let changed: Vec<EventId> = changed.iter().map(|server| known[server]).collect();
+            let changed: Vec<EventId> = changed.iter().map(|server| scanned[server]).collect();
             let number = found.number;
             tokio::try_join!(
                 insert(session, number, signed(before.number())?, &new),
@@ -405,8 +405,8 @@ impl StreamStore for PostgresStreams {
             let accept = r#"UPDATE seqcast_consumers c SET position = greatest(c.position, least($4, s.last)), heard = $5
                 FROM seqcast_streams s WHERE s.name = $1 AND c.stream = s.number AND c."user" = $2 AND c.component = $3
                 AND c.missed_first IS NULL RETURNING c.position"#;
-            let (accepted, heard) = (signed(accepted.number())?, now.as_micros());
-            let rows = session.rows(accept, &[&stream.as_str(), &user, &component, &accepted, &heard]).await?;
+            let (accepted, last_request) = (signed(accepted.number())?, now.as_micros());
+            let rows = session.rows(accept, &[&stream.as_str(), &user, &component, &accepted, &last_request]).await?;
             if let Some(row) = rows.first() {
                 return Ok(id(column(row, 0)?)?);
             }

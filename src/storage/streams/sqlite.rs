@@ -38,15 +38,15 @@ use std::path::{Path, PathBuf};
 
 impl From<rusqlite::Error> for StreamFault {
     fn from(error: rusqlite::Error) -> StreamFault {
-        let words = error.to_string();
+        let text = error.to_string();
         match error.sqlite_error_code() {
-            Some(ErrorCode::DiskFull) => StreamFault::Full(words),
+            Some(ErrorCode::DiskFull) => StreamFault::Full(text),
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StreamFault::Busy,
-            _ if is_corruption(&error) => StreamFault::Damaged(words),
+            _ if is_corruption(&error) => StreamFault::Damaged(text),
             Some(
                 ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::ReadOnly | ErrorCode::SystemIoFailure,
-            ) => StreamFault::Unreachable(words),
-            _ => StreamFault::Other(words),
+            ) => StreamFault::Unreachable(text),
+            _ => StreamFault::Other(text),
         }
     }
 }
@@ -186,7 +186,7 @@ impl BatchStore for SqliteStreams {
         })
     }
 
-    fn place(&self) -> String {
+    fn location(&self) -> String {
         self.path.display().to_string()
     }
 
@@ -213,16 +213,16 @@ impl StreamStore for SqliteStreams {
         &mut self,
         stream: &StreamName,
         events: &[NewEvent],
-        places: &[EventId],
+        positions: &[EventId],
         limits: &StreamLimits,
     ) -> Result<Vec<Option<StreamId>>, StreamStoreError<StreamStorageError>> {
         self.change(|connection| {
             let StreamRecord { number, mut contents } = find_or_create(connection, stream)?;
-            let mut known = covered(connection, number)?;
+            let mut scanned = covered(connection, number)?;
             let mut insert = connection.prepare_cached("INSERT INTO seqcast_events VALUES (?, ?, ?, ?, ?, ?, ?, ?)")?;
             let (mut ids, mut changed) = (Vec::with_capacity(events.len()), BTreeSet::new());
             for NewEvent { kind, data, time, origin, stamp } in events {
-                if known.get(&origin.server).is_some_and(|known| origin <= known) {
+                if scanned.get(&origin.server).is_some_and(|scanned| origin <= scanned) {
                     ids.push(None);
                     continue;
                 }
@@ -245,20 +245,20 @@ impl StreamStore for SqliteStreams {
                 if let Some(stamp) = stamp {
                     outbox::done(connection, origin.server, stream, *stamp)?;
                 }
-                known.insert(origin.server, *origin);
+                scanned.insert(origin.server, *origin);
                 changed.insert(origin.server);
                 ids.push(Some(contents.last));
             }
-            for place in places {
-                if known.get(&place.server).is_none_or(|known| known < place) {
-                    known.insert(place.server, *place);
-                    changed.insert(place.server);
+            for position in positions {
+                if scanned.get(&position.server).is_none_or(|scanned| scanned < position) {
+                    scanned.insert(position.server, *position);
+                    changed.insert(position.server);
                 }
             }
             let mut cover = connection.prepare_cached("REPLACE INTO seqcast_covered VALUES (?, ?, ?, ?)")?;
             for server in changed {
-                let place = known[&server];
-                cover.execute(params![number, server.0, signed(place.session)?, signed(place.instance)?])?;
+                let position = scanned[&server];
+                cover.execute(params![number, server.0, signed(position.session)?, signed(position.instance)?])?;
             }
             update_contents(connection, StreamRecord { number, contents })?;
             Ok(ids)

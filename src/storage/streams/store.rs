@@ -17,7 +17,7 @@ pub trait BatchStore: StreamStore<Error = StreamStorageError> + Send {
     fn commit(&mut self) -> Result<(), StreamStorageError>;
 
     /// Returns the location of the store for messages, without any password.
-    fn place(&self) -> String;
+    fn location(&self) -> String;
 
     /// Returns whether other peers may have the same streams in it.
     fn is_shared(&self) -> bool;

@@ -70,8 +70,8 @@ pub(super) fn check_beside_twin<S: BatchStore>(
                         let origin = EventId { server: ServerId(server as u32), session: *session, instance: 1 };
                         events.push(new_event(&mut rng, origin, now));
                     }
-                    let place = EventId { server: ServerId(0), session: sessions[0], instance: rng.below(3) };
-                    let covered = if rng.chance(0.3) { vec![place] } else { Vec::new() };
+                    let position = EventId { server: ServerId(0), session: sessions[0], instance: rng.below(3) };
+                    let covered = if rng.chance(0.3) { vec![position] } else { Vec::new() };
                     let expected = refusal(twin.add(stream, &events, &covered, &limits));
                     assert_eq!(refusal(store.add(stream, &events, &covered, &limits)), expected, "seed {seed}");
                     assert_eq!(store.covered(stream), Ok(twin.covered(stream).unwrap()), "seed {seed}");

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 fn push(place: &Place, store: &[&str], object: &str, events: &[&str]) {
     let arguments = [&["order", "push", object, "--state", "{}"][..], events, store].concat();
-    place.run(&arguments).exits(DONE).says(&["queued"]);
+    place.run(&arguments).exits(DONE).reports(&["queued"]);
 }
 
 /// Returns the next event: object and pushed data; checks that it names the one before.
@@ -28,10 +28,10 @@ fn next(tail: &RunningCommand, last: &mut BTreeMap<String, String>) -> (String, 
 fn check_a_round(place: &Place, store: &[&str]) {
     let _peer = place.peer(&["--set", "server-id=7"]);
     let tail = place.start(&["order", "tail", "--json"]);
-    tail.said("listening on order/?");
+    tail.await_report("listening on order/?");
     let worker = |name: &str| {
         let running = place.start(&[&["order", "work", name, "--lease", "1s", "--journal"], store].concat());
-        running.said("sends events of type order/OBJECT");
+        running.await_report("sends events of type order/OBJECT");
         running
     };
     let mut last = BTreeMap::new();
@@ -53,7 +53,7 @@ fn check_a_round(place: &Place, store: &[&str]) {
     assert!(shown.contains("objects queued  0\n") && shown.contains("\nwork:1 | "), "{shown}");
     second.signal("TERM");
     assert_eq!(second.ended().code(), Some(DONE));
-    second.said("sent 20 events");
+    second.await_report("sent 20 events");
     let shown = place.run(&[&["order", "show", "work:1", "--json"], store].concat()).exits(DONE).stdout;
     let shown = parse_json(&shown);
     assert_eq!(shown["objects"][0]["last"].as_str(), last.get("work:1").map(String::as_str), "{shown}");
@@ -90,7 +90,7 @@ fn missed_event_is_fetched_from_the_journal() {
     // They are stored, and multicast before anybody listens.
     place.run(&["event", "add", "order/a", &envelope(1, 4, Some(2))]).exits(DONE);
     let tail = place.start(&["order", "tail", "--json", "--patience", "1s"]);
-    tail.said("listening");
+    tail.await_report("listening");
     let mut last = BTreeMap::new();
     for envelope in [envelope(0, 2, None), envelope(2, 5, Some(4))] {
         place.run(&["pub", "order.a", &envelope]).exits(DONE);
@@ -103,7 +103,7 @@ fn missed_event_is_fetched_from_the_journal() {
     assert_eq!((&missing["type"], &missing["id"]), (&"missing".into(), &stamps[7].number().to_string().into()));
     assert_eq!(parse_json(&tail.line())["event"], 9);
     place.run(&["pub", "order.a", "not ordered"]).exits(DONE);
-    tail.said("no ordered event");
+    tail.await_report("no ordered event");
 }
 
 #[test]
@@ -132,19 +132,19 @@ fn wrong_arguments_are_refused_with_a_remedy() {
         (&["work", "w"], UNREACHABLE, &["no peer answers"]),
         (&["work", "w", "--lease", "1ms"], USAGE, &["a lease is at least 100 ms"]),
     ] {
-        place.run(&[&["order"], arguments].concat()).exits(code).says(parts);
+        place.run(&[&["order"], arguments].concat()).exits(code).reports(parts);
     }
     let server = RedisServer::start(place.dir(), &["--requirepass", "s3cret"]);
     let url = format!("redis://:wrong@127.0.0.1:{}", server.port());
-    let refused = place.run(&["order", "show", "--store", &url]).exits(FAILED).says(&["credentials"]);
+    let refused = place.run(&["order", "show", "--store", &url]).exits(FAILED).reports(&["credentials"]);
     assert!(!refused.stderr.contains("wrong@"), "{}", refused.stderr);
     let place = Place::new();
-    place.run(&["order", "show"]).exits(FAILED).says(&[
+    place.run(&["order", "show"]).exits(FAILED).reports(&[
         "there is no shared state in",
         "order.db",
         "push or work first",
     ]);
-    place.run(&["order", "show", "--store", ""]).exits(USAGE).says(&["names no store"]);
+    place.run(&["order", "show", "--store", ""]).exits(USAGE).reports(&["names no store"]);
 }
 
 /// A worker whose peer goes away ends, though it has nothing to send, and events wait for the next one.
@@ -153,17 +153,17 @@ fn worker_without_peer_loses_nothing() {
     let place = Place::new();
     let mut peer = place.peer(&[]);
     let mut worker = place.start(&["order", "work", "w", "--lease", "500ms"]);
-    worker.said("sends events");
+    worker.await_report("sends events");
     peer.signal("TERM");
     assert_eq!(peer.ended().code(), Some(DONE));
     assert_eq!(worker.ended().code(), Some(UNREACHABLE));
-    worker.said("the peer is gone");
+    worker.await_report("the peer is gone");
     push(&place, &[], "a", &["1", "2"]);
     let shown = parse_json(&place.run(&["order", "show", "--json"]).exits(DONE).stdout);
     assert_eq!((&shown["objects"][0]["object"], &shown["objects"][0]["queued"]), (&"a".into(), &2.into()), "{shown}");
     let _peer = place.peer(&[]);
     let tail = place.start(&["order", "tail", "--json"]);
-    tail.said("listening");
+    tail.await_report("listening");
     let _worker = place.start(&["order", "work", "w", "--lease", "500ms"]);
     for n in [1, 2] {
         assert_eq!(parse_json(&tail.line())["event"], n);

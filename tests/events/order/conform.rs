@@ -35,7 +35,7 @@ struct ObservedValues {
 impl ObservedValues {
     fn see(&mut self, by: Option<&WorkerName>, act: Option<&WorkerOp>, outcome: &OpOutcome) {
         let seen: &[OrderStamp] = match outcome {
-            OpOutcome::Looked { mark } | OpOutcome::Pushed { mark } => &[*mark],
+            OpOutcome::MarkRead { mark } | OpOutcome::Pushed { mark } => &[*mark],
             OpOutcome::Opened { session, .. } => &[*session],
             OpOutcome::Claimed { token, .. } => &[*token],
             OpOutcome::Next(batch) => &[last(batch)],
@@ -118,7 +118,7 @@ impl ObservedValues {
             return StoreOp::Begin { found, generation: Generation::new(number).expect("small") };
         }
         if rng.chance(0.02) {
-            return StoreOp::Look;
+            return StoreOp::ReadMark;
         }
         let worker = WorkerName::new(pick(rng, &WORKERS)).expect("a name");
         let by = WorkerContext { worker, mark: self.mark(rng), now_ms: self.now_ms, lease_ms: 100 };
@@ -181,25 +181,25 @@ fn check<S: Store<Error: std::fmt::Debug>>(
     real: &mut S,
     again: impl Fn() -> S,
 ) -> BTreeMap<String, u32> {
-    let (mut rng, mut twin, mut known) = (Rng::new(seed), MemoryStore::default(), ObservedValues::default());
+    let (mut rng, mut twin, mut observed) = (Rng::new(seed), MemoryStore::default(), ObservedValues::default());
     let mut counts = BTreeMap::new();
     let mut both = |real: &mut S, op: &StoreOp, what: &str| {
         let (expected, outcome) = (apply(&mut twin, op), apply(real, op));
         assert_eq!(outcome, expected, "seed {seed}, {what}: {op:?}");
         outcome
     };
-    both(real, &StoreOp::Look, "first");
+    both(real, &StoreOp::ReadMark, "first");
     let begin = StoreOp::Begin { found: None, generation: Generation::new(1 << 24).expect("below 2^25") };
-    known.see(None, None, &both(real, &begin, "second"));
+    observed.see(None, None, &both(real, &begin, "second"));
     for step in 0..steps {
-        let op = known.op(&mut rng);
+        let op = observed.op(&mut rng);
         let outcome = both(real, &op, &format!("step {step}"));
         let (by, act) = match &op {
             StoreOp::Open { by } => (Some(&by.worker), None),
             StoreOp::WorkerOp { by, act, .. } => (Some(&by.worker), Some(act)),
             _ => (None, None),
         };
-        known.see(by, act, &outcome);
+        observed.see(by, act, &outcome);
         *counts.entry(name(&outcome)).or_insert(0) += 1;
         if step % 10 == 0 {
             let objects = OBJECTS.iter().map(|name| Object::new(name).expect("a name")).collect();
@@ -247,8 +247,8 @@ fn check_counts(counts: &BTreeMap<String, u32>) {
         "Done",
         "Emptied",
         "Empty",
-        "Looked",
         "LostGeneration",
+        "MarkRead",
         "Next",
         "Next all",
         "Next long",

@@ -121,8 +121,8 @@ fn lost_redis_state_begins_a_new_generation() {
     let mut mark = front_end.push(&push()).expect("pushed").mark;
     let mut check = |server: &RedisServer, is_empty: bool| {
         let found = (!is_empty).then_some(mark.generation());
-        let looked = apply(&mut redis(&server.url()), &StoreOp::Look);
-        assert_eq!(looked, OpOutcome::LostGeneration { found }, "whoever looks is told");
+        let outcome = apply(&mut redis(&server.url()), &StoreOp::ReadMark);
+        assert_eq!(outcome, OpOutcome::LostGeneration { found }, "every reader learns of it");
         let mut front_end = FrontEnd::new(redis(&server.url()), Some(mark), Duration::from_secs(5));
         let pushed = front_end.push(&push()).expect("pushed");
         assert_eq!(pushed.lost, Some(StateLoss { known: Some(mark.generation()), found }));
@@ -182,12 +182,12 @@ fn copied_file_begins_a_new_generation() {
         .mark;
     fs::copy(&path, &copy).expect("copied");
     let mut again = SqliteStore::open(&path).expect("a file");
-    assert_eq!(apply(&mut again, &StoreOp::Look), OpOutcome::Looked { mark });
+    assert_eq!(apply(&mut again, &StoreOp::ReadMark), OpOutcome::MarkRead { mark });
     fs::rename(&copy, &path).expect("replaced");
-    assert_eq!(again.apply(&StoreOp::Look).map_err(|error| error.fault), Err(OrderFault::Replaced));
+    assert_eq!(again.apply(&StoreOp::ReadMark).map_err(|error| error.fault), Err(OrderFault::Replaced));
     let mut restored = SqliteStore::open(&path).expect("a file");
     let found = Some(mark.generation());
-    assert_eq!(apply(&mut restored, &StoreOp::Look), OpOutcome::LostGeneration { found });
+    assert_eq!(apply(&mut restored, &StoreOp::ReadMark), OpOutcome::LostGeneration { found });
     let pushed = FrontEnd::new(restored, None, Duration::ZERO).push(&push()).expect("pushed");
     assert_eq!(pushed.lost, Some(StateLoss { known: None, found }));
 }

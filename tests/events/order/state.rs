@@ -31,12 +31,12 @@ impl State {
              end
              return { objects, redis.call('LRANGE', p .. 'objects.with.events', 0, -1), workers }",
         );
-        let mut asked = script.prepare_invoke();
-        asked.arg(REDIS_PREFIX).arg(objects);
+        let mut invocation = script.prepare_invoke();
+        invocation.arg(REDIS_PREFIX).arg(objects);
         type Object = (String, Vec<String>, Option<String>);
         type Worker = (String, Option<String>, Vec<String>);
         let (objects, entries, workers): (Vec<Object>, Vec<String>, Vec<Worker>) =
-            asked.invoke(connection).expect("keys of the right kinds");
+            invocation.invoke(connection).expect("keys of the right kinds");
         let owner = |text: String| text.split_once(' ').expect("token and name").1.to_owned();
         State {
             objects: objects.into_iter().map(|(name, events, by)| (name, (events, by.map(owner)))).collect(),

@@ -27,7 +27,7 @@ struct Client {
     process: RunningCommand,
     input: ChildStdin,
     /// Output that came while other output was awaited.
-    told: Vec<Value>,
+    unread: Vec<Value>,
 }
 
 impl Client {
@@ -40,28 +40,28 @@ impl Client {
         let mut command = Command::new("node");
         command.arg(root().join("target/clients/node/futoin.mjs")).arg(place.port().to_string()).args(arguments);
         command.envs(certificate.map(|path| ("NODE_EXTRA_CA_CERTS", path)));
-        place.surround(&mut command);
+        place.set_environment(&mut command);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("tools/test has installed the client");
         let input = child.stdin.take().expect("standard input is a pipe");
-        let mut client = Client { process: RunningCommand::new(child, &["futoin.mjs"]), input, told: Vec::new() };
-        client.await_told(|told| told["event"] == "started");
+        let mut client = Client { process: RunningCommand::new(child, &["futoin.mjs"]), input, unread: Vec::new() };
+        client.await_output(|line| line["event"] == "started");
         client
     }
 
     /// Returns the first output that matches.
     #[track_caller]
-    fn await_told(&mut self, is_such: impl Fn(&Value) -> bool) -> Value {
-        if let Some(at) = self.told.iter().position(&is_such) {
-            return self.told.remove(at);
+    fn await_output(&mut self, is_such: impl Fn(&Value) -> bool) -> Value {
+        if let Some(at) = self.unread.iter().position(&is_such) {
+            return self.unread.remove(at);
         }
         loop {
             let line = self.process.line();
-            let told: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
-            if is_such(&told) {
-                return told;
+            let output: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+            if is_such(&output) {
+                return output;
             }
-            self.told.push(told);
+            self.unread.push(output);
         }
     }
 
@@ -69,7 +69,7 @@ impl Client {
     #[track_caller]
     fn act(&mut self, command: &Value) -> Value {
         writeln!(self.input, "{command}").expect("the client reads");
-        self.await_told(|told| told.get("done").is_some())["done"].take()
+        self.await_output(|line| line.get("done").is_some())["done"].take()
     }
 
     #[track_caller]
@@ -83,8 +83,8 @@ impl Client {
     fn received(&mut self, name: &str, count: usize) -> Vec<Value> {
         let mut events = Vec::new();
         while events.len() < count {
-            let told = self.await_told(|told| told["received"] == name);
-            events.extend(told["events"].as_array().expect("a list").clone());
+            let output = self.await_output(|line| line["received"] == name);
+            events.extend(output["events"].as_array().expect("a list").clone());
         }
         events
     }
@@ -192,7 +192,7 @@ fn published_receivers_get_everything_in_order() {
     client.act(&json!({ "do": "receive", "name": "some", "component": "D", "want": ["B"] }));
     client.act(&json!({ "do": "receive", "name": "live", "live": true }));
     for name in ["all", "some", "live"] {
-        client.await_told(|told| told["ready"] == name);
+        client.await_output(|line| line["ready"] == name);
     }
     assert_eq!(client.received("all", 5), expected);
     let mut later = Vec::new();
@@ -224,7 +224,7 @@ fn required_encryption_works_with_published_clients() {
         running.ended();
     }
     let wrong = format!("ftn18-tls={} {}", key.display(), certificate.display());
-    place.run(&["peer", "--set", "ftn18=0", "--set", &wrong]).exits(3).says(&["ftn18-tls: ", "listener-key.pem"]);
+    place.run(&["peer", "--set", "ftn18=0", "--set", &wrong]).exits(3).reports(&["ftn18-tls: ", "listener-key.pem"]);
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn transaction_events_exist_exactly_after_commit() {
     }
     // Any language can add events, and every subscriber on the bus sees them.
     let seen = place.start(&["sub", "main.>"]);
-    seen.said("listening");
+    seen.await_report("listening");
     let post = "INSERT INTO seqcast_outbox (stream, type, data) VALUES (?, ?, ?)";
     data_base.execute(post, ["main", "DEPOSIT", "[1, 2]"]).expect("it is posted");
     expected.push("DEPOSIT [1,2]".to_owned());
@@ -347,7 +347,7 @@ fn stream_events_are_events_of_the_bus() {
     let place = Place::new();
     let _peer = peer(&place, &["streams=main ; alarms plant/?/ALARM"]);
     let seen = place.start(&["sub", "main.>", "--count", "1"]);
-    seen.said("listening");
+    seen.await_report("listening");
     assert_eq!(add(&place, "/ftn/main/", "DEPOSIT", &json!({ "x": 1 })), 1);
     assert!(seen.line().contains("{\"x\":1}"));
     place.run(&["event", "add", "plant/7/ALARM", "{\"level\": 3}"]).exits(DONE);

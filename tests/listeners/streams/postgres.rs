@@ -12,14 +12,14 @@ use std::thread;
 
 /// Waits until calls fail. The process that serves the peer may outlive the others of a server that is killed for a
 /// moment.
-fn await_away(place: &Place) {
+fn await_disconnect(place: &Place) {
     wait_until("the server is killed", || {
         call(place, "/", "futoin.evt.poll:1.1:pollEvents", &json!({ "component": "LIVE" }))["e"] == "InternalError"
     });
 }
 
 /// Waits until the peer is connected again. It retries a second after a refusal.
-fn await_back(place: &Place) {
+fn await_reconnect(place: &Place) {
     wait_until("the server is back", || {
         call(place, "/", "futoin.evt.poll:1.1:pollEvents", &json!({ "component": "LIVE" }))["e"] != "InternalError"
     });
@@ -32,16 +32,16 @@ fn peer_survives_its_database_without_losing_events() {
     // Other data is in the same database.
     let store = format!("stream-store={}", server.schema("streams"));
     let none = format!("stream-store=postgres://postgres@127.0.0.1:{}/none", server.port());
-    place.run(&["peer", "--set", "ftn18=0", "--set", &none]).exits(FAILED).says(&["\"none\" does not exist"]);
+    place.run(&["peer", "--set", "ftn18=0", "--set", &none]).exits(FAILED).reports(&["\"none\" does not exist"]);
     let mut running = peer(&place, &[&store]);
     register(&place, "/", "C");
     (1..=5).for_each(|number| assert_eq!(add(&place, "/", "A", &json!(number)), number));
     // A restart.
-    let mut server = server.again();
-    await_back(&place);
+    let mut server = server.restart();
+    await_reconnect(&place);
     assert_eq!(poll(&place, "/", "C", Some(2)).first(), Some(&(3, "A 3".into())));
     server.kill();
-    await_away(&place);
+    await_disconnect(&place);
     for (f, p) in
         [("poll:1.1:pollEvents", json!({ "component": "C" })), ("gen:1.1:addEvent", json!({ "type": "A", "data": 0 }))]
     {
@@ -51,7 +51,7 @@ fn peer_survives_its_database_without_losing_events() {
     }
     // Events of the bus wait in the journal.
     place.run(&["event", "add", "main/A", "6"]).exits(DONE);
-    let server = server.again();
+    let server = server.restart();
     let what = || format!("the event of the bus is stored; the peer said {:?}", running.stderr_so_far());
     wait_until_some(what, || (server.sql("SELECT last FROM streams.seqcast_streams") == "6").then_some(()));
     assert_eq!(add(&place, "/", "A", &json!(7)), 7);
@@ -95,8 +95,8 @@ fn killed_database_loses_no_event() {
                 && !adding.iter().all(thread::ScopedJoinHandle::is_finished)
             {}
             server.kill();
-            await_away(&place);
-            server = server.again();
+            await_disconnect(&place);
+            server = server.restart();
         }
         adding.into_iter().for_each(|added| answered.extend(added.join().expect("it ends")));
         server
@@ -155,19 +155,20 @@ fn peers_share_the_streams_of_one_database() {
 #[test]
 fn unusable_database_is_reported_without_its_password() {
     let place = Place::new();
-    let away = "stream-store=postgres://seqcast:s3cret@127.0.0.1:1/plant";
-    let refused = place.run(&["peer", "--set", "ftn18=0", "--set", away]).exits(FAILED);
+    let unreachable = "stream-store=postgres://seqcast:s3cret@127.0.0.1:1/plant";
+    let refused = place.run(&["peer", "--set", "ftn18=0", "--set", unreachable]).exits(FAILED);
     assert!(refused.stderr.contains("postgres://127.0.0.1:1/plant cannot be used"), "{}", refused.stderr);
     let file = place.dir().join("right.yaml");
-    fs::write(&file, format!("parameters:\n  {}\n", away.replace('=', ": "))).expect("a file in a fresh directory");
+    fs::write(&file, format!("parameters:\n  {}\n", unreachable.replace('=', ": ")))
+        .expect("a file in a fresh directory");
     let shown = place.run(&["config", "show", &file.display().to_string()]).exits(DONE);
     assert!(shown.stdout.contains("postgres://seqcast:***@127.0.0.1:1/plant"), "{}", shown.stdout);
     let file = place.dir().join("wrong.yaml");
     fs::write(&file, "parameters:\n  stream-store: postgres:/u:s3cret@h\n").expect("a file in a fresh directory");
     let wrong = place.run(&["config", "check", &file.display().to_string()]).exits(CONFIGURATION);
     assert!(wrong.stderr.contains("wrong.yaml:2"), "{}", wrong.stderr);
-    for told in [refused.stderr, shown.stdout, shown.stderr, wrong.stderr] {
-        assert!(!told.contains("s3cret"), "{told}");
+    for text in [refused.stderr, shown.stdout, shown.stderr, wrong.stderr] {
+        assert!(!text.contains("s3cret"), "{text}");
     }
 }
 
@@ -184,8 +185,8 @@ fn stream_is_archived_to_a_database() {
     };
     for round in 0..3 {
         let mut archiving = place.start(&["stream", "archive", "--to", &to]);
-        let said = archiving.said("archives the stream main");
-        assert!(said.contains(":***@") && !said.contains("s3cret"), "{said}");
+        let report = archiving.await_report("archives the stream main");
+        assert!(report.contains(":***@") && !report.contains("s3cret"), "{report}");
         add_lines(1 + 1500 * round);
         archiving.signal("KILL");
         archiving.ended();
@@ -193,9 +194,9 @@ fn stream_is_archived_to_a_database() {
     server.kill();
     let refused = place.run(&["stream", "archive", "--once", "--to", &to]).exits(FAILED);
     assert!(refused.stderr.contains("cannot be used") && !refused.stderr.contains("s3cret"), "{}", refused.stderr);
-    let server = server.again();
+    let server = server.restart();
     place.run(&["stream", "archive", "--once", "--to", &to]).exits(DONE);
-    place.run(&["stream", "archive", "--once", "--to", &to]).exits(DONE).says(&["archived 0 events"]);
+    place.run(&["stream", "archive", "--once", "--to", &to]).exits(DONE).reports(&["archived 0 events"]);
     let found = server.sql("SELECT count(*), sum(id), sum(data::bigint) FROM stream_archive_event");
     let sum = 4500 * 4501 / 2;
     assert_eq!(found, format!("4500|{sum}|{sum}"));

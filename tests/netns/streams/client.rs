@@ -21,7 +21,7 @@ const ANSWER_WAITS: u32 = 150;
 /// Pause before a new connection, and between two polls.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Maximum absence of a consumer in milliseconds.
-const AWAY_MS: u64 = 8000;
+const ABSENCE_MS_MAX: u64 = 8000;
 /// Calls of a producer at a time.
 const BURST: u64 = 16;
 pub const TYPES: [&str; 3] = ["A", "B", "C"];
@@ -126,8 +126,8 @@ pub fn consume(world: &World, place: usize, host: Host, consumer: Consumer, mut 
             };
             world.note_end(ended);
         }
-        let is_away = world.adds() && rng.chance(0.1);
-        let absence = if is_away { Duration::from_millis(rng.between(0, AWAY_MS)) } else { PAUSE };
+        let is_absent = world.adds() && rng.chance(0.1);
+        let absence = if is_absent { Duration::from_millis(rng.between(0, ABSENCE_MS_MAX)) } else { PAUSE };
         let_time_pass(absence, "some consumers are away for so long that the stream is full");
     }
 }
@@ -173,8 +173,8 @@ fn poll(world: &World, place: usize, socket: &mut WebSocket, consumer: Consumer,
     // A consumer that reconnects may know its position, or not.
     let mut last = rng.chance(0.5).then(|| world.position(place)).filter(|last| 0 < *last);
     for rid in 0.. {
-        let said = last.map(|last: u64| last.to_string());
-        let parameters = json!({ "component": consumer.component, "last_id": said, "want": consumer.want });
+        let last_id = last.map(|last: u64| last.to_string());
+        let parameters = json!({ "component": consumer.component, "last_id": last_id, "want": consumer.want });
         push(socket, rid, "poll:1.1:pollEvents", &parameters);
         let Some(answer) = read(socket, ANSWER_WAITS, || world.is_over())? else { return Ok(()) };
         let Ok(events) = list(&answer["r"]) else {

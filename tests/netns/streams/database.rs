@@ -38,7 +38,7 @@ pub fn start() -> (Vec<(&'static str, String)>, Database) {
             server.kill();
             kills += 1;
             let is_over = wait(0, 2_000) != Err(RecvTimeoutError::Timeout);
-            server = server.again();
+            server = server.restart();
             if is_over {
                 return kills;
             }

@@ -114,8 +114,8 @@ impl Reader {
         }
         let before = self.last.get(&key.producer);
         // Something new comes in the midst of a repetition, or before what has come.
-        let is_early = !may_repeat && self.place < self.seen.len() || id < self.position();
-        if is_early || before.is_some_and(|before| key.number < *before) {
+        let is_out_of_order = !may_repeat && self.place < self.seen.len() || id < self.position();
+        if is_out_of_order || before.is_some_and(|before| key.number < *before) {
             return Err(StreamViolation::Reordered(key));
         }
         self.last.insert(key.producer, key.number);
@@ -166,7 +166,7 @@ pub fn judge(ledger: &Ledger, accounts: &[Account<'_>]) -> Vec<(usize, StreamVio
             events.insert((peer, *key), id);
         }
     }
-    let mut owed: BTreeSet<Key> = events.keys().map(|(_, key)| *key).collect();
+    let mut missing: BTreeSet<Key> = events.keys().map(|(_, key)| *key).collect();
     for (place, account) in accounts.iter().enumerate() {
         for (id, key) in &account.reader.seen {
             if !ledger.get(key).is_some_and(|attempt| account.wants(attempt.kind)) {
@@ -178,11 +178,11 @@ pub fn judge(ledger: &Ledger, accounts: &[Account<'_>]) -> Vec<(usize, StreamVio
             if !is_right {
                 wrongs.push((place, StreamViolation::Mistaken { key: *key, id: *id }));
             }
-            owed.insert(*key);
+            missing.insert(*key);
         }
     }
     for (place, account) in accounts.iter().enumerate() {
-        let lost = owed.iter().filter(|key| account.wants(ledger[*key].kind) && !account.reader.keys.contains(key));
+        let lost = missing.iter().filter(|key| account.wants(ledger[*key].kind) && !account.reader.keys.contains(key));
         wrongs.extend(lost.map(|key| (place, StreamViolation::Lost(*key))));
     }
     wrongs

@@ -69,11 +69,11 @@ impl Hasher for Canon {
         if word < STAMP_MIN || self.alike == Alike::Same {
             return self.mix(word);
         }
-        let place = self.stamps.iter().position(|stamp| *stamp == word).unwrap_or_else(|| {
+        let position = self.stamps.iter().position(|stamp| *stamp == word).unwrap_or_else(|| {
             self.stamps.push(word);
             self.stamps.len() - 1
         });
-        self.mix(word & GENERATION | place as u64);
+        self.mix(word & GENERATION | position as u64);
     }
 
     fn write_u8(&mut self, word: u8) {

@@ -55,14 +55,14 @@ fn shown(effect: &ConsumerEffect) -> String {
     }
 }
 
-/// Runs a story: `30: x 7<5` is an event at 30 ms, `30: gone x 5` reports that this one cannot be fetched, `30:` is
+/// Runs a story: `30: x 7<5` is an event at 30 ms, `30: unrecoverable x 5` reports that this one cannot be fetched, `30:` is
 /// time that passes.
 fn check(settings: &Settings, story: &[(&str, &[&str])]) {
     let mut consumer = OrderConsumer::new(settings.clone(), 0);
     for (line, expected) in story {
         let (now_ms, input) = line.split_once(':').unwrap();
         let (now_ms, mut out) = (now_ms.parse().unwrap(), Vec::new());
-        match input.trim().strip_prefix("gone ").map(|gone| gone.split_once(' ').unwrap()) {
+        match input.trim().strip_prefix("unrecoverable ").map(|rest| rest.split_once(' ').unwrap()) {
             Some((name, id)) => consumer.on_unrecoverable(now_ms, &object(name), stamp(id.parse().unwrap()), &mut out),
             None if input.is_empty() => consumer.on_deadline(now_ms, &mut out),
             None => consumer.on_event(now_ms, event(input.trim()), &mut out),
@@ -107,9 +107,9 @@ fn missing_event_is_fetched_and_then_abandoned() {
             ("65:", &["x fetch 18 until 110"]),
             ("70: x 18<16", &[]),
             ("75:", &["x fetch 16 until 120"]),
-            ("76: gone x 18", &[]),
-            ("76: gone y 18", &[]),
-            ("76: gone x 16", &["x missing 16 after 9", "x 18", "x 20"]),
+            ("76: unrecoverable x 18", &[]),
+            ("76: unrecoverable y 18", &[]),
+            ("76: unrecoverable x 16", &["x missing 16 after 9", "x 18", "x 20"]),
         ],
     );
 }
@@ -175,10 +175,10 @@ fn memory_of_the_consumer_is_limited() {
 
 /// A consumer without an index: it keeps all events received, and scans them again for each step.
 struct Twin {
-    came: Vec<OrderedEvent>,
+    received: Vec<OrderedEvent>,
     last: Option<OrderStamp>,
     gap: Option<(OrderStamp, u64)>,
-    asked: bool,
+    is_requested: bool,
 }
 
 impl Twin {
@@ -186,7 +186,7 @@ impl Twin {
     /// this time.
     fn settle(&mut self, now_ms: u64, is_over: bool, out: &mut Vec<String>) {
         loop {
-            let waiting = self.came.iter().filter(|event| self.last.is_none_or(|last| last < event.id));
+            let waiting = self.received.iter().filter(|event| self.last.is_none_or(|last| last < event.id));
             let Some(first) = waiting.min_by_key(|event| event.id) else { break self.gap = None };
             if self.last.is_none() || first.prev <= self.last {
                 out.push(format!("{} {}", first.object, first.id.count()));
@@ -195,15 +195,15 @@ impl Twin {
             }
             let id = first.prev.unwrap();
             if self.gap.is_none_or(|(gap, _)| gap != id) {
-                (self.gap, self.asked) = (Some((id, now_ms)), false);
+                (self.gap, self.is_requested) = (Some((id, now_ms)), false);
             }
             let (_, since_ms) = self.gap.unwrap();
             if !is_over {
                 break;
             }
             if now_ms < since_ms + SETTINGS.gap_timeout_ms {
-                if since_ms + SETTINGS.fetch_delay_ms <= now_ms && !self.asked {
-                    self.asked = true;
+                if since_ms + SETTINGS.fetch_delay_ms <= now_ms && !self.is_requested {
+                    self.is_requested = true;
                     out.push(format!(
                         "{} fetch {} until {}",
                         first.object,
@@ -235,8 +235,8 @@ fn draw(rng: &mut Rng, name: &str) -> (Vec<OrderedEvent>, Vec<(u64, OrderedEvent
     let mut arrivals = Vec::new();
     for (index, event) in (0..).zip(&chain) {
         for _ in 0..[0, 1, 1, 1, 1, 2][rng.below(6) as usize] {
-            let late = if rng.chance(0.3) { rng.below(80) } else { 0 };
-            arrivals.push((index * 4 + late, event.clone()));
+            let delay = if rng.chance(0.3) { rng.below(80) } else { 0 };
+            arrivals.push((index * 4 + delay, event.clone()));
         }
     }
     arrivals.sort_by_key(|(at_ms, _)| *at_ms);
@@ -250,14 +250,14 @@ fn consumer_equals_its_reference_model() {
     for round in 0..3_000 {
         let drawn = [draw(&mut rng, "x"), draw(&mut rng, "y")];
         let mut consumer = OrderConsumer::new(SETTINGS, round);
-        let mut twins = [0, 1].map(|_| Twin { came: Vec::new(), last: None, gap: None, asked: false });
+        let mut twins = [0, 1].map(|_| Twin { received: Vec::new(), last: None, gap: None, is_requested: false });
         let mut expected = [Vec::new(), Vec::new()];
         for now_ms in 0..1_000 {
             let mut out = Vec::new();
             for (index, (_, arrivals)) in drawn.iter().enumerate() {
                 for (_, event) in arrivals.iter().filter(|(at_ms, _)| *at_ms == now_ms) {
                     consumer.on_event(now_ms, event.clone(), &mut out);
-                    twins[index].came.push(event.clone());
+                    twins[index].received.push(event.clone());
                     twins[index].settle(now_ms, false, &mut expected[index]);
                 }
             }

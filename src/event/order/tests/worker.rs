@@ -31,7 +31,9 @@ fn push_to(store: &mut MemoryStore, object: &str, events: &[&'static str]) {
     let object = Object::new(object).unwrap();
     let _ = store.apply(&StoreOp::Begin { found: None, generation: Generation::new(1).unwrap() });
     for event in events {
-        let Ok(OpOutcome::Looked { mark }) = store.apply(&StoreOp::Look) else { panic!("a generation was begun") };
+        let Ok(OpOutcome::MarkRead { mark }) = store.apply(&StoreOp::ReadMark) else {
+            panic!("a generation was begun")
+        };
         let (data, main) = (Bytes::new(), Bytes::from_static(event.as_bytes()));
         let Ok(outcome) = store.apply(&StoreOp::Push { mark, object: object.clone(), data, main, subs: Vec::new() });
         assert_eq!(outcome, OpOutcome::Pushed { mark });
@@ -41,7 +43,7 @@ fn push_to(store: &mut MemoryStore, object: &str, events: &[&'static str]) {
 /// Returns a short text for a step; ids are written as the count of their generation.
 fn shown(step: &WorkerAction) -> String {
     match step {
-        WorkerAction::Apply(StoreOp::Look) => "look".to_owned(),
+        WorkerAction::Apply(StoreOp::ReadMark) => "read mark".to_owned(),
         WorkerAction::Apply(StoreOp::Begin { generation, .. }) => format!("begin {generation}"),
         WorkerAction::Apply(StoreOp::Open { .. }) => "open".to_owned(),
         WorkerAction::Apply(StoreOp::Push { .. } | StoreOp::Show { .. }) => unreachable!("workers do neither"),
@@ -66,7 +68,7 @@ fn shown(step: &WorkerAction) -> String {
         }
         WorkerAction::Report(WorkerAdvisory::TakenOver { object }) => format!("{object} taken over"),
         WorkerAction::Wait { until_ms } => format!("wait {until_ms}"),
-        WorkerAction::WorkerEnd(stop) => format!("{stop:?}"),
+        WorkerAction::Stop(stop) => format!("{stop:?}"),
     }
 }
 
@@ -82,7 +84,7 @@ fn run(worker: &mut Worker, store: &mut MemoryStore, now_ms: u64, is_sent: bool)
                 worker.on_outcome(now_ms, outcome);
             }
             WorkerAction::Send(event) if is_sent => worker.on_sent(event.id),
-            WorkerAction::Send(_) | WorkerAction::Wait { .. } | WorkerAction::WorkerEnd(_) => return steps.join(", "),
+            WorkerAction::Send(_) | WorkerAction::Wait { .. } | WorkerAction::Stop(_) => return steps.join(", "),
             WorkerAction::Report(_) => {}
         }
     }
@@ -91,7 +93,7 @@ fn run(worker: &mut Worker, store: &mut MemoryStore, now_ms: u64, is_sent: bool)
 #[test]
 fn worker_takes_the_steps_of_the_seed() {
     let (mut store, mut a) = (MemoryStore::default(), worker("A", None));
-    assert_eq!(run(&mut a, &mut store, 0, true), "look, begin 1, open, take over, take, wait 100");
+    assert_eq!(run(&mut a, &mut store, 0, true), "read mark, begin 1, open, take over, take, wait 100");
     push(&mut store, &["one", "two"]);
     a.on_push();
     let mut stepwise = a.clone().mutated(OrderMutants::default().stepwise());
@@ -134,10 +136,11 @@ fn combined_step_equals_the_single_steps() {
                 }
             }
             // Stamps are compared by their positions among all that were sent.
-            let place = |id: OrderStamp| sent.iter().position(|event| event.id == id);
-            let events: Vec<_> = sent.iter().map(|event| (event.object.clone(), event.prev.map(place))).collect();
-            let lasts: Vec<_> = ["x", "y"].map(|name| store.last(&Object::new(name).unwrap()).map(place)).into();
-            let is_empty = store.with_events().next().is_none() && store.workers().all(|(_, kept)| kept.hold.is_none());
+            let position = |id: OrderStamp| sent.iter().position(|event| event.id == id);
+            let events: Vec<_> = sent.iter().map(|event| (event.object.clone(), event.prev.map(position))).collect();
+            let lasts: Vec<_> = ["x", "y"].map(|name| store.last(&Object::new(name).unwrap()).map(position)).into();
+            let is_empty =
+                store.with_events().next().is_none() && store.workers().all(|(_, record)| record.hold.is_none());
             assert_eq!((events.len(), is_empty), (objects.len(), true), "{objects:?}");
             ends.push((events, lasts));
         }
@@ -183,7 +186,7 @@ fn lease_is_renewed_while_an_event_is_sent() {
     assert!(run(&mut a, &mut store, 0, false).ends_with("send 3 - @2"));
     assert_eq!(run(&mut a, &mut store, 49, false), "wait 50");
     assert_eq!(run(&mut a, &mut store, 70, false), "renew, wait 120");
-    assert_eq!(run(&mut b, &mut store, 110, true), "look, open, take over, take, wait 170");
+    assert_eq!(run(&mut b, &mut store, 110, true), "read mark, open, take over, take, wait 170");
     a.on_sent(OrderStamp::begin(Generation::new(1).unwrap()));
     assert_eq!(run(&mut a, &mut store, 119, false), "wait 120", "another event was sent");
     a.on_sent(a.mark().unwrap());
@@ -216,7 +219,7 @@ fn superseded_owner_reports_it_and_takes_another_object() {
     push(&mut store, &["one", "two"]);
     assert!(run(&mut a, &mut store, 0, false).ends_with("send 3 - @2"));
     // The event has the same id and prev, but another token; 6 is that of the takeover.
-    assert_eq!(run(&mut b, &mut store, 100, false), "look, open, take over, claim, send 3 - @7");
+    assert_eq!(run(&mut b, &mut store, 100, false), "read mark, open, take over, claim, send 3 - @7");
     a.on_sent(stamp(3));
     let expected = "renew, x taken over, open, take over, take, claim, drop, take, wait 200";
     assert_eq!(run(&mut a, &mut store, 101, true), expected);
@@ -232,10 +235,10 @@ fn newer_worker_of_a_name_supersedes_the_older() {
     let (mut store, mut old, mut new) = (MemoryStore::default(), worker("A", None), worker("A", None));
     push(&mut store, &["one"]);
     assert!(run(&mut old, &mut store, 0, false).ends_with("send 3 - @2"));
-    assert_eq!(run(&mut new, &mut store, 1, false), "look, open, claim, send 3 - @5");
+    assert_eq!(run(&mut new, &mut store, 1, false), "read mark, open, claim, send 3 - @5");
     old.on_sent(old.mark().unwrap());
     assert_eq!(run(&mut old, &mut store, 2, true), "advance, Superseded");
-    assert_eq!(old.poll_step(3), WorkerAction::WorkerEnd(WorkerEnd::Superseded));
+    assert_eq!(old.poll_step(3), WorkerAction::Stop(WorkerEnd::Superseded));
 }
 
 /// The outcome of any step may be unknown: the store may or may not have done it.
@@ -288,15 +291,15 @@ fn rewound_state_is_reported() {
     store.rewind(earlier.clone());
     assert_eq!(run(&mut a, &mut store, 99, true), "wait 100");
     a.on_push();
-    let expected = "take over, look, lost 1 found 1, begin 2, open, take over, take, claim, next, send 3 - @2, \
+    let expected = "take over, read mark, lost 1 found 1, begin 2, open, take over, take, claim, next, send 3 - @2, \
                     advance, wait 200";
     assert_eq!(run(&mut a, &mut store, 100, true), expected);
     // The state is a backup that does not know it: a worker that remembers a higher stamp detects it.
     let mut store = earlier.clone();
-    assert!(run(&mut worker("B", mark), &mut store, 0, true).starts_with("look, lost 1 found 1, begin 2, open"));
+    assert!(run(&mut worker("B", mark), &mut store, 0, true).starts_with("read mark, lost 1 found 1, begin 2, open"));
     // The whole state is lost.
     store.rewind(MemoryStore::default());
-    assert!(run(&mut worker("C", mark), &mut store, 0, true).starts_with("look, lost 1 found 0, begin 2, open"));
+    assert!(run(&mut worker("C", mark), &mut store, 0, true).starts_with("read mark, lost 1 found 0, begin 2, open"));
     // Another worker has begun a generation already.
-    assert!(run(&mut worker("D", mark), &mut store, 0, true).starts_with("look, lost 1 found 2, open"));
+    assert!(run(&mut worker("D", mark), &mut store, 0, true).starts_with("read mark, lost 1 found 2, open"));
 }

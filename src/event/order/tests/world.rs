@@ -60,7 +60,7 @@ impl Default for Scenario {
 }
 
 /// An event of the scenario: the object, and its position in the object's order.
-type Place = (usize, usize);
+type EventPosition = (usize, usize);
 
 /// The constants of a scenario.
 #[derive(Debug)]
@@ -119,7 +119,7 @@ struct Sent {
 struct Slot {
     worker: Option<Worker>,
     /// Generation that it knew when the state went back, until it learns of that.
-    untold: Option<Generation>,
+    unreported: Option<Generation>,
 }
 
 /// A saved store, with what had been pushed and sent.
@@ -154,7 +154,7 @@ pub enum Move {
     /// The front end pushes the next main event with its subevents.
     Push,
     /// This worker does its next step.
-    WorkerAction(usize),
+    Step(usize),
     /// The event that this worker sends is sent.
     Sent(usize),
     /// This worker learns that an object may be taken, and does its next step.
@@ -175,7 +175,7 @@ impl World {
         let mut world = World {
             fixed: Arc::clone(fixed),
             store: MemoryStore::default().with_batches_of(scenario.batch_max).mutated(scenario.mutants),
-            slots: vec![Slot { worker: None, untold: None }; scenario.workers.len()],
+            slots: vec![Slot { worker: None, unreported: None }; scenario.workers.len()],
             front: None,
             pushed: 0,
             now_ms: 0,
@@ -228,8 +228,8 @@ impl World {
 
     fn hash_worker(&self, index: usize, state: &mut Canon) {
         let name = &self.fixed.names[index];
-        let kept = self.store.workers().find(|(found, _)| *found == name);
-        (&self.slots[index], kept).hash(state);
+        let record = self.store.workers().find(|(found, _)| *found == name);
+        (&self.slots[index], record).hash(state);
         for object in &self.fixed.objects {
             self.store.owner(object).is_some_and(|owner| owner.worker == *name).hash(state);
         }
@@ -257,7 +257,7 @@ impl World {
 
     fn start(&mut self, index: usize) {
         let worker = Worker::new(self.fixed.settings(index), None).mutated(self.fixed.scenario.mutants);
-        self.slots[index] = Slot { worker: Some(worker), untold: None };
+        self.slots[index] = Slot { worker: Some(worker), unreported: None };
     }
 
     fn object(&self, object: &Object) -> usize {
@@ -287,7 +287,7 @@ impl World {
                     }
                     assert!(self.now_ms < until_ms, "a wait that is over");
                 }
-                Some(_) => moves.push(Move::WorkerAction(index)),
+                Some(_) => moves.push(Move::Step(index)),
             }
             if 0 < self.crashes && slot.worker.is_some() {
                 moves.push(Move::Crash(index));
@@ -308,7 +308,7 @@ impl World {
 
     /// Returns whether no running participant has anything to do.
     pub fn is_quiet(&self, moves: &[Move]) -> bool {
-        !moves.iter().any(|next| matches!(next, Move::Push | Move::WorkerAction(_) | Move::Sent(_) | Move::Wake(_)))
+        !moves.iter().any(|next| matches!(next, Move::Push | Move::Step(_) | Move::Sent(_) | Move::Wake(_)))
     }
 
     /// # Errors
@@ -316,7 +316,7 @@ impl World {
     pub fn make(&mut self, next: Move) -> Result<(), String> {
         match next {
             Move::Push => self.push()?,
-            Move::WorkerAction(index) => self.step(index)?,
+            Move::Step(index) => self.step(index)?,
             Move::Sent(index) => self.finish(index),
             Move::Wake(index) => {
                 self.worker(index).on_push();
@@ -365,14 +365,14 @@ impl World {
         let data = main.clone();
         loop {
             let outcome = match self.front {
-                None => self.apply(&StoreOp::Look),
+                None => self.apply(&StoreOp::ReadMark),
                 Some(mark) => {
                     let (object, data, main) = (name.clone(), data.clone(), main.clone());
                     self.apply(&StoreOp::Push { mark, object, data, main, subs: subs.clone() })
                 }
             };
             match outcome {
-                OpOutcome::Looked { mark } => self.front = Some(mark),
+                OpOutcome::MarkRead { mark } => self.front = Some(mark),
                 OpOutcome::LostGeneration { .. } if self.front.is_some() => self.front = None,
                 OpOutcome::LostGeneration { found } => {
                     let generation = Generation::after(found, self.now_ms).expect("a generation");
@@ -400,11 +400,11 @@ impl World {
                 Ok(())
             }
             WorkerAction::Send(event) => {
-                match self.slots[index].untold {
+                match self.slots[index].unreported {
                     Some(lost) if lost < event.token.generation() => {
                         return Err(format!("a lost generation was not reported: {event:?}"));
                     }
-                    untold => self.on_send(&event, untold.is_some())?,
+                    unreported => self.on_send(&event, unreported.is_some())?,
                 }
                 if !self.fixed.scenario.is_slow {
                     self.finish(index);
@@ -415,17 +415,17 @@ impl World {
                 Err(format!("a loss is reported, and there was none: {advice:?}"))
             }
             WorkerAction::Report(WorkerAdvisory::LostGeneration { .. }) => {
-                self.slots[index].untold = None;
+                self.slots[index].unreported = None;
                 Ok(())
             }
             WorkerAction::Report(WorkerAdvisory::TakenOver { .. }) => Ok(()),
-            WorkerAction::WorkerEnd(stop) => {
+            WorkerAction::Stop(stop) => {
                 let name = &self.fixed.names[index];
-                let is_kept = self.store.workers().any(|(kept, _)| kept == name);
+                let has_record = self.store.workers().any(|(record, _)| record == name);
                 let is_only = self.fixed.names.iter().filter(|other| *other == name).count() == 1;
                 self.slots[index].worker = None;
-                if stop == WorkerEnd::Ended && is_kept && is_only {
-                    return Err(format!("the name of {name}, which has ended, is kept"));
+                if stop == WorkerEnd::Ended && has_record && is_only {
+                    return Err(format!("the name of {name}, which has ended, is still recorded"));
                 }
                 Ok(())
             }
@@ -448,12 +448,12 @@ impl World {
             sent.next = *next;
         }
         for slot in &mut self.slots {
-            slot.untold = slot.worker.as_ref().and_then(Worker::mark).map(OrderStamp::generation);
+            slot.unreported = slot.worker.as_ref().and_then(Worker::mark).map(OrderStamp::generation);
         }
     }
 
     fn holds(&self) -> impl Iterator<Item = (&WorkerName, &ObjectLease)> {
-        self.store.workers().filter_map(|(name, kept)| Some((name, kept.hold.as_ref()?)))
+        self.store.workers().filter_map(|(name, record)| Some((name, record.hold.as_ref()?)))
     }
 
     // ---- invariants
@@ -462,26 +462,26 @@ impl World {
     fn on_send(&mut self, event: &OrderedEvent, is_lost: bool) -> Result<(), String> {
         let wrong = |text: &str| Err(format!("{text}: {event:?}"));
         let object = self.object(&event.object);
-        let place: Option<Place> = self.sent.iter().enumerate().find_map(|(object, sent)| {
-            sent.ids.iter().find(|(id, ..)| *id == event.id).map(|(_, place, _)| (object, *place))
+        let position: Option<EventPosition> = self.sent.iter().enumerate().find_map(|(object, sent)| {
+            sent.ids.iter().find(|(id, ..)| *id == event.id).map(|(_, position, _)| (object, *position))
         });
-        let payload = |place: usize| self.fixed.events[object].get(place);
+        let payload = |position: usize| self.fixed.events[object].get(position);
         let sent = &self.sent[object];
-        match place {
-            Some((owner, place)) => {
-                if owner != object || payload(place) != Some(&event.payload) {
+        match position {
+            Some((owner, position)) => {
+                if owner != object || payload(position) != Some(&event.payload) {
                     return wrong("Q3: an id of two events");
                 }
-                if !sent.ids.contains(&(event.id, place, event.prev)) {
+                if !sent.ids.contains(&(event.id, position, event.prev)) {
                     return wrong("Q2: sent again with another prev");
                 }
-                if place == sent.next && !is_lost {
+                if position == sent.next && !is_lost {
                     self.sent[object].next += 1;
                 }
             }
             None if is_lost => {
-                let place = self.fixed.events[object].iter().position(|payload| *payload == event.payload);
-                self.sent[object].ids.push((event.id, place.expect("it was pushed"), event.prev));
+                let position = self.fixed.events[object].iter().position(|payload| *payload == event.payload);
+                self.sent[object].ids.push((event.id, position.expect("it was pushed"), event.prev));
             }
             None => {
                 if payload(sent.next) != Some(&event.payload) {
@@ -497,8 +497,8 @@ impl World {
                 if Some(event.token) < sent.token && sent.token < Some(event.id) {
                     return wrong("Q4: a new event by an old token");
                 }
-                let place = sent.next;
-                self.sent[object].ids.push((event.id, place, event.prev));
+                let position = sent.next;
+                self.sent[object].ids.push((event.id, position, event.prev));
                 self.sent[object].next += 1;
             }
         }
@@ -514,12 +514,12 @@ impl World {
         if matches!(outcome, OpOutcome::LostGeneration { .. } | OpOutcome::Superseded | OpOutcome::NotHeld) {
             return if *before == self.store { Ok(()) } else { wrong("a step that is refused changed something") };
         }
-        let own = before.workers().find(|(name, _)| **name == by.worker).map(|(_, kept)| kept);
-        if own.is_none_or(|kept| kept.session != *session) {
+        let own = before.workers().find(|(name, _)| **name == by.worker).map(|(_, record)| record);
+        if own.is_none_or(|record| record.session != *session) {
             return wrong("Q4: two runs of one worker");
         }
         let others = || before.workers().filter(|(name, _)| **name != by.worker);
-        let ends = || others().filter_map(|(_, kept)| kept.hold.as_ref().map(|hold| hold.lease_end_ms));
+        let ends = || others().filter_map(|(_, record)| record.hold.as_ref().map(|hold| hold.lease_end_ms));
         match (act, outcome) {
             (
                 WorkerOp::Next { object, token }
@@ -555,7 +555,8 @@ impl World {
             }
         }
         for (index, slot) in self.slots.iter().enumerate() {
-            let is_idle = slot.worker.as_ref().is_some_and(|worker| worker.object().is_none()) && slot.untold.is_none();
+            let is_idle =
+                slot.worker.as_ref().is_some_and(|worker| worker.object().is_none()) && slot.unreported.is_none();
             if !is_idle {
                 continue;
             }
@@ -612,7 +613,7 @@ impl World {
         let name = WorkerName::new("Z").expect("a name");
         let worker = Worker::new(Settings { name, lease_ms: LEASE_MS }, None);
         let worker = worker.mutated(self.fixed.scenario.mutants);
-        world.slots.push(Slot { worker: Some(worker), untold: None });
+        world.slots.push(Slot { worker: Some(worker), unreported: None });
         let index = self.slots.len();
         for _ in 0..200 {
             match world.peek(index) {

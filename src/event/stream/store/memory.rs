@@ -140,9 +140,9 @@ impl StreamStore for MemoryStreams {
             new.events.push(StreamEvent { id: new.last, kind, data, time: *time, origin: *origin });
             ids.push(Some(new.last));
         }
-        for place in covered {
-            let known = new.covered.entry(place.server).or_insert(*place);
-            *known = (*place).max(*known);
+        for position in covered {
+            let last = new.covered.entry(position.server).or_insert(*position);
+            *last = (*position).max(*last);
         }
         *stream = new;
         let is_done = |post: &PostEntry| {
@@ -279,14 +279,14 @@ impl StreamStore for MemoryStreams {
     ) -> Result<TrimReport, Infallible> {
         let stream = self.stream(stream);
         let count = stream.removable(limits, now).min(budget);
-        let gone: Vec<StreamEvent> = stream.events.drain(..count).collect();
-        let mut trimmed = TrimReport { removed: gone.len() as u64, missed: Vec::new() };
+        let removed: Vec<StreamEvent> = stream.events.drain(..count).collect();
+        let mut trimmed = TrimReport { removed: removed.len() as u64, missed: Vec::new() };
         for (consumer, reader) in &mut stream.consumers {
-            let mut lost = gone.iter().filter(|event| reader.position < event.id);
+            let mut lost = removed.iter().filter(|event| reader.position < event.id);
             let Some(first) = lost.next() else { continue };
-            let last = gone.last().expect("there is a first one").id;
+            let last = removed.last().expect("there is a first one").id;
             let missed = MissedRange { first: first.id, last, count: 1 + lost.count() as u64 };
-            reader.lapsed = Some(reader.lapsed.map_or(missed, |before| before.and(missed)));
+            reader.lapsed = Some(reader.lapsed.map_or(missed, |before| before.merge(missed)));
             reader.position = last;
             trimmed.missed.push((consumer.clone(), missed));
         }

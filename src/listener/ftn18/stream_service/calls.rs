@@ -60,7 +60,7 @@ impl StreamService {
                 self.begin_push(store, now, from.conn, request).map(|()| CallResult::Accepted)
             }
         };
-        self.effects.push_back(StreamEffect::CallResult { conn: from.conn, call: from.call, done });
+        self.effects.push_back(StreamEffect::CallCompleted { conn: from.conn, call: from.call, done });
     }
 
     /// Registers an event for a stream, unless the stream is full.
@@ -99,14 +99,14 @@ impl StreamService {
                 return self.effects.push_back(StreamEffect::Register { number, registrations });
             }
         };
-        self.effects.push_back(StreamEffect::CallResult { conn: from.conn, call: from.call, done });
+        self.effects.push_back(StreamEffect::CallCompleted { conn: from.conn, call: from.call, done });
     }
 
     /// Returns the bytes of added events that are not in the stream yet.
     fn pending_bytes(&self, stream: usize) -> u64 {
         let registering = self.registering.values().filter_map(|registering| match registering {
             JournalRegistration::Call(caller, of) if *of == stream => Some(caller.bytes),
-            JournalRegistration::Call(..) | JournalRegistration::PostedEvent(_) => None,
+            JournalRegistration::Call(..) | JournalRegistration::Posted(_) => None,
         });
         let unfed = self.unfed.iter().filter(|((of, _), _)| *of == stream).map(|(_, caller)| caller.bytes);
         registering.chain(unfed).sum()
@@ -116,8 +116,8 @@ impl StreamService {
     pub fn on_registered(&mut self, number: u64, registered: Result<EventId, EventRefusal>) {
         match (self.registering.remove(&number), registered) {
             (None, _) => return,
-            (Some(JournalRegistration::PostedEvent(posted)), Err(refusal)) => self.outbox.on_refused(posted, refusal),
-            (Some(JournalRegistration::PostedEvent(_)), Ok(id)) => {
+            (Some(JournalRegistration::Posted(posted)), Err(refusal)) => self.outbox.on_refused(posted, refusal),
+            (Some(JournalRegistration::Posted(_)), Ok(id)) => {
                 self.outbox.on_registered();
                 self.fed = self.fed.split_off(&(id, 0));
             }
@@ -130,14 +130,14 @@ impl StreamService {
                     }
                 };
                 let done = Err(CallFault::new(name, refusal.text));
-                self.effects.push_back(StreamEffect::CallResult { conn: from.conn, call: from.call, done });
+                self.effects.push_back(StreamEffect::CallCompleted { conn: from.conn, call: from.call, done });
             }
             (Some(JournalRegistration::Call(caller, stream)), Ok(id)) => {
                 match self.fed.remove(&(id, stream)) {
                     Some(id) => {
                         let done = Ok(CallResult::Added(id));
                         let PendingAdd { from, .. } = caller;
-                        self.effects.push_back(StreamEffect::CallResult { conn: from.conn, call: from.call, done });
+                        self.effects.push_back(StreamEffect::CallCompleted { conn: from.conn, call: from.call, done });
                     }
                     None => {
                         self.unfed.insert((stream, id), caller);

@@ -54,11 +54,11 @@ pub enum StreamEffect {
     Find {
         /// Index of the stream.
         stream: usize,
-        /// Position behind which events are wanted, in the journal of its server.
+        /// Position after which events are wanted, in the journal of its server.
         after: EventId,
     },
     /// A call is completed.
-    CallResult {
+    CallCompleted {
         /// Connection of the call.
         conn: ConnectionId,
         /// Id of the call.
@@ -96,7 +96,7 @@ pub enum StreamEffect {
         is_closed: bool,
     },
     /// Report a notice to people.
-    StreamNotice(StreamNotice),
+    Notice(StreamNotice),
 }
 
 /// A notice for people.

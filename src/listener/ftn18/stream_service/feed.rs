@@ -50,7 +50,7 @@ impl StreamService {
         }
     }
 
-    /// Takes the journal's events behind a position; `None` if the journal could not be read.
+    /// Takes the journal's events after a position; `None` if the journal could not be read.
     pub fn on_found<S>(&mut self, store: &mut S, now: Instant, stream: usize, after: EventId, found: Option<QueryPage>)
     where
         S: StreamStore + ?Sized,
@@ -136,7 +136,7 @@ impl StreamService {
         self.pause(now, stream);
         if let StreamStoreError::Store(error) = error {
             self.fail_unfed(stream, &error.to_string());
-            self.effects.push_back(StreamEffect::StreamNotice(StreamNotice::Failed(error.to_string())));
+            self.effects.push_back(StreamEffect::Notice(StreamNotice::Failed(error.to_string())));
         }
     }
 
@@ -174,7 +174,7 @@ impl StreamService {
                 if let Some(id) = store.find(&self.streams[stream].settings.name, key.1)?
                     && let Some(PendingAdd { from, .. }) = self.unfed.remove(&key)
                 {
-                    self.effects.push_back(StreamEffect::CallResult {
+                    self.effects.push_back(StreamEffect::CallCompleted {
                         conn: from.conn,
                         call: from.call,
                         done: Ok(CallResult::Added(id)),
@@ -201,7 +201,7 @@ impl StreamService {
             if let Some(PendingAdd { from, .. }) = self.unfed.remove(&key) {
                 let text = format!("the event {} is registered, but is not in the stream", key.1);
                 let done = Err(CallFault::new(FaultName::InternalError, text));
-                self.effects.push_back(StreamEffect::CallResult { conn: from.conn, call: from.call, done });
+                self.effects.push_back(StreamEffect::CallCompleted { conn: from.conn, call: from.call, done });
             }
         }
     }
@@ -214,7 +214,7 @@ impl StreamService {
         for ((_, id), PendingAdd { from, .. }) in failed {
             let text = format!("the event {id} is registered, and will be added to the stream later: {reason}");
             let done = Err(CallFault::new(FaultName::InternalError, text));
-            self.effects.push_back(StreamEffect::CallResult { conn: from.conn, call: from.call, done });
+            self.effects.push_back(StreamEffect::CallCompleted { conn: from.conn, call: from.call, done });
         }
     }
 
@@ -226,7 +226,7 @@ impl StreamService {
         if origin.server == self.server {
             match self.unfed.remove(&(stream, origin)) {
                 Some(PendingAdd { from, .. }) => {
-                    self.effects.push_back(StreamEffect::CallResult {
+                    self.effects.push_back(StreamEffect::CallCompleted {
                         conn: from.conn,
                         call: from.call,
                         done: Ok(CallResult::Added(id)),

@@ -25,7 +25,7 @@ impl LapseReports {
     pub(super) fn settle(&mut self) {
         for (consumer, missed) in self.new.drain(..) {
             let before = self.stored.remove(&consumer);
-            self.stored.insert(consumer, before.map_or(missed, |before| before.and(missed)));
+            self.stored.insert(consumer, before.map_or(missed, |before| before.merge(missed)));
         }
     }
 

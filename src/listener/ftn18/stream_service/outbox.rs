@@ -151,7 +151,7 @@ impl StreamService {
         self.outbox.due = now.instant + INTERVAL;
         if let Err(error) = self.claim(store, now) {
             self.outbox.due = now.instant + RETRY_TIME;
-            self.effects.push_back(StreamEffect::StreamNotice(StreamNotice::Failed(error.to_string())));
+            self.effects.push_back(StreamEffect::Notice(StreamNotice::Failed(error.to_string())));
         }
     }
 
@@ -159,7 +159,7 @@ impl StreamService {
         for (posted, reason) in std::mem::take(&mut self.outbox.rejected) {
             store.quarantine(posted.number, &reason)?;
             self.outbox.waiting.retain(|(_, stamp)| *stamp != posted.stamp);
-            self.effects.push_back(StreamEffect::StreamNotice(StreamNotice::Quarantined(posted.number, reason)));
+            self.effects.push_back(StreamEffect::Notice(StreamNotice::Quarantined(posted.number, reason)));
         }
         if std::mem::take(&mut self.outbox.is_refused) {
             self.outbox.paused_until = now.instant + RETRY_TIME;
@@ -241,14 +241,14 @@ impl StreamService {
         let number = self.numbers;
         self.numbers += 1;
         self.outbox.is_registering = true;
-        self.registering.insert(number, JournalRegistration::PostedEvent(batch));
+        self.registering.insert(number, JournalRegistration::Posted(batch));
         self.effects.push_back(StreamEffect::Register { number, registrations });
     }
 
     /// Cancels a registration claimed in a turn that could not be stored. Returns whether the number belongs to one.
     pub(super) fn cancel_claim(&mut self, number: u64) -> bool {
-        let is_posted = matches!(self.registering.get(&number), Some(JournalRegistration::PostedEvent(_)));
-        if is_posted && let Some(JournalRegistration::PostedEvent(batch)) = self.registering.remove(&number) {
+        let is_posted = matches!(self.registering.get(&number), Some(JournalRegistration::Posted(_)));
+        if is_posted && let Some(JournalRegistration::Posted(batch)) = self.registering.remove(&number) {
             self.outbox.discard(&batch);
             self.outbox.is_registering = false;
         }

@@ -169,7 +169,7 @@ impl StreamService {
                     Err(error) => {
                         pusher.on_read_failed();
                         self.retry = Some(now.instant + RETRY_TIME);
-                        self.effects.push_back(StreamEffect::StreamNotice(StreamNotice::Failed(error.to_string())));
+                        self.effects.push_back(StreamEffect::Notice(StreamNotice::Failed(error.to_string())));
                     }
                 },
                 PusherAction::Send { seq, events } => {

@@ -17,5 +17,5 @@ pub(super) enum JournalRegistration {
     /// A call, and the index of its stream.
     Call(PendingAdd, usize),
     /// Posted events, for which no caller waits.
-    PostedEvent(Vec<PostedEvent>),
+    Posted(Vec<PostedEvent>),
 }

@@ -125,7 +125,7 @@ impl StreamService {
                 let position = match to {
                     ResetPosition::Start => start(store, name, last)?,
                     ResetPosition::End => last,
-                    ResetPosition::Behind(id) => id.min(last),
+                    ResetPosition::After(id) => id.min(last),
                 };
                 let is_known = store.reset(name, &consumer, position).map_err(unavailable)?;
                 self.disconnect_consumer(index, consumer, is_known)?;
@@ -157,7 +157,7 @@ impl StreamService {
 /// Turns the result of an attached program's call into an answer.
 pub(super) fn into_answer(effect: StreamEffect) -> StreamEffect {
     match effect {
-        StreamEffect::CallResult { conn: LOCAL_CONNECTION, call, done } => {
+        StreamEffect::CallCompleted { conn: LOCAL_CONNECTION, call, done } => {
             let answer = match done {
                 Ok(CallResult::Added(id)) => Ok(StreamAnswer::Added(id)),
                 Ok(done) => unreachable!("attached programs make no call with {done:?}"),
@@ -172,11 +172,11 @@ pub(super) fn into_answer(effect: StreamEffect) -> StreamEffect {
 /// Replaces a result that could not be stored by the reason.
 pub(super) fn fail(effect: &mut StreamEffect, reason: &str) {
     match effect {
-        StreamEffect::CallResult { done: done @ Ok(CallResult::Added(_)), .. } => {
+        StreamEffect::CallCompleted { done: done @ Ok(CallResult::Added(_)), .. } => {
             let text = format!("the event is registered, and will be added to the stream later: {reason}");
             *done = Err(CallFault::new(FaultName::InternalError, text));
         }
-        StreamEffect::CallResult { done: done @ Ok(_), .. } => {
+        StreamEffect::CallCompleted { done: done @ Ok(_), .. } => {
             *done = Err(CallFault::new(FaultName::InternalError, reason))
         }
         StreamEffect::Answered { answer: answer @ Ok(_), .. } => {
@@ -335,7 +335,7 @@ mod tests {
     fn consumers_are_registered_reset_and_removed() {
         let mut world = World::new(StreamLimits::default());
         let it = consumer("bob:C");
-        let reset = |place| StreamOperation::Reset(consumer("bob:C"), place);
+        let reset = |position| StreamOperation::Reset(consumer("bob:C"), position);
         is_refused(
             send_request(&mut world, "", reset(ResetPosition::Start)),
             Kind::NotRegistered,
@@ -361,16 +361,16 @@ mod tests {
         for _ in 0..4 {
             add(&mut world, "A");
         }
-        for (place, expected) in [
+        for (position, expected) in [
             (ResetPosition::End, 4),
-            (ResetPosition::Behind(id(2)), 2),
-            (ResetPosition::Behind(id(9)), 4),
+            (ResetPosition::After(id(2)), 2),
+            (ResetPosition::After(id(9)), 4),
             (ResetPosition::Start, 0),
         ] {
             assert_eq!(
-                send_request(&mut world, "", reset(place)),
+                send_request(&mut world, "", reset(position)),
                 Ok(StreamAnswer::Position(id(expected))),
-                "{place:?}"
+                "{position:?}"
             );
         }
         assert_eq!(

@@ -124,7 +124,7 @@ impl StreamService {
         let (number, covered) = match search.requester {
             SearchRequester::Call(from, _) => {
                 let done = Ok(CallResult::Events(events));
-                return self.effects.push_back(StreamEffect::CallResult { conn: from.conn, call: from.call, done });
+                return self.effects.push_back(StreamEffect::CallCompleted { conn: from.conn, call: from.call, done });
             }
             // The consumer accepts only the events that it got.
             SearchRequester::Poll(number, _) => (number, events.last().map_or(after, |event| event.id)),
@@ -137,9 +137,11 @@ impl StreamService {
     fn fail_search<E: fmt::Display>(&mut self, search: StreamSearch, error: StreamStoreError<E>) {
         let name = &self.streams[search.stream].settings.name;
         let failed = match (search.requester, error) {
-            (SearchRequester::Call(from, consumer), error) => {
-                StreamEffect::CallResult { conn: from.conn, call: from.call, done: Err(store_fault(&consumer, error)) }
-            }
+            (SearchRequester::Call(from, consumer), error) => StreamEffect::CallCompleted {
+                conn: from.conn,
+                call: from.call,
+                done: Err(store_fault(&consumer, error)),
+            },
             (SearchRequester::Poll(number, consumer), error) => {
                 StreamEffect::Answered { number, answer: Err(store_refusal(name, &consumer, error)) }
             }

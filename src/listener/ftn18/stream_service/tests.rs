@@ -138,9 +138,12 @@ impl World {
     #[track_caller]
     fn done(&mut self, stream: usize, what: Call) -> Result<CallResult, CallFault> {
         let call = self.call(1, stream, "alice", what);
-        let is_it = |effect: &StreamEffect| matches!(effect, StreamEffect::CallResult { call: of, .. } if *of == call);
+        let is_it =
+            |effect: &StreamEffect| matches!(effect, StreamEffect::CallCompleted { call: of, .. } if *of == call);
         let at = self.pending_effects.iter().position(is_it).expect("it is done");
-        let StreamEffect::CallResult { done, .. } = self.pending_effects.remove(at) else { unreachable!("just found") };
+        let StreamEffect::CallCompleted { done, .. } = self.pending_effects.remove(at) else {
+            unreachable!("just found")
+        };
         done
     }
 
@@ -297,7 +300,7 @@ fn accepted_group_advances_the_position() {
     world.add(0, "A", "1");
     world.ready(1, "C", None);
     assert!(
-        matches!(&world.pending_effects[..], [StreamEffect::CallResult { done: Err(fault), .. }] if fault.name == FaultName::NotRegistered)
+        matches!(&world.pending_effects[..], [StreamEffect::CallCompleted { done: Err(fault), .. }] if fault.name == FaultName::NotRegistered)
     );
     world.pending_effects.clear();
     world.register("C").unwrap();
@@ -357,9 +360,7 @@ fn lapsed_consumer_receives_the_range_of_missed_events() {
     let pending_effects: Vec<(StreamName, Consumer, MissedRange)> = std::mem::take(&mut world.pending_effects)
         .into_iter()
         .filter_map(|effect| match effect {
-            StreamEffect::StreamNotice(StreamNotice::Lapsed { stream, consumer, missed }) => {
-                Some((stream, consumer, missed))
-            }
+            StreamEffect::Notice(StreamNotice::Lapsed { stream, consumer, missed }) => Some((stream, consumer, missed)),
             effect => {
                 world.pending_effects.push(effect);
                 None
@@ -452,7 +453,7 @@ fn consumer_beyond_the_maximum_is_refused() {
 }
 
 impl World {
-    /// Puts an event of type B behind many of type A into the first stream, and returns its id.
+    /// Puts an event of type B after many of type A into the first stream, and returns its id.
     fn fill(&mut self) -> u64 {
         let name: StreamName = "main".parse().unwrap();
         let event = |(session, kind): (u64, &str)| NewEvent {
@@ -491,8 +492,9 @@ fn rollback_or_reset_ends_a_search() {
     };
     let pending_effects = |world: &mut World| {
         let pending_effects: Vec<StreamEffect> = std::iter::from_fn(|| world.stream_service.poll_effect()).collect();
-        let is_it =
-            |effect: &&StreamEffect| matches!(effect, StreamEffect::CallResult { call: CallId(9), done: Err(_), .. });
+        let is_it = |effect: &&StreamEffect| {
+            matches!(effect, StreamEffect::CallCompleted { call: CallId(9), done: Err(_), .. })
+        };
         assert_eq!(pending_effects.iter().filter(is_it).count(), 1, "{pending_effects:?}");
         assert!(world.stream_service.searches.is_empty());
     };
@@ -540,10 +542,10 @@ fn long_search_does_not_delay_other_calls() {
         world.stream_service.run(&mut world.store, world.now);
         while let Some(effect) = world.stream_service.poll_effect() {
             match effect {
-                StreamEffect::CallResult { call: CallId(4), done, .. } => {
+                StreamEffect::CallCompleted { call: CallId(4), done, .. } => {
                     assert_eq!((done, turns), (Ok(CallResult::Accepted), 1))
                 }
-                StreamEffect::CallResult { call, done: Ok(CallResult::Events(events)), .. } => {
+                StreamEffect::CallCompleted { call, done: Ok(CallResult::Events(events)), .. } => {
                     found.push((call.0, rows(&events)))
                 }
                 StreamEffect::Group { events, .. } => groups.push(rows(&events)),
@@ -577,7 +579,7 @@ fn unreadable_journal_fails_the_waiting_calls() {
     world.stream_service.on_found(&mut world.store, world.now.instant, stream, after, None);
     world.run();
     let pending_effects = std::mem::take(&mut world.pending_effects);
-    let [StreamEffect::CallResult { call: CallId(99), done: Err(fault), .. }] = &pending_effects[..] else {
+    let [StreamEffect::CallCompleted { call: CallId(99), done: Err(fault), .. }] = &pending_effects[..] else {
         panic!("{pending_effects:?}")
     };
     assert_eq!(fault.name, FaultName::InternalError);
@@ -615,7 +617,7 @@ fn event_lost_by_the_journal_fails_its_call() {
     let Some(StreamEffect::Register { number, .. }) = world.stream_service.poll_effect() else {
         panic!("nothing is registered")
     };
-    // The first event was removed before it was found; the one behind it was not.
+    // The first event was removed before it was found; the one after it was not.
     let lost = world.append(OWN, "main/A", None);
     world.append(OWN, "main/A", None);
     world.journal.remove(0);
@@ -624,7 +626,7 @@ fn event_lost_by_the_journal_fails_its_call() {
     world.run();
     let pending_effects = std::mem::take(&mut world.pending_effects);
     assert!(
-        matches!(&pending_effects[..], [StreamEffect::CallResult { call: CallId(77), done: Err(fault), .. }] if fault.name == FaultName::InternalError),
+        matches!(&pending_effects[..], [StreamEffect::CallCompleted { call: CallId(77), done: Err(fault), .. }] if fault.name == FaultName::InternalError),
         "{pending_effects:?}"
     );
 }
@@ -652,7 +654,7 @@ fn added_event_is_confirmed_in_any_order() {
                         registered.push((number, id));
                     }
                     StreamEffect::Find { stream, after } => finds.push((stream, after)),
-                    StreamEffect::CallResult { call, done: Ok(CallResult::Added(id)), .. } => {
+                    StreamEffect::CallCompleted { call, done: Ok(CallResult::Added(id)), .. } => {
                         assert_eq!(done.insert(call, id), None, "seed {seed}");
                     }
                     other => panic!("seed {seed}: {other:?}"),

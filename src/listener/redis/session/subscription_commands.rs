@@ -128,9 +128,9 @@ impl RedisSession {
             },
             _ => {
                 let name = &command.arg(1)[..command.arg(1).len().min(128)];
-                let (before, behind) =
+                let (before, after) =
                     (b"ERR unknown subcommand or wrong number of arguments for '", b"'. Try PUBSUB HELP.");
-                self.reply(out).error([&before[..], name, behind].concat());
+                self.reply(out).error([&before[..], name, after].concat());
             }
         }
     }

@@ -32,7 +32,7 @@ pub(super) fn append(
     Ok(usize::try_from(cache.next - before).expect("as many as there are events, at most"))
 }
 
-/// Inserts the events that are not stored yet behind the last one.
+/// Inserts the events that are not stored yet after the last one.
 fn insert(transaction: &Transaction<'_>, cache: &mut WriterCache, events: &[Event]) -> Result<(), StoreError> {
     let mut insert = transaction.prepare_cached("INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
     let mut servers = BTreeMap::new();

@@ -12,7 +12,7 @@
 //! Times are microseconds since 1970. Appended events survive a crash of the host once [`Journal::append`] returns:
 //! WAL with `synchronous=FULL` (<https://sqlite.org/wal.html>).
 //!
-//! An append only writes rows behind the last one. The positions in the index tables are scattered over the file. The
+//! An append only writes rows after the last one. The positions in the index tables are scattered over the file. The
 //! index tables therefore get the last few thousand events at once, so that one page write covers many of them.
 //! Queries scan the events that are not indexed yet (the tail) one by one.
 

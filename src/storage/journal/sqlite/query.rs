@@ -17,7 +17,7 @@ const SLICE_ROWS: usize = 8192;
 const SLICE_ROWS_MIN: usize = 64;
 /// Maximum number of events read in a slice of a series.
 const SLICE_EVENTS: usize = 1024;
-/// Cost of finding and reading the latest event of a type, in rows.
+/// Cost of scan and reading the latest event of a type, in rows.
 const LATEST_ROWS: usize = 32;
 
 /// The progress of a query. Events appended or removed meanwhile may or may not be in the answer.
@@ -35,7 +35,7 @@ pub struct QueryCursor {
 enum QueryStage {
     /// Scans the types: for the latest event of each, or to find out whether they are few.
     Types(TypeCursor, BTreeSet<i64>),
-    /// Scans positions behind the last one examined. The set holds the selected types, if they are few.
+    /// Scans positions after the last one examined. The set holds the selected types, if they are few.
     Positions(Option<BTreeSet<i64>>, Option<SeriesPosition>),
 }
 
@@ -137,9 +137,9 @@ fn latest(
     let mut tail = connection.prepare_cached(&format!("SELECT type, time, arrival FROM event i WHERE {IS_TAIL}"))?;
     let mut rows = tail.query([])?;
     while let Some(row) = rows.next()? {
-        let place = (row.get(1)?, row.get(2)?);
-        let latest = in_tail.entry(row.get(0)?).or_insert(place);
-        *latest = place.max(*latest);
+        let position = (row.get(1)?, row.get(2)?);
+        let latest = in_tail.entry(row.get(0)?).or_insert(position);
+        *latest = position.max(*latest);
     }
     let mut find = connection
         .prepare_cached("SELECT time, arrival FROM by_type WHERE type = ? ORDER BY time DESC, arrival DESC LIMIT 1")?;
@@ -158,11 +158,11 @@ fn of_server(
     of_server: &ServerQuery,
     page: &mut QueryPageBuilder,
 ) -> Result<bool, StoreError> {
-    let place = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-    let (session, instance) = of_server.after.map_or((0, 0), |after| (place(after.session), place(after.instance)));
+    let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    let (session, instance) = of_server.after.map_or((0, 0), |after| (number(after.session), number(after.instance)));
     // One more than needed, which shows whether there are more.
     let wanted = page.remaining() + 1;
-    let mut places: Vec<(i64, i64, i64)> = Vec::new();
+    let mut positions: Vec<(i64, i64, i64)> = Vec::new();
     for (table, condition) in [("by_id", "true"), ("event", IS_TAIL)] {
         let mut find = connection.prepare_cached(&format!(
             "SELECT session, instance, arrival FROM {table} i WHERE {condition} AND server = ? \
@@ -170,11 +170,11 @@ fn of_server(
         ))?;
         let mut rows = find.query(params![of_server.server.0, session, instance])?;
         while let Some(row) = rows.next()? {
-            places.push((row.get(0)?, row.get(1)?, row.get(2)?));
+            positions.push((row.get(0)?, row.get(1)?, row.get(2)?));
         }
     }
-    places.sort_unstable();
-    take(connection, places.into_iter().take(wanted).map(|(.., arrival)| arrival), page)?;
+    positions.sort_unstable();
+    take(connection, positions.into_iter().take(wanted).map(|(.., arrival)| arrival), page)?;
     Ok(true)
 }
 
@@ -198,25 +198,25 @@ fn series(
         *stage =
             QueryStage::Positions(Some(std::mem::take(found)).filter(|found| found.len() <= MERGED_TYPES_MAX), None);
     }
-    let QueryStage::Positions(selected_types, behind) = stage else { unreachable!("it was made so") };
+    let QueryStage::Positions(selected_types, after) = stage else { unreachable!("it was made so") };
     if selected_types.as_ref().is_some_and(BTreeSet::is_empty) {
         return Ok(true);
     }
-    let mut finding = SeriesScan::new(connection, series, types, selected_types.as_ref());
-    if behind.is_none()
+    let mut scan = SeriesScan::new(connection, series, types, selected_types.as_ref());
+    if after.is_none()
         && let Some(id) = series.after
     {
-        *behind = finding.place(id)?;
-        if behind.is_none() {
+        *after = scan.position(id)?;
+        if after.is_none() {
             return Ok(true);
         }
     }
     // One more than needed, which shows whether there are more.
     let wanted = page.remaining().saturating_add(1).min(SLICE_EVENTS);
-    let (places, end) = finding.places(*behind, wanted, rows)?;
-    if !take(connection, places.iter().take(wanted).map(|place| place.arrival), page)? {
+    let (positions, end) = scan.positions(*after, wanted, rows)?;
+    if !take(connection, positions.iter().take(wanted).map(|position| position.arrival), page)? {
         return Ok(true);
     }
-    *behind = if wanted < places.len() { Some(places[wanted - 1]) } else { end };
-    Ok(behind.is_none())
+    *after = if wanted < positions.len() { Some(positions[wanted - 1]) } else { end };
+    Ok(after.is_none())
 }

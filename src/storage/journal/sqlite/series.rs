@@ -43,7 +43,7 @@ pub(super) struct SeriesScan<'a> {
     /// Numbers of all selected types, if they are few.
     selected_types: Option<&'a BTreeSet<i64>>,
     /// Selection results cached by type number: true if the type is selected.
-    known: HashMap<i64, bool>,
+    selections: HashMap<i64, bool>,
 }
 
 impl<'a> SeriesScan<'a> {
@@ -53,11 +53,11 @@ impl<'a> SeriesScan<'a> {
         types: &'a TypeFilter,
         selected_types: Option<&'a BTreeSet<i64>>,
     ) -> SeriesScan<'a> {
-        SeriesScan { connection, series, types, selected_types, known: HashMap::new() }
+        SeriesScan { connection, series, types, selected_types, selections: HashMap::new() }
     }
 
     /// Returns the position of an event in the series; `None` if the series does not contain it.
-    pub(super) fn place(&mut self, id: EventId) -> Result<Option<SeriesPosition>, StoreError> {
+    pub(super) fn position(&mut self, id: EventId) -> Result<Option<SeriesPosition>, StoreError> {
         let Some(arrival) = arrival(self.connection, id)? else { return Ok(None) };
         let mut find =
             self.connection.prepare_cached("SELECT time, arrival, type, source_time FROM event WHERE arrival = ?")?;
@@ -65,16 +65,16 @@ impl<'a> SeriesScan<'a> {
         rows.next()?.map_or(Ok(None), |row| self.matching_position(row))
     }
 
-    /// Returns the first positions behind `behind`: at most `wanted`, from about `rows` rows, not counting the tail.
+    /// Returns the first positions after `after`: at most `wanted`, from about `rows` rows, not counting the tail.
     /// Also returns the position up to which they are complete, if there may be more.
-    pub(super) fn places(
+    pub(super) fn positions(
         &mut self,
-        behind: Option<SeriesPosition>,
+        after: Option<SeriesPosition>,
         wanted: usize,
         rows: usize,
     ) -> Result<(Vec<SeriesPosition>, Option<SeriesPosition>), StoreError> {
         let is_descending = self.series.is_descending;
-        let mut places = self.tail(behind)?;
+        let mut positions = self.tail(after)?;
         let parts: Vec<SeriesPartition> = match self.selected_types {
             Some(selected_types) if self.series.by == SeriesOrder::Time => {
                 selected_types.iter().map(|number| SeriesPartition::Type(*number)).collect()
@@ -84,36 +84,36 @@ impl<'a> SeriesScan<'a> {
         let part_rows = (rows / parts.len().max(1)).max(PARTITION_ROWS_MIN);
         let mut end: Option<SeriesPosition> = None;
         for part in parts {
-            let part_end = self.part(part, behind, wanted, part_rows, &mut places)?;
+            let part_end = self.part(part, after, wanted, part_rows, &mut positions)?;
             end = match (end, part_end) {
                 (Some(end), Some(part_end)) if is_descending => Some(end.max(part_end)),
                 (Some(end), Some(part_end)) => Some(end.min(part_end)),
                 (end, part_end) => end.or(part_end),
             };
         }
-        places.sort_unstable_by(|a, b| if is_descending { b.cmp(a) } else { a.cmp(b) });
+        positions.sort_unstable_by(|a, b| if is_descending { b.cmp(a) } else { a.cmp(b) });
         if let Some(end) = end {
-            places.truncate(places.partition_point(|place| !self.is_behind(*place, end)));
+            positions.truncate(positions.partition_point(|position| !self.is_after(*position, end)));
         }
-        Ok((places, end))
+        Ok((positions, end))
     }
 
-    /// Returns whether `place` comes after `other` in the series.
-    fn is_behind(&self, place: SeriesPosition, other: SeriesPosition) -> bool {
-        if self.series.is_descending { place < other } else { other < place }
+    /// Returns whether `position` comes after `other` in the series.
+    fn is_after(&self, position: SeriesPosition, other: SeriesPosition) -> bool {
+        if self.series.is_descending { position < other } else { other < position }
     }
 
     /// Returns the positions in the tail.
-    fn tail(&mut self, behind: Option<SeriesPosition>) -> Result<Vec<SeriesPosition>, StoreError> {
+    fn tail(&mut self, after: Option<SeriesPosition>) -> Result<Vec<SeriesPosition>, StoreError> {
         let sql = format!("SELECT time, arrival, type, source_time FROM event i WHERE {IS_TAIL}");
         let mut find = self.connection.prepare_cached(&sql)?;
         let mut rows = find.query([])?;
-        let mut places = Vec::new();
+        let mut positions = Vec::new();
         while let Some(row) = rows.next()? {
-            let place = self.matching_position(row)?;
-            places.extend(place.filter(|place| behind.is_none_or(|behind| self.is_behind(*place, behind))));
+            let position = self.matching_position(row)?;
+            positions.extend(position.filter(|position| after.is_none_or(|after| self.is_after(*position, after))));
         }
-        Ok(places)
+        Ok(positions)
     }
 
     /// Adds the first positions of a partition. Returns the position up to which they are complete, if there may be
@@ -121,20 +121,20 @@ impl<'a> SeriesScan<'a> {
     fn part(
         &mut self,
         part: SeriesPartition,
-        behind: Option<SeriesPosition>,
+        after: Option<SeriesPosition>,
         wanted: usize,
         rows_max: usize,
-        places: &mut Vec<SeriesPosition>,
+        positions: &mut Vec<SeriesPosition>,
     ) -> Result<Option<SeriesPosition>, StoreError> {
-        let (sql, values) = self.sql(part, behind, rows_max);
+        let (sql, values) = self.sql(part, after, rows_max);
         let mut find = self.connection.prepare_cached(&sql)?;
         let mut rows = find.query(params_from_iter(&values))?;
         let (mut count, mut found) = (0, 0);
         while let Some(row) = rows.next()? {
             count += 1;
-            if let Some(place) = self.matching_position(row)? {
+            if let Some(position) = self.matching_position(row)? {
                 found += 1;
-                places.push(place);
+                positions.push(position);
             }
             if found == wanted || count == rows_max {
                 let (time, arrival) = (row.get(0)?, row.get(1)?);
@@ -161,21 +161,21 @@ impl<'a> SeriesScan<'a> {
         if let Some(selected_types) = self.selected_types {
             return Ok(selected_types.contains(&number));
         }
-        if let Some(is_type_matched) = self.known.get(&number) {
+        if let Some(is_type_matched) = self.selections.get(&number) {
             return Ok(*is_type_matched);
         }
         let mut find = self.connection.prepare_cached("SELECT subject FROM type WHERE number = ?")?;
         let mut rows = find.query([number])?;
         let row = rows.next()?.ok_or_else(|| StoreError::damaged("a type's number"))?;
         let is_type_matched = self.types.is_match(&event_type(row.get_ref(0)?)?);
-        self.known.insert(number, is_type_matched);
+        self.selections.insert(number, is_type_matched);
         Ok(is_type_matched)
     }
 
     /// Builds the SQL query for rows of a partition, and its values. Its only condition is the range in the order, so
     /// that it examines no more rows than it returns. The alias `i` is the index table; `e` is the event, for columns
     /// that the index lacks.
-    fn sql(&self, part: SeriesPartition, behind: Option<SeriesPosition>, rows_max: usize) -> (String, Vec<Value>) {
+    fn sql(&self, part: SeriesPartition, after: Option<SeriesPosition>, rows_max: usize) -> (String, Vec<Value>) {
         let series = self.series;
         let is_by_time = series.by == SeriesOrder::Time;
         let (table, mut values) = match part {
@@ -183,41 +183,41 @@ impl<'a> SeriesScan<'a> {
             SeriesPartition::All if is_by_time => ("by_time", vec![]),
             SeriesPartition::All => ("by_source_time", vec![]),
         };
-        let asks_type = matches!(part, SeriesPartition::All) && !self.types.is_unrestricted();
-        let asks_source_time = is_by_time && series.source_time.is_bounded();
+        let needs_type = matches!(part, SeriesPartition::All) && !self.types.is_unrestricted();
+        let needs_source_time = is_by_time && series.source_time.is_bounded();
         let event_type = match part {
             SeriesPartition::Type(_) => "i.type",
-            SeriesPartition::All if asks_type => "e.type",
+            SeriesPartition::All if needs_type => "e.type",
             SeriesPartition::All => "NULL",
         };
-        let source_time = match (is_by_time, asks_source_time) {
+        let source_time = match (is_by_time, needs_source_time) {
             (false, _) => "i.source_time",
             (true, true) => "e.source_time",
             (true, false) => "NULL",
         };
         let mut sql = format!(
             "SELECT i.time, i.arrival, {event_type}, {source_time} FROM {table} i{} WHERE {}",
-            if asks_type || asks_source_time { " CROSS JOIN event e ON e.arrival = i.arrival" } else { "" },
+            if needs_type || needs_source_time { " CROSS JOIN event e ON e.arrival = i.arrival" } else { "" },
             if matches!(part, SeriesPartition::Type(_)) { "i.type = ?" } else { "true" },
         );
         let (key, order, span) = match is_by_time {
             true => ("i.time", &["i.time", "i.arrival"][..], series.time),
             false => ("i.source_time", &["i.source_time", "i.time", "i.arrival"][..], series.source_time),
         };
-        let (is_after, direction, from, to) = match series.is_descending {
+        let (comparison, direction, from, to) = match series.is_descending {
             false => (">", "ASC", span.from, span.to),
             true => ("<", "DESC", span.to, span.from),
         };
         // Beside the position the first bound is redundant, and SQLite might start its scan there.
-        match (behind, from) {
+        match (after, from) {
             (Some(SeriesPosition { key: at, time, arrival }), _) => {
-                let places = vec!["?"; order.len()].join(", ");
-                sql.push_str(&format!(" AND ({}) {is_after} ({places})", order.join(", ")));
-                let place = [at, time, arrival];
-                values.extend(&place[place.len() - order.len()..]);
+                let placeholders = vec!["?"; order.len()].join(", ");
+                sql.push_str(&format!(" AND ({}) {comparison} ({placeholders})", order.join(", ")));
+                let position = [at, time, arrival];
+                values.extend(&position[position.len() - order.len()..]);
             }
             (None, Some(from)) => {
-                sql.push_str(&format!(" AND {key} {is_after}= ?"));
+                sql.push_str(&format!(" AND {key} {comparison}= ?"));
                 values.push(from.as_micros());
             }
             (None, None) => {}

@@ -33,10 +33,10 @@ impl Dir {
         if memory.is_dir() { Dir::below(memory) } else { Dir::new() }
     }
 
-    fn below(place: &Path) -> Dir {
+    fn below(parent: &Path) -> Dir {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let dir = place.join(format!("seqcast-journal-{}-{number}", std::process::id()));
+        let dir = parent.join(format!("seqcast-journal-{}-{number}", std::process::id()));
         fs::create_dir(&dir).unwrap();
         Dir(dir)
     }
@@ -178,7 +178,7 @@ fn random_history_is_answered_as_in_memory() {
     assert!(10_000 < found && 300 < removed, "{found} events found, {removed} removed");
 }
 
-/// A follower resumes behind the last event of each server. That event may be in the tail, in the index tables, or
+/// A follower resumes after the last event of each server. That event may be in the tail, in the index tables, or
 /// removed.
 #[test]
 fn opened_journal_knows_last_event_of_each_server() {
@@ -461,7 +461,7 @@ fn damage_is_reported_without_a_panic() {
     let dir = Dir::new();
     SqliteJournal::open(&dir.file()).unwrap().append(&some_events(500)).unwrap();
     let whole = fs::read(dir.file()).unwrap();
-    let (mut rng, mut told) = (Rng::new(1), 0);
+    let (mut rng, mut reports) = (Rng::new(1), 0);
     for _ in 0..200 {
         fs::write(dir.file(), &whole).unwrap();
         let mut file = fs::OpenOptions::new().write(true).open(dir.file()).unwrap();
@@ -471,15 +471,15 @@ fn damage_is_reported_without_a_panic() {
         }
         drop(file);
         let Ok(mut journal) = SqliteJournal::open(&dir.file()) else {
-            told += 1;
+            reports += 1;
             continue;
         };
         for query in [Query::Latest(None), Query::Series(Series::default())] {
-            told += u32::from(journal.query(&query).is_err());
+            reports += u32::from(journal.query(&query).is_err());
         }
-        told += u32::from(journal.append(&some_events(501)).is_err());
+        reports += u32::from(journal.append(&some_events(501)).is_err());
     }
-    assert!(50 < told, "damage was told {told} times");
+    assert!(50 < reports, "damage was reported {reports} times");
 }
 
 /// The row of a type is deleted with its last event, and no new type gets a number that was used before.
@@ -547,8 +547,8 @@ fn impossible_sums_are_reported_as_damage() {
     journal.connection.execute("UPDATE filled SET arrival = 9223372036854775806", []).unwrap();
     drop(journal);
     let mut journal = SqliteJournal::open(&dir.file()).unwrap();
-    let told = journal.append(&some_events(1)).unwrap_err().to_string();
-    assert!(told.contains("it holds an arrival with an invalid value") && told.contains("restore a copy"), "{told}");
+    let error = journal.append(&some_events(1)).unwrap_err().to_string();
+    assert!(error.contains("it holds an arrival with an invalid value") && error.contains("restore a copy"), "{error}");
 }
 
 #[test]

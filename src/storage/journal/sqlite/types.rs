@@ -38,7 +38,7 @@ impl SubjectRange {
 #[derive(Debug, Default)]
 pub(super) struct TypeCursor {
     range: usize,
-    behind: Option<EventType>,
+    last: Option<EventType>,
 }
 
 impl TypeFilter {
@@ -98,8 +98,7 @@ impl TypeFilter {
         let mut find =
             connection.prepare_cached("SELECT number, subject FROM type WHERE ? <= subject ORDER BY subject")?;
         while let Some(range) = self.ranges.get(at.range) {
-            let mut rows =
-                find.query([at.behind.as_ref().map_or(&*range.prefix, |behind| behind.subject().as_str())])?;
+            let mut rows = find.query([at.last.as_ref().map_or(&*range.prefix, |last| last.subject().as_str())])?;
             loop {
                 if *rows_left == 0 {
                     return Ok(false);
@@ -111,13 +110,13 @@ impl TypeFilter {
                     break;
                 }
                 // The type at which the previous slice stopped is returned once more.
-                let is_new = at.behind.as_ref() != Some(&event_type);
+                let is_new = at.last.as_ref() != Some(&event_type);
                 if is_new && self.is_match(&event_type) && !each(row.get(0)?, rows_left)? {
                     return Ok(true);
                 }
-                at.behind = Some(event_type);
+                at.last = Some(event_type);
             }
-            *at = TypeCursor { range: at.range + 1, behind: None };
+            *at = TypeCursor { range: at.range + 1, last: None };
         }
         Ok(true)
     }

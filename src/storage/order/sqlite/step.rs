@@ -76,7 +76,7 @@ impl<'t> StepTransaction<'t> {
     /// Applies the operation of the step.
     pub(super) fn apply(&mut self, op: &StoreOp) -> rusqlite::Result<OpOutcome> {
         let mark = match op {
-            StoreOp::Look => return Ok(self.look()),
+            StoreOp::ReadMark => return Ok(self.read_mark()),
             StoreOp::Show { objects, queued_max } => {
                 return self.show(objects, *queued_max).map(OpOutcome::Shown);
             }
@@ -93,7 +93,7 @@ impl<'t> StepTransaction<'t> {
             }
             StoreOp::Open { by } => self.open(by),
             StoreOp::WorkerOp { by, session, act } => self.act(by, *session, act),
-            StoreOp::Look | StoreOp::Show { .. } | StoreOp::Begin { .. } => unreachable!("done above"),
+            StoreOp::ReadMark | StoreOp::Show { .. } | StoreOp::Begin { .. } => unreachable!("done above"),
         }
     }
 
@@ -112,9 +112,9 @@ impl<'t> StepTransaction<'t> {
         OpOutcome::LostGeneration { found: self.mark().map(OrderStamp::generation) }
     }
 
-    fn look(&self) -> OpOutcome {
+    fn read_mark(&self) -> OpOutcome {
         match self.mark() {
-            Some(mark) if !self.is_lost(mark) => OpOutcome::Looked { mark },
+            Some(mark) if !self.is_lost(mark) => OpOutcome::MarkRead { mark },
             _ => self.lost(),
         }
     }
@@ -125,7 +125,7 @@ impl<'t> StepTransaction<'t> {
             self.stamps = Some(StampProgress::new(OrderStamp::begin(new)));
             self.is_suspect = false;
         }
-        Ok(self.look())
+        Ok(self.read_mark())
     }
 
     fn stamp(&mut self) -> OrderStamp {

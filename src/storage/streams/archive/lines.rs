@@ -140,13 +140,13 @@ impl ArchiveStore for LinesArchive {
     }
 
     fn store_gap(&mut self, gap: ArchiveGap) -> Result<(), StreamStorageError> {
-        let ArchiveGap { first, last, count, noticed } = gap;
+        let ArchiveGap { first, last, count, detected } = gap;
         let line = json!({
             "type": "gap",
             "first": first.to_string(),
             "last": last.to_string(),
             "count": count,
-            "noticed": noticed.to_string(),
+            "noticed": detected.to_string(),
         });
         self.write(format!("{line}\n").as_bytes()).map_err(|fault| self.error(fault))?;
         self.last = last;

@@ -2,7 +2,7 @@
 //!
 //! | table | a row is |
 //! |---|---|
-//! | `stream_archive` | an archive: its stream and server, and the event behind which it begins |
+//! | `stream_archive` | an archive: its stream and server, and the event after which it begins |
 //! | `stream_archive_event` | an event |
 //! | `stream_archive_gap` | events that are missing |
 
@@ -116,11 +116,11 @@ impl ArchiveStore for PostgresArchive {
     }
 
     fn store_gap(&mut self, gap: ArchiveGap) -> Result<(), StreamStorageError> {
-        let ArchiveGap { first, last, count, noticed } = gap;
+        let ArchiveGap { first, last, count, detected } = gap;
         self.change(last, |transaction, archive| {
             let count = count.map(|count| i64::try_from(count).unwrap_or(i64::MAX));
             let insert = "INSERT INTO stream_archive_gap VALUES ($1, $2, $3, $4, $5)";
-            transaction.execute(insert, &[&archive, &number(first), &number(last), &count, &noticed.to_string()])?;
+            transaction.execute(insert, &[&archive, &number(first), &number(last), &count, &detected.to_string()])?;
             Ok(())
         })
     }

@@ -2,7 +2,7 @@
 //!
 //! | table | a row is |
 //! |---|---|
-//! | `archive` | its stream and server, and the event behind which it begins; one row |
+//! | `archive` | its stream and server, and the event after which it begins; one row |
 //! | `event` | an event |
 //! | `gap` | events that are missing |
 //!
@@ -108,10 +108,10 @@ impl ArchiveStore for SqliteArchive {
     }
 
     fn store_gap(&mut self, gap: ArchiveGap) -> Result<(), StreamStorageError> {
-        let ArchiveGap { first, last, count, noticed } = gap;
+        let ArchiveGap { first, last, count, detected } = gap;
         self.change(last, |connection| {
             let count = count.map(|count| i64::try_from(count).unwrap_or(i64::MAX));
-            let values = params![number(first), number(last), count, noticed.to_string()];
+            let values = params![number(first), number(last), count, detected.to_string()];
             connection.execute("INSERT INTO gap VALUES (?, ?, ?, ?)", values)?;
             Ok(())
         })

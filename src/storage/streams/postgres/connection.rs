@@ -201,15 +201,15 @@ impl From<Error> for StreamFault {
                 None => StreamFault::Unreachable(error.to_string()),
             };
         };
-        let (code, words) = (of_server.code(), of_server.message().to_owned());
+        let (code, text) = (of_server.code(), of_server.message().to_owned());
         match *code {
-            SqlState::DISK_FULL | SqlState::OUT_OF_MEMORY => return StreamFault::Full(words),
+            SqlState::DISK_FULL | SqlState::OUT_OF_MEMORY => return StreamFault::Full(text),
             SqlState::LOCK_NOT_AVAILABLE
             | SqlState::QUERY_CANCELED
             | SqlState::T_R_SERIALIZATION_FAILURE
             | SqlState::T_R_DEADLOCK_DETECTED => return StreamFault::Busy,
             SqlState::UNDEFINED_TABLE | SqlState::UNDEFINED_COLUMN | SqlState::WRONG_OBJECT_TYPE => {
-                return StreamFault::Foreign(words);
+                return StreamFault::Foreign(text);
             }
             SqlState::ADMIN_SHUTDOWN
             | SqlState::CRASH_SHUTDOWN
@@ -217,14 +217,14 @@ impl From<Error> for StreamFault {
             | SqlState::TOO_MANY_CONNECTIONS
             | SqlState::UNDEFINED_DATABASE
             | SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT
-            | SqlState::READ_ONLY_SQL_TRANSACTION => return StreamFault::Unreachable(words),
-            SqlState::DATA_CORRUPTED | SqlState::INDEX_CORRUPTED => return StreamFault::Damaged(words),
+            | SqlState::READ_ONLY_SQL_TRANSACTION => return StreamFault::Unreachable(text),
+            SqlState::DATA_CORRUPTED | SqlState::INDEX_CORRUPTED => return StreamFault::Damaged(text),
             _ => {}
         }
         // The codes are those of connections, of authorization, and of operator intervention.
         match code.code().get(..2) {
-            Some("08" | "28" | "57") => StreamFault::Unreachable(words),
-            _ => StreamFault::Other(words),
+            Some("08" | "28" | "57") => StreamFault::Unreachable(text),
+            _ => StreamFault::Other(text),
         }
     }
 }

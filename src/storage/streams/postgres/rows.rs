@@ -65,21 +65,21 @@ pub(super) async fn covered(
     let find = "SELECT server, session, instance FROM seqcast_covered \
         WHERE stream = (SELECT number FROM seqcast_streams WHERE name = $1)";
     let rows = session.rows(find, &[&stream.as_str()]).await?;
-    let place = |row| event_id(row, 0).map(|place| (place.server, place));
-    rows.iter().map(place).collect()
+    let position = |row| event_id(row, 0).map(|position| (position.server, position));
+    rows.iter().map(position).collect()
 }
 
-pub(super) async fn cover(session: &PostgresSession, number: i64, places: &[EventId]) -> Result<(), StreamFault> {
-    if places.is_empty() {
+pub(super) async fn cover(session: &PostgresSession, number: i64, positions: &[EventId]) -> Result<(), StreamFault> {
+    if positions.is_empty() {
         return Ok(());
     }
     let cover = "INSERT INTO seqcast_covered SELECT $1::bigint, * FROM unnest($2::bigint[], $3::bigint[], $4::bigint[]) \
         ON CONFLICT (stream, server) DO UPDATE SET session = excluded.session, instance = excluded.instance";
-    let servers: Vec<i64> = places.iter().map(|place| place.server.0.into()).collect();
+    let servers: Vec<i64> = positions.iter().map(|position| position.server.0.into()).collect();
     let of = |of: fn(&EventId) -> u64| {
-        places.iter().map(|place| signed(of(place))).collect::<Result<Vec<i64>, StreamFault>>()
+        positions.iter().map(|position| signed(of(position))).collect::<Result<Vec<i64>, StreamFault>>()
     };
-    let (sessions, instances) = (of(|place| place.session)?, of(|place| place.instance)?);
+    let (sessions, instances) = (of(|position| position.session)?, of(|position| position.instance)?);
     session.change(cover, &[&number, &servers, &sessions, &instances]).await?;
     Ok(())
 }
@@ -168,14 +168,14 @@ pub(super) async fn put_consumer(session: &PostgresSession, stream: i64, row: &C
     let (first, last) = (missed(|missed| missed.first.number())?, missed(|missed| missed.last.number())?);
     let (count, position) = (missed(|missed| missed.count)?, signed(row.position.number())?);
     let (user, component) = (row.consumer.user.as_str(), row.consumer.component.as_str());
-    let (registered, heard) = (row.registered.as_micros(), row.last_request.as_micros());
+    let (registered, last_request) = (row.registered.as_micros(), row.last_request.as_micros());
     let values: [&(dyn tokio_postgres::types::ToSql + Sync); 9] =
-        [&stream, &user, &component, &position, &first, &last, &count, &registered, &heard];
+        [&stream, &user, &component, &position, &first, &last, &count, &registered, &last_request];
     session.change(put, &values).await?;
     Ok(())
 }
 
-/// Fills the page, which begins behind its position.
+/// Fills the page, which begins after its position.
 pub(super) async fn read(
     session: &PostgresSession,
     found: &StreamRecord,
@@ -270,7 +270,7 @@ pub(super) async fn trim(
     for row in readers.into_iter().filter(|row| row.position < last) {
         let behind = row.position.number().max(start);
         let missed = MissedRange { first: id(signed(behind + 1)?)?, last, count: end - behind };
-        let lapsed = Some(row.lapsed.map_or(missed, |before| before.and(missed)));
+        let lapsed = Some(row.lapsed.map_or(missed, |before| before.merge(missed)));
         trimmed.missed.push((row.consumer.clone(), missed));
         put_consumer(session, found.number, &ConsumerRow { lapsed, position: last, ..row }).await?;
     }

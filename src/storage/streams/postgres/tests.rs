@@ -155,14 +155,14 @@ fn restarted_server_holds_every_answered_step() {
     assert!(store.commit().unwrap_err().is_transient());
     let away = store.contents(&main_stream()).unwrap_err();
     assert!(matches!(away.fault, StreamFault::Unreachable(_)), "{away}");
-    let server = server.again();
+    let server = server.restart();
     wait::wait_until("the store connects again", || store.contents(&main_stream()).is_ok());
     assert_eq!(store.contents(&main_stream()).unwrap().last, sid(1));
     assert_eq!(next(&mut store, 2), Ok(vec![Some(sid(2))]));
     // A restart between two steps stays unnoticed.
-    let server = server.again();
+    let server = server.restart();
     assert_eq!(store.register(&main_stream(), &who, at(1)), Ok(None));
-    let _server = server.again();
+    let _server = server.restart();
     store.begin();
     assert_eq!(next(&mut store, 3), Ok(vec![Some(sid(3))]));
     store.commit().unwrap();

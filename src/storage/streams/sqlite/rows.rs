@@ -51,12 +51,12 @@ pub(super) fn covered(connection: &Connection, stream: i64) -> Result<BTreeMap<S
     let mut find =
         connection.prepare_cached("SELECT server, session, instance FROM seqcast_covered WHERE stream = ?")?;
     let mut rows = find.query([stream])?;
-    let mut places = BTreeMap::new();
+    let mut positions = BTreeMap::new();
     while let Some(row) = rows.next()? {
-        let place = event_id(row, 0)?;
-        places.insert(place.server, place);
+        let position = event_id(row, 0)?;
+        positions.insert(position.server, position);
     }
-    Ok(places)
+    Ok(positions)
 }
 
 fn consumer_row(row: &Row<'_>, of: StreamRecord) -> Result<ConsumerRow, StreamFault> {
@@ -121,7 +121,7 @@ pub(super) fn put_consumer(connection: &Connection, stream: i64, row: &ConsumerR
     Ok(())
 }
 
-/// Reads the events behind `after` that match, until the page is full.
+/// Reads the events after `after` that match, until the page is full.
 pub(super) fn read(
     connection: &Connection,
     of: StreamRecord,
@@ -203,7 +203,7 @@ pub(super) fn trim(
             gone.query_row(bounds, |row| Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, i64>(1)?)))?;
         let Some(first) = first else { continue };
         let missed = MissedRange { first: id(first)?, last: end, count: unsigned(count)? };
-        let lapsed = Some(row.lapsed.map_or(missed, |before| before.and(missed)));
+        let lapsed = Some(row.lapsed.map_or(missed, |before| before.merge(missed)));
         trimmed.missed.push((row.consumer.clone(), missed));
         put_consumer(connection, number, &ConsumerRow { lapsed, position: end, ..row })?;
     }

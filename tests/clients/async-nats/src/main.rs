@@ -12,7 +12,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-fn tell(fields: &Value) {
+fn report(fields: &Value) {
     println!("{fields}");
 }
 
@@ -22,8 +22,8 @@ async fn main() -> Outcome<()> {
     let on_event = |event| async move {
         match event {
             // The first connection is reported below.
-            Event::Connected => tell(&json!({ "event": "reconnected" })),
-            Event::ServerError(error) => tell(&json!({ "event": "error", "text": error.to_string() })),
+            Event::Connected => report(&json!({ "event": "reconnected" })),
+            Event::ServerError(error) => report(&json!({ "event": "error", "text": error.to_string() })),
             _ => {}
         }
     };
@@ -32,13 +32,13 @@ async fn main() -> Outcome<()> {
         .subscription_capacity(1 << 20)
         .reconnect_delay_callback(|_| Duration::from_millis(100));
     let client = options.connect(server).await?;
-    tell(&json!({ "event": "connected" }));
+    report(&json!({ "event": "connected" }));
     let mut subs = HashMap::new();
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     while let Some(line) = lines.next_line().await? {
         let command: Value = serde_json::from_str(&line)?;
         act(&client, &mut subs, &command).await?;
-        tell(&json!({ "done": command["do"] }));
+        report(&json!({ "done": command["do"] }));
     }
     Ok(())
 }
@@ -95,7 +95,7 @@ async fn act(client: &Client, subs: &mut HashMap<u64, UnboundedSender<Option<u64
                                 None => subscriber.unsubscribe().await,
                             };
                             if let Err(error) = ended {
-                                tell(&json!({ "event": "error", "text": error.to_string() }));
+                                report(&json!({ "event": "error", "text": error.to_string() }));
                             }
                         }
                     }
@@ -126,11 +126,11 @@ async fn act(client: &Client, subs: &mut HashMap<u64, UnboundedSender<Option<u64
             let timeout = Duration::from_secs_f64(command["timeout"].as_f64().unwrap_or(5.0));
             let request = async_nats::Request::new().payload(data.into()).timeout(Some(timeout));
             match client.send_request(text(command, "subject"), request).await {
-                Ok(answer) => tell(&json!({ "answer": String::from_utf8_lossy(&answer.payload) })),
+                Ok(answer) => report(&json!({ "answer": String::from_utf8_lossy(&answer.payload) })),
                 Err(error) if error.kind() == RequestErrorKind::NoResponders => {
-                    tell(&json!({ "answer": null, "why": "no responders" }));
+                    report(&json!({ "answer": null, "why": "no responders" }));
                 }
-                Err(error) => tell(&json!({ "answer": null, "why": error.to_string() })),
+                Err(error) => report(&json!({ "answer": null, "why": error.to_string() })),
             }
         }
         "drain" => client.drain().await?,
@@ -146,5 +146,5 @@ fn show(number: u64, message: &Message) {
         headers.insert(key.to_string(), values.join(",").into());
     }
     let data = String::from_utf8_lossy(&message.payload);
-    tell(&json!({ "msg": number, "subject": message.subject.as_str(), "data": data, "headers": headers }));
+    report(&json!({ "msg": number, "subject": message.subject.as_str(), "data": data, "headers": headers }));
 }

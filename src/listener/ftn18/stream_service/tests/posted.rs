@@ -69,8 +69,8 @@ fn only_an_invalid_posted_event_is_quarantined() {
         world.stream_service.on_registered(*number, Err(refusal));
     }
     world.later(5_000);
-    let is_told = |effect: &StreamEffect| matches!(effect, StreamEffect::StreamNotice(StreamNotice::Quarantined(1, reason)) if reason == "it is too large");
-    assert!(world.pending_effects.iter().any(is_told), "{:?}", world.pending_effects);
+    let is_reported = |effect: &StreamEffect| matches!(effect, StreamEffect::Notice(StreamNotice::Quarantined(1, reason)) if reason == "it is too large");
+    assert!(world.pending_effects.iter().any(is_reported), "{:?}", world.pending_effects);
     world.later(1000);
     assert_eq!(world.all(), ["2"]);
     world.restart();
@@ -233,7 +233,7 @@ fn event_in_a_shared_store_is_fed_once() {
     world.later(20);
     let added = Ok(CallResult::Added(StreamId::from_number(2).unwrap()));
     assert!(
-        world.pending_effects.contains(&StreamEffect::CallResult {
+        world.pending_effects.contains(&StreamEffect::CallCompleted {
             conn: ConnectionId(3),
             call: CallId(77),
             done: added
@@ -311,7 +311,7 @@ fn shared_store_confirms_the_stored_id() {
         }
         let added = Ok(CallResult::Added(StreamId::from_number(2).unwrap()));
         assert!(
-            world.pending_effects.contains(&StreamEffect::CallResult {
+            world.pending_effects.contains(&StreamEffect::CallCompleted {
                 conn: ConnectionId(3),
                 call: CallId(77),
                 done: added

@@ -44,7 +44,7 @@ fn missing_sync_is_detected() {
             let mut run = Run::new(seed, synchronous);
             failures += (0..50).filter(|_| run.check(is_honest).is_err()).count();
         }
-        assert!(10 < failures, "synchronous={synchronous}, {is_honest}: {failures} of 200 images told it");
+        assert!(10 < failures, "synchronous={synchronous}, {is_honest}: {failures} of 200 images showed it");
     }
 }
 
@@ -55,8 +55,8 @@ struct Run {
     /// Content of the journal after each append and each removal.
     states: Vec<MemoryJournal>,
     /// Number of file operations at which each state was requested, and at which it was acknowledged.
-    asked_at: Vec<usize>,
-    told_at: Vec<usize>,
+    requested_at: Vec<usize>,
+    acknowledged_at: Vec<usize>,
     /// Expected answers of the states.
     answers: BTreeMap<usize, Vec<QueryPage>>,
     dir: Dir,
@@ -68,7 +68,7 @@ impl Run {
         let (dir, mut rng) = (Dir::in_memory(), Rng::new(seed));
         let watch = Watch::new(&dir.0);
         let mut servers = [1, 2].map(|id| EventSequencer::new(ServerId(id), 0, at(-3)));
-        let (mut states, mut asked_at, mut told_at) = (vec![MemoryJournal::default()], vec![0], vec![0]);
+        let (mut states, mut requested_at, mut acknowledged_at) = (vec![MemoryJournal::default()], vec![0], vec![0]);
         let (mut now, retention) = (0, draw_retention(&mut rng));
         for _ in 0..1 + rng.below(4) {
             let mut journal = SqliteJournal::open(&dir.file()).unwrap();
@@ -76,7 +76,7 @@ impl Run {
             journal.connection.pragma_update(None, "synchronous", synchronous).unwrap();
             journal.connection.pragma_update(None, "wal_autocheckpoint", 1 << rng.below(7)).unwrap();
             for _ in 0..rng.below(25) {
-                asked_at.push(watch.count());
+                requested_at.push(watch.count());
                 let mut state = states.last().unwrap().clone();
                 if rng.chance(0.2) {
                     let budget = rng.below(20) as usize;
@@ -93,11 +93,11 @@ impl Run {
                     journal.append(&events).unwrap();
                 }
                 states.push(state);
-                told_at.push(watch.count());
+                acknowledged_at.push(watch.count());
             }
         }
         let ops = watch.end();
-        Run { rng, ops, states, asked_at, told_at, answers: BTreeMap::new(), dir: Dir::in_memory() }
+        Run { rng, ops, states, requested_at, acknowledged_at, answers: BTreeMap::new(), dir: Dir::in_memory() }
     }
 
     /// Builds an image and checks it. Returns whether it holds more than was acknowledged, or the fault.
@@ -110,18 +110,18 @@ impl Run {
             fs::write(self.dir.0.join(name), content).unwrap();
         }
         let last = |list: &[usize]| list.iter().rposition(|ops| *ops <= crash).expect("the first is 0");
-        let (told, asked) = (last(&self.told_at), last(&self.asked_at));
+        let (acknowledged, requested) = (last(&self.acknowledged_at), last(&self.requested_at));
         let mut journal = SqliteJournal::open(&self.dir.file()).map_err(|error| error.to_string())?;
         // Appends and removals are atomic: the acknowledged state, or one that was requested since.
-        let states: Vec<usize> = (told..=asked).collect();
+        let states: Vec<usize> = (acknowledged..=requested).collect();
         let mut wrong = String::new();
         for state in states {
             match self.check_state(&mut journal, state) {
-                Ok(()) => return self.check_goes_on(&mut journal, state).map(|()| told < state),
+                Ok(()) => return self.check_continues(&mut journal, state).map(|()| acknowledged < state),
                 Err(why) => wrong = why,
             }
         }
-        Err(format!("after {told} were told of {asked}: {wrong}"))
+        Err(format!("{acknowledged} of {requested} were acknowledged: {wrong}"))
     }
 
     /// Checks that the journal answers as it did in that state.
@@ -146,8 +146,8 @@ impl Run {
         Ok(())
     }
 
-    /// Checks that the file is intact, and that new ids continue behind the last one.
-    fn check_goes_on(&mut self, journal: &mut SqliteJournal, state: usize) -> Result<(), String> {
+    /// Checks that the file is intact, and that new ids continue after the last one.
+    fn check_continues(&mut self, journal: &mut SqliteJournal, state: usize) -> Result<(), String> {
         let integrity: String =
             journal.connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).map_err(|e| e.to_string())?;
         if integrity != "ok" {

@@ -146,7 +146,7 @@ fn theirs(handle: *mut ffi::sqlite3_file) -> &'static ffi::sqlite3_io_methods {
 ///
 /// # Safety
 /// `path` is null or a text that ends with 0.
-unsafe fn place(path: *const c_char) -> Option<(PathBuf, String)> {
+unsafe fn split_path(path: *const c_char) -> Option<(PathBuf, String)> {
     if path.is_null() {
         return None;
     }
@@ -166,11 +166,11 @@ unsafe extern "C" fn open(
     // SAFETY: SQLite's arguments are forwarded unchanged.
     let code = unsafe { (system().open.unwrap())(vfs, path, handle, flags, out_flags) };
     // SAFETY: SQLite's paths end with 0.
-    let place = unsafe { place(path) };
+    let parts = unsafe { split_path(path) };
     if code != ffi::SQLITE_OK {
         return code;
     }
-    let Some((dir, name)) = place else { return code };
+    let Some((dir, name)) = parts else { return code };
     // SAFETY: an open file has methods, which live for ever.
     let theirs = unsafe { &*(*handle).pMethods };
     // Databases have other methods than logs.
@@ -202,7 +202,7 @@ unsafe extern "C" fn delete(vfs: *mut ffi::sqlite3_vfs, path: *const c_char, syn
     // SAFETY: SQLite's arguments are forwarded unchanged.
     let code = unsafe { (system().delete.unwrap())(vfs, path, syncs_names) };
     // SAFETY: SQLite's paths end with 0.
-    if let Some((dir, name)) = unsafe { place(path) }
+    if let Some((dir, name)) = unsafe { split_path(path) }
         && code == ffi::SQLITE_OK
     {
         let mut watched = watched();

@@ -97,7 +97,7 @@ impl PeerLink {
 
     /// Sends a request to a history; its parts go to `answer`. Waits at most `patience` for room for the request; the
     /// peer then waits at most `timeout` for the answer.
-    pub(super) fn ask(
+    pub(super) fn request_history(
         &self,
         peer: PeerRef,
         question: Question,
@@ -110,7 +110,9 @@ impl PeerLink {
                 let command = EngineCommand::Ask { client: *client, peer, question, timeout, answer };
                 mailbox.push(command, patience).map_err(rejected)
             }
-            PeerLink::LocalConnection(local_connection) => local_connection.ask(peer, &question, timeout, answer),
+            PeerLink::LocalConnection(local_connection) => {
+                local_connection.request_history(peer, &question, timeout, answer)
+            }
         }
     }
 

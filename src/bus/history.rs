@@ -49,7 +49,7 @@ impl fmt::Display for HistoryError {
             HistoryError::Refused(Refused::Off) => write!(f, "{} (history-count is 0 there)", Refused::Off),
             HistoryError::Refused(reason) => reason.fmt(f),
             HistoryError::Misfit => {
-                write!(f, "the answer does not fit the request; the asked peer is faulty, update it")
+                write!(f, "the answer does not fit the request; the requested peer is faulty, update it")
             }
             HistoryError::Closed => write!(f, "the bus is closed or its peer is gone; open it again"),
         }
@@ -202,9 +202,9 @@ impl Bus {
         while polled.len() < polls.len() {
             let rest = polls.get(polled.len()..).unwrap_or_default();
             let before = polled.len();
-            let asked = self.ask(peer.clone(), Question::Poll(rest.to_vec()), time_left(deadline)?)?;
+            let pending = self.request_history(peer.clone(), Question::Poll(rest.to_vec()), time_left(deadline)?)?;
             loop {
-                let Answer { epoch, high, last, content, .. } = asked.recv()?;
+                let Answer { epoch, high, last, content, .. } = pending.recv()?;
                 let AnswerContent::Poll { first, answers } = content else { return Err(HistoryError::Misfit) };
                 let fits = usize::from(first) == polled.len() - before
                     && answers.len() <= polls.len() - polled.len()
@@ -237,10 +237,10 @@ impl Bus {
         let (mut from, mut all) = (0, Vec::new());
         loop {
             let question = Question::List { pattern: pattern.clone(), selection, from, limit: LISTED_MAX };
-            let asked = self.ask(peer, question, time_left(deadline)?)?;
+            let pending = self.request_history(peer, question, time_left(deadline)?)?;
             let mut parts = 0;
             let (epoch, next) = loop {
-                let Answer { epoch, part, last, content, .. } = asked.recv()?;
+                let Answer { epoch, part, last, content, .. } = pending.recv()?;
                 let AnswerContent::List { listed, next } = content else { return Err(HistoryError::Misfit) };
                 // A missing part was lost on its way.
                 if part != parts {
@@ -264,16 +264,16 @@ impl Bus {
     ///
     /// # Errors
     /// The request is empty or too large, or this bus's own peer did not accept it.
-    pub fn ask(
+    pub fn request_history(
         &self,
         peer: impl Into<PeerRef>,
         question: Question,
         timeout: Duration,
     ) -> Result<PendingAnswer, HistoryError> {
         check_question(&question)?;
-        let (asked, answer) = PendingAnswer::new(timeout);
-        self.shared.link.ask(peer.into(), question, timeout, timeout, answer)?;
-        Ok(asked)
+        let (pending, answer) = PendingAnswer::new(timeout);
+        self.shared.link.request_history(peer.into(), question, timeout, timeout, answer)?;
+        Ok(pending)
     }
 }
 
