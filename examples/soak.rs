@@ -165,7 +165,7 @@ fn replay(path: &Path, commit: &str) -> Result<bool, String> {
         .map_err(|why| format!("cannot read {name}: {why}\n  fix: name a file of tests/corpus/scenarios"))?;
     let scenario = Scenario::from_text(&text)
         .map_err(|why| format!("{name} holds no scenario: {why}\n  fix: name a file that --keep wrote"))?;
-    let violations = sim::run_scenario(&scenario).findings.kept;
+    let violations = sim::run_scenario(&scenario).findings.violations;
     if !violations.is_empty() {
         show(&scenario);
     }

@@ -237,7 +237,7 @@ fn nothing_is_missed_in_silence_and_nothing_comes_twice_at_the_seam() {
                     requested.push_front((epoch, parts));
                 }
             }
-            reader.take(&mut join);
+            reader.take_events(&mut join);
         }
         assert!(reader.joined.is_some() && join.baselines() == reader.joined, "{seed}");
         for source in &mut sources {
@@ -245,7 +245,7 @@ fn nothing_is_missed_in_silence_and_nothing_comes_twice_at_the_seam() {
             (0..200).for_each(|_| source.publish(&mut rng, true, 0));
             reader.pass_live_events(&mut join, source);
             join.on_idle(WallTime::EPOCH);
-            reader.take(&mut join);
+            reader.take_events(&mut join);
             for (index, count) in source.counts.iter().enumerate().filter(|(_, count)| 0 < **count) {
                 let got = &reader.got[&(source.publisher.epoch, subject(index as u64))];
                 assert_eq!(got.last, Some(*count), "{seed}");

@@ -332,7 +332,7 @@ impl PeerWorld {
         self.peer.assert_invariants();
         for row in self.peer.loss_rows() {
             let d = row.datagrams;
-            let sum = d.delivered + d.held + d.pending + d.lost + d.unverified;
+            let sum = d.delivered + d.buffered + d.pending + d.lost + d.unverified;
             assert_eq!(sum, d.high.0 - d.baseline.0, "every datagram is in one state: {row:?}");
         }
         if self.is_honest {
