@@ -99,6 +99,7 @@ impl Engine {
     fn flush_output(&mut self, now: ClockReading, has_ticked: bool) {
         self.core.flush_network(now, has_ticked);
         self.listeners.before_writes(&mut self.core, now);
+        self.process_internal_commands(now);
         self.core.write_clients(now);
         self.listeners.after_writes(&mut self.core, now);
         self.process_internal_commands(now);

@@ -26,7 +26,6 @@ impl Engine {
         self.listeners.add_status(&self.core, &mut status);
         self.events.add_status(&self.core, &mut status);
         self.streams.add_status(&self.core, &mut status);
-        status["listener_bytes"] = json!(self.core.clients.listener_delivery.memory.bytes());
         status["offloads"] = json!({ "gso": gso, "gro": gro });
         let rows = self.core.peer.member_rows(now);
         let excluded = rows.iter().filter(|row| row.flow_exclusion.is_some()).map(|row| row.publisher.to_string());

@@ -73,7 +73,14 @@ impl EngineCore {
                         connection.waiting = Some(frame);
                         return budget;
                     }
-                    Ok(Some(frame)) => self.on_frame(now, id, frame),
+                    Ok(Some(frame)) => {
+                        let is_show = matches!(frame, ClientFrame::Show { .. });
+                        self.on_frame(now, id, frame);
+                        // The answer may be large. It comes after this call, and before the next frame is processed.
+                        if is_show {
+                            return budget;
+                        }
+                    }
                     Ok(None) => {
                         connection.flow.has_buffered_input = false;
                         break;

@@ -325,6 +325,8 @@ impl EngineCore {
 
     /// Closes all clients at once, attached ones after a BYE with this text.
     pub(super) fn end_clients(&mut self, text: &str) {
+        self.internal_commands.clear();
+        self.detached.clear();
         let bye = PeerFrame::Bye { reason: ByeReason::Stopping, text: text.to_owned() };
         for id in self.clients.ids() {
             self.clients.answer(id, &bye);

@@ -166,7 +166,8 @@ impl EventService {
 fn send_answers(core: &mut EngineCore, asker: &EventRequester, answers: Vec<Result<EventAnswer, EventRefusal>>) {
     match asker {
         EventRequester::Attached(client, id) => {
-            let Some(connection) = core.clients.connection(*client) else { return };
+            // After BYE the peer sends no more answers.
+            let Some(connection) = core.clients.connection(*client).filter(|it| !it.flow.is_closing) else { return };
             let answers =
                 if connection.outbox.exceeds_answer_limit() { vec![Err(EventRefusal::busy())] } else { answers };
             for answer in answers {

@@ -77,7 +77,10 @@ impl Service for Listeners {
 
     fn on_turn(&mut self, core: &mut EngineCore, now: ClockReading) {
         // The clients may publish once the peer knows the interest of all others, or the discovery time has passed.
-        self.discovery_end.take_if(|until| *until <= now.instant || core.peer.knows_all_interest());
+        let has_passed = self.discovery_end.is_some_and(|until| until <= now.instant);
+        if has_passed || self.is_discovery_over(core) {
+            self.discovery_end = None;
+        }
         self.accept(core, now);
         self.serve(core, now);
     }
@@ -109,7 +112,7 @@ impl Service for Listeners {
     }
 
     fn has_work(&self, core: &EngineCore) -> bool {
-        let may_publish = !core.is_publish_blocked() && self.discovery_end.is_none();
+        let may_publish = !core.is_publish_blocked() && self.is_discovery_over(core);
         !self.ready.is_empty() || may_publish && !self.held_up.is_empty()
     }
 
@@ -123,6 +126,11 @@ impl Service for Listeners {
 }
 
 impl Listeners {
+    /// Returns whether clients may publish as far as the discovery of other peers is concerned.
+    fn is_discovery_over(&self, core: &EngineCore) -> bool {
+        self.discovery_end.is_none() || core.peer.knows_all_interest()
+    }
+
     /// Records the effects of a client's turn on its schedule, its encryption and its authentication.
     fn finish_turn(&mut self, core: &mut EngineCore, now: ClockReading, id: ClientId, turn: Turn) {
         let Some(connection) = core.clients.listener(id) else { return };

@@ -98,10 +98,7 @@ type SessionOutput = Vec<(Conversation, HatServerMessage)>;
 /// Returns the answers to requests.
 fn answers(output: &SessionOutput) -> Vec<&(Conversation, HatServerMessage)> {
     let is_answer = |message: &&(Conversation, HatServerMessage)| {
-        matches!(
-            message.1,
-            HatServerMessage::Init(_) | HatServerMessage::Registered(_) | HatServerMessage::Found(_)
-        )
+        matches!(message.1, HatServerMessage::Init(_) | HatServerMessage::Registered(_) | HatServerMessage::Found(_))
     };
     output.iter().filter(is_answer).collect()
 }
