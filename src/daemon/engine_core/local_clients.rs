@@ -13,7 +13,7 @@ use crate::listener::frame::{ClientFrame, FRAME_BYTES_MAX, PeerFrame, VERSION, W
 use crate::listener::local::LocalFault;
 use crate::listener::publish_run::PublishRun;
 use crate::listener::refusal::{RefusalReason, RequestRefusal};
-use crate::message::{ClientId, QuestionFailure, Refusal, SubId, SubscriptionFilter, Target};
+use crate::message::{ClientId, PeerRef, QuestionFailure, Refusal, SubId, SubscriptionFilter, Target};
 use crate::proto::effect::ClientRequest;
 use crate::proto::question::Question;
 use crate::time::ClockReading;
@@ -164,15 +164,9 @@ impl EngineCore {
                     self.answer_show(id, question, &answer);
                 }
             },
-            ClientFrame::History { id: number, timeout_ms, peer, question } => match Question::decode(&question) {
-                Ok(question) => {
-                    self.ask(now, id, number, &peer, question, Duration::from_millis(u64::from(timeout_ms)))
-                }
-                Err(error) => {
-                    tracing::debug!(client = id.0, %error, "question refused");
-                    self.on_answered(id, number, Err(QuestionFailure::Malformed));
-                }
-            },
+            ClientFrame::History { id: number, timeout_ms, peer, question } => {
+                self.query_history_for(now, id, number, &peer, &question, timeout_ms);
+            }
             ClientFrame::Await { sub, condition: what, timeout_ms, subject } => {
                 let (who, timeout) = (Target { client: id, sub }, Duration::from_millis(u64::from(timeout_ms)));
                 self.begin_await(now, ReceiverWaiter::Subscription(who), what, subject, timeout);
@@ -190,6 +184,26 @@ impl EngineCore {
                 }))
             }
             ClientFrame::Flush { token } => self.await_flush(FlushWaiter::Attached(id, token)),
+        }
+    }
+
+    /// Queries a peer's history for an attached client.
+    fn query_history_for(
+        &mut self,
+        now: ClockReading,
+        id: ClientId,
+        number: u64,
+        peer: &PeerRef,
+        question: &Bytes,
+        timeout_ms: u32,
+    ) {
+        let timeout = Duration::from_millis(u64::from(timeout_ms));
+        match Question::decode(question) {
+            Ok(question) => self.ask(now, id, number, peer, question, timeout),
+            Err(error) => {
+                tracing::debug!(client = id.0, %error, "question refused");
+                self.on_answered(id, number, Err(QuestionFailure::Malformed));
+            }
         }
     }
 

@@ -50,8 +50,7 @@ const PROOF_MILLIS_BURST: u64 = 2000;
 /// Bytes of queued datagrams from which publishers are backpressured.
 const QUEUED_BYTES_MAX: usize = 256 << 10;
 
-/// Number of recent datagrams whose cumulative byte offset is remembered. A receiver older than that counts as fully
-/// behind.
+/// Number of recent datagrams whose byte offset is remembered. A receiver older than that counts as fully behind.
 const MARKS_MAX: usize = 65_536;
 
 /// Burst size under a fixed rate, as a fraction of one second's budget, because a timer wakes once in a millisecond;
