@@ -29,7 +29,7 @@ const TRIAL_STEP: f64 = 1.25;
 const TRIALS: usize = 10;
 
 /// Time by which the subscriptions are older than the publisher. It makes a subscriber certain that the very first
-/// message was meant for it, even if all datagrams are lost at first (reliability.md R4).
+/// message was meant for it, even if all datagrams are lost at first (R4).
 const SUBSCRIBER_LEAD_TIME: Duration = Duration::from_millis(250);
 
 /// Both sides of the bench.

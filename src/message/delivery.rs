@@ -18,13 +18,13 @@ pub enum Verdict {
     Next,
     /// This number of messages is missing before it; a [`Loss`](super::Loss) has just reported them.
     Skip(Count),
-    /// The publisher had no memory left to number this subject (reliability.md R9); order is by datagram.
+    /// The publisher had no memory left to number this subject (A8); order is by datagram.
     Unnumbered,
     /// Published by a client of this same peer, or directed to this peer alone.
     Direct,
 }
 
-/// Behaviour of a subscription when messages are missing (design.md section 4).
+/// Behaviour of a subscription when messages are missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DeliveryMode {
     /// Missing messages are requested; meanwhile their subject waits, for `reliability` at most.

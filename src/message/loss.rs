@@ -58,7 +58,7 @@ impl fmt::Display for Count {
     }
 }
 
-/// Reason for which something counts as lost or unverified (reliability.md 3.2).
+/// Reason for which something counts as lost or unverified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
@@ -78,7 +78,7 @@ pub enum Reason {
     Crashed,
     /// The receiver of this peer's data reported the loss without a reason.
     Reported,
-    /// The publisher's unicast arrives and its multicast does not (reliability.md 3.4). In advisories only.
+    /// The publisher's unicast arrives and its multicast does not (wire.md W111). In advisories only.
     Blackhole,
     /// Datagrams in the publisher's name contradict each other, so one of them is forged.
     Contradicted,

@@ -32,8 +32,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Size limit of a message (payload, headers and reply subject together) that every peer accepts: 8 MiB (reliability.md
-/// A12). Configuration may lower it, never raise it.
+/// Size limit of a message (payload, headers and reply subject together) that every peer accepts: 8 MiB (A12).
+/// Configuration may lower it, never raise it.
 pub const MESSAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// One run of a peer: 64 random bits drawn at its start, never 0.
@@ -221,7 +221,7 @@ pub struct Target {
 /// All subscriptions that match one subject; shared by the messages of a run.
 pub type Targets = Arc<[Target]>;
 
-/// Time and offset that the first message of a frame carries beside its number (seed 002; reliability.md A11).
+/// Time and offset that the first message of a frame carries beside its number (seed 002; A11).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// The larger of the publisher's wall clock and the start of the frame.
@@ -241,7 +241,7 @@ pub struct Message {
     pub headers: Headers,
     /// The content, opaque to the bus.
     pub payload: Bytes,
-    /// True for a journalled event (design.md section 6), false for a volatile message.
+    /// True for a journalled event, false for a volatile message.
     pub event: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Proof that a peer can be reached at its address, and the few datagrams that are sent there before (reliability.md
-//! 5.6).
+//! Proof that a peer can be reached at its address, and the few datagrams that are sent there before (wire.md
+//! W99 to W106).
 
 use crate::rng::Rng;
 use crate::time::Instant;

@@ -220,7 +220,7 @@ pub enum Effect {
     /// Leave the group and join it anew: the multicast of others does not arrive, and a switch may have dropped this
     /// host's membership.
     Rejoin,
-    /// This peer began a new epoch because its frames ran out (reliability.md R10).
+    /// This peer began a new epoch because its frames ran out (R10).
     NewEpoch(Epoch),
     /// The graceful stop is complete: nothing more will be sent.
     Stopped,

@@ -1,5 +1,5 @@
 //! Ledger of one datagram stream: each datagram from the baseline to the highest known is delivered, held, pending,
-//! lost or unverified (reliability.md 3.1). It also counts the messages in the missing datagrams.
+//! lost or unverified (`docs/loss-accounting.md`, "Terms"). It also counts the messages in the missing datagrams.
 //!
 //! The ledger works on numbers and counts alone. It never looks into a datagram, so no limit on per-subject state can
 //! cost detection (R9).

@@ -91,7 +91,7 @@ pub struct Member {
     pub heartbeat: Duration,
     /// Publication window time of the peer, once announced.
     pub pub_window_time: Option<Duration>,
-    /// Proof of the address (reliability.md 5.6).
+    /// Proof of the address (wire.md W99).
     pub proof: AddressProof,
     /// Time of the last unscheduled announcement to the peer.
     pub announced_at: Option<Instant>,

@@ -4,7 +4,8 @@
 //! the network or for a client is an [`effect::Effect`]; calls of the peer also return refusals and rows of reports.
 //!
 //! The rules of loss accounting have short names. `// Rule: <name>` stands where a rule is kept, and `/// Proves: <name>`
-//! in the doc comment of a test that shows it; a test of the tree wants both.
+//! in the doc comment of a test that shows it; a test of the tree wants both. Numbers such as R1 and A2, here and in
+//! comments, are those of `docs/loss-accounting.md`.
 //!
 //! | rule | says | source |
 //! |---|---|---|
@@ -14,7 +15,7 @@
 //! | `baseline` | a receiver older than the publisher is owed everything, others what follows first contact | R4 |
 //! | `gap` | a skipped datagram is pending for the grace, then settled | R5, A2 |
 //! | `silence` | silence is reported, its ledger is kept | R8 |
-//! | `blackhole` | a peer heard by unicast only is not heard by multicast: reported, and the group joined anew | 3.4 |
+//! | `blackhole` | a peer heard by unicast only is not heard by multicast: reported, and the group joined anew | W111 |
 //! | `overflow` | limits end gaps early and report so; they never cost detection | R9, A8 |
 //! | `frame` | a new frame is above every frame given up; no proof depends on a clock | R10, A11 |
 //! | `evict` | only idle subjects leave the windows, and an evicted subject proves nothing | R11 |
@@ -195,7 +196,7 @@ impl Settings {
     }
 }
 
-/// One sequence window (seed 002, "Publish/Subscription sequence window"; reliability.md A8).
+/// One sequence window (seed 002, "Publish/Subscription sequence window"; A8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowSettings {
     /// Rotate when the current generation exceeds this many bytes and `time` has passed.

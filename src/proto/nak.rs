@@ -1,4 +1,4 @@
-//! Schedule of a receiver's requests to a publisher for missing datagrams (reliability.md A1, A9).
+//! Schedule of a receiver's requests to a publisher for missing datagrams (A1, A9).
 //!
 //! The first request follows the reorder grace and a random wait. Of many receivers that miss the same datagram, few
 //! then send a request before the answer has reached all. Requests repeat at growing intervals until the gap is

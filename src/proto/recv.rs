@@ -2,7 +2,7 @@
 //! before them.
 //!
 //! A message is released iff its number directly follows the last one of its subject. Otherwise it is held until every
-//! gap before its datagram is settled (reliability.md A3). Decisions leave as [`StreamOutcome`]s.
+//! gap before its datagram is settled (A3). Decisions leave as [`StreamOutcome`]s.
 
 mod disposition;
 mod forgery;

@@ -302,7 +302,7 @@ pub struct MemberRow {
     pub unverified: u64,
     /// True if another live epoch has the same name.
     pub duplicate_name: bool,
-    /// True if the peer's unicast arrives and its multicast does not (reliability.md 3.4).
+    /// True if the peer's unicast arrives and its multicast does not (wire.md W111).
     pub is_multicast_dead: bool,
     /// True if the peer has proven its address.
     pub is_proven: bool,

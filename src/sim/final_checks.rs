@@ -305,8 +305,9 @@ impl Oracle {
         }
     }
 
-    /// Returns the bound on silence (reliability.md 3.4). Within this number of nanoseconds of its sealing, or of the
-    /// first contact, a message is delivered, reported as missing, or covered by an open silence.
+    /// Returns the bound on silence in nanoseconds (`docs/loss-accounting.md`, "Bounds in time"). Within that time after
+    /// its sealing, or after the first contact, a message is delivered, reported as missing, or covered by an open
+    /// silence.
     fn bound(&self, receiver: &PeerRun, stream: usize, track: &Track, sent: &MessageTrace) -> u64 {
         let truth = &self.truth.streams[stream];
         let whole = self.silence_bound(receiver, truth);

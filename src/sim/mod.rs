@@ -2,8 +2,8 @@
 //!
 //! [`run`] simulates a whole LAN from a [`Scenario`]: many peers, a seeded network, hosts and an oracle. The network
 //! loses, repeats, delays, reorders and damages datagrams. Hosts crash, pause and set their clocks. The oracle knows
-//! everything that was sent and checks every delivery and every report of a loss against it (reliability.md 3.5, O1
-//! to O10). `docs/simulator.md` describes it for people.
+//! everything that was sent and checks every delivery and every report of a loss against it (O1 to O10).
+//! `docs/simulator.md` describes it for people.
 
 mod claims;
 mod final_checks;

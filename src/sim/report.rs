@@ -13,7 +13,7 @@ const VIOLATIONS_MAX: usize = 20;
 pub struct Violation {
     /// Virtual time in nanoseconds.
     pub at: u64,
-    /// The oracle statement or protocol rule (reliability.md 3.3 and 3.5).
+    /// The oracle statement or protocol rule (`docs/simulator.md`).
     pub rule: &'static str,
     /// Description of the observation.
     pub text: String,

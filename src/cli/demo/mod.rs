@@ -33,7 +33,7 @@ const PUBLISHER: &str = "A.demo";
 /// The receivers.
 const RECEIVERS: [&str; 2] = ["B.demo", "C.demo"];
 /// Time by which the subscriptions are older than the publisher. It is enough for a receiver to be certain that the
-/// very first message was meant for it too (reliability.md R4).
+/// very first message was meant for it too (R4).
 const SUBSCRIBER_LEAD_TIME: Duration = Duration::from_millis(200);
 /// Time limit for the receivers to settle missing messages, in addition to the time for requests. A heartbeat that is
 /// dropped too is followed by others, at intervals that grow up to a second.

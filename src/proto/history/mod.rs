@@ -1,5 +1,5 @@
 //! The history: the most recent events of each subject that this peer publishes, for polls (seed 000) and for repair
-//! (reliability.md A7, the second way).
+//! (`docs/loss-accounting.md`, A7).
 //!
 //! The `log` stores events in records; events of one subject published together share a record. A table (`subjects`)
 //! keeps the locations of the records with their subject. Recording an event takes at most one look-up and one copy.

@@ -1,4 +1,4 @@
-//! Handling of members whose multicasts do not arrive: a notification, and a rejoin of the group (reliability.md 3.4).
+//! Handling of members whose multicasts do not arrive: a notification, and a rejoin of the group (wire.md W111).
 //! Their unicast announcements show what they send, and this peer gets it by unicast.
 
 use super::Peer;

@@ -1,5 +1,5 @@
-//! Repair: this peer's requests, its answers, and the proof of an address that precedes any answer (reliability.md R5,
-//! R6, A9, 5.6).
+//! Repair: this peer's requests, its answers, and the proof of an address that precedes any answer (R5, R6,
+//! A9; wire.md W99).
 
 use super::Peer;
 use crate::message::{DeliveryMode, Dseq, Epoch};

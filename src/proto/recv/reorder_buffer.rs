@@ -1,6 +1,6 @@
 //! Items that arrived and wait for an earlier datagram: in the order of the stream, and by subject.
 //!
-//! A held item can be delivered in two cases (reliability.md A3): every gap before it is settled, or it follows the
+//! A held item can be delivered in two cases (A3): every gap before it is settled, or it follows the
 //! last message of its subject. Two kinds of items are therefore judged again: those below the lowest gap, and the
 //! first held item of a subject after a delivery. The numbers of a subject rise in the order of the stream. While its
 //! first item waits, the later ones must wait. The cost of a missing datagram is thus that of the items it releases,

@@ -1,12 +1,12 @@
 //! Budget for answers: token buckets, in integers.
 //!
-//! The rate is a quarter of the live rate, or a fixed minimum rate if that is higher (reliability.md 5.6).
+//! The rate is a quarter of the live rate, or a fixed minimum rate if that is higher (wire.md W114).
 
 use crate::time::{Instant, nanos};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Maximum burst after a pause, in bytes: 256 KiB (reliability.md 5.6).
+/// Maximum burst after a pause, in bytes: 256 KiB (wire.md W114).
 pub const BURST_BYTES: u64 = 256 * 1024;
 
 /// Divisor of the live rate: answers may take this fraction of it.

@@ -1,4 +1,4 @@
-//! The publisher's side of repair: requests of others and the answers to them (reliability.md R6, A9; 5.6).
+//! The publisher's side of repair: requests of others and the answers to them (R6, A9; wire.md W114).
 //!
 //! Requested datagrams are kept as ranges for each requester. The cost of a request depends on its bytes, not on its
 //! span. Answers are made one by one as the budget allows, the oldest first. The caller decides whether a requester may

@@ -7,8 +7,7 @@ use crate::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// Time after a resend within which a request for the same datagram had left before it arrived; Aeron's value
-/// (reliability.md 1).
+/// Time after a resend within which a request for the same datagram had left before it arrived; Aeron's value (A9).
 pub const LINGER: Duration = Duration::from_millis(10);
 
 /// The same after a resend to the requester alone. It is shorter than the least time between two of its requests, 5 ms

@@ -3,7 +3,7 @@
 //! A window has two generations. A rotation is due when the current one is larger than `bytes` (or an entry was
 //! refused) and at least `time` old. It makes the current generation the previous one, and evicts the entries of the
 //! previous one. Use of an entry moves it into the current generation, so only entries that were idle for at least
-//! `time` are evicted (reliability.md A8, R11). Each call of `rotate_if_due` evicts a limited number of entries, so
+//! `time` are evicted (A8, R11). Each call of `rotate_if_due` evicts a limited number of entries, so
 //! that no rotation of a large window stops the peer. An entry that is used before its turn stays.
 //!
 //! `bytes_max` is a hard limit: beyond it no new entry is made, while existing ones remain. No loss is missed because

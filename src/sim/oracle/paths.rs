@@ -1,5 +1,5 @@
 //! Checks that a peer reports, and rightly, that the multicasts of a publisher do not arrive while its unicast
-//! control messages do (reliability.md 3.4).
+//! control messages do (wire.md W111).
 
 use crate::proto::effect::{MemberEvent, Path};
 use crate::sim::oracle::Oracle;
