@@ -4,6 +4,7 @@ use super::proven_loss::ProvenLoss;
 use super::{ANSWERS, HISTORY, ReceiveContext, RecvStream, RunLookup, StreamKind, StreamOutcome};
 use crate::message::{Count, DeliveryMode, MissingDatagrams, Verdict};
 use crate::proto::continuity::{Continuity, SeqPosition, Skip};
+use crate::proto::fragment::AbandonedMessage;
 use crate::proto::interest::MatchSet;
 use crate::proto::ledger::SettledRange;
 use crate::proto::mutant::Mutant;
@@ -75,6 +76,11 @@ impl RecvStream {
         let item = at.item;
         if self.kind == StreamKind::Ptp && is_service(item.subject(), ctx.inbox) {
             return if settled { Disposition::Service } else { Disposition::Wait };
+        }
+        if self.kind == StreamKind::Ptp
+            && let StreamItem::AbandonedMessage(abandoned) = item
+        {
+            return judge_abandoned_directed(ctx, abandoned, settled, out);
         }
         let (matched, lookup) = match ctx.lookup.take() {
             Some(RunLookup { matched, place }) => (matched, place),
@@ -215,14 +221,6 @@ impl RecvStream {
             StreamItem::AbandonedMessage(_) | StreamItem::GoneMessages(_)
                 if owed.is_none() && self.kind != StreamKind::Ptp => {}
             StreamItem::AbandonedMessage(doomed) if !doomed.begun => {} // counted among the messages of its first datagram
-            StreamItem::AbandonedMessage(doomed) if self.kind == StreamKind::Ptp => {
-                ctx.losses.ibx_loss.add(1, ctx.now.wall);
-                out.push(StreamOutcome::InboxLost {
-                    messages: 1,
-                    reason: doomed.reason(ctx.reason),
-                    missing: MissingDatagrams::default(),
-                });
-            }
             StreamItem::AbandonedMessage(doomed) => {
                 // A missing datagram may still arrive; a message begun in this one is certain.
                 let range = SettledRange::of_content(doomed.first, ctx.now.instant, doomed.reason(ctx.reason));
@@ -262,6 +260,27 @@ impl RecvStream {
             _ => None,
         }
     }
+}
+
+/// Counts a large message to this peer alone that will never be complete, whether or not a subscription here matches
+/// it. It may be one that a peer without members of its queue group returned, and the ledger counts the messages of
+/// missing datagrams in the same way. The loss waits until everything before the message is settled.
+fn judge_abandoned_directed(
+    ctx: &mut ReceiveContext<'_>,
+    abandoned: &AbandonedMessage,
+    settled: bool,
+    out: &mut Vec<StreamOutcome>,
+) -> Disposition {
+    if !settled {
+        return Disposition::Wait;
+    }
+    // Otherwise it is counted among the messages of its first datagram.
+    if abandoned.begun {
+        ctx.losses.ibx_loss.add(1, ctx.now.wall);
+        let reason = abandoned.reason(ctx.reason);
+        out.push(StreamOutcome::InboxLost { messages: 1, reason, missing: MissingDatagrams::default() });
+    }
+    Disposition::Drop
 }
 
 /// Returns whether a message is for this peer itself and for none of its clients.

@@ -227,6 +227,30 @@ fn returned_message_without_another_member_is_counted() {
     assert_eq!((lan.counter("queue_returned"), lan.counter("queue_unserved")), (2, 1));
 }
 
+/// Large or not, and whether its beginning or its end is missing, a returned message that does not arrive counts among
+/// the losses of the directed stream, though no client of the publisher wants its subject.
+/// Proves: W153
+#[test]
+fn returned_message_that_does_not_arrive_is_counted() {
+    for (bytes, lost) in [(1, 1), (3_000, 1), (3_000, 2), (3_000, 3)] {
+        let mut lan = Lan::of_queues(2, |settings| settings.reliability = Duration::from_millis(50));
+        lan.join(1, 1, "a", Some("q"));
+        lan.run(2, |_| false);
+        lan.leave(1, 1);
+        lan.send(0, "a", "", &"x".repeat(bytes));
+        let is_lost = |copy: &Copy| {
+            let header = wire::decode(copy.bytes.clone()).unwrap().header;
+            header.kind == Kind::Directed && header.number == lost
+        };
+        lan.run(300, |copy| is_news(copy) || is_lost(copy) || is_request(copy));
+        lan.run(3_000, |_| false);
+        assert_eq!(lan.given(""), []);
+        assert_eq!((lan.counter("queue_returned"), lan.counter("queue_unserved")), (1, 0));
+        let counted: u64 = lan.hosts[0].peer.loss_rows().iter().map(|row| row.ibx_loss.count).sum();
+        assert_eq!(counted, 1, "of {bytes} bytes without datagram {lost}");
+    }
+}
+
 /// Proves: W153
 #[test]
 fn returned_message_goes_to_local_member() {
