@@ -283,7 +283,8 @@ impl Oracle {
             }
             // If a publisher never finished a message, its rest is missing from the publisher's end on.
             let sent_at = if sent.is_whole { sent.at } else { sent.at.max(truth.ended) };
-            if let Some(late) = late_by(receiver, track, message, sent, (sent_at, bound, whole)) {
+            let main = self.main_track(receiver, stream, track);
+            if let Some(late) = late_by(receiver, track, main, message, sent, (sent_at, bound, whole)) {
                 wrong.push(("O8", message, *sent, DeliveryStatus::Late));
                 fates[3] = fates[3].max(late);
             }
@@ -328,9 +329,12 @@ impl Oracle {
                 due = due.max(receiver.awake_at(misled + whole + receiver.paused(*misled, misled + whole)));
             }
         }
-        // Both sides of a receiver share the publisher's signs of life.
-        let main = self.runs[receiver.main].tracks.get(stream).and_then(Option::as_deref).unwrap_or(track);
-        main.silence_deadline(due, track.latest_found(sent.last), whole) - sent.at
+        self.main_track(receiver, stream, track).silence_deadline(due, track.latest_found(sent.last), whole) - sent.at
+    }
+
+    /// Returns the track that has all of the publisher's signs of life. Both sides of a receiver share them.
+    fn main_track<'a>(&'a self, receiver: &PeerRun, stream: usize, track: &'a Track) -> &'a Track {
+        self.runs[receiver.main].tracks.get(stream).and_then(Option::as_deref).unwrap_or(track)
     }
 
     /// Returns the time from the last sign of life to the report of a silence, or of the content of a gap found then.
@@ -418,6 +422,7 @@ fn fate(
 fn late_by(
     receiver: &PeerRun,
     track: &Track,
+    main: &Track,
     message: usize,
     sent: &MessageTrace,
     (sent_at, bound, whole): (u64, u64, u64),
@@ -435,13 +440,36 @@ fn late_by(
     if covered <= due || found <= due && covered <= repaired_by {
         return None;
     }
-    let excused = track.silences.iter().any(|silence| {
-        let slack = if silence.misled { whole } else { receiver.grace() + 5 * MILLIS };
-        let end = silence.until.saturating_add(slack);
-        let end = end.saturating_add(receiver.paused(silence.until, end)).max(repaired_by);
-        silence.from <= due && (covered == NEVER || covered <= end)
-    });
+    let silent_until = silent_until(receiver, track, main, sent, due, whole);
+    let excused = silent_until.is_some_and(|until| covered == NEVER || covered <= until.max(repaired_by));
     // If a publisher never finished a message, its last datagram was never sent.
     let crashed = track.ends.iter().any(|end| end.at <= due && (end.after < sent.last || !sent.is_whole));
     (!excused && !crashed).then(|| covered.min(due + 100 * SECOND) - due)
+}
+
+/// Returns the time until which reports of silence cover a message that was due at `due`, if one of them did so then.
+/// An old datagram that closes a silence need not announce the message. The silence is then reported again, `whole`
+/// after the last such datagram at the latest, and the new report covers the message in turn.
+fn silent_until(
+    receiver: &PeerRun,
+    track: &Track,
+    main: &Track,
+    sent: &MessageTrace,
+    due: u64,
+    whole: u64,
+) -> Option<u64> {
+    let known = track.latest_found(sent.last);
+    let mut until = None;
+    for silence in &track.silences {
+        let is_next = until.is_some_and(|until| silence.from <= until) && silence.after < sent.last;
+        if silence.from <= due || is_next {
+            let end = if silence.misled {
+                main.silence_deadline(silence.until.saturating_add(whole), known, whole)
+            } else {
+                silence.until.saturating_add(receiver.grace() + 5 * MILLIS)
+            };
+            until = until.max(Some(end));
+        }
+    }
+    until
 }

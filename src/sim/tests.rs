@@ -13,7 +13,7 @@ use crate::sim::report::Violation;
 use crate::sim::scenario::{Faults, MILLIS, NetworkConditions, SECOND, Scenario};
 use crate::sim::truth::DatagramId;
 use crate::sim::world::World;
-use crate::time::{ClockReading, Instant, WallTime};
+use crate::time::{ClockReading, Instant, WallTime, nanos};
 use crate::wire::{Builder, Entry, Header, Kind};
 use crate::{message::Stamp, seqno::Frame};
 use bytes::Bytes;
@@ -239,6 +239,41 @@ fn oracle_expects_loss_reports_by_delivery_mode() {
     check_report_at(DeliveryMode::Live, LATER, &[]);
     check_report_at(DeliveryMode::Live, LATER + 4 * SECOND, &["O8"]);
     check_report_at(DeliveryMode::Repair, LATER, &["O3"]);
+}
+
+#[test]
+fn message_is_covered_from_silence_to_next_report() {
+    let probe = Story::new(5);
+    let beat = nanos(probe.oracle.runs[SUBSCRIBER].settings.heartbeat);
+    let silent_after = beat * 7 / 2;
+    // Datagrams 2 and 3 come again while their publisher is silent, and say nothing of the fourth, which was lost.
+    let (second, third) = (T + 10 * beat, T + 13 * beat);
+    let (due, announced) = (third + silent_after, T + 25 * beat);
+    let check = |after_third: &[(u64, u64)], expected: &[&str]| {
+        let mut story = Story::new(5);
+        let silent = |story: &mut Story, at, after| {
+            story.report(at, LossScope::Tail { after: Dseq(after) }, Reason::Silent);
+        };
+        story.arrive(T, 0);
+        story.deliver(T, 0, Verdict::Start(WallTime::EPOCH));
+        silent(&mut story, T + silent_after, 1);
+        for (at, nth) in [(second, 1), (third, 2)] {
+            story.arrive(at, nth);
+            story.deliver(at, nth, Verdict::Next);
+        }
+        after_third.iter().for_each(|(at, after)| silent(&mut story, *at, *after));
+        story.arrive(announced, 4);
+        story.unverified(announced + 5 * MILLIS, 4, 4, 1);
+        story.lose(announced + 5 * MILLIS, 3, 3, Count::Exact(1));
+        story.deliver(announced + 5 * MILLIS, 4, Verdict::Skip(Count::Exact(1)));
+        story.oracle.finish(60 * SECOND, &[]);
+        assert_eq!(story.rules(), expected, "{after_third:?}");
+    };
+    check(&[(due, 3)], &[]);
+    check(&[], &["O8"]);
+    check(&[(due + SECOND, 3)], &["O8"]);
+    // A receiver that knows the datagram must not wait for its publisher to say something else.
+    check(&[(due, 5)], &["O8"]);
 }
 
 #[test]
