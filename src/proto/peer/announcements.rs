@@ -64,6 +64,11 @@ impl Peer {
 
     /// Sends an announcement to the group, or to one member, padded to `bytes`.
     pub(super) fn send_announcement(&mut self, now: ClockReading, kind: AnnounceKind, to: Option<Epoch>, bytes: usize) {
+        if let Some(epoch) = to.filter(|_| self.interest.has_had_queues()) {
+            // A message counts as returned in the announcement, which must therefore cover its datagram. Otherwise
+            // nobody would miss that datagram if this peer crashed now.
+            self.seal_directed(now, epoch);
+        }
         let address = to.and_then(|epoch| self.members.get(&epoch)).map(|member| member.address);
         let datagram = self.announcement_datagram(now, kind, to, bytes);
         self.send(address, datagram);

@@ -375,11 +375,14 @@ impl Peer {
         let open = self.outbound.take_open();
         self.outbound.multicast.seal(now.instant, &self.origin, &mut self.outbound.sealed);
         self.send_sealed(now, None);
-        for epoch in open {
-            if let Some(member) = self.members.get_mut(&epoch) {
-                member.directed.seal(now.instant, &self.origin, &mut self.outbound.sealed);
-                self.send_sealed(now, Some(epoch));
-            }
+        open.into_iter().for_each(|epoch| self.seal_directed(now, epoch));
+    }
+
+    /// Seals the open datagram of the directed stream to a member, if there is one.
+    pub(super) fn seal_directed(&mut self, now: ClockReading, epoch: Epoch) {
+        if let Some(member) = self.members.get_mut(&epoch) {
+            member.directed.seal(now.instant, &self.origin, &mut self.outbound.sealed);
+            self.send_sealed(now, Some(epoch));
         }
     }
 }

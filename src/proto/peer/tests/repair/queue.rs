@@ -251,6 +251,41 @@ fn returned_message_that_does_not_arrive_is_counted() {
     }
 }
 
+/// A peer returns a message and answers a HELLO before its datagram is sealed. Then the datagram is lost and the peer
+/// crashes. Its last report says that it returned the message, so it must also say where.
+/// Proves: W156
+#[test]
+fn report_of_a_returned_message_covers_its_datagram() {
+    let mut lan = Lan::of_queues(2, |settings| settings.forget = Duration::from_secs(5));
+    lan.join(1, 1, "a", Some("q"));
+    lan.run(1_100, |_| false);
+    lan.leave(1, 1);
+    lan.run(1, |_| true);
+    let (now, address) = (at(lan.millis), lan.hosts[1].address);
+    lan.send(0, "a", "", "x");
+    lan.hosts[0].peer.send_hello(now, address);
+    let from = lan.hosts[0].address;
+    for effect in std::iter::from_fn(|| lan.hosts[0].peer.poll_effect()).collect::<Vec<_>>() {
+        let (path, bytes) = match effect {
+            Effect::Multicast(bytes) => (Path::Multicast, bytes),
+            Effect::Unicast { bytes, .. } => (Path::Unicast, bytes),
+            _ => continue,
+        };
+        lan.hosts[1].peer.handle(now, Input::Datagram { from, path, bytes });
+    }
+    let silenced = lan.hosts[1].peer.epoch();
+    let mut answers = 0;
+    lan.settle(&mut |copy| {
+        let is_answer = copy.epoch() == silenced && copy.records().iter().any(|r| matches!(r, Record::Hello(_)));
+        answers += u32::from(is_answer);
+        !is_answer
+    });
+    lan.run(8_000, |copy| copy.epoch() == silenced);
+    assert_eq!((answers, lan.counter("queue_handed")), (1, 1));
+    let returns_lost: u64 = lan.hosts[0].peer.loss_rows().iter().map(|row| row.ibx_loss.count).sum();
+    assert_eq!((lan.counter("queue_uncertain"), returns_lost), (0, 1));
+}
+
 /// Proves: W153
 #[test]
 fn returned_message_goes_to_local_member() {
