@@ -281,7 +281,7 @@ fn report_of_a_returned_message_covers_its_datagram() {
         !is_answer
     });
     lan.run(8_000, |copy| copy.epoch() == silenced);
-    assert_eq!((answers, lan.counter("queue_handed")), (1, 1));
+    assert_eq!((answers, lan.counter("queue_returned")), (1, 1));
     let returns_lost: u64 = lan.hosts[0].peer.loss_rows().iter().map(|row| row.ibx_loss.count).sum();
     assert_eq!((lan.counter("queue_uncertain"), returns_lost), (0, 1));
 }
