@@ -59,7 +59,7 @@ pub enum ClientFrame {
         queue: Option<Queue>,
         /// Delivery mode after a loss; `None` for the mode in the peer's configuration (`delivery`).
         mode: Option<DeliveryMode>,
-        /// True if the peer announces publishers with [`PeerFrame::Known`].
+        /// True if the peer announces publishers with [`PeerFrame::Discovered`].
         wants_discovery: bool,
     },
     /// Ends a subscription without an answer. Messages already on their way still arrive.
