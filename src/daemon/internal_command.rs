@@ -1,5 +1,5 @@
-//! Commands that the core or a service leaves for another part of the engine. The engine processes them after the call
-//! in which they arise, so that no service calls another one and no client is served within another one's turn.
+//! Commands that the core or a service queues for another part of the engine. The engine processes them after the call
+//! in which they arise, so that no service calls another one.
 
 use crate::daemon::events::requester::EventServiceCommand;
 use crate::daemon::listeners::command::ListenersCommand;

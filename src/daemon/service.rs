@@ -23,10 +23,10 @@ pub(crate) trait Service {
     /// Does the work of a turn of the engine.
     fn on_turn(&mut self, _core: &mut EngineCore, _now: ClockReading) {}
 
-    /// Does what precedes the writes to clients at the end of a turn.
+    /// Does the work that must precede the writes to clients at the end of a turn.
     fn before_writes(&mut self, _core: &mut EngineCore, _now: ClockReading) {}
 
-    /// Does what the writes to clients at the end of a turn make possible.
+    /// Does the work that the writes to clients at the end of a turn make possible, such as resuming clients.
     fn after_writes(&mut self, _core: &mut EngineCore, _now: ClockReading) {}
 
     /// Releases what belongs to a client that has departed.
@@ -35,7 +35,7 @@ pub(crate) trait Service {
     /// Handles the begin of a graceful stop.
     fn on_stop(&mut self, _core: &mut EngineCore, _now: ClockReading) {}
 
-    /// Returns whether work is pending that needs no event.
+    /// Returns whether work is pending, so that the engine must not sleep.
     fn has_work(&self, _core: &EngineCore) -> bool {
         false
     }

@@ -62,7 +62,7 @@ pub(super) enum Phase {
     Ended,
 }
 
-/// A client that has departed, until every service has released what belongs to it.
+/// A client that has departed, until the services with state of it have released that state.
 #[derive(Debug)]
 pub(crate) struct DetachedClient {
     pub(crate) id: ClientId,

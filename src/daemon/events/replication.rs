@@ -85,7 +85,7 @@ impl LocalServer {
     fn page(&self, question: &ReplicationRequest, found: QueryPage) -> ReplicationPage {
         let size = |event: &Event| match event_bytes(event) {
             bytes if self.event_bytes_max() < bytes => {
-                tracing::warn!(event = %event.id, bytes, "the event fits no message (message-size): it is not told to who follows");
+                tracing::warn!(event = %event.id, bytes, "the event fits no message (message-size): followers do not receive it");
                 None
             }
             bytes => Some(bytes),

@@ -486,7 +486,7 @@ fn silence_new_epoch_and_bye_are_reported() {
     let Some(Effect::Multicast(bye)) = byes.last() else { panic!("{byes:?}") };
     s.receive(5123, again.address, bye);
     s.tick_quietly(5130);
-    assert_eq!(s.take_reports(), ["unverified 2-2 1"], "the BYE tells the final number");
+    assert_eq!(s.take_reports(), ["unverified 2-2 1"], "the BYE announces the final number");
     let states: Vec<MemberState> = s.peer.member_rows(at(5130)).iter().map(|row| row.state).collect();
     assert_eq!(states, [MemberState::Crashed, MemberState::Left]);
     again.peer.handle(at(5320), Input::Tick);
@@ -811,7 +811,7 @@ fn forgotten_peer_returns_without_a_second_loss_report() {
     assert_eq!(s.peer.member_rows(at(200_000)), []);
     s.receive(200_000, p.address, &p.publish(200_000, "a"));
     s.tick_quietly(200_010);
-    assert_eq!(s.take_reports(), ["a"], "what was sent meanwhile was covered by the end that was told");
+    assert_eq!(s.take_reports(), ["a"], "the reported end covers what was sent meanwhile");
     assert_eq!(s.peer.loss_rows()[0].datagrams.baseline, Dseq(4));
     assert_eq!(s.peer.counters().inconsistencies, 0);
 }

@@ -65,7 +65,7 @@ fn control_without_records_moves_no_number() {
     let beat = p.tick(1022).remove(0);
     s.receive(1022, p.address, &beat);
     s.tick_quietly(1100);
-    assert_eq!(s.take_reports(), ["a", "unverified 2-2 1"], "the heartbeat told of the lost one");
+    assert_eq!(s.take_reports(), ["a", "unverified 2-2 1"], "the heartbeat announces the lost one");
     assert_eq!((s.peer.counters().discard_stale_control, s.peer.counters().discard_quarantined), (0, 0));
 }
 
