@@ -262,7 +262,8 @@ impl Oracle {
                 continue;
             }
             let whole = self.silence_bound(receiver, truth);
-            let fate = fate(receiver, truth, track, (index, sub), (message, sent), (until, whole));
+            let main = self.main_track(receiver, stream, track);
+            let fate = fate(receiver, truth, (track, main), (index, sub), (message, sent), (until, whole));
             if !lasts_to_end && fate == DeliveryStatus::Suspended {
                 continue;
             }
@@ -283,7 +284,6 @@ impl Oracle {
             }
             // If a publisher never finished a message, its rest is missing from the publisher's end on.
             let sent_at = if sent.is_whole { sent.at } else { sent.at.max(truth.ended) };
-            let main = self.main_track(receiver, stream, track);
             if let Some(late) = late_by(receiver, track, main, message, sent, (sent_at, bound, whole)) {
                 wrong.push(("O8", message, *sent, DeliveryStatus::Late));
                 fates[3] = fates[3].max(late);
@@ -348,7 +348,7 @@ impl Oracle {
 fn fate(
     receiver: &PeerRun,
     truth: &EpochTrace,
-    track: &Track,
+    (track, main): (&Track, &Track),
     (index, sub): (usize, &ObservedSubscription),
     (message, sent): (usize, &MessageTrace),
     (until, whole): (u64, u64),
@@ -398,10 +398,14 @@ fn fate(
         return DeliveryStatus::Unverified;
     }
     let beyond = |after: u64| after < sent.last;
-    // A silence that was closed by an old datagram is reported again.
+    // A silence that was closed by an old datagram is reported again, unless more of them postpone that.
     let silent = |silence: &crate::sim::oracle::SilencePeriod| {
-        let slack = if silence.misled { whole } else { receiver.grace() + 2 * MILLIS };
-        silence.from <= until && until <= silence.until.saturating_add(slack) && beyond(silence.after)
+        let end = if silence.misled {
+            main.silence_deadline(silence.until.saturating_add(whole), found, whole)
+        } else {
+            silence.until.saturating_add(receiver.grace() + 2 * MILLIS)
+        };
+        silence.from <= until && until <= end && beyond(silence.after)
     };
     let silent = track.silences.iter().any(silent);
     let crashed = |end: &crate::sim::oracle::EpochEnd| {

@@ -110,7 +110,8 @@ impl Oracle {
                 .map(|(id, _)| id)
                 .collect();
             let counters = peer.counters();
-            let returns_lost: u64 = peer.loss_rows().iter().map(|row| row.ibx_loss.count).sum();
+            // The rows of a peer that was forgotten are gone, what was reported of it is not.
+            let returns_lost: u64 = self.runs[*run].tracks.iter().flatten().map(|track| track.inbox).sum();
             let most = counters.queue_lost + counters.queue_uncertain + counters.queue_unserved + returns_lost;
             self.figures.cross_checks += 1;
             if !(counters.queue_lost..=most).contains(&(missing.len() as u64)) {

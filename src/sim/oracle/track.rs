@@ -382,7 +382,8 @@ impl Track {
         self.signs.push(at);
         self.heard.add(at, beat / 1000 * 999);
         self.heard_most.add(at, beat / 1000 * 1001);
-        if let Some(silence) = self.silences.last_mut().filter(|silence| silence.until == NEVER) {
+        // A silence that was reported again without a sign of life in between leaves two open.
+        for silence in self.silences.iter_mut().rev().take_while(|silence| silence.until == NEVER) {
             silence.until = at;
             silence.misled = is_late;
         }
