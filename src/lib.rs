@@ -49,13 +49,20 @@
 //! | [`config`] | YAML to a checked configuration |
 //! | [`daemon`] | the loop around the core: sockets, clients, services, log |
 //! | [`bus`] | the library |
-//! | [`sim`] | many cores on one simulated network, and an oracle |
-//! | [`terminal`] | exit codes, output, tables and arguments of the programs |
-//! | [`mod@bench`] | the measurements of `seqcast bench` |
-//! | [`cli`] | the command line |
+//! | `sim` | many cores on one simulated network, and an oracle |
+//! | `terminal` | exit codes, output, tables and arguments of the programs |
+//! | `bench` | the measurements of `seqcast bench` |
+//! | `cli` | the command line |
+//!
+//! `sim`, and `terminal`, `bench` and `cli`, are features, as the services of a peer are. Without any feature the crate
+//! is the library alone.
 
+#![cfg_attr(not(feature = "streams"), expect(dead_code, reason = "absent services leave some of what they share unused"))]
+
+#[cfg(feature = "cli")]
 pub mod bench;
 pub mod bus;
+#[cfg(feature = "cli")]
 pub mod cli;
 pub mod clock;
 pub mod config;
@@ -68,9 +75,11 @@ pub mod offset;
 pub mod proto;
 pub mod rng;
 pub mod seqno;
+#[cfg(any(feature = "sim", all(test, feature = "listeners")))]
 pub mod sim;
 pub mod storage;
 pub mod subject;
+#[cfg(feature = "cli")]
 pub mod terminal;
 pub mod time;
 pub mod wire;

@@ -3,10 +3,12 @@
 mod bus;
 mod cli;
 mod config;
+#[cfg(feature = "sim")]
 mod corpus;
 mod events;
 mod listeners;
 mod netns;
+#[cfg(feature = "sim")]
 mod sim;
 mod support;
 mod tidy;

@@ -98,7 +98,7 @@ fn sweep(seeds: Range<u64>) -> Totals {
             println!("seed {}: {violation}", failure.seed);
         }
         println!(
-            "replay: SEQCAST_SEED={} cargo test --release --test main sim::every_loss -- --nocapture",
+            "replay: SEQCAST_SEED={} cargo test --release --features sim --test main sim::every_loss -- --nocapture",
             failure.seed
         );
     }

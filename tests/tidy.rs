@@ -98,7 +98,7 @@ const LAYERS: &[Layer] = &[
             "time",
             "proto",
             "listener::access",
-            "listener::nats::nkey",
+            "listener::nkey",
             "event::model",
             "event::store::retention",
             "event::stream",

@@ -4,11 +4,11 @@ use super::events::{EventError, EventReply};
 use super::local_connection::LocalConnection;
 use super::streams::{StreamError, StreamReply};
 use super::{PublishError, SubscribeError, WaitError};
-use crate::daemon::events::requester::{EventRequester, EventServiceCommand};
+use crate::daemon::event_request::{EventRequester, EventServiceCommand};
 use crate::daemon::mailbox::{AnswerSender, EngineCommand, Mailbox, PushError, SubscriptionRequest};
 use crate::daemon::parts::{PartReceiver, part_channel};
 use crate::daemon::queue::SubscriptionQueue;
-use crate::daemon::stream_service::requester::{StreamRequester, StreamServiceCommand};
+use crate::daemon::stream_request::{StreamRequester, StreamServiceCommand};
 use crate::listener::event::{EventRequest, PARTS_MAX};
 use crate::listener::session_request::ReceiverCondition;
 use crate::listener::stream::StreamRequest;
@@ -139,9 +139,9 @@ impl PeerLink {
         let (sender, receiver) = part_channel(PARTS_MAX);
         match self {
             PeerLink::Engine(mailbox, client) => {
-                let asker = EventRequester::Embedded(*client, sender);
+                let requester = EventRequester::Embedded(*client, sender);
                 mailbox
-                    .push(EngineCommand::Events(EventServiceCommand::Request { asker, request }), ANSWER_TIMEOUT)
+                    .push(EngineCommand::Events(EventServiceCommand::Request { requester, request }), ANSWER_TIMEOUT)
                     .map_err(|rejected| match rejected {
                         PushError::Full(_) => EventError::Timeout,
                         PushError::Closed => EventError::Closed,
@@ -157,9 +157,9 @@ impl PeerLink {
         let (sender, receiver) = bounded(1);
         match self {
             PeerLink::Engine(mailbox, client) => {
-                let asker = StreamRequester::Embedded(*client, sender);
+                let requester = StreamRequester::Embedded(*client, sender);
                 mailbox
-                    .push(EngineCommand::Streams(StreamServiceCommand::Request { asker, request }), ANSWER_TIMEOUT)
+                    .push(EngineCommand::Streams(StreamServiceCommand::Request { requester, request }), ANSWER_TIMEOUT)
                     .map_err(|rejected| match rejected {
                         PushError::Full(_) => StreamError::Timeout,
                         PushError::Closed => StreamError::Closed,

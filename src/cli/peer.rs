@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::args::DaemonOptions;
 use super::config;
 use crate::config::LogFormat;
-use crate::daemon::log;
+use crate::daemon::log_output;
 use crate::daemon::start::{Daemon, Options};
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::output::note;
@@ -17,7 +17,7 @@ use crate::terminal::peer;
 /// The configuration is wrong, or the peer cannot start.
 pub fn run(options: &DaemonOptions) -> Result<Exit, CommandFailure> {
     let config = config::resolve_daemon(options)?;
-    log::start(&config).map_err(|error| CommandFailure::new(Exit::Failed, error))?;
+    log_output::start(&config).map_err(|error| CommandFailure::new(Exit::Failed, error))?;
     let all = Options { serve: true, signals: true, drop: None };
     let mut daemon = Daemon::open(&config, &all).map_err(|error| peer::start_failure(&error))?;
     if config.log_format == LogFormat::Text {

@@ -6,7 +6,7 @@ use super::spelling::nearest;
 use super::value_error::{ACCOUNT_FORMS, ACCOUNTS_MAX, AccountError, ValueError};
 use super::value_format::{ValueFormat, split_list};
 use crate::listener::access::{Account, Credentials};
-use crate::listener::nats::nkey;
+use crate::listener::nkey;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 

@@ -43,6 +43,7 @@ mod value_error;
 mod value_format;
 
 pub use choice::{LogFormat, LogLevel, Mode, SlowClient};
+#[cfg(feature = "cli")]
 pub(crate) use core_settings::GRACE;
 pub use error::{ConfigError, ConfigErrorKind, ConfigErrors, Excerpt, ValueSource};
 pub use host_defaults::HostDefaults;

@@ -3,7 +3,7 @@
 use super::interface::InterfaceSpecError;
 use super::spelling::nearest;
 use crate::event::stream::name::StreamNameError;
-use crate::listener::nats::nkey::NkeyError;
+use crate::listener::nkey::NkeyError;
 use crate::message::NameError;
 use crate::subject::event_type::TypeError;
 use std::fmt;

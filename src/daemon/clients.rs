@@ -1,20 +1,25 @@
 //! The clients of a peer and the delivery to each. Attached clients come through the Unix socket, embedded ones run in
 //! the same process, and listener clients come through a listener.
 
+#[cfg(feature = "listeners")]
+mod listener_clients;
+
 use crate::daemon::flow::ConnectionState;
+#[cfg(feature = "listeners")]
 use crate::daemon::listeners::connection::ListenerConnection;
+#[cfg(feature = "listeners")]
 use crate::daemon::listeners::delivery::ListenerDelivery;
 use crate::daemon::local::Connection;
 use crate::daemon::outbox::{ClientOutbox, PushOutcome};
 use crate::daemon::queue::{Notice, QueueLimits, SubscriptionQueue};
 use crate::daemon::show::ClientRow;
 use crate::delivery::Deliveries;
-use crate::listener::client::Protocol;
 use crate::listener::frame::PeerFrame;
+#[cfg(feature = "listeners")]
 use crate::listener::output_buffer::COMMON_BYTES;
-use crate::listener::session_request::ClientFacts;
+use crate::listener::protocol::Protocol;
 use crate::listener::value::delivery_body;
-use crate::message::{ClientId, Delivery, Loss, LossScope, Publisher, SubId, Target};
+use crate::message::{ClientId, Loss, LossScope, Publisher, SubId, Target};
 use crate::time::{ClockReading, Instant};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -55,6 +60,7 @@ pub(crate) enum ClientTransport {
     /// In the same process, with a queue for each subscription.
     Embedded(BTreeMap<SubId, Arc<SubscriptionQueue>>),
     /// Connected through a listener.
+    #[cfg(feature = "listeners")]
     Listener(Box<ListenerConnection>),
 }
 
@@ -74,12 +80,14 @@ pub(crate) struct Clients {
     /// The attached clients, in the order of their numbers.
     attached: Vec<ClientId>,
     /// Delivery state shared by all listener clients.
+    #[cfg(feature = "listeners")]
     pub(crate) listener_delivery: ListenerDelivery,
 }
 
 impl Clients {
     /// Makes an empty table. `limits` bounds each client's queue; `listener_memory` bounds the bytes of all listener
     /// clients together.
+    #[cfg_attr(not(feature = "listeners"), expect(unused_variables, reason = "there are no listener clients"))]
     pub(crate) fn new(limits: QueueLimits, listener_memory: usize) -> Clients {
         Clients {
             map: BTreeMap::new(),
@@ -90,6 +98,7 @@ impl Clients {
             filling: Vec::new(),
             subs: Vec::new(),
             attached: Vec::new(),
+            #[cfg(feature = "listeners")]
             listener_delivery: ListenerDelivery::new(listener_memory),
         }
     }
@@ -102,6 +111,26 @@ impl Clients {
     pub(crate) fn len(&self) -> usize {
         self.map.len()
     }
+
+    /// Returns the number of clients that no listener serves.
+    pub(crate) fn local_count(&self) -> usize {
+        #[cfg(feature = "listeners")]
+        return self.map.len() - self.listener_delivery.clients;
+        #[cfg(not(feature = "listeners"))]
+        self.map.len()
+    }
+
+    /// Returns the number of messages dropped because clients of listeners did not read fast enough.
+    pub(crate) fn dropped_at_listeners(&self) -> u64 {
+        #[cfg(feature = "listeners")]
+        return self.listener_delivery.dropped;
+        #[cfg(not(feature = "listeners"))]
+        0
+    }
+
+    /// Does nothing: this build has no listener clients.
+    #[cfg(not(feature = "listeners"))]
+    pub(crate) fn resume_confirmed(&mut self, _id: ClientId, _version: u64) {}
 
     /// Returns the number of the next client.
     pub(crate) fn peek_next(&self) -> ClientId {
@@ -125,6 +154,7 @@ impl Clients {
         };
         match &client.kind {
             ClientTransport::Attached(_) => self.attached.push(id),
+            #[cfg(feature = "listeners")]
             ClientTransport::Listener(_) => self.listener_delivery.clients += 1,
             ClientTransport::Embedded(_) => {}
         }
@@ -140,15 +170,7 @@ impl Clients {
     pub(crate) fn connection(&mut self, id: ClientId) -> Option<&mut Connection> {
         match &mut self.map.get_mut(&id)?.kind {
             ClientTransport::Attached(connection) => Some(connection),
-            ClientTransport::Embedded(_) | ClientTransport::Listener(_) => None,
-        }
-    }
-
-    /// Returns the connection of a listener client.
-    pub(crate) fn listener(&mut self, id: ClientId) -> Option<&mut ListenerConnection> {
-        match &mut self.map.get_mut(&id)?.kind {
-            ClientTransport::Listener(connection) => Some(connection),
-            ClientTransport::Attached(_) | ClientTransport::Embedded(_) => None,
+            _ => None,
         }
     }
 
@@ -156,82 +178,16 @@ impl Clients {
     pub(crate) fn flow(&mut self, id: ClientId) -> Option<&mut ConnectionState> {
         match &mut self.map.get_mut(&id)?.kind {
             ClientTransport::Attached(connection) => Some(&mut connection.flow),
+            #[cfg(feature = "listeners")]
             ClientTransport::Listener(connection) => Some(&mut connection.flow),
             ClientTransport::Embedded(_) => None,
         }
-    }
-
-    /// Accounts for what a listener client holds after it was served, and schedules a write of its output.
-    pub(crate) fn on_served(&mut self, id: ClientId) {
-        let Some(client) = self.map.get_mut(&id) else { return };
-        let ClientTransport::Listener(connection) = &mut client.kind else { return };
-        self.listener_delivery.memory.note(connection);
-        if connection.has_output() || connection.flow.is_closing {
-            client.mark_dirty_answers(id, &mut self.dirty_answers);
-        }
-    }
-
-    /// Writes the output of a listener client at once if the memory of all of them is scarce. A failure is detected by
-    /// the next write of the same turn.
-    pub(crate) fn write_if_memory_is_scarce(&mut self, id: ClientId) {
-        if let Some(ClientTransport::Listener(connection)) = self.map.get_mut(&id).map(|client| &mut client.kind) {
-            self.listener_delivery.memory.note(connection);
-            if self.listener_delivery.memory.is_scarce() {
-                self.listener_delivery.write(id, connection);
-            }
-        }
-    }
-
-    /// Moves the listener clients that began to lose messages to `slow`.
-    pub(crate) fn take_slow(&mut self, slow: &mut Vec<ClientId>) {
-        slow.append(&mut self.listener_delivery.slow);
-    }
-
-    /// Takes the advisory about a listener client's losses and resets its drop counts; `None` as long as the client
-    /// cannot take it.
-    pub(crate) fn take_drop_advisory(&mut self, id: ClientId, me: &Publisher, scid: u16) -> Option<Delivery> {
-        let clients = self.map.len();
-        let ClientTransport::Listener(connection) = &mut self.map.get_mut(&id)?.kind else { return None };
-        let can_report_drops =
-            connection.can_report_drops() && self.listener_delivery.memory.has_share(connection, clients);
-        can_report_drops.then(|| connection.lost.take(me, scid))
     }
 
     /// Schedules a write to a client.
     pub(crate) fn schedule_write(&mut self, id: ClientId) {
         if let Some(client) = self.map.get_mut(&id) {
             client.mark_dirty_answers(id, &mut self.dirty_answers);
-        }
-    }
-
-    /// Returns the facts about the clients of the listener with this index, or about one of them.
-    pub(crate) fn listener_facts(
-        &self,
-        now: ClockReading,
-        listener: usize,
-        only: Option<ClientId>,
-    ) -> Vec<ClientFacts> {
-        let facts = |(id, client): (&ClientId, &ClientEntry)| {
-            let connection = match &client.kind {
-                ClientTransport::Listener(connection) if connection.listener == listener => connection,
-                _ => return None,
-            };
-            Some(ClientFacts {
-                id: id.0,
-                from: connection.from,
-                name: client.name.clone(),
-                age_secs: now.instant.since(client.connected).as_secs(),
-                resp: connection.session.resp_state(now.instant),
-                account: connection.account.clone().unwrap_or_default(),
-                unread_bytes: connection.parser.held_bytes(),
-                queued_bytes: connection.unwritten.bytes(),
-                lost: connection.session.lost(),
-                dropped: connection.dropped,
-            })
-        };
-        match only {
-            Some(only) => self.map.get_key_value(&only).and_then(facts).into_iter().collect(),
-            None => self.map.iter().filter_map(facts).collect(),
         }
     }
 
@@ -245,12 +201,14 @@ impl Clients {
     pub(crate) fn remove(&mut self, id: ClientId) -> Option<ClientEntry> {
         let mut client = self.map.remove(&id)?;
         self.attached.retain(|other| *other != id);
-        if let ClientTransport::Listener(connection) = &mut client.kind {
-            self.listener_delivery.clients -= 1;
-            self.listener_delivery.memory.release(connection);
-        }
-        if let ClientTransport::Embedded(queues) = &client.kind {
-            queues.values().for_each(|queue| queue.close());
+        match &mut client.kind {
+            ClientTransport::Attached(_) => {}
+            ClientTransport::Embedded(queues) => queues.values().for_each(|queue| queue.close()),
+            #[cfg(feature = "listeners")]
+            ClientTransport::Listener(connection) => {
+                self.listener_delivery.clients -= 1;
+                self.listener_delivery.memory.release(connection);
+            }
         }
         Some(client)
     }
@@ -277,21 +235,11 @@ impl Clients {
     pub(crate) fn queued(&self) -> usize {
         let queued = |client: &ClientEntry| match &client.kind {
             ClientTransport::Attached(connection) => connection.outbox.fill().0,
+            #[cfg(feature = "listeners")]
             ClientTransport::Listener(connection) => connection.fill().0,
             ClientTransport::Embedded(_) => 0,
         };
         self.map.values().map(queued).sum()
-    }
-
-    /// Returns the listener clients with the bytes that each holds, in descending order.
-    pub(crate) fn by_held_bytes(&self) -> Vec<(usize, ClientId)> {
-        let held = |(id, client): (&ClientId, &ClientEntry)| match &client.kind {
-            ClientTransport::Listener(connection) => Some((connection.held_bytes(), *id)),
-            ClientTransport::Attached(_) | ClientTransport::Embedded(_) => None,
-        };
-        let mut rows: Vec<(usize, ClientId)> = self.map.iter().filter_map(held).collect();
-        rows.sort_unstable_by(|a, b| b.cmp(a));
-        rows
     }
 
     /// Returns the numbers of all clients.
@@ -308,6 +256,7 @@ impl Clients {
             let fullness = match map.get(&target.client).map(|client| &client.kind) {
                 Some(ClientTransport::Embedded(queues)) => queues.get(&target.sub).map_or(0, |queue| queue.fullness()),
                 Some(ClientTransport::Attached(connection)) => connection.outbox.fullness(),
+                #[cfg(feature = "listeners")]
                 Some(ClientTransport::Listener(connection)) => connection.fullness(),
                 None => 0,
             };
@@ -340,7 +289,9 @@ impl Clients {
             }
             return;
         }
-        let (mut attached, mut counted) = (false, None);
+        let mut attached = false;
+        #[cfg(feature = "listeners")]
+        let mut counted = None;
         for group in to.chunk_by(|a, b| a.client == b.client) {
             match self.map.get_mut(&group[0].client) {
                 Some(ClientEntry { kind: ClientTransport::Embedded(queues), delivered, .. }) => {
@@ -348,10 +299,12 @@ impl Clients {
                     for_each_queue(queues, group, |queue| queue.push_messages(deliveries.clone()));
                 }
                 Some(ClientEntry { kind: ClientTransport::Attached(_), .. }) => attached = true,
+                #[cfg(feature = "listeners")]
                 Some(_) if COMMON_BYTES <= deliveries.bytes() => {
                     let counted = counted.get_or_insert_with(|| self.listener_delivery.memory.counted(&deliveries));
                     counted.iter().for_each(|deliveries| self.deliver_at_listener(now, group, deliveries));
                 }
+                #[cfg(feature = "listeners")]
                 Some(_) => self.deliver_at_listener(now, group, &deliveries),
                 None => {}
             }
@@ -363,18 +316,6 @@ impl Clients {
                 let body = delivery_body(&delivery).freeze();
                 self.push_attached(now, to, |outbox, subs| outbox.push_message(subs, &body));
             }),
-        }
-    }
-
-    /// Delivers messages to a listener client.
-    fn deliver_at_listener(&mut self, now: ClockReading, group: &[Target], deliveries: &Deliveries) {
-        let (id, clients) = (group[0].client, self.map.len());
-        let Some(client) = self.map.get_mut(&id) else { return };
-        self.subs.clear();
-        self.subs.extend(group.iter().map(|target| target.sub));
-        if let ClientTransport::Listener(connection) = &mut client.kind {
-            let pushed = self.listener_delivery.deliver(id, connection, clients, &self.subs, deliveries);
-            client.on_pushed(now, id, pushed, &mut self.dirty);
         }
     }
 
@@ -416,6 +357,7 @@ impl Clients {
                     let pushed = connection.outbox.push_loss(&self.subs, loss);
                     client.on_pushed(now, group[0].client, pushed, &mut self.dirty);
                 }
+                #[cfg(feature = "listeners")]
                 ClientTransport::Listener(connection) => {
                     // The advisory reports losses without known subjects.
                     let LossScope::Messages { count, .. } = loss.what else { continue };
@@ -435,7 +377,7 @@ impl Clients {
             Some(ClientTransport::Attached(_)) => {
                 self.answer(to.client, &PeerFrame::Discovered { sub: to.sub, publisher })
             }
-            Some(ClientTransport::Listener(_)) | None => {}
+            _ => {}
         }
     }
 
@@ -446,7 +388,7 @@ impl Clients {
                 queues.get(&to.sub).into_iter().for_each(|queue| queue.push_awaited())
             }
             Some(ClientTransport::Attached(_)) => self.answer(to.client, &PeerFrame::Awaited { sub: to.sub }),
-            Some(ClientTransport::Listener(_)) | None => {}
+            _ => {}
         }
     }
 
@@ -487,6 +429,7 @@ impl Clients {
         let Some(client) = self.map.get_mut(&id) else { return };
         let goes_on = match &mut client.kind {
             ClientTransport::Attached(connection) => connection.write(),
+            #[cfg(feature = "listeners")]
             ClientTransport::Listener(connection) => self.listener_delivery.write(id, connection),
             ClientTransport::Embedded(_) => true,
         };
@@ -508,6 +451,7 @@ impl Clients {
                 connection.flow.is_writable = true;
                 !connection.outbox.is_empty()
             }
+            #[cfg(feature = "listeners")]
             ClientTransport::Listener(connection) => {
                 connection.flow.is_writable = true;
                 connection.has_output() || connection.flow.is_closing
@@ -561,11 +505,13 @@ impl ClientEntry {
     }
 
     fn row(&self, now: ClockReading, id: ClientId) -> ClientRow {
+        #[cfg(feature = "listeners")]
         let listener = match &self.kind {
             ClientTransport::Listener(connection) => Some(connection),
             ClientTransport::Attached(_) | ClientTransport::Embedded(_) => None,
         };
         let (embedded, pid, (queued, bytes, dropped)) = match &self.kind {
+            #[cfg(feature = "listeners")]
             ClientTransport::Listener(connection) => (false, None, connection.fill()),
             ClientTransport::Attached(connection) => (false, connection.pid, connection.outbox.fill()),
             ClientTransport::Embedded(queues) => {
@@ -578,7 +524,10 @@ impl ClientEntry {
             client: id.0,
             name: self.name.clone(),
             origin: self.origin,
+            #[cfg(feature = "listeners")]
             account: listener.and_then(|connection| connection.account.clone()).filter(|account| !account.is_empty()),
+            #[cfg(not(feature = "listeners"))]
+            account: None,
             embedded,
             pid,
             connected: now.instant.since(self.connected),
@@ -587,7 +536,10 @@ impl ClientEntry {
             dropped,
             queued: queued as u64,
             queued_bytes: bytes as u64,
+            #[cfg(feature = "listeners")]
             unread_bytes: listener.map_or(0, |connection| connection.parser.held_bytes() as u64),
+            #[cfg(not(feature = "listeners"))]
+            unread_bytes: 0,
         }
     }
 }

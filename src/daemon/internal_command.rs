@@ -1,9 +1,9 @@
 //! Commands that the core or a service queues for another part of the engine. The engine processes them after the call
 //! in which they arise, so that no service calls another one.
 
-use crate::daemon::events::requester::EventServiceCommand;
-use crate::daemon::listeners::command::ListenersCommand;
-use crate::daemon::stream_service::requester::StreamServiceCommand;
+use crate::daemon::event_report::EventReport;
+use crate::daemon::event_request::EventServiceCommand;
+use crate::daemon::stream_request::StreamServiceCommand;
 use crate::message::ClientId;
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ pub(crate) enum InternalCommand {
     /// For the streams.
     Streams(StreamServiceCommand),
     /// For the listeners.
-    Listeners(ListenersCommand),
+    Listeners(EventReport),
     /// A `show` query of an attached client, with its request number.
     Show {
         /// The client.

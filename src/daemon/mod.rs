@@ -7,14 +7,21 @@ pub(crate) mod clients;
 pub mod drop_rule;
 pub(crate) mod engine;
 pub(crate) mod engine_core;
+pub(crate) mod event_report;
+pub(crate) mod event_request;
+#[cfg(feature = "events")]
 pub mod events;
 pub(crate) mod flow;
 pub mod interface;
 pub(crate) mod internal_command;
+#[cfg(feature = "listeners")]
 pub mod listeners;
 pub mod local;
 pub mod log;
+#[cfg(feature = "cli")]
 mod log_file;
+#[cfg(feature = "cli")]
+pub mod log_output;
 pub(crate) mod mailbox;
 pub mod multicast;
 pub(crate) mod outbox;
@@ -25,6 +32,8 @@ pub mod self_test;
 pub(crate) mod service;
 pub mod show;
 pub(crate) mod signals;
+pub(crate) mod stream_request;
+#[cfg(feature = "streams")]
 pub mod stream_service;
 pub(crate) mod timer;
 pub(crate) mod tokens;

@@ -1,7 +1,7 @@
 //! Answers to `show`: every report of the peer as JSON. `docs/local-protocol.md` documents the names of the fields,
 //! which do not change.
 
-use crate::listener::client::Protocol;
+use crate::listener::protocol::Protocol;
 use crate::message::{Count, Publisher, Reason, SubscriptionFilter};
 use crate::proto::history::{HistoryRow, HistoryTotals};
 use crate::proto::peer::Peer;

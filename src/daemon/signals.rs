@@ -1,6 +1,7 @@
 //! Signal handling: SIGTERM and SIGINT end the peer. SIGHUP reopens a log file, or ends the peer if the log is no file.
 
-use crate::daemon::log;
+#[cfg(feature = "cli")]
+use crate::daemon::log_output;
 use crate::daemon::tokens::SIGNALS;
 use mio::net::UnixStream;
 use mio::{Interest, Registry};
@@ -21,22 +22,30 @@ impl Signals {
     /// Starts to watch for signals.
     pub(super) fn watch(registry: &Registry) -> io::Result<Signals> {
         // A program started with nohup should survive the terminal.
-        let hangups: &[c_int] = if is_ignored(SIGHUP) && !log::is_file() { &[] } else { &[SIGHUP] };
+        let hangups: &[c_int] = if is_ignored(SIGHUP) && !logs_to_file() { &[] } else { &[SIGHUP] };
         Ok(Signals { terminations: stream(registry, &[SIGTERM, SIGINT])?, hangups: stream(registry, hangups)? })
     }
 
     /// Returns the number of requests to end the peer since the last call. Reopens the log file on SIGHUP.
     pub(super) fn take(&mut self) -> usize {
         let hangups = drain(&mut self.hangups);
-        match log::is_file() {
-            true if 0 < hangups => {
-                log::reopen();
-                drain(&mut self.terminations)
+        #[cfg(feature = "cli")]
+        if logs_to_file() {
+            if 0 < hangups {
+                log_output::reopen();
             }
-            true => drain(&mut self.terminations),
-            false => hangups + drain(&mut self.terminations),
+            return drain(&mut self.terminations);
         }
+        hangups + drain(&mut self.terminations)
     }
+}
+
+/// Returns whether the log of this process goes to a file. Only the command line opens one.
+fn logs_to_file() -> bool {
+    #[cfg(feature = "cli")]
+    return log_output::is_file();
+    #[cfg(not(feature = "cli"))]
+    false
 }
 
 fn stream(registry: &Registry, signals: &[c_int]) -> io::Result<UnixStream> {

@@ -56,6 +56,12 @@ impl EventRefusal {
         EventRefusal { kind: EventRefusalKind::Stopping, text: "the peer is stopping".into() }
     }
 
+    /// Refuses a request because this build has no service of events.
+    pub fn absent() -> EventRefusal {
+        let text = "the peer was built without the feature 'events'".into();
+        EventRefusal { kind: EventRefusalKind::Unavailable, text }
+    }
+
     /// Refuses an event that is larger than the peer's messages may be.
     pub fn too_large(event_type: &EventType, bytes: usize, bytes_max: usize) -> EventRefusal {
         let text = format!(

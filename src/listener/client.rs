@@ -3,6 +3,7 @@
 use crate::delivery::Deliveries;
 use crate::listener::access::Access;
 use crate::listener::output_buffer::OutputBuffer;
+use crate::listener::protocol::Protocol;
 use crate::listener::session_request::{
     ClientFacts, ConnectionInfo, ListedSubscription, ReceiverCount, RespState, ServerFacts, SessionRequest,
 };
@@ -12,34 +13,6 @@ use crate::subject::Subject;
 use crate::time::Instant;
 use std::fmt;
 use std::sync::Arc;
-
-/// Client protocols that have a listener.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Protocol {
-    /// NATS clients.
-    Nats,
-    /// Redis clients.
-    Redis,
-    /// Clients of Hat Event Server.
-    Hat,
-}
-
-impl Protocol {
-    /// Returns the name of the protocol in configuration, logs and JSON.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Protocol::Nats => "nats",
-            Protocol::Redis => "redis",
-            Protocol::Hat => "hat",
-        }
-    }
-}
-
-impl fmt::Display for Protocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
 
 /// Settings that all clients of one listener share.
 #[derive(Clone, Debug)]

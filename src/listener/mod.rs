@@ -4,17 +4,25 @@
 //! back. `docs/local-protocol.md` describes every byte of the local protocol.
 
 pub mod access;
+#[cfg(feature = "listeners")]
 pub(crate) mod buffer;
+#[cfg(feature = "listeners")]
 pub mod client;
 pub mod codec;
 pub mod event;
 pub mod frame;
+#[cfg(feature = "streams")]
 pub mod ftn18;
+#[cfg(feature = "listeners")]
 pub mod hat;
 pub mod local;
+#[cfg(feature = "listeners")]
 pub mod nats;
+pub mod nkey;
 pub mod output_buffer;
+pub mod protocol;
 pub mod publish_run;
+#[cfg(feature = "listeners")]
 pub mod redis;
 pub mod refusal;
 pub(crate) mod replication;

@@ -5,7 +5,7 @@
 //!
 //! Each database is a feature of the build. Opening a store of an absent one is an error that names the feature.
 
-#[cfg(feature = "sqlite")]
+#[cfg(feature = "events")]
 pub mod journal;
 pub mod order;
 #[cfg(feature = "sqlite")]

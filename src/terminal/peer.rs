@@ -76,7 +76,8 @@ fn open_failure(error: OpenError) -> CommandFailure {
 pub fn start_failure(error: &StartError) -> CommandFailure {
     let exit = match error {
         StartError::Interface(_) | StartError::SelfTest(_) => Exit::Unreachable,
-        StartError::Listener(ListenerError::Tls { .. })
+        StartError::Absent { .. }
+        | StartError::Listener(ListenerError::Tls { .. })
         | StartError::Streams(streams::StreamsOpenError::Http(HttpError::ListenerTls(_))) => Exit::Configuration,
         StartError::Sockets(_)
         | StartError::Socket(_)

@@ -7,7 +7,6 @@ use crate::daemon::engine_core::flush::FlushWaiter;
 use crate::daemon::engine_core::receiver_waits::ReceiverWaiter;
 use crate::daemon::internal_command::InternalCommand;
 use crate::daemon::mailbox::EngineCommand;
-use crate::daemon::service::Service;
 use crate::listener::refusal::RefusalReason;
 use crate::message::Target;
 use crate::time::ClockReading;
@@ -37,9 +36,9 @@ impl Engine {
         loop {
             while let Some(command) = self.core.internal_commands.pop_front() {
                 match command {
-                    InternalCommand::Events(command) => self.events.on_command(&mut self.core, now, command),
-                    InternalCommand::Streams(command) => self.streams.on_command(&mut self.core, now, command),
-                    InternalCommand::Listeners(command) => self.listeners.on_command(&mut self.core, now, command),
+                    InternalCommand::Events(command) => self.services.on_event_command(&mut self.core, now, command),
+                    InternalCommand::Streams(command) => self.services.on_stream_command(&mut self.core, now, command),
+                    InternalCommand::Listeners(report) => self.services.on_event_report(&mut self.core, now, report),
                     InternalCommand::Show { client, id, query } => {
                         let answer = self.show(now, &query);
                         self.core.answer_show(client, id, &answer);
@@ -48,8 +47,7 @@ impl Engine {
                 }
             }
             let Some(mut client) = self.core.detached.pop_front() else { return };
-            self.listeners.on_detach(&mut self.core, now, &mut client);
-            self.events.on_detach(&mut self.core, now, &mut client);
+            self.services.on_detach(&mut self.core, now, &mut client);
         }
     }
 
@@ -81,8 +79,8 @@ impl Engine {
                     timeout,
                 );
             }
-            EngineCommand::Events(command) => self.events.on_command(&mut self.core, now, command),
-            EngineCommand::Streams(command) => self.streams.on_command(&mut self.core, now, command),
+            EngineCommand::Events(command) => self.services.on_event_command(&mut self.core, now, command),
+            EngineCommand::Streams(command) => self.services.on_stream_command(&mut self.core, now, command),
             // The requester may have stopped waiting.
             EngineCommand::Show { query, answer } => drop(answer.send(self.show(now, &query))),
             EngineCommand::Flush { answer } => self.core.await_flush(FlushWaiter::Embedded(answer)),

@@ -5,19 +5,19 @@
 //! missing.
 
 mod commands;
+mod options;
+mod services;
 pub(crate) mod shutdown;
 pub mod start;
+mod start_error;
 mod status;
 mod wait;
 
+use self::services::Services;
 use crate::clock::Clock;
 use crate::daemon::engine_core::{EngineCore, Phase};
-use crate::daemon::events::EventService;
-use crate::daemon::listeners::Listeners;
 use crate::daemon::mailbox::CommandQueue;
-use crate::daemon::service::Service;
 use crate::daemon::signals::Signals;
-use crate::daemon::stream_service::stream_host::StreamHost;
 use crate::daemon::timer::Timer;
 use crate::time::ClockReading;
 use mio::Events;
@@ -28,10 +28,7 @@ use std::time::Duration;
 /// One peer with its services. [`Engine::open`] builds it.
 pub(crate) struct Engine {
     pub(crate) core: EngineCore,
-    listeners: Listeners,
-    /// Dropped before the journal that feeds them.
-    streams: StreamHost,
-    events: EventService,
+    services: Services,
     /// Constant fields of `show status`.
     static_status: Value,
     /// Events of the system in this turn.
@@ -78,7 +75,7 @@ impl Engine {
         }
         self.core.serve_clients(now);
         self.process_internal_commands(now);
-        self.listeners.on_turn(&mut self.core, now);
+        self.services.on_turn(&mut self.core, now);
         self.process_internal_commands(now);
         if !self.is_commands_turn {
             self.process_commands(now);
@@ -98,10 +95,10 @@ impl Engine {
     /// Sends what waits for the network and writes to the clients.
     fn flush_output(&mut self, now: ClockReading, has_ticked: bool) {
         self.core.flush_network(now, has_ticked);
-        self.listeners.before_writes(&mut self.core, now);
+        self.services.before_writes(&mut self.core, now);
         self.process_internal_commands(now);
         self.core.write_clients(now);
-        self.listeners.after_writes(&mut self.core, now);
+        self.services.after_writes(&mut self.core, now);
         self.process_internal_commands(now);
     }
 }

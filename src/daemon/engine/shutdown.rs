@@ -6,7 +6,6 @@
 use super::Engine;
 use crate::daemon::engine_core::Phase;
 use crate::daemon::mailbox::CommandQueue;
-use crate::daemon::service::Service;
 use crate::proto::effect::Input;
 use crate::time::ClockReading;
 use std::any::Any;
@@ -28,10 +27,7 @@ impl Engine {
     pub(crate) fn stop(&mut self, now: ClockReading) {
         if self.core.phase == Phase::Running {
             tracing::info!("stopping");
-            if self.listeners.announces_events() {
-                self.events.announce(&mut self.core, now, "STOPPED");
-            }
-            self.listeners.on_stop(&mut self.core, now);
+            self.services.on_stop(&mut self.core, now);
             self.core.phase = Phase::Draining { until: now.instant + DRAIN_TIME };
             self.end_drain(now);
         }
@@ -40,8 +36,7 @@ impl Engine {
     /// Announces the end of this peer once no requests are pending, or the drain time has passed.
     fn end_drain(&mut self, now: ClockReading) {
         let Phase::Draining { until } = self.core.phase else { return };
-        let requests = self.events.pending_requests() + self.streams.pending_requests();
-        let waiting = self.commands.waiting() + self.core.mailbox.waiting() + requests;
+        let waiting = self.commands.waiting() + self.core.mailbox.waiting() + self.services.pending_requests();
         if 0 < waiting && now.instant < until {
             return;
         }
@@ -76,8 +71,7 @@ impl Engine {
             return;
         }
         self.core.close_clients(now);
-        self.listeners.close(&mut self.core);
-        self.streams.close(&mut self.core);
+        self.services.close_listeners(&mut self.core);
         self.core.drop_questions();
         self.core.local_socket = None;
         self.core.phase = Phase::Closing { until: now.instant + CLOSE_TIME };
@@ -129,12 +123,11 @@ impl Engine {
     /// Closes all connections and queues, and drops all pending requests.
     fn close_everything(&mut self) {
         self.core.end_clients("the peer has failed and has ended; its log says why");
-        self.listeners.close(&mut self.core);
+        self.services.close_listeners(&mut self.core);
         self.core.local_socket = None;
         self.commands = CommandQueue::default();
         self.core.drop_requests();
-        self.streams.close(&mut self.core);
-        self.events.close(&mut self.core);
+        self.services.close_journal(&mut self.core);
     }
 }
 

@@ -1,98 +1,37 @@
 //! Start-up of a peer: interface, sockets, local socket, self-test, core. Each step must succeed before the next.
 
+pub use super::options::Options;
+pub use super::start_error::StartError;
+
 use crate::clock::{Clock, random_u64};
 use crate::config::Config;
-use crate::daemon::drop_rule::{DropRule, Dropper};
+use crate::daemon::drop_rule::Dropper;
 use crate::daemon::engine::Engine;
+use crate::daemon::engine::services::Services;
 use crate::daemon::engine_core::{EngineCore, EngineCoreParts};
-use crate::daemon::events::{EventService, EventsError};
-use crate::daemon::interface::{self, ChooseError, ChosenInterface, Family};
-use crate::daemon::listeners::{ListenerError, Listeners};
-use crate::daemon::local::{LocalSocket, SocketError};
+use crate::daemon::interface::{self, ChosenInterface, Family};
+use crate::daemon::local::LocalSocket;
 use crate::daemon::mailbox::{CommandQueue, Mailbox};
 use crate::daemon::multicast::{self, Sockets};
-use crate::daemon::self_test::{self, SelfTestError};
+use crate::daemon::self_test;
 use crate::daemon::signals::Signals;
-use crate::daemon::stream_service::peer_streams;
-use crate::daemon::stream_service::stream_host::StreamHost;
 use crate::daemon::timer::Timer;
 use crate::daemon::tokens::{GROUP, INBOX, LOCAL_SOCKET, TIMER, WAKER};
 use crate::message::Epoch;
 use crate::proto::effect::Input;
 use crate::proto::peer::Peer;
 use crate::rng::Rng;
-use crate::time::ClockReading;
 use mio::{Events, Interest, Poll, Waker};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde_json::{Value, json};
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Maximum time for which the self-test waits for its own datagram.
 const SELF_TEST_TIME: Duration = Duration::from_secs(2);
-/// Maximum time after the start for which clients of the NATS and Redis listeners publish nothing. Other peers are
-/// known after 0.5 s; the rest is for subscriptions whose announcement was lost.
-const DISCOVERY_MAX: Duration = Duration::from_millis(750);
 /// Maximum number of events taken from the system at once.
 const EVENTS: usize = 256;
-/// Options of a peer beside its configuration.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// True if the peer listens on the configured Unix socket, so that other programs of this host can attach.
-    pub serve: bool,
-    /// True if the peer handles signals. It ends on SIGTERM and SIGINT: gracefully on the first, at once on the second.
-    /// On SIGHUP it reopens its log, or ends if the log is no file. Only a program that is nothing but a peer should
-    /// set it.
-    pub signals: bool,
-    /// Rule that drops some received datagrams, for demonstrations and tests.
-    pub drop: Option<DropRule>,
-}
-
-/// Reason why a peer could not start. The text names the fix.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum StartError {
-    /// There is no usable interface.
-    Interface(ChooseError),
-    /// The UDP sockets could not be opened.
-    Sockets(multicast::SocketOpenError),
-    /// Multicasts of this host do not come back.
-    SelfTest(SelfTestError),
-    /// The Unix socket could not be opened.
-    Socket(SocketError),
-    /// A listener could not be opened.
-    Listener(ListenerError),
-    /// The journal of events could not be opened.
-    Events(EventsError),
-    /// The event streams could not be opened.
-    Streams(peer_streams::StreamsOpenError),
-    /// The system refused another operation.
-    System {
-        /// Operation that failed.
-        step: &'static str,
-        /// Error that the system returned.
-        error: io::Error,
-    },
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StartError::Interface(error) => error.fmt(f),
-            StartError::Sockets(error) => error.fmt(f),
-            StartError::SelfTest(error) => error.fmt(f),
-            StartError::Socket(error) => error.fmt(f),
-            StartError::Listener(error) => error.fmt(f),
-            StartError::Events(error) => error.fmt(f),
-            StartError::Streams(error) => error.fmt(f),
-            StartError::System { step, error } => write!(f, "cannot {step}: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
 
 impl Engine {
     /// Starts a peer.
@@ -121,12 +60,8 @@ impl Engine {
             watched.map_err(step("watch the Unix socket"))?;
         }
         let epoch = std::iter::repeat_with(random_u64).find_map(Epoch::new).expect("most words are not 0");
-        let events = open_events(config, options)?;
-        let mut listeners = match options.serve {
-            true => Listeners::open(config, epoch, events.server()).map_err(StartError::Listener)?,
-            false => Listeners::closed(config),
-        };
-        listeners.register(poll.registry()).map_err(step("watch the listeners"))?;
+        let mut services = Services::open(config, options, epoch)?;
+        services.register(poll.registry()).map_err(step("watch the listeners"))?;
 
         let started = Clock::now();
         let static_status = static_status(config, &chosen, &sockets, local_socket.as_ref());
@@ -145,9 +80,7 @@ impl Engine {
                     dropper: options.drop.map(Dropper::new),
                 },
             ),
-            listeners,
-            streams: StreamHost::default(),
-            events,
+            services,
             static_status,
             ready: Events::with_capacity(EVENTS),
             timer,
@@ -163,23 +96,8 @@ impl Engine {
             engine.core.peer.handle(started, Input::Datagram { from: received.from, path, bytes: received.bytes });
         }
         engine.core.apply_effects(started);
-        engine.open_services(started, config, options)?;
+        engine.services.start(&mut engine.core, started, config, options)?;
         Ok(engine)
-    }
-
-    /// Opens what services need the core for.
-    fn open_services(&mut self, now: ClockReading, config: &Config, options: &Options) -> Result<(), StartError> {
-        let Engine { core, listeners, streams, events, .. } = self;
-        if let Some(address) = config.ftn18.filter(|_| options.serve) {
-            *streams = StreamHost::open(core, events, now, config, address).map_err(StartError::Streams)?;
-        }
-        events.replicate(core, now).map_err(StartError::Events)?;
-        if options.serve && config.hat.is_some() && config.hat_events {
-            events.announce(core, now, "STARTED");
-        }
-        // Opening the streams may have taken seconds, and the peer sends its first datagram only now.
-        listeners.begin_discovery(Clock::now().instant + DISCOVERY_MAX);
-        Ok(())
     }
 
     fn log_start(&self, config: &Config) {
@@ -194,19 +112,6 @@ impl Engine {
             "peer started"
         );
     }
-}
-
-/// Makes the event service. Opens the journal at once if the configuration requires it, or if it exists already.
-fn open_events(config: &Config, options: &Options) -> Result<EventService, StartError> {
-    let mut events = EventService::new(config);
-    let is_counted_on = config.server_id.is_some() || !config.event_follow.is_empty();
-    if is_counted_on || options.serve && (config.hat.is_some() || config.ftn18.is_some()) {
-        events.open().map_err(StartError::Events)?;
-    } else if options.serve && events.has_journal() {
-        // Peers that follow its events wait for the journal.
-        events.open().unwrap_or_else(|error| tracing::warn!("no events can be registered or found: {error}"));
-    }
-    Ok(events)
 }
 
 fn open_sockets(config: &Config, chosen: &ChosenInterface) -> Result<Sockets, StartError> {
@@ -281,7 +186,7 @@ pub struct Daemon {
 
 impl Daemon {
     /// Starts a peer: joins the group, verifies that multicasts come back, and listens on the Unix socket if asked to.
-    /// The caller starts the log, if there is to be one: [`log::start`](crate::daemon::log::start).
+    /// The caller starts the log, if there is to be one: `log_output::start`.
     ///
     /// # Errors
     /// The error names the obstacle and the fix.

@@ -2,7 +2,6 @@
 
 use super::Engine;
 use crate::daemon::engine_core::Phase;
-use crate::daemon::service::Service;
 use crate::daemon::show::{self, CounterRow, ReportInput};
 use crate::time::ClockReading;
 use serde_json::{Value, json};
@@ -23,9 +22,7 @@ impl Engine {
         status["uptime_ms"] = json!(now.instant.since(self.core.started.instant).as_millis() as u64);
         status["clients"] = json!(self.core.clients.len());
         let [gso, gro] = self.core.sockets.offloads();
-        self.listeners.add_status(&self.core, &mut status);
-        self.events.add_status(&self.core, &mut status);
-        self.streams.add_status(&self.core, &mut status);
+        self.services.add_status(&self.core, &mut status);
         status["offloads"] = json!({ "gso": gso, "gro": gro });
         let rows = self.core.peer.member_rows(now);
         let excluded = rows.iter().filter(|row| row.flow_exclusion.is_some()).map(|row| row.publisher.to_string());
@@ -40,7 +37,7 @@ impl Engine {
 
     fn counters(&self) -> Vec<CounterRow> {
         let by_rule = self.core.dropper.as_ref().map_or(0, |dropper| dropper.dropped);
-        let [registered, refused, followed, too_deep] = self.events.counts();
+        let [registered, refused, followed, too_deep] = self.services.event_counts();
         vec![
             ("events_registered", registered, "Events registered here."),
             ("events_refused", refused, "Requests about events that were refused."),
@@ -65,7 +62,7 @@ impl Engine {
             ),
             (
                 "listener_dropped",
-                self.core.clients.listener_delivery.dropped,
+                self.core.clients.dropped_at_listeners(),
                 "Messages dropped because clients of listeners did not read fast enough.",
             ),
             ("dropped_by_rule", by_rule, "Received datagrams dropped on purpose by a drop rule."),

@@ -3,7 +3,6 @@
 use super::Engine;
 use crate::clock::Clock;
 use crate::daemon::engine_core::Phase;
-use crate::daemon::service::Service;
 use crate::daemon::signals::Signals;
 use crate::daemon::tokens::{CLIENTS, GROUP, INBOX, LISTENERS, LOCAL_SOCKET, SIGNALS, TIMER, WAKER};
 use crate::message::ClientId;
@@ -46,7 +45,7 @@ impl Engine {
                 SIGNALS => {
                     self.signalled += self.signals.as_mut().map_or(0, Signals::take);
                 }
-                Token(listener @ LISTENERS..CLIENTS) => self.listeners.on_connection(listener - LISTENERS),
+                Token(listener @ LISTENERS..CLIENTS) => self.services.on_connection(listener - LISTENERS),
                 Token(token) => {
                     let id =
                         ClientId(u32::try_from(token - CLIENTS).expect("tokens are made from the clients' numbers"));
@@ -57,7 +56,7 @@ impl Engine {
                         flow.is_readable |= event.is_readable();
                         flow.may_be_closed |= event.is_read_closed() || event.is_error();
                     }
-                    self.listeners.note(&mut self.core.clients, id);
+                    self.services.schedule_if_input(&mut self.core.clients, id);
                 }
             }
         }
@@ -111,7 +110,7 @@ impl Engine {
         };
         [
             self.core.peer.poll_deadline(),
-            self.listeners.deadline(&self.core),
+            self.services.deadline(&self.core),
             self.core.receiver_waits.deadline(),
             self.core.confirm_deadline(),
             stop,
@@ -129,6 +128,6 @@ impl Engine {
             || self.core.has_internal_work()
             || self.commands.has_command(is_publish_blocked)
             || self.core.clients.with_input(is_publish_blocked).next().is_some()
-            || self.listeners.has_work(&self.core)
+            || self.services.has_work(&self.core)
     }
 }

@@ -109,16 +109,7 @@ impl EngineCore {
                     self.unsubscribe(now, client, sub);
                 }
             }
-            Subscriber::Listener(client) => {
-                let waits = self
-                    .clients
-                    .listener(client)
-                    .and_then(|connection| connection.unconfirmed.take_if(|awaited| *awaited <= version));
-                if waits.is_some() {
-                    self.clients.schedule_write(client);
-                    self.clients.listener_delivery.resumed.push(client);
-                }
-            }
+            Subscriber::Listener(client) => self.clients.resume_confirmed(client, version),
         }
     }
 }

@@ -5,10 +5,10 @@ use super::confirmation::Subscriber;
 use super::flush::FlushWaiter;
 use super::receiver_waits::ReceiverWaiter;
 use crate::daemon::clients::ClientTransport;
-use crate::daemon::events::requester::{EventRequester, EventServiceCommand};
+use crate::daemon::event_request::{EventRequester, EventServiceCommand};
 use crate::daemon::flow::ReadOutcome;
 use crate::daemon::internal_command::InternalCommand;
-use crate::daemon::stream_service::requester::{StreamRequester, StreamServiceCommand};
+use crate::daemon::stream_request::{StreamRequester, StreamServiceCommand};
 use crate::listener::frame::{ClientFrame, FRAME_BYTES_MAX, PeerFrame, VERSION, Welcome};
 use crate::listener::local::LocalFault;
 use crate::listener::publish_run::PublishRun;
@@ -173,13 +173,13 @@ impl EngineCore {
             }
             ClientFrame::Events { id: number, request } => {
                 self.leave(InternalCommand::Events(EventServiceCommand::Request {
-                    asker: EventRequester::Attached(id, number),
+                    requester: EventRequester::Attached(id, number),
                     request,
                 }))
             }
             ClientFrame::Streams { id: number, request } => {
                 self.leave(InternalCommand::Streams(StreamServiceCommand::Request {
-                    asker: StreamRequester::Attached(id, number),
+                    requester: StreamRequester::Attached(id, number),
                     request,
                 }))
             }
@@ -245,7 +245,7 @@ impl EngineCore {
                     .answer(id, &PeerFrame::Refused(RequestRefusal { sub, reason: RefusalReason::from(refusal) }));
             }
             Some(ClientTransport::Embedded(_)) => tracing::debug!(client = id.0, ?refusal, "request refused"),
-            Some(ClientTransport::Listener(_)) | None => {}
+            _ => {}
         }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! It feeds inputs to the protocol core and applies the effects. It makes no protocol decision.
 
+mod answers;
 mod commands;
 pub(crate) mod confirmation;
 pub(super) mod flush;
@@ -311,14 +312,12 @@ impl EngineCore {
         let bye = PeerFrame::Bye { reason: ByeReason::Stopping, text: "the peer is stopping".to_owned() };
         for id in self.clients.ids() {
             self.clients.answer(id, &bye);
-            if let Some(connection) = self.clients.connection(id) {
-                connection.flow.is_closing = true;
-            } else if let Some(connection) = self.clients.listener(id) {
-                connection.flow.is_closing = true;
-                connection.unconfirmed = None;
-                self.clients.schedule_write(id);
-            } else {
-                self.detach(now, id);
+            match self.clients.client(id).map(|client| &mut client.kind) {
+                Some(ClientTransport::Attached(connection)) => connection.flow.is_closing = true,
+                Some(ClientTransport::Embedded(_)) => self.detach(now, id),
+                #[cfg(feature = "listeners")]
+                Some(ClientTransport::Listener(_)) => self.clients.begin_close(id),
+                None => {}
             }
         }
     }

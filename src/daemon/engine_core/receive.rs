@@ -45,8 +45,7 @@ impl EngineCore {
                     return;
                 }
             };
-            let is_full =
-                |core: &EngineCore| core.clients_max <= core.clients.len() - core.clients.listener_delivery.clients;
+            let is_full = |core: &EngineCore| core.clients_max <= core.clients.local_count();
             if is_full(self)
                 && let Some(oldest_unauthenticated) = self.clients.oldest_unauthenticated(now, GREETING_TIME)
             {

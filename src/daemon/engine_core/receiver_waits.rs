@@ -137,10 +137,9 @@ impl EngineCore {
             (ReceiverCondition::Present, ReceiverCount { count, .. }) => (0 < count, true),
         };
         match one.waiter {
+            #[cfg(feature = "listeners")]
             ReceiverWaiter::Listener(client, reply) if has_come => {
-                let Some(connection) = self.clients.listener(client) else { return };
-                connection.answer(|session, out| session.on_published(Some(&reply), receivers, out));
-                self.clients.schedule_write(client);
+                self.clients.answer_published(client, &reply, receivers);
             }
             ReceiverWaiter::Subscription(target) if has_come => self.clients.report_awaited(target),
             _ if can_come && now.instant < one.until => self.receiver_waits.push(now.instant, one),

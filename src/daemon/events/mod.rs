@@ -5,21 +5,19 @@
 
 mod journal_handle;
 mod replication;
-pub(crate) mod requester;
 mod service;
 
 pub use journal_handle::EventsError;
 
-use self::requester::{EventCompletion, EventRequestCost, EventRequester, EventServiceCommand, JournalReply};
 use crate::config::Config;
 use crate::daemon::clients::{ClientTransport, Clients};
+use crate::daemon::event_request::{
+    EventCompletion, EventRequestCost, EventRequester, EventServiceCommand, JournalReply,
+};
 use crate::daemon::mailbox::{EngineCommand, Mailbox, PushError};
 use crate::daemon::queue::SubscriptionQueue;
-use crate::daemon::stream_service::input::StreamInput;
-use crate::daemon::stream_service::input_queue::InputSender;
-use crate::daemon::stream_service::peer_streams::JournalSource;
-use crate::event::follower::Follower;
-use crate::event::model::{Event, Payload, Registration, SESSION_EVENTS_MAX, ServerId, TYPE_NAME_BYTES_MAX};
+use crate::event::follower::{FetchedEvent, Follower};
+use crate::event::model::{Event, EventId, Payload, Registration, SESSION_EVENTS_MAX, ServerId, TYPE_NAME_BYTES_MAX};
 use crate::event::refusal::{self, EventRefusal};
 use crate::event::store::retention::Retention;
 use crate::event::store::{Query, QueryPage};
@@ -28,6 +26,7 @@ use crate::event::timestamp::Timestamp;
 use crate::listener::event::{EventAnswer, EventRequest, RegisteredSession, parts};
 use crate::message::{ClientId, Message};
 use crate::storage::journal::error::StoreError;
+use crate::storage::journal::reader::JournalReader;
 use crate::storage::journal::writer::AppendOp;
 use crate::subject::event_type::TypePattern;
 use crate::time::{ClockReading, Instant};
@@ -35,6 +34,7 @@ use journal_handle::JournalHandle;
 use replication::{JournalAnnouncer, LocalServer, Replication};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -48,6 +48,27 @@ const OPEN_INTERVAL: Duration = Duration::from_secs(1);
 const WAITING_BYTES_MAX: usize = 64 << 20;
 /// Timeout of a journal thread's wait for room in the mailbox before it checks again. The wait ends with the engine.
 const MAILBOX_PATIENCE: Duration = Duration::from_secs(60);
+
+/// A service that is fed from the journal. Its methods are called on the threads of the journal.
+pub(crate) trait JournalObserver: fmt::Debug + Send + Sync {
+    /// Reports that the journal has stored these events, of one server or several.
+    fn on_stored(&self, events: &[Event]);
+
+    /// Reports events that were fetched from other servers, before they are stored. May wait for room.
+    fn on_fetched(&self, events: Vec<FetchedEvent>);
+}
+
+/// The journal, as a service that is fed from it uses it.
+pub(crate) struct JournalSource {
+    /// The server whose events are registered here.
+    pub(crate) server: ServerId,
+    /// For each server, the last event in the journal.
+    pub(crate) held: Vec<EventId>,
+    pub(crate) reader: Arc<JournalReader>,
+    /// The client as which events are registered.
+    pub(crate) client: ClientId,
+    pub(crate) mailbox: Arc<Mailbox>,
+}
 
 /// State of the server-id claim, which allows this peer to register events.
 #[derive(Debug)]
@@ -84,8 +105,8 @@ pub(crate) struct EventService {
     held: Vec<(EventRequester, EventRequestCost, EventRequest)>,
     /// Opened on first use.
     opened: Option<JournalHandle>,
-    /// Input queue of the stream service.
-    stream_inputs: Option<InputSender>,
+    /// The service that is fed from the journal.
+    observer: Option<Arc<dyn JournalObserver>>,
     /// The client as which events are published.
     client: Option<ClientId>,
     /// Requests that wait for the journal, by client.
@@ -115,7 +136,7 @@ impl EventService {
             claimed: ClaimStatus::Pending,
             held: Vec::new(),
             opened: None,
-            stream_inputs: None,
+            observer: None,
             client: None,
             waiting: BTreeMap::new(),
             waiting_bytes: 0,
@@ -134,13 +155,12 @@ impl EventService {
         Ok(())
     }
 
-    /// Notifies the streams, through their input queue, whenever the journal grows. Must be called before anything is
-    /// registered or followed.
-    pub(crate) fn notify_streams(&mut self, stream_inputs: InputSender) {
-        self.stream_inputs = Some(stream_inputs);
+    /// Notifies this observer whenever the journal grows. Must be called before anything is registered or followed.
+    pub(crate) fn notify(&mut self, observer: Arc<dyn JournalObserver>) {
+        self.observer = Some(observer);
     }
 
-    /// Returns the journal for the streams, which register events as `client`, if it is open.
+    /// Returns the journal for a service that registers events as `client`, if it is open.
     pub(crate) fn journal_source(&self, client: ClientId, mailbox: &Arc<Mailbox>) -> Option<JournalSource> {
         let opened = self.opened.as_ref()?;
         Some(JournalSource {
@@ -226,8 +246,8 @@ impl EventService {
         let (reader, writer) = (Arc::clone(&opened.reader), Arc::clone(&opened.writer));
         let path = &opened.path;
         let failed = |error| EventsError::System { step: "start a thread for", path: path.clone(), error };
-        let replication = Replication::start(own.clone(), last, follower, reader, writer, self.stream_inputs.clone())
-            .map_err(failed)?;
+        let replication =
+            Replication::start(own.clone(), last, follower, reader, writer, self.observer.clone()).map_err(failed)?;
         Ok(Arc::clone(&self.replication.insert(replication).queue))
     }
 
@@ -237,18 +257,18 @@ impl EventService {
         now: ClockReading,
         publisher: ClientId,
         mailbox: &Arc<Mailbox>,
-        asker: &EventRequester,
+        requester: &EventRequester,
         request: EventRequest,
     ) -> Result<(), EventRefusal> {
         let bytes = match &request {
             EventRequest::Register(requested) => self.check(requested)?,
             EventRequest::Query(query) => query.check().map(|()| 0)?,
         };
-        if !self.has_room(asker.client(), bytes) {
+        if !self.has_room(requester.client(), bytes) {
             return Err(EventRefusal::busy());
         }
-        let cost = EventRequestCost { client: asker.client(), bytes };
-        let notify = CompletionNotifier { mailbox: Arc::clone(mailbox), asker: asker.clone(), cost };
+        let cost = EventRequestCost { client: requester.client(), bytes };
+        let notify = CompletionNotifier { mailbox: Arc::clone(mailbox), requester: requester.clone(), cost };
         let opened = self.opened.as_ref().expect("it was opened before");
         let taken = match (request, &self.claimed, &self.replication) {
             (EventRequest::Query(query), ..) => opened.find(query, notify),
@@ -257,17 +277,17 @@ impl EventService {
                 opened.register(
                     now,
                     requested,
-                    PublishTask { notify, publisher, stream, stream_inputs: self.stream_inputs.clone() },
+                    PublishTask { notify, publisher, stream, observer: self.observer.clone() },
                 )
             }
             (_, ClaimStatus::No(refusal), _) => return Err(refusal.clone()),
             (request, ..) => {
-                self.held.push((asker.clone(), cost, request));
+                self.held.push((requester.clone(), cost, request));
                 Ok(())
             }
         };
         taken.map_err(refusal)?;
-        let waiting = self.waiting.entry(asker.client()).or_default();
+        let waiting = self.waiting.entry(requester.client()).or_default();
         (waiting.count, waiting.bytes) = (waiting.count + 1, waiting.bytes + bytes);
         self.waiting_bytes += bytes;
         Ok(())
@@ -306,7 +326,7 @@ impl EventService {
         };
         let held = std::mem::take(&mut self.held);
         held.iter().for_each(|(_, cost, _)| self.end(*cost));
-        held.into_iter().map(|(asker, _, request)| (asker, request)).collect()
+        held.into_iter().map(|(requester, _, request)| (requester, request)).collect()
     }
 
     /// Returns whether the journal is open and not yet shared with other peers.
@@ -332,7 +352,7 @@ impl EventService {
 /// Notifier that reports the outcome of a request to its requester.
 struct CompletionNotifier {
     mailbox: Arc<Mailbox>,
-    asker: EventRequester,
+    requester: EventRequester,
     cost: EventRequestCost,
 }
 
@@ -341,8 +361,7 @@ struct PublishTask {
     notify: CompletionNotifier,
     publisher: ClientId,
     stream: Arc<JournalAnnouncer>,
-    /// Queue that is notified when the journal grows.
-    stream_inputs: Option<InputSender>,
+    observer: Option<Arc<dyn JournalObserver>>,
 }
 
 /// Returns the types whose events are followed at other servers: the configured ones, and those of the streams served
@@ -359,9 +378,9 @@ impl JournalHandle {
     }
 
     fn find(&self, query: Query, notify: CompletionNotifier) -> Result<(), StoreError> {
-        let asker = notify.cost.client;
+        let requester = notify.cost.client;
         let callback = move |answer: Result<QueryPage, StoreError>| {
-            let answer = match (answer, &notify.asker) {
+            let answer = match (answer, &notify.requester) {
                 // The listener protocols cannot express that error.
                 (Err(StoreError::NoEvent(_) | StoreError::NoServer(..)), EventRequester::Listener(..)) => {
                     Ok(QueryPage::default())
@@ -371,14 +390,14 @@ impl JournalHandle {
             let ended = Some(notify.cost);
             notify.notify(answer.map(JournalReply::Found), ended);
         };
-        if self.reader.request(asker, query, Box::new(callback)) { Ok(()) } else { Err(StoreError::Busy) }
+        if self.reader.request(requester, query, Box::new(callback)) { Ok(()) } else { Err(StoreError::Busy) }
     }
 }
 
 impl CompletionNotifier {
     fn notify(&self, done: Result<JournalReply, StoreError>, ended: Option<EventRequestCost>) {
-        let (asker, done) = (self.asker.clone(), done.map_err(refusal));
-        let completion = EventServiceCommand::Completed(Box::new(EventCompletion { asker, done, ended }));
+        let (requester, done) = (self.requester.clone(), done.map_err(refusal));
+        let completion = EventServiceCommand::Completed(Box::new(EventCompletion { requester, done, ended }));
         push(&self.mailbox, EngineCommand::Events(completion));
     }
 }
@@ -386,9 +405,11 @@ impl CompletionNotifier {
 impl PublishTask {
     /// Notifies the requester first, then the network.
     fn run(self, stored: Result<Vec<Event>, StoreError>) {
-        let PublishTask { notify, publisher: client, stream, stream_inputs } = self;
+        let PublishTask { notify, publisher: client, stream, observer } = self;
         let events = stored.as_deref().unwrap_or_default();
-        notify_streams(stream_inputs.as_ref(), events);
+        if let Some(observer) = observer {
+            observer.on_stored(events);
+        }
         let (messages, parts) = (events.iter().map(Message::from).collect::<Vec<_>>(), stream.parts(events));
         notify.notify(stored.map(JournalReply::Registered), None);
         for message in messages {
@@ -396,15 +417,6 @@ impl PublishTask {
         }
         stream.on_published(&parts);
         push(&notify.mailbox, EngineCommand::Events(EventServiceCommand::Ended(notify.cost)));
-    }
-}
-
-/// Notifies the stream service that the journal holds these events, of one server or several.
-fn notify_streams(stream_inputs: Option<&InputSender>, events: &[Event]) {
-    let Some(stream_inputs) = stream_inputs else { return };
-    for of_server in events.chunk_by(|one, next| one.id.server == next.id.server) {
-        // A closed queue means that the peer is stopping.
-        drop(stream_inputs.push(StreamInput::JournalGrown(of_server[0].id.server)));
     }
 }
 

@@ -1,13 +1,11 @@
 //! Replication of a journal between peers. One thread claims the server number, announces registered events, answers
 //! followers, and follows other servers.
 
-use super::requester::EventServiceCommand;
-use super::{notify_streams, push};
+use super::{JournalObserver, push};
 use crate::clock::Clock;
+use crate::daemon::event_request::EventServiceCommand;
 use crate::daemon::mailbox::{EngineCommand, Mailbox};
 use crate::daemon::queue::{Notice, PopError, QueueItem, QueueLimits, SubscriptionQueue};
-use crate::daemon::stream_service::input::StreamInput;
-use crate::daemon::stream_service::input_queue::InputSender;
 use crate::event::follower::{Follower, FollowerAction, ServerStatus};
 use crate::event::model::{Event, EventId, JSON_DEPTH_MAX, ServerId};
 use crate::event::refusal::{EventRefusal, EventRefusalKind};
@@ -189,7 +187,7 @@ impl Replication {
         follower: Follower,
         reader: Arc<JournalReader>,
         writer: Arc<JournalWriter>,
-        stream_inputs: Option<InputSender>,
+        observer: Option<Arc<dyn JournalObserver>>,
     ) -> io::Result<Replication> {
         let now = Clock::now();
         let opened = Timestamp::from(now.wall);
@@ -216,7 +214,7 @@ impl Replication {
             own,
             reader,
             writer,
-            stream_inputs,
+            observer,
         };
         let thread = thread::Builder::new().name("replication".into()).spawn(move || replicator.run())?;
         Ok(Replication { stream, status, queue, thread: Some(thread) })
@@ -308,8 +306,7 @@ struct Replicator {
     queue: Arc<SubscriptionQueue>,
     reader: Arc<JournalReader>,
     writer: Arc<JournalWriter>,
-    /// Queue that is notified when the journal grows.
-    stream_inputs: Option<InputSender>,
+    observer: Option<Arc<dyn JournalObserver>>,
 }
 
 impl Replicator {
@@ -346,9 +343,8 @@ impl Replicator {
             match step {
                 FollowerAction::Store(events) => {
                     let fetched = self.follower.take_fetched();
-                    if let Some(stream_inputs) = self.stream_inputs.as_ref().filter(|_| !fetched.is_empty()) {
-                        // A closed queue means that the peer is stopping.
-                        drop(stream_inputs.push_wait(StreamInput::Fetched(fetched)));
+                    if let Some(observer) = self.observer.as_ref().filter(|_| !fetched.is_empty()) {
+                        observer.on_fetched(fetched);
                     }
                     self.store(now, events);
                 }
@@ -473,9 +469,11 @@ impl Replicator {
     fn store(&mut self, now: Instant, events: Vec<Event>) {
         let count = events.len() as u64;
         let (told, stored) = bounded(1);
-        let stream_inputs = self.stream_inputs.clone();
+        let observer = self.observer.clone();
         let callback = move |stored: Result<Vec<Event>, _>| {
-            notify_streams(stream_inputs.as_ref(), stored.as_deref().unwrap_or_default());
+            if let (Some(observer), Ok(events)) = (&observer, &stored) {
+                observer.on_stored(events);
+            }
             drop(told.send(stored.map(drop)));
         };
         let error = match self.writer.append(AppendOp::Follow(events), Box::new(callback)) {

@@ -1,18 +1,16 @@
 //! The service of events, as the engine uses it: requests of all kinds of clients, and their outcomes.
 
 use super::replication::LocalServer;
-use super::requester::{EventCompletion, EventRequester, EventServiceCommand, JournalReply};
 use super::{EventService, EventsError, found_answers, registered_answer, unavailable};
 use crate::daemon::engine_core::{DetachedClient, EngineCore};
+use crate::daemon::event_report::EventReport;
+use crate::daemon::event_request::{EventCompletion, EventRequester, EventServiceCommand, JournalReply};
 use crate::daemon::internal_command::InternalCommand;
-use crate::daemon::listeners::command::ListenersCommand;
 use crate::daemon::mailbox::SubscriptionRequest;
 use crate::daemon::service::Service;
-use crate::daemon::stream_service::input::StreamInput;
-use crate::event::model::{EventId, Json, Payload, Registration};
+use crate::event::model::{Json, Payload, Registration};
 use crate::event::refusal::{EventRefusal, EventRefusalKind};
-use crate::listener::event::{EventAnswer, EventRequest};
-use crate::listener::frame::PeerFrame;
+use crate::listener::event::EventRequest;
 use crate::message::{DeliveryMode, SubId, SubscriptionFilter};
 use crate::subject::event_type::EventType;
 use crate::time::ClockReading;
@@ -25,7 +23,7 @@ impl Service for EventService {
 
     fn on_command(&mut self, core: &mut EngineCore, now: ClockReading, command: EventServiceCommand) {
         match command {
-            EventServiceCommand::Request { asker, request } => self.request(core, now, asker, request),
+            EventServiceCommand::Request { requester, request } => self.request(core, now, requester, request),
             EventServiceCommand::Completed(completion) => self.on_completion(core, *completion),
             EventServiceCommand::Ended(cost) => self.end(cost),
             EventServiceCommand::ClaimDecided(claimed) => self.start_waiting_requests(core, now, claimed),
@@ -58,16 +56,16 @@ impl Service for EventService {
 
 impl EventService {
     /// Starts a request. It is refused at once, or answered later.
-    fn request(&mut self, core: &mut EngineCore, now: ClockReading, asker: EventRequester, request: EventRequest) {
+    fn request(&mut self, core: &mut EngineCore, now: ClockReading, requester: EventRequester, request: EventRequest) {
         let publisher = self.publisher(now, &mut core.clients);
         let begun = match core.is_running() {
             true => self
                 .open_for_request(core, now)
-                .and_then(|()| self.begin(now, publisher, &core.mailbox, &asker, request)),
+                .and_then(|()| self.begin(now, publisher, &core.mailbox, &requester, request)),
             false => Err(EventRefusal::stopping()),
         };
         if let Err(refusal) = begun {
-            self.refuse(core, &asker, refusal);
+            self.refuse(core, &requester, refusal);
         }
     }
 
@@ -97,9 +95,9 @@ impl EventService {
     /// Starts the requests that have waited for the server-id claim.
     fn start_waiting_requests(&mut self, core: &mut EngineCore, now: ClockReading, claimed: Result<(), EventRefusal>) {
         let publisher = self.publisher(now, &mut core.clients);
-        for (asker, request) in self.on_claimed(claimed) {
-            if let Err(refusal) = self.begin(now, publisher, &core.mailbox, &asker, request) {
-                self.refuse(core, &asker, refusal);
+        for (requester, request) in self.on_claimed(claimed) {
+            if let Err(refusal) = self.begin(now, publisher, &core.mailbox, &requester, request) {
+                self.refuse(core, &requester, refusal);
             }
         }
     }
@@ -115,13 +113,13 @@ impl EventService {
     }
 
     /// Handles the outcome of a request to the journal.
-    fn on_completion(&mut self, core: &mut EngineCore, EventCompletion { asker, done, ended }: EventCompletion) {
+    fn on_completion(&mut self, core: &mut EngineCore, EventCompletion { requester, done, ended }: EventCompletion) {
         ended.into_iter().for_each(|cost| self.end(cost));
         let reply = match done {
             Ok(reply) => reply,
-            Err(refusal) => return self.refuse(core, &asker, refusal),
+            Err(refusal) => return self.refuse(core, &requester, refusal),
         };
-        let listener_request = match asker {
+        let listener_request = match requester {
             EventRequester::Listener(client, number) => Some((client, number)),
             _ => None,
         };
@@ -129,67 +127,35 @@ impl EventService {
             (JournalReply::Registered(events), registrant) => {
                 self.registered += events.len() as u64;
                 if registrant.is_none() {
-                    send_answers(core, &asker, vec![Ok(registered_answer(&events))]);
+                    core.answer_event_request(&requester, vec![Ok(registered_answer(&events))]);
                 }
-                core.leave(InternalCommand::Listeners(ListenersCommand::Registered { registrant, events }));
+                core.leave(InternalCommand::Listeners(EventReport::Registered { registrant, events }));
             }
             (JournalReply::Found(page), Some(requester)) => {
-                core.leave(InternalCommand::Listeners(ListenersCommand::Found { requester, page }));
+                core.leave(InternalCommand::Listeners(EventReport::Found { requester, page }));
             }
             (JournalReply::Found(page), None) => {
-                send_answers(core, &asker, found_answers(page).into_iter().map(Ok).collect());
+                core.answer_event_request(&requester, found_answers(page).into_iter().map(Ok).collect());
             }
         }
     }
 
     /// Counts a refusal and reports it to the requester.
-    fn refuse(&mut self, core: &mut EngineCore, asker: &EventRequester, refusal: EventRefusal) {
+    fn refuse(&mut self, core: &mut EngineCore, requester: &EventRequester, refusal: EventRefusal) {
         self.refused += 1;
         if matches!(refusal.kind, EventRefusalKind::Unavailable | EventRefusalKind::Full) {
             self.unable += 1;
             if self.unable.is_power_of_two() {
                 let refused = self.unable;
-                tracing::warn!(client = asker.client().0, reason = %refusal, refused, "request about events refused");
+                tracing::warn!(client = requester.client().0, reason = %refusal, refused, "request about events refused");
             }
         }
-        match asker {
+        match requester {
             EventRequester::Listener(client, number) => {
                 let requester = (*client, *number);
-                core.leave(InternalCommand::Listeners(ListenersCommand::Refused { requester, refusal }));
+                core.leave(InternalCommand::Listeners(EventReport::Refused { requester, refusal }));
             }
-            asker => send_answers(core, asker, vec![Err(refusal)]),
+            requester => core.answer_event_request(requester, vec![Err(refusal)]),
         }
-    }
-}
-
-/// Sends answers to the program or the service thread that requests.
-fn send_answers(core: &mut EngineCore, asker: &EventRequester, answers: Vec<Result<EventAnswer, EventRefusal>>) {
-    match asker {
-        EventRequester::Attached(client, id) => {
-            // After BYE the peer sends no more answers.
-            let Some(connection) = core.clients.connection(*client).filter(|it| !it.flow.is_closing) else { return };
-            let answers =
-                if connection.outbox.exceeds_answer_limit() { vec![Err(EventRefusal::busy())] } else { answers };
-            for answer in answers {
-                core.clients.answer(*client, &PeerFrame::Events { id: *id, answer });
-            }
-        }
-        // The caller may have stopped waiting. At the bound the channel itself reports that parts are missing.
-        EventRequester::Embedded(_, parts) => {
-            answers.into_iter().for_each(|answer| {
-                parts.send(answer);
-            });
-        }
-        EventRequester::Streams { number, inputs, .. } => {
-            for answer in answers {
-                let registered = answer.map(|answer| match answer {
-                    EventAnswer::Registered(of) => EventId { server: of.server, session: of.session, instance: 1 },
-                    EventAnswer::Found(..) => unreachable!("streams find events by themselves"),
-                });
-                // If the thread has ended, it waits for nothing.
-                drop(inputs.push(StreamInput::Registered { number: *number, registered }));
-            }
-        }
-        EventRequester::Listener(..) | EventRequester::Internal => {}
     }
 }

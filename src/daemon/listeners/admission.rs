@@ -6,7 +6,7 @@ use super::stream::Stream;
 use crate::clock::random_u64;
 use crate::daemon::clients::ClientTransport;
 use crate::daemon::engine_core::{DetachedClient, EngineCore};
-use crate::daemon::events::requester::{EventRequester, EventServiceCommand};
+use crate::daemon::event_request::{EventRequester, EventServiceCommand};
 use crate::daemon::internal_command::InternalCommand;
 use crate::daemon::tokens::client_token;
 use crate::listener::client::ClientSession;
@@ -164,8 +164,8 @@ impl Listeners {
         connection.stream.close();
         if let ClientSession::Hat(session) = &mut connection.session {
             for registrations in session.take_final_registrations() {
-                let (asker, request) = (EventRequester::Internal, EventRequest::Register(registrations));
-                core.leave(InternalCommand::Events(EventServiceCommand::Request { asker, request }));
+                let (requester, request) = (EventRequester::Internal, EventRequest::Register(registrations));
+                core.leave(InternalCommand::Events(EventServiceCommand::Request { requester, request }));
             }
         }
         if let Err(error) = core.poll.registry().deregister(&mut connection.stream.socket) {

@@ -1,13 +1,14 @@
 //! Events for Hat clients: what they subscribe to, and the answers to their requests.
 
 use super::Listeners;
-use super::command::ListenerRequest;
 use super::connection::ListenerConnection;
 use crate::daemon::engine_core::EngineCore;
+use crate::daemon::event_report::ListenerRequest;
 use crate::event::model::Event;
-use crate::listener::client::{ClientSession, Protocol};
+use crate::listener::client::ClientSession;
 use crate::listener::hat::HatClient;
 use crate::listener::output_buffer::OutputBuffer;
+use crate::listener::protocol::Protocol;
 use crate::message::ClientId;
 use crate::time::ClockReading;
 use std::collections::BTreeMap;
@@ -91,7 +92,7 @@ impl Listeners {
         // An answer or a session may be large, and a turn may have one for each of many clients.
         core.clients.write_if_memory_is_scarce(id);
         core.clients.on_served(id);
-        self.note(&mut core.clients, id);
+        self.schedule_if_input(&mut core.clients, id);
         self.schedule_wake(core, now, id);
         self.evict(core, now);
     }

@@ -2,7 +2,6 @@
 //! what all protocols share: sockets, encryption, buffers, back-pressure, limits.
 
 mod admission;
-pub(crate) mod command;
 pub(crate) mod connection;
 pub(crate) mod delivery;
 mod drops;
@@ -21,7 +20,8 @@ use crate::daemon::tokens::LISTENERS;
 use crate::event::model::ServerId;
 use crate::event::store::TYPES_MAX;
 use crate::listener::access::Access;
-use crate::listener::client::{Protocol, Settings};
+use crate::listener::client::Settings;
+use crate::listener::protocol::Protocol;
 use crate::listener::{hat, nats, redis};
 use crate::message::{ClientId, Epoch};
 use crate::subject::SUBJECT_BYTES_MAX;
@@ -262,7 +262,7 @@ impl Listeners {
     }
 
     /// Schedules a listener client if it may have input to process.
-    pub(crate) fn note(&mut self, clients: &mut Clients, id: ClientId) {
+    pub(crate) fn schedule_if_input(&mut self, clients: &mut Clients, id: ClientId) {
         let Some(connection) = clients.listener(id) else { return };
         if connection.has_input() && !std::mem::replace(&mut connection.is_scheduled, true) {
             self.ready.push_back(id);

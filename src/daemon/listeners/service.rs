@@ -1,12 +1,12 @@
 //! Service of listener clients: reads and processes their commands, within a budget for each turn.
 
 use super::Listeners;
-use super::command::ListenersCommand;
 use super::connection::ListenerConnection;
 use super::session_requests::publish_for_session;
 use crate::config::SlowClient;
 use crate::daemon::engine_core::local_clients::TURN_BYTES;
 use crate::daemon::engine_core::{DetachedClient, EngineCore};
+use crate::daemon::event_report::EventReport;
 use crate::daemon::flow::ReadOutcome;
 use crate::daemon::service::Service;
 use crate::listener::client::ClientFault;
@@ -42,17 +42,17 @@ enum Turn {
 }
 
 impl Service for Listeners {
-    type Command = ListenersCommand;
+    type Command = EventReport;
 
-    fn on_command(&mut self, core: &mut EngineCore, now: ClockReading, command: ListenersCommand) {
+    fn on_command(&mut self, core: &mut EngineCore, now: ClockReading, command: EventReport) {
         match command {
-            ListenersCommand::Registered { registrant, events } => self.on_registered(core, now, registrant, events),
-            ListenersCommand::Found { requester, page } => {
+            EventReport::Registered { registrant, events } => self.on_registered(core, now, registrant, events),
+            EventReport::Found { requester, page } => {
                 self.with_hat_session(core, now, requester.0, |session, out| {
                     session.on_answered(requester.1, page, out)
                 });
             }
-            ListenersCommand::Refused { requester, refusal } => {
+            EventReport::Refused { requester, refusal } => {
                 self.with_hat_session(core, now, requester.0, |session, out| {
                     session.on_refusal(requester.1, &refusal, out);
                 });
@@ -286,7 +286,7 @@ impl Listeners {
         for id in std::mem::take(&mut core.clients.listener_delivery.resumed) {
             self.drain_requests(core, now, id);
             core.clients.on_served(id);
-            self.note(&mut core.clients, id);
+            self.schedule_if_input(&mut core.clients, id);
         }
     }
 

@@ -6,7 +6,7 @@ use crate::daemon::engine_core::EngineCore;
 use crate::daemon::engine_core::confirmation::Subscriber;
 use crate::daemon::engine_core::local_clients::TURN_BYTES;
 use crate::daemon::engine_core::receiver_waits::ReceiverWaits;
-use crate::daemon::events::requester::{EventRequester, EventServiceCommand};
+use crate::daemon::event_request::{EventRequester, EventServiceCommand};
 use crate::daemon::internal_command::InternalCommand;
 use crate::listener::client::ClientSession;
 use crate::listener::output_buffer::OutputBuffer;
@@ -79,8 +79,8 @@ impl Listeners {
                 }
             }
             SessionRequest::Events(JournalRequest { id: number, request }) => {
-                let asker = EventRequester::Listener(id, number);
-                core.leave(InternalCommand::Events(EventServiceCommand::Request { asker, request }));
+                let requester = EventRequester::Listener(id, number);
+                core.leave(InternalCommand::Events(EventServiceCommand::Request { requester, request }));
             }
             SessionRequest::Refused { kind, reason } => self.on_listener_refusal(core, id, kind, &reason),
             SessionRequest::Kill { client } if client == id.0 => connection.flow.is_closing = true,

@@ -4,7 +4,11 @@
 //! taken, because their number is bounded elsewhere; see [`InputSender::push`].
 
 use super::input::StreamInput;
-use crate::event::model::ServerId;
+use crate::daemon::event_request::RegistrationReceiver;
+use crate::daemon::events::JournalObserver;
+use crate::event::follower::FetchedEvent;
+use crate::event::model::{Event, EventId, ServerId};
+use crate::event::refusal::EventRefusal;
 use crate::listener::ftn18::call::Call;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -170,6 +174,27 @@ impl InputSender {
     }
 }
 
+impl RegistrationReceiver for InputSender {
+    fn on_registered(&self, number: u64, registered: Result<EventId, EventRefusal>) {
+        // If the thread has ended, it waits for nothing.
+        drop(self.push(StreamInput::Registered { number, registered }));
+    }
+}
+
+impl JournalObserver for InputSender {
+    fn on_stored(&self, events: &[Event]) {
+        for of_server in events.chunk_by(|one, next| one.id.server == next.id.server) {
+            // A closed queue means that the peer is stopping.
+            drop(self.push(StreamInput::JournalGrown(of_server[0].id.server)));
+        }
+    }
+
+    fn on_fetched(&self, events: Vec<FetchedEvent>) {
+        // A closed queue means that the peer is stopping.
+        drop(self.push_wait(StreamInput::Fetched(events)));
+    }
+}
+
 impl InputReceiver {
     /// Takes the next input; waits for at most `timeout`.
     pub fn pop_wait(&self, timeout: Duration) -> Option<StreamInput> {
@@ -212,7 +237,6 @@ impl Drop for InputReceiver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::follower::FetchedEvent;
     use crate::event::model::EventId;
     use crate::listener::ftn18::stream_service::ConnectionId;
     use std::thread;

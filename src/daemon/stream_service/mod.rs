@@ -5,7 +5,6 @@ pub mod http;
 pub mod input;
 pub mod input_queue;
 pub mod peer_streams;
-pub(crate) mod requester;
 pub(crate) mod requests;
 pub mod service_thread;
 pub(crate) mod stream_host;

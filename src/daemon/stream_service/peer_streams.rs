@@ -3,13 +3,14 @@
 use super::http::{self, HttpError, HttpServer};
 use super::input::StreamInput;
 use super::input_queue::{InputChannel, InputSender};
-use super::requester::{StreamServiceCommand, StreamServiceEvent};
 use super::requests::StreamRequests;
 use super::service_thread::{JournalAccess, StreamServiceHandle};
 use crate::config::{Config, StreamStoreLocation};
-use crate::daemon::events::requester::{EventRequester, EventServiceCommand};
+use crate::daemon::event_request::{EventRequester, EventServiceCommand};
+use crate::daemon::events::JournalSource;
 use crate::daemon::mailbox::{EngineCommand, Mailbox};
-use crate::event::model::{EventId, Registration, ServerId};
+use crate::daemon::stream_request::{StreamServiceCommand, StreamServiceEvent};
+use crate::event::model::{EventId, Registration};
 use crate::event::refusal::EventRefusal;
 use crate::event::store::{Query, QueryPage, ServerQuery};
 use crate::event::stream::name::{Consumer, StreamName};
@@ -57,18 +58,6 @@ impl fmt::Display for StreamsOpenError {
 }
 
 impl std::error::Error for StreamsOpenError {}
-
-/// The journal that streams are fed from.
-pub(crate) struct JournalSource {
-    /// The server whose events are registered here.
-    pub(crate) server: ServerId,
-    /// For each server, the last event in the journal.
-    pub(crate) held: Vec<EventId>,
-    pub(crate) reader: Arc<JournalReader>,
-    /// The client as which events are registered.
-    pub(crate) client: ClientId,
-    pub(crate) mailbox: Arc<Mailbox>,
-}
 
 /// The streams. The HTTP server is dropped before the stream service, so that no client calls it any more.
 #[derive(Debug)]
@@ -167,13 +156,13 @@ struct PeerJournal {
 
 impl JournalAccess for PeerJournal {
     fn register(&mut self, number: u64, registrations: Vec<Registration>) {
-        let asker = EventRequester::Streams { client: self.client, number, inputs: self.inputs.clone() };
+        let requester = EventRequester::Service { client: self.client, number, outcome: Arc::new(self.inputs.clone()) };
         let request = EventRequest::Register(registrations);
         // Only the first of many registrations waits: a stopping peer takes none.
         let patience = if self.is_mailbox_full { Duration::ZERO } else { MAILBOX_PATIENCE };
         self.is_mailbox_full = self
             .mailbox
-            .push(EngineCommand::Events(EventServiceCommand::Request { asker, request }), patience)
+            .push(EngineCommand::Events(EventServiceCommand::Request { requester, request }), patience)
             .is_err();
         if self.is_mailbox_full {
             drop(self.inputs.push(StreamInput::Registered { number, registered: Err(EventRefusal::busy()) }));

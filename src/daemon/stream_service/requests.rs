@@ -2,8 +2,8 @@
 
 use super::input::{AnswerCallback, StreamInput};
 use super::input_queue::InputSender;
-use super::requester::{StreamRequestCost, StreamRequester, StreamServiceCommand, StreamServiceEvent};
 use crate::daemon::mailbox::{EngineCommand, Mailbox};
+use crate::daemon::stream_request::{StreamRequestCost, StreamRequester, StreamServiceCommand, StreamServiceEvent};
 use crate::listener::stream::{StreamAnswer, StreamRefusal, StreamRefusalKind, StreamRequest};
 use crate::message::ClientId;
 use std::collections::BTreeMap;
@@ -42,10 +42,10 @@ impl StreamRequests {
     pub(crate) fn begin(
         &mut self,
         mailbox: &Arc<Mailbox>,
-        asker: &StreamRequester,
+        requester: &StreamRequester,
         request: StreamRequest,
     ) -> Result<(), StreamRefusal> {
-        let (client, cost) = (asker.client(), StreamRequestCost::of(&request));
+        let (client, cost) = (requester.client(), StreamRequestCost::of(&request));
         let own = self.clients.get(&client).copied().unwrap_or_default();
         let is_much = WAITING_BYTES_MAX < self.all.bytes + cost.bytes && 0 < own.requests;
         let are_reads = 0 < cost.reads && (CLIENT_READS_MAX <= own.reads || READS_MAX <= self.all.reads);
@@ -54,7 +54,7 @@ impl StreamRequests {
         }
         self.all = self.all.and(cost);
         self.clients.insert(client, own.and(cost));
-        let waiting = AnswerGuard { mailbox: Arc::clone(mailbox), asked: Some((asker.clone(), cost)) };
+        let waiting = AnswerGuard { mailbox: Arc::clone(mailbox), asked: Some((requester.clone(), cost)) };
         let answered: AnswerCallback = Box::new(move |answer| waiting.answer(answer));
         // If the thread has ended, the request is dropped, which answers it.
         drop(self.inputs.push(StreamInput::Requested(request, answered)));
@@ -83,9 +83,9 @@ impl AnswerGuard {
     }
 
     fn send_answer(&mut self, answer: Result<StreamAnswer, StreamRefusal>) {
-        if let Some((asker, cost)) = self.asked.take() {
+        if let Some((requester, cost)) = self.asked.take() {
             // If the engine has ended, nobody waits for it.
-            let done = StreamServiceEvent::CallResult { asker, cost, answer };
+            let done = StreamServiceEvent::CallResult { requester, cost, answer };
             drop(
                 self.mailbox.push(EngineCommand::Streams(StreamServiceCommand::Report(Box::new(done))), Duration::ZERO),
             );

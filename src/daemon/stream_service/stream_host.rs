@@ -2,21 +2,21 @@
 
 use super::input_queue::{InputChannel, InputLimits};
 use super::peer_streams::{PeerStreams, StreamsOpenError};
-use super::requester::{StreamRequester, StreamServiceCommand, StreamServiceEvent};
 use crate::config::Config;
 use crate::daemon::advisories;
 use crate::daemon::clients::ClientTransport;
 use crate::daemon::engine_core::EngineCore;
 use crate::daemon::events::EventService;
 use crate::daemon::service::Service;
+use crate::daemon::stream_request::{StreamRequester, StreamServiceCommand, StreamServiceEvent};
 use crate::event::stream::name::{Consumer, StreamName};
 use crate::event::stream::store::MissedRange;
-use crate::listener::frame::PeerFrame;
-use crate::listener::stream::{StreamAnswer, StreamRefusal, StreamRequest};
+use crate::listener::stream::{StreamRefusal, StreamRequest};
 use crate::time::ClockReading;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 /// Subject of the advisories about lapsed consumers.
 const LAPSED: &str = "_RV.ERROR.SYSTEM.STREAM.LAPSED";
@@ -45,19 +45,19 @@ impl StreamHost {
         let channel = InputChannel::new(InputLimits::USUAL);
         let stream_inputs = channel.sender.clone();
         let streams = PeerStreams::open(config, address, journal, channel)?;
-        events.notify_streams(stream_inputs);
+        events.notify(Arc::new(stream_inputs));
         Ok(StreamHost { streams: Some(streams) })
     }
 
     /// Starts a request. It is refused at once, or answered later.
-    fn request(&mut self, core: &mut EngineCore, asker: StreamRequester, request: StreamRequest) {
+    fn request(&mut self, core: &mut EngineCore, requester: StreamRequester, request: StreamRequest) {
         let begun = match (core.is_running(), &mut self.streams) {
             (false, _) => Err(StreamRefusal::stopping()),
             (true, None) => Err(StreamRefusal::not_served()),
-            (true, Some(streams)) => streams.stream_requests.begin(&core.mailbox, &asker, request),
+            (true, Some(streams)) => streams.stream_requests.begin(&core.mailbox, &requester, request),
         };
         if let Err(refusal) = begun {
-            answer(core, asker, Err(refusal));
+            core.answer_stream_request(requester, Err(refusal));
         }
     }
 }
@@ -67,15 +67,15 @@ impl Service for StreamHost {
 
     fn on_command(&mut self, core: &mut EngineCore, now: ClockReading, command: StreamServiceCommand) {
         let report = match command {
-            StreamServiceCommand::Request { asker, request } => return self.request(core, asker, request),
+            StreamServiceCommand::Request { requester, request } => return self.request(core, requester, request),
             StreamServiceCommand::Report(report) => *report,
         };
         match report {
-            StreamServiceEvent::CallResult { asker, cost, answer: result } => {
+            StreamServiceEvent::CallResult { requester, cost, answer: result } => {
                 if let Some(streams) = &mut self.streams {
-                    streams.stream_requests.end(asker.client(), cost);
+                    streams.stream_requests.end(requester.client(), cost);
                 }
-                answer(core, asker, result);
+                core.answer_stream_request(requester, result);
             }
             StreamServiceEvent::Lapsed { stream, consumer, missed } => {
                 advise_lapse(core, now, &stream, &consumer, &missed);
@@ -119,21 +119,5 @@ fn advise_lapse(
     let advisory = advisories::message(LAPSED, payload.to_string().into_bytes(), core.me());
     if let Some(to) = core.peer.targets(&advisory.message.subject) {
         core.clients.deliver(now, &to, advisory.into());
-    }
-}
-
-/// Answers the program that requested.
-fn answer(core: &mut EngineCore, asker: StreamRequester, answer: Result<StreamAnswer, StreamRefusal>) {
-    match asker {
-        StreamRequester::Attached(client, id) => {
-            let Some(connection) = core.clients.connection(client) else { return };
-            // After BYE the peer sends no more answers.
-            if !connection.flow.is_closing {
-                let answer = if connection.outbox.exceeds_answer_limit() { Err(StreamRefusal::busy()) } else { answer };
-                core.clients.answer(client, &PeerFrame::Streams { id, answer });
-            }
-        }
-        // The requester may have stopped waiting.
-        StreamRequester::Embedded(_, sender) => drop(sender.send(answer)),
     }
 }

@@ -1,8 +1,11 @@
 //! Parsing of CONNECT and authentication of the client.
 
 use super::fault::{AuthenticationFailure, ConnectFault};
-use super::nkey;
 use crate::listener::access::{Access, Account, Credentials, is_equal};
+use crate::listener::nkey;
+use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::Value;
 
 /// Maximum number of characters of a client's name; the rest is cut off.
@@ -134,9 +137,24 @@ fn is_proven(credentials: &Credentials, identity: &Identity, nonce: &str) -> boo
         Credentials::Token(token) => is_equal(token, identity.token.as_bytes()),
         Credentials::Nkey(key) => {
             let is_named = nkey::decode(&identity.nkey).is_ok_and(|named| named == *key);
-            is_named && nkey::is_signed(key, nonce, &identity.signature)
+            is_named && is_signed(key, nonce, &identity.signature)
         }
     }
+}
+
+/// Returns whether `signature` is a valid signature of `text` by this key. Both base 64 alphabets are accepted.
+fn is_signed(key: &[u8; 32], text: &str, signature: &str) -> bool {
+    let signature: String = signature
+        .trim_end_matches('=')
+        .chars()
+        .map(|c| match c {
+            '+' => '-',
+            '/' => '_',
+            c => c,
+        })
+        .collect();
+    let Ok(signature) = URL_SAFE_NO_PAD.decode(signature) else { return false };
+    UnparsedPublicKey::new(&ED25519, key).verify(text.as_bytes(), &signature).is_ok()
 }
 
 /// Returns the name of the account as shown to people.

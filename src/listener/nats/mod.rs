@@ -9,7 +9,6 @@ mod connect;
 mod fault;
 mod info;
 mod message_writer;
-pub mod nkey;
 mod parser;
 mod session;
 mod settings;

@@ -4,6 +4,7 @@
 use super::*;
 use crate::delivery::Deliveries;
 use crate::listener::access::{Access, Account, Credentials};
+use crate::listener::nkey;
 use crate::listener::output_buffer::OutputBuffer;
 use crate::listener::session_request::{ConnectionInfo, Publish, ReceiverCount, SessionRequest};
 use crate::message::{

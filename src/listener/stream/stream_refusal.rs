@@ -67,6 +67,11 @@ impl StreamRefusal {
         let text = "the peer serves no event streams: start it with --ftn18, or set ftn18";
         StreamRefusal::new(StreamRefusalKind::NotServed, text)
     }
+
+    /// Returns the refusal of a peer whose build has no streams.
+    pub fn absent() -> StreamRefusal {
+        StreamRefusal::new(StreamRefusalKind::NotServed, "the peer was built without the feature 'streams'")
+    }
 }
 
 /// Appends a refusal.

@@ -1,8 +1,5 @@
-//! NATS public keys (nkeys), and verification of signatures.
+//! Public keys of NATS users (nkeys), as text.
 
-use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use std::fmt;
 
 /// Length of a key as text, in characters: 35 bytes in base 32.
@@ -62,21 +59,6 @@ pub fn encode(key: &[u8; KEY_BYTES]) -> String {
         (0..8).rev().map(move |at| b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"[(bits >> (at * 5) & 31) as usize])
     });
     letters.map(char::from).collect()
-}
-
-/// Returns whether `signature` is a valid signature of `text` by this key. Both base 64 alphabets are accepted.
-pub(super) fn is_signed(key: &[u8; KEY_BYTES], text: &str, signature: &str) -> bool {
-    let signature: String = signature
-        .trim_end_matches('=')
-        .chars()
-        .map(|c| match c {
-            '+' => '-',
-            '/' => '_',
-            c => c,
-        })
-        .collect();
-    let Ok(signature) = URL_SAFE_NO_PAD.decode(signature) else { return false };
-    UnparsedPublicKey::new(&ED25519, key).verify(text.as_bytes(), &signature).is_ok()
 }
 
 fn base32(text: &str) -> Option<[u8; TEXT_BYTES * 5 / 8]> {

@@ -10,7 +10,7 @@ pub(crate) type ListenerRequest = (ClientId, u64);
 
 /// A report to clients of listeners.
 #[derive(Debug)]
-pub(crate) enum ListenersCommand {
+pub(crate) enum EventReport {
     /// Events are stored, for Hat clients that subscribe to them and for the client that registered them, if a client
     /// of a listener did.
     Registered { registrant: Option<ListenerRequest>, events: Vec<Event> },

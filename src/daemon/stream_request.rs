@@ -27,13 +27,13 @@ impl StreamRequester {
 /// Cost of pending requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StreamRequestCost {
-    pub(super) requests: usize,
-    pub(super) reads: usize,
-    pub(super) bytes: usize,
+    pub(crate) requests: usize,
+    pub(crate) reads: usize,
+    pub(crate) bytes: usize,
 }
 
 impl StreamRequestCost {
-    pub(super) fn of(request: &StreamRequest) -> StreamRequestCost {
+    pub(crate) fn of(request: &StreamRequest) -> StreamRequestCost {
         let (reads, bytes) = match &request.operation {
             StreamOperation::Add { data, .. } => (0, data.bytes().len()),
             StreamOperation::Poll { .. } | StreamOperation::Read { .. } | StreamOperation::Consumers => (1, 0),
@@ -42,7 +42,7 @@ impl StreamRequestCost {
         StreamRequestCost { requests: 1, reads, bytes }
     }
 
-    pub(super) fn and(self, other: StreamRequestCost) -> StreamRequestCost {
+    pub(crate) fn and(self, other: StreamRequestCost) -> StreamRequestCost {
         StreamRequestCost {
             requests: self.requests + other.requests,
             reads: self.reads + other.reads,
@@ -50,7 +50,7 @@ impl StreamRequestCost {
         }
     }
 
-    pub(super) fn without(self, other: StreamRequestCost) -> StreamRequestCost {
+    pub(crate) fn without(self, other: StreamRequestCost) -> StreamRequestCost {
         StreamRequestCost {
             requests: self.requests - other.requests,
             reads: self.reads - other.reads,
@@ -63,7 +63,7 @@ impl StreamRequestCost {
 #[derive(Debug)]
 pub(crate) enum StreamServiceEvent {
     /// The answer to a request.
-    CallResult { asker: StreamRequester, cost: StreamRequestCost, answer: Result<StreamAnswer, StreamRefusal> },
+    CallResult { requester: StreamRequester, cost: StreamRequestCost, answer: Result<StreamAnswer, StreamRefusal> },
     /// A consumer has lapsed, or has missed more events since.
     Lapsed { stream: StreamName, consumer: Consumer, missed: MissedRange },
 }
@@ -72,7 +72,7 @@ pub(crate) enum StreamServiceEvent {
 #[derive(Debug)]
 pub(crate) enum StreamServiceCommand {
     /// Hands a request to the stream service.
-    Request { asker: StreamRequester, request: StreamRequest },
+    Request { requester: StreamRequester, request: StreamRequest },
     /// Reports something of the stream service.
     Report(Box<StreamServiceEvent>),
 }

@@ -1,12 +1,19 @@
 //! Requesters of the journal of events, the cost of their requests, and what the journal reports to the engine.
 
 use crate::daemon::parts::PartSender;
-use crate::daemon::stream_service::input_queue::InputSender;
-use crate::event::model::Event;
+use crate::event::model::{Event, EventId};
 use crate::event::refusal::EventRefusal;
 use crate::event::store::QueryPage;
 use crate::listener::event::{EventAnswer, EventRequest};
 use crate::message::ClientId;
+use std::fmt;
+use std::sync::Arc;
+
+/// A service thread that registers events.
+pub(crate) trait RegistrationReceiver: fmt::Debug + Send + Sync {
+    /// Reports that an event was stored under this id, or refused. Must not wait.
+    fn on_registered(&self, number: u64, registered: Result<EventId, EventRefusal>);
+}
 
 /// The requester of an event request.
 #[derive(Clone, Debug)]
@@ -17,14 +24,14 @@ pub(crate) enum EventRequester {
     Embedded(ClientId, PartSender<Result<EventAnswer, EventRefusal>>),
     /// A client of a listener, with its request number.
     Listener(ClientId, u64),
-    /// The stream service thread, with its request number.
-    Streams {
+    /// A thread of another service, with its request number.
+    Service {
         /// The client as which it requests.
         client: ClientId,
         /// Its request number.
         number: u64,
-        /// The queue that receives the outcome.
-        inputs: InputSender,
+        /// The receiver of the outcome.
+        outcome: Arc<dyn RegistrationReceiver>,
     },
     /// The peer itself, which reports something by an event.
     Internal,
@@ -37,7 +44,7 @@ impl EventRequester {
             EventRequester::Attached(client, _)
             | EventRequester::Embedded(client, _)
             | EventRequester::Listener(client, _) => *client,
-            EventRequester::Streams { client, .. } => *client,
+            EventRequester::Service { client, .. } => *client,
             EventRequester::Internal => ClientId(0),
         }
     }
@@ -55,7 +62,7 @@ pub(crate) enum JournalReply {
 /// The outcome of a request.
 #[derive(Debug)]
 pub(crate) struct EventCompletion {
-    pub(crate) asker: EventRequester,
+    pub(crate) requester: EventRequester,
     pub(crate) done: Result<JournalReply, EventRefusal>,
     /// Cost to release, if this is the last part of the outcome.
     pub(crate) ended: Option<EventRequestCost>,
@@ -72,7 +79,7 @@ pub(crate) struct EventRequestCost {
 #[derive(Debug)]
 pub(crate) enum EventServiceCommand {
     /// Registers or queries events.
-    Request { asker: EventRequester, request: EventRequest },
+    Request { requester: EventRequester, request: EventRequest },
     /// Reports that the journal has completed a request.
     Completed(Box<EventCompletion>),
     /// Reports whether events can be registered under the server id of this peer. Sent once that is known, and again

@@ -1,0 +1,16 @@
+//! Options with which a peer starts.
+
+use crate::daemon::drop_rule::DropRule;
+
+/// Options of a peer beside its configuration.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// True if the peer listens on the configured Unix socket, so that other programs of this host can attach.
+    pub serve: bool,
+    /// True if the peer handles signals. It ends on SIGTERM and SIGINT: gracefully on the first, at once on the second.
+    /// On SIGHUP it reopens its log, or ends if the log is no file. Only a program that is nothing but a peer should
+    /// set it.
+    pub signals: bool,
+    /// Rule that drops some received datagrams, for demonstrations and tests.
+    pub drop: Option<DropRule>,
+}

@@ -1,0 +1,273 @@
+//! The services that are attached to the core, as far as this build has them. A request to an absent one is refused.
+#![cfg_attr(not(feature = "streams"), expect(unused_variables, reason = "absent services need no arguments"))]
+
+use crate::config::Config;
+use crate::daemon::clients::Clients;
+use crate::daemon::engine::options::Options;
+use crate::daemon::engine::start_error::StartError;
+use crate::daemon::engine_core::{DetachedClient, EngineCore};
+use crate::daemon::event_report::EventReport;
+use crate::daemon::event_request::EventServiceCommand;
+#[cfg(feature = "events")]
+use crate::daemon::events::EventService;
+#[cfg(feature = "listeners")]
+use crate::daemon::listeners::Listeners;
+#[cfg(feature = "events")]
+use crate::daemon::service::Service;
+use crate::daemon::stream_request::StreamServiceCommand;
+#[cfg(feature = "streams")]
+use crate::daemon::stream_service::stream_host::StreamHost;
+use crate::message::{ClientId, Epoch};
+use crate::time::{ClockReading, Instant};
+use mio::Registry;
+use serde_json::{Value, json};
+use std::io;
+
+/// Maximum time after the start for which clients of the NATS and Redis listeners publish nothing. Other peers are
+/// known after 0.5 s; the rest is for subscriptions whose announcement was lost.
+#[cfg(feature = "listeners")]
+const DISCOVERY_MAX: std::time::Duration = std::time::Duration::from_millis(750);
+
+/// The services of one peer.
+pub(super) struct Services {
+    #[cfg(feature = "listeners")]
+    listeners: Listeners,
+    /// Dropped before the journal that feeds them.
+    #[cfg(feature = "streams")]
+    streams: StreamHost,
+    #[cfg(feature = "events")]
+    events: EventService,
+}
+
+impl Services {
+    /// Opens the journal and the listeners, as configured, for the peer in this epoch.
+    ///
+    /// # Errors
+    /// A service cannot be opened, or this build does not have it.
+    pub(super) fn open(config: &Config, options: &Options, epoch: Epoch) -> Result<Services, StartError> {
+        check_presence(config, options)?;
+        #[cfg(feature = "events")]
+        let events = open_events(config, options)?;
+        Ok(Services {
+            #[cfg(feature = "listeners")]
+            listeners: match options.serve {
+                true => Listeners::open(config, epoch, events.server()).map_err(StartError::Listener)?,
+                false => Listeners::closed(config),
+            },
+            #[cfg(feature = "streams")]
+            streams: StreamHost::default(),
+            #[cfg(feature = "events")]
+            events,
+        })
+    }
+
+    /// Registers the listeners for incoming connections.
+    pub(super) fn register(&mut self, registry: &Registry) -> io::Result<()> {
+        #[cfg(feature = "listeners")]
+        self.listeners.register(registry)?;
+        Ok(())
+    }
+
+    /// Opens what needs the core.
+    ///
+    /// # Errors
+    /// A service cannot be opened.
+    pub(super) fn start(
+        &mut self,
+        core: &mut EngineCore,
+        now: ClockReading,
+        config: &Config,
+        options: &Options,
+    ) -> Result<(), StartError> {
+        #[cfg(feature = "streams")]
+        if let Some(address) = config.ftn18.filter(|_| options.serve) {
+            self.streams =
+                StreamHost::open(core, &mut self.events, now, config, address).map_err(StartError::Streams)?;
+        }
+        #[cfg(feature = "events")]
+        self.events.replicate(core, now).map_err(StartError::Events)?;
+        #[cfg(feature = "listeners")]
+        {
+            if options.serve && config.hat.is_some() && config.hat_events {
+                self.events.announce(core, now, "STARTED");
+            }
+            // Opening the streams may have taken seconds, and the peer sends its first datagram only now.
+            self.listeners.begin_discovery(crate::clock::Clock::now().instant + DISCOVERY_MAX);
+        }
+        Ok(())
+    }
+
+    /// Handles a command for the service of events.
+    pub(super) fn on_event_command(&mut self, core: &mut EngineCore, now: ClockReading, command: EventServiceCommand) {
+        #[cfg(feature = "events")]
+        self.events.on_command(core, now, command);
+        #[cfg(not(feature = "events"))]
+        if let EventServiceCommand::Request { requester, .. } = command {
+            core.answer_event_request(&requester, vec![Err(crate::event::refusal::EventRefusal::absent())]);
+        }
+    }
+
+    /// Handles a command for the streams.
+    pub(super) fn on_stream_command(
+        &mut self,
+        core: &mut EngineCore,
+        now: ClockReading,
+        command: StreamServiceCommand,
+    ) {
+        #[cfg(feature = "streams")]
+        self.streams.on_command(core, now, command);
+        #[cfg(not(feature = "streams"))]
+        if let StreamServiceCommand::Request { requester, .. } = command {
+            core.answer_stream_request(requester, Err(crate::listener::stream::StreamRefusal::absent()));
+        }
+    }
+
+    /// Passes a report about events to the clients of listeners.
+    pub(super) fn on_event_report(&mut self, core: &mut EngineCore, now: ClockReading, report: EventReport) {
+        #[cfg(feature = "listeners")]
+        self.listeners.on_command(core, now, report);
+    }
+
+    /// Notes that clients wait to be accepted at the listener with this index.
+    pub(super) fn on_connection(&mut self, listener: usize) {
+        #[cfg(feature = "listeners")]
+        self.listeners.on_connection(listener);
+    }
+
+    /// Schedules a client of a listener if it may have input to process.
+    pub(super) fn schedule_if_input(&mut self, clients: &mut Clients, id: ClientId) {
+        #[cfg(feature = "listeners")]
+        self.listeners.schedule_if_input(clients, id);
+    }
+
+    /// Does the work of a turn of the engine.
+    pub(super) fn on_turn(&mut self, core: &mut EngineCore, now: ClockReading) {
+        #[cfg(feature = "listeners")]
+        self.listeners.on_turn(core, now);
+    }
+
+    /// Does the work that must precede the writes to clients at the end of a turn.
+    pub(super) fn before_writes(&mut self, core: &mut EngineCore, now: ClockReading) {
+        #[cfg(feature = "listeners")]
+        self.listeners.before_writes(core, now);
+    }
+
+    /// Does the work that the writes to clients at the end of a turn make possible.
+    pub(super) fn after_writes(&mut self, core: &mut EngineCore, now: ClockReading) {
+        #[cfg(feature = "listeners")]
+        self.listeners.after_writes(core, now);
+    }
+
+    /// Releases what belongs to a client that has departed.
+    pub(super) fn on_detach(&mut self, core: &mut EngineCore, now: ClockReading, client: &mut DetachedClient) {
+        #[cfg(feature = "listeners")]
+        self.listeners.on_detach(core, now, client);
+        #[cfg(feature = "events")]
+        self.events.on_detach(core, now, client);
+    }
+
+    /// Returns whether work is pending, so that the engine must not sleep.
+    pub(super) fn has_work(&self, core: &EngineCore) -> bool {
+        #[cfg(feature = "listeners")]
+        return self.listeners.has_work(core);
+        #[cfg(not(feature = "listeners"))]
+        false
+    }
+
+    /// Returns the time of the next work that is due without an event.
+    pub(super) fn deadline(&self, core: &EngineCore) -> Option<Instant> {
+        #[cfg(feature = "listeners")]
+        return self.listeners.deadline(core);
+        #[cfg(not(feature = "listeners"))]
+        None
+    }
+
+    /// Handles the begin of a graceful stop.
+    pub(super) fn on_stop(&mut self, core: &mut EngineCore, now: ClockReading) {
+        #[cfg(feature = "listeners")]
+        {
+            if self.listeners.announces_events() {
+                self.events.announce(core, now, "STOPPED");
+            }
+            self.listeners.on_stop(core, now);
+        }
+    }
+
+    /// Returns the number of requests that must be finished before a stop.
+    pub(super) fn pending_requests(&self) -> usize {
+        [
+            #[cfg(feature = "events")]
+            self.events.pending_requests(),
+            #[cfg(feature = "streams")]
+            self.streams.pending_requests(),
+        ]
+        .iter()
+        .sum()
+    }
+
+    /// Ends the listeners, among them that of the streams. Their clients have received the end of the peer before.
+    pub(super) fn close_listeners(&mut self, core: &mut EngineCore) {
+        #[cfg(feature = "listeners")]
+        self.listeners.close(core);
+        #[cfg(feature = "streams")]
+        self.streams.close(core);
+    }
+
+    /// Ends the journal. Nothing that it is asked later is stored.
+    pub(super) fn close_journal(&mut self, core: &mut EngineCore) {
+        #[cfg(feature = "events")]
+        self.events.close(core);
+    }
+
+    /// Adds the fields of the services to `show status`. Those of an absent service say that it serves nothing.
+    pub(super) fn add_status(&self, core: &EngineCore, status: &mut Value) {
+        status["listeners"] = json!([]);
+        status["listener_bytes"] = json!(0);
+        (status["events"], status["streams"]) = (Value::Null, Value::Null);
+        #[cfg(feature = "listeners")]
+        self.listeners.add_status(core, status);
+        #[cfg(feature = "events")]
+        self.events.add_status(core, status);
+        #[cfg(feature = "streams")]
+        self.streams.add_status(core, status);
+    }
+
+    /// Returns the number of events registered, of requests refused, and of events of other servers stored and refused
+    /// since the start.
+    pub(super) fn event_counts(&self) -> [u64; 4] {
+        #[cfg(feature = "events")]
+        return self.events.counts();
+        #[cfg(not(feature = "events"))]
+        [0; 4]
+    }
+}
+
+/// Checks that this build has every service that the configuration asks for.
+fn check_presence(config: &Config, options: &Options) -> Result<(), StartError> {
+    let uses = [
+        ("server-id", config.server_id.is_some(), "events", cfg!(feature = "events")),
+        ("event-follow", !config.event_follow.is_empty(), "events", cfg!(feature = "events")),
+        ("nats", options.serve && config.nats.is_some(), "listeners", cfg!(feature = "listeners")),
+        ("redis", options.serve && config.redis.is_some(), "listeners", cfg!(feature = "listeners")),
+        ("hat", options.serve && config.hat.is_some(), "listeners", cfg!(feature = "listeners")),
+        ("ftn18", options.serve && config.ftn18.is_some(), "streams", cfg!(feature = "streams")),
+    ];
+    match uses.into_iter().find(|(_, is_used, _, is_present)| *is_used && !is_present) {
+        Some((key, _, feature, _)) => Err(StartError::Absent { key, feature }),
+        None => Ok(()),
+    }
+}
+
+/// Makes the event service. Opens the journal at once if the configuration requires it, or if it exists already.
+#[cfg(feature = "events")]
+fn open_events(config: &Config, options: &Options) -> Result<EventService, StartError> {
+    let mut events = EventService::new(config);
+    let needs_journal = config.server_id.is_some() || !config.event_follow.is_empty();
+    if needs_journal || options.serve && (config.hat.is_some() || config.ftn18.is_some()) {
+        events.open().map_err(StartError::Events)?;
+    } else if options.serve && events.has_journal() {
+        // Peers that follow its events wait for the journal.
+        events.open().unwrap_or_else(|error| tracing::warn!("no events can be registered or found: {error}"));
+    }
+    Ok(events)
+}

@@ -1,0 +1,105 @@
+//! The log of a peer that is a program of its own: one line per event, as text or as JSON.
+
+use crate::config::{Config, LogFormat, LogLevel};
+use crate::daemon::log_file::LogFile;
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use tracing::level_filters::LevelFilter;
+
+/// Log file of this process, if it logs to a file.
+static FILE: OnceLock<Mutex<LogFile>> = OnceLock::new();
+
+/// Writer that appends to the log file from any thread.
+struct Appender(&'static Mutex<LogFile>);
+
+impl Appender {
+    fn file(&self) -> MutexGuard<'static, LogFile> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Write for Appender {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.file().write(line)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file().flush()
+    }
+}
+
+/// Reason why the log could not be opened.
+#[derive(Debug)]
+pub enum LogError {
+    /// The file cannot be written.
+    File {
+        /// Path of the log file.
+        path: PathBuf,
+        /// Error that the system returned.
+        error: io::Error,
+    },
+    /// This process has a log already.
+    AlreadyStarted,
+}
+
+impl fmt::Display for LogError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LogError::File { path, error } => {
+                write!(f, "cannot write the log {}: {error}; set log-file to another place", path.display())
+            }
+            LogError::AlreadyStarted => write!(f, "this process has a log already"),
+        }
+    }
+}
+
+impl std::error::Error for LogError {}
+
+/// Opens the log of this process, as configured: to standard error, or appended to a file.
+///
+/// # Errors
+/// The file cannot be written, or the process has a log already.
+pub fn start(config: &Config) -> Result<(), LogError> {
+    let level = match config.log_level {
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
+    };
+    // A log without a reader must not end the peer: reporting such an error on standard error would panic.
+    let builder = tracing_subscriber::fmt().with_max_level(level).with_target(false).log_internal_errors(false);
+    if let Some(path) = &config.log_file {
+        let file = LogFile::open(path, config.log_format);
+        let file = file.map_err(|error| LogError::File { path: path.clone(), error })?;
+        FILE.set(Mutex::new(file)).map_err(|_| LogError::AlreadyStarted)?;
+    }
+    let builder = builder.with_ansi(!is_file() && io::stderr().is_terminal());
+    let started = match (config.log_format, FILE.get()) {
+        (LogFormat::Text, None) => builder.with_writer(io::stderr).try_init(),
+        (LogFormat::Text, Some(file)) => builder.with_writer(|| Appender(file)).try_init(),
+        (LogFormat::Json, None) => builder.json().flatten_event(true).with_writer(io::stderr).try_init(),
+        (LogFormat::Json, Some(file)) => builder.json().flatten_event(true).with_writer(|| Appender(file)).try_init(),
+    };
+    started.map_err(|_| LogError::AlreadyStarted)
+}
+
+/// Returns whether the log of this process goes to a file.
+pub(super) fn is_file() -> bool {
+    FILE.get().is_some()
+}
+
+/// Reopens the log under its name, as log rotation requires.
+pub(super) fn reopen() {
+    let Some(file) = FILE.get() else { return };
+    let opened = {
+        let mut file = Appender(file).file();
+        file.reopen().map_err(|error| LogError::File { path: file.path().to_owned(), error })
+    };
+    match opened {
+        Ok(()) => tracing::info!("log opened anew"),
+        Err(error) => tracing::warn!(%error, "the log stays in the file that it was in"),
+    }
+}
