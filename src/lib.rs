@@ -57,7 +57,10 @@
 //! `sim`, and `terminal`, `bench` and `cli`, are features, as the services of a peer are. Without any feature the crate
 //! is the library alone.
 
-#![cfg_attr(not(feature = "streams"), expect(dead_code, reason = "absent services leave some of what they share unused"))]
+#![cfg_attr(
+    not(feature = "streams"),
+    expect(dead_code, reason = "absent services leave some of what they share unused")
+)]
 
 #[cfg(feature = "cli")]
 pub mod bench;

@@ -1,7 +1,7 @@
 //! Inputs of the stream service, and its messages to clients.
 
 use crate::event::follower::FetchedEvent;
-use crate::event::model::{EventId, ServerId};
+use crate::event::model::{Event, EventId, ServerId};
 use crate::event::refusal::EventRefusal;
 use crate::event::store::QueryPage;
 use crate::event::stream::model::StreamEvent;
@@ -56,6 +56,8 @@ pub enum StreamInput {
     /// These events were fetched, because they did not arrive on the bus when they were registered. They are stored
     /// next.
     Fetched(Vec<FetchedEvent>),
+    /// The journal has stored these events, all of one server, in its order.
+    Stored(Vec<Event>),
     /// The journal holds more events of this server.
     JournalGrown(ServerId),
     /// The result of a journal query.
@@ -118,6 +120,7 @@ impl fmt::Debug for StreamInput {
                 f.debug_tuple("Registered").field(number).field(registered).finish()
             }
             StreamInput::Fetched(events) => f.debug_tuple("Fetched").field(&events.len()).finish(),
+            StreamInput::Stored(events) => f.debug_tuple("Stored").field(&events.len()).finish(),
             StreamInput::JournalGrown(server) => f.debug_tuple("JournalGrown").field(server).finish(),
             StreamInput::Found { stream, after, .. } => {
                 f.debug_tuple("Found").field(stream).field(after).finish_non_exhaustive()

@@ -103,6 +103,7 @@ fn bytes(input: &StreamInput) -> Option<usize> {
                 },
         ),
         StreamInput::Fetched(events) => Some(size_of_val(events.as_slice())),
+        StreamInput::Stored(events) => Some(events.iter().map(|event| size_of_val(event) + event.payload_size()).sum()),
         StreamInput::Closed(_)
         | StreamInput::Requested(..)
         | StreamInput::Registered { .. }
@@ -123,6 +124,10 @@ impl InputQueue {
         count_max <= state.count || (0 < state.bytes && bytes_max < state.bytes + bytes)
     }
 
+    fn is_half_full(&self, state: &InputQueueState) -> bool {
+        self.limits.count_max / 2 <= state.count || self.limits.bytes_max / 2 <= state.bytes
+    }
+
     fn add(&self, mut state: MutexGuard<'_, InputQueueState>, input: StreamInput, counted: Option<usize>) {
         if let Some(bytes) = counted {
             (state.count, state.bytes) = (state.count + 1, state.bytes + bytes);
@@ -136,7 +141,7 @@ impl InputQueue {
 impl InputSender {
     /// Adds an input without waiting.
     ///
-    /// Inputs of clients are refused beyond the limits. The others are always taken, since their number is bounded:
+    /// Inputs of clients and stored events are refused beyond the limits. The others are always taken, since their number is bounded:
     /// - one [`StreamInput::Closed`] for each client that was taken,
     /// - one [`StreamInput::Registered`] or [`StreamInput::Found`] for each request of the stream service,
     /// - one [`StreamInput::JournalGrown`] for each server,
@@ -149,6 +154,8 @@ impl InputSender {
         let mut state = self.0.state();
         match &input {
             _ if state.is_closed => return Err(InputPushError::Closed),
+            // Half of the queue is left to clients.
+            StreamInput::Stored(_) if self.0.is_half_full(&state) => return Err(InputPushError::Full),
             _ if counted.is_some_and(|bytes| self.0.is_full(&state, bytes)) => return Err(InputPushError::Full),
             StreamInput::JournalGrown(server) if !state.grown_servers.insert(*server) => return Ok(()),
             _ => {}
@@ -184,8 +191,10 @@ impl RegistrationReceiver for InputSender {
 impl JournalObserver for InputSender {
     fn on_stored(&self, events: &[Event]) {
         for of_server in events.chunk_by(|one, next| one.id.server == next.id.server) {
-            // A closed queue means that the peer is stopping.
-            drop(self.push(StreamInput::JournalGrown(of_server[0].id.server)));
+            // If there is no room, the streams read the journal later. A closed queue means that the peer is stopping.
+            if self.push(StreamInput::Stored(of_server.to_vec())) == Err(InputPushError::Full) {
+                drop(self.push(StreamInput::JournalGrown(of_server[0].id.server)));
+            }
         }
     }
 
@@ -237,7 +246,7 @@ impl Drop for InputReceiver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::model::EventId;
+    use crate::event::timestamp::Timestamp;
     use crate::listener::ftn18::stream_service::ConnectionId;
     use std::thread;
 
@@ -288,6 +297,27 @@ mod tests {
         assert_eq!(servers(&receiver), [1, 2]);
         inputs.push(StreamInput::JournalGrown(ServerId(1))).unwrap();
         assert_eq!(servers(&receiver), [1], "later growth is queued again");
+    }
+
+    #[test]
+    fn stored_events_leave_half_of_the_queue() {
+        let InputChannel { sender: inputs, receiver } =
+            InputChannel::new(InputLimits { count_max: 4, bytes_max: 1 << 20 });
+        let event = |session| Event {
+            id: EventId { server: ServerId(1), session, instance: 1 },
+            event_type: "a".parse().unwrap(),
+            timestamp: Timestamp::MIN,
+            source_timestamp: None,
+            payload: None,
+        };
+        (1..=3).for_each(|session| inputs.on_stored(&[event(session)]));
+        assert_eq!([3, 4, 5].map(|number| inputs.push(opened(number)).is_ok()), [true, true, false]);
+        let stored = || match receiver.pop().unwrap() {
+            StreamInput::Stored(events) => events[0].id.session,
+            StreamInput::JournalGrown(_) => 0,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!([stored(), stored(), stored()], [1, 2, 0]);
     }
 
     #[test]

@@ -160,6 +160,10 @@ impl StreamServiceLoop {
                 answered(Err(StreamRefusal::new(StreamRefusalKind::Unavailable, why)));
                 true
             }
+            StreamInput::Stored(events) => {
+                events.first().into_iter().for_each(|event| self.stream_service.on_events_added(event.id.server));
+                true
+            }
             // A later query finds the events again.
             StreamInput::Found { stream, after, .. } => self.take(StreamInput::Found { stream, after, found: None }),
             StreamInput::Opened(..)
@@ -213,6 +217,7 @@ impl StreamServiceLoop {
             }
             StreamInput::Registered { number, registered } => self.stream_service.on_registered(number, registered),
             StreamInput::Fetched(events) => self.stream_service.on_fetched(&events),
+            StreamInput::Stored(events) => self.stream_service.on_stored(&mut *self.store, now.instant, &events),
             StreamInput::JournalGrown(server) => self.stream_service.on_events_added(server),
             StreamInput::Found { stream, after, found } => {
                 self.stream_service.on_found(&mut *self.store, now.instant, stream, after, found);

@@ -29,6 +29,26 @@ impl StreamService {
         }
     }
 
+    /// Takes events of one server that the journal has just stored, all of them in its order. A stream that has all
+    /// events before them takes them at once. The others read the journal later.
+    pub fn on_stored<S>(&mut self, store: &mut S, now: Instant, events: &[Event])
+    where
+        S: StreamStore + ?Sized,
+        S::Error: fmt::Display,
+    {
+        let Some(server) = events.first().map(|event| event.id.server) else { return };
+        for stream in 0..self.streams.len() {
+            let feed = Feed { covered: start(server), is_requested: false, has_unread: true };
+            let feed = self.streams[stream].feeds.entry(server).or_insert(feed);
+            if feed.has_unread || feed.is_requested {
+                feed.has_unread = true;
+            } else {
+                let known = events.partition_point(|event| event.id <= feed.covered);
+                self.feed(store, now, stream, &events[known..], false);
+            }
+        }
+    }
+
     /// Records events that were fetched rather than received from the bus. [`StreamService::on_events_added`] follows.
     pub fn on_fetched(&mut self, events: &[FetchedEvent]) {
         self.fetched.extend(events.iter().map(|fetched| (fetched.id, fetched.is_lost)));
@@ -68,6 +88,15 @@ impl StreamService {
             self.pause(now, stream);
             return self.fail_unfed(stream, "the journal cannot be read");
         };
+        self.feed(store, now, stream, &events, more_follows);
+    }
+
+    /// Adds the next events of a server to a stream. `more_follows` is true if the journal has events after them.
+    fn feed<S>(&mut self, store: &mut S, now: Instant, stream: usize, events: &[Event], more_follows: bool)
+    where
+        S: StreamStore + ?Sized,
+        S::Error: fmt::Display,
+    {
         let Some(covered) = events.last().map(|event| event.id) else { return };
         if self.skip_fed(store, stream, covered) {
             return;
@@ -88,7 +117,7 @@ impl StreamService {
         };
         match added {
             Ok(numbers) => {
-                let feed = self.streams[stream].feeds.get_mut(&after.server).expect("the feed was found above");
+                let feed = self.streams[stream].feeds.get_mut(&covered.server).expect("the feed was found above");
                 feed.covered = position;
                 feed.has_unread |= more_follows || position < covered;
                 if position < covered {
@@ -101,14 +130,14 @@ impl StreamService {
                     }
                 }
                 if !self.settings.is_shared {
-                    self.prune_fetched(after.server);
+                    self.prune_fetched(covered.server);
                 }
                 self.schedule_trim(store, now, stream);
-                if after.server == self.server {
+                if covered.server == self.server {
                     self.fail_missing(stream, position);
                 }
             }
-            Err(error) => self.on_add_failed(now, stream, after.server, error),
+            Err(error) => self.on_add_failed(now, stream, covered.server, error),
         }
     }
 

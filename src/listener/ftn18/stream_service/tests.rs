@@ -105,8 +105,14 @@ impl World {
         first.expect("a session has events")
     }
 
-    /// Appends an event to the journal.
+    /// Appends an event to the journal, and reports that it has grown.
     fn append(&mut self, server: ServerId, event_type: &str, payload: Option<Payload>) -> EventId {
+        let id = self.append_silently(server, event_type, payload);
+        self.stream_service.on_events_added(server);
+        id
+    }
+
+    fn append_silently(&mut self, server: ServerId, event_type: &str, payload: Option<Payload>) -> EventId {
         let last = self.journal.iter().filter(|event| event.id.server == server).map(|event| event.id.session).max();
         let id = EventId { server, session: 1 + last.unwrap_or(0), instance: 1 };
         self.journal.push(Event {
@@ -116,7 +122,6 @@ impl World {
             source_timestamp: None,
             payload,
         });
-        self.stream_service.on_events_added(server);
         id
     }
 
@@ -400,6 +405,32 @@ fn full_stream_refuses_events_until_some_are_accepted() {
     world.later(1000);
     world.later(1000);
     assert_eq!(world.poll(0, "C", Some(3), None), strings(&[(4, "A null")]));
+}
+
+#[test]
+fn stored_events_are_fed_without_the_journal() {
+    let mut world = World::new(StreamLimits::default());
+    world.append(OWN, "main/A", Some(Payload::Json(json("0"))));
+    world.run();
+    let first = world.append_silently(OWN, "main/A", Some(Payload::Json(json("1"))));
+    world.append_silently(OWN, "main/A", Some(Payload::Json(json("2"))));
+    let stored = |world: &World| world.journal.iter().filter(|event| first <= event.id).cloned().collect::<Vec<_>>();
+    let events = stored(&world);
+    world.stream_service.on_stored(&mut world.store, world.now.instant, &events);
+    world.stream_service.run(&mut world.store, world.now);
+    assert_eq!(world.stream_service.poll_effect(), None, "nothing is read back");
+    assert_eq!(world.poll(0, "C", None, None), strings(&[(1, "A 0"), (2, "A 1"), (3, "A 2")]));
+    // What is behind, or reads already, takes from the journal what it does not have yet.
+    world.append(OWN, "main/A", Some(Payload::Json(json("3"))));
+    let events = stored(&world);
+    world.stream_service.on_stored(&mut world.store, world.now.instant, &events);
+    world.append_silently(OWN, "main/A", Some(Payload::Json(json("4"))));
+    world.run();
+    let events = stored(&world);
+    world.stream_service.on_stored(&mut world.store, world.now.instant, &events);
+    let all: Vec<(u64, String)> = (0..5).map(|number| (number + 1, format!("A {number}"))).collect();
+    assert_eq!(world.poll(0, "C", None, None), all);
+    assert_eq!(world.poll(1, "LIVE", None, None), all);
 }
 
 /// The disk is full at the commit. No result is sent, and nothing is left out when the work is repeated.
