@@ -85,6 +85,6 @@ pub(crate) enum EventServiceCommand {
     /// Reports whether events can be registered under the server id of this peer. Sent once that is known, and again
     /// whenever it changes.
     ClaimDecided(Result<(), EventRefusal>),
-    /// Ends a request. All commands that result from it precede this one.
+    /// Ends a request whose events are published.
     Ended(EventRequestCost),
 }

@@ -2,7 +2,7 @@
 //!
 //! The engine takes all requests at once, so the cost of each is small. A request wakes the engine only if it sleeps.
 
-use crate::daemon::event_request::EventServiceCommand;
+use crate::daemon::event_request::{EventRequestCost, EventServiceCommand};
 use crate::daemon::parts::{PartReceiver, PartSender, part_channel};
 use crate::daemon::queue::SubscriptionQueue;
 use crate::daemon::stream_request::StreamServiceCommand;
@@ -111,6 +111,13 @@ pub(crate) enum EngineCommand {
         client: ClientId,
         message: Message,
     },
+    /// Publishes the stored events of a request, in order, then ends it.
+    PublishEvents {
+        client: ClientId,
+        messages: VecDeque<Message>,
+        /// Cost of the request.
+        ended: EventRequestCost,
+    },
     Subscribe {
         client: ClientId,
         sub: SubId,
@@ -165,6 +172,9 @@ impl EngineCommand {
     fn bytes(&self) -> usize {
         match self {
             EngineCommand::Publish { message, .. } => COMMAND_BYTES + message.body_bytes(),
+            EngineCommand::PublishEvents { messages, .. } => {
+                messages.iter().map(|message| COMMAND_BYTES + message.body_bytes()).sum()
+            }
             EngineCommand::Ask { question, .. } => {
                 COMMAND_BYTES
                     + match question {
@@ -187,9 +197,8 @@ impl EngineCommand {
 
     /// Returns whether the command must wait while publishers are blocked. All other commands overtake it then.
     pub(crate) fn must_wait(&self) -> bool {
-        use EngineCommand::{Ask, Await, Events, Flush, Publish};
-        let follows_publishes = matches!(self, Events(EventServiceCommand::Ended(_)));
-        follows_publishes || matches!(self, Publish { .. } | Ask { .. } | Await { .. } | Flush { .. })
+        use EngineCommand::{Ask, Await, Flush, Publish, PublishEvents};
+        matches!(self, Publish { .. } | PublishEvents { .. } | Ask { .. } | Await { .. } | Flush { .. })
     }
 }
 
@@ -209,6 +218,11 @@ impl CommandQueue {
         let is_quick = is_publish_blocked || place(&self.quick) < place(&self.waiting);
         let queue = if is_quick { &mut self.quick } else { &mut self.waiting };
         queue.pop_front().map(|(_, command)| command)
+    }
+
+    /// Returns a command that is only partly done, so that it is taken before all that wait.
+    pub(crate) fn put_back(&mut self, command: EngineCommand) {
+        self.waiting.push_front((0, command));
     }
 
     /// Returns whether a command can be taken.
@@ -457,6 +471,22 @@ mod tests {
         poll.poll(&mut events, Some(Duration::from_secs(30))).unwrap();
         assert_eq!(events.iter().count(), 1);
     }
+
+    #[test]
+    fn returned_command_is_taken_first() {
+        let (_poll, mailbox) = mailbox();
+        let mut taken = CommandQueue::default();
+        mailbox.push(EngineCommand::Detach { client: ClientId(1) }, Duration::ZERO).unwrap();
+        mailbox.push(publish(7), Duration::ZERO).unwrap();
+        mailbox.take(&mut taken, false);
+        taken.put_back(publish(3));
+        let payload = |command| match command {
+            Some(EngineCommand::Publish { message, .. }) => message.payload.len(),
+            _ => 0,
+        };
+        assert_eq!([taken.pop(false), taken.pop(false), taken.pop(false)].map(payload), [3, 0, 7]);
+    }
+
     #[test]
     fn unread_parts_beyond_limit_end_question() {
         let (answer_to, answers) = AnswerSender::new(None);

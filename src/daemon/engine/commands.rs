@@ -5,6 +5,7 @@ use super::Engine;
 use crate::daemon::engine_core::confirmation::Subscriber;
 use crate::daemon::engine_core::flush::FlushWaiter;
 use crate::daemon::engine_core::receiver_waits::ReceiverWaiter;
+use crate::daemon::event_request::EventServiceCommand;
 use crate::daemon::internal_command::InternalCommand;
 use crate::daemon::mailbox::EngineCommand;
 use crate::listener::refusal::RefusalReason;
@@ -57,6 +58,15 @@ impl Engine {
                 if !self.core.publish(now, client, &message) {
                     unreachable!("a publish is taken only while the queue is short");
                 }
+            }
+            EngineCommand::PublishEvents { client, mut messages, ended } => {
+                while let Some(message) = messages.front() {
+                    if !self.core.publish(now, client, message) {
+                        return self.commands.put_back(EngineCommand::PublishEvents { client, messages, ended });
+                    }
+                    messages.pop_front();
+                }
+                self.services.on_event_command(&mut self.core, now, EventServiceCommand::Ended(ended));
             }
             EngineCommand::Subscribe { client, sub, request, queue, answer } => {
                 let outcome = self.core.subscribe(now, client, sub, request, queue);

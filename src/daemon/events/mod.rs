@@ -410,13 +410,10 @@ impl PublishTask {
         if let Some(observer) = observer {
             observer.on_stored(events);
         }
-        let (messages, parts) = (events.iter().map(Message::from).collect::<Vec<_>>(), stream.parts(events));
+        let (messages, parts) = (events.iter().map(Message::from).collect(), stream.parts(events));
         notify.notify(stored.map(JournalReply::Registered), None);
-        for message in messages {
-            push(&notify.mailbox, EngineCommand::Publish { client, message });
-        }
+        push(&notify.mailbox, EngineCommand::PublishEvents { client, messages, ended: notify.cost });
         stream.on_published(&parts);
-        push(&notify.mailbox, EngineCommand::Events(EventServiceCommand::Ended(notify.cost)));
     }
 }
 
