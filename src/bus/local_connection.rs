@@ -3,12 +3,12 @@
 use super::events::{EventError, EventReply};
 use super::streams::{StreamError, StreamReply};
 use super::{FOREVER, OpenError, PublishError, SubscribeError, WaitError};
+use crate::daemon::answer_parts::PartSender;
 use crate::daemon::clients::distinct;
 use crate::daemon::engine::shutdown::panic_text;
-use crate::daemon::local::check_directory;
+use crate::daemon::local_socket::check_directory;
 use crate::daemon::mailbox::{AnswerSender, SubscriptionRequest};
-use crate::daemon::parts::PartSender;
-use crate::daemon::queue::{Notice, SubscriptionQueue};
+use crate::daemon::subscription_queue::{Notice, SubscriptionQueue};
 use crate::delivery::Deliveries;
 use crate::listener::event::{EventAnswer, EventRequest};
 use crate::listener::frame::{ClientFrame, PeerFrame, VERSION, Welcome};

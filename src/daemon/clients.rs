@@ -4,15 +4,15 @@
 #[cfg(feature = "listeners")]
 mod listener_clients;
 
-use crate::daemon::flow::ConnectionState;
+use crate::daemon::connection_state::ConnectionState;
 #[cfg(feature = "listeners")]
 use crate::daemon::listeners::connection::ListenerConnection;
 #[cfg(feature = "listeners")]
 use crate::daemon::listeners::delivery::ListenerDelivery;
-use crate::daemon::local::Connection;
+use crate::daemon::local_socket::Connection;
 use crate::daemon::outbox::{ClientOutbox, PushOutcome};
-use crate::daemon::queue::{Notice, QueueLimits, SubscriptionQueue};
 use crate::daemon::show::ClientRow;
+use crate::daemon::subscription_queue::{Notice, QueueLimits, SubscriptionQueue};
 use crate::delivery::Deliveries;
 use crate::listener::frame::PeerFrame;
 #[cfg(feature = "listeners")]

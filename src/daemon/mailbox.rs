@@ -2,10 +2,10 @@
 //!
 //! The engine takes all requests at once, so the cost of each is small. A request wakes the engine only if it sleeps.
 
+use crate::daemon::answer_parts::{PartReceiver, PartSender, part_channel};
 use crate::daemon::event_request::EventServiceCommand;
-use crate::daemon::parts::{PartReceiver, PartSender, part_channel};
-use crate::daemon::queue::SubscriptionQueue;
 use crate::daemon::stream_request::StreamServiceCommand;
+use crate::daemon::subscription_queue::SubscriptionQueue;
 use crate::listener::refusal::RefusalReason;
 use crate::listener::session_request::ReceiverCondition;
 use crate::message::{ClientId, DeliveryMode, Message, PeerRef, QuestionFailure, SubId, SubscriptionFilter};

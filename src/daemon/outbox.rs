@@ -2,8 +2,8 @@
 //!
 //! Frames are encoded on entry.
 
-use crate::daemon::flow::WriteBuffer;
-use crate::daemon::queue::QueueLimits;
+use crate::daemon::connection_state::WriteBuffer;
+use crate::daemon::subscription_queue::QueueLimits;
 use crate::delivery::Deliveries;
 use crate::listener::frame::{FRAME_SUBS_MAX, PeerFrame, put_message_head, put_message_run};
 use crate::message::{Loss, SubId};

@@ -10,7 +10,7 @@ use crate::daemon::engine::Engine;
 use crate::daemon::engine::services::Services;
 use crate::daemon::engine_core::{EngineCore, EngineCoreParts};
 use crate::daemon::interface::{self, ChosenInterface, Family};
-use crate::daemon::local::LocalSocket;
+use crate::daemon::local_socket::LocalSocket;
 use crate::daemon::mailbox::{CommandQueue, Mailbox};
 use crate::daemon::multicast::{self, Sockets};
 use crate::daemon::self_test;

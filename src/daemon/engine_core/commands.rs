@@ -3,7 +3,7 @@
 use super::EngineCore;
 use crate::daemon::clients::ClientTransport;
 use crate::daemon::mailbox::{AnswerSender, Answered, SubscriptionRequest};
-use crate::daemon::queue::SubscriptionQueue;
+use crate::daemon::subscription_queue::SubscriptionQueue;
 use crate::listener::frame::PeerFrame;
 use crate::message::{ClientId, PeerRef, QuestionFailure, Refusal, SubId, Target};
 use crate::proto::effect::ClientRequest;

@@ -2,7 +2,7 @@
 
 use super::EngineCore;
 use crate::daemon::clients::ClientTransport;
-use crate::daemon::local::Connection;
+use crate::daemon::local_socket::Connection;
 use crate::daemon::tokens::client_token;
 use crate::listener::frame::{ByeReason, PeerFrame};
 use crate::proto::effect::{Input, Path};

@@ -15,7 +15,7 @@ use crate::daemon::event_request::{
     EventCompletion, EventRequestCost, EventRequester, EventServiceCommand, JournalReply,
 };
 use crate::daemon::mailbox::{EngineCommand, Mailbox, PushError};
-use crate::daemon::queue::SubscriptionQueue;
+use crate::daemon::subscription_queue::SubscriptionQueue;
 use crate::event::follower::{FetchedEvent, Follower};
 use crate::event::model::{Event, EventId, Payload, Registration, SESSION_EVENTS_MAX, ServerId, TYPE_NAME_BYTES_MAX};
 use crate::event::refusal::{self, EventRefusal};

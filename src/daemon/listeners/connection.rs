@@ -2,9 +2,9 @@
 
 use super::drops::DropCounts;
 use super::stream::Stream;
-use crate::daemon::flow::{ConnectionState, ReadOutcome, WriteBuffer};
+use crate::daemon::connection_state::{ConnectionState, ReadOutcome, WriteBuffer};
 use crate::daemon::outbox::PushOutcome;
-use crate::daemon::queue::QueueLimits;
+use crate::daemon::subscription_queue::QueueLimits;
 use crate::delivery::Deliveries;
 use crate::listener::client::{ClientParser, ClientSession, Settings};
 use crate::listener::output_buffer::OutputBuffer;
