@@ -80,7 +80,7 @@ impl PeerLink {
         match wait(&answered, ANSWER_TIMEOUT) {
             Ok(outcome) => outcome.map_err(SubscribeError::Refused),
             Err(WaitError::Timeout) => Err(SubscribeError::Timeout),
-            Err(WaitError::Refused(why)) => Err(SubscribeError::Refused(why)),
+            Err(WaitError::Refused(reason)) => Err(SubscribeError::Refused(reason)),
             Err(WaitError::Closed) => Err(SubscribeError::Closed),
         }
     }
@@ -107,7 +107,7 @@ impl PeerLink {
     ) -> Result<(), WaitError> {
         match self {
             PeerLink::Engine(mailbox, client) => {
-                let command = EngineCommand::Ask { client: *client, peer, question, timeout, answer };
+                let command = EngineCommand::QueryHistory { client: *client, peer, question, timeout, answer };
                 mailbox.push(command, patience).map_err(rejected)
             }
             PeerLink::LocalConnection(local_connection) => {
@@ -120,16 +120,18 @@ impl PeerLink {
     pub(super) fn begin_await(
         &self,
         sub: SubId,
-        what: ReceiverCondition,
+        condition: ReceiverCondition,
         subject: Subject,
         timeout: Duration,
     ) -> Result<(), WaitError> {
         match self {
             PeerLink::Engine(mailbox, client) => {
-                let command = EngineCommand::Await { client: *client, sub, what, subject, timeout };
+                let command = EngineCommand::AwaitReceivers { client: *client, sub, condition, subject, timeout };
                 mailbox.push(command, timeout).map_err(rejected)
             }
-            PeerLink::LocalConnection(local_connection) => local_connection.begin_await(sub, what, subject, timeout),
+            PeerLink::LocalConnection(local_connection) => {
+                local_connection.begin_await(sub, condition, subject, timeout)
+            }
         }
     }
 

@@ -175,7 +175,7 @@ impl Clients {
     }
 
     /// Returns the connection state of a client with a stream.
-    pub(crate) fn flow(&mut self, id: ClientId) -> Option<&mut ConnectionState> {
+    pub(crate) fn connection_state(&mut self, id: ClientId) -> Option<&mut ConnectionState> {
         match &mut self.map.get_mut(&id)?.kind {
             ClientTransport::Attached(connection) => Some(&mut connection.flow),
             #[cfg(feature = "listeners")]
@@ -222,13 +222,13 @@ impl Clients {
         self.attached.iter().filter(has_input).copied()
     }
 
-    /// Returns the attached client that has been unauthenticated longest, if for at least `patience`.
-    pub(crate) fn oldest_unauthenticated(&self, now: ClockReading, patience: Duration) -> Option<ClientId> {
-        let is_unauthenticated = |client: &ClientEntry| {
+    /// Returns the oldest attached client without a HELLO, if it has been connected for at least `patience`.
+    pub(crate) fn oldest_ungreeted(&self, now: ClockReading, patience: Duration) -> Option<ClientId> {
+        let is_ungreeted = |client: &ClientEntry| {
             matches!(&client.kind, ClientTransport::Attached(connection) if !connection.is_greeted)
                 && patience <= now.instant.since(client.connected)
         };
-        self.map.iter().find(|(_, client)| is_unauthenticated(client)).map(|(id, _)| *id)
+        self.map.iter().find(|(_, client)| is_ungreeted(client)).map(|(id, _)| *id)
     }
 
     /// Returns the number of messages that wait for all attached and listener clients.
@@ -266,8 +266,9 @@ impl Clients {
         fullest
     }
 
-    /// Notes queues that receive a delivery. One subscription of an attached client represents all of them.
-    fn note_filling(filling: &mut Vec<Target>, to: &[Target]) {
+    /// Adds queues that receive a delivery to those whose fullness the next turn checks. One subscription of an
+    /// attached client stands for all of them, since they share an outbox.
+    fn record_filling(filling: &mut Vec<Target>, to: &[Target]) {
         for target in to {
             if filling.len() < FILLING_MAX && !filling.contains(target) {
                 filling.push(*target);
@@ -277,7 +278,7 @@ impl Clients {
 
     /// Delivers messages to every client that has one of the subscriptions.
     pub(crate) fn deliver(&mut self, now: ClockReading, to: &[Target], deliveries: Deliveries) {
-        Clients::note_filling(&mut self.filling, to);
+        Clients::record_filling(&mut self.filling, to);
         if let [target] = to
             && let Some(client) = self.map.get_mut(&target.client)
             && let ClientTransport::Embedded(queues) = &client.kind
@@ -489,7 +490,7 @@ impl ClientEntry {
     }
 
     fn log_slow_client(&mut self, now: ClockReading, id: ClientId) {
-        if self.slow_logged_at.is_none_or(|told| SLOW_INTERVAL <= now.instant.since(told)) {
+        if self.slow_logged_at.is_none_or(|logged_at| SLOW_INTERVAL <= now.instant.since(logged_at)) {
             self.slow_logged_at = Some(now.instant);
             let (listener, from) = self.origin.unzip();
             let consequence = slow_consequence(listener);

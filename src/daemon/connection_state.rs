@@ -111,13 +111,13 @@ impl ConnectionState {
 /// Unwritten output of a client, with the amounts of messages and answers in it.
 #[derive(Debug, Default)]
 pub(crate) struct WriteBuffer {
-    /// The unwritten bytes. A call of [`WriteBuffer::note`] must follow each addition.
+    /// The unwritten bytes. A call of [`WriteBuffer::count`] must follow each addition.
     pub(crate) out: OutputBuffer,
     /// Total bytes written so far,
     written: u64,
     /// and total bytes accounted for.
-    noted: u64,
-    marks: VecDeque<BufferSpan>,
+    counted: u64,
+    spans: VecDeque<BufferSpan>,
     /// Number of unwritten messages and loss reports.
     events: usize,
     answer_bytes: usize,
@@ -135,31 +135,31 @@ struct BufferSpan {
 impl WriteBuffer {
     /// Accounts the bytes added to `out` since the last call as `events` messages or reports. Some of them may be added
     /// only before the next call, and count already.
-    pub(crate) fn note_events(&mut self, events: usize) {
-        self.note(events, false);
+    pub(crate) fn count_events(&mut self, events: usize) {
+        self.count(events, false);
     }
 
     /// Accounts the bytes added to `out` since the last call as answers.
-    pub(crate) fn note_answers(&mut self) {
-        self.note(0, true);
+    pub(crate) fn count_answers(&mut self) {
+        self.count(0, true);
     }
 
-    fn note(&mut self, events: usize, is_answer: bool) {
-        let (start, end) = (self.noted, self.written + self.out.len() as u64);
+    fn count(&mut self, events: usize, is_answer: bool) {
+        let (start, end) = (self.counted, self.written + self.out.len() as u64);
         if start == end && events == 0 {
             return;
         }
         let answer_bytes = if is_answer { (end - start) as usize } else { 0 };
-        self.noted = end;
+        self.counted = end;
         self.events += events;
         self.answer_bytes += answer_bytes;
-        match self.marks.back_mut() {
-            Some(mark) if end - mark.start <= SPAN_BYTES => {
-                mark.end = end;
-                mark.events += events;
-                mark.answer_bytes += answer_bytes;
+        match self.spans.back_mut() {
+            Some(span) if end - span.start <= SPAN_BYTES => {
+                span.end = end;
+                span.events += events;
+                span.answer_bytes += answer_bytes;
             }
-            _ => self.marks.push_back(BufferSpan { start, end, events, answer_bytes }),
+            _ => self.spans.push_back(BufferSpan { start, end, events, answer_bytes }),
         }
     }
 
@@ -208,12 +208,12 @@ impl WriteBuffer {
 
     fn on_written(&mut self, bytes: usize) {
         self.written += bytes as u64;
-        while let Some(mark) = self.marks.front()
-            && mark.end <= self.written
+        while let Some(span) = self.spans.front()
+            && span.end <= self.written
         {
-            self.events -= mark.events;
-            self.answer_bytes -= mark.answer_bytes;
-            self.marks.pop_front();
+            self.events -= span.events;
+            self.answer_bytes -= span.answer_bytes;
+            self.spans.pop_front();
         }
     }
 }
@@ -260,9 +260,9 @@ mod tests {
     fn written_answers_do_not_count_as_backpressure() {
         let mut unwritten = WriteBuffer::default();
         unwritten.out.put(&vec![0; 2 << 20]);
-        unwritten.note_answers();
+        unwritten.count_answers();
         unwritten.out.put(&vec![0; 1 << 20]);
-        unwritten.note_events(10);
+        unwritten.count_events(10);
         assert!(!unwritten.write_to(&mut Slow(1 << 20)).unwrap() && unwritten.is_backpressured());
         assert!(!unwritten.write_to(&mut Slow(1 << 20)).unwrap());
         assert_eq!((unwritten.answer_bytes(), unwritten.events(), unwritten.bytes()), (0, 10, 1 << 20));
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn unwritten_output_is_counted_within_one_mark() {
+    fn unwritten_output_is_counted_within_one_span() {
         for seed in 0..20 {
             let mut rng = Rng::new(seed);
             let mut unwritten = WriteBuffer::default();
@@ -281,9 +281,9 @@ mod tests {
                 let (bytes, is_answer) = (rng.between(1, 5000) as usize, rng.chance(0.3));
                 unwritten.out.put(&vec![0; bytes]);
                 if is_answer {
-                    unwritten.note_answers()
+                    unwritten.count_answers()
                 } else {
-                    unwritten.note_events(1)
+                    unwritten.count_events(1)
                 }
                 twin.push_back((bytes, is_answer));
                 let mut taken = rng.below(6000) as usize;

@@ -125,7 +125,7 @@ pub(crate) enum EngineCommand {
         sub: SubId,
     },
     /// Queries a peer's history.
-    Ask {
+    QueryHistory {
         client: ClientId,
         peer: PeerRef,
         question: Question,
@@ -134,10 +134,10 @@ pub(crate) enum EngineCommand {
         answer: AnswerSender,
     },
     /// Notifies a subscription of this client once the condition holds.
-    Await {
+    AwaitReceivers {
         client: ClientId,
         sub: SubId,
-        what: ReceiverCondition,
+        condition: ReceiverCondition,
         subject: Subject,
         timeout: Duration,
     },
@@ -165,7 +165,7 @@ impl EngineCommand {
     fn bytes(&self) -> usize {
         match self {
             EngineCommand::Publish { message, .. } => COMMAND_BYTES + message.body_bytes(),
-            EngineCommand::Ask { question, .. } => {
+            EngineCommand::QueryHistory { question, .. } => {
                 COMMAND_BYTES
                     + match question {
                         Question::Poll(polls) => ITEM_BYTES * polls.len(),
@@ -187,7 +187,7 @@ impl EngineCommand {
 
     /// Returns whether the command must wait while publishers are blocked. All other commands overtake it then.
     pub(crate) fn must_wait(&self) -> bool {
-        use EngineCommand::{Ask, Await, Events, Flush, Publish};
+        use EngineCommand::{AwaitReceivers, Events, Flush, Publish, QueryHistory};
         let follows_publishes = matches!(self, Events(EventServiceCommand::Ended(_)));
         follows_publishes || matches!(self, Publish { .. } | Ask { .. } | Await { .. } | Flush { .. })
     }

@@ -50,7 +50,7 @@ impl ClientOutbox {
         for subs in subs.chunks(FRAME_SUBS_MAX) {
             self.unwritten.out.put_with(|tail| put_message_head(tail, subs, body.len()));
             self.unwritten.out.put_shared(body);
-            self.unwritten.note_events(1);
+            self.unwritten.count_events(1);
         }
         PushOutcome { taken: 1, begins_drops: false }
     }
@@ -65,7 +65,7 @@ impl ClientOutbox {
             let run = run.run().expect("it came as one");
             for subs in subs.chunks(FRAME_SUBS_MAX) {
                 self.unwritten.out.put_with(|tail| put_message_run(tail, subs, &run));
-                self.unwritten.note_events(taken);
+                self.unwritten.count_events(taken);
             }
         }
         let taken = count.min(room);
@@ -96,7 +96,7 @@ impl ClientOutbox {
             self.unwritten
                 .out
                 .put_with(|tail| PeerFrame::Loss { subs: subs.to_vec(), loss: loss.clone() }.encode(tail));
-            self.unwritten.note_events(1);
+            self.unwritten.count_events(1);
         }
         PushOutcome { taken: 1, begins_drops: false }
     }
@@ -104,7 +104,7 @@ impl ClientOutbox {
     /// Appends an answer to a request of the client. Answers are never dropped; see [`ClientOutbox::is_backpressured`].
     pub(crate) fn push_answer(&mut self, answer: &PeerFrame) {
         self.unwritten.out.put_with(|tail| answer.encode(tail));
-        self.unwritten.note_answers();
+        self.unwritten.count_answers();
     }
 
     /// Discards all unwritten frames of a client that no longer reads.
@@ -174,7 +174,7 @@ impl ClientOutbox {
         let counts: Vec<(SubId, u64)> = std::mem::take(&mut self.dropped).into_iter().collect();
         for counts in counts.chunks(FRAME_SUBS_MAX) {
             self.unwritten.out.put_with(|tail| PeerFrame::Dropped { counts: counts.to_vec() }.encode(tail));
-            self.unwritten.note_events(0);
+            self.unwritten.count_events(0);
         }
     }
 }

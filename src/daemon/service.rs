@@ -4,8 +4,8 @@ use crate::daemon::engine_core::{DetachedClient, EngineCore};
 use crate::time::{ClockReading, Instant};
 use serde_json::Value;
 
-/// A service of the peer, with clients or threads of its own. The engine owns it beside the [`EngineCore`] and lends it the
-/// core for each call. A service never calls another one: it leaves a command with the core, which the engine passes
+/// A service of the peer, with clients or threads of its own. The engine owns it beside the [`EngineCore`] and lends it
+/// the core for each call. A service never calls another one: it queues a command at the core, which the engine passes
 /// on after the call.
 pub(crate) trait Service {
     /// Commands that the service takes from programs, from its own threads and from other services.

@@ -69,11 +69,11 @@ impl EngineCore {
         let id = self.next_question;
         self.next_question += 1;
         self.pending_questions.insert((client, id), answer);
-        self.ask(now, client, id, peer, question, timeout);
+        self.send_history_query(now, client, id, peer, question, timeout);
     }
 
     /// Queries a peer's history. The answer goes to [`EngineCore::on_answered`].
-    pub(super) fn ask(
+    pub(super) fn send_history_query(
         &mut self,
         now: ClockReading,
         client: ClientId,
@@ -96,12 +96,12 @@ impl EngineCore {
         if let Some(connection) = self.clients.connection(client) {
             let answer = if connection.outbox.exceeds_answer_limit() { Err(QuestionFailure::TooMany) } else { answer };
             self.clients.answer(client, &PeerFrame::Answered { id, answer: answer.map(|part| part.encode()) });
-        } else if let Entry::Occupied(asked) = self.pending_questions.entry((client, id)) {
+        } else if let Entry::Occupied(pending) = self.pending_questions.entry((client, id)) {
             let is_last = answer.as_ref().map_or(true, |part| part.last);
             // The requester may have stopped waiting.
-            let is_wanted = asked.get().send(answer);
+            let is_wanted = pending.get().send(answer);
             if is_last || !is_wanted {
-                asked.remove();
+                pending.remove();
             }
         }
     }

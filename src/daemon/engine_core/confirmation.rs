@@ -93,10 +93,10 @@ impl EngineCore {
     /// Ends the pending confirmations of a client, or of one of its subscriptions.
     pub(super) fn end_confirmation(&mut self, client: ClientId, sub: Option<SubId>) {
         self.unconfirmed.retain(|unconfirmed| match unconfirmed.subscriber {
-            Subscriber::Attached(whose, which) | Subscriber::Embedded(whose, which, _) => {
-                whose != client || sub.is_some_and(|sub| sub != which)
+            Subscriber::Attached(owner, pending) | Subscriber::Embedded(owner, pending, _) => {
+                owner != client || sub.is_some_and(|sub| sub != pending)
             }
-            Subscriber::Listener(whose) => whose != client || sub.is_some(),
+            Subscriber::Listener(owner) => owner != client || sub.is_some(),
         });
     }
 

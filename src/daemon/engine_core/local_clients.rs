@@ -158,7 +158,7 @@ impl EngineCore {
                 }
             }
             ClientFrame::Show { id: question, query } => match serde_json::from_slice::<Value>(&query) {
-                Ok(query) => self.leave(InternalCommand::Show { client: id, id: question, query }),
+                Ok(query) => self.queue_command(InternalCommand::Show { client: id, id: question, query }),
                 Err(error) => {
                     let answer = json!({ "error": format!("the question is no JSON: {error}") });
                     self.answer_show(id, question, &answer);
@@ -167,18 +167,18 @@ impl EngineCore {
             ClientFrame::History { id: number, timeout_ms, peer, question } => {
                 self.query_history_for(now, id, number, &peer, &question, timeout_ms);
             }
-            ClientFrame::Await { sub, condition: what, timeout_ms, subject } => {
-                let (who, timeout) = (Target { client: id, sub }, Duration::from_millis(u64::from(timeout_ms)));
-                self.begin_await(now, ReceiverWaiter::Subscription(who), what, subject, timeout);
+            ClientFrame::Await { sub, condition, timeout_ms, subject } => {
+                let (target, timeout) = (Target { client: id, sub }, Duration::from_millis(u64::from(timeout_ms)));
+                self.begin_await(now, ReceiverWaiter::Subscription(target), condition, subject, timeout);
             }
             ClientFrame::Events { id: number, request } => {
-                self.leave(InternalCommand::Events(EventServiceCommand::Request {
+                self.queue_command(InternalCommand::Events(EventServiceCommand::Request {
                     requester: EventRequester::Attached(id, number),
                     request,
                 }))
             }
             ClientFrame::Streams { id: number, request } => {
-                self.leave(InternalCommand::Streams(StreamServiceCommand::Request {
+                self.queue_command(InternalCommand::Streams(StreamServiceCommand::Request {
                     requester: StreamRequester::Attached(id, number),
                     request,
                 }))
@@ -199,7 +199,7 @@ impl EngineCore {
     ) {
         let timeout = Duration::from_millis(u64::from(timeout_ms));
         match Question::decode(question) {
-            Ok(question) => self.ask(now, id, number, peer, question, timeout),
+            Ok(question) => self.send_history_query(now, id, number, peer, question, timeout),
             Err(error) => {
                 tracing::debug!(client = id.0, %error, "question refused");
                 self.on_answered(id, number, Err(QuestionFailure::Malformed));

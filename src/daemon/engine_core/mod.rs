@@ -174,8 +174,8 @@ impl EngineCore {
         }
     }
 
-    /// Leaves a command for another part of the engine.
-    pub(super) fn leave(&mut self, command: InternalCommand) {
+    /// Queues a command for another part of the engine.
+    pub(super) fn queue_command(&mut self, command: InternalCommand) {
         self.internal_commands.push_back(command);
     }
 
@@ -210,7 +210,7 @@ impl EngineCore {
     }
 
     /// Delivers the messages published so far.
-    pub(super) fn settle(&mut self, now: ClockReading) {
+    pub(super) fn deliver_published(&mut self, now: ClockReading) {
         self.peer.settle();
         if self.peer.has_effects() {
             self.apply_effects(now);
@@ -393,7 +393,7 @@ impl EngineCore {
                 Effect::Answer { client, id, answer } => self.on_answered(client, id, answer),
                 Effect::PublisherKnown { to, publisher } => self.clients.report_publisher(to, publisher),
                 Effect::Rejoin => self.rejoin(),
-                Effect::Stopped => self.leave(InternalCommand::Stopped),
+                Effect::Stopped => self.queue_command(InternalCommand::Stopped),
             }
         }
     }

@@ -89,12 +89,12 @@ impl ListenerConnection {
             dropped: 0,
         };
         connection.answer(|session, out| session.on_open(out));
-        connection.note_encryption(now);
+        connection.update_handshake_deadline(now);
         connection
     }
 
     /// Updates the handshake deadline from the state of encryption.
-    pub(crate) fn note_encryption(&mut self, now: Instant) {
+    pub(crate) fn update_handshake_deadline(&mut self, now: Instant) {
         let is_on_its_way = self.stream.awaits_encryption() || self.stream.is_handshaking();
         self.handshake_deadline = is_on_its_way.then(|| self.handshake_deadline.unwrap_or(now + HANDSHAKE_TIME));
     }
@@ -120,7 +120,7 @@ impl ListenerConnection {
     /// Lets the session write an answer for the client.
     pub(crate) fn answer<T>(&mut self, say: impl FnOnce(&mut ClientSession, &mut OutputBuffer) -> T) -> T {
         let said = say(&mut self.session, &mut self.unwritten.out);
-        self.unwritten.note_answers();
+        self.unwritten.count_answers();
         said
     }
 
@@ -162,7 +162,7 @@ impl ListenerConnection {
     /// Writes the messages and returns their number.
     fn write_deliveries(&mut self, subs: &[SubId], deliveries: &Deliveries) -> usize {
         let taken = self.session.on_deliveries(subs, deliveries, &mut self.unwritten.out);
-        self.unwritten.note_events(taken);
+        self.unwritten.count_events(taken);
         taken
     }
 
@@ -235,7 +235,7 @@ impl ListenerConnection {
     /// closes.
     pub(crate) fn write(&mut self) -> bool {
         self.session.flush_events(&mut self.unwritten.out);
-        self.unwritten.note_events(0);
+        self.unwritten.count_events(0);
         if self.unconfirmed.is_some() {
             return true;
         }

@@ -21,7 +21,8 @@ pub(crate) struct ListenerDelivery {
     pub(crate) slow: Vec<ClientId>,
     /// Requests of their sessions that result from deliveries.
     pub(crate) deferred_requests: VecDeque<(ClientId, SessionRequest<'static>)>,
-    /// Clients that may have input to process again: they have taken their answers, or their subscriptions are confirmed.
+    /// Clients that may have input to process again: they have read their answers, or their subscriptions are
+    /// confirmed.
     pub(crate) resumed: Vec<ClientId>,
 }
 
@@ -55,7 +56,7 @@ impl ListenerDelivery {
             // The result is ignored: a second write in the same turn finds it.
             self.write(id, connection);
         } else {
-            self.memory.note(connection);
+            self.memory.update(connection);
         }
         self.take_requests(id, connection);
         if pushed.begins_drops {
@@ -86,7 +87,7 @@ impl ListenerDelivery {
     pub(crate) fn write(&mut self, id: ClientId, connection: &mut ListenerConnection) -> bool {
         let was_backpressured = connection.unwritten.is_backpressured();
         let goes_on = connection.write();
-        self.memory.note(connection);
+        self.memory.update(connection);
         if was_backpressured && !connection.unwritten.is_backpressured() {
             self.resumed.push(id);
         }

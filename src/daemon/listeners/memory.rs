@@ -65,7 +65,7 @@ impl ListenerMemory {
     }
 
     /// Updates the bytes counted for a client.
-    pub(crate) fn note(&mut self, connection: &mut ListenerConnection) {
+    pub(crate) fn update(&mut self, connection: &mut ListenerConnection) {
         self.change(connection, connection.own_bytes());
     }
 
