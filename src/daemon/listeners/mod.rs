@@ -6,7 +6,7 @@ pub(crate) mod connection;
 pub(crate) mod delivery;
 mod drops;
 mod hat_events;
-pub(crate) mod memory;
+mod memory;
 mod service;
 mod session_requests;
 pub(crate) mod stream;
