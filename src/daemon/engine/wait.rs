@@ -12,7 +12,7 @@ use std::io;
 use std::time::Duration;
 
 impl Engine {
-    /// Waits for events and notes them.
+    /// Waits for events, and records which sockets, listeners and clients are ready.
     pub(super) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let is_busy = self.has_work() || !self.core.mailbox.sleep(self.core.is_publish_blocked());
         let may_sleep = !is_busy && timeout != Some(Duration::ZERO);

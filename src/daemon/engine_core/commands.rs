@@ -1,4 +1,4 @@
-//! Subscriptions and questions of embedded clients, and answers to all questions.
+//! Subscriptions and history queries of embedded clients, and answers to the history queries of all local clients.
 
 use super::EngineCore;
 use crate::daemon::clients::ClientTransport;
@@ -26,7 +26,7 @@ impl EngineCore {
         SubscriptionRequest { wanted, mode, wants_discovery }: SubscriptionRequest,
         queue: Arc<SubscriptionQueue>,
     ) -> Result<(), Refusal> {
-        // A departed client has no queues for events, nor has a peer that has closed them.
+        // A client that has departed, or that the stopping peer has closed, can have no queue.
         let Some(ClientTransport::Embedded(queues)) = self.clients.client(client).map(|client| &mut client.kind) else {
             return Err(Refusal::Stopping);
         };
@@ -72,7 +72,7 @@ impl EngineCore {
         self.send_history_query(now, client, id, peer, question, timeout);
     }
 
-    /// Queries a peer's history. The answer goes to [`EngineCore::on_answered`].
+    /// Queries a peer's history. The answer, or the reason why there is none, arrives at [`EngineCore::on_answered`].
     pub(super) fn send_history_query(
         &mut self,
         now: ClockReading,
@@ -91,7 +91,7 @@ impl EngineCore {
         }
     }
 
-    /// Passes a part of an answer to the client that asked, or the reason why no answer comes.
+    /// Passes a part of an answer, or the reason why no answer comes, to the client that sent the query.
     pub(super) fn on_answered(&mut self, client: ClientId, id: u64, answer: Answered) {
         if let Some(connection) = self.clients.connection(client) {
             let answer = if connection.outbox.exceeds_answer_limit() { Err(QuestionFailure::TooMany) } else { answer };

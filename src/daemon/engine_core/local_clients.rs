@@ -24,14 +24,14 @@ use std::time::Duration;
 /// Maximum bytes read from one client before the others have their turn.
 const READ_BYTES: usize = 256 * 1024;
 /// Maximum bytes read in one turn from all attached clients, and again from all listener clients. The limit gives the
-/// group's sockets and the clock tick their share. The next turn begins with the clients not served.
+/// group's sockets and the clock tick their share. The next turn begins with the clients that this turn did not reach.
 pub(crate) const TURN_BYTES: usize = 1 << 20;
 /// Size in bytes of the buffer for one read.
 pub(super) const SCRATCH_BYTES: usize = 64 * 1024;
 
 impl EngineCore {
     /// Serves attached clients with input, up to a budget for each and one for all. The first client rotates from turn
-    /// to turn: while publishers are repeatedly blocked, the first one takes all the room.
+    /// to turn, because it takes all of a scarce send capacity.
     pub(in crate::daemon) fn serve_clients(&mut self, now: ClockReading) {
         let is_publish_blocked = self.is_publish_blocked();
         let mut ids: Vec<ClientId> = self.clients.with_input(is_publish_blocked).collect();
@@ -76,7 +76,8 @@ impl EngineCore {
                     Ok(Some(frame)) => {
                         let is_show = matches!(frame, ClientFrame::Show { .. });
                         self.on_frame(now, id, frame);
-                        // The answer may be large. It comes after this call, and before the next frame is processed.
+                        // The engine makes the answer, which may be large, after this call. Only then can the check
+                        // above tell whether the client is backpressured.
                         if is_show {
                             return budget;
                         }
@@ -201,7 +202,7 @@ impl EngineCore {
         match Question::decode(question) {
             Ok(question) => self.send_history_query(now, id, number, peer, question, timeout),
             Err(error) => {
-                tracing::debug!(client = id.0, %error, "question refused");
+                tracing::debug!(client = id.0, %error, "history query refused");
                 self.on_answered(id, number, Err(QuestionFailure::Malformed));
             }
         }
@@ -212,7 +213,8 @@ impl EngineCore {
         self.clients.answer(client, &PeerFrame::Shown { id, answer: encode_answer(answer) });
     }
 
-    /// Publishes the messages of a run as far as there is room. The rest comes first when there is room again.
+    /// Publishes the messages of a run until publishers are blocked. The connection keeps the rest, which precedes the
+    /// client's later frames.
     fn publish_run(&mut self, now: ClockReading, id: ClientId, mut run: PublishRun) {
         let is_all = run.publish_each(|subject, payload| self.publish_payload(now, id, subject, payload));
         if let Some(connection) = self.clients.connection(id) {
@@ -221,7 +223,7 @@ impl EngineCore {
         }
     }
 
-    /// Returns the welcome for a client; embedded clients get the same facts about the peer.
+    /// Returns the WELCOME frame for a client. Embedded clients get the same facts about the peer.
     pub(crate) fn welcome(&self, id: ClientId) -> Welcome {
         let settings = self.peer.settings();
         Welcome {
