@@ -46,9 +46,9 @@ pub(crate) struct ClientEntry {
     connected: Instant,
     delivered: u64,
     slow_logged_at: Option<Instant>,
-    /// True if the client is in the list of clients with unwritten messages,
+    /// True if the client is in [`Clients::dirty`].
     is_dirty: bool,
-    /// and in the list of clients with other unwritten output.
+    /// True if the client is in [`Clients::dirty_answers`].
     is_dirty_answers: bool,
 }
 
@@ -69,13 +69,14 @@ pub(crate) struct Clients {
     map: BTreeMap<ClientId, ClientEntry>,
     limits: QueueLimits,
     next: u32,
-    /// Clients with unwritten messages since the last write,
+    /// Clients with unwritten messages since the last write. They are written first: the receivers of a message have
+    /// waited longer than its publisher.
     dirty: Vec<ClientId>,
-    /// and clients with other unwritten output. Recipients of messages have waited longer than their sender, so they
-    /// come first.
+    /// Clients with other unwritten output.
     dirty_answers: Vec<ClientId>,
-    /// Subscriptions whose queues may be filling.
+    /// Subscriptions whose queues may be filling up.
     filling: Vec<Target>,
+    /// Buffer for the subscriptions of one client that get a message.
     subs: Vec<SubId>,
     /// The attached clients, in the order of their numbers.
     attached: Vec<ClientId>,
@@ -248,7 +249,7 @@ impl Clients {
     }
 
     /// Returns the fullness of the fullest queue, in parts of 1,024. It checks queues with deliveries since the last
-    /// check, and those that were more than a little full then.
+    /// check, and those that were at least an eighth full then.
     pub(crate) fn fullness(&mut self) -> u64 {
         let mut fullest = 0;
         let map = &self.map;
@@ -444,7 +445,7 @@ impl Clients {
         self.dirty.len() <= WRITES_FEW
     }
 
-    /// Notes that the stream of a client takes bytes again.
+    /// Records that the stream of a client takes bytes again, and schedules a write if there is output.
     pub(crate) fn on_writable(&mut self, id: ClientId) {
         let Some(client) = self.map.get_mut(&id) else { return };
         let has_output = match &mut client.kind {
@@ -471,7 +472,7 @@ impl Clients {
 }
 
 impl ClientEntry {
-    /// Notes the outcome of a push to the client, and that there is output to write.
+    /// Records the outcome of a push to the client, and schedules a write.
     fn on_pushed(&mut self, now: ClockReading, id: ClientId, pushed: PushOutcome, dirty: &mut Vec<ClientId>) {
         if !std::mem::replace(&mut self.is_dirty, true) {
             dirty.push(id);
@@ -482,7 +483,7 @@ impl ClientEntry {
         }
     }
 
-    /// Notes that the client has unwritten output other than messages.
+    /// Schedules a write of output other than messages.
     fn mark_dirty_answers(&mut self, id: ClientId, dirty_answers: &mut Vec<ClientId>) {
         if !std::mem::replace(&mut self.is_dirty_answers, true) {
             dirty_answers.push(id);

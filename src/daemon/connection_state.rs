@@ -1,10 +1,10 @@
-//! Byte flow of one client: readiness of its stream, and accounting of unwritten output.
+//! State of a client's connection: readiness of its stream, and accounting of unwritten output.
 
 use crate::listener::output_buffer::OutputBuffer;
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 
-/// Bytes of unwritten answers beyond which the client is backpressured: it asks without reading the answers.
+/// Bytes of unwritten answers beyond which the client is backpressured: it sends requests without reading the answers.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 /// Minimum bytes of a read that make another one worthwhile: a client that sends much has sent more meanwhile.
 const SMALL_BYTES: usize = 4 * 1024;
@@ -16,7 +16,7 @@ const SPAN_BYTES: u64 = 64 * 1024;
 pub(crate) struct ConnectionState {
     /// True if there may be bytes to read.
     pub(crate) is_readable: bool,
-    /// True if the client may have closed, or the connection may be broken; a read finds out.
+    /// True if the client may have closed, or the connection may be broken; a read shows whether it is.
     pub(crate) may_be_closed: bool,
     /// True if the stream may take bytes.
     pub(crate) is_writable: bool,
@@ -57,9 +57,9 @@ impl ConnectionState {
         !self.is_closing && (self.has_buffered_input || self.is_readable)
     }
 
-    /// Reads once into `scratch` and passes the bytes to `take`. `is_plain` means that a read that does not fill
-    /// `scratch` empties the socket. Later bytes then cause an event of their own (`epoll(7)`). The end of the stream
-    /// causes none if it came in one event with these bytes.
+    /// Reads once into `scratch` and passes the bytes to `take`. With `is_plain`, a read that does not fill `scratch`
+    /// has emptied the socket, and later bytes cause an event of their own (`epoll(7)`). The end of the stream causes
+    /// none if it was reported together with these bytes.
     pub(crate) fn read(
         &mut self,
         stream: &mut impl Read,
@@ -93,7 +93,7 @@ impl ConnectionState {
                 Ok(true) => return !self.is_closing,
                 Ok(false) => self.is_writable = false,
                 Err(_) => {
-                    // The reader finds the end, after everything the client has published.
+                    // A later read detects the end, after all messages that the client has published.
                     self.is_write_closed = true;
                     self.is_readable = true;
                 }
@@ -113,13 +113,15 @@ impl ConnectionState {
 pub(crate) struct WriteBuffer {
     /// The unwritten bytes. A call of [`WriteBuffer::count`] must follow each addition.
     pub(crate) out: OutputBuffer,
-    /// Total bytes written so far,
+    /// Total bytes written so far.
     written: u64,
-    /// and total bytes accounted for.
+    /// Total bytes that spans account for, among them those written.
     counted: u64,
+    /// Spans of the output that are not completely written, in order.
     spans: VecDeque<BufferSpan>,
     /// Number of unwritten messages and loss reports.
     events: usize,
+    /// Number of unwritten bytes of answers.
     answer_bytes: usize,
 }
 
@@ -133,13 +135,13 @@ struct BufferSpan {
 }
 
 impl WriteBuffer {
-    /// Accounts the bytes added to `out` since the last call as `events` messages or reports. Some of them may be added
-    /// only before the next call, and count already.
+    /// Counts the bytes added to `out` since the last call as `events` messages or reports. An event counts already if
+    /// its bytes are added only before the next call.
     pub(crate) fn count_events(&mut self, events: usize) {
         self.count(events, false);
     }
 
-    /// Accounts the bytes added to `out` since the last call as answers.
+    /// Counts the bytes added to `out` since the last call as answers.
     pub(crate) fn count_answers(&mut self) {
         self.count(0, true);
     }

@@ -205,8 +205,8 @@ pub(crate) struct CommandQueue {
 impl CommandQueue {
     /// Takes the oldest command. While publishers are blocked it takes the oldest that need not wait.
     pub(crate) fn pop(&mut self, is_publish_blocked: bool) -> Option<EngineCommand> {
-        let place = |queue: &VecDeque<(u64, EngineCommand)>| queue.front().map_or(u64::MAX, |(place, _)| *place);
-        let is_quick = is_publish_blocked || place(&self.quick) < place(&self.waiting);
+        let arrival = |queue: &VecDeque<(u64, EngineCommand)>| queue.front().map_or(u64::MAX, |(arrival, _)| *arrival);
+        let is_quick = is_publish_blocked || arrival(&self.quick) < arrival(&self.waiting);
         let queue = if is_quick { &mut self.quick } else { &mut self.waiting };
         queue.pop_front().map(|(_, command)| command)
     }
@@ -300,12 +300,12 @@ impl Mailbox {
             return Err(PushError::Full(Box::new(command)));
         }
         state.count += 1;
-        let place = state.count;
+        let arrival = state.count;
         if must_wait {
             state.bytes += bytes;
-            state.commands.waiting.push_back((place, command));
+            state.commands.waiting.push_back((arrival, command));
         } else {
-            state.commands.quick.push_back((place, command));
+            state.commands.quick.push_back((arrival, command));
         }
         let wakes = match state.sleep {
             SleepState::Awake => false,
@@ -352,8 +352,8 @@ impl Mailbox {
         state.sleep != SleepState::Awake
     }
 
-    /// Closes the mailbox after the engine has ended: it accepts no more commands and drops the waiting ones, which
-    /// notifies those who wait for answers.
+    /// Closes the mailbox after the engine has ended: it accepts no more commands, and drops the waiting ones, which
+    /// notifies their requesters.
     pub(crate) fn close(&self, reason: &str) {
         let mut state = self.lock();
         state.end_reason.get_or_insert_with(|| reason.to_owned());

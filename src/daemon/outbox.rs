@@ -11,7 +11,8 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// Bytes of unwritten answers beyond which late answers are refused: those to questions that other peers answer.
+/// Bytes of unwritten answers beyond which late answers are refused: those that do not come in the turn of the request,
+/// such as answers of other peers.
 const LATE_ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Number of loss reports accepted beyond an outbox full of messages, as in the queue of an embedded client.
 const LOSSES_BEYOND_MAX: usize = 4096;
@@ -112,7 +113,7 @@ impl ClientOutbox {
         *self = ClientOutbox { dropped_total: self.dropped_total, ..ClientOutbox::new(self.limits) };
     }
 
-    /// Forgets the drop count of a subscription that has ended.
+    /// Removes the drop count of a subscription that has ended.
     pub(crate) fn remove_sub(&mut self, sub: SubId) {
         self.dropped.remove(&sub);
     }
@@ -122,8 +123,8 @@ impl ClientOutbox {
         self.unwritten.is_backpressured()
     }
 
-    /// Returns whether unwritten answers exceed the limit for late ones. The refusal of a late answer takes a few
-    /// bytes.
+    /// Returns whether unwritten answers exceed the limit for late ones. A refusal of a few bytes then replaces a late
+    /// answer.
     pub(crate) fn exceeds_answer_limit(&self) -> bool {
         LATE_ANSWER_BYTES_MAX < self.unwritten.answer_bytes()
     }

@@ -1,4 +1,4 @@
-//! The clients of listeners among all clients.
+//! Delivery to the clients of listeners, and the accounting of their memory and of their losses.
 
 use super::{ClientEntry, ClientTransport, Clients};
 use crate::daemon::listeners::connection::ListenerConnection;
@@ -17,7 +17,7 @@ impl Clients {
         }
     }
 
-    /// Accounts for what a listener client holds after it was served, and schedules a write of its output.
+    /// Updates the memory counted for a listener client after it was served, and schedules a write of its output.
     pub(crate) fn on_served(&mut self, id: ClientId) {
         let Some(client) = self.map.get_mut(&id) else { return };
         let ClientTransport::Listener(connection) = &mut client.kind else { return };
@@ -27,8 +27,8 @@ impl Clients {
         }
     }
 
-    /// Writes the output of a listener client at once if the memory of all of them is scarce. A failure is detected by
-    /// the next write of the same turn.
+    /// Writes the output of a listener client at once if the memory of all of them is scarce. The write at the end of
+    /// the turn detects a broken connection.
     pub(crate) fn write_if_memory_is_scarce(&mut self, id: ClientId) {
         if let Some(ClientTransport::Listener(connection)) = self.map.get_mut(&id).map(|client| &mut client.kind) {
             self.listener_delivery.memory.update(connection);
@@ -43,8 +43,8 @@ impl Clients {
         slow.append(&mut self.listener_delivery.slow);
     }
 
-    /// Takes the advisory about a listener client's losses and resets its drop counts; `None` as long as the client
-    /// cannot take it.
+    /// Returns the advisory about a listener client's losses and resets its drop counts; `None` as long as the client
+    /// has no room for it.
     pub(crate) fn take_drop_advisory(&mut self, id: ClientId, me: &Publisher, scid: u16) -> Option<Delivery> {
         let clients = self.map.len();
         let ClientTransport::Listener(connection) = &mut self.map.get_mut(&id)?.kind else { return None };
@@ -107,7 +107,7 @@ impl Clients {
         }
     }
 
-    /// Answers the session of a client whose published message awaited an answer on `reply`.
+    /// Reports the receivers of a published message to the session of its client, which awaits an answer on `reply`.
     pub(crate) fn answer_published(&mut self, id: ClientId, reply: &Subject, receivers: ReceiverCount) {
         let Some(connection) = self.listener_connection(id) else { return };
         connection.answer(|session, out| session.on_published(Some(reply), receivers, out));

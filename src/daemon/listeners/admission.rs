@@ -39,8 +39,8 @@ impl Listeners {
                     }
                     Err(error) if is_of_one_connection(&error) => {}
                     Err(error) => {
-                        // Usually the process is out of files: the listener accepts again when a client departs or
-                        // another one connects.
+                        // Usually the process has no file descriptor left. The listener accepts again after a client
+                        // departs or another one connects.
                         let listener = &mut self.listeners[index];
                         listener.is_acceptable = false;
                         listener.counts.accept_failures += 1;
@@ -120,7 +120,7 @@ impl Listeners {
         let listener = &mut self.listeners[index];
         listener.counts.refused += 1;
         if let Some(text) = listener.settings.overload_reply() {
-            // An empty socket takes these few bytes; a departed client no longer needs them.
+            // An empty socket takes these few bytes; a client that has departed does not need them.
             let _ = stream.write(text);
         }
         if listener.counts.refused.is_power_of_two() {
@@ -151,7 +151,7 @@ impl Listeners {
         false
     }
 
-    /// Removes a client of a listener, and releases what belongs to it.
+    /// Removes a client of a listener, and releases its state in the listeners.
     pub(super) fn detach(&mut self, core: &mut EngineCore, now: ClockReading, id: ClientId) {
         core.detach(now, id);
         if let Some(mut client) = core.detached.pop_back() {
@@ -162,7 +162,7 @@ impl Listeners {
         }
     }
 
-    /// Releases what belongs to a departed client, if it was a client of a listener.
+    /// Releases the state of a departed client in the listeners, if it was a client of a listener.
     pub(super) fn release(&mut self, core: &mut EngineCore, client: &mut DetachedClient) {
         let id = client.id;
         let is_own = |transport: &mut ClientTransport| matches!(transport, ClientTransport::Listener(_));
@@ -189,7 +189,7 @@ impl Listeners {
         }
     }
 
-    /// Evicts the clients that hold most, as long as listener clients together exceed their memory limit.
+    /// Evicts the clients that hold most memory, as long as listener clients together exceed their limit.
     pub(super) fn evict(&mut self, core: &mut EngineCore, now: ClockReading) {
         if !core.clients.listener_delivery.memory.is_full() {
             return;
@@ -203,7 +203,7 @@ impl Listeners {
                 listener.counts.evicted += 1;
                 if listener.counts.evicted.is_power_of_two() {
                     let (protocol, evicted) = (listener.settings.protocol(), listener.counts.evicted);
-                    tracing::warn!(client = id.0, listener = %protocol, %from, bytes, evicted, "client closed that held most: see listener-memory");
+                    tracing::warn!(client = id.0, listener = %protocol, %from, bytes, evicted, "client closed that held most memory: see listener-memory");
                 }
             }
             self.detach(core, now, id);

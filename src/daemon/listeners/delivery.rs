@@ -1,4 +1,4 @@
-//! Delivery to listener clients, and its consequences.
+//! Delivery to listener clients, with the accounting of their memory and of their drops.
 
 use super::connection::ListenerConnection;
 use super::memory::ListenerMemory;
@@ -15,7 +15,7 @@ pub(crate) struct ListenerDelivery {
     pub(crate) clients: usize,
     /// Memory that they hold.
     pub(crate) memory: ListenerMemory,
-    /// Number of messages dropped since the start.
+    /// Number of messages dropped for all of them since the start.
     pub(crate) dropped: u64,
     /// Clients that began to lose messages.
     pub(crate) slow: Vec<ClientId>,
@@ -53,7 +53,7 @@ impl ListenerDelivery {
         let pushed = connection.deliver(subs, deliveries, has_share);
         self.dropped += connection.dropped - before;
         if self.memory.is_scarce() {
-            // The result is ignored: a second write in the same turn finds it.
+            // The result is ignored: the write at the end of the turn detects a broken connection too.
             self.write(id, connection);
         } else {
             self.memory.update(connection);

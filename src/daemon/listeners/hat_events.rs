@@ -79,7 +79,7 @@ impl Listeners {
         });
     }
 
-    /// Passes something to a client, and serves the requests of its session that result.
+    /// Calls `pass` with the connection of a client, then serves the requests of its session that result.
     fn with_client(
         &mut self,
         core: &mut EngineCore,
@@ -90,7 +90,7 @@ impl Listeners {
         let Some(connection) = core.clients.listener_connection(id) else { return };
         pass(connection);
         self.drain_requests(core, now, id);
-        // An answer or a session may be large, and a turn may have one for each of many clients.
+        // An answer, or the events of a session, may be large, and a turn may have one for each of many clients.
         core.clients.write_if_memory_is_scarce(id);
         core.clients.on_served(id);
         self.schedule_if_input(&mut core.clients, id);

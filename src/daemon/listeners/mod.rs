@@ -146,11 +146,11 @@ impl ListenerCounts {
 #[derive(Debug)]
 pub(crate) struct Listeners {
     listeners: Vec<Listener>,
-    /// Clients to be served, in order.
+    /// Clients to be served, in this order.
     ready: VecDeque<ClientId>,
     /// Clients that wait until publishers are no longer blocked, or until the subscriptions of other peers are known.
     publish_blocked: Vec<ClientId>,
-    /// Times at which clients are due, with the client.
+    /// Times at which the deadlines of clients are checked, each with its client.
     wakes: BTreeSet<(Instant, ClientId)>,
     /// Clients with losses not yet reported to them.
     slow: Vec<ClientId>,
@@ -160,8 +160,9 @@ pub(crate) struct Listeners {
     clients_max: usize,
     unauthenticated_max: usize,
     slow_client: SlowClient,
-    /// Time until which the clients publish nothing, unless all subscriptions are known before.
+    /// Time until which the clients publish nothing, unless the peer knows all subscriptions earlier.
     discovery_end: Option<Instant>,
+    /// Number of messages that the clients have published since the start.
     published: u64,
 }
 
@@ -205,7 +206,7 @@ impl Listeners {
         Ok(())
     }
 
-    /// Sets the time until which the clients publish nothing, unless the peer knows all subscriptions before.
+    /// Sets the time until which the clients publish nothing, unless the peer knows all subscriptions earlier.
     pub(crate) fn begin_discovery(&mut self, until: Instant) {
         self.discovery_end = Some(until);
     }

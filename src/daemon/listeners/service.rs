@@ -27,12 +27,12 @@ const CLOSING_TIME: Duration = Duration::from_secs(5);
 /// Maximum number of client deadlines served in one turn.
 const WAKES_MAX: usize = 1024;
 
-/// Outcome of a client's turn.
+/// Outcome of serving a client once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ServeOutcome {
     /// Nothing is left to do for now.
     Idle,
-    /// There may be more.
+    /// The client may have more input.
     More,
     /// The next command must wait until publishers are not blocked, or until the subscriptions of other peers are
     /// known.
@@ -212,7 +212,7 @@ impl Listeners {
                     let protocol = self.listeners[connection.listener].settings.protocol();
                     return (self.on_listener_fault(core, id, &ClientFault::not_encrypted(protocol)), cost);
                 }
-                // Its requests before the end are answered first, if it still reads.
+                // The client gets the answers to its last requests first, if it still reads.
                 ReadOutcome::End => {
                     connection.flow.is_closing = true;
                     return (ServeOutcome::Idle, cost);
@@ -231,7 +231,7 @@ impl Listeners {
         budget: usize,
         cost: &mut usize,
     ) -> ServeOutcome {
-        let mut is_settled = false;
+        let mut is_delivered = false;
         loop {
             let is_publish_blocked = self.discovery_end.is_some() || !core.ensure_send_capacity();
             let Some(connection) = core.clients.listener_connection(id) else { return ServeOutcome::Idle };
@@ -256,13 +256,13 @@ impl Listeners {
                     connection.parser.repeat_last();
                     return ServeOutcome::PublishBlocked;
                 }
-                is_settled = false;
-            } else if !is_settled {
-                // The client receives earlier messages, its own among them, before the answer to a later request. A
-                // delivery between two requests of one command would put the second one off.
+                is_delivered = false;
+            } else if !is_delivered {
+                // The client receives earlier messages, its own among them, before the answer to a later request. They
+                // are delivered now, because a delivery between two requests of one command would delay the second one.
                 connection.parser.repeat_last();
                 core.deliver_published(now);
-                is_settled = true;
+                is_delivered = true;
                 continue;
             }
             let ListenerConnection { session, unwritten, .. } = connection;
@@ -287,7 +287,7 @@ impl Listeners {
         }
     }
 
-    /// Resumes clients that are no longer backpressured by unread answers.
+    /// Resumes clients that have read their answers, or whose subscriptions are confirmed.
     fn resume_clients(&mut self, core: &mut EngineCore, now: ClockReading) {
         for id in std::mem::take(&mut core.clients.listener_delivery.resumed) {
             self.drain_requests(core, now, id);
@@ -317,12 +317,12 @@ impl Listeners {
     fn serve_deadline(&mut self, core: &mut EngineCore, now: ClockReading, id: ClientId) {
         let Some(connection) = core.clients.listener_connection(id) else { return };
         connection.wake = None;
-        // Nothing can be sent to the client before the end of its handshake.
+        // No fault can be reported to a client before its handshake is complete, so its connection just ends.
         let is_due = connection.deadline().is_some_and(|deadline| deadline <= now.instant);
         let is_over = connection.close_deadline.is_some_and(|close_deadline| close_deadline <= now.instant)
             || is_due && connection.stream.is_handshaking();
         let fault = match is_due && !connection.flow.is_closing {
-            // A plain request sent now could collide with the first bytes of a handshake.
+            // A message in plain text, such as a PING, could collide with the first bytes of a handshake.
             true if connection.stream.awaits_encryption() || connection.stream.is_handshaking() => {
                 Some(ClientFault::not_encrypted(self.listeners[connection.listener].settings.protocol()))
             }

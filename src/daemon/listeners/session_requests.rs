@@ -20,7 +20,7 @@ use crate::subject::Subject;
 use crate::time::ClockReading;
 use bytes::Bytes;
 
-/// Cost of a row inspected for an answer, in bytes read that take about as long.
+/// Cost of a row inspected for an answer: number of bytes whose reading takes about as long.
 const ROW_BYTES: usize = 64;
 /// Number of matching steps that cost as much as a row.
 const ROW_STEPS: usize = 64;
@@ -28,7 +28,7 @@ const ROW_STEPS: usize = 64;
 const ROWS_MAX: usize = TURN_BYTES / ROW_BYTES;
 
 impl Listeners {
-    /// Serves a request of a session. Returns its cost beyond the command, in bytes read.
+    /// Serves a request of a session. Returns its cost beyond that of reading the command, in bytes.
     pub(super) fn on_session_request(
         &mut self,
         core: &mut EngineCore,
@@ -116,7 +116,7 @@ impl Listeners {
     pub(super) fn on_session_published(&mut self, core: &mut EngineCore, now: ClockReading, id: ClientId) {
         self.published += 1;
         self.drain_requests(core, now, id);
-        // The session has been notified of a refusal.
+        // The session knows of a refusal already.
         core.on_published(now, id, Ok(()));
     }
 
