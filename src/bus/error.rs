@@ -1,6 +1,6 @@
 //! Errors of the bus; each text names the remedy.
 
-use crate::daemon::local::DirectoryError;
+use crate::daemon::local_socket::DirectoryError;
 use crate::daemon::start::StartError;
 use crate::listener::refusal::RefusalReason;
 use std::fmt;

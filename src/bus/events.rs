@@ -2,7 +2,7 @@
 //! them.
 
 use super::{Bus, SubscribeError, Subscription};
-use crate::daemon::parts::PartReceiver;
+use crate::daemon::answer_parts::PartReceiver;
 use crate::event::model::{Event, EventId, Registration};
 use crate::event::refusal::EventRefusal;
 use crate::event::store::{Query, QueryPage};

@@ -3,12 +3,12 @@
 use super::events::{EventError, EventReply};
 use super::streams::{StreamError, StreamReply};
 use super::{FOREVER, OpenError, PublishError, SubscribeError, WaitError};
+use crate::daemon::answer_parts::PartSender;
 use crate::daemon::clients::distinct;
 use crate::daemon::engine::shutdown::panic_text;
-use crate::daemon::local::check_directory;
+use crate::daemon::local_socket::check_directory;
 use crate::daemon::mailbox::{AnswerSender, SubscriptionRequest};
-use crate::daemon::parts::PartSender;
-use crate::daemon::queue::{Notice, SubscriptionQueue};
+use crate::daemon::subscription_queue::{Notice, SubscriptionQueue};
 use crate::delivery::Deliveries;
 use crate::listener::event::{EventAnswer, EventRequest};
 use crate::listener::frame::{ClientFrame, PeerFrame, VERSION, Welcome};
@@ -225,12 +225,12 @@ impl LocalConnection {
     pub(super) fn begin_await(
         &self,
         sub: SubId,
-        what: ReceiverCondition,
+        condition: ReceiverCondition,
         subject: Subject,
         timeout: Duration,
     ) -> Result<(), WaitError> {
         let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
-        self.send(&ClientFrame::Await { sub, condition: what, timeout_ms, subject }, |_| {})
+        self.send(&ClientFrame::Await { sub, condition, timeout_ms, subject }, |_| {})
     }
 
     pub(super) fn show(&self, query: &Value, answer: Sender<Value>) -> Result<(), WaitError> {
@@ -298,13 +298,13 @@ impl LocalConnection {
         locked(&self.state).end_reason.clone()
     }
 
-    fn send(&self, frame: &ClientFrame, note: impl FnOnce(&mut LocalConnectionState)) -> Result<(), WaitError> {
+    fn send(&self, frame: &ClientFrame, register: impl FnOnce(&mut LocalConnectionState)) -> Result<(), WaitError> {
         let mut state = locked(&self.state);
         if !state.is_open() {
             return Err(WaitError::Closed);
         }
         state.push(frame);
-        note(&mut state);
+        register(&mut state);
         self.wake(state);
         Ok(())
     }
@@ -317,9 +317,9 @@ impl LocalConnection {
     }
 
     /// Ends the connection and notifies every waiting caller.
-    fn end(&self, why: String) {
+    fn end(&self, reason: String) {
         let mut state = locked(&self.state);
-        state.end_reason.get_or_insert(why);
+        state.end_reason.get_or_insert(reason);
         state.pending_subscribes.clear();
         state.pending_shows.clear();
         state.pending_questions.clear();
@@ -530,12 +530,12 @@ struct ConnectionThread {
 impl ConnectionThread {
     fn run(mut self) {
         // A panic must not leave callers waiting; the state is used only to end their requests.
-        let why = match catch_unwind(AssertUnwindSafe(|| self.run_until_closed())) {
-            Ok(Ok(why)) => why,
+        let reason = match catch_unwind(AssertUnwindSafe(|| self.run_until_closed())) {
+            Ok(Ok(reason)) => reason,
             Ok(Err(error)) => format!("the connection to the peer broke: {error}"),
             Err(panic) => format!("the thread of the connection has failed: {}", panic_text(&*panic)),
         };
-        self.shared.end(why);
+        self.shared.end(reason);
     }
 
     /// Runs until the connection has ended, and returns the reason.
@@ -545,8 +545,8 @@ impl ConnectionThread {
         let mut closing_waits = 0;
         loop {
             let is_closing = self.write()?;
-            if let Some(why) = self.read(&mut scratch)? {
-                return Ok(why);
+            if let Some(reason) = self.read(&mut scratch)? {
+                return Ok(reason);
             }
             if is_closing && (self.writing.is_empty() || CLOSE_TIMEOUT.as_millis() / 100 <= closing_waits) {
                 return Ok("closed".to_owned());

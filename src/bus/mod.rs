@@ -56,9 +56,9 @@ mod streams;
 mod subscription;
 
 pub use crate::daemon::drop_rule::DropRule;
-pub use crate::daemon::local::DirectoryError;
-pub use crate::daemon::queue::{Notice, NoticeRef};
+pub use crate::daemon::local_socket::DirectoryError;
 pub use crate::daemon::start::{Options, StartError};
+pub use crate::daemon::subscription_queue::{Notice, NoticeRef};
 pub use crate::listener::refusal::RefusalReason;
 pub use crate::listener::stream::{
     Consumers, ResetPosition, StreamEvents, StreamRefusal, StreamRefusalKind, StreamRow, Streams,
@@ -112,7 +112,7 @@ pub use subscription::Subscription;
 
 use crate::config::Config;
 use crate::daemon::mailbox::{EngineCommand, SubscriptionRequest};
-use crate::daemon::queue::{QueueLimits, SubscriptionQueue};
+use crate::daemon::subscription_queue::{QueueLimits, SubscriptionQueue};
 use crate::listener::frame::Welcome;
 use crate::message::{DeliveryMode, Epoch, Message, PeerName, Queue, SubId, SubscriptionFilter};
 use crate::proto::join::Join;

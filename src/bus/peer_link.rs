@@ -4,11 +4,11 @@ use super::events::{EventError, EventReply};
 use super::local_connection::LocalConnection;
 use super::streams::{StreamError, StreamReply};
 use super::{PublishError, SubscribeError, WaitError};
+use crate::daemon::answer_parts::{PartReceiver, part_channel};
 use crate::daemon::event_request::{EventRequester, EventServiceCommand};
 use crate::daemon::mailbox::{AnswerSender, EngineCommand, Mailbox, PushError, SubscriptionRequest};
-use crate::daemon::parts::{PartReceiver, part_channel};
-use crate::daemon::queue::SubscriptionQueue;
 use crate::daemon::stream_request::{StreamRequester, StreamServiceCommand};
+use crate::daemon::subscription_queue::SubscriptionQueue;
 use crate::listener::event::{EventRequest, PARTS_MAX};
 use crate::listener::session_request::ReceiverCondition;
 use crate::listener::stream::StreamRequest;
@@ -80,7 +80,7 @@ impl PeerLink {
         match wait(&answered, ANSWER_TIMEOUT) {
             Ok(outcome) => outcome.map_err(SubscribeError::Refused),
             Err(WaitError::Timeout) => Err(SubscribeError::Timeout),
-            Err(WaitError::Refused(why)) => Err(SubscribeError::Refused(why)),
+            Err(WaitError::Refused(reason)) => Err(SubscribeError::Refused(reason)),
             Err(WaitError::Closed) => Err(SubscribeError::Closed),
         }
     }
@@ -107,7 +107,7 @@ impl PeerLink {
     ) -> Result<(), WaitError> {
         match self {
             PeerLink::Engine(mailbox, client) => {
-                let command = EngineCommand::Ask { client: *client, peer, question, timeout, answer };
+                let command = EngineCommand::QueryHistory { client: *client, peer, question, timeout, answer };
                 mailbox.push(command, patience).map_err(rejected)
             }
             PeerLink::LocalConnection(local_connection) => {
@@ -120,16 +120,18 @@ impl PeerLink {
     pub(super) fn begin_await(
         &self,
         sub: SubId,
-        what: ReceiverCondition,
+        condition: ReceiverCondition,
         subject: Subject,
         timeout: Duration,
     ) -> Result<(), WaitError> {
         match self {
             PeerLink::Engine(mailbox, client) => {
-                let command = EngineCommand::Await { client: *client, sub, what, subject, timeout };
+                let command = EngineCommand::AwaitReceivers { client: *client, sub, condition, subject, timeout };
                 mailbox.push(command, timeout).map_err(rejected)
             }
-            PeerLink::LocalConnection(local_connection) => local_connection.begin_await(sub, what, subject, timeout),
+            PeerLink::LocalConnection(local_connection) => {
+                local_connection.begin_await(sub, condition, subject, timeout)
+            }
         }
     }
 

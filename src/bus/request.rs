@@ -93,9 +93,9 @@ impl Replies {
         }
     }
 
-    fn begin_await(&self, what: ReceiverCondition) -> Result<(), RequestError> {
+    fn begin_await(&self, condition: ReceiverCondition) -> Result<(), RequestError> {
         let (_, sub) = self.subscription.single();
-        let begun = self.bus.shared.link.begin_await(sub, what, self.subject.clone(), self.timeout);
+        let begun = self.bus.shared.link.begin_await(sub, condition, self.subject.clone(), self.timeout);
         begun.map_err(|error| match error {
             WaitError::Closed => RequestError::Closed,
             WaitError::Timeout | WaitError::Refused(_) => RequestError::Timeout,

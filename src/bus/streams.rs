@@ -100,11 +100,8 @@ impl Bus {
         kind: &StreamType,
         data: Json,
     ) -> Result<PendingStreamEvent, StreamError> {
-        let what = StreamOperation::Add { kind: kind.clone(), data };
-        self.shared
-            .link
-            .request_stream(StreamRequest { stream: stream.cloned(), operation: what })
-            .map(PendingStreamEvent)
+        let operation = StreamOperation::Add { kind: kind.clone(), data };
+        self.shared.link.request_stream(StreamRequest { stream: stream.cloned(), operation }).map(PendingStreamEvent)
     }
 
     /// Returns the events that follow the position of a consumer: at most `events_max`, and at most one answer's
@@ -208,22 +205,26 @@ impl Bus {
         }
     }
 
-    fn events_of(&self, stream: Option<&StreamName>, what: StreamOperation) -> Result<StreamEvents, StreamError> {
-        match self.request_stream(stream, what)? {
+    fn events_of(&self, stream: Option<&StreamName>, operation: StreamOperation) -> Result<StreamEvents, StreamError> {
+        match self.request_stream(stream, operation)? {
             StreamAnswer::Events(events) => Ok(events),
             _ => Err(StreamError::Closed),
         }
     }
 
-    fn position_of(&self, stream: Option<&StreamName>, what: StreamOperation) -> Result<StreamId, StreamError> {
-        match self.request_stream(stream, what)? {
+    fn position_of(&self, stream: Option<&StreamName>, operation: StreamOperation) -> Result<StreamId, StreamError> {
+        match self.request_stream(stream, operation)? {
             StreamAnswer::Position(id) => Ok(id),
             _ => Err(StreamError::Closed),
         }
     }
 
-    fn request_stream(&self, stream: Option<&StreamName>, what: StreamOperation) -> Result<StreamAnswer, StreamError> {
-        next(&self.shared.link.request_stream(StreamRequest { stream: stream.cloned(), operation: what })?)
+    fn request_stream(
+        &self,
+        stream: Option<&StreamName>,
+        operation: StreamOperation,
+    ) -> Result<StreamAnswer, StreamError> {
+        next(&self.shared.link.request_stream(StreamRequest { stream: stream.cloned(), operation })?)
     }
 }
 

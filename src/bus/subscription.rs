@@ -4,7 +4,7 @@ use super::peer_link::PeerLink;
 use super::{RecvError, WaitError};
 use crate::clock::Clock;
 use crate::daemon::mailbox::{AnswerReceiver, AnswerSender};
-use crate::daemon::queue::{Notice, NoticeRef, PopError, QueueItem, SubscriptionQueue};
+use crate::daemon::subscription_queue::{Notice, NoticeRef, PopError, QueueItem, SubscriptionQueue};
 use crate::message::{Epoch, QuestionFailure, SubId};
 use crate::proto::join::{Join, JoinEvent, Joined};
 use crossbeam_channel::TryRecvError;

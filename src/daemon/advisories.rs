@@ -125,11 +125,11 @@ mod tests {
             cause: Cause::Network,
             scid: 7500,
         };
-        let told = delivery(&advisory, Some("10.0.0.2".parse().unwrap()), publisher());
-        assert_eq!(told.message.subject.as_str(), "_RV.ERROR.SYSTEM.DATALOSS.INBOUND.BCAST");
-        assert_eq!(told.message.headers.iter().collect::<Vec<_>>(), [("mtype", "A")]);
+        let encoded = delivery(&advisory, Some("10.0.0.2".parse().unwrap()), publisher());
+        assert_eq!(encoded.message.subject.as_str(), "_RV.ERROR.SYSTEM.DATALOSS.INBOUND.BCAST");
+        assert_eq!(encoded.message.headers.iter().collect::<Vec<_>>(), [("mtype", "A")]);
         assert_eq!(
-            std::str::from_utf8(&told.message.payload).unwrap(),
+            std::str::from_utf8(&encoded.message.payload).unwrap(),
             concat!(
                 r#"{"ADV_CLASS":"ERROR","ADV_SOURCE":"SYSTEM","ADV_NAME":"DATALOSS.INBOUND.BCAST","#,
                 r#""ADV_DESC":"lost msgs","lost":2,"sub_cnt":2,"sub1":"RSF.REC.PAC.NaE","lost1":1,"#,
@@ -155,8 +155,8 @@ mod tests {
             cause: Cause::LocalOverrun { datagrams: 2 },
             scid: 1,
         };
-        let told = delivery(&advisory, None, publisher());
-        let json: serde_json::Value = serde_json::from_slice(&told.message.payload).unwrap();
+        let encoded = delivery(&advisory, None, publisher());
+        let json: serde_json::Value = serde_json::from_slice(&encoded.message.payload).unwrap();
         assert_eq!(json["ADV_NAME"], "DATALOSS.INBOUND.PTP");
         assert_eq!(json["lost"], serde_json::json!({"min": 0, "max": 9}));
         assert_eq!(json["lost1"], serde_json::json!({"min": 0, "max": 9}));

@@ -159,8 +159,8 @@ impl RecvBatch {
         for index in 0..came {
             // SAFETY: initialised above for every slot asked for, and `came` is at most their number.
             let (header, name) = unsafe { (headers[index].assume_init_ref(), names[index].assume_init_ref()) };
-            let told = AncillaryData::from_header(&header.msg_hdr);
-            let mut overrun = told.drops.map_or(0, |drops| counter_increase(overruns, drops));
+            let ancillary = AncillaryData::from_header(&header.msg_hdr);
+            let mut overrun = ancillary.drops.map_or(0, |drops| counter_increase(overruns, drops));
             let slot = &mut self.slots[index];
             // SAFETY: the kernel wrote `msg_len` bytes at the start of this slot's spare capacity. It never reports
             // more than `iov_len` without MSG_TRUNC among the flags of the call.
@@ -168,9 +168,9 @@ impl RecvBatch {
             let from = name.decode().expect("the sender of a UDP datagram has an Internet address");
             let mut push = |bytes| {
                 let overrun = mem::take(&mut overrun);
-                self.received.push(ReceivedDatagram { from, bytes, overrun, arrived: told.arrived });
+                self.received.push(ReceivedDatagram { from, bytes, overrun, arrived: ancillary.arrived });
             };
-            match told.segment.filter(|bytes| (1..slot.len()).contains(bytes)) {
+            match ancillary.segment.filter(|bytes| (1..slot.len()).contains(bytes)) {
                 Some(bytes) => {
                     self.segments.on_buffer(slot.len().div_ceil(bytes) as u64);
                     slot.chunks(bytes).for_each(|datagram| push(Bytes::copy_from_slice(datagram)));
@@ -349,7 +349,7 @@ struct AncillaryData {
 
 impl AncillaryData {
     fn from_header(header: &libc::msghdr) -> AncillaryData {
-        let mut told = AncillaryData::default();
+        let mut ancillary = AncillaryData::default();
         // SAFETY: the kernel has filled `msg_control` with `msg_controllen` bytes of well-formed control messages.
         let mut control = unsafe { libc::CMSG_FIRSTHDR(header) };
         while !control.is_null() {
@@ -359,25 +359,25 @@ impl AncillaryData {
             match (level, kind) {
                 (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => {
                     // SAFETY: the data of this kind is one u32, which may be unaligned.
-                    told.drops = Some(unsafe { ptr::read_unaligned(data.cast::<u32>()) });
+                    ancillary.drops = Some(unsafe { ptr::read_unaligned(data.cast::<u32>()) });
                 }
                 (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
                     // SAFETY: the data of this kind is one timespec, which may be unaligned.
                     let time = unsafe { ptr::read_unaligned(data.cast::<libc::timespec>()) };
                     let nanos = i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec);
-                    told.arrived = u64::try_from(nanos).ok().map(WallTime::from_nanos);
+                    ancillary.arrived = u64::try_from(nanos).ok().map(WallTime::from_nanos);
                 }
                 (libc::SOL_UDP, libc::UDP_GRO) => {
                     // SAFETY: the data of this kind is one int, which may be unaligned.
                     let bytes = unsafe { ptr::read_unaligned(data.cast::<libc::c_int>()) };
-                    told.segment = usize::try_from(bytes).ok();
+                    ancillary.segment = usize::try_from(bytes).ok();
                 }
                 _ => {}
             }
             // SAFETY: as above.
             control = unsafe { libc::CMSG_NXTHDR(header, control) };
         }
-        told
+        ancillary
     }
 }
 

@@ -4,15 +4,15 @@
 #[cfg(feature = "listeners")]
 mod listener_clients;
 
-use crate::daemon::flow::ConnectionState;
+use crate::daemon::connection_state::ConnectionState;
 #[cfg(feature = "listeners")]
 use crate::daemon::listeners::connection::ListenerConnection;
 #[cfg(feature = "listeners")]
 use crate::daemon::listeners::delivery::ListenerDelivery;
-use crate::daemon::local::Connection;
+use crate::daemon::local_socket::Connection;
 use crate::daemon::outbox::{ClientOutbox, PushOutcome};
-use crate::daemon::queue::{Notice, QueueLimits, SubscriptionQueue};
 use crate::daemon::show::ClientRow;
+use crate::daemon::subscription_queue::{Notice, QueueLimits, SubscriptionQueue};
 use crate::delivery::Deliveries;
 use crate::listener::frame::PeerFrame;
 #[cfg(feature = "listeners")]
@@ -46,9 +46,9 @@ pub(crate) struct ClientEntry {
     connected: Instant,
     delivered: u64,
     slow_logged_at: Option<Instant>,
-    /// True if the client is in the list of clients with unwritten messages,
+    /// True if the client is in [`Clients::dirty`].
     is_dirty: bool,
-    /// and in the list of clients with other unwritten output.
+    /// True if the client is in [`Clients::dirty_answers`].
     is_dirty_answers: bool,
 }
 
@@ -69,13 +69,14 @@ pub(crate) struct Clients {
     map: BTreeMap<ClientId, ClientEntry>,
     limits: QueueLimits,
     next: u32,
-    /// Clients with unwritten messages since the last write,
+    /// Clients with unwritten messages since the last write. They are written first: the receivers of a message have
+    /// waited longer than its publisher.
     dirty: Vec<ClientId>,
-    /// and clients with other unwritten output. Recipients of messages have waited longer than their sender, so they
-    /// come first.
+    /// Clients with other unwritten output.
     dirty_answers: Vec<ClientId>,
-    /// Subscriptions whose queues may be filling.
+    /// Subscriptions whose queues may be filling up.
     filling: Vec<Target>,
+    /// Buffer for the subscriptions of one client that get a message.
     subs: Vec<SubId>,
     /// The attached clients, in the order of their numbers.
     attached: Vec<ClientId>,
@@ -175,7 +176,7 @@ impl Clients {
     }
 
     /// Returns the connection state of a client with a stream.
-    pub(crate) fn flow(&mut self, id: ClientId) -> Option<&mut ConnectionState> {
+    pub(crate) fn connection_state(&mut self, id: ClientId) -> Option<&mut ConnectionState> {
         match &mut self.map.get_mut(&id)?.kind {
             ClientTransport::Attached(connection) => Some(&mut connection.flow),
             #[cfg(feature = "listeners")]
@@ -222,13 +223,13 @@ impl Clients {
         self.attached.iter().filter(has_input).copied()
     }
 
-    /// Returns the attached client that has been unauthenticated longest, if for at least `patience`.
-    pub(crate) fn oldest_unauthenticated(&self, now: ClockReading, patience: Duration) -> Option<ClientId> {
-        let is_unauthenticated = |client: &ClientEntry| {
+    /// Returns the oldest attached client without a HELLO, if it has been connected for at least `patience`.
+    pub(crate) fn oldest_ungreeted(&self, now: ClockReading, patience: Duration) -> Option<ClientId> {
+        let is_ungreeted = |client: &ClientEntry| {
             matches!(&client.kind, ClientTransport::Attached(connection) if !connection.is_greeted)
                 && patience <= now.instant.since(client.connected)
         };
-        self.map.iter().find(|(_, client)| is_unauthenticated(client)).map(|(id, _)| *id)
+        self.map.iter().find(|(_, client)| is_ungreeted(client)).map(|(id, _)| *id)
     }
 
     /// Returns the number of messages that wait for all attached and listener clients.
@@ -248,7 +249,7 @@ impl Clients {
     }
 
     /// Returns the fullness of the fullest queue, in parts of 1,024. It checks queues with deliveries since the last
-    /// check, and those that were more than a little full then.
+    /// check, and those that were at least an eighth full then.
     pub(crate) fn fullness(&mut self) -> u64 {
         let mut fullest = 0;
         let map = &self.map;
@@ -266,8 +267,9 @@ impl Clients {
         fullest
     }
 
-    /// Notes queues that receive a delivery. One subscription of an attached client represents all of them.
-    fn note_filling(filling: &mut Vec<Target>, to: &[Target]) {
+    /// Adds queues that receive a delivery to those whose fullness the next turn checks. One subscription of an
+    /// attached client stands for all of them, since they share an outbox.
+    fn record_filling(filling: &mut Vec<Target>, to: &[Target]) {
         for target in to {
             if filling.len() < FILLING_MAX && !filling.contains(target) {
                 filling.push(*target);
@@ -277,7 +279,7 @@ impl Clients {
 
     /// Delivers messages to every client that has one of the subscriptions.
     pub(crate) fn deliver(&mut self, now: ClockReading, to: &[Target], deliveries: Deliveries) {
-        Clients::note_filling(&mut self.filling, to);
+        Clients::record_filling(&mut self.filling, to);
         if let [target] = to
             && let Some(client) = self.map.get_mut(&target.client)
             && let ClientTransport::Embedded(queues) = &client.kind
@@ -443,7 +445,7 @@ impl Clients {
         self.dirty.len() <= WRITES_FEW
     }
 
-    /// Notes that the stream of a client takes bytes again.
+    /// Records that the stream of a client takes bytes again, and schedules a write if there is output.
     pub(crate) fn on_writable(&mut self, id: ClientId) {
         let Some(client) = self.map.get_mut(&id) else { return };
         let has_output = match &mut client.kind {
@@ -470,7 +472,7 @@ impl Clients {
 }
 
 impl ClientEntry {
-    /// Notes the outcome of a push to the client, and that there is output to write.
+    /// Records the outcome of a push to the client, and schedules a write.
     fn on_pushed(&mut self, now: ClockReading, id: ClientId, pushed: PushOutcome, dirty: &mut Vec<ClientId>) {
         if !std::mem::replace(&mut self.is_dirty, true) {
             dirty.push(id);
@@ -481,7 +483,7 @@ impl ClientEntry {
         }
     }
 
-    /// Notes that the client has unwritten output other than messages.
+    /// Schedules a write of output other than messages.
     fn mark_dirty_answers(&mut self, id: ClientId, dirty_answers: &mut Vec<ClientId>) {
         if !std::mem::replace(&mut self.is_dirty_answers, true) {
             dirty_answers.push(id);
@@ -489,7 +491,7 @@ impl ClientEntry {
     }
 
     fn log_slow_client(&mut self, now: ClockReading, id: ClientId) {
-        if self.slow_logged_at.is_none_or(|told| SLOW_INTERVAL <= now.instant.since(told)) {
+        if self.slow_logged_at.is_none_or(|logged_at| SLOW_INTERVAL <= now.instant.since(logged_at)) {
             self.slow_logged_at = Some(now.instant);
             let (listener, from) = self.origin.unzip();
             let consequence = slow_consequence(listener);

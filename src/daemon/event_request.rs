@@ -1,6 +1,6 @@
 //! Requesters of the journal of events, the cost of their requests, and what the journal reports to the engine.
 
-use crate::daemon::parts::PartSender;
+use crate::daemon::answer_parts::PartSender;
 use crate::event::model::{Event, EventId};
 use crate::event::refusal::EventRefusal;
 use crate::event::store::QueryPage;

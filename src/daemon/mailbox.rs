@@ -2,10 +2,10 @@
 //!
 //! The engine takes all requests at once, so the cost of each is small. A request wakes the engine only if it sleeps.
 
+use crate::daemon::answer_parts::{PartReceiver, PartSender, part_channel};
 use crate::daemon::event_request::{EventRequestCost, EventServiceCommand};
-use crate::daemon::parts::{PartReceiver, PartSender, part_channel};
-use crate::daemon::queue::SubscriptionQueue;
 use crate::daemon::stream_request::StreamServiceCommand;
+use crate::daemon::subscription_queue::SubscriptionQueue;
 use crate::listener::refusal::RefusalReason;
 use crate::listener::session_request::ReceiverCondition;
 use crate::message::{ClientId, DeliveryMode, Message, PeerRef, QuestionFailure, SubId, SubscriptionFilter};
@@ -132,7 +132,7 @@ pub(crate) enum EngineCommand {
         sub: SubId,
     },
     /// Queries a peer's history.
-    Ask {
+    QueryHistory {
         client: ClientId,
         peer: PeerRef,
         question: Question,
@@ -141,10 +141,10 @@ pub(crate) enum EngineCommand {
         answer: AnswerSender,
     },
     /// Notifies a subscription of this client once the condition holds.
-    Await {
+    AwaitReceivers {
         client: ClientId,
         sub: SubId,
-        what: ReceiverCondition,
+        condition: ReceiverCondition,
         subject: Subject,
         timeout: Duration,
     },
@@ -175,7 +175,7 @@ impl EngineCommand {
             EngineCommand::PublishEvents { messages, .. } => {
                 messages.iter().map(|message| COMMAND_BYTES + message.body_bytes()).sum()
             }
-            EngineCommand::Ask { question, .. } => {
+            EngineCommand::QueryHistory { question, .. } => {
                 COMMAND_BYTES
                     + match question {
                         Question::Poll(polls) => ITEM_BYTES * polls.len(),
@@ -197,8 +197,9 @@ impl EngineCommand {
 
     /// Returns whether the command must wait while publishers are blocked. All other commands overtake it then.
     pub(crate) fn must_wait(&self) -> bool {
-        use EngineCommand::{Ask, Await, Flush, Publish, PublishEvents};
-        matches!(self, Publish { .. } | PublishEvents { .. } | Ask { .. } | Await { .. } | Flush { .. })
+        use EngineCommand::{AwaitReceivers, Flush, Publish, PublishEvents, QueryHistory};
+        let waits_for_room = matches!(self, Publish { .. } | PublishEvents { .. } | Flush { .. });
+        waits_for_room || matches!(self, QueryHistory { .. } | AwaitReceivers { .. })
     }
 }
 
@@ -214,8 +215,8 @@ pub(crate) struct CommandQueue {
 impl CommandQueue {
     /// Takes the oldest command. While publishers are blocked it takes the oldest that need not wait.
     pub(crate) fn pop(&mut self, is_publish_blocked: bool) -> Option<EngineCommand> {
-        let place = |queue: &VecDeque<(u64, EngineCommand)>| queue.front().map_or(u64::MAX, |(place, _)| *place);
-        let is_quick = is_publish_blocked || place(&self.quick) < place(&self.waiting);
+        let arrival = |queue: &VecDeque<(u64, EngineCommand)>| queue.front().map_or(u64::MAX, |(arrival, _)| *arrival);
+        let is_quick = is_publish_blocked || arrival(&self.quick) < arrival(&self.waiting);
         let queue = if is_quick { &mut self.quick } else { &mut self.waiting };
         queue.pop_front().map(|(_, command)| command)
     }
@@ -314,12 +315,12 @@ impl Mailbox {
             return Err(PushError::Full(Box::new(command)));
         }
         state.count += 1;
-        let place = state.count;
+        let arrival = state.count;
         if must_wait {
             state.bytes += bytes;
-            state.commands.waiting.push_back((place, command));
+            state.commands.waiting.push_back((arrival, command));
         } else {
-            state.commands.quick.push_back((place, command));
+            state.commands.quick.push_back((arrival, command));
         }
         let wakes = match state.sleep {
             SleepState::Awake => false,
@@ -366,8 +367,8 @@ impl Mailbox {
         state.sleep != SleepState::Awake
     }
 
-    /// Closes the mailbox after the engine has ended: it accepts no more commands and drops the waiting ones, which
-    /// notifies those who wait for answers.
+    /// Closes the mailbox after the engine has ended: it accepts no more commands, and drops the waiting ones, which
+    /// notifies their requesters.
     pub(crate) fn close(&self, reason: &str) {
         let mut state = self.lock();
         state.end_reason.get_or_insert_with(|| reason.to_owned());

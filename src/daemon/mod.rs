@@ -2,8 +2,10 @@
 //! that runs both.
 
 pub(crate) mod advisories;
+pub(crate) mod answer_parts;
 pub mod batch;
 pub(crate) mod clients;
+pub(crate) mod connection_state;
 pub mod drop_rule;
 pub(crate) mod engine;
 pub(crate) mod engine_core;
@@ -11,12 +13,11 @@ pub(crate) mod event_report;
 pub(crate) mod event_request;
 #[cfg(feature = "events")]
 pub mod events;
-pub(crate) mod flow;
 pub mod interface;
 pub(crate) mod internal_command;
 #[cfg(feature = "listeners")]
 pub mod listeners;
-pub mod local;
+pub mod local_socket;
 pub mod log;
 #[cfg(feature = "cli")]
 mod log_file;
@@ -25,8 +26,6 @@ pub mod log_output;
 pub(crate) mod mailbox;
 pub mod multicast;
 pub(crate) mod outbox;
-pub(crate) mod parts;
-pub mod queue;
 pub(crate) mod readiness;
 pub mod self_test;
 pub(crate) mod service;
@@ -35,6 +34,7 @@ pub(crate) mod signals;
 pub(crate) mod stream_request;
 #[cfg(feature = "streams")]
 pub mod stream_service;
+pub mod subscription_queue;
 pub(crate) mod timer;
 pub(crate) mod tokens;
 pub(crate) mod transmit_queue;

@@ -2,8 +2,8 @@
 //!
 //! Frames are encoded on entry.
 
-use crate::daemon::flow::WriteBuffer;
-use crate::daemon::queue::QueueLimits;
+use crate::daemon::connection_state::WriteBuffer;
+use crate::daemon::subscription_queue::QueueLimits;
 use crate::delivery::Deliveries;
 use crate::listener::frame::{FRAME_SUBS_MAX, PeerFrame, put_message_head, put_message_run};
 use crate::message::{Loss, SubId};
@@ -11,7 +11,8 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// Bytes of unwritten answers beyond which late answers are refused: those to questions that other peers answer.
+/// Bytes of unwritten answers beyond which late answers are refused: those that do not come in the turn of the request,
+/// such as answers of other peers.
 const LATE_ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Number of loss reports accepted beyond an outbox full of messages, as in the queue of an embedded client.
 const LOSSES_BEYOND_MAX: usize = 4096;
@@ -50,7 +51,7 @@ impl ClientOutbox {
         for subs in subs.chunks(FRAME_SUBS_MAX) {
             self.unwritten.out.put_with(|tail| put_message_head(tail, subs, body.len()));
             self.unwritten.out.put_shared(body);
-            self.unwritten.note_events(1);
+            self.unwritten.count_events(1);
         }
         PushOutcome { taken: 1, begins_drops: false }
     }
@@ -65,7 +66,7 @@ impl ClientOutbox {
             let run = run.run().expect("it came as one");
             for subs in subs.chunks(FRAME_SUBS_MAX) {
                 self.unwritten.out.put_with(|tail| put_message_run(tail, subs, &run));
-                self.unwritten.note_events(taken);
+                self.unwritten.count_events(taken);
             }
         }
         let taken = count.min(room);
@@ -96,7 +97,7 @@ impl ClientOutbox {
             self.unwritten
                 .out
                 .put_with(|tail| PeerFrame::Loss { subs: subs.to_vec(), loss: loss.clone() }.encode(tail));
-            self.unwritten.note_events(1);
+            self.unwritten.count_events(1);
         }
         PushOutcome { taken: 1, begins_drops: false }
     }
@@ -104,7 +105,7 @@ impl ClientOutbox {
     /// Appends an answer to a request of the client. Answers are never dropped; see [`ClientOutbox::is_backpressured`].
     pub(crate) fn push_answer(&mut self, answer: &PeerFrame) {
         self.unwritten.out.put_with(|tail| answer.encode(tail));
-        self.unwritten.note_answers();
+        self.unwritten.count_answers();
     }
 
     /// Discards all unwritten frames of a client that no longer reads.
@@ -112,7 +113,7 @@ impl ClientOutbox {
         *self = ClientOutbox { dropped_total: self.dropped_total, ..ClientOutbox::new(self.limits) };
     }
 
-    /// Forgets the drop count of a subscription that has ended.
+    /// Removes the drop count of a subscription that has ended.
     pub(crate) fn remove_sub(&mut self, sub: SubId) {
         self.dropped.remove(&sub);
     }
@@ -122,8 +123,8 @@ impl ClientOutbox {
         self.unwritten.is_backpressured()
     }
 
-    /// Returns whether unwritten answers exceed the limit for late ones. The refusal of a late answer takes a few
-    /// bytes.
+    /// Returns whether unwritten answers exceed the limit for late ones. A refusal of a few bytes then replaces a late
+    /// answer.
     pub(crate) fn exceeds_answer_limit(&self) -> bool {
         LATE_ANSWER_BYTES_MAX < self.unwritten.answer_bytes()
     }
@@ -174,7 +175,7 @@ impl ClientOutbox {
         let counts: Vec<(SubId, u64)> = std::mem::take(&mut self.dropped).into_iter().collect();
         for counts in counts.chunks(FRAME_SUBS_MAX) {
             self.unwritten.out.put_with(|tail| PeerFrame::Dropped { counts: counts.to_vec() }.encode(tail));
-            self.unwritten.note_events(0);
+            self.unwritten.count_events(0);
         }
     }
 }

@@ -4,8 +4,8 @@ use crate::daemon::engine_core::{DetachedClient, EngineCore};
 use crate::time::{ClockReading, Instant};
 use serde_json::Value;
 
-/// A service of the peer, with clients or threads of its own. The engine owns it beside the [`EngineCore`] and lends it the
-/// core for each call. A service never calls another one: it leaves a command with the core, which the engine passes
+/// A service of the peer, with clients or threads of its own. The engine owns it beside the [`EngineCore`] and lends it
+/// the core for each call. A service never calls another one: it queues a command at the core, which the engine passes
 /// on after the call.
 pub(crate) trait Service {
     /// Commands that the service takes from programs, from its own threads and from other services.
@@ -17,10 +17,10 @@ pub(crate) trait Service {
     /// Adds the service's fields to `show status`.
     fn add_status(&self, core: &EngineCore, status: &mut Value);
 
-    /// Ends the service when the peer ends. Its clients have received the end of the peer before.
+    /// Ends the service when the peer ends. Its clients have been notified of the end before.
     fn close(&mut self, core: &mut EngineCore);
 
-    /// Does the work of a turn of the engine.
+    /// Does the work of the service in a turn of the engine.
     fn on_turn(&mut self, _core: &mut EngineCore, _now: ClockReading) {}
 
     /// Does the work that must precede the writes to clients at the end of a turn.
@@ -29,7 +29,7 @@ pub(crate) trait Service {
     /// Does the work that the writes to clients at the end of a turn make possible, such as resuming clients.
     fn after_writes(&mut self, _core: &mut EngineCore, _now: ClockReading) {}
 
-    /// Releases what belongs to a client that has departed.
+    /// Releases the state of a departed client.
     fn on_detach(&mut self, _core: &mut EngineCore, _now: ClockReading, _client: &mut DetachedClient) {}
 
     /// Handles the begin of a graceful stop.

@@ -149,9 +149,9 @@ fn millis(span: Duration) -> u64 {
 
 fn loss(row: &LossRow) -> Value {
     let states = row.datagrams;
-    let told = Reason::ALL.iter().zip(row.reasons).filter(|(_, count)| *count != 0);
+    let nonzero = Reason::ALL.iter().zip(row.reasons).filter(|(_, count)| *count != 0);
     let reasons: serde_json::Map<String, Value> =
-        told.map(|(reason, count)| (reason.as_str().to_owned(), count.into())).collect();
+        nonzero.map(|(reason, count)| (reason.as_str().to_owned(), count.into())).collect();
     let lost = Count::from_bounds(row.msg_loss.count, row.msg_loss.count + row.msg_loss_uncertain);
     publisher_row(
         &row.publisher,

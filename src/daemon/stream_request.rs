@@ -63,7 +63,7 @@ impl StreamRequestCost {
 #[derive(Debug)]
 pub(crate) enum StreamServiceEvent {
     /// The answer to a request.
-    CallResult { requester: StreamRequester, cost: StreamRequestCost, answer: Result<StreamAnswer, StreamRefusal> },
+    RequestAnswered { requester: StreamRequester, cost: StreamRequestCost, answer: Result<StreamAnswer, StreamRefusal> },
     /// A consumer has lapsed, or has missed more events since.
     Lapsed { stream: StreamName, consumer: Consumer, missed: MissedRange },
 }

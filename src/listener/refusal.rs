@@ -114,11 +114,11 @@ pub(crate) fn refused(reader: &mut FrameReader) -> Result<RequestRefusal, FrameE
     let reason = match reader.u8()? {
         0 => RefusalReason::MessageTooLarge { bytes: reader.u64()?, bytes_max: reader.u64()? },
         1 => RefusalReason::TooManySubscriptions { max: reader.u64()? },
-        2 => RefusalReason::Subject(reader.text8("reason")?),
+        2 => RefusalReason::Subject(reader.text8("text")?),
         3 => RefusalReason::Stopping,
         4 => RefusalReason::QueueLive,
         5 => RefusalReason::QueueDiscovery,
-        _ => return Err(FrameError::Value("why")),
+        _ => return Err(FrameError::Value("reason")),
     };
     Ok(RequestRefusal { sub: has_sub.then_some(sub), reason })
 }

@@ -53,7 +53,7 @@ const PROOFS: &[Proof<'_>] = &[
     ("peers-max", "src/proto/peer/tests/settings.rs", "peers_are_followed_up_to_the_limit"),
     ("interest-max", "src/proto/peer/tests/repair/interest.rs", "subscriptions_beyond_the_limit_are_not_known"),
     ("client-max", "tests/bus/misbehaviour.rs", "excess_clients_and_subscriptions_name_their_key"),
-    ("client-queue-size", "src/daemon/queue.rs", "messages_beyond_the_queue_size_are_dropped"),
+    ("client-queue-size", "src/daemon/subscription_queue.rs", "messages_beyond_the_queue_size_are_dropped"),
     ("client-queue-count", "tests/bus/library.rs", "slow_subscription_loses_only_its_own_messages"),
     ("subscriptions-max", "src/proto/interest.rs", "excess_subscriptions_are_refused_and_repeated_ids_ignored"),
     ("client-subscriptions-max", "tests/bus/misbehaviour.rs", "excess_clients_and_subscriptions_name_their_key"),

@@ -1,4 +1,4 @@
-//! The clients of listeners among all clients.
+//! Delivery to the clients of listeners, and the accounting of their memory and of their losses.
 
 use super::{ClientEntry, ClientTransport, Clients};
 use crate::daemon::listeners::connection::ListenerConnection;
@@ -10,28 +10,28 @@ use crate::time::ClockReading;
 
 impl Clients {
     /// Returns the connection of a listener client.
-    pub(crate) fn listener(&mut self, id: ClientId) -> Option<&mut ListenerConnection> {
+    pub(crate) fn listener_connection(&mut self, id: ClientId) -> Option<&mut ListenerConnection> {
         match &mut self.map.get_mut(&id)?.kind {
             ClientTransport::Listener(connection) => Some(connection),
             _ => None,
         }
     }
 
-    /// Accounts for what a listener client holds after it was served, and schedules a write of its output.
+    /// Updates the memory counted for a listener client after it was served, and schedules a write of its output.
     pub(crate) fn on_served(&mut self, id: ClientId) {
         let Some(client) = self.map.get_mut(&id) else { return };
         let ClientTransport::Listener(connection) = &mut client.kind else { return };
-        self.listener_delivery.memory.note(connection);
+        self.listener_delivery.memory.update(connection);
         if connection.has_output() || connection.flow.is_closing {
             client.mark_dirty_answers(id, &mut self.dirty_answers);
         }
     }
 
-    /// Writes the output of a listener client at once if the memory of all of them is scarce. A failure is detected by
-    /// the next write of the same turn.
+    /// Writes the output of a listener client at once if the memory of all of them is scarce. The write at the end of
+    /// the turn detects a broken connection.
     pub(crate) fn write_if_memory_is_scarce(&mut self, id: ClientId) {
         if let Some(ClientTransport::Listener(connection)) = self.map.get_mut(&id).map(|client| &mut client.kind) {
-            self.listener_delivery.memory.note(connection);
+            self.listener_delivery.memory.update(connection);
             if self.listener_delivery.memory.is_scarce() {
                 self.listener_delivery.write(id, connection);
             }
@@ -43,8 +43,8 @@ impl Clients {
         slow.append(&mut self.listener_delivery.slow);
     }
 
-    /// Takes the advisory about a listener client's losses and resets its drop counts; `None` as long as the client
-    /// cannot take it.
+    /// Returns the advisory about a listener client's losses and resets its drop counts; `None` as long as the client
+    /// has no room for it.
     pub(crate) fn take_drop_advisory(&mut self, id: ClientId, me: &Publisher, scid: u16) -> Option<Delivery> {
         let clients = self.map.len();
         let ClientTransport::Listener(connection) = &mut self.map.get_mut(&id)?.kind else { return None };
@@ -107,16 +107,16 @@ impl Clients {
         }
     }
 
-    /// Answers the session of a client whose published message awaited an answer on `reply`.
+    /// Reports the receivers of a published message to the session of its client, which awaits an answer on `reply`.
     pub(crate) fn answer_published(&mut self, id: ClientId, reply: &Subject, receivers: ReceiverCount) {
-        let Some(connection) = self.listener(id) else { return };
+        let Some(connection) = self.listener_connection(id) else { return };
         connection.answer(|session, out| session.on_published(Some(reply), receivers, out));
         self.schedule_write(id);
     }
 
     /// Resumes a client whose subscriptions are confirmed up to `version`, if it waits for no later one.
     pub(crate) fn resume_confirmed(&mut self, id: ClientId, version: u64) {
-        let Some(connection) = self.listener(id) else { return };
+        let Some(connection) = self.listener_connection(id) else { return };
         if connection.unconfirmed.take_if(|awaited| *awaited <= version).is_some() {
             self.schedule_write(id);
             self.listener_delivery.resumed.push(id);
@@ -125,7 +125,7 @@ impl Clients {
 
     /// Begins to close the connection of a client: it may read its remaining output.
     pub(crate) fn begin_close(&mut self, id: ClientId) {
-        let Some(connection) = self.listener(id) else { return };
+        let Some(connection) = self.listener_connection(id) else { return };
         connection.flow.is_closing = true;
         connection.unconfirmed = None;
         self.schedule_write(id);

@@ -31,8 +31,8 @@ impl Engine {
         }
     }
 
-    /// Processes the commands that the core and the services have left, until there are no more. Then the services
-    /// release what belonged to departed clients.
+    /// Processes the commands that the core and the services have queued, and lets the services release the state of
+    /// departed clients, until neither is left.
     pub(super) fn process_internal_commands(&mut self, now: ClockReading) {
         loop {
             while let Some(command) = self.core.internal_commands.pop_front() {
@@ -77,14 +77,14 @@ impl Engine {
                 }
             }
             EngineCommand::Unsubscribe { client, sub } => self.core.unsubscribe(now, client, sub),
-            EngineCommand::Ask { client, peer, question, timeout, answer } => {
+            EngineCommand::QueryHistory { client, peer, question, timeout, answer } => {
                 self.core.query_history(now, client, &peer, question, timeout, answer);
             }
-            EngineCommand::Await { client, sub, what, subject, timeout } => {
+            EngineCommand::AwaitReceivers { client, sub, condition, subject, timeout } => {
                 self.core.begin_await(
                     now,
                     ReceiverWaiter::Subscription(Target { client, sub }),
-                    what,
+                    condition,
                     subject,
                     timeout,
                 );

@@ -31,7 +31,7 @@ pub(crate) struct Engine {
     services: Services,
     /// Constant fields of `show status`.
     static_status: Value,
-    /// Events of the system in this turn.
+    /// Events that the system reported in this turn.
     ready: Events,
     timer: Timer,
     signals: Option<Signals>,
@@ -67,8 +67,8 @@ impl Engine {
         self.core.accept(now);
         self.core.report_backlog(now);
         let is_caught_up = self.core.receive(now);
-        // The order alternates, because the first client takes all of a scarce send capacity. During a stop, commands
-        // already accepted come first.
+        // Embedded and attached clients come first in alternate turns, because the first client takes all of a scarce
+        // send capacity. During a stop, commands already accepted come first.
         self.is_commands_turn = !self.is_commands_turn || matches!(self.core.phase, Phase::Draining { .. });
         if self.is_commands_turn {
             self.process_commands(now);
@@ -92,7 +92,7 @@ impl Engine {
         Ok(self.core.phase != Phase::Ended)
     }
 
-    /// Sends what waits for the network and writes to the clients.
+    /// Sends queued datagrams, then writes to the clients.
     fn flush_output(&mut self, now: ClockReading, has_ticked: bool) {
         self.core.flush_network(now, has_ticked);
         self.services.before_writes(&mut self.core, now);

@@ -68,7 +68,7 @@ impl Services {
         Ok(())
     }
 
-    /// Opens what needs the core.
+    /// Starts what needs the core: the streams, the replication of events, and the discovery by the listeners.
     ///
     /// # Errors
     /// A service cannot be opened.
@@ -140,7 +140,7 @@ impl Services {
         self.listeners.schedule_if_input(clients, id);
     }
 
-    /// Does the work of a turn of the engine.
+    /// Does the work of the services in a turn of the engine.
     pub(super) fn on_turn(&mut self, core: &mut EngineCore, now: ClockReading) {
         #[cfg(feature = "listeners")]
         self.listeners.on_turn(core, now);
@@ -158,7 +158,7 @@ impl Services {
         self.listeners.after_writes(core, now);
     }
 
-    /// Releases what belongs to a client that has departed.
+    /// Releases the state of a departed client.
     pub(super) fn on_detach(&mut self, core: &mut EngineCore, now: ClockReading, client: &mut DetachedClient) {
         #[cfg(feature = "listeners")]
         self.listeners.on_detach(core, now, client);
@@ -205,7 +205,7 @@ impl Services {
         .sum()
     }
 
-    /// Ends the listeners, among them that of the streams. Their clients have received the end of the peer before.
+    /// Closes the listeners, among them that of the streams. Their clients have been notified of the end before.
     pub(super) fn close_listeners(&mut self, core: &mut EngineCore) {
         #[cfg(feature = "listeners")]
         self.listeners.close(core);
@@ -213,13 +213,13 @@ impl Services {
         self.streams.close(core);
     }
 
-    /// Ends the journal. Nothing that it is asked later is stored.
+    /// Closes the journal. It stores nothing afterwards.
     pub(super) fn close_journal(&mut self, core: &mut EngineCore) {
         #[cfg(feature = "events")]
         self.events.close(core);
     }
 
-    /// Adds the fields of the services to `show status`. Those of an absent service say that it serves nothing.
+    /// Adds the fields of the services to `show status`. The fields of an absent service are empty.
     pub(super) fn add_status(&self, core: &EngineCore, status: &mut Value) {
         status["listeners"] = json!([]);
         status["listener_bytes"] = json!(0);
@@ -266,7 +266,7 @@ fn open_events(config: &Config, options: &Options) -> Result<EventService, Start
     if needs_journal || options.serve && (config.hat.is_some() || config.ftn18.is_some()) {
         events.open().map_err(StartError::Events)?;
     } else if options.serve && events.has_journal() {
-        // Peers that follow its events wait for the journal.
+        // Peers that follow the events of this journal wait for it to open.
         events.open().unwrap_or_else(|error| tracing::warn!("no events can be registered or found: {error}"));
     }
     Ok(events)

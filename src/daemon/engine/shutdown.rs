@@ -41,7 +41,7 @@ impl Engine {
             return;
         }
         if 0 < waiting {
-            tracing::warn!(requests = waiting, "stopped before all that was published or asked has left");
+            tracing::warn!(requests = waiting, "stopped before all published messages and all requests were processed");
         }
         self.core.phase = Phase::Stopping { until: now.instant + STOP_TIME };
         self.core.peer.handle(now, Input::Stop);
@@ -65,7 +65,7 @@ impl Engine {
         self.core.phase == Phase::Ended
     }
 
-    /// Sends BYE to the clients, after the group has been notified.
+    /// Begins to close the clients and the listeners, after the group has received its BYE.
     pub(super) fn close(&mut self, now: ClockReading) {
         if matches!(self.core.phase, Phase::Closing { .. } | Phase::Ended) {
             return;
@@ -91,9 +91,9 @@ impl Engine {
             Phase::Closing { until } if until <= now.instant => {
                 let (clients, messages) = (self.core.clients.len(), self.core.clients.queued());
                 if clients == 0 {
-                    tracing::warn!("stopped before the system took all that was to be sent to other peers");
+                    tracing::warn!("stopped before all datagrams to other peers were sent");
                 } else {
-                    tracing::warn!(clients, messages, "stopped before the clients had read all that waited for them");
+                    tracing::warn!(clients, messages, "stopped before the clients had read all their messages");
                 }
                 self.core.phase = Phase::Ended;
             }
@@ -104,7 +104,7 @@ impl Engine {
     /// Runs a part of the loop. A panic or an error in it ends the peer. A panic becomes an error with its message,
     /// which asks for a report. Every panic, from an invariant or an overflow, is a defect of this program.
     pub(crate) fn guarded<T>(&mut self, work: impl FnOnce(&mut Engine) -> io::Result<T>) -> io::Result<T> {
-        // After a panic the state is used only to close what is open.
+        // After a panic the state of the engine is used only to close connections, queues and files.
         let outcome = catch_unwind(AssertUnwindSafe(|| work(self)));
         let outcome = outcome.unwrap_or_else(|panic| Err(io::Error::other(fault_text(&*panic))));
         outcome.inspect_err(|error| self.abandon(error))
@@ -143,7 +143,7 @@ pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
 }
 
 impl Drop for Engine {
-    /// Notifies all who still wait for an answer that none will come.
+    /// Notifies every waiting requester that no answer will come.
     fn drop(&mut self) {
         self.core.clients.clear();
         self.core.mailbox.close("the peer has stopped");

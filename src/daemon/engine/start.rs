@@ -10,7 +10,7 @@ use crate::daemon::engine::Engine;
 use crate::daemon::engine::services::Services;
 use crate::daemon::engine_core::{EngineCore, EngineCoreParts};
 use crate::daemon::interface::{self, ChosenInterface, Family};
-use crate::daemon::local::LocalSocket;
+use crate::daemon::local_socket::LocalSocket;
 use crate::daemon::mailbox::{CommandQueue, Mailbox};
 use crate::daemon::multicast::{self, Sockets};
 use crate::daemon::self_test;
@@ -185,8 +185,8 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts a peer: joins the group, verifies that multicasts come back, and listens on the Unix socket if asked to.
-    /// The caller starts the log, if there is to be one: `log_output::start`.
+    /// Starts a peer: joins the group, verifies that multicasts come back, and listens on the Unix socket if the
+    /// options say so. The caller starts the log before, if it wants one: `log_output::start`.
     ///
     /// # Errors
     /// The error names the obstacle and the fix.

@@ -1,7 +1,7 @@
 //! Reasons why a peer cannot start.
 
 use crate::daemon::interface::ChooseError;
-use crate::daemon::local::SocketError;
+use crate::daemon::local_socket::SocketError;
 use crate::daemon::multicast;
 use crate::daemon::self_test::SelfTestError;
 use std::fmt;

@@ -12,7 +12,7 @@ use std::io;
 use std::time::Duration;
 
 impl Engine {
-    /// Waits for events and notes them.
+    /// Waits for events, and records which sockets, listeners and clients are ready.
     pub(super) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let is_busy = self.has_work() || !self.core.mailbox.sleep(self.core.is_publish_blocked());
         let may_sleep = !is_busy && timeout != Some(Duration::ZERO);
@@ -52,9 +52,9 @@ impl Engine {
                     if event.is_writable() {
                         self.core.clients.on_writable(id);
                     }
-                    if let Some(flow) = self.core.clients.flow(id) {
-                        flow.is_readable |= event.is_readable();
-                        flow.may_be_closed |= event.is_read_closed() || event.is_error();
+                    if let Some(state) = self.core.clients.connection_state(id) {
+                        state.is_readable |= event.is_readable();
+                        state.may_be_closed |= event.is_read_closed() || event.is_error();
                     }
                     self.services.schedule_if_input(&mut self.core.clients, id);
                 }

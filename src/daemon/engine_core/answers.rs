@@ -1,4 +1,4 @@
-//! Answers of services to the programs and threads that requested.
+//! Answers of the services, on their way to the clients and threads that sent the requests.
 
 use super::EngineCore;
 use crate::daemon::event_request::EventRequester;
@@ -10,7 +10,8 @@ use crate::listener::frame::PeerFrame;
 use crate::listener::stream::{StreamAnswer, StreamRefusal};
 
 impl EngineCore {
-    /// Sends answers to the program or the service thread that requests.
+    /// Sends the answers to the requester. Clients of listeners get theirs from the listeners, and the peer itself
+    /// awaits none.
     pub(crate) fn answer_event_request(
         &mut self,
         requester: &EventRequester,
@@ -28,7 +29,7 @@ impl EngineCore {
                     self.clients.answer(*client, &PeerFrame::Events { id: *id, answer });
                 }
             }
-            // The caller may have stopped waiting. At the bound the channel itself reports that parts are missing.
+            // The caller may have stopped waiting. A full channel reports the missing parts to the caller itself.
             EventRequester::Embedded(_, parts) => {
                 answers.into_iter().for_each(|answer| {
                     parts.send(answer);
@@ -47,7 +48,7 @@ impl EngineCore {
         }
     }
 
-    /// Answers the program that requested.
+    /// Sends the answer to the requester.
     pub(crate) fn answer_stream_request(
         &mut self,
         requester: StreamRequester,

@@ -1,9 +1,9 @@
-//! Subscriptions and questions of embedded clients, and answers to all questions.
+//! Subscriptions and history queries of embedded clients, and answers to the history queries of all local clients.
 
 use super::EngineCore;
 use crate::daemon::clients::ClientTransport;
 use crate::daemon::mailbox::{AnswerSender, Answered, SubscriptionRequest};
-use crate::daemon::queue::SubscriptionQueue;
+use crate::daemon::subscription_queue::SubscriptionQueue;
 use crate::listener::frame::PeerFrame;
 use crate::message::{ClientId, PeerRef, QuestionFailure, Refusal, SubId, Target};
 use crate::proto::effect::ClientRequest;
@@ -26,7 +26,7 @@ impl EngineCore {
         SubscriptionRequest { wanted, mode, wants_discovery }: SubscriptionRequest,
         queue: Arc<SubscriptionQueue>,
     ) -> Result<(), Refusal> {
-        // A departed client has no queues for events, nor has a peer that has closed them.
+        // A client that has departed, or that the stopping peer has closed, can have no queue.
         let Some(ClientTransport::Embedded(queues)) = self.clients.client(client).map(|client| &mut client.kind) else {
             return Err(Refusal::Stopping);
         };
@@ -69,11 +69,11 @@ impl EngineCore {
         let id = self.next_question;
         self.next_question += 1;
         self.pending_questions.insert((client, id), answer);
-        self.ask(now, client, id, peer, question, timeout);
+        self.send_history_query(now, client, id, peer, question, timeout);
     }
 
-    /// Queries a peer's history. The answer goes to [`EngineCore::on_answered`].
-    pub(super) fn ask(
+    /// Queries a peer's history. The answer, or the reason why there is none, arrives at [`EngineCore::on_answered`].
+    pub(super) fn send_history_query(
         &mut self,
         now: ClockReading,
         client: ClientId,
@@ -91,17 +91,17 @@ impl EngineCore {
         }
     }
 
-    /// Passes a part of an answer to the client that asked, or the reason why no answer comes.
+    /// Passes a part of an answer, or the reason why no answer comes, to the client that sent the query.
     pub(super) fn on_answered(&mut self, client: ClientId, id: u64, answer: Answered) {
         if let Some(connection) = self.clients.connection(client) {
             let answer = if connection.outbox.exceeds_answer_limit() { Err(QuestionFailure::TooMany) } else { answer };
             self.clients.answer(client, &PeerFrame::Answered { id, answer: answer.map(|part| part.encode()) });
-        } else if let Entry::Occupied(asked) = self.pending_questions.entry((client, id)) {
+        } else if let Entry::Occupied(pending) = self.pending_questions.entry((client, id)) {
             let is_last = answer.as_ref().map_or(true, |part| part.last);
             // The requester may have stopped waiting.
-            let is_wanted = asked.get().send(answer);
+            let is_wanted = pending.get().send(answer);
             if is_last || !is_wanted {
-                asked.remove();
+                pending.remove();
             }
         }
     }

@@ -2,8 +2,8 @@
 //! wants. A subscription is reported active once every such peer knows it, so that nothing published later is missing.
 //! Without suppressing peers that is at once.
 //!
-//! A listener client also waits until the other peers know its subscription: a request to it must not be answered by
-//! "no responders".
+//! A listener client also waits until all other peers know its subscription. Otherwise one of them could answer a
+//! request that is meant for this client with "no responders".
 
 use super::EngineCore;
 use crate::listener::frame::PeerFrame;
@@ -20,24 +20,26 @@ pub(crate) enum Subscriber {
     Attached(ClientId, SubId),
     /// An embedded client.
     Embedded(ClientId, SubId, Sender<Result<(), RefusalReason>>),
-    /// A listener client. Until then the engine processes nothing but further subscriptions of it, and writes nothing
-    /// to it.
+    /// A listener client. Until the confirmation, the engine processes only further subscriptions of the client, and
+    /// writes nothing to it.
     Listener(ClientId),
 }
 
 /// A subscription not yet known to all relevant peers.
 #[derive(Debug)]
 pub(super) struct PendingConfirmation {
+    /// Version of the subscriptions that the other peers must confirm.
     version: u64,
+    /// Deadline after which the subscription is reported without the confirmation of suppressing peers.
     until: Instant,
-    /// Deadline of the wait for peers that suppress nothing; `None` once it is over.
+    /// Deadline of the wait for peers that suppress nothing; `None` if there is no such wait, or no longer.
     flush_until: Option<Instant>,
     subscriber: Subscriber,
 }
 
 impl EngineCore {
-    /// Starts the confirmation of a new subscription, which the subscriber receives when it is complete. Returns the
-    /// version of the subscriptions to wait for, if the subscription is not confirmed yet.
+    /// Starts the confirmation of a new subscription, and reports it to the subscriber when it is complete. Returns the
+    /// version of the subscriptions to wait for, or `None` if the subscription is confirmed already.
     pub(crate) fn confirm(&mut self, now: ClockReading, subscriber: Subscriber) -> Option<u64> {
         let version = self.peer.subscriptions_version();
         let is_flushing = matches!(subscriber, Subscriber::Listener(_)) && self.peer.flush_subscriptions(now);
@@ -93,10 +95,10 @@ impl EngineCore {
     /// Ends the pending confirmations of a client, or of one of its subscriptions.
     pub(super) fn end_confirmation(&mut self, client: ClientId, sub: Option<SubId>) {
         self.unconfirmed.retain(|unconfirmed| match unconfirmed.subscriber {
-            Subscriber::Attached(whose, which) | Subscriber::Embedded(whose, which, _) => {
-                whose != client || sub.is_some_and(|sub| sub != which)
+            Subscriber::Attached(owner, pending) | Subscriber::Embedded(owner, pending, _) => {
+                owner != client || sub.is_some_and(|sub| sub != pending)
             }
-            Subscriber::Listener(whose) => whose != client || sub.is_some(),
+            Subscriber::Listener(owner) => owner != client || sub.is_some(),
         });
     }
 

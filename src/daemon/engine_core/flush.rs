@@ -17,7 +17,7 @@ pub(in crate::daemon) enum FlushWaiter {
     Embedded(Sender<()>),
 }
 
-/// Position that must be sent before a flush is reported.
+/// Position up to which everything must be sent before a flush is reported.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum FlushPoint {
     /// Position in the published messages that the core must transmit.
@@ -28,14 +28,14 @@ pub(super) enum FlushPoint {
 
 impl EngineCore {
     /// Registers a flush request for everything published before this call.
-    pub(in crate::daemon) fn await_flush(&mut self, waiting: FlushWaiter) {
-        self.flushes.push((waiting, FlushPoint::Core(self.peer.published())));
+    pub(in crate::daemon) fn await_flush(&mut self, waiter: FlushWaiter) {
+        self.flushes.push((waiter, FlushPoint::Core(self.peer.published())));
     }
 
     /// Sends queued datagrams and reports completed flushes. Without a preceding tick the protocol core may still hold
     /// an open datagram, so no flush is reported.
     pub(in crate::daemon) fn flush_network(&mut self, now: ClockReading, has_ticked: bool) {
-        // A multicast takes longer than a few writes, and those clients can work meanwhile. Writes to many clients
+        // A few writes take less time than a multicast, and during it their clients can work. Writes to many clients
         // would delay the network, and answers are less urgent.
         if self.clients.has_few_messages() {
             let ended = self.clients.write_messages();
@@ -59,15 +59,15 @@ impl EngineCore {
         }
     }
 
-    /// Reports the flushes that are complete, whatever was published after them.
+    /// Reports the complete flushes. Messages published after a flush request do not delay its report.
     fn report_flushed(&mut self) {
-        for (waiting, mut leaving) in std::mem::take(&mut self.flushes) {
-            if let FlushPoint::Core(published) = leaving
+        for (waiter, mut point) in std::mem::take(&mut self.flushes) {
+            if let FlushPoint::Core(published) = point
                 && self.peer.has_transmitted(published)
             {
-                leaving = FlushPoint::Socket(self.transmit_queue.enqueued());
+                point = FlushPoint::Socket(self.transmit_queue.enqueued());
             }
-            match (leaving, waiting) {
+            match (point, waiter) {
                 (FlushPoint::Socket(count), FlushWaiter::Attached(client, token))
                     if self.transmit_queue.has_sent(count) =>
                 {
@@ -77,7 +77,7 @@ impl EngineCore {
                     // The requester may have stopped waiting.
                     let _ = answer.send(());
                 }
-                (_, waiting) => self.flushes.push((waiting, leaving)),
+                (_, waiter) => self.flushes.push((waiter, point)),
             }
         }
     }

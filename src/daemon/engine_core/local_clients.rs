@@ -5,8 +5,8 @@ use super::confirmation::Subscriber;
 use super::flush::FlushWaiter;
 use super::receiver_waits::ReceiverWaiter;
 use crate::daemon::clients::ClientTransport;
+use crate::daemon::connection_state::ReadOutcome;
 use crate::daemon::event_request::{EventRequester, EventServiceCommand};
-use crate::daemon::flow::ReadOutcome;
 use crate::daemon::internal_command::InternalCommand;
 use crate::daemon::stream_request::{StreamRequester, StreamServiceCommand};
 use crate::listener::frame::{ClientFrame, FRAME_BYTES_MAX, PeerFrame, VERSION, Welcome};
@@ -24,14 +24,14 @@ use std::time::Duration;
 /// Maximum bytes read from one client before the others have their turn.
 const READ_BYTES: usize = 256 * 1024;
 /// Maximum bytes read in one turn from all attached clients, and again from all listener clients. The limit gives the
-/// group's sockets and the clock tick their share. The next turn begins with the clients not served.
+/// group's sockets and the clock tick their share. The next turn begins with the clients that this turn did not reach.
 pub(crate) const TURN_BYTES: usize = 1 << 20;
 /// Size in bytes of the buffer for one read.
 pub(super) const SCRATCH_BYTES: usize = 64 * 1024;
 
 impl EngineCore {
     /// Serves attached clients with input, up to a budget for each and one for all. The first client rotates from turn
-    /// to turn: while publishers are repeatedly blocked, the first one takes all the room.
+    /// to turn, because it takes all of a scarce send capacity.
     pub(in crate::daemon) fn serve_clients(&mut self, now: ClockReading) {
         let is_publish_blocked = self.is_publish_blocked();
         let mut ids: Vec<ClientId> = self.clients.with_input(is_publish_blocked).collect();
@@ -76,7 +76,8 @@ impl EngineCore {
                     Ok(Some(frame)) => {
                         let is_show = matches!(frame, ClientFrame::Show { .. });
                         self.on_frame(now, id, frame);
-                        // The answer may be large. It comes after this call, and before the next frame is processed.
+                        // The engine makes the answer, which may be large, after this call. Only then can the check
+                        // above tell whether the client is backpressured.
                         if is_show {
                             return budget;
                         }
@@ -158,7 +159,7 @@ impl EngineCore {
                 }
             }
             ClientFrame::Show { id: question, query } => match serde_json::from_slice::<Value>(&query) {
-                Ok(query) => self.leave(InternalCommand::Show { client: id, id: question, query }),
+                Ok(query) => self.queue_command(InternalCommand::Show { client: id, id: question, query }),
                 Err(error) => {
                     let answer = json!({ "error": format!("the question is no JSON: {error}") });
                     self.answer_show(id, question, &answer);
@@ -167,18 +168,18 @@ impl EngineCore {
             ClientFrame::History { id: number, timeout_ms, peer, question } => {
                 self.query_history_for(now, id, number, &peer, &question, timeout_ms);
             }
-            ClientFrame::Await { sub, condition: what, timeout_ms, subject } => {
-                let (who, timeout) = (Target { client: id, sub }, Duration::from_millis(u64::from(timeout_ms)));
-                self.begin_await(now, ReceiverWaiter::Subscription(who), what, subject, timeout);
+            ClientFrame::Await { sub, condition, timeout_ms, subject } => {
+                let (target, timeout) = (Target { client: id, sub }, Duration::from_millis(u64::from(timeout_ms)));
+                self.begin_await(now, ReceiverWaiter::Subscription(target), condition, subject, timeout);
             }
             ClientFrame::Events { id: number, request } => {
-                self.leave(InternalCommand::Events(EventServiceCommand::Request {
+                self.queue_command(InternalCommand::Events(EventServiceCommand::Request {
                     requester: EventRequester::Attached(id, number),
                     request,
                 }))
             }
             ClientFrame::Streams { id: number, request } => {
-                self.leave(InternalCommand::Streams(StreamServiceCommand::Request {
+                self.queue_command(InternalCommand::Streams(StreamServiceCommand::Request {
                     requester: StreamRequester::Attached(id, number),
                     request,
                 }))
@@ -199,9 +200,9 @@ impl EngineCore {
     ) {
         let timeout = Duration::from_millis(u64::from(timeout_ms));
         match Question::decode(question) {
-            Ok(question) => self.ask(now, id, number, peer, question, timeout),
+            Ok(question) => self.send_history_query(now, id, number, peer, question, timeout),
             Err(error) => {
-                tracing::debug!(client = id.0, %error, "question refused");
+                tracing::debug!(client = id.0, %error, "history query refused");
                 self.on_answered(id, number, Err(QuestionFailure::Malformed));
             }
         }
@@ -212,7 +213,8 @@ impl EngineCore {
         self.clients.answer(client, &PeerFrame::Shown { id, answer: encode_answer(answer) });
     }
 
-    /// Publishes the messages of a run as far as there is room. The rest comes first when there is room again.
+    /// Publishes the messages of a run until publishers are blocked. The connection keeps the rest, which precedes the
+    /// client's later frames.
     fn publish_run(&mut self, now: ClockReading, id: ClientId, mut run: PublishRun) {
         let is_all = run.publish_each(|subject, payload| self.publish_payload(now, id, subject, payload));
         if let Some(connection) = self.clients.connection(id) {
@@ -221,7 +223,7 @@ impl EngineCore {
         }
     }
 
-    /// Returns the welcome for a client; embedded clients get the same facts about the peer.
+    /// Returns the WELCOME frame for a client. Embedded clients get the same facts about the peer.
     pub(crate) fn welcome(&self, id: ClientId) -> Welcome {
         let settings = self.peer.settings();
         Welcome {

@@ -20,11 +20,11 @@ use crate::daemon::batch::{OutgoingDatagram, RecvBatch};
 use crate::daemon::clients::{ClientTransport, Clients};
 use crate::daemon::drop_rule::Dropper;
 use crate::daemon::internal_command::InternalCommand;
-use crate::daemon::local::LocalSocket;
+use crate::daemon::local_socket::LocalSocket;
 use crate::daemon::log;
 use crate::daemon::mailbox::{AnswerSender, Mailbox};
 use crate::daemon::multicast::Sockets;
-use crate::daemon::queue::QueueLimits;
+use crate::daemon::subscription_queue::QueueLimits;
 use crate::daemon::transmit_queue::TransmitQueue;
 use crate::daemon::unserved_report::UnservedReport;
 use crate::listener::frame::{ByeReason, PeerFrame};
@@ -38,7 +38,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Minimum fullness of a local queue, in parts of 1,024, that the core reports to the protocol core.
+/// Minimum fullness of a local queue, in parts of 1,024, that is reported to the protocol core.
 const FULLNESS_REPORT_MIN: u64 = 128;
 /// Number of buffers received in one system call: a mebibyte, if the kernel fills each with as many datagrams as it
 /// can.
@@ -63,11 +63,11 @@ pub(super) enum Phase {
     Ended,
 }
 
-/// A client that has departed, until the services with state of it have released that state.
+/// A departed client whose state in the services is not released yet.
 #[derive(Debug)]
 pub(crate) struct DetachedClient {
     pub(crate) id: ClientId,
-    /// Its transport. The service that it belonged to takes it.
+    /// Transport of the client. The service that owned the client takes it.
     pub(crate) transport: Option<ClientTransport>,
 }
 
@@ -101,7 +101,7 @@ pub(crate) struct EngineCore {
     pub(super) is_acceptable: bool,
     pub(crate) clients: Clients,
     clients_max: usize,
-    /// Attached client after which the next turn begins its round.
+    /// Attached client that was served last. The next turn begins with the one after it.
     last_served: ClientId,
     /// Default delivery mode of subscriptions that name none and are in no queue group.
     delivery: DeliveryMode,
@@ -129,7 +129,7 @@ pub(crate) struct EngineCore {
     pub(super) phase: Phase,
     /// Commands for other parts of the engine, in the order in which they arose.
     pub(super) internal_commands: VecDeque<InternalCommand>,
-    /// Departed clients whose services must still release what belongs to them.
+    /// Departed clients whose state in the services is not released yet.
     pub(super) detached: VecDeque<DetachedClient>,
 }
 
@@ -174,12 +174,12 @@ impl EngineCore {
         }
     }
 
-    /// Leaves a command for another part of the engine.
-    pub(super) fn leave(&mut self, command: InternalCommand) {
+    /// Queues a command for another part of the engine.
+    pub(super) fn queue_command(&mut self, command: InternalCommand) {
         self.internal_commands.push_back(command);
     }
 
-    /// Returns whether commands for other parts of the engine wait.
+    /// Returns whether commands or departed clients wait for other parts of the engine.
     pub(super) fn has_internal_work(&self) -> bool {
         !self.internal_commands.is_empty() || !self.detached.is_empty()
     }
@@ -198,19 +198,20 @@ impl EngineCore {
         }
     }
 
-    /// Lets the protocol core do what has become due.
+    /// Passes the time to the protocol core, which does all work that is due.
     pub(super) fn tick(&mut self, now: ClockReading) {
         self.peer.handle(now, Input::Tick);
         self.apply_effects(now);
     }
 
-    /// Reports messages of queue groups that no member got.
+    /// Logs the number of messages of queue groups that no member received, at intervals.
     pub(super) fn report_unserved(&mut self, now: ClockReading) {
         self.unserved_report.report(now.instant, self.peer.counters().queue_unserved);
     }
 
-    /// Delivers the messages published so far.
-    pub(super) fn settle(&mut self, now: ClockReading) {
+    /// Delivers the messages that local clients have published so far to the local subscriptions. The protocol core
+    /// collects messages into batches.
+    pub(super) fn deliver_published(&mut self, now: ClockReading) {
         self.peer.settle();
         if self.peer.has_effects() {
             self.apply_effects(now);
@@ -237,7 +238,7 @@ impl EngineCore {
     }
 
     /// Publishes a message for a client. Returns false without publishing if the client must wait for the socket or for
-    /// receivers. The engine reads the window reports of receivers only during its turns.
+    /// receivers. A wait for receivers lasts until a later turn, which reads their window reports.
     pub(crate) fn publish(&mut self, now: ClockReading, client: ClientId, message: &Message) -> bool {
         let has_room = self.ensure_send_capacity();
         if has_room {
@@ -306,8 +307,8 @@ impl EngineCore {
         if wanted.queue.is_some() { DeliveryMode::Repair } else { self.delivery }
     }
 
-    /// Begins to close all clients: sends BYE to attached clients, detaches embedded ones, and lets those of listeners
-    /// read their remaining output.
+    /// Begins to close all clients. Attached clients get a BYE, embedded ones are detached, and clients of listeners
+    /// may read their remaining output.
     pub(super) fn close_clients(&mut self, now: ClockReading) {
         let bye = PeerFrame::Bye { reason: ByeReason::Stopping, text: "the peer is stopping".to_owned() };
         for id in self.clients.ids() {
@@ -336,7 +337,8 @@ impl EngineCore {
         }
     }
 
-    /// Removes a client and everything that belongs to it. Its service releases the rest after the current call.
+    /// Removes a client with its subscriptions, waits and pending queries. The services release their state of it after
+    /// the current call.
     pub(crate) fn detach(&mut self, now: ClockReading, id: ClientId) {
         let Some(mut client) = self.clients.remove(id) else { return };
         if let ClientTransport::Attached(connection) = &mut client.kind
@@ -354,7 +356,7 @@ impl EngineCore {
         self.detached.push_back(DetachedClient { id, transport: Some(client.kind) });
     }
 
-    /// Passes a request to the core and applies the effects.
+    /// Passes a request to the protocol core and applies the effects.
     pub(super) fn request(
         &mut self,
         now: ClockReading,
@@ -366,14 +368,14 @@ impl EngineCore {
         outcome
     }
 
-    /// Passes a request to the core as [`EngineCore::request`] does, and reports a refusal to the client.
+    /// Passes a request to the protocol core like [`EngineCore::request`], and reports a refusal to the client.
     pub(super) fn request_or_report(&mut self, now: ClockReading, client: ClientId, request: ClientRequest) {
         if let Err(refusal) = self.request(now, client, request) {
             self.report_refusal(client, None, &refusal);
         }
     }
 
-    /// Applies all pending effects of the core.
+    /// Applies all pending effects of the protocol core.
     pub(super) fn apply_effects(&mut self, now: ClockReading) {
         while let Some(effect) = self.peer.poll_effect() {
             match effect {
@@ -393,12 +395,12 @@ impl EngineCore {
                 Effect::Answer { client, id, answer } => self.on_answered(client, id, answer),
                 Effect::PublisherKnown { to, publisher } => self.clients.report_publisher(to, publisher),
                 Effect::Rejoin => self.rejoin(),
-                Effect::Stopped => self.leave(InternalCommand::Stopped),
+                Effect::Stopped => self.queue_command(InternalCommand::Stopped),
             }
         }
     }
 
-    /// Joins the group again because no multicasts arrive: the switches then see the membership once more.
+    /// Joins the group again because no multicasts arrive. The switches of the network then learn the membership anew.
     fn rejoin(&mut self) {
         match self.sockets.rejoin() {
             Ok(()) => tracing::info!(group = %self.sockets.group_address(), "group joined anew"),

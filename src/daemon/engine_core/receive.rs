@@ -2,7 +2,7 @@
 
 use super::EngineCore;
 use crate::daemon::clients::ClientTransport;
-use crate::daemon::local::Connection;
+use crate::daemon::local_socket::Connection;
 use crate::daemon::tokens::client_token;
 use crate::listener::frame::{ByeReason, PeerFrame};
 use crate::proto::effect::{Input, Path};
@@ -11,14 +11,14 @@ use mio::Interest;
 use std::io;
 use std::time::Duration;
 
-/// Time after which an unauthenticated client may be evicted for a new one, if there is no other place.
+/// Minimum age of a client without a HELLO that is evicted for a new client at the limit of clients.
 const GREETING_TIME: Duration = Duration::from_secs(2);
 /// Maximum bytes received from one socket in one turn, which the last batch may exceed. A turn must not deliver more
 /// than the queue of an embedded subscription holds, since its reader may be the thread that runs the turns. A mebibyte
 /// holds 16,000 messages of 64 bytes.
 const RECV_BYTES: usize = 1 << 20;
-/// Maximum bytes of this peer's own multicasts received in one turn. The kernel returns them to every member of the
-/// group, and they have no effect. It exceeds a receive buffer, so that a peer that publishes at full speed reads its
+/// Maximum bytes of this peer's own multicasts received in one turn. The kernel returns multicasts to their sender,
+/// where they have no effect. The limit exceeds a receive buffer, so that a peer that publishes at full speed reads its
 /// inbox in every turn.
 const OWN_BYTES: usize = 64 << 20;
 /// Maximum time for which the inbox and the clock tick wait while the group socket has more than one turn can receive.
@@ -39,7 +39,7 @@ impl EngineCore {
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => {
-                    // Usually the process is out of files: the engine accepts again when a client has departed.
+                    // Usually the process has no file descriptor left. The engine accepts again after a client departs.
                     tracing::warn!(%error, "client not accepted");
                     self.is_acceptable = false;
                     return;
@@ -47,9 +47,9 @@ impl EngineCore {
             };
             let is_full = |core: &EngineCore| core.clients_max <= core.clients.local_count();
             if is_full(self)
-                && let Some(oldest_unauthenticated) = self.clients.oldest_unauthenticated(now, GREETING_TIME)
+                && let Some(ungreeted) = self.clients.oldest_ungreeted(now, GREETING_TIME)
             {
-                self.detach(now, oldest_unauthenticated);
+                self.detach(now, ungreeted);
             }
             if is_full(self) {
                 self.clients_refused += 1;
@@ -72,9 +72,9 @@ impl EngineCore {
         }
     }
 
-    /// Receives from both sockets. The inbox comes last, and waits while the group socket has more than the budget.
-    /// Unicasts about datagrams that are unread in the group socket must not make them look missing, nor must a clock
-    /// tick. Returns false as long as the core should settle nothing.
+    /// Receives from the group socket, then from the inbox. The inbox waits while the group socket has more than the
+    /// budget: unread multicasts must not look missing because a unicast mentions them, or because of a clock tick.
+    /// Returns false if the clock tick must wait too.
     pub(in crate::daemon) fn receive(&mut self, now: ClockReading) -> bool {
         self.receive_from(now, Path::Multicast);
         if should_delay_inbox(&mut self.inbox_wait_since, now.instant, self.is_readable[0]) {
@@ -97,7 +97,7 @@ impl EngineCore {
             let datagrams_each = self.batch.segments_seen();
             for (index, received) in self.batch.drain().enumerate() {
                 *(if received.from == own { &mut own_bytes } else { &mut bytes }) += received.bytes.len();
-                // The other datagrams of the batch arrived after the first.
+                // The first datagram of a batch has arrived earliest.
                 if index == 0
                     && let Some(arrived) = received.arrived
                 {
@@ -126,7 +126,7 @@ impl EngineCore {
         }
     }
 
-    /// Counts an error, which ends no socket: most report an earlier send. The engine reads until the socket is empty.
+    /// Counts an error. The socket is still read until it is empty: most errors report the failure of an earlier send.
     fn on_recv_error(&mut self, error: &io::Error) {
         self.recv_errors += 1;
         if self.recv_errors.is_power_of_two() {
@@ -135,7 +135,7 @@ impl EngineCore {
     }
 }
 
-/// Returns whether the inbox must still wait while the group socket has more. `since` holds the begin of the wait.
+/// Returns whether the inbox must wait because the group socket has more. `since` is the time since which it waits.
 fn should_delay_inbox(since: &mut Option<Instant>, now: Instant, has_more: bool) -> bool {
     let waits = has_more && now.since(*since.get_or_insert(now)) < INBOX_WAIT_MAX;
     if !waits {

@@ -1,6 +1,5 @@
-//! Clients that wait until a subject has a subscriber, or until the peer is certain that it has none and a requester
-//! can be notified. A newly started peer does not know all others, and a new peer has not yet advertised its clients'
-//! subscriptions.
+//! Waits of clients until a subject has a subscriber, or until it certainly has none. Certainty takes time: a peer that
+//! has just started does not know all others, and another new peer has not yet advertised its clients' subscriptions.
 
 use super::EngineCore;
 use crate::listener::session_request::{ReceiverCondition, ReceiverCount};
@@ -9,16 +8,16 @@ use crate::subject::Subject;
 use crate::time::{ClockReading, Instant};
 use std::time::Duration;
 
-/// Maximum number of waits of all clients. Further waits are ignored, so those clients wait for their own timeout.
+/// Maximum number of waits of all clients. A further wait is ignored, and the client's own timeout ends its request.
 const WAITS_MAX: usize = 4096;
 /// Maximum number of waits of one client.
 const CLIENT_WAITS_MAX: usize = 1024;
 /// Maximum time until the absence of receivers becomes certain.
 const CERTAIN_TIME: Duration = Duration::from_secs(2);
 /// Interval between checks for certain absence.
-const CERTAIN_INTERVAL: Duration = Duration::from_millis(5);
-/// Interval between checks for a receiver. Such a wait may take the whole timeout of the client.
-const SOMEBODY_INTERVAL: Duration = Duration::from_millis(20);
+const ABSENT_INTERVAL: Duration = Duration::from_millis(5);
+/// Interval between checks for a receiver. It is longer, since such a wait may last for the client's whole timeout.
+const PRESENT_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Requester that waits for a receiver condition.
 #[derive(Debug)]
@@ -67,7 +66,7 @@ impl ReceiverWaits {
             (_, Some(_)) => false,
             (waiter, None) => waiter.client() == client,
         };
-        self.waits.retain(|one| !is_over(&one.waiter));
+        self.waits.retain(|wait| !is_over(&wait.waiter));
     }
 
     /// Adds a wait of a listener client until it is certain that its message on `subject` has no receiver. The client
@@ -81,18 +80,18 @@ impl ReceiverWaits {
 
     /// Returns whether one more wait of this client has room.
     fn has_room(&self, client: ClientId) -> bool {
-        let of_client = self.waits.iter().filter(|one| one.waiter.client() == client).count();
+        let of_client = self.waits.iter().filter(|wait| wait.waiter.client() == client).count();
         self.waits.len() < WAITS_MAX && of_client < CLIENT_WAITS_MAX
     }
 
-    fn push(&mut self, now: Instant, one: ReceiverWait) {
-        let interval = match one.condition {
-            ReceiverCondition::Absent => CERTAIN_INTERVAL,
-            ReceiverCondition::Present => SOMEBODY_INTERVAL,
+    fn push(&mut self, now: Instant, wait: ReceiverWait) {
+        let interval = match wait.condition {
+            ReceiverCondition::Absent => ABSENT_INTERVAL,
+            ReceiverCondition::Present => PRESENT_INTERVAL,
         };
         let soon = now + interval;
         self.check_at = if self.waits.is_empty() { soon } else { self.check_at.min(soon) };
-        self.waits.push(one);
+        self.waits.push(wait);
     }
 }
 
@@ -115,10 +114,10 @@ impl EngineCore {
         }
     }
 
-    /// Notifies the waiters whose condition holds, once a check is due.
+    /// Notifies the waiters whose condition holds, if a check is due.
     pub(in crate::daemon) fn report_awaited(&mut self, now: ClockReading) {
         if self.receiver_waits.deadline().is_some_and(|check_at| check_at <= now.instant) {
-            std::mem::take(&mut self.receiver_waits.waits).into_iter().for_each(|one| self.check_receivers(now, one));
+            std::mem::take(&mut self.receiver_waits.waits).into_iter().for_each(|wait| self.check_receivers(now, wait));
         }
     }
 
@@ -128,21 +127,21 @@ impl EngineCore {
         ReceiverCount { count, is_certain }
     }
 
-    fn check_receivers(&mut self, now: ClockReading, one: ReceiverWait) {
-        let receivers = self.receivers(one.waiter.client(), &one.subject);
-        let (has_come, can_come) = match (one.condition, receivers) {
+    fn check_receivers(&mut self, now: ClockReading, wait: ReceiverWait) {
+        let receivers = self.receivers(wait.waiter.client(), &wait.subject);
+        let (is_met, can_be_met) = match (wait.condition, receivers) {
             (ReceiverCondition::Absent, ReceiverCount { count: 0, is_certain }) => (is_certain, true),
-            // A receiver that becomes known only now may have received the message.
+            // A receiver that becomes known only now may have received the message: the wait ends without a report.
             (ReceiverCondition::Absent, _) => (false, false),
             (ReceiverCondition::Present, ReceiverCount { count, .. }) => (0 < count, true),
         };
-        match one.waiter {
+        match wait.waiter {
             #[cfg(feature = "listeners")]
-            ReceiverWaiter::Listener(client, reply) if has_come => {
+            ReceiverWaiter::Listener(client, reply) if is_met => {
                 self.clients.answer_published(client, &reply, receivers);
             }
-            ReceiverWaiter::Subscription(target) if has_come => self.clients.report_awaited(target),
-            _ if can_come && now.instant < one.until => self.receiver_waits.push(now.instant, one),
+            ReceiverWaiter::Subscription(target) if is_met => self.clients.report_awaited(target),
+            _ if can_be_met && now.instant < wait.until => self.receiver_waits.push(now.instant, wait),
             _ => {}
         }
     }

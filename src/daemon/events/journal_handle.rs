@@ -63,7 +63,7 @@ pub(super) struct JournalHandle {
     /// Path of the file.
     pub(super) path: PathBuf,
     /// For each server, the last event stored when the journal was opened, or the start of its last session.
-    pub(super) stored: Vec<EventId>,
+    pub(super) last_events: Vec<EventId>,
     /// Dropped before the writer, which then leaves a single file behind.
     pub(super) reader: Arc<JournalReader>,
     pub(super) writer: Arc<JournalWriter>,
@@ -95,7 +95,7 @@ impl JournalHandle {
             None => journal.drawn_server(draw_server_id()).map_err(EventsError::Read)?,
         };
         let last = journal.last_session(server).map_err(EventsError::Read)?;
-        let stored = journal.last_events().map_err(EventsError::Read)?;
+        let last_events = journal.last_events().map_err(EventsError::Read)?;
         let reader = SqliteJournal::reader(&path).map_err(EventsError::Open)?;
         let reader = JournalReader::start(reader).map_err(system("start a thread for", &path))?;
         let sequencer = EventSequencer::new(server, last.session, last.timestamp);
@@ -103,7 +103,7 @@ impl JournalHandle {
             .map_err(system("start a thread for", &path))?;
         let what = if is_new { "new journal of events made" } else { "journal of events opened" };
         tracing::info!(%server, session = last.session, path = %path.display(), "{what}");
-        Ok(JournalHandle { server, path, stored, writer: Arc::new(writer), reader: Arc::new(reader) })
+        Ok(JournalHandle { server, path, last_events, writer: Arc::new(writer), reader: Arc::new(reader) })
     }
 }
 

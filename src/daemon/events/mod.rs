@@ -15,7 +15,7 @@ use crate::daemon::event_request::{
     EventCompletion, EventRequestCost, EventRequester, EventServiceCommand, JournalReply,
 };
 use crate::daemon::mailbox::{EngineCommand, Mailbox, PushError};
-use crate::daemon::queue::SubscriptionQueue;
+use crate::daemon::subscription_queue::SubscriptionQueue;
 use crate::event::follower::{FetchedEvent, Follower};
 use crate::event::model::{Event, EventId, Payload, Registration, SESSION_EVENTS_MAX, ServerId, TYPE_NAME_BYTES_MAX};
 use crate::event::refusal::{self, EventRefusal};
@@ -63,7 +63,7 @@ pub(crate) struct JournalSource {
     /// The server whose events are registered here.
     pub(crate) server: ServerId,
     /// For each server, the last event in the journal.
-    pub(crate) held: Vec<EventId>,
+    pub(crate) last_events: Vec<EventId>,
     pub(crate) reader: Arc<JournalReader>,
     /// The client as which events are registered.
     pub(crate) client: ClientId,
@@ -102,7 +102,7 @@ pub(crate) struct EventService {
     replication: Option<Replication>,
     claimed: ClaimStatus,
     /// Requests to register events that wait for the server-id claim.
-    held: Vec<(EventRequester, EventRequestCost, EventRequest)>,
+    waiting_for_claim: Vec<(EventRequester, EventRequestCost, EventRequest)>,
     /// Opened on first use.
     opened: Option<JournalHandle>,
     /// The service that is fed from the journal.
@@ -134,7 +134,7 @@ impl EventService {
             follow: follow(config),
             replication: None,
             claimed: ClaimStatus::Pending,
-            held: Vec::new(),
+            waiting_for_claim: Vec::new(),
             opened: None,
             observer: None,
             client: None,
@@ -165,7 +165,7 @@ impl EventService {
         let opened = self.opened.as_ref()?;
         Some(JournalSource {
             server: opened.server,
-            held: opened.stored.clone(),
+            last_events: opened.last_events.clone(),
             reader: Arc::clone(&opened.reader),
             client,
             mailbox: Arc::clone(mailbox),
@@ -240,9 +240,9 @@ impl EventService {
     /// Starts the replication of the journal. Returns the queue that takes the messages for it.
     fn share(&mut self, own: &LocalServer) -> Result<Arc<SubscriptionQueue>, EventsError> {
         let opened = self.opened.as_mut().expect("it is to be shared");
-        let stored = opened.stored.clone();
-        let last = stored.iter().find(|id| id.server == own.server).map_or(0, |id| id.session);
-        let follower = Follower::new(own.server, self.follow.clone(), stored);
+        let last_events = opened.last_events.clone();
+        let last = last_events.iter().find(|id| id.server == own.server).map_or(0, |id| id.session);
+        let follower = Follower::new(own.server, self.follow.clone(), last_events);
         let (reader, writer) = (Arc::clone(&opened.reader), Arc::clone(&opened.writer));
         let path = &opened.path;
         let failed = |error| EventsError::System { step: "start a thread for", path: path.clone(), error };
@@ -282,7 +282,7 @@ impl EventService {
             }
             (_, ClaimStatus::No(refusal), _) => return Err(refusal.clone()),
             (request, ..) => {
-                self.held.push((requester.clone(), cost, request));
+                self.waiting_for_claim.push((requester.clone(), cost, request));
                 Ok(())
             }
         };
@@ -324,9 +324,9 @@ impl EventService {
             Ok(()) => ClaimStatus::Yes,
             Err(refusal) => ClaimStatus::No(refusal),
         };
-        let held = std::mem::take(&mut self.held);
-        held.iter().for_each(|(_, cost, _)| self.end(*cost));
-        held.into_iter().map(|(requester, _, request)| (requester, request)).collect()
+        let waiting = std::mem::take(&mut self.waiting_for_claim);
+        waiting.iter().for_each(|(_, cost, _)| self.end(*cost));
+        waiting.into_iter().map(|(requester, _, request)| (requester, request)).collect()
     }
 
     /// Returns whether the journal is open and not yet shared with other peers.

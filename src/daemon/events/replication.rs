@@ -5,7 +5,7 @@ use super::{JournalObserver, push};
 use crate::clock::Clock;
 use crate::daemon::event_request::EventServiceCommand;
 use crate::daemon::mailbox::{EngineCommand, Mailbox};
-use crate::daemon::queue::{Notice, PopError, QueueItem, QueueLimits, SubscriptionQueue};
+use crate::daemon::subscription_queue::{Notice, PopError, QueueItem, QueueLimits, SubscriptionQueue};
 use crate::event::follower::{Follower, FollowerAction, ServerStatus};
 use crate::event::model::{Event, EventId, JSON_DEPTH_MAX, ServerId};
 use crate::event::refusal::{EventRefusal, EventRefusalKind};

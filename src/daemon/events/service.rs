@@ -38,7 +38,7 @@ impl Service for EventService {
     fn close(&mut self, _core: &mut EngineCore) {
         self.replication = None;
         self.opened = None;
-        self.held.clear();
+        self.waiting_for_claim.clear();
     }
 
     /// Cancels the queries of the client. The events that it has registered are still stored.
@@ -129,10 +129,10 @@ impl EventService {
                 if registrant.is_none() {
                     core.answer_event_request(&requester, vec![Ok(registered_answer(&events))]);
                 }
-                core.leave(InternalCommand::Listeners(EventReport::Registered { registrant, events }));
+                core.queue_command(InternalCommand::Listeners(EventReport::Registered { registrant, events }));
             }
             (JournalReply::Found(page), Some(requester)) => {
-                core.leave(InternalCommand::Listeners(EventReport::Found { requester, page }));
+                core.queue_command(InternalCommand::Listeners(EventReport::Found { requester, page }));
             }
             (JournalReply::Found(page), None) => {
                 core.answer_event_request(&requester, found_answers(page).into_iter().map(Ok).collect());
@@ -153,7 +153,7 @@ impl EventService {
         match requester {
             EventRequester::Listener(client, number) => {
                 let requester = (*client, *number);
-                core.leave(InternalCommand::Listeners(EventReport::Refused { requester, refusal }));
+                core.queue_command(InternalCommand::Listeners(EventReport::Refused { requester, refusal }));
             }
             requester => core.answer_event_request(requester, vec![Err(refusal)]),
         }

@@ -28,24 +28,24 @@ const UNAUTHENTICATED_SLACK: usize = 64;
 impl Listeners {
     /// Accepts new clients of the listeners.
     pub(super) fn accept(&mut self, core: &mut EngineCore, now: ClockReading) {
-        for listener in 0..self.open.len() {
+        for index in 0..self.listeners.len() {
             let mut left = ACCEPTS_MAX;
-            while 0 < left && self.open[listener].is_acceptable && core.is_running() {
+            while 0 < left && self.listeners[index].is_acceptable && core.is_running() {
                 left -= 1;
-                match self.open[listener].socket.accept() {
-                    Ok((stream, from)) => self.admit(core, now, listener, stream, from),
+                match self.listeners[index].socket.accept() {
+                    Ok((stream, from)) => self.admit(core, now, index, stream, from),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        self.open[listener].is_acceptable = false;
+                        self.listeners[index].is_acceptable = false;
                     }
                     Err(error) if is_of_one_connection(&error) => {}
                     Err(error) => {
-                        // Usually the process is out of files: the listener accepts again when a client departs or
-                        // another one connects.
-                        let open = &mut self.open[listener];
-                        open.is_acceptable = false;
-                        open.counts.accept_failures += 1;
-                        if open.counts.accept_failures.is_power_of_two() {
-                            let (protocol, times) = (open.settings.protocol(), open.counts.accept_failures);
+                        // Usually the process has no file descriptor left. The listener accepts again after a client
+                        // departs or another one connects.
+                        let listener = &mut self.listeners[index];
+                        listener.is_acceptable = false;
+                        listener.counts.accept_failures += 1;
+                        if listener.counts.accept_failures.is_power_of_two() {
+                            let (protocol, times) = (listener.settings.protocol(), listener.counts.accept_failures);
                             tracing::warn!(%error, listener = %protocol, times, "client not accepted");
                         }
                     }
@@ -58,16 +58,16 @@ impl Listeners {
         &mut self,
         core: &mut EngineCore,
         now: ClockReading,
-        listener: usize,
+        index: usize,
         mut stream: TcpStream,
         from: SocketAddr,
     ) {
-        self.open[listener].counts.accepted += 1;
+        self.listeners[index].counts.accepted += 1;
         if self.clients_max <= core.clients.listener_delivery.clients {
-            return self.reject_connection(listener, &stream, "listener-client-max", self.clients_max);
+            return self.reject_connection(index, &stream, "listener-client-max", self.clients_max);
         }
         if self.unauthenticated_max <= self.unauthenticated_count && !self.evict_unauthenticated(core, now) {
-            return self.reject_connection(listener, &stream, "listener-unauthenticated-max", self.unauthenticated_max);
+            return self.reject_connection(index, &stream, "listener-unauthenticated-max", self.unauthenticated_max);
         }
         let id = core.clients.peek_next();
         let registered =
@@ -76,15 +76,16 @@ impl Listeners {
             tracing::debug!(%error, "client not accepted");
             return;
         }
-        let open = &mut self.open[listener];
-        open.clients += 1;
+        let listener = &mut self.listeners[index];
+        listener.clients += 1;
         let mut nonce = [0; 16];
         nonce[..8].copy_from_slice(&random_u64().to_be_bytes());
         nonce[8..].copy_from_slice(&random_u64().to_be_bytes());
-        let hello = ConnectionInfo { client: id.0, from, listen: open.address, nonce, is_secure: open.tls.is_some() };
-        let stream = Stream::new(stream, open.tls.as_ref());
+        let hello =
+            ConnectionInfo { client: id.0, from, listen: listener.address, nonce, is_secure: listener.tls.is_some() };
+        let stream = Stream::new(stream, listener.tls.as_ref());
         let limits = core.clients.limits();
-        let mut connection = ListenerConnection::new(stream, &open.settings, &hello, listener, limits, now.instant);
+        let mut connection = ListenerConnection::new(stream, &listener.settings, &hello, index, limits, now.instant);
         connection.is_scheduled = true;
         if connection.session.is_admitted() {
             connection.parser.admit();
@@ -93,7 +94,7 @@ impl Listeners {
         connection.write();
         connection.is_unauthenticated = !connection.is_authenticated();
         let is_unauthenticated = connection.is_unauthenticated;
-        let protocol = open.settings.protocol();
+        let protocol = listener.settings.protocol();
         core.clients.add(now, String::new(), ClientTransport::Listener(Box::new(connection)));
         if let Some(client) = core.clients.client(id) {
             client.origin = Some((protocol, from));
@@ -110,16 +111,16 @@ impl Listeners {
     }
 
     /// Rejects a connection because a client limit is reached.
-    fn reject_connection(&mut self, listener: usize, mut stream: &TcpStream, key: &str, max: usize) {
-        let open = &mut self.open[listener];
-        open.counts.refused += 1;
-        if let Some(text) = open.settings.overload_reply() {
-            // An empty socket takes these few bytes; a departed client no longer needs them.
+    fn reject_connection(&mut self, index: usize, mut stream: &TcpStream, key: &str, max: usize) {
+        let listener = &mut self.listeners[index];
+        listener.counts.refused += 1;
+        if let Some(text) = listener.settings.overload_reply() {
+            // An empty socket takes these few bytes; a client that has departed does not need them.
             let _ = stream.write(text);
         }
-        if open.counts.refused.is_power_of_two() {
-            let protocol = open.settings.protocol();
-            tracing::warn!(listener = %protocol, refused = open.counts.refused, max, "no place for a client: see {key}");
+        if listener.counts.refused.is_power_of_two() {
+            let protocol = listener.settings.protocol();
+            tracing::warn!(listener = %protocol, refused = listener.counts.refused, max, "no place for a client: see {key}");
         }
     }
 
@@ -130,14 +131,14 @@ impl Listeners {
         }
         let clients = &mut core.clients;
         let mut is_unauthenticated =
-            |id: &ClientId| clients.listener(*id).is_some_and(|client| client.is_unauthenticated);
+            |id: &ClientId| clients.listener_connection(*id).is_some_and(|client| client.is_unauthenticated);
         self.unauthenticated.retain(|id| is_unauthenticated(id));
     }
 
     /// Evicts the oldest unauthenticated client. Returns false if there is none.
     fn evict_unauthenticated(&mut self, core: &mut EngineCore, now: ClockReading) -> bool {
         while let Some(id) = self.unauthenticated.pop_front() {
-            if core.clients.listener(id).is_some_and(|connection| connection.is_unauthenticated) {
+            if core.clients.listener_connection(id).is_some_and(|connection| connection.is_unauthenticated) {
                 self.detach(core, now, id);
                 return true;
             }
@@ -145,7 +146,7 @@ impl Listeners {
         false
     }
 
-    /// Removes a client of a listener, and releases what belongs to it.
+    /// Removes a client of a listener, and releases its state in the listeners.
     pub(super) fn detach(&mut self, core: &mut EngineCore, now: ClockReading, id: ClientId) {
         core.detach(now, id);
         if let Some(mut client) = core.detached.pop_back() {
@@ -156,7 +157,7 @@ impl Listeners {
         }
     }
 
-    /// Releases what belongs to a departed client, if it was a client of a listener.
+    /// Releases the state of a departed client in the listeners, if it was a client of a listener.
     pub(super) fn release(&mut self, core: &mut EngineCore, client: &mut DetachedClient) {
         let id = client.id;
         let is_own = |transport: &mut ClientTransport| matches!(transport, ClientTransport::Listener(_));
@@ -165,25 +166,25 @@ impl Listeners {
         if let ClientSession::Hat(session) = &mut connection.session {
             for registrations in session.take_final_registrations() {
                 let (requester, request) = (EventRequester::Internal, EventRequest::Register(registrations));
-                core.leave(InternalCommand::Events(EventServiceCommand::Request { requester, request }));
+                core.queue_command(InternalCommand::Events(EventServiceCommand::Request { requester, request }));
             }
         }
         if let Err(error) = core.poll.registry().deregister(&mut connection.stream.socket) {
             tracing::debug!(%error, client = id.0, "deregister");
         }
-        let open = &mut self.open[connection.listener];
-        open.clients -= 1;
+        let listener = &mut self.listeners[connection.listener];
+        listener.clients -= 1;
         self.unauthenticated_count -= usize::from(connection.is_unauthenticated);
-        open.counts.unauthorized += u64::from(connection.account.is_none());
+        listener.counts.unauthorized += u64::from(connection.account.is_none());
         if let Some(wake) = connection.wake.take() {
             self.wakes.remove(&(wake, id));
         }
-        for open in &mut self.open {
-            open.is_acceptable = true;
+        for listener in &mut self.listeners {
+            listener.is_acceptable = true;
         }
     }
 
-    /// Evicts the clients that hold most, as long as listener clients together exceed their memory limit.
+    /// Evicts the clients that hold most memory, as long as listener clients together exceed their limit.
     pub(super) fn evict(&mut self, core: &mut EngineCore, now: ClockReading) {
         if !core.clients.listener_delivery.memory.is_full() {
             return;
@@ -192,12 +193,12 @@ impl Listeners {
             if !core.clients.listener_delivery.memory.is_full() {
                 return;
             }
-            if let Some(connection) = core.clients.listener(id) {
-                let (open, from) = (&mut self.open[connection.listener], connection.from);
-                open.counts.evicted += 1;
-                if open.counts.evicted.is_power_of_two() {
-                    let (protocol, evicted) = (open.settings.protocol(), open.counts.evicted);
-                    tracing::warn!(client = id.0, listener = %protocol, %from, bytes, evicted, "client closed that held most: see listener-memory");
+            if let Some(connection) = core.clients.listener_connection(id) {
+                let (listener, from) = (&mut self.listeners[connection.listener], connection.from);
+                listener.counts.evicted += 1;
+                if listener.counts.evicted.is_power_of_two() {
+                    let (protocol, evicted) = (listener.settings.protocol(), listener.counts.evicted);
+                    tracing::warn!(client = id.0, listener = %protocol, %from, bytes, evicted, "client closed that held most memory: see listener-memory");
                 }
             }
             self.detach(core, now, id);

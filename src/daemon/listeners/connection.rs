@@ -2,9 +2,9 @@
 
 use super::drops::DropCounts;
 use super::stream::Stream;
-use crate::daemon::flow::{ConnectionState, ReadOutcome, WriteBuffer};
+use crate::daemon::connection_state::{ConnectionState, ReadOutcome, WriteBuffer};
 use crate::daemon::outbox::PushOutcome;
-use crate::daemon::queue::QueueLimits;
+use crate::daemon::subscription_queue::QueueLimits;
 use crate::delivery::Deliveries;
 use crate::listener::client::{ClientParser, ClientSession, Settings};
 use crate::listener::output_buffer::OutputBuffer;
@@ -33,25 +33,25 @@ pub(crate) struct ListenerConnection {
     pub(crate) flow: ConnectionState,
     /// Address of the client.
     pub(crate) from: SocketAddr,
-    /// Index of the listener.
+    /// Index of its listener.
     pub(crate) listener: usize,
-    /// Account with which it authenticated, once it is admitted.
+    /// Account of the client, once the session is admitted; empty if no accounts are configured.
     pub(crate) account: Option<String>,
-    /// True until it has authenticated, and has encrypted the stream if it must.
+    /// True until the client has authenticated, and has encrypted the stream if the listener requires that.
     pub(crate) is_unauthenticated: bool,
     /// Deadline of the TLS handshake while one is required or has begun.
     handshake_deadline: Option<Instant>,
-    /// True if it is scheduled to be served.
+    /// True if the listeners have scheduled the client to be served.
     pub(crate) is_scheduled: bool,
-    /// Time at which it is due at the latest.
+    /// Time at which the listeners next check the deadlines of the client.
     pub(crate) wake: Option<Instant>,
-    /// Subscription version that must be confirmed first. Until then nothing is written, and only further subscriptions
-    /// are processed.
+    /// Subscription version for whose confirmation the client waits. Until then nothing is written to it, and only
+    /// further subscriptions of it are processed.
     pub(crate) unconfirmed: Option<u64>,
     /// Deadline of a connection that is closing.
     pub(crate) close_deadline: Option<Instant>,
     limits: QueueLimits,
-    /// Bytes that [`ListenerMemory`](super::memory::ListenerMemory) last counted for it.
+    /// Bytes that [`ListenerMemory`](super::memory::ListenerMemory) last counted for the client.
     pub(super) accounted_bytes: usize,
     /// Drops since the last report to the client.
     pub(crate) lost: DropCounts,
@@ -89,17 +89,17 @@ impl ListenerConnection {
             dropped: 0,
         };
         connection.answer(|session, out| session.on_open(out));
-        connection.note_encryption(now);
+        connection.update_handshake_deadline(now);
         connection
     }
 
     /// Updates the handshake deadline from the state of encryption.
-    pub(crate) fn note_encryption(&mut self, now: Instant) {
+    pub(crate) fn update_handshake_deadline(&mut self, now: Instant) {
         let is_on_its_way = self.stream.awaits_encryption() || self.stream.is_handshaking();
         self.handshake_deadline = is_on_its_way.then(|| self.handshake_deadline.unwrap_or(now + HANDSHAKE_TIME));
     }
 
-    /// Returns whether it has authenticated as far as required, and encrypts if it must.
+    /// Returns whether the client has authenticated, and encrypts the stream if the listener requires that.
     pub(crate) fn is_authenticated(&self) -> bool {
         self.account.is_some() && self.handshake_deadline.is_none()
     }
@@ -118,10 +118,10 @@ impl ListenerConnection {
     }
 
     /// Lets the session write an answer for the client.
-    pub(crate) fn answer<T>(&mut self, say: impl FnOnce(&mut ClientSession, &mut OutputBuffer) -> T) -> T {
-        let said = say(&mut self.session, &mut self.unwritten.out);
-        self.unwritten.note_answers();
-        said
+    pub(crate) fn answer<T>(&mut self, write: impl FnOnce(&mut ClientSession, &mut OutputBuffer) -> T) -> T {
+        let result = write(&mut self.session, &mut self.unwritten.out);
+        self.unwritten.count_answers();
+        result
     }
 
     /// Returns the next request of the session to the peer.
@@ -162,12 +162,12 @@ impl ListenerConnection {
     /// Writes the messages and returns their number.
     fn write_deliveries(&mut self, subs: &[SubId], deliveries: &Deliveries) -> usize {
         let taken = self.session.on_deliveries(subs, deliveries, &mut self.unwritten.out);
-        self.unwritten.note_events(taken);
+        self.unwritten.count_events(taken);
         taken
     }
 
-    /// Returns whether the client can take more messages. After a drop that requires half of the room to be free again,
-    /// and the losses to be reported to it.
+    /// Returns whether the client can take more messages. After a drop it can once half of its room is free and the
+    /// losses are reported to it.
     pub(crate) fn has_room(&self) -> bool {
         self.lost.is_empty() && self.is_within(1)
     }
@@ -182,8 +182,8 @@ impl ListenerConnection {
             && self.unwritten.events() < self.limits.count_max.div_ceil(part)
     }
 
-    /// Drops the rest of partly delivered messages. Subscriptions that ended with one of the delivered messages lose
-    /// none.
+    /// Drops the rest of partly delivered messages. A subscription that ended with one of the delivered messages loses
+    /// none. Returns whether the client begins to lose messages with these.
     fn drop_rest(&mut self, subs: &[SubId], deliveries: &Deliveries) -> bool {
         if subs.is_empty() || deliveries.len() == 0 {
             return false;
@@ -204,7 +204,7 @@ impl ListenerConnection {
         begins_drops
     }
 
-    /// Returns the fullness of its unwritten output in parts of 1,024, and 0 while it drops.
+    /// Returns the fullness of the unwritten output in parts of 1,024, and 0 while the client loses messages.
     pub(crate) fn fullness(&self) -> u64 {
         let (events, bytes) = (self.unwritten.events(), self.unwritten.bytes());
         if self.lost.is_empty() { self.limits.fullness(events, bytes) } else { 0 }
@@ -215,7 +215,7 @@ impl ListenerConnection {
         (self.unwritten.events(), self.unwritten.bytes(), self.dropped)
     }
 
-    /// Returns the bytes of its incomplete input and its unwritten output.
+    /// Returns the bytes of the client's incomplete input and unwritten output.
     pub(crate) fn held_bytes(&self) -> usize {
         self.parser.held_bytes() + self.session.held_bytes() + self.unwritten.bytes()
     }
@@ -235,7 +235,7 @@ impl ListenerConnection {
     /// closes.
     pub(crate) fn write(&mut self) -> bool {
         self.session.flush_events(&mut self.unwritten.out);
-        self.unwritten.note_events(0);
+        self.unwritten.count_events(0);
         if self.unconfirmed.is_some() {
             return true;
         }
@@ -253,7 +253,7 @@ impl ListenerConnection {
     }
 }
 
-/// Flushes the stream. Returns whether it holds nothing back.
+/// Flushes the stream. Returns whether the socket has taken all bytes.
 fn flush(stream: &mut Stream) -> io::Result<bool> {
     match stream.flush() {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),

@@ -1,4 +1,4 @@
-//! Delivery to listener clients, and its consequences.
+//! Delivery to listener clients, with the accounting of their memory and of their drops.
 
 use super::connection::ListenerConnection;
 use super::memory::ListenerMemory;
@@ -15,13 +15,14 @@ pub(crate) struct ListenerDelivery {
     pub(crate) clients: usize,
     /// Memory that they hold.
     pub(crate) memory: ListenerMemory,
-    /// Number of messages dropped since the start.
+    /// Number of messages dropped for all of them since the start.
     pub(crate) dropped: u64,
     /// Clients that began to lose messages.
     pub(crate) slow: Vec<ClientId>,
     /// Requests of their sessions that result from deliveries.
     pub(crate) deferred_requests: VecDeque<(ClientId, SessionRequest<'static>)>,
-    /// Clients that may have input to process again: they have taken their answers, or their subscriptions are confirmed.
+    /// Clients that may have input to process again: they have read their answers, or their subscriptions are
+    /// confirmed.
     pub(crate) resumed: Vec<ClientId>,
 }
 
@@ -52,10 +53,10 @@ impl ListenerDelivery {
         let pushed = connection.deliver(subs, deliveries, has_share);
         self.dropped += connection.dropped - before;
         if self.memory.is_scarce() {
-            // The result is ignored: a second write in the same turn finds it.
+            // The result is ignored: the write at the end of the turn detects a broken connection too.
             self.write(id, connection);
         } else {
-            self.memory.note(connection);
+            self.memory.update(connection);
         }
         self.take_requests(id, connection);
         if pushed.begins_drops {
@@ -86,7 +87,7 @@ impl ListenerDelivery {
     pub(crate) fn write(&mut self, id: ClientId, connection: &mut ListenerConnection) -> bool {
         let was_backpressured = connection.unwritten.is_backpressured();
         let goes_on = connection.write();
-        self.memory.note(connection);
+        self.memory.update(connection);
         if was_backpressured && !connection.unwritten.is_backpressured() {
             self.resumed.push(id);
         }

@@ -79,13 +79,13 @@ mod tests {
         (0..100).for_each(|n| lost.add(&subject(&format!("many.{n}")), 1));
         let me = Publisher { name: Some("A".parse().unwrap()), epoch: Epoch::new(1).unwrap(), uid: 0 };
         let delivery = lost.take(&me, 7500);
-        let told: Value = serde_json::from_slice(&delivery.message.payload).unwrap();
+        let json: Value = serde_json::from_slice(&delivery.message.payload).unwrap();
         assert_eq!(
-            (&told["lost"], &told["sub_cnt"], &told["reason"]),
+            (&json["lost"], &json["sub_cnt"], &json["reason"]),
             (&json!(106), &json!(64), &json!("slow-client"))
         );
         assert_eq!(
-            (&told["sub1"], &told["lost1"], &told["sub2"], &told["lost2"]),
+            (&json["sub1"], &json["lost1"], &json["sub2"], &json["lost2"]),
             (&json!("a.b"), &json!(5), &json!("c"), &json!(1))
         );
         assert!(lost.is_empty());

@@ -38,7 +38,8 @@ impl Listeners {
         for event in events {
             let targets = core.peer.targets(event.event_type.subject());
             for target in targets.iter().flat_map(|to| to.iter()) {
-                if core.clients.listener(target.client).is_some_and(|it| matches!(it.session, ClientSession::Hat(_))) {
+                let connection = core.clients.listener_connection(target.client);
+                if connection.is_some_and(|it| matches!(it.session, ClientSession::Hat(_))) {
                     let events = events_of_client.entry(target.client).or_default();
                     if events.last().is_none_or(|last| last.id != event.id) {
                         events.push(event);
@@ -53,7 +54,7 @@ impl Listeners {
                 match has_room {
                     true => {
                         let taken = session.on_events(&events, &mut connection.unwritten.out);
-                        connection.unwritten.note_events(taken);
+                        connection.unwritten.count_events(taken);
                     }
                     false => session.on_lost(),
                 }
@@ -74,11 +75,11 @@ impl Listeners {
                 unreachable!("only Hat clients request events")
             };
             write(session, &mut connection.unwritten.out);
-            connection.unwritten.note_answers();
+            connection.unwritten.count_answers();
         });
     }
 
-    /// Passes something to a client, and serves the requests of its session that result.
+    /// Calls `pass` with the connection of a client, then serves the requests of its session that result.
     fn with_client(
         &mut self,
         core: &mut EngineCore,
@@ -86,10 +87,10 @@ impl Listeners {
         id: ClientId,
         pass: impl FnOnce(&mut ListenerConnection),
     ) {
-        let Some(connection) = core.clients.listener(id) else { return };
+        let Some(connection) = core.clients.listener_connection(id) else { return };
         pass(connection);
         self.drain_requests(core, now, id);
-        // An answer or a session may be large, and a turn may have one for each of many clients.
+        // An answer, or the events of a session, may be large, and a turn may have one for each of many clients.
         core.clients.write_if_memory_is_scarce(id);
         core.clients.on_served(id);
         self.schedule_if_input(&mut core.clients, id);

@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// without a copy counts for each client.
 #[derive(Debug)]
 pub(crate) struct ListenerMemory {
-    /// Bytes that each client holds alone,
+    /// Bytes that clients hold alone, all clients together.
     own_bytes: usize,
-    /// and bytes of shared payloads that wait for any client.
+    /// Bytes of shared payloads that wait for at least one client.
     common_bytes: Arc<AtomicUsize>,
     bytes_max: usize,
 }
@@ -35,7 +35,7 @@ impl ListenerMemory {
         self.bytes_max / 2 <= self.bytes()
     }
 
-    /// Returns whether the client, one of `clients`, may be given more.
+    /// Returns whether the client may take more. Beyond the limit each of the `clients` may still hold its share.
     pub(crate) fn has_share(&self, connection: &ListenerConnection, clients: usize) -> bool {
         !self.is_full() || connection.held_bytes() <= self.bytes_max / clients.max(1)
     }
@@ -65,7 +65,7 @@ impl ListenerMemory {
     }
 
     /// Updates the bytes counted for a client.
-    pub(crate) fn note(&mut self, connection: &mut ListenerConnection) {
+    pub(crate) fn update(&mut self, connection: &mut ListenerConnection) {
         self.change(connection, connection.own_bytes());
     }
 
@@ -79,7 +79,7 @@ impl ListenerMemory {
     }
 }
 
-/// A payload that counts until it waits for no client.
+/// A payload whose bytes count until no client's output contains it.
 struct CountedPayload {
     payload: Bytes,
     sum: Arc<AtomicUsize>,

@@ -6,7 +6,7 @@ pub(crate) mod connection;
 pub(crate) mod delivery;
 mod drops;
 mod hat_events;
-pub(crate) mod memory;
+mod memory;
 mod service;
 mod session_requests;
 pub(crate) mod stream;
@@ -145,12 +145,12 @@ impl ListenerCounts {
 /// All listeners.
 #[derive(Debug)]
 pub(crate) struct Listeners {
-    open: Vec<Listener>,
-    /// Clients to be served, in order.
+    listeners: Vec<Listener>,
+    /// Clients to be served, in this order.
     ready: VecDeque<ClientId>,
     /// Clients that wait until publishers are no longer blocked, or until the subscriptions of other peers are known.
-    held_up: Vec<ClientId>,
-    /// Times at which clients are due, with the client.
+    publish_blocked: Vec<ClientId>,
+    /// Times at which the deadlines of clients are checked, each with its client.
     wakes: BTreeSet<(Instant, ClientId)>,
     /// Clients with losses not yet reported to them.
     slow: Vec<ClientId>,
@@ -160,8 +160,9 @@ pub(crate) struct Listeners {
     clients_max: usize,
     unauthenticated_max: usize,
     slow_client: SlowClient,
-    /// Time until which the clients publish nothing, unless all subscriptions are known before.
+    /// Time until which the clients publish nothing, unless the peer knows all subscriptions earlier.
     discovery_end: Option<Instant>,
+    /// Number of messages that the clients have published since the start.
     published: u64,
 }
 
@@ -169,9 +170,9 @@ impl Listeners {
     /// Makes a set without listeners.
     pub(crate) fn closed(config: &Config) -> Listeners {
         Listeners {
-            open: Vec::new(),
+            listeners: Vec::new(),
             ready: VecDeque::new(),
-            held_up: Vec::new(),
+            publish_blocked: Vec::new(),
             wakes: BTreeSet::new(),
             slow: Vec::new(),
             unauthenticated: VecDeque::new(),
@@ -199,20 +200,20 @@ impl Listeners {
 
     /// Registers the listeners for incoming connections.
     pub(crate) fn register(&mut self, registry: &Registry) -> io::Result<()> {
-        for (index, listener) in self.open.iter_mut().enumerate() {
+        for (index, listener) in self.listeners.iter_mut().enumerate() {
             registry.register(&mut listener.socket, Token(LISTENERS + index), Interest::READABLE)?;
         }
         Ok(())
     }
 
-    /// Sets the time until which the clients publish nothing, unless the peer knows all subscriptions before.
+    /// Sets the time until which the clients publish nothing, unless the peer knows all subscriptions earlier.
     pub(crate) fn begin_discovery(&mut self, until: Instant) {
         self.discovery_end = Some(until);
     }
 
     /// Notes that clients wait to be accepted at the listener with this index.
-    pub(crate) fn on_connection(&mut self, listener: usize) {
-        self.open[listener].is_acceptable = true;
+    pub(crate) fn on_connection(&mut self, index: usize) {
+        self.listeners[index].is_acceptable = true;
     }
 
     fn add(
@@ -249,7 +250,7 @@ impl Listeners {
         if may_be_open && settings.access().accounts.is_empty() && !address.ip().is_loopback() {
             tracing::warn!(listener = %protocol, %address, "anyone who reaches this listener can use it");
         }
-        self.open.push(Listener {
+        self.listeners.push(Listener {
             socket,
             address,
             settings,
@@ -263,7 +264,7 @@ impl Listeners {
 
     /// Schedules a listener client if it may have input to process.
     pub(crate) fn schedule_if_input(&mut self, clients: &mut Clients, id: ClientId) {
-        let Some(connection) = clients.listener(id) else { return };
+        let Some(connection) = clients.listener_connection(id) else { return };
         if connection.has_input() && !std::mem::replace(&mut connection.is_scheduled, true) {
             self.ready.push_back(id);
         }
@@ -271,12 +272,13 @@ impl Listeners {
 
     /// Returns whether clients of this protocol are connected.
     fn has_clients(&self, protocol: Protocol) -> bool {
-        self.open.iter().any(|listener| listener.settings.protocol() == protocol && 0 < listener.clients)
+        self.listeners.iter().any(|listener| listener.settings.protocol() == protocol && 0 < listener.clients)
     }
 
     /// Returns whether the peer announces with events when its Hat listener starts and stops registering events.
     pub(crate) fn announces_events(&self) -> bool {
-        self.open.iter().any(|listener| matches!(&listener.settings, Settings::Hat(settings) if settings.announces))
+        let announces = |settings: &Settings| matches!(settings, Settings::Hat(settings) if settings.announces);
+        self.listeners.iter().any(|listener| announces(&listener.settings))
     }
 
     /// Returns the listeners' part of `show status`.
@@ -299,7 +301,7 @@ impl Listeners {
                 "evicted": listener.counts.evicted,
             })
         };
-        self.open.iter().map(listener).collect()
+        self.listeners.iter().map(listener).collect()
     }
 }
 

@@ -4,10 +4,10 @@ use super::Listeners;
 use super::connection::ListenerConnection;
 use super::session_requests::publish_for_session;
 use crate::config::SlowClient;
+use crate::daemon::connection_state::ReadOutcome;
 use crate::daemon::engine_core::local_clients::TURN_BYTES;
 use crate::daemon::engine_core::{DetachedClient, EngineCore};
 use crate::daemon::event_report::EventReport;
-use crate::daemon::flow::ReadOutcome;
 use crate::daemon::service::Service;
 use crate::listener::client::ClientFault;
 use crate::listener::session_request::SessionRequest;
@@ -27,16 +27,16 @@ const CLOSING_TIME: Duration = Duration::from_secs(5);
 /// Maximum number of client deadlines served in one turn.
 const WAKES_MAX: usize = 1024;
 
-/// Outcome of a client's turn.
+/// Outcome of serving a client once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
+enum ServeOutcome {
     /// Nothing is left to do for now.
     Idle,
-    /// There may be more.
+    /// The client may have more input.
     More,
     /// The next command must wait until publishers are not blocked, or until the subscriptions of other peers are
     /// known.
-    HeldUp,
+    PublishBlocked,
     /// The next command must wait until other clients have had their turn.
     Spent,
 }
@@ -67,7 +67,7 @@ impl Service for Listeners {
 
     /// Stops accepting clients.
     fn close(&mut self, core: &mut EngineCore) {
-        for listener in &mut self.open {
+        for listener in &mut self.listeners {
             listener.is_acceptable = false;
             if let Err(error) = core.poll.registry().deregister(&mut listener.socket) {
                 tracing::debug!(%error, "deregister");
@@ -102,7 +102,7 @@ impl Service for Listeners {
     /// Notifies the clients that the peer is about to stop. Their pending publishes are refused.
     fn on_stop(&mut self, core: &mut EngineCore, _now: ClockReading) {
         for id in core.clients.ids() {
-            if let Some(connection) = core.clients.listener(id) {
+            if let Some(connection) = core.clients.listener_connection(id) {
                 connection.answer(|session, out| session.on_stop(out));
                 connection.unconfirmed = None;
                 core.clients.schedule_write(id);
@@ -113,13 +113,13 @@ impl Service for Listeners {
 
     fn has_work(&self, core: &EngineCore) -> bool {
         let may_publish = !core.is_publish_blocked() && self.is_discovery_over(core);
-        !self.ready.is_empty() || may_publish && !self.held_up.is_empty()
+        !self.ready.is_empty() || may_publish && !self.publish_blocked.is_empty()
     }
 
     fn deadline(&self, core: &EngineCore) -> Option<Instant> {
         let wake = self.wakes.first().map(|(at, _)| *at);
         // The end of the discovery matters only to clients that wait for it.
-        let discovery = self.discovery_end.filter(|_| !self.held_up.is_empty());
+        let discovery = self.discovery_end.filter(|_| !self.publish_blocked.is_empty());
         let discovery = discovery.map(|until| core.peer.discovery().map_or(until, |known| known.min(until)));
         [wake, discovery].into_iter().flatten().min()
     }
@@ -132,19 +132,19 @@ impl Listeners {
     }
 
     /// Records the effects of a client's turn on its schedule, its encryption and its authentication.
-    fn finish_turn(&mut self, core: &mut EngineCore, now: ClockReading, id: ClientId, turn: Turn) {
-        let Some(connection) = core.clients.listener(id) else { return };
-        connection.is_scheduled = turn != Turn::Idle;
-        connection.note_encryption(now.instant);
+    fn finish_turn(&mut self, core: &mut EngineCore, now: ClockReading, id: ClientId, outcome: ServeOutcome) {
+        let Some(connection) = core.clients.listener_connection(id) else { return };
+        connection.is_scheduled = outcome != ServeOutcome::Idle;
+        connection.update_handshake_deadline(now.instant);
         if connection.is_unauthenticated && connection.is_authenticated() {
             connection.is_unauthenticated = false;
             self.unauthenticated_count -= 1;
         }
         core.clients.on_served(id);
-        match turn {
-            Turn::More | Turn::Spent => self.ready.push_back(id),
-            Turn::HeldUp => self.held_up.push(id),
-            Turn::Idle => {}
+        match outcome {
+            ServeOutcome::More | ServeOutcome::Spent => self.ready.push_back(id),
+            ServeOutcome::PublishBlocked => self.publish_blocked.push(id),
+            ServeOutcome::Idle => {}
         }
         self.schedule_wake(core, now, id);
     }
@@ -160,8 +160,8 @@ impl Listeners {
             self.serve_deadline(core, now, id);
         }
         if !core.is_publish_blocked() && self.discovery_end.is_none() {
-            let held_up = std::mem::take(&mut self.held_up);
-            self.ready.extend(held_up);
+            let unblocked = std::mem::take(&mut self.publish_blocked);
+            self.ready.extend(unblocked);
         }
         let mut budget = TURN_BYTES;
         for _ in 0..self.ready.len().min(SERVED_MAX) {
@@ -169,30 +169,36 @@ impl Listeners {
                 return;
             }
             let Some(id) = self.ready.pop_front() else { return };
-            let (turn, cost) = self.serve_client(core, now, id, budget.min(READ_BYTES));
+            let (outcome, cost) = self.serve_client(core, now, id, budget.min(READ_BYTES));
             budget = budget.saturating_sub(cost);
-            self.finish_turn(core, now, id, turn);
+            self.finish_turn(core, now, id, outcome);
         }
     }
 
-    /// Processes commands and reads alternately, until nothing is left or the budget is used up. Returns the cost as
-    /// well.
-    fn serve_client(&mut self, core: &mut EngineCore, now: ClockReading, id: ClientId, budget: usize) -> (Turn, usize) {
-        let Some(connection) = core.clients.listener(id) else { return (Turn::Idle, 0) };
+    /// Processes commands and reads alternately, until nothing is left or the budget is used up. Returns the outcome
+    /// and the cost in bytes.
+    fn serve_client(
+        &mut self,
+        core: &mut EngineCore,
+        now: ClockReading,
+        id: ClientId,
+        budget: usize,
+    ) -> (ServeOutcome, usize) {
+        let Some(connection) = core.clients.listener_connection(id) else { return (ServeOutcome::Idle, 0) };
         // The cost includes input that was read before and not processed.
         let mut cost =
             if connection.flow.has_buffered_input { connection.parser.held_bytes().min(READ_BYTES) } else { 0 };
         loop {
             match self.process_client_commands(core, now, id, budget, &mut cost) {
-                Turn::More => {}
-                turn => return (turn, cost),
+                ServeOutcome::More => {}
+                outcome => return (outcome, cost),
             }
-            let Some(connection) = core.clients.listener(id) else { return (Turn::Idle, cost) };
+            let Some(connection) = core.clients.listener_connection(id) else { return (ServeOutcome::Idle, cost) };
             if connection.flow.is_closing || !connection.flow.is_readable {
-                return (Turn::Idle, cost);
+                return (ServeOutcome::Idle, cost);
             }
             if budget <= cost {
-                return (Turn::More, cost);
+                return (ServeOutcome::More, cost);
             }
             let was_handshaking = connection.stream.is_handshaking();
             let reading = connection.read(&mut core.scratch);
@@ -201,22 +207,22 @@ impl Listeners {
             }
             match reading {
                 ReadOutcome::Bytes(bytes) => cost += bytes,
-                ReadOutcome::Nothing => return (Turn::Idle, cost),
+                ReadOutcome::Nothing => return (ServeOutcome::Idle, cost),
                 ReadOutcome::End if connection.stream.is_refused => {
-                    let protocol = self.open[connection.listener].settings.protocol();
+                    let protocol = self.listeners[connection.listener].settings.protocol();
                     return (self.on_listener_fault(core, id, &ClientFault::not_encrypted(protocol)), cost);
                 }
-                // Its requests before the end are answered first, if it still reads.
+                // The client gets the answers to its last requests first, if it still reads.
                 ReadOutcome::End => {
                     connection.flow.is_closing = true;
-                    return (Turn::Idle, cost);
+                    return (ServeOutcome::Idle, cost);
                 }
             }
         }
     }
 
-    /// Processes the commands that were read, and adds the cost of answering them to `cost`. Returns [`Turn::More`]
-    /// when it needs more bytes.
+    /// Processes the commands that were read, and adds the cost of answering them to `cost`. Returns
+    /// [`ServeOutcome::More`] when it needs more bytes.
     fn process_client_commands(
         &mut self,
         core: &mut EngineCore,
@@ -224,39 +230,39 @@ impl Listeners {
         id: ClientId,
         budget: usize,
         cost: &mut usize,
-    ) -> Turn {
-        let mut is_settled = false;
+    ) -> ServeOutcome {
+        let mut is_delivered = false;
         loop {
             let is_publish_blocked = self.discovery_end.is_some() || !core.ensure_send_capacity();
-            let Some(connection) = core.clients.listener(id) else { return Turn::Idle };
+            let Some(connection) = core.clients.listener_connection(id) else { return ServeOutcome::Idle };
             connection.flow.has_buffered_input = true;
             if connection.flow.is_closing || connection.unwritten.is_backpressured() || connection.session.is_full() {
-                return Turn::Idle;
+                return ServeOutcome::Idle;
             }
             let command = match connection.parser.next() {
                 Ok(Some(command)) => command,
                 Ok(None) => {
                     connection.flow.has_buffered_input = false;
-                    return Turn::More;
+                    return ServeOutcome::More;
                 }
                 Err(fault) => return self.on_listener_fault(core, id, &fault),
             };
             if connection.unconfirmed.is_some() && !command.is_subscribe() {
                 connection.parser.repeat_last();
-                return Turn::Idle;
+                return ServeOutcome::Idle;
             }
             if command.is_publish() {
                 if is_publish_blocked {
                     connection.parser.repeat_last();
-                    return Turn::HeldUp;
+                    return ServeOutcome::PublishBlocked;
                 }
-                is_settled = false;
-            } else if !is_settled {
-                // The client receives earlier messages, its own among them, before the answer to a later request. A
-                // delivery between two requests of one command would put the second one off.
+                is_delivered = false;
+            } else if !is_delivered {
+                // The client receives earlier messages, its own among them, before the answer to a later request. They
+                // are delivered now, because a delivery between two requests of one command would delay the second one.
                 connection.parser.repeat_last();
-                core.settle(now);
-                is_settled = true;
+                core.deliver_published(now);
+                is_delivered = true;
                 continue;
             }
             let ListenerConnection { session, unwritten, .. } = connection;
@@ -264,24 +270,24 @@ impl Listeners {
             let request = match session.on_command(now.instant, command, out) {
                 Ok(Some(SessionRequest::Publish(publish))) => {
                     publish_for_session(&mut core.peer, &mut core.receiver_waits, now, id, publish, session, out);
-                    connection.unwritten.note_answers();
+                    connection.unwritten.count_answers();
                     self.on_session_published(core, now, id);
                     continue;
                 }
                 Ok(request) => request.map(SessionRequest::detached),
                 Err(fault) => return self.on_listener_fault(core, id, &fault),
             };
-            connection.unwritten.note_answers();
+            connection.unwritten.count_answers();
             let first = request.map_or(0, |request| self.on_session_request(core, now, id, request));
-            let asked = first + self.drain_requests(core, now, id);
-            *cost += asked;
-            if 0 < asked && budget <= *cost {
-                return Turn::Spent;
+            let request_cost = first + self.drain_requests(core, now, id);
+            *cost += request_cost;
+            if 0 < request_cost && budget <= *cost {
+                return ServeOutcome::Spent;
             }
         }
     }
 
-    /// Resumes clients that are no longer backpressured by unread answers.
+    /// Resumes clients that have read their answers, or whose subscriptions are confirmed.
     fn resume_clients(&mut self, core: &mut EngineCore, now: ClockReading) {
         for id in std::mem::take(&mut core.clients.listener_delivery.resumed) {
             self.drain_requests(core, now, id);
@@ -290,35 +296,35 @@ impl Listeners {
         }
     }
 
-    fn on_listener_fault(&mut self, core: &mut EngineCore, id: ClientId, fault: &ClientFault) -> Turn {
-        let Some(connection) = core.clients.listener(id) else { return Turn::Idle };
-        let open = &mut self.open[connection.listener];
-        open.counts.faults += 1;
+    fn on_listener_fault(&mut self, core: &mut EngineCore, id: ClientId, fault: &ClientFault) -> ServeOutcome {
+        let Some(connection) = core.clients.listener_connection(id) else { return ServeOutcome::Idle };
+        let listener = &mut self.listeners[connection.listener];
+        listener.counts.faults += 1;
         // A flood of faulty clients must not become a flood of log lines.
-        if open.counts.faults.is_power_of_two() {
-            let protocol = open.settings.protocol();
-            tracing::warn!(client = id.0, listener = %protocol, from = %connection.from, reason = %fault, faults = open.counts.faults, "client turned away");
+        if listener.counts.faults.is_power_of_two() {
+            let protocol = listener.settings.protocol();
+            tracing::warn!(client = id.0, listener = %protocol, from = %connection.from, reason = %fault, faults = listener.counts.faults, "client turned away");
         } else {
             tracing::debug!(client = id.0, from = %connection.from, reason = %fault, "client turned away");
         }
         connection.answer(|session, out| session.on_fault(fault, out));
         connection.flow.is_closing = true;
         connection.flow.has_buffered_input = false;
-        Turn::Idle
+        ServeOutcome::Idle
     }
 
     /// Serves a client whose deadline may have come.
     fn serve_deadline(&mut self, core: &mut EngineCore, now: ClockReading, id: ClientId) {
-        let Some(connection) = core.clients.listener(id) else { return };
+        let Some(connection) = core.clients.listener_connection(id) else { return };
         connection.wake = None;
-        // Nothing can be sent to the client before the end of its handshake.
+        // No fault can be reported to a client before its handshake is complete, so its connection just ends.
         let is_due = connection.deadline().is_some_and(|deadline| deadline <= now.instant);
         let is_over = connection.close_deadline.is_some_and(|close_deadline| close_deadline <= now.instant)
             || is_due && connection.stream.is_handshaking();
         let fault = match is_due && !connection.flow.is_closing {
-            // A plain request sent now could collide with the first bytes of a handshake.
+            // A message in plain text, such as a PING, could collide with the first bytes of a handshake.
             true if connection.stream.awaits_encryption() || connection.stream.is_handshaking() => {
-                Some(ClientFault::not_encrypted(self.open[connection.listener].settings.protocol()))
+                Some(ClientFault::not_encrypted(self.listeners[connection.listener].settings.protocol()))
             }
             true => {
                 let is_read = !connection.unwritten.is_backpressured();
@@ -340,7 +346,7 @@ impl Listeners {
     /// Schedules the client's next deadline. If a deadline has moved to later, the client is still woken at the earlier
     /// time and then rescheduled.
     pub(super) fn schedule_wake(&mut self, core: &mut EngineCore, now: ClockReading, id: ClientId) {
-        let Some(connection) = core.clients.listener(id) else { return };
+        let Some(connection) = core.clients.listener_connection(id) else { return };
         let deadline = match connection.flow.is_closing {
             true => Some(*connection.close_deadline.get_or_insert(now.instant + CLOSING_TIME)),
             false => connection.deadline(),
@@ -362,12 +368,12 @@ impl Listeners {
         let known = slow.len();
         core.clients.take_slow(&mut slow);
         for (index, id) in slow.into_iter().enumerate() {
-            let Some(connection) = core.clients.listener(id) else { continue };
+            let Some(connection) = core.clients.listener_connection(id) else { continue };
             if known <= index {
-                let (open, from) = (&mut self.open[connection.listener], connection.from);
-                open.counts.slow += 1;
+                let (listener, from) = (&mut self.listeners[connection.listener], connection.from);
+                listener.counts.slow += 1;
                 if self.slow_client == SlowClient::Close {
-                    let protocol = open.settings.protocol();
+                    let protocol = listener.settings.protocol();
                     tracing::warn!(client = id.0, listener = %protocol, %from, "client closed, as slow-client says");
                     self.detach(core, now, id);
                     continue;

@@ -20,7 +20,7 @@ use crate::subject::Subject;
 use crate::time::ClockReading;
 use bytes::Bytes;
 
-/// Cost of a row inspected for an answer, in bytes read that take about as long.
+/// Cost of a row inspected for an answer: number of bytes whose reading takes about as long.
 const ROW_BYTES: usize = 64;
 /// Number of matching steps that cost as much as a row.
 const ROW_STEPS: usize = 64;
@@ -28,7 +28,7 @@ const ROW_STEPS: usize = 64;
 const ROWS_MAX: usize = TURN_BYTES / ROW_BYTES;
 
 impl Listeners {
-    /// Serves a request of a session. Returns its cost beyond the command, in bytes read.
+    /// Serves a request of a session. Returns its cost beyond that of reading the command, in bytes.
     pub(super) fn on_session_request(
         &mut self,
         core: &mut EngineCore,
@@ -36,14 +36,14 @@ impl Listeners {
         id: ClientId,
         request: SessionRequest<'static>,
     ) -> usize {
-        let Some(connection) = core.clients.listener(id) else { return 0 };
+        let Some(connection) = core.clients.listener_connection(id) else { return 0 };
         let mut rows = 0;
         match request {
             SessionRequest::Publish(publish) => {
                 let ListenerConnection { session, unwritten, .. } = connection;
                 let out = &mut unwritten.out;
                 publish_for_session(&mut core.peer, &mut core.receiver_waits, now, id, publish, session, out);
-                connection.unwritten.note_answers();
+                connection.unwritten.count_answers();
                 self.on_session_published(core, now, id);
             }
             SessionRequest::Subscribe { sub, wanted } => subscribe_session(core, now, id, sub, wanted),
@@ -70,7 +70,7 @@ impl Listeners {
                 connection.parser.admit();
                 tracing::debug!(client = id.0, account, from = %connection.from, "client admitted");
                 // Without configured accounts the client has authenticated nothing.
-                let has_accounts = !self.open[connection.listener].settings.access().accounts.is_empty();
+                let has_accounts = !self.listeners[connection.listener].settings.access().accounts.is_empty();
                 connection.account = Some(if has_accounts { account } else { String::new() });
             }
             SessionRequest::Named { name } => {
@@ -80,13 +80,13 @@ impl Listeners {
             }
             SessionRequest::Events(JournalRequest { id: number, request }) => {
                 let requester = EventRequester::Listener(id, number);
-                core.leave(InternalCommand::Events(EventServiceCommand::Request { requester, request }));
+                core.queue_command(InternalCommand::Events(EventServiceCommand::Request { requester, request }));
             }
             SessionRequest::Refused { kind, reason } => self.on_listener_refusal(core, id, kind, &reason),
             SessionRequest::Kill { client } if client == id.0 => connection.flow.is_closing = true,
             SessionRequest::Kill { client } => {
                 let (other, listener) = (ClientId(client), connection.listener);
-                if core.clients.listener(other).is_some_and(|other| other.listener == listener) {
+                if core.clients.listener_connection(other).is_some_and(|other| other.listener == listener) {
                     self.detach(core, now, other);
                 }
             }
@@ -96,17 +96,17 @@ impl Listeners {
     }
 
     /// Returns the facts about the peer that the listener with this index reports.
-    fn facts(&self, core: &EngineCore, now: ClockReading, listener: usize) -> ServerFacts {
-        let open = &self.open[listener];
+    fn facts(&self, core: &EngineCore, now: ClockReading, index: usize) -> ServerFacts {
+        let listener = &self.listeners[index];
         ServerFacts {
             peer: core.peer.settings().name.clone(),
             epoch: core.peer.epoch().to_string(),
-            listen: open.address,
+            listen: listener.address,
             pid: std::process::id(),
             uptime_secs: now.instant.since(core.started.instant).as_secs(),
-            clients: open.clients,
-            clients_total: open.counts.accepted,
-            clients_refused: open.counts.refused,
+            clients: listener.clients,
+            clients_total: listener.counts.accepted,
+            clients_refused: listener.counts.refused,
             published: self.published,
             dropped: core.clients.listener_delivery.dropped,
         }
@@ -116,14 +116,14 @@ impl Listeners {
     pub(super) fn on_session_published(&mut self, core: &mut EngineCore, now: ClockReading, id: ClientId) {
         self.published += 1;
         self.drain_requests(core, now, id);
-        // The session has been notified of a refusal.
+        // The session knows of a refusal already.
         core.on_published(now, id, Ok(()));
     }
 
     /// Serves the remaining requests of a client's session. Returns their cost.
     pub(super) fn drain_requests(&mut self, core: &mut EngineCore, now: ClockReading, id: ClientId) -> usize {
         let mut cost = 0;
-        while let Some(request) = core.clients.listener(id).and_then(ListenerConnection::poll_request) {
+        while let Some(request) = core.clients.listener_connection(id).and_then(ListenerConnection::poll_request) {
             cost += self.on_session_request(core, now, id, request);
         }
         cost
@@ -142,10 +142,10 @@ impl Listeners {
     /// Counts and logs a refusal whose reason the client's protocol cannot report. Each kind has its own count, so that
     /// the first refusal of a new kind is always logged.
     fn on_listener_refusal(&mut self, core: &mut EngineCore, id: ClientId, kind: &'static str, reason: &str) {
-        let Some(connection) = core.clients.listener(id) else { return };
-        let open = &mut self.open[connection.listener];
-        if let Some(refusals) = open.counts.count_refusal(kind) {
-            let protocol = open.settings.protocol();
+        let Some(connection) = core.clients.listener_connection(id) else { return };
+        let listener = &mut self.listeners[connection.listener];
+        if let Some(refusals) = listener.counts.count_refusal(kind) {
+            let protocol = listener.settings.protocol();
             tracing::warn!(client = id.0, listener = %protocol, from = %connection.from, kind, reason, refusals, "request refused");
         }
     }
@@ -157,7 +157,7 @@ fn answer_session<T>(
     id: ClientId,
     write: impl FnOnce(&mut ClientSession, &mut OutputBuffer) -> T,
 ) -> Option<T> {
-    core.clients.listener(id).map(|connection| connection.answer(write))
+    core.clients.listener_connection(id).map(|connection| connection.answer(write))
 }
 
 /// Subscribes for a session. The client waits until the other peers know the subscription.
@@ -165,7 +165,7 @@ fn subscribe_session(core: &mut EngineCore, now: ClockReading, id: ClientId, sub
     let mode = core.default_mode(&wanted);
     let subscribed = core.request(now, id, ClientRequest::Subscribe { sub, wanted, mode, wants_discovery: false });
     let awaited = subscribed.is_ok().then(|| core.confirm(now, Subscriber::Listener(id))).flatten();
-    let Some(connection) = core.clients.listener(id) else { return };
+    let Some(connection) = core.clients.listener_connection(id) else { return };
     connection.unconfirmed = awaited.or(connection.unconfirmed);
     if let Err(refusal) = subscribed {
         connection.answer(|session, out| session.on_refused(Some(sub), &refusal, out));

@@ -87,9 +87,9 @@ impl PeerStreams {
             delay: config.stream_delay,
         };
         let inputs = channel.sender.clone();
-        let JournalSource { server, held, reader, client, mailbox } = journal;
+        let JournalSource { server, last_events, reader, client, mailbox } = journal;
         let events = PeerJournal { reader, client, mailbox, inputs: inputs.clone(), is_mailbox_full: false };
-        let streams = StreamServiceHandle::start(store, settings, server, &held, Box::new(events), channel);
+        let streams = StreamServiceHandle::start(store, settings, server, &last_events, Box::new(events), channel);
         let streams = streams.map_err(StreamsOpenError::Store)?;
         let is_trusted = config.ftn18_trusted || address.ip().is_loopback();
         let settings = http::Settings {

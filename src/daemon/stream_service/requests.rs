@@ -85,7 +85,7 @@ impl AnswerGuard {
     fn send_answer(&mut self, answer: Result<StreamAnswer, StreamRefusal>) {
         if let Some((requester, cost)) = self.asked.take() {
             // If the engine has ended, nobody waits for it.
-            let done = StreamServiceEvent::CallResult { requester, cost, answer };
+            let done = StreamServiceEvent::RequestAnswered { requester, cost, answer };
             drop(
                 self.mailbox.push(EngineCommand::Streams(StreamServiceCommand::Report(Box::new(done))), Duration::ZERO),
             );

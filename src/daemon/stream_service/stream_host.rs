@@ -71,7 +71,7 @@ impl Service for StreamHost {
             StreamServiceCommand::Report(report) => *report,
         };
         match report {
-            StreamServiceEvent::CallResult { requester, cost, answer: result } => {
+            StreamServiceEvent::RequestAnswered { requester, cost, answer: result } => {
                 if let Some(streams) = &mut self.streams {
                     streams.stream_requests.end(requester.client(), cost);
                 }

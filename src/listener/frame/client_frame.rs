@@ -223,7 +223,7 @@ impl ClientFrame {
             },
             AWAIT => ClientFrame::Await {
                 sub: SubId(reader.u32()?),
-                condition: decoded(&CONDITIONS, reader.u8()?, "what")?,
+                condition: decoded(&CONDITIONS, reader.u8()?, "condition")?,
                 timeout_ms: reader.u32()?,
                 subject: Subject::from_bytes(reader.bytes8()?)?,
             },

@@ -274,7 +274,7 @@ impl PeerFrame {
                 id: reader.u64()?,
                 answer: match reader.u8()? {
                     0 => Ok(reader.rest()),
-                    code => Err(decoded(&FAILURES, code, "why")?),
+                    code => Err(decoded(&FAILURES, code, "status")?),
                 },
             },
             DISCOVERED => {

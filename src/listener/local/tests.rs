@@ -532,7 +532,7 @@ fn malformed_frame_ends_the_conversation() {
         (b"\x03\0\0\0\x01\x01a", FrameError::Short),
         (b"\x03\0\0\0\x01\x01a\0\0", FrameError::Short),
         (b"\x03\0\0\0\x01\x01a\0\0\x03q q", FrameError::Queue(QueueError::Character(1))),
-        (b"\x09\0\0\0\x01\x02\0\0\0\0\x01a", FrameError::Value("what")),
+        (b"\x09\0\0\0\x01\x02\0\0\0\0\x01a", FrameError::Value("condition")),
         (b"\x09\0\0\0\x01\x01\0\0\0\0\x01*", FrameError::Subject(SubjectError::Wildcard)),
         (b"\x07\0\0\0\0\0\0\0\x01\0\0\0\x01\0", FrameError::Name(NameError::Empty)),
         (b"\x03\0\0\0\x01\x02a.", FrameError::Subject(SubjectError::EmptyToken(2))),
@@ -574,7 +574,7 @@ fn malformed_frame_ends_the_conversation() {
             &[RUN_HEAD, b"\0\0\0\0\0\0\0\0\x01\0\0\0\x01\0\x05\x01a\0\x01\0\0"].concat(),
             FrameError::Run(wire::Malformed::Trailing { record: 1, bytes: 1 }),
         ),
-        (b"\x8a\0\0\0\0\0\0\0\x01\x07", FrameError::Value("why")),
+        (b"\x8a\0\0\0\0\0\0\0\x01\x07", FrameError::Value("status")),
         (b"\x8a\0\0\0\0\0\0\0\x01\x01\0", FrameError::Trailing(1)),
     ] {
         assert_eq!(check_caller(&framed(body)), (vec![welcome()], Some(LocalFault::Malformed(expected))), "{body:?}");

@@ -242,6 +242,6 @@ mod tests {
         check(b"\x05\0\0\0\0\0\0\0\0\xff\xff\xff\xff", FrameError::Short);
         check(b"\x06\x02", FrameError::Value("flags"));
         check(b"\x02", FrameError::Value("answer"));
-        check(b"\xff\x08", FrameError::Value("why"));
+        check(b"\xff\x08", FrameError::Value("reason"));
     }
 }

@@ -115,6 +115,6 @@ fn refusal_kind(reader: &mut FrameReader) -> Result<StreamRefusalKind, FrameErro
         5 => Kind::UnknownStream,
         6 => Kind::NotRegistered,
         7 => Kind::Lapsed(missed(reader)?),
-        _ => return Err(FrameError::Value("why")),
+        _ => return Err(FrameError::Value("reason")),
     })
 }

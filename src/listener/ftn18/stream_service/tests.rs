@@ -420,7 +420,7 @@ fn stored_events_are_fed_without_the_journal() {
     world.stream_service.run(&mut world.store, world.now);
     assert_eq!(world.stream_service.poll_effect(), None, "nothing is read back");
     assert_eq!(world.poll(0, "C", None, None), strings(&[(1, "A 0"), (2, "A 1"), (3, "A 2")]));
-    // What is behind, or reads already, takes from the journal what it does not have yet.
+    // A stream that is behind, or already reads the journal, takes from it the events that it does not have yet.
     world.append(OWN, "main/A", Some(Payload::Json(json("3"))));
     let events = stored(&world);
     world.stream_service.on_stored(&mut world.store, world.now.instant, &events);

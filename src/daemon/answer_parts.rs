@@ -28,7 +28,8 @@ pub(crate) fn part_channel<T>(parts_max: usize) -> (PartSender<T>, PartReceiver<
 }
 
 impl<T> PartSender<T> {
-    /// Sends a part without waiting. Returns false if the receiver is gone, or if this part or an earlier one had no room.
+    /// Sends a part without waiting. Returns false if the receiver is gone, or if this part or an earlier one had no
+    /// room.
     pub(crate) fn send(&self, part: T) -> bool {
         // No part may follow a missing one.
         if self.has_overflowed.load(Ordering::Acquire) {

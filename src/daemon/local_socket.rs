@@ -1,8 +1,8 @@
 //! The Unix socket of the peer, and the connection of one attached client.
 
-use crate::daemon::flow::{ConnectionState, ReadOutcome};
+use crate::daemon::connection_state::{ConnectionState, ReadOutcome};
 use crate::daemon::outbox::ClientOutbox;
-use crate::daemon::queue::QueueLimits;
+use crate::daemon::subscription_queue::QueueLimits;
 use crate::listener::frame::ClientFrame;
 use crate::listener::local::PeerEndpoint;
 use crate::subject::Subject;

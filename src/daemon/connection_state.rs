@@ -1,10 +1,10 @@
-//! Byte flow of one client: readiness of its stream, and accounting of unwritten output.
+//! State of a client's connection: readiness of its stream, and accounting of unwritten output.
 
 use crate::listener::output_buffer::OutputBuffer;
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 
-/// Bytes of unwritten answers beyond which the client is backpressured: it asks without reading the answers.
+/// Bytes of unwritten answers beyond which the client is backpressured: it sends requests without reading the answers.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 /// Minimum bytes of a read that make another one worthwhile: a client that sends much has sent more meanwhile.
 const SMALL_BYTES: usize = 4 * 1024;
@@ -16,7 +16,7 @@ const SPAN_BYTES: u64 = 64 * 1024;
 pub(crate) struct ConnectionState {
     /// True if there may be bytes to read.
     pub(crate) is_readable: bool,
-    /// True if the client may have closed, or the connection may be broken; a read finds out.
+    /// True if the client may have closed, or the connection may be broken; a read shows whether it is.
     pub(crate) may_be_closed: bool,
     /// True if the stream may take bytes.
     pub(crate) is_writable: bool,
@@ -57,9 +57,9 @@ impl ConnectionState {
         !self.is_closing && (self.has_buffered_input || self.is_readable)
     }
 
-    /// Reads once into `scratch` and passes the bytes to `take`. `is_plain` means that a read that does not fill
-    /// `scratch` empties the socket. Later bytes then cause an event of their own (`epoll(7)`). The end of the stream
-    /// causes none if it came in one event with these bytes.
+    /// Reads once into `scratch` and passes the bytes to `take`. With `is_plain`, a read that does not fill `scratch`
+    /// has emptied the socket, and later bytes cause an event of their own (`epoll(7)`). The end of the stream causes
+    /// none if it was reported together with these bytes.
     pub(crate) fn read(
         &mut self,
         stream: &mut impl Read,
@@ -93,7 +93,7 @@ impl ConnectionState {
                 Ok(true) => return !self.is_closing,
                 Ok(false) => self.is_writable = false,
                 Err(_) => {
-                    // The reader finds the end, after everything the client has published.
+                    // A later read detects the end, after all messages that the client has published.
                     self.is_write_closed = true;
                     self.is_readable = true;
                 }
@@ -111,15 +111,17 @@ impl ConnectionState {
 /// Unwritten output of a client, with the amounts of messages and answers in it.
 #[derive(Debug, Default)]
 pub(crate) struct WriteBuffer {
-    /// The unwritten bytes. A call of [`WriteBuffer::note`] must follow each addition.
+    /// The unwritten bytes. A call of [`WriteBuffer::count`] must follow each addition.
     pub(crate) out: OutputBuffer,
-    /// Total bytes written so far,
+    /// Total bytes written so far.
     written: u64,
-    /// and total bytes accounted for.
-    noted: u64,
-    marks: VecDeque<BufferSpan>,
+    /// Total bytes that spans account for, among them those written.
+    counted: u64,
+    /// Spans of the output that are not completely written, in order.
+    spans: VecDeque<BufferSpan>,
     /// Number of unwritten messages and loss reports.
     events: usize,
+    /// Number of unwritten bytes of answers.
     answer_bytes: usize,
 }
 
@@ -133,33 +135,33 @@ struct BufferSpan {
 }
 
 impl WriteBuffer {
-    /// Accounts the bytes added to `out` since the last call as `events` messages or reports. Some of them may be added
-    /// only before the next call, and count already.
-    pub(crate) fn note_events(&mut self, events: usize) {
-        self.note(events, false);
+    /// Counts the bytes added to `out` since the last call as `events` messages or reports. An event counts already if
+    /// its bytes are added only before the next call.
+    pub(crate) fn count_events(&mut self, events: usize) {
+        self.count(events, false);
     }
 
-    /// Accounts the bytes added to `out` since the last call as answers.
-    pub(crate) fn note_answers(&mut self) {
-        self.note(0, true);
+    /// Counts the bytes added to `out` since the last call as answers.
+    pub(crate) fn count_answers(&mut self) {
+        self.count(0, true);
     }
 
-    fn note(&mut self, events: usize, is_answer: bool) {
-        let (start, end) = (self.noted, self.written + self.out.len() as u64);
+    fn count(&mut self, events: usize, is_answer: bool) {
+        let (start, end) = (self.counted, self.written + self.out.len() as u64);
         if start == end && events == 0 {
             return;
         }
         let answer_bytes = if is_answer { (end - start) as usize } else { 0 };
-        self.noted = end;
+        self.counted = end;
         self.events += events;
         self.answer_bytes += answer_bytes;
-        match self.marks.back_mut() {
-            Some(mark) if end - mark.start <= SPAN_BYTES => {
-                mark.end = end;
-                mark.events += events;
-                mark.answer_bytes += answer_bytes;
+        match self.spans.back_mut() {
+            Some(span) if end - span.start <= SPAN_BYTES => {
+                span.end = end;
+                span.events += events;
+                span.answer_bytes += answer_bytes;
             }
-            _ => self.marks.push_back(BufferSpan { start, end, events, answer_bytes }),
+            _ => self.spans.push_back(BufferSpan { start, end, events, answer_bytes }),
         }
     }
 
@@ -208,12 +210,12 @@ impl WriteBuffer {
 
     fn on_written(&mut self, bytes: usize) {
         self.written += bytes as u64;
-        while let Some(mark) = self.marks.front()
-            && mark.end <= self.written
+        while let Some(span) = self.spans.front()
+            && span.end <= self.written
         {
-            self.events -= mark.events;
-            self.answer_bytes -= mark.answer_bytes;
-            self.marks.pop_front();
+            self.events -= span.events;
+            self.answer_bytes -= span.answer_bytes;
+            self.spans.pop_front();
         }
     }
 }
@@ -260,9 +262,9 @@ mod tests {
     fn written_answers_do_not_count_as_backpressure() {
         let mut unwritten = WriteBuffer::default();
         unwritten.out.put(&vec![0; 2 << 20]);
-        unwritten.note_answers();
+        unwritten.count_answers();
         unwritten.out.put(&vec![0; 1 << 20]);
-        unwritten.note_events(10);
+        unwritten.count_events(10);
         assert!(!unwritten.write_to(&mut Slow(1 << 20)).unwrap() && unwritten.is_backpressured());
         assert!(!unwritten.write_to(&mut Slow(1 << 20)).unwrap());
         assert_eq!((unwritten.answer_bytes(), unwritten.events(), unwritten.bytes()), (0, 10, 1 << 20));
@@ -271,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn unwritten_output_is_counted_within_one_mark() {
+    fn unwritten_output_is_counted_within_one_span() {
         for seed in 0..20 {
             let mut rng = Rng::new(seed);
             let mut unwritten = WriteBuffer::default();
@@ -281,9 +283,9 @@ mod tests {
                 let (bytes, is_answer) = (rng.between(1, 5000) as usize, rng.chance(0.3));
                 unwritten.out.put(&vec![0; bytes]);
                 if is_answer {
-                    unwritten.note_answers()
+                    unwritten.count_answers()
                 } else {
-                    unwritten.note_events(1)
+                    unwritten.count_events(1)
                 }
                 twin.push_back((bytes, is_answer));
                 let mut taken = rng.below(6000) as usize;
