@@ -109,7 +109,8 @@ impl Oracle {
         let lives = truth.ended == NEVER;
         let sound = sum == states.high.0 - states.baseline.0 && states.high.0 <= high;
         // Datagrams of a silent publisher are awaited until it is heard or forgotten.
-        let settled = states.pending == 0 && states.buffered == 0 || !(lives || track.bye_read);
+        let is_quiet = !(lives || track.bye_read) || self.is_returned_at_end(at, run, truth, track);
+        let settled = states.pending == 0 && states.buffered == 0 || is_quiet;
         self.figures.pending += if lives { states.pending } else { 0 };
         // A pacer may let a datagram leave just before the end of the run.
         let is_due = |sent: &DatagramTrace| sent.at + self.silence_bound(&self.runs[run], truth) <= at;
@@ -330,6 +331,13 @@ impl Oracle {
             }
         }
         self.main_track(receiver, stream, track).silence_deadline(due, track.latest_found(sent.last), whole) - sent.at
+    }
+
+    /// Returns whether a replayed datagram of a publisher that has ended came so late that what it announced need not be
+    /// settled at the end, at `at`.
+    fn is_returned_at_end(&self, at: u64, run: usize, truth: &EpochTrace, track: &Track) -> bool {
+        let bound = self.silence_bound(&self.runs[run], truth);
+        truth.ended != NEVER && track.misled.last().is_some_and(|replay| at < replay.saturating_add(bound))
     }
 
     /// Returns the track that has all of the publisher's signs of life. Both sides of a receiver share them.

@@ -541,11 +541,15 @@ impl Oracle {
         if sub.start <= sent.at || sub.start <= receiver.awake_at(settled + receiver.grace()) + 2 * MILLIS {
             return true;
         }
+        let above = track.contact.is_some_and(|(_, first)| first.min(track.early_low) < sent.last);
+        if !receiver.repairs() {
+            // Resends for other receivers may be the first datagrams that it gets, and they look like new ones.
+            let is_of_first_contact = track.announced_at != NEVER && track.found(sent.last) <= track.announced_at;
+            return above && is_of_first_contact && track.contact.is_some_and(|(contact, _)| sub.start <= contact);
+        }
         // A requested datagram is in transit for the same time.
         let found = track.latest_found(sent.last);
-        let above = track.contact.is_some_and(|(_, first)| first.min(track.early_low) < sent.last);
         (above || receiver.born < stream.born)
-            && receiver.repairs()
             && found != NEVER
             && sub.start <= track.heard.after(found, receiver.grace() + 10 * MILLIS)
     }
