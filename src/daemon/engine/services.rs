@@ -271,3 +271,27 @@ fn open_events(config: &Config, options: &Options) -> Result<EventService, Start
     }
     Ok(events)
 }
+
+#[cfg(all(test, not(feature = "events")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_of_absent_service_names_its_feature() {
+        let serving = Options { serve: true, ..Options::default() };
+        for (keys, expected) in [
+            ("  server-id: 7\n", "server-id: this build has no events"),
+            ("  event-follow: plant/*\n", "event-follow: this build has no events"),
+            ("  nats: on\n", "nats: this build has no listeners"),
+            ("  redis: on\n", "redis: this build has no listeners"),
+            ("  hat: on\n  server-id: 7\n", "server-id: this build has no events"),
+            ("  ftn18: on\n  streams: main\n", "ftn18: this build has no streams"),
+        ] {
+            let config = Config::from_text("param.yaml", &format!("parameters:\n{keys}")).unwrap();
+            let refused = check_presence(&config, &serving).unwrap_err().to_string();
+            assert!(refused.starts_with(expected), "{keys}: {refused}");
+        }
+        let config = Config::from_text("param.yaml", "parameters:\n  nats: on\n").unwrap();
+        assert!(check_presence(&config, &Options::default()).is_ok(), "only a serving peer opens listeners");
+    }
+}
