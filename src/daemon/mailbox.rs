@@ -173,7 +173,9 @@ impl EngineCommand {
         match self {
             EngineCommand::Publish { message, .. } => COMMAND_BYTES + message.body_bytes(),
             EngineCommand::PublishEvents { messages, .. } => {
-                messages.iter().map(|message| COMMAND_BYTES + message.body_bytes()).sum()
+                let bytes: usize = messages.iter().map(|message| COMMAND_BYTES + message.body_bytes()).sum();
+                // It must not wait until the mailbox is empty, which busy publishers could prevent.
+                bytes.min(BYTES_MAX / 2)
             }
             EngineCommand::QueryHistory { question, .. } => {
                 COMMAND_BYTES

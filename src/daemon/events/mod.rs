@@ -156,7 +156,7 @@ impl EventService {
     }
 
     /// Notifies this observer whenever the journal grows. Must be called before anything is registered or followed.
-    pub(crate) fn notify(&mut self, observer: Arc<dyn JournalObserver>) {
+    pub(crate) fn set_observer(&mut self, observer: Arc<dyn JournalObserver>) {
         self.observer = Some(observer);
     }
 

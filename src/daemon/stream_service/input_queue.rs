@@ -1,7 +1,8 @@
 //! The queue of inputs to the stream service: bounded, since clients fill it.
 //!
-//! An input from a client is refused when too many wait, and the client is notified. All other inputs are always
-//! taken, because their number is bounded elsewhere; see [`InputSender::push`].
+//! An input from a client is refused when too many wait, and the client is notified. Stored events are refused at half
+//! of the limits: the streams then read them from the journal. All other inputs are always taken, because their number
+//! is bounded elsewhere; see [`InputSender::push`].
 
 use super::input::StreamInput;
 use crate::daemon::event_request::RegistrationReceiver;
@@ -19,12 +20,12 @@ const CALL_BYTES: usize = 128;
 /// Bytes that a call counts per type that it names.
 const TYPE_BYTES: usize = 64;
 
-/// Limits of the queued client inputs.
+/// Limits of the queued inputs of clients and of the journal.
 #[derive(Clone, Copy, Debug)]
 pub struct InputLimits {
     /// Maximum number of inputs.
     pub count_max: usize,
-    /// Maximum bytes of their calls.
+    /// Maximum bytes of their calls and events.
     pub bytes_max: usize,
 }
 
@@ -36,7 +37,7 @@ impl InputLimits {
 /// Reason why an input was not taken.
 #[derive(Debug, PartialEq, Eq)]
 pub enum InputPushError {
-    /// Too many inputs of clients wait.
+    /// Too many inputs of clients and of the journal wait.
     Full,
     /// The stream service has ended.
     Closed,
@@ -124,8 +125,9 @@ impl InputQueue {
         count_max <= state.count || (0 < state.bytes && bytes_max < state.bytes + bytes)
     }
 
-    fn is_half_full(&self, state: &InputQueueState) -> bool {
-        self.limits.count_max / 2 <= state.count || self.limits.bytes_max / 2 <= state.bytes
+    fn is_half_full(&self, state: &InputQueueState, bytes: usize) -> bool {
+        let InputLimits { count_max, bytes_max } = self.limits;
+        count_max / 2 <= state.count || bytes_max / 2 < state.bytes + bytes
     }
 
     fn add(&self, mut state: MutexGuard<'_, InputQueueState>, input: StreamInput, counted: Option<usize>) {
@@ -155,7 +157,9 @@ impl InputSender {
         match &input {
             _ if state.is_closed => return Err(InputPushError::Closed),
             // Half of the queue is left to clients.
-            StreamInput::Stored(_) if self.0.is_half_full(&state) => return Err(InputPushError::Full),
+            StreamInput::Stored(_) if self.0.is_half_full(&state, counted.unwrap_or_default()) => {
+                return Err(InputPushError::Full);
+            }
             _ if counted.is_some_and(|bytes| self.0.is_full(&state, bytes)) => return Err(InputPushError::Full),
             StreamInput::JournalGrown(server) if !state.grown_servers.insert(*server) => return Ok(()),
             _ => {}

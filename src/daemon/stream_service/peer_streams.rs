@@ -72,7 +72,7 @@ pub(crate) struct PeerStreams {
 }
 
 impl PeerStreams {
-    /// Opens the configured streams. Reports of journal growth also arrive through `channel`.
+    /// Opens the configured streams. The events that the journal stores arrive through `channel`, too.
     pub(crate) fn open(
         config: &Config,
         address: SocketAddr,

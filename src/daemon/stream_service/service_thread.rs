@@ -4,7 +4,7 @@
 use super::input::{AnswerCallback, ClientCallback, ClientMessage, StreamInput};
 use super::input_queue::{InputChannel, InputReceiver, InputSender};
 use crate::clock::Clock;
-use crate::event::model::{EventId, Registration, ServerId};
+use crate::event::model::{Event, EventId, Registration, ServerId};
 use crate::event::stream::name::{Consumer, StreamName};
 use crate::event::stream::store::MissedRange;
 use crate::listener::ftn18::fault::{CallFault, FaultName};
@@ -21,6 +21,8 @@ use std::time::Duration;
 
 /// Maximum number of inputs per turn.
 const INPUTS_PER_TURN: usize = 4096;
+/// Maximum number of stored events that a stream takes in one step of its store.
+const STORED_PAGE: usize = 1024;
 /// Pause before a failed read is retried.
 const RETRY_TIME: Duration = Duration::from_secs(1);
 
@@ -63,6 +65,7 @@ impl StreamServiceHandle {
             store,
             events,
             inputs: channel.receiver,
+            stored: BTreeMap::new(),
             clients: BTreeMap::new(),
             pending_answers: BTreeMap::new(),
             next_number: 0,
@@ -89,6 +92,8 @@ struct StreamServiceLoop {
     store: Box<dyn BatchStore>,
     events: Box<dyn JournalAccess>,
     inputs: InputReceiver,
+    /// Events that the journal has stored, by server, of this turn.
+    stored: BTreeMap<ServerId, Vec<Event>>,
     clients: BTreeMap<ConnectionId, ClientCallback>,
     /// Callbacks of requests without an answer yet, by number.
     pending_answers: BTreeMap<u64, AnswerCallback>,
@@ -109,6 +114,7 @@ impl StreamServiceLoop {
                 taken += 1;
                 next = if taken < INPUTS_PER_TURN { self.inputs.pop() } else { None };
             }
+            self.feed_stored();
             self.stream_service.run(&mut *self.store, Clock::now());
             if let Err(error) = self.store.commit() {
                 tracing::warn!(%error, "streams could not be stored");
@@ -145,6 +151,16 @@ impl StreamServiceLoop {
             tracing::info!("streams can be read again");
         }
         true
+    }
+
+    /// Hands the stored events of this turn over, many at a time, since each time costs steps of the store.
+    fn feed_stored(&mut self) {
+        let now = Clock::now().instant;
+        for events in std::mem::take(&mut self.stored).into_values() {
+            for page in events.chunks(STORED_PAGE) {
+                self.stream_service.on_stored(&mut *self.store, now, page);
+            }
+        }
     }
 
     /// Handles an input without the store. Returns false if the thread must stop.
@@ -217,7 +233,11 @@ impl StreamServiceLoop {
             }
             StreamInput::Registered { number, registered } => self.stream_service.on_registered(number, registered),
             StreamInput::Fetched(events) => self.stream_service.on_fetched(&events),
-            StreamInput::Stored(events) => self.stream_service.on_stored(&mut *self.store, now.instant, &events),
+            StreamInput::Stored(events) => {
+                if let Some(event) = events.first() {
+                    self.stored.entry(event.id.server).or_default().extend(events);
+                }
+            }
             StreamInput::JournalGrown(server) => self.stream_service.on_events_added(server),
             StreamInput::Found { stream, after, found } => {
                 self.stream_service.on_found(&mut *self.store, now.instant, stream, after, found);

@@ -45,7 +45,7 @@ impl StreamHost {
         let channel = InputChannel::new(InputLimits::USUAL);
         let stream_inputs = channel.sender.clone();
         let streams = PeerStreams::open(config, address, journal, channel)?;
-        events.notify(Arc::new(stream_inputs));
+        events.set_observer(Arc::new(stream_inputs));
         Ok(StreamHost { streams: Some(streams) })
     }
 

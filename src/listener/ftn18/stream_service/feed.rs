@@ -39,8 +39,9 @@ impl StreamService {
         let Some(server) = events.first().map(|event| event.id.server) else { return };
         for stream in 0..self.streams.len() {
             let feed = Feed { covered: start(server), is_requested: false, has_unread: true };
+            let is_paused = self.streams[stream].paused_until.is_some();
             let feed = self.streams[stream].feeds.entry(server).or_insert(feed);
-            if feed.has_unread || feed.is_requested {
+            if feed.has_unread || feed.is_requested || is_paused {
                 feed.has_unread = true;
             } else {
                 let known = events.partition_point(|event| event.id <= feed.covered);
@@ -117,7 +118,7 @@ impl StreamService {
         };
         match added {
             Ok(numbers) => {
-                let feed = self.streams[stream].feeds.get_mut(&covered.server).expect("the feed was found above");
+                let feed = self.streams[stream].feeds.get_mut(&covered.server).expect("its caller has found the feed");
                 feed.covered = position;
                 feed.has_unread |= more_follows || position < covered;
                 if position < covered {
