@@ -3,6 +3,7 @@
 //! --release --test main journal`.
 
 use crate::support::TempDir;
+use crate::support::wait::wait_until_some;
 use seqcast::clock::Clock;
 use seqcast::event::model::{EventId, Payload, Registration, ServerId};
 use seqcast::event::sequencer::EventSequencer;
@@ -113,7 +114,14 @@ impl JournalCheck {
 
 /// Registers events from several threads, a few at a time, and reports the stored ones, until the process is killed.
 fn append_until_killed(file: &Path) {
-    let mut journal = SqliteJournal::open(file).expect("a journal");
+    // A program that another test starts at this moment has a copy of the lock until it is loaded.
+    let mut journal = wait_until_some(
+        || "the journal is free".to_owned(),
+        || match SqliteJournal::open(file) {
+            Err(JournalOpenError::InUse(_)) => None,
+            opened => Some(opened.expect("a journal")),
+        },
+    );
     let last = journal.last_session(SERVER).expect("readable");
     let writer =
         JournalWriter::start(journal, EventSequencer::new(SERVER, last.session, last.timestamp)).expect("a thread");

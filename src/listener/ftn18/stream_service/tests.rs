@@ -410,6 +410,7 @@ fn full_stream_refuses_events_until_some_are_accepted() {
 #[test]
 fn stored_events_are_fed_without_the_journal() {
     let mut world = World::new(StreamLimits::default());
+    world.register("C").unwrap();
     world.append(OWN, "main/A", Some(Payload::Json(json("0"))));
     world.run();
     let first = world.append_silently(OWN, "main/A", Some(Payload::Json(json("1"))));
