@@ -329,8 +329,14 @@ impl StreamChecker<'_> {
         if !is_owed_all || self.is_birth_unknown() || run.settings.sub_window.bytes < 1 << 20 {
             return None;
         }
-        let frame = sent.seq?.frame();
-        stream.bcast.numbered_between(sent.subject, frame.first(), sent.seq?).first().copied()
+        self.first_of_frame(sent)
+    }
+
+    /// Returns the first message of the frame of a message; `None` if that has no number.
+    fn first_of_frame(&self, sent: &MessageTrace) -> Option<usize> {
+        let seq = sent.seq?;
+        let bcast = &self.truth().streams[self.stream].bcast;
+        bcast.numbered_between(sent.subject, seq.frame().first(), seq).first().copied()
     }
 
     /// Returns whether the first contact was the first datagram, and no announcement gave the age of the epoch within

@@ -109,13 +109,14 @@ impl Oracle {
         let lives = truth.ended == NEVER;
         let sound = sum == states.high.0 - states.baseline.0 && states.high.0 <= high;
         // Datagrams of a silent publisher are awaited until it is heard or forgotten.
-        let is_quiet = !(lives || track.bye_read) || self.is_returned_at_end(at, run, truth, track);
-        let settled = states.pending == 0 && states.buffered == 0 || is_quiet;
+        let is_silent = !(lives || track.bye_read);
+        let may_await = is_silent || self.is_returned_at_end(at, run, truth, track);
+        let settled = states.pending == 0 && states.buffered == 0 || may_await;
         self.figures.pending += if lives { states.pending } else { 0 };
         // A pacer may let a datagram leave just before the end of the run.
         let is_due = |sent: &DatagramTrace| sent.at + self.silence_bound(&self.runs[run], truth) <= at;
         let due = truth.bcast.datagrams.iter().rposition(is_due).map_or(0, |index| index as u64 + 1);
-        let knows_all = due <= states.high.0 || !(lives || track.bye_read);
+        let knows_all = due <= states.high.0 || is_silent;
         let (grace, repairs) = (self.runs[run].reorder_grace(), self.runs[run].repairs());
         // A datagram that came within the grace must have been taken. One that never came cannot have been.
         let (mut sure, mut most) = (0, 0);

@@ -82,8 +82,8 @@ impl StreamChecker<'_> {
         }
         // A frame without a link gives no information about the frame before it.
         let frame = |message: usize| self.sent(message).seq.map(crate::seqno::Seq::frame);
-        let is_linked = self.begins_linked_frame(subject, low);
-        let all = owed.iter().filter(|message| is_linked || frame(**message) == frame(low)).count() as u64;
+        let has_link = self.first_of_frame(&self.sent(low)).is_some_and(|first| self.sent(first).is_chained);
+        let all = owed.iter().filter(|message| has_link || frame(**message) == frame(low)).count() as u64;
         let early: Vec<usize> = owed.iter().copied().filter(|m| *m < low && frame(*m) == frame(low)).collect();
         let forgets = self.oracle.runs[self.run].settings.sub_window.bytes < 1 << 20;
         if self.is_linked(sub, subject, before)
@@ -102,13 +102,6 @@ impl StreamChecker<'_> {
             self.track_mut().cover(message, at);
         }
         *self.track_mut().last(sub, subject) = before.max(high + 1);
-    }
-
-    /// Returns whether the frame of a message names the last message of the frame before it.
-    fn begins_linked_frame(&self, subject: usize, message: usize) -> bool {
-        let Some(seq) = self.sent(message).seq else { return false };
-        let of_frame = self.truth().streams[self.stream].bcast.numbered_between(subject, seq.frame().first(), seq);
-        of_frame.first().is_some_and(|first| self.sent(*first).is_chained)
     }
 
     /// Checks O3: a message reported as lost is really missing.
