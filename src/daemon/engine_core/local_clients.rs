@@ -76,8 +76,8 @@ impl EngineCore {
                     Ok(Some(frame)) => {
                         let is_show = matches!(frame, ClientFrame::Show { .. });
                         self.on_frame(now, id, frame);
-                        // The engine makes the answer, which may be large, after this call. Only then can the check
-                        // above tell whether the client is backpressured.
+                        // The engine makes the answer, which may be large, after this call. Only then does the
+                        // check above see whether the client is backpressured.
                         if is_show {
                             return budget;
                         }
