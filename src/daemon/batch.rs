@@ -52,11 +52,25 @@ pub struct OutgoingDatagram {
     pub bytes: Bytes,
 }
 
+/// Datagrams of the discarded sender that arrived in the last calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiscardedDatagrams {
+    /// Number of datagrams.
+    pub datagrams: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Number of drops by the kernel that no received datagram reports: they preceded a discarded one.
+    pub overrun: u32,
+}
+
 /// Reusable buffers for one receiving system call.
 #[derive(Debug)]
 pub struct RecvBatch {
     slots: Vec<BytesMut>,
     received: Vec<ReceivedDatagram>,
+    /// Sender whose datagrams are counted, and never copied out of their slots.
+    discarded_sender: Option<SocketAddr>,
+    discarded: DiscardedDatagrams,
     /// Number of buffers that the next call asks for: twice the number filled last, since each requested buffer has a
     /// cost.
     wanted: usize,
@@ -101,10 +115,23 @@ impl RecvBatch {
         RecvBatch {
             slots,
             received: Vec::with_capacity(buffers),
+            discarded_sender: None,
+            discarded: DiscardedDatagrams::default(),
             wanted: buffers,
             is_full: false,
             segments: SegmentPeak::NONE,
         }
+    }
+
+    /// Discards the datagrams of one sender from the next call on. A peer discards its own multicasts, which the kernel
+    /// returns to it.
+    pub fn discard_sender(&mut self, sender: SocketAddr) {
+        self.discarded_sender = Some(sender);
+    }
+
+    /// Takes the counts of discarded datagrams.
+    pub fn take_discarded(&mut self) -> DiscardedDatagrams {
+        mem::take(&mut self.discarded)
     }
 
     /// Returns whether the last call filled all buffers that it asked for. More datagrams may then be waiting.
@@ -123,7 +150,7 @@ impl RecvBatch {
     }
 
     /// Receives available datagrams without waiting; undrained ones stay in front. Returns the number of datagrams
-    /// received, 0 if there is none. `overruns` is the last known value of the socket's drop counter.
+    /// received, without discarded ones; 0 if there is none. `overruns` is the last known value of the socket's drop counter.
     pub(super) fn recv(&mut self, socket: BorrowedFd<'_>, overruns: &mut u32) -> io::Result<usize> {
         let count = self.wanted;
         let before = self.received.len();
@@ -160,25 +187,30 @@ impl RecvBatch {
             // SAFETY: initialised above for every slot asked for, and `came` is at most their number.
             let (header, name) = unsafe { (headers[index].assume_init_ref(), names[index].assume_init_ref()) };
             let ancillary = AncillaryData::from_header(&header.msg_hdr);
-            let mut overrun = ancillary.drops.map_or(0, |drops| counter_increase(overruns, drops));
+            let overrun = ancillary.drops.map_or(0, |drops| counter_increase(overruns, drops));
             let slot = &mut self.slots[index];
             // SAFETY: the kernel wrote `msg_len` bytes at the start of this slot's spare capacity. It never reports
             // more than `iov_len` without MSG_TRUNC among the flags of the call.
             unsafe { slot.set_len(header.msg_len as usize) };
             let from = name.decode().expect("the sender of a UDP datagram has an Internet address");
+            let segment = ancillary.segment.filter(|bytes| (1..slot.len()).contains(bytes));
+            let datagrams = segment.map_or(1, |bytes| slot.len().div_ceil(bytes)) as u64;
+            self.segments.on_buffer(datagrams);
+            let unreported = &mut self.discarded.overrun;
+            *unreported += overrun;
+            if self.discarded_sender == Some(from) {
+                self.discarded.datagrams += datagrams;
+                self.discarded.bytes += slot.len() as u64;
+                slot.clear();
+                continue;
+            }
             let mut push = |bytes| {
-                let overrun = mem::take(&mut overrun);
+                let overrun = mem::take(unreported);
                 self.received.push(ReceivedDatagram { from, bytes, overrun, arrived: ancillary.arrived });
             };
-            match ancillary.segment.filter(|bytes| (1..slot.len()).contains(bytes)) {
-                Some(bytes) => {
-                    self.segments.on_buffer(slot.len().div_ceil(bytes) as u64);
-                    slot.chunks(bytes).for_each(|datagram| push(Bytes::copy_from_slice(datagram)));
-                }
-                None => {
-                    self.segments.on_buffer(1);
-                    push(take_payload(slot));
-                }
+            match segment {
+                Some(bytes) => slot.chunks(bytes).for_each(|datagram| push(Bytes::copy_from_slice(datagram))),
+                None => push(take_payload(slot)),
             }
             slot.clear();
         }
@@ -554,6 +586,43 @@ mod tests {
             assert_eq!((received.from, received.overrun), (from.local_addr().unwrap(), 0));
         }
         assert_eq!(recv_batch.recv(to.as_fd(), &mut overruns).unwrap(), 0);
+    }
+
+    #[test]
+    fn datagrams_of_the_discarded_sender_are_only_counted() {
+        let [own, other, to] = [(); 3].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        setsockopt(&to, sockopt::UdpGroSegment, &true).unwrap();
+        let group = to.local_addr().unwrap();
+        let batch = [1400, 1400, 1400, 77].map(|bytes| outgoing(None, bytes));
+        assert_eq!(send(own.as_fd(), group, &batch, &mut true).unwrap(), batch.len());
+        assert_eq!(send(other.as_fd(), group, &batch[3..], &mut true).unwrap(), 1);
+        let mut recv_batch = RecvBatch::new(BATCH_BUFFERS_MAX);
+        recv_batch.discard_sender(own.local_addr().unwrap());
+        assert_eq!(recv_batch.recv(to.as_fd(), &mut 0).unwrap(), 1);
+        let from: Vec<SocketAddr> = recv_batch.drain().map(|received| received.from).collect();
+        assert_eq!(from, [other.local_addr().unwrap()]);
+        let counts = DiscardedDatagrams { datagrams: 4, bytes: 3 * 1400 + 77, overrun: 0 };
+        assert_eq!((recv_batch.take_discarded(), recv_batch.take_discarded()), (counts, DiscardedDatagrams::default()));
+    }
+
+    #[test]
+    fn kernel_drops_before_discarded_datagrams_are_reported() {
+        let [own, to] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        setsockopt(&to, sockopt::RcvBuf, &4096).unwrap();
+        setsockopt(&to, sockopt::RxqOvfl, &1).unwrap();
+        let group = to.local_addr().unwrap();
+        let (mut recv_batch, mut overruns) = (RecvBatch::new(BATCH_BUFFERS_MAX), 0);
+        recv_batch.discard_sender(own.local_addr().unwrap());
+        let mut counts = DiscardedDatagrams::default();
+        for sent in [100, 1] {
+            (0..sent).for_each(|_| assert_eq!(own.send_to(&[7; 900], group).unwrap(), 900));
+            assert_eq!(recv_batch.recv(to.as_fd(), &mut overruns).unwrap(), 0);
+            let taken = recv_batch.take_discarded();
+            counts.datagrams += taken.datagrams;
+            counts.overrun += taken.overrun;
+        }
+        assert!(0 < counts.overrun, "{counts:?}");
+        assert_eq!(counts.datagrams + u64::from(counts.overrun), 101);
     }
 
     fn outgoing(to: Option<u16>, bytes: usize) -> OutgoingDatagram {

@@ -42,6 +42,13 @@ pub enum Input {
         /// The UDP payload.
         bytes: Bytes,
     },
+    /// Multicasts of this peer came back, and were discarded unread. They are only counted.
+    OwnDatagrams {
+        /// Number of datagrams.
+        datagrams: u64,
+        /// Their bytes.
+        bytes: u64,
+    },
     /// The kernel's drop counter of a receive socket rose by `drops` since the last such input of that socket. This
     /// input precedes the datagram that carried the counter.
     Overrun {

@@ -137,13 +137,15 @@ impl EngineCore {
     /// Creates the core of a peer that starts.
     pub(super) fn new(config: &Config, parts: EngineCoreParts) -> EngineCore {
         let EngineCoreParts { peer, started, poll, sockets, local_socket, mailbox, dropper } = parts;
+        let mut batch = RecvBatch::new(RECV_BUFFERS);
+        batch.discard_sender(sockets.inbox_address());
         let limits = QueueLimits { count_max: config.client_queue_count, bytes_max: config.client_queue_size };
         EngineCore {
             peer,
             started,
             poll,
             sockets,
-            batch: RecvBatch::new(RECV_BUFFERS),
+            batch,
             is_readable: [true; 2],
             has_backlog: false,
             inbox_wait_since: None,

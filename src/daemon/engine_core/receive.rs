@@ -18,9 +18,9 @@ const GREETING_TIME: Duration = Duration::from_secs(2);
 /// holds 16,000 messages of 64 bytes.
 const RECV_BYTES: usize = 1 << 20;
 /// Maximum bytes of this peer's own multicasts received in one turn. The kernel returns multicasts to their sender,
-/// where they have no effect. The limit exceeds a receive buffer, so that a peer that publishes at full speed reads its
+/// where they are only counted. The limit exceeds a receive buffer, so that a peer that publishes at full speed reads its
 /// inbox in every turn.
-const OWN_BYTES: usize = 64 << 20;
+const OWN_BYTES: u64 = 64 << 20;
 /// Maximum time for which the inbox and the clock tick wait while the group socket has more than one turn can receive.
 /// The inbox carries requests to publishers and their receive windows, which must arrive in time however fast
 /// multicasts come.
@@ -93,10 +93,11 @@ impl EngineCore {
                 Ok(_) => self.is_readable[index] = self.batch.is_full(),
                 Err(error) => self.on_recv_error(&error),
             }
-            let own = self.sockets.inbox_address();
             let datagrams_each = self.batch.segments_seen();
+            let own = self.batch.take_discarded();
+            own_bytes += own.bytes;
             for (index, received) in self.batch.drain().enumerate() {
-                *(if received.from == own { &mut own_bytes } else { &mut bytes }) += received.bytes.len();
+                bytes += received.bytes.len();
                 // The first datagram of a batch has arrived earliest.
                 if index == 0
                     && let Some(arrived) = received.arrived
@@ -108,12 +109,17 @@ impl EngineCore {
                     self.peer.handle(now, overrun(path, received.overrun, datagrams_each));
                 }
                 if let Some(dropper) = &mut self.dropper
-                    && received.from != own
                     && dropper.drops()
                 {
                     continue;
                 }
                 self.peer.handle(now, Input::Datagram { from: received.from, path, bytes: received.bytes });
+            }
+            if 0 < own.datagrams {
+                self.peer.handle(now, Input::OwnDatagrams { datagrams: own.datagrams, bytes: own.bytes });
+            }
+            if 0 < own.overrun {
+                self.peer.handle(now, overrun(path, own.overrun, datagrams_each));
             }
             self.apply_effects(now);
         }

@@ -139,14 +139,22 @@ impl Peer {
 
     /// Handles one input. `now` never goes backwards from call to call.
     pub fn handle(&mut self, now: ClockReading, input: Input) {
-        // Consecutive publish requests are settled together.
-        if !matches!(input, Input::ClientRequest { request: ClientRequest::Publish(_), .. }) {
+        // Consecutive publish requests are settled together, also if multicasts of this peer come back between them.
+        if !matches!(
+            input,
+            Input::ClientRequest { request: ClientRequest::Publish(_), .. } | Input::OwnDatagrams { .. }
+        ) {
             self.begin_input();
         }
         match input {
             // A stopped peer handles no datagrams and no ticks.
             Input::Datagram { .. } | Input::Tick if self.is_stopped() => {}
             Input::Datagram { from, path, bytes } => self.on_datagram(now, from, path, bytes),
+            Input::OwnDatagrams { datagrams, bytes } => {
+                self.counters.datagrams_in += datagrams;
+                self.counters.bytes_in += bytes;
+                self.counters.discard_own += datagrams;
+            }
             Input::Overrun { path, drops, datagrams_max } => {
                 self.counters.kernel_drops += drops;
                 self.inbound.on_overrun(now.instant, datagrams_max);

@@ -725,6 +725,31 @@ fn own_multicast_is_discarded_even_if_truncated() {
     assert_eq!(p.peer.counters().discard_own, 2, "one byte short of an epoch");
 }
 
+#[test]
+fn returned_multicasts_do_not_divide_published_messages() {
+    let (_, mut p) = pair("a", 1000);
+    p.subscribe(1000, "a");
+    p.drain();
+    let before = p.peer.counters().clone();
+    for _ in 0..4 {
+        let request = ClientRequest::Publish(Message::new("a".parse().unwrap(), &b"x"[..]));
+        p.peer.handle(at(1001), Input::ClientRequest { client: CLIENT, request });
+        p.peer.handle(at(1001), Input::OwnDatagrams { datagrams: 3, bytes: 200 });
+    }
+    p.peer.handle(at(1001), Input::Tick);
+    let deliveries = |effect: &Effect| match effect {
+        Effect::Deliver { deliveries, .. } => Some(deliveries.len()),
+        _ => None,
+    };
+    let delivered: Vec<usize> = p.drain().iter().filter_map(deliveries).collect();
+    assert_eq!(delivered, [4], "all messages together");
+    let after = p.peer.counters();
+    assert_eq!(
+        (after.datagrams_in, after.bytes_in, after.discard_own),
+        (before.datagrams_in + 12, before.bytes_in + 800, before.discard_own + 12)
+    );
+}
+
 /// Proves: W46
 #[test]
 fn huge_heartbeat_interval_does_not_prevent_silence() {
