@@ -54,7 +54,7 @@ fn requests_cross_two_peers_between_attached_programs() {
         let question = messages(&questions, 1).remove(0);
         responder.reply_to(&question, "42").unwrap();
         responder.flush(PATIENCE).unwrap();
-        assert_eq!(responder.reply_to(&question_without_reply(), "42"), Err(PublishError::NoReplyWanted));
+        assert_eq!(responder.reply_to(&question_without_reply(), "42"), Err(PublishError::NoReplySubject));
     });
     assert_eq!(requester.request("sum".parse().unwrap(), "6*7", PATIENCE).unwrap().message.payload, "42");
     thread.join().unwrap();
