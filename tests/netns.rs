@@ -115,8 +115,8 @@ fn self_test_names_the_fault() {
             host.forbid("input", "udp dport 7500");
             let silence = test(short).expect_err("the probe is dropped").to_string();
             let expected = format!(
-                "what is sent to the group {shown} on eth0 does not come back (waited 300ms, heard 0 datagrams of others); \
-                 probably a firewall drops it: allow UDP port 7500 (nft list ruleset), or take another interface (ip -brief addr)"
+                "a probe to the group {shown} on eth0 does not come back (waited 300ms, received 0 datagrams of others); \
+                 probably a firewall drops it: allow UDP port 7500 (nft list ruleset), or use another interface (ip -brief addr)"
             );
             assert_eq!(silence, expected);
             host.allow();

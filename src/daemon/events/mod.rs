@@ -49,7 +49,8 @@ const WAITING_BYTES_MAX: usize = 64 << 20;
 /// Timeout of one wait of a journal thread for room in the mailbox. The thread repeats the wait while the engine runs.
 const MAILBOX_PATIENCE: Duration = Duration::from_secs(60);
 
-/// A service that consumes the events of the journal. The journal's threads and the replication thread call its methods.
+/// A service that consumes the events of the journal. The journal's threads and the replication thread call its
+/// methods.
 pub(crate) trait JournalObserver: fmt::Debug + Send + Sync {
     /// Reports that the journal has stored these events, of one server or several.
     fn on_stored(&self, events: &[Event]);

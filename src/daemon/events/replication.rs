@@ -375,7 +375,7 @@ impl Replicator {
             QueueItem::Notice(Notice::Dropped(_)) => self.follower.on_loss(None),
             QueueItem::Notice(Notice::Joined(_)) => {}
             // The reader signals an available page with this item.
-            QueueItem::Known(_) => {
+            QueueItem::Publisher(_) => {
                 while let Some((_, reply, page)) = self.pages.take() {
                     page.iter().for_each(|page| self.local.publish(Message::new(reply.clone(), encode_page(page))));
                 }

@@ -14,7 +14,8 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Idle time after which the server pings a client. After a second idle time without an answer it closes the connection.
+/// Idle time after which the server pings a client. After a second idle time without an answer it closes the
+/// connection.
 pub(super) const PING_TIME: Duration = Duration::from_secs(60);
 /// Additional time per byte for a client to receive a message: 16 kB a second.
 pub(super) const BYTE_TIME: Duration = Duration::from_micros(62);

@@ -50,7 +50,7 @@ pub enum HttpError {
     /// The system refuses to listen on the address.
     Listen(SocketAddr, io::Error),
     /// The certificates or the key cannot be used.
-    ListenerTls(TlsError),
+    Tls(TlsError),
 }
 
 impl fmt::Display for HttpError {
@@ -62,7 +62,7 @@ impl fmt::Display for HttpError {
                     "cannot listen for clients of streams on {address}: {error}; choose another address with ftn18"
                 )
             }
-            HttpError::ListenerTls(error) => write!(f, "ftn18-tls: {error}"),
+            HttpError::Tls(error) => write!(f, "ftn18-tls: {error}"),
         }
     }
 }
@@ -88,7 +88,7 @@ impl HttpServer {
     pub fn start(settings: Settings, inputs: InputSender) -> Result<HttpServer, HttpError> {
         let wanted = settings.address;
         let failed = |error| HttpError::Listen(wanted, error);
-        let tls = settings.tls.as_ref().map(tls::load).transpose().map_err(HttpError::ListenerTls)?;
+        let tls = settings.tls.as_ref().map(tls::load).transpose().map_err(HttpError::Tls)?;
         let listener = TcpListener::bind(wanted).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
