@@ -324,8 +324,8 @@ fn stopped_subscriber_accounts_for_kernel_drops() {
     });
 }
 
-/// Returns the number of datagrams that the kernel dropped according to an advisory, which must name no other cause. Returns `None`
-/// for a line that is no message, and for a silence, which loses nothing.
+/// Returns the number of datagrams that the kernel dropped according to an advisory, which must name no other cause.
+/// Returns `None` for a line that is no message, and for a silence, which loses nothing.
 fn kernel_drops_of(line: &str) -> Option<u64> {
     let json = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("it is JSON");
     let line = json(line);

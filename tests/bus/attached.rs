@@ -92,7 +92,7 @@ fn request_without_responder_fails_unless_patient() {
                 assert_eq!(
                     questions.recv_timeout(Duration::from_millis(20)),
                     Err(RecvError::Empty),
-                    "it is asked once"
+                    "the responder receives one request"
                 );
             })
         };
@@ -133,7 +133,7 @@ fn subscription_receives_each_condition_once() {
         timeout_ms: 60_000,
         subject: "c".parse().unwrap(),
     });
-    assert_eq!(raw.next(), Some(PeerFrame::Awaited { sub: SubId(2) }), "as soon as the peer knows who else is there");
+    assert_eq!(raw.next(), Some(PeerFrame::Awaited { sub: SubId(2) }), "as soon as the peer knows all other peers");
 }
 
 #[test]
@@ -222,13 +222,13 @@ fn invalid_queue_subscription_is_refused() {
     let confirmed = SubscribeOptions { confirm: true, ..member.clone() };
     for bus in [&embedded, &attached] {
         let subscribe = |options| bus.subscribe_with(["a", "b"].map(|pattern| pattern.parse().unwrap()), options);
-        for (options, why) in [
+        for (options, reason) in [
             (&live, RefusalReason::QueueLive),
             (&with_history, RefusalReason::QueueDiscovery),
             (&confirmed, RefusalReason::QueueDiscovery),
         ] {
             let error = subscribe(options).unwrap_err();
-            assert_eq!(error, SubscribeError::Refused(why));
+            assert_eq!(error, SubscribeError::Refused(reason));
             assert!(error.to_string().contains("leave out"), "{error}");
         }
         assert_eq!(bus.show("subs").unwrap()["rows"], serde_json::json!([]), "nothing is left of it");
