@@ -261,7 +261,7 @@ fn stopped_process_neither_stops_publisher_nor_loses_account() {
     };
     let mut account = Account::default();
     while account.delivered < 1000 {
-        account.enter(subscription.recv_timeout(LONG).unwrap());
+        account.count(subscription.recv_timeout(LONG).unwrap());
     }
     receiver.signal("STOP");
     // The publisher waits for the receiver at first, then continues, and regards it as silent after 3.5 heartbeats.
