@@ -289,7 +289,7 @@ fn departed_clients_leave_nothing_behind() {
                     bus.publish(message(&format!("churn.{thread}"), "x")).unwrap();
                     bus.publish(message("keep", "x")).unwrap();
                     match round % 3 {
-                        // The client leaves in order, with all output sent; or in the middle of a frame; or without reading.
+                        // The client leaves after all its output, in the middle of a frame, or without reading.
                         0 => bus.flush(PATIENCE).unwrap(),
                         1 => {
                             let mut raw = RawClient::greeted(&path);
