@@ -115,8 +115,8 @@ fn self_test_names_the_fault() {
             host.forbid("input", "udp dport 7500");
             let silence = test(short).expect_err("the probe is dropped").to_string();
             let expected = format!(
-                "what is sent to the group {shown} on eth0 does not come back (waited 300ms, heard 0 datagrams of others); \
-                 probably a firewall drops it: allow UDP port 7500 (nft list ruleset), or take another interface (ip -brief addr)"
+                "a probe to the group {shown} on eth0 does not come back (waited 300ms, received 0 datagrams of others); \
+                 probably a firewall drops it: allow UDP port 7500 (nft list ruleset), or use another interface (ip -brief addr)"
             );
             assert_eq!(silence, expected);
             host.allow();
@@ -324,8 +324,8 @@ fn stopped_subscriber_accounts_for_kernel_drops() {
     });
 }
 
-/// Returns the number of datagrams that the kernel dropped according to an advisory, which must name no other cause. Returns `None`
-/// for a line that is no message, and for a silence, which loses nothing.
+/// Returns the number of datagrams that the kernel dropped according to an advisory, which must name no other cause.
+/// Returns `None` for a line that is no message, and for a silence, which loses nothing.
 fn kernel_drops_of(line: &str) -> Option<u64> {
     let json = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("it is JSON");
     let line = json(line);

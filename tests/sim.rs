@@ -64,7 +64,7 @@ fn scenarios_that_failed_before_hold() {
     let mut failed = Vec::new();
     for file in files {
         let text = std::fs::read_to_string(&file).expect("a kept scenario can be read");
-        let scenario = Scenario::from_text(&text).unwrap_or_else(|why| panic!("{}: {why}", file.display()));
+        let scenario = Scenario::from_text(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         let findings = sim::run_scenario(&scenario).findings.violations;
         findings.iter().for_each(|violation| println!("{}: {violation}", file.display()));
         if !findings.is_empty() {
@@ -172,8 +172,8 @@ fn source_loss_costs_ten_requests_and_two_resends() {
     assert!(10 <= lost, "{lost} lost");
     // A receiver that learns of a tail by a unicast heartbeat asks before the others know. They get the
     // retransmission as if nothing had been missing.
-    let owed = outcome.figures.messages_published * receivers as u64;
-    assert_eq!(outcome.figures.deliveries, owed, "everybody gets all of them");
+    let expected = outcome.figures.messages_published * receivers as u64;
+    assert_eq!(outcome.figures.deliveries, expected, "each receiver gets all messages");
     assert!(requests <= 10 && resent <= 2);
 }
 
@@ -239,7 +239,7 @@ fn publisher_waits_for_repairs() {
 }
 
 #[test]
-fn receiver_below_the_floor_is_left_behind() {
+fn receiver_below_the_floor_is_excluded() {
     let datagrams = 8000;
     let speeds = [speed(FLOOR / 1_000_000 / 5), speed(100), speed(200), speed(300)];
     let outcome = sim::run(&Scenario::of_flood(1, &speeds, datagrams), false);
@@ -247,12 +247,12 @@ fn receiver_below_the_floor_is_left_behind() {
     let rate = rates(&outcome, datagrams.into())[0];
     show(&format!("one of four at a fifth of the floor: {} MB/s, {:?} dropped", rate / 1_000_000, outcome.dropped));
     assert_eq!([0, 2, 3, 4].map(|host| outcome.dropped[host]), [0; 4]);
-    assert!(0 < outcome.dropped[1], "it was not waited for");
+    assert!(0 < outcome.dropped[1], "the publisher did not wait for the receiver");
     assert!(60_000_000 <= rate, "{rate} bytes a second");
 }
 
 #[test]
-fn stopped_receiver_is_left_behind_and_returns() {
+fn stopped_receiver_is_excluded_and_returns() {
     let speeds = [speed(100), speed(100), speed(200)];
     let floods = [(0, 3 * SECOND, 20_000), (0, 12 * SECOND, 4000)];
     let scenario = Scenario::of_floods(1, &speeds, &floods, Mutants::default());

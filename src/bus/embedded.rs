@@ -238,7 +238,7 @@ impl EmbeddedPeer {
         while let Ok(true) = self.engine.turn(None) {}
     }
 
-    /// Ends the client of the owner of `EmbeddedPeer`: when the peer runs in a thread, only its handles are clients.
+    /// Detaches the client of this `EmbeddedPeer`: when a thread runs the peer, only the handles are clients.
     pub(super) fn without_owner(mut self) -> EmbeddedPeer {
         let now = self.read_clock();
         self.engine.core.detach(now, self.client);
@@ -307,7 +307,7 @@ mod tests {
 
         /// Panics in the loop of the peer, as a broken invariant does.
         fn panic(&mut self) -> io::Error {
-            self.embedded.engine.guarded::<()>(|_| panic!("ledger of alice: 3 is not 4")).unwrap_err()
+            self.embedded.engine.run_guarded::<()>(|_| panic!("ledger of alice: 3 is not 4")).unwrap_err()
         }
     }
 
@@ -354,7 +354,7 @@ mod tests {
     fn overflow_in_the_loop_asks_for_the_log() {
         let mut fixture = Fixture::open();
         let bus = fixture.embedded.bus();
-        let error = fixture.embedded.engine.guarded(|_| Ok(black_box(0u64) - 1)).unwrap_err().to_string();
+        let error = fixture.embedded.engine.run_guarded(|_| Ok(black_box(0u64) - 1)).unwrap_err().to_string();
         assert!(error.contains("overflow") && error.contains("report it with the log of this peer"), "{error}");
         assert_eq!(bus.end_reason().unwrap(), format!("the peer has failed: {error}"));
     }

@@ -90,11 +90,11 @@ pub enum PublishError {
         /// The limit in bytes.
         bytes_max: usize,
     },
-    /// The message claims to be an event; only a peer makes events, from what is
-    /// [registered](crate::bus::Bus::register).
+    /// The message has the event mark; only a peer creates events, from
+    /// [registrations](crate::bus::Bus::register).
     Event,
     /// The message to reply to has no reply subject.
-    NoReplyWanted,
+    NoReplySubject,
     /// The bus is closed, or its peer is gone.
     Closed,
 }
@@ -109,7 +109,7 @@ impl fmt::Display for PublishError {
                 write!(f, "the message has {bytes} bytes, at most {bytes_max} are allowed (key message-size)")
             }
             PublishError::Event => write!(f, "only a peer makes events; register the event with Bus::register"),
-            PublishError::NoReplyWanted => {
+            PublishError::NoReplySubject => {
                 write!(f, "the message has no reply subject, so its publisher expects no reply")
             }
             PublishError::Closed => write!(f, "the bus is closed or its peer is gone; open it again"),
@@ -134,7 +134,7 @@ pub enum SubscribeError {
 impl fmt::Display for SubscribeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            SubscribeError::Refused(why) => write!(f, "the peer refuses the subscription: {why}"),
+            SubscribeError::Refused(reason) => write!(f, "the peer refuses the subscription: {reason}"),
             SubscribeError::Timeout => write!(f, "the peer did not answer in time; it is overloaded or stopped"),
             SubscribeError::Closed => write!(f, "the bus is closed or its peer is gone; open it again"),
         }
@@ -200,7 +200,7 @@ impl fmt::Display for WaitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             WaitError::Timeout => write!(f, "the peer did not answer in time; it is overloaded or stopped"),
-            WaitError::Refused(why) => write!(f, "the peer refused a message: {why}"),
+            WaitError::Refused(reason) => write!(f, "the peer refused a message: {reason}"),
             WaitError::Closed => write!(f, "the bus is closed or its peer is gone; open it again"),
         }
     }

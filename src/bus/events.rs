@@ -76,8 +76,8 @@ impl PendingRegistration {
 }
 
 impl Bus {
-    /// Asks the peer to create events: it stores them in its journal first, then acknowledges, then multicasts them.
-    /// All events of one call form one session.
+    /// Registers events: the peer stores them in its journal, then acknowledges, then multicasts them. All events of
+    /// one call form one session.
     ///
     /// # Errors
     /// Either none of the events is stored, or the outcome is unknown.
@@ -86,7 +86,7 @@ impl Bus {
     }
 
     /// Registers events like [`Bus::register`], without waiting for the answer, so that many sessions can be stored
-    /// together. The peer accepts some thousands before it answers the first.
+    /// together. The peer accepts up to 4,096 unanswered requests of a client.
     ///
     /// # Errors
     /// The bus is closed.
@@ -98,7 +98,7 @@ impl Bus {
     /// Finds events in the journal of the peer: its own, and those of other peers that it follows.
     ///
     /// # Errors
-    /// The query makes no sense, the journal cannot be read, or the answer does not arrive in time.
+    /// The query is invalid, the journal cannot be read, or the answer does not arrive in time.
     pub fn find_events(&self, query: Query) -> Result<QueryPage, EventError> {
         let answers = self.shared.link.request_events(EventRequest::Query(query))?;
         let mut answer = QueryPage::default();

@@ -3,7 +3,7 @@
 
 use super::{Bus, WaitError};
 use crate::clock::Clock;
-use crate::daemon::mailbox::{AnswerReceiver, AnswerSender, Answered};
+use crate::daemon::mailbox::{AnswerReceiver, AnswerResult, AnswerSender};
 use crate::message::{Dseq, Epoch, PeerRef, QuestionFailure};
 use crate::proto::history::{ListedSubject, Selection};
 use crate::proto::question::{Answer, AnswerContent, ITEMS_MAX, LISTED_MAX, Poll, PollAnswer, Question, Refused};
@@ -72,7 +72,7 @@ impl From<QuestionFailure> for HistoryError {
 }
 
 impl From<WaitError> for HistoryError {
-    /// Converts the reason why a request could not be handed to this client's own peer.
+    /// Converts the reason why a request could not be submitted to this client's own peer.
     fn from(error: WaitError) -> HistoryError {
         match error {
             WaitError::Timeout | WaitError::Refused(_) => HistoryError::TooMany,
@@ -111,13 +111,13 @@ pub struct PendingAnswer {
 impl PendingAnswer {
     /// Returns a request that is answered within `timeout`, and the sender of its answer.
     pub(super) fn new(timeout: Duration) -> (PendingAnswer, AnswerSender) {
-        let (answer, parts) = AnswerSender::new(None);
-        (PendingAnswer { parts, until: Clock::now().instant + timeout + GRACE }, answer)
+        let (sender, parts) = AnswerSender::new(None);
+        (PendingAnswer { parts, until: Clock::now().instant + timeout + GRACE }, sender)
     }
 
     /// Waits for the next part; [`Answer::last`] reports whether another one follows.
     ///
-    /// Do not call it for [`EmbeddedPeer`](super::EmbeddedPeer): nobody would drive the peer meanwhile.
+    /// Do not call it for [`EmbeddedPeer`](super::EmbeddedPeer): no thread would drive the peer meanwhile.
     ///
     /// # Errors
     /// Returns the reason why there is no part.
@@ -143,7 +143,7 @@ impl PendingAnswer {
 }
 
 /// Turns a refusal into an error.
-fn check_answer(answer: Answered) -> Result<Answer, HistoryError> {
+fn check_answer(answer: AnswerResult) -> Result<Answer, HistoryError> {
     match answer? {
         Answer { content: AnswerContent::Refused(reason), .. } => Err(HistoryError::Refused(reason)),
         answer => Ok(answer),
@@ -197,28 +197,28 @@ impl Bus {
         if ITEMS_MAX < polls.len() {
             return Err(HistoryError::Refused(Refused::TooMany));
         }
-        let mut polled = Vec::with_capacity(polls.len());
+        let mut results = Vec::with_capacity(polls.len());
         // A peer may answer only a part of a request whose answer is large; the rest is requested again.
-        while polled.len() < polls.len() {
-            let rest = polls.get(polled.len()..).unwrap_or_default();
-            let before = polled.len();
+        while results.len() < polls.len() {
+            let rest = polls.get(results.len()..).unwrap_or_default();
+            let before = results.len();
             let pending = self.request_history(peer.clone(), Question::Poll(rest.to_vec()), time_left(deadline)?)?;
             loop {
                 let Answer { epoch, high, last, content, .. } = pending.recv()?;
                 let AnswerContent::Poll { first, answers } = content else { return Err(HistoryError::Misfit) };
-                let fits = usize::from(first) == polled.len() - before
-                    && answers.len() <= polls.len() - polled.len()
-                    && answers.iter().zip(&polls[polled.len()..]).all(|(answer, poll)| answer.subject == poll.subject);
+                let fits = usize::from(first) == results.len() - before
+                    && answers.len() <= polls.len() - results.len()
+                    && answers.iter().zip(&polls[results.len()..]).all(|(answer, poll)| answer.subject == poll.subject);
                 if !fits || answers.is_empty() {
                     return Err(HistoryError::Misfit);
                 }
-                polled.extend(answers.into_iter().map(|answer| PollResult { epoch, high, answer }));
+                results.extend(answers.into_iter().map(|answer| PollResult { epoch, high, answer }));
                 if last {
                     break;
                 }
             }
         }
-        Ok(polled)
+        Ok(results)
     }
 
     /// Lists the subjects in a publisher's history that match the pattern, restricted to the selected messages.

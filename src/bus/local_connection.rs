@@ -80,7 +80,7 @@ struct LocalConnectionState {
     refused: Option<RefusalReason>,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // No code panics while it holds one of the locks. If one did, the data inside would still be consistent.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -95,8 +95,8 @@ impl LocalConnection {
         };
         check_directory(path).map_err(OpenError::Directory)?;
         let mut socket = connect(path).map_err(no_peer)?;
-        let mut caller = ClientEndpoint::new();
-        let welcome = handshake(&mut socket, &mut caller, path, name)?;
+        let mut endpoint = ClientEndpoint::new();
+        let welcome = handshake(&mut socket, &mut endpoint, path, name)?;
         socket.set_nonblocking(true).map_err(system("prepare the connection"))?;
         let mut stream = UnixStream::from_std(OwnedFd::from(socket).into());
         let poll = Poll::new().map_err(system("open an event queue"))?;
@@ -113,14 +113,14 @@ impl LocalConnection {
             shared: local_connection.clone(),
             stream,
             poll,
-            caller,
+            endpoint,
             writing: BytesMut::new(),
-            silent: Vec::new(),
+            unnotified: Vec::new(),
             is_readable: true,
             is_writable: true,
         };
         let thread = std::thread::Builder::new().name("seqcast-attached".into()).spawn(move || connection_thread.run());
-        *locked(&local_connection.thread) = Some(thread.map_err(system("start a thread"))?);
+        *lock(&local_connection.thread) = Some(thread.map_err(system("start a thread"))?);
         Ok((local_connection, welcome))
     }
 
@@ -161,7 +161,7 @@ impl LocalConnection {
         timeout: Duration,
     ) -> Result<MutexGuard<'_, LocalConnectionState>, PublishError> {
         let is_full = |state: &LocalConnectionState| !state.out.is_empty() && OUT_BYTES_MAX < state.out.len() + bytes;
-        let mut state = locked(&self.state);
+        let mut state = lock(&self.state);
         if is_full(&state) && !timeout.is_zero() {
             state.writers_waiting += 1;
             let waits = |state: &mut LocalConnectionState| is_full(state) && state.is_open();
@@ -181,24 +181,24 @@ impl LocalConnection {
         queue: Arc<SubscriptionQueue>,
         answer: Sender<Result<(), RefusalReason>>,
     ) -> Result<(), SubscribeError> {
-        locked(&self.queues).insert(sub, queue);
+        lock(&self.queues).insert(sub, queue);
         let SubscriptionRequest { wanted: SubscriptionFilter { pattern, queue: group, .. }, mode, wants_discovery } =
             request;
         let sent = self.send(&ClientFrame::Subscribe { sub, pattern, queue: group, mode, wants_discovery }, |state| {
             state.pending_subscribes.insert(sub, answer);
         });
         if sent.is_err() {
-            locked(&self.queues).remove(&sub);
+            lock(&self.queues).remove(&sub);
             return Err(SubscribeError::Closed);
         }
         Ok(())
     }
 
     pub(super) fn unsubscribe(&self, sub: SubId) {
-        if let Some(queue) = locked(&self.queues).remove(&sub) {
+        if let Some(queue) = lock(&self.queues).remove(&sub) {
             queue.close();
         }
-        // If the peer is gone, so is the subscription.
+        // If the peer is gone, its subscriptions are gone too.
         let _ = self.send(&ClientFrame::Unsubscribe { sub }, |_| {});
     }
 
@@ -210,7 +210,7 @@ impl LocalConnection {
         answer: AnswerSender,
     ) -> Result<(), WaitError> {
         let id = {
-            let mut state = locked(&self.state);
+            let mut state = lock(&self.state);
             if OUT_BYTES_MAX < state.out.len() {
                 return Err(WaitError::Timeout);
             }
@@ -235,14 +235,14 @@ impl LocalConnection {
 
     pub(super) fn show(&self, query: &Value, answer: Sender<Value>) -> Result<(), WaitError> {
         let query = serde_json::to_vec(query).expect("JSON values can be written").into();
-        let id = locked(&self.state).token() as u32;
+        let id = lock(&self.state).token() as u32;
         self.send(&ClientFrame::Show { id, query }, |state| {
             state.pending_shows.insert(id, answer);
         })
     }
 
     pub(super) fn flush(&self, answer: Sender<Result<(), RefusalReason>>) -> Result<(), WaitError> {
-        let token = locked(&self.state).token();
+        let token = lock(&self.state).token();
         self.send(&ClientFrame::Flush { token }, |state| {
             state.pending_flushes.insert(token, answer);
         })
@@ -284,10 +284,10 @@ impl LocalConnection {
 
     /// Writes the queued output, as far as the peer accepts it in time, and ends the connection.
     pub(super) fn close(&self) {
-        let mut state = locked(&self.state);
+        let mut state = lock(&self.state);
         state.is_closing = true;
         self.wake(state);
-        if let Some(thread) = locked(&self.thread).take() {
+        if let Some(thread) = lock(&self.thread).take() {
             // The thread has printed its panic already; there is nothing to add.
             let _ = thread.join();
         }
@@ -295,11 +295,11 @@ impl LocalConnection {
 
     /// Returns the reason why the connection has ended, if it has.
     pub(super) fn end_reason(&self) -> Option<String> {
-        locked(&self.state).end_reason.clone()
+        lock(&self.state).end_reason.clone()
     }
 
     fn send(&self, frame: &ClientFrame, register: impl FnOnce(&mut LocalConnectionState)) -> Result<(), WaitError> {
-        let mut state = locked(&self.state);
+        let mut state = lock(&self.state);
         if !state.is_open() {
             return Err(WaitError::Closed);
         }
@@ -318,7 +318,7 @@ impl LocalConnection {
 
     /// Ends the connection and notifies every waiting caller.
     fn end(&self, reason: String) {
-        let mut state = locked(&self.state);
+        let mut state = lock(&self.state);
         state.end_reason.get_or_insert(reason);
         state.pending_subscribes.clear();
         state.pending_shows.clear();
@@ -329,31 +329,31 @@ impl LocalConnection {
         state.discard();
         drop(state);
         self.send_space.notify_all();
-        for queue in locked(&self.queues).values() {
+        for queue in lock(&self.queues).values() {
             queue.close();
         }
     }
 
-    /// Handles a frame. Queues that received an item and whose readers have yet to be woken go to `silent`.
-    fn on_frame(&self, frame: PeerFrame, silent: &mut Vec<Arc<SubscriptionQueue>>) {
+    /// Handles a frame. Queues that received an item and whose readers have yet to be woken go to `unnotified`.
+    fn on_frame(&self, frame: PeerFrame, unnotified: &mut Vec<Arc<SubscriptionQueue>>) {
         match frame {
-            PeerFrame::Message { subs, delivery } => self.on_messages(&subs, &delivery.into(), silent),
-            PeerFrame::MessageRun { subs, deliveries } => self.on_messages(&subs, &deliveries, silent),
+            PeerFrame::Message { subs, delivery } => self.on_messages(&subs, &delivery.into(), unnotified),
+            PeerFrame::MessageRun { subs, deliveries } => self.on_messages(&subs, &deliveries, unnotified),
             PeerFrame::Loss { subs, loss } => self.on_loss(&subs, &loss),
             PeerFrame::Dropped { counts } => {
-                let queues = locked(&self.queues);
+                let queues = lock(&self.queues);
                 for (queue, count) in counts.iter().filter_map(|(sub, count)| Some((queues.get(sub)?, count))) {
                     queue.push(Notice::Dropped(*count));
                 }
             }
             PeerFrame::Subscribed { sub } => {
-                if let Some(answer) = locked(&self.state).pending_subscribes.remove(&sub) {
+                if let Some(answer) = lock(&self.state).pending_subscribes.remove(&sub) {
                     // The caller may have stopped waiting.
                     let _ = answer.send(Ok(()));
                 }
             }
             PeerFrame::Refused(refused) => {
-                let mut state = locked(&self.state);
+                let mut state = lock(&self.state);
                 match refused.sub {
                     Some(sub) => {
                         if let Some(answer) = state.pending_subscribes.remove(&sub) {
@@ -369,26 +369,26 @@ impl LocalConnection {
             PeerFrame::Shown { id, answer } => {
                 let json = serde_json::from_slice(&answer)
                     .unwrap_or_else(|error| serde_json::json!({ "error": format!("the answer is no JSON: {error}") }));
-                if let Some(waiting) = locked(&self.state).pending_shows.remove(&id) {
+                if let Some(waiting) = lock(&self.state).pending_shows.remove(&id) {
                     let _ = waiting.send(json);
                 }
             }
             PeerFrame::Flushed { token } => {
-                let mut state = locked(&self.state);
+                let mut state = lock(&self.state);
                 if let Some(waiting) = state.pending_flushes.remove(&token) {
                     let _ = waiting.send(state.refused.take().map_or(Ok(()), Err));
                 }
             }
             PeerFrame::Answered { id, answer } => self.on_answered(id, answer),
             PeerFrame::Discovered { sub, publisher } => {
-                locked(&self.queues).get(&sub).into_iter().for_each(|queue| queue.push_publisher(publisher.clone()));
+                lock(&self.queues).get(&sub).into_iter().for_each(|queue| queue.push_publisher(publisher.clone()));
             }
             PeerFrame::Awaited { sub } => {
-                locked(&self.queues).get(&sub).into_iter().for_each(|queue| queue.push_awaited());
+                lock(&self.queues).get(&sub).into_iter().for_each(|queue| queue.push_awaited());
             }
             PeerFrame::Events { id, answer } => self.on_events(id, answer),
             PeerFrame::Streams { id, answer } => {
-                if let Some(waiting) = locked(&self.state).streams.remove(&id) {
+                if let Some(waiting) = lock(&self.state).streams.remove(&id) {
                     // The caller may have stopped waiting.
                     let _ = waiting.send(answer);
                 }
@@ -398,12 +398,12 @@ impl LocalConnection {
         }
     }
 
-    fn on_messages(&self, subs: &[SubId], deliveries: &Deliveries, silent: &mut Vec<Arc<SubscriptionQueue>>) {
-        let queues = locked(&self.queues);
+    fn on_messages(&self, subs: &[SubId], deliveries: &Deliveries, unnotified: &mut Vec<Arc<SubscriptionQueue>>) {
+        let queues = lock(&self.queues);
         for queue in distinct(subs.iter().filter_map(|sub| queues.get(sub)).collect()) {
             queue.push_messages_silently(deliveries.clone());
-            if !silent.last().is_some_and(|last| Arc::ptr_eq(last, queue)) {
-                silent.push(queue.clone());
+            if !unnotified.last().is_some_and(|last| Arc::ptr_eq(last, queue)) {
+                unnotified.push(queue.clone());
             }
         }
     }
@@ -417,7 +417,7 @@ impl LocalConnection {
                 QuestionFailure::Malformed
             })
         });
-        let mut state = locked(&self.state);
+        let mut state = lock(&self.state);
         let is_last = answer.as_ref().map_or(true, |part| part.last);
         let waiting =
             if is_last { state.pending_questions.remove(&id) } else { state.pending_questions.get(&id).cloned() };
@@ -430,7 +430,7 @@ impl LocalConnection {
     /// Delivers a part of an answer about events; the last part ends the request.
     fn on_events(&self, id: u64, answer: EventReply) {
         let is_last = !matches!(&answer, Ok(EventAnswer::Found(part)) if !part.is_last);
-        let mut state = locked(&self.state);
+        let mut state = lock(&self.state);
         let waiting = if is_last { state.events.remove(&id) } else { state.events.get(&id).cloned() };
         // The caller may have stopped waiting, or too many parts are queued.
         if waiting.is_some_and(|waiting| !waiting.send(answer)) {
@@ -440,7 +440,7 @@ impl LocalConnection {
 
     /// Reports a loss. A loss that cannot be assigned to subjects concerns every subscription.
     fn on_loss(&self, subs: &[SubId], loss: &Loss) {
-        let queues = locked(&self.queues);
+        let queues = lock(&self.queues);
         let queues = distinct(match loss.what {
             LossScope::Messages { .. } => subs.iter().filter_map(|sub| queues.get(sub)).collect(),
             _ => queues.values().collect(),
@@ -461,7 +461,7 @@ impl LocalConnectionState {
         std::mem::swap(&mut self.out, spare);
     }
 
-    /// Discards the queued output, which nobody will read.
+    /// Discards the queued output, which the peer will not read.
     fn discard(&mut self) {
         self.run.close();
         self.out.clear();
@@ -486,7 +486,12 @@ fn connect(path: &Path) -> io::Result<Socket> {
     Ok(socket)
 }
 
-fn handshake(socket: &mut Socket, caller: &mut ClientEndpoint, path: &Path, name: &str) -> Result<Welcome, OpenError> {
+fn handshake(
+    socket: &mut Socket,
+    endpoint: &mut ClientEndpoint,
+    path: &Path,
+    name: &str,
+) -> Result<Welcome, OpenError> {
     let system = |step| move |error| OpenError::System { step, error };
     let incompatible = |fault: LocalFault| OpenError::Incompatible { path: path.to_owned(), reason: fault.to_string() };
     let mut hello = BytesMut::new();
@@ -495,7 +500,7 @@ fn handshake(socket: &mut Socket, caller: &mut ClientEndpoint, path: &Path, name
     let written = socket.write_all(&hello);
     let mut bytes = [0u8; 4096];
     loop {
-        match caller.poll_frame().map_err(incompatible)? {
+        match endpoint.poll_frame().map_err(incompatible)? {
             Some(PeerFrame::Welcome(welcome)) => return Ok(welcome),
             Some(PeerFrame::Bye { text, .. }) => return Err(OpenError::Refused(text)),
             Some(_) => unreachable!("the first frame is a greeting or a fault"),
@@ -507,7 +512,7 @@ fn handshake(socket: &mut Socket, caller: &mut ClientEndpoint, path: &Path, name
                 let error = io::ErrorKind::UnexpectedEof.into();
                 return Err(OpenError::NoPeer { path: path.to_owned(), error });
             }
-            Ok(count) => caller.push(&bytes[..count]),
+            Ok(count) => endpoint.push(&bytes[..count]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(OpenError::NoPeer { path: path.to_owned(), error }),
         }
@@ -519,10 +524,10 @@ struct ConnectionThread {
     shared: Arc<LocalConnection>,
     stream: UnixStream,
     poll: Poll,
-    caller: ClientEndpoint,
+    endpoint: ClientEndpoint,
     writing: BytesMut,
     /// Queues whose readers are woken once everything of one read has been delivered.
-    silent: Vec<Arc<SubscriptionQueue>>,
+    unnotified: Vec<Arc<SubscriptionQueue>>,
     is_readable: bool,
     is_writable: bool,
 }
@@ -571,7 +576,7 @@ impl ConnectionThread {
 
     /// Returns whether there is nothing to do before the next event. From then on a new frame wakes the thread.
     fn is_idle(&self) -> bool {
-        let mut state = locked(&self.shared.state);
+        let mut state = lock(&self.shared.state);
         let has_output = self.is_writable && (!state.out.is_empty() || !self.writing.is_empty());
         state.is_sleeping = !self.is_readable && !has_output;
         state.is_sleeping
@@ -581,7 +586,7 @@ impl ConnectionThread {
     fn write(&mut self) -> io::Result<bool> {
         loop {
             if self.writing.is_empty() {
-                let mut state = locked(&self.shared.state);
+                let mut state = lock(&self.shared.state);
                 state.take_output(&mut self.writing);
                 if self.writing.is_empty() {
                     return Ok(state.is_closing);
@@ -592,7 +597,7 @@ impl ConnectionThread {
                 }
             }
             if !self.is_writable {
-                return Ok(locked(&self.shared.state).is_closing);
+                return Ok(lock(&self.shared.state).is_closing);
             }
             match self.stream.write(&self.writing) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -609,7 +614,7 @@ impl ConnectionThread {
     /// more.
     fn on_write_closed(&mut self) {
         self.writing.clear();
-        let mut state = locked(&self.shared.state);
+        let mut state = lock(&self.shared.state);
         state.is_write_closed = true;
         state.discard();
         drop(state);
@@ -623,22 +628,22 @@ impl ConnectionThread {
                 break;
             }
             match self.stream.read(scratch) {
-                Ok(0) => return Ok(Some("it closed the connection".to_owned())),
+                Ok(0) => return Ok(Some("the peer closed the connection".to_owned())),
                 Ok(count) => {
-                    self.caller.push(&scratch[..count]);
+                    self.endpoint.push(&scratch[..count]);
                     loop {
-                        match self.caller.poll_frame() {
-                            Ok(Some(frame)) => self.shared.on_frame(frame, &mut self.silent),
+                        match self.endpoint.poll_frame() {
+                            Ok(Some(frame)) => self.shared.on_frame(frame, &mut self.unnotified),
                             Ok(None) => break,
-                            // The end closes all queues, which wakes their readers.
-                            Err(fault) => return Ok(Some(format!("the peer sends what it must not: {fault}"))),
+                            // The end of the connection closes all queues, which wakes their readers.
+                            Err(fault) => return Ok(Some(format!("the peer violates the local protocol: {fault}"))),
                         }
                     }
-                    self.silent.drain(..).for_each(|queue| queue.notify());
+                    self.unnotified.drain(..).for_each(|queue| queue.notify());
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.is_readable = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if is_disconnect(&error) => return Ok(Some("it closed the connection".to_owned())),
+                Err(error) if is_disconnect(&error) => return Ok(Some("the peer closed the connection".to_owned())),
                 Err(error) => return Err(error),
             }
         }

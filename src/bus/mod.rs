@@ -148,7 +148,7 @@ pub struct Info {
     pub group: u16,
     /// UDP port of the group.
     pub port: u16,
-    /// Number that the peer gave this client.
+    /// Number that the peer assigned to this client.
     pub client: u32,
     /// Size limit of a message, in bytes of payload, headers and reply subject.
     pub message_bytes_max: usize,
@@ -179,8 +179,8 @@ pub struct SubscribeOptions {
     /// follow without a gap and without a duplicate. A publisher that becomes known later, and that has published
     /// before, is treated in the same way. `Selection::default()` is everything that they retain.
     pub history: Option<Selection>,
-    /// True if every publisher is asked to confirm where the subscription begins; [`Notice::Joined`] reports it, as it
-    /// does with history.
+    /// True if the subscription requests each publisher to confirm where it begins; [`Notice::Joined`] reports that, as
+    /// it does with history.
     pub confirm: bool,
     /// Queue group of the subscription. Of all matching subscriptions on the LAN that share the name, one gets each
     /// message, whichever listener or program they use (docs/listeners.md, "Queue groups"). Not with mode `live`,
@@ -267,7 +267,7 @@ impl Bus {
         let mut bus = embedded.bus();
         let spawned = std::thread::Builder::new().name("seqcast".into()).spawn(move || embedded.run());
         let thread = spawned.map_err(|error| OpenError::System { step: "start a thread", error })?;
-        let shared = Arc::get_mut(&mut bus.shared).expect("nobody else has it yet");
+        let shared = Arc::get_mut(&mut bus.shared).expect("no other handle exists yet");
         shared.thread = Mutex::new(Some(thread));
         Ok(bus)
     }
@@ -333,8 +333,8 @@ impl Bus {
     }
 
     /// Returns the result of a check, or that the bus is closed.
-    fn check_open(&self, checked: Result<(), PublishError>) -> Result<(), PublishError> {
-        checked?;
+    fn check_open(&self, result: Result<(), PublishError>) -> Result<(), PublishError> {
+        result?;
         if self.shared.is_closed.load(Ordering::Relaxed) { Err(PublishError::Closed) } else { Ok(()) }
     }
 
@@ -375,7 +375,7 @@ impl Bus {
             let request =
                 SubscriptionRequest { wanted: options.wanted(pattern.clone()), mode: options.mode, wants_discovery };
             if let Err(error) = self.shared.link.subscribe(sub, request, queue.clone()) {
-                // A refused one too: its answer may only have come too late.
+                // The failed subscription ends too: the peer may have accepted it, with a late answer.
                 subs.iter().chain([&sub]).for_each(|sub| self.shared.link.unsubscribe(*sub));
                 return Err(error);
             }
@@ -392,7 +392,7 @@ impl Bus {
     }
 
     /// Waits until every message published by this client has left the peer's socket. [`Bus::publish`] does not wait
-    /// for the peer's consent, so this call reports a refusal since then, once.
+    /// until the peer accepts the message, so this call reports the first refusal since the previous flush.
     ///
     /// # Errors
     /// The peer refused a message, the time expired, or the bus is closed.
@@ -400,7 +400,7 @@ impl Bus {
         self.shared.link.flush(timeout)
     }
 
-    /// Asks the peer for a report as JSON, for tools that print it: `status`, `loss`, `outbound`, `peers`, `subs`,
+    /// Requests a report of the peer as JSON, for tools that print it: `status`, `loss`, `outbound`, `peers`, `subs`,
     /// `interest`, `seqno`, `windows`, `history`, `counters` or `clients`. `docs/local-protocol.md` names the fields.
     /// The peer answers an unknown report with `{"error": "…"}`.
     ///
@@ -413,7 +413,7 @@ impl Bus {
         self.query(serde_json::json!({ "show": what }))
     }
 
-    /// Asks for a report like [`Bus::show`], with options: `{"show": "seqno", "limit": 20}`.
+    /// Requests a report like [`Bus::show`], with options: `{"show": "seqno", "limit": 20}`.
     ///
     /// # Errors
     /// The answer does not arrive in time, or the bus is closed.

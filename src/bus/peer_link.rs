@@ -1,4 +1,4 @@
-//! The two connections to a peer behind one set of calls.
+//! The two kinds of connection to a peer, behind one set of calls.
 
 use super::events::{EventError, EventReply};
 use super::local_connection::LocalConnection;
@@ -66,7 +66,7 @@ impl PeerLink {
         request: SubscriptionRequest,
         queue: Arc<SubscriptionQueue>,
     ) -> Result<(), SubscribeError> {
-        let (answer, answered) = bounded(1);
+        let (answer, receiver) = bounded(1);
         match self {
             PeerLink::Engine(mailbox, client) => {
                 let command = EngineCommand::Subscribe { client: *client, sub, request, queue, answer };
@@ -77,7 +77,7 @@ impl PeerLink {
             }
             PeerLink::LocalConnection(local_connection) => local_connection.subscribe(sub, request, queue, answer)?,
         }
-        match wait(&answered, ANSWER_TIMEOUT) {
+        match wait(&receiver, ANSWER_TIMEOUT) {
             Ok(outcome) => outcome.map_err(SubscribeError::Refused),
             Err(WaitError::Timeout) => Err(SubscribeError::Timeout),
             Err(WaitError::Refused(reason)) => Err(SubscribeError::Refused(reason)),
@@ -85,7 +85,7 @@ impl PeerLink {
         }
     }
 
-    /// Ends a subscription. There is nothing to do if the peer is gone: the subscription went with it.
+    /// Ends a subscription. If the peer is gone, its subscriptions are gone too.
     pub(super) fn unsubscribe(&self, sub: SubId) {
         match self {
             PeerLink::Engine(mailbox, client) => {
@@ -108,7 +108,7 @@ impl PeerLink {
         match self {
             PeerLink::Engine(mailbox, client) => {
                 let command = EngineCommand::QueryHistory { client: *client, peer, question, timeout, answer };
-                mailbox.push(command, patience).map_err(rejected)
+                mailbox.push(command, patience).map_err(wait_error)
             }
             PeerLink::LocalConnection(local_connection) => {
                 local_connection.request_history(peer, &question, timeout, answer)
@@ -127,7 +127,7 @@ impl PeerLink {
         match self {
             PeerLink::Engine(mailbox, client) => {
                 let command = EngineCommand::AwaitReceivers { client: *client, sub, condition, subject, timeout };
-                mailbox.push(command, timeout).map_err(rejected)
+                mailbox.push(command, timeout).map_err(wait_error)
             }
             PeerLink::LocalConnection(local_connection) => {
                 local_connection.begin_await(sub, condition, subject, timeout)
@@ -173,41 +173,41 @@ impl PeerLink {
     }
 
     pub(super) fn show(&self, query: Value) -> Result<Value, WaitError> {
-        let (answer, answered) = bounded(1);
+        let (answer, receiver) = bounded(1);
         match self {
             PeerLink::Engine(mailbox, _) => {
-                mailbox.push(EngineCommand::Show { query, answer }, ANSWER_TIMEOUT).map_err(rejected)?;
+                mailbox.push(EngineCommand::Show { query, answer }, ANSWER_TIMEOUT).map_err(wait_error)?;
             }
             PeerLink::LocalConnection(local_connection) => local_connection.show(&query, answer)?,
         }
-        wait(&answered, ANSWER_TIMEOUT)
+        wait(&receiver, ANSWER_TIMEOUT)
     }
 
     pub(super) fn flush(&self, timeout: Duration) -> Result<(), WaitError> {
         match self {
             PeerLink::Engine(mailbox, _) => {
-                let (answer, answered) = bounded(1);
-                mailbox.push(EngineCommand::Flush { answer }, timeout).map_err(rejected)?;
-                wait(&answered, timeout)
+                let (answer, receiver) = bounded(1);
+                mailbox.push(EngineCommand::Flush { answer }, timeout).map_err(wait_error)?;
+                wait(&receiver, timeout)
             }
             PeerLink::LocalConnection(local_connection) => {
-                let (answer, answered) = bounded(1);
+                let (answer, receiver) = bounded(1);
                 local_connection.flush(answer)?;
-                wait(&answered, timeout)?.map_err(WaitError::Refused)
+                wait(&receiver, timeout)?.map_err(WaitError::Refused)
             }
         }
     }
 }
 
-fn wait<T>(answered: &Receiver<T>, timeout: Duration) -> Result<T, WaitError> {
-    answered.recv_timeout(timeout).map_err(|error| match error {
+fn wait<T>(receiver: &Receiver<T>, timeout: Duration) -> Result<T, WaitError> {
+    receiver.recv_timeout(timeout).map_err(|error| match error {
         RecvTimeoutError::Timeout => WaitError::Timeout,
         RecvTimeoutError::Disconnected => WaitError::Closed,
     })
 }
 
-fn rejected(rejected: PushError) -> WaitError {
-    match rejected {
+fn wait_error(error: PushError) -> WaitError {
+    match error {
         PushError::Full(_) => WaitError::Timeout,
         PushError::Closed => WaitError::Closed,
     }

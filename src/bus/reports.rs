@@ -187,12 +187,12 @@ pub struct FlowExclusion {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[non_exhaustive]
 pub struct SubscriptionReport {
-    /// Number that the peer gave the client, as in [`Info::client`](super::Info::client).
+    /// Number that the peer assigned to the client, as in [`Info::client`](super::Info::client).
     pub client: u32,
     /// Name of the client, which may be empty.
     #[serde(rename = "name")]
     pub client_name: Option<String>,
-    /// Number that the client gave the subscription.
+    /// Number that the client assigned to the subscription.
     pub sub: u32,
     /// The pattern.
     #[serde(deserialize_with = "text")]

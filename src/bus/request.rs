@@ -95,8 +95,8 @@ impl Replies {
 
     fn begin_await(&self, condition: ReceiverCondition) -> Result<(), RequestError> {
         let (_, sub) = self.subscription.single();
-        let begun = self.bus.shared.link.begin_await(sub, condition, self.subject.clone(), self.timeout);
-        begun.map_err(|error| match error {
+        let result = self.bus.shared.link.begin_await(sub, condition, self.subject.clone(), self.timeout);
+        result.map_err(|error| match error {
             WaitError::Closed => RequestError::Closed,
             WaitError::Timeout | WaitError::Refused(_) => RequestError::Timeout,
         })
@@ -151,7 +151,7 @@ impl Bus {
         while answers.len() < answers_max {
             match replies.recv_timeout(deadline.since(Clock::now().instant)) {
                 Ok(Notice::Message(delivery)) => answers.push(delivery),
-                // Losses elsewhere; a lost reply shows as a timeout.
+                // A loss does not end the wait; a lost reply shows as a timeout.
                 Ok(Notice::Loss(_) | Notice::Dropped(_) | Notice::Joined(_)) => {}
                 Err(RequestError::Timeout) => break,
                 Err(error) => return Err(error),
@@ -189,10 +189,10 @@ impl Bus {
     /// Replies to a message that has a reply subject.
     ///
     /// # Errors
-    /// [`PublishError::NoReplyWanted`] if the message has no reply subject; otherwise the same as of
+    /// [`PublishError::NoReplySubject`] if the message has no reply subject; otherwise the same as of
     /// [`Bus::publish_blocking`].
     pub fn reply_to(&self, delivery: &Delivery, payload: impl Into<Bytes>) -> Result<(), PublishError> {
-        let subject = delivery.message.reply.clone().ok_or(PublishError::NoReplyWanted)?;
+        let subject = delivery.message.reply.clone().ok_or(PublishError::NoReplySubject)?;
         self.publish_blocking(Message::new(subject, payload))
     }
 }

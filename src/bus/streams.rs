@@ -90,7 +90,7 @@ impl Bus {
     }
 
     /// Adds an event like [`Bus::add_event`], without waiting for the answer, so that many events can be stored
-    /// together. The peer accepts some hundreds before it answers the first.
+    /// together. The peer accepts up to 1,024 unanswered requests of a client.
     ///
     /// # Errors
     /// The bus is closed.
@@ -104,9 +104,9 @@ impl Bus {
         self.shared.link.request_stream(StreamRequest { stream: stream.cloned(), operation }).map(PendingStreamEvent)
     }
 
-    /// Returns the events that follow the position of a consumer: at most `events_max`, and at most one answer's
-    /// worth. The consumer first accepts all events up to `last`. Events of other types than `want` are accepted by
-    /// skipping them.
+    /// Returns the events that follow the position of a consumer: at most `events_max`, and at most as many as fit one
+    /// answer. The consumer first accepts all events up to `last`. It skips events of other types than `want`, which
+    /// accepts them.
     ///
     /// # Errors
     /// The consumer is not registered, or has lapsed; the peer serves no such stream; the answer does not arrive in
@@ -123,8 +123,8 @@ impl Bus {
         self.events_of(stream, StreamOperation::Poll { consumer, last, want, events_max })
     }
 
-    /// Returns the events that follow a position: at most `events_max`, and at most one answer's worth. It needs no
-    /// registered consumer and does not report events removed before.
+    /// Returns the events that follow a position: at most `events_max`, and at most as many as fit one answer. The call
+    /// needs no registered consumer and does not report events removed before.
     ///
     /// # Errors
     /// The peer serves no such stream, or the answer does not arrive in time.

@@ -31,7 +31,7 @@ pub struct Subscription {
     queue: Arc<SubscriptionQueue>,
     subs: Vec<SubId>,
     link: PeerLink,
-    /// Progress of its join, if it begins with history or confirmation.
+    /// Progress of the join, if the subscription begins with history or confirmation.
     join_progress: Option<Mutex<JoinProgress>>,
 }
 
@@ -66,14 +66,14 @@ impl Subscription {
         Subscription { queue, subs, link, join_progress }
     }
 
-    /// Returns its queue and the number of its only pattern.
+    /// Returns the queue, and the number of the only pattern of the subscription.
     pub(super) fn single(&self) -> (&SubscriptionQueue, SubId) {
         (&self.queue, self.subs[0])
     }
 
     /// Waits for the next notice; returns `None` when the bus is closed or its peer is gone, and all notices are read.
     ///
-    /// Do not call it for [`EmbeddedPeer`](super::EmbeddedPeer): nobody would drive the peer meanwhile.
+    /// Do not call it for [`EmbeddedPeer`](super::EmbeddedPeer): no thread would drive the peer meanwhile.
     pub fn recv(&self) -> Option<Notice> {
         self.next_notice(None).ok()
     }
@@ -83,7 +83,7 @@ impl Subscription {
     /// # Errors
     /// No notice came in time, or none will come.
     pub fn recv_timeout(&self, timeout: Duration) -> Result<Notice, RecvError> {
-        self.next_notice(Some(timeout)).map_err(error)
+        self.next_notice(Some(timeout)).map_err(recv_error)
     }
 
     /// Takes the next notice if there is one.
@@ -96,7 +96,7 @@ impl Subscription {
         if notice == Err(PopError::Empty) {
             self.clear_readiness(notifications);
         }
-        notice.map_err(error)
+        notice.map_err(recv_error)
     }
 
     /// Calls `each` with every available notice, in order, and returns their number: the fast way to read many. A
@@ -108,7 +108,7 @@ impl Subscription {
         let notifications = self.queue.watched_notifications();
         let drained = if self.join_progress.is_none() { self.queue.drain(each) } else { self.drain_joining(each) };
         self.clear_readiness(notifications);
-        drained.map_err(error)
+        drained.map_err(recv_error)
     }
 
     fn drain_joining(&self, mut each: impl FnMut(NoticeRef<'_>)) -> Result<usize, PopError> {
@@ -188,7 +188,7 @@ impl Subscription {
             let mut left = until.since(Clock::now().instant);
             {
                 let mut join_progress = locked(join_progress);
-                while self.take(&mut join_progress) || self.advance_join(&mut join_progress) {}
+                while self.take_live_messages(&mut join_progress) || self.advance_join(&mut join_progress) {}
                 if let Some(joined) = join_progress.join.baselines() {
                     return if join_progress.is_closed { Err(RecvError::Closed) } else { Ok(Some(joined)) };
                 }
@@ -209,7 +209,7 @@ impl Subscription {
             return match item? {
                 QueueItem::Notice(event) => Ok(event),
                 // Not requested; the peer may have sent it all the same.
-                QueueItem::Known(_) => self.next_notice(timeout),
+                QueueItem::Publisher(_) => self.next_notice(timeout),
             };
         };
         let until = timeout.map(|timeout| Clock::now().instant + timeout);
@@ -244,7 +244,10 @@ impl Subscription {
             if let Some(dropped) = join_progress.dropped.take() {
                 return Ok(Notice::Dropped(dropped));
             }
-            if !self.take(join_progress) && !self.advance_join(join_progress) && join_progress.join.has_no_event() {
+            if !self.take_live_messages(join_progress)
+                && !self.advance_join(join_progress)
+                && join_progress.join.has_no_event()
+            {
                 return Err(if join_progress.is_closed { PopError::Closed } else { PopError::Empty });
             }
         }
@@ -252,11 +255,11 @@ impl Subscription {
 
     /// Takes the live messages before the answers: they may contain a message that the history has evicted. Returns
     /// false if there were none.
-    fn take(&self, join_progress: &mut JoinProgress) -> bool {
+    fn take_live_messages(&self, join_progress: &mut JoinProgress) -> bool {
         let mut has_taken = false;
         while !join_progress.join.is_full() && join_progress.dropped.is_none() && join_progress.join.has_no_event() {
             match self.queue.pop() {
-                Ok(QueueItem::Known(publisher)) => join_progress.join.on_publisher(publisher),
+                Ok(QueueItem::Publisher(publisher)) => join_progress.join.on_publisher(publisher),
                 Ok(QueueItem::Notice(Notice::Message(delivery))) => {
                     join_progress.join.on_message(Clock::now().wall, delivery)
                 }
@@ -326,7 +329,7 @@ impl Subscription {
 }
 
 fn locked(join_progress: &Mutex<JoinProgress>) -> MutexGuard<'_, JoinProgress> {
-    // A panic under the lock has left nothing half done.
+    // A panic under the lock leaves the progress consistent.
     join_progress.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -369,8 +372,8 @@ impl fmt::Debug for Subscription {
     }
 }
 
-fn error(nothing: PopError) -> RecvError {
-    match nothing {
+fn recv_error(error: PopError) -> RecvError {
+    match error {
         PopError::Empty => RecvError::Empty,
         PopError::Closed => RecvError::Closed,
     }

@@ -15,7 +15,7 @@ impl Draft {
         self.check_addresses();
     }
 
-    /// Checks the values that must not be less than that of another key.
+    /// Checks each value that must not be less than the value of another key.
     fn check_pairs(&mut self) {
         const WINDOW: &str = "the hard limit cannot be below the size at which the window rotates";
         const FITS: &str = "the largest message must fit";
@@ -47,8 +47,8 @@ impl Draft {
         }
     }
 
-    /// Returns the key to report an error about two keys at: the one that is not at its default, so that the user can
-    /// change it.
+    /// Returns the key at which an error about two keys is reported: the first one, unless it has its default. Then the
+    /// user has set the second one.
     fn changeable(&self, first: usize, second: usize) -> usize {
         if self.config.sources[first] == ValueSource::Default { second } else { first }
     }

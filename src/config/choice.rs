@@ -51,7 +51,7 @@ impl fmt::Display for Mode {
 pub(super) const MODE: ChoiceFormat<Mode> =
     ChoiceFormat { words: &["open"], values: &[Mode::Open], planned: &["realm", "pki"] };
 
-/// Yes or no. Every key accepts every word that any key accepts for it, as YAML users expect.
+/// Yes or no. Every such key accepts all of these words, as YAML users expect.
 pub(super) const YES_NO: ChoiceFormat<bool> = ChoiceFormat {
     words: &["yes", "no", "on", "off", "true", "false"],
     values: &[true, false, true, false, true, false],

@@ -53,7 +53,7 @@ pub(super) enum Node {
 /// Reason why a text is no document.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct YamlError {
-    /// Text of the YAML crate, or ours.
+    /// Text of the YAML crate, or of this module.
     pub reason: String,
     /// Position of the error, if it is known.
     pub span: Option<SourceSpan>,
@@ -62,7 +62,7 @@ pub(super) struct YamlError {
 /// Reads the one document that `text` holds.
 ///
 /// # Errors
-/// The first place where it is no YAML, has a key that is no text, or expands to more than `NODES_MAX` nodes.
+/// Returns the first position at which the text is no YAML, has a key that is no text, or has too many nodes.
 pub(super) fn parse(text: &str) -> Result<Node, YamlError> {
     let options = serde_yaml::options! {
         budget: serde_yaml::budget! {
@@ -74,18 +74,19 @@ pub(super) fn parse(text: &str) -> Result<Node, YamlError> {
             max_depth: 16,
         },
         alias_limits: serde_yaml::alias_limits! { max_total_replayed_events: NODES_MAX, max_replay_stack_depth: 8 },
-        // "Last wins" hands every pair to the visitor (except pairs with whole numbers as keys, which are no keys of
-        // ours). Duplicates are found where the keys are known.
+        // With "last wins" the visitor gets every pair, except pairs with whole numbers as keys, which are no valid
+        // keys. The reader of the keys detects duplicates.
         duplicate_keys: DuplicateKeyPolicy::LastWins,
         merge_keys: MergeKeyPolicy::AsOrdinary,
         non_finite_float_policy: NonFiniteFloatPolicy::AsString,
         with_snippet: false,
     };
-    let root: Spanned<RawNode> = serde_yaml::from_str_with_options(text, options).map_err(|error| broken(&error))?;
+    let root: Spanned<RawNode> =
+        serde_yaml::from_str_with_options(text, options).map_err(|error| yaml_error(&error))?;
     resolve(root.value, span(root.defined), text)
 }
 
-fn broken(error: &serde_yaml::Error) -> YamlError {
+fn yaml_error(error: &serde_yaml::Error) -> YamlError {
     use serde_yaml::Error;
     use serde_yaml::budget::BudgetBreach;
     let location = error.location();

@@ -177,7 +177,7 @@ impl Draft {
         }
         let joined = |texts: &[String]| if texts.is_empty() { key.default.to_owned() } else { texts.join(" ; ") };
         let Err(error) = self.put(index, &joined(&texts)) else { return };
-        // Each item is valid alone; this finds the first that conflicts with those before it.
+        // Each item is valid alone; this search finds the first one that conflicts with those before it.
         let counts: Vec<usize> = (1..texts.len()).collect();
         let wrong = counts.partition_point(|count| self.put(index, &joined(&texts[..*count])).is_ok());
         let (reason, suggestion) = value_error(key, &joined(&texts[wrong..]), error);
@@ -232,7 +232,7 @@ fn value_error(key: &Key, text: &str, error: ValueError) -> (ConfigErrorKind, Op
         ValueError::Empty => missing(key),
         _ => error.suggestion(text.trim()).unwrap_or_else(|| format!("allowed: {}", (key.range)())),
     };
-    // A text that is no account may be most of one, with its secret.
+    // A text that is no valid account may contain most of one, with its secret.
     let text = if SECRET_KEYS.contains(&key.name) && !text.trim().is_empty() { "…" } else { text };
     (ConfigErrorKind::Value { text: text.to_owned(), error }, Some(suggestion))
 }

@@ -15,7 +15,7 @@ pub enum InterfaceSpec {
     /// The interface of this name, such as `eth0`.
     Name(String),
     /// The interface that has this address.
-    InterfaceAddress(IpAddr),
+    Address(IpAddr),
     /// The interface that has an address in this network.
     Subnet(Subnet),
 }
@@ -99,7 +99,7 @@ impl FromStr for InterfaceSpec {
             };
         }
         if let Ok(address) = text.parse() {
-            return Ok(InterfaceSpec::InterfaceAddress(address));
+            return Ok(InterfaceSpec::Address(address));
         }
         if INTERFACE_NAME_BYTES_MAX < text.len() || text.contains(char::is_whitespace) {
             return Err(InterfaceSpecError::Name(text.to_owned()));
@@ -113,7 +113,7 @@ impl fmt::Display for InterfaceSpec {
         match self {
             InterfaceSpec::Auto => write!(f, "auto"),
             InterfaceSpec::Name(name) => write!(f, "{name}"),
-            InterfaceSpec::InterfaceAddress(address) => write!(f, "{address}"),
+            InterfaceSpec::Address(address) => write!(f, "{address}"),
             InterfaceSpec::Subnet(network) => write!(f, "{}/{}", network.address, network.prefix),
         }
     }
@@ -129,8 +129,8 @@ mod tests {
         let table = [
             ("auto", Ok(InterfaceSpec::Auto)),
             ("eth0", Ok(InterfaceSpec::Name("eth0".into()))),
-            ("192.0.2.2", Ok(InterfaceSpec::InterfaceAddress("192.0.2.2".parse().unwrap()))),
-            ("fe80::1", Ok(InterfaceSpec::InterfaceAddress("fe80::1".parse().unwrap()))),
+            ("192.0.2.2", Ok(InterfaceSpec::Address("192.0.2.2".parse().unwrap()))),
+            ("fe80::1", Ok(InterfaceSpec::Address("fe80::1".parse().unwrap()))),
             ("10.1.0.0/16", Ok(InterfaceSpec::Subnet(network))),
             ("", Err(InterfaceSpecError::Empty)),
             ("10.1.0.0/33", Err(InterfaceSpecError::NetworkPrefix("10.1.0.0/33".into()))),

@@ -311,7 +311,7 @@ const RENAMED: [(&str, &str); 3] = [
     ("door-stranger-max", "listener-unauthenticated-max"),
 ];
 
-/// Returns what to write instead of an unknown key.
+/// Returns the suggestion for an unknown key.
 pub(super) fn suggest_key(name: &str) -> Option<String> {
     let name = name.replace('_', "-").to_ascii_lowercase();
     if let Some((_, new)) = RENAMED.iter().find(|(old, _)| *old == name) {

@@ -71,7 +71,7 @@ impl ValueFormat for AccountsFormat {
 
     /// Shows the accounts without their secrets.
     fn show(&self, accounts: &Vec<Account>) -> String {
-        let one = |account: &Account| {
+        let show_account = |account: &Account| {
             let headers = if account.headers { " headers" } else { "" };
             match &account.credentials {
                 Credentials::User { name, .. } => format!("user {name} password ***{headers}"),
@@ -81,7 +81,7 @@ impl ValueFormat for AccountsFormat {
         };
         match accounts[..] {
             [] => "none".into(),
-            _ => accounts.iter().map(one).collect::<Vec<String>>().join(" ; "),
+            _ => accounts.iter().map(show_account).collect::<Vec<String>>().join(" ; "),
         }
     }
 
@@ -113,9 +113,11 @@ fn public(credentials: &Credentials) -> Option<String> {
 
 fn account(words: &[&str]) -> Result<Account, AccountError> {
     let (kind, rest) = words.split_first().ok_or(AccountError::Empty)?;
-    let meant = || nearest(kind, ACCOUNT_FORMS.iter().map(|(kind, _)| *kind));
-    let (_, form) =
-        *ACCOUNT_FORMS.iter().find(|(name, _)| name == kind).ok_or_else(|| AccountError::ValueFormat(meant()))?;
+    let intended_kind = || nearest(kind, ACCOUNT_FORMS.iter().map(|(kind, _)| *kind));
+    let (_, form) = *ACCOUNT_FORMS
+        .iter()
+        .find(|(name, _)| name == kind)
+        .ok_or_else(|| AccountError::UnknownKind(intended_kind()))?;
     let (rest, headers) = match rest {
         [rest @ .., "headers"] if !rest.is_empty() => (rest, true),
         rest => (rest, false),
@@ -219,7 +221,7 @@ mod tests {
             other => panic!("{text}: {other:?}"),
         };
         assert_eq!(refused("user a password b ;"), AccountError::Empty);
-        assert_eq!(refused("usr a"), AccountError::ValueFormat(Some("user")));
+        assert_eq!(refused("usr a"), AccountError::UnknownKind(Some("user")));
         // A user who omits the word writes the secret first.
         for text in ["t0ken", "t0ken headers"] {
             let error = refused(text);

@@ -151,8 +151,8 @@ impl Config {
     }
 }
 
-/// Returns the bytes of a file, or the reason why it cannot be one. Pipes are refused because opening one may block
-/// forever.
+/// Returns the bytes of a configuration file, or the reason why it cannot be read. Pipes are refused because opening
+/// one may block forever.
 fn read_file(path: &Path) -> Result<Vec<u8>, ConfigErrorKind> {
     let unreadable = |error: io::Error| ConfigErrorKind::Unreadable(plain(&error));
     let kind = fs::metadata(path).map_err(unreadable)?.file_type();

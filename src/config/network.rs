@@ -1,4 +1,4 @@
-//! Formats of the peer's name and of its place in the network: group, interface, datagram size.
+//! Formats of the peer's name and of its location in the network: group, interface, datagram size.
 
 use super::host_defaults::HostDefaults;
 use super::interface::InterfaceSpec;

@@ -6,8 +6,9 @@ use super::keys::{KEYS, SECRET_KEYS, find_key};
 /// Prefix of environment variables of keys: `SEQCAST_PUB_WINDOW_SIZE`.
 const ENVIRONMENT_PREFIX: &str = "SEQCAST_";
 
-/// Variables with that prefix that are no keys. They hold the file, the subject that `reply --command` passes to its
-/// commands (which may be seqcast commands), and the store of `order`. The store may contain a password.
+/// Variables with that prefix that are no keys. They contain the path of the configuration file, the subject that
+/// `reply --command` passes to its commands (which may be seqcast commands), and the location of the store of `order`.
+/// That location may contain a password.
 const ENVIRONMENT_OTHERS: [&str; 3] = ["SEQCAST_CONFIG", "SEQCAST_SUBJECT", "SEQCAST_ORDER_STORE"];
 
 /// A value with precedence over the file: from a flag or the environment.
@@ -49,7 +50,7 @@ impl Override {
     }
 
     fn of_variables(variables: impl Iterator<Item = (String, String)>) -> Vec<Override> {
-        let meant = |(name, value): (String, String)| {
+        let as_override = |(name, value): (String, String)| {
             let key = name.strip_prefix(ENVIRONMENT_PREFIX).filter(|_| !ENVIRONMENT_OTHERS.contains(&name.as_str()))?;
             Some(Override {
                 key: key.to_ascii_lowercase().replace('_', "-"),
@@ -57,7 +58,7 @@ impl Override {
                 source: ValueSource::Environment(name),
             })
         };
-        let mut overrides: Vec<Override> = variables.filter_map(meant).collect();
+        let mut overrides: Vec<Override> = variables.filter_map(as_override).collect();
         overrides.sort_by(|a, b| a.key.cmp(&b.key));
         overrides
     }

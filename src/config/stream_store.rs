@@ -34,14 +34,15 @@ impl fmt::Debug for StreamStoreLocation {
     }
 }
 
-/// Returns an address without its password. For an unusual address it rather hides too much: everything between the
-/// user and the last `@` that can precede a host.
+/// Returns an address without its password. For an unusual address it hides too much rather than too little: everything
+/// between the user and the last `@` that can precede a host.
 fn hidden(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-    let (who, server) = rest.rsplit_once('@').map_or((None, rest), |(who, server)| (Some(who), server));
-    let who = who.map_or(String::new(), |who| match who.split_once(':') {
+    let (user_info, server) =
+        rest.rsplit_once('@').map_or((None, rest), |(user_info, server)| (Some(user_info), server));
+    let user_info = user_info.map_or(String::new(), |user_info| match user_info.split_once(':') {
         Some((user, _)) => format!("{user}:***@"),
-        None => format!("{who}@"),
+        None => format!("{user_info}@"),
     });
     let (server, parameters) = server.split_once('?').map_or((server, None), |(server, all)| (server, Some(all)));
     let shown = |parameter: &str| match parameter.split_once('=') {
@@ -49,7 +50,7 @@ fn hidden(url: &str) -> String {
         _ => parameter.to_owned(),
     };
     let parameters = parameters.map(|all| all.split('&').map(shown).collect::<Vec<String>>().join("&"));
-    format!("{scheme}://{who}{server}{}", parameters.map_or(String::new(), |all| format!("?{all}")))
+    format!("{scheme}://{user_info}{server}{}", parameters.map_or(String::new(), |all| format!("?{all}")))
 }
 
 /// Location of the streams: `auto`, a path, or the address of a database.

@@ -1,4 +1,4 @@
-//! Reasons why a text is no value of its key, with what to write instead.
+//! Reasons why a text is no value of its key, with suggestions.
 
 use super::interface::InterfaceSpecError;
 use super::spelling::nearest;
@@ -25,13 +25,13 @@ pub enum ValueError {
     Pace,
     /// A duration without a unit.
     DurationUnit(String),
-    /// Not a duration, as humantime sees it.
+    /// Not a duration; holds the reason of `humantime`.
     Duration(String),
     /// Not a whole number.
     Number,
     /// A number beyond what the machine can count.
     Overflow,
-    /// Below the minimum; all three as text, the reason may be empty.
+    /// Below the minimum.
     BelowMin {
         /// The minimum.
         min: String,
@@ -198,7 +198,7 @@ pub enum RuleError {
     UnknownPart(String),
     /// A repeated bound.
     Twice(&'static str),
-    /// A value that its key does not accept either.
+    /// An invalid value of a bound.
     Part(&'static str, Box<ValueError>),
     /// Too many rules.
     TooMany,
@@ -244,7 +244,7 @@ pub enum AccountError {
     Empty,
     /// The text begins with none of `user`, `token`, `nkey`, and may be a secret; holds the intended word, if it can
     /// be guessed.
-    ValueFormat(Option<&'static str>),
+    UnknownKind(Option<&'static str>),
     /// The words after the kind have the wrong form; holds the right one.
     Form(&'static str),
     /// Not the public half of a user's key pair.
@@ -263,10 +263,10 @@ impl fmt::Display for AccountError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AccountError::Empty => write!(f, "an account is missing"),
-            AccountError::ValueFormat(_) => write!(f, "an account begins with user, token or nkey"),
+            AccountError::UnknownKind(_) => write!(f, "an account begins with user, token or nkey"),
             AccountError::Form(form) => write!(f, "an account of this kind is written: {form}"),
             AccountError::Nkey(error) => error.fmt(f),
-            AccountError::Twice(Some(who)) => write!(f, "{who} is repeated"),
+            AccountError::Twice(Some(account)) => write!(f, "{account} is repeated"),
             AccountError::Twice(None) => write!(f, "this token is repeated"),
             AccountError::TooMany => write!(f, "more than {ACCOUNTS_MAX} accounts"),
         }
@@ -277,8 +277,8 @@ impl AccountError {
     /// Returns the replacement to suggest.
     pub(super) fn suggestion(&self) -> Option<String> {
         match self {
-            AccountError::ValueFormat(Some(kind)) => Some(format!("did you mean {kind}?")),
-            AccountError::ValueFormat(None) => Some("write user alice password s3cret".into()),
+            AccountError::UnknownKind(Some(kind)) => Some(format!("did you mean {kind}?")),
+            AccountError::UnknownKind(None) => Some("write user alice password s3cret".into()),
             AccountError::Nkey(_) => Some("write the public key of a user: U and 55 capital letters and digits".into()),
             AccountError::Twice(_) => Some("remove one of the two".into()),
             AccountError::TooMany => Some("share accounts among users".into()),

@@ -81,28 +81,28 @@ pub struct RecvBatch {
 /// Maximum number of datagrams that recently arrived as one buffer.
 #[derive(Clone, Copy, Debug)]
 struct SegmentPeak {
-    /// Maxima of this span of [`SPAN_BUFFERS`] and of the span before.
-    most: [u64; 2],
+    /// Peaks of this span of [`SPAN_BUFFERS`] and of the span before.
+    peaks: [u64; 2],
     /// Number of buffers in this span.
     buffers: u32,
 }
 
-/// Number of buffers in one span. A maximum is forgotten after two spans.
+/// Number of buffers in one span. A peak expires after two spans.
 const SPAN_BUFFERS: u32 = 1024;
 
 impl SegmentPeak {
-    const NONE: SegmentPeak = SegmentPeak { most: [1; 2], buffers: 0 };
+    const NONE: SegmentPeak = SegmentPeak { peaks: [1; 2], buffers: 0 };
 
     fn on_buffer(&mut self, datagrams: u64) {
         if self.buffers == SPAN_BUFFERS {
-            *self = SegmentPeak { most: [1, self.most[0]], buffers: 0 };
+            *self = SegmentPeak { peaks: [1, self.peaks[0]], buffers: 0 };
         }
         self.buffers += 1;
-        self.most[0] = self.most[0].max(datagrams);
+        self.peaks[0] = self.peaks[0].max(datagrams);
     }
 
-    fn most(&self) -> u64 {
-        self.most[0].max(self.most[1])
+    fn peak(&self) -> u64 {
+        self.peaks[0].max(self.peaks[1])
     }
 }
 
@@ -141,7 +141,7 @@ impl RecvBatch {
 
     /// Returns the maximum number of datagrams that recently arrived as one buffer; at least 1.
     pub(super) fn segments_seen(&self) -> u64 {
-        self.segments.most()
+        self.segments.peak()
     }
 
     /// Takes the datagrams of the last call, in order of arrival.
@@ -170,7 +170,7 @@ impl RecvBatch {
             header.msg_hdr.msg_controllen = size_of::<ControlBuffer>();
             headers[index].write(header);
         }
-        let came = retry_interrupted(|| {
+        let received_count = retry_interrupted(|| {
             // SAFETY: the first `count` headers were initialised above. Each points to its own name, control buffer and
             // slice; the slice points to the spare capacity of its own slot. All of them outlive the call.
             unsafe {
@@ -183,8 +183,8 @@ impl RecvBatch {
                 )
             }
         })?;
-        for index in 0..came {
-            // SAFETY: initialised above for every slot asked for, and `came` is at most their number.
+        for index in 0..received_count {
+            // SAFETY: initialised above for every slot asked for, and `received_count` is at most their number.
             let (header, name) = unsafe { (headers[index].assume_init_ref(), names[index].assume_init_ref()) };
             let ancillary = AncillaryData::from_header(&header.msg_hdr);
             let overrun = ancillary.drops.map_or(0, |drops| counter_increase(overruns, drops));
@@ -214,9 +214,9 @@ impl RecvBatch {
             }
             slot.clear();
         }
-        self.is_full = came == count;
+        self.is_full = received_count == count;
         let most = self.slots.len();
-        self.wanted = if self.is_full { most } else { (2 * came).clamp(BUFFERS_MIN.min(most), most) };
+        self.wanted = if self.is_full { most } else { (2 * received_count).clamp(BUFFERS_MIN.min(most), most) };
         Ok(self.received.len() - before)
     }
 }
@@ -244,12 +244,12 @@ pub(super) fn overrun(socket: BorrowedFd<'_>, overruns: &mut u32) -> io::Result<
 /// Returns the increase of the wrapping counter. A datagram received after the counter was read may carry an older
 /// value, which counts as no increase.
 fn counter_increase(known: &mut u32, drops: u32) -> u32 {
-    let risen = drops.wrapping_sub(*known);
-    if u32::MAX / 2 < risen {
+    let increase = drops.wrapping_sub(*known);
+    if u32::MAX / 2 < increase {
         return 0;
     }
     *known = drops;
-    risen
+    increase
 }
 
 /// Sends the first datagrams of `batch`, as far as the send buffer takes them. Returns their number; 0 if the buffer is
@@ -315,15 +315,15 @@ fn send_buffers(
             iov_base: outgoing.bytes.as_ptr().cast_mut().cast(),
             iov_len: outgoing.bytes.len(),
         };
-        let place = &mut slices[datagrams..datagrams + count];
-        for (slice, outgoing) in place.iter_mut().zip(rest) {
+        let datagram_slices = &mut slices[datagrams..datagrams + count];
+        for (slice, outgoing) in datagram_slices.iter_mut().zip(rest) {
             slice.write(slice_of(outgoing));
         }
         let name = names[buffers].write(RawAddress::EMPTY);
         let mut header = empty_header();
         header.msg_hdr.msg_namelen = name.encode(rest[0].to.unwrap_or(group));
         header.msg_hdr.msg_name = ptr::from_mut(name).cast();
-        header.msg_hdr.msg_iov = place.as_mut_ptr().cast();
+        header.msg_hdr.msg_iov = datagram_slices.as_mut_ptr().cast();
         header.msg_hdr.msg_iovlen = count;
         if 1 < count {
             let control = controls[buffers].write(ControlBuffer::EMPTY);
@@ -546,20 +546,20 @@ mod tests {
     #[test]
     fn only_segmentation_errors_disable_segmentation() {
         let errors = [libc::EINVAL, libc::EIO, libc::EMSGSIZE, libc::EOPNOTSUPP, libc::ENETUNREACH, libc::EPERM];
-        let about = errors.map(|error| is_segmentation_error(&io::Error::from_raw_os_error(error)));
-        assert_eq!(about, [true, true, true, true, false, false]);
+        let verdicts = errors.map(|error| is_segmentation_error(&io::Error::from_raw_os_error(error)));
+        assert_eq!(verdicts, [true, true, true, true, false, false]);
     }
 
     #[test]
-    fn segment_peak_is_forgotten_after_two_spans() {
+    fn segment_peak_expires_after_two_spans() {
         let mut seen = SegmentPeak::NONE;
         seen.on_buffer(64);
         let mut buffers = 1;
-        while seen.most() == 64 {
+        while seen.peak() == 64 {
             seen.on_buffer(2);
             buffers += 1;
         }
-        assert_eq!((seen.most(), buffers), (2, 2 * SPAN_BUFFERS + 1));
+        assert_eq!((seen.peak(), buffers), (2, 2 * SPAN_BUFFERS + 1));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The clients of a peer and the delivery to each. Attached clients come through the Unix socket, embedded ones run in
-//! the same process, and listener clients come through a listener.
+//! The clients of a peer and the delivery to each. Attached clients connect through the Unix socket, embedded ones run
+//! in the same process, and listener clients connect through a listener.
 
 #[cfg(feature = "listeners")]
 mod listener_clients;
@@ -31,7 +31,7 @@ const FILLING_MAX: usize = 16;
 /// Minimum fullness, in parts of 1,024, at which a queue is checked again without a new delivery: an eighth.
 const FULLNESS_MIN: u64 = 128;
 /// Maximum number of client writes that may precede a multicast.
-const WRITES_FEW: usize = 8;
+const WRITES_BEFORE_MULTICAST_MAX: usize = 8;
 /// Minimum time between two log lines about the same slow client.
 const SLOW_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -216,20 +216,20 @@ impl Clients {
 
     /// Returns the attached clients that may have input to process now, in the order of their numbers.
     pub(crate) fn with_input(&self, is_publish_blocked: bool) -> impl Iterator<Item = ClientId> {
-        let has_input = move |id: &&ClientId| match self.map.get(id).map(|client| &client.kind) {
+        let has_client_input = move |id: &&ClientId| match self.map.get(id).map(|client| &client.kind) {
             Some(ClientTransport::Attached(connection)) => connection.has_input(is_publish_blocked),
             _ => false,
         };
-        self.attached.iter().filter(has_input).copied()
+        self.attached.iter().filter(has_client_input).copied()
     }
 
     /// Returns the oldest attached client without a HELLO, if it has been connected for at least `patience`.
-    pub(crate) fn oldest_ungreeted(&self, now: ClockReading, patience: Duration) -> Option<ClientId> {
-        let is_ungreeted = |client: &ClientEntry| {
+    pub(crate) fn oldest_without_hello(&self, now: ClockReading, patience: Duration) -> Option<ClientId> {
+        let lacks_hello = |client: &ClientEntry| {
             matches!(&client.kind, ClientTransport::Attached(connection) if !connection.is_greeted)
                 && patience <= now.instant.since(client.connected)
         };
-        self.map.iter().find(|(_, client)| is_ungreeted(client)).map(|(id, _)| *id)
+        self.map.iter().find(|(_, client)| lacks_hello(client)).map(|(id, _)| *id)
     }
 
     /// Returns the number of messages that wait for all attached and listener clients.
@@ -303,7 +303,8 @@ impl Clients {
                 Some(ClientEntry { kind: ClientTransport::Attached(_), .. }) => attached = true,
                 #[cfg(feature = "listeners")]
                 Some(_) if COMMON_BYTES <= deliveries.bytes() => {
-                    let counted = counted.get_or_insert_with(|| self.listener_delivery.memory.counted(&deliveries));
+                    let counted =
+                        counted.get_or_insert_with(|| self.listener_delivery.memory.count_payloads(&deliveries));
                     counted.iter().for_each(|deliveries| self.deliver_at_listener(now, group, deliveries));
                 }
                 #[cfg(feature = "listeners")]
@@ -332,8 +333,8 @@ impl Clients {
             if let ClientTransport::Attached(connection) = &mut client.kind {
                 self.subs.clear();
                 self.subs.extend(group.iter().map(|target| target.sub));
-                let pushed = push(&mut connection.outbox, &self.subs);
-                client.on_pushed(now, group[0].client, pushed, &mut self.dirty);
+                let outcome = push(&mut connection.outbox, &self.subs);
+                client.on_pushed(now, group[0].client, outcome, &mut self.dirty);
             }
         }
     }
@@ -356,8 +357,8 @@ impl Clients {
                 ClientTransport::Attached(connection) => {
                     self.subs.clear();
                     self.subs.extend(group.iter().map(|target| target.sub));
-                    let pushed = connection.outbox.push_loss(&self.subs, loss);
-                    client.on_pushed(now, group[0].client, pushed, &mut self.dirty);
+                    let outcome = connection.outbox.push_loss(&self.subs, loss);
+                    client.on_pushed(now, group[0].client, outcome, &mut self.dirty);
                 }
                 #[cfg(feature = "listeners")]
                 ClientTransport::Listener(connection) => {
@@ -429,20 +430,20 @@ impl Clients {
     /// Writes to a client, and adds it to `ended` if its connection has ended.
     fn write_to(&mut self, id: ClientId, ended: &mut Vec<ClientId>) {
         let Some(client) = self.map.get_mut(&id) else { return };
-        let goes_on = match &mut client.kind {
+        let is_open = match &mut client.kind {
             ClientTransport::Attached(connection) => connection.write(),
             #[cfg(feature = "listeners")]
             ClientTransport::Listener(connection) => self.listener_delivery.write(id, connection),
             ClientTransport::Embedded(_) => true,
         };
-        if !goes_on {
+        if !is_open {
             ended.push(id);
         }
     }
 
     /// Returns whether only a few clients have unwritten messages.
     pub(crate) fn has_few_messages(&self) -> bool {
-        self.dirty.len() <= WRITES_FEW
+        self.dirty.len() <= WRITES_BEFORE_MULTICAST_MAX
     }
 
     /// Records that the stream of a client takes bytes again, and schedules a write if there is output.
@@ -473,12 +474,12 @@ impl Clients {
 
 impl ClientEntry {
     /// Records the outcome of a push to the client, and schedules a write.
-    fn on_pushed(&mut self, now: ClockReading, id: ClientId, pushed: PushOutcome, dirty: &mut Vec<ClientId>) {
+    fn on_pushed(&mut self, now: ClockReading, id: ClientId, outcome: PushOutcome, dirty: &mut Vec<ClientId>) {
         if !std::mem::replace(&mut self.is_dirty, true) {
             dirty.push(id);
         }
-        self.delivered += pushed.taken as u64;
-        if pushed.begins_drops {
+        self.delivered += outcome.accepted as u64;
+        if outcome.begins_drops {
             self.log_slow_client(now, id);
         }
     }

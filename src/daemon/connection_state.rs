@@ -135,8 +135,8 @@ struct BufferSpan {
 }
 
 impl WriteBuffer {
-    /// Counts the bytes added to `out` since the last call as `events` messages or reports. An event counts already if
-    /// its bytes are added only before the next call.
+    /// Counts the bytes added to `out` since the last call as `events` messages or reports. The caller may count an
+    /// event before it adds the bytes of the event, if it adds them before the next call.
     pub(crate) fn count_events(&mut self, events: usize) {
         self.count(events, false);
     }

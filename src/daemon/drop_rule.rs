@@ -2,7 +2,8 @@
 
 use crate::rng::Rng;
 
-/// Rule that selects the received datagrams to drop. The same seed drops the same places of the same stream.
+/// Rule that selects the received datagrams to drop. The same seed selects the same positions in a sequence of
+/// datagrams.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DropRule {
     /// Seed of the random generator.
@@ -18,6 +19,7 @@ pub struct DropRule {
 pub(crate) struct Dropper {
     rule: DropRule,
     rng: Rng,
+    /// Number of datagrams left to drop in the current burst.
     left: u32,
     /// Number of datagrams dropped so far.
     pub(crate) dropped: u64,

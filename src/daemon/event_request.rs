@@ -26,9 +26,9 @@ pub(crate) enum EventRequester {
     Listener(ClientId, u64),
     /// A thread of another service, with its request number.
     Service {
-        /// The client as which it requests.
+        /// Client under which the thread requests.
         client: ClientId,
-        /// Its request number.
+        /// Number of the request.
         number: u64,
         /// The receiver of the outcome.
         outcome: Arc<dyn RegistrationReceiver>,
@@ -63,7 +63,7 @@ pub(crate) enum JournalReply {
 #[derive(Debug)]
 pub(crate) struct EventCompletion {
     pub(crate) requester: EventRequester,
-    pub(crate) done: Result<JournalReply, EventRefusal>,
+    pub(crate) result: Result<JournalReply, EventRefusal>,
     /// Cost to release, if this is the last part of the outcome.
     pub(crate) ended: Option<EventRequestCost>,
 }

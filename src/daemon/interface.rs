@@ -92,15 +92,15 @@ impl Interface {
 /// Reason for the choice of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChoiceReason {
-    /// The configuration names it.
+    /// The configuration names the interface.
     Named,
-    /// It has the requested address.
+    /// The interface has the requested address.
     HasAddress,
-    /// It has an address in the requested network.
+    /// The interface has an address in the requested network.
     InNetwork,
-    /// `auto`: it is the only one that can multicast to a LAN.
+    /// `auto`: no other interface can multicast to a LAN.
     Only,
-    /// `auto`: several fit, and the default route leaves by it.
+    /// `auto`: several interfaces fit, and the default route leaves by this one.
     DefaultRoute,
 }
 
@@ -127,10 +127,10 @@ pub struct ChosenInterface {
     pub address: IpAddr,
     /// The largest IP packet in bytes.
     pub mtu: usize,
-    /// True if it leads only to this host.
+    /// True if the interface leads only to this host.
     pub loopback: bool,
     /// The reason.
-    pub why: ChoiceReason,
+    pub reason: ChoiceReason,
     /// `auto`: names of the other usable interfaces, including those passed over as virtual.
     pub others: Vec<String>,
 }
@@ -144,7 +144,7 @@ impl ChosenInterface {
 
 impl fmt::Display for ChosenInterface {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} ({}", self.name, self.address, self.why)?;
+        write!(f, "{} {} ({}", self.name, self.address, self.reason)?;
         if !self.others.is_empty() {
             write!(f, "; not {}", self.others.join(", "))?;
         }
@@ -162,14 +162,14 @@ pub enum ChooseError {
         /// The requested name.
         name: String,
         /// All interfaces of the host.
-        there: Vec<Interface>,
+        interfaces: Vec<Interface>,
     },
     /// No interface has this address, or one in this network.
     NoSuchAddress {
         /// The requested interface.
         spec: InterfaceSpec,
         /// All interfaces of the host.
-        there: Vec<Interface>,
+        interfaces: Vec<Interface>,
     },
     /// The requested address or network and the group are of two families.
     OtherFamily {
@@ -194,14 +194,14 @@ pub enum ChooseError {
         /// The family of the group.
         family: Family,
         /// All interfaces of the host.
-        there: Vec<Interface>,
+        interfaces: Vec<Interface>,
     },
     /// Several interfaces fit, and nothing decides between them.
     Ambiguous {
         /// The requested interface.
         spec: InterfaceSpec,
         /// The interfaces that fit.
-        fitting: Vec<Interface>,
+        candidates: Vec<Interface>,
     },
 }
 
@@ -209,14 +209,14 @@ impl fmt::Display for ChooseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ChooseError::List(error) => write!(f, "cannot list the network interfaces: {error}"),
-            ChooseError::NoSuchName { name, there } => {
-                write!(f, "no interface '{name}'; there are: {}", List(there))
+            ChooseError::NoSuchName { name, interfaces } => {
+                write!(f, "no interface '{name}'; there are: {}", List(interfaces))
             }
-            ChooseError::NoSuchAddress { spec: spec @ InterfaceSpec::Subnet(_), there } => {
-                write!(f, "no interface has an address in {spec}; there are: {}", List(there))
+            ChooseError::NoSuchAddress { spec: spec @ InterfaceSpec::Subnet(_), interfaces } => {
+                write!(f, "no interface has an address in {spec}; there are: {}", List(interfaces))
             }
-            ChooseError::NoSuchAddress { spec, there } => {
-                write!(f, "no interface has the address {spec}; there are: {}", List(there))
+            ChooseError::NoSuchAddress { spec, interfaces } => {
+                write!(f, "no interface has the address {spec}; there are: {}", List(interfaces))
             }
             ChooseError::OtherFamily { spec, family } => {
                 write!(f, "{spec} is not {family}, but the group is; use a group and an interface of one kind")
@@ -231,14 +231,14 @@ impl fmt::Display for ChooseError {
                 f,
                 "interface '{name}' has no {family} address; give it one (ip addr add ADDRESS/BITS dev {name}) or use a group of the other kind"
             ),
-            ChooseError::NoneFit { family, there } => write!(
+            ChooseError::NoneFit { family, interfaces } => write!(
                 f,
                 "no interface is up, can multicast and has an {family} address beside loopback; there are: {}; \
                  for this host alone use lo",
-                List(there)
+                List(interfaces)
             ),
-            ChooseError::Ambiguous { spec, fitting } => {
-                write!(f, "'{spec}' fits several interfaces: {}; name one of them", List(fitting))
+            ChooseError::Ambiguous { spec, candidates } => {
+                write!(f, "'{spec}' fits several interfaces: {}; name one of them", List(candidates))
             }
         }
     }
@@ -268,90 +268,91 @@ impl fmt::Display for List<'_> {
 
 /// Chooses among the interfaces of this host.
 pub fn choose(spec: &InterfaceSpec, family: Family) -> Result<ChosenInterface, ChooseError> {
-    let there = list().map_err(ChooseError::List)?;
-    choose_from(&there, list::default_route(family).as_deref(), spec, family)
+    let interfaces = list().map_err(ChooseError::List)?;
+    choose_from(&interfaces, list::default_route(family).as_deref(), spec, family)
 }
 
 /// Chooses among the given interfaces. `default_route` is the interface by which the default route of the family
 /// leaves.
 fn choose_from(
-    there: &[Interface],
+    interfaces: &[Interface],
     default_route: Option<&str>,
     spec: &InterfaceSpec,
     family: Family,
 ) -> Result<ChosenInterface, ChooseError> {
     match spec {
-        InterfaceSpec::Auto => choose_auto(there, default_route, family),
-        InterfaceSpec::Name(name) => match there.iter().find(|interface| interface.name == *name) {
-            None => Err(ChooseError::NoSuchName { name: name.clone(), there: there.to_vec() }),
+        InterfaceSpec::Auto => choose_auto(interfaces, default_route, family),
+        InterfaceSpec::Name(name) => match interfaces.iter().find(|interface| interface.name == *name) {
+            None => Err(ChooseError::NoSuchName { name: name.clone(), interfaces: interfaces.to_vec() }),
             Some(interface) => match interface.address(family) {
                 None => Err(ChooseError::NoAddress { name: name.clone(), family }),
                 Some(address) => check_usable(interface, address, ChoiceReason::Named),
             },
         },
-        InterfaceSpec::InterfaceAddress(address) => {
+        InterfaceSpec::Address(address) => {
             let network = Subnet { address: *address, prefix: if address.is_ipv4() { 32 } else { 128 } };
-            choose_in(there, network, spec, family, ChoiceReason::HasAddress)
+            choose_in(interfaces, network, spec, family, ChoiceReason::HasAddress)
         }
-        InterfaceSpec::Subnet(network) => choose_in(there, *network, spec, family, ChoiceReason::InNetwork),
+        InterfaceSpec::Subnet(network) => choose_in(interfaces, *network, spec, family, ChoiceReason::InNetwork),
     }
 }
 
 /// Chooses the only interface with an address in `network`.
 fn choose_in(
-    there: &[Interface],
+    interfaces: &[Interface],
     network: Subnet,
     spec: &InterfaceSpec,
     family: Family,
-    why: ChoiceReason,
+    reason: ChoiceReason,
 ) -> Result<ChosenInterface, ChooseError> {
     if Family::of(network.address) != family {
         return Err(ChooseError::OtherFamily { spec: spec.clone(), family });
     }
     let inside = |interface: &Interface| interface.addresses.iter().map(|a| a.ip).find(|ip| network.contains(*ip));
-    let fitting: Vec<Interface> = there.iter().filter(|interface| inside(interface).is_some()).cloned().collect();
-    match &fitting[..] {
-        [] => Err(ChooseError::NoSuchAddress { spec: spec.clone(), there: there.to_vec() }),
-        [one] => check_usable(one, inside(one).expect("it was chosen for having one"), why),
-        _ => Err(ChooseError::Ambiguous { spec: spec.clone(), fitting }),
+    let candidates: Vec<Interface> =
+        interfaces.iter().filter(|interface| inside(interface).is_some()).cloned().collect();
+    match &candidates[..] {
+        [] => Err(ChooseError::NoSuchAddress { spec: spec.clone(), interfaces: interfaces.to_vec() }),
+        [one] => check_usable(one, inside(one).expect("a candidate has an address in the network"), reason),
+        _ => Err(ChooseError::Ambiguous { spec: spec.clone(), candidates }),
     }
 }
 
 /// Chooses the interface that leads to the LAN: physical ones before virtual ones, then the one of the default route.
 fn choose_auto(
-    there: &[Interface],
+    interfaces: &[Interface],
     default_route: Option<&str>,
     family: Family,
 ) -> Result<ChosenInterface, ChooseError> {
-    let able = |interface: &&Interface| {
+    let is_usable = |interface: &&Interface| {
         interface.up
             && interface.running
             && interface.multicast
             && !interface.loopback
             && interface.address(family).is_some()
     };
-    let (virtuals, reals): (Vec<&Interface>, Vec<&Interface>) =
-        there.iter().filter(able).partition(|interface| interface.is_virtual());
-    let fitting = if reals.is_empty() { &virtuals } else { &reals };
-    let routed = fitting.iter().find(|interface| Some(interface.name.as_str()) == default_route);
-    let (one, why) = match (&fitting[..], routed) {
-        ([], _) => return Err(ChooseError::NoneFit { family, there: there.to_vec() }),
+    let (virtual_interfaces, physical_interfaces): (Vec<&Interface>, Vec<&Interface>) =
+        interfaces.iter().filter(is_usable).partition(|interface| interface.is_virtual());
+    let candidates = if physical_interfaces.is_empty() { &virtual_interfaces } else { &physical_interfaces };
+    let routed = candidates.iter().find(|interface| Some(interface.name.as_str()) == default_route);
+    let (one, reason) = match (&candidates[..], routed) {
+        ([], _) => return Err(ChooseError::NoneFit { family, interfaces: interfaces.to_vec() }),
         ([one], _) => (*one, ChoiceReason::Only),
         (_, Some(one)) => (*one, ChoiceReason::DefaultRoute),
         (several, None) => {
-            let fitting = several.iter().copied().cloned().collect();
-            return Err(ChooseError::Ambiguous { spec: InterfaceSpec::Auto, fitting });
+            let candidates = several.iter().copied().cloned().collect();
+            return Err(ChooseError::Ambiguous { spec: InterfaceSpec::Auto, candidates });
         }
     };
-    let address = one.address(family).expect("able interfaces have one");
-    let mut chosen = check_usable(one, address, why)?;
-    let passed_over = reals.iter().chain(&virtuals).filter(|interface| interface.name != one.name);
-    chosen.others = passed_over.map(|interface| interface.name.clone()).collect();
+    let address = one.address(family).expect("a usable interface has an address");
+    let mut chosen = check_usable(one, address, reason)?;
+    let others = physical_interfaces.iter().chain(&virtual_interfaces).filter(|interface| interface.name != one.name);
+    chosen.others = others.map(|interface| interface.name.clone()).collect();
     Ok(chosen)
 }
 
 /// Makes the choice if the interface is usable.
-fn check_usable(interface: &Interface, address: IpAddr, why: ChoiceReason) -> Result<ChosenInterface, ChooseError> {
+fn check_usable(interface: &Interface, address: IpAddr, reason: ChoiceReason) -> Result<ChosenInterface, ChooseError> {
     let name = interface.name.clone();
     if !interface.up {
         return Err(ChooseError::Down(name));
@@ -360,7 +361,7 @@ fn check_usable(interface: &Interface, address: IpAddr, why: ChoiceReason) -> Re
         return Err(ChooseError::NoMulticast(name));
     }
     let Interface { index, mtu, loopback, .. } = *interface;
-    Ok(ChosenInterface { name, index, address, mtu, loopback, why, others: Vec::new() })
+    Ok(ChosenInterface { name, index, address, mtu, loopback, reason, others: Vec::new() })
 }
 
 fn is_link_local(address: IpAddr) -> bool {

@@ -7,7 +7,7 @@ use crate::daemon::stream_request::StreamServiceCommand;
 use crate::message::ClientId;
 use serde_json::Value;
 
-/// A command for another part of the engine. Their number in one turn is bounded by the budgets of the turn.
+/// A command for another part of the engine. The budgets of a turn bound the number of commands queued in it.
 #[derive(Debug)]
 pub(crate) enum InternalCommand {
     /// For the service of events.

@@ -30,7 +30,7 @@ const BACKLOG: i32 = 128;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SocketError {
-    /// Another peer answers on it.
+    /// Another peer listens on the socket.
     Running(PathBuf),
     /// A file that is no socket has the name.
     NotASocket(PathBuf),
@@ -54,7 +54,7 @@ impl fmt::Display for SocketError {
                 write!(f, "a peer is already running at {}; use --socket to run another one beside it", path.display())
             }
             SocketError::NotASocket(path) => {
-                write!(f, "{} is there and is no socket; remove it or use --socket", path.display())
+                write!(f, "{} exists and is no socket; remove it or use --socket", path.display())
             }
             SocketError::Directory(error) => error.fmt(f),
             SocketError::System { step, path, error } => {
@@ -98,10 +98,10 @@ pub(crate) fn check_directory(socket: &Path) -> Result<(), DirectoryError> {
     let is_default = |directory: &&Path| directory.file_name().is_some_and(|name| *name == *format!("seqcast-{uid}"));
     let Some(directory) = socket.parent().filter(is_default) else { return Ok(()) };
     // An inaccessible directory cannot be used either; the attempt to use it reports that.
-    let Ok(found) = fs::symlink_metadata(directory) else { return Ok(()) };
-    let mode = found.mode() & 0o777;
+    let Ok(metadata) = fs::symlink_metadata(directory) else { return Ok(()) };
+    let mode = metadata.mode() & 0o777;
     match () {
-        () if !found.is_dir() || found.uid() != uid => Err(DirectoryError::NotOurs(directory.to_owned())),
+        () if !metadata.is_dir() || metadata.uid() != uid => Err(DirectoryError::NotOurs(directory.to_owned())),
         () if mode & 0o022 != 0 => Err(DirectoryError::Writable(directory.to_owned(), mode)),
         () => Ok(()),
     }
@@ -208,7 +208,7 @@ fn remove_stale_socket(path: &Path) -> Result<(), SocketError> {
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) stream: UnixStream,
-    pub(crate) listener: PeerEndpoint,
+    pub(crate) endpoint: PeerEndpoint,
     pub(crate) outbox: ClientOutbox,
     /// Process id of the client, if the kernel reports it.
     pub(crate) pid: Option<i32>,
@@ -226,7 +226,7 @@ impl Connection {
         Connection {
             pid: getsockopt(&stream, PeerCredentials).ok().map(|credentials| credentials.pid()),
             stream,
-            listener: PeerEndpoint::new(),
+            endpoint: PeerEndpoint::new(),
             outbox: ClientOutbox::new(limits),
             flow: ConnectionState::new(),
             is_greeted: false,
@@ -250,17 +250,17 @@ impl Connection {
 
     /// Reads once through `scratch` into the protocol parser.
     pub(crate) fn read(&mut self, scratch: &mut [u8]) -> ReadOutcome {
-        self.flow.read(&mut self.stream, false, scratch, |bytes| self.listener.push(bytes))
+        self.flow.read(&mut self.stream, false, scratch, |bytes| self.endpoint.push(bytes))
     }
 
     /// Writes pending output, as far as the stream takes it. Returns false at the end of a connection that the peer
     /// closes.
     pub(crate) fn write(&mut self) -> bool {
-        let goes_on = self.flow.write(|| self.outbox.write_to(&mut self.stream));
+        let is_open = self.flow.write(|| self.outbox.write_to(&mut self.stream));
         if self.flow.is_write_closed() {
             self.outbox.discard();
         }
-        goes_on
+        is_open
     }
 }
 
@@ -269,13 +269,13 @@ mod tests {
     use super::*;
     use crate::clock::random_u64;
 
-    fn place() -> PathBuf {
+    fn temporary_path() -> PathBuf {
         std::env::temp_dir().join(format!("seqcast-{:016x}", random_u64()))
     }
 
     #[test]
     fn socket_is_private_and_removed_with_its_peer() {
-        let directory = place();
+        let directory = temporary_path();
         let path = directory.join("deep").join("peer.sock");
         let listener = LocalSocket::bind(&path).unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn default_directory_writable_by_others_is_refused() {
-        let above = place();
+        let above = temporary_path();
         let directory = above.join(format!("seqcast-{}", nix::unistd::getuid()));
         let path = directory.join("peer.sock");
         assert_eq!(check_directory(&path), Ok(()), "a missing directory is created");
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn stale_socket_is_replaced_and_other_files_kept() {
-        let directory = place();
+        let directory = temporary_path();
         fs::create_dir(&directory).unwrap();
         let path = directory.join("peer.sock");
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());

@@ -28,18 +28,18 @@ const COMMAND_BYTES: usize = 128;
 const ITEM_BYTES: usize = 64;
 
 /// A part of an answer, or the reason why there is none.
-pub(crate) type Answered = Result<Answer, QuestionFailure>;
+pub(crate) type AnswerResult = Result<Answer, QuestionFailure>;
 
 /// Maximum number of unread parts of an answer. A valid answer fits: of two consecutive parts either one fills half a
 /// part, or both together exceed one part.
 const PARTS_MAX: usize = 64;
 const _: () = assert!(2 * (ANSWER_BYTES_MAX / PART_BYTES_MAX) + 2 <= PARTS_MAX);
 
-/// Sender of the parts of an answer. If too many parts are unread the question ends: [`AnswerReceiver`] returns the
+/// Sender of the parts of an answer. If too many parts are unread, the question ends: [`AnswerReceiver`] returns the
 /// unread parts, and then [`QuestionFailure::TooMany`].
 #[derive(Clone, Debug)]
 pub(crate) struct AnswerSender {
-    parts: PartSender<Answered>,
+    parts: PartSender<AnswerResult>,
     /// Queue of the subscription whose reader also waits for this answer.
     queue: Option<Arc<SubscriptionQueue>>,
 }
@@ -52,15 +52,15 @@ impl AnswerSender {
     }
 
     /// Sends a part without waiting. Returns false if the receiver is gone, or if too many parts are unread.
-    pub(crate) fn send(&self, answer: Answered) -> bool {
-        let is_wanted = self.parts.send(answer);
+    pub(crate) fn send(&self, answer: AnswerResult) -> bool {
+        let is_accepted = self.parts.send(answer);
         self.queue.iter().for_each(|queue| queue.notify());
-        is_wanted
+        is_accepted
     }
 }
 
 impl Drop for AnswerSender {
-    /// Wakes the waiting reader, which then finds that no more parts come.
+    /// Wakes the waiting reader, which then detects the end of the answer.
     fn drop(&mut self) {
         self.queue.iter().for_each(|queue| queue.notify());
     }
@@ -69,12 +69,12 @@ impl Drop for AnswerSender {
 /// Receiver of the parts of an answer.
 #[derive(Debug)]
 pub(crate) struct AnswerReceiver {
-    parts: PartReceiver<Answered>,
+    parts: PartReceiver<AnswerResult>,
 }
 
 impl AnswerReceiver {
     /// Waits for the next part for at most `timeout`.
-    pub(crate) fn recv_timeout(&self, timeout: Duration) -> Result<Answered, RecvTimeoutError> {
+    pub(crate) fn recv_timeout(&self, timeout: Duration) -> Result<AnswerResult, RecvTimeoutError> {
         self.parts.recv_timeout(timeout).or_else(|error| match error {
             RecvTimeoutError::Disconnected => self.overflow().ok_or(error),
             RecvTimeoutError::Timeout => Err(error),
@@ -82,14 +82,14 @@ impl AnswerReceiver {
     }
 
     /// Takes the next part, if there is one.
-    pub(crate) fn try_recv(&self) -> Result<Answered, TryRecvError> {
+    pub(crate) fn try_recv(&self) -> Result<AnswerResult, TryRecvError> {
         self.parts.try_recv().or_else(|error| match error {
             TryRecvError::Disconnected => self.overflow().ok_or(error),
             TryRecvError::Empty => Err(error),
         })
     }
 
-    fn overflow(&self) -> Option<Answered> {
+    fn overflow(&self) -> Option<AnswerResult> {
         self.parts.has_overflowed().then_some(Err(QuestionFailure::TooMany))
     }
 }
@@ -156,7 +156,7 @@ pub(crate) enum EngineCommand {
         query: serde_json::Value,
         answer: Sender<serde_json::Value>,
     },
-    /// Answered when everything published before has been sent through the socket.
+    /// Reports when everything published before has been sent through the socket.
     Flush {
         answer: Sender<()>,
     },
@@ -174,7 +174,8 @@ impl EngineCommand {
             EngineCommand::Publish { message, .. } => COMMAND_BYTES + message.body_bytes(),
             EngineCommand::PublishEvents { messages, .. } => {
                 let bytes: usize = messages.iter().map(|message| COMMAND_BYTES + message.body_bytes()).sum();
-                // It must not wait until the mailbox is empty, which busy publishers could prevent.
+                // The charge is bounded: a larger command would wait for an empty mailbox, which busy publishers could
+                // prevent.
                 bytes.min(BYTES_MAX / 2)
             }
             EngineCommand::QueryHistory { question, .. } => {
@@ -223,7 +224,7 @@ impl CommandQueue {
         queue.pop_front().map(|(_, command)| command)
     }
 
-    /// Returns a command that is only partly done, so that it is taken before all that wait.
+    /// Puts a partly processed command back, in front of all waiting ones.
     pub(crate) fn put_back(&mut self, command: EngineCommand) {
         self.waiting.push_front((0, command));
     }
@@ -492,13 +493,13 @@ mod tests {
 
     #[test]
     fn unread_parts_beyond_limit_end_question() {
-        let (answer_to, answers) = AnswerSender::new(None);
+        let (sender, answers) = AnswerSender::new(None);
         let sent =
-            (0..PARTS_MAX + 2).map(|_| answer_to.send(Err(QuestionFailure::Gone))).filter(|is_sent| *is_sent).count();
+            (0..PARTS_MAX + 2).map(|_| sender.send(Err(QuestionFailure::Gone))).filter(|is_sent| *is_sent).count();
         assert_eq!(sent, PARTS_MAX);
         drop(answers.try_recv().unwrap());
-        assert!(!answer_to.send(Err(QuestionFailure::Gone)), "a part is missing already");
-        drop(answer_to);
+        assert!(!sender.send(Err(QuestionFailure::Gone)), "a part is missing already");
+        drop(sender);
         let read = std::iter::from_fn(|| answers.try_recv().ok()).take(2 * PARTS_MAX);
         let (rest, end): (Vec<_>, Vec<_>) = read.partition(|part| *part == Err(QuestionFailure::Gone));
         assert_eq!(rest.len(), PARTS_MAX - 1);

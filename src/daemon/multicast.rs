@@ -346,11 +346,11 @@ fn open_group(options: &SocketOptions<'_>, address: SocketAddr) -> Result<(Socke
     socket.set_reuse_port(true).map_err(system("share the group's port"))?;
     let granted = set_buffer_size(&socket, true, options.receive_buffer)?;
     socket.bind(&address.into()).map_err(|error| bind_error(error, address, SocketOpenError::GroupBusy))?;
-    let hears_only_own = match options.group {
+    let limited = match options.group {
         IpAddr::V4(_) => socket.set_multicast_all_v4(false),
         IpAddr::V6(_) => socket.set_multicast_all_v6(false),
     };
-    let joined = hears_only_own.and_then(|()| join(&SockRef::from(&socket), options.group, options.interface.index));
+    let joined = limited.and_then(|()| join(&SockRef::from(&socket), options.group, options.interface.index));
     joined.map_err(|error| match error.raw_os_error() {
         Some(libc::ENOBUFS | libc::ENOMEM) => SocketOpenError::MembershipsMax,
         _ => SocketOpenError::Join { group: options.group, interface: options.interface.name.clone(), error },
@@ -422,7 +422,7 @@ fn enable_ancillary_data(socket: &Socket) -> Result<(), SocketOpenError> {
     let set =
         setsockopt(socket, sockopt::RxqOvfl, &1).and_then(|()| setsockopt(socket, sockopt::ReceiveTimestampns, &true));
     set.map_err(|error| SocketOpenError::System {
-        step: "have the kernel count what it drops and note when datagrams arrive",
+        step: "make the kernel report drops and arrival times",
         error: error.into(),
     })
 }

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// Bytes of unwritten answers beyond which late answers are refused: those that do not come in the turn of the request,
-/// such as answers of other peers.
+/// Bytes of unwritten answers beyond which late answers are refused. An answer is late if it is not made in the turn of
+/// its request, such as an answer of another peer.
 const LATE_ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Number of loss reports accepted beyond an outbox full of messages, as in the queue of an embedded client.
 const LOSSES_BEYOND_MAX: usize = 4096;
@@ -21,8 +21,8 @@ const LOSSES_BEYOND_MAX: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PushOutcome {
     /// Number of messages or reports accepted; the others were dropped and counted.
-    pub(crate) taken: usize,
-    /// True if a drop follows a span without drops.
+    pub(crate) accepted: usize,
+    /// True if this push starts a span of drops.
     pub(crate) begins_drops: bool,
 }
 
@@ -53,7 +53,7 @@ impl ClientOutbox {
             self.unwritten.out.put_shared(body);
             self.unwritten.count_events(1);
         }
-        PushOutcome { taken: 1, begins_drops: false }
+        PushOutcome { accepted: 1, begins_drops: false }
     }
 
     /// Appends a run of messages. Those for which there is no room are dropped for each of the subscriptions.
@@ -62,17 +62,17 @@ impl ClientOutbox {
         if 0 < room {
             self.report_dropped();
             run.truncate(room);
-            let taken = run.len();
-            let run = run.run().expect("it came as one");
+            let accepted = run.len();
+            let run = run.run().expect("the deliveries are a run");
             for subs in subs.chunks(FRAME_SUBS_MAX) {
                 self.unwritten.out.put_with(|tail| put_message_run(tail, subs, &run));
-                self.unwritten.count_events(taken);
+                self.unwritten.count_events(accepted);
             }
         }
-        let taken = count.min(room);
-        match count - taken {
-            0 => PushOutcome { taken, begins_drops: false },
-            dropped => PushOutcome { taken, ..self.drop_for(subs, dropped as u64) },
+        let accepted = count.min(room);
+        match count - accepted {
+            0 => PushOutcome { accepted, begins_drops: false },
+            dropped => PushOutcome { accepted, ..self.drop_for(subs, dropped as u64) },
         }
     }
 
@@ -99,7 +99,7 @@ impl ClientOutbox {
                 .put_with(|tail| PeerFrame::Loss { subs: subs.to_vec(), loss: loss.clone() }.encode(tail));
             self.unwritten.count_events(1);
         }
-        PushOutcome { taken: 1, begins_drops: false }
+        PushOutcome { accepted: 1, begins_drops: false }
     }
 
     /// Appends an answer to a request of the client. Answers are never dropped; see [`ClientOutbox::is_backpressured`].
@@ -164,7 +164,7 @@ impl ClientOutbox {
             *self.dropped.entry(*sub).or_default() += count;
             self.dropped_total += count;
         }
-        PushOutcome { taken: 0, begins_drops }
+        PushOutcome { accepted: 0, begins_drops }
     }
 
     /// Appends the counts of events dropped since the previous frame.
@@ -253,8 +253,8 @@ mod tests {
         client.room = 0;
         let subs = [SubId(1), SubId(7)];
         let pushed: Vec<PushOutcome> = (0..5).map(|number| outbox.push_message(&subs, &body(number, 0))).collect();
-        assert_eq!(pushed[..3], [PushOutcome { taken: 1, begins_drops: false }; 3]);
-        assert_eq!(pushed[3..], [true, false].map(|begins_drops| PushOutcome { taken: 0, begins_drops }));
+        assert_eq!(pushed[..3], [PushOutcome { accepted: 1, begins_drops: false }; 3]);
+        assert_eq!(pushed[3..], [true, false].map(|begins_drops| PushOutcome { accepted: 0, begins_drops }));
         outbox.push_loss(&subs[..1], &loss());
         assert_eq!(outbox.fill().2, 4);
         client.room = usize::MAX;
@@ -287,9 +287,9 @@ mod tests {
         let mut client = slow(&mut outbox);
         client.room = 0;
         let subs = [SubId(1), SubId(7)];
-        assert_eq!(outbox.push_run(&subs, run(0, 5)), PushOutcome { taken: 5, begins_drops: false });
-        assert_eq!(outbox.push_run(&subs, run(5, 5)), PushOutcome { taken: 3, begins_drops: true });
-        assert_eq!(outbox.push_run(&subs, run(10, 4)), PushOutcome { taken: 0, begins_drops: false });
+        assert_eq!(outbox.push_run(&subs, run(0, 5)), PushOutcome { accepted: 5, begins_drops: false });
+        assert_eq!(outbox.push_run(&subs, run(5, 5)), PushOutcome { accepted: 3, begins_drops: true });
+        assert_eq!(outbox.push_run(&subs, run(10, 4)), PushOutcome { accepted: 0, begins_drops: false });
         assert_eq!((outbox.fill().0, outbox.fill().2), (8, 12));
         client.room = usize::MAX;
         assert!(outbox.write_to(&mut client).unwrap());

@@ -35,7 +35,7 @@ pub enum SelfTestError {
         interface: String,
         /// Time for which the test waited.
         timeout: Duration,
-        /// Number of datagrams of other peers received meanwhile.
+        /// Number of datagrams of other peers received during the test.
         received_count: usize,
     },
     /// Waiting or receiving failed.
@@ -65,8 +65,8 @@ impl fmt::Display for SelfTestError {
             }
             SelfTestError::Silence { group, interface, timeout, received_count } => write!(
                 f,
-                "what is sent to the group {group} on {interface} does not come back (waited {timeout:?}, heard {received_count} \
-                 datagrams of others); probably a firewall drops it: allow UDP port {} (nft list ruleset), or take another interface (ip -brief addr)",
+                "a probe to the group {group} on {interface} does not come back (waited {timeout:?}, received {received_count} \
+                 datagrams of others); probably a firewall drops it: allow UDP port {} (nft list ruleset), or use another interface (ip -brief addr)",
                 group.port()
             ),
             SelfTestError::Receive(error) => write!(f, "cannot receive: {error}"),
@@ -77,8 +77,8 @@ impl fmt::Display for SelfTestError {
 impl std::error::Error for SelfTestError {}
 
 /// Sends a probe to the group and waits for it for at most `timeout`. `nonce` distinguishes it from the probes of
-/// others. Returns the datagrams that arrived meanwhile on either socket, in order of arrival: the caller must not lose
-/// them.
+/// others. Returns the datagrams that arrived during the test on either socket, in order of arrival, which the caller
+/// must not lose.
 pub fn run(
     sockets: &mut Sockets,
     nonce: u64,
@@ -88,11 +88,11 @@ pub fn run(
     let interface = sockets.interface().to_owned();
     let probe = probe(nonce);
     let mut batch = RecvBatch::new(BATCH_DATAGRAMS);
-    let mut meanwhile = Vec::new();
+    let mut other_datagrams = Vec::new();
     let mut now = Clock::now().instant;
     let deadline = now + timeout;
     let mut send_at = now;
-    while meanwhile.len() < OTHER_DATAGRAMS_MAX {
+    while other_datagrams.len() < OTHER_DATAGRAMS_MAX {
         // A probe received after the deadline still counts: this thread may have been late.
         let is_last = deadline <= now;
         if send_at <= now && !is_last {
@@ -103,30 +103,30 @@ pub fn run(
             })?;
             send_at = now + PROBE_INTERVAL;
         }
-        let mut came = 0;
-        let mut back = false;
+        let mut received_count = 0;
+        let mut is_received = false;
         for path in [Path::Multicast, Path::Unicast] {
-            came += sockets.recv_batch(path, &mut batch).map_err(SelfTestError::Receive)?;
+            received_count += sockets.recv_batch(path, &mut batch).map_err(SelfTestError::Receive)?;
             for received in batch.drain() {
                 if received.bytes == probe && received.from == sockets.inbox_address() {
-                    back = true;
+                    is_received = true;
                 } else {
-                    meanwhile.push((path, received));
+                    other_datagrams.push((path, received));
                 }
             }
         }
-        if back {
-            return Ok(meanwhile);
+        if is_received {
+            return Ok(other_datagrams);
         }
-        if came == 0 && is_last {
+        if received_count == 0 && is_last {
             break;
         }
-        if came == 0 {
+        if received_count == 0 {
             sockets.wait(deadline.min(send_at).since(now)).map_err(SelfTestError::Receive)?;
         }
         now = Clock::now().instant;
     }
-    Err(SelfTestError::Silence { group, interface, timeout, received_count: meanwhile.len() })
+    Err(SelfTestError::Silence { group, interface, timeout, received_count: other_datagrams.len() })
 }
 
 /// Sends the probe with a TTL that keeps it on this host.

@@ -8,7 +8,7 @@ use serde_json::Value;
 /// the core for each call. A service never calls another one: it queues a command at the core, which the engine passes
 /// on after the call.
 pub(crate) trait Service {
-    /// Commands that the service takes from programs, from its own threads and from other services.
+    /// Commands that the service accepts from programs, from its own threads and from other services.
     type Command;
 
     /// Handles a command.
@@ -32,7 +32,7 @@ pub(crate) trait Service {
     /// Releases the state of a departed client.
     fn on_detach(&mut self, _core: &mut EngineCore, _now: ClockReading, _client: &mut DetachedClient) {}
 
-    /// Handles the begin of a graceful stop.
+    /// Handles the start of a graceful stop.
     fn on_stop(&mut self, _core: &mut EngineCore, _now: ClockReading) {}
 
     /// Returns whether work is pending, so that the engine must not sleep.

@@ -35,9 +35,9 @@ pub(crate) type CounterRow = (&'static str, u64, &'static str);
 /// A client in `show clients`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClientRow {
-    /// The number that the peer gave it.
+    /// Number that the peer assigned to the client.
     pub(crate) client: u32,
-    /// Its own name; may be empty.
+    /// Name that the client gives itself; may be empty.
     pub(crate) name: String,
     /// Protocol of the client's listener, and the client's address.
     pub(crate) origin: Option<(Protocol, SocketAddr)>,

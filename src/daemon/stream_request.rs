@@ -42,7 +42,7 @@ impl StreamRequestCost {
         StreamRequestCost { requests: 1, reads, bytes }
     }
 
-    pub(crate) fn and(self, other: StreamRequestCost) -> StreamRequestCost {
+    pub(crate) fn plus(self, other: StreamRequestCost) -> StreamRequestCost {
         StreamRequestCost {
             requests: self.requests + other.requests,
             reads: self.reads + other.reads,
@@ -50,7 +50,7 @@ impl StreamRequestCost {
         }
     }
 
-    pub(crate) fn without(self, other: StreamRequestCost) -> StreamRequestCost {
+    pub(crate) fn minus(self, other: StreamRequestCost) -> StreamRequestCost {
         StreamRequestCost {
             requests: self.requests - other.requests,
             reads: self.reads - other.reads,
@@ -71,8 +71,8 @@ pub(crate) enum StreamServiceEvent {
 /// A command for the streams.
 #[derive(Debug)]
 pub(crate) enum StreamServiceCommand {
-    /// Hands a request to the stream service.
+    /// Submits a request to the stream service.
     Request { requester: StreamRequester, request: StreamRequest },
-    /// Reports something of the stream service.
+    /// Passes a report of the stream service to the engine.
     Report(Box<StreamServiceEvent>),
 }

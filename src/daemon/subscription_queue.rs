@@ -61,8 +61,8 @@ impl Notice {
 pub(crate) enum QueueItem {
     /// A notice for the application.
     Notice(Notice),
-    /// A known publisher; `None` follows the last of those known at first. Precedes all notices.
-    Known(Option<Publisher>),
+    /// A discovered publisher; `None` follows the last of those known at first. Precedes all notices.
+    Publisher(Option<Publisher>),
 }
 
 /// Bytes charged for a notice in addition to its message: the structures around it.
@@ -123,7 +123,7 @@ struct QueueState {
     recycled: VecDeque<QueueEntry>,
     /// Number of notices in the queue.
     count: usize,
-    known: VecDeque<Option<Publisher>>,
+    publishers: VecDeque<Option<Publisher>>,
     /// True if the awaited receiver condition of a subject has been met.
     has_awaited: bool,
     bytes: usize,
@@ -206,17 +206,17 @@ impl SubscriptionQueue {
         self.wake(state);
     }
 
-    /// Appends a known publisher, or `None` after the last of those known at first.
+    /// Appends a discovered publisher, or `None` after the last of those known at first.
     pub(crate) fn push_publisher(&self, publisher: Option<Publisher>) {
         let mut state = self.lock();
         // A publisher that is reported repeatedly is queued once.
-        if !state.closed && !state.known.contains(&publisher) {
-            state.known.push_back(publisher);
+        if !state.closed && !state.publishers.contains(&publisher) {
+            state.publishers.push_back(publisher);
             self.wake(state);
         }
     }
 
-    /// Notes that the awaited receiver condition has been met, and wakes the reader.
+    /// Records that the awaited receiver condition has been met, and wakes the reader.
     pub(crate) fn push_awaited(&self) {
         let mut state = self.lock();
         state.has_awaited = true;
@@ -267,7 +267,7 @@ impl SubscriptionQueue {
         }
         let opened = ReadinessPipe::open()?;
         let mut state = self.lock();
-        // Another thread may have opened one meanwhile.
+        // Another thread may have opened a pipe meanwhile.
         let readiness = self.readiness.get_or_init(|| opened);
         if !std::mem::replace(&mut state.is_signalled, true) {
             readiness.signal();
@@ -324,7 +324,7 @@ impl SubscriptionQueue {
         let mut state = self.lock();
         state.readers_waiting += 1;
         let is_idle = |state: &mut QueueState| {
-            state.queued.is_empty() && state.known.is_empty() && state.dropped == 0 && !state.closed
+            state.queued.is_empty() && state.publishers.is_empty() && state.dropped == 0 && !state.closed
         };
         state = self.wait(state, timeout, is_idle);
         state.readers_waiting -= 1;
@@ -342,7 +342,7 @@ impl SubscriptionQueue {
     /// number.
     pub(crate) fn drain(&self, mut each: impl FnMut(NoticeRef<'_>)) -> Result<usize, PopError> {
         let mut state = self.lock();
-        state.known.clear();
+        state.publishers.clear();
         let recycled = std::mem::take(&mut state.recycled);
         let mut queued = std::mem::replace(&mut state.queued, recycled);
         let (mut count, dropped, closed) = (state.count, std::mem::take(&mut state.dropped), state.closed);
@@ -363,11 +363,11 @@ impl SubscriptionQueue {
         if count == 0 && closed { Err(PopError::Closed) } else { Ok(count) }
     }
 
-    /// Takes the oldest known publisher and leaves the notices in the queue.
+    /// Takes the oldest discovered publisher and leaves the notices in the queue.
     pub(crate) fn pop_publisher(&self) -> Result<Option<Publisher>, PopError> {
         let mut state = self.lock();
         let nothing = if state.closed { PopError::Closed } else { PopError::Empty };
-        state.known.pop_front().ok_or(nothing)
+        state.publishers.pop_front().ok_or(nothing)
     }
 
     /// Returns the number of notifications so far, for [`SubscriptionQueue::wait_notification`].
@@ -422,8 +422,8 @@ impl SubscriptionQueue {
 
 impl QueueState {
     fn pop(&mut self) -> Result<QueueItem, PopError> {
-        if let Some(publisher) = self.known.pop_front() {
-            return Ok(QueueItem::Known(publisher));
+        if let Some(publisher) = self.publishers.pop_front() {
+            return Ok(QueueItem::Publisher(publisher));
         }
         if let Some(QueueEntry::Messages(messages, bytes)) = self.queued.front_mut()
             && let Some(delivery) = messages.next()
@@ -501,7 +501,7 @@ mod tests {
                     Ok(QueueItem::Notice(Notice::Loss(_))) => read.push('l'),
                     Ok(QueueItem::Notice(Notice::Dropped(count))) => read.push_str(&count.to_string()),
                     Ok(QueueItem::Notice(Notice::Joined(_))) => read.push('j'),
-                    Ok(QueueItem::Known(_)) => read.push('k'),
+                    Ok(QueueItem::Publisher(_)) => read.push('k'),
                     Err(_) => read.push('.'),
                 },
                 digit => (0..digit.to_digit(10).unwrap()).for_each(|_| queue.push(message(1))),

@@ -44,7 +44,7 @@ impl Timer {
         Ok(())
     }
 
-    /// Notes that the timer fired. Its counter need not be read: each expiration causes an event of its own.
+    /// Records that the timer fired. Its counter need not be read: each expiration causes an event of its own.
     pub(crate) fn on_event(&mut self) {
         self.set = None;
     }

@@ -64,7 +64,7 @@ impl TransmitQueue {
         self.is_blocked
     }
 
-    /// Notes that the socket is writable.
+    /// Records that the socket is writable.
     pub(crate) fn on_writable(&mut self) {
         self.is_blocked = false;
     }

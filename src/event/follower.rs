@@ -41,63 +41,66 @@ pub enum FollowerAction {
 /// A change in the state of a followed server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FollowerNotice {
-    /// The server is followed from now on.
-    Begun {
+    /// The follower starts to follow a server.
+    Start {
         /// Epoch of its peer.
         publisher: Epoch,
         /// Position after which events are requested.
         after: EventId,
     },
-    /// All of its events are stored up to this position, and new ones are stored as they arrive.
-    CaughtUp {
+    /// All events of a server are stored up to this position, and new events are stored as they arrive.
+    CatchUp {
         /// Position in its journal.
         covered: EventId,
     },
-    /// The server does not answer, or its answer is invalid. The request is repeated.
-    Unanswered(ServerId),
-    /// Its journal has gone back: it announces a session before one that is stored here. Until it has passed that
-    /// session, its events have ids that were assigned before, and are not stored.
-    WentBack {
+    /// The server does not answer a request, or its answer is invalid. The follower repeats the request.
+    RequestFailure(ServerId),
+    /// The journal of a server is rolled back: the server announces a session before one that is stored here. Until it
+    /// has passed that session, it assigns ids a second time, and these events are not stored.
+    Rollback {
         /// Last position stored here.
         covered: EventId,
-        /// Position that it announces.
+        /// Position that the server announces.
         until: EventId,
     },
     /// The server no longer announces itself.
-    Unreachable(ServerId),
+    AnnouncementTimeout(ServerId),
     /// The server is not followed, because the maximum number of servers is reached.
-    TooMany(ServerId),
+    ServerLimit(ServerId),
 }
 
 impl FollowerNotice {
     /// Returns whether the notice needs an operator's attention.
     pub fn is_warning(&self) -> bool {
-        matches!(self, FollowerNotice::Unanswered(_) | FollowerNotice::WentBack { .. } | FollowerNotice::TooMany(_))
+        matches!(
+            self,
+            FollowerNotice::RequestFailure(_) | FollowerNotice::Rollback { .. } | FollowerNotice::ServerLimit(_)
+        )
     }
 }
 
 impl fmt::Display for FollowerNotice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            FollowerNotice::Begun { publisher, after } => write!(
+            FollowerNotice::Start { publisher, after } => write!(
                 f,
                 "the events of server {} at the peer in epoch {publisher} are followed from session {} on",
                 after.server, after.session
             ),
-            FollowerNotice::CaughtUp { covered } => {
+            FollowerNotice::CatchUp { covered } => {
                 write!(f, "the events of server {} are stored up to session {}", covered.server, covered.session)
             }
-            FollowerNotice::Unanswered(server) => {
+            FollowerNotice::RequestFailure(server) => {
                 write!(f, "server {server} does not answer a request for its events; the request is repeated")
             }
-            FollowerNotice::WentBack { covered, until } => write!(
+            FollowerNotice::Rollback { covered, until } => write!(
                 f,
                 "the journal of server {} has gone back to session {}, while session {} is known here: it assigns ids a second \
                  time, and these events are not stored; give that peer another server-id",
                 covered.server, until.session, covered.session
             ),
-            FollowerNotice::Unreachable(server) => write!(f, "server {server} no longer announces itself"),
-            FollowerNotice::TooMany(server) => {
+            FollowerNotice::AnnouncementTimeout(server) => write!(f, "server {server} no longer announces itself"),
+            FollowerNotice::ServerLimit(server) => {
                 write!(
                     f,
                     "the events of server {server} are not followed: {SERVERS_MAX} other servers are followed already"
@@ -175,7 +178,7 @@ impl Follower {
         if self.servers.get(&server).is_none_or(|followed| followed.publisher != publisher) {
             if SERVERS_MAX <= self.servers.len() && !self.servers.contains_key(&server) {
                 if !std::mem::replace(&mut self.is_full_reported, true) {
-                    self.notices.push_back(FollowerNotice::TooMany(server));
+                    self.notices.push_back(FollowerNotice::ServerLimit(server));
                 }
                 return;
             }
@@ -197,14 +200,21 @@ impl Follower {
     fn begin(&mut self, now: Instant, publisher: Epoch, until: EventId) {
         let server = until.server;
         let covered = *self.covered.entry(server).or_insert(EventId { server, session: 0, instance: 0 });
-        let (state, has_gone_back) = (FollowPhase::Fetching(PendingFetch::default()), until.session < covered.session);
+        let (state, is_rolled_back) = (FollowPhase::Fetching(PendingFetch::default()), until.session < covered.session);
         let (failures, is_reported, has_lost) = (0, false, false);
-        let followed =
-            FollowedServer { publisher, last_announcement: now, state, failures, has_gone_back, is_reported, has_lost };
+        let followed = FollowedServer {
+            publisher,
+            last_announcement: now,
+            state,
+            failures,
+            is_rolled_back,
+            is_reported,
+            has_lost,
+        };
         self.servers.insert(server, followed);
-        self.notices.push_back(FollowerNotice::Begun { publisher, after: covered });
-        if has_gone_back {
-            self.notices.push_back(FollowerNotice::WentBack { covered, until });
+        self.notices.push_back(FollowerNotice::Start { publisher, after: covered });
+        if is_rolled_back {
+            self.notices.push_back(FollowerNotice::Rollback { covered, until });
         }
     }
 
@@ -241,7 +251,7 @@ impl Follower {
         let Some(sent) = fetch.sent.take_if(|sent| sent.number == number) else { return };
         if !page.answers(&sent.request) {
             followed.back_off(now);
-            return self.notices.push_back(FollowerNotice::Unanswered(server));
+            return self.notices.push_back(FollowerNotice::RequestFailure(server));
         }
         let announced: BTreeSet<EventId> =
             fetch.buffered.iter().flat_map(|announcement| &announcement.events).map(|event| event.id).collect();
@@ -279,7 +289,7 @@ impl Follower {
             let Some(followed) = self.servers.get_mut(&server) else { continue };
             followed.failures = 0;
             if matches!(followed.state, FollowPhase::Live) && !std::mem::replace(&mut followed.is_reported, true) {
-                self.notices.push_back(FollowerNotice::CaughtUp { covered: self.covered[&server] });
+                self.notices.push_back(FollowerNotice::CatchUp { covered: self.covered[&server] });
             }
         }
     }
@@ -297,7 +307,7 @@ impl Follower {
             if !self.stored.contains(&server) {
                 self.covered.remove(&server);
             }
-            self.notices.push_back(FollowerNotice::Unreachable(server));
+            self.notices.push_back(FollowerNotice::AnnouncementTimeout(server));
         }
         if let Some(notice) = self.notices.pop_front() {
             return Some(FollowerAction::Report(notice));
@@ -319,7 +329,7 @@ impl Follower {
                 Some(SentRequest { at, number, request }) if answer_time <= now.since(*at) => {
                     *at = now;
                     followed.failures += 1;
-                    self.notices.push_back(FollowerNotice::Unanswered(*server));
+                    self.notices.push_back(FollowerNotice::RequestFailure(*server));
                     Some(FollowerAction::Request { number: *number, request: request.clone() })
                 }
                 Some(_) => None,

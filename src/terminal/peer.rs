@@ -78,7 +78,7 @@ pub fn start_failure(error: &StartError) -> CommandFailure {
         StartError::Interface(_) | StartError::SelfTest(_) => Exit::Unreachable,
         StartError::Absent { .. }
         | StartError::Listener(ListenerError::Tls { .. })
-        | StartError::Streams(streams::StreamsOpenError::Http(HttpError::ListenerTls(_))) => Exit::Configuration,
+        | StartError::Streams(streams::StreamsOpenError::Http(HttpError::Tls(_))) => Exit::Configuration,
         StartError::Sockets(_)
         | StartError::Socket(_)
         | StartError::Listener(_)

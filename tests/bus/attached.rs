@@ -54,7 +54,7 @@ fn requests_cross_two_peers_between_attached_programs() {
         let question = messages(&questions, 1).remove(0);
         responder.reply_to(&question, "42").unwrap();
         responder.flush(PATIENCE).unwrap();
-        assert_eq!(responder.reply_to(&question_without_reply(), "42"), Err(PublishError::NoReplyWanted));
+        assert_eq!(responder.reply_to(&question_without_reply(), "42"), Err(PublishError::NoReplySubject));
     });
     assert_eq!(requester.request("sum".parse().unwrap(), "6*7", PATIENCE).unwrap().message.payload, "42");
     thread.join().unwrap();
@@ -92,7 +92,7 @@ fn request_without_responder_fails_unless_patient() {
                 assert_eq!(
                     questions.recv_timeout(Duration::from_millis(20)),
                     Err(RecvError::Empty),
-                    "it is asked once"
+                    "the responder receives one request"
                 );
             })
         };
@@ -133,7 +133,7 @@ fn subscription_receives_each_condition_once() {
         timeout_ms: 60_000,
         subject: "c".parse().unwrap(),
     });
-    assert_eq!(raw.next(), Some(PeerFrame::Awaited { sub: SubId(2) }), "as soon as the peer knows who else is there");
+    assert_eq!(raw.next(), Some(PeerFrame::Awaited { sub: SubId(2) }), "as soon as the peer knows all other peers");
 }
 
 #[test]
@@ -222,13 +222,13 @@ fn invalid_queue_subscription_is_refused() {
     let confirmed = SubscribeOptions { confirm: true, ..member.clone() };
     for bus in [&embedded, &attached] {
         let subscribe = |options| bus.subscribe_with(["a", "b"].map(|pattern| pattern.parse().unwrap()), options);
-        for (options, why) in [
+        for (options, reason) in [
             (&live, RefusalReason::QueueLive),
             (&with_history, RefusalReason::QueueDiscovery),
             (&confirmed, RefusalReason::QueueDiscovery),
         ] {
             let error = subscribe(options).unwrap_err();
-            assert_eq!(error, SubscribeError::Refused(why));
+            assert_eq!(error, SubscribeError::Refused(reason));
             assert!(error.to_string().contains("leave out"), "{error}");
         }
         assert_eq!(bus.show("subs").unwrap()["rows"], serde_json::json!([]), "nothing is left of it");

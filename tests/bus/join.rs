@@ -69,7 +69,7 @@ fn late_subscriber_receives_history_then_new_messages() {
     assert_eq!(old.len() as u64, joined.replayed());
     assert!(old.iter().all(|delivery| delivery.replayed && !delivery.repaired && delivery.seq.is_some()));
     assert!(10 <= old.len(), "{old:?}");
-    // Messages published meanwhile come from the history or live.
+    // Messages published during the join arrive from the history or live.
     let live = messages(&all, 14 - old.len());
     assert!(live.iter().all(|delivery| !delivery.replayed));
     old.extend(live);
@@ -82,7 +82,7 @@ fn late_subscriber_receives_history_then_new_messages() {
     assert_eq!(texts(&by(&reader), "x.a"), ["100", "101", "102"]);
     let firsts = old.iter().filter(|delivery| delivery.verdict == Verdict::First).count();
     assert!(firsts <= 4, "one for each subject of each publisher: {old:?}");
-    // Two newest of each, as of the time when the publisher was asked, and each message once.
+    // The two newest of each subject, as of the time of the history query, and each message once.
     let (old, _) = replayed(&newest);
     assert!(texts(&old, "x.b") == ["1", "2"], "{old:?}");
     assert!(all.try_recv().is_err());
@@ -170,7 +170,7 @@ fn new_peer_joins_after_discovering_the_others() {
     let subscription = reader.subscribe_with(["x".parse().unwrap()], &history(None)).unwrap();
     let (old, joined) = replayed(&subscription);
     assert_eq!((texts(&old, "x").len(), joined.baselines.len()), (4, 2), "{joined:?}");
-    // A publisher that becomes known later, and has published before, is asked too.
+    // The subscription also queries a publisher that becomes known later and has published before.
     let confirmed = SubscribeOptions { confirm: true, ..SubscribeOptions::default() };
     let subscription = reader.subscribe_with(["x".parse().unwrap()], &confirmed).unwrap();
     let joined = subscription.wait_established(PATIENCE).unwrap().unwrap();
@@ -270,7 +270,7 @@ fn attached_program_joins_late() {
     let subscription = bus.subscribe_with(["x".parse().unwrap()], &history(Some(500))).unwrap();
     let (old, _) = replayed(&subscription);
     assert_eq!((old.len(), texts(&old, "x").first().map(String::as_str)), (500, Some("2500")));
-    // The subscription can be read before everything has come.
+    // The subscription can be read before all messages have arrived.
     peer.close();
     assert!(subscription.recv().is_none());
 }

@@ -45,7 +45,7 @@ fn busy_polling_peers_behave_the_same() {
             let_time_pass(Duration::from_micros(number * 10), "the peers go to sleep between two messages");
         }
         a.close();
-        wait_until("the one that left is not heard any more", || {
+        wait_until("the departed peer is no longer up", || {
             b.peers().unwrap().into_iter().all(|peer| peer.state == MemberState::Left)
         });
     }

@@ -40,7 +40,7 @@ fn slow_client_loses_only_its_own_messages() {
         payload.resize(100, 0);
         peer.publish_blocking(Message::new("x".parse().unwrap(), payload)).unwrap();
         if number % 200 == 199 {
-            // The quick one has a queue of 500 too: give it the time that the slow one does not use.
+            // The fast client has a queue of 500 too: give it the time that the slow client does not use.
             quick.flush(PATIENCE).unwrap();
         }
     }
@@ -107,7 +107,7 @@ fn publisher_sees_full_then_closed() {
     let payload = |timeout| bus.publish_payload(&big.subject, &big.payload, timeout);
     wait_until("it is full for a payload", || payload(Duration::ZERO) == Err(PublishError::Full));
     wait_until("it is full for a message", || bus.publish(big.clone()) == Err(PublishError::Full));
-    // It was full a moment ago; a message on its way to the socket may have left room for another one since.
+    // The queue was full a moment ago; since then a message may have left it for the socket.
     let waiting = {
         let bus = bus.clone();
         std::thread::spawn(move || (0..1000).find_map(|_| bus.publish_blocking(big.clone()).err()))
@@ -289,7 +289,7 @@ fn departed_clients_leave_nothing_behind() {
                     bus.publish(message(&format!("churn.{thread}"), "x")).unwrap();
                     bus.publish(message("keep", "x")).unwrap();
                     match round % 3 {
-                        // It leaves in order, with everything sent; or in the middle of a frame; or without reading.
+                        // The client leaves after all its output, in the middle of a frame, or without reading.
                         0 => bus.flush(PATIENCE).unwrap(),
                         1 => {
                             let mut raw = RawClient::greeted(&path);
@@ -321,7 +321,7 @@ fn idle_client_is_served_while_publishers_wait() {
     let publisher = Bus::attach(&config.socket).unwrap();
     publish_too_much(&publisher);
     publish_too_much(&peer);
-    assert_eq!(publisher.flush(Duration::from_millis(200)), Err(WaitError::Timeout), "publishers are held up");
+    assert_eq!(publisher.flush(Duration::from_millis(200)), Err(WaitError::Timeout), "publishers are blocked");
     let other = Bus::attach(&config.socket).unwrap();
     for bus in [&other, &peer] {
         let subscription = bus.subscribe("x".parse().unwrap()).unwrap();

@@ -57,12 +57,12 @@ fn arrival_time_is_that_of_the_kernel() {
         while Clock::now().instant.since(after.instant) < Duration::from_millis(20) {
             std::thread::yield_now();
         }
-        let arrived = receive(&mut sockets, Path::Multicast, 1)[0].arrived.expect("the kernel was asked for it");
+        let arrived = receive(&mut sockets, Path::Multicast, 1)[0].arrived.expect("the socket option requests it");
         assert!(before.wall <= arrived, "{before:?} {arrived:?}");
         if arrived <= after.wall {
             return;
         }
-        // The first socket that asks makes the kernel note the times, a moment later. Until then the kernel reports
+        // The first socket that requests times makes the kernel record them, a moment later. Until then it reports
         // the time of the request.
         assert!(after.instant < deadline, "{after:?} {arrived:?}");
     }
@@ -113,7 +113,7 @@ fn kernel_drops_are_counted_exactly() {
     let overrun = |received: &[ReceivedDatagram]| received.iter().map(|one| one.overrun).sum::<u32>();
     let count = |received: &[ReceivedDatagram]| u32::try_from(received.len()).unwrap();
     let (mut received, mut overrun_later) = (Vec::new(), 0);
-    // A busy kernel hands datagrams over later than within the sender's call.
+    // A busy kernel delivers datagrams later than within the sender's call.
     wait_until("each is received or counted", || {
         received.extend(drain(&mut slow, Path::Multicast));
         // The socket knows of drops after the last datagram as well.
@@ -123,7 +123,7 @@ fn kernel_drops_are_counted_exactly() {
     });
     assert!(count(&received) < sent, "a buffer of 4 KiB does not hold {sent} datagrams");
     assert_eq!(slow.overrun(Path::Multicast).unwrap(), 0);
-    // Without being asked, it reports them with the next datagram that finds room.
+    // Without a request, the socket reports them with the next datagram that finds room.
     for _ in 0..sent {
         send(&mut sender, &["a message that finds no room"]);
     }
@@ -146,7 +146,7 @@ fn received_ttl(listener: &Socket) -> i32 {
     let received = recvmsg::<()>(listener.as_raw_fd(), &mut iov, Some(&mut space), MsgFlags::empty());
     let received = received.expect("loopback delivers it in time");
     let ttl = |message| if let ControlMessageOwned::Ipv4Ttl(ttl) = message { Some(ttl) } else { None };
-    received.cmsgs().expect("there is room for it").find_map(ttl).expect("the kernel was asked for it")
+    received.cmsgs().expect("there is room for it").find_map(ttl).expect("the socket option requests it")
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn ipv6_group_works_or_names_the_remedy() {
             assert!(error.to_string().ends_with(remedy), "{error}");
             return;
         }
-        // The probe is heard by every peer of the group on this host, and is foreign to it.
+        // Every peer of the group on this host receives the probe, and discards it.
         assert_eq!(receive(&mut second, Path::Multicast, 1)[0].from, first.inbox_address());
         send(&mut first, &["six"]);
         let got = receive(&mut second, Path::Multicast, 1).remove(0);

@@ -22,7 +22,7 @@ struct Account {
     dropped: u64,
     /// The last number delivered, which must rise.
     last: Option<u64>,
-    /// The seq up to which everything was delivered, reported as lost, or dropped: no message is two of these.
+    /// The seq up to which each message was delivered, reported as lost, or dropped; exactly one of these.
     reached: Option<Seq>,
 }
 
@@ -36,12 +36,12 @@ impl Account {
     /// Takes the available messages and reports, and counts the dropped ones.
     fn take_some(&mut self, subscription: &Subscription) {
         while let Ok(event) = subscription.try_recv() {
-            self.enter(event);
+            self.count(event);
         }
     }
 
-    fn enter(&mut self, event: Notice) {
-        match event {
+    fn count(&mut self, notice: Notice) {
+        match notice {
             Notice::Message(delivery) => {
                 let number = delivery.message.payload.first_chunk().copied().map(u64::from_be_bytes);
                 assert!(self.last < number, "{number:?} after {:?}", self.last);
@@ -131,7 +131,7 @@ fn burst_into_a_new_group_arrives_whole() {
     let config = config("burst");
     let mut receiver = EmbeddedPeer::open(&config).unwrap();
     let subscription = receiver.subscribe("pace".parse().unwrap()).unwrap();
-    // The receiver has listened long enough that it is owed everything of a publisher that starts now.
+    // The receiver has listened long enough: it must receive all messages of a publisher that starts now.
     for _ in 0..300 {
         receiver.drive(Duration::from_millis(1)).unwrap();
     }
@@ -146,7 +146,7 @@ fn burst_into_a_new_group_arrives_whole() {
                 publisher.drive(Duration::from_millis(1)).unwrap();
             }
         }
-        // It stays to answer requests.
+        // The publisher lingers to answer requests.
         while !is_over_there.load(Ordering::Relaxed) {
             publisher.drive(Duration::from_millis(10)).unwrap();
         }
@@ -169,13 +169,13 @@ fn burst_into_a_new_group_arrives_whole() {
 }
 
 #[test]
-fn stopped_receiver_is_left_behind_with_exact_losses() {
+fn stopped_receiver_is_excluded_with_exact_losses() {
     let config = config("still");
     let publisher = Bus::embed(&config).unwrap();
     let mut receiver = EmbeddedPeer::open(&config).unwrap();
     let subscription = receiver.subscribe("pace".parse().unwrap()).unwrap();
     meet(&publisher, &mut receiver);
-    // More than can be retransmitted: 100 MB, while nobody drives the receiver.
+    // More than can be retransmitted: 100 MB, while no thread drives the receiver.
     let mut sent = 25_000;
     (0..sent).for_each(|number| publisher.publish_blocking(numbered(number, 4000)).unwrap());
     publisher.flush(LONG).unwrap();
@@ -194,7 +194,7 @@ fn stopped_receiver_is_left_behind_with_exact_losses() {
         accounted == sent
     });
     assert!(0 < account.lost && 0 < account.delivered, "{account:?}");
-    // The publisher waits for it again, and it misses nothing more.
+    // The publisher waits for the receiver again, which misses no further message.
     let before = (account.delivered + 5000, counter(&receiver.show(&json!({ "show": "counters" })), "kernel_drops"));
     let handle = publisher.clone();
     let publishing = std::thread::spawn(move || {
@@ -215,13 +215,13 @@ fn stopped_receiver_is_left_behind_with_exact_losses() {
 #[test]
 fn slow_reader_slows_the_publisher_without_loss() {
     let mut config = config("reader");
-    // The publisher waits for it however little it takes while the machine is busy.
+    // The publisher waits for the reader, however slowly it reads while the machine is busy.
     config.pace_floor = 0;
     let (publisher, receiver) = (Bus::embed(&config).unwrap(), Bus::embed(&config).unwrap());
     let subscription = receiver.subscribe("pace".parse().unwrap()).unwrap();
     wait_for(&publisher, &receiver);
     wait_for(&receiver, &publisher);
-    // Three times the number that its queue holds, while it rests now and then.
+    // Three times the number of messages that the queue holds; the reader pauses now and then.
     let sent = 300_000;
     let reading = std::thread::spawn(move || {
         for expected in 0..sent {
@@ -261,7 +261,7 @@ fn stopped_process_neither_stops_publisher_nor_loses_account() {
     };
     let mut account = Account::default();
     while account.delivered < 1000 {
-        account.enter(subscription.recv_timeout(LONG).unwrap());
+        account.count(subscription.recv_timeout(LONG).unwrap());
     }
     receiver.signal("STOP");
     // The publisher waits for the receiver at first, then continues, and regards it as silent after 3.5 heartbeats.

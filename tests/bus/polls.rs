@@ -196,7 +196,7 @@ fn timeout_differs_from_departure() {
         silent.drive(Duration::from_millis(1)).unwrap();
         requester.show("peers").unwrap()["rows"][0]["publisher"] == "silent"
     });
-    // Nobody drives it: it hears and does not answer.
+    // No thread drives the peer: its sockets receive, and it does not answer.
     let poll = requester.poll(peer("silent"), subject("x"), 0, Duration::from_millis(100));
     assert_eq!(poll, Err(HistoryError::Timeout));
 }

@@ -41,9 +41,13 @@ fn sub_prints_raw_json_and_timestamps() {
     assert_eq!((&json["user"], &json["publisher"]), (&"A.0".into(), &"A.test".into()));
     assert_eq!((&json["verdict"], &json["headers"]["k"]), (&"direct".into(), &"v".into()));
     let offset = json["offset"].as_u64().expect("a number");
-    let kept =
+    let polled =
         parse_json(place.run(&["poll", "A.test", "demo.x", "--json"]).exits(DONE).stdout.lines().nth(1).unwrap());
-    assert_eq!((&kept["type"], &kept["offset"]), (&"event".into(), &offset.into()), "a poll names it so");
+    assert_eq!(
+        (&polled["type"], &polled["offset"]),
+        (&"event".into(), &offset.into()),
+        "a poll returns the same offset"
+    );
     let timed = subs[2].line();
     assert!(timed.starts_with('[') && timed.ends_with("] demo.x  a\tb"), "{timed}");
     for sub in &mut subs {
@@ -143,7 +147,7 @@ fn repliers_of_a_queue_group_share_the_requests() {
         reply
     });
     for _ in 0..20 {
-        // If both were asked, there would be two answers to some.
+        // If both repliers received a request, it would have two answers.
         let outcome = place.run(&["req", "demo.who", "--wait", "1m"]).exits(DONE);
         assert!(["one\n", "two\n"].contains(&outcome.stdout.as_str()), "{outcome:#?}");
     }

@@ -117,7 +117,7 @@ fn consumers_are_listed_reset_and_removed() {
 }
 
 #[test]
-fn lapsed_consumer_is_told_its_missed_events() {
+fn lapsed_consumer_gets_the_range_it_missed() {
     let place = Place::new();
     let peer = peer(&place, &["streams=main policy lapse size 10 b"]);
     place.run(&["consumer", "add", "C"]).exits(DONE);
@@ -316,7 +316,7 @@ fn archive_stores_each_event_once_and_accepts_it() {
     end(peer);
 }
 
-/// However often the archive is killed, and the peer with it, nothing is missing and nothing there twice.
+/// However often the archive and the peer are killed, no event is missing and none is stored twice.
 #[test]
 fn killed_archive_continues_at_its_position() {
     for file in ["a.jsonl", "a.db"] {
@@ -405,15 +405,15 @@ fn archive_accepts_only_what_a_full_disk_stored() {
         command.stdin(Stdio::null());
         let outcome = Outcome::of(command.output().expect("unshare is there"), &arguments);
         let outcome = outcome.exits(FAILED).reports(&["has no room", "make room"]);
-        let held: u64 = parse_json(&outcome.stdout)["last"].as_str().unwrap().parse().unwrap();
+        let stored: u64 = parse_json(&outcome.stdout)["last"].as_str().unwrap().parse().unwrap();
         let listed = parse_json(&place.run(&["consumer", "list", "--json"]).exits(DONE).stdout);
         let position: u64 = listed["consumers"][0]["position"].as_str().unwrap().parse().unwrap();
-        assert!(position <= held && held < 1500, "{position} accepted, {held} stored");
+        assert!(position <= stored && stored < 1500, "{position} accepted, {stored} stored");
         end(peer);
     }
 }
 
-/// A user who types a line, or pipes a slow program in, sees the id at once, and can end the command.
+/// The command prints the id of each line at once, from a terminal or from a slow program, and can be ended.
 #[test]
 fn lines_are_added_as_they_arrive() {
     let place = Place::new();

@@ -63,8 +63,8 @@ fn wrong_credentials_are_refused_and_counted() {
         [("alice:wrong@", None), ("wrong@", None), ("bob:s3cret@", None), ("", Some(OTHER_SEED)), ("", None)]
     {
         let entered = enters(json!({ "url": format!("nats://{credentials}127.0.0.1:{nats}"), "seed": seed }));
-        let why = entered["why"].as_str().unwrap_or_else(|| panic!("{credentials} came in: {entered}"));
-        assert!(why.contains("Authorization Violation"), "{why}");
+        let reason = entered["why"].as_str().unwrap_or_else(|| panic!("{credentials} came in: {entered}"));
+        assert!(reason.contains("Authorization Violation"), "{reason}");
         refused += 1;
     }
     // A valid key with an invalid signature, a signature of something else, and malformed values.
@@ -79,11 +79,11 @@ fn wrong_credentials_are_refused_and_counted() {
     assert_eq!(peer.count(Nats, "unauthorized"), refused);
     for credentials in ["alice:wrong@", ":wrong@", "bob:s3cret@"] {
         let entered = enters(json!({ "url": format!("redis://{credentials}127.0.0.1:{redis}") }));
-        let why = entered["why"].as_str().unwrap_or_else(|| panic!("{credentials} came in: {entered}"));
-        assert!(why.contains("invalid username-password pair"), "{why}");
+        let reason = entered["why"].as_str().unwrap_or_else(|| panic!("{credentials} came in: {entered}"));
+        assert!(reason.contains("invalid username-password pair"), "{reason}");
     }
     let entered = enters(json!({ "url": format!("redis://127.0.0.1:{redis}") }));
-    assert!(entered["why"].as_str().is_some_and(|why| why.contains("AuthenticationError")), "{entered}");
+    assert!(entered["why"].as_str().is_some_and(|reason| reason.contains("AuthenticationError")), "{entered}");
     assert!(4 <= peer.count(Redis, "unauthorized"));
     guesses_end(&peer);
 }
@@ -180,12 +180,12 @@ fn secrets_appear_in_no_report_or_log() {
     Protocol::ALL.iter().for_each(|_| drop(peer.process.await_report("client admitted")));
     let mut texts = peer.process.stderr_so_far();
     let rows: Vec<Value> = peer.rows("clients").into_iter().filter(|row| row["listener"].is_string()).collect();
-    let who: Vec<(&str, &str)> = rows
+    let accounts: Vec<(&str, &str)> = rows
         .iter()
         .map(|row| (row["listener"].as_str().unwrap_or("-"), row["account"].as_str().unwrap_or("-")))
         .collect();
     assert!(rows.iter().all(|row| row["address"].as_str().is_some_and(|from| from.starts_with("127.0.0.1:"))));
-    assert_eq!(who, [("nats", "alice"), ("redis", "alice")]);
+    assert_eq!(accounts, [("nats", "alice"), ("redis", "alice")]);
     drop(clients);
     for what in ["status", "clients", "subs", "counters"] {
         texts.push(peer.place.show(what).to_string());

@@ -73,7 +73,7 @@ fn peer(place: &Place, settings: &[&str]) -> RunningCommand {
     place.peer_with_listener(&[&[hat.as_str()], settings].concat())
 }
 
-/// Returns whether the peer of this place has heard of another one.
+/// Returns whether the peer of this place knows another peer.
 fn knows_another(place: &Place) -> bool {
     place.show("peers")["rows"].as_array().unwrap().iter().any(|row| row["state"] == "up")
 }
@@ -134,7 +134,11 @@ fn published_client_registers_receives_and_queries() {
     // All clients see the same events.
     let found = place.run(&["event", "query", "--latest", "x/y", "--json"]).exits(0).stdout;
     assert!(found.contains("\"7/2/1\""), "{found}");
-    assert_eq!(elsewhere.process.lines_so_far().len(), 1, "it asked for another server, and is only connected");
+    assert_eq!(
+        elsewhere.process.lines_so_far().len(),
+        1,
+        "the client subscribes to another server's events, and gets none"
+    );
 }
 
 #[test]

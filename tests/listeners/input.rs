@@ -210,9 +210,9 @@ fn unfinished_command_uses_little_memory() {
     }
     others.are_served();
     // A buffer may be twice as large as its content.
-    let held = resident_bytes(&peer).saturating_sub(before);
-    let held_max = CLIENTS * (3 * MESSAGE_BYTES) + (8 << 20);
-    assert!(held < held_max, "{held} bytes are held for {CLIENTS} clients");
+    let used = resident_bytes(&peer).saturating_sub(before);
+    let memory_max = CLIENTS * (3 * MESSAGE_BYTES) + (8 << 20);
+    assert!(used < memory_max, "{used} bytes are held for {CLIENTS} clients");
     for client in &mut clients {
         assert!(!client.has_ended(), "they have all the time");
     }

@@ -220,7 +220,7 @@ fn occupied_port_is_named_with_the_remedy() {
         let arguments = ["peer", &format!("--{protocol}"), &address.port().to_string()];
         place.run(&arguments).exits(1).reports(&[
             &format!("another program listens at {address}"),
-            &format!("write another place for the {protocol} listener, such as {protocol}: "),
+            &format!("write another address for the {protocol} listener, such as {protocol}: "),
         ]);
     }
 }

@@ -78,7 +78,7 @@ impl Peer {
     }
 
     /// Returns the bytes that the clients of both listeners hold.
-    fn held(&self) -> u64 {
+    fn client_bytes(&self) -> u64 {
         self.place.show("status")["status"]["listener_bytes"].as_u64().expect("a number")
     }
 

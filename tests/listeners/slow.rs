@@ -47,7 +47,7 @@ pub(super) fn flood(peer: &Peer, protocol: Protocol, has_read: &Receiver<()>) {
         if protocol == Redis {
             (0..BURST).for_each(|_| assert!(publisher.line().starts_with(':')));
         }
-        has_read.recv_timeout(PATIENCE).expect("who reads gets everything");
+        has_read.recv_timeout(PATIENCE).expect("a client that reads gets all messages");
     }
 }
 
@@ -56,7 +56,7 @@ fn dropper(peer: &Peer) -> Option<Value> {
     let rows = peer.rows("clients");
     let mut droppers = rows.into_iter().filter(|row| row["dropped"] != 0);
     let dropper = droppers.next();
-    assert!(droppers.next().is_none(), "only who does not read loses anything");
+    assert!(droppers.next().is_none(), "only the client that does not read loses messages");
     dropper
 }
 
@@ -69,7 +69,7 @@ fn check_reported_loss(protocol: Protocol) {
     let (has_read, reading) = reader(&peer, protocol);
     flood(&peer, protocol, &has_read);
     reading.join().expect("the reader got everything, in order");
-    let dropped = dropper(&peer).expect("who does not read loses something")["dropped"].as_u64().unwrap();
+    let dropped = dropper(&peer).expect("the client that does not read loses messages")["dropped"].as_u64().unwrap();
     assert_eq!(peer.count(protocol, "slow"), 1);
     // It reads again: first the queued messages, then the number of missing ones.
     let mut received = 0;
@@ -240,7 +240,7 @@ fn unread_answers_are_bounded_and_delivered_later() {
         let mut sent = 0_usize;
         while client.sends(&requests) {
             sent += 1;
-            assert!(sent < 10_000, "600 MB of questions are taken from who does not listen");
+            assert!(sent < 10_000, "the peer reads 600 MB of requests of a client that does not read");
         }
         let row = peer.rows("clients").into_iter().max_by_key(|row| row["queued_bytes"].as_u64()).unwrap();
         assert!(row["queued_bytes"].as_u64().unwrap() < 4 << 20, "{row}");

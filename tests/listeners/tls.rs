@@ -45,7 +45,10 @@ fn required_encryption_works_with_published_clients() {
     let [other, _] = crate::support::certificate::certificate(peer.place.dir(), "other");
     for url in [format!("tls://127.0.0.1:{nats}"), format!("rediss://127.0.0.1:{redis}")] {
         let entered = enters(json!({ "url": url, "ca": other.display().to_string() }));
-        assert!(entered["why"].as_str().is_some_and(|why| why.to_lowercase().contains("certificate")), "{entered}");
+        assert!(
+            entered["why"].as_str().is_some_and(|reason| reason.to_lowercase().contains("certificate")),
+            "{entered}"
+        );
     }
 }
 
@@ -68,7 +71,7 @@ fn unencrypted_client_is_refused_with_the_reason() {
     assert!(answer.contains("this listener takes encrypted connections only"), "{answer}");
     let url = format!("redis://127.0.0.1:{}", peer.port(Redis));
     let entered = enters(json!({ "url": url }));
-    assert!(entered["why"].as_str().is_some_and(|why| why.contains("encrypted connections only")), "{entered}");
+    assert!(entered["why"].as_str().is_some_and(|reason| reason.contains("encrypted connections only")), "{entered}");
     for protocol in Protocol::ALL {
         assert!(1 <= peer.count(protocol, "faults"));
     }

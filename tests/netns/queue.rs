@@ -53,7 +53,7 @@ fn queue_members_on_three_hosts_share_messages_once() {
         given.sort_unstable();
         let twice: Vec<u64> = (1..=2_000).flat_map(|number| [number, number]).collect();
         assert_eq!(given, twice, "each message of both publishers once");
-        assert_eq!(numbers(&all).len(), 4_000, "who is in no group gets all");
+        assert_eq!(numbers(&all).len(), 4_000, "a subscriber in no group gets all");
     });
 }
 

@@ -190,8 +190,8 @@ fn assert_all_delivered(pair: &Pair, count: u64) {
     wait_until("all is sent", || pair.tap.count("t.x") as u64 == count);
     let all = pair.settled(|all| all.delivered == count);
     assert_eq!((all.lost, all.unverified, all.tail), (0, 0, 0), "{all:?}");
-    let told = |line: &&String| line.contains(r#""type":"loss""#) && !line.contains(r#""kind":"tail""#);
-    assert_eq!(pair.sub.lines().iter().find(told), None, "everything was repaired");
+    let is_reported = |line: &&String| line.contains(r#""type":"loss""#) && !line.contains(r#""kind":"tail""#);
+    assert_eq!(pair.sub.lines().iter().find(is_reported), None, "everything was repaired");
     assert_eq!(pair.subscriber.counter("inconsistencies"), 0);
 }
 

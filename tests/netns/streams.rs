@@ -323,10 +323,10 @@ fn acknowledged_events_reach_all_once_in_order() {
                 .collect();
             let mut faults: BTreeMap<Fault, u64> = BTreeMap::new();
             for disturbed in disturbed {
-                let disturbed = disturbed.join().unwrap_or_else(|why| {
+                let disturbed = disturbed.join().unwrap_or_else(|panic| {
                     // Nothing else needs the rest.
                     world.phase.store(OVER, Ordering::Relaxed);
-                    panic::resume_unwind(why)
+                    panic::resume_unwind(panic)
                 });
                 for fault in disturbed {
                     *faults.entry(fault).or_default() += 1;

@@ -55,7 +55,7 @@ fn unwanted_messages_are_suppressed_and_wanted_ones_complete() {
         assert_eq!(counter(publisher, "messages_suppressed"), UNWANTED);
         assert!(counter(publisher, "datagrams_multicast") < sent + 20, "heartbeats alone");
         for number in 0..UNWANTED {
-            let event = own.recv_timeout(Duration::from_secs(5)).expect("who is at the same peer gets it");
+            let event = own.recv_timeout(Duration::from_secs(5)).expect("a subscriber at the same peer gets it");
             let Notice::Message(delivery) = event else { panic!("{event:?}") };
             assert_eq!(delivery.message.payload, number.to_string());
         }

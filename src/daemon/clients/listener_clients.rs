@@ -50,7 +50,7 @@ impl Clients {
         let ClientTransport::Listener(connection) = &mut self.map.get_mut(&id)?.kind else { return None };
         let can_report_drops =
             connection.can_report_drops() && self.listener_delivery.memory.has_share(connection, clients);
-        can_report_drops.then(|| connection.lost.take(me, scid))
+        can_report_drops.then(|| connection.drops.take(me, scid))
     }
 
     /// Returns the facts about the clients of the listener with this index, or about one of them.
@@ -102,8 +102,8 @@ impl Clients {
         self.subs.clear();
         self.subs.extend(group.iter().map(|target| target.sub));
         if let ClientTransport::Listener(connection) = &mut client.kind {
-            let pushed = self.listener_delivery.deliver(id, connection, clients, &self.subs, deliveries);
-            client.on_pushed(now, id, pushed, &mut self.dirty);
+            let outcome = self.listener_delivery.deliver(id, connection, clients, &self.subs, deliveries);
+            client.on_pushed(now, id, outcome, &mut self.dirty);
         }
     }
 
@@ -117,7 +117,7 @@ impl Clients {
     /// Resumes a client whose subscriptions are confirmed up to `version`, if it waits for no later one.
     pub(crate) fn resume_confirmed(&mut self, id: ClientId, version: u64) {
         let Some(connection) = self.listener_connection(id) else { return };
-        if connection.unconfirmed.take_if(|awaited| *awaited <= version).is_some() {
+        if connection.awaited_version.take_if(|awaited| *awaited <= version).is_some() {
             self.schedule_write(id);
             self.listener_delivery.resumed.push(id);
         }
@@ -127,7 +127,7 @@ impl Clients {
     pub(crate) fn begin_close(&mut self, id: ClientId) {
         let Some(connection) = self.listener_connection(id) else { return };
         connection.flow.is_closing = true;
-        connection.unconfirmed = None;
+        connection.awaited_version = None;
         self.schedule_write(id);
     }
 }

@@ -36,7 +36,7 @@ pub(crate) struct Engine {
     timer: Timer,
     signals: Option<Signals>,
     /// Number of received signals not yet handled.
-    signalled: usize,
+    pending_signals: usize,
     /// Time for which the engine polls for events before it sleeps.
     busy_poll: Duration,
     /// True if the inbox is registered for writability.
@@ -56,7 +56,7 @@ impl Engine {
         if self.is_ended() {
             return Ok(false);
         }
-        self.guarded(|engine| engine.work(timeout))
+        self.run_guarded(|engine| engine.work(timeout))
     }
 
     fn work(&mut self, timeout: Option<Duration>) -> io::Result<bool> {

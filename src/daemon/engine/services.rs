@@ -1,4 +1,4 @@
-//! The services that are attached to the core, as far as this build has them. A request to an absent one is refused.
+//! The services that are attached to the core, as far as this build has them. It refuses requests to absent ones.
 #![cfg_attr(not(feature = "streams"), expect(unused_variables, reason = "absent services need no arguments"))]
 
 use crate::config::Config;
@@ -32,7 +32,7 @@ const DISCOVERY_MAX: std::time::Duration = std::time::Duration::from_millis(750)
 pub(super) struct Services {
     #[cfg(feature = "listeners")]
     listeners: Listeners,
-    /// Dropped before the journal that feeds them.
+    /// Declared before `events`, so that the streams are dropped before the journal that feeds them.
     #[cfg(feature = "streams")]
     streams: StreamHost,
     #[cfg(feature = "events")]
@@ -68,7 +68,8 @@ impl Services {
         Ok(())
     }
 
-    /// Starts what needs the core: the streams, the replication of events, and the discovery by the listeners.
+    /// Starts the services that need the core: the streams, the replication of events, and the discovery by the
+    /// listeners.
     ///
     /// # Errors
     /// A service cannot be opened.
@@ -128,7 +129,7 @@ impl Services {
         self.listeners.on_command(core, now, report);
     }
 
-    /// Notes that clients wait to be accepted at the listener with this index.
+    /// Records that clients wait to be accepted at the listener with this index.
     pub(super) fn on_connection(&mut self, listener: usize) {
         #[cfg(feature = "listeners")]
         self.listeners.on_connection(listener);
@@ -182,7 +183,7 @@ impl Services {
         None
     }
 
-    /// Handles the begin of a graceful stop.
+    /// Handles the start of a graceful stop.
     pub(super) fn on_stop(&mut self, core: &mut EngineCore, now: ClockReading) {
         #[cfg(feature = "listeners")]
         {

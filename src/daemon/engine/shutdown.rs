@@ -50,7 +50,7 @@ impl Engine {
 
     /// Handles signals: the first begins a graceful stop, the second ends the peer at once.
     pub(super) fn on_signals(&mut self, now: ClockReading) {
-        for _ in 0..std::mem::take(&mut self.signalled) {
+        for _ in 0..std::mem::take(&mut self.pending_signals) {
             if self.core.is_running() {
                 self.stop(now);
             } else {
@@ -103,7 +103,7 @@ impl Engine {
 
     /// Runs a part of the loop. A panic or an error in it ends the peer. A panic becomes an error with its message,
     /// which asks for a report. Every panic, from an invariant or an overflow, is a defect of this program.
-    pub(crate) fn guarded<T>(&mut self, work: impl FnOnce(&mut Engine) -> io::Result<T>) -> io::Result<T> {
+    pub(crate) fn run_guarded<T>(&mut self, work: impl FnOnce(&mut Engine) -> io::Result<T>) -> io::Result<T> {
         // After a panic the state of the engine is used only to close connections, queues and files.
         let outcome = catch_unwind(AssertUnwindSafe(|| work(self)));
         let outcome = outcome.unwrap_or_else(|panic| Err(io::Error::other(fault_text(&*panic))));

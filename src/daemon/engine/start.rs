@@ -37,7 +37,7 @@ impl Engine {
     /// Starts a peer.
     pub(crate) fn open(config: &Config, options: &Options) -> Result<Engine, StartError> {
         let chosen = interface::choose(&config.interface, Family::of(config.group)).map_err(StartError::Interface)?;
-        tracing::info!(interface = chosen.name, address = %chosen.address, mtu = chosen.mtu, why = %chosen.why, "interface");
+        tracing::info!(interface = chosen.name, address = %chosen.address, mtu = chosen.mtu, reason = %chosen.reason, "interface");
         let step = |step| move |error| StartError::System { step, error };
         let poll = Poll::new().map_err(step("open an event queue"))?;
         // Signals are watched before the socket exists: a program that finds the socket can then end the peer
@@ -49,7 +49,8 @@ impl Engine {
             true => Some(LocalSocket::bind(&config.socket).map_err(StartError::Socket)?),
             false => None,
         };
-        let meanwhile = self_test::run(&mut sockets, random_u64(), SELF_TEST_TIME).map_err(StartError::SelfTest)?;
+        let early_datagrams =
+            self_test::run(&mut sockets, random_u64(), SELF_TEST_TIME).map_err(StartError::SelfTest)?;
         tracing::info!(group = %sockets.group_address(), "self-test passed: multicast comes back");
 
         let waker = Waker::new(poll.registry(), WAKER).map_err(step("make a waker"))?;
@@ -59,7 +60,7 @@ impl Engine {
             let watched = poll.registry().register(&mut local_socket.socket, LOCAL_SOCKET, Interest::READABLE);
             watched.map_err(step("watch the Unix socket"))?;
         }
-        let epoch = std::iter::repeat_with(random_u64).find_map(Epoch::new).expect("most words are not 0");
+        let epoch = std::iter::repeat_with(random_u64).find_map(Epoch::new).expect("a random number is rarely 0");
         let mut services = Services::open(config, options, epoch)?;
         services.register(poll.registry()).map_err(step("watch the listeners"))?;
 
@@ -85,14 +86,14 @@ impl Engine {
             ready: Events::with_capacity(EVENTS),
             timer,
             signals,
-            signalled: 0,
+            pending_signals: 0,
             busy_poll: config.busy_poll,
             is_watching_writes: false,
             commands: CommandQueue::default(),
             is_commands_turn: false,
         };
         engine.log_start(config);
-        for (path, received) in meanwhile {
+        for (path, received) in early_datagrams {
             engine.core.peer.handle(started, Input::Datagram { from: received.from, path, bytes: received.bytes });
         }
         engine.core.apply_effects(started);
@@ -154,7 +155,7 @@ fn static_status(
         "inbox": sockets.inbox_address().to_string(),
         "interface": chosen.name,
         "address": chosen.address.to_string(),
-        "interface_reason": chosen.why.to_string(),
+        "interface_reason": chosen.reason.to_string(),
         "loopback": chosen.loopback,
         "mtu": chosen.mtu,
         "datagram_bytes": config.datagram_bytes(chosen.payload_bytes_max()),

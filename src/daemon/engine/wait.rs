@@ -43,7 +43,7 @@ impl Engine {
                 WAKER => {}
                 TIMER => self.timer.on_event(),
                 SIGNALS => {
-                    self.signalled += self.signals.as_mut().map_or(0, Signals::take);
+                    self.pending_signals += self.signals.as_mut().map_or(0, Signals::take);
                 }
                 Token(listener @ LISTENERS..CLIENTS) => self.services.on_connection(listener - LISTENERS),
                 Token(token) => {
@@ -77,8 +77,8 @@ impl Engine {
         if self.busy_poll.is_zero() {
             return Ok(false);
         }
-        let slept_from = start + self.busy_poll;
-        let until = self.deadline(start, timeout).map_or(slept_from, |deadline| deadline.min(slept_from));
+        let spin_end = start + self.busy_poll;
+        let until = self.deadline(start, timeout).map_or(spin_end, |deadline| deadline.min(spin_end));
         loop {
             self.poll_events(Some(Duration::ZERO))?;
             if !self.ready.is_empty() {

@@ -2,7 +2,7 @@
 
 use super::EngineCore;
 use crate::daemon::clients::ClientTransport;
-use crate::daemon::mailbox::{AnswerSender, Answered, SubscriptionRequest};
+use crate::daemon::mailbox::{AnswerResult, AnswerSender, SubscriptionRequest};
 use crate::daemon::subscription_queue::SubscriptionQueue;
 use crate::listener::frame::PeerFrame;
 use crate::message::{ClientId, PeerRef, QuestionFailure, Refusal, SubId, Target};
@@ -92,15 +92,15 @@ impl EngineCore {
     }
 
     /// Passes a part of an answer, or the reason why no answer comes, to the client that sent the query.
-    pub(super) fn on_answered(&mut self, client: ClientId, id: u64, answer: Answered) {
+    pub(super) fn on_answered(&mut self, client: ClientId, id: u64, answer: AnswerResult) {
         if let Some(connection) = self.clients.connection(client) {
             let answer = if connection.outbox.exceeds_answer_limit() { Err(QuestionFailure::TooMany) } else { answer };
             self.clients.answer(client, &PeerFrame::Answered { id, answer: answer.map(|part| part.encode()) });
         } else if let Entry::Occupied(pending) = self.pending_questions.entry((client, id)) {
             let is_last = answer.as_ref().map_or(true, |part| part.last);
             // The requester may have stopped waiting.
-            let is_wanted = pending.get().send(answer);
-            if is_last || !is_wanted {
+            let is_accepted = pending.get().send(answer);
+            if is_last || !is_accepted {
                 pending.remove();
             }
         }

@@ -48,7 +48,7 @@ impl EngineCore {
             return None;
         }
         let flush_until = is_flushing.then(|| now.instant + FLUSH_MAX);
-        self.unconfirmed.push(PendingConfirmation {
+        self.pending_confirmations.push(PendingConfirmation {
             version,
             until: now.instant + CONFIRMATION_MAX,
             flush_until,
@@ -64,39 +64,39 @@ impl EngineCore {
 
     /// Reports subscriptions that are confirmed now, and those whose wait has expired.
     pub(in crate::daemon) fn confirm_due(&mut self, now: ClockReading) {
-        if self.unconfirmed.is_empty() {
+        if self.pending_confirmations.is_empty() {
             return;
         }
         let confirmed = self.peer.confirmed();
-        for mut unconfirmed in std::mem::take(&mut self.unconfirmed) {
-            let is_confirmed = unconfirmed.version <= confirmed;
-            if unconfirmed.flush_until.is_some_and(|until| until <= now.instant) {
+        for mut pending in std::mem::take(&mut self.pending_confirmations) {
+            let is_confirmed = pending.version <= confirmed;
+            if pending.flush_until.is_some_and(|until| until <= now.instant) {
                 self.peer.end_flush();
             }
-            unconfirmed.flush_until.take_if(|_| !self.peer.is_flushing(unconfirmed.version));
-            if (is_confirmed || unconfirmed.until <= now.instant) && unconfirmed.flush_until.is_none() {
+            pending.flush_until.take_if(|_| !self.peer.is_flushing(pending.version));
+            if (is_confirmed || pending.until <= now.instant) && pending.flush_until.is_none() {
                 if !is_confirmed {
                     self.unconfirmed_reported += 1;
-                    self.peer.skip_confirmation(unconfirmed.version);
+                    self.peer.skip_confirmation(pending.version);
                 }
-                self.report_confirmed(now, unconfirmed.version, unconfirmed.subscriber);
+                self.report_confirmed(now, pending.version, pending.subscriber);
             } else {
-                self.unconfirmed.push(unconfirmed);
+                self.pending_confirmations.push(pending);
             }
         }
     }
 
     /// Returns the earliest time at which a wait expires.
     pub(in crate::daemon) fn confirm_deadline(&self) -> Option<Instant> {
-        let ends = |unconfirmed: &PendingConfirmation| unconfirmed.flush_until.unwrap_or(unconfirmed.until);
-        self.unconfirmed.iter().map(ends).min()
+        let ends = |pending: &PendingConfirmation| pending.flush_until.unwrap_or(pending.until);
+        self.pending_confirmations.iter().map(ends).min()
     }
 
     /// Ends the pending confirmations of a client, or of one of its subscriptions.
     pub(super) fn end_confirmation(&mut self, client: ClientId, sub: Option<SubId>) {
-        self.unconfirmed.retain(|unconfirmed| match unconfirmed.subscriber {
-            Subscriber::Attached(owner, pending) | Subscriber::Embedded(owner, pending, _) => {
-                owner != client || sub.is_some_and(|sub| sub != pending)
+        self.pending_confirmations.retain(|pending| match pending.subscriber {
+            Subscriber::Attached(owner, pending_sub) | Subscriber::Embedded(owner, pending_sub, _) => {
+                owner != client || sub.is_some_and(|sub| sub != pending_sub)
             }
             Subscriber::Listener(owner) => owner != client || sub.is_some(),
         });

@@ -1,4 +1,4 @@
-//! Service of attached clients: processes their frames and answers them.
+//! Serves attached clients: processes their frames and answers them.
 
 use super::EngineCore;
 use super::confirmation::Subscriber;
@@ -66,7 +66,7 @@ impl EngineCore {
                 }
                 let frame = match connection.waiting.take() {
                     Some(frame) => Ok(Some(frame)),
-                    None => connection.listener.poll_frame(),
+                    None => connection.endpoint.poll_frame(),
                 };
                 match frame {
                     Ok(Some(frame)) if is_publish_blocked && must_wait(&frame) => {
@@ -109,7 +109,7 @@ impl EngineCore {
 
     fn on_fault(&mut self, now: ClockReading, id: ClientId, fault: &LocalFault) {
         let name = self.clients.client(id).map_or(String::new(), |client| client.name.clone());
-        tracing::warn!(client = id.0, name, reason = %fault, "client turned away");
+        tracing::warn!(client = id.0, name, reason = %fault, "client rejected");
         self.clients.answer(id, &fault.bye());
         if let Some(connection) = self.clients.connection(id) {
             connection.write();

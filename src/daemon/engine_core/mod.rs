@@ -110,7 +110,7 @@ pub(crate) struct EngineCore {
     pub(crate) mailbox: Arc<Mailbox>,
     flushes: Vec<(FlushWaiter, FlushPoint)>,
     /// Subscriptions not yet confirmed by every suppressing peer.
-    unconfirmed: Vec<PendingConfirmation>,
+    pending_confirmations: Vec<PendingConfirmation>,
     /// Number of subscriptions reported active without confirmation.
     pub(super) unconfirmed_reported: u64,
     /// The last publishing client and the number of its messages not yet credited.
@@ -160,7 +160,7 @@ impl EngineCore {
             receiver_waits: ReceiverWaits::default(),
             mailbox,
             flushes: Vec::new(),
-            unconfirmed: Vec::new(),
+            pending_confirmations: Vec::new(),
             unconfirmed_reported: 0,
             published: None,
             pending_questions: BTreeMap::new(),
@@ -229,7 +229,7 @@ impl EngineCore {
 
     /// Drops the pending questions and confirmations of clients.
     pub(super) fn drop_questions(&mut self) {
-        self.unconfirmed.clear();
+        self.pending_confirmations.clear();
         self.pending_questions.clear();
     }
 
@@ -402,11 +402,11 @@ impl EngineCore {
         }
     }
 
-    /// Joins the group again because no multicasts arrive. The switches of the network then learn the membership anew.
+    /// Joins the group again because no multicasts arrive. The switches of the network then see the membership again.
     fn rejoin(&mut self) {
         match self.sockets.rejoin() {
-            Ok(()) => tracing::info!(group = %self.sockets.group_address(), "group joined anew"),
-            Err(error) => tracing::warn!(%error, group = %self.sockets.group_address(), "group not joined anew"),
+            Ok(()) => tracing::info!(group = %self.sockets.group_address(), "group rejoined"),
+            Err(error) => tracing::warn!(%error, group = %self.sockets.group_address(), "group not rejoined"),
         }
     }
 

@@ -11,7 +11,7 @@ use mio::Interest;
 use std::io;
 use std::time::Duration;
 
-/// Minimum age of a client without a HELLO that is evicted for a new client at the limit of clients.
+/// Minimum age at which a client without a HELLO is evicted for a new client, at the limit of clients.
 const GREETING_TIME: Duration = Duration::from_secs(2);
 /// Maximum bytes received from one socket in one turn, which the last batch may exceed. A turn must not deliver more
 /// than the queue of an embedded subscription holds, since its reader may be the thread that runs the turns. A mebibyte
@@ -47,9 +47,9 @@ impl EngineCore {
             };
             let is_full = |core: &EngineCore| core.clients_max <= core.clients.local_count();
             if is_full(self)
-                && let Some(ungreeted) = self.clients.oldest_ungreeted(now, GREETING_TIME)
+                && let Some(oldest) = self.clients.oldest_without_hello(now, GREETING_TIME)
             {
-                self.detach(now, ungreeted);
+                self.detach(now, oldest);
             }
             if is_full(self) {
                 self.clients_refused += 1;

@@ -78,7 +78,7 @@ impl ReceiverWaits {
         }
     }
 
-    /// Returns whether one more wait of this client has room.
+    /// Returns whether the limits allow one more wait of this client.
     fn has_room(&self, client: ClientId) -> bool {
         let of_client = self.waits.iter().filter(|wait| wait.waiter.client() == client).count();
         self.waits.len() < WAITS_MAX && of_client < CLIENT_WAITS_MAX

@@ -42,14 +42,15 @@ use std::time::Duration;
 
 /// Maximum number of requests of one client that wait for the journal.
 const CLIENT_WAITING_MAX: usize = 4096;
-/// Pause before a journal that could not be opened is tried again.
+/// Pause before the service retries to open a journal that could not be opened.
 const OPEN_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum bytes of events that wait for the journal. Beyond it each client may still use its share.
 const WAITING_BYTES_MAX: usize = 64 << 20;
-/// Timeout of a journal thread's wait for room in the mailbox before it checks again. The wait ends with the engine.
+/// Timeout of one wait of a journal thread for room in the mailbox. The thread repeats the wait while the engine runs.
 const MAILBOX_PATIENCE: Duration = Duration::from_secs(60);
 
-/// A service that is fed from the journal. Its methods are called on the threads of the journal.
+/// A service that consumes the events of the journal. The journal's threads and the replication thread call its
+/// methods.
 pub(crate) trait JournalObserver: fmt::Debug + Send + Sync {
     /// Reports that the journal has stored these events, of one server or several.
     fn on_stored(&self, events: &[Event]);
@@ -58,14 +59,14 @@ pub(crate) trait JournalObserver: fmt::Debug + Send + Sync {
     fn on_fetched(&self, events: Vec<FetchedEvent>);
 }
 
-/// The journal, as a service that is fed from it uses it.
+/// Access to the journal for a service that consumes its events and registers others.
 pub(crate) struct JournalSource {
     /// The server whose events are registered here.
     pub(crate) server: ServerId,
     /// For each server, the last event in the journal.
     pub(crate) last_events: Vec<EventId>,
     pub(crate) reader: Arc<JournalReader>,
-    /// The client as which events are registered.
+    /// Client under which the service registers events.
     pub(crate) client: ClientId,
     pub(crate) mailbox: Arc<Mailbox>,
 }
@@ -75,9 +76,10 @@ pub(crate) struct JournalSource {
 enum ClaimStatus {
     /// The claim is not decided yet.
     Pending,
-    Yes,
+    /// This peer may register events under the number.
+    Granted,
     /// Another peer holds the number.
-    No(EventRefusal),
+    Denied(EventRefusal),
 }
 
 /// Requests of one client that wait for the journal.
@@ -98,29 +100,29 @@ pub(crate) struct EventService {
     retention: Retention,
     /// Types whose events are followed at other servers.
     follow: Vec<TypePattern>,
-    /// Dropped before the journal.
+    /// Replication of the journal; declared before `journal`, so that its thread ends before the journal closes.
     replication: Option<Replication>,
-    claimed: ClaimStatus,
+    claim: ClaimStatus,
     /// Requests to register events that wait for the server-id claim.
     waiting_for_claim: Vec<(EventRequester, EventRequestCost, EventRequest)>,
-    /// Opened on first use.
-    opened: Option<JournalHandle>,
-    /// The service that is fed from the journal.
+    /// The open journal; `None` before its first use.
+    journal: Option<JournalHandle>,
+    /// The service that consumes the events of the journal.
     observer: Option<Arc<dyn JournalObserver>>,
-    /// The client as which events are published.
+    /// Client under which events are published; `None` before its first use.
     client: Option<ClientId>,
     /// Requests that wait for the journal, by client.
-    waiting: BTreeMap<ClientId, ClientBacklog>,
+    backlogs: BTreeMap<ClientId, ClientBacklog>,
     /// Event bytes of all waiting requests.
     waiting_bytes: usize,
     /// Number of events registered since the start.
     registered: u64,
     /// Number of requests refused since the start.
     refused: u64,
-    /// Number of these that the journal could not do.
-    unable: u64,
-    /// The last failure to open the journal, with its time. Retries are limited, since they take time from the bus.
-    failed: Option<(Instant, EventRefusal)>,
+    /// Number of these refused because the journal was unavailable or full.
+    journal_failures: u64,
+    /// The last failure to open the journal, with its time. Retries are limited, since each one delays the bus.
+    open_failure: Option<(Instant, EventRefusal)>,
 }
 
 impl EventService {
@@ -131,42 +133,42 @@ impl EventService {
             server: config.server_id,
             message_bytes_max: config.message_size,
             retention: config.event_retention.clone(),
-            follow: follow(config),
+            follow: followed_types(config),
             replication: None,
-            claimed: ClaimStatus::Pending,
+            claim: ClaimStatus::Pending,
             waiting_for_claim: Vec::new(),
-            opened: None,
+            journal: None,
             observer: None,
             client: None,
-            waiting: BTreeMap::new(),
+            backlogs: BTreeMap::new(),
             waiting_bytes: 0,
             registered: 0,
             refused: 0,
-            unable: 0,
-            failed: None,
+            journal_failures: 0,
+            open_failure: None,
         }
     }
 
     /// Opens the journal before any request arrives, so that its faults are reported at the start.
     pub(crate) fn open(&mut self) -> Result<(), EventsError> {
-        if self.opened.is_none() {
-            self.opened = Some(JournalHandle::open(&self.directory, self.server, &self.retention)?);
+        if self.journal.is_none() {
+            self.journal = Some(JournalHandle::open(&self.directory, self.server, &self.retention)?);
         }
         Ok(())
     }
 
-    /// Notifies this observer whenever the journal grows. Must be called before anything is registered or followed.
+    /// Notifies this observer whenever the journal grows. The caller must set the observer before the journal grows.
     pub(crate) fn set_observer(&mut self, observer: Arc<dyn JournalObserver>) {
         self.observer = Some(observer);
     }
 
     /// Returns the journal for a service that registers events as `client`, if it is open.
     pub(crate) fn journal_source(&self, client: ClientId, mailbox: &Arc<Mailbox>) -> Option<JournalSource> {
-        let opened = self.opened.as_ref()?;
+        let journal = self.journal.as_ref()?;
         Some(JournalSource {
-            server: opened.server,
-            last_events: opened.last_events.clone(),
-            reader: Arc::clone(&opened.reader),
+            server: journal.server,
+            last_events: journal.last_events.clone(),
+            reader: Arc::clone(&journal.reader),
             client,
             mailbox: Arc::clone(mailbox),
         })
@@ -179,12 +181,12 @@ impl EventService {
 
     /// Returns the server whose events are registered here, once the journal is open.
     pub(crate) fn server(&self) -> Option<ServerId> {
-        self.opened.as_ref().map(|opened| opened.server)
+        self.journal.as_ref().map(|journal| journal.server)
     }
 
     /// Returns the number of requests that wait for the journal, or whose events are not all published.
-    fn waiting_events(&self) -> usize {
-        self.waiting.values().map(|waiting| waiting.count).sum()
+    fn waiting_request_count(&self) -> usize {
+        self.backlogs.values().map(|backlog| backlog.count).sum()
     }
 
     /// Returns the number of events registered, of requests refused, and of events of other servers stored and refused
@@ -199,8 +201,8 @@ impl EventService {
 
     /// Returns the status; null without a journal.
     fn status(&self) -> Value {
-        self.opened.as_ref().map_or(Value::Null, |opened| {
-            let trimmed = opened.writer.trimmed();
+        self.journal.as_ref().map_or(Value::Null, |journal| {
+            let trimmed = journal.writer.trimmed();
             let rules = self.retention.rules.iter().zip(&trimmed.removed);
             let removed = rules.map(|(rule, removed)| {
                 json!({ "types": rule.pattern.to_string(), "removed": removed.load(Ordering::Relaxed) })
@@ -208,11 +210,11 @@ impl EventService {
             json!({
                 "retention": removed.collect::<Value>(),
                 "trims_failed": trimmed.failed.load(Ordering::Relaxed),
-                "server": opened.server.0,
-                "journal": opened.path.display().to_string(),
-                "waiting": self.waiting_events(),
+                "server": journal.server.0,
+                "journal": journal.path.display().to_string(),
+                "waiting": self.waiting_request_count(),
                 "waiting_bytes": self.waiting_bytes,
-                "claimed": matches!(self.claimed, ClaimStatus::Yes),
+                "claimed": matches!(self.claim, ClaimStatus::Granted),
                 "followed": self.replication.as_ref().map_or_else(|| json!([]), Replication::status),
             })
         })
@@ -220,38 +222,38 @@ impl EventService {
 
     /// Opens the journal for a request, like [`EventService::open`]; retries a failure after [`OPEN_INTERVAL`].
     fn open_with_retry(&mut self, now: ClockReading) -> Result<(), EventRefusal> {
-        if let Some((tried, refusal)) = &self.failed
-            && now.instant.since(*tried) < OPEN_INTERVAL
+        if let Some((failed_at, refusal)) = &self.open_failure
+            && now.instant.since(*failed_at) < OPEN_INTERVAL
         {
             return Err(refusal.clone());
         }
         let opened = self.open().map_err(unavailable);
-        self.failed = opened.as_ref().err().map(|refusal| (now.instant, refusal.clone()));
+        self.open_failure = opened.as_ref().err().map(|refusal| (now.instant, refusal.clone()));
         opened
     }
 
-    /// Returns the client as which events are published: a client of its own, so that publisher backpressure applies
-    /// to it.
+    /// Returns the client under which events are published. The service adds this client on its first use, so that
+    /// publisher backpressure applies to events, too.
     fn publisher(&mut self, now: ClockReading, clients: &mut Clients) -> ClientId {
         let add = || clients.add(now, "events".into(), ClientTransport::Embedded(BTreeMap::new()));
         *self.client.get_or_insert_with(add)
     }
 
     /// Starts the replication of the journal. Returns the queue that takes the messages for it.
-    fn share(&mut self, own: &LocalServer) -> Result<Arc<SubscriptionQueue>, EventsError> {
-        let opened = self.opened.as_mut().expect("it is to be shared");
-        let last_events = opened.last_events.clone();
-        let last = last_events.iter().find(|id| id.server == own.server).map_or(0, |id| id.session);
-        let follower = Follower::new(own.server, self.follow.clone(), last_events);
-        let (reader, writer) = (Arc::clone(&opened.reader), Arc::clone(&opened.writer));
-        let path = &opened.path;
+    fn start_replication(&mut self, local: &LocalServer) -> Result<Arc<SubscriptionQueue>, EventsError> {
+        let journal = self.journal.as_mut().expect("the caller has opened the journal");
+        let last_events = journal.last_events.clone();
+        let last = last_events.iter().find(|id| id.server == local.server).map_or(0, |id| id.session);
+        let follower = Follower::new(local.server, self.follow.clone(), last_events);
+        let (reader, writer) = (Arc::clone(&journal.reader), Arc::clone(&journal.writer));
+        let path = &journal.path;
         let failed = |error| EventsError::System { step: "start a thread for", path: path.clone(), error };
         let replication =
-            Replication::start(own.clone(), last, follower, reader, writer, self.observer.clone()).map_err(failed)?;
+            Replication::start(local.clone(), last, follower, reader, writer, self.observer.clone()).map_err(failed)?;
         Ok(Arc::clone(&self.replication.insert(replication).queue))
     }
 
-    /// Hands a request to the journal. The outcome arrives through the mailbox.
+    /// Submits a request to the journal. The outcome arrives through the mailbox.
     fn begin(
         &mut self,
         now: ClockReading,
@@ -269,26 +271,26 @@ impl EventService {
         }
         let cost = EventRequestCost { client: requester.client(), bytes };
         let notify = CompletionNotifier { mailbox: Arc::clone(mailbox), requester: requester.clone(), cost };
-        let opened = self.opened.as_ref().expect("it was opened before");
-        let taken = match (request, &self.claimed, &self.replication) {
-            (EventRequest::Query(query), ..) => opened.find(query, notify),
-            (EventRequest::Register(requested), ClaimStatus::Yes, Some(replication)) => {
-                let stream = Arc::clone(&replication.stream);
-                opened.register(
+        let journal = self.journal.as_ref().expect("the caller has opened the journal");
+        let result = match (request, &self.claim, &self.replication) {
+            (EventRequest::Query(query), ..) => journal.find(query, notify),
+            (EventRequest::Register(requested), ClaimStatus::Granted, Some(replication)) => {
+                let announcer = Arc::clone(&replication.announcer);
+                journal.register(
                     now,
                     requested,
-                    PublishTask { notify, publisher, stream, observer: self.observer.clone() },
+                    PublishTask { notify, publisher, announcer, observer: self.observer.clone() },
                 )
             }
-            (_, ClaimStatus::No(refusal), _) => return Err(refusal.clone()),
+            (_, ClaimStatus::Denied(refusal), _) => return Err(refusal.clone()),
             (request, ..) => {
                 self.waiting_for_claim.push((requester.clone(), cost, request));
                 Ok(())
             }
         };
-        taken.map_err(refusal)?;
-        let waiting = self.waiting.entry(requester.client()).or_default();
-        (waiting.count, waiting.bytes) = (waiting.count + 1, waiting.bytes + bytes);
+        result.map_err(refusal)?;
+        let backlog = self.backlogs.entry(requester.client()).or_default();
+        (backlog.count, backlog.bytes) = (backlog.count + 1, backlog.bytes + bytes);
         self.waiting_bytes += bytes;
         Ok(())
     }
@@ -296,10 +298,10 @@ impl EventService {
     /// Returns whether a client's request with `bytes` bytes of events may wait. Beyond the limit of all clients, each
     /// client may have one request, or its share of the bytes.
     fn has_room(&self, client: ClientId, bytes: usize) -> bool {
-        let own = self.waiting.get(&client).copied().unwrap_or_default();
-        let share = WAITING_BYTES_MAX / (self.waiting.len() + 1);
-        let is_much = WAITING_BYTES_MAX < self.waiting_bytes + bytes && share < own.bytes + bytes;
-        own.count < CLIENT_WAITING_MAX && (own.bytes == 0 || !is_much)
+        let backlog = self.backlogs.get(&client).copied().unwrap_or_default();
+        let share = WAITING_BYTES_MAX / (self.backlogs.len() + 1);
+        let is_over_share = WAITING_BYTES_MAX < self.waiting_bytes + bytes && share < backlog.bytes + bytes;
+        backlog.count < CLIENT_WAITING_MAX && (backlog.bytes == 0 || !is_over_share)
     }
 
     /// Checks that the number of events is within the limit and that each fits a message. Returns their bytes.
@@ -319,10 +321,10 @@ impl EventService {
     }
 
     /// Records the outcome of the server-id claim. Returns the requests that have waited for it.
-    fn on_claimed(&mut self, claimed: Result<(), EventRefusal>) -> Vec<(EventRequester, EventRequest)> {
-        self.claimed = match claimed {
-            Ok(()) => ClaimStatus::Yes,
-            Err(refusal) => ClaimStatus::No(refusal),
+    fn on_claim_decision(&mut self, outcome: Result<(), EventRefusal>) -> Vec<(EventRequester, EventRequest)> {
+        self.claim = match outcome {
+            Ok(()) => ClaimStatus::Granted,
+            Err(refusal) => ClaimStatus::Denied(refusal),
         };
         let waiting = std::mem::take(&mut self.waiting_for_claim);
         waiting.iter().for_each(|(_, cost, _)| self.end(*cost));
@@ -331,7 +333,7 @@ impl EventService {
 
     /// Returns whether the journal is open and not yet shared with other peers.
     fn needs_replication(&self) -> bool {
-        self.opened.is_some() && self.replication.is_none()
+        self.journal.is_some() && self.replication.is_none()
     }
 
     /// Releases the cost of a finished request.
@@ -341,10 +343,10 @@ impl EventService {
 
     fn release_cost(&mut self, client: ClientId, count: usize, bytes: usize) {
         self.waiting_bytes -= bytes;
-        let waiting = self.waiting.get_mut(&client).expect("a request is counted when it is handed in");
-        (waiting.count, waiting.bytes) = (waiting.count - count, waiting.bytes - bytes);
-        if waiting.count == 0 {
-            self.waiting.remove(&client);
+        let backlog = self.backlogs.get_mut(&client).expect("a request is counted when it is submitted");
+        (backlog.count, backlog.bytes) = (backlog.count - count, backlog.bytes - bytes);
+        if backlog.count == 0 {
+            self.backlogs.remove(&client);
         }
     }
 }
@@ -360,13 +362,13 @@ struct CompletionNotifier {
 struct PublishTask {
     notify: CompletionNotifier,
     publisher: ClientId,
-    stream: Arc<JournalAnnouncer>,
+    announcer: Arc<JournalAnnouncer>,
     observer: Option<Arc<dyn JournalObserver>>,
 }
 
 /// Returns the types whose events are followed at other servers: the configured ones, and those of the streams served
 /// here.
-fn follow(config: &Config) -> Vec<TypePattern> {
+fn followed_types(config: &Config) -> Vec<TypePattern> {
     let streams = config.streams.iter().filter(|_| config.ftn18.is_some());
     config.event_follow.iter().cloned().chain(streams.flat_map(StreamSettings::patterns)).collect()
 }
@@ -395,25 +397,25 @@ impl JournalHandle {
 }
 
 impl CompletionNotifier {
-    fn notify(&self, done: Result<JournalReply, StoreError>, ended: Option<EventRequestCost>) {
-        let (requester, done) = (self.requester.clone(), done.map_err(refusal));
-        let completion = EventServiceCommand::Completed(Box::new(EventCompletion { requester, done, ended }));
+    fn notify(&self, result: Result<JournalReply, StoreError>, ended: Option<EventRequestCost>) {
+        let (requester, result) = (self.requester.clone(), result.map_err(refusal));
+        let completion = EventServiceCommand::Completed(Box::new(EventCompletion { requester, result, ended }));
         push(&self.mailbox, EngineCommand::Events(completion));
     }
 }
 
 impl PublishTask {
-    /// Notifies the requester first, then the network.
+    /// Reports the events to the observer and the requester, then publishes and announces them.
     fn run(self, stored: Result<Vec<Event>, StoreError>) {
-        let PublishTask { notify, publisher: client, stream, observer } = self;
+        let PublishTask { notify, publisher: client, announcer, observer } = self;
         let events = stored.as_deref().unwrap_or_default();
         if let Some(observer) = observer {
             observer.on_stored(events);
         }
-        let (messages, parts) = (events.iter().map(Message::from).collect(), stream.parts(events));
+        let (messages, parts) = (events.iter().map(Message::from).collect(), announcer.parts(events));
         notify.notify(stored.map(JournalReply::Registered), None);
         push(&notify.mailbox, EngineCommand::PublishEvents { client, messages, ended: notify.cost });
-        stream.on_published(&parts);
+        announcer.on_published(&parts);
     }
 }
 
@@ -441,12 +443,12 @@ fn refusal(error: StoreError) -> EventRefusal {
 
 /// Returns the answer to a program that has registered events.
 fn registered_answer(events: &[Event]) -> EventAnswer {
-    let none = RegisteredSession { server: ServerId(0), session: 0, timestamp: Timestamp::MIN };
+    let empty = RegisteredSession { server: ServerId(0), session: 0, timestamp: Timestamp::MIN };
     let of = |event: &Event| {
         let Event { id, timestamp, .. } = event;
         RegisteredSession { server: id.server, session: id.session, timestamp: *timestamp }
     };
-    EventAnswer::Registered(events.first().map_or(none, of))
+    EventAnswer::Registered(events.first().map_or(empty, of))
 }
 
 /// Splits the events found by a query into one or more answer parts.

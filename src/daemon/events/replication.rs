@@ -40,10 +40,10 @@ const MESSAGES_PER_TURN: usize = 64;
 const MESSAGE_EVENTS_BYTES: usize = 256 * 1024;
 /// Maximum number of events examined for a page.
 const PAGE_EVENTS: usize = 2048;
-/// Maximum number of queries of other peers in progress. A further one is not answered and its peer asks again; the
-/// log reports the first, second, fourth … of them.
+/// Maximum number of queries of other peers in progress. Further queries get no answer, and their peers must retry. The
+/// log reports the first, second, fourth … of these.
 const PAGES_MAX: usize = 64;
-/// Client as which queries of other peers run. It is no real client, so that no query is cancelled with one.
+/// Client under which queries of other peers run. No connected client has this id, so none cancels them by leaving.
 const FOLLOWER_CLIENT: ClientId = ClientId(0);
 /// Maximum number of peer names that are cached.
 const NAMES_MAX: usize = 4096;
@@ -53,7 +53,7 @@ const NAMES_MAX: usize = 4096;
 pub(super) struct LocalServer {
     pub(super) server: ServerId,
     pub(super) epoch: Epoch,
-    /// The client as which messages are published.
+    /// The client under which messages are published.
     pub(super) client: ClientId,
     pub(super) message_bytes_max: usize,
     pub(super) mailbox: Arc<Mailbox>,
@@ -78,8 +78,8 @@ impl LocalServer {
         push(&self.mailbox, EngineCommand::Publish { client: self.client, message });
     }
 
-    /// Builds the page that a follower gets from a query result. An event that no longer fits a message is left out,
-    /// if `message-size` was greater when it was registered.
+    /// Builds the page for a follower from a query result. Omits events that exceed `message-size`, which may have been
+    /// greater when they were registered.
     fn page(&self, question: &ReplicationRequest, found: QueryPage) -> ReplicationPage {
         let size = |event: &Event| match event_bytes(event) {
             bytes if self.event_bytes_max() < bytes => {
@@ -102,8 +102,8 @@ impl LocalServer {
     }
 }
 
-fn claim_decided(claimed: Result<(), EventRefusal>) -> EngineCommand {
-    EngineCommand::Events(EventServiceCommand::ClaimDecided(claimed))
+fn claim_decision(outcome: Result<(), EventRefusal>) -> EngineCommand {
+    EngineCommand::Events(EventServiceCommand::ClaimDecided(outcome))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -114,12 +114,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Announcer of the journal, shared by the journal's thread and the replication thread.
 #[derive(Debug)]
 pub(super) struct JournalAnnouncer {
-    own: LocalServer,
+    local: LocalServer,
     subject: Subject,
-    /// The last announcement, without its events. The lock is held until the message is in the mailbox, which keeps
-    /// the announcements in order.
+    /// The last announcement, without its events. An announcer holds the lock until its message is in the mailbox, so
+    /// that announcements leave in order.
     head: Mutex<Announcement>,
-    /// True if there are followers, so that events are announced.
+    /// True if other peers follow this server. Announcements then contain the events.
     has_followers: AtomicBool,
 }
 
@@ -129,11 +129,10 @@ impl JournalAnnouncer {
     pub(super) fn parts(&self, events: &[Event]) -> Vec<Announcement> {
         let head = lock(&self.head).clone();
         if self.has_followers.load(Ordering::Relaxed) {
-            return parts(&head, events, self.own.events_bytes_max(), event_bytes);
+            return parts(&head, events, self.local.events_bytes_max(), event_bytes);
         }
-        let place = |event: &Event| EventId { instance: INSTANCE_END, ..event.id };
-        let place = events.last().map(place);
-        place.into_iter().map(|place| Announcement { since: place, until: place, ..head.clone() }).collect()
+        let session_end = events.last().map(|event| EventId { instance: INSTANCE_END, ..event.id });
+        session_end.into_iter().map(|end| Announcement { since: end, until: end, ..head.clone() }).collect()
     }
 
     /// Sends the announcements, after the events themselves were published.
@@ -154,7 +153,7 @@ impl JournalAnnouncer {
     }
 
     fn publish(&self, announcement: &Announcement) {
-        self.own.publish(Message::new(self.subject.clone(), encode_announcement(announcement)));
+        self.local.publish(Message::new(self.subject.clone(), encode_announcement(announcement)));
     }
 }
 
@@ -172,18 +171,18 @@ pub(super) struct ReplicationStatus {
 /// Handle of the replication thread, which ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Replication {
-    pub(super) stream: Arc<JournalAnnouncer>,
+    pub(super) announcer: Arc<JournalAnnouncer>,
     pub(super) status: Arc<ReplicationStatus>,
     pub(super) queue: Arc<SubscriptionQueue>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Replication {
-    /// Starts the thread. Messages that match the [patterns](LocalServer::patterns) must go to its queue. `last` is
-    /// the last session of its own server in the journal.
+    /// Starts the thread. The caller routes messages that match the [patterns](LocalServer::patterns) to its queue.
+    /// `last_session` is the last session of the local server in the journal.
     pub(super) fn start(
-        own: LocalServer,
-        last: u64,
+        local: LocalServer,
+        last_session: u64,
         follower: Follower,
         reader: Arc<JournalReader>,
         writer: Arc<JournalWriter>,
@@ -191,33 +190,33 @@ impl Replication {
     ) -> io::Result<Replication> {
         let now = Clock::now();
         let opened = Timestamp::from(now.wall);
-        let place = EventId { server: own.server, session: last, instance: INSTANCE_END };
+        let end = EventId { server: local.server, session: last_session, instance: INSTANCE_END };
         let follows = follower.is_following();
-        let head = Announcement { opened, is_held: false, follows, since: place, until: place, events: Vec::new() };
-        let stream = Arc::new(JournalAnnouncer {
-            subject: format!("{SERVER_PREFIX}{}", own.server).parse().expect("words and a number"),
+        let head = Announcement { opened, is_held: false, follows, since: end, until: end, events: Vec::new() };
+        let announcer = Arc::new(JournalAnnouncer {
+            subject: format!("{SERVER_PREFIX}{}", local.server).parse().expect("words and a number"),
             head: Mutex::new(head),
             has_followers: AtomicBool::new(false),
-            own: own.clone(),
+            local: local.clone(),
         });
         let queue = Arc::new(SubscriptionQueue::new(QUEUE));
         let status = Arc::new(ReplicationStatus::default());
         let replicator = Replicator {
-            inbox: own.inbox(),
-            claim: ServerIdClaim::new(now.instant, own.server, own.epoch, opened),
+            inbox: local.inbox(),
+            claim: ServerIdClaim::new(now.instant, local.server, local.epoch, opened),
             follower,
             names: BTreeMap::new(),
             pages: PageQueue::new(),
-            stream: Arc::clone(&stream),
+            announcer: Arc::clone(&announcer),
             status: Arc::clone(&status),
             queue: Arc::clone(&queue),
-            own,
+            local,
             reader,
             writer,
             observer,
         };
         let thread = thread::Builder::new().name("replication".into()).spawn(move || replicator.run())?;
-        Ok(Replication { stream, status, queue, thread: Some(thread) })
+        Ok(Replication { announcer, status, queue, thread: Some(thread) })
     }
 
     /// Returns the part of `show status` about the followed servers.
@@ -248,60 +247,60 @@ impl Drop for Replication {
 /// A peer that sent a query, the subject of the reply, and the reply; `None` if the journal cannot be read.
 type PageReply = (Epoch, Subject, Option<ReplicationPage>);
 
-/// Queries of other peers from their arrival to the publication of the answer: at most one of each peer, and at most
-/// [`PAGES_MAX`] in all.
+/// Queries of other peers, each from its arrival until the publication of its answer: at most one of each peer, and at
+/// most [`PAGES_MAX`] in all.
 struct PageQueue {
     /// Peers whose queries have no published answer yet.
-    asking: BTreeSet<Epoch>,
-    /// Answers that the reader has found. The channel has room for one of each peer in `asking`.
-    found: (Sender<PageReply>, Receiver<PageReply>),
+    pending: BTreeSet<Epoch>,
+    /// Answers of the journal's reader. The channel has room for one answer to each peer in `pending`.
+    replies: (Sender<PageReply>, Receiver<PageReply>),
     /// Number of queries that were not answered because of [`PAGES_MAX`].
     unanswered: u64,
 }
 
 impl PageQueue {
     fn new() -> PageQueue {
-        PageQueue { asking: BTreeSet::new(), found: bounded(PAGES_MAX), unanswered: 0 }
+        PageQueue { pending: BTreeSet::new(), replies: bounded(PAGES_MAX), unanswered: 0 }
     }
 
     /// Registers a query of a peer and returns the sender for its answer. Returns `None` while an earlier query of the
-    /// peer is pending, or if too many peers ask: the peer asks again.
+    /// peer is pending, or at [`PAGES_MAX`] pending queries: the peer must retry.
     fn admit(&mut self, from: Epoch) -> Option<Sender<PageReply>> {
-        if self.asking.contains(&from) {
+        if self.pending.contains(&from) {
             return None;
         }
-        if PAGES_MAX <= self.asking.len() {
+        if PAGES_MAX <= self.pending.len() {
             self.unanswered += 1;
             if self.unanswered.is_power_of_two() {
-                tracing::warn!(peer = %from, unanswered = self.unanswered, "too many peers ask for events at a time");
+                tracing::warn!(peer = %from, unanswered = self.unanswered, "query of events not answered: too many peers query at a time");
             }
             return None;
         }
-        self.asking.insert(from);
-        Some(self.found.0.clone())
+        self.pending.insert(from);
+        Some(self.replies.0.clone())
     }
 
     /// Removes the query of a peer that gets no answer.
     fn cancel(&mut self, from: Epoch) {
-        self.asking.remove(&from);
+        self.pending.remove(&from);
     }
 
     /// Takes the next answer. Its peer may send the next query.
     fn take(&mut self) -> Option<PageReply> {
-        let found = self.found.1.try_recv().ok()?;
-        self.asking.remove(&found.0);
-        Some(found)
+        let reply = self.replies.1.try_recv().ok()?;
+        self.pending.remove(&reply.0);
+        Some(reply)
     }
 }
 
 struct Replicator {
-    own: LocalServer,
+    local: LocalServer,
     inbox: String,
     claim: ServerIdClaim,
     follower: Follower,
     names: BTreeMap<Epoch, PeerName>,
     pages: PageQueue,
-    stream: Arc<JournalAnnouncer>,
+    announcer: Arc<JournalAnnouncer>,
     status: Arc<ReplicationStatus>,
     queue: Arc<SubscriptionQueue>,
     reader: Arc<JournalReader>,
@@ -331,16 +330,16 @@ impl Replicator {
     }
 
     fn poll_actions(&mut self, now: Instant) {
-        while let Some(act) = self.claim.poll(now) {
-            match act {
-                ClaimAction::Announce => self.stream.announce(self.claim.is_held()),
-                ClaimAction::Hold => push(&self.own.mailbox, claim_decided(Ok(()))),
+        while let Some(action) = self.claim.poll(now) {
+            match action {
+                ClaimAction::Announce => self.announcer.announce(self.claim.is_held()),
+                ClaimAction::Hold => push(&self.local.mailbox, claim_decision(Ok(()))),
                 ClaimAction::Yield(to) => self.yield_claim(to),
             }
         }
-        self.stream.has_followers.store(self.claim.has_followers(), Ordering::Relaxed);
-        while let Some(step) = self.follower.poll(now) {
-            match step {
+        self.announcer.has_followers.store(self.claim.has_followers(), Ordering::Relaxed);
+        while let Some(action) = self.follower.poll(now) {
+            match action {
                 FollowerAction::Store(events) => {
                     let fetched = self.follower.take_fetched();
                     if let Some(observer) = self.observer.as_ref().filter(|_| !fetched.is_empty()) {
@@ -358,15 +357,15 @@ impl Replicator {
     }
 
     fn yield_claim(&self, to: Epoch) {
-        let server = self.own.server;
+        let server = self.local.server;
         let name = self.names.get(&to).map_or_else(|| to.to_string(), |name| format!("{name} ({to})"));
         let text = format!(
-            "the peer {name} registers events of server {server} too, and did before: set another server-id here, or end that \
+            "the peer {name} registers events of server {server} too, and did so earlier: set another server-id here, or end that \
              peer, and start this one again"
         );
         tracing::error!("no events are registered: {text}");
-        self.stream.announce(false);
-        push(&self.own.mailbox, claim_decided(Err(EventRefusal { kind: EventRefusalKind::Unavailable, text })));
+        self.announcer.announce(false);
+        push(&self.local.mailbox, claim_decision(Err(EventRefusal { kind: EventRefusalKind::Unavailable, text })));
     }
 
     fn on_item(&mut self, now: Instant, item: QueueItem) {
@@ -376,16 +375,16 @@ impl Replicator {
             QueueItem::Notice(Notice::Dropped(_)) => self.follower.on_loss(None),
             QueueItem::Notice(Notice::Joined(_)) => {}
             // The reader signals an available page with this item.
-            QueueItem::Known(_) => {
+            QueueItem::Publisher(_) => {
                 while let Some((_, reply, page)) = self.pages.take() {
-                    page.iter().for_each(|page| self.own.publish(Message::new(reply.clone(), encode_page(page))));
+                    page.iter().for_each(|page| self.local.publish(Message::new(reply.clone(), encode_page(page))));
                 }
             }
         }
     }
 
-    /// Handles a message. A message without the event mark is from a program; one with headers is an event. A message
-    /// that cannot be decoded is ignored.
+    /// Handles a message. Ignores messages without the event mark, which programs send, messages with headers, which
+    /// are events, and messages that cannot be decoded.
     fn on_message(&mut self, now: Instant, delivery: Delivery) {
         let (Message { subject, reply, payload, headers, event: true }, publisher) =
             (delivery.message, delivery.publisher)
@@ -400,7 +399,7 @@ impl Replicator {
         if let Some(number) = subject.strip_prefix(SERVER_PREFIX) {
             let Ok(mut announcement) = read_announcement(payload, self.follower.is_following()) else { return };
             self.drop_too_deep_events(from, &mut announcement.events);
-            if announcement.until.server.to_string() == number && from != self.own.epoch {
+            if announcement.until.server.to_string() == number && from != self.local.epoch {
                 if let Some(name) = publisher.name {
                     if NAMES_MAX <= self.names.len() {
                         self.names.clear();
@@ -422,8 +421,7 @@ impl Replicator {
         }
     }
 
-    /// Removes events that stock Hat clients could not read, and logs the first, second, fourth … of them. The others
-    /// are followed.
+    /// Removes the events that stock Hat clients could not read, and logs the first, second, fourth … of these.
     fn drop_too_deep_events(&self, from: Epoch, events: &mut Vec<Event>) {
         for event in remove_too_deep_events(events) {
             let refused = self.status.too_deep.fetch_add(1, Ordering::Relaxed) + 1;
@@ -436,29 +434,29 @@ impl Replicator {
     fn request(&self, number: u64, question: &ReplicationRequest) {
         let subject = format!("{QUESTION_PREFIX}{}", question.after.server).parse().expect("words and a number");
         let reply = format!("{}{number}", self.inbox).parse().expect("words and numbers");
-        self.own.publish(Message { reply: Some(reply), ..Message::new(subject, encode_question(question)) });
+        self.local.publish(Message { reply: Some(reply), ..Message::new(subject, encode_question(question)) });
     }
 
     /// Answers one query of a peer at a time: a follower sends the next one after it has the answer.
     fn answer(&mut self, from: Epoch, reply: Subject, question: ReplicationRequest) {
-        let server = self.own.server;
+        let server = self.local.server;
         if !self.claim.is_held() || question.after.server != server {
             return;
         }
-        let Some(found_pages) = self.pages.admit(from) else { return };
+        let Some(reply_sender) = self.pages.admit(from) else { return };
         let query = Query::Server(ServerQuery { server, after: Some(question.after), limit: Some(PAGE_EVENTS) });
-        let (own, queue) = (self.own.clone(), Arc::clone(&self.queue));
+        let (local, queue) = (self.local.clone(), Arc::clone(&self.queue));
         let callback = move |found| {
             let page = match found {
-                Err(StoreError::NoServer(..)) => Some(own.page(&question, QueryPage::default())),
-                Ok(found) => Some(own.page(&question, found)),
+                Err(StoreError::NoServer(..)) => Some(local.page(&question, QueryPage::default())),
+                Ok(found) => Some(local.page(&question, found)),
                 Err(error) => {
-                    tracing::warn!(%error, peer = %from, "no answer to who follows the events");
+                    tracing::warn!(%error, peer = %from, "query of events not answered: the journal could not be read");
                     None
                 }
             };
             // The channel has room for the answer to each admitted query. It is closed when the peer stops.
-            drop(found_pages.try_send((from, reply, page)));
+            drop(reply_sender.try_send((from, reply, page)));
             queue.push_publisher(None);
         };
         if !self.reader.request(FOLLOWER_CLIENT, query, Box::new(callback)) {
@@ -468,17 +466,17 @@ impl Replicator {
 
     fn store(&mut self, now: Instant, events: Vec<Event>) {
         let count = events.len() as u64;
-        let (told, stored) = bounded(1);
+        let (outcome_sender, outcome) = bounded(1);
         let observer = self.observer.clone();
         let callback = move |stored: Result<Vec<Event>, _>| {
             if let (Some(observer), Ok(events)) = (&observer, &stored) {
                 observer.on_stored(events);
             }
-            drop(told.send(stored.map(drop)));
+            drop(outcome_sender.send(stored.map(drop)));
         };
         let error = match self.writer.append(AppendOp::Follow(events), Box::new(callback)) {
             Err(refused) => Some(refused.error.to_string()),
-            Ok(()) => match stored.recv() {
+            Ok(()) => match outcome.recv() {
                 Ok(Ok(())) => None,
                 Ok(Err(error)) => Some(error.to_string()),
                 Err(_) => Some("the journal has ended".to_owned()),
@@ -488,7 +486,7 @@ impl Replicator {
         match error {
             None => drop(self.status.followed.fetch_add(count, Ordering::Relaxed)),
             Some(error) => {
-                tracing::warn!(error, events = count, "events of others not stored; they are asked for again")
+                tracing::warn!(error, events = count, "events of other servers not stored; they are requested again")
             }
         }
     }
@@ -508,8 +506,8 @@ mod tests {
         assert_eq!(pages.unanswered, 0);
         assert!(pages.admit(peer(limit + 1)).is_none());
         assert_eq!(pages.unanswered, 1);
-        for (found, number) in admitted.iter().zip(1..) {
-            assert!(found.try_send(answer(peer(number))).is_ok(), "no admitted question loses its answer");
+        for (sender, number) in admitted.iter().zip(1..) {
+            assert!(sender.try_send(answer(peer(number))).is_ok(), "no admitted question loses its answer");
         }
         assert_eq!(pages.take().map(|(from, ..)| from), Some(peer(1)));
         assert!(pages.admit(peer(limit + 1)).is_some());

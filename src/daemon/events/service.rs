@@ -26,7 +26,7 @@ impl Service for EventService {
             EventServiceCommand::Request { requester, request } => self.request(core, now, requester, request),
             EventServiceCommand::Completed(completion) => self.on_completion(core, *completion),
             EventServiceCommand::Ended(cost) => self.end(cost),
-            EventServiceCommand::ClaimDecided(claimed) => self.start_waiting_requests(core, now, claimed),
+            EventServiceCommand::ClaimDecided(outcome) => self.start_waiting_requests(core, now, outcome),
         }
     }
 
@@ -37,20 +37,20 @@ impl Service for EventService {
     /// Stops the replication, then the journal. Requests handed to the journal before are stored.
     fn close(&mut self, _core: &mut EngineCore) {
         self.replication = None;
-        self.opened = None;
+        self.journal = None;
         self.waiting_for_claim.clear();
     }
 
     /// Cancels the queries of the client. The events that it has registered are still stored.
     fn on_detach(&mut self, _core: &mut EngineCore, _now: ClockReading, client: &mut DetachedClient) {
-        let questions = self.opened.as_ref().map_or(0, |opened| opened.reader.cancel_queries(client.id));
-        if 0 < questions {
-            self.release_cost(client.id, questions, 0);
+        let queries = self.journal.as_ref().map_or(0, |journal| journal.reader.cancel_queries(client.id));
+        if 0 < queries {
+            self.release_cost(client.id, queries, 0);
         }
     }
 
     fn pending_requests(&self) -> usize {
-        self.waiting_events()
+        self.waiting_request_count()
     }
 }
 
@@ -58,31 +58,31 @@ impl EventService {
     /// Starts a request. It is refused at once, or answered later.
     fn request(&mut self, core: &mut EngineCore, now: ClockReading, requester: EventRequester, request: EventRequest) {
         let publisher = self.publisher(now, &mut core.clients);
-        let begun = match core.is_running() {
+        let result = match core.is_running() {
             true => self
                 .open_for_request(core, now)
                 .and_then(|()| self.begin(now, publisher, &core.mailbox, &requester, request)),
             false => Err(EventRefusal::stopping()),
         };
-        if let Err(refusal) = begun {
+        if let Err(refusal) = result {
             self.refuse(core, &requester, refusal);
         }
     }
 
-    /// Opens the journal, and shares it with other peers, unless that was done.
+    /// Opens the journal and starts its replication, unless both were done before.
     fn open_for_request(&mut self, core: &mut EngineCore, now: ClockReading) -> Result<(), EventRefusal> {
         self.open_with_retry(now)?;
         self.replicate(core, now).map_err(unavailable)
     }
 
-    /// Shares the journal with other peers, once it is open.
+    /// Starts the replication of the journal, if the journal is open and not replicated yet.
     pub(crate) fn replicate(&mut self, core: &mut EngineCore, now: ClockReading) -> Result<(), EventsError> {
         let Some(server) = self.server().filter(|_| self.needs_replication()) else { return Ok(()) };
         let client = self.publisher(now, &mut core.clients);
         let (epoch, message_bytes_max) = (core.peer.epoch(), core.peer.settings().message_bytes_max);
-        let own = LocalServer { server, epoch, client, message_bytes_max, mailbox: Arc::clone(&core.mailbox) };
-        let queue = self.share(&own)?;
-        for (sub, pattern) in (0..).map(SubId).zip(own.patterns()) {
+        let local = LocalServer { server, epoch, client, message_bytes_max, mailbox: Arc::clone(&core.mailbox) };
+        let queue = self.start_replication(&local)?;
+        for (sub, pattern) in (0..).map(SubId).zip(local.patterns()) {
             let wanted = SubscriptionFilter { pattern, glob: None, queue: None };
             let request = SubscriptionRequest { wanted, mode: Some(DeliveryMode::Repair), wants_discovery: false };
             if let Err(refusal) = core.subscribe(now, client, sub, request, Arc::clone(&queue)) {
@@ -93,9 +93,9 @@ impl EventService {
     }
 
     /// Starts the requests that have waited for the server-id claim.
-    fn start_waiting_requests(&mut self, core: &mut EngineCore, now: ClockReading, claimed: Result<(), EventRefusal>) {
+    fn start_waiting_requests(&mut self, core: &mut EngineCore, now: ClockReading, outcome: Result<(), EventRefusal>) {
         let publisher = self.publisher(now, &mut core.clients);
-        for (requester, request) in self.on_claimed(claimed) {
+        for (requester, request) in self.on_claim_decision(outcome) {
             if let Err(refusal) = self.begin(now, publisher, &core.mailbox, &requester, request) {
                 self.refuse(core, &requester, refusal);
             }
@@ -113,9 +113,9 @@ impl EventService {
     }
 
     /// Handles the outcome of a request to the journal.
-    fn on_completion(&mut self, core: &mut EngineCore, EventCompletion { requester, done, ended }: EventCompletion) {
+    fn on_completion(&mut self, core: &mut EngineCore, EventCompletion { requester, result, ended }: EventCompletion) {
         ended.into_iter().for_each(|cost| self.end(cost));
-        let reply = match done {
+        let reply = match result {
             Ok(reply) => reply,
             Err(refusal) => return self.refuse(core, &requester, refusal),
         };
@@ -144,9 +144,9 @@ impl EventService {
     fn refuse(&mut self, core: &mut EngineCore, requester: &EventRequester, refusal: EventRefusal) {
         self.refused += 1;
         if matches!(refusal.kind, EventRefusalKind::Unavailable | EventRefusalKind::Full) {
-            self.unable += 1;
-            if self.unable.is_power_of_two() {
-                let refused = self.unable;
+            self.journal_failures += 1;
+            if self.journal_failures.is_power_of_two() {
+                let refused = self.journal_failures;
                 tracing::warn!(client = requester.client().0, reason = %refusal, refused, "request about events refused");
             }
         }

@@ -12,26 +12,26 @@ use std::os::fd::AsRawFd;
 
 /// Lists every interface of this host.
 pub fn list() -> io::Result<Vec<Interface>> {
-    let mut there: Vec<Interface> = Vec::new();
+    let mut interfaces: Vec<Interface> = Vec::new();
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).or_else(|_| UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)))?;
     let unstable = unstable_addresses();
     for entry in getifaddrs()? {
-        let position = match there.iter().position(|interface| interface.name == entry.interface_name) {
+        let position = match interfaces.iter().position(|interface| interface.name == entry.interface_name) {
             Some(position) => position,
             None => {
                 let index = if_nametoindex(entry.interface_name.as_str());
                 let mtu = mtu_of(&socket, &entry.interface_name);
                 // An interface that disappeared during the listing is omitted.
                 let (Ok(index), Ok(mtu)) = (index, mtu) else { continue };
-                there.push(new_interface(entry.interface_name, index, mtu, entry.flags));
-                there.len() - 1
+                interfaces.push(new_interface(entry.interface_name, index, mtu, entry.flags));
+                interfaces.len() - 1
             }
         };
         if let Some(ip) = entry.address.as_ref().and_then(ip_of) {
-            there[position].addresses.push(InterfaceAddress { ip, stable: !unstable.contains(&ip) });
+            interfaces[position].addresses.push(InterfaceAddress { ip, stable: !unstable.contains(&ip) });
         }
     }
-    Ok(there)
+    Ok(interfaces)
 }
 
 /// Makes an interface without addresses.

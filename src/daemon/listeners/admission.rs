@@ -120,7 +120,7 @@ impl Listeners {
         }
         if listener.counts.refused.is_power_of_two() {
             let protocol = listener.settings.protocol();
-            tracing::warn!(listener = %protocol, refused = listener.counts.refused, max, "no place for a client: see {key}");
+            tracing::warn!(listener = %protocol, refused = listener.counts.refused, max, "client refused: see {key}");
         }
     }
 
@@ -198,7 +198,7 @@ impl Listeners {
                 listener.counts.evicted += 1;
                 if listener.counts.evicted.is_power_of_two() {
                     let (protocol, evicted) = (listener.settings.protocol(), listener.counts.evicted);
-                    tracing::warn!(client = id.0, listener = %protocol, %from, bytes, evicted, "client closed that held most memory: see listener-memory");
+                    tracing::warn!(client = id.0, listener = %protocol, %from, bytes, evicted, "client evicted that held the most memory: see listener-memory");
                 }
             }
             self.detach(core, now, id);

@@ -18,7 +18,7 @@ use std::time::Duration;
 /// Maximum time of a TLS handshake that is required or has begun.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(2);
 /// Approximate number of bytes delivered to a client before its room is checked again; at least one message for one
-/// subscription. Unwritten output exceeds its limit by no more than that. Most batches are smaller.
+/// subscription. Unwritten output exceeds its limit by no more than one such chunk. Most batches are smaller.
 const DELIVERY_CHUNK_BYTES: usize = 256 * 1024;
 /// Minimum bytes that the protocol adds to a message.
 const MESSAGE_OVERHEAD_BYTES: usize = 32;
@@ -45,16 +45,16 @@ pub(crate) struct ListenerConnection {
     pub(crate) is_scheduled: bool,
     /// Time at which the listeners next check the deadlines of the client.
     pub(crate) wake: Option<Instant>,
-    /// Subscription version for whose confirmation the client waits. Until then nothing is written to it, and only
-    /// further subscriptions of it are processed.
-    pub(crate) unconfirmed: Option<u64>,
+    /// Subscription version whose confirmation the client waits for. Until then the engine writes nothing to the client
+    /// and processes only its further subscriptions.
+    pub(crate) awaited_version: Option<u64>,
     /// Deadline of a connection that is closing.
     pub(crate) close_deadline: Option<Instant>,
     limits: QueueLimits,
     /// Bytes that [`ListenerMemory`](super::memory::ListenerMemory) last counted for the client.
     pub(super) accounted_bytes: usize,
     /// Drops since the last report to the client.
-    pub(crate) lost: DropCounts,
+    pub(crate) drops: DropCounts,
     /// Number of messages dropped in total.
     pub(crate) dropped: u64,
 }
@@ -81,11 +81,11 @@ impl ListenerConnection {
             handshake_deadline: None,
             is_scheduled: false,
             wake: None,
-            unconfirmed: None,
+            awaited_version: None,
             close_deadline: None,
             limits,
             accounted_bytes: 0,
-            lost: DropCounts::default(),
+            drops: DropCounts::default(),
             dropped: 0,
         };
         connection.answer(|session, out| session.on_open(out));
@@ -95,8 +95,8 @@ impl ListenerConnection {
 
     /// Updates the handshake deadline from the state of encryption.
     pub(crate) fn update_handshake_deadline(&mut self, now: Instant) {
-        let is_on_its_way = self.stream.awaits_encryption() || self.stream.is_handshaking();
-        self.handshake_deadline = is_on_its_way.then(|| self.handshake_deadline.unwrap_or(now + HANDSHAKE_TIME));
+        let is_pending = self.stream.awaits_encryption() || self.stream.is_handshaking();
+        self.handshake_deadline = is_pending.then(|| self.handshake_deadline.unwrap_or(now + HANDSHAKE_TIME));
     }
 
     /// Returns whether the client has authenticated, and encrypts the stream if the listener requires that.
@@ -113,7 +113,7 @@ impl ListenerConnection {
     pub(crate) fn has_input(&self) -> bool {
         !self.unwritten.is_backpressured()
             && !self.session.is_full()
-            && self.unconfirmed.is_none()
+            && self.awaited_version.is_none()
             && self.flow.has_input()
     }
 
@@ -134,13 +134,13 @@ impl ListenerConnection {
     pub(crate) fn deliver(&mut self, subs: &[SubId], deliveries: &Deliveries, has_share: bool) -> PushOutcome {
         let subs = self.session.delivery_subs(subs);
         if !has_share || !self.has_room() {
-            return PushOutcome { taken: 0, begins_drops: self.drop_all(subs, deliveries) };
+            return PushOutcome { accepted: 0, begins_drops: self.drop_all(subs, deliveries) };
         }
         let bytes = deliveries.bytes() + deliveries.len() * MESSAGE_OVERHEAD_BYTES;
         if bytes.saturating_mul(subs.len()) <= DELIVERY_CHUNK_BYTES {
-            return PushOutcome { taken: self.write_deliveries(subs, deliveries), begins_drops: false };
+            return PushOutcome { accepted: self.write_deliveries(subs, deliveries), begins_drops: false };
         }
-        let mut pushed = PushOutcome { taken: 0, begins_drops: false };
+        let mut outcome = PushOutcome { accepted: 0, begins_drops: false };
         let mut rest = deliveries.clone();
         while self.has_room()
             && let Some(delivery) = rest.next()
@@ -150,13 +150,13 @@ impl ListenerConnection {
             let mut left = subs;
             while !left.is_empty() && self.has_room() {
                 let (some, others) = left.split_at(piece.min(left.len()));
-                pushed.taken += self.write_deliveries(some, &message);
+                outcome.accepted += self.write_deliveries(some, &message);
                 left = others;
             }
-            pushed.begins_drops |= self.drop_rest(left, &message);
+            outcome.begins_drops |= self.drop_rest(left, &message);
         }
-        pushed.begins_drops |= self.drop_rest(subs, &rest);
-        pushed
+        outcome.begins_drops |= self.drop_rest(subs, &rest);
+        outcome
     }
 
     /// Writes the messages and returns their number.
@@ -169,12 +169,12 @@ impl ListenerConnection {
     /// Returns whether the client can take more messages. After a drop it can once half of its room is free and the
     /// losses are reported to it.
     pub(crate) fn has_room(&self) -> bool {
-        self.lost.is_empty() && self.is_within(1)
+        self.drops.is_empty() && self.is_within(1)
     }
 
     /// Returns whether the client has losses and room for their report.
     pub(crate) fn can_report_drops(&self) -> bool {
-        !self.lost.is_empty() && self.is_within(2)
+        !self.drops.is_empty() && self.is_within(2)
     }
 
     fn is_within(&self, part: usize) -> bool {
@@ -194,10 +194,10 @@ impl ListenerConnection {
 
     /// Drops messages for these subscriptions. Returns whether the client begins to lose messages with these.
     fn drop_all(&mut self, subs: &[SubId], deliveries: &Deliveries) -> bool {
-        let begins_drops = self.lost.is_empty();
+        let begins_drops = self.drops.is_empty();
         let count = deliveries.len() as u64;
         if let Some(first) = deliveries.clone().next() {
-            self.lost.add(&first.message.subject, count * subs.len() as u64);
+            self.drops.add(&first.message.subject, count * subs.len() as u64);
         }
         self.dropped += count * subs.len() as u64;
         self.session.on_lost(subs, Count::Exact(count));
@@ -207,7 +207,7 @@ impl ListenerConnection {
     /// Returns the fullness of the unwritten output in parts of 1,024, and 0 while the client loses messages.
     pub(crate) fn fullness(&self) -> u64 {
         let (events, bytes) = (self.unwritten.events(), self.unwritten.bytes());
-        if self.lost.is_empty() { self.limits.fullness(events, bytes) } else { 0 }
+        if self.drops.is_empty() { self.limits.fullness(events, bytes) } else { 0 }
     }
 
     /// Returns (waiting messages, waiting bytes, messages dropped in total).
@@ -236,15 +236,15 @@ impl ListenerConnection {
     pub(crate) fn write(&mut self) -> bool {
         self.session.flush_events(&mut self.unwritten.out);
         self.unwritten.count_events(0);
-        if self.unconfirmed.is_some() {
+        if self.awaited_version.is_some() {
             return true;
         }
         let ListenerConnection { flow, unwritten, stream, .. } = self;
-        let goes_on = flow.write(|| Ok(unwritten.write_to(stream)? && flush(stream)?));
+        let is_open = flow.write(|| Ok(unwritten.write_to(stream)? && flush(stream)?));
         if flow.is_write_closed() {
             unwritten.clear();
         }
-        goes_on
+        is_open
     }
 
     /// Returns whether there is output to write.

@@ -50,7 +50,7 @@ impl ListenerDelivery {
     ) -> PushOutcome {
         let before = connection.dropped;
         let has_share = self.memory.has_share(connection, clients);
-        let pushed = connection.deliver(subs, deliveries, has_share);
+        let outcome = connection.deliver(subs, deliveries, has_share);
         self.dropped += connection.dropped - before;
         if self.memory.is_scarce() {
             // The result is ignored: the write at the end of the turn detects a broken connection too.
@@ -59,10 +59,10 @@ impl ListenerDelivery {
             self.memory.update(connection);
         }
         self.take_requests(id, connection);
-        if pushed.begins_drops {
+        if outcome.begins_drops {
             self.slow.push(id);
         }
-        pushed
+        outcome
     }
 
     /// Reports to the session of a client that messages of these subscriptions are lost.
@@ -86,11 +86,11 @@ impl ListenerDelivery {
     /// Writes pending output to a client. Returns false at the end of its connection.
     pub(crate) fn write(&mut self, id: ClientId, connection: &mut ListenerConnection) -> bool {
         let was_backpressured = connection.unwritten.is_backpressured();
-        let goes_on = connection.write();
+        let is_open = connection.write();
         self.memory.update(connection);
         if was_backpressured && !connection.unwritten.is_backpressured() {
             self.resumed.push(id);
         }
-        goes_on
+        is_open
     }
 }

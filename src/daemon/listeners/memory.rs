@@ -45,14 +45,14 @@ impl ListenerMemory {
         self.bytes_max <= self.bytes()
     }
 
-    /// Returns the messages with payloads that are counted as long as they wait for any client.
-    pub(crate) fn counted(&self, deliveries: &Deliveries) -> Vec<Deliveries> {
+    /// Returns the messages, with large payloads counted as long as they wait for any client.
+    pub(crate) fn count_payloads(&self, deliveries: &Deliveries) -> Vec<Deliveries> {
         let mut largest = 0;
         deliveries.clone().visit(|delivery| largest = largest.max(delivery.payload.len()));
         if largest < COMMON_BYTES {
             return vec![deliveries.clone()];
         }
-        let one = |mut delivery: Delivery| {
+        let count = |mut delivery: Delivery| {
             let payload = &mut delivery.message.payload;
             if COMMON_BYTES <= payload.len() {
                 self.common_bytes.fetch_add(payload.len(), Ordering::Relaxed);
@@ -61,7 +61,7 @@ impl ListenerMemory {
             }
             Deliveries::from(delivery)
         };
-        deliveries.clone().map(one).collect()
+        deliveries.clone().map(count).collect()
     }
 
     /// Updates the bytes counted for a client.
@@ -122,7 +122,7 @@ mod tests {
     fn large_payload_counts_once_until_fully_written() {
         let memory = ListenerMemory::new(1 << 30);
         for (bytes, expected) in [(COMMON_BYTES - 1, 0), (COMMON_BYTES, COMMON_BYTES), (1 << 20, 1 << 20)] {
-            let counted = memory.counted(&deliveries(bytes));
+            let counted = memory.count_payloads(&deliveries(bytes));
             assert_eq!((counted.len(), memory.bytes()), (1, expected), "{bytes}");
             let mut outs = [OutputBuffer::new(), OutputBuffer::new()];
             for out in &mut outs {

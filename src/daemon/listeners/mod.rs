@@ -1,5 +1,5 @@
-//! The listeners of a peer: their sockets, their clients, and the order in which these are served. This module holds
-//! what all protocols share: sockets, encryption, buffers, back-pressure, limits.
+//! The listeners of a peer: their sockets, their clients, and the order of service. This module holds the parts that
+//! all protocols share: sockets, encryption, buffers, back-pressure, limits.
 
 mod admission;
 pub(crate) mod connection;
@@ -65,7 +65,7 @@ impl fmt::Display for ListenerError {
         match self {
             ListenerError::Listen { protocol, address, error } if error.kind() == io::ErrorKind::AddrInUse => write!(
                 f,
-                "another program listens at {address}: stop it, or write another place for the {protocol} listener, such as \
+                "another program listens at {address}: stop it, or write another address for the {protocol} listener, such as \
                  {protocol}: {}",
                 address.port().checked_add(10_000).unwrap_or(0)
             ),
@@ -101,8 +101,8 @@ pub fn check_files(config: &Config) -> Vec<(&'static str, TlsError)> {
         ("hat-tls", &config.hat_tls),
         ("ftn18-tls", &config.ftn18_tls),
     ];
-    let wrong = |(key, files): (_, &Option<_>)| Some((key, tls::load(files.as_ref()?).err()?));
-    of_listeners.into_iter().filter_map(wrong).collect()
+    let check = |(key, files): (_, &Option<_>)| Some((key, tls::load(files.as_ref()?).err()?));
+    of_listeners.into_iter().filter_map(check).collect()
 }
 
 /// One open listener.
@@ -189,8 +189,8 @@ impl Listeners {
     /// listener needs.
     pub(crate) fn open(config: &Config, epoch: Epoch, server: Option<ServerId>) -> Result<Listeners, ListenerError> {
         let mut listeners = Listeners::closed(config);
-        let places = [(Protocol::Nats, config.nats), (Protocol::Redis, config.redis), (Protocol::Hat, config.hat)];
-        for (protocol, address) in places {
+        let addresses = [(Protocol::Nats, config.nats), (Protocol::Redis, config.redis), (Protocol::Hat, config.hat)];
+        for (protocol, address) in addresses {
             if let Some(address) = address {
                 listeners.add(protocol, address, config, epoch, server)?;
             }
@@ -211,7 +211,7 @@ impl Listeners {
         self.discovery_end = Some(until);
     }
 
-    /// Notes that clients wait to be accepted at the listener with this index.
+    /// Records that clients wait to be accepted at the listener with this index.
     pub(crate) fn on_connection(&mut self, index: usize) {
         self.listeners[index].is_acceptable = true;
     }

@@ -1,4 +1,4 @@
-//! Service of listener clients: reads and processes their commands, within a budget for each turn.
+//! Serves listener clients: reads and processes their commands, within a budget for each turn.
 
 use super::Listeners;
 use super::connection::ListenerConnection;
@@ -104,7 +104,7 @@ impl Service for Listeners {
         for id in core.clients.ids() {
             if let Some(connection) = core.clients.listener_connection(id) {
                 connection.answer(|session, out| session.on_stop(out));
-                connection.unconfirmed = None;
+                connection.awaited_version = None;
                 core.clients.schedule_write(id);
             }
         }
@@ -247,7 +247,7 @@ impl Listeners {
                 }
                 Err(fault) => return self.on_listener_fault(core, id, &fault),
             };
-            if connection.unconfirmed.is_some() && !command.is_subscribe() {
+            if connection.awaited_version.is_some() && !command.is_subscribe() {
                 connection.parser.repeat_last();
                 return ServeOutcome::Idle;
             }
@@ -303,9 +303,9 @@ impl Listeners {
         // A flood of faulty clients must not become a flood of log lines.
         if listener.counts.faults.is_power_of_two() {
             let protocol = listener.settings.protocol();
-            tracing::warn!(client = id.0, listener = %protocol, from = %connection.from, reason = %fault, faults = listener.counts.faults, "client turned away");
+            tracing::warn!(client = id.0, listener = %protocol, from = %connection.from, reason = %fault, faults = listener.counts.faults, "client rejected");
         } else {
-            tracing::debug!(client = id.0, from = %connection.from, reason = %fault, "client turned away");
+            tracing::debug!(client = id.0, from = %connection.from, reason = %fault, "client rejected");
         }
         connection.answer(|session, out| session.on_fault(fault, out));
         connection.flow.is_closing = true;
@@ -361,15 +361,15 @@ impl Listeners {
         self.wakes.insert((deadline, id));
     }
 
-    /// Reports to slow clients what they lost, once they read again, if they subscribe to the advisory. Closes them
-    /// instead if `slow-client` says so.
+    /// Reports their losses to slow clients that read again and subscribe to the advisory. If `slow-client` is `close`,
+    /// closes newly slow clients instead.
     fn report_slow_clients(&mut self, core: &mut EngineCore, now: ClockReading) {
         let mut slow = std::mem::take(&mut self.slow);
-        let known = slow.len();
+        let earlier_count = slow.len();
         core.clients.take_slow(&mut slow);
         for (index, id) in slow.into_iter().enumerate() {
             let Some(connection) = core.clients.listener_connection(id) else { continue };
-            if known <= index {
+            if earlier_count <= index {
                 let (listener, from) = (&mut self.listeners[connection.listener], connection.from);
                 listener.counts.slow += 1;
                 if self.slow_client == SlowClient::Close {

@@ -151,7 +151,7 @@ impl Listeners {
     }
 }
 
-/// Lets the session of a client write an answer, if the client is still there.
+/// Lets the session of a client write an answer, if the client is still connected.
 fn answer_session<T>(
     core: &mut EngineCore,
     id: ClientId,
@@ -166,7 +166,7 @@ fn subscribe_session(core: &mut EngineCore, now: ClockReading, id: ClientId, sub
     let subscribed = core.request(now, id, ClientRequest::Subscribe { sub, wanted, mode, wants_discovery: false });
     let awaited = subscribed.is_ok().then(|| core.confirm(now, Subscriber::Listener(id))).flatten();
     let Some(connection) = core.clients.listener_connection(id) else { return };
-    connection.unconfirmed = awaited.or(connection.unconfirmed);
+    connection.awaited_version = awaited.or(connection.awaited_version);
     if let Err(refusal) = subscribed {
         connection.answer(|session, out| session.on_refused(Some(sub), &refusal, out));
     }

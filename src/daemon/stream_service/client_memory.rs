@@ -18,6 +18,7 @@ struct ClientMemoryState {
     bytes: usize,
     /// Accounts by number.
     accounts: BTreeMap<u64, AccountEntry>,
+    /// Number of the next account.
     next: u64,
     evicted: u64,
     /// Bytes that clients have released since the allocator last returned memory to the system.
@@ -97,23 +98,23 @@ impl AccountEntry {
 }
 
 impl ClientMemoryState {
-    fn row(&mut self, number: u64) -> &mut AccountEntry {
-        self.accounts.get_mut(&number).expect("it is there until it and all that it holds is dropped")
+    fn entry(&mut self, number: u64) -> &mut AccountEntry {
+        self.accounts.get_mut(&number).expect("an account exists until it and its reservations are dropped")
     }
 
-    /// Evicts the client that holds the most. Returns false if no remaining client holds anything.
+    /// Evicts the client that holds the most bytes. Returns false if no remaining client holds any.
     fn evict(&mut self) -> bool {
-        let rows = self.accounts.values_mut().filter(|row| !row.is_evicted && 0 < row.bytes);
-        let Some(row) = rows.max_by_key(|row| row.bytes) else { return false };
-        row.is_evicted = true;
-        row.end.notify_one();
+        let entries = self.accounts.values_mut().filter(|entry| !entry.is_evicted && 0 < entry.bytes);
+        let Some(entry) = entries.max_by_key(|entry| entry.bytes) else { return false };
+        entry.is_evicted = true;
+        entry.end.notify_one();
         self.evicted += 1;
         true
     }
 
     /// Returns the bytes held by clients that are not evicted.
     fn retained_bytes(&self) -> usize {
-        self.accounts.values().map(|row| row.retained(row.bytes)).sum()
+        self.accounts.values().map(|entry| entry.retained(entry.bytes)).sum()
     }
 }
 
@@ -123,12 +124,12 @@ impl MemoryAccount {
         let ClientMemory { bytes_max, .. } = *self.memory;
         let mut state = self.memory.state();
         if bytes_max < state.bytes + bytes {
-            // The new bytes do not count against this client. A client that has not taken its earlier events is
-            // evicted first.
-            while bytes_max < state.retained_bytes() + state.row(self.number).retained(bytes) && state.evict() {}
+            // The new bytes do not count in the choice of the client to evict. So the choice falls on a client that
+            // has not read its earlier events.
+            while bytes_max < state.retained_bytes() + state.entry(self.number).retained(bytes) && state.evict() {}
         }
         state.bytes += bytes;
-        state.row(self.number).bytes += bytes;
+        state.entry(self.number).bytes += bytes;
         drop(state);
         MemoryReservation { account: Arc::clone(self), bytes }
     }
@@ -161,7 +162,7 @@ impl Drop for MemoryReservation {
         let mut state = self.account.memory.state();
         state.bytes -= self.bytes;
         state.freed = state.freed.saturating_add(self.bytes);
-        state.row(self.account.number).bytes -= self.bytes;
+        state.entry(self.account.number).bytes -= self.bytes;
     }
 }
 
@@ -181,7 +182,7 @@ mod tests {
     use std::task::{Context, Waker};
 
     /// Returns whether the client was evicted since the last call.
-    fn is_told(account: &MemoryAccount) -> bool {
+    fn was_notified(account: &MemoryAccount) -> bool {
         pin!(account.evicted()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
@@ -189,22 +190,23 @@ mod tests {
     fn client_that_holds_most_is_evicted_once() {
         let memory = ClientMemory::new(100);
         let mut accounts: Vec<Arc<MemoryAccount>> = (0..3).map(|_| memory.account()).collect();
-        let told =
-            |accounts: &[Arc<MemoryAccount>]| accounts.iter().map(|account| is_told(account)).collect::<Vec<bool>>();
+        let evictions = |accounts: &[Arc<MemoryAccount>]| {
+            accounts.iter().map(|account| was_notified(account)).collect::<Vec<bool>>()
+        };
         let first = accounts[0].reserve(60);
         let second = accounts[1].reserve(40);
-        assert_eq!((told(&accounts), memory.counts()), (vec![false; 3], (100, 0)));
+        assert_eq!((evictions(&accounts), memory.counts()), (vec![false; 3], (100, 0)));
         let third = accounts[2].reserve(30);
-        assert_eq!((told(&accounts), memory.counts()), (vec![true, false, false], (130, 1)));
+        assert_eq!((evictions(&accounts), memory.counts()), (vec![true, false, false], (130, 1)));
         // The first client is being evicted.
         let more = accounts[2].reserve(30);
-        assert_eq!((told(&accounts), memory.counts()), (vec![false; 3], (160, 1)));
+        assert_eq!((evictions(&accounts), memory.counts()), (vec![false; 3], (160, 1)));
         accounts.remove(0);
         assert_eq!(memory.counts(), (160, 1), "its bytes count until they are released");
         drop((first, second));
         assert_eq!(memory.counts(), (60, 1));
         let last = accounts[0].reserve(50);
-        assert_eq!((told(&accounts), memory.counts()), (vec![false, true], (110, 2)));
+        assert_eq!((evictions(&accounts), memory.counts()), (vec![false, true], (110, 2)));
         drop((third, more, last));
         assert_eq!(memory.counts(), (0, 2));
     }
@@ -213,9 +215,9 @@ mod tests {
     fn released_answers_trim_the_allocator_once() {
         let memory = ClientMemory::new(1 << 30);
         let account = memory.account();
-        let held = account.reserve(FREED_BYTES_MIN - 1);
+        let reservation = account.reserve(FREED_BYTES_MIN - 1);
         assert!(!memory.take_trim_due(), "the bytes are held");
-        drop(held);
+        drop(reservation);
         assert!(!memory.take_trim_due(), "too few bytes were released");
         drop(account.reserve(1));
         assert!(memory.take_trim_due());

@@ -22,7 +22,7 @@ pub enum StreamInput {
     Called {
         /// The client.
         conn: ConnectionId,
-        /// Its number for the call.
+        /// Number that the client gave the call.
         call: CallId,
         /// Index of the stream in the settings.
         stream: usize,
@@ -53,8 +53,8 @@ pub enum StreamInput {
         /// Id of the event, or the refusal.
         registered: Result<EventId, EventRefusal>,
     },
-    /// These events were fetched, because they did not arrive on the bus when they were registered. They are stored
-    /// next.
+    /// Events that the replication has fetched, because they did not arrive with an announcement. The journal stores
+    /// them next.
     Fetched(Vec<FetchedEvent>),
     /// The journal has stored these events, all of one server, in its order.
     Stored(Vec<Event>),
@@ -64,7 +64,7 @@ pub enum StreamInput {
     Found {
         /// Index of the stream.
         stream: usize,
-        /// The event behind which the query began.
+        /// The query covers events after this one.
         after: EventId,
         /// `None` if the journal could not be read.
         found: Option<QueryPage>,

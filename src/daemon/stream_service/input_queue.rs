@@ -1,8 +1,8 @@
 //! The queue of inputs to the stream service: bounded, since clients fill it.
 //!
-//! An input from a client is refused when too many wait, and the client is notified. Stored events are refused at half
-//! of the limits: the streams then read them from the journal. All other inputs are always taken, because their number
-//! is bounded elsewhere; see [`InputSender::push`].
+//! A full queue refuses an input from a client, and the client is notified. Stored events are refused at half of the
+//! limits: the streams then read them from the journal. Fetched events wait for room. The queue always takes all other
+//! inputs, because their number is bounded elsewhere; see [`InputSender::push`].
 
 use super::input::StreamInput;
 use crate::daemon::event_request::RegistrationReceiver;
@@ -15,9 +15,9 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Bytes that a call counts in addition to its data.
+/// Bytes that each call counts in addition to its data.
 const CALL_BYTES: usize = 128;
-/// Bytes that a call counts per type that it names.
+/// Bytes that a call counts for each type that it names.
 const TYPE_BYTES: usize = 64;
 
 /// Limits of the queued inputs of clients and of the journal.
@@ -89,8 +89,8 @@ impl InputChannel {
     }
 }
 
-/// Returns the bytes that an input counts; `None` if it does not count.
-fn bytes(input: &StreamInput) -> Option<usize> {
+/// Returns the bytes of an input that count against the limits; `None` if the limits do not apply to it.
+fn counted_bytes(input: &StreamInput) -> Option<usize> {
     match input {
         StreamInput::Opened(..) | StreamInput::Answered { .. } => Some(CALL_BYTES),
         StreamInput::Called { what, .. } => Some(
@@ -143,8 +143,9 @@ impl InputQueue {
 impl InputSender {
     /// Adds an input without waiting.
     ///
-    /// Inputs of clients and stored events are refused beyond the limits. The others are always taken, since their number is bounded:
-    /// - one [`StreamInput::Closed`] for each client that was taken,
+    /// Inputs of clients, stored events and fetched events are refused beyond the limits. The others are always taken,
+    /// since their number is bounded:
+    /// - one [`StreamInput::Closed`] for each registered client,
     /// - one [`StreamInput::Registered`] or [`StreamInput::Found`] for each request of the stream service,
     /// - one [`StreamInput::JournalGrown`] for each server,
     /// - the number of [`StreamInput::Requested`] that the engine allows.
@@ -152,11 +153,11 @@ impl InputSender {
     /// # Errors
     /// The limits are reached, or the stream service has ended. The input is dropped.
     pub fn push(&self, input: StreamInput) -> Result<(), InputPushError> {
-        let counted = bytes(&input);
+        let counted = counted_bytes(&input);
         let mut state = self.0.state();
         match &input {
             _ if state.is_closed => return Err(InputPushError::Closed),
-            // Half of the queue is left to clients.
+            // Stored events leave half of the queue to clients.
             StreamInput::Stored(_) if self.0.is_half_full(&state, counted.unwrap_or_default()) => {
                 return Err(InputPushError::Full);
             }
@@ -173,7 +174,7 @@ impl InputSender {
     /// # Errors
     /// The stream service has ended. The input is dropped.
     pub fn push_wait(&self, input: StreamInput) -> Result<(), InputPushError> {
-        let counted = bytes(&input);
+        let counted = counted_bytes(&input);
         let is_full =
             |state: &mut InputQueueState| !state.is_closed && counted.is_some_and(|bytes| self.0.is_full(state, bytes));
         let state = self.0.space_available.wait_while(self.0.state(), is_full).unwrap_or_else(PoisonError::into_inner);
@@ -187,7 +188,7 @@ impl InputSender {
 
 impl RegistrationReceiver for InputSender {
     fn on_registered(&self, number: u64, registered: Result<EventId, EventRefusal>) {
-        // If the thread has ended, it waits for nothing.
+        // A thread that has ended needs no outcome.
         drop(self.push(StreamInput::Registered { number, registered }));
     }
 }
@@ -226,7 +227,7 @@ impl InputReceiver {
         if let StreamInput::JournalGrown(server) = &input {
             state.grown_servers.remove(server);
         }
-        if let Some(bytes) = bytes(&input) {
+        if let Some(bytes) = counted_bytes(&input) {
             (state.count, state.bytes) = (state.count - 1, state.bytes - bytes);
             drop(state);
             self.0.space_available.notify_all();

@@ -1,4 +1,5 @@
-//! The stream service of a peer: the thread that serves the streams of seed 003, and the HTTP server for its clients.
+//! The stream service of a peer: the thread that serves the event streams (seed 003), and the HTTP server for its
+//! clients.
 
 mod client_memory;
 pub mod http;

@@ -34,7 +34,7 @@ use std::time::Duration;
 
 /// File name of the streams in the data directory.
 const STREAMS_FILE: &str = "streams.db";
-/// Client as which the journal is queried. It is no real client, so that no query is cancelled with one.
+/// Client under which the streams query the journal. No connected client has this id, so none cancels them by leaving.
 const QUERY_CLIENT: ClientId = ClientId(u32::MAX);
 /// Maximum time for which the stream service waits for room in the mailbox.
 const MAILBOX_PATIENCE: Duration = Duration::from_secs(1);
@@ -79,7 +79,7 @@ impl PeerStreams {
         journal: JournalSource,
         channel: InputChannel,
     ) -> Result<PeerStreams, StreamsOpenError> {
-        let store = open(config).map_err(StreamsOpenError::Store)?;
+        let store = open_store(config).map_err(StreamsOpenError::Store)?;
         let settings = stream_service::Settings {
             streams: config.streams.clone(),
             is_shared: store.is_shared(),
@@ -116,7 +116,7 @@ impl PeerStreams {
     /// Returns the part of `show status`.
     pub(crate) fn status(&self) -> Value {
         let counts = self.http.counts();
-        let (bytes, evicted) = self.http.held();
+        let (bytes, evicted) = self.http.memory_counts();
         json!({
             "listener": "ftn18",
             "tls": self.tls,
@@ -136,7 +136,7 @@ impl PeerStreams {
     }
 }
 
-fn open(config: &Config) -> Result<Box<dyn BatchStore>, StreamStorageError> {
+fn open_store(config: &Config) -> Result<Box<dyn BatchStore>, StreamStorageError> {
     match &config.stream_store {
         StreamStoreLocation::Auto => streams::open_file(&config.data_dir.join(STREAMS_FILE)),
         StreamStoreLocation::File(path) => streams::open_file(path),
@@ -158,7 +158,7 @@ impl JournalAccess for PeerJournal {
     fn register(&mut self, number: u64, registrations: Vec<Registration>) {
         let requester = EventRequester::Service { client: self.client, number, outcome: Arc::new(self.inputs.clone()) };
         let request = EventRequest::Register(registrations);
-        // Only the first of many registrations waits: a stopping peer takes none.
+        // Only the first of several registrations waits for room, since the mailbox of a stopping peer has none.
         let patience = if self.is_mailbox_full { Duration::ZERO } else { MAILBOX_PATIENCE };
         self.is_mailbox_full = self
             .mailbox
@@ -171,7 +171,7 @@ impl JournalAccess for PeerJournal {
 
     fn report_lapse(&mut self, stream: StreamName, consumer: Consumer, missed: MissedRange) {
         let lapsed = StreamServiceEvent::Lapsed { stream, consumer, missed };
-        // If the engine has ended, nobody receives it.
+        // If the engine has ended, no program receives the report.
         drop(self.mailbox.push(EngineCommand::Streams(StreamServiceCommand::Report(Box::new(lapsed))), Duration::ZERO));
     }
 
@@ -187,7 +187,7 @@ impl JournalAccess for PeerJournal {
                     None
                 }
             };
-            // If the thread has ended, it waits for nothing.
+            // A thread that has ended needs no result.
             drop(inputs.push(StreamInput::Found { stream, after, found }));
         };
         if !self.reader.request(QUERY_CLIENT, query, Box::new(callback)) {

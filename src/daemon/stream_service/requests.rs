@@ -16,7 +16,7 @@ const CLIENT_WAITING_MAX: usize = 1024;
 const CLIENT_READS_MAX: usize = 16;
 /// Maximum number of pending reads of all clients: the answers may be large.
 const READS_MAX: usize = 64;
-/// Maximum bytes of events that wait to be added. A client without other pending bytes may exceed it by one event.
+/// Maximum bytes of events that wait to be added. A client without other pending requests may exceed it by one event.
 const WAITING_BYTES_MAX: usize = 64 << 20;
 
 /// Requests that wait for the stream service.
@@ -38,7 +38,7 @@ impl StreamRequests {
         self.all.requests
     }
 
-    /// Hands a request to the stream service. The answer arrives through the mailbox.
+    /// Submits a request to the stream service. The answer arrives through the mailbox.
     pub(crate) fn begin(
         &mut self,
         mailbox: &Arc<Mailbox>,
@@ -47,34 +47,35 @@ impl StreamRequests {
     ) -> Result<(), StreamRefusal> {
         let (client, cost) = (requester.client(), StreamRequestCost::of(&request));
         let own = self.clients.get(&client).copied().unwrap_or_default();
-        let is_much = WAITING_BYTES_MAX < self.all.bytes + cost.bytes && 0 < own.requests;
-        let are_reads = 0 < cost.reads && (CLIENT_READS_MAX <= own.reads || READS_MAX <= self.all.reads);
-        if CLIENT_WAITING_MAX <= own.requests || is_much || are_reads {
+        let exceeds_bytes = WAITING_BYTES_MAX < self.all.bytes + cost.bytes && 0 < own.requests;
+        let exceeds_reads = 0 < cost.reads && (CLIENT_READS_MAX <= own.reads || READS_MAX <= self.all.reads);
+        if CLIENT_WAITING_MAX <= own.requests || exceeds_bytes || exceeds_reads {
             return Err(StreamRefusal::busy());
         }
-        self.all = self.all.and(cost);
-        self.clients.insert(client, own.and(cost));
-        let waiting = AnswerGuard { mailbox: Arc::clone(mailbox), asked: Some((requester.clone(), cost)) };
-        let answered: AnswerCallback = Box::new(move |answer| waiting.answer(answer));
-        // If the thread has ended, the request is dropped, which answers it.
-        drop(self.inputs.push(StreamInput::Requested(request, answered)));
+        self.all = self.all.plus(cost);
+        self.clients.insert(client, own.plus(cost));
+        let guard = AnswerGuard { mailbox: Arc::clone(mailbox), pending: Some((requester.clone(), cost)) };
+        let callback: AnswerCallback = Box::new(move |answer| guard.answer(answer));
+        // If the thread has ended, the queue drops the request, and the guard refuses it.
+        drop(self.inputs.push(StreamInput::Requested(request, callback)));
         Ok(())
     }
 
     /// Releases the cost of an answered request.
     pub(crate) fn end(&mut self, client: ClientId, cost: StreamRequestCost) {
-        let own = self.clients.get_mut(&client).expect("a request is counted when it is handed in");
-        (*own, self.all) = (own.without(cost), self.all.without(cost));
+        let own = self.clients.get_mut(&client).expect("a request is counted when it is submitted");
+        (*own, self.all) = (own.minus(cost), self.all.minus(cost));
         if own.requests == 0 {
             self.clients.remove(&client);
         }
     }
 }
 
-/// Guard of a requester that waits for an answer.
+/// Guard of a pending request, which refuses the request if it is dropped without an answer.
 struct AnswerGuard {
     mailbox: Arc<Mailbox>,
-    asked: Option<(StreamRequester, StreamRequestCost)>,
+    /// The requester, and the cost to release; `None` after the answer.
+    pending: Option<(StreamRequester, StreamRequestCost)>,
 }
 
 impl AnswerGuard {
@@ -83,12 +84,10 @@ impl AnswerGuard {
     }
 
     fn send_answer(&mut self, answer: Result<StreamAnswer, StreamRefusal>) {
-        if let Some((requester, cost)) = self.asked.take() {
-            // If the engine has ended, nobody waits for it.
-            let done = StreamServiceEvent::RequestAnswered { requester, cost, answer };
-            drop(
-                self.mailbox.push(EngineCommand::Streams(StreamServiceCommand::Report(Box::new(done))), Duration::ZERO),
-            );
+        if let Some((requester, cost)) = self.pending.take() {
+            let report = Box::new(StreamServiceEvent::RequestAnswered { requester, cost, answer });
+            // If the engine has ended, no requester waits for the answer.
+            drop(self.mailbox.push(EngineCommand::Streams(StreamServiceCommand::Report(report)), Duration::ZERO));
         }
     }
 }

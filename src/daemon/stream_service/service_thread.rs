@@ -46,7 +46,8 @@ pub struct StreamServiceHandle {
 }
 
 impl StreamServiceHandle {
-    /// Serves the streams of the settings. `server` registers their events, and the journal holds events up to `held`.
+    /// Starts to serve the streams of the settings. `server` registers their events. `last_events` contains the last
+    /// event in the journal for each server.
     ///
     /// # Errors
     /// The store cannot be read, or the system cannot create the thread.
@@ -54,13 +55,13 @@ impl StreamServiceHandle {
         mut store: Box<dyn BatchStore>,
         settings: Settings,
         server: ServerId,
-        held: &[EventId],
+        last_events: &[EventId],
         events: Box<dyn JournalAccess>,
         channel: InputChannel,
     ) -> Result<StreamServiceHandle, StreamStorageError> {
-        let stream_service = StreamService::new(&mut *store, settings, server, held)?;
-        let at = store.location();
-        let serving = StreamServiceLoop {
+        let stream_service = StreamService::new(&mut *store, settings, server, last_events)?;
+        let location = store.location();
+        let service_loop = StreamServiceLoop {
             stream_service,
             store,
             events,
@@ -70,8 +71,9 @@ impl StreamServiceHandle {
             pending_answers: BTreeMap::new(),
             next_number: 0,
         };
-        let failed = |error: io::Error| StreamStorageError { at, fault: StreamFault::Other(error.to_string()) };
-        let thread = thread::Builder::new().name("streams".into()).spawn(move || serving.run()).map_err(failed)?;
+        let failed =
+            |error: io::Error| StreamStorageError { at: location, fault: StreamFault::Other(error.to_string()) };
+        let thread = thread::Builder::new().name("streams".into()).spawn(move || service_loop.run()).map_err(failed)?;
         Ok(StreamServiceHandle { inputs: channel.sender, thread: Some(thread) })
     }
 }
@@ -92,12 +94,12 @@ struct StreamServiceLoop {
     store: Box<dyn BatchStore>,
     events: Box<dyn JournalAccess>,
     inputs: InputReceiver,
-    /// Events that the journal has stored, by server, of this turn.
+    /// Events that the journal has stored in this turn, by server.
     stored: BTreeMap<ServerId, Vec<Event>>,
     clients: BTreeMap<ConnectionId, ClientCallback>,
-    /// Callbacks of requests without an answer yet, by number.
+    /// Callbacks of pending requests, by request number.
     pending_answers: BTreeMap<u64, AnswerCallback>,
-    /// Number of the next one.
+    /// Number of the next request.
     next_number: u64,
 }
 
@@ -107,21 +109,21 @@ impl StreamServiceLoop {
             let wait = self.stream_service.deadline().since(Clock::now().instant);
             let mut next = self.inputs.pop_wait(wait);
             self.store.begin();
-            let mut goes_on = true;
-            let mut taken = 0;
+            let mut keeps_running = true;
+            let mut processed = 0;
             while let Some(input) = next {
-                goes_on &= self.take(input);
-                taken += 1;
-                next = if taken < INPUTS_PER_TURN { self.inputs.pop() } else { None };
+                keeps_running &= self.process(input);
+                processed += 1;
+                next = if processed < INPUTS_PER_TURN { self.inputs.pop() } else { None };
             }
-            self.feed_stored();
+            self.feed_stored_events();
             self.stream_service.run(&mut *self.store, Clock::now());
             if let Err(error) = self.store.commit() {
                 tracing::warn!(%error, "streams could not be stored");
-                goes_on &= self.roll_back(error);
+                keeps_running &= self.roll_back(error);
             }
             self.flush_effects();
-            if !goes_on {
+            if !keeps_running {
                 return;
             }
         }
@@ -130,31 +132,31 @@ impl StreamServiceLoop {
     /// Returns to the stored state, once it can be read again. Until then calls are answered with the fault, and
     /// events wait in the journal. Returns false if the thread must stop.
     fn roll_back(&mut self, error: StreamStorageError) -> bool {
-        let mut why = error.to_string();
-        let mut is_away = false;
-        while let Err(again) = self.stream_service.roll_back(&mut *self.store, &why) {
-            why = again.to_string();
-            if !is_away {
-                is_away = true;
+        let mut reason = error.to_string();
+        let mut is_unreadable = false;
+        while let Err(again) = self.stream_service.roll_back(&mut *self.store, &reason) {
+            reason = again.to_string();
+            if !is_unreadable {
+                is_unreadable = true;
                 tracing::error!(error = %again, "streams cannot be read; the peer retries until they can");
             }
-            self.flush_failed_effects(&why);
+            self.flush_failed_effects(&reason);
             let until = Clock::now().instant + RETRY_TIME;
             loop {
                 let Some(input) = self.inputs.pop_wait(until.since(Clock::now().instant)) else { break };
-                if !self.refuse(input, &why) {
+                if !self.refuse(input, &reason) {
                     return false;
                 }
             }
         }
-        if is_away {
+        if is_unreadable {
             tracing::info!("streams can be read again");
         }
         true
     }
 
-    /// Hands the stored events of this turn over, many at a time, since each time costs steps of the store.
-    fn feed_stored(&mut self) {
+    /// Passes the stored events of this turn to the streams, in pages, since each call costs steps of the store.
+    fn feed_stored_events(&mut self) {
         let now = Clock::now().instant;
         for events in std::mem::take(&mut self.stored).into_values() {
             for page in events.chunks(STORED_PAGE) {
@@ -164,16 +166,16 @@ impl StreamServiceLoop {
     }
 
     /// Handles an input without the store. Returns false if the thread must stop.
-    fn refuse(&mut self, input: StreamInput, why: &str) -> bool {
+    fn refuse(&mut self, input: StreamInput, reason: &str) -> bool {
         match input {
             StreamInput::Called { conn, call, .. } => {
                 if let Some(client) = self.clients.get(&conn) {
-                    client(ClientMessage::CallResult(call, Err(CallFault::new(FaultName::InternalError, why))));
+                    client(ClientMessage::CallResult(call, Err(CallFault::new(FaultName::InternalError, reason))));
                 }
                 true
             }
-            StreamInput::Requested(_, answered) => {
-                answered(Err(StreamRefusal::new(StreamRefusalKind::Unavailable, why)));
+            StreamInput::Requested(_, callback) => {
+                callback(Err(StreamRefusal::new(StreamRefusalKind::Unavailable, reason)));
                 true
             }
             StreamInput::Stored(events) => {
@@ -181,40 +183,40 @@ impl StreamServiceLoop {
                 true
             }
             // A later query finds the events again.
-            StreamInput::Found { stream, after, .. } => self.take(StreamInput::Found { stream, after, found: None }),
+            StreamInput::Found { stream, after, .. } => self.process(StreamInput::Found { stream, after, found: None }),
             StreamInput::Opened(..)
             | StreamInput::Answered { .. }
             | StreamInput::Closed(_)
             | StreamInput::Registered { .. }
             | StreamInput::Fetched(_)
             | StreamInput::JournalGrown(_)
-            | StreamInput::Stop => self.take(input),
+            | StreamInput::Stop => self.process(input),
         }
     }
 
     /// Flushes the pending effects; those that depend on the failed store become errors.
-    fn flush_failed_effects(&mut self, why: &str) {
+    fn flush_failed_effects(&mut self, reason: &str) {
         self.flush_effects_with(|effect| match effect {
             StreamEffect::CallCompleted { conn, call, done: Ok(_) } => Some(StreamEffect::CallCompleted {
                 conn,
                 call,
-                done: Err(CallFault::new(FaultName::InternalError, why)),
+                done: Err(CallFault::new(FaultName::InternalError, reason)),
             }),
             StreamEffect::Answered { number, answer: Ok(_) } => {
-                let refusal = StreamRefusal::new(StreamRefusalKind::Unavailable, why);
+                let refusal = StreamRefusal::new(StreamRefusalKind::Unavailable, reason);
                 Some(StreamEffect::Answered { number, answer: Err(refusal) })
             }
-            // A consumer that is pushed to registers again.
+            // A consumer whose group is not sent registers again.
             StreamEffect::Group { .. } => None,
             effect => Some(effect),
         });
     }
 
     /// Handles an input. Returns false if the thread must stop.
-    fn take(&mut self, input: StreamInput) -> bool {
+    fn process(&mut self, input: StreamInput) -> bool {
         let now = Clock::now();
         match input {
-            StreamInput::Opened(conn, told) => drop(self.clients.insert(conn, told)),
+            StreamInput::Opened(conn, callback) => drop(self.clients.insert(conn, callback)),
             StreamInput::Called { conn, call, stream, user, what } => {
                 self.stream_service.on_call(&mut *self.store, now, CallOrigin { conn, call }, stream, user, what);
             }
@@ -225,10 +227,10 @@ impl StreamServiceLoop {
                 self.stream_service.on_close(conn);
                 self.clients.remove(&conn);
             }
-            StreamInput::Requested(request, answered) => {
+            StreamInput::Requested(request, callback) => {
                 let number = self.next_number;
                 self.next_number += 1;
-                self.pending_answers.insert(number, answered);
+                self.pending_answers.insert(number, callback);
                 self.stream_service.on_request(&mut *self.store, now, number, request);
             }
             StreamInput::Registered { number, registered } => self.stream_service.on_registered(number, registered),
@@ -251,10 +253,10 @@ impl StreamServiceLoop {
         self.flush_effects_with(Some);
     }
 
-    fn flush_effects_with(&mut self, becomes: impl Fn(StreamEffect) -> Option<StreamEffect>) {
+    fn flush_effects_with(&mut self, map: impl Fn(StreamEffect) -> Option<StreamEffect>) {
         while let Some(effect) = self.stream_service.poll_effect() {
-            let Some(effect) = becomes(effect) else { continue };
-            let (conn, told) = match effect {
+            let Some(effect) = map(effect) else { continue };
+            let (conn, message) = match effect {
                 StreamEffect::Register { number, registrations } => {
                     self.events.register(number, registrations);
                     continue;
@@ -271,8 +273,8 @@ impl StreamServiceLoop {
                     continue;
                 }
                 StreamEffect::Answered { number, answer } => {
-                    if let Some(answered) = self.pending_answers.remove(&number) {
-                        answered(answer);
+                    if let Some(callback) = self.pending_answers.remove(&number) {
+                        callback(answer);
                     }
                     continue;
                 }
@@ -283,7 +285,7 @@ impl StreamServiceLoop {
                 StreamEffect::PushEnd { conn, push, is_closed } => (conn, ClientMessage::PushEnd { push, is_closed }),
             };
             if let Some(client) = self.clients.get(&conn) {
-                client(told);
+                client(message);
             }
         }
     }

@@ -51,12 +51,12 @@ impl StreamHost {
 
     /// Starts a request. It is refused at once, or answered later.
     fn request(&mut self, core: &mut EngineCore, requester: StreamRequester, request: StreamRequest) {
-        let begun = match (core.is_running(), &mut self.streams) {
+        let result = match (core.is_running(), &mut self.streams) {
             (false, _) => Err(StreamRefusal::stopping()),
             (true, None) => Err(StreamRefusal::not_served()),
             (true, Some(streams)) => streams.stream_requests.begin(&core.mailbox, &requester, request),
         };
-        if let Err(refusal) = begun {
+        if let Err(refusal) = result {
             core.answer_stream_request(requester, Err(refusal));
         }
     }
@@ -96,7 +96,7 @@ impl Service for StreamHost {
     }
 }
 
-/// Publishes an advisory for subscribers here: a consumer has lapsed, or has missed more events since.
+/// Publishes an advisory for local subscribers: a consumer has lapsed, or has missed more events since.
 fn advise_lapse(
     core: &mut EngineCore,
     now: ClockReading,

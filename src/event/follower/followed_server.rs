@@ -36,7 +36,7 @@ pub enum ReplicationState {
     Live,
     /// The server has more events; they are being requested.
     CatchingUp,
-    /// Its journal has gone back: the events it registers have ids that were assigned before, and are not stored.
+    /// The server's journal is rolled back: its new events have ids that were assigned before, and are not stored.
     RolledBack,
     /// The server does not announce itself.
     Unreachable,
@@ -63,9 +63,9 @@ pub(super) struct FollowedServer {
     pub(super) state: FollowPhase,
     /// Number of consecutive failures.
     pub(super) failures: u32,
-    /// True if this run began with a session before one that is stored here.
-    pub(super) has_gone_back: bool,
-    /// True if [`CaughtUp`](super::FollowerNotice::CaughtUp) was reported since the server was last behind.
+    /// True if the current run of the server began with a session before one that is stored here.
+    pub(super) is_rolled_back: bool,
+    /// True if [`CatchUp`](super::FollowerNotice::CatchUp) was reported since the server was last behind.
     pub(super) is_reported: bool,
     /// True if messages of the server were lost since everything was stored.
     pub(super) has_lost: bool,
@@ -135,7 +135,7 @@ impl FollowedServer {
     /// Returns the progress in reports.
     pub(super) fn replication_state(&self) -> ReplicationState {
         match self.state {
-            _ if self.has_gone_back => ReplicationState::RolledBack,
+            _ if self.is_rolled_back => ReplicationState::RolledBack,
             FollowPhase::Live => ReplicationState::Live,
             FollowPhase::Fetching(_) | FollowPhase::Backoff { .. } => ReplicationState::CatchingUp,
         }

@@ -74,8 +74,8 @@ fn missing_events_are_requested_and_announced_ones_stored() {
     let mut follower = follower(&["a/*"]);
     let (after_2, after_3) = (position(2, INSTANCE_END), position(3, INSTANCE_END));
     follower.on_announcement(at(0), epoch(9), announced(after_2, after_2, Vec::new()));
-    let begun = FollowerAction::Report(FollowerNotice::Begun { publisher: epoch(9), after: position(0, 0) });
-    assert_eq!(steps(&mut follower, at(0)), [begun, requested(1, position(0, 0), &["a/*"])]);
+    let start = FollowerAction::Report(FollowerNotice::Start { publisher: epoch(9), after: position(0, 0) });
+    assert_eq!(steps(&mut follower, at(0)), [start, requested(1, position(0, 0), &["a/*"])]);
     // Announcements received during a request are buffered, even if the answer may contain their events.
     follower.on_announcement(at(1), epoch(9), announced(after_2, after_3, vec![event(3, 1, "a/b"), event(3, 2, "b")]));
     assert_eq!(steps(&mut follower, at(1)), []);
@@ -87,8 +87,8 @@ fn missing_events_are_requested_and_announced_ones_stored() {
     );
     let page_3 = page(position(3, 2), vec![event(3, 1, "a/b")]);
     follower.on_page(at(3), epoch(9), 2, page_3.clone());
-    let caught_up = FollowerAction::Report(FollowerNotice::CaughtUp { covered: position(3, 2) });
-    assert_eq!(steps(&mut follower, at(3)), [FollowerAction::Store(page_3.events), caught_up]);
+    let catch_up = FollowerAction::Report(FollowerNotice::CatchUp { covered: position(3, 2) });
+    assert_eq!(steps(&mut follower, at(3)), [FollowerAction::Store(page_3.events), catch_up]);
     let after_4 = position(4, INSTANCE_END);
     follower.on_announcement(
         at(4),
@@ -144,7 +144,7 @@ fn unanswered_request_is_repeated_with_backoff() {
             match step {
                 FollowerAction::Request { .. } => request_times.push(now),
                 // An answer to another request, or of another server, is ignored.
-                FollowerAction::Report(FollowerNotice::Unanswered(_)) => {
+                FollowerAction::Report(FollowerNotice::RequestFailure(_)) => {
                     follower.on_page(at(now), epoch(9), 99, page(position(1, 0), Vec::new()));
                     follower.on_page(at(now), epoch(8), 1, page(position(1, 0), Vec::new()));
                 }
@@ -155,7 +155,7 @@ fn unanswered_request_is_repeated_with_backoff() {
     assert_eq!(request_times, [0, 5000, 15_000, 35_000]);
     assert_eq!(follower.deadline(), Some(at(55_000)));
     let actions = steps(&mut follower, at(55_000));
-    assert!(actions.contains(&FollowerAction::Report(FollowerNotice::Unreachable(ORIGIN))), "{actions:?}");
+    assert!(actions.contains(&FollowerAction::Report(FollowerNotice::AnnouncementTimeout(ORIGIN))), "{actions:?}");
     assert_eq!((follower.deadline(), follower.rows().count()), (None, 0));
 }
 
@@ -179,7 +179,7 @@ fn unstored_events_are_requested_with_backoff() {
                     );
                 }
                 FollowerAction::Store(_) => follower.on_stored(at(now), false),
-                FollowerAction::Report(notice) => assert!(matches!(notice, FollowerNotice::Begun { .. }), "{notice}"),
+                FollowerAction::Report(notice) => assert!(matches!(notice, FollowerNotice::Start { .. }), "{notice}"),
             }
         }
     }
@@ -220,7 +220,7 @@ fn invalid_announcement_is_ignored() {
         1,
         ReplicationPage { covered: position(0, 0), more_follows: true, events: Vec::new() },
     );
-    assert_eq!(steps(&mut follower, at(0)), [FollowerAction::Report(FollowerNotice::Unanswered(ORIGIN))]);
+    assert_eq!(steps(&mut follower, at(0)), [FollowerAction::Report(FollowerNotice::RequestFailure(ORIGIN))]);
 }
 
 #[test]
@@ -230,8 +230,8 @@ fn rewound_journal_is_reported_once() {
         follower.on_announcement(at(now), epoch(9), announced(position(3, 1), position(3, 1), Vec::new()));
     }
     let actions = steps(&mut follower, at(3));
-    let went_back = FollowerNotice::WentBack { covered: position(5, 0), until: position(3, 1) };
-    assert_eq!(actions[1..], [FollowerAction::Report(went_back), requested(1, position(5, 0), &["*"])]);
+    let rollback = FollowerNotice::Rollback { covered: position(5, 0), until: position(3, 1) };
+    assert_eq!(actions[1..], [FollowerAction::Report(rollback), requested(1, position(5, 0), &["*"])]);
     assert_eq!(rows(&follower)[0].state, ReplicationState::RolledBack);
     // The server has passed that position, but its events under reused ids are not stored here.
     follower.on_announcement(at(4), epoch(9), announced(position(6, 1), position(6, 1), Vec::new()));
@@ -253,8 +253,8 @@ fn server_beyond_the_maximum_is_not_followed() {
         follower.on_announcement(at(0), epoch(1 + u64::from(number)), announced(none, none, Vec::new()));
     }
     let actions = steps(&mut follower, at(0));
-    let too_many = |step: &&FollowerAction| matches!(step, FollowerAction::Report(FollowerNotice::TooMany(_)));
-    assert_eq!((follower.rows().count(), actions.iter().filter(too_many).count()), (SERVERS_MAX, 1));
+    let server_limit = |step: &&FollowerAction| matches!(step, FollowerAction::Report(FollowerNotice::ServerLimit(_)));
+    assert_eq!((follower.rows().count(), actions.iter().filter(server_limit).count()), (SERVERS_MAX, 1));
     steps(&mut follower, at(60_000));
     assert!(follower.covered.is_empty() && follower.servers.is_empty());
 }
@@ -398,7 +398,7 @@ impl World {
                     }
                 }
                 FollowerAction::Report(notice) => {
-                    assert!(!matches!(notice, FollowerNotice::WentBack { .. }), "{notice}")
+                    assert!(!matches!(notice, FollowerNotice::Rollback { .. }), "{notice}")
                 }
             }
         }

@@ -27,7 +27,7 @@ const WORKERS: [&str; 4] = ["A", "B", "A:object", "C C"];
 struct ObservedValues {
     stamps: Vec<OrderStamp>,
     sessions: BTreeMap<WorkerName, OrderStamp>,
-    held: BTreeMap<WorkerName, (Object, Option<OrderStamp>, Option<OrderStamp>)>,
+    ownerships: BTreeMap<WorkerName, (Object, Option<OrderStamp>, Option<OrderStamp>)>,
     mark: Option<OrderStamp>,
     now_ms: u64,
 }
@@ -49,29 +49,29 @@ impl ObservedValues {
             (OpOutcome::Opened { session, object }, _) => {
                 self.sessions.insert(by.clone(), *session);
                 if let Some(object) = object {
-                    self.held.insert(by.clone(), (object.clone(), None, None));
+                    self.ownerships.insert(by.clone(), (object.clone(), None, None));
                 }
             }
-            (OpOutcome::Taken { object }, _) => drop(self.held.insert(by.clone(), (object.clone(), None, None))),
+            (OpOutcome::Taken { object }, _) => drop(self.ownerships.insert(by.clone(), (object.clone(), None, None))),
             (OpOutcome::Claimed { token, unfinished }, Some(WorkerOp::Claim { object })) => {
                 let id = unfinished.last().map(|event| event.id);
-                self.held.insert(by.clone(), (object.clone(), Some(*token), id));
+                self.ownerships.insert(by.clone(), (object.clone(), Some(*token), id));
             }
             (OpOutcome::Next(batch), Some(WorkerOp::Next { object, token })) => {
-                self.held.insert(by.clone(), (object.clone(), Some(*token), Some(last(batch))));
+                self.ownerships.insert(by.clone(), (object.clone(), Some(*token), Some(last(batch))));
             }
             (OpOutcome::Advanced { object, token, batch }, _) => {
-                self.held.insert(by.clone(), (object.clone(), Some(*token), Some(last(batch))));
+                self.ownerships.insert(by.clone(), (object.clone(), Some(*token), Some(last(batch))));
             }
             (OpOutcome::Done, Some(WorkerOp::Record { object, token, .. })) => {
-                self.held.insert(by.clone(), (object.clone(), Some(*token), None));
+                self.ownerships.insert(by.clone(), (object.clone(), Some(*token), None));
             }
             (OpOutcome::Emptied, Some(WorkerOp::Next { object, .. })) => {
-                self.held.insert(by.clone(), (object.clone(), None, None));
+                self.ownerships.insert(by.clone(), (object.clone(), None, None));
             }
             (OpOutcome::Empty | OpOutcome::Paused | OpOutcome::NotHeld, _)
             | (OpOutcome::Done, Some(WorkerOp::Drop { .. })) => {
-                self.held.remove(by);
+                self.ownerships.remove(by);
             }
             _ => {}
         }
@@ -131,9 +131,9 @@ impl ObservedValues {
     }
 
     fn act(&self, rng: &mut Rng, worker: &WorkerName, other: Object) -> WorkerOp {
-        let held = self.held.get(worker).cloned();
+        let ownerships = self.ownerships.get(worker).cloned();
         let wrong = OrderStamp::begin(Generation::new(1).expect("one"));
-        let (mut object, mut token, mut id) = match held {
+        let (mut object, mut token, mut id) = match ownerships {
             Some((object, token, id)) => (object, token.unwrap_or(wrong), id.unwrap_or(wrong)),
             None => (other.clone(), wrong, wrong),
         };
@@ -144,7 +144,7 @@ impl ObservedValues {
             _ => {}
         }
         // A worker's likely step is drawn most of the time.
-        let likely = match self.held.get(worker) {
+        let likely = match self.ownerships.get(worker) {
             None => 0..5,
             Some((_, None, _)) => 5..8,
             Some((_, Some(_), None)) => 8..10,

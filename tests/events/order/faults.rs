@@ -56,7 +56,7 @@ fn unreachable_redis_is_reported_without_the_password() {
     // It takes connections, and does not answer on them.
     server.signal("STOP");
     let error = refused(redis(&url).answering_within(Duration::ZERO));
-    assert!(matches!(&error.fault, OrderFault::Unreachable(why) if why == "no answer in time"), "{error:?}");
+    assert!(matches!(&error.fault, OrderFault::Unreachable(reason) if reason == "no answer in time"), "{error:?}");
     server.signal("CONT");
     FrontEnd::new(redis(&url), None, Duration::ZERO).push(&push()).expect("pushed");
     server.kill();

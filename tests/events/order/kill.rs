@@ -100,7 +100,7 @@ fn kill(mut child: Child) {
     child.wait().expect("a process of our own");
 }
 
-/// Pushes until it is asked to stop; returns the number of events of each object.
+/// Pushes until `is_ending` is set; returns the number of events of each object.
 fn push<S: Store<Error = OrderError>>(store: S, is_ending: &AtomicBool) -> Vec<usize> {
     let (mut front_end, mut rng) = (FrontEnd::new(store, None, PATIENCE), Rng::new(1));
     let mut counts = vec![0; OBJECTS.len()];

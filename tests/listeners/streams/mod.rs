@@ -379,24 +379,24 @@ fn slow_clients_are_closed() {
             stream
         })
         .collect();
-    let held = || {
+    let memory = || {
         let status: Value =
             serde_json::from_str(&place.run(&["show", "status", "--json"]).exits(DONE).stdout).expect("a JSON object");
         let of = |name: &str| status["status"]["streams"][name].as_u64().expect("a number");
         (of("bytes"), of("evicted"), of("requests"))
     };
-    let await_held = |what: &str, is_such: &dyn Fn((u64, u64, u64)) -> bool| {
-        let what = || format!("{what}; held, evicted, requests: {:?}", held());
-        wait_until_some(what, || is_such(held()).then_some(()));
+    let await_memory = |what: &str, is_such: &dyn Fn((u64, u64, u64)) -> bool| {
+        let what = || format!("{what}; held, evicted, requests: {:?}", memory());
+        wait_until_some(what, || is_such(memory()).then_some(()));
     };
-    await_held("clients are evicted until the rest fits", &|(bytes, evicted, requests)| {
+    await_memory("clients are evicted until the rest fits", &|(bytes, evicted, requests)| {
         CLIENTS as u64 <= requests && 0 < evicted && bytes <= 32 << 20
     });
-    assert_eq!(poll(&place, "/", "LIVE", None).len(), events, "who reads is served");
-    let (_, evicted, _) = held();
+    assert_eq!(poll(&place, "/", "LIVE", None).len(), events, "a client that reads is served");
+    let (_, evicted, _) = memory();
     assert!(evicted < CLIENTS as u64, "no more of them go than must");
     drop(slow);
-    await_held("nothing is held", &|(bytes, _, _)| bytes == 0);
+    await_memory("the clients hold no bytes", &|(bytes, _, _)| bytes == 0);
 }
 
 #[test]

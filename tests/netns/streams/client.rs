@@ -200,7 +200,7 @@ fn receive(world: &World, place: usize, socket: &mut WebSocket, consumer: Consum
     let parameters = json!({ "component": consumer.component, "want": consumer.want });
     push(socket, 0, "push:1.1:readyToReceive", &parameters);
     // Groups that preceded a refused one came again.
-    let mut held: BTreeMap<u64, Value> = BTreeMap::new();
+    let mut buffered: BTreeMap<u64, Value> = BTreeMap::new();
     let mut expected = 0;
     loop {
         let Some(message) = read(socket, u32::MAX, || world.is_over())? else { return Ok(()) };
@@ -215,8 +215,8 @@ fn receive(world: &World, place: usize, socket: &mut WebSocket, consumer: Consum
         if seq < expected {
             world.complain(place, format!("group {seq} came again, though it was accepted"));
         }
-        held.insert(seq, message);
-        while let Some(message) = held.remove(&expected) {
+        buffered.insert(seq, message);
+        while let Some(message) = buffered.remove(&expected) {
             if !take(world, place, list(&message["p"]["events"])?, rng)? {
                 return Ok(());
             }

@@ -52,7 +52,7 @@ impl fmt::Display for StreamViolation {
             StreamViolation::Reordered(key) => ("came behind later ones", key, None),
             StreamViolation::Doubled(key) => ("came under a second id", key, None),
             StreamViolation::Mistaken { key, id } => {
-                ("has an id that is that of another, or not what its producer was told", key, Some(id))
+                ("has the id of another event, or another id than its producer received", key, Some(id))
             }
             StreamViolation::Repeated { key, id } => ("came again, out of turn", key, Some(id)),
             StreamViolation::Invented(key) => ("came, and nobody added it, or it is not wanted", key, None),

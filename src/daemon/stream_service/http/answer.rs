@@ -76,7 +76,8 @@ pub(super) async fn answer(State(context): State<RequestContext>, request: Reque
     }
 }
 
-/// Answers a call in a URL. Browsers send such a request for any page, an image for example, so theirs are refused.
+/// Answers a call in a URL, but refuses requests of web pages: any page can make a browser send one, for example as the
+/// address of an image.
 async fn answer_in_url(
     context: &RequestContext,
     call: &CallPath<'_>,
@@ -104,8 +105,8 @@ fn into_http_response(answer: Option<Bytes>, content_type: &'static str) -> Resp
 
 /// Returns the content type of the answer to a request.
 fn content_type(headers: &HeaderMap) -> &'static str {
-    let asked = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    if asked.starts_with(CONTENT_TYPE_VND) { CONTENT_TYPE_VND } else { CONTENT_TYPE }
+    let request_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if request_type.starts_with(CONTENT_TYPE_VND) { CONTENT_TYPE_VND } else { CONTENT_TYPE }
 }
 
 /// The answer to a request; its memory is reserved until it is sent.

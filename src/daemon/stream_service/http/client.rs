@@ -14,7 +14,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, channel};
 
 /// Maximum number of messages that wait for a client: all calls that it may leave unanswered, and a few hundred
-/// groups. A client that reads too slowly for that is closed.
+/// groups. A client with more is evicted.
 pub(super) const CLIENT_QUEUE_MAX: usize = 4096;
 
 /// A connection or a request that is registered with the stream service until this is dropped.
@@ -101,7 +101,7 @@ pub(super) struct Overload;
 
 impl Drop for StreamClient {
     fn drop(&mut self) {
-        // Always taken, unless the thread has ended.
+        // The queue always takes this input, unless the thread has ended.
         drop(self.shared.inputs.push(StreamInput::Closed(self.conn)));
     }
 }

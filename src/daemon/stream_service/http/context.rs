@@ -14,13 +14,14 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Idle time after which the server pings a client. After a second one without an answer it closes the connection.
+/// Idle time after which the server pings a client. After a second idle time without an answer it closes the
+/// connection.
 pub(super) const PING_TIME: Duration = Duration::from_secs(60);
 /// Additional time per byte for a client to receive a message: 16 kB a second.
 pub(super) const BYTE_TIME: Duration = Duration::from_micros(62);
 /// Close reason for a client that reads nothing.
 pub(super) const STALLED: &str = "the client neither reads nor answers";
-/// Error text for a client that is refused temporarily.
+/// Error text for a client whose request is refused temporarily.
 pub(super) const BUSY: &str = "too many requests wait; try again";
 
 /// Settings of the server.

@@ -16,7 +16,7 @@ pub struct HttpCounts {
     pub refused: AtomicU64,
     /// Number of calls, group answers and clients refused because too many requests of all clients waited.
     pub busy: AtomicU64,
-    /// Number of requests by POST.
+    /// Number of requests by POST, and of calls in a URL.
     pub requests: AtomicU64,
     /// Number of WebSockets since the start.
     pub websockets: AtomicU64,

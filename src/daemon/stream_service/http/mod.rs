@@ -35,7 +35,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-/// Maximum time for which a connection may be open without a request: longer than clients keep an idle one.
+/// Maximum time for which a connection may be open without a request: longer than clients keep an idle connection.
 const IDLE_TIME: Duration = Duration::from_secs(90);
 /// Pause before the next accept after the system has refused one.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -50,7 +50,7 @@ pub enum HttpError {
     /// The system refuses to listen on the address.
     Listen(SocketAddr, io::Error),
     /// The certificates or the key cannot be used.
-    ListenerTls(TlsError),
+    Tls(TlsError),
 }
 
 impl fmt::Display for HttpError {
@@ -62,7 +62,7 @@ impl fmt::Display for HttpError {
                     "cannot listen for clients of streams on {address}: {error}; choose another address with ftn18"
                 )
             }
-            HttpError::ListenerTls(error) => write!(f, "ftn18-tls: {error}"),
+            HttpError::Tls(error) => write!(f, "ftn18-tls: {error}"),
         }
     }
 }
@@ -84,11 +84,11 @@ impl HttpServer {
     /// Starts the server, which sends the requests of clients to `inputs`.
     ///
     /// # Errors
-    /// It cannot listen, or its TLS files cannot be used.
+    /// The server cannot listen, or its TLS files cannot be used.
     pub fn start(settings: Settings, inputs: InputSender) -> Result<HttpServer, HttpError> {
         let wanted = settings.address;
         let failed = |error| HttpError::Listen(wanted, error);
-        let tls = settings.tls.as_ref().map(tls::load).transpose().map_err(HttpError::ListenerTls)?;
+        let tls = settings.tls.as_ref().map(tls::load).transpose().map_err(HttpError::Tls)?;
         let listener = TcpListener::bind(wanted).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
@@ -136,7 +136,7 @@ impl HttpServer {
     }
 
     /// Returns the bytes of events that clients hold, and the number of clients evicted for holding too much.
-    pub fn held(&self) -> (usize, u64) {
+    pub fn memory_counts(&self) -> (usize, u64) {
         self.memory.counts()
     }
 }
@@ -151,7 +151,7 @@ impl Drop for HttpServer {
     }
 }
 
-/// Returns memory to the system, for ever, whenever clients have released enough.
+/// Returns memory to the system whenever clients have released enough; never ends.
 async fn trim(memory: &ClientMemory) {
     loop {
         tokio::time::sleep(TRIM_TIME).await;
@@ -161,7 +161,7 @@ async fn trim(memory: &ClientMemory) {
     }
 }
 
-/// Accepts connections, for ever.
+/// Accepts connections; never ends.
 async fn accept(shared: Arc<HttpShared>, listener: tokio::net::TcpListener, tls: Option<ListenerTls>) {
     let acceptor = tls.map(|tls| (TlsAcceptor::from(tls.config), tls.is_optional));
     loop {
@@ -181,11 +181,11 @@ async fn accept(shared: Arc<HttpShared>, listener: tokio::net::TcpListener, tls:
             counts.on_ended("too many clients: see listener-client-max");
             continue;
         }
-        let place = ConnectionGuard::new(&shared.counts);
+        let guard = ConnectionGuard::new(&shared.counts);
         let (shared, acceptor) = (Arc::clone(&shared), acceptor.clone());
         tokio::spawn(async move {
             serve(stream, acceptor, shared).await;
-            drop(place);
+            drop(guard);
         });
     }
 }

@@ -65,7 +65,7 @@ impl CloseReason {
         })
     }
 
-    /// Returns the reason why nothing more can be read.
+    /// Returns the close reason for an error of the socket.
     fn of(error: axum::Error) -> CloseReason {
         match error.into_inner().downcast_ref::<Error>() {
             Some(Error::Protocol(tungstenite::error::ProtocolError::ResetWithoutClosingHandshake)) => {
@@ -91,25 +91,25 @@ pub(super) async fn wait_until_closed(counts: &HttpCounts) {
 /// Serves a WebSocket until it ends.
 pub(super) async fn serve_websocket(context: RequestContext, mut socket: WebSocket, stream: usize) {
     // The HTTP server counts the connection as ended when it becomes a WebSocket.
-    let _place = ConnectionGuard::new(&context.shared.counts);
+    let _guard = ConnectionGuard::new(&context.shared.counts);
     let counts = &context.shared.counts;
     counts.websockets.fetch_add(1, Ordering::Relaxed);
     counts.open_websockets.fetch_add(1, Ordering::Relaxed);
     let mut end = context.shared.end.clone();
-    let why = tokio::select! {
-        why = run_until_close(&context, &mut socket, stream) => why,
+    let close_reason = tokio::select! {
+        close_reason = run_until_close(&context, &mut socket, stream) => close_reason,
         () = context.account.evicted() => if context.account.is_slow() { CloseReason::Slow } else { CloseReason::Evicted },
         _ = end.changed() => CloseReason::Stopping,
     };
-    if let Some((code, reason)) = why.frame() {
-        if !matches!(why, CloseReason::Stopping | CloseReason::Replaced) {
+    if let Some((code, reason)) = close_reason.frame() {
+        if !matches!(close_reason, CloseReason::Stopping | CloseReason::Replaced) {
             counts.on_ended(reason);
         }
         let frame = CloseFrame { code, reason: reason.into() };
         // A client that is gone, or reads nothing, needs no frame.
         drop(tokio::time::timeout(CLOSE_TIME, socket.send(Message::Close(Some(frame)))).await);
     }
-    // The answer to a Close frame is sent, or awaited.
+    // This read sends the answer to the client's Close frame, or receives the client's answer to the server's.
     let rest = async { while let Some(Ok(_)) = socket.recv().await {} };
     drop(tokio::time::timeout(CLOSE_TIME, rest).await);
     counts.open_websockets.fetch_sub(1, Ordering::Relaxed);
@@ -157,8 +157,8 @@ async fn exchange(
         }
         drop(answer.take());
         tokio::select! {
-            what = messages.recv() => {
-                let AccountedMessage { message, reservation } = what.ok_or(CloseReason::Stopping)?;
+            received = messages.recv() => {
+                let AccountedMessage { message, reservation } = received.ok_or(CloseReason::Stopping)?;
                 match message {
                     ClientMessage::CallResult(call, done) => {
                         session.on_done(call, done);
