@@ -160,8 +160,8 @@ fn check_fragment(header: &Header, fragment: &Fragment) {
     let sealed = builder.seal(header);
     let datagram = wire::decode(sealed.clone()).expect("an encoded datagram decodes");
     check_contents(&sealed, &datagram.records);
-    // The builder reserves room for the header of a directed datagram. A multicast datagram has eight bytes more, so a
-    // fragment that fills one does not fit.
+    // The builder reserves room for the header of a directed datagram. A multicast datagram has room for eight bytes
+    // more, so the builder cannot repeat a fragment that fills one.
     if written_bytes == fragment.chunk.len() {
         assert_eq!(datagram.records, [Record::Fragment(fragment.clone())]);
     }
