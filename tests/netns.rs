@@ -1,10 +1,10 @@
 //! Peers on several hosts, with faults made by the kernel. The tests compare sent, delivered and reported messages
 //! one by one.
 //!
-//! Each test runs itself again inside namespaces of its own ([`lan::in_namespaces`]), where two or three hosts hang
-//! on a bridge. The test listens at the bridge, before any fault, and so knows what was sent ([`tap`]); [`account`]
-//! compares every subscriber's output with that. A machine without namespaces fails these tests: nothing else shows
-//! real loss.
+//! Each test runs itself again inside namespaces of its own ([`lan::in_namespaces`]), where a bridge connects two or
+//! three hosts. The test listens at the bridge, before any fault, and so knows all sent datagrams ([`tap`]).
+//! [`account`] compares every subscriber's output with these. A machine without namespaces fails these tests: no other
+//! test shows real loss.
 
 mod account;
 mod bench;
@@ -324,8 +324,8 @@ fn stopped_subscriber_accounts_for_kernel_drops() {
     });
 }
 
-/// Returns the number of datagrams that the kernel dropped according to an advisory, which must name no other cause. Returns `None`
-/// for a line that is no message, and for a silence, which loses nothing.
+/// Returns the number of datagrams that the kernel dropped according to an advisory, which must name no other cause.
+/// Returns `None` for a line that is no message, and for a silence, which loses nothing.
 fn kernel_drops_of(line: &str) -> Option<u64> {
     let json = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("it is JSON");
     let line = json(line);

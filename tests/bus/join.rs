@@ -82,7 +82,7 @@ fn late_subscriber_receives_history_then_new_messages() {
     assert_eq!(texts(&by(&reader), "x.a"), ["100", "101", "102"]);
     let firsts = old.iter().filter(|delivery| delivery.verdict == Verdict::First).count();
     assert!(firsts <= 4, "one for each subject of each publisher: {old:?}");
-    // Two newest of each, as of the time when the publisher was asked, and each message once.
+    // Two newest of each, as of the time when the publisher was queried, and each message once.
     let (old, _) = replayed(&newest);
     assert!(texts(&old, "x.b") == ["1", "2"], "{old:?}");
     assert!(all.try_recv().is_err());
@@ -170,7 +170,7 @@ fn new_peer_joins_after_discovering_the_others() {
     let subscription = reader.subscribe_with(["x".parse().unwrap()], &history(None)).unwrap();
     let (old, joined) = replayed(&subscription);
     assert_eq!((texts(&old, "x").len(), joined.baselines.len()), (4, 2), "{joined:?}");
-    // A publisher that becomes known later, and has published before, is asked too.
+    // A publisher that becomes known later, and has published before, is queried too.
     let confirmed = SubscribeOptions { confirm: true, ..SubscribeOptions::default() };
     let subscription = reader.subscribe_with(["x".parse().unwrap()], &confirmed).unwrap();
     let joined = subscription.wait_established(PATIENCE).unwrap().unwrap();

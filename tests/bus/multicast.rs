@@ -57,13 +57,13 @@ fn arrival_time_is_that_of_the_kernel() {
         while Clock::now().instant.since(after.instant) < Duration::from_millis(20) {
             std::thread::yield_now();
         }
-        let arrived = receive(&mut sockets, Path::Multicast, 1)[0].arrived.expect("the kernel was asked for it");
+        let arrived = receive(&mut sockets, Path::Multicast, 1)[0].arrived.expect("the socket requests arrival times");
         assert!(before.wall <= arrived, "{before:?} {arrived:?}");
         if arrived <= after.wall {
             return;
         }
-        // The first socket that asks makes the kernel note the times, a moment later. Until then the kernel reports
-        // the time of the request.
+        // The first socket that requests arrival times makes the kernel record them, a moment later. Until then the
+        // kernel reports the time of the request.
         assert!(after.instant < deadline, "{after:?} {arrived:?}");
     }
 }
@@ -146,7 +146,7 @@ fn received_ttl(listener: &Socket) -> i32 {
     let received = recvmsg::<()>(listener.as_raw_fd(), &mut iov, Some(&mut space), MsgFlags::empty());
     let received = received.expect("loopback delivers it in time");
     let ttl = |message| if let ControlMessageOwned::Ipv4Ttl(ttl) = message { Some(ttl) } else { None };
-    received.cmsgs().expect("there is room for it").find_map(ttl).expect("the kernel was asked for it")
+    received.cmsgs().expect("there is room for it").find_map(ttl).expect("the socket requests arrival times")
 }
 
 #[test]

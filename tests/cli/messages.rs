@@ -143,7 +143,7 @@ fn repliers_of_a_queue_group_share_the_requests() {
         reply
     });
     for _ in 0..20 {
-        // If both were asked, there would be two answers to some.
+        // If both services got a request, it would have two answers.
         let outcome = place.run(&["req", "demo.who", "--wait", "1m"]).exits(DONE);
         assert!(["one\n", "two\n"].contains(&outcome.stdout.as_str()), "{outcome:#?}");
     }

@@ -73,7 +73,7 @@ fn peer(place: &Place, settings: &[&str]) -> RunningCommand {
     place.peer_with_listener(&[&[hat.as_str()], settings].concat())
 }
 
-/// Returns whether the peer of this place has heard of another one.
+/// Returns whether the peer of this place has discovered another one.
 fn knows_another(place: &Place) -> bool {
     place.show("peers")["rows"].as_array().unwrap().iter().any(|row| row["state"] == "up")
 }

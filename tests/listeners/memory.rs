@@ -24,20 +24,20 @@ fn largest_holder_of_incomplete_commands_is_closed() {
     let mut clients: Vec<ListenerClient> = (0..12).map(|index| peer.client(Protocol::ALL[index % 2])).collect();
     // Each sends more than those before, so that one of the last is evicted.
     let payload = |index: usize| vec![b'x'; (450 + 40 * index) << 10];
-    let mut held = 0;
+    let mut sent_bytes = 0;
     for (index, client) in clients.iter_mut().enumerate() {
         let command = client.protocol.publish("a", payload(index));
-        held += (command.len() - LEFT) as u64;
+        sent_bytes += (command.len() - LEFT) as u64;
         client.try_send(&command[..command.len() - LEFT]);
-        wait_until("what it sent is read", || {
-            assert!(peer.held() <= MEMORY, "{}", peer.held());
-            evicted(&peer) != 0 || held <= peer.held() + (1 << 10)
+        wait_until("the peer has read its bytes", || {
+            assert!(peer.buffered_bytes() <= MEMORY, "{}", peer.buffered_bytes());
+            evicted(&peer) != 0 || sent_bytes <= peer.buffered_bytes() + (1 << 10)
         });
     }
-    wait_until("those beyond have gone", || 4 <= evicted(&peer));
+    wait_until("the peer has evicted the clients beyond the limit", || 4 <= evicted(&peer));
     assert!(evicted(&peer) <= 9, "{}", evicted(&peer));
     let rows = peer.rows("clients");
-    assert_eq!(rows.iter().filter_map(|row| row["unread_bytes"].as_u64()).sum::<u64>(), peer.held());
+    assert_eq!(rows.iter().filter_map(|row| row["unread_bytes"].as_u64()).sum::<u64>(), peer.buffered_bytes());
     assert!(peer.process.stderr_so_far().iter().any(|line| line.contains("see listener-memory")));
     // The first client can end the command that it has begun.
     let first = &mut clients[0];
@@ -45,7 +45,7 @@ fn largest_holder_of_incomplete_commands_is_closed() {
     first.send(&command[command.len() - LEFT..]);
     assert_eq!(subscriber.message().1.len(), payload(0).len());
     drop(clients);
-    wait_until("nothing is held", || peer.held() == 0);
+    wait_until("no bytes are buffered", || peer.buffered_bytes() == 0);
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn reader_loses_nothing_while_others_fill_memory() {
     let (has_read, reading) = reader(&peer, Nats);
     flood(&peer, Redis, &has_read);
     reading.join().expect("the reader got everything, in order");
-    assert!(peer.held() <= MEMORY, "{}", peer.held());
+    assert!(peer.buffered_bytes() <= MEMORY, "{}", peer.buffered_bytes());
     let evicted = evicted(&peer);
     assert!((1..=SLEEPERS as u64 - 3).contains(&evicted), "{evicted}");
     drop(sleepers);
@@ -92,7 +92,7 @@ fn message_queued_for_many_is_stored_once() {
         assert_eq!(reader.message().1, payload);
     }
     drop((readers, publisher));
-    wait_until("nothing is held", || peer.held() == 0);
+    wait_until("no bytes are buffered", || peer.buffered_bytes() == 0);
 }
 
 #[test]
@@ -105,9 +105,9 @@ fn finished_large_command_frees_its_memory() {
         let (begun, end) = small.split_at(small.len() - 2);
         client.send([protocol.publish("a", &large), begun.to_vec()].concat());
         assert_eq!(subscriber.message().1, large);
-        wait_until("only what has begun is held", || {
-            let held: u64 = peer.rows("clients").iter().map(|row| row["unread_bytes"].as_u64().unwrap()).sum();
-            (begun.len() as u64..1024).contains(&held)
+        wait_until("only what has begun is sent_bytes", || {
+            let sent_bytes: u64 = peer.rows("clients").iter().map(|row| row["unread_bytes"].as_u64().unwrap()).sum();
+            (begun.len() as u64..1024).contains(&sent_bytes)
         });
         client.send(end);
         assert_eq!(subscriber.message().1, b"y");

@@ -60,7 +60,7 @@ impl Peer {
         ListenerClient::connect(protocol, self.port(protocol))
     }
 
-    /// Connects a client that has been greeted, and has sent what is needed before it may publish and subscribe.
+    /// Connects a client and completes its handshake, so that it may publish and subscribe.
     fn client(&self, protocol: Protocol) -> ListenerClient {
         let mut client = self.connect(protocol);
         client.enter();
@@ -77,8 +77,8 @@ impl Peer {
         self.place.show("status")["status"]["epoch"].as_str().expect("an epoch").to_owned()
     }
 
-    /// Returns the bytes that the clients of both listeners hold.
-    fn held(&self) -> u64 {
+    /// Returns the bytes buffered for the clients of both listeners.
+    fn buffered_bytes(&self) -> u64 {
         self.place.show("status")["status"]["listener_bytes"].as_u64().expect("a number")
     }
 

@@ -1,4 +1,4 @@
-//! The datagrams that the publishers really sent: heard at the switch, before any fault.
+//! The datagrams that the publishers sent, captured at the switch before any fault.
 
 use crate::netns::lan::open_sockets;
 use seqcast::daemon::batch::{BATCH_BUFFERS_MAX, RecvBatch};

@@ -69,7 +69,7 @@ impl StoreLocation {
     }
 }
 
-/// Sends until it is killed.
+/// Sends events until the process is killed.
 fn work_until_killed<S: Store<Error = OrderError>>(mut store: S) {
     let of = |name| std::env::var(name).expect("given by the test");
     let mut log = OpenOptions::new().append(true).create(true).open(of(LOG)).expect("a file");
@@ -100,7 +100,7 @@ fn kill(mut child: Child) {
     child.wait().expect("a process of our own");
 }
 
-/// Pushes until it is asked to stop; returns the number of events of each object.
+/// Pushes until `is_ending` is set. Returns the number of events of each object.
 fn push<S: Store<Error = OrderError>>(store: S, is_ending: &AtomicBool) -> Vec<usize> {
     let (mut front_end, mut rng) = (FrontEnd::new(store, None, PATIENCE), Rng::new(1));
     let mut counts = vec![0; OBJECTS.len()];

@@ -26,9 +26,9 @@ const ABSENCE_MS_MAX: u64 = 8000;
 const BURST: u64 = 16;
 pub const TYPES: [&str; 3] = ["A", "B", "C"];
 
-/// The way in which a consumer gets its events.
+/// The calls by which a consumer reads its events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum ReadMode {
     Poll,
     Push,
 }
@@ -38,7 +38,7 @@ pub enum Way {
 pub struct Consumer {
     pub peer: usize,
     pub component: &'static str,
-    pub way: Way,
+    pub mode: ReadMode,
     pub want: Option<&'static [&'static str]>,
 }
 
@@ -120,9 +120,9 @@ pub fn consume(world: &World, place: usize, host: Host, consumer: Consumer, mut 
     while !world.is_over() {
         if let Ok(mut socket) = connect(host) {
             world.step(place, Step::Connected);
-            let ended = match consumer.way {
-                Way::Poll => poll(world, place, &mut socket, consumer, &mut rng),
-                Way::Push => receive(world, place, &mut socket, consumer, &mut rng),
+            let ended = match consumer.mode {
+                ReadMode::Poll => poll(world, place, &mut socket, consumer, &mut rng),
+                ReadMode::Push => receive(world, place, &mut socket, consumer, &mut rng),
             };
             world.note_end(ended);
         }
@@ -200,7 +200,7 @@ fn receive(world: &World, place: usize, socket: &mut WebSocket, consumer: Consum
     let parameters = json!({ "component": consumer.component, "want": consumer.want });
     push(socket, 0, "push:1.1:readyToReceive", &parameters);
     // Groups that preceded a refused one came again.
-    let mut held: BTreeMap<u64, Value> = BTreeMap::new();
+    let mut reordered: BTreeMap<u64, Value> = BTreeMap::new();
     let mut expected = 0;
     loop {
         let Some(message) = read(socket, u32::MAX, || world.is_over())? else { return Ok(()) };
@@ -215,8 +215,8 @@ fn receive(world: &World, place: usize, socket: &mut WebSocket, consumer: Consum
         if seq < expected {
             world.complain(place, format!("group {seq} came again, though it was accepted"));
         }
-        held.insert(seq, message);
-        while let Some(message) = held.remove(&expected) {
+        reordered.insert(seq, message);
+        while let Some(message) = reordered.remove(&expected) {
             if !take(world, place, list(&message["p"]["events"])?, rng)? {
                 return Ok(());
             }
