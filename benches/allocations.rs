@@ -1,9 +1,8 @@
 //! Allocations on the hot path: `cargo bench --bench allocations`.
 //!
-//! Publishing and receiving may allocate a bounded number of times for each datagram, however many messages it holds,
-//! and so nothing for each message. The bench prints the number of allocations, through the core alone and through
-//! two peers on loopback multicast. It exits with 1 if a bound is exceeded. Every message is counted as it is
-//! delivered.
+//! Publishing and receiving may allocate a bounded number of times for each datagram, however many messages it
+//! contains. The bench prints the number of allocations, through the core alone and through two peers on loopback
+//! multicast. It exits with 1 if a bound is exceeded. It counts every delivered message.
 
 use bytes::Bytes;
 use seqcast::bus::{EmbeddedPeer, NoticeRef, PublishError, Subscription};
@@ -24,32 +23,32 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Allocator that counts the calls that allocate or reallocate.
-struct Counting;
+struct CountingAllocator;
 
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
 // SAFETY: every call goes to the system's allocator unchanged; the counter touches no allocated memory.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         CALLS.fetch_add(1, Relaxed);
         // SAFETY: the caller keeps the contract of `alloc`, which is that of the system's allocator.
         unsafe { System.alloc(layout) }
     }
 
-    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`; `place` came from the system's allocator.
-        unsafe { System.dealloc(place, layout) }
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of `dealloc`; `pointer` came from the system's allocator.
+        unsafe { System.dealloc(pointer, layout) }
     }
 
-    unsafe fn realloc(&self, place: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
         CALLS.fetch_add(1, Relaxed);
         // SAFETY: as above.
-        unsafe { System.realloc(place, layout, bytes) }
+        unsafe { System.realloc(pointer, layout, bytes) }
     }
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// Number of messages that are counted, after the same number that makes the tables grow to their size.
 const MESSAGES: usize = 200_000;
@@ -176,7 +175,7 @@ fn core(subjects: usize) -> bool {
     received.print(&format!("core, {subjects} subjects: receive and deliver")) && is_within
 }
 
-/// Takes the available messages and returns their number.
+/// Reads the available messages and returns their number.
 fn drain(subscription: &Subscription) -> u64 {
     let mut messages = 0;
     let drained = subscription.drain(|event| match event {
@@ -233,16 +232,16 @@ fn library(subjects: usize) -> bool {
         published.allocations += count;
         published.messages += BURST as u64;
         let deadline = Clock::now().instant + PATIENCE;
-        let mut came = 0;
+        let mut received_count = 0;
         let (count, ()) = allocations(|| {
-            while came < BURST as u64 {
+            while received_count < BURST as u64 {
                 subscriber.turn().expect("it runs");
-                came += drain(&subscription);
-                assert!(Clock::now().instant < deadline, "{came} of {BURST} messages came");
+                received_count += drain(&subscription);
+                assert!(Clock::now().instant < deadline, "{received_count} of {BURST} messages came");
             }
         });
         received.allocations += count;
-        received.messages += came;
+        received.messages += received_count;
     }
     published.datagrams = multicast(&mut publisher) - before;
     received.datagrams = published.datagrams;

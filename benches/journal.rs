@@ -1,12 +1,11 @@
-//! Durable appends to the journal of events, and queries to it: `cargo bench --bench journal`. Files lie in the
-//! system's directory for temporary files.
+//! Durable appends to the journal of events, and queries to it: `cargo bench --bench journal`. The files are in
+//! the system's directory for temporary files.
 //!
-//! Producers register one event at a time, with 256 bytes of JSON; waiting events are stored together. Each producer
-//! has one pending request, and makes the next one when it is stored; or it has up to 64, as a client that does not
-//! wait for each answer. The baselines of the same run are bare loops of inserts of the same rows, by a program that
-//! has nothing else to do. They have the same settings, and as many events in a transaction as the journal had. One
-//! inserts into a table with the indexes that the journal's queries need. The other table has no index but that of
-//! the id, and could not answer them.
+//! Producers register one event at a time, with 256 bytes of JSON; the journal stores waiting events together. Each
+//! producer has one pending request at a time, or up to 64, as a client that does not wait for each answer. The
+//! baselines of the same run are bare loops that insert the same rows. They have the same settings, and as many events
+//! in a transaction as the journal had. One loop inserts into a table with the indexes that the journal's queries
+//! need. The table of the other loop has the index of the id alone, and cannot answer these queries.
 
 use bytes::Bytes;
 use hdrhistogram::Histogram;
@@ -39,7 +38,7 @@ const TYPES: u64 = 100;
 const QUERIED_EVENTS: u64 = 1_000_000;
 const QUESTIONS: u64 = 200;
 
-/// The same rows as plain SQLite keeps them.
+/// A plain SQLite table of the same rows.
 const ROWS: &str = "
     CREATE TABLE event (arrival INTEGER PRIMARY KEY, server INTEGER, session INTEGER, instance INTEGER, type INTEGER,
         time INTEGER, source_time INTEGER, payload_type TEXT, payload ANY) STRICT;
@@ -92,7 +91,7 @@ fn file(dir: &Path, name: &str) -> PathBuf {
     for suffix in ["", "-wal", "-shm"] {
         let old = PathBuf::from(format!("{}{suffix}", path.display()));
         if old.exists() {
-            fs::remove_file(old).expect("a file of ours");
+            fs::remove_file(old).expect("a file of an earlier round");
         }
     }
     path
@@ -117,7 +116,7 @@ impl Outcome {
     }
 }
 
-/// Lets `producers` producers register `events` events.
+/// Runs `producers` producers that register `events` events in total.
 fn produce(path: &Path, producers: u64, in_flight: u64, events: u64) -> Outcome {
     let transactions = Arc::new(AtomicU64::new(0));
     let journal = SqliteJournal::open(path).expect("a new journal");
@@ -141,14 +140,14 @@ fn produce(path: &Path, producers: u64, in_flight: u64, events: u64) -> Outcome 
 fn register(writer: &JournalWriter, in_flight: u64, numbers: impl Iterator<Item = u64>) -> Histogram<u64> {
     let (sender, receiver) = sync_channel(1 + usize::try_from(in_flight).expect("64 bits"));
     let mut waits = Histogram::<u64>::new(3).expect("a histogram");
-    let mut is_answered = || {
+    let mut wait_for_answer = || {
         let begun: ClockReading = receiver.recv().expect("an answer");
         waits.record(Clock::now().instant.since(begun.instant).as_nanos() as u64).expect("a time");
     };
     let mut waiting = 0;
     for number in numbers {
         if waiting == in_flight {
-            is_answered();
+            wait_for_answer();
             waiting -= 1;
         }
         let now = Clock::now();
@@ -161,7 +160,7 @@ fn register(writer: &JournalWriter, in_flight: u64, numbers: impl Iterator<Item 
         writer.append(append, Box::new(done)).expect("room");
         waiting += 1;
     }
-    (0..waiting).for_each(|_| is_answered());
+    (0..waiting).for_each(|_| wait_for_answer());
     waits
 }
 
@@ -250,7 +249,8 @@ fn main() {
             ratios[ROUNDS / 2]
         };
         println!(
-            "journal to bare loop, {in_flight} in flight, median: {:.2}x with the same indexes, {:.2}x with the id's only",
+            "journal to bare loop, {in_flight} in flight, median: {:.2}x with the same indexes, \
+             {:.2}x with the id's only",
             median(&mut indexed),
             median(&mut plain)
         );

@@ -1,11 +1,11 @@
-//! Ordered events through their stores: `cargo bench --bench order`. Needs redis-server. Files lie in the system's
-//! directory for temporary files.
+//! Ordered events through their stores: `cargo bench --bench order`. Needs redis-server. The files are in the
+//! system's directory for temporary files.
 //!
 //! Front ends push main events, one at a time, to 1,000 objects in turn. Then workers, each with a connection of its
-//! own, send all of them to nowhere; and once more while they are pushed. The sent events are checked: each event of
-//! each object once, in the order of the pushes, with rising ids and right `prev`. There are two baselines in the
-//! same run. One is the same number of connections that do nothing but `INCR`, one after the other; the other a loop
-//! of transactions that each change one row.
+//! own, send these events and discard them; a second part does both at once. The bench checks the sent events: each
+//! event of each object once, in the order of the pushes, with rising ids and right `prev`. There are two baselines in
+//! the same run. One is the same number of connections that do nothing but `INCR`, one after the other; the other a
+//! loop of transactions that each change one row.
 
 #[expect(dead_code, reason = "tests use the rest of it")]
 #[path = "../tests/support/redis_server.rs"]
@@ -44,7 +44,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// For each object the events in the order in which they were sent: id, prev, payload.
 type Sent = BTreeMap<Object, Vec<(OrderStamp, Option<OrderStamp>, Bytes)>>;
 
-/// Lets front ends push `events` events. Returns pushes a second.
+/// Runs front ends that push `events` events. Returns pushes a second.
 fn push<S: Store<Error = OrderError>>(open: &(impl Fn() -> S + Sync), events: u64) -> f64 {
     let begun = Clock::now().instant;
     thread::scope(|scope| {
@@ -64,7 +64,7 @@ fn push<S: Store<Error = OrderError>>(open: &(impl Fn() -> S + Sync), events: u6
     events as f64 / Clock::now().instant.since(begun).as_secs_f64()
 }
 
-/// Lets workers send all of them. Returns events a second, and the sent events.
+/// Runs workers that send all events. Returns events a second, and the sent events.
 fn work<S: Store<Error = OrderError>>(open: &(impl Fn() -> S + Sync), workers: u64, events: u64) -> (f64, Sent) {
     let (is_ending, done) = (AtomicBool::new(false), AtomicU64::new(0));
     let begun = Clock::now().instant;
@@ -110,7 +110,7 @@ fn checked(sent: Sent, events: u64) -> BTreeMap<Object, Vec<Bytes>> {
             assert_eq!(*prev, before, "{object}: prev of {id}");
             before = Some(*id);
         }
-        // Their numbers have the same number of digits.
+        // The numbers of the events have the same number of digits.
         assert!(events.is_sorted_by(|a, b| a.2 < b.2), "{object}: not in the order of the pushes");
     }
     sent.into_iter().map(|(object, events)| (object, events.into_iter().map(|event| event.2).collect())).collect()

@@ -1,4 +1,4 @@
-//! Polls of a publisher's history (seed 000) over loopback, beside a bare UDP ping-pong in the same run: `cargo bench
+//! Polls of a publisher's history over loopback, beside a bare UDP ping-pong in the same run: `cargo bench
 //! --bench polls [-- [--json] [--secs n]]`. Takes about 15 seconds.
 //!
 //! - *raw*: one thread sends a datagram as large as a question of one poll and waits for one as large as its answer.
@@ -92,7 +92,7 @@ fn text(error: impl ToString) -> String {
     error.to_string()
 }
 
-/// Returns the configurations of a publisher and a peer that polls, which meet only each other.
+/// Returns the configurations of a publisher and a peer that polls, alone in a group of their own.
 fn configs() -> Outcome<[Config; 2]> {
     let bits = random_u64().to_be_bytes();
     let config = |name: &str| -> Outcome<Config> {
@@ -106,7 +106,7 @@ fn configs() -> Outcome<[Config; 2]> {
     Ok([config("bench.pub")?, config("bench.sub")?])
 }
 
-/// Runs `each` again and again and times it.
+/// Runs `each` repeatedly and measures its time.
 fn timed(span: Duration, mut each: impl FnMut() -> Outcome<()>) -> Outcome<Figure> {
     (0..1000).try_for_each(|_| each())?;
     let (until, mut times) = (now() + span, Vec::new());
@@ -246,7 +246,7 @@ fn polls(requester: &mut impl HistoryClient, peer: Epoch) -> Outcome<Vec<Poll>> 
     if found.len() == all.len() { Ok(found) } else { Err(format!("{} of {SUBJECTS} subjects are kept", found.len())) }
 }
 
-/// Takes a whole answer: every poll must get its event.
+/// Reads a complete answer, in which every poll must get its event.
 fn take(requester: &mut impl HistoryClient, pending: &PendingAnswer, count: usize) -> Outcome<()> {
     let mut taken = 0;
     loop {

@@ -6,11 +6,10 @@
 //!
 //! - *goodput*: messages delivered in a second, until everything is delivered, as a ratio to that without a rule. A
 //!   publisher faster than its receiver makes losses of its own, in the receiver's socket. Therefore all runs have
-//!   the same rate: a part of the highest one of a ladder that gets through whole without a rule.
-//! - *repair*: from publishing to delivery, of messages that had to be requested, at a pace that nothing has to wait
-//!   for.
-//! - *others*: the same of a subject that loses nothing, while another one of the same publisher is being repaired.
-//!   Turns with repair alternate with turns in which nothing is repaired.
+//!   the same rate: a part of the highest rate of a ladder that arrives completely without a rule.
+//! - *repair*: time from publishing to delivery of requested messages, at a rate at which no message waits.
+//! - *others*: the same time on a subject without losses, while receivers repair another subject of the same publisher.
+//!   Turns with repair alternate with turns without.
 
 use bytes::Bytes;
 use seqcast::bus::{Bus, Notice, Subscription};
@@ -30,8 +29,8 @@ use std::time::Duration;
 /// Time for which each publisher of the first figure sends, and one of the ladder.
 const SPAN: Duration = Duration::from_secs(4);
 const TRIAL: Duration = Duration::from_millis(700);
-/// Messages a second, 64 bytes each. The ladder is tried from the top until one gets through whole; a part of that
-/// rate is then used.
+/// Messages a second, 64 bytes each. The bench tries the ladder from the top until a rate arrives completely, and uses
+/// a part of that rate.
 const LADDER: [u64; 9] = [1_500_000, 1_200_000, 1_000_000, 800_000, 600_000, 400_000, 300_000, 200_000, 100_000];
 const PART_PERCENT: u64 = 75;
 /// Minimum part of the rate that is delivered if publisher and receiver keep up with it.
@@ -45,7 +44,7 @@ const ROUNDS: u64 = 8000;
 const PAUSE: Duration = Duration::from_micros(250);
 /// Turns of the last figure: while nothing is dropped, while something is, and so on.
 const TURNS: u64 = 40;
-/// Payload bytes of the two subjects; a rule tells them apart by the length of the datagram.
+/// Payload bytes of the two subjects; a rule distinguishes them by the length of the datagram.
 const LONG_BYTES: usize = 600;
 const SHORT_BYTES: usize = 32;
 /// Environment variable that is set in the namespaces.
@@ -200,7 +199,8 @@ impl Run {
 
     fn line(&self) -> String {
         format!(
-            "{} %: {:.0}/s, {} of {} messages in {:.2?}; of {} datagrams {} dropped at the card, {} in the socket, {} never came",
+            "{} %: {:.0}/s, {} of {} messages in {:.2?}; \
+             of {} datagrams {} dropped at the card, {} in the socket, {} never came",
             self.percent,
             self.rate(),
             self.delivered,

@@ -2,9 +2,9 @@
 //! end pushes: `tools/order-failover [ROUNDS]`, 20 rounds unless said otherwise. Needs redis-server.
 //!
 //! The servers write to the disk once a second, so that rounds do lose something. The example checks that no id
-//! belongs to two events. Within a generation each object's events must be sent in the order of the pushes, each
-//! naming the one before. Every loss must be reported to the front end before any event of the new generation is sent
-//! for it. The number of lost events is printed, and is no failure.
+//! belongs to two events. Within a generation workers must send each object's events in the order of the pushes, each
+//! naming the one before. The front end must get a report of each loss before a worker sends an event of the new
+//! generation. The example prints the number of lost events, which is no failure.
 
 #[expect(dead_code, reason = "tests use the rest of it")]
 #[path = "../tests/support/redis_server.rs"]
@@ -34,12 +34,12 @@ const WORKERS: u64 = 3;
 const OBJECTS: u64 = 5;
 const ROUNDS: usize = 20;
 /// Time between two failures.
-const BETWEEN: Duration = Duration::from_millis(700);
+const FAILURE_INTERVAL: Duration = Duration::from_millis(700);
 const PERSISTENT: &[&str] = &["--appendonly", "yes", "--appendfsync", "everysec"];
 
-/// The current address of the primary, and the observations.
+/// The current address of the primary, and what the processes have observed.
 #[derive(Default)]
-struct Seen {
+struct Observations {
     url: Mutex<String>,
     sent: Mutex<Vec<OrderedEvent>>,
     /// Generations whose beginning workers or the front end reported.
@@ -53,31 +53,32 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn store(seen: &Seen) -> RedisStore {
-    RedisStore::new(&lock(&seen.url), REDIS_PREFIX).expect("an address")
+fn store(observations: &Observations) -> RedisStore {
+    RedisStore::new(&lock(&observations.url), REDIS_PREFIX).expect("an address")
 }
 
-/// Works on the current primary; each run remembers the highest stamp of the one before.
-fn work(seen: &Seen, number: u64) {
+/// Runs workers on the current primary, each with the highest stamp of the one before.
+fn work(observations: &Observations, number: u64) {
     let mut mark: Option<OrderStamp> = None;
-    while !seen.is_ending.load(Ordering::Relaxed) {
+    while !observations.is_ending.load(Ordering::Relaxed) {
         let newest = Mutex::new(mark);
         let send = |event: &OrderedEvent| {
             let mut newest = lock(&newest);
             *newest = (*newest).max(Some(event.token)).max(Some(event.id));
-            lock(&seen.sent).push(event.clone());
+            lock(&observations.sent).push(event.clone());
             true
         };
         let notify = |notice| {
             if let WorkerNotice::Advisory(WorkerAdvisory::LostGeneration { known, found }) = notice {
-                lock(&seen.reported).extend(known.into_iter().chain(found));
+                lock(&observations.reported).extend(known.into_iter().chain(found));
             }
         };
         let name = WorkerName::new(&format!("worker {number}")).expect("a name");
         let settings = Settings { name, lease_ms: 500 };
-        // No patience: the primary may have moved.
-        let run = WorkerRun { settings, mark, patience: Duration::ZERO, send, notify, is_ending: &seen.is_ending };
-        mark = match run.run(&mut store(seen)) {
+        // Without retries: the primary may have moved.
+        let run =
+            WorkerRun { settings, mark, patience: Duration::ZERO, send, notify, is_ending: &observations.is_ending };
+        mark = match run.run(&mut store(observations)) {
             Ok(ended) => mark.max(ended.mark),
             Err(_) => lock(&newest).to_owned(),
         };
@@ -86,30 +87,30 @@ fn work(seen: &Seen, number: u64) {
 }
 
 /// Pushes numbered events to each object in turn, on the current primary.
-fn push(seen: &Seen) {
+fn push(observations: &Observations) {
     let mut mark = None;
-    let mut front_end = FrontEnd::new(store(seen), mark, Duration::ZERO);
+    let mut front_end = FrontEnd::new(store(observations), mark, Duration::ZERO);
     for number in 0u64.. {
         let main = Bytes::from(format!("{:012}", number / OBJECTS));
         let object = Object::new(&format!("work:{}", number % OBJECTS)).expect("a name");
         let push = Push { object, data: main.clone(), main, subs: Vec::new() };
         loop {
-            if seen.is_ending.load(Ordering::Relaxed) {
+            if observations.is_ending.load(Ordering::Relaxed) {
                 return;
             }
             match front_end.push(&push) {
                 Ok(pushed) => {
                     mark = Some(pushed.mark);
                     let lost = pushed.lost.map(|lost| lost.known.into_iter().chain(lost.found));
-                    lock(&seen.reported).extend(lost.into_iter().flatten());
-                    *lock(&seen.pushed) += 1;
+                    lock(&observations.reported).extend(lost.into_iter().flatten());
+                    *lock(&observations.pushed) += 1;
                     break;
                 }
                 Err(error) => {
-                    front_end = FrontEnd::new(store(seen), mark, Duration::ZERO);
+                    front_end = FrontEnd::new(store(observations), mark, Duration::ZERO);
                     // The next number, so that no event is pushed twice.
                     if error.is_unknown() {
-                        *lock(&seen.unknown) += 1;
+                        *lock(&observations.unknown) += 1;
                         break;
                     }
                     thread::sleep(Duration::from_millis(5));
@@ -173,39 +174,39 @@ fn main() {
     let mut place = dir.join("first");
     fs::create_dir(&place).expect("a directory of our own");
     let mut primary = RedisServer::start(&place, PERSISTENT);
-    let seen = Seen::default();
-    *lock(&seen.url) = primary.url();
+    let observations = Observations::default();
+    *lock(&observations.url) = primary.url();
     let begun = Clock::now().instant;
     thread::scope(|scope| {
         (0..WORKERS).for_each(|number| {
             drop(scope.spawn({
-                let seen = &seen;
-                move || work(seen, number)
+                let observations = &observations;
+                move || work(observations, number)
             }))
         });
-        scope.spawn(|| push(&seen));
+        scope.spawn(|| push(&observations));
         for round in 0..rounds {
-            thread::sleep(BETWEEN);
+            thread::sleep(FAILURE_INTERVAL);
             if round % 2 == 0 {
                 primary = RedisServer::start_on(primary.kill(), &place, PERSISTENT);
             } else {
                 place = dir.join(format!("round-{round}"));
                 let replica = replica_of(&primary, &place);
-                thread::sleep(BETWEEN);
+                thread::sleep(FAILURE_INTERVAL);
                 // Later answers of the primary are lost: the replica does not get them.
                 replica.command::<()>(&["REPLICAOF", "NO", "ONE"]);
                 thread::sleep(Duration::from_millis(50));
-                *lock(&seen.url) = replica.url();
+                *lock(&observations.url) = replica.url();
                 primary.kill();
                 primary = replica;
             }
-            println!("round {round}: {} sent", lock(&seen.sent).len());
+            println!("round {round}: {} sent", lock(&observations.sent).len());
         }
-        thread::sleep(BETWEEN);
-        seen.is_ending.store(true, Ordering::Relaxed);
+        thread::sleep(FAILURE_INTERVAL);
+        observations.is_ending.store(true, Ordering::Relaxed);
     });
-    println!("{}", check(&lock(&seen.sent), &lock(&seen.reported)));
-    println!("{} pushes answered, {} without an answer", lock(&seen.pushed), lock(&seen.unknown));
+    println!("{}", check(&lock(&observations.sent), &lock(&observations.reported)));
+    println!("{} pushes answered, {} without an answer", lock(&observations.pushed), lock(&observations.unknown));
     println!(
         "{rounds} rounds in {:.0} s: no id of two events, no other order, nothing silent",
         Clock::now().instant.since(begun).as_secs_f64()

@@ -1,6 +1,6 @@
-//! Request and reply: a service answers on a subject, a client asks. `cargo run --example request`.
+//! Request and reply: a service answers on a subject, a client requests. `cargo run --example request`.
 //!
-//! Both attach to the peer of this host if one runs, and bring their own otherwise.
+//! Both attach to the peer of this host, or embed a peer if none runs.
 
 use seqcast::bus::{Bus, Notice, OpenError};
 use seqcast::config::Config;

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Lines of the trace of a scenario that failed.
 const TRACE_LINES: usize = 80;
-/// Seeds between the first seeds of two runs of which one starts a second later. No run gets through this number, and
-/// the products fit until the year 2554.
+/// Distance of the first seeds of two runs that start a second apart. No run reaches this number of seeds, and the
+/// products fit 64 bits until the year 2554.
 const SEEDS_PER_SECOND: u64 = 1_000_000_000;
 
 /// Runs the simulator over the seeds from FIRST_SEED on and prints running totals. A seed that breaks a rule ends the
@@ -81,7 +81,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns a first seed that no run before has tried.
+/// Returns a first seed beyond those of all earlier runs.
 fn new_seed() -> u64 {
     #[expect(clippy::disallowed_methods, reason = "outside the simulation, which depends on the seed alone")]
     let now = SystemTime::now();
@@ -102,7 +102,7 @@ fn open_failures(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).open(path)
 }
 
-/// Runs the seeds. Returns whether all of them kept the rules.
+/// Runs the seeds. Returns whether no run broke a rule.
 fn soak(args: &Args, first: u64) -> Result<bool, String> {
     let threads = args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(2, usize::from)).max(1);
     let mut file = open_failures(&args.failures).map_err(|why| cannot_write(&args.failures, &why))?;
@@ -158,13 +158,13 @@ fn show(scenario: &Scenario) {
     outcome.trace[from..].iter().for_each(|line| println!("{line}"));
 }
 
-/// Runs a scenario that was kept. Returns whether it kept the rules.
+/// Runs a kept scenario. Returns whether the run broke no rule.
 fn replay(path: &Path, commit: &str) -> Result<bool, String> {
     let name = path.display();
     let text = fs::read_to_string(path)
         .map_err(|why| format!("cannot read {name}: {why}\n  fix: name a file of tests/corpus/scenarios"))?;
     let scenario = Scenario::from_text(&text)
-        .map_err(|why| format!("{name} holds no scenario: {why}\n  fix: name a file that --keep wrote"))?;
+        .map_err(|why| format!("{name} has no scenario: {why}\n  fix: name a file that --keep wrote"))?;
     let violations = sim::run_scenario(&scenario).findings.violations;
     if !violations.is_empty() {
         show(&scenario);

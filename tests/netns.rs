@@ -1,10 +1,10 @@
 //! Peers on several hosts, with faults made by the kernel. The tests compare sent, delivered and reported messages
 //! one by one.
 //!
-//! Each test runs itself again inside namespaces of its own ([`lan::in_namespaces`]), where two or three hosts hang
-//! on a bridge. The test listens at the bridge, before any fault, and so knows what was sent ([`tap`]); [`account`]
-//! compares every subscriber's output with that. A machine without namespaces fails these tests: nothing else shows
-//! real loss.
+//! Each test runs itself again inside namespaces of its own ([`lan::in_namespaces`]), where a bridge connects two or
+//! three hosts. The test listens at the bridge, before any fault, and so knows all sent datagrams ([`tap`]).
+//! [`account`] compares every subscriber's output with these. A machine without namespaces fails these tests: no other
+//! test shows real loss.
 
 mod account;
 mod bench;

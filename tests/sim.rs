@@ -33,7 +33,7 @@ fn every_loss_is_reported_exactly() {
     }
 }
 
-/// The same commit gives the same seeds and the next one others, so that untried seeds are run all the time.
+/// The same commit gives the same seeds, and each further commit gives new ones.
 #[test]
 fn new_seeds_of_each_commit_hold() {
     let commit = std::env::var("SEQCAST_COMMIT").unwrap_or_else(|_| head());
@@ -165,8 +165,8 @@ fn source_loss_costs_ten_requests_and_two_resends() {
     let (requests, resent) = outcome.most_requested;
     let lost = outcome.figures.lost_at_source;
     show(&format!(
-        "{receivers} receivers, {lost} datagrams lost at the source: at most {requests} requests and {resent} resends of \
-         one, {} of {} in all; {}",
+        "{receivers} receivers, {lost} datagrams lost at the source: at most {requests} requests and {resent} resends \
+         of one, {} of {} in all; {}",
         outcome.figures.requests, outcome.figures.resends, outcome.repairs
     ));
     assert!(10 <= lost, "{lost} lost");
@@ -198,12 +198,12 @@ fn speed(megabytes: u64) -> Speed {
     Speed { bytes_per_second: megabytes * 1_000_000, buffer_bytes: 4 << 20 }
 }
 
-/// Returns the bytes a second at which each host's last flood left, 0 for those that had none.
+/// Returns the bytes a second at which each host's last flood left; 0 for a host without one.
 fn rates(outcome: &RunOutcome, datagrams: u64) -> Vec<u64> {
     let rate = |floods: &Vec<(u64, u64)>| {
         floods.last().map_or(0, |(began, ended)| datagrams * FLOOD_BYTES * SECOND / (ended - began))
     };
-    outcome.flooded.iter().map(rate).collect()
+    outcome.flood_times.iter().map(rate).collect()
 }
 
 fn check_clean(outcome: &RunOutcome) {
@@ -229,8 +229,7 @@ fn publisher_keeps_the_speed_of_the_slowest() {
 
 #[test]
 fn publisher_waits_for_repairs() {
-    // Datagrams kept for retransmission are evicted after a tenth of a second; four losses in a row take longer than
-    // that.
+    // The ring evicts datagrams after a tenth of a second. Four losses in a row take longer than that.
     let outcome = sim::run(&Scenario::of_flood(1, &[speed(200); 3], 8000).with_loss(0.1, 16 << 20), false);
     check_clean(&outcome);
     let rate = rates(&outcome, 8000)[0];
@@ -258,15 +257,15 @@ fn stopped_receiver_is_excluded_and_returns() {
     let scenario = Scenario::of_floods(1, &speeds, &floods, Mutants::default());
     let outcome = sim::run(&scenario.with_pause(1, 3 * SECOND + 200 * MILLIS, 5 * SECOND), false);
     assert_eq!(outcome.findings.violations, []);
-    let [first, again] = [0, 1].map(|flood| outcome.flooded[0][flood]);
+    let [first, again] = [0, 1].map(|flood| outcome.flood_times[0][flood]);
     show(&format!(
-        "one of three stands still for 5 s: {} ms instead of 1720, then {} ms instead of 344; {:?} dropped",
+        "one of three pauses for 5 s: {} ms instead of 1720, then {} ms instead of 344; {:?} dropped",
         (first.1 - first.0) / MILLIS,
         (again.1 - again.0) / MILLIS,
         outcome.dropped
     ));
     assert_eq!([0, 2, 3].map(|host| outcome.dropped[host]), [0; 3]);
-    assert!(first.1 - first.0 < 2600 * MILLIS, "the others are waited for, not the one");
+    assert!(first.1 - first.0 < 2600 * MILLIS, "the publisher waits for the others only");
     assert!(again.1 - again.0 < 500 * MILLIS);
 }
 
@@ -279,7 +278,7 @@ fn publishers_share_tiny_buffers_fairly() {
     check_clean(&outcome);
     let rate = rates(&outcome, 2000)[0];
     show(&format!("tiny buffers: {} MB/s, {:?} dropped", rate / 1_000_000, outcome.dropped));
-    // If a datagram fills the buffer, control messages of others find no room: fewer than one for fifty datagrams.
+    // If a datagram fills the buffer, the buffer drops control messages: fewer than one for fifty datagrams.
     assert!(outcome.dropped.iter().all(|dropped| *dropped < 40), "{:?}", outcome.dropped);
 
     let speeds = vec![speed(100); 10];

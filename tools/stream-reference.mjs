@@ -1,5 +1,5 @@
-// The published implementation of event streams (futoin-eventstream) as a server on a WebSocket, its events in a SQLite file.
-// Arguments: the port, and the file, which is made. It is asked for the durability that a peer has: WAL with synchronous=FULL.
+// The published implementation of event streams (futoin-eventstream) as a server on a WebSocket, with a SQLite file.
+// Arguments: the port, and the new file. Its settings give the durability of a peer: WAL with synchronous=FULL.
 
 // First of all, since asyncsteps freezes what moment wants to change.
 import "moment";

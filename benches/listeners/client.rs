@@ -53,26 +53,26 @@ impl Protocol {
 
     /// Connects, and waits until the server answers.
     pub fn connect(self, address: &str) -> Outcome<TcpStream> {
-        let why = |error: io::Error| format!("{} at {address}: {error}", self.name());
+        let describe = |error: io::Error| format!("{} at {address}: {error}", self.name());
         let address: SocketAddr = address.parse().map_err(|_| format!("{address:?} is no address"))?;
         let begun = now();
         let mut stream = loop {
             match TcpStream::connect(address) {
                 Ok(stream) => break stream,
-                Err(error) if PATIENCE < now().since(begun) => return Err(why(error)),
+                Err(error) if PATIENCE < now().since(begun) => return Err(describe(error)),
                 Err(_) => thread::sleep(Duration::from_millis(20)),
             }
         };
-        stream.set_nodelay(true).map_err(why)?;
-        stream.set_read_timeout(Some(PATIENCE)).map_err(why)?;
+        stream.set_nodelay(true).map_err(describe)?;
+        stream.set_read_timeout(Some(PATIENCE)).map_err(describe)?;
         let (hello, answer): (&[u8], &[u8]) = match self {
             Protocol::Nats => {
                 (b"CONNECT {\"verbose\":false,\"pedantic\":false,\"lang\":\"bench\"}\r\nPING\r\n", b"PONG\r\n")
             }
             Protocol::Redis => (b"PING\r\n", b"+PONG\r\n"),
         };
-        stream.write_all(hello).map_err(why)?;
-        read_to(&mut stream, answer).map_err(why)?;
+        stream.write_all(hello).map_err(describe)?;
+        read_to(&mut stream, answer).map_err(describe)?;
         Ok(stream)
     }
 
@@ -89,11 +89,11 @@ impl Protocol {
 
 /// Reads until the received bytes end with `end`.
 fn read_to(stream: &mut TcpStream, end: &[u8]) -> io::Result<()> {
-    let mut come = Vec::new();
+    let mut received = Vec::new();
     let mut byte = [0];
-    while !come.ends_with(end) {
+    while !received.ends_with(end) {
         stream.read_exact(&mut byte)?;
-        come.extend_from_slice(&byte);
+        received.extend_from_slice(&byte);
     }
     Ok(())
 }
@@ -111,7 +111,7 @@ pub fn play(role: &str, protocol: &str, address: &str, count: &str) -> Outcome<(
     }
 }
 
-/// Waits for a line on standard input, which means that all is ready.
+/// Waits for a line on standard input: the parent sends it once both clients are ready.
 fn wait_for_go() {
     let mut line = String::new();
     // At the end of the input no process waits for the outcome either.
@@ -120,10 +120,10 @@ fn wait_for_go() {
 
 fn publish(protocol: Protocol, address: &str, count: usize) -> Outcome<()> {
     let mut stream = protocol.connect(address)?;
-    let why = |error: io::Error| format!("publishing: {error}");
+    let describe = |error: io::Error| format!("publishing: {error}");
     let one = protocol.publish("bench.a");
     let batch = one.repeat(BATCH);
-    let reader = (protocol == Protocol::Redis).then(|| stream.try_clone().map_err(why)).transpose()?;
+    let reader = (protocol == Protocol::Redis).then(|| stream.try_clone().map_err(describe)).transpose()?;
     // Each PUBLISH is answered with a number of one digit.
     let reader = reader.map(|mut stream| {
         thread::spawn(move || {
@@ -140,18 +140,18 @@ fn publish(protocol: Protocol, address: &str, count: usize) -> Outcome<()> {
     });
     wait_for_go();
     for _ in 0..count / BATCH {
-        stream.write_all(&batch).map_err(why)?;
+        stream.write_all(&batch).map_err(describe)?;
     }
     match (protocol, reader) {
         (_, Some(reader)) => reader.join().expect("it does not panic"),
         (_, None) => {
-            stream.write_all(b"PING\r\n").map_err(why)?;
-            read_to(&mut stream, b"PONG\r\n").map_err(why)
+            stream.write_all(b"PING\r\n").map_err(describe)?;
+            read_to(&mut stream, b"PONG\r\n").map_err(describe)
         }
     }
 }
 
-/// Prints messages a second, and the number of messages that came.
+/// Prints the number of received messages, and the seconds in which they came.
 fn subscribe(protocol: Protocol, address: &str, count: usize) -> Outcome<()> {
     let mut stream = protocol.connect(address)?;
     protocol.subscribe(&mut stream, "bench.a")?;
@@ -159,16 +159,16 @@ fn subscribe(protocol: Protocol, address: &str, count: usize) -> Outcome<()> {
     println!("ready");
     let wanted = count * protocol.message_bytes("bench.a");
     let mut bytes = vec![0; 256 * 1024];
-    let (mut come, mut begun) = (0, None);
-    while come < wanted {
+    let (mut received, mut begun) = (0, None);
+    while received < wanted {
         match stream.read(&mut bytes) {
-            Ok(read @ 1..) => come += read,
+            Ok(read @ 1..) => received += read,
             _ => break,
         }
         begun.get_or_insert_with(now);
     }
     let secs = begun.map_or(0.0, |begun| now().since(begun).as_secs_f64());
-    println!("{} {secs}", come / protocol.message_bytes("bench.a"));
+    println!("{} {secs}", received / protocol.message_bytes("bench.a"));
     Ok(())
 }
 

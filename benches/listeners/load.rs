@@ -57,7 +57,8 @@ fn rate(address: &str, count: usize) -> Outcome<f64> {
     Ok(count as f64 / secs)
 }
 
-/// Measures memory of idle clients and of their subscriptions, and the rate of messages among few and many of these.
+/// Measures the memory of idle clients and of their subscriptions, and the rate of messages with few and with many
+/// subscriptions.
 pub fn idle() -> Outcome<()> {
     let server =
         Server::peer(Protocol::Nats, &["listener-unauthenticated-max=65536", "client-subscriptions-max=1000000"])?;
@@ -140,7 +141,7 @@ fn flood(is_stopped: bool) -> Outcome<(Vec<f64>, u64, u64)> {
             })
         });
         let mut publisher = Protocol::Nats.connect(&address)?;
-        // The pace leaves room for others: the other client is measured, not the flood.
+        // The pace leaves processor time for the probes, since the bench measures these and not the flood.
         let batch = Protocol::Nats.publish("bench.flood").repeat(100);
         for _ in 0..FLOOD / 100 {
             publisher.write_all(&batch).map_err(|error| error.to_string())?;
@@ -156,7 +157,7 @@ fn flood(is_stopped: bool) -> Outcome<(Vec<f64>, u64, u64)> {
     if !is_stopped {
         return Ok((times, FLOOD as u64, 0));
     }
-    // Now it reads: messages, and the report of the lost ones.
+    // The second client reads now: messages, and the report of the lost ones.
     other.set_read_timeout(Some(Duration::from_secs(2))).map_err(|error| error.to_string())?;
     let mut text = Vec::new();
     let mut bytes = vec![0; 1 << 20];
@@ -168,9 +169,9 @@ fn flood(is_stopped: bool) -> Outcome<(Vec<f64>, u64, u64)> {
         }
     }
     let text = String::from_utf8_lossy(&text);
-    let come = text.matches(&format!("MSG bench.flood 1 {PAYLOAD}\r\n")).count() as u64;
+    let received = text.matches(&format!("MSG bench.flood 1 {PAYLOAD}\r\n")).count() as u64;
     let lost = text.split("\"lost\":").skip(1).filter_map(|rest| rest.split([',', '}']).next()?.parse::<u64>().ok());
-    Ok((times, come, lost.sum()))
+    Ok((times, received, lost.sum()))
 }
 
 /// Measures the effect of a client that does not read on the others.
@@ -178,13 +179,14 @@ pub fn slow() -> Outcome<()> {
     let at = |times: &[f64], share: f64| times[((times.len() - 1) as f64 * share) as usize];
     let mut p99 = Vec::new();
     for is_stopped in [false, true, false, true, false, true] {
-        let (times, come, lost) = flood(is_stopped)?;
+        let (times, received, lost) = flood(is_stopped)?;
         let name = if is_stopped { "does not read" } else { "reads" };
         println!(
-            "a client that {name:<13}  others' p50 {:>7.1} us  p99 {:>7.1} us;  got {come} + told lost {lost} = {}",
+            "a client that {name:<13}  others' p50 {:>7.1} us  p99 {:>7.1} us;  \
+             got {received} + reported lost {lost} = {}",
             at(&times, 0.5),
             at(&times, 0.99),
-            come + lost
+            received + lost
         );
         p99.push(at(&times, 0.99));
     }

@@ -10,8 +10,8 @@
 //! slow` measures the effect of a client that does not read on others. Both measure the peer alone, through the NATS
 //! listener.
 //!
-//! Servers that are there already are named by `--at NAME=PUBLISHER'S ADDRESS,SUBSCRIBER'S ADDRESS`. Programs are
-//! started by way of another with `--publisher-via` and `--subscriber-via`, such as `nsenter -n -t 123`.
+//! `--at NAME=PUBLISHER'S ADDRESS,SUBSCRIBER'S ADDRESS` names a running server. `--publisher-via` and
+//! `--subscriber-via` name a command that starts the client programs, such as `nsenter -n -t 123`.
 
 mod client;
 mod load;
@@ -49,8 +49,8 @@ fn main() -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            eprintln!("listeners: {why}");
+        Err(reason) => {
+            eprintln!("listeners: {reason}");
             ExitCode::FAILURE
         }
     }
@@ -180,7 +180,7 @@ fn median(mut figures: Vec<(f64, f64)>) -> (f64, f64) {
     figures[figures.len() / 2]
 }
 
-/// Returns messages a second and the share that came; or two times.
+/// Returns messages a second and the share that arrived, or the median and the 99th percentile of the latency.
 fn measure(job: &Job, kind: &str, protocol: Protocol, at: &ServerAddresses) -> Outcome<(f64, f64)> {
     let (roles, count) = match kind {
         "throughput" => (["publish", "subscribe"], job.messages),
@@ -188,7 +188,7 @@ fn measure(job: &Job, kind: &str, protocol: Protocol, at: &ServerAddresses) -> O
     };
     let mut receiver = Role::start(&job.via[1], roles[1], protocol, &at.receiver, count)?;
     receiver.line()?;
-    // On a LAN the other servers have to learn of the subscription.
+    // On a LAN the other servers learn of the subscription first.
     thread::sleep(Duration::from_millis(200));
     let mut sender = Role::start(&job.via[0], roles[0], protocol, &at.sender, count)?;
     thread::sleep(Duration::from_millis(200));

@@ -1,5 +1,5 @@
-//! A client of FTN18 that does as little as possible for each event. It still checks that none is missing, none comes
-//! twice, and all come in order.
+//! A client of FTN18 with as little work for each event as possible. It still checks that no event is missing or
+//! comes twice, and that all come in order.
 
 use crate::now;
 use crate::server::{PATIENCE, Server};
@@ -79,7 +79,7 @@ impl Client {
         group(self.call(&format!("{}:pollEvents", server.poll), &parameters))
     }
 
-    /// Asks the server to push events from now on.
+    /// Makes the server push events from now on.
     pub fn ready(&mut self, component: &str, want: &str) {
         let parameters = format!("{{\"component\":\"{component}\",\"want\":{want}}}");
         self.push("futoin.evt.push:1.1:readyToReceive", &parameters);

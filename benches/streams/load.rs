@@ -12,8 +12,8 @@ use std::time::Duration;
 const CONSUMERS: u64 = 100;
 /// Number of types, which events have in turn.
 const TYPES: u64 = 100;
-/// Interval between two looks at the peer.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// Interval between two queries of the peer's store.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum size of the stream with a limit, in bytes.
 const LIMIT_BYTES: u64 = 4 << 20;
 
@@ -23,7 +23,7 @@ fn kind(number: u64) -> String {
 }
 
 /// Returns the types that a consumer wants: three, and no two consumers the same.
-fn wanted(consumer: u64) -> [u64; 3] {
+fn wanted_types(consumer: u64) -> [u64; 3] {
     [0, 1, 7].map(|step| (consumer + step) % TYPES)
 }
 
@@ -47,14 +47,14 @@ pub fn filters(events: u64) {
         scope.spawn(|| {
             while !is_ending.load(Ordering::Relaxed) {
                 peak.fetch_max(server.memory(), Ordering::Relaxed);
-                thread::sleep(LOOK_INTERVAL);
+                thread::sleep(SAMPLE_INTERVAL);
             }
         });
         let took = ResourceUse::of(&server, || {
             thread::scope(|scope| {
                 for (number, client) in (0..).zip(&mut clients) {
                     scope.spawn(move || {
-                        let types = wanted(number);
+                        let types = wanted_types(number);
                         let want = types.map(|index| format!("\"{}\"", kind(index))).join(",");
                         client.ready(&format!("filter{number}"), &format!("[{want}]"));
                         let of_type = |index: u64| events / TYPES + u64::from(index < events % TYPES);
@@ -85,7 +85,8 @@ pub fn filters(events: u64) {
         took.server.as_secs_f64(),
     );
     println!(
-        "filters                memory with half of the events {:.1} MiB, with all {:.1} MiB, at most {:.1} MiB while pushing, {:.1} MiB behind that",
+        "filters                memory with half of the events {:.1} MiB, with all {:.1} MiB, \
+         at most {:.1} MiB while pushing, {:.1} MiB after that",
         mib(with_half),
         mib(before),
         mib(peak.into_inner()),
@@ -123,7 +124,7 @@ pub fn limits(events: u64) {
                 while !is_ending.load(Ordering::Relaxed) {
                     let (events, bytes) = retained(&file);
                     most = (events.max(most.0), bytes.max(most.1));
-                    thread::sleep(LOOK_INTERVAL);
+                    thread::sleep(SAMPLE_INTERVAL);
                 }
                 most
             });
@@ -131,16 +132,17 @@ pub fn limits(events: u64) {
             let begun = now();
             while LIMIT_BYTES < retained(&file).1 {
                 assert!(now().since(begun) < PATIENCE, "the stream retains more than its limit");
-                thread::sleep(LOOK_INTERVAL);
+                thread::sleep(SAMPLE_INTERVAL);
             }
             is_ending.store(true, Ordering::Relaxed);
             (sampler.join().expect("it ends"), file.metadata().expect("it is there").len())
         });
-        let what = if is_pushed { "wants what never comes" } else { "does not come" };
+        let what = if is_pushed { "wants a type that never comes" } else { "does not connect" };
         let (left, bytes) = retained(&file);
         println!(
-            "limits                 {events} events, limit {LIMIT_BYTES} bytes, a consumer that {what}: at most {} events, {} bytes ({:.2}x the limit); \
-             in the end {left} events, {bytes} bytes; streams.db {size} bytes",
+            "limits                 {events} events, limit {LIMIT_BYTES} bytes, a consumer that {what}: \
+             at most {} events, {} bytes ({:.2}x the limit); in the end {left} events, {bytes} bytes; \
+             streams.db {size} bytes",
             most.0,
             most.1,
             most.1 as f64 / LIMIT_BYTES as f64,

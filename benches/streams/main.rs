@@ -1,5 +1,5 @@
 //! Event streams of a peer over loopback: `cargo bench --bench streams [-- add|poll|push|filters|limits] [--events
-//! n]`. Files lie in the system's directory for temporary files.
+//! n]`. The files are in the system's directory for temporary files.
 //!
 //! | what | is measured |
 //! |---|---|
@@ -29,9 +29,9 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-/// Number of events of the first three parts,
+/// Number of events of the first three parts.
 const EVENTS: u64 = 200_000;
-/// and the divisor of that number for the reference.
+/// Divisor of that number for the published implementation.
 const REFERENCE_SHARE: u64 = 20;
 /// Maximum number of pending calls.
 const WINDOW: usize = 512;
@@ -134,7 +134,7 @@ fn measure(server: &Server, parts: &[String], events: u64) -> Vec<(&'static str,
         rates.push(("poll", median((0..ROUNDS).map(rate).collect())));
     }
     if has("push") {
-        // The other implementation may end when clients leave that were pushed to: they stay.
+        // The published implementation may end when a client with pushed events leaves, so these clients stay.
         let (waiting, _clients) = push(server, "push, what waits", total, 0);
         rates.push(("push, what waits", waiting));
         rates.push(("push, what is added", push(server, "push, what is added", total, events).0));

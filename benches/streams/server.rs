@@ -73,12 +73,12 @@ impl Server {
         self.directory.join(name)
     }
 
-    /// Returns the processor time that it has used, user and kernel.
+    /// Returns the processor time that the server has used, user and kernel.
     pub fn processor_time(&self) -> Duration {
         processor_time(&self.child.id().to_string())
     }
 
-    /// Returns the memory that it has now, in bytes.
+    /// Returns the present memory of the server, in bytes.
     pub fn memory(&self) -> u64 {
         let path = format!("/proc/{}/status", self.child.id());
         let status = fs::read_to_string(&path).expect("it is there");

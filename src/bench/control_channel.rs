@@ -37,7 +37,7 @@ impl<'a> ControlChannel<'a> {
     /// Sends a report.
     ///
     /// # Errors
-    /// Nobody reads it.
+    /// The parent process no longer reads it.
     pub fn report(&mut self, report: &ProcessReport) -> Result<(), CommandFailure> {
         self.out.line(json(report))?;
         self.out.flush()?;

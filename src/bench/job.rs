@@ -15,9 +15,9 @@ use crate::terminal::exit::{CommandFailure, Exit};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "kebab-case")]
 pub enum Job {
-    /// Sends datagrams with nothing between it and the kernel.
+    /// Sends raw datagrams through the kernel alone.
     RawSend(RawJob),
-    /// Receives them.
+    /// Receives raw datagrams.
     RawReceive(RawJob),
     /// Sends raw datagrams to and fro, and measures their latency.
     RawPing(PingJob),
@@ -344,6 +344,6 @@ pub struct ReceiveReport {
 pub struct PingReport {
     /// Half of the round trip.
     pub latencies: Quantiles,
-    /// Number of messages that did not come back.
+    /// Number of messages without an echo.
     pub lost: u64,
 }

@@ -1,5 +1,5 @@
-//! A process of the bench, seen from inside: it reads its job from standard input, does it, and answers on standard
-//! output. When standard input ends, the process ends too: nobody waits for it any more.
+//! A process of the bench, seen from inside: it reads its job from standard input, does it, and reports on standard
+//! output. When standard input ends, the process ends too, since the parent process is gone.
 
 use std::io;
 
@@ -13,7 +13,7 @@ use crate::terminal::output::Output;
 /// Runs `bench role`.
 ///
 /// # Errors
-/// Nobody reads its reports.
+/// The parent process no longer reads its reports.
 pub fn run(out: &mut Output) -> Result<Exit, CommandFailure> {
     let mut first = String::new();
     io::stdin().read_line(&mut first)?;

@@ -1,5 +1,5 @@
-//! Checks the reports of a peer against the oracle's knowledge: deliveries, losses, advisories, news of members (O2
-//! to O7).
+//! Checks the reports of a peer against the oracle's knowledge: deliveries, losses, advisories and events of members
+//! (O2 to O7).
 
 mod losses;
 mod repairs;
@@ -12,7 +12,7 @@ use crate::sim::scenario::MILLIS;
 use crate::sim::truth::{GroundTruth, MessageTrace, NEVER};
 use crate::time::nanos;
 
-/// The oracle's parts while one receiver and one stream are checked.
+/// Checks the reports of one receiver about one stream.
 struct StreamChecker<'a> {
     at: u64,
     run: usize,
@@ -21,7 +21,7 @@ struct StreamChecker<'a> {
 }
 
 impl Oracle {
-    fn view(&mut self, at: u64, run: usize, stream: usize) -> StreamChecker<'_> {
+    fn checker(&mut self, at: u64, run: usize, stream: usize) -> StreamChecker<'_> {
         self.runs[run].track(stream);
         StreamChecker { at, run, stream, oracle: self }
     }
@@ -31,8 +31,8 @@ impl Oracle {
         self.figures.deliveries += to.len() as u64;
         let id = match self.truth.identify(&delivery.message) {
             Ok(id) => id,
-            Err(why) => {
-                let text = format!("run {run} delivered a message on {}: {why}", delivery.message.subject);
+            Err(reason) => {
+                let text = format!("run {run} delivered a message on {}: {reason}", delivery.message.subject);
                 return self.findings.add("O4", text);
             }
         };
@@ -41,10 +41,10 @@ impl Oracle {
             self.repaired_in.insert((run, id));
         }
         if to.is_empty() {
-            self.findings.add("deliver", format!("run {run} delivered message {id} to nobody"));
+            self.findings.add("deliver", format!("run {run} delivered message {id} to no client"));
         }
         let Some(stream) = self.truth.stream(delivery.publisher.epoch) else {
-            let text = format!("run {run} delivered message {id} from an epoch that is not: {:?}", delivery.publisher);
+            let text = format!("run {run} delivered message {id} of an unknown epoch: {:?}", delivery.publisher);
             return self.findings.add("O4", text);
         };
         if self.is_own(run, stream) {
@@ -54,10 +54,10 @@ impl Oracle {
         match sent {
             Some((sent, None, message)) if sent == stream => {
                 let side = to.first().and_then(|target| self.side_with(run, *target));
-                self.view(at, side.unwrap_or(run), stream).on_deliver(to, message, delivery);
+                self.checker(at, side.unwrap_or(run), stream).on_deliver(to, message, delivery);
             }
             Some((sent, Some(receiver), message)) if sent == stream => {
-                self.view(at, run, stream).on_direct(to, receiver, message, delivery);
+                self.checker(at, run, stream).on_direct(to, receiver, message, delivery);
             }
             sent => {
                 let text = format!("run {run} delivered message {id} from stream {stream}, it was sent as {sent:?}");
@@ -69,11 +69,11 @@ impl Oracle {
     fn on_local(&mut self, run: usize, to: &[Target], id: usize, delivery: &Delivery) {
         for target in to {
             let side = self.side_with(run, *target).unwrap_or(run);
-            let PeerRun { subs, local, .. } = &mut self.runs[side];
-            match local.iter().position(|(message, sub)| *message == id && subs[*sub].target == *target) {
-                Some(at) => drop(local.swap_remove(at)),
+            let PeerRun { subs, pending_local, .. } = &mut self.runs[side];
+            match pending_local.iter().position(|(message, sub)| *message == id && subs[*sub].target == *target) {
+                Some(at) => drop(pending_local.swap_remove(at)),
                 None => {
-                    let text = format!("run {run} delivered its own message {id} to {target:?} though it was not owed");
+                    let text = format!("run {run} delivered its own message {id} to {target:?}, which was not owed it");
                     self.findings.add("local", text);
                 }
             }
@@ -86,7 +86,7 @@ impl Oracle {
     /// Checks a loss that a peer reports to clients.
     pub fn on_report(&mut self, at: u64, run: usize, to: &[Target], loss: &Loss) {
         let Some(stream) = self.truth.stream(loss.publisher.epoch).filter(|of| !self.is_own(run, *of)) else {
-            let text = format!("run {run} reports a loss of an epoch that is not: {loss:?}");
+            let text = format!("run {run} reports a loss of an unknown epoch: {loss:?}");
             return self.findings.add("O4", text);
         };
         // Each side misses messages and datagrams of its own.
@@ -94,33 +94,34 @@ impl Oracle {
         let side = to.first().filter(|_| is_of_side).and_then(|target| self.side_with(run, *target)).unwrap_or(run);
         let reported: Vec<usize> = if is_of_side { vec![side] } else { self.sides(run).collect() };
         let clients = self.check_targets(&reported, to, loss);
-        let mut view = self.view(at, side, stream);
+        let mut checker = self.checker(at, side, stream);
         match &loss.what {
             LossScope::Messages { subject, first, last, count } => {
-                let range = view.oracle.truth.known_subject(subject).map(|subject| {
-                    let flow = &view.oracle.truth.streams[stream].bcast;
+                let range = checker.oracle.truth.known_subject(subject).map(|subject| {
+                    let flow = &checker.oracle.truth.streams[stream].bcast;
                     (subject, flow.numbered_between(subject, *first, *last).to_vec())
                 });
                 let Some((subject, range)) = range.filter(|(_, range)| !range.is_empty()) else {
-                    let text = format!("run {run} tells of {first:?}..{last:?} on {subject}, which was never sent");
+                    let text =
+                        format!("run {run} reports {first:?}..{last:?} on {subject} as lost, which was never sent");
                     return self.findings.add("O4", text);
                 };
-                view.on_lost(to, subject, &range, *count, loss);
+                checker.on_lost(to, subject, &range, *count, loss);
             }
             LossScope::Datagrams { first, last, messages } => {
-                view.on_unverified(clients, first.0, last.0, *messages, loss.reason);
+                checker.on_unverified(clients, first.0, last.0, *messages, loss.reason);
             }
             LossScope::Tail { after } => {
                 for side in reported {
-                    self.view(at, side, stream).on_tail(after.0, loss.reason);
+                    self.checker(at, side, stream).on_tail(after.0, loss.reason);
                 }
             }
-            LossScope::Inbox { messages } => view.on_inbox(*messages),
+            LossScope::Inbox { messages } => checker.on_inbox(*messages),
         }
     }
 
-    /// Checks the targets of a report. They are existing subscriptions; if the loss is not of one subject, one of
-    /// each client that has any on these sides. Returns the clients that get the report, as a bit set.
+    /// Checks the targets of a report: each is an existing subscription. A loss that is not of one subject goes to one
+    /// subscription of each client on these sides. Returns the clients that get the report, as a bit set.
     fn check_targets(&mut self, sides: &[usize], to: &[Target], loss: &Loss) -> u64 {
         let run = sides[0];
         let (mut active, mut clients) = (0, 0);
@@ -128,7 +129,7 @@ impl Oracle {
         for target in to {
             clients |= 1 << target.client.0;
             if !sides.iter().any(|side| self.runs[*side].find(*target).is_some()) {
-                self.findings.add("deliver", format!("run {run} reports to {target:?}, which is not there"));
+                self.findings.add("deliver", format!("run {run} reports to {target:?}, which does not exist"));
             }
         }
         let to_all = !matches!(loss.what, LossScope::Messages { .. });
@@ -142,50 +143,50 @@ impl Oracle {
     /// Checks an advisory that a peer publishes.
     pub fn on_advise(&mut self, at: u64, run: usize, advisory: &Advisory) {
         let Some(stream) = self.truth.stream(advisory.publisher.epoch) else {
-            return self.findings.add("O4", format!("run {run} advises of an epoch that is not: {advisory:?}"));
+            return self.findings.add("O4", format!("run {run} advises of an unknown epoch: {advisory:?}"));
         };
         let interval = nanos(self.runs[run].settings.advisory_interval);
         let is_stopping = self.truth.streams[self.runs[run].stream].has_sent_bye;
         let track = self.runs[run].track(stream);
-        // The last advisory is flushed when either end stops.
+        // The peer flushes its last advisory when it or the publisher stops.
         let is_last = is_stopping || track.bye_read || !track.ends.is_empty();
-        let which = match advisory.stream {
+        let index = match advisory.stream {
             AdvisedStream::Bcast => 0,
             AdvisedStream::Ptp => 1,
             AdvisedStream::Outbound => 2,
         };
-        let before = std::mem::replace(&mut track.advised_at[which], at);
+        let before = std::mem::replace(&mut track.advised_at[index], at);
         if before != NEVER && at - before < interval * 999 / 1000 && !is_last {
             let text = format!("run {run}: an advisory {} ms after another", (at - before) / MILLIS);
             self.findings.add("throttle", text);
         }
         match advisory.stream {
-            AdvisedStream::Ptp => track.advised[3] += advisory.lost_min,
+            AdvisedStream::Ptp => track.advised_sums[3] += advisory.lost_min,
             AdvisedStream::Bcast => {
-                track.advised[0] += advisory.lost_min;
-                track.advised[1] += advisory.lost_max;
-                track.advised[2] += advisory.unverified;
+                track.advised_sums[0] += advisory.lost_min;
+                track.advised_sums[1] += advisory.lost_max;
+                track.advised_sums[2] += advisory.unverified;
             }
             AdvisedStream::Outbound => {}
         }
     }
 
-    /// Checks a peer's report about another.
+    /// Checks an event of a member that a peer reports.
     pub fn on_member(&mut self, at: u64, run: usize, epoch: crate::message::Epoch, event: MemberEvent) {
         let Some(stream) = self.truth.stream(epoch).filter(|of| !self.is_own(run, *of)) else {
-            return self.findings.add("O4", format!("run {run} says {event:?} of an epoch that is not: {epoch}"));
+            return self.findings.add("O4", format!("run {run} reports {event:?} of an unknown epoch: {epoch}"));
         };
         self.extend_digest(&[at, run as u64, 2, stream as u64, event as u64]);
         self.on_path_event(at, run, stream, event);
         if event == MemberEvent::Left && !self.truth.streams[stream].has_sent_bye {
-            self.findings.add("O5", format!("run {run} says that epoch {epoch} left"));
+            self.findings.add("O5", format!("run {run} reports that epoch {epoch} left, which sent no BYE"));
         }
     }
 }
 
 impl StreamChecker<'_> {
     fn track(&self) -> &Track {
-        self.oracle.runs[self.run].tracks[self.stream].as_ref().expect("made by Oracle::view")
+        self.oracle.runs[self.run].tracks[self.stream].as_ref().expect("made by Oracle::checker")
     }
 
     fn track_mut(&mut self) -> &mut Track {
@@ -200,7 +201,7 @@ impl StreamChecker<'_> {
         self.truth().streams[self.stream].bcast.messages[message]
     }
 
-    fn wrong(&mut self, rule: &'static str, text: String) {
+    fn add_finding(&mut self, rule: &'static str, text: String) {
         let text = format!("run {} of stream {}: {text}", self.run, self.stream);
         self.oracle.findings.add(rule, text);
     }
@@ -222,47 +223,48 @@ impl StreamChecker<'_> {
     fn on_deliver(&mut self, to: &[Target], message: usize, delivery: &Delivery) {
         let sent = self.sent(message);
         if delivery.seq != sent.seq {
-            self.wrong("O7", format!("message {message} delivered with number {:?}: {sent:?}", delivery.seq));
+            self.add_finding("O7", format!("message {message} delivered with number {:?}: {sent:?}", delivery.seq));
         }
         self.check_repaired(message, &sent, delivery.repaired);
         let may_be_fetched = delivery.repaired && self.track().may_be_fetched(&sent);
         for dseq in sent.first..=sent.last {
             if self.track().read(dseq) == NEVER && !may_be_fetched {
-                self.wrong("O4", format!("message {message} delivered without datagram {dseq}: {sent:?}"));
+                self.add_finding("O4", format!("message {message} delivered without datagram {dseq}: {sent:?}"));
             } else if may_be_fetched && sent.first < dseq {
                 // The message comes whole from the history, whatever happened to its later datagrams.
-            } else if let Some(declared) = self.track().declared(dseq).filter(|declared| declared.at < self.at) {
-                self.wrong("O5", format!("message {message} of datagram {dseq} delivered after {declared:?}"));
+            } else if let Some(declared) = self.track().gap_report(dseq).filter(|declared| declared.at < self.at) {
+                self.add_finding("O5", format!("message {message} of datagram {dseq} delivered after {declared:?}"));
             }
         }
-        if let Some(reported) = self.track().broken(message) {
-            self.wrong("O5", format!("large message {message} delivered after {reported:?}"));
+        if let Some(reported) = self.track().message_report(message) {
+            self.add_finding("O5", format!("large message {message} delivered after {reported:?}"));
         }
         let at = self.at;
         self.track_mut().cover(message, at);
         for target in to {
             match self.sub(*target, sent.subject) {
                 Some(sub) => self.on_deliver_to(sub, message, &sent, delivery),
-                None => self.wrong("O7", format!("message {message} delivered to {target:?}, which does not want it")),
+                None => {
+                    self.add_finding("O7", format!("message {message} delivered to {target:?}, which does not want it"))
+                }
             }
         }
     }
 
-    /// Checks A5: a message called repaired was missing for longer than datagrams may be late. One not called so was
-    /// not.
+    /// Checks A5: a message counts as repaired exactly if it was missing for longer than datagrams may be late.
     fn check_repaired(&mut self, message: usize, sent: &MessageTrace, is_repaired: bool) {
         let run = &self.oracle.runs[self.run];
         let (repairs, grace) = (run.repairs(), run.reorder_grace());
         let (track, mut dseqs) = (self.track(), sent.first..=sent.last);
-        // The message was rebuilt from a manifest, whatever came later.
+        // A manifest may have rebuilt the message before its datagrams came.
         let fetched = |dseq: u64| track.may_be_rebuilt(dseq) || track.is_doubtful(dseq);
-        let may = dseqs.clone().any(|dseq| track.came_late(dseq, grace * 998 / 1000) || fetched(dseq));
-        let must = dseqs.all(|dseq| track.read(dseq) != NEVER && !fetched(dseq))
+        let may_be = dseqs.clone().any(|dseq| track.came_late(dseq, grace * 998 / 1000) || fetched(dseq));
+        let must_be = dseqs.all(|dseq| track.read(dseq) != NEVER && !fetched(dseq))
             && (sent.first..=sent.last).any(|dseq| {
                 track.found(dseq) == track.latest_found(dseq) && track.came_late(dseq, grace * 1002 / 1000 + 1000)
             });
-        if is_repaired && !(repairs && may) || !is_repaired && repairs && must {
-            self.wrong("A5", format!("message {message} delivered, repaired: {is_repaired}: {sent:?}"));
+        if is_repaired && !(repairs && may_be) || !is_repaired && repairs && must_be {
+            self.add_finding("A5", format!("message {message} delivered, repaired: {is_repaired}: {sent:?}"));
         }
         if is_repaired {
             let found = (sent.first..=sent.last).map(|dseq| self.track().found(dseq)).min().unwrap_or(self.at);
@@ -277,20 +279,23 @@ impl StreamChecker<'_> {
         let state = self.track().state(sub, message);
         if matches!(state, MessageState::Delivered | MessageState::Lost { .. }) {
             let rule = if state == MessageState::Delivered { "O7" } else { "O2" };
-            self.wrong(rule, format!("message {message} delivered to subscription {sub} after {state:?}: {sent:?}"));
+            self.add_finding(
+                rule,
+                format!("message {message} delivered to subscription {sub} after {state:?}: {sent:?}"),
+            );
         }
         let run = &self.oracle.runs[self.run];
         if !self.oracle.is_entitled(self.run, &run.subs[sub], &self.truth().streams[self.stream], self.track(), sent) {
             let start = run.subs[sub].start;
-            self.wrong("A6", format!("message {message} delivered to subscription {sub} of {start}: {sent:?}"));
+            self.add_finding("A6", format!("message {message} delivered to subscription {sub} of {start}: {sent:?}"));
         }
-        let before = *self.track_mut().last(sub, sent.subject);
+        let before = *self.track_mut().next_message(sub, sent.subject);
         if message < before {
-            self.wrong("O7", format!("message {message} delivered to subscription {sub} after {}", before - 1));
+            self.add_finding("O7", format!("message {message} delivered to subscription {sub} after {}", before - 1));
         }
         // A verdict of "next", or of a number of missing messages, accounts for all messages since the one before. So
-        // does the first message of a subject at a subscription that is older than the epoch: the earlier numbers of
-        // its frame were all missed.
+        // does the first message of a subject at a subscription that is older than the epoch: that subscription missed
+        // all earlier numbers of the frame.
         let forgets = self.oracle.runs[self.run].settings.sub_window.bytes < 1 << 20;
         let chained = sent.is_chained && !forgets && self.is_linked(sub, sent.subject, before);
         let linked = matches!(delivery.verdict, Verdict::Next | Verdict::Skip(_)) || chained;
@@ -298,25 +303,25 @@ impl StreamChecker<'_> {
         if let Some(from) = from.filter(|_| sent.seq.is_some()) {
             for skipped in self.unreported(sub, sent.subject, from, message) {
                 let text = format!(
-                    "subscription {sub} got {message} as {:?} without word of {skipped}: {:?}",
+                    "subscription {sub} got {message} as {:?} without a report of {skipped}: {:?}",
                     delivery.verdict,
                     self.sent(skipped)
                 );
-                self.wrong("O6", text);
+                self.add_finding("O6", text);
             }
         }
         self.track_mut().set_state(sub, message, MessageState::Delivered);
-        *self.track_mut().last(sub, sent.subject) = message + 1;
+        *self.track_mut().next_message(sub, sent.subject) = message + 1;
     }
 
-    /// Returns whether the last numbered message known to a subscription was sent while the subscription existed. It
-    /// must not have been in transit when the subscription began. Then the following message is linked to it. A
-    /// message without a number links nothing (R12). `before` is one more than the last message of all.
+    /// Returns whether the next message is linked to the last numbered one that a subscription knows. It is if that
+    /// one was sealed after the subscription began. A message without a number links nothing (R12). `before` is one
+    /// more than the last message delivered or lost.
     fn is_linked(&self, sub: usize, subject: usize, before: usize) -> bool {
         let run = &self.oracle.runs[self.run];
         let numbered = self.truth().streams[self.stream].bcast.numbered(subject);
         let known = &numbered[..numbered.partition_point(|message| *message < before)];
-        let last = known.iter().rfind(|message| self.track().state(sub, **message) != MessageState::Nothing);
+        let last = known.iter().rfind(|message| self.track().state(sub, **message) != MessageState::Unreported);
         run.pauses.is_empty() && last.is_some_and(|last| run.subs[sub].start < self.sent(*last).sealed)
     }
 
@@ -340,7 +345,7 @@ impl StreamChecker<'_> {
     }
 
     /// Returns whether the first contact was the first datagram, and no announcement gave the age of the epoch within
-    /// two heartbeats. Then the sent messages are known, and not which subscriptions are older.
+    /// two heartbeats. Then the receiver knows the sent messages, and not which subscriptions are older than the epoch.
     fn is_birth_unknown(&self) -> bool {
         let heartbeat = nanos(self.oracle.runs[self.run].settings.heartbeat);
         let track = self.track();
@@ -356,7 +361,7 @@ impl StreamChecker<'_> {
         let (low, high) = (all.partition_point(|at| *at < from), all.partition_point(|at| *at < to));
         let unreported = |message: &usize| {
             let sent = &stream.bcast.messages[*message];
-            self.track().state(sub, *message) == MessageState::Nothing
+            self.track().state(sub, *message) == MessageState::Unreported
                 && self.oracle.is_owed(self.run, &run.subs[sub], stream, self.track(), sent)
         };
         all[low..high.max(low)].iter().copied().filter(unreported).collect()
@@ -379,29 +384,30 @@ impl StreamChecker<'_> {
     fn on_direct(&mut self, to: &[Target], receiver: u64, message: usize, delivery: &Delivery) {
         let own = self.truth().streams[self.oracle.runs[self.run].stream].epoch.bits();
         if receiver != own {
-            self.wrong("O4", format!("directed message {message} to {receiver:x} delivered at {own:x}"));
+            self.add_finding("O4", format!("directed message {message} to {receiver:x} delivered at {own:x}"));
             return;
         }
         let flow = self.truth().streams[self.stream].directed_to(receiver);
         let Some(sent) = flow.and_then(|flow| flow.messages.get(message)).copied() else { return };
         if delivery.verdict != Verdict::Direct {
-            self.wrong("verdict", format!("directed message {message} as {:?}", delivery.verdict));
+            self.add_finding("verdict", format!("directed message {message} as {:?}", delivery.verdict));
         }
-        if (sent.first..=sent.last).any(|number| !self.track().direct_read.get(number as usize - 1).is_some_and(|r| *r))
+        if (sent.first..=sent.last)
+            .any(|number| !self.track().directed_read.get(number as usize - 1).is_some_and(|r| *r))
         {
-            self.wrong("O4", format!("directed message {message} delivered without its datagrams: {sent:?}"));
+            self.add_finding("O4", format!("directed message {message} delivered without its datagrams: {sent:?}"));
         }
         let wanting = self.interested_targets(sent.subject);
         let is_wanted = to.iter().all(|target| wanting.iter().any(|(wants, _)| wants == target));
         let is_missed = |(target, start): &(Target, u64)| *start < sent.at && !to.contains(target);
         if !is_wanted || wanting.iter().any(is_missed) {
-            self.wrong("O7", format!("directed message {message} delivered to {to:?}, wanted by {wanting:?}"));
+            self.add_finding("O7", format!("directed message {message} delivered to {to:?}, wanted by {wanting:?}"));
         }
-        let before = std::mem::replace(&mut self.track_mut().direct_last, message + 1);
+        let before = std::mem::replace(&mut self.track_mut().directed_next, message + 1);
         if message < before {
-            self.wrong("O7", format!("directed message {message} delivered after {}", before - 1));
+            self.add_finding("O7", format!("directed message {message} delivered after {}", before - 1));
         }
-        self.track_mut().direct += 1;
+        self.track_mut().directed_delivered += 1;
         self.track_mut().repaired += u64::from(delivery.repaired);
         self.oracle.figures.repaired += u64::from(delivery.repaired);
     }

@@ -1,5 +1,5 @@
-//! The checks when all has settled. Every message owed is delivered or reported as missing, in time (O1, O8). Every
-//! figure that a peer shows agrees with the oracle's own.
+//! The checks at the end of a run, when everything has settled. Every message owed is delivered or reported as
+//! missing, in time (O1, O8). Every figure that a peer shows agrees with the oracle's own.
 
 use crate::proto::peer::Peer;
 use crate::proto::stats::LossRow;
@@ -15,12 +15,12 @@ enum DeliveryStatus {
     Lost,
     Unverified,
     Tail,
-    /// It is awaited, and since it is known the publisher was not heard for T_rec.
+    /// The receiver still awaits it, because it heard the publisher for less than T_rec since its announcement.
     Suspended,
-    /// It came, was owed, and was neither delivered nor reported as lost.
+    /// All its datagrams came in time, and it was neither delivered nor reported as lost.
     Withheld,
     Missed,
-    /// It was reported, but too late.
+    /// It was delivered or reported too late.
     Late,
 }
 
@@ -53,10 +53,10 @@ impl Oracle {
 
     fn check_counters(&mut self, run: usize, peer: &Peer) {
         let counters = peer.counters();
-        let (dropped, pending) = (self.runs[run].kernel_drops, 0);
+        let dropped = self.runs[run].kernel_drops;
         for (name, shown, truth) in [
             ("inconsistencies", counters.inconsistencies, 0),
-            ("discard_malformed", counters.discard_malformed, pending),
+            ("discard_malformed", counters.discard_malformed, 0),
             ("discard_contradiction", counters.discard_contradiction, 0),
             ("discard_source", counters.discard_source, 0),
             ("discard_quarantined", counters.discard_quarantined, 0),
@@ -90,18 +90,18 @@ impl Oracle {
         };
         self.figures.cross_checks += 1;
         if reported != Some(shown) {
-            self.findings.add("outbound", format!("run {run} missed {shown:?}, its publisher says {reported:?}"));
+            self.findings.add("outbound", format!("run {run} missed {shown:?}, its publisher shows {reported:?}"));
         }
     }
 
     /// Checks O1 for the ledger, and `show loss` against the reports.
     fn check_row(&mut self, at: u64, run: usize, row: &LossRow) {
         let Some(stream) = self.truth.stream(row.publisher.epoch) else {
-            return self.findings.add("O4", format!("run {run} shows an epoch that is not: {row:?}"));
+            return self.findings.add("O4", format!("run {run} shows an unknown epoch: {row:?}"));
         };
         let truth = &self.truth.streams[stream];
-        let taken = self.runs[run].taken_within(&truth.settings);
-        let rebuilt = !self.runs[run].repairs() || taken < self.runs[run].grace() * 999 / 1000;
+        let taken = self.runs[run].acceptance_time(&truth.settings);
+        let rebuilt = !self.runs[run].repairs() || taken < self.runs[run].t_rec() * 999 / 1000;
         let states = row.datagrams;
         let sum = states.delivered + states.buffered + states.pending + states.lost + states.unverified;
         let Some(track) = self.runs[run].tracks.get(stream).and_then(Option::as_ref) else { return };
@@ -118,36 +118,37 @@ impl Oracle {
         let due = truth.bcast.datagrams.iter().rposition(is_due).map_or(0, |index| index as u64 + 1);
         let knows_all = due <= states.high.0 || is_silent;
         let (grace, repairs) = (self.runs[run].reorder_grace(), self.runs[run].repairs());
-        // A datagram that came within the grace must have been taken. One that never came cannot have been.
-        let (mut sure, mut most) = (0, 0);
-        // Datagrams missing for certain, and at most: for longer than datagrams may be late, or for ever.
-        let (mut missed, mut missed_most) = (0, 0);
+        // Bounds on accepted datagrams: all that came within the grace, and all that came or were rebuilt.
+        let (mut accepted_min, mut accepted_max) = (0, 0);
+        // Bounds on datagrams that were missing for longer than datagrams may be late, or for ever.
+        let (mut missing_min, mut missing_max) = (0, 0);
         for dseq in states.baseline.0 + 1..=states.high.0 {
             let read = track.read(dseq);
-            most += u64::from(read != NEVER || track.may_be_rebuilt(dseq));
+            accepted_max += u64::from(read != NEVER || track.may_be_rebuilt(dseq));
             if read != NEVER {
-                let in_time = read < track.found(dseq).saturating_add(taken) && track.declared(dseq).is_none();
+                let in_time = read < track.found(dseq).saturating_add(taken) && track.gap_report(dseq).is_none();
                 let in_time = in_time && !track.is_doubtful(dseq);
-                sure += u64::from(in_time);
+                accepted_min += u64::from(in_time);
             }
             let late = |grace: u64| read == NEVER || track.came_late(dseq, grace);
             let is_clear = !track.is_doubtful(dseq) && track.found(dseq) == track.latest_found(dseq);
             let late_for_sure = read == NEVER || repairs && late(grace * 1002 / 1000 + 1000);
-            missed += u64::from(late_for_sure && is_clear);
-            missed_most += u64::from(late(grace * 998 / 1000) || !is_clear || track.declared(dseq).is_some());
+            missing_min += u64::from(late_for_sure && is_clear);
+            missing_max += u64::from(late(grace * 998 / 1000) || !is_clear || track.gap_report(dseq).is_some());
         }
         let missing = states.repaired + states.pending + states.lost + states.unverified;
-        let limited = self.runs[run].is_limited() || track.returned;
-        let missing = limited || (missed..=missed_most).contains(&missing);
-        let sure = if self.runs[run].is_limited() || rebuilt && 0 < states.buffered { 0 } else { sure };
-        let counted = (sure..=most).contains(&(states.delivered + states.buffered));
-        let repaired = row.repaired.count == track.repaired || track.returned || self.runs[run].has_returned_message;
+        let limited = self.runs[run].is_limited() || track.has_returned;
+        let missing = limited || (missing_min..=missing_max).contains(&missing);
+        let accepted_min = if self.runs[run].is_limited() || rebuilt && 0 < states.buffered { 0 } else { accepted_min };
+        let counted = (accepted_min..=accepted_max).contains(&(states.delivered + states.buffered));
+        let repaired =
+            row.repaired.count == track.repaired || track.has_returned || self.runs[run].has_returned_message;
         // The losses of both sides are added up.
         let live = self.runs[run].live.and_then(|live| self.runs[live].tracks.get(stream)?.as_ref());
-        let reported_to_both = |at: usize| track.reported[at] + live.map_or(0, |live| live.reported[at]);
+        let reported_to_both = |at: usize| track.reported_sums[at] + live.map_or(0, |live| live.reported_sums[at]);
         let shown = [row.msg_loss.count, row.msg_loss.count + row.msg_loss_uncertain, row.ibx_loss.count];
         let reported = shown == [0, 1, 3].map(reported_to_both);
-        // A loss reported less than an interval after an advisory is in the next advisory.
+        // The next advisory has the losses reported less than an interval after the last one.
         let interval = crate::time::nanos(self.runs[run].settings.advisory_interval);
         let is_pending = |stream: usize| {
             let last = track.advised_at[stream];
@@ -155,10 +156,10 @@ impl Oracle {
         };
         let advised = [(0, 0), (1, 0), (3, 1)]
             .iter()
-            .all(|(sum, stream)| track.advised[*sum] == reported_to_both(*sum) || is_pending(*stream));
-        // A receiver that was about to forget the publisher may have continued its ledger and its sums.
-        let (reported, advised) = (reported || track.returned, advised || track.returned);
-        let report_sums = (track.reported, track.advised, track.repaired);
+            .all(|(sum, stream)| track.advised_sums[*sum] == reported_to_both(*sum) || is_pending(*stream));
+        // A receiver may have continued the ledger and sums of a publisher that it was about to forget.
+        let (reported, advised) = (reported || track.has_returned, advised || track.has_returned);
+        let report_sums = (track.reported_sums, track.advised_sums, track.repaired);
         self.figures.cross_checks += 9;
         for (rule, holds) in [
             ("ledger sum", sound),
@@ -173,7 +174,7 @@ impl Oracle {
         ] {
             if !holds {
                 let text = format!(
-                    "run {run} of stream {stream}: {row:?}; sent {high}, arrived {sure}..{most}, missed {missed}..{missed_most}, reported {report_sums:?}"
+                    "run {run} of stream {stream}: {row:?}; sent {high}, accepted {accepted_min}..{accepted_max}, missing {missing_min}..{missing_max}, reported {report_sums:?}"
                 );
                 self.findings.add(rule, text);
             }
@@ -195,12 +196,12 @@ impl Oracle {
         let lives = truth.ended == NEVER;
         let open = track.silences.last().is_some_and(|silence| silence.until == NEVER);
         if is_alive && lives && open {
-            self.findings.add("O8", format!("run {run} still thinks stream {stream} silent"));
+            self.findings.add("O8", format!("run {run} still reports stream {stream} as silent"));
         }
         if is_main {
             self.check_directed(run, stream, is_alive);
         }
-        // Take the subscriptions out while they are examined: matching fills their caches.
+        // The subscriptions are moved out for the checks, since matching fills their caches.
         let mut subs = std::mem::take(&mut self.runs[run].subs);
         for (index, sub) in subs.iter_mut().enumerate() {
             self.check_sub(at, run, stream, is_alive, (index, sub));
@@ -219,13 +220,13 @@ impl Oracle {
             return;
         }
         let sent = flow.messages.len() as u64;
-        let known = track.direct + track.inbox;
+        let known = track.directed_delivered + track.directed_lost;
         self.figures.cross_checks += 1;
-        // Questions to histories and their answers belong to no client here, but count when they are lost.
-        if !(sent - flow.services..=sent).contains(&known) {
+        // No client here gets questions to histories or their answers, but their losses count.
+        if !(sent - flow.service_messages..=sent).contains(&known) {
             let text = format!(
                 "run {run} of stream {stream}: {sent} directed messages, {} delivered, {} reported",
-                track.direct, track.inbox
+                track.directed_delivered, track.directed_lost
             );
             self.findings.add("O1", text);
         }
@@ -244,7 +245,7 @@ impl Oracle {
         let Some(track) = receiver.tracks.get(stream).and_then(Option::as_ref) else { return };
         let lasts_to_end = is_alive && sub.end == NEVER;
         let until = if lasts_to_end { at } else { sub.end };
-        let (mut owed, mut fates) = (0, [0u64; 4]);
+        let (mut owed, mut counts) = (0, [0u64; 4]);
         let mut wrong = Vec::new();
         for (message, sent) in truth.bcast.messages.iter().enumerate() {
             if !sub.matches(sent.subject, &self.truth.subjects[sent.subject])
@@ -253,30 +254,31 @@ impl Oracle {
                 continue;
             }
             let bound = self.bound(receiver, stream, track, sent);
-            // A message of a publisher that died in the middle of it is within the tail or reported. One that is too
-            // young for a verdict when the subscription ends is optional (A6).
+            // A message is optional if the subscription ends before its verdict is due (A6). If the publisher died in
+            // the middle of a message, the tail covers it, or the receiver reports it.
             let is_young = until < sent.at.saturating_add(bound);
             // The pacer of a live publisher may delay a message until just before the end.
             let is_held_back = sent.sealed.saturating_add(bound) <= until && is_young;
             // A replayed datagram may bring back a publisher that was forgotten, just before the end.
-            let is_unsettled = truth.ended == NEVER && is_held_back || track.returned && is_young;
+            let is_unsettled = truth.ended == NEVER && is_held_back || track.has_returned && is_young;
             if !lasts_to_end && is_young || lasts_to_end && is_unsettled {
                 continue;
             }
-            let whole = self.silence_bound(receiver, truth);
+            let silence_bound = self.silence_bound(receiver, truth);
             let main = self.main_track(receiver, stream, track);
-            let fate = fate(receiver, truth, (track, main), (index, sub), (message, sent), (until, whole));
-            if !lasts_to_end && fate == DeliveryStatus::Suspended {
+            let status =
+                delivery_status(receiver, truth, (track, main), (index, sub), (message, sent), (until, silence_bound));
+            if !lasts_to_end && status == DeliveryStatus::Suspended {
                 continue;
             }
             owed += 1;
-            match fate {
+            match status {
                 DeliveryStatus::Delivered => {}
-                DeliveryStatus::Lost => fates[0] += 1,
-                DeliveryStatus::Unverified => fates[1] += 1,
-                DeliveryStatus::Tail => fates[2] += 1,
+                DeliveryStatus::Lost => counts[0] += 1,
+                DeliveryStatus::Unverified => counts[1] += 1,
+                DeliveryStatus::Tail => counts[2] += 1,
                 // Datagrams of a silent publisher are awaited until it is heard.
-                DeliveryStatus::Suspended if truth.ended != NEVER || !is_alive => fates[2] += 1,
+                DeliveryStatus::Suspended if truth.ended != NEVER || !is_alive => counts[2] += 1,
                 missed => {
                     if missed == DeliveryStatus::Missed || lasts_to_end {
                         wrong.push(("O1", message, *sent, missed));
@@ -286,19 +288,19 @@ impl Oracle {
             }
             // If a publisher never finished a message, its rest is missing from the publisher's end on.
             let sent_at = if sent.is_whole { sent.at } else { sent.at.max(truth.ended) };
-            if let Some(late) = late_by(receiver, track, main, message, sent, (sent_at, bound, whole)) {
+            if let Some(late) = lateness(receiver, track, main, message, sent, (sent_at, bound, silence_bound)) {
                 wrong.push(("O8", message, *sent, DeliveryStatus::Late));
-                fates[3] = fates[3].max(late);
+                counts[3] = counts[3].max(late);
             }
         }
-        let (lost, unverified, tail, late) = (fates[0], fates[1], fates[2], fates[3]);
+        let (lost, unverified, tail, late) = (counts[0], counts[1], counts[2], counts[3]);
         self.figures.owed += owed;
         self.figures.owed_lost += lost;
         self.figures.owed_unverified += unverified;
         self.figures.owed_tail += tail;
-        for (rule, message, sent, fate) in wrong.into_iter().take(3) {
+        for (rule, message, sent, status) in wrong.into_iter().take(3) {
             let text = format!(
-                "run {run} of stream {stream}: subscription {index} (client {}, {}..{}) and message {message}: {fate:?}, late by {} ms, {sent:?}",
+                "run {run} of stream {stream}: subscription {index} (client {}, {}..{}) and message {message}: {status:?}, late by {} ms, {sent:?}",
                 sub.target.client.0,
                 sub.start,
                 sub.end,
@@ -308,40 +310,40 @@ impl Oracle {
         }
     }
 
-    /// Returns the bound on silence in nanoseconds (`docs/loss-accounting.md`, "Bounds in time"). Within that time after
-    /// its sealing, or after the first contact, a message is delivered, reported as missing, or covered by an open
-    /// silence.
+    /// Returns the time in nanoseconds from the sealing of a message to its verdict (`docs/loss-accounting.md`, "Bounds
+    /// in time"). By then it is delivered, reported as missing, or covered by an open silence.
     fn bound(&self, receiver: &PeerRun, stream: usize, track: &Track, sent: &MessageTrace) -> u64 {
         let truth = &self.truth.streams[stream];
-        let whole = self.silence_bound(receiver, truth);
-        // If its announced age is smaller, data of a publisher waits for its first announcement, for two heartbeats
-        // at most (A10).
+        let silence_bound = self.silence_bound(receiver, truth);
+        // The first data of a publisher waits for its first announcement, for two heartbeats at most (A10).
         let waits = crate::time::nanos(receiver.settings.heartbeat) * 2002 / 1000;
         let contact = track.contact.map_or(0, |(at, _)| at.max(track.announced_at.min(at + waits)));
-        // A message is missed for certain only once its last datagram has left; the pacer may delay that for long.
+        // No receiver can miss a message for certain before its last datagram has left, which the pacer may delay.
         let left = truth.bcast.datagrams.get(sent.last as usize - 1).map_or(sent.at, |datagram| datagram.at);
         let from = left.max(contact);
         // The time of all the receiver's pauses does not count.
-        let mut due = from + whole;
+        let mut due = from + silence_bound;
         for _ in 0..receiver.pauses.len() + 1 {
-            due = receiver.awake_at(from + whole + receiver.paused(sent.at, due));
+            due = receiver.awake_at(from + silence_bound + receiver.paused(sent.at, due));
         }
-        for misled in track.misled.iter().filter(|misled| sent.at <= **misled) {
+        for misled in track.stale_signs.iter().filter(|misled| sent.at <= **misled) {
             if *misled <= due {
-                due = due.max(receiver.awake_at(misled + whole + receiver.paused(*misled, misled + whole)));
+                due = due
+                    .max(receiver.awake_at(misled + silence_bound + receiver.paused(*misled, misled + silence_bound)));
             }
         }
-        self.main_track(receiver, stream, track).silence_deadline(due, track.latest_found(sent.last), whole) - sent.at
+        self.main_track(receiver, stream, track).silence_deadline(due, track.latest_found(sent.last), silence_bound)
+            - sent.at
     }
 
-    /// Returns whether a replayed datagram of a publisher that has ended came so late that what it announced need not be
-    /// settled at the end, at `at`.
+    /// Returns whether a stale datagram of an ended publisher came just before the end of the run, at `at`. Then the
+    /// datagrams that it announced need not be settled.
     fn is_returned_at_end(&self, at: u64, run: usize, truth: &EpochTrace, track: &Track) -> bool {
         let bound = self.silence_bound(&self.runs[run], truth);
-        truth.ended != NEVER && track.misled.last().is_some_and(|replay| at < replay.saturating_add(bound))
+        truth.ended != NEVER && track.stale_signs.last().is_some_and(|replay| at < replay.saturating_add(bound))
     }
 
-    /// Returns the track that has all of the publisher's signs of life. Both sides of a receiver share them.
+    /// Returns the track of the main side, which has all signs of life of the publisher for both sides.
     fn main_track<'a>(&'a self, receiver: &PeerRun, stream: usize, track: &'a Track) -> &'a Track {
         self.runs[receiver.main].tracks.get(stream).and_then(Option::as_deref).unwrap_or(track)
     }
@@ -350,48 +352,50 @@ impl Oracle {
     fn silence_bound(&self, receiver: &PeerRun, truth: &EpochTrace) -> u64 {
         let own = crate::time::nanos(receiver.settings.heartbeat) * 7 / 2;
         let silent = truth.silent_after().max(own) * 1001 / 1000;
-        silent + receiver.grace() + 3 * self.delay_max + 10 * MILLIS
+        silent + receiver.t_rec() + 3 * self.delay_max + 10 * MILLIS
     }
 }
 
-fn fate(
+fn delivery_status(
     receiver: &PeerRun,
     truth: &EpochTrace,
     (track, main): (&Track, &Track),
     (index, sub): (usize, &ObservedSubscription),
     (message, sent): (usize, &MessageTrace),
-    (until, whole): (u64, u64),
+    (until, silence_bound): (u64, u64),
 ) -> DeliveryStatus {
     let dseqs = || sent.first..=sent.last;
-    let reported = |dseq: u64| track.declared(dseq).is_some_and(|d| d.clients >> sub.target.client.0 & 1 == 1);
+    let reported = |dseq: u64| track.gap_report(dseq).is_some_and(|d| d.clients >> sub.target.client.0 & 1 == 1);
     let state = track.state(index, message);
     match state {
         MessageState::Delivered => return DeliveryStatus::Delivered,
-        MessageState::Lost { overflow: true } | MessageState::Maybe { overflow: true } => return DeliveryStatus::Lost,
+        MessageState::Lost { overflow: true } | MessageState::MaybeLost { overflow: true } => {
+            return DeliveryStatus::Lost;
+        }
         _ => {}
     }
     // A message that a limit ended is reported by the datagram in which it began, whatever came later.
-    let reported_broken = track.broken(message).is_some_and(|d| d.clients >> sub.target.client.0 & 1 == 1);
-    if reported_broken && track.broken(message).is_some_and(|d| d.by_limit) {
+    let reported_broken = track.message_report(message).is_some_and(|d| d.clients >> sub.target.client.0 & 1 == 1);
+    if reported_broken && track.message_report(message).is_some_and(|d| d.by_limit) {
         return DeliveryStatus::Unverified;
     }
     let found = track.latest_found(sent.last);
     let suspended = receiver.repairs()
-        && state == MessageState::Nothing
+        && state == MessageState::Unreported
         && found != NEVER
-        && track.heard.between(found, until) <= receiver.grace() + receiver.paused(found, until) + 5 * MILLIS;
+        && track.heard_min.between(found, until) <= receiver.t_rec() + receiver.paused(found, until) + 5 * MILLIS;
     if suspended && !reported_broken && !dseqs().any(reported) {
         return DeliveryStatus::Suspended;
     }
     // A message whose datagrams all came in time must have been delivered. At the end of the run it may still wait
     // for what is missing before it: a replay can bring back a publisher that counted as crashed.
-    let taken = receiver.taken_within(&truth.settings);
+    let taken = receiver.acceptance_time(&truth.settings);
     let has_returned = track.ends.last().is_some_and(|end| end.upto != NEVER);
-    let hold = if sub.end == NEVER && has_returned { receiver.grace() } else { 0 };
+    let hold = if sub.end == NEVER && has_returned { receiver.t_rec() } else { 0 };
     let in_time = |dseq: u64| {
         let read = track.read(dseq);
         read != NEVER
-            && track.declared(dseq).is_none()
+            && track.gap_report(dseq).is_none()
             && !track.is_doubtful(dseq)
             && read < track.found(dseq).saturating_add(taken)
             && read.saturating_add(hold) < until
@@ -400,25 +404,25 @@ fn fate(
         return DeliveryStatus::Withheld;
     }
     match state {
-        MessageState::Lost { .. } | MessageState::Maybe { .. } => return DeliveryStatus::Lost,
+        MessageState::Lost { .. } | MessageState::MaybeLost { .. } => return DeliveryStatus::Lost,
         _ => {}
     }
     if reported_broken || dseqs().any(reported) {
         return DeliveryStatus::Unverified;
     }
     let beyond = |after: u64| after < sent.last;
-    // A silence that was closed by an old datagram is reported again, unless more of them postpone that.
+    // The receiver reports a silence again after a stale datagram closed it, unless further ones postpone that.
     let silent = |silence: &crate::sim::oracle::SilencePeriod| {
-        let end = if silence.misled {
-            main.silence_deadline(silence.until.saturating_add(whole), found, whole)
+        let end = if silence.ended_by_stale {
+            main.silence_deadline(silence.until.saturating_add(silence_bound), found, silence_bound)
         } else {
-            silence.until.saturating_add(receiver.grace() + 2 * MILLIS)
+            silence.until.saturating_add(receiver.t_rec() + 2 * MILLIS)
         };
         silence.from <= until && until <= end && beyond(silence.after)
     };
     let silent = track.silences.iter().any(silent);
     let crashed = |end: &crate::sim::oracle::EpochEnd| {
-        let holds = sent.first <= end.upto || end.misled.is_some_and(|misled| until <= misled + whole);
+        let holds = sent.first <= end.upto || end.stale_return.is_some_and(|misled| until <= misled + silence_bound);
         end.at <= until && beyond(end.after) && holds
     };
     let crashed = track.ends.iter().any(crashed);
@@ -432,54 +436,55 @@ fn fate(
 }
 
 /// Returns the delay beyond the bound of the first report or delivery of a message.
-fn late_by(
+fn lateness(
     receiver: &PeerRun,
     track: &Track,
     main: &Track,
     message: usize,
     sent: &MessageTrace,
-    (sent_at, bound, whole): (u64, u64, u64),
+    (sent_at, bound, silence_bound): (u64, u64, u64),
 ) -> Option<u64> {
-    // A peer that paused hears and reports late. Its reports are checked above, only their time is not.
+    // A peer that paused hears and reports late. The time of its reports is not judged.
     if !receiver.pauses.is_empty() {
         return None;
     }
-    let covered = track.covered.get(message).copied().unwrap_or(NEVER);
+    let covered = track.covered_at.get(message).copied().unwrap_or(NEVER);
     let due = sent_at.saturating_add(bound);
     // T_rec runs while the publisher is heard, from the first announcement of the last datagram.
     let found = track.latest_found(sent.last);
     let repairs = receiver.repairs() && found != NEVER;
-    let repaired_by = if repairs { track.heard.after(found, receiver.grace() * 1001 / 1000 + 5 * MILLIS) } else { 0 };
+    let repaired_by =
+        if repairs { track.heard_min.after(found, receiver.t_rec() * 1001 / 1000 + 5 * MILLIS) } else { 0 };
     if covered <= due || found <= due && covered <= repaired_by {
         return None;
     }
-    let silent_until = silent_until(receiver, track, main, sent, due, whole);
+    let silent_until = silent_until(receiver, track, main, sent, due, silence_bound);
     let excused = silent_until.is_some_and(|until| covered == NEVER || covered <= until.max(repaired_by));
     // If a publisher never finished a message, its last datagram was never sent.
     let crashed = track.ends.iter().any(|end| end.at <= due && (end.after < sent.last || !sent.is_whole));
     (!excused && !crashed).then(|| covered.min(due + 100 * SECOND) - due)
 }
 
-/// Returns the time until which reports of silence cover a message that was due at `due`, if one of them did so then.
-/// An old datagram that closes a silence need not announce the message. The silence is then reported again, `whole`
-/// after the last such datagram at the latest, and the new report covers the message in turn.
+/// Returns the time until which reports of silence cover a message that was due at `due`, if a report covered it then.
+/// A stale datagram that closes a silence need not announce the message. The receiver then reports the silence again,
+/// `silence_bound` after the last such datagram at the latest. The new report covers the message in turn.
 fn silent_until(
     receiver: &PeerRun,
     track: &Track,
     main: &Track,
     sent: &MessageTrace,
     due: u64,
-    whole: u64,
+    silence_bound: u64,
 ) -> Option<u64> {
     let known = track.latest_found(sent.last);
     let mut until = None;
     for silence in &track.silences {
         let is_next = until.is_some_and(|until| silence.from <= until) && silence.after < sent.last;
         if silence.from <= due || is_next {
-            let end = if silence.misled {
-                main.silence_deadline(silence.until.saturating_add(whole), known, whole)
+            let end = if silence.ended_by_stale {
+                main.silence_deadline(silence.until.saturating_add(silence_bound), known, silence_bound)
             } else {
-                silence.until.saturating_add(receiver.grace() + 5 * MILLIS)
+                silence.until.saturating_add(receiver.t_rec() + 5 * MILLIS)
             };
             until = until.max(Some(end));
         }

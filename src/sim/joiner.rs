@@ -1,4 +1,4 @@
-//! A client that joins late, and the checks of what it sees. No number of a subject comes twice, and none is missed
+//! A client that joins late, and the checks of what it gets. It gets no number of a subject twice, and misses none
 //! silently at the splice from history to the live stream. The oracle checks everything after that.
 
 use crate::message::{Count, Delivery, DeliveryMode, Epoch, Loss, LossScope, Publisher, QuestionFailure, Target};
@@ -36,12 +36,14 @@ pub(crate) struct Joiner {
     pending: BTreeMap<u64, Epoch>,
     /// Time of the first question to each publisher.
     first_requests: BTreeMap<Epoch, u64>,
+    /// Number of questions so far, which is the id of the last one.
     questions: u64,
-    /// The last number handed on or reported as lost, and whether that was beyond the splice.
+    /// The last number that the client got or that was reported as lost, and whether that was beyond the splice.
     seen: BTreeMap<PublisherSubject, (Seq, bool)>,
     /// The last number that the peer delivered.
     delivered: BTreeMap<PublisherSubject, Seq>,
     joined: Option<Joined>,
+    /// Number of messages that came from histories.
     replayed: u64,
 }
 
@@ -99,7 +101,7 @@ impl Joiner {
         }
     }
 
-    /// Takes the available messages, and returns the next question.
+    /// Checks the messages and losses that the client gets now, and returns the next question.
     pub fn poll(&mut self, now: u64, truth: &GroundTruth, out: &mut Findings) -> Option<ClientRequest> {
         self.join.on_idle(WallTime::EPOCH);
         while let Some(event) = self.join.poll_event() {
@@ -115,8 +117,8 @@ impl Joiner {
     fn check(&mut self, truth: &GroundTruth, event: JoinEvent, out: &mut Findings) {
         match event {
             JoinEvent::Message(delivery) => {
-                if let Err(why) = truth.identify(&delivery.message) {
-                    out.add("splice", format!("{:?}: {}: {why}", self.target, delivery.message.subject));
+                if let Err(reason) = truth.identify(&delivery.message) {
+                    out.add("splice", format!("{:?}: {}: {reason}", self.target, delivery.message.subject));
                 }
                 self.replayed += u64::from(delivery.replayed);
                 let key = (delivery.publisher.epoch, delivery.message.subject);
@@ -153,18 +155,17 @@ impl Joiner {
         }
     }
 
-    /// Checks the end of the run, when all has settled.
+    /// Checks the join at the end of the run, when everything has settled.
     pub fn finish(&self, now: u64, truth: &GroundTruth, run: &PeerRun, out: &mut Findings) {
         if self.join.is_joining() || self.joined.is_none() {
-            // If limits take parts of an answer, each question is repeated until it is given up. If the budget for
+            // If limits discard parts of an answer, the client repeats each question until it gives up. If the budget for
             // retransmission is small, lost parts arrive late.
             let may_be_reading =
                 run.is_limited() || run.settings.recovery.resend_rate_min < Recovery::modest().resend_rate_min;
-            // A replay may bring back a dead publisher just before the end; it is asked in vain.
+            // A replay may bring back a dead publisher just before the end, and no answer comes from it.
             let is_dead = |epoch| truth.stream(epoch).is_some_and(|stream| truth.streams[stream].ended < now);
-            let is_requested_in_vain =
-                |epoch: &Epoch| is_dead(*epoch) && now < self.first_requests[epoch] + ATTEMPTS_TIME;
-            if !may_be_reading && (self.pending.is_empty() || !self.pending.values().all(is_requested_in_vain)) {
+            let is_still_queried = |epoch: &Epoch| is_dead(*epoch) && now < self.first_requests[epoch] + ATTEMPTS_TIME;
+            if !may_be_reading && (self.pending.is_empty() || !self.pending.values().all(is_still_queried)) {
                 out.add("splice", format!("{:?} has not begun; without answer: {:?}", self.target, self.pending));
             }
             return;

@@ -12,21 +12,19 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// Number of turns in which a host has more to read than it can, after which time continues all the same; as in the
-/// daemon.
+/// Maximum number of turns in a row in which a host that reads too slowly defers its ticks, as in the daemon.
 pub(super) const BUSY_TURNS_MAX: u32 = 64;
-/// Turns a second of a host of limited speed. In each it reads the bytes that it can process in one turn, and then
-/// processes them.
+/// Turns a second of a host with limited speed. In each turn it reads what it can process in a turn, and processes it.
 const TURNS_PER_SECOND: u64 = 2000;
 
 /// A datagram on its way or in a receive buffer.
 #[derive(Clone, Debug)]
 pub struct Packet {
-    /// Its identity, if it is whole.
-    pub note: DatagramId,
+    /// Its identity, if it is intact.
+    pub id: DatagramId,
     /// The sender's address.
     pub from: SocketAddr,
-    /// The socket it comes in by.
+    /// The path by which it arrives.
     pub path: Path,
     /// The UDP payload.
     pub bytes: Bytes,
@@ -42,39 +40,39 @@ pub struct Machine {
     pub run: usize,
     /// The address of the peer.
     pub address: SocketAddr,
-    /// Datagrams not yet read, each with the number of drops before it and the virtual time at which it arrived.
+    /// Receive buffer: each datagram with the number of drops before it and its arrival in virtual time.
     pub buffer: VecDeque<(u64, u64, Packet)>,
-    /// Bytes in it, as windows count.
+    /// Bytes in `buffer`, as receive windows count them.
     pub buffered: u64,
-    /// Number of turns for which time has waited, because datagrams were left in `buffer`.
+    /// Number of turns in a row that left datagrams in `buffer`, so that ticks were deferred.
     pub busy_turns: u32,
-    /// Time until which it processes the datagrams that it has read.
+    /// Time until which the host processes the datagrams that it has read.
     pub busy_until: u64,
-    /// Number of datagrams left in the current flood of its applications, and the time at which the flood began.
+    /// Number of datagrams left in the current flood of the host's applications, and the time at which it began.
     pub flood: (u32, u64),
-    /// For each flood, the times at which it began and at which all of it had left.
-    pub flooded: Vec<(u64, u64)>,
+    /// For each flood, the times at which it began and at which its last datagram had left.
+    pub flood_times: Vec<(u64, u64)>,
     /// Number of drops since the last datagram that fitted.
     pub dropped: u64,
     /// Total number of drops.
     pub dropped_total: u64,
-    /// Time until which it pauses.
+    /// Time until which the host pauses.
     pub paused_until: u64,
-    /// Time at which it will look at its socket; `NEVER` if that is not planned.
+    /// Time of the next turn of the host's loop; `NEVER` if none is scheduled.
     pub turn_at: u64,
-    /// Time at which its peer wants to be woken; `NEVER` if that is not planned.
+    /// Time of the next wake-up for the peer's deadline; `NEVER` if none is scheduled.
     pub wake_at: u64,
-    /// Sum of the steps of its wall clock, in nanoseconds.
+    /// Sum of the steps of the host's wall clock, in nanoseconds.
     pub wall_step: i64,
-    /// Subscriptions of its clients: subscription, pattern, mode.
-    pub wanted: Vec<(Target, usize, DeliveryMode)>,
-    /// Its members of queue groups: pattern and group of each.
+    /// Subscriptions of the host's clients: target, index of the pattern, delivery mode.
+    pub subscriptions: Vec<(Target, usize, DeliveryMode)>,
+    /// Members of queue groups at the host: index of the pattern and number of the group of each.
     pub members: BTreeMap<u32, (usize, u32)>,
-    /// A client that has joined late.
+    /// The client that has joined late, if there is one.
     pub joiner: Option<Joiner>,
-    /// Number of datagrams left in the current burst of its applications.
+    /// Number of datagrams left in the current burst of the host's applications.
     pub burst: u32,
-    /// True if the peer was asked to stop.
+    /// True if the peer is stopping.
     pub is_stopping: bool,
 }
 
@@ -92,14 +90,14 @@ impl Machine {
             busy_turns: 0,
             busy_until: 0,
             flood: (0, 0),
-            flooded: Vec::new(),
+            flood_times: Vec::new(),
             dropped: 0,
             dropped_total: 0,
             paused_until: 0,
             turn_at: NEVER,
             wake_at: NEVER,
             wall_step: 0,
-            wanted: Vec::new(),
+            subscriptions: Vec::new(),
             members: BTreeMap::new(),
             joiner: None,
             burst: 0,
@@ -107,7 +105,7 @@ impl Machine {
         }
     }
 
-    /// Returns the readings of its clocks at a virtual time.
+    /// Returns the readings of the host's clocks at a virtual time.
     pub fn now(&self, at: u64) -> ClockReading {
         let drift = at as i64 / 1000 * self.spec.skew_ppm / 1000;
         let instant = (self.spec.boot + at).saturating_add_signed(drift);
@@ -115,15 +113,16 @@ impl Machine {
         ClockReading { instant: Instant::from_nanos(instant), wall: WallTime::from_nanos(wall) }
     }
 
-    /// Returns the virtual time at which its boot clock shows `instant`, not before `at`.
-    pub fn when(&self, at: u64, instant: Instant) -> u64 {
+    /// Returns the first virtual time from `at` on at which the host's boot clock has reached `instant`.
+    pub fn virtual_time_of(&self, at: u64, instant: Instant) -> u64 {
         let distance = instant.since(self.now(at).instant).as_nanos() as i64;
-        // The clock is off by at most 500 ppm; the square of that and the last microseconds are rounded up.
+        // The clock is off by at most 500 ppm. The square of that and 2 us are added, so that the result is never too
+        // early.
         let distance = distance - distance / 1000 * self.spec.skew_ppm / 1000 + distance / 4_000_000;
         at + distance.max(0) as u64 + if self.spec.skew_ppm == 0 { 0 } else { 2000 }
     }
 
-    /// Puts a datagram into the receive buffer; false if there is no room.
+    /// Puts a datagram into the receive buffer. Returns false if the buffer is full.
     pub fn receive(&mut self, at: u64, packet: Packet) -> bool {
         // As in operating systems, a buffer with any free space takes a whole datagram.
         if self.spec.buffer_datagrams <= self.buffer.len() || self.spec.buffer_bytes <= self.buffered {
@@ -136,15 +135,15 @@ impl Machine {
         true
     }
 
-    /// Takes the oldest datagram out of the receive buffer, with the number of drops before it and its arrival time.
+    /// Removes the oldest datagram from the receive buffer, with the number of drops before it and its arrival time.
     pub fn read(&mut self) -> Option<(u64, u64, Packet)> {
         let read = self.buffer.pop_front()?;
         self.buffered -= cost(read.2.bytes.len());
         Some(read)
     }
 
-    /// Returns the maximum time for which it may read on before it looks at the clock again, in nanoseconds; 0 if its
-    /// speed is not limited. In each turn it reads at least one datagram.
+    /// Returns the maximum nanoseconds for which the host reads before it looks at the clock again; 0 if its speed is
+    /// not limited. In each turn it reads at least one datagram.
     pub fn reading_max(&self) -> u64 {
         let datagram_bytes = cost(self.spec.settings.datagram_bytes_max);
         match self.spec.speed {
@@ -153,7 +152,7 @@ impl Machine {
         }
     }
 
-    /// Returns the number of bytes that it reads in one turn.
+    /// Returns the number of bytes that the host reads in one turn.
     pub fn turn_bytes(&self) -> u64 {
         match self.spec.speed {
             0 => u64::MAX,
@@ -190,7 +189,7 @@ mod tests {
             assert_eq!(now, 1005 * SECOND as i64 + skew_ppm * 1_000_000);
             for distance in [0, 1, 999, 1_000_000, 3_500_000_000, 60_000_000_000] {
                 let deadline = Instant::from_nanos(now as u64 + distance);
-                let at = machine.when(1000 * SECOND, deadline);
+                let at = machine.virtual_time_of(1000 * SECOND, deadline);
                 assert!(deadline <= machine.now(at).instant, "{skew_ppm} {distance}");
                 assert!(at <= 1000 * SECOND + distance + distance / 1500 + 20_000, "{skew_ppm} {distance}");
             }

@@ -1,9 +1,9 @@
-//! The second shell: the very core that the daemon runs, without sockets and clocks.
+//! The second shell: it runs the core of the daemon without sockets and clocks.
 //!
 //! [`run`] simulates a whole LAN from a [`Scenario`]: many peers, a seeded network, hosts and an oracle. The network
 //! loses, repeats, delays, reorders and damages datagrams. Hosts crash, pause and set their clocks. The oracle knows
 //! everything that was sent and checks every delivery and every report of a loss against it (O1 to O10).
-//! `docs/simulator.md` describes it for people.
+//! `docs/simulator.md` describes the simulator.
 
 mod claims;
 mod final_checks;
@@ -44,14 +44,14 @@ fn run_drawn(seed: u64, draw: impl FnOnce() -> Scenario) -> RunOutcome {
     let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| {
         let scenario = draw();
         let mut outcome = run(&scenario, false);
-        // Beyond the last frame the clock decides when an epoch ends.
+        // Beyond the last frame the wall clock decides when an epoch ends.
         let clocks = [FaultKind::ClockSeconds, FaultKind::ClockHours, FaultKind::Clock1970, FaultKind::Clock2115];
-        let steps =
+        let has_steps =
             clocks.iter().any(|kind| scenario.faults.has(*kind)) && !scenario.faults.has(FaultKind::ClockBeyond);
-        if steps {
+        if has_steps {
             outcome.figures.clock_twins += 1;
             if run(&scenario.without_clock_steps(), false).digest != outcome.digest {
-                outcome.findings.add("O10", "without clock steps something else is delivered or told".to_owned());
+                outcome.findings.add("O10", "without clock steps other deliveries or reports follow".to_owned());
             }
         }
         outcome
@@ -65,7 +65,7 @@ fn run_drawn(seed: u64, draw: impl FnOnce() -> Scenario) -> RunOutcome {
     })
 }
 
-/// A seed that broke a rule.
+/// A seed whose run broke a rule.
 #[derive(Clone, Debug)]
 pub struct SeedFailure {
     /// The seed.

@@ -37,7 +37,7 @@ fn check(mutant: Mutant, faults: &[FaultKind]) {
     }
 }
 
-/// Checks that the mutant is caught, and by this rule.
+/// Checks that the mutant is caught by this rule, in both ways.
 fn check_by(rule: &str, mutant: Mutant, faults: &[FaultKind]) {
     for strict in [true, false] {
         let rules = hunt(mutant, faults, strict).map_or(Vec::new(), |(_, rules)| rules);
@@ -182,7 +182,7 @@ fn early_give_up_is_caught() {
     check_by("O3", Mutant::GiveUpSoon, &[FaultKind::Loss, FaultKind::Delay]);
 }
 
-/// Of thousands of drawn scenarios one notices the mutant, so a kept one is run. Most of its seeds notice it.
+/// Only one in thousands of drawn scenarios catches the mutant, so a kept one is run. Most of its seeds catch it.
 #[test]
 fn loss_reported_to_later_subscription_is_caught() {
     let text = include_str!("../../tests/corpus/scenarios/repair-subscription-after-live-one.json");
@@ -201,8 +201,8 @@ fn loss_reported_to_later_subscription_is_caught() {
     }
 }
 
-/// The fixed seeds of continuous integration catch each of these: messages suppressed or assigned on stale knowledge,
-/// and a give-up that does not wait for T_rec. The seed listed here is tried first, then the others in turn.
+/// The fixed seeds of continuous integration catch each of these mutants: messages suppressed or assigned on stale
+/// knowledge, and gaps given up before T_rec. The listed seed is tried first, then all in turn.
 #[test]
 fn fixed_seeds_catch_rarely_visible_mutants() {
     for (mutant, first) in [
@@ -284,8 +284,8 @@ fn heartbeat_announcing_queued_datagrams_is_caught() {
     check(Mutant::QueuedAnnounced, &[FaultKind::Large]);
 }
 
-/// Returns the datagrams that the slower of two receivers had no room for: without a pause, and in a second flood
-/// after a pause of a second in the first one.
+/// Returns the datagrams that overran the slower of two receivers: in two floods without a pause, and in the second
+/// flood after a pause of a second in the first one.
 fn overruns(mutants: Mutants) -> [u64; 2] {
     let speeds = [50_000_000, 200_000_000].map(|speed| Speed { bytes_per_second: speed, buffer_bytes: 1 << 20 });
     let floods = [(0, 3 * SECOND, 1500), (0, 8 * SECOND, 600)];

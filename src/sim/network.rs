@@ -10,11 +10,11 @@ use bytes::Bytes;
 pub enum LinkOutcome {
     /// It arrives this number of nanoseconds after it was sent.
     Deliver(u64),
-    /// It arrives with changed bytes.
+    /// It arrives this number of nanoseconds after it was sent, with changed bytes.
     Corrupt(u64),
-    /// It never arrives; it would have arrived then.
+    /// It never arrives. Without the drop it would arrive this number of nanoseconds after it was sent.
     Drop(u64),
-    /// It arrives a second time, seconds later, at a receiver that knows its sender.
+    /// It arrives a second time, this number of nanoseconds after it was sent, if the receiver has heard its sender.
     Replay(u64),
 }
 
@@ -24,13 +24,13 @@ pub struct SimulatedNetwork {
     rng: Rng,
     weather: NetworkConditions,
     hosts: usize,
-    /// For each link, true if it is in its bad state.
+    /// For each link, true if it is in the bad state of its burst model.
     bursts: Vec<bool>,
     /// For each link, the time until which it is cut.
     cut_until: Vec<u64>,
     /// For each host, the time until which multicast does not reach it.
     multicast_dead_until: Vec<u64>,
-    /// For each link, true if a switch keeps multicasts from it.
+    /// For each link, true if a switch withholds multicasts from it.
     snooped: Vec<bool>,
 }
 
@@ -62,12 +62,12 @@ impl SimulatedNetwork {
         }
     }
 
-    /// Keeps multicast from a host.
+    /// Withholds all multicasts from a host until `until`.
     pub fn block_multicast(&mut self, host: usize, until: u64) {
         self.multicast_dead_until[host] = until;
     }
 
-    /// Keeps one host's multicasts from another, until the latter joins the group anew.
+    /// Withholds one host's multicasts from another, until the latter joins the group anew.
     pub fn snoop(&mut self, from: usize, to: usize) {
         self.snooped[from * self.hosts + to] = true;
     }
@@ -95,36 +95,36 @@ impl SimulatedNetwork {
         0.0 < self.weather.source && self.rng.chance(self.weather.source)
     }
 
-    /// Returns the maximum delay of a copy that is no replay, in nanoseconds.
+    /// Returns the maximum delay of a copy other than a replay, in nanoseconds.
     pub fn delay_max(&self) -> u64 {
         self.weather.latency + self.weather.jitter + self.weather.reorder_max
     }
 
-    /// Draws the outcomes of the copies of one packet on one link, and appends them to `verdicts`.
+    /// Draws the outcomes of the copies of one packet on one link, and appends them to `outcomes`.
     pub fn draw_outcomes(
         &mut self,
         now: u64,
         from: usize,
         to: usize,
         multicast: bool,
-        verdicts: &mut Vec<LinkOutcome>,
+        outcomes: &mut Vec<LinkOutcome>,
     ) {
         let after = self.delay();
         if self.is_lost(now, from, to, multicast) {
-            verdicts.push(LinkOutcome::Drop(after));
+            outcomes.push(LinkOutcome::Drop(after));
             return;
         }
         if 0.0 < self.weather.corrupt && self.rng.chance(self.weather.corrupt) {
-            verdicts.push(LinkOutcome::Corrupt(after));
+            outcomes.push(LinkOutcome::Corrupt(after));
             return;
         }
-        verdicts.push(LinkOutcome::Deliver(after));
+        outcomes.push(LinkOutcome::Deliver(after));
         if 0.0 < self.weather.duplicate && self.rng.chance(self.weather.duplicate) {
             let again = self.delay();
-            verdicts.push(LinkOutcome::Deliver(again));
+            outcomes.push(LinkOutcome::Deliver(again));
         }
         if 0.0 < self.weather.replay && self.rng.chance(self.weather.replay) {
-            verdicts.push(LinkOutcome::Replay(self.rng.between(300 * MILLIS, 20 * SECOND)));
+            outcomes.push(LinkOutcome::Replay(self.rng.between(300 * MILLIS, 20 * SECOND)));
         }
     }
 
@@ -143,8 +143,8 @@ impl SimulatedNetwork {
             return true;
         }
         if 0.0 < self.weather.burst_begin {
-            let turn = if self.bursts[link] { self.weather.burst_end } else { self.weather.burst_begin };
-            self.bursts[link] ^= self.rng.chance(turn);
+            let change = if self.bursts[link] { self.weather.burst_end } else { self.weather.burst_begin };
+            self.bursts[link] ^= self.rng.chance(change);
             if self.bursts[link] && self.rng.chance(self.weather.burst_loss) {
                 return true;
             }
@@ -175,7 +175,7 @@ impl SimulatedNetwork {
             return None;
         }
         let mut bytes: Vec<u8> = (0..self.rng.below(120)).map(|_| self.rng.next_u32() as u8).collect();
-        // Half of them look like ours at first sight.
+        // Half of them begin like a datagram of the protocol.
         for (byte, ours) in bytes.iter_mut().zip(*b"SC\x01\x00").take(4 * self.rng.below(2) as usize) {
             *byte = ours;
         }
@@ -194,12 +194,12 @@ mod tests {
     /// Sends 10,000 packets and counts (delivered, corrupted, dropped, replayed).
     fn count(network: &mut SimulatedNetwork, now: u64) -> (u64, u64, u64, u64) {
         let mut sums = (0, 0, 0, 0);
-        let mut verdicts = Vec::new();
+        let mut outcomes = Vec::new();
         for _ in 0..10_000 {
-            verdicts.clear();
-            network.draw_outcomes(now, 0, 1, true, &mut verdicts);
-            for verdict in &verdicts {
-                match verdict {
+            outcomes.clear();
+            network.draw_outcomes(now, 0, 1, true, &mut outcomes);
+            for outcome in &outcomes {
+                match outcome {
                     LinkOutcome::Deliver(_) => sums.0 += 1,
                     LinkOutcome::Corrupt(_) => sums.1 += 1,
                     LinkOutcome::Drop(_) => sums.2 += 1,
@@ -239,9 +239,9 @@ mod tests {
         assert_eq!(count(&mut net, 99).2, 10_000);
         assert_eq!(count(&mut net, 100).2, 0);
         net.block_multicast(1, 300);
-        let mut verdicts = Vec::new();
-        net.draw_outcomes(200, 0, 1, false, &mut verdicts);
-        assert_eq!(verdicts, [LinkOutcome::Deliver(0)], "unicast still passes");
+        let mut outcomes = Vec::new();
+        net.draw_outcomes(200, 0, 1, false, &mut outcomes);
+        assert_eq!(outcomes, [LinkOutcome::Deliver(0)], "unicast still passes");
         assert_eq!(count(&mut net, 200).2, 10_000);
         net.block_multicast(1, 0);
         net.snoop(0, 1);

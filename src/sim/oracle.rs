@@ -1,8 +1,8 @@
 //! The oracle records all datagrams sent, their arrival at each socket, and all subscriptions. It checks every
-//! delivery and every report of a peer against that. It computes entitlement and baselines itself and asks the
-//! product for neither.
+//! delivery and every report of a peer against that. It computes entitlement and baselines itself, and reads neither
+//! from the product.
 //!
-//! This file keeps the records; `claims` judges the reports of peers, `final_checks` the state at the end.
+//! This file has the records; `claims` judges the reports of peers, `final_checks` the state at the end.
 
 mod interest;
 mod paths;
@@ -34,9 +34,9 @@ pub(crate) struct ObservedSubscription {
     pattern: Pattern,
     pub start: u64,
     pub end: u64,
-    /// Version of the subscriptions at which it began.
+    /// Version of the run's subscriptions at which it began.
     pub version: u64,
-    /// For each subject, whether it matches: not known yet, no, yes.
+    /// For each subject, whether it matches; `None` until that is computed.
     matches: Vec<Option<bool>>,
 }
 
@@ -57,38 +57,38 @@ impl ObservedSubscription {
     }
 }
 
-/// Minimum bytes of an epoch's data that wait for its first announcement.
+/// Bytes of an epoch's data for which a receiver always has room until the first announcement.
 const EARLY_BYTES: usize = 64 << 10;
 
-/// One run of a peer, as a receiver; or its live side, which has the subscriptions in mode live.
+/// One run of a peer, as a receiver, or the live side of one, which has the subscriptions in mode live.
 #[derive(Debug)]
 pub(crate) struct PeerRun {
     pub host: usize,
-    /// The run of which this is the live side, or this one itself.
+    /// Index of the main run: of this one, unless it is a live side.
     pub main: usize,
-    /// The live side of this one, if it has any.
+    /// Index of its live side, if it has any.
     pub live: Option<usize>,
     /// Its current epoch, as an index into `GroundTruth::streams`.
     pub stream: usize,
     pub born: u64,
     pub ended: u64,
     pub subs: Vec<ObservedSubscription>,
-    /// Its clients in queue groups; of the run itself only, not of its live side.
+    /// Its clients in queue groups; empty for a live side.
     pub members: Vec<QueueMember>,
-    /// True if one of them got a message that was returned, and repaired on its way.
+    /// True if a member of a queue group got a message that another peer had returned, and that was repaired.
     pub has_returned_message: bool,
-    /// Number of changes of its subscriptions; of the run itself only.
+    /// Number of changes of its subscriptions on both sides; 0 for a live side.
     pub version: u64,
     pub tracks: Vec<Option<Box<Track>>>,
-    /// Its pauses, from and to.
+    /// Start and end of each of its pauses.
     pub pauses: Vec<(u64, u64)>,
-    /// Local deliveries that are still owed: message and subscription.
-    pub local: Vec<(usize, usize)>,
+    /// Local deliveries still owed: message and subscription of each.
+    pub pending_local: Vec<(usize, usize)>,
     pub kernel_drops: u64,
     /// Addresses that echoed the token sent there.
-    pub proven: Vec<SocketAddr>,
+    pub proven_addresses: Vec<SocketAddr>,
     /// Arrival time of the datagram that was read last, if it is reported.
-    pub arrived: Option<u64>,
+    pub last_arrival: Option<u64>,
     /// True if its effects are drained after each input.
     pub drains_each: bool,
     pub settings: Settings,
@@ -109,10 +109,10 @@ impl PeerRun {
             version: 0,
             tracks: Vec::new(),
             pauses: Vec::new(),
-            local: Vec::new(),
+            pending_local: Vec::new(),
             kernel_drops: 0,
-            proven: Vec::new(),
-            arrived: None,
+            proven_addresses: Vec::new(),
+            last_arrival: None,
             drains_each: true,
             settings,
         }
@@ -128,14 +128,14 @@ impl PeerRun {
         self.pauses.iter().fold(at, |at, (start, end)| if *start <= at && at < *end { *end } else { at })
     }
 
-    /// Returns whether its limits are small. Such a run ends gaps early, and reports nothing if no message began in
-    /// them.
+    /// Returns whether its limits are small. Such a run ends gaps early, and reports nothing of gaps in which no
+    /// message began.
     pub fn is_limited(&self) -> bool {
         self.settings.gaps_max < 100 || self.settings.hold_bytes_max.min(self.settings.reassembly_bytes_max) < 1 << 20
     }
 
     /// Returns T_rec in nanoseconds.
-    pub fn grace(&self) -> u64 {
+    pub fn t_rec(&self) -> u64 {
         nanos(self.settings.reliability)
     }
 
@@ -149,11 +149,12 @@ impl PeerRun {
         self.settings.recovery.grace < self.settings.reliability
     }
 
-    /// Returns the time in nanoseconds, from the first announcement, within which a datagram of this publisher is
-    /// certainly taken. Later it may be settled already, if the publisher can evict it.
-    pub fn taken_within(&self, publisher: &Settings) -> u64 {
-        let kept = 1 << 20 <= publisher.recovery.ring.bytes_max && SECOND * 30 <= nanos(publisher.recovery.ring.time);
-        (if kept { self.grace() } else { self.reorder_grace() }) * 999 / 1000
+    /// Returns the nanoseconds after its announcement within which a run certainly accepts a datagram of a publisher. A
+    /// later one may be settled already, if the publisher can evict it.
+    pub fn acceptance_time(&self, publisher: &Settings) -> u64 {
+        let is_retained =
+            1 << 20 <= publisher.recovery.ring.bytes_max && SECOND * 30 <= nanos(publisher.recovery.ring.time);
+        (if is_retained { self.t_rec() } else { self.reorder_grace() }) * 999 / 1000
     }
 
     /// Returns the clients that have a subscription, as a bit set.
@@ -185,24 +186,26 @@ pub struct Oracle {
     pub(crate) runs: Vec<PeerRun>,
     pub(crate) findings: Findings,
     pub(crate) figures: Figures,
+    /// This histogram and the next two are those of [`RunOutcome`](crate::sim::report::RunOutcome).
     pub(crate) settling: LatencyHistogram,
     pub(crate) tails: LatencyHistogram,
     pub(crate) repairs: LatencyHistogram,
     pub(crate) digest: u64,
     /// Maximum time that a datagram is in transit.
     pub(crate) delay_max: u64,
-    /// For each host, the time for which it may read on before it looks at the clock again; 0 if it has no such time.
-    pub(crate) reading: Vec<u64>,
+    /// For each host, the maximum time for which it reads before it looks at the clock again, in nanoseconds; 0 if its
+    /// speed is not limited.
+    pub(crate) reading_max: Vec<u64>,
     /// Time at which all network faults ended.
-    pub(crate) healed: u64,
-    /// As in the scenario.
+    pub(crate) healed_at: u64,
+    /// Number of cells of the scenario.
     pub(crate) cells: usize,
-    /// Messages that members of queue groups got, each with the group.
+    /// Deliveries to members of queue groups: message and group of each.
     shares: HashSet<(usize, Queue)>,
     /// Messages that were repaired for some subscription, by run.
     pub(crate) repaired_in: HashSet<(usize, usize)>,
     /// Time of the last change of a queue group.
-    queues_changed: u64,
+    queues_changed_at: u64,
 }
 
 impl Oracle {
@@ -219,12 +222,12 @@ impl Oracle {
             repairs: LatencyHistogram::default(),
             digest: 0,
             delay_max,
-            reading: Vec::new(),
-            healed: NEVER,
+            reading_max: Vec::new(),
+            healed_at: NEVER,
             cells,
             shares: HashSet::new(),
             repaired_in: HashSet::new(),
-            queues_changed: 0,
+            queues_changed_at: 0,
         }
     }
 
@@ -254,8 +257,8 @@ impl Oracle {
         self.truth.begin(at, now, run, epoch, &settings, &mut self.findings);
         // Directed streams are between two epochs.
         for track in self.runs[run].tracks.iter_mut().flatten() {
-            (track.direct_last, track.direct, track.inbox) = (0, 0, 0);
-            track.direct_read.clear();
+            (track.directed_next, track.directed_delivered, track.directed_lost) = (0, 0, 0);
+            track.directed_read.clear();
         }
     }
 
@@ -274,7 +277,7 @@ impl Oracle {
         }
     }
 
-    /// Records that a peer pauses until then.
+    /// Records that a peer pauses from `at` to `until`.
     pub fn on_pause(&mut self, at: u64, run: usize, until: u64) {
         for side in self.sides(run) {
             self.runs[side].pauses.push((at, until));
@@ -288,7 +291,7 @@ impl Oracle {
             return;
         }
         let side = self.side_of(run, mode);
-        let version = self.runs[run].change();
+        let version = self.runs[run].next_version();
         let pattern = pattern.clone();
         self.runs[side].subs.push(ObservedSubscription {
             target,
@@ -320,7 +323,8 @@ impl Oracle {
         }
     }
 
-    /// Records a publication. Returns the message for the peer; `is_local` unless it is directed elsewhere.
+    /// Records a publication and returns the message for the peer. `is_local` is set unless it is directed to another
+    /// peer.
     pub fn on_publish(&mut self, run: usize, envelope: Message, bytes: usize, is_local: bool) -> Message {
         self.figures.messages_published += 1;
         let suppresses = self.truth.streams[self.runs[run].stream].settings.suppresses;
@@ -329,23 +333,23 @@ impl Oracle {
         let id = self.truth.published.len() - 1;
         let subject = self.truth.published[id].subject;
         for side in self.sides(run).filter(|_| is_local) {
-            let PeerRun { subs, local, .. } = &mut self.runs[side];
+            let PeerRun { subs, pending_local, .. } = &mut self.runs[side];
             for (at, sub) in subs.iter_mut().enumerate().filter(|(_, sub)| sub.is_active()) {
                 if sub.matches(subject, &message.subject) {
-                    local.push((id, at));
+                    pending_local.push((id, at));
                 }
             }
         }
         message
     }
 
-    /// Checks the local deliveries, once all effects of an application's action have been taken.
+    /// Checks the local deliveries, once all effects of an application's action are drained.
     pub fn check_local(&mut self, run: usize) {
         for side in self.sides(run) {
-            if let Some((id, sub)) = self.runs[side].local.first() {
+            if let Some((id, sub)) = self.runs[side].pending_local.first() {
                 let text = format!("run {side}: message {id} of its own was not delivered to its subscription {sub}");
                 self.findings.add("local", text);
-                self.runs[side].local.clear();
+                self.runs[side].pending_local.clear();
             }
         }
     }
@@ -360,20 +364,20 @@ impl Oracle {
         to: Option<SocketAddr>,
     ) -> DatagramId {
         self.figures.datagrams_sent += 1;
-        let note = self.truth.on_sent(at, now, run, bytes, to.is_none(), &mut self.findings);
+        let id = self.truth.on_sent(at, now, run, bytes, to.is_none(), &mut self.findings);
         if let Some(to) = to {
-            self.check_proof(run, to, note);
+            self.check_proof(run, to, id);
         }
         self.check_interest_announcement(run);
         if let Some(request) = self.truth.request.take() {
             self.on_request(at, run, &request);
         }
-        note
+        id
     }
 
     /// Records a copy that reaches a receive buffer, or would have if it had not been lost or damaged.
-    pub fn on_copy(&mut self, at: u64, run: usize, note: DatagramId, arrives: bool) {
-        let DatagramId::Data { stream, dseq } = note else { return };
+    pub fn on_copy(&mut self, at: u64, run: usize, id: DatagramId, arrives: bool) {
+        let DatagramId::Data { stream, dseq } = id else { return };
         for side in self.sides(run) {
             let track = self.runs[side].track(stream);
             let last_copy = slot(&mut track.last_copies, dseq as usize - 1, 0);
@@ -386,8 +390,8 @@ impl Oracle {
     }
 
     /// Returns whether a run has read anything of the stream of a datagram.
-    pub fn knows(&self, run: usize, note: DatagramId) -> bool {
-        let stream = match note {
+    pub fn knows(&self, run: usize, id: DatagramId) -> bool {
+        let stream = match id {
             DatagramId::Data { stream, .. }
             | DatagramId::Directed { stream, .. }
             | DatagramId::Control { stream, .. } => stream,
@@ -397,29 +401,29 @@ impl Oracle {
     }
 
     /// Records that a peer reads a whole datagram from its receive buffer.
-    pub fn on_read(&mut self, at: u64, run: usize, note: DatagramId, (from, path): (SocketAddr, Path)) {
-        self.on_echo(at, run, note, from);
-        self.on_path(at, run, note, path);
-        self.on_answer(at, run, note);
+    pub fn on_read(&mut self, at: u64, run: usize, id: DatagramId, (from, path): (SocketAddr, Path)) {
+        self.on_echo(at, run, id, from);
+        self.on_path(at, run, id, path);
+        self.on_answer(at, run, id);
         for side in self.sides(run) {
-            self.on_stream(at, side, note);
+            self.on_stream(at, side, id);
         }
     }
 
     /// Records that one side of a peer learns something of the multicast stream of another.
-    fn on_stream(&mut self, at: u64, run: usize, note: DatagramId) {
-        let arrived = self.main(run).arrived;
+    fn on_stream(&mut self, at: u64, run: usize, id: DatagramId) {
+        let arrived = self.main(run).last_arrival;
         let forget = nanos(self.runs[run].settings.forget);
-        let is_late = self.is_late(at, run, note);
+        let is_stale = self.is_stale(at, run, id);
         let is_limited = self.runs[run].is_limited();
-        match note {
+        match id {
             DatagramId::Data { stream, dseq } if !self.is_own(run, stream) => {
                 let settings = &self.truth.streams[stream].settings;
-                let (taken, beat) = (self.runs[run].taken_within(settings), nanos(settings.heartbeat) * 3 / 2);
+                let (taken, beat) = (self.runs[run].acceptance_time(settings), nanos(settings.heartbeat) * 3 / 2);
                 let track = self.runs[run].track(stream);
                 let is_new = track.read(dseq) == NEVER;
                 if is_new && (track.ends.is_empty() || track.high() < dseq) {
-                    track.record_contact(at, dseq - 1, forget, (arrived, is_late));
+                    track.record_contact(at, dseq - 1, forget, (arrived, is_stale));
                 }
                 if is_new {
                     *slot(&mut track.read, dseq as usize - 1, NEVER) = at;
@@ -430,17 +434,17 @@ impl Oracle {
                             track.doubtful.push(dseq);
                         }
                     }
-                    track.heard_most.add(at, beat / 1000 * 1001);
+                    track.heard_max.add(at, beat / 1000 * 1001);
                     track.signs.push(at);
                 }
-                // Some datagrams need not count: late ones, those from before the baseline, and those that a manifest
-                // had reported. Nor need those of a gap that a limit settled without a report because it was
-                // explained already.
+                // Some datagrams need not count as signs of life: late ones, those from before the baseline, and those
+                // that a manifest had reported. Nor need those of a gap that a limit settled without a report, because
+                // the lost messages were reported before.
                 let above = track.contact.is_some_and(|(_, first)| first < dseq);
                 let in_time = track.found(dseq) == NEVER || !is_limited && at < track.found(dseq) + taken;
-                let is_open = track.declared(dseq).is_none() && !track.may_be_rebuilt(dseq);
+                let is_open = track.gap_report(dseq).is_none() && !track.may_be_rebuilt(dseq);
                 if is_new && above && in_time && is_open {
-                    track.record_sign_of_life(at, beat, is_late);
+                    track.record_sign_of_life(at, beat, is_stale);
                 }
                 track.raise_high(at, dseq);
             }
@@ -450,11 +454,11 @@ impl Oracle {
                 let beat = nanos(self.truth.streams[stream].settings.heartbeat) * 3 / 2;
                 let track = self.runs[run].track(stream);
                 if track.control < number {
-                    track.record_contact(at, high, forget, (arrived, is_late));
+                    track.record_contact(at, high, forget, (arrived, is_stale));
                     track.control = number;
                     track.announced_at = track.announced_at.min(at);
-                    // After its BYE no receiver waits for a publisher any longer.
-                    track.record_sign_of_life(at, if bye { NEVER / 2 } else { beat }, is_late);
+                    // After a BYE no receiver waits for the publisher any longer.
+                    track.record_sign_of_life(at, if bye { NEVER / 2 } else { beat }, is_stale);
                     track.raise_high(at, high);
                     track.bye_read |= bye;
                 }
@@ -463,11 +467,11 @@ impl Oracle {
         }
     }
 
-    /// Records that a peer reads a datagram sent to it alone: a report of datagrams or of their expiry, or one of its
+    /// Records that a peer reads a datagram sent to it alone: a manifest, a report of expiry, or a datagram of its
     /// directed stream.
-    fn on_answer(&mut self, at: u64, run: usize, note: DatagramId) {
+    fn on_answer(&mut self, at: u64, run: usize, id: DatagramId) {
         let own = self.runs[run].stream;
-        match note {
+        match id {
             DatagramId::Control { stream, content: ControlContent::Manifest { first, last }, .. } => {
                 let track = self.runs[run].track(stream);
                 for dseq in first..=last {
@@ -480,23 +484,23 @@ impl Oracle {
             }
             DatagramId::Directed { stream, receiver, number } if receiver == self.truth.streams[own].epoch.bits() => {
                 let track = self.runs[run].track(stream);
-                *slot(&mut track.direct_read, number as usize - 1, false) = true;
+                *slot(&mut track.directed_read, number as usize - 1, false) = true;
             }
             _ => {}
         }
     }
 
-    /// Returns whether a datagram was in transit for longer than the network takes: an old one that came again.
-    fn is_late(&self, at: u64, run: usize, note: DatagramId) -> bool {
-        let sealed = match note {
+    /// Returns whether a datagram was sealed longer ago than one transit takes, such as a replay or a retransmission.
+    fn is_stale(&self, at: u64, run: usize, id: DatagramId) -> bool {
+        let sealed = match id {
             DatagramId::Data { stream, dseq } => self.truth.streams[stream].bcast.datagrams[dseq as usize - 1].at,
-            DatagramId::Control { stream, number, .. } => self.truth.streams[stream].controls[number as usize - 1],
+            DatagramId::Control { stream, number, .. } => self.truth.streams[stream].control_times[number as usize - 1],
             DatagramId::Directed { .. } | DatagramId::Unidentified => return false,
         };
         self.delay_max + self.runs[run].paused(sealed, at) < at - sealed
     }
 
-    /// Returns whether a subscription is certainly owed a message; if not it may still be.
+    /// Returns whether a subscription is certainly owed a message. If false, the message may still be owed.
     pub(crate) fn is_owed(
         &self,
         run: usize,
@@ -514,11 +518,11 @@ impl Oracle {
 
     /// Returns whether R4 holds: the subscription is older than the epoch by more than the margin.
     pub(crate) fn is_owed_all(&self, sub: &ObservedSubscription, stream: &EpochTrace, track: &Track) -> bool {
-        let Some((contact, _)) = track.contact.filter(|_| !track.returned && !track.is_age_unknown) else {
+        let Some((contact, _)) = track.contact.filter(|_| !track.has_returned && !track.is_age_unknown) else {
             return false;
         };
         // No subscription began before time 0.
-        let margin = 100 * MILLIS + contact / 1000 + self.delay_max + track.doubt + 2 * MILLIS;
+        let margin = 100 * MILLIS + contact / 1000 + self.delay_max + track.contact_delay + 2 * MILLIS;
         sub.start + margin < stream.born
     }
 
@@ -533,24 +537,24 @@ impl Oracle {
         sent: &MessageTrace,
     ) -> bool {
         let receiver = &self.runs[run];
-        let under_way = |dseq: u64| match track.read(dseq) {
+        let transit_end = |dseq: u64| match track.read(dseq) {
             NEVER => receiver.awake_at(track.last_copy(dseq).max(sent.at + self.delay_max)),
             read => read,
         };
-        let settled = (sent.first..=sent.last).map(under_way).max().unwrap_or(0);
-        if sub.start <= sent.at || sub.start <= receiver.awake_at(settled + receiver.grace()) + 2 * MILLIS {
+        let settled = (sent.first..=sent.last).map(transit_end).max().unwrap_or(0);
+        if sub.start <= sent.at || sub.start <= receiver.awake_at(settled + receiver.t_rec()) + 2 * MILLIS {
             return true;
         }
         let above = track.contact.is_some_and(|(_, first)| first.min(track.early_low) < sent.last);
         if !receiver.repairs() {
-            // Resends for other receivers may be the first datagrams that it gets, and they look like new ones.
+            // Its first datagrams may be retransmissions for other receivers, which look like new ones.
             let is_of_first_contact = track.announced_at != NEVER && track.found(sent.last) <= track.announced_at;
             return above && is_of_first_contact && track.contact.is_some_and(|(contact, _)| sub.start <= contact);
         }
-        // A requested datagram is in transit for the same time.
+        // A requested datagram may still be in transit until T_rec has run.
         let found = track.latest_found(sent.last);
         (above || receiver.born < stream.born)
             && found != NEVER
-            && sub.start <= track.heard.after(found, receiver.grace() + 10 * MILLIS)
+            && sub.start <= track.heard_min.after(found, receiver.t_rec() + 10 * MILLIS)
     }
 }

@@ -5,7 +5,7 @@ use crate::sim::scenario::{FaultKind, Faults, MILLIS, SECOND};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Maximum number of violations that are kept in full; the rest are counted.
+/// Maximum number of violations that are recorded; further ones are only counted.
 const VIOLATIONS_MAX: usize = 20;
 
 /// A rule that did not hold.
@@ -148,13 +148,13 @@ figures! {
     scenarios,
     /// Simulated time in nanoseconds.
     nanos,
-    /// Epochs that lived.
+    /// Epochs that peers began.
     epochs,
     /// Messages published by applications.
     messages_published,
     /// Numbered data datagrams that peers sealed.
     datagrams_sealed,
-    /// Datagrams that peers handed to the network: data and control, multicast and unicast.
+    /// Datagrams that peers sent: data and control, multicast and unicast.
     datagrams_sent,
     /// Copies of datagrams that the network carried, one for each receiver and duplicate.
     copies,
@@ -212,9 +212,9 @@ figures! {
     clock_twins,
     /// Messages that were suppressed because no other peer wanted them.
     suppressed,
-    /// Messages given to members of queue groups.
+    /// Messages delivered to members of queue groups.
     shares,
-    /// Number of these that exactly one member had to get.
+    /// Messages of queue groups that exactly one member had to get.
     shares_owed,
     /// Comparisons of a product counter with the oracle's own.
     cross_checks,
@@ -233,7 +233,7 @@ pub struct RunOutcome {
     pub figures: Figures,
     /// Times from the first announcement of a missing datagram to its report.
     pub settling: LatencyHistogram,
-    /// Times from the sealing of a tail (nothing after it for 200 ms) to the report of its loss.
+    /// Times from the sealing of a tail (a datagram without a successor for 200 ms) to the report of its loss.
     pub tails: LatencyHistogram,
     /// Times from the first announcement of a missing datagram to the delivery of its content.
     pub repairs: LatencyHistogram,
@@ -241,8 +241,8 @@ pub struct RunOutcome {
     pub most_requested: (u32, u32),
     /// For each host, the number of datagrams that its receive buffer had no room for.
     pub dropped: Vec<u64>,
-    /// For each host, the times at which each flood began and at which all of it had left.
-    pub flooded: Vec<Vec<(u64, u64)>>,
+    /// For each host, the times at which each flood began and at which its last datagram had left.
+    pub flood_times: Vec<Vec<(u64, u64)>>,
     /// Digest of all deliveries and reports to clients, without wall times and numbers that depend on them.
     pub digest: u64,
     /// The last events of the run, if a trace was requested.
@@ -262,7 +262,7 @@ pub struct Totals {
     pub tails: LatencyHistogram,
     /// As in [`RunOutcome`].
     pub repairs: LatencyHistogram,
-    /// Number of violations of each rule; of one run the first 20 count.
+    /// Number of violations of each rule, of which each run counts its first 20.
     pub violations: BTreeMap<&'static str, u64>,
     /// Sum over the hashes of each run's digest and seed, independent of their order.
     pub digest: u64,
@@ -313,9 +313,9 @@ impl Totals {
         let others = self.violations.values().sum::<u64>() - missed - untrue;
         let Figures { scenarios, datagrams_sent, copies_dropped, owed, cross_checks, .. } = self.figures;
         format!(
-            "{scenarios} scenarios, {:.1} hours simulated, {datagrams_sent} datagrams sent, {copies_dropped} copies dropped, \
-             {owed} messages owed, {missed} missed, {untrue} false, {others} other violations, {cross_checks} cross-checks, \
-             digest {:016x}",
+            "{scenarios} scenarios, {:.1} hours simulated, {datagrams_sent} datagrams sent, \
+             {copies_dropped} copies dropped, {owed} messages owed, {missed} missed, {untrue} false, \
+             {others} other violations, {cross_checks} cross-checks, digest {:016x}",
             self.simulated_hours(),
             self.digest
         )
@@ -331,9 +331,9 @@ impl fmt::Display for Totals {
                 writeln!(f, "{value:>16}  {name}: {meaning}")?;
             }
         }
-        writeln!(f, "from word to report: {}", self.settling)?;
-        writeln!(f, "from a tail's sealing to report, all weathers: {}", self.tails)?;
-        writeln!(f, "from word to repair: {}", self.repairs)?;
+        writeln!(f, "from announcement to report: {}", self.settling)?;
+        writeln!(f, "from a tail's sealing to report, under all network conditions: {}", self.tails)?;
+        writeln!(f, "from announcement to repair: {}", self.repairs)?;
         write!(f, "share of scenarios with each fault:")?;
         for (kind, count) in FaultKind::ALL.iter().zip(&self.faults) {
             let share = 100.0 * *count as f64 / self.figures.scenarios.max(1) as f64;

@@ -75,7 +75,7 @@ pub enum Action {
         /// True for another port.
         other_port: bool,
     },
-    /// The peer is asked to stop.
+    /// The peer begins to stop.
     Stop,
     /// The host pauses for this time in nanoseconds.
     Pause(u64),
@@ -85,9 +85,9 @@ pub enum Action {
     MulticastDead(u64),
     /// Multicasts of the named host do not reach this one until it joins the group anew.
     Snoop(usize),
-    /// The host does not hear the hosts in the bit set, nor they it unless `one_way`.
+    /// The host does not hear the hosts in a bit set. They do not hear the host either, unless `one_way` is set.
     Partition {
-        /// The other side.
+        /// Bit set of the other hosts.
         others: u64,
         /// True if the others still hear the host.
         one_way: bool,
@@ -102,7 +102,7 @@ pub enum Action {
     Subscribe {
         /// The client.
         client: u32,
-        /// Its name for the subscription.
+        /// Number of the subscription at the client.
         sub: u32,
         /// Index into `Scenario::patterns`.
         pattern: usize,
@@ -114,11 +114,11 @@ pub enum Action {
     Unsubscribe {
         /// The client.
         client: u32,
-        /// Its name for the subscription.
+        /// Number of the subscription at the client.
         sub: u32,
     },
-    /// A client subscribes to the pattern with this index. It first requests the newest messages of each subject, or
-    /// all that are retained.
+    /// A client joins late: it subscribes to the pattern with this index, and first requests the newest retained
+    /// messages of each subject, or all.
     Join {
         /// Index into `Scenario::patterns`.
         pattern: usize,
@@ -141,7 +141,7 @@ pub enum Action {
     LeaveQueue(u32),
     /// A client disconnects.
     Detach(u32),
-    /// The host's applications publish this number of datagrams, each after a moment.
+    /// The host's applications publish this number of datagrams, with up to `Traffic::spacing_max` between them.
     Burst(u32),
     /// The host's applications publish this number of datagrams as fast as the peer accepts them.
     Flood(u32),
@@ -163,23 +163,23 @@ pub struct ScenarioEvent {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostSpec {
-    /// The boot clock runs this many parts per million fast.
+    /// Parts per million by which the boot clock runs fast.
     pub skew_ppm: i64,
     /// The boot clock at virtual time 0, in nanoseconds.
     pub boot: u64,
     /// The wall clock at virtual time 0, in nanoseconds since 1970.
     pub wall: u64,
-    /// Datagrams that fit its receive buffer.
+    /// Capacity of the receive buffer in datagrams.
     pub buffer_datagrams: usize,
-    /// Bytes that fit its receive buffer, as windows count.
+    /// Capacity of the receive buffer in bytes, as receive windows count them.
     pub buffer_bytes: u64,
-    /// Bytes that it reads in a second, as windows count; 0: any number at once.
+    /// Bytes that the host reads in a second, as receive windows count them; 0 for no limit.
     pub speed: u64,
-    /// Delay from the arrival of a datagram until the host looks at its socket.
+    /// Nanoseconds from the arrival of a datagram until the host reads its socket.
     pub turn: u64,
     /// True if the host drains effects after each input, false if after all inputs of a turn.
     pub drains_each: bool,
-    /// True if the host reports the arrival time of datagrams; a host that pauses must.
+    /// True if the host passes the arrival time of datagrams to its peer; required of hosts that pause.
     pub reports_arrival: bool,
     /// True if the host's own multicast comes back to it.
     pub loops_back: bool,
@@ -309,7 +309,7 @@ impl Scenario {
         scenario
     }
 
-    /// Lets a client join late at half of the hosts, at any time.
+    /// Schedules a client that joins late at half of the hosts, at any time.
     fn plan_joins(&mut self) {
         let mut rng = Rng::new(self.seed ^ 0x10_14e5);
         for host in 0..self.hosts.len() {
@@ -343,7 +343,7 @@ impl Scenario {
     /// Schedules joins and departures of members of two queue groups.
     fn plan_queues(&mut self, size: ScenarioSize) {
         let mut rng = Rng::new(self.seed ^ 0x90_e0e);
-        // If all other subscriptions on a host are live, nothing is repaired for the sake of its queue members.
+        // A host whose other subscriptions are all live repairs nothing for its queue members.
         if !self.faults.has(FaultKind::Queues) || self.faults.has(FaultKind::Live) {
             return;
         }
@@ -481,7 +481,7 @@ impl Scenario {
     }
 
     fn plan_links(&mut self, rng: &mut Rng, host: usize, size: ScenarioSize) {
-        let everybody = (1u64 << self.hosts.len()) - 1;
+        let all_hosts = (1u64 << self.hosts.len()) - 1;
         for kind in
             [FaultKind::Flap, FaultKind::Partition, FaultKind::OneWay, FaultKind::MulticastDead, FaultKind::Snooping]
         {
@@ -491,7 +491,7 @@ impl Scenario {
             let mut at = rng.below(15 * SECOND);
             while self.faults.has(kind) && at < self.heal_at {
                 let long = rng.between(200, 10_000) * MILLIS;
-                let others = rng.below(everybody + 1) & !(1 << host);
+                let others = rng.below(all_hosts + 1) & !(1 << host);
                 let (action, nanos) = match kind {
                     FaultKind::Flap => {
                         let nanos = rng.between(50, 3000) * MILLIS;

@@ -34,7 +34,7 @@ fn dead_network_delivers_and_reports_nothing() {
     );
 }
 
-/// One publisher and one subscriber; the test dictates the reports of the subscriber.
+/// A hand-made history of one publisher and one subscriber: the test dictates the reports of the subscriber.
 struct Story {
     oracle: Oracle,
     epoch: Epoch,
@@ -52,7 +52,7 @@ fn now(at: u64) -> ClockReading {
 }
 
 impl Story {
-    /// Creates the same story with repair off.
+    /// Creates a story with repair off.
     fn new(messages: u64) -> Story {
         Story::of(messages, GRACE, DeliveryMode::Repair)
     }
@@ -94,8 +94,8 @@ impl Story {
             receiver: None,
         };
         let bytes = self.builder.seal(&header);
-        let note = self.oracle.on_sent(at, now(at), PUBLISHER, &bytes, None);
-        self.sent.push((note, message, seq));
+        let id = self.oracle.on_sent(at, now(at), PUBLISHER, &bytes, None);
+        self.sent.push((id, message, seq));
     }
 
     fn arrive(&mut self, at: u64, nth: usize) {
@@ -146,7 +146,7 @@ impl Story {
 
 const T: u64 = 2 * SECOND + 10 * MILLIS;
 
-/// Checks a story of three messages. The second one is lost; the story gives the reaction of the peer.
+/// Checks a story of three messages of which the second is lost. `act` gives the reports of the peer.
 fn check(act: impl FnOnce(&mut Story), expected: &[&str]) {
     check_story(Story::new(3), act, expected);
 }
@@ -246,7 +246,7 @@ fn message_is_covered_from_silence_to_next_report() {
     let probe = Story::new(5);
     let beat = nanos(probe.oracle.runs[SUBSCRIBER].settings.heartbeat);
     let silent_after = beat * 7 / 2;
-    // Datagrams 2 and 3 come again while their publisher is silent, and say nothing of the fourth, which was lost.
+    // Datagrams 2 and 3 come late, while their publisher is silent. They do not announce the fourth, which was lost.
     let (second, third) = (T + 10 * beat, T + 13 * beat);
     let (due, announced) = (third + silent_after, T + 25 * beat);
     let check = |after_third: &[(u64, u64)], expected: &[&str]| {
@@ -272,7 +272,7 @@ fn message_is_covered_from_silence_to_next_report() {
     check(&[(due, 3)], &[]);
     check(&[], &["O8"]);
     check(&[(due + SECOND, 3)], &["O8"]);
-    // A receiver that knows the datagram must not wait for its publisher to say something else.
+    // A receiver that knows the datagram must not wait for another announcement of its publisher.
     check(&[(due, 5)], &["O8"]);
 }
 

@@ -1,5 +1,5 @@
-//! The oracle's ground truth: every message that an application published and every datagram that a peer sealed. It
-//! is read from the bytes that leave the peers, and checked as it is recorded.
+//! The oracle's ground truth: every message that an application published and every datagram that a peer sealed. The
+//! oracle reads them from the bytes that leave the peers, and checks them as it records them.
 
 mod answer_budget;
 mod datagram_id;
@@ -50,7 +50,7 @@ pub struct PublishedMessage {
 pub struct DatagramTrace {
     /// Time at which it left.
     pub at: u64,
-    /// Earliest time at which it was sealed: the pacer may have delayed it.
+    /// Earliest time at which it was sealed; the pacer may have delayed its departure.
     pub sealed: u64,
     /// Index of the first message begun in it.
     pub first: usize,
@@ -90,17 +90,19 @@ pub struct StreamTrace {
     pub datagrams: Vec<DatagramTrace>,
     /// Messages in the order in which they begin.
     pub messages: Vec<MessageTrace>,
-    /// Body so far of a large message whose last datagram has yet to leave.
-    open: Option<BytesMut>,
+    /// Assembled part of a large message whose last datagram has yet to leave.
+    open_body: Option<BytesMut>,
     /// For each subject, the indexes of its numbered messages in order.
     numbered: Vec<Vec<usize>>,
-    published_last: Option<usize>,
+    /// The message sent last, as an index into `GroundTruth::published`.
+    last_published: Option<usize>,
     /// The bytes of each datagram, which a retransmission must repeat.
     bytes: Vec<Bytes>,
     /// Cumulative number of bytes of all datagrams up to each.
-    bytes_to: Vec<u64>,
-    /// Messages that are questions to a history or answers of one.
-    pub services: u64,
+    cumulative_bytes: Vec<u64>,
+    /// Number of directed messages that no client here gets: questions to a history, its answers, and messages that
+    /// another run returned for a member of a queue group.
+    pub service_messages: u64,
     /// For each datagram, the counts of its requests.
     pub resend_counts: Vec<ResendCounts>,
 }
@@ -112,8 +114,8 @@ pub struct ResendCounts {
     pub requests: u32,
     /// Number of retransmissions.
     pub resends: u32,
-    /// True if a receiver requested only a report of the content (A4).
-    pub by_content: bool,
+    /// True if a receiver requested its manifest alone (A4).
+    pub manifest_only: bool,
 }
 
 impl StreamTrace {
@@ -135,7 +137,7 @@ impl StreamTrace {
         &all[from..to.max(from)]
     }
 
-    /// Returns the last datagram.
+    /// Returns the number of the last datagram.
     pub fn high(&self) -> u64 {
         self.datagrams.len() as u64
     }
@@ -167,21 +169,22 @@ pub struct EpochTrace {
     pub directed: Vec<(u64, StreamTrace)>,
     /// The settings of the peer.
     pub settings: Settings,
+    /// Number of its last control datagram.
     control: u64,
     /// Its budget for answers.
     answer_budget: AnswerBudget,
     /// The last token sent to each receiver, and the one before.
     tokens: HashMap<u64, (u64, Option<u64>)>,
     /// For each control datagram, the time at which it was sealed, by its number less one.
-    pub controls: Vec<u64>,
-    /// Latest time at which the next multicast datagram is due, and the interval after that.
+    pub control_times: Vec<u64>,
+    /// Latest time of its next multicast datagram, and the last interval, which doubles up to the heartbeat.
     heartbeat_due: (u64, u64),
     /// True if BYE was sent.
     pub has_sent_bye: bool,
     /// Highest subscription version that it has confirmed, for each epoch.
-    pub known: HashMap<u64, u64>,
-    /// The versions of its last announcement that is yet to be checked: its own, and an epoch with the version
-    /// confirmed for it.
+    pub confirmed: HashMap<u64, u64>,
+    /// Versions of its last announcement, until they are checked: its own, and an epoch with the version that it
+    /// confirmed for that epoch.
     pub announced_interest: Option<(u64, Option<(u64, u64)>)>,
 }
 
@@ -205,7 +208,7 @@ pub struct GroundTruth {
     subject_index: HashMap<Subject, usize>,
     /// Every message.
     pub published: Vec<PublishedMessage>,
-    /// For each run, the messages for the group that it has yet to send, or never will, in order.
+    /// For each run, its unsent messages for the group in order. Suppressed ones leave when a later one is sent.
     unsent: Vec<VecDeque<usize>>,
     /// Every epoch.
     pub streams: Vec<EpochTrace>,
@@ -226,7 +229,7 @@ pub struct GroundTruth {
     pub is_answer: bool,
     /// The request sent last, until it is checked.
     pub request: Option<ResendRequest>,
-    /// True if datagrams that leave a peer are checked. Off only to see whether receivers alone would show a mistake.
+    /// True if datagrams that leave a peer are checked. Tests clear it to see whether receivers alone show a mistake.
     pub is_strict: bool,
 }
 
@@ -236,7 +239,7 @@ impl GroundTruth {
         GroundTruth { is_strict: true, ..GroundTruth::default() }
     }
 
-    /// Returns the index of a subject, new or not.
+    /// Returns the index of a subject, and adds the subject if it is new.
     pub fn subject(&mut self, subject: &Subject) -> usize {
         if let Some(at) = self.subject_index.get(subject) {
             return *at;
@@ -282,10 +285,10 @@ impl GroundTruth {
             control: 0,
             answer_budget: AnswerBudget::new(at, settings.recovery.resend_rate_min),
             tokens: HashMap::new(),
-            controls: Vec::new(),
+            control_times: Vec::new(),
             heartbeat_due: (at + heartbeat, 20 * MILLIS),
             has_sent_bye: false,
-            known: HashMap::new(),
+            confirmed: HashMap::new(),
             announced_interest: None,
         });
     }
@@ -314,7 +317,7 @@ impl GroundTruth {
         }
     }
 
-    /// Excuses the heartbeats of a peer whose host pauses until then.
+    /// Postpones the heartbeat of a peer whose host pauses until `until`.
     pub fn postpone_heartbeat(&mut self, stream: usize, until: u64) {
         let due = &mut self.streams[stream].heartbeat_due;
         due.0 = due.0.max(until);
@@ -363,20 +366,22 @@ impl GroundTruth {
         if same && filled { Ok(id) } else { Err("not as published") }
     }
 
-    /// Finds a large message of which some datagrams have yet to leave. The history may return it before they do.
+    /// Finds a large message of which some datagrams have yet to leave. The history may return it earlier.
     pub fn find_incomplete(&self, stream: usize, delivery: &Delivery) -> Option<(usize, Option<u64>, usize)> {
         let flow = &self.streams[stream].bcast;
         let (index, last) = (flow.messages.len().checked_sub(1)?, flow.messages.last()?);
-        let is_it = last.seq.is_some()
+        let is_same = last.seq.is_some()
             && last.seq == delivery.seq
             && self.known_subject(&delivery.message.subject) == Some(last.subject);
-        (flow.open.is_some() && is_it).then_some((stream, None, index))
+        (flow.open_body.is_some() && is_same).then_some((stream, None, index))
     }
 
-    /// Returns the number of messages of a run that may yet leave, and their bytes.
+    /// Returns the number and the bytes of a run's messages that may still leave.
     pub fn unsent(&self, run: usize) -> (usize, usize) {
         let unsent = self.unsent.get(run).into_iter().flatten().map(|id| &self.published[*id]);
-        unsent.filter(|one| one.sent.is_none()).fold((0, 0), |(count, bytes), one| (count + 1, bytes + one.bytes))
+        unsent
+            .filter(|message| message.sent.is_none())
+            .fold((0, 0), |(count, bytes), message| (count + 1, bytes + message.bytes))
     }
 
     /// Records and checks a datagram that a peer sends.
@@ -391,8 +396,8 @@ impl GroundTruth {
     ) -> DatagramId {
         let datagram = match wire::decode(bytes.clone()) {
             Ok(datagram) => datagram,
-            Err(why) => {
-                out.add("wire", format!("run {run} sent what cannot be decoded: {why:?}"));
+            Err(reason) => {
+                out.add("wire", format!("run {run} sent a datagram that cannot be decoded: {reason:?}"));
                 return DatagramId::Unidentified;
             }
         };
@@ -401,7 +406,7 @@ impl GroundTruth {
             out.add("R1", format!("run {run} sent in the name of epoch {}", header.epoch));
             return DatagramId::Unidentified;
         };
-        let (receiver, note) = match header.kind {
+        let (receiver, id) = match header.kind {
             Kind::Control => (None, None),
             Kind::Data => (None, Some(DatagramId::Data { stream: index, dseq: header.number })),
             Kind::Directed => {
@@ -410,23 +415,23 @@ impl GroundTruth {
             }
         };
         self.is_answer = false;
-        let sealed = note.and_then(|_| self.streams[index].flow(receiver).bytes.get(header.number as usize - 1));
-        if let (Some(sealed), Some(note)) = (sealed, note) {
+        let sealed = id.and_then(|_| self.streams[index].flow(receiver).bytes.get(header.number as usize - 1));
+        if let (Some(sealed), Some(id)) = (sealed, id) {
             self.resends += 1;
             if sealed != bytes || self.streams[index].ended != NEVER {
-                out.add("R6", format!("{note:?} was sent again with other bytes, or after its epoch"));
+                out.add("R6", format!("{id:?} was sent again with other bytes, or after its epoch"));
             }
             let counts = &mut self.streams[index].flow(receiver).resend_counts[header.number as usize - 1];
             counts.resends += 1;
             self.on_answer(at, index, bytes, out);
-            return note;
+            return id;
         }
         if self.is_strict {
             self.streams[index].check_header(at, now, &header, bytes.len(), multicast, out);
         }
-        let Some(note) = note else { return self.on_control(at, index, (&datagram, bytes), multicast, out) };
+        let Some(id) = id else { return self.on_control(at, index, (&datagram, bytes), multicast, out) };
         self.on_data(at, now, index, receiver, (datagram, bytes), out);
-        note
+        id
     }
 
     fn on_control(
@@ -443,7 +448,7 @@ impl GroundTruth {
             out.add("R2", format!("control number {number} after {}", stream.control));
         }
         stream.control = number;
-        stream.controls.resize(number as usize, at);
+        stream.control_times.resize(number as usize, at);
         let (mut content, mut is_answer) = (ControlContent::Other, false);
         for record in &datagram.records {
             let (announce, bye) = match record {
@@ -508,11 +513,11 @@ impl GroundTruth {
         DatagramId::Control { stream: index, number, content }
     }
 
-    /// Checks that the answer to a request is within the budget for answers (5.6).
+    /// Checks that an answer to a request is within the budget for answers (wire.md W114).
     fn on_answer(&mut self, at: u64, index: usize, bytes: &Bytes, out: &mut Findings) {
         self.is_answer = true;
         if let Some(over) = self.streams[index].answer_budget.on_answer(at, bytes.len()) {
-            out.add("budget", format!("stream {index}: answers are {over} bytes more than they may be"));
+            out.add("budget", format!("stream {index}: answers exceed their budget by {over} bytes"));
         }
     }
 
@@ -527,7 +532,7 @@ impl GroundTruth {
     ) {
         self.sealed += 1;
         let stream = &mut self.streams[index];
-        stream.answer_budget.on_first(at, bytes.len());
+        stream.answer_budget.on_first_transmission(at, bytes.len());
         if receiver.is_none() {
             let first = 20 * MILLIS.min(nanos(stream.settings.heartbeat));
             stream.heartbeat_due = (at + first, first);
@@ -541,12 +546,12 @@ impl GroundTruth {
                 out.add("R2", format!("datagram {number} with {count} before it after {high} with {begun}"));
             }
         }
-        let continued = flow.open.is_some().then(|| flow.messages.len() - 1);
+        let continued = flow.open_body.is_some().then(|| flow.messages.len() - 1);
         let sealed = self.streams[index].sealed_at(at, now, &datagram.header);
         flow.datagrams.push(DatagramTrace { at, sealed, first: flow.messages.len(), begun: 0, continued });
         flow.resend_counts.push(ResendCounts::default());
-        let bytes_to = flow.bytes_to.last().copied().unwrap_or(0) + bytes.len() as u64;
-        flow.bytes_to.push(bytes_to);
+        let cumulative_bytes = flow.cumulative_bytes.last().copied().unwrap_or(0) + bytes.len() as u64;
+        flow.cumulative_bytes.push(cumulative_bytes);
         flow.bytes.push(bytes.clone());
         for record in datagram.records {
             self.on_record(at, now, (index, receiver), &mut flow, record, out);
@@ -563,7 +568,7 @@ impl GroundTruth {
         &mut self,
         at: u64,
         now: ClockReading,
-        whose: (usize, Option<u64>),
+        flow_id: (usize, Option<u64>),
         flow: &mut StreamTrace,
         record: Record,
         out: &mut Findings,
@@ -576,27 +581,28 @@ impl GroundTruth {
                     self.check_number(
                         at,
                         now,
-                        whose,
+                        flow_id,
                         flow,
                         (subject, seq),
                         (run.stamp.filter(|_| nth == 0), run.chain),
                         out,
                     );
                     flow.begin(at, subject, (seq, run.chain.is_some()), true);
-                    self.on_message(whose, flow, &message, out);
+                    self.on_message(flow_id, flow, &message, out);
                 }
             }
             Record::Fragment(part) => {
                 let subject = self.subject(&part.subject);
                 if part.index == 0 {
-                    self.check_number(at, now, whose, flow, (subject, part.seq), (part.stamp, part.chain), out);
+                    self.check_number(at, now, flow_id, flow, (subject, part.seq), (part.stamp, part.chain), out);
                     flow.begin(at, subject, (part.seq, part.chain.is_some()), false);
-                    flow.open = Some(BytesMut::new());
+                    flow.open_body = Some(BytesMut::new());
                 }
                 let high = flow.high();
-                let fits = flow.open.as_ref().is_some_and(|body| body.len() == part.offset as usize);
-                let (Some(body), Some(message), true) = (flow.open.as_mut(), flow.messages.last_mut(), fits) else {
-                    out.add("wire", format!("part {} at {} goes on with nothing", part.index, part.offset));
+                let fits = flow.open_body.as_ref().is_some_and(|body| body.len() == part.offset as usize);
+                let (Some(body), Some(message), true) = (flow.open_body.as_mut(), flow.messages.last_mut(), fits)
+                else {
+                    out.add("wire", format!("part {} at {} continues no message", part.index, part.offset));
                     return;
                 };
                 body.put_slice(&part.chunk);
@@ -609,14 +615,14 @@ impl GroundTruth {
                 }
                 if part.is_last() {
                     message.is_whole = true;
-                    let body = flow.open.take().unwrap_or_default().freeze();
+                    let body = flow.open_body.take().unwrap_or_default().freeze();
                     match wire::assemble(part.subject, part.event, part.meta, body) {
-                        Ok(message) => self.on_message(whose, flow, &message, out),
-                        Err(why) => out.add("wire", format!("a large message cannot be read: {why:?}")),
+                        Ok(message) => self.on_message(flow_id, flow, &message, out),
+                        Err(reason) => out.add("wire", format!("a large message cannot be read: {reason:?}")),
                     }
                 }
             }
-            other => out.add("wire", format!("{other:?} among data")),
+            other => out.add("wire", format!("{other:?} in a data datagram")),
         }
     }
 }
@@ -656,7 +662,7 @@ impl EpochTrace {
     }
 }
 
-/// Returns the payload of message `id`: its number, then its lowest byte repeated.
+/// Returns the payload of message `id`: its number, then the lowest byte of that repeated.
 fn payload(id: usize, bytes: usize) -> Bytes {
     let mut payload = BytesMut::with_capacity(bytes);
     payload.put_u64(id as u64);

@@ -1,8 +1,8 @@
-//! The simulated world: one queue of events in virtual time, hosts that turn their loops, and the network between
+//! The simulated world: one queue of events in virtual time, hosts that run their loops, and the network between
 //! them.
 //!
-//! It does what the daemon's loop does: it reads all that has arrived, hands it to the peer, drains the effects, and
-//! ticks when the peer's deadline has come. Everything that enters or leaves a peer is shown to the oracle.
+//! A host does what the daemon's loop does. It reads the datagrams that have arrived, passes them to the peer, drains
+//! the effects, and ticks once the peer's deadline has come. The oracle sees everything that enters or leaves a peer.
 
 mod publish;
 mod subscribe;
@@ -32,9 +32,9 @@ const INBOX_CLIENT: u32 = 60;
 const WRITER_CLIENT: u32 = 61;
 /// The client that joins late.
 const JOIN_CLIENT: u32 = 62;
-/// Lines of the trace that are kept.
+/// Maximum number of lines of the trace.
 const TRACE_LINES: usize = 100_000;
-/// Number of ticks in a row without time passing, after which the deadline counts as stuck.
+/// Number of ticks at one instant after which the deadline counts as stuck.
 const TICKS_MAX: u32 = 100;
 
 enum WorldStep {
@@ -45,8 +45,8 @@ enum WorldStep {
     Script(usize),
     Publish(usize),
     Flood(usize),
-    /// An action that had to wait: for a paused peer, or for one that was still stopping.
-    Late(usize, Action),
+    /// An action that waited for a paused or stopping peer.
+    Deferred(usize, Action),
     Heal,
 }
 
@@ -89,7 +89,7 @@ pub struct World<'a> {
     patterns: Vec<Pattern>,
     /// For each host its own subjects, then those common to all.
     subjects: Vec<Vec<Subject>>,
-    verdicts: Vec<LinkOutcome>,
+    outcomes: Vec<LinkOutcome>,
     trace: Option<VecDeque<String>>,
 }
 
@@ -98,7 +98,7 @@ impl<'a> World<'a> {
     pub fn new(scenario: &'a Scenario, with_trace: bool) -> World<'a> {
         let mut rng = Rng::new(scenario.seed ^ 0x77_0f_1d);
         let network = SimulatedNetwork::new(rng.fork(), scenario.weather.clone(), scenario.hosts.len());
-        // A slow host reads a datagram up to the time later that it needs for a full buffer.
+        // A slow host reads a datagram later by at most the time that it needs for a full buffer.
         let reading = |host: &HostSpec| match host.speed {
             0 => 0,
             speed => (u128::from(host.buffer_bytes) * u128::from(SECOND) / u128::from(speed)) as u64,
@@ -119,11 +119,11 @@ impl<'a> World<'a> {
             rng,
             patterns: scenario.patterns.iter().map(|text| text.parse().expect("a valid pattern")).collect(),
             subjects: (0..scenario.hosts.len()).map(of_host).collect(),
-            verdicts: Vec::new(),
+            outcomes: Vec::new(),
             trace: with_trace.then(VecDeque::new),
             scenario,
         };
-        world.oracle.reading = world.machines.iter().map(Machine::reading_max).collect();
+        world.oracle.reading_max = world.machines.iter().map(Machine::reading_max).collect();
         for index in 0..scenario.events.len() {
             world.push(scenario.events[index].at, WorldStep::Script(index));
         }
@@ -185,7 +185,7 @@ impl<'a> World<'a> {
             repairs: self.oracle.repairs,
             most_requested: self.oracle.truth.most_requested(),
             dropped: self.machines.iter().map(|machine| machine.dropped_total).collect(),
-            flooded: self.machines.iter().map(|machine| machine.flooded.clone()).collect(),
+            flood_times: self.machines.iter().map(|machine| machine.flood_times.clone()).collect(),
             digest: self.oracle.digest,
             trace: self.trace.unwrap_or_default().into(),
         }
@@ -241,14 +241,14 @@ impl<'a> World<'a> {
             WorldStep::Turn(_) | WorldStep::Wake(_) => {}
             WorldStep::Script(index) => {
                 let ScenarioEvent { host, action, .. } = self.scenario.events[index].clone();
-                self.act(host, action);
+                self.apply_action(host, action);
             }
             WorldStep::Publish(host) => self.publish_datagram(host),
             WorldStep::Flood(host) => self.flood(host),
-            WorldStep::Late(host, action) => self.act(host, action),
+            WorldStep::Deferred(host, action) => self.apply_action(host, action),
             WorldStep::Heal => {
                 self.network.heal();
-                self.oracle.healed = self.now;
+                self.oracle.healed_at = self.now;
                 for machine in &mut self.machines {
                     machine.spec.buffer_datagrams = 100_000;
                 }
@@ -278,12 +278,12 @@ impl<'a> World<'a> {
                 self.input(host, Input::Overrun { path: Path::Multicast, drops: dropped, datagrams_max: dropped });
             }
             if self.machines[host].spec.reports_arrival {
-                self.oracle.runs[self.machines[host].run].arrived = Some(arrived);
+                self.oracle.runs[self.machines[host].run].last_arrival = Some(arrived);
                 let at = self.machines[host].now(arrived).instant;
                 self.input(host, Input::Arrived { path: packet.path, at });
             }
-            self.oracle.on_read(self.now, self.machines[host].run, packet.note, (packet.from, packet.path));
-            self.log(|| format!("host {host} reads {:?} from {}", packet.note, packet.from));
+            self.oracle.on_read(self.now, self.machines[host].run, packet.id, (packet.from, packet.path));
+            self.log(|| format!("host {host} reads {:?} from {}", packet.id, packet.from));
             let Packet { from, path, bytes, .. } = packet;
             self.input(host, Input::Datagram { from, path, bytes });
         }
@@ -318,8 +318,8 @@ impl<'a> World<'a> {
         self.plan_wake(host);
     }
 
-    /// Returns whether a host has read all there is, or time has waited for the maximum number of turns. The host is
-    /// then busy for the time that its speed needs for `read_bytes`.
+    /// Returns whether a host has emptied its buffer, or deferred its ticks for the maximum number of turns. It also
+    /// makes the host busy for the time that its speed needs for `read_bytes`.
     fn is_caught_up(&mut self, host: usize, read_bytes: u64) -> bool {
         let machine = &mut self.machines[host];
         if machine.spec.speed == 0 || machine.peer.is_none() {
@@ -348,39 +348,39 @@ impl<'a> World<'a> {
     fn plan_wake(&mut self, host: usize) {
         let machine = &mut self.machines[host];
         let Some(deadline) = machine.peer.as_mut().and_then(Peer::poll_deadline) else { return };
-        let at = machine.when(self.now, deadline);
+        let at = machine.virtual_time_of(self.now, deadline);
         if at < machine.wake_at || machine.wake_at < self.now {
             self.machines[host].wake_at = at;
             self.push(at, WorldStep::Wake(host));
         }
     }
 
-    /// Hands one input to the peer; drains at once if the host does so.
+    /// Passes one input to the peer, and drains the effects at once if the host does so.
     fn input(&mut self, host: usize, input: Input) {
         let machine = &mut self.machines[host];
         let now = machine.now(self.now);
         let Some(peer) = &mut machine.peer else { return };
         peer.handle(now, input);
         if machine.spec.drains_each {
-            self.act_on(host);
+            self.apply_effects(host);
         }
     }
 
-    /// Takes all effects of a host, and checks that they include the messages between its own clients.
+    /// Drains all effects of a host, and checks that they include the messages between its own clients.
     fn drain(&mut self, host: usize) {
         let machine = &mut self.machines[host];
         machine.peer.iter_mut().for_each(Peer::settle);
         let run = machine.run;
-        self.act_on(host);
+        self.apply_effects(host);
         if self.machines[host].peer.is_some() {
             self.oracle.check_local(run);
         }
     }
 
-    fn act_on(&mut self, host: usize) {
+    fn apply_effects(&mut self, host: usize) {
         loop {
             while let Some(effect) = self.machines[host].peer.as_mut().and_then(Peer::poll_effect) {
-                self.effect(host, effect);
+                self.apply_effect(host, effect);
             }
             let Oracle { truth, findings, .. } = &mut self.oracle;
             let at = self.now;
@@ -391,24 +391,24 @@ impl<'a> World<'a> {
         }
     }
 
-    fn effect(&mut self, host: usize, effect: Effect) {
+    fn apply_effect(&mut self, host: usize, effect: Effect) {
         let (run, now) = (self.machines[host].run, self.machines[host].now(self.now));
         match effect {
             Effect::Multicast(bytes) => {
                 let resends = self.oracle.truth.resends;
-                let note = self.oracle.on_sent(self.now, now, run, &bytes, None);
-                self.log(|| format!("host {host} sends {note:?}"));
-                let is_first = matches!(note, DatagramId::Data { .. }) && self.oracle.truth.resends == resends;
+                let id = self.oracle.on_sent(self.now, now, run, &bytes, None);
+                self.log(|| format!("host {host} sends {id:?}"));
+                let is_first = matches!(id, DatagramId::Data { .. }) && self.oracle.truth.resends == resends;
                 if is_first && self.network.is_lost_at_source() {
                     self.oracle.figures.lost_at_source += 1;
                     return;
                 }
                 for to in 0..self.machines.len() {
                     if to != host && self.scenario.reaches(host, to) {
-                        self.carry(host, to, Path::Multicast, note, &bytes);
+                        self.carry(host, to, Path::Multicast, id, &bytes);
                     } else if self.machines[host].spec.loops_back {
                         let packet = Packet {
-                            note,
+                            id,
                             from: self.machines[host].address,
                             path: Path::Multicast,
                             bytes: bytes.clone(),
@@ -418,10 +418,10 @@ impl<'a> World<'a> {
                 }
             }
             Effect::Unicast { to, bytes } => {
-                let note = self.oracle.on_sent(self.now, now, run, &bytes, Some(to));
-                self.log(|| format!("host {host} sends {note:?} to {to}"));
+                let id = self.oracle.on_sent(self.now, now, run, &bytes, Some(to));
+                self.log(|| format!("host {host} sends {id:?} to {to}"));
                 if let Some(to) = self.machines.iter().position(|machine| machine.address == to) {
-                    self.carry(host, to, Path::Unicast, note, &bytes);
+                    self.carry(host, to, Path::Unicast, id, &bytes);
                 }
             }
             Effect::Deliver { to, deliveries, .. } => {
@@ -432,7 +432,7 @@ impl<'a> World<'a> {
             Effect::Report { to, loss } => {
                 self.log(|| {
                     format!(
-                        "host {host} tells {} of {:?} ({}) of {}",
+                        "host {host} reports to {} targets {:?} ({}) of {}",
                         to.len(),
                         loss.what,
                         loss.reason,
@@ -446,12 +446,12 @@ impl<'a> World<'a> {
             }
             Effect::Advise { advisory, .. } => self.oracle.on_advise(self.now, run, &advisory),
             Effect::Member { publisher, event } => {
-                self.log(|| format!("host {host} says {event:?} of {}", publisher.epoch));
+                self.log(|| format!("host {host} reports {event:?} of {}", publisher.epoch));
                 self.oracle.on_member(self.now, run, publisher.epoch, event);
             }
             Effect::Answer { client, id, answer } => match &mut self.machines[host].joiner {
                 Some(joiner) if joiner.target.client == client => joiner.on_answer(id, answer),
-                _ => self.oracle.findings.add("answer", "an answer that nobody asked for".to_owned()),
+                _ => self.oracle.findings.add("answer", "an answer without a question".to_owned()),
             },
             Effect::Refuse { refusal, .. } => {
                 self.oracle.findings.add("refuse", format!("host {host} refused: {refusal:?}"));
@@ -476,24 +476,24 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Lets the network decide about one receiver's copies.
-    fn carry(&mut self, from: usize, to: usize, path: Path, note: DatagramId, bytes: &Bytes) {
-        let mut verdicts = std::mem::take(&mut self.verdicts);
-        verdicts.clear();
-        self.network.draw_outcomes(self.now, from, to, path == Path::Multicast, &mut verdicts);
-        let packet = |note, bytes: Bytes, address| Packet { note, from: address, path, bytes };
+    /// Carries a datagram to one receiver: the network draws the outcome of each copy.
+    fn carry(&mut self, from: usize, to: usize, path: Path, id: DatagramId, bytes: &Bytes) {
+        let mut outcomes = std::mem::take(&mut self.outcomes);
+        outcomes.clear();
+        self.network.draw_outcomes(self.now, from, to, path == Path::Multicast, &mut outcomes);
+        let packet = |id, bytes: Bytes, address| Packet { id, from: address, path, bytes };
         let address = self.machines[from].address;
         let figures = &mut self.oracle.figures;
-        figures.copies += verdicts.len() as u64;
-        figures.copies_repeated += verdicts.len() as u64 - 1;
+        figures.copies += outcomes.len() as u64;
+        figures.copies_repeated += outcomes.len() as u64 - 1;
         let runs = self.machines[to].peer.is_some();
-        for verdict in &verdicts {
-            match *verdict {
+        for outcome in &outcomes {
+            match *outcome {
                 LinkOutcome::Deliver(after) => {
-                    self.push(self.now + after, WorldStep::Arrive(to, packet(note, bytes.clone(), address), false));
+                    self.push(self.now + after, WorldStep::Arrive(to, packet(id, bytes.clone(), address), false));
                 }
                 LinkOutcome::Replay(after) => {
-                    self.push(self.now + after, WorldStep::Arrive(to, packet(note, bytes.clone(), address), true));
+                    self.push(self.now + after, WorldStep::Arrive(to, packet(id, bytes.clone(), address), true));
                 }
                 LinkOutcome::Corrupt(after) => {
                     self.oracle.figures.copies_corrupt += 1;
@@ -503,18 +503,18 @@ impl<'a> World<'a> {
                         WorldStep::Arrive(to, packet(DatagramId::Unidentified, damaged, address), false),
                     );
                     if runs {
-                        self.oracle.on_copy(self.now + after, self.machines[to].run, note, false);
+                        self.oracle.on_copy(self.now + after, self.machines[to].run, id, false);
                     }
                 }
                 LinkOutcome::Drop(after) => {
                     self.oracle.figures.copies_dropped += 1;
                     if runs {
-                        self.oracle.on_copy(self.now + after, self.machines[to].run, note, false);
+                        self.oracle.on_copy(self.now + after, self.machines[to].run, id, false);
                     }
                 }
             }
         }
-        self.verdicts = verdicts;
+        self.outcomes = outcomes;
         if let Some(bytes) = self.network.garbage() {
             let unknown = SocketAddr::from(([10, 9, 9, 9], 9));
             self.push(self.now, WorldStep::Arrive(to, packet(DatagramId::Unidentified, bytes, unknown), false));
@@ -523,20 +523,20 @@ impl<'a> World<'a> {
 
     fn arrive(&mut self, host: usize, packet: Packet, is_replay: bool) {
         let machine = &mut self.machines[host];
-        let (run, note) = (machine.run, packet.note);
-        // An old packet shifts the baseline at a receiver that never heard of its sender: open mode cannot tell
-        // (A10).
-        if machine.peer.is_none() || is_replay && !self.oracle.knows(run, note) {
+        let (run, id) = (machine.run, packet.id);
+        // A replay shifts the baseline at a receiver that has not heard its sender: no receiver in open mode can
+        // recognize it (A10).
+        if machine.peer.is_none() || is_replay && !self.oracle.knows(run, id) {
             return;
         }
         let fits = machine.receive(self.now, packet);
         self.oracle.figures.copies_dropped += u64::from(!fits);
-        self.oracle.on_copy(self.now, run, note, fits);
+        self.oracle.on_copy(self.now, run, id, fits);
         let at = self.now + self.machines[host].spec.turn;
         self.plan_turn(host, at);
     }
 
-    fn act(&mut self, host: usize, action: Action) {
+    fn apply_action(&mut self, host: usize, action: Action) {
         let machine = &self.machines[host];
         let is_by_program = matches!(
             action,
@@ -553,15 +553,15 @@ impl<'a> World<'a> {
         );
         if is_by_program && machine.peer.is_some() && self.now < machine.paused_until {
             let until = machine.paused_until;
-            return self.push(until, WorldStep::Late(host, action));
+            return self.push(until, WorldStep::Deferred(host, action));
         }
         self.log(|| format!("host {host}: {action:?}"));
         match action {
             Action::Start => self.start(host),
             Action::Restart { other_port } => {
                 if self.machines[host].is_stopping {
-                    // The peer takes 60 ms to send its BYEs; until then its address is taken.
-                    return self.push(self.now + 100 * MILLIS, WorldStep::Late(host, action));
+                    // The peer takes 60 ms to send its BYEs, and uses its address until then.
+                    return self.push(self.now + 100 * MILLIS, WorldStep::Deferred(host, action));
                 }
                 if other_port {
                     let address = self.machines[host].address;
@@ -603,13 +603,13 @@ impl<'a> World<'a> {
             Action::ClockBy(_) | Action::ClockTo(_) => {}
             Action::Subscribe { client, sub, pattern, mode } => {
                 let target = target(client, sub);
-                self.machines[host].wanted.push((target, pattern, mode));
+                self.machines[host].subscriptions.push((target, pattern, mode));
                 self.subscribe(host, target, self.patterns[pattern].clone(), mode);
             }
             Action::Join { pattern, newest, mode } => self.join(host, pattern, newest, mode),
             Action::Unsubscribe { client, sub } => {
                 let target = target(client, sub);
-                self.machines[host].wanted.retain(|(wanted, ..)| *wanted != target);
+                self.machines[host].subscriptions.retain(|(wanted, ..)| *wanted != target);
                 if self.machines[host].peer.is_some() {
                     self.oracle.on_unsubscribe(self.now, self.machines[host].run, target);
                     let request = ClientRequest::Unsubscribe { sub: target.sub };
@@ -620,7 +620,7 @@ impl<'a> World<'a> {
             Action::LeaveQueue(member) => self.leave_queue(host, member),
             Action::Detach(client) => {
                 let client = ClientId(client);
-                self.machines[host].wanted.retain(|(wanted, ..)| wanted.client != client);
+                self.machines[host].subscriptions.retain(|(wanted, ..)| wanted.client != client);
                 if self.machines[host].peer.is_some() {
                     self.oracle.on_detach(self.now, self.machines[host].run, client);
                     self.input(host, Input::Detach { client });
@@ -641,10 +641,10 @@ impl<'a> World<'a> {
         machine.paused_until = 0;
         let now = machine.now(self.now);
         let drawn = Epoch::new(self.rng.next_u64() | 1).expect("not zero");
-        let former = self.oracle.runs.iter().find(|run| run.host == host).map(|run| run.stream);
+        let first_stream = self.oracle.runs.iter().find(|run| run.host == host).map(|run| run.stream);
         let settings = machine.spec.settings.clone();
-        let epoch = match former {
-            Some(former) if settings.mutants.is(Mutant::SameEpoch) => self.oracle.truth.streams[former].epoch,
+        let epoch = match first_stream {
+            Some(stream) if settings.mutants.is(Mutant::SameEpoch) => self.oracle.truth.streams[stream].epoch,
             _ => drawn,
         };
         machine.run = self.oracle.on_start(self.now, now, host, epoch, &settings);
@@ -655,7 +655,7 @@ impl<'a> World<'a> {
         machine.peer = Some(Peer::new(settings, epoch, self.rng.fork(), now));
         let inbox = machine.spec.inbox;
         self.subscribe(host, target(INBOX_CLIENT, 0), "_INBOX.>".parse().expect("a valid pattern"), inbox);
-        for (target, pattern, mode) in self.machines[host].wanted.clone() {
+        for (target, pattern, mode) in self.machines[host].subscriptions.clone() {
             self.subscribe(host, target, self.patterns[pattern].clone(), mode);
         }
         for (member, (pattern, queue)) in self.machines[host].members.clone() {

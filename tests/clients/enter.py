@@ -1,6 +1,8 @@
-"""A client on nats-py or redis-py that enters as the tests say, hears itself, and tells what came of it as a JSON object.
+"""A client on nats-py or redis-py that connects as a test specifies, subscribes to its own messages, and prints the
+outcome as a JSON object.
 
-The argument is a JSON object: `url`; `ca`, a file with the certificate that is trusted; `seed` of an nkey; `protocol` of Redis.
+The argument is a JSON object: `url`; `ca`, a file with the trusted certificate; `seed` of an nkey; `protocol` of
+Redis.
 """
 
 import asyncio

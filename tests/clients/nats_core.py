@@ -1,6 +1,8 @@
-"""A client on nats-core that connects, publishes, subscribes and sends requests, and prints what came of it as a JSON object.
+"""A client on nats-core that connects, publishes, subscribes and sends requests, and prints the outcome as a JSON
+object.
 
-The argument is the address of the server. nats-core is installed apart from nats-py, since both are the Python package `nats`.
+The argument is the address of the server. nats-core is installed in its own directory, since nats-py is the
+same Python package `nats`.
 """
 
 import asyncio

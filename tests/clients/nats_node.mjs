@@ -1,4 +1,5 @@
-// A NATS client on @nats-io/transport-node that does what the tests say: a JSON object a line in, a JSON object a line out.
+// A NATS client on @nats-io/transport-node for the tests. It reads a command and writes a report in each line, both as
+// JSON objects.
 
 import { connect, headers as newHeaders } from "@nats-io/transport-node";
 import { createInterface } from "node:readline";

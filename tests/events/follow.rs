@@ -104,8 +104,8 @@ fn followed_events_are_stored_including_missed_ones() {
     assert_eq!(found.stdout.lines().count(), 2);
 }
 
-/// The server's number was drawn, no peer asks it anything, and it comes back. Its followers then get the events that
-/// it had registered before.
+/// A server with a drawn id restarts before any peer follows it. Its followers then get the events that it had
+/// registered before.
 #[test]
 fn returning_server_is_followed_again() {
     let (origin, place) = (Place::new(), Place::new());
@@ -118,7 +118,7 @@ fn returning_server_is_followed_again() {
     wait_until("the event is found", || found(&place).len() == 1);
 }
 
-/// Each follows the other one, both register at the same time, and one of them ends and comes back meanwhile.
+/// Two servers follow each other and register events at the same time, while one of them restarts.
 #[test]
 fn mutual_followers_converge() {
     let (here, there) = (Place::new(), Place::new());

@@ -34,7 +34,7 @@ fn largest_holder_of_incomplete_commands_is_closed() {
             evicted(&peer) != 0 || sent_bytes <= peer.client_bytes() + (1 << 10)
         });
     }
-    wait_until("those beyond have gone", || 4 <= evicted(&peer));
+    wait_until("the peer has evicted the clients beyond the limit", || 4 <= evicted(&peer));
     assert!(evicted(&peer) <= 9, "{}", evicted(&peer));
     let rows = peer.rows("clients");
     assert_eq!(rows.iter().filter_map(|row| row["unread_bytes"].as_u64()).sum::<u64>(), peer.client_bytes());

@@ -60,7 +60,7 @@ impl Peer {
         ListenerClient::connect(protocol, self.port(protocol))
     }
 
-    /// Connects a client that has been greeted, and has sent what is needed before it may publish and subscribe.
+    /// Connects a client and completes its handshake, so that it may publish and subscribe.
     fn client(&self, protocol: Protocol) -> ListenerClient {
         let mut client = self.connect(protocol);
         client.enter();

@@ -73,7 +73,7 @@ impl Library {
 pub struct Client {
     pub library: Library,
     process: Process,
-    /// Number of commands that it was given.
+    /// Number of commands sent to the client program.
     done: usize,
 }
 
@@ -84,7 +84,7 @@ impl Client {
         self.process.lines().iter().map(read).collect()
     }
 
-    /// Makes it perform a command, and waits until it has.
+    /// Sends a command to the program, and waits until the program has performed it.
     pub fn act(&mut self, command: Value) {
         self.begin(command);
         self.finish();
@@ -96,7 +96,7 @@ impl Client {
         self.done += 1;
     }
 
-    /// Waits until it has performed all its commands.
+    /// Waits until the program has performed all its commands.
     pub fn finish(&self) {
         let what = format!("{:?} performs its commands", self.library);
         wait_until(&what, || self.count(|line| line.get("done").is_some()) == self.done);
@@ -107,7 +107,7 @@ impl Client {
         self.output().iter().filter(|line| is_such(line)).count()
     }
 
-    /// Waits until it has printed a matching line.
+    /// Waits until the program has printed a matching line.
     pub fn wait_for(&self, what: &str, is_such: impl Fn(&Value) -> bool) -> Value {
         let what = || format!("{:?}: {what}; its last output: {:?}", self.library, self.process.lines().last());
         wait_until_some(what, || self.output().into_iter().find(|line| is_such(line)))

@@ -1,4 +1,4 @@
-//! Tests of repair: `reliability` is 2 s here, and each message is compared with what was sent.
+//! Tests of repair: `reliability` is 2 s here, and each delivery is compared with the sent messages.
 //!
 //! The virtual cables carry no buffers of several datagrams, so each that a rule hits is one datagram.
 
@@ -195,8 +195,8 @@ fn assert_all_delivered(pair: &Pair, count: u64) {
     assert_eq!(pair.subscriber.counter("inconsistencies"), 0);
 }
 
-/// Messages that the killed run had sent and no peer has any more are reported, exactly. Of the new run everything
-/// comes.
+/// The subscriber gets exact reports of messages that the killed run had sent and no peer retains. It gets every
+/// message of the new run.
 #[test]
 fn restarted_publisher_is_accounted_for_under_loss() {
     in_namespaces("netns::repair::restarted_publisher_is_accounted_for_under_loss", || {
@@ -294,5 +294,5 @@ const MLD: &str = "meta l4proto ipv6-icmp icmpv6 type { 130, 131, 132, 143 }";
 /// The default interval of heartbeats.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
-/// Maximum time between two looks at the switch and at the peer.
+/// Maximum time between two readings of the counters of the switch and the peer.
 const LOOKING: Duration = Duration::from_millis(250);

@@ -11,7 +11,7 @@ mod oracle;
 use super::lan::{Host, Lan, Peer, in_namespaces_for, run};
 use super::{ONE_IN_TEN, group};
 use crate::support::wait::let_time_pass;
-use client::{Consumer, Way};
+use client::{Consumer, ReadMode};
 use oracle::{Account, Attempt, Key, Ledger, Reader, Step, judge, missing};
 use seqcast::clock::{Clock, random_u64};
 use seqcast::rng::Rng;
@@ -45,11 +45,11 @@ const PRODUCERS_PER_PEER: usize = 2;
 const REPORTS_MAX: usize = 20;
 
 /// Consumers of each peer.
-const CONSUMERS: [(&str, Way, Option<&[&str]>); 4] = [
-    ("poll_all", Way::Poll, None),
-    ("poll_some", Way::Poll, Some(&["A", "C"])),
-    ("push_all", Way::Push, None),
-    ("push_some", Way::Push, Some(&["B"])),
+const CONSUMERS: [(&str, ReadMode, Option<&[&str]>); 4] = [
+    ("poll_all", ReadMode::Poll, None),
+    ("poll_some", ReadMode::Poll, Some(&["A", "C"])),
+    ("push_all", ReadMode::Push, None),
+    ("push_some", ReadMode::Push, Some(&["B"])),
 ];
 
 /// Producers, consumers and faults are active.
@@ -296,7 +296,7 @@ fn acknowledged_events_reach_all_once_in_order() {
         let mut places: Vec<PeerSite> =
             (1..).zip(&lan.hosts).map(|(number, host)| PeerSite::new(*host, number)).collect();
         let consumers: Vec<Consumer> = (0..places.len())
-            .flat_map(|peer| CONSUMERS.map(|(component, way, want)| Consumer { peer, component, way, want }))
+            .flat_map(|peer| CONSUMERS.map(|(component, mode, want)| Consumer { peer, component, mode, want }))
             .collect();
         for consumer in &consumers {
             client::register(lan.hosts[consumer.peer], *consumer);

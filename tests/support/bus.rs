@@ -16,7 +16,7 @@ pub fn config(name: &str) -> Config {
     config.group = [239, 255, bits[0], bits[1].max(1)].into();
     config.port = 20_000 + u16::from_be_bytes([bits[2], bits[3]]) % 10_000;
     config.interface = "lo".parse().expect("the loopback interface");
-    // The tests must not use a journal of the user who runs them. Nothing is created there unless a test wants
+    // The tests must not use the journal of the user that runs them. Nothing is created there unless a test wants
     // events.
     config.data_dir = std::env::temp_dir().join(format!("seqcast-test-{:016x}", random_u64()));
     config

@@ -19,7 +19,7 @@ impl RedisServer {
         RedisServer::start_on(port, dir, arguments)
     }
 
-    /// Starts a server that keeps every write that it has answered.
+    /// Starts a server that loses no acknowledged write.
     pub fn durable(dir: &Path) -> RedisServer {
         RedisServer::start(dir, DURABLE)
     }

@@ -34,7 +34,7 @@ pub fn send(job: &RawJob, channel: &mut ControlChannel<'_>) -> Result<(), Comman
     let config = job.values.config()?;
     let chosen = interface(&config)?;
     let socket = sender(&config, &chosen, config.port)?;
-    // Nobody receives at the next port.
+    // No receiver uses the next port.
     let trial = sender(&config, &chosen, next_port(config.port))?;
     let segments = match divide(&trial, job).and_then(|segments| divide_into(&socket, job, segments)) {
         Ok(segments) => segments,

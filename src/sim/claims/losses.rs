@@ -20,35 +20,38 @@ impl StreamChecker<'_> {
             Count::Between { max, .. } => missing <= max,
         };
         if !fits {
-            self.wrong("O6", format!("{count} lost on subject {subject}, in truth {missing} in {range:?}"));
+            self.add_finding("O6", format!("{count} lost on subject {subject}, in truth {missing} in {range:?}"));
         }
         for message in range {
             self.check_missing(*message, loss.reason);
         }
         for target in to {
             let Some(sub) = self.sub(*target, subject) else {
-                self.wrong("O2", format!("loss on subject {subject} reported to {target:?}, which does not want it"));
+                self.add_finding(
+                    "O2",
+                    format!("loss on subject {subject} reported to {target:?}, which does not want it"),
+                );
                 continue;
             };
             self.on_lost_to(sub, subject, range, count, loss.reason);
         }
         if to.is_empty() {
             // The report goes to members of queue groups, which have no message states.
-            self.track_mut().reported_members.extend(range);
+            self.track_mut().reported_to_members.extend(range);
         }
         // A loss is reported twice if some subscriptions are owed less of it than others.
         let track = self.track_mut();
-        let same = track.reported_last == Some((at, subject, range[0]));
-        let (min, max) = if same { track.reported_bounds } else { (0, 0) };
-        track.reported[0] += count.min().saturating_sub(min);
-        track.reported[1] += count.max().saturating_sub(max);
-        track.reported_bounds = (count.min().max(min), count.max().max(max));
-        track.reported_last = Some((at, subject, range[0]));
+        let same = track.last_report == Some((at, subject, range[0]));
+        let (min, max) = if same { track.last_report_bounds } else { (0, 0) };
+        track.reported_sums[0] += count.min().saturating_sub(min);
+        track.reported_sums[1] += count.max().saturating_sub(max);
+        track.last_report_bounds = (count.min().max(min), count.max().max(max));
+        track.last_report = Some((at, subject, range[0]));
     }
 
     fn on_lost_to(&mut self, sub: usize, subject: usize, range: &[usize], count: Count, reason: Reason) {
         let (low, high) = (range[0], range[range.len() - 1]);
-        let before = *self.track_mut().last(sub, subject);
+        let before = *self.track_mut().next_message(sub, subject);
         let owed = self.unreported(sub, subject, before, high + 1);
         let run = &self.oracle.runs[self.run];
         let stream = &self.truth().streams[self.stream];
@@ -64,21 +67,22 @@ impl StreamChecker<'_> {
         let reported: Vec<(usize, MessageState)> = range
             .iter()
             .map(|m| (*m, self.track().state(sub, *m)))
-            .filter(|(_, s)| *s != MessageState::Nothing)
+            .filter(|(_, s)| *s != MessageState::Unreported)
             .collect();
-        if let Some((message, state)) = reported.iter().find(|(_, state)| !matches!(state, MessageState::Maybe { .. }))
+        if let Some((message, state)) =
+            reported.iter().find(|(_, state)| !matches!(state, MessageState::MaybeLost { .. }))
         {
-            self.wrong("O2", format!("message {message} reported as lost to subscription {sub} after {state:?}"));
+            self.add_finding("O2", format!("message {message} reported as lost to subscription {sub} after {state:?}"));
         }
         if count.is_exact() && !unowed.is_empty() {
-            self.wrong(
+            self.add_finding(
                 "O2",
                 format!("messages {unowed:?} reported as lost to subscription {sub}, which was not owed them"),
             );
         }
         if count.is_exact() && !found_before.is_empty() {
             let text = format!("reported as lost to subscription {sub}, which began after they were found missing");
-            self.wrong("O2", format!("messages {found_before:?} {text}"));
+            self.add_finding("O2", format!("messages {found_before:?} {text}"));
         }
         // A frame without a link gives no information about the frame before it.
         let frame = |message: usize| self.sent(message).seq.map(crate::seqno::Seq::frame);
@@ -92,65 +96,66 @@ impl StreamChecker<'_> {
         {
             let text =
                 format!("{count} reported as lost to subscription {sub}, in truth {all} with {early:?} before {low}");
-            self.wrong("O6", text);
+            self.add_finding("O6", text);
         }
         let overflow = reason == Reason::Overflow;
-        let state = if count.is_exact() { MessageState::Lost { overflow } } else { MessageState::Maybe { overflow } };
+        let state =
+            if count.is_exact() { MessageState::Lost { overflow } } else { MessageState::MaybeLost { overflow } };
         for message in range.iter().copied().chain(owed.iter().copied().filter(|_| !count.is_exact())) {
             self.track_mut().set_state(sub, message, state);
             let at = self.at;
             self.track_mut().cover(message, at);
         }
-        *self.track_mut().last(sub, subject) = before.max(high + 1);
+        *self.track_mut().next_message(sub, subject) = before.max(high + 1);
     }
 
     /// Checks O3: a message reported as lost is really missing.
     fn check_missing(&mut self, message: usize, reason: Reason) {
         let sent = self.sent(message);
-        let missing = |dseq: u64| !self.had_read(dseq) || self.track().declared(dseq).is_some();
+        let missing = |dseq: u64| !self.had_read(dseq) || self.track().gap_report(dseq).is_some();
         let first_missing = (sent.first..=sent.last).find(|dseq| missing(*dseq));
         let arrived = first_missing.is_none();
         // A gap in which no message begins is settled without a report; a datagram of it that comes later is late.
-        let taken = self.oracle.runs[self.run].taken_within(&self.truth().streams[self.stream].settings);
+        let taken = self.oracle.runs[self.run].acceptance_time(&self.truth().streams[self.stream].settings);
         let late = |dseq: u64| self.track().came_late(dseq, taken);
         let late = (sent.first..=sent.last).any(|dseq| late(dseq) || self.track().is_doubtful(dseq));
         if self.oracle.runs[self.run].is_limited() {
             return;
         }
         if arrived && !late && reason != Reason::Overflow {
-            self.wrong("O3", format!("message {message} reported as lost though it had come: {sent:?}"));
+            self.add_finding("O3", format!("message {message} reported as lost though it had come: {sent:?}"));
         }
         if reason == Reason::Overflow || !sent.is_whole && self.truth().streams[self.stream].ended == NEVER {
             return;
         }
-        if let Some(text) = self.never_due(&sent) {
-            self.wrong("O3", format!("{text}: {sent:?}"));
+        if let Some(text) = self.message_too_early(&sent) {
+            self.add_finding("O3", format!("{text}: {sent:?}"));
         }
         self.check_fetched(message, &sent, reason);
-        if let Some(dseq) = first_missing.filter(|dseq| self.track().declared(*dseq).is_none()) {
+        if let Some(dseq) = first_missing.filter(|dseq| self.track().gap_report(*dseq).is_none()) {
             self.check_repaired_after_heal(dseq, reason);
         }
     }
 
-    /// Returns the error if a message is given up now before any of its datagrams was due, missing or possibly
-    /// rebuilt ones. A large message is given up as soon as one of them is, though that may come later.
-    fn never_due(&self, sent: &MessageTrace) -> Option<String> {
-        let taken = self.oracle.runs[self.run].taken_within(&self.truth().streams[self.stream].settings);
+    /// Returns the error if a message is given up now before any of its missing or possibly rebuilt datagrams was due.
+    /// The receiver gives up a large message together with one of its datagrams, even if that arrives later.
+    fn message_too_early(&self, sent: &MessageTrace) -> Option<String> {
+        let taken = self.oracle.runs[self.run].acceptance_time(&self.truth().streams[self.stream].settings);
         let given_up = |dseq: &u64| {
             let (track, dseq) = (self.track(), *dseq);
-            let is_reported = track.declared(dseq).is_some() || track.may_be_rebuilt(dseq);
+            let is_reported = track.gap_report(dseq).is_some() || track.may_be_rebuilt(dseq);
             // A gap in which no message begins is settled without a report.
             !self.had_read(dseq) || is_reported || track.came_late(dseq, taken)
         };
         let mut first = None;
         for dseq in (sent.first..=sent.last).filter(given_up) {
-            first.get_or_insert(self.too_early(dseq, None)?);
+            first.get_or_insert(self.datagram_too_early(dseq, None)?);
         }
         first
     }
 
-    /// Returns whether the epoch was reported as crashed while this datagram was awaited, and heard again later. The
-    /// missing datagrams were given up then, however much later the numbers of a subject reveal their content.
+    /// Returns whether the receiver reported the epoch as crashed while it awaited this datagram. It gave up the
+    /// missing datagrams then, even if the numbers of a subject reveal their content later.
     fn gave_up_with_epoch(&self, dseq: u64) -> bool {
         let found = self.track().found(dseq);
         self.track().ends.iter().any(|end| found <= end.at)
@@ -158,24 +163,24 @@ impl StreamChecker<'_> {
 
     /// Checks O3: nothing is given up before its time.
     fn check_grace(&mut self, dseq: u64, reason: Reason) {
-        let text = self.too_early(dseq, Some(reason));
-        text.into_iter().for_each(|text| self.wrong("O3", text));
+        let text = self.datagram_too_early(dseq, Some(reason));
+        text.into_iter().for_each(|text| self.add_finding("O3", text));
     }
 
-    /// Returns the error if a datagram is given up now before its time. `reason` is that of this very datagram, if
-    /// known.
-    fn too_early(&self, dseq: u64, reason: Option<Reason>) -> Option<String> {
+    /// Returns the error if a datagram is given up now before its time. `reason` is the one reported for this datagram,
+    /// if any was.
+    fn datagram_too_early(&self, dseq: u64, reason: Option<Reason>) -> Option<String> {
         let run = &self.oracle.runs[self.run];
         if reason == Some(Reason::Overflow) || run.is_limited() {
             return None;
         }
         let (track, stream) = (self.track(), &self.truth().streams[self.stream]);
-        let (found, need) = (track.found(dseq), run.grace() * 999 / 1000);
+        let (found, need) = (track.found(dseq), run.t_rec() * 999 / 1000);
         let elapsed = self.at.saturating_sub(found);
-        let forgotten = nanos(run.settings.forget) * 999 / 1000 <= self.at - track.sign_sure;
+        let forgotten = nanos(run.settings.forget) * 999 / 1000 <= self.at - track.last_sign;
         let ended = stream.ended <= self.at || forgotten;
         let gone = || stream.may_be_evicted(self.at, dseq).0 && run.reorder_grace() * 999 / 1000 <= elapsed;
-        let deadline = need <= if run.repairs() { track.heard_most.between(found, self.at) } else { elapsed };
+        let deadline = need <= if run.repairs() { track.heard_max.between(found, self.at) } else { elapsed };
         let fits = match reason {
             Some(Reason::Disabled) => !run.repairs() && deadline,
             Some(Reason::Deadline) => run.repairs() && deadline,
@@ -189,9 +194,9 @@ impl StreamChecker<'_> {
             None => deadline || ended || self.gave_up_with_epoch(dseq) || run.repairs() && gone(),
         };
         (!fits).then(|| {
-            let heard = track.heard_most.between(found, self.at) / 1000;
+            let heard = track.heard_max.between(found, self.at) / 1000;
             let elapsed = elapsed / 1000;
-            format!("datagram {dseq} given up {elapsed} us after word of it ({reason:?}), heard for {heard} us of that")
+            format!("datagram {dseq} given up {elapsed} us after its announcement ({reason:?}), its publisher heard for {heard} us of that")
         })
     }
 
@@ -199,17 +204,17 @@ impl StreamChecker<'_> {
         let (at, run, stream) = (self.at, self.run as u64, self.stream as u64);
         self.oracle.figures.reports_unverified += 1;
         self.oracle.extend_digest(&[at, run, 4, stream, first, last, count.min(), count.max()]);
-        self.track_mut().reported[2] += count.max();
+        self.track_mut().reported_sums[2] += count.max();
         let high = self.truth().streams[self.stream].bcast.high();
         if last < first || first == 0 || high < last {
-            return self.wrong("O4", format!("datagrams {first}..{last} unverified, {high} were sent"));
+            return self.add_finding("O4", format!("datagrams {first}..{last} unverified, {high} were sent"));
         }
         if reason == Reason::Start {
             return self.on_age_unknown(first, last, count);
         }
         // If a message without a number was delivered from the datagram, the datagram came. Then the report is about
         // its large message.
-        let broken = self.broken(first, last, count);
+        let broken = self.broken_message(first, last, count);
         let came = broken.is_some() && self.unnumbered(first).into_iter().any(|message| self.is_delivered(message));
         if first == last && !came && self.is_rebuilt(first, count) {
             return self.on_unnumbered_gone(first, count.min(), clients, reason);
@@ -223,14 +228,14 @@ impl StreamChecker<'_> {
             // A gap that a limit or a report of the publisher ends is reported before the rest of a batch is read.
             let at_once = matches!(reason, Reason::Overflow | Reason::Expired);
             let unread = !at_once && arrived < at && self.oracle.runs[self.run].paused(arrived, at) == 0;
-            // Datagrams before the first announcement waited for it, and were taken after that one after the other.
+            // Datagrams that came before the first announcement waited for it, and were processed after it in turn.
             let waited =
                 reason == Reason::Overflow && at <= self.track().announced_at || self.track().is_doubtful(dseq);
             if self.had_read(dseq) && !waited || unread {
-                let taken = self.oracle.runs[self.run].taken_within(&self.truth().streams[self.stream].settings);
+                let taken = self.oracle.runs[self.run].acceptance_time(&self.truth().streams[self.stream].settings);
                 let late = self.had_read(dseq) && self.track().found(dseq) + taken <= read;
                 if !late {
-                    self.wrong("O5", format!("datagram {dseq} unverified though it had come at {arrived}"));
+                    self.add_finding("O5", format!("datagram {dseq} unverified though it had come at {arrived}"));
                 }
             }
             if self.track().contact.is_none_or(|(_, low)| dseq <= low) {
@@ -239,7 +244,7 @@ impl StreamChecker<'_> {
             self.check_grace(dseq, reason);
             self.check_repaired_after_heal(dseq, reason);
             self.on_settled(dseq, reason);
-            self.track_mut().declare(dseq, GapReport { at, clients, by_limit: reason == Reason::Overflow });
+            self.track_mut().record_gap_report(dseq, GapReport { at, clients, by_limit: reason == Reason::Overflow });
         }
         let range = self.truth().streams[self.stream].bcast.begun_in(first, last);
         let continued = self.truth().streams[self.stream].bcast.datagrams[first as usize - 1].continued;
@@ -253,50 +258,54 @@ impl StreamChecker<'_> {
     fn on_age_unknown(&mut self, first: u64, last: u64, count: Count) {
         let all = self.truth().streams[self.stream].bcast.begun_in(first, last).len() as u64;
         if first != 1 || count.min() != 0 || count.max() != all {
-            self.wrong("O5", format!("{count} messages before the contact in {first}..{last}, in truth {all}"));
+            self.add_finding("O5", format!("{count} messages before the contact in {first}..{last}, in truth {all}"));
         }
         if self.track().announced_at < self.at {
-            self.wrong("O5", format!("the age was not known at {}, a word had come", self.at));
+            self.add_finding(
+                "O5",
+                format!("the age counted as unknown at {}, after an announcement had come", self.at),
+            );
         }
         let heartbeat = nanos(self.oracle.runs[self.run].settings.heartbeat);
         if self.track().contact.is_none_or(|(at, _)| self.at < at + heartbeat * 1998 / 1000) {
-            self.wrong("O5", "the age counted as unknown before two heartbeats had passed".to_owned());
+            self.add_finding("O5", "the age counted as unknown before two heartbeats had passed".to_owned());
         }
         if let Some(dseq) = (first..=last).find(|dseq| self.had_read(*dseq)) {
-            self.wrong("O5", format!("datagram {dseq} unverified though it had come before the contact"));
+            self.add_finding("O5", format!("datagram {dseq} unverified though it had come before the contact"));
         }
         self.track_mut().is_age_unknown = true;
     }
 
-    /// Returns the large message without a number that a report of one datagram is about. It begins there, in a
-    /// datagram that came, so nothing else of it can be unknown.
-    fn broken(&self, first: u64, last: u64, count: Count) -> Option<usize> {
+    /// Returns the large message without a number that a report of one datagram is about. The message begins in that
+    /// datagram, which came, so nothing else in the datagram can be unknown.
+    fn broken_message(&self, first: u64, last: u64, count: Count) -> Option<usize> {
         let message = self.truth().streams[self.stream].bcast.begun_in(first, first).last()?;
         let sent = self.sent(message);
         let is_large = sent.first < sent.last || !sent.is_whole;
-        let came = self.track().read(first) <= self.at && self.track().declared(first).is_none();
+        let came = self.track().read(first) <= self.at && self.track().gap_report(first).is_none();
         (first == last && count == Count::Exact(1) && sent.seq.is_none() && is_large && came).then_some(message)
     }
 
     fn on_broken(&mut self, message: usize, clients: u64, reason: Reason) {
         let at = self.at;
-        if let Some(before) = self.track().broken(message) {
-            self.wrong("O5", format!("large message {message} reported as unverified after {before:?}"));
+        if let Some(before) = self.track().message_report(message) {
+            self.add_finding("O5", format!("large message {message} reported as unverified after {before:?}"));
         }
         if self.is_delivered(message) {
-            self.wrong("O5", format!("large message {message} reported as unverified after it was delivered"));
+            self.add_finding("O5", format!("large message {message} reported as unverified after it was delivered"));
         }
         self.check_missing(message, reason);
         self.track_mut().cover(message, at);
-        self.track_mut().report_broken(message, GapReport { at, clients, by_limit: reason == Reason::Overflow });
+        self.track_mut()
+            .record_message_report(message, GapReport { at, clients, by_limit: reason == Reason::Overflow });
     }
 
     fn is_delivered(&self, message: usize) -> bool {
         self.track().states.iter().any(|of| of.get(message) == Some(&MessageState::Delivered))
     }
 
-    /// Returns messages without a number in a datagram whose content the publisher reported. Only these are
-    /// unverified, and not the whole datagram.
+    /// Returns the messages without a number that begin in a datagram. If the publisher reported its content, only
+    /// these are unverified, and not the whole datagram.
     fn unnumbered(&self, dseq: u64) -> Vec<usize> {
         let range = self.truth().streams[self.stream].bcast.begun_in(dseq, dseq);
         range.filter(|message| self.sent(*message).seq.is_none()).collect()
@@ -310,21 +319,21 @@ impl StreamChecker<'_> {
         let at = self.at;
         self.check_grace(dseq, reason);
         let most = self.unnumbered(dseq).len() as u64;
-        let reported = slot(&mut self.track_mut().rebuilt, dseq as usize - 1, 0);
+        let reported = slot(&mut self.track_mut().unnumbered_lost, dseq as usize - 1, 0);
         *reported += messages;
         let reported = *reported;
         if most < reported {
-            self.wrong(
+            self.add_finding(
                 "O5",
-                format!("{reported} messages without a number are gone of datagram {dseq}, which has {most}"),
+                format!("{reported} messages without a number reported of datagram {dseq}, which has {most}"),
             );
         }
         for message in self.unnumbered(dseq) {
             if self.is_delivered(message) {
-                self.wrong("O5", format!("message {message} reported as unverified after it was delivered"));
+                self.add_finding("O5", format!("message {message} reported as unverified after it was delivered"));
             }
             self.track_mut().cover(message, at);
-            self.track_mut().report_broken(message, GapReport { at, clients, by_limit: false });
+            self.track_mut().record_message_report(message, GapReport { at, clients, by_limit: false });
         }
     }
 
@@ -336,8 +345,8 @@ impl StreamChecker<'_> {
         let reported = |message: &usize| {
             let states = self.track().states.iter();
             let mut states = states.filter_map(|of| of.get(*message));
-            states.any(|state| matches!(state, MessageState::Lost { .. } | MessageState::Maybe { .. }))
-                || self.track().reported_members.contains(message)
+            states.any(|state| matches!(state, MessageState::Lost { .. } | MessageState::MaybeLost { .. }))
+                || self.track().reported_to_members.contains(message)
         };
         let explained = range.filter(|message| reported(message) || self.is_known_unowed(*message)).count() as u64;
         let fits = match count {
@@ -345,15 +354,15 @@ impl StreamChecker<'_> {
             Count::Between { min, max } => min <= all && max <= all && all - explained <= max,
         };
         if !fits {
-            self.wrong(
+            self.add_finding(
                 "O5",
                 format!("{count} messages in {first}..{last}, in truth {all}, {explained} reported before"),
             );
         }
     }
 
-    /// Returns whether the numbers of its subject may show that a missing message is no loss of this receiver. Some
-    /// subscription matches the subject, so these numbers are followed, and each matching one is not owed the
+    /// Returns whether the numbers of its subject may show that a missing message is no loss of this receiver. That
+    /// needs a matching subscription, so that the receiver follows these numbers. No matching subscription is owed the
     /// message.
     fn is_known_unowed(&self, message: usize) -> bool {
         let (run, stream) = (&self.oracle.runs[self.run], &self.truth().streams[self.stream]);
@@ -365,31 +374,31 @@ impl StreamChecker<'_> {
         is_followed && wanting.all(|sub| !self.oracle.is_owed(self.run, sub, stream, self.track(), &sent))
     }
 
-    /// Checks O5, R4: nothing from before the baseline is reported, unless some subscription may be older than the
-    /// epoch.
+    /// Checks O2 and R4: the receiver reports nothing from before the baseline, unless a subscription may be older than
+    /// the epoch.
     fn check_baseline(&mut self, dseq: u64) {
         let (run, track) = (&self.oracle.runs[self.run], self.track());
         let born = self.truth().streams[self.stream].born;
-        // Of the datagrams that waited for the first announcement the lowest is the baseline, whichever came first.
+        // Of the datagrams that waited for the first announcement, the lowest is the baseline.
         let is_above_early = (1..dseq).any(|low| track.read(low) != NEVER && track.read(low) <= track.announced_at);
         // A receiver that is about to forget the publisher may still continue its ledger.
-        if born <= run.born && !track.returned && !is_above_early {
-            self.wrong("O2", format!("datagram {dseq} is from before this peer listened"));
+        if born <= run.born && !track.has_returned && !is_above_early {
+            self.add_finding("O2", format!("datagram {dseq} is from before the baseline of this peer"));
         }
     }
 
-    /// Checks O8: the time until the report.
+    /// Checks O8: the time from the announcement of a datagram to its report.
     fn on_settled(&mut self, dseq: u64, reason: Reason) {
-        if self.track().declared(dseq).is_some() || reason == Reason::Overflow {
+        if self.track().gap_report(dseq).is_some() || reason == Reason::Overflow {
             return;
         }
         let found = self.track().latest_found(dseq);
         let run = &self.oracle.runs[self.run];
         let elapsed = self.at.saturating_sub(found);
         // T_rec runs while the publisher is heard.
-        let took = if run.repairs() { self.track().heard.between(found, self.at) } else { elapsed };
-        let reading = self.oracle.reading.get(run.host).copied().unwrap_or(0);
-        let bound = run.grace() * 1001 / 1000 + MILLIS + run.paused(found, self.at + MILLIS) + reading;
+        let took = if run.repairs() { self.track().heard_min.between(found, self.at) } else { elapsed };
+        let reading = self.oracle.reading_max.get(run.host).copied().unwrap_or(0);
+        let bound = run.t_rec() * 1001 / 1000 + MILLIS + run.paused(found, self.at + MILLIS) + reading;
         let flow = &self.truth().streams[self.stream].bcast;
         let sealed = flow.datagrams[dseq as usize - 1].at;
         let next = flow.datagrams.get(dseq as usize).map_or(NEVER, |next| next.at);
@@ -400,7 +409,7 @@ impl StreamChecker<'_> {
             self.oracle.tails.add(latency);
         }
         if bound < took && found != NEVER {
-            self.wrong("O8", format!("datagram {dseq} given up after it was awaited for {} us", took / 1000));
+            self.add_finding("O8", format!("datagram {dseq} given up after it was awaited for {} us", took / 1000));
         }
     }
 
@@ -409,34 +418,34 @@ impl StreamChecker<'_> {
         self.oracle.extend_digest(&[at, run, 5, stream, after, reason as u64]);
         let high = self.truth().streams[self.stream].bcast.high();
         if high < after {
-            self.wrong("O4", format!("nothing known after {after}, in truth {high} were sent"));
+            self.add_finding("O4", format!("nothing known after {after}, in truth {high} were sent"));
         }
         let truth = &self.truth().streams[self.stream];
         let silent_after = truth.silent_after().min(nanos(self.oracle.runs[self.run].settings.heartbeat) * 7 / 2);
-        let quiet = at - self.track().sign_sure.min(at);
+        let quiet = at - self.track().last_sign.min(at);
         let died = truth.ended < at;
         match reason {
             Reason::Silent => {
                 self.oracle.figures.reports_silent += 1;
                 if quiet < silent_after * 999 / 1000 {
-                    self.wrong("O5", format!("silent after {} ms", quiet / MILLIS));
+                    self.add_finding("O5", format!("silent after {} ms", quiet / MILLIS));
                 }
                 self.track_mut().silences.push(crate::sim::oracle::SilencePeriod {
                     from: at,
                     until: NEVER,
                     after,
-                    misled: false,
+                    ended_by_stale: false,
                 });
             }
             Reason::Crashed => {
                 self.oracle.figures.reports_crashed += 1;
                 let forget = nanos(self.oracle.runs[self.run].settings.forget);
                 if !died && quiet < forget * 999 / 1000 {
-                    self.wrong("O5", format!("crashed though it lives and was heard {} ms ago", quiet / MILLIS));
+                    self.add_finding("O5", format!("crashed though it lives and was heard {} ms ago", quiet / MILLIS));
                 }
-                self.track_mut().ends.push(crate::sim::oracle::EpochEnd { at, after, upto: NEVER, misled: None });
+                self.track_mut().ends.push(crate::sim::oracle::EpochEnd { at, after, upto: NEVER, stale_return: None });
             }
-            other => self.wrong("O5", format!("a tail because of {other}")),
+            other => self.add_finding("O5", format!("a tail because of {other}")),
         }
     }
 
@@ -444,13 +453,13 @@ impl StreamChecker<'_> {
         let (at, run, stream) = (self.at, self.run as u64, self.stream as u64);
         self.oracle.figures.inbox_lost += messages;
         self.oracle.extend_digest(&[at, run, 6, stream, messages]);
-        self.track_mut().reported[3] += messages;
-        self.track_mut().inbox += messages;
+        self.track_mut().reported_sums[3] += messages;
+        self.track_mut().directed_lost += messages;
         let own = self.truth().streams[self.oracle.runs[self.run].stream].epoch.bits();
         let sent = self.truth().streams[self.stream].directed_to(own).map_or(0, |flow| flow.messages.len() as u64);
-        let known = self.track().inbox + self.track().direct;
+        let known = self.track().directed_lost + self.track().directed_delivered;
         if sent < known {
-            self.wrong("O4", format!("{known} directed messages delivered or lost, {sent} sent"));
+            self.add_finding("O4", format!("{known} directed messages delivered or lost, {sent} sent"));
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Checks for gaps that must have been repaired (O9): nothing is given up that the publisher still has, once it can
-//! be asked.
+//! Checks for gaps that must have been repaired (O9): no receiver gives up a datagram that the publisher still has,
+//! once requests and answers get through.
 
 use super::StreamChecker;
 use crate::message::Reason;
@@ -10,60 +10,62 @@ use crate::time::nanos;
 use std::time::Duration;
 
 /// Maximum time between two requests for the same datagram (A1).
-const AGAIN_MAX: u64 = 640 * MILLIS;
+const REQUEST_INTERVAL_MAX: u64 = 640 * MILLIS;
 /// Maximum random wait before the first request.
 const BACKOFF_MAX: u64 = 100 * MILLIS;
-/// Number of copies that a round of requests may need: address proof, request, answer, with time for each turn.
+/// Number of network delays that a round of requests may take: address proof, request, answer, and a turn for each.
 const COPIES: u64 = 8;
-/// Longer than any silence in a scenario. Publishers that remember for at least this time forget no receiver.
-const FORGETS: Duration = Duration::from_secs(60);
+/// Upper bound of every silence in a scenario. A publisher whose `forget` is at least this long forgets no receiver.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// Budget for answers, in bytes a second, with which a publisher can answer all requests in time.
-const RATE: u64 = 1 << 20;
+const ANSWER_RATE: u64 = 1 << 20;
 /// Number of peers that answer the first multicast of an unproven address on average (W159).
 const ANSWERING_PEERS: u64 = 8;
 
 impl StreamChecker<'_> {
-    /// Checks O9. If a datagram is given up for its deadline long after all network faults have ended, the publisher
-    /// may have evicted it.
+    /// Checks O9. If a receiver gives up a datagram for its deadline long after all network faults have ended, the
+    /// publisher must have been free to evict it.
     pub(super) fn check_repaired_after_heal(&mut self, dseq: u64, reason: Reason) {
         if reason == Reason::Deadline && self.can_be_repaired(dseq) {
             let stream = &self.truth().streams[self.stream];
             let sealed = stream.bcast.datagrams[dseq as usize - 1].at;
-            let (found, healed, proved) = (self.track().found(dseq), self.oracle.healed, self.proved());
-            self.wrong(
+            let (found, healed, proved) = (self.track().found(dseq), self.oracle.healed_at, self.proved_at());
+            self.add_finding(
                 "O9",
-                format!("datagram {dseq} of {sealed} given up, known of since {found}, healed at {healed}, proven at {proved}"),
+                format!(
+                    "datagram {dseq} of {sealed} given up, announced at {found}, healed at {healed}, proven at {proved}"
+                ),
             );
         }
     }
 
     /// Returns the time at which this receiver proved its address to the publisher.
-    fn proved(&self) -> u64 {
+    fn proved_at(&self) -> u64 {
         let publisher = &self.oracle.runs[self.truth().streams[self.stream].run];
         let own = self.oracle.runs[self.run].stream;
-        publisher.tracks.get(own).and_then(Option::as_ref).map_or(NEVER, |track| track.proved)
+        publisher.tracks.get(own).and_then(Option::as_ref).map_or(NEVER, |track| track.proved_at)
     }
 
-    /// Returns the number of announcements that a receiver may leave unanswered before it proves its address: a few peers
-    /// answer the first one, and each later one is answered by twice as many (W159).
+    /// Returns the number of announcements that a receiver may leave unanswered before it proves its address. A few
+    /// peers answer the first announcement, and twice as many answer each later one (W159).
     fn announcements_before_answer(&self) -> u64 {
         let rounds = (self.oracle.runs.len() as u64).div_ceil(ANSWERING_PEERS);
         u64::from(rounds.next_power_of_two().ilog2())
     }
 
-    /// Returns whether the publisher was asked for the datagram in vain, though it had no reason not to answer.
+    /// Returns whether the publisher must have answered a request for the datagram by now.
     fn can_be_repaired(&self, dseq: u64) -> bool {
         let (run, stream) = (&self.oracle.runs[self.run], &self.truth().streams[self.stream]);
         let publisher = &self.oracle.runs[stream.run];
-        let round = AGAIN_MAX + COPIES * self.oracle.delay_max;
-        let known = self.track().found(dseq).max(self.oracle.healed);
+        let round = REQUEST_INTERVAL_MAX + COPIES * self.oracle.delay_max;
+        let known = self.track().found(dseq).max(self.oracle.healed_at);
         if known == NEVER || run.is_limited() || !run.repairs() {
             return false;
         }
         // If the address is not proven, the first request only starts the proof. A publisher that forgot a silent
-        // receiver wants the address proven again.
-        let may_forget = publisher.settings.forget < FORGETS;
-        let is_proven = self.proved() <= self.oracle.healed && !may_forget;
+        // receiver requires a new proof.
+        let may_forget = publisher.settings.forget < SILENCE_MAX;
+        let is_proven = self.proved_at() <= self.oracle.healed_at && !may_forget;
         let proven = if is_proven {
             0
         } else {
@@ -76,23 +78,23 @@ impl StreamChecker<'_> {
             && !stream.has_sent_bye
             && !was_paused(run)
             && !was_paused(publisher)
-            && RATE <= publisher.settings.recovery.resend_rate_min
+            && ANSWER_RATE <= publisher.settings.recovery.resend_rate_min
             && !stream.may_be_evicted(self.at, dseq).0
     }
 
-    /// Checks the second part of O9. Some datagrams of a message could not be retransmitted, and all the others came
-    /// or were reported. It is not lost as long as the history of its subject has it.
+    /// Checks the second part of O9: a message is not lost while the history of its subject has it. That holds if each
+    /// of its datagrams came or was reported by a manifest.
     pub(super) fn check_fetched(&mut self, message: usize, sent: &MessageTrace, reason: Reason) {
         let (stream, track) = (&self.truth().streams[self.stream], self.track());
         let run = &self.oracle.runs[self.run];
         // A manifest that comes after its datagrams were given up changes nothing. Datagrams in which no message
         // begins are given up without a report.
-        let given_up = |dseq: u64| track.declared(dseq).map_or(NEVER, |reported| reported.at);
-        let due = |dseq: u64| track.found(dseq).saturating_add(run.grace() * 999 / 1000);
+        let given_up = |dseq: u64| track.gap_report(dseq).map_or(NEVER, |reported| reported.at);
+        let due = |dseq: u64| track.found(dseq).saturating_add(run.t_rec() * 999 / 1000);
         let is_reported = |dseq: u64| {
             track.may_be_rebuilt(dseq) && track.manifest_read_at(dseq) < given_up(dseq) && !track.expired_first(dseq)
         };
-        let taken = run.taken_within(&stream.settings);
+        let taken = run.acceptance_time(&stream.settings);
         let came = |dseq: u64| self.had_read(dseq) && given_up(dseq) == NEVER && !track.came_late(dseq, taken);
         let is_known = match sent.first == sent.last {
             true => is_reported(sent.first) && track.read(sent.first) == NEVER,
@@ -108,12 +110,15 @@ impl StreamChecker<'_> {
             && !run.is_limited()
             && !stream.may_be_evicted_from_history(message, self.oracle.truth.unsent(stream.run))
         {
-            self.wrong("O9", format!("message {message} reported as gone though the history must have it: {sent:?}"));
+            self.add_finding(
+                "O9",
+                format!("message {message} reported as gone though the history must have it: {sent:?}"),
+            );
         }
     }
 
-    /// Returns whether a subscription that still exists wanted a message before it was sent. Nothing is fetched for
-    /// others.
+    /// Returns whether an existing subscription matched a message before it was sealed. Receivers fetch nothing for
+    /// other subscriptions.
     fn was_wanted(&self, sent: &MessageTrace) -> bool {
         let subject = &self.truth().subjects[sent.subject];
         self.oracle.runs[self.run]

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 /// Decodes a datagram as it comes, and with its check value repaired. Any datagram that decodes encodes back.
 pub fn decode(bytes: &[u8]) {
-    // Damage is refused or, one time in 2^32, read; either way without harm.
+    // The decoder refuses damaged bytes, or accepts them once in 2^32 times. It does not panic in either case.
     if let Ok(datagram) = wire::decode(Bytes::copy_from_slice(bytes)) {
         check_datagram(&datagram, bytes.len());
     }
@@ -17,7 +17,7 @@ pub fn decode(bytes: &[u8]) {
     }
 }
 
-/// A message with everything that the wire carries of it.
+/// A message with its numbers on the wire.
 #[derive(Clone, Debug, PartialEq)]
 struct EncodedMessage {
     message: Message,
@@ -57,18 +57,19 @@ fn check_datagram(datagram: &Datagram, bytes: usize) {
 fn check_manifest(manifest: &Manifest) {
     let mut builder = wire::ManifestBuilder::new(wire::DATAGRAM_BYTES_MAX, manifest.first, manifest.before);
     for contents in &manifest.datagrams {
-        assert!(builder.push(contents), "what came in a datagram fits one");
+        assert!(builder.push(contents), "the content of a datagram fits a datagram");
     }
     assert_eq!(builder.finish(), *manifest);
 }
 
-/// Checks that a manifest of a sealed datagram reports the records that decoding finds in it, also after it was kept.
+/// Checks that a manifest describes exactly the records that decoding finds in a sealed datagram, before and after it
+/// is stored.
 fn check_contents(sealed: &Bytes, records: &[Record]) {
     let expected: Vec<Content> = records.iter().map(content).collect();
     assert_eq!(wire::contents_of(sealed), expected);
-    let mut kept = Vec::new();
-    wire::put_contents(sealed, &mut kept);
-    assert_eq!(wire::decode_contents(&kept.into()), expected);
+    let mut stored = Vec::new();
+    wire::put_contents(sealed, &mut stored);
+    assert_eq!(wire::decode_contents(&stored.into()), expected);
 }
 
 fn content(record: &Record) -> Content {
@@ -122,14 +123,14 @@ fn check_messages(header: &Header, sent: &[EncodedMessage]) {
     let mut received = Vec::new();
     let mut receive = |builder: &mut Builder| {
         let sealed = builder.seal(header);
-        let datagram = wire::decode(sealed.clone()).expect("what is encoded decodes");
+        let datagram = wire::decode(sealed.clone()).expect("an encoded datagram decodes");
         check_contents(&sealed, &datagram.records);
         received.extend(self::carried(&datagram));
     };
     for message in sent {
         if !builder.push(&message.entry()) {
             receive(&mut builder);
-            assert!(builder.push(&message.entry()), "what came in a datagram fits one");
+            assert!(builder.push(&message.entry()), "the content of a datagram fits a datagram");
         }
     }
     if !builder.is_empty() {
@@ -138,7 +139,7 @@ fn check_messages(header: &Header, sent: &[EncodedMessage]) {
     assert_eq!(received, sent);
 }
 
-/// Encodes the last part of a message anew; other parts would be given another size.
+/// Encodes the last part of a message anew. Other parts would get another size.
 fn check_fragment(header: &Header, fragment: &Fragment) {
     if let Ok(message) = wire::assemble(fragment.subject.clone(), fragment.event, fragment.meta, fragment.chunk.clone())
     {
@@ -155,13 +156,13 @@ fn check_fragment(header: &Header, fragment: &Fragment) {
     };
     let carried = EncodedMessage { message, seq: fragment.seq, stamp: fragment.stamp, chain: fragment.chain };
     let mut builder = Builder::new(wire::DATAGRAM_BYTES_MAX);
-    let taken = builder.push_fragment(&carried.entry(), &body, fragment.index, fragment.offset as usize);
+    let written_bytes = builder.push_fragment(&carried.entry(), &body, fragment.index, fragment.offset as usize);
     let sealed = builder.seal(header);
-    let datagram = wire::decode(sealed.clone()).expect("what is encoded decodes");
+    let datagram = wire::decode(sealed.clone()).expect("an encoded datagram decodes");
     check_contents(&sealed, &datagram.records);
-    // A directed datagram's header leaves the same room that the builder keeps; the other one has eight bytes to
-    // spare.
-    if taken == fragment.chunk.len() {
+    // The builder reserves room for the header of a directed datagram. A multicast datagram has room for eight bytes
+    // more, so the builder cannot repeat a fragment that fills one.
+    if written_bytes == fragment.chunk.len() {
         assert_eq!(datagram.records, [Record::Fragment(fragment.clone())]);
     }
 }

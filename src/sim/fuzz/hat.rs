@@ -1,5 +1,4 @@
-//! Target `hat`: the bytes of a connection of the Hat listener, with a journal behind it that answers at once or at
-//! any time.
+//! Target `hat`: the bytes of a connection of the Hat listener, with a journal that answers at once or later.
 
 use super::script::Script;
 use crate::event::model::{Event, Registration};
@@ -35,7 +34,7 @@ const REQUESTS_MAX: usize = 4;
 /// Runs the target. The first byte chooses the accepted clients, whether frames or messages to be framed follow, and
 /// how the stream is cut.
 ///
-/// A message to be framed is a byte for its type and marks, one for the length of its body, and the body.
+/// A message to be framed has a byte for its type and flags, one for the length of its body, and the body.
 pub fn hat(bytes: &[u8]) {
     let mut script = Script::new(bytes);
     let choices = script.u8();
@@ -46,7 +45,7 @@ pub fn hat(bytes: &[u8]) {
     let whole = HatWorld::new(&settings, None).play(&stream, stream.len().max(1));
     let cut = HatWorld::new(&settings, None).play(&stream, cut_bytes);
     assert_eq!(whole, cut, "cut into parts of {cut_bytes} bytes");
-    // Whenever the journal answers, the client gets the same answers in the same order.
+    // The client gets the same answers in the same order, however late the journal answers.
     let late = HatWorld::new(&settings, Some(Rng::new(choices.into()))).play(&stream, cut_bytes);
     let (whole_answers, late_answers) = (answers(&whole.1), answers(&late.1));
     if whole.0.is_some() {
@@ -109,10 +108,10 @@ struct HatWorld {
     out: OutputBuffer,
     sequencer: EventSequencer,
     journal: MemoryJournal,
-    /// Source of the times at which the journal answers; it answers at once if there is none.
+    /// Source of the delays of the journal; `None` if it answers at once.
     delays: Option<Rng>,
-    /// Requests that the journal has served, with their replies that are yet to be reported.
-    late: Vec<(RequestId, DeferredReply)>,
+    /// Requests that the journal has served, with the replies that the session has not got yet.
+    deferred: Vec<(RequestId, DeferredReply)>,
     /// The client's event subscription, once the client is welcome.
     subscription: Option<EventSubscription>,
     is_over: bool,
@@ -132,7 +131,7 @@ impl HatWorld {
             sequencer: EventSequencer::new(settings.server, 0, Timestamp::MIN),
             journal: MemoryJournal::default(),
             delays,
-            late: Vec::new(),
+            deferred: Vec::new(),
             subscription: None,
             is_over: false,
         }
@@ -163,12 +162,12 @@ impl HatWorld {
 
     fn stop(&mut self) {
         // Before its welcome, a client gets no more answers.
-        while self.subscription.is_none() && !self.late.is_empty() {
+        while self.subscription.is_none() && !self.deferred.is_empty() {
             self.answer_one();
         }
         self.session.on_stop(&mut self.out);
         self.act();
-        while !self.late.is_empty() {
+        while !self.deferred.is_empty() {
             self.answer_one();
         }
         assert!(self.is_over, "nothing is left to wait for");
@@ -186,7 +185,7 @@ impl HatWorld {
                 parser.admit();
             }
             self.act();
-            while self.delays.as_mut().is_some_and(|rng| rng.below(3) == 0) && !self.late.is_empty() {
+            while self.delays.as_mut().is_some_and(|rng| rng.below(3) == 0) && !self.deferred.is_empty() {
                 self.answer_one();
             }
         }
@@ -202,24 +201,24 @@ impl HatWorld {
                 }
                 HatAction::Register { request, registrations } => {
                     let done = DeferredReply::Registered(self.register(registrations));
-                    self.late.push((request, done));
+                    self.deferred.push((request, done));
                 }
                 HatAction::Query { request, query } => {
                     assert_eq!(query.check(), Ok(()));
                     let answer = self.query(&query);
-                    self.late.push((request, DeferredReply::Answered(answer)));
+                    self.deferred.push((request, DeferredReply::Answered(answer)));
                 }
                 HatAction::Refused(refusal) => drop(refusal.to_string()),
                 HatAction::Close => self.is_over = true,
             }
-            assert!(self.late.len() <= REQUESTS_MAX);
-            while self.delays.is_none() && !self.late.is_empty() {
+            assert!(self.deferred.len() <= REQUESTS_MAX);
+            while self.delays.is_none() && !self.deferred.is_empty() {
                 self.answer_one();
             }
         }
     }
 
-    /// Returns `None` now and then, but for the same registrations in each play.
+    /// Registers events. Returns `None` for some registrations, which are the same in each play.
     fn register(&mut self, registrations: Vec<Registration>) -> Option<Vec<Event>> {
         assert!(self.session.is_admitted() && !registrations.is_empty());
         assert!(registrations.len() <= self.settings.registrations_max);
@@ -249,9 +248,9 @@ impl HatWorld {
     }
 
     fn answer_one(&mut self) {
-        let count = self.late.len() as u64;
+        let count = self.deferred.len() as u64;
         let at = self.delays.as_mut().map_or(0, |rng| rng.below(count));
-        let (request, done) = self.late.remove(usize::try_from(at).expect("an index"));
+        let (request, done) = self.deferred.remove(usize::try_from(at).expect("an index"));
         match done {
             DeferredReply::Registered(events) => self.session.on_registered(request, events, &mut self.out),
             DeferredReply::Answered(answer) => self.session.on_answered(request, answer, &mut self.out),
@@ -260,7 +259,7 @@ impl HatWorld {
     }
 }
 
-/// Panics unless the content of a message is the same after it is written as a client would write it and read again.
+/// Panics unless the content of a message is the same after a client's encoding and decoding.
 fn check_round_trip(message: &ChatterMessage<'_>, settings: &Settings) {
     let again =
         ChatterMessage::decode(&message.frame()[1 + usize::from(message.frame()[0])..]).map(|again| again == *message);

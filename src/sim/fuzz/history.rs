@@ -12,7 +12,7 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Bytes by which a segment of the log, and buffers that grow at once, may exceed the limit.
+/// Bytes by which a segment of the log, and buffers that double, may exceed the limit.
 const GROWTH_BYTES: usize = 64 * 1024;
 
 /// Runs the target. The first byte chooses the kind of the others: a question, a part of an answer, or operations.
@@ -25,7 +25,7 @@ pub fn history(bytes: &[u8]) {
     }
 }
 
-/// Returns a history that holds some events of some subjects.
+/// Returns a history with some messages of three subjects.
 fn filled() -> History {
     let settings = HistorySettings {
         count_max: 20,
@@ -54,7 +54,7 @@ fn check_question(history: &History, payload: &Bytes) {
     let epoch = Epoch::new(1).expect("not 0");
     let parts = question::answer(history, epoch, Dseq(7), payload);
     for (index, part) in parts.iter().enumerate() {
-        let answer = Answer::decode(part).expect("what is encoded decodes");
+        let answer = Answer::decode(part).expect("an encoded answer decodes");
         assert_eq!((usize::from(answer.part), answer.last), (index, index + 1 == parts.len()));
         let events: usize = match &answer.content {
             AnswerContent::Poll { answers, .. } => answers.iter().map(|answer| answer.events.len()).sum(),
@@ -65,12 +65,11 @@ fn check_question(history: &History, payload: &Bytes) {
     }
 }
 
-/// Checks that a poll with the offset of the newest event of a subject returns none, if the history is on and has
-/// room for it.
+/// Checks that a poll with the offset of the newest event of a subject returns no event, if the history is on.
 fn check_newest(history: &History, subject: Subject, offset: u32, seq: Seq) {
     let question = Question::Poll(vec![Poll { subject, offset, count: 1 }]);
     let parts = question::answer(history, Epoch::new(1).expect("not 0"), Dseq(7), &question.encode());
-    match Answer::decode(&parts[0]).expect("what is encoded decodes").content {
+    match Answer::decode(&parts[0]).expect("an encoded answer decodes").content {
         AnswerContent::Refused(_) if history.is_off() => {}
         AnswerContent::Poll { answers, .. } => {
             assert_eq!(answers[0].case, PollCase::NoEvent, "the newest event is the last one");

@@ -99,7 +99,7 @@ fn check<End, Frame: Debug + PartialEq, Malformed: Debug>(
     for frame in read(cut_bytes).0 {
         let mut encoded = BytesMut::new();
         encode(&frame, &mut encoded);
-        let again = decode(encoded.freeze().slice(LENGTH_BYTES..)).expect("what is encoded decodes");
+        let again = decode(encoded.freeze().slice(LENGTH_BYTES..)).expect("an encoded frame decodes");
         assert_eq!(again, frame);
     }
 }

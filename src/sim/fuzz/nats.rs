@@ -73,7 +73,7 @@ fn epoch() -> Epoch {
     Epoch::new(1).expect("not zero")
 }
 
-/// A connection, and the state that the shell keeps for it.
+/// A connection, and the shell's state for it.
 struct Client {
     parser: NatsParser,
     session: NatsSession,
@@ -131,7 +131,7 @@ impl Client {
                 assert!(self.is_admitted, "an unauthenticated client publishes");
                 let bytes = publish.payload.len() + publish.headers.block().len();
                 assert!(bytes <= PAYLOAD_BYTES_MAX);
-                assert!(publish.headers.iter().all(|(key, _)| !is_own(key)), "only the bus may say that");
+                assert!(publish.headers.iter().all(|(key, _)| !is_own(key)), "only the bus sets its own headers");
                 if publish.wants_receivers {
                     let receivers = ReceiverCount { count: rng.below(2), is_certain: rng.below(4) != 0 };
                     self.session.on_published(publish.reply.as_ref(), receivers, &mut self.out);
@@ -141,13 +141,16 @@ impl Client {
                 Some(SessionRequest::Publish(_)) | None => None,
                 Some(request) => Some(request.detached()),
             };
-            self.carry_out(first, rng);
+            self.apply_requests(first, rng);
         }
         let held_bytes = self.parser.held_bytes();
-        assert!(held_bytes <= LINE_BYTES_MAX + PAYLOAD_BYTES_MAX + 16 + PART_BYTES_MAX, "{held_bytes} bytes are held");
+        assert!(
+            held_bytes <= LINE_BYTES_MAX + PAYLOAD_BYTES_MAX + 16 + PART_BYTES_MAX,
+            "{held_bytes} bytes are buffered"
+        );
     }
 
-    fn carry_out(&mut self, first: Option<SessionRequest<'static>>, rng: &mut crate::rng::Rng) {
+    fn apply_requests(&mut self, first: Option<SessionRequest<'static>>, rng: &mut crate::rng::Rng) {
         let mut next = first;
         while let Some(request) = next.take().or_else(|| self.session.poll_request()) {
             match request {
@@ -157,14 +160,16 @@ impl Client {
                 }
                 SessionRequest::Subscribe { sub, .. } => {
                     assert!(self.is_admitted, "an unauthenticated client subscribes");
-                    assert!(self.subs.insert(sub), "a number is given once");
+                    assert!(self.subs.insert(sub), "a subscription number is unique");
                     if rng.below(8) == 0 {
                         self.subs.remove(&sub);
                         let refusal = Refusal::TooManySubscriptions { max: 1 };
                         self.session.on_refused(Some(sub), &refusal, &mut self.out);
                     }
                 }
-                SessionRequest::Unsubscribe { sub } => assert!(self.subs.remove(&sub), "what ends has begun"),
+                SessionRequest::Unsubscribe { sub } => {
+                    assert!(self.subs.remove(&sub), "an ended subscription has begun")
+                }
                 SessionRequest::Count { subjects } => {
                     assert!(self.is_admitted, "an unauthenticated client counts");
                     assert_eq!(subjects, []);
@@ -180,7 +185,7 @@ impl Client {
         assert!(self.subs.len() <= SUBSCRIPTIONS_MAX);
     }
 
-    /// Lets an event come from the peer, or time pass.
+    /// Passes an event of the peer to the session, or advances the time.
     fn disturb(&mut self, rng: &mut crate::rng::Rng) {
         let last = self.subs.last().map_or(1, |sub| sub.0);
         let subs: Vec<SubId> = (0..rng.below(3)).map(|_| SubId(rng.between(1, u64::from(last)) as u32)).collect();
@@ -208,7 +213,7 @@ impl Client {
                 }
             }
         }
-        self.carry_out(None, rng);
+        self.apply_requests(None, rng);
         self.reader.push(self.out.take());
     }
 
@@ -222,7 +227,7 @@ fn is_own(key: &str) -> bool {
     key.len() >= 8 && key.as_bytes()[..8].eq_ignore_ascii_case(b"seqcast-")
 }
 
-/// Returns a message as any peer may send it; its headers need not be headers.
+/// Returns a message as any peer may send it, with headers that may be malformed.
 fn delivery(rng: &mut crate::rng::Rng) -> Delivery {
     let subject = |rng: &mut crate::rng::Rng| -> Subject {
         ["a", "a.b", "r.x"][rng.below(3) as usize].parse().expect("a subject")
@@ -291,7 +296,7 @@ fn read(bytes: &[u8]) -> Option<usize> {
         }
         ["MSG", _, _, bytes] | ["MSG", _, _, _, bytes] => (0, number(bytes)),
         ["HMSG", _, _, headers, bytes] | ["HMSG", _, _, _, headers, bytes] => (number(headers), number(bytes)),
-        _ => panic!("no server says {line:?}"),
+        _ => panic!("no server sends {line:?}"),
     };
     assert!(words[1..].iter().all(|word| !word.is_empty()), "{line:?}");
     assert!(header_bytes <= content_bytes, "{line:?}");

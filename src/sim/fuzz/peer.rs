@@ -34,9 +34,9 @@ const OURS: u64 = 1;
 /// The epoch of the honest publisher; the forged ones follow.
 const HONEST: u64 = 2;
 const EPOCHS: u64 = 6;
-/// Bytes of every operation, used or not, so that a change of one leaves the others alone.
+/// Bytes of every operation, used or not, so that a change of one operation does not change the others.
 const OPERATION_BYTES: usize = 16;
-/// Number of ticks at one instant after which nothing may be due any more.
+/// Maximum number of ticks at one instant until no deadline is due.
 const TICKS_MAX: u32 = 8;
 /// Minimum datagram size, so that large messages take many datagrams.
 const DATAGRAM_BYTES: usize = 576;
@@ -49,7 +49,7 @@ const STEPS_MS: [u64; 12] = [0, 0, 1, 5, 10, 20, 100, 1_000, 3_500, 11_000, 61_0
 const EDGES: [u64; 12] =
     [0, 1, 2, 3, 16, 255, 1 << 20, (1 << 20) + 2, 1 << 40, NUMBER_LIMIT - 2, NUMBER_LIMIT - 1, u64::MAX];
 
-/// Runs the operations that `bytes` spell.
+/// Runs the operations that `bytes` encode.
 pub fn peer(bytes: &[u8]) {
     let mut script = Script::new(bytes);
     let mut world = PeerWorld::new(script.u8());
@@ -58,7 +58,7 @@ pub fn peer(bytes: &[u8]) {
         world.step(&mut choices, &mut script);
         world.settle();
     }
-    // Finally time passes and everything comes to rest.
+    // Finally time passes until everything has settled.
     for millis in [10, 4_000, 20_000, 100_000] {
         world.tick(millis);
         world.settle();
@@ -73,30 +73,30 @@ struct PeerWorld {
     in_transit: Vec<Bytes>,
     /// The last number and count of each forged stream.
     forged: BTreeMap<(u64, Kind), (u64, u64)>,
-    sent: ForgedSender,
+    sent: SenderTrace,
     /// The last token that the peer sent to each epoch.
     tokens: BTreeMap<u64, u64>,
     /// True if the honest publisher receives what the peer sends.
     honest_receives: bool,
-    /// True if nothing was forged or damaged so far.
+    /// True until a datagram is forged or damaged.
     is_honest: bool,
 }
 
-/// The datagrams that the peer has sent so far, which the numbers of the next ones are checked against.
-struct ForgedSender {
+/// The datagrams that the peer under test has sent so far. The numbers of the next ones must continue theirs.
+struct SenderTrace {
     epoch: Epoch,
     control: u64,
-    /// Number and count of the next datagram of each stream; the group's has no receiver.
+    /// Number and count of the next datagram of each stream. The key of the multicast stream is `None`.
     streams: BTreeMap<Option<Epoch>, (u64, u64)>,
     /// Every datagram of those streams, which a retransmission must repeat.
     datagrams: BTreeMap<(Option<Epoch>, u64), Bytes>,
     has_stopped: bool,
 }
 
-impl Default for ForgedSender {
-    fn default() -> ForgedSender {
+impl Default for SenderTrace {
+    fn default() -> SenderTrace {
         let (streams, datagrams) = (BTreeMap::new(), BTreeMap::new());
-        ForgedSender { epoch: epoch(OURS), control: 0, streams, datagrams, has_stopped: false }
+        SenderTrace { epoch: epoch(OURS), control: 0, streams, datagrams, has_stopped: false }
     }
 }
 
@@ -108,7 +108,7 @@ impl PeerWorld {
         };
         let peer = Peer::new(settings("A.fuzz", choices), epoch(OURS), Rng::new(1), now);
         let honest = Peer::new(settings("B.fuzz", choices), epoch(HONEST), Rng::new(2), now);
-        let sent = ForgedSender { epoch: epoch(OURS), ..ForgedSender::default() };
+        let sent = SenderTrace { epoch: epoch(OURS), ..SenderTrace::default() };
         let honest_receives = choices & 0x40 != 0;
         let (in_transit, forged, tokens) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
         PeerWorld { now, peer, honest, in_transit, forged, sent, tokens, honest_receives, is_honest: true }
@@ -146,7 +146,7 @@ impl PeerWorld {
         self.now.instant = self.now.instant + Duration::from_millis(millis);
         self.now.wall = WallTime::from_nanos(self.now.wall.as_nanos().saturating_add(millis * 1_000_000));
         self.honest.handle(self.now, Input::Tick);
-        // Overdue timers may follow from each other: silent, then given up, then forgotten.
+        // One overdue timer may lead to the next: silence, crash, eviction.
         for _ in 0..TICKS_MAX {
             self.peer.handle(self.now, Input::Tick);
             if self.peer.poll_deadline().is_none_or(|deadline| self.now.instant < deadline) {
@@ -156,7 +156,7 @@ impl PeerWorld {
         panic!("still due after {TICKS_MAX} ticks: {:?}", self.peer.poll_deadline());
     }
 
-    /// Sets the wall clock, which nothing but frames may depend on.
+    /// Sets the wall clock, on which only frames may depend.
     fn step_clock(&mut self, script: &mut Script<'_>) {
         let seconds = script.choose(&[0, 1_000_000_000, 1_659_131_646, 1_659_131_700, 4_611_686_017, 9_000_000_000]);
         self.now.wall = WallTime::from_nanos(seconds * 1_000_000_000);
@@ -257,7 +257,7 @@ impl PeerWorld {
         self.receive(address(header.epoch.bits()), script.flag(), bytes);
     }
 
-    /// Sends a request, a manifest or a report of expiry, of a forged epoch.
+    /// Sends a request, a manifest or a report of expiry in the name of a forged epoch.
     fn forge_repair(&mut self, script: &mut Script<'_>) {
         let header = self.forge_header(script, Kind::Control, 0);
         let last = self.forged.get(&(header.epoch.bits(), Kind::Data)).copied().unwrap_or((0, 0));
@@ -301,7 +301,7 @@ impl PeerWorld {
         self.receive(address(header.epoch.bits()), script.flag(), bytes);
     }
 
-    /// Sends a good header, and then any bytes.
+    /// Sends a valid header, and then any bytes.
     fn forge_records(&mut self, script: &mut Script<'_>, rest: &mut Script<'_>) {
         let kind = script.choose(&[Kind::Data, Kind::Directed]);
         let header = self.forge_header(script, kind, 1);
@@ -351,7 +351,7 @@ impl PeerWorld {
             Effect::Multicast(bytes) => self.check_sent(None, bytes),
             Effect::Unicast { to, bytes } => self.check_sent(Some(to), bytes),
             Effect::Deliver { to, deliveries, .. } => {
-                assert!(!to.is_empty() && 0 < deliveries.len(), "something is delivered to somebody");
+                assert!(!to.is_empty() && 0 < deliveries.len(), "a delivery has targets and messages");
                 let count = deliveries.len();
                 let delivered = deliveries.inspect(|delivery| {
                     assert!(delivery.message.body_bytes() <= MESSAGE_BYTES_MAX);
@@ -365,7 +365,7 @@ impl PeerWorld {
             }
             Effect::NewEpoch(epoch) => {
                 let has_stopped = self.sent.has_stopped;
-                self.sent = ForgedSender { epoch, has_stopped, ..ForgedSender::default() };
+                self.sent = SenderTrace { epoch, has_stopped, ..SenderTrace::default() };
             }
             Effect::Stopped => self.sent.has_stopped = true,
             Effect::Refuse { .. }
@@ -376,7 +376,7 @@ impl PeerWorld {
         }
     }
 
-    /// Records the tokens in a control message of the peer to another one: a forged epoch may echo them.
+    /// Records the tokens in a control message of the peer, so that a forged epoch may echo them.
     fn record_tokens(&mut self, records: &[Record]) {
         for record in records {
             if let Record::Heartbeat(announce) | Record::Hello(Hello { announce, .. }) = record
@@ -391,7 +391,7 @@ impl PeerWorld {
     fn check_sent(&mut self, to: Option<SocketAddr>, bytes: Bytes) {
         assert!(!self.sent.has_stopped, "nothing is sent after the stop");
         assert!(bytes.len() <= DATAGRAM_BYTES);
-        let datagram = wire::decode(bytes.clone()).expect("what is sent decodes");
+        let datagram = wire::decode(bytes.clone()).expect("a sent datagram decodes");
         let header = datagram.header;
         assert_eq!((header.group, header.epoch), (GROUP, self.sent.epoch));
         if header.kind == Kind::Control {
@@ -399,10 +399,10 @@ impl PeerWorld {
             self.sent.control = header.number;
             self.record_tokens(&datagram.records);
         } else if let Some(first) = self.sent.datagrams.get(&(header.receiver, header.number)) {
-            assert_eq!(*first, bytes, "what is sent again is sent as it was");
+            assert_eq!(*first, bytes, "a retransmission has the bytes of the original");
         } else {
             self.sent.datagrams.insert((header.receiver, header.number), bytes.clone());
-            assert_eq!(header.kind == Kind::Directed, to.is_some(), "multicast is for all, unicast for one");
+            assert_eq!(header.kind == Kind::Directed, to.is_some(), "directed data goes by unicast");
             let next = self.sent.streams.entry(header.receiver).or_insert((1, 0));
             assert_eq!((header.number, header.count), *next, "numbers are contiguous and counts exact");
             *next = (header.number + 1, header.count + datagram.messages_begun());
@@ -436,7 +436,7 @@ fn check_loss(loss: &Loss) {
 }
 
 fn settings(name: &str, choices: u8) -> Settings {
-    // Half of the scripts run against limits that are reached soon.
+    // Half of the scripts run with limits that they soon reach.
     let is_tight = choices & 0x01 != 0;
     let limit = |tight: usize, wide: usize| if is_tight { tight } else { wide };
     let window = WindowSettings {
@@ -510,8 +510,8 @@ fn message(script: &mut Script<'_>) -> Message {
     message
 }
 
-/// Returns headers with stamps for a member of a queue group here, and one elsewhere; handed over by another peer, or
-/// not.
+/// Returns headers with stamps for a member of a queue group at the peer under test, and for one at another peer.
+/// `is_redirected` is set if another peer returned the message.
 fn stamped(is_redirected: bool, headers: &Headers) -> Headers {
     let queue = "q".parse().expect("a name");
     let publisher = is_redirected.then(|| epoch(HONEST + 1));

@@ -76,8 +76,8 @@ impl RedisWorld {
         for part in stream.chunks(cut_bytes) {
             parser.push(part);
             fault = self.read(&mut parser).err();
-            let held_max = self.settings.command_bytes_max * 4 + part.len();
-            assert!(parser.held_bytes() <= held_max, "{} bytes held", parser.held_bytes());
+            let buffered_max = self.settings.command_bytes_max * 4 + part.len();
+            assert!(parser.held_bytes() <= buffered_max, "{} bytes buffered", parser.held_bytes());
             if fault.is_some() || self.is_over {
                 break;
             }
@@ -92,7 +92,7 @@ impl RedisWorld {
     fn read(&mut self, parser: &mut RedisParser) -> Result<(), RedisFault> {
         let mut is_repeated = false;
         while let Some(command) = parser.next()? {
-            // Every publication is postponed once, as if there were no room.
+            // Every publication is deferred once, as under backpressure.
             if command.is_publish() && !is_repeated {
                 parser.repeat_last();
                 is_repeated = true;
@@ -148,12 +148,12 @@ impl RedisWorld {
             | SessionRequest::Echo(_)
             | SessionRequest::Kill { .. } => {}
             SessionRequest::Events(_) | SessionRequest::Refused { .. } => {
-                unreachable!("nothing of this protocol has to do with events")
+                unreachable!("this protocol has no events")
             }
         }
     }
 
-    /// Delivers a message and a loss for every subscription, and one that is none.
+    /// Delivers a message and a loss to every subscription, and to one that does not exist.
     fn deliver(&mut self) {
         let subs: Vec<SubId> = self.subs.keys().copied().chain([SubId(u32::MAX)]).collect();
         let subject: Subject = "a.%20.b".parse().expect("a subject");
@@ -195,7 +195,7 @@ fn facts() -> ServerFacts {
     }
 }
 
-/// Panics unless the bytes are whole values of the protocol, one after the other.
+/// Panics unless the bytes are complete values of the protocol, one after the other.
 fn read_strictly(mut bytes: &[u8]) {
     while !bytes.is_empty() {
         bytes = value(bytes, 0);
@@ -204,7 +204,7 @@ fn read_strictly(mut bytes: &[u8]) {
 
 /// Returns the bytes behind the value at the start.
 fn value(bytes: &[u8], depth: usize) -> &[u8] {
-    assert!(depth < 8, "values in values in values");
+    assert!(depth < 8, "values are nested too deeply");
     let end = bytes.windows(2).position(|two| two == b"\r\n").expect("an end of the line");
     let (line, rest) = (&bytes[1..end], &bytes[end + 2..]);
     assert!(!line.contains(&b'\r') && !line.contains(&b'\n'), "a line in a line");

@@ -1,5 +1,5 @@
-//! Malformed and false repair records that no honest peer sends: requests, manifests, reports of expiry, and reports
-//! and questions about subscriptions.
+//! Malformed and false repair records that no honest peer sends: requests, manifests, reports of expiry, and
+//! advertisements and requests of subscriptions.
 
 use super::script::Script;
 use crate::message::{Dseq, Epoch, SubscriptionFilter};
@@ -11,7 +11,7 @@ use crate::wire::{
     ResendRequest,
 };
 
-/// Returns the record that a script spells. `ours` is the epoch of the peer under test. `last` is the number of the
+/// Returns the record that a script encodes. `ours` is the epoch of the peer under test. `last` is the number of the
 /// last datagram that the sender of the record sent, and of messages begun up to it. `subjects` are those that the
 /// record may name.
 pub(super) fn record(script: &mut Script<'_>, ours: Epoch, last: (u64, u64), subjects: &[&str]) -> Record {
@@ -39,7 +39,7 @@ pub(super) fn record(script: &mut Script<'_>, ours: Epoch, last: (u64, u64), sub
     }
 }
 
-/// Returns a record that advertises subscriptions, or asks for them.
+/// Returns a record that advertises or requests subscriptions.
 fn interest(script: &mut Script<'_>, epoch: Epoch, subjects: &[&str]) -> Record {
     const VERSIONS: [u64; 6] = [0, 1, 2, 5, 1 << 40, NUMBER_LIMIT - 2];
     let after = script.choose(&VERSIONS);

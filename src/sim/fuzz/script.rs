@@ -1,6 +1,6 @@
 //! A fuzz input read as a list of choices.
 
-/// The rest of the input; reads 0 past its end.
+/// The rest of the input. Past its end, every byte reads as 0.
 pub(super) struct Script<'a> {
     bytes: &'a [u8],
 }
@@ -10,7 +10,7 @@ impl<'a> Script<'a> {
         Script { bytes }
     }
 
-    /// Returns whether all choices are made.
+    /// Returns whether the input has no bytes left.
     pub(super) fn is_done(&self) -> bool {
         self.bytes.is_empty()
     }

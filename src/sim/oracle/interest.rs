@@ -1,5 +1,5 @@
-//! The knowledge of peers about each other's subscriptions, and suppression: no message is suppressed that a peer is
-//! entitled to.
+//! The knowledge of peers about each other's subscriptions, and suppression: no peer suppresses a message that another
+//! one is entitled to.
 //!
 //! The oracle counts the changes of each peer's subscriptions itself. It reads from the datagrams which of these
 //! changes other peers confirm.
@@ -27,7 +27,7 @@ pub(crate) struct QueueMember {
 
 impl PeerRun {
     /// Counts a change of the subscriptions and returns the new version.
-    pub(super) fn change(&mut self) -> u64 {
+    pub(super) fn next_version(&mut self) -> u64 {
         self.version += 1;
         self.version
     }
@@ -37,7 +37,7 @@ impl Oracle {
     /// Returns the highest version of a run's subscriptions that a stream has confirmed.
     fn confirmed_version(&self, stream: usize, run: usize) -> u64 {
         let epoch = self.truth.streams[self.runs[run].stream].epoch;
-        self.truth.streams[stream].known.get(&epoch.bits()).copied().unwrap_or(0)
+        self.truth.streams[stream].confirmed.get(&epoch.bits()).copied().unwrap_or(0)
     }
 
     /// Checks an announcement of a peer: its own subscription version, and the versions that it confirms for others.
@@ -47,20 +47,22 @@ impl Oracle {
         self.figures.cross_checks += 1;
         if version != self.runs[run].version {
             let truth = self.runs[run].version;
-            self.findings
-                .add("interest", format!("run {run} tells version {version} of its subscriptions, it is {truth}"));
+            self.findings.add(
+                "interest",
+                format!("run {run} advertises version {version} of its subscriptions, in truth {truth}"),
+            );
         }
         let Some((receiver, known)) = known else { return };
         let other = self.runs.iter().position(|other| self.truth.streams[other.stream].epoch.bits() == receiver);
         if let Some(other) = other.filter(|other| self.runs[*other].version < known) {
             let truth = self.runs[other].version;
-            let text = format!("run {run} claims to know {known} changes of run {other}, there were {truth}");
+            let text = format!("run {run} confirms version {known} of run {other}, in truth {truth}");
             self.findings.add("interest", text);
         }
     }
 
-    /// Returns whether a message that a run publishes now must be sent. It must if the publisher has just started, or
-    /// if it has confirmed a subscription elsewhere that matches.
+    /// Returns whether a run must send a message that it publishes now: if it has just started, or has confirmed a
+    /// matching subscription at another peer.
     pub(super) fn must_be_sent(&mut self, run: usize, subject: &Subject) -> bool {
         let stream = self.runs[run].stream;
         let PeerRun { host, born, ref settings, .. } = self.runs[run];
@@ -84,29 +86,29 @@ impl Oracle {
         })
     }
 
-    /// Checks the version that a peer reports as confirmed by all suppressing peers: all that it hears have confirmed
-    /// it.
+    /// Checks the version that a peer reports as confirmed by all suppressing peers. Each one that it hears must have
+    /// confirmed that version.
     pub(crate) fn check_confirmed(&mut self, run: usize, confirmed: u64, heard: &[u64]) {
         for epoch in heard {
             let stream = self.truth.streams.iter().position(|stream| stream.epoch.bits() == *epoch);
             let Some(stream) = stream.filter(|stream| self.truth.streams[*stream].settings.suppresses) else {
                 continue;
             };
-            // A peer that does not suppress itself regards silent peers as not suppressing either.
+            // A peer that does not suppress assumes the same of a peer without an announcement.
             let is_named = self.runs[run].track(stream).announced_at != NEVER || self.runs[run].settings.suppresses;
             self.figures.cross_checks += 1;
             let known = self.confirmed_version(stream, run);
             if known < confirmed && is_named {
                 let text =
-                    format!("run {run} takes {confirmed} changes for known to stream {stream}, that knows {known}");
+                    format!("run {run} counts version {confirmed} as confirmed by stream {stream}, in truth {known}");
                 self.findings.add("confirmed", text);
             }
         }
     }
 
-    /// Checks at the end what peers that have been together for long know of each other.
+    /// Checks at the end that peers which have been together for 6 s know each other's subscriptions.
     pub(crate) fn check_views(&mut self, at: u64, peers: &mut [(usize, ClockReading, &mut Peer)]) {
-        if self.healed == NEVER {
+        if self.healed_at == NEVER {
             return;
         }
         let runs: Vec<(usize, u64)> = peers.iter().map(|(run, _, peer)| (*run, peer.epoch().bits())).collect();
@@ -120,8 +122,8 @@ impl Oracle {
                     continue;
                 }
                 let mut known: BTreeMap<SubscriptionFilter, u64> = BTreeMap::new();
-                let of_it = rows.iter().filter(|row| row.publisher.epoch.bits() == *epoch);
-                of_it.for_each(|row| *known.entry(row.wanted.clone()).or_default() += u64::from(row.count));
+                let of_other = rows.iter().filter(|row| row.publisher.epoch.bits() == *epoch);
+                of_other.for_each(|row| *known.entry(row.wanted.clone()).or_default() += u64::from(row.count));
                 self.figures.cross_checks += 1;
                 let truth = self.wanted(*other);
                 if known != truth {
@@ -157,7 +159,7 @@ impl Oracle {
         }
         let subjects = self.truth.subjects.iter().filter(|subject| !subject.as_str().starts_with("_INBOX."));
         let all: Vec<(SubscriptionFilter, u64)> = runs.iter().flat_map(|(run, _)| self.wanted(*run)).collect();
-        let mut wrong = None;
+        let mut finding = None;
         for subject in subjects.take(20) {
             let matching = all.iter().filter(|(wanted, _)| wanted.pattern.matches(subject));
             let mut queues: Vec<&Queue> = matching.clone().filter_map(|(wanted, _)| wanted.queue.as_ref()).collect();
@@ -167,14 +169,14 @@ impl Oracle {
             let truth = plain + queues.len() as u64;
             self.figures.cross_checks += 1;
             if peer.receivers(ClientId(0), subject) != (truth, true) {
-                wrong = Some(format!(
+                finding = Some(format!(
                     "run {run}: {subject} has {:?} receivers, in truth {truth}",
                     peer.receivers(ClientId(0), subject)
                 ));
             }
         }
-        if let Some(wrong) = wrong {
-            self.findings.add("receivers", wrong);
+        if let Some(finding) = finding {
+            self.findings.add("receivers", finding);
         }
     }
 

@@ -1,5 +1,5 @@
-//! Checks that a peer reports, and rightly, that the multicasts of a publisher do not arrive while its unicast
-//! control messages do (wire.md W111).
+//! Checks each report that the multicasts of a publisher do not arrive while its unicast control messages do, and that
+//! no such report is missing (wire.md W111).
 
 use crate::proto::effect::{MemberEvent, Path};
 use crate::sim::oracle::Oracle;
@@ -12,16 +12,16 @@ use crate::time::nanos;
 pub(crate) struct PathObservation {
     /// Time of the last multicast.
     multicast: u64,
-    /// Times of the first and the last unicast control message since then, each soon enough after the one before.
+    /// Times of the first and the last unicast announcement since then, in a series without long gaps.
     announcements: Option<(u64, u64)>,
     /// True if its multicasts are reported as not arriving.
     is_dead: bool,
 }
 
 impl Oracle {
-    /// Records that a whole datagram is read that came by some path.
-    pub(super) fn on_path(&mut self, at: u64, run: usize, note: DatagramId, path: Path) {
-        let (stream, control, receiver) = match note {
+    /// Records the path of a whole datagram that a peer reads.
+    pub(super) fn on_path(&mut self, at: u64, run: usize, id: DatagramId, path: Path) {
+        let (stream, control, receiver) = match id {
             DatagramId::Data { stream, .. } | DatagramId::Directed { stream, .. } => (stream, 0, None),
             DatagramId::Control { stream, number, content: ControlContent::Announcement { receiver, .. } } => {
                 (stream, number, receiver)
@@ -43,7 +43,7 @@ impl Oracle {
         }
         let continued = track.paths.announcements.filter(|(_, last)| at - last <= heartbeat * 29 / 20);
         let (first, last) = continued.unwrap_or((at, at));
-        // One heartbeat may be lost by multicast: the unicast control messages must have continued for longer.
+        // The network may lose a multicast heartbeat, so the unicast announcements must have continued for longer.
         let lasted = first + heartbeat * 1002 / 1000 <= last;
         track.paths.announcements = Some((first, at));
         let due = first + heartbeat * 9 / 4 + heartbeat / 500 + 2 * MILLIS;
@@ -76,7 +76,7 @@ impl Oracle {
             _ => true,
         };
         if !fits {
-            let text = format!("run {run} says {event:?} of stream {stream}, a multicast came {since} ns before");
+            let text = format!("run {run} reports {event:?} of stream {stream}, a multicast came {since} ns before");
             self.findings.add("blackhole", text);
         }
     }
@@ -85,7 +85,7 @@ impl Oracle {
     pub fn on_rejoin(&mut self, run: usize) {
         self.figures.rejoins += 1;
         if !self.runs[run].tracks.iter().flatten().any(|track| track.paths.is_dead) {
-            self.findings.add("blackhole", format!("run {run} joins the group anew without need"));
+            self.findings.add("blackhole", format!("run {run} joins the group anew though all multicasts arrive"));
         }
     }
 }

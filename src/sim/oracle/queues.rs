@@ -1,5 +1,5 @@
-//! Queue groups: no message goes to two members of a group, wherever they are. Once nothing changes any more, each
-//! message goes to one member.
+//! Queue groups: no message goes to two members of a group, at whatever peers. Once runs, epochs and members stop
+//! changing, each message goes to one member.
 
 use super::interest::QueueMember;
 use super::{NEVER, Oracle, PeerRun};
@@ -10,7 +10,7 @@ use crate::subject::Pattern;
 use crate::time::nanos;
 use std::collections::BTreeSet;
 
-/// Number of large messages in reassembly at a time that no scenario exceeds while nothing is lost.
+/// Number of concurrent reassemblies that no scenario exceeds without losses.
 const REASSEMBLY_SETS_ENOUGH: usize = 64;
 
 /// Lowest client number in a queue group; all clients above it are in queue groups too.
@@ -27,10 +27,10 @@ impl Oracle {
         if self.runs[run].members.iter().any(|member| member.end == NEVER && member.target == target) {
             return;
         }
-        let version = self.runs[run].change();
+        let version = self.runs[run].next_version();
         let (pattern, queue) = (pattern.clone(), queue.clone());
         self.runs[run].members.push(QueueMember { target, pattern, queue, end: NEVER, version });
-        self.queues_changed = at;
+        self.queues_changed_at = at;
     }
 
     /// Records that a client leaves its queue group.
@@ -38,8 +38,8 @@ impl Oracle {
         let member = self.runs[run].members.iter_mut().find(|member| member.end == NEVER && member.target == target);
         if let Some(member) = member {
             member.end = at;
-            self.runs[run].change();
-            self.queues_changed = at;
+            self.runs[run].next_version();
+            self.queues_changed_at = at;
         }
     }
 
@@ -48,8 +48,9 @@ impl Oracle {
         self.figures.shares += 1;
         let id = match self.truth.identify(&delivery.message) {
             Ok(id) => id,
-            Err(why) => {
-                let text = format!("run {run} gave a member a message on {}: {why}", delivery.message.subject);
+            Err(reason) => {
+                let text =
+                    format!("run {run} delivered to a member a message on {}: {reason}", delivery.message.subject);
                 return self.findings.add("O4", text);
             }
         };
@@ -57,15 +58,16 @@ impl Oracle {
         let Some(member) = members.find(|member| member.end == NEVER && member.target == target) else {
             return self
                 .findings
-                .add("queue", format!("run {run} gave message {id} to {target:?}, which is no member"));
+                .add("queue", format!("run {run} delivered message {id} to {target:?}, which is not a member"));
         };
         if !member.pattern.matches(&delivery.message.subject) {
-            self.findings.add("queue", format!("run {run} gave message {id} to {target:?}, which does not want it"));
+            self.findings
+                .add("queue", format!("run {run} delivered message {id} to {target:?}, which does not want it"));
         }
         let queue = member.queue.clone();
         let publisher = self.truth.stream(delivery.publisher.epoch).map(|stream| self.truth.streams[stream].run);
         if publisher != Some(self.truth.published[id].run) {
-            let text = format!("run {run} gave message {id} to {target:?} as one of {}", delivery.publisher);
+            let text = format!("run {run} delivered message {id} to {target:?} as a message of {}", delivery.publisher);
             self.findings.add("queue", text);
         }
         if delivery.repaired {
@@ -76,8 +78,8 @@ impl Oracle {
         }
     }
 
-    /// Counts a message that members got, and no other subscription before them, once as repaired. The stream of a
-    /// handed-over message is unknown here.
+    /// Counts a repaired message once, unless another subscription got it before. The stream of a message that another
+    /// peer returned is unknown here.
     fn on_queue_repair(&mut self, run: usize, id: usize, delivery: &Delivery) {
         self.runs[run].has_returned_message |= delivery.verdict == Verdict::Direct;
         let stream = self.truth.stream(delivery.publisher.epoch);
@@ -87,18 +89,19 @@ impl Oracle {
         }
     }
 
-    /// Checks a loss reported to a member of a queue group: the missing messages may have been other members' share.
+    /// Checks a loss reported to a member of a queue group. Other members may have been due the missing messages, so no
+    /// loss is certain.
     pub(crate) fn on_queue_loss(&mut self, run: usize, loss: &Loss) {
         if let LossScope::Messages { count, .. } = &loss.what
             && 0 < count.min()
         {
-            self.findings.add("queue", format!("run {run} tells a member that {count} messages are lost"));
+            self.findings.add("queue", format!("run {run} reports {count} messages as lost to a member"));
         }
     }
 
     /// Checks that every assignment to a member at another peer is delivered, or counted by its publisher.
     pub(crate) fn check_assignments(&mut self, peers: &[(usize, &Peer)]) {
-        if self.healed == NEVER || self.cells != 0 {
+        if self.healed_at == NEVER || self.cells != 0 {
             return;
         }
         for (run, peer) in peers {
@@ -110,8 +113,8 @@ impl Oracle {
                 .map(|(id, _)| id)
                 .collect();
             let counters = peer.counters();
-            // The rows of a peer that was forgotten are gone, what was reported of it is not.
-            let returns_lost: u64 = self.runs[*run].tracks.iter().flatten().map(|track| track.inbox).sum();
+            // `show loss` has no rows of a forgotten peer, so the reports are summed.
+            let returns_lost: u64 = self.runs[*run].tracks.iter().flatten().map(|track| track.directed_lost).sum();
             let most = counters.queue_lost + counters.queue_uncertain + counters.queue_unserved + returns_lost;
             self.figures.cross_checks += 1;
             if !(counters.queue_lost..=most).contains(&(missing.len() as u64)) {
@@ -127,19 +130,19 @@ impl Oracle {
         }
     }
 
-    /// Checks that messages published after a long time without changes went to one member each.
+    /// Checks that each message published after 3.5 heartbeats and 2 s without changes went to one member.
     pub(crate) fn check_queue_deliveries(&mut self, alive: &[usize]) {
-        // A message that a limit ends early is lost, though its datagrams arrive. Its publisher counts it
-        // (`check_assignments`).
+        // A message whose reassembly a limit ends is lost, though its datagrams arrive. Its publisher counts that
+        // message (`check_assignments`).
         let may_lose = |run: &PeerRun| run.is_limited() || run.settings.reassembly_sets_max < REASSEMBLY_SETS_ENOUGH;
-        if self.healed == NEVER || self.cells != 0 || self.runs.iter().any(may_lose) {
+        if self.healed_at == NEVER || self.cells != 0 || self.runs.iter().any(may_lose) {
             return;
         }
         let heartbeat = self.truth.streams.iter().map(|stream| nanos(stream.settings.heartbeat)).max().unwrap_or(0);
         let lives = self.runs.iter().flat_map(|run| [Some(run.born), Some(run.ended).filter(|end| *end != NEVER)]);
         // No peer knows the subscriptions of an epoch that has just begun, even if its run is older.
         let epochs = self.truth.streams.iter().map(|stream| stream.born);
-        let last = lives.flatten().chain(epochs).chain([self.queues_changed, self.healed]).max().unwrap_or(0);
+        let last = lives.flatten().chain(epochs).chain([self.queues_changed_at, self.healed_at]).max().unwrap_or(0);
         let stable = last + heartbeat * 7 / 2 + 2 * SECOND;
         let members: Vec<(Pattern, Queue)> = alive
             .iter()

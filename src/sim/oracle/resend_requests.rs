@@ -1,4 +1,4 @@
-//! Requests between peers, and the peers that may be answered (R5, 5.6).
+//! Resend requests, and the proof of an address before any answer to it (R5, wire.md W101, W102).
 
 use crate::sim::oracle::Oracle;
 use crate::sim::truth::{ControlContent, DatagramId, NEVER};
@@ -6,13 +6,13 @@ use crate::wire::ResendRequest;
 use std::net::SocketAddr;
 
 impl Oracle {
-    /// Handles an echoed token: if it is the one that was sent to that address, the address is proven.
-    pub(super) fn on_echo(&mut self, at: u64, run: usize, note: DatagramId, from: SocketAddr) {
+    /// Handles an echoed token. The address is proven if the run sent this token to the echoing epoch.
+    pub(super) fn on_echo(&mut self, at: u64, run: usize, id: DatagramId, from: SocketAddr) {
         let DatagramId::Control {
             stream,
             content: ControlContent::Announcement { echo: Some((receiver, token)), .. },
             ..
-        } = note
+        } = id
         else {
             return;
         };
@@ -21,25 +21,24 @@ impl Oracle {
         if receiver != own.epoch.bits() || !own.is_token(sender, token) {
             return;
         }
-        let proved = &mut self.runs[run].track(stream).proved;
+        let proved = &mut self.runs[run].track(stream).proved_at;
         *proved = at.min(*proved);
-        if !self.runs[run].proven.contains(&from) {
-            self.runs[run].proven.push(from);
+        if !self.runs[run].proven_addresses.contains(&from) {
+            self.runs[run].proven_addresses.push(from);
         }
     }
 
-    /// Checks 5.6: nothing is answered to an address that was not proven by a round trip.
-    pub(super) fn check_proof(&mut self, run: usize, to: SocketAddr, note: DatagramId) {
-        if self.truth.is_answer && !self.runs[run].proven.contains(&to) {
-            self.findings
-                .add("proof", format!("run {run} answers {to} with {note:?}, and it never proved its address"));
+    /// Checks W102: no answer goes to an address that no round trip has proven.
+    pub(super) fn check_proof(&mut self, run: usize, to: SocketAddr, id: DatagramId) {
+        if self.truth.is_answer && !self.runs[run].proven_addresses.contains(&to) {
+            self.findings.add("proof", format!("run {run} answers {to} with {id:?}, an address without proof"));
         }
     }
 
     /// Checks R5: datagrams are requested after the reorder grace, and only if they are missing.
     pub(super) fn on_request(&mut self, at: u64, run: usize, request: &ResendRequest) {
         let Some(stream) = self.truth.stream(request.epoch) else {
-            return self.findings.add("R5", format!("run {run} asks an epoch that is not: {request:?}"));
+            return self.findings.add("R5", format!("run {run} requests from an unknown epoch: {request:?}"));
         };
         if request.directed {
             let own = self.truth.streams[self.runs[run].stream].epoch.bits();
@@ -51,12 +50,12 @@ impl Oracle {
         let track = self.runs[run].track(stream);
         for range in &request.ranges {
             let found = track.found(range.last.0);
-            let read = |dseq: u64| track.read(dseq) < at && !track.returned && !track.is_doubtful(dseq);
+            let read = |dseq: u64| track.read(dseq) < at && !track.has_returned && !track.is_doubtful(dseq);
             let too_early = found == NEVER || at < found + grace;
             if !repairs || too_early || read(range.first.0) || read(range.last.0) {
                 let (first, last) = (track.read(range.first.0), track.read(range.last.0));
                 let text = format!("found at {found}, read at {first}, {last}");
-                self.findings.add("R5", format!("run {run} asks stream {stream} for {range:?}, {text}"));
+                self.findings.add("R5", format!("run {run} requests {range:?} of stream {stream}, {text}"));
                 break;
             }
         }
@@ -74,7 +73,7 @@ impl Oracle {
             let (first, last) = (range.first.0 as usize - 1, range.last.0.min(high) as usize);
             for counts in flow.resend_counts.get_mut(first..last).into_iter().flatten() {
                 counts.requests += 1;
-                counts.by_content |= request.manifests_only;
+                counts.manifest_only |= request.manifests_only;
             }
         }
     }

@@ -25,7 +25,7 @@ impl Oracle {
         self.runs[run].live.filter(|_| mode == DeliveryMode::Live).unwrap_or(run)
     }
 
-    /// Returns the side of a run that has this very subscription, if it exists.
+    /// Returns the side of a run that has this subscription, if it exists.
     pub(crate) fn side_with(&self, run: usize, target: Target) -> Option<usize> {
         self.sides(run).find(|side| self.runs[*side].find(target).is_some())
     }

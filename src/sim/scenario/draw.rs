@@ -11,10 +11,10 @@ use crate::rng::Rng;
 use crate::time::nanos;
 use std::time::Duration;
 
-/// Receive buffer in bytes that has room for everything.
+/// Size in bytes of a receive window that no scenario fills.
 pub(super) const ROOM_BYTES: u64 = 4 << 20;
 
-/// Draws the send rates and the receive windows. Datagrams that a rate delays leave within two seconds.
+/// Draws the send rate and the receive window of a host.
 pub(super) fn draw_pace(rng: &mut Rng) -> PaceSettings {
     let pace = match rng.below(6) {
         0 => Pace::Off,
@@ -121,7 +121,7 @@ pub(super) fn draw_host(rng: &mut Rng, faults: Faults, settings: &Settings, numb
     }
 }
 
-/// Subjects are `p<publisher>.<n>` and `all.<n>`.
+/// Draws the patterns of subscriptions. Subjects are `p<publisher>.<n>` and `all.<n>`.
 pub(super) fn draw_patterns(rng: &mut Rng, hosts: usize) -> Vec<String> {
     let mut patterns = vec![">".to_owned(), "all.>".to_owned(), "*.1".to_owned()];
     for host in 0..hosts {
@@ -166,7 +166,7 @@ pub(super) fn draw_weather(rng: &mut Rng, faults: Faults, settings: &Settings) -
     }
     if faults.has(FaultKind::ReorderWithin) || faults.has(FaultKind::ReorderBeyond) {
         weather.reorder = rng.between(1, 30) as f64 / 100.0;
-        // The margin of R4 covers 100 ms of latency altogether.
+        // The margin of R4 covers a latency of 100 ms.
         let most = if faults.has(FaultKind::ReorderBeyond) { (grace * 10).min(70 * MILLIS) } else { grace * 9 / 10 };
         weather.reorder_max = most;
     }

@@ -45,13 +45,13 @@ faults! {
     OneWay,
     /// Multicast does not reach a peer while unicast does.
     MulticastDead,
-    /// A peer dies and is back within a frame (8.59 s).
+    /// A peer crashes and restarts within a frame (8.59 s).
     CrashSoon,
-    /// A peer dies and is back after more than a frame.
+    /// A peer crashes and restarts after more than a frame.
     CrashLate,
-    /// A peer that comes back does so on another port.
+    /// A restarted peer uses another port.
     OtherPort,
-    /// A peer stops with a BYE, and may come back.
+    /// A peer stops with a BYE, and may restart.
     Stop,
     /// A wall clock steps by up to a minute either way.
     ClockSeconds,
@@ -65,7 +65,7 @@ faults! {
     ClockBeyond,
     /// Boot clocks run up to 500 ppm fast or slow.
     Skew,
-    /// Peers start while others are already talking.
+    /// Peers start while others are already publishing.
     LateJoin,
     /// Subscriptions come and go.
     Resubscribe,
@@ -75,7 +75,7 @@ faults! {
     TinySubWindow,
     /// Frames of a few messages.
     TinyFrames,
-    /// Limits on held messages, gaps and reassembly that are reached.
+    /// Limits on buffered messages, gaps and reassembly so small that peers reach them.
     TinyLimits,
     /// Messages larger than a datagram.
     Large,
@@ -85,7 +85,7 @@ faults! {
     Garbage,
     /// Requests and replies between two peers.
     Directed,
-    /// A receive buffer of few datagrams, and a reader that is late.
+    /// A receive buffer of few datagrams, and short pauses of the reader.
     Overrun,
     /// A process pauses for up to 5 s.
     Pause,
@@ -93,11 +93,11 @@ faults! {
     Replay,
     /// Epochs are forgotten after a short silence.
     ShortForget,
-    /// Nothing is requested again.
+    /// Receivers request no missing datagrams.
     NoRepair,
     /// Few datagrams can be retransmitted.
     TinyRing,
-    /// Publishers know little or nothing of datagrams that they cannot retransmit.
+    /// Publishers retain few or no manifests of datagrams that they cannot retransmit.
     TinyManifests,
     /// Publishers retain few messages of each subject, or none.
     TinyHistory,
@@ -113,7 +113,7 @@ faults! {
     Queues,
 }
 
-/// The active kinds of fault; kept in files by their names.
+/// The active kinds of fault, which scenario files list by name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults(u64);
 

@@ -3,8 +3,9 @@
 use super::{FaultKind, Faults, SECOND};
 use crate::rng::Rng;
 
-/// One scenario out of this number is long, and one out of this number is busy.
+/// One scenario out of this number is long.
 const LONG_SHARE: u64 = 16;
+/// One of the other scenarios out of this number is busy.
 const BUSY_SHARE: u64 = 64;
 
 /// The kinds of size.
@@ -32,7 +33,7 @@ impl ScenarioSize {
         }
     }
 
-    /// Returns the drawn faults; for a long scenario with some of the kinds that suit it.
+    /// Returns the drawn faults; a long scenario gets some of the kinds that suit it as well.
     pub(super) fn with_faults(self, seed: u64, faults: Faults) -> Faults {
         if self != ScenarioSize::Long {
             return faults;
@@ -70,7 +71,7 @@ impl ScenarioSize {
         }
     }
 
-    /// Returns the probability that a host's peer ends once more, if any end.
+    /// Returns the probability that a host's peer ends once more, in scenarios in which peers end.
     pub(super) fn next_life(self) -> f64 {
         if self == ScenarioSize::Long { 0.9 } else { 0.6 }
     }

@@ -1,4 +1,4 @@
-//! Scenarios for one question each, with figures that their tests assert.
+//! Scenarios for one property each, whose tests assert figures.
 
 use super::draw::{ROOM_BYTES, draw_host};
 use super::{Action, FaultKind, Faults, MICROS, MILLIS, NetworkConditions, SECOND, Scenario, Traffic};
@@ -10,7 +10,7 @@ use crate::proto::{Recovery, Settings};
 use crate::rng::Rng;
 use std::time::Duration;
 
-/// A subscription to everything that is sent.
+/// A subscription to all subjects.
 const SUBSCRIBE_ALL: Action = Action::Subscribe { client: 0, sub: 0, pattern: 0, mode: DeliveryMode::Repair };
 
 /// Number of cells of the implosion: each receiver hears the publisher and the receivers of its own cell.
@@ -66,9 +66,9 @@ impl Scenario {
         scenario
     }
 
-    /// Draws one publisher and `receivers` of all it sends. The network loses nothing but some datagrams at the
-    /// source, which are missing everywhere at once. Each receiver knows only one in 50 of the others. That costs
-    /// little here and shortens its wait compared with a receiver that knows all, so that more of them ask.
+    /// Draws one publisher and `receivers` of all its messages. The network loses some datagrams at the source, which
+    /// are missing at all receivers at once, and nothing else. Each receiver knows only one in 50 of the others. So it
+    /// waits for a shorter time than one that knows all, and more receivers send a request.
     pub fn of_implosion(seed: u64, receivers: usize) -> Scenario {
         let settings = |settings: &Settings| Settings { reliability: Duration::from_secs(2), ..settings.clone() };
         let mut scenario = Scenario::of_one_publisher(seed, receivers, settings);
@@ -81,12 +81,12 @@ impl Scenario {
         scenario
     }
 
-    /// Draws one publisher that keeps sending, and `receivers` that lose different datagrams. They are cut off for up
-    /// to 2 s, and then all ask at once for their missing datagrams. Retransmissions may take a quarter of what is
-    /// sent, so repair takes time.
+    /// Draws one publisher that keeps sending, and `receivers` that lose different datagrams. The receivers are cut off
+    /// for up to 2 s, and then request their missing datagrams at once. Retransmissions may take a quarter of the
+    /// publisher's rate, so repair takes time.
     pub fn of_storm(seed: u64, receivers: usize) -> Scenario {
         let settings = |settings: &Settings| {
-            // Everything sent is kept for retransmission, so that nothing waits for the receivers that ask.
+            // The ring holds all datagrams, so that the publisher does not wait for receivers that request.
             let ring = RingSettings { bytes_max: 64 << 20, ..settings.recovery.ring };
             let recovery = Recovery { resend_rate_min: 1, ring, ..settings.recovery.clone() };
             Settings { reliability: Duration::from_secs(40), recovery, ..settings.clone() }
@@ -110,8 +110,8 @@ impl Scenario {
         Scenario::of_floods(seed, receivers, &[(0, 2 * SECOND, datagrams)], Mutants::default())
     }
 
-    /// Draws receivers with host 0, which publishes, and floods: host, time, and number of datagrams of each. All
-    /// peers are the same but for their speeds.
+    /// Draws receivers and host 0, which publishes. `floods` has the host, the time and the number of datagrams of each
+    /// flood. All peers have the same settings but for their speeds.
     pub fn of_floods(seed: u64, receivers: &[Speed], floods: &[(usize, u64, u32)], mutants: Mutants) -> Scenario {
         let settings = |settings: &Settings| {
             let ring = RingSettings { bytes_max: 64 << 20, ..settings.recovery.ring };
@@ -129,7 +129,7 @@ impl Scenario {
             let room_bytes = host.buffer_bytes.min(ROOM_BYTES) / 8 * 7;
             host.settings.pace = PaceSettings { floor: FLOOR, ..PaceSettings::auto(room_bytes) };
         }
-        // Reordered datagrams make the read bytes look more than they are.
+        // A reordered datagram would make the amount read look larger.
         scenario.weather = NetworkConditions { jitter: 0, ..scenario.weather };
         scenario.traffic = Traffic { payload_max: 8000, ..scenario.traffic };
         for (host, at, datagrams) in floods {
@@ -140,14 +140,14 @@ impl Scenario {
         scenario
     }
 
-    /// Lets each copy of a datagram be lost with this probability. Publishers keep `resend_bytes` for retransmission.
+    /// Sets the probability of loss of each copy, and the bytes that publishers retain for retransmission.
     pub fn with_loss(mut self, loss: f64, resend_bytes: usize) -> Scenario {
         self.weather.loss = loss;
         self.hosts.iter_mut().for_each(|host| host.settings.recovery.ring.bytes_max = resend_bytes);
         self
     }
 
-    /// Lets a host pause for a while.
+    /// Schedules a pause of `nanos` nanoseconds at a host.
     pub fn with_pause(mut self, host: usize, at: u64, nanos: u64) -> Scenario {
         self.faults = self.faults.with(FaultKind::Pause);
         self.plan(at, host, Action::Pause(nanos));

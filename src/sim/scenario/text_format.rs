@@ -1,5 +1,5 @@
-//! Scenarios as text. Those that once failed are kept as they were drawn, since a later generator draws others from
-//! their seeds.
+//! Scenarios as text. Files in `tests/corpus/scenarios` have those that once failed, as they were drawn, since a later
+//! generator draws others from their seeds.
 //!
 //! The text is JSON. A field that is unknown or misspelt is an error. A field that a later version adds needs a
 //! `#[serde(default)]` with the value that the older scenarios ran with, so that their files stay readable.
@@ -81,7 +81,7 @@ struct StoredHistory {
     bytes_max: usize,
     time: Duration,
     total_bytes_max: usize,
-    // No scenario has any.
+    // No scenario has overrides.
     #[serde(skip)]
     overrides: Vec<HistoryRule>,
 }
@@ -147,7 +147,7 @@ mod peer_name {
 
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PeerName, D::Error> {
         let name = String::deserialize(deserializer)?;
-        name.parse().map_err(|why| D::Error::custom(format!("{name:?} is no name of a peer: {why}")))
+        name.parse().map_err(|reason| D::Error::custom(format!("{name:?} is not a name of a peer: {reason}")))
     }
 }
 

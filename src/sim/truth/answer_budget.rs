@@ -1,4 +1,4 @@
-//! Budget of a publisher for answers: a quarter of its other traffic or its minimum rate, plus a burst (5.6).
+//! Budget of a publisher for answers: a quarter of its other traffic or its minimum rate, plus a burst (wire.md W114).
 
 use crate::sim::scenario::{MILLIS, SECOND};
 use std::collections::VecDeque;
@@ -7,16 +7,19 @@ use std::collections::VecDeque;
 const BURST: i64 = 256 << 10;
 /// Tolerance in bytes for the rounding of clocks and rates.
 const SLACK: i64 = 4 << 10;
-/// Nanoseconds within which first transmissions earn their quarter: a second, and the slot in which they are counted.
+/// Nanoseconds over which a first transmission adds its quarter: a second, and the slot in which it is counted.
 const WINDOW: u64 = SECOND + 60 * MILLIS;
 
-/// The meter of one publisher. It compares the sums of every time span.
+/// The meter of one publisher. It compares answers and budget in every time span.
 #[derive(Debug, Default)]
 pub(crate) struct AnswerBudget {
     /// The minimum rate in bytes a second.
     rate: u64,
+    /// Time at which the publisher began.
     since: u64,
+    /// Bytes of all answers.
     answers: u64,
+    /// Bytes of all first transmissions.
     sent: u64,
     /// Times of recent first transmissions, each with the running sum of bytes up to it.
     recent: VecDeque<(u64, u64)>,
@@ -33,7 +36,7 @@ impl AnswerBudget {
     }
 
     /// Records that `bytes` of data are sent for the first time.
-    pub fn on_first(&mut self, at: u64, bytes: usize) {
+    pub fn on_first_transmission(&mut self, at: u64, bytes: usize) {
         self.sent += bytes as u64;
         self.recent.push_back((at, self.sent));
     }
@@ -44,13 +47,13 @@ impl AnswerBudget {
             self.before = *sum;
             self.recent.pop_front();
         }
-        let came = (u128::from(self.rate) * u128::from(at - self.since) / u128::from(SECOND) * 1001 / 1000) as i64;
-        let from = self.answers as i64 - came - self.before as i64 / 4;
+        let earned = (u128::from(self.rate) * u128::from(at - self.since) / u128::from(SECOND) * 1001 / 1000) as i64;
+        let from = self.answers as i64 - earned - self.before as i64 / 4;
         let low = from.min(self.low.unwrap_or(from));
         self.low = Some(low);
         self.answers += bytes as u64;
         let most = BURST + SLACK;
-        let spent = self.answers as i64 - came - self.sent as i64 / 4 - low;
+        let spent = self.answers as i64 - earned - self.sent as i64 / 4 - low;
         (most < spent).then_some(spent - most)
     }
 }
@@ -67,7 +70,7 @@ mod tests {
         let mut meter = AnswerBudget::new(0, 1000);
         assert_eq!(meter.on_answer(SECOND, 256 << 10), None);
         assert_eq!(meter.on_answer(11 * SECOND, 10_000), None, "ten seconds of the rate");
-        meter.on_first(11 * SECOND, 100_000);
+        meter.on_first_transmission(11 * SECOND, 100_000);
         assert_eq!(meter.on_answer(12 * SECOND, 26_000), None);
         assert!(meter.on_answer(14 * SECOND, 10_000).is_some(), "the quarter of the sent bytes is spent");
     }

@@ -3,9 +3,9 @@
 /// The content of a control datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ControlContent {
-    /// An announcement by the sender. Nothing else is a sign of life.
+    /// An announcement by the sender. No other control message is a sign of life.
     Announcement {
-        /// The last dseq.
+        /// Number of the last data datagram.
         high: u64,
         /// True for a BYE.
         bye: bool,
@@ -14,16 +14,16 @@ pub enum ControlContent {
         /// The receiver and the token echoed to it, if the datagram is for a single receiver and has a token.
         echo: Option<(u64, u64)>,
     },
-    /// A report of the content of datagrams.
+    /// A manifest of datagrams of the multicast stream.
     Manifest {
-        /// The first.
+        /// The first datagram.
         first: u64,
-        /// The last.
+        /// The last datagram.
         last: u64,
     },
-    /// A report that nothing is known any more of datagrams up to this one of the multicast stream.
+    /// A report that requested datagrams of the multicast stream are expired.
     Expired {
-        /// The last requested dseq.
+        /// The last expired datagram.
         last: u64,
     },
     /// Any other control message.
@@ -53,7 +53,7 @@ pub enum DatagramId {
     Control {
         /// Index of the stream.
         stream: usize,
-        /// Its counter.
+        /// Its number.
         number: u64,
         /// Its content.
         content: ControlContent,

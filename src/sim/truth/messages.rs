@@ -1,5 +1,5 @@
-//! Messages in sealed datagrams: each must be as it was published, in its turn, and omitted only where that is
-//! allowed.
+//! Messages in sealed datagrams: each must be as it was published, and in the order of publication. A peer may omit
+//! only messages that it may suppress.
 
 use super::{EpochTrace, GroundTruth, PublishedMessage, StreamTrace};
 use crate::message::{Epoch, Message, Queue};
@@ -10,24 +10,24 @@ use crate::wire::{Announce, queue};
 use std::time::Duration;
 
 impl GroundTruth {
-    /// Records that a whole message was sealed: it must be the next one published.
+    /// Records that a complete message was sealed, and checks that it is later than the one sealed before it.
     pub(super) fn on_message(
         &mut self,
-        whose: (usize, Option<u64>),
+        flow_id: (usize, Option<u64>),
         flow: &mut StreamTrace,
         message: &Message,
         out: &mut Findings,
     ) {
-        let (stream, receiver) = whose;
+        let (stream, receiver) = flow_id;
         if receiver.is_some() && is_service(&message.subject) {
-            flow.services += 1;
+            flow.service_messages += 1;
             self.is_answer |= is_history_answer(&message.subject);
             return;
         }
         let is_redirected = queue::stamps(message.headers.block()).any(|stamp| stamp.publisher.is_some());
         if receiver.is_some() && is_redirected {
-            // A message of another run, for a member of a queue group.
-            flow.services += 1;
+            // A message of another run, returned for a member of a queue group.
+            flow.service_messages += 1;
             return;
         }
         let names = queue::stamps(message.headers.block()).filter_map(|stamp| std::str::from_utf8(stamp.name).ok());
@@ -39,12 +39,12 @@ impl GroundTruth {
         match self.identify(message) {
             Ok(id) => {
                 let known = &mut self.published[id];
-                if known.run != self.streams[stream].run || known.sent.is_some() || Some(id) <= flow.published_last {
-                    out.add("publish", format!("message {id} on {} sent out of turn", message.subject));
+                if known.run != self.streams[stream].run || known.sent.is_some() || Some(id) <= flow.last_published {
+                    out.add("publish", format!("message {id} on {} sent out of order", message.subject));
                 }
-                flow.published_last = Some(id);
-                // A pacer may delay a datagram for less than its uptime can show. Its messages existed when they were
-                // published.
+                flow.last_published = Some(id);
+                // A pacer may delay a datagram for less than its uptime can show. Then its messages count as sealed
+                // when they were published.
                 if let Some(sent) =
                     flow.messages.last_mut().filter(|_| self.streams[stream].settings.pace.pace != Pace::Off)
                 {
@@ -53,27 +53,26 @@ impl GroundTruth {
                 known.sent = Some((stream, receiver, flow.messages.len() - 1));
                 known.assigned = assigned;
                 if receiver.is_none() {
-                    self.on_sent_in_turn(self.streams[stream].run, id, out);
+                    self.record_sent(self.streams[stream].run, id, out);
                 }
             }
-            Err(why) => out.add("publish", format!("sent a message on {}: {why}", message.subject)),
+            Err(reason) => out.add("publish", format!("sent a message on {}: {reason}", message.subject)),
         }
     }
 }
 
 impl GroundTruth {
-    /// Records that a run has sent this message to the group. Its earlier messages that are still unsent are never
-    /// sent.
-    fn on_sent_in_turn(&mut self, run: usize, id: usize, out: &mut Findings) {
+    /// Records that a run has sent this message to the group. It never sends its earlier messages that are unsent.
+    fn record_sent(&mut self, run: usize, id: usize, out: &mut Findings) {
         while let Some(first) = self.unsent[run].front().copied().filter(|first| *first <= id) {
             self.unsent[run].pop_front();
             if first < id {
-                self.on_left_out(first, out);
+                self.record_suppressed(first, out);
             }
         }
     }
 
-    fn on_left_out(&mut self, id: usize, out: &mut Findings) {
+    fn record_suppressed(&mut self, id: usize, out: &mut Findings) {
         self.suppressed += 1;
         if self.published[id].must_be_sent {
             let PublishedMessage { run, envelope, at, .. } = &self.published[id];
@@ -81,10 +80,10 @@ impl GroundTruth {
         }
     }
 
-    /// Records that a live run has sent everything that it will ever send.
+    /// Records that a live run sends nothing more.
     pub fn finish_run(&mut self, run: usize, out: &mut Findings) {
         for id in self.unsent.get_mut(run).map(std::mem::take).unwrap_or_default() {
-            self.on_left_out(id, out);
+            self.record_suppressed(id, out);
         }
     }
 }
@@ -95,10 +94,10 @@ impl EpochTrace {
         let Some(interest) = announce.interest else { return };
         let known = announce.directed_receiver.map(Epoch::bits).zip(announce.interest_known);
         if let Some((receiver, version)) = known {
-            let before = self.known.entry(receiver).or_default();
-            // The version of a receiver that was forgotten begins anew.
+            let before = self.confirmed.entry(receiver).or_default();
+            // The confirmed version of a forgotten receiver begins anew.
             if 0 < version && version < *before && Duration::from_secs(60) <= self.settings.forget {
-                out.add("interest", format!("{} knew {before} changes and now {version}", self.epoch));
+                out.add("interest", format!("{} confirmed version {before}, and now {version}", self.epoch));
             }
             *before = version.max(*before);
         }

@@ -1,5 +1,4 @@
-//! Rules for the bytes that leave a peer: numbers, heartbeats, and reports about datagrams that are requested again
-//! (R1 to R3, R6, R9 to R11).
+//! Rules for the bytes that leave a peer: numbers, heartbeats, and answers to requests (R1 to R3, R6, R9 to R11).
 
 use super::{EpochTrace, GroundTruth, NEVER, StreamTrace};
 use crate::message::Stamp;
@@ -13,8 +12,8 @@ use crate::wire::{self, Announce, Expired, Header, Kind, Manifest};
 use hashbrown::HashMap;
 
 impl GroundTruth {
-    /// Checks the number of a message against the last one of its subject (seed 002; R10, R11, A11).
-    #[expect(clippy::too_many_arguments, reason = "one message with its place in the stream")]
+    /// Checks the number of a message against the last one of its subject (R10, R11, A11).
+    #[expect(clippy::too_many_arguments, reason = "one message with its position in the stream")]
     pub(super) fn check_number(
         &self,
         at: u64,
@@ -46,17 +45,17 @@ impl GroundTruth {
                 last < seq && seq.count() == 1 && (chain == Some(last) || chain.is_none() && forgot)
             }
         };
-        // A paced datagram carries the time of an earlier clock. Its uptime shows that to a millisecond, the
-        // publication time of its messages exactly.
+        // A paced datagram has the time of its sealing. Its uptime shows that to a millisecond, the publication time of
+        // its messages exactly.
         let wall = WallTime::from_nanos(now.wall.as_nanos().saturating_sub(2 * MILLIS));
         let oldest = self.unsent.get(self.streams[stream].run).and_then(|unsent| unsent.front());
         let is_waiting = oldest.is_some_and(|id| self.published[*id].at < at);
         let may_wait = receiver.is_none() && settings.pace.pace != Pace::Off && is_waiting;
         let is_fresh = !may_wait && flow.datagrams.last().is_none_or(|datagram| datagram.sealed == at);
         let is_current = |seq: Seq| !is_fresh || Frame::at(wall) <= seq.frame();
-        let dated = (seq.count() == 1) == stamp.is_some()
+        let is_stamped = (seq.count() == 1) == stamp.is_some()
             && stamp.is_none_or(|stamp| seq.frame().start() <= stamp.time && is_current(seq));
-        if !fits || !dated || settings.frame_messages_max < seq.count() {
+        if !fits || !is_stamped || settings.frame_messages_max < seq.count() {
             out.add("R10", format!("{name}: {seq:?} (stamp {stamp:?}, chain {chain:?}) after {before:?}"));
         }
     }
@@ -67,8 +66,8 @@ impl StreamTrace {
     /// at `at`. The overhead beside the bytes themselves is estimated high.
     pub(super) fn may_be_evicted(&self, at: u64, dseq: u64, bytes_max: usize, time: u64) -> bool {
         let Some(sealed) = self.datagrams.get(dseq as usize - 1) else { return false };
-        let before = if dseq < 2 { 0 } else { self.bytes_to[dseq as usize - 2] };
-        let bytes = self.bytes_to.last().map_or(0, |all| all - before);
+        let before = if dseq < 2 { 0 } else { self.cumulative_bytes[dseq as usize - 2] };
+        let bytes = self.cumulative_bytes.last().map_or(0, |all| all - before);
         let datagrams = self.high() + 1 - dseq;
         let bytes_max = bytes_max as u64;
         bytes_max < bytes * 2 + 300 * datagrams + 1024 || time * 999 / 1000 <= at - sealed.at
@@ -76,7 +75,7 @@ impl StreamTrace {
 }
 
 impl EpochTrace {
-    /// Checks R1: after its BYE an epoch sends no other announcement.
+    /// Checks R1: after its BYE an epoch announces nothing but BYEs.
     pub(super) fn check_bye(&mut self, bye: bool, is_strict: bool, out: &mut Findings) {
         if is_strict && self.has_sent_bye && !bye {
             out.add("R1", format!("epoch {} sends another announcement after its BYE", self.epoch));
@@ -84,12 +83,12 @@ impl EpochTrace {
         self.has_sent_bye |= bye;
     }
 
-    /// Checks R3: heartbeats leave at +20, 60, 140, 300 ms … after the last datagram.
+    /// Checks R3: heartbeats leave 20, 60, 140, 300 ms … after the last datagram.
     pub(super) fn check_heartbeat(&self, at: u64, out: &mut Findings) {
         if !self.has_sent_bye && self.heartbeat_due.0 + 4 * MILLIS < at {
             out.add(
                 "R3",
-                format!("epoch {} owed a heartbeat {} ms ago", self.epoch, (at - self.heartbeat_due.0) / MILLIS),
+                format!("epoch {} has a heartbeat overdue by {} ms", self.epoch, (at - self.heartbeat_due.0) / MILLIS),
             );
         }
     }
@@ -162,8 +161,8 @@ impl EpochTrace {
                 < (message..self.bcast.messages.len()).map(|at| bytes(&at)).sum::<usize>() + more
     }
 
-    /// Checks R6: a manifest reports only datagrams that the publisher may have evicted, or that a receiver asked
-    /// about.
+    /// Checks R6: a manifest describes only datagrams that the publisher may have evicted, or whose manifest alone a
+    /// receiver requested.
     pub(super) fn check_manifest(
         &self,
         at: u64,
@@ -189,12 +188,14 @@ impl EpochTrace {
                         && sent.seq == content.seq.and_then(|seq| seq.forward(nth))
                 })
             });
-            let whole = fits && messages.next().is_none() && begun == sealed.begun as u64;
+            let is_complete = fits && messages.next().is_none() && begun == sealed.begun as u64;
             let before = dseq > manifest.first.0 || manifest.before == sealed.first as u64;
-            if is_strict && !(whole && before) {
+            if is_strict && !(is_complete && before) {
                 out.add("R6", format!("manifest {contents:?} of datagram {dseq}, which is {sealed:?}"));
             }
-            if is_strict && !self.may_be_evicted(at, dseq).0 && !self.bcast.resend_counts[dseq as usize - 1].by_content
+            if is_strict
+                && !self.may_be_evicted(at, dseq).0
+                && !self.bcast.resend_counts[dseq as usize - 1].manifest_only
             {
                 let ring = self.settings.recovery.ring.bytes_max;
                 out.add("R6", format!("manifest of datagram {dseq} though it is in the ring of {ring} bytes"));
@@ -206,28 +207,28 @@ impl EpochTrace {
     pub(super) fn check_expired(&self, at: u64, expired: &Expired, out: &mut Findings) {
         let ring = &self.settings.recovery.ring;
         for range in &expired.ranges {
-            let gone = match expired.receiver {
+            let may_be_gone = match expired.receiver {
                 None => self.may_be_evicted(at, range.last.0).1,
-                // A receiver that was forgotten and came back can request nothing that was sent to it before.
+                // The publisher drops the directed stream of a receiver that it forgets.
                 Some(_) if nanos(self.settings.forget) < 30_000 * MILLIS => true,
                 Some(receiver) => self.directed_to(receiver.bits()).is_some_and(|flow| {
                     flow.may_be_evicted(at, range.last.0, ring.bytes_max.min(256 << 10), nanos(ring.time))
                 }),
             };
-            if !gone {
-                out.add("R6", format!("{expired:?} though it must be there"));
+            if !may_be_gone {
+                out.add("R6", format!("{expired:?} of datagrams that must still be there"));
             }
         }
     }
 
     pub(super) fn check_announce(&self, at: u64, announce: &Announce, count: u64, out: &mut Findings) {
         let trail = announce.trail.0;
-        let kept = trail <= self.bcast.high() + 1
+        let is_evicted = trail <= self.bcast.high() + 1
             && announce.manifest_trail <= announce.trail
             && (trail < 2 || self.may_be_evicted(at, trail - 1).0);
         let fits = announce.high.0 == self.bcast.high()
             && count == self.bcast.messages.len() as u64
-            && kept
+            && is_evicted
             && announce.heartbeat == self.settings.heartbeat
             && announce.pub_window_time == self.settings.pub_window.time
             && announce.name == self.settings.name;

@@ -7,9 +7,9 @@ use crate::proto::peer::Peer;
 use crate::sim::scenario::{MICROS, MILLIS};
 use bytes::Bytes;
 
-/// Maximum number of datagrams that a flooding application publishes at once, and its interval: 1 GB/s with datagrams
-/// of 8 kB.
+/// Maximum number of datagrams that a flooding application publishes at once: 1 GB/s with datagrams of 8 kB.
 const FLOOD_DATAGRAMS: u32 = 8;
+/// Nanoseconds between two publications of a flood.
 const FLOOD_INTERVAL: u64 = 64 * MICROS;
 
 impl World<'_> {
@@ -39,7 +39,7 @@ impl World<'_> {
             let until = machine.paused_until;
             return self.push(until, WorldStep::Publish(host));
         }
-        // As in the shell, applications wait; they give up when all falls silent.
+        // As in the daemon, applications wait; here they give up when the traffic ends.
         if machine.peer.as_ref().is_some_and(Peer::is_publish_blocked) {
             if self.scenario.quiet_at() <= self.now {
                 machine.burst = 0;
@@ -60,7 +60,7 @@ impl World<'_> {
         }
     }
 
-    /// Publishes datagrams of one message each until the peer applies backpressure, or all are sent.
+    /// Publishes datagrams of one message each, unless the peer exerts backpressure, and schedules the next ones.
     pub(super) fn flood(&mut self, host: usize) {
         let machine = &mut self.machines[host];
         let Some(peer) = machine.peer.as_ref().filter(|_| self.now >= machine.paused_until && !machine.is_stopping)
@@ -69,7 +69,7 @@ impl World<'_> {
         };
         let (left, began) = machine.flood;
         if left == 0 && !peer.has_queued() {
-            machine.flooded.push((began, self.now));
+            machine.flood_times.push((began, self.now));
             return;
         }
         let datagrams = if peer.is_publish_blocked() { 0 } else { left.min(FLOOD_DATAGRAMS) };

@@ -68,7 +68,7 @@ impl World<'_> {
         }
     }
 
-    /// Passes a report of a loss to the oracle. Members of queue groups are owed their share only.
+    /// Passes a report of a loss to the oracle. Reports to members of queue groups are checked separately.
     pub(super) fn report_loss(&mut self, run: usize, to: &[Target], loss: &Loss) {
         let (members, plain): (Vec<Target>, Vec<Target>) = to.iter().partition(|target| is_member(target));
         if !members.is_empty() {
@@ -77,7 +77,7 @@ impl World<'_> {
         self.oracle.on_report(self.now, run, &plain, loss);
     }
 
-    /// Checks at the end what the running peers know of each other.
+    /// Checks at the end that the running peers know each other's subscriptions.
     pub(super) fn check_views(&mut self) {
         let at = self.now;
         let peers = self.machines.iter_mut().map(|machine| (machine.run, machine.now(at), machine.peer.as_mut()));

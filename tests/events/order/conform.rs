@@ -17,7 +17,7 @@ use seqcast::storage::order::redis::RedisStore;
 use seqcast::storage::order::sqlite::SqliteStore;
 use std::collections::BTreeMap;
 
-/// Names that would break a store that does not keep them apart.
+/// Names that a store must keep distinct.
 const OBJECTS: [&str; 6] =
     ["work:1", "event.worker:A", "objects.with", "work:1:events", "' OR 1=1 --; \"\\ %s \u{1f980}", "{x}*?[a-c]"];
 const WORKERS: [&str; 4] = ["A", "B", "A:object", "C C"];

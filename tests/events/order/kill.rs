@@ -69,7 +69,7 @@ impl StoreLocation {
     }
 }
 
-/// Sends until it is killed.
+/// Sends events until the process is killed.
 fn work_until_killed<S: Store<Error = OrderError>>(mut store: S) {
     let of = |name| std::env::var(name).expect("given by the test");
     let mut log = OpenOptions::new().append(true).create(true).open(of(LOG)).expect("a file");

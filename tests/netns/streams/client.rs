@@ -26,9 +26,9 @@ const ABSENCE_MS_MAX: u64 = 8000;
 const BURST: u64 = 16;
 pub const TYPES: [&str; 3] = ["A", "B", "C"];
 
-/// The way in which a consumer gets its events.
+/// The calls by which a consumer reads its events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum ReadMode {
     Poll,
     Push,
 }
@@ -38,7 +38,7 @@ pub enum Way {
 pub struct Consumer {
     pub peer: usize,
     pub component: &'static str,
-    pub way: Way,
+    pub mode: ReadMode,
     pub want: Option<&'static [&'static str]>,
 }
 
@@ -120,9 +120,9 @@ pub fn consume(world: &World, place: usize, host: Host, consumer: Consumer, mut 
     while !world.is_over() {
         if let Ok(mut socket) = connect(host) {
             world.step(place, Step::Connected);
-            let ended = match consumer.way {
-                Way::Poll => poll(world, place, &mut socket, consumer, &mut rng),
-                Way::Push => receive(world, place, &mut socket, consumer, &mut rng),
+            let ended = match consumer.mode {
+                ReadMode::Poll => poll(world, place, &mut socket, consumer, &mut rng),
+                ReadMode::Push => receive(world, place, &mut socket, consumer, &mut rng),
             };
             world.note_end(ended);
         }

@@ -5,9 +5,10 @@
 //! |---|---|
 //! | every acknowledged event is read by every reliable consumer that wants its type | [`StreamViolation::Lost`] |
 //! | an event that one consumer reads is read by all others that want it, at all peers | [`StreamViolation::Lost`] |
-//! | ids rise at the first reading, and the events of a producer come as it added them | [`StreamViolation::Reordered`] |
-//! | an event has one id at a peer, that which its producer got | [`StreamViolation::Doubled`], [`StreamViolation::Mistaken`] |
-//! | events repeat only after a lost connection or a refused group, from some position on, in order | [`StreamViolation::Repeated`] |
+//! | ids rise at first readings, and a producer's events come in the order of adding | [`StreamViolation::Reordered`] |
+//! | an event has one id at a peer | [`StreamViolation::Doubled`] |
+//! | an event has the id that its producer got | [`StreamViolation::Mistaken`] |
+//! | events repeat only after a lost connection or a refused group, and in order | [`StreamViolation::Repeated`] |
 //! | an event never repeats if the peer has answered that it is accepted | [`StreamViolation::Repeated`] |
 //! | no event is read that no producer added, or that the consumer does not want | [`StreamViolation::Invented`] |
 
@@ -26,7 +27,7 @@ pub struct Key {
 pub enum Step {
     /// It has a new connection.
     Connected,
-    /// It has refused what it read last.
+    /// It has refused the last group that it read.
     Refused,
     /// It reads an event.
     Event { id: u64, key: Key },
@@ -54,8 +55,6 @@ impl fmt::Display for StreamViolation {
             StreamViolation::Mistaken { key, id } => {
                 ("has the id of another event, or another id than its producer received", key, Some(id))
             }
-            StreamViolation::Repeated { key, id } => ("came again, out of turn", key, Some(id)),
-            StreamViolation::Invented(key) => ("came, and nobody added it, or it is not wanted", key, None),
         };
         write!(f, "event {} of producer {} {what}", key.number, key.producer)?;
         id.map_or(Ok(()), |id| write!(f, " (id {id})"))
@@ -137,7 +136,7 @@ pub struct Attempt {
 /// All attempts.
 pub type Ledger = BTreeMap<Key, Attempt>;
 
-/// A consumer: its peer, the types that it wants, and what it has read.
+/// A consumer: its peer, the types that it wants, and the events that it has read.
 pub struct Account<'a> {
     pub peer: usize,
     pub want: Option<&'a [&'static str]>,

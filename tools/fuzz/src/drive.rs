@@ -1,7 +1,7 @@
 //! Runs a fuzz target on mutations of its corpus, without libFuzzer and on any compiler.
 //!
-//! `drive TARGET COUNT [SEED]`: COUNT executions. An input that fails is made smaller and written to `artifacts/` beside this package and
-//! belongs into `tests/corpus/TARGET` together with the fix. The same seed makes the same inputs.
+//! `drive TARGET COUNT [SEED]`: COUNT executions. It shrinks a failing input and writes it to `artifacts/` in this
+//! package; add that file to `tests/corpus/TARGET` together with the fix. The same seed makes the same inputs.
 
 use seqcast::rng::Rng;
 use seqcast::sim::fuzz::{self, FuzzTarget};
@@ -53,7 +53,7 @@ fn run(FuzzTarget { name, body }: FuzzTarget, count: u64, seed: u64) -> ExitCode
     ExitCode::SUCCESS
 }
 
-/// Takes out of a failing input what it does not need to fail, and sets to 0 what may have any value.
+/// Shrinks a failing input: removes bytes without which it still fails, and sets bytes to 0 whose value is arbitrary.
 fn smaller(body: fn(&[u8]), mut input: Vec<u8>) -> Vec<u8> {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
@@ -146,7 +146,7 @@ fn mutate(rng: &mut Rng, input: &mut Vec<u8>, corpus: &Corpus) {
     }
 }
 
-/// Overwrites the start of `bytes` with a number that lies at an edge, of a width from 1 to 8 bytes.
+/// Overwrites the start of `bytes` with a number at an edge of its range, of a width from 1 to 8 bytes.
 fn write(rng: &mut Rng, bytes: &mut [u8]) {
     const EDGES: [u64; 12] =
         [0, 1, 2, 0x7f, 0x80, 0xff, 1 << 20, (1 << 20) + 1, 1 << 35, 1 << 63, (1 << 63) - 1, u64::MAX];
