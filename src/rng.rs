@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_gives_the_published_numbers() {
+    fn seed_gives_the_published_numbers() {
         // The reference outputs of SplitMix64 for seed 1234567.
         let mut rng = Rng::new(1_234_567);
         let drawn: Vec<u64> = (0..3).map(|_| rng.next_u64()).collect();
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_hold_and_are_reached() {
+    fn drawn_numbers_reach_and_respect_their_bounds() {
         let mut rng = Rng::new(7);
         let mut seen = [false; 5];
         for _ in 0..1000 {

@@ -88,9 +88,9 @@ impl AddressProof {
         self.unproven_credit -= 1;
         let times = if self.unanswered < UNANSWERED_MAX { self.received.clamp(1, 32) - 1 } else { 0 };
         let answering = ANSWERING_PEERS << times;
-        let may = self.has_unicast_contact || is_among(answering, peers, rng);
-        self.unanswered = self.unanswered.saturating_add(u8::from(may));
-        may
+        let is_allowed = self.has_unicast_contact || is_among(answering, peers, rng);
+        self.unanswered = self.unanswered.saturating_add(u8::from(is_allowed));
+        is_allowed
     }
 
     /// Earns credit for datagrams to the peer after a new datagram from it was accepted.

@@ -71,8 +71,8 @@ struct Sums {
     unverified_datagrams: Option<(u64, u64)>,
     subjects: Vec<(Subject, u64, u64)>,
     /// Index in `subjects`, or `None` for a subject beyond the limit.
-    places: BTreeMap<Subject, Option<usize>>,
-    /// Number of different subjects beyond the limit of `places`; an upper bound, because they are not distinguished.
+    indices: BTreeMap<Subject, Option<usize>>,
+    /// Number of different subjects beyond the limit of `indices`; an upper bound, because they are not distinguished.
     uncounted: u64,
     /// Ranges of missing datagrams that are counted in `missing`, by their last datagram.
     ranges: BTreeSet<Dseq>,
@@ -106,7 +106,7 @@ impl Throttle {
         // A hostile publisher may claim any numbers.
         sums.lost_min = sums.lost_min.saturating_add(count.min());
         sums.lost_max = sums.lost_max.saturating_add(count.max());
-        match sums.places.get(subject) {
+        match sums.indices.get(subject) {
             Some(Some(at)) => {
                 let (_, min, max) = &mut sums.subjects[*at];
                 *min = min.saturating_add(count.min());
@@ -114,11 +114,11 @@ impl Throttle {
             }
             Some(None) => {}
             None if sums.subjects.len() < subjects_max => {
-                sums.places.insert(subject.clone(), Some(sums.subjects.len()));
+                sums.indices.insert(subject.clone(), Some(sums.subjects.len()));
                 sums.subjects.push((subject.clone(), count.min(), count.max()));
             }
-            None if sums.places.len() < DISTINCT_SUBJECTS_MAX => {
-                sums.places.insert(subject.clone(), None);
+            None if sums.indices.len() < DISTINCT_SUBJECTS_MAX => {
+                sums.indices.insert(subject.clone(), None);
             }
             None => sums.uncounted += 1,
         }
@@ -190,7 +190,7 @@ impl Throttle {
             unverified: sums.unverified,
             unverified_datagrams: sums.unverified_datagrams,
             subjects: sums.subjects,
-            subjects_count: sums.places.len() as u64 + sums.uncounted,
+            subjects_count: sums.indices.len() as u64 + sums.uncounted,
             reason: sums.reason?,
             cause: sums.missing.cause(),
             scid,

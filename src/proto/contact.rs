@@ -3,7 +3,7 @@
 
 use crate::message::{Dseq, Publisher};
 use crate::time::Instant;
-use crate::wire::{Announce, Header};
+use crate::wire::{Header, PeerAnnouncement};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub struct Contact {
 
 impl Contact {
     /// Creates a contact from a control datagram.
-    pub fn of_announce(header: &Header, announce: &Announce) -> Contact {
+    pub fn of_announce(header: &Header, announce: &PeerAnnouncement) -> Contact {
         Contact {
             uptime_ms: header.uptime_ms,
             is_fresh: true,

@@ -128,12 +128,12 @@ mod tests {
         Seq::from_parts(Frame::new(frame).unwrap(), count).unwrap()
     }
 
-    /// Checks the judgement of `place` (with `chain`, if given) after `last`; `None` means nothing received.
-    fn check(last: Option<Seq>, place: Seq, chain: Option<Seq>, expected: Continuity) {
+    /// Checks the judgement of `next` (with `chain`, if given) after `last`; `None` means nothing received.
+    fn check(last: Option<Seq>, next: Seq, chain: Option<Seq>, expected: Continuity) {
         let seen = last.map(|last| SubEntry { last, dseq: Dseq(1), at: Instant::ZERO, offset: None });
-        let stamp = (place.count() == 1).then_some(Stamp { time: WallTime::EPOCH, offset: 0 });
-        let judged = SeqPosition { seq: place, stamp, chain }.judge(seen.as_ref());
-        assert_eq!(judged, expected, "{place:?} after {last:?}");
+        let stamp = (next.count() == 1).then_some(Stamp { time: WallTime::EPOCH, offset: 0 });
+        let judged = SeqPosition { seq: next, stamp, chain }.judge(seen.as_ref());
+        assert_eq!(judged, expected, "{next:?} after {last:?}");
     }
 
     fn skip(first: Seq, last: Seq, messages: u64, rest: UnprovenLoss) -> Continuity {

@@ -18,7 +18,7 @@ pub struct AbandonedMessage {
     /// Subject of the message.
     pub subject: Subject,
     /// Number of the message; `None` if the publisher gave none.
-    pub place: Option<SeqPosition>,
+    pub position: Option<SeqPosition>,
     /// Last of its datagrams that arrived.
     pub dseq: Dseq,
     /// True if the message begins at the end of that datagram: only its beginning arrived.
@@ -43,7 +43,7 @@ pub struct ReassembledMessage {
     /// The message.
     pub message: Message,
     /// Number of the message; `None` if the publisher gave none.
-    pub place: Option<SeqPosition>,
+    pub position: Option<SeqPosition>,
     /// Datagram of its last fragment.
     pub dseq: Dseq,
     /// Time at which the first of its datagrams that arrived was first known to exist.
@@ -57,7 +57,7 @@ pub struct ReassembledMessage {
 struct PartialMessage {
     first: Dseq,
     head: Fragment,
-    place: Option<SeqPosition>,
+    position: Option<SeqPosition>,
     /// Offset and bytes by fragment index.
     chunks: BTreeMap<u32, (u32, Bytes)>,
     /// Lowest missing index.
@@ -83,7 +83,7 @@ impl AbandonedMessage {
 impl PartialMessage {
     /// Returns the bytes that count against the limit.
     fn bytes(&self) -> usize {
-        self.received + self.chunks.len() * PIECE_BYTES
+        self.received + self.chunks.len() * FRAGMENT_OVERHEAD_BYTES
     }
 
     fn missing(&self) -> Dseq {
@@ -101,7 +101,7 @@ impl PartialMessage {
             && self.received + fragment.chunk.len() <= head.total as usize
     }
 
-    fn doomed(self) -> AbandonedMessage {
+    fn into_abandoned(self) -> AbandonedMessage {
         AbandonedMessage {
             at_end: self.dseq == self.first,
             first: self.first,
@@ -111,7 +111,7 @@ impl PartialMessage {
             by_limit: false,
             gone: self.gone,
             subject: self.head.subject,
-            place: self.place,
+            position: self.position,
             dseq: self.dseq,
         }
     }
@@ -119,7 +119,7 @@ impl PartialMessage {
 
 /// Bytes that a fragment of an incomplete message counts in addition to its content: its table entry and allocator
 /// overhead.
-const PIECE_BYTES: usize = 100;
+const FRAGMENT_OVERHEAD_BYTES: usize = 100;
 /// Size in bytes below which a fragment is copied.
 const COPIED_BYTES: usize = 16 << 10;
 
@@ -169,12 +169,13 @@ impl Reassembly {
             Some(at) if self.partials[at].fits(&fragment) => at,
             Some(at) => return FragmentOutcome::Contradiction(Some(self.abandon(at))),
             None => {
-                let place = fragment.seq.map(|seq| SeqPosition { seq, stamp: fragment.stamp, chain: fragment.chain });
+                let position =
+                    fragment.seq.map(|seq| SeqPosition { seq, stamp: fragment.stamp, chain: fragment.chain });
                 let head = Fragment { chunk: Bytes::new(), ..fragment.clone() };
                 let partial = PartialMessage {
                     first,
                     head,
-                    place,
+                    position,
                     chunks: BTreeMap::new(),
                     missing: 0,
                     received: 0,
@@ -190,7 +191,7 @@ impl Reassembly {
             }
         };
         let partial = &mut self.partials[at];
-        self.bytes += fragment.chunk.len() + PIECE_BYTES;
+        self.bytes += fragment.chunk.len() + FRAGMENT_OVERHEAD_BYTES;
         partial.received += fragment.chunk.len();
         partial.dseq = partial.dseq.max(dseq);
         partial.reached = partial.reached.min(reached);
@@ -205,7 +206,7 @@ impl Reassembly {
         if partial.received < partial.head.total as usize {
             return FragmentOutcome::Incomplete;
         }
-        self.join(at)
+        self.assemble(at)
     }
 
     /// Drops the fragments of the message that begins in datagram `first`. A later fragment restarts it.
@@ -225,7 +226,7 @@ impl Reassembly {
         partial
     }
 
-    fn join(&mut self, at: usize) -> FragmentOutcome {
+    fn assemble(&mut self, at: usize) -> FragmentOutcome {
         let partial = self.take(at);
         let mut body = BytesMut::with_capacity(partial.received);
         for (offset, bytes) in partial.chunks.values() {
@@ -237,25 +238,25 @@ impl Reassembly {
         let head = &partial.head;
         match wire::assemble(head.subject.clone(), head.event, head.meta, body.freeze()) {
             Ok(message) => {
-                let PartialMessage { place, dseq, reached, repaired, .. } = partial;
-                FragmentOutcome::Complete(ReassembledMessage { message, place, dseq, reached, repaired })
+                let PartialMessage { position, dseq, reached, repaired, .. } = partial;
+                FragmentOutcome::Complete(ReassembledMessage { message, position, dseq, reached, repaired })
             }
             Err(_) => self.refuse(partial),
         }
     }
 
     fn refuse(&mut self, partial: PartialMessage) -> FragmentOutcome {
-        self.remember(partial.first);
-        FragmentOutcome::Contradiction(Some(partial.doomed()))
+        self.remember_abandoned(partial.first);
+        FragmentOutcome::Contradiction(Some(partial.into_abandoned()))
     }
 
     fn abandon(&mut self, at: usize) -> AbandonedMessage {
         let partial = self.take(at);
-        self.remember(partial.first);
-        partial.doomed()
+        self.remember_abandoned(partial.first);
+        partial.into_abandoned()
     }
 
-    fn remember(&mut self, first: Dseq) {
+    fn remember_abandoned(&mut self, first: Dseq) {
         if self.is_over(first) {
             return;
         }
@@ -281,7 +282,7 @@ impl Reassembly {
             return true;
         }
         let was_given_up = self.is_over(first);
-        self.remember(first);
+        self.remember_abandoned(first);
         was_given_up
     }
 
@@ -302,9 +303,9 @@ impl Reassembly {
     /// dropped, and later ones are ignored. Returns its position, and the time at which the first of its datagrams that
     /// arrived was known to exist.
     pub fn on_fetched(&mut self, first: Dseq) -> Option<(Option<SeqPosition>, Instant)> {
-        self.remember(first);
+        self.remember_abandoned(first);
         let partial = self.take_of(first)?;
-        Some((partial.place, partial.reached))
+        Some((partial.position, partial.reached))
     }
 
     /// Gives up a message that lacks a datagram below `frontier`, which can no longer arrive, unless it `is_awaited` in
@@ -314,8 +315,9 @@ impl Reassembly {
         frontier: Dseq,
         is_awaited: impl Fn(Dseq) -> bool,
     ) -> Option<AbandonedMessage> {
-        let is_doomed = |partial: &PartialMessage| partial.missing() < frontier && !is_awaited(partial.first);
-        let at = self.partials.iter().position(is_doomed)?;
+        let lacks_settled_fragment =
+            |partial: &PartialMessage| partial.missing() < frontier && !is_awaited(partial.first);
+        let at = self.partials.iter().position(lacks_settled_fragment)?;
         Some(self.abandon(at))
     }
 
@@ -377,9 +379,9 @@ mod tests {
                 FragmentOutcome::Incomplete
             );
         }
-        let doomed: Vec<AbandonedMessage> = std::iter::from_fn(|| reassembly.take_abandoned_by_limit()).collect();
-        assert_eq!(doomed.iter().map(|doomed| doomed.dseq).collect::<Vec<_>>(), [Dseq(10), Dseq(20)]);
-        assert!(doomed.iter().all(|doomed| doomed.by_limit));
+        let abandoned: Vec<AbandonedMessage> = std::iter::from_fn(|| reassembly.take_abandoned_by_limit()).collect();
+        assert_eq!(abandoned.iter().map(|abandoned| abandoned.dseq).collect::<Vec<_>>(), [Dseq(10), Dseq(20)]);
+        assert!(abandoned.iter().all(|abandoned| abandoned.by_limit));
         for (dseq, subject) in [(12, "a"), (22, "b")] {
             assert_eq!(
                 reassembly.on_fragment(Dseq(dseq), Instant::ZERO, false, fragment(subject, 2)),

@@ -25,7 +25,7 @@ const STEPS: usize = 32;
 /// Maximum number of cached answers. A few subscriptions have few different answers.
 const ANSWERS_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("not 0");
 
-/// The subscriptions that match a subject; at least one.
+/// The subscriptions that match a subject; at least entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MatchSet {
     /// All matching subscriptions, ascending, including those of queue groups.
@@ -33,7 +33,7 @@ pub struct MatchSet {
     /// Start time of each subscription, in the order of `targets`.
     pub since: Box<[Instant]>,
     /// Table index of each subscription, in the order of `targets`.
-    places: Box<[u32]>,
+    indices: Box<[u32]>,
     /// Start time of the first of the subscriptions.
     pub oldest: Instant,
     /// Start time of the last of the subscriptions.
@@ -67,7 +67,7 @@ impl MatchSet {
         if self.newest <= at {
             return Some(self);
         }
-        MatchSet::of(self.all().filter(|one| one.since <= at).collect())
+        MatchSet::of(self.all().filter(|entry| entry.since <= at).collect())
     }
 
     /// Returns whether some of the subscriptions are in queue groups.
@@ -93,7 +93,7 @@ impl MatchSet {
         if self.targets.iter().all(|target| target.client != client) {
             return Some(self);
         }
-        MatchSet::of(self.all().filter(|one| one.found.target.client != client).collect())
+        MatchSet::of(self.all().filter(|entry| entry.found.target.client != client).collect())
     }
 
     /// Returns one random member of this queue group.
@@ -110,8 +110,8 @@ impl MatchSet {
             return (self.targets.clone(), Targets::from([]));
         }
         let (owed, others): (Vec<MatchEntry>, Vec<MatchEntry>) =
-            self.all().partition(|one| one.since <= since && one.queue.is_none());
-        let targets = |part: Vec<MatchEntry>| part.iter().map(|one| one.found.target).collect();
+            self.all().partition(|entry| entry.since <= since && entry.queue.is_none());
+        let targets = |part: Vec<MatchEntry>| part.iter().map(|entry| entry.found.target).collect();
         (targets(owed), targets(others))
     }
 
@@ -124,22 +124,22 @@ impl MatchSet {
 
     /// Creates the set; `None` if it is empty.
     fn of(all: Vec<MatchEntry>) -> Option<Arc<MatchSet>> {
-        let since = || all.iter().map(|one| one.since);
-        let grouped = all.iter().any(|one| one.queue.is_some()).then(|| {
+        let since = || all.iter().map(|entry| entry.since);
+        let grouped = all.iter().any(|entry| entry.queue.is_some()).then(|| {
             let mut groups: BTreeMap<Queue, Vec<MatchEntry>> = BTreeMap::new();
-            for one in &all {
-                if let Some(queue) = &one.queue {
-                    groups.entry(queue.clone()).or_default().push(one.clone());
+            for entry in &all {
+                if let Some(queue) = &entry.queue {
+                    groups.entry(queue.clone()).or_default().push(entry.clone());
                 }
             }
-            let plain = all.iter().filter(|one| one.queue.is_none()).cloned().collect();
-            let queues = all.iter().map(|one| one.queue.clone()).collect();
+            let plain = all.iter().filter(|entry| entry.queue.is_none()).cloned().collect();
+            let queues = all.iter().map(|entry| entry.queue.clone()).collect();
             Box::new(GroupMatches { queues, groups, plain: MatchSet::of(plain) })
         });
         Some(Arc::new(MatchSet {
-            targets: all.iter().map(|one| one.found.target).collect(),
+            targets: all.iter().map(|entry| entry.found.target).collect(),
             since: since().collect(),
-            places: all.iter().map(|one| one.found.place).collect(),
+            indices: all.iter().map(|entry| entry.found.index).collect(),
             oldest: since().min()?,
             newest: since().max()?,
             grouped,
@@ -148,7 +148,7 @@ impl MatchSet {
 
     fn all(&self) -> impl Iterator<Item = MatchEntry> {
         let found =
-            self.targets.iter().zip(&self.places).map(|(target, place)| SubscriptionRef::new(*target, *place, false));
+            self.targets.iter().zip(&self.indices).map(|(target, index)| SubscriptionRef::new(*target, *index, false));
         let queue = |index: usize| self.grouped.as_ref().and_then(|grouped| grouped.queues[index].clone());
         let all = found.zip(self.since.iter().copied()).enumerate();
         all.map(move |(index, (found, since))| MatchEntry { found, since, queue: queue(index) })
@@ -159,14 +159,14 @@ impl MatchSet {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct SubscriptionRef {
     target: Target,
-    place: u32,
+    index: u32,
     /// True if it has a glob, which is matched separately.
     has_glob: bool,
 }
 
 impl SubscriptionRef {
-    fn new(target: Target, place: u32, has_glob: bool) -> SubscriptionRef {
-        SubscriptionRef { target, place, has_glob }
+    fn new(target: Target, index: u32, has_glob: bool) -> SubscriptionRef {
+        SubscriptionRef { target, index, has_glob }
     }
 }
 
@@ -202,7 +202,7 @@ struct LocalSubscription {
     since: Instant,
     deliveries: u64,
     /// Cached answer that names only this subscription.
-    alone: Option<Arc<MatchSet>>,
+    single_match: Option<Arc<MatchSet>>,
 }
 
 /// Finds the subscriptions of one mode.
@@ -294,15 +294,15 @@ impl InterestTable {
         self.changes += 1;
         self.local_interest.change(&wanted, true);
         self.has_had_queues |= wanted.queue.is_some();
-        let place = self.unused.pop().unwrap_or_else(|| {
+        let index = self.unused.pop().unwrap_or_else(|| {
             self.subscriptions.push(None);
             u32::try_from(self.subscriptions.len() - 1).expect("fewer subscriptions than 2^32")
         });
         self.matchers[mode as usize]
-            .insert(&wanted.pattern, SubscriptionRef::new(target, place, wanted.glob.is_some()));
-        let subscription = LocalSubscription { target, wanted, mode, since: now, deliveries: 0, alone: None };
-        self.subscriptions[place as usize] = Some(subscription);
-        self.clients.entry(client).or_default().insert(sub, place);
+            .insert(&wanted.pattern, SubscriptionRef::new(target, index, wanted.glob.is_some()));
+        let subscription = LocalSubscription { target, wanted, mode, since: now, deliveries: 0, single_match: None };
+        self.subscriptions[index as usize] = Some(subscription);
+        self.clients.entry(client).or_default().insert(sub, index);
         self.len += 1;
         Ok(())
     }
@@ -310,26 +310,26 @@ impl InterestTable {
     /// Ends a subscription. Returns false if it does not exist.
     pub fn unsubscribe(&mut self, client: ClientId, sub: SubId) -> bool {
         let Some(subscriptions) = self.clients.get_mut(&client) else { return false };
-        let Some(place) = subscriptions.remove(&sub) else { return false };
+        let Some(index) = subscriptions.remove(&sub) else { return false };
         if subscriptions.is_empty() {
             self.clients.remove(&client);
         }
-        self.end(place);
+        self.end(index);
         true
     }
 
     /// Ends all subscriptions of a client.
     pub fn detach(&mut self, client: ClientId) {
         let Some(subscriptions) = self.clients.remove(&client) else { return };
-        subscriptions.into_values().for_each(|place| self.end(place));
+        subscriptions.into_values().for_each(|index| self.end(index));
     }
 
-    fn end(&mut self, place: u32) {
+    fn end(&mut self, index: u32) {
         let LocalSubscription { target, wanted, mode, .. } =
-            self.subscriptions[place as usize].take().expect("a client has the places of its subscriptions");
-        self.unused.push(place);
+            self.subscriptions[index as usize].take().expect("a client has the indices of its subscriptions");
+        self.unused.push(index);
         self.matchers[mode as usize]
-            .remove(&wanted.pattern, SubscriptionRef::new(target, place, wanted.glob.is_some()));
+            .remove(&wanted.pattern, SubscriptionRef::new(target, index, wanted.glob.is_some()));
         self.local_interest.change(&wanted, false);
         wanted.glob.iter().for_each(|glob| self.globs.remove(target.client, glob));
         self.changes += 1;
@@ -366,7 +366,7 @@ impl InterestTable {
         }
         match (self.matches(subject, DeliveryMode::Repair), self.matches(subject, DeliveryMode::Live)) {
             (Some(repair), Some(live)) => repair.with(&live),
-            (one, None) | (None, one) => one,
+            (matched, None) | (None, matched) => matched,
         }
     }
 
@@ -402,8 +402,8 @@ impl InterestTable {
 
     /// Returns the start time of a subscription; `None` if it has ended.
     pub fn since(&self, target: Target) -> Option<Instant> {
-        let place = self.clients.get(&target.client)?.get(&target.sub)?;
-        Some(self.subscription(*place)?.since)
+        let index = self.clients.get(&target.client)?.get(&target.sub)?;
+        Some(self.subscription(*index)?.since)
     }
 
     /// Returns the first subscription of this mode of each client. Events that concern no single subject are reported
@@ -411,11 +411,11 @@ impl InterestTable {
     pub fn one_per_client(&mut self, mode: DeliveryMode) -> Targets {
         let (clients, subscriptions) = (&self.clients, &self.subscriptions);
         let first = self.matchers[mode as usize].one_per_client.get_or_insert_with(|| {
-            let first = |(client, places): (&ClientId, &BTreeMap<SubId, u32>)| {
-                let has_mode = |place: &u32| {
-                    subscriptions[*place as usize].as_ref().is_some_and(|subscription| subscription.mode == mode)
+            let first = |(client, indices): (&ClientId, &BTreeMap<SubId, u32>)| {
+                let has_mode = |index: &u32| {
+                    subscriptions[*index as usize].as_ref().is_some_and(|subscription| subscription.mode == mode)
                 };
-                let (sub, _) = places.iter().find(|(_, place)| has_mode(place))?;
+                let (sub, _) = indices.iter().find(|(_, index)| has_mode(index))?;
                 Some(Target { client: *client, sub: *sub })
             };
             clients.iter().filter_map(first).collect()
@@ -425,8 +425,8 @@ impl InterestTable {
 
     /// Returns the first subscription of each client, in any mode.
     pub fn one_of_each_client(&self) -> Targets {
-        let first = |(client, places): (&ClientId, &BTreeMap<SubId, u32>)| {
-            let (sub, _) = places.first_key_value()?;
+        let first = |(client, indices): (&ClientId, &BTreeMap<SubId, u32>)| {
+            let (sub, _) = indices.first_key_value()?;
             Some(Target { client: *client, sub: *sub })
         };
         self.clients.iter().filter_map(first).collect()
@@ -434,8 +434,8 @@ impl InterestTable {
 
     /// Counts `messages` deliveries for each of `matched`; ended subscriptions are skipped.
     pub fn count(&mut self, matched: &MatchSet, messages: u64) {
-        for (target, place) in matched.targets.iter().zip(&matched.places) {
-            let subscription = self.subscriptions.get_mut(*place as usize).and_then(Option::as_mut);
+        for (target, index) in matched.targets.iter().zip(&matched.indices) {
+            let subscription = self.subscriptions.get_mut(*index as usize).and_then(Option::as_mut);
             if let Some(subscription) = subscription.filter(|subscription| subscription.target == *target) {
                 subscription.deliveries += messages;
             }
@@ -444,8 +444,8 @@ impl InterestTable {
 
     /// Returns all subscriptions, in order.
     pub fn rows(&self) -> Vec<SubRow> {
-        let places = self.clients.values().flat_map(BTreeMap::values);
-        let rows = places.filter_map(|place| self.subscription(*place)).map(|subscription| SubRow {
+        let indices = self.clients.values().flat_map(BTreeMap::values);
+        let rows = indices.filter_map(|index| self.subscription(*index)).map(|subscription| SubRow {
             client: subscription.target.client,
             sub: subscription.target.sub,
             wanted: subscription.wanted.clone(),
@@ -455,8 +455,8 @@ impl InterestTable {
         rows.collect()
     }
 
-    fn subscription(&self, place: u32) -> Option<&LocalSubscription> {
-        self.subscriptions.get(place as usize)?.as_ref()
+    fn subscription(&self, index: u32) -> Option<&LocalSubscription> {
+        self.subscriptions.get(index as usize)?.as_ref()
     }
 
     /// Removes found subscriptions whose glob does not match the subject.
@@ -464,7 +464,7 @@ impl InterestTable {
         let subscriptions = &self.subscriptions;
         let channel = channel::of_subject(subject);
         self.found.retain(|found| {
-            let subscription = subscriptions[found.place as usize].as_ref();
+            let subscription = subscriptions[found.index as usize].as_ref();
             let glob = subscription.and_then(|subscription| subscription.wanted.glob.as_ref());
             glob.is_none_or(|glob| glob.matches(&channel))
         });
@@ -473,13 +473,13 @@ impl InterestTable {
     /// Returns the shared answer that names the found subscriptions.
     fn answer(&mut self, mode: DeliveryMode) -> Option<Arc<MatchSet>> {
         if let [found] = self.found[..] {
-            let subscription = self.subscriptions[found.place as usize].as_mut()?;
-            let alone = &mut subscription.alone;
-            if alone.is_none() {
+            let subscription = self.subscriptions[found.index as usize].as_mut()?;
+            let single_match = &mut subscription.single_match;
+            if single_match.is_none() {
                 let queue = subscription.wanted.queue.clone();
-                *alone = MatchSet::of(vec![MatchEntry { found, since: subscription.since, queue }]);
+                *single_match = MatchSet::of(vec![MatchEntry { found, since: subscription.since, queue }]);
             }
-            return alone.clone();
+            return single_match.clone();
         }
         let matcher = &mut self.matchers[mode as usize];
         if self.found.is_empty() {
@@ -488,11 +488,11 @@ impl InterestTable {
         if let Some(matched) = matcher.answers.get(&self.found[..]) {
             return Some(Arc::clone(matched));
         }
-        let one = |found: &SubscriptionRef| {
-            let LocalSubscription { since, wanted, .. } = self.subscriptions[found.place as usize].as_ref()?;
+        let entry = |found: &SubscriptionRef| {
+            let LocalSubscription { since, wanted, .. } = self.subscriptions[found.index as usize].as_ref()?;
             Some(MatchEntry { found: *found, since: *since, queue: wanted.queue.clone() })
         };
-        let matched = MatchSet::of(self.found.iter().filter_map(one).collect())?;
+        let matched = MatchSet::of(self.found.iter().filter_map(entry).collect())?;
         matcher.answers.put(self.found[..].into(), Arc::clone(&matched));
         Some(matched)
     }
@@ -615,12 +615,12 @@ mod tests {
 
     /// Compares random changes and lookups, with a cache that is too small, with matching each pattern in turn.
     #[test]
-    fn interest_table_agrees_with_its_slow_twin() {
+    fn interest_table_agrees_with_its_reference_model() {
         for seed in 0..20 {
             let mut rng = Rng::new(seed);
             let (of_client, of_all) = (rng.between(1, 20) as usize, rng.between(1, 60) as usize);
             let mut interest = InterestTable::new(&settings(of_client, of_all, rng.below(10) as usize), rng.next_u64());
-            let mut twin: BTreeMap<Target, (SubscriptionFilter, Instant, DeliveryMode)> = BTreeMap::new();
+            let mut model: BTreeMap<Target, (SubscriptionFilter, Instant, DeliveryMode)> = BTreeMap::new();
             for step in 0..1500 {
                 let context = format!("seed {seed} step {step}");
                 let mut draw = |tokens: &[&str]| {
@@ -638,44 +638,44 @@ mod tests {
                 let wanted = pattern.map(|pattern| SubscriptionFilter { glob, ..pattern.into() });
                 match (rng.below(20), wanted) {
                     (0..6, Ok(wanted)) => {
-                        let others = twin.keys().filter(|other| other.client == target.client).count();
+                        let others = model.keys().filter(|other| other.client == target.client).count();
                         let expected = match () {
-                            () if twin.contains_key(&target) => Ok(()),
+                            () if model.contains_key(&target) => Ok(()),
                             () if of_client <= others => Err(Refusal::TooManySubscriptions { max: of_client }),
-                            () if of_all <= twin.len() => Err(Refusal::TooManySubscriptions { max: of_all }),
+                            () if of_all <= model.len() => Err(Refusal::TooManySubscriptions { max: of_all }),
                             () => Ok(()),
                         };
                         let answer = interest.subscribe(at(step), target, wanted.clone(), mode);
                         assert_eq!(answer, expected, "{context}");
                         if answer.is_ok() {
-                            twin.entry(target).or_insert((wanted, at(step), mode));
+                            model.entry(target).or_insert((wanted, at(step), mode));
                         }
                     }
                     (6..8, _) => {
                         let removed = interest.unsubscribe(target.client, target.sub);
-                        assert_eq!(removed, twin.remove(&target).is_some(), "{context}");
+                        assert_eq!(removed, model.remove(&target).is_some(), "{context}");
                     }
                     (8, _) => {
                         interest.detach(target.client);
-                        twin.retain(|other, _| other.client != target.client);
+                        model.retain(|other, _| other.client != target.client);
                     }
                     _ => {}
                 }
                 let expected = |modes: &[DeliveryMode]| -> Vec<(Target, Instant)> {
                     let wanting =
-                        twin.iter().filter(|(_, (wanted, _, mode))| modes.contains(mode) && wanted.matches(&subject));
+                        model.iter().filter(|(_, (wanted, _, mode))| modes.contains(mode) && wanted.matches(&subject));
                     wanting.map(|(target, (_, since, _))| (*target, *since)).collect()
                 };
                 for mode in MODES {
                     let found = pairs(interest.matches(&subject, mode));
                     assert_eq!(found, expected(&[mode]), "{context} {subject} {mode:?}");
-                    let is_empty = twin.values().all(|(.., other)| *other != mode);
+                    let is_empty = model.values().all(|(.., other)| *other != mode);
                     assert_eq!(interest.is_empty(mode), is_empty, "{context}");
                     let cache = &interest.matchers[mode as usize].cache;
                     assert!(cache.len() <= cache.cap().get(), "{context}");
                 }
                 assert_eq!(pairs(interest.matches_any(&subject)), expected(&MODES), "{context} {subject}");
-                assert_eq!(interest.rows().len(), twin.len(), "{context}");
+                assert_eq!(interest.rows().len(), model.len(), "{context}");
             }
         }
     }

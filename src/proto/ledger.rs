@@ -537,7 +537,7 @@ impl Ledger {
     }
 
     /// Marks a delivered, perhaps repaired, datagram as lost: a wanted part of it is lost, and its content is known.
-    pub fn lose(&mut self, was_repaired: bool) {
+    pub fn mark_lost(&mut self, was_repaired: bool) {
         self.states.delivered -= 1;
         self.states.repaired -= u64::from(was_repaired);
         self.states.lost += 1;
@@ -865,7 +865,7 @@ mod tests {
         assert_eq!(requested(&mut ledger, retry_at + Duration::from_millis(10), 9), [(1, 1), (4, 4)]);
         let missing = |states: DatagramStates| states.repaired + states.pending + states.lost + states.unverified;
         let before = missing(ledger.states());
-        ledger.lose(true);
+        ledger.mark_lost(true);
         assert_eq!(
             (ledger.states().lost, missing(ledger.states())),
             (1, before),
@@ -900,7 +900,7 @@ mod tests {
         ledger.postpone(at(60), Duration::from_nanos(30));
         assert_eq!(ledger.deadline(), Some(at(130)), "the publisher was silent for 30 ns");
         assert_eq!(arrive(&mut ledger, 4, 3, 1), Acceptance::Filled);
-        ledger.lose(false);
+        ledger.mark_lost(false);
         assert_eq!(settle_due(&mut ledger, 129), None);
         assert_eq!(settle_due(&mut ledger, 130).unwrap().reason, Reason::Deadline);
         let states = ledger.states();
@@ -917,11 +917,11 @@ mod tests {
             let messages: Vec<u64> = (0..200).map(|_| rng.below(3)).collect();
             let before = |dseq: u64| messages[..dseq as usize - 1].iter().sum::<u64>();
             let mut ledger = Ledger::new(Dseq(0), 0, at(0), 1000);
-            let mut twin = vec!['-'; 201];
+            let mut model = vec!['-'; 201];
             let mut high = 0;
             for now in 0..400 {
                 let dseq = rng.between(1, 200.min(high + 4));
-                let expected = match twin[dseq as usize] {
+                let expected = match model[dseq as usize] {
                     '-' if high < dseq => Acceptance::Fresh,
                     'p' => Acceptance::Filled,
                     'd' => Acceptance::Duplicate,
@@ -932,21 +932,21 @@ mod tests {
                 let got = if got == Acceptance::Repaired { Acceptance::Filled } else { got };
                 assert_eq!(got, expected, "seed {seed} dseq {dseq}");
                 for skipped in high + 1..dseq {
-                    twin[skipped as usize] = 'p';
+                    model[skipped as usize] = 'p';
                 }
                 if matches!(expected, Acceptance::Fresh | Acceptance::Filled) {
-                    twin[dseq as usize] = 'd';
+                    model[dseq as usize] = 'd';
                 }
                 high = high.max(dseq);
                 while let Some(range) = settle_due(&mut ledger, now) {
                     let real: u64 = (range.first.0..=range.last.0).map(|d| messages[d as usize - 1]).sum();
                     assert_eq!(range.unexplained, real, "seed {seed}");
                     for settled in range.first.0..=range.last.0 {
-                        assert_eq!(twin[settled as usize], 'p', "seed {seed}");
-                        twin[settled as usize] = 's';
+                        assert_eq!(model[settled as usize], 'p', "seed {seed}");
+                        model[settled as usize] = 's';
                     }
                 }
-                let count = |state| twin.iter().filter(|s| **s == state).count() as u64;
+                let count = |state| model.iter().filter(|s| **s == state).count() as u64;
                 let states = ledger.states();
                 assert_eq!((states.delivered, states.pending), (count('d'), count('p')), "seed {seed}");
                 assert_eq!(states.lost + states.unverified, count('s'), "seed {seed}");

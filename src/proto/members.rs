@@ -26,7 +26,7 @@ use crate::proto::transit::Transit;
 use crate::proto::{Settings, mutant::Mutant};
 use crate::rng::Rng;
 use crate::time::{Instant, WallTime};
-use crate::wire::{Announce, Header, Kind, Record, Report};
+use crate::wire::{Header, Kind, PeerAnnouncement, Record, Report};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -371,7 +371,7 @@ impl Member {
     }
 
     /// Applies the name and the intervals of an announcement.
-    pub fn on_announce(&mut self, announce: &Announce) {
+    pub fn on_announce(&mut self, announce: &PeerAnnouncement) {
         self.publisher.name = Some(announce.name.clone());
         // The clamp keeps a publisher from flapping at will and from postponing its silence forever.
         self.heartbeat = announce.heartbeat.clamp(HEARTBEAT_FIRST, HEARTBEAT_MAX);

@@ -144,8 +144,8 @@ impl RecvStream {
             lookup.extend(records.iter().map(|record| match record {
                 Record::Run(run) => {
                     let matched = ctx.interest.matches(&run.subject, ctx.mode);
-                    let place = matched.as_ref().and_then(|_| ctx.window.seek(ctx.uid, &run.subject));
-                    Some(RunLookup { matched, place })
+                    let index = matched.as_ref().and_then(|_| ctx.window.seek(ctx.uid, &run.subject));
+                    Some(RunLookup { matched, index })
                 }
                 _ => None,
             }));
@@ -154,8 +154,10 @@ impl RecvStream {
             ctx.lookup = lookup.get_mut(index).and_then(Option::take);
             let index = index as u32 + 1;
             match record {
-                Record::Run(run) => self.take(ctx, (dseq, index), arrival, StreamItem::Run(run), direct, out),
-                Record::Fragment(fragment) => self.join(ctx, (dseq, index), arrival, fragment, direct, out),
+                Record::Run(run) => {
+                    self.deliver_or_hold(ctx, (dseq, index), arrival, StreamItem::Run(run), direct, out)
+                }
+                Record::Fragment(fragment) => self.on_fragment(ctx, (dseq, index), arrival, fragment, direct, out),
                 _ => {}
             }
         }
@@ -164,7 +166,7 @@ impl RecvStream {
         self.lookup = lookup;
         if let Some(fetched) = rebuild.as_ref().and_then(Rebuild::whole) {
             // The fetched message arrived just before.
-            self.place_large(ctx, dseq, fetched.clone(), out);
+            self.on_large_fetched(ctx, dseq, fetched.clone(), out);
         }
         if ctx.mutants.is(Mutant::SettleAtOnce) {
             while let Some(range) = self.ledger.settle_oldest(ctx.reason) {
@@ -182,7 +184,7 @@ impl RecvStream {
         accept
     }
 
-    fn join(
+    fn on_fragment(
         &mut self,
         ctx: &mut ReceiveContext<'_>,
         (dseq, index): Position,
@@ -211,19 +213,26 @@ impl RecvStream {
                 self.rebuilds.drop_large(first);
                 let at = (whole.dseq, if whole.dseq == dseq { index } else { 0 });
                 let arrival = Arrival { reached: whole.reached, repaired: whole.repaired };
-                self.take(ctx, at, arrival, StreamItem::ReassembledMessage(whole), direct && at.0 == dseq, out);
+                self.deliver_or_hold(
+                    ctx,
+                    at,
+                    arrival,
+                    StreamItem::ReassembledMessage(whole),
+                    direct && at.0 == dseq,
+                    out,
+                );
             }
-            FragmentOutcome::Contradiction(doomed) => {
+            FragmentOutcome::Contradiction(abandoned) => {
                 ctx.counters.discard_contradiction += 1;
-                if let Some(doomed) = doomed {
-                    self.hold_abandoned(doomed);
+                if let Some(abandoned) = abandoned {
+                    self.hold_abandoned(abandoned);
                 }
             }
         }
     }
 
     /// Hands an item on, or holds it.
-    fn take(
+    fn deliver_or_hold(
         &mut self,
         ctx: &mut ReceiveContext<'_>,
         at: Position,
@@ -251,21 +260,21 @@ impl RecvStream {
         self.reorder_buffer.insert(at, arrival, item);
     }
 
-    fn hold_abandoned(&mut self, doomed: AbandonedMessage) {
-        self.rebuilds.drop_large(doomed.first);
-        let index = if doomed.at_end { u32::MAX } else { 0 };
-        let at = (doomed.dseq, index);
-        let arrival = Arrival { reached: doomed.reached, repaired: false };
-        self.hold(at, arrival, StreamItem::AbandonedMessage(doomed));
+    fn hold_abandoned(&mut self, abandoned: AbandonedMessage) {
+        self.rebuilds.drop_large(abandoned.first);
+        let index = if abandoned.at_end { u32::MAX } else { 0 };
+        let at = (abandoned.dseq, index);
+        let arrival = Arrival { reached: abandoned.reached, repaired: false };
+        self.hold(at, arrival, StreamItem::AbandonedMessage(abandoned));
         self.reorder_buffer.judge_again(at);
     }
 
     /// Gives up large messages that lack a settled datagram, or that exceed a limit.
     fn abandon_incomplete(&mut self, ctx: &mut ReceiveContext<'_>, out: &mut Vec<StreamOutcome>) {
         let mut any = self.hold_abandoned_below_frontier();
-        while let Some(doomed) = self.reassembly.take_abandoned_by_limit() {
+        while let Some(abandoned) = self.reassembly.take_abandoned_by_limit() {
             ctx.counters.overflow_reassembly += 1;
-            self.hold_abandoned(doomed);
+            self.hold_abandoned(abandoned);
             any = true;
         }
         if any {
@@ -280,10 +289,10 @@ impl RecvStream {
         while let Some(first) = self.rebuilds.headless_below(frontier) {
             self.rebuilds.drop_large(first);
         }
-        while let Some(doomed) =
+        while let Some(abandoned) =
             self.reassembly.take_abandoned_below(frontier, |first| self.rebuilds.large(first).is_some())
         {
-            self.hold_abandoned(doomed);
+            self.hold_abandoned(abandoned);
             any = true;
         }
         any

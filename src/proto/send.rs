@@ -4,7 +4,7 @@ use crate::message::{Dseq, Epoch};
 use crate::proto::mutant::{Mutant, Mutants};
 use crate::seqno::Seq;
 use crate::time::Instant;
-use crate::wire::{self, Announce, Builder, Entry, Header, Kind, Record};
+use crate::wire::{self, Builder, Entry, Header, Kind, PeerAnnouncement, Record};
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -227,7 +227,7 @@ impl Default for Control {
 
 /// One of the three records that announce a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AnnounceKind {
+pub enum AnnouncementKind {
     /// The peer is still present.
     Heartbeat,
     /// The peer has started.
@@ -241,13 +241,15 @@ pub enum AnnounceKind {
     Bye,
 }
 
-impl AnnounceKind {
+impl AnnouncementKind {
     /// Returns the record of this kind.
-    pub fn record(self, announce: Announce) -> Record {
+    pub fn record(self, announce: PeerAnnouncement) -> Record {
         match self {
-            AnnounceKind::Heartbeat => Record::Heartbeat(announce),
-            AnnounceKind::Hello { cookie, wants_reply } => Record::Hello(wire::Hello { cookie, wants_reply, announce }),
-            AnnounceKind::Bye => Record::Bye(announce),
+            AnnouncementKind::Heartbeat => Record::Heartbeat(announce),
+            AnnouncementKind::Hello { cookie, wants_reply } => {
+                Record::Hello(wire::Hello { cookie, wants_reply, announce })
+            }
+            AnnouncementKind::Bye => Record::Bye(announce),
         }
     }
 }

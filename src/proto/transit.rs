@@ -78,16 +78,16 @@ impl Transit {
         if latest < now {
             return SealTime { latest: arrived.min(latest + UPTIME_UNIT), ..unknown };
         }
-        let quicker = latest.since(now);
-        if PLAUSIBLE < quicker && !self.is_confirmed(sample) {
+        let lead = latest.since(now);
+        if PLAUSIBLE < lead && !self.is_confirmed(sample) {
             self.claim = Some(sample);
         } else {
             // The lead of a confirmed claim was reported already.
-            let older = if self.claim.take().is_some() { Duration::ZERO } else { quicker.saturating_sub(2 * drift) };
+            let older = if self.claim.take().is_some() { Duration::ZERO } else { lead.saturating_sub(2 * drift) };
             (self.current, self.previous) = (sample, None);
             return SealTime { older, ..unknown };
         }
-        SealTime { older: quicker.saturating_sub(2 * drift), ..unknown }
+        SealTime { older: lead.saturating_sub(2 * drift), ..unknown }
     }
 
     /// Begins a new window when the present one is over, unless the datagram claims an implausible uptime. Samples that

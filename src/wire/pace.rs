@@ -1,6 +1,6 @@
 //! RECEIVER_REPORT: a receiver's progress with a publisher's multicast stream, and its receive window.
 
-use super::Malformed;
+use super::DecodeError;
 use super::header::number;
 use super::reader::Reader;
 use crate::message::{Dseq, Epoch};
@@ -52,8 +52,8 @@ pub struct ReceiverReport {
 }
 
 impl ReceiverReport {
-    pub(super) fn decode(reader: &mut Reader<'_>) -> Result<ReceiverReport, Malformed> {
-        let epoch = Epoch::new(reader.u64()?).ok_or(Malformed::Epoch)?;
+    pub(super) fn decode(reader: &mut Reader<'_>) -> Result<ReceiverReport, DecodeError> {
+        let epoch = Epoch::new(reader.u64()?).ok_or(DecodeError::Epoch)?;
         let taken = Dseq(number(reader.u64()?)?);
         let window = number(reader.u64()?)?;
         let awaited = number(reader.u64()?)?;

@@ -2,7 +2,7 @@
 
 use super::header::{Header, number};
 use super::reader::Reader;
-use super::{CHECK_BYTES, DATAGRAM_BYTES_MAX, Malformed, RECORD_HEADER_BYTES};
+use super::{CHECK_BYTES, DATAGRAM_BYTES_MAX, DecodeError, RECORD_HEADER_BYTES};
 use crate::message::{Dseq, Epoch};
 use bytes::{BufMut, BytesMut};
 
@@ -73,13 +73,13 @@ impl ResendRequest {
         ranges_max(bytes_max)
     }
 
-    pub(super) fn decode(flags: u8, reader: &mut Reader<'_>) -> Result<ResendRequest, Malformed> {
+    pub(super) fn decode(flags: u8, reader: &mut Reader<'_>) -> Result<ResendRequest, DecodeError> {
         let (directed, manifests_only) = (flags & FLAG_DIRECTED != 0, flags & FLAG_MANIFESTS_ONLY != 0);
         if directed && manifests_only {
-            return Err(Malformed::Flags(flags));
+            return Err(DecodeError::Flags(flags));
         }
         let unicast = flags & FLAG_UNICAST != 0;
-        let epoch = Epoch::new(reader.u64()?).ok_or(Malformed::Epoch)?;
+        let epoch = Epoch::new(reader.u64()?).ok_or(DecodeError::Epoch)?;
         let ranges = decode_ranges(reader)?;
         Ok(ResendRequest { epoch, directed, manifests_only, unicast, ranges })
     }
@@ -114,7 +114,7 @@ impl ResendRequest {
 /// flags = 0x02 DIRECTED; others are ignored
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Expired {
+pub struct ExpiryNotice {
     /// Receiver of the directed stream of the ranges; `None`: they are of the multicast stream. A peer that came back
     /// at the same address under a new epoch recognizes by it that they are not of its own stream.
     pub receiver: Option<Epoch>,
@@ -122,16 +122,16 @@ pub struct Expired {
     pub ranges: Vec<Range>,
 }
 
-impl Expired {
+impl ExpiryNotice {
     /// Returns the number of ranges that fit an EXPIRED whose datagram has at most `bytes_max` bytes.
     pub fn ranges_max(bytes_max: usize) -> usize {
         ranges_max(bytes_max)
     }
 
-    pub(super) fn decode(flags: u8, reader: &mut Reader<'_>) -> Result<Expired, Malformed> {
+    pub(super) fn decode(flags: u8, reader: &mut Reader<'_>) -> Result<ExpiryNotice, DecodeError> {
         let receiver =
-            if flags & FLAG_DIRECTED != 0 { Some(Epoch::new(reader.u64()?).ok_or(Malformed::Epoch)?) } else { None };
-        Ok(Expired { receiver, ranges: decode_ranges(reader)? })
+            if flags & FLAG_DIRECTED != 0 { Some(Epoch::new(reader.u64()?).ok_or(DecodeError::Epoch)?) } else { None };
+        Ok(ExpiryNotice { receiver, ranges: decode_ranges(reader)? })
     }
 
     /// Writes the body and returns the record's flags.
@@ -149,20 +149,20 @@ fn ranges_max(bytes_max: usize) -> usize {
     room.saturating_sub(Header::SHORT_BYTES + RECORD_HEADER_BYTES + START_BYTES + CHECK_BYTES) / RANGE_BYTES
 }
 
-fn decode_ranges(reader: &mut Reader<'_>) -> Result<Vec<Range>, Malformed> {
+fn decode_ranges(reader: &mut Reader<'_>) -> Result<Vec<Range>, DecodeError> {
     let count = usize::from(reader.u16()?);
     if count == 0 {
-        return Err(Malformed::Ranges);
+        return Err(DecodeError::Ranges);
     }
     if reader.left() / RANGE_BYTES < count {
-        return Err(Malformed::Truncated);
+        return Err(DecodeError::Truncated);
     }
     let mut ranges = Vec::with_capacity(count);
     let mut before = 0;
     for _ in 0..count {
         let (first, last) = (number(reader.u64()?)?, number(reader.u64()?)?);
         if first <= before || last < first {
-            return Err(Malformed::Ranges);
+            return Err(DecodeError::Ranges);
         }
         before = last;
         ranges.push(Range { first: Dseq(first), last: Dseq(last) });

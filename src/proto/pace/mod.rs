@@ -145,10 +145,10 @@ impl PacedReceiver {
         self.limit.min(self.resend_limit)
     }
 
-    /// Returns whether its limit is below `line` in spite of all patience. Datagrams have been queued since `queued`.
-    fn is_below(&self, line: u64, now: Instant, queued: Instant) -> bool {
+    /// Returns whether its limit is below `target` after the patience has passed. Datagrams have been queued since `queued`.
+    fn is_below(&self, target: u64, now: Instant, queued: Instant) -> bool {
         let is_stuck = || RESEND_PATIENCE <= now.since(self.progress.1.max(queued));
-        self.limit < line || self.resend_limit < line && is_stuck()
+        self.limit < target || self.resend_limit < target && is_stuck()
     }
 
     /// Returns the number of times it was excluded.
@@ -199,7 +199,7 @@ pub struct ReportEffect {
 #[derive(Clone, Copy, Debug)]
 struct PacingWait {
     until: Instant,
-    line: u64,
+    target: u64,
 }
 
 /// Allowance of this peer for multicasts, and the datagrams queued until it rises.
@@ -218,7 +218,7 @@ pub struct Pacer {
     next: u64,
     /// Cumulative byte offset up to which this peer may send; and whether requested datagrams are what limits it.
     allowance: u64,
-    is_behind: bool,
+    is_limited_by_resends: bool,
     /// End of the cold start, and the byte offset permitted until then, while this peer does not know its receivers.
     cold: Option<(Instant, u64)>,
     bucket: Option<TokenBucket>,
@@ -255,7 +255,7 @@ impl Pacer {
             marks: VecDeque::new(),
             next: 1,
             allowance: u64::MAX,
-            is_behind: false,
+            is_limited_by_resends: false,
             cold: None,
             bucket: matches!(settings.pace, Pace::Rate(_)).then(|| TokenBucket::full(now)),
             proof_millis: TokenBucket::full(now),
@@ -313,7 +313,7 @@ impl Pacer {
     }
 
     /// Returns whether publishers are backpressured because of the queued bytes.
-    pub fn is_long(&self) -> bool {
+    pub fn is_full(&self) -> bool {
         QUEUED_BYTES_MAX <= self.queued_bytes
     }
 
@@ -430,30 +430,30 @@ impl Pacer {
         // Rule: pace
         self.cold = self.cold.filter(|(until, _)| now < *until);
         self.newcomer_until = self.newcomer_until.filter(|until| now < *until);
-        let (mut room, mut resends) = (self.cold.map_or(u64::MAX, |(_, limit)| limit), u64::MAX);
+        let (mut window_limit, mut resend_limit) = (self.cold.map_or(u64::MAX, |(_, limit)| limit), u64::MAX);
         for receiver in receivers.filter(|receiver| receiver.is_waited_for(now)) {
-            (room, resends) = (room.min(receiver.limit), resends.min(receiver.resend_limit));
+            (window_limit, resend_limit) = (window_limit.min(receiver.limit), resend_limit.min(receiver.resend_limit));
         }
-        (self.allowance, self.is_behind) = (room.min(resends), resends < room);
+        (self.allowance, self.is_limited_by_resends) = (window_limit.min(resend_limit), resend_limit < window_limit);
     }
 
     /// Returns whether datagrams are queued only because of what receivers still request.
     pub fn waits_for_resends(&self) -> bool {
-        self.is_behind && !self.queue.is_empty() && self.allowance <= self.sent
+        self.is_limited_by_resends && !self.queue.is_empty() && self.allowance <= self.sent
     }
 
     /// Excludes `receiver` if it has held up this peer below the floor for too long. Returns whether it did.
     pub fn exclude_if_lagging(&self, now: Instant, receiver: &mut PacedReceiver) -> bool {
         // Rule: flow-exclusion
         let queued = self.queued_since.unwrap_or(now);
-        let is_due = self.wait.is_some_and(|wait| wait.until <= now && receiver.is_below(wait.line, now, queued));
+        let is_due = self.wait.is_some_and(|wait| wait.until <= now && receiver.is_below(wait.target, now, queued));
         let is_slow = is_due && receiver.is_waited_for(now) && receiver.send_limit() <= self.sent;
         if is_slow {
             receiver.exclusion = Some(LaggingReceiver { since: now, has_reported: receiver.report.is_some() });
             receiver.exclusion_count += 1;
             let last = receiver.excluded_at.replace(now).map(|at| at.max(receiver.rest_until));
             if last.is_some_and(|last| now.since(last) <= REST_MEMORY) {
-                let is_window_small = self.wait.is_some_and(|wait| receiver.limit < wait.line);
+                let is_window_small = self.wait.is_some_and(|wait| receiver.limit < wait.target);
                 let patience = if is_window_small { PATIENCE } else { RESEND_PATIENCE };
                 receiver.rest_until = now + patience * REST_MULTIPLE;
             }
@@ -474,7 +474,7 @@ impl Pacer {
             _ => self.settings.floor,
         };
         let bytes = floor.saturating_mul(nanos(PATIENCE) / 1_000_000) / 1000;
-        PacingWait { until: now + PATIENCE, line: self.sent + bytes.max(1) }
+        PacingWait { until: now + PATIENCE, target: self.sent + bytes.max(1) }
     }
 
     /// Returns the time of the next check, if datagrams are queued.

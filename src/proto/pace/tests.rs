@@ -146,7 +146,7 @@ fn fixed_rate_is_met_after_a_small_burst() {
 
 /// Proves: W133, flow-exclusion
 #[test]
-fn receiver_left_behind_returns_once_caught_up() {
+fn excluded_receiver_returns_once_caught_up() {
     let mut story = Story::new(Pace::Auto, 3);
     story.send(at(0), 10_000);
     // The first receiver reports nothing, the second takes 1 MB/s, the third has room.
@@ -188,7 +188,7 @@ fn hostile_receiver_cannot_slow_publisher_below_floor() {
 }
 
 #[test]
-fn receiver_below_the_floor_is_left_behind() {
+fn receiver_below_the_floor_is_excluded() {
     // The receiver takes 1 MB/s.
     for (pace_floor, is_excluded) in [(10_000_000, true), (0, false)] {
         let mut story = Story::of(&PaceSettings { floor: pace_floor, ..settings(Pace::Auto) }, 1);
@@ -226,7 +226,7 @@ fn pending_request_limits_sending_to_retransmittable_data() {
 
 /// Proves: W133, flow-exclusion
 #[test]
-fn receiver_with_stalled_request_is_left_behind() {
+fn receiver_with_stalled_request_is_excluded() {
     let mut story = Story::new(Pace::Auto, 1);
     story.send(at(0), 10_000);
     let mut excluded = Vec::new();
@@ -261,7 +261,7 @@ fn receiver_that_stalls_again_returns_after_nine_seconds() {
 
 /// Proves: flow-exclusion
 #[test]
-fn receiver_with_negligible_progress_is_left_behind() {
+fn receiver_with_negligible_progress_is_excluded() {
     type AwaitedDatagram = fn(u64) -> u64;
     let to_and_fro: AwaitedDatagram = |round| 1 + round % 2;
     let one_by_one: AwaitedDatagram = |round| 3 + round;
@@ -279,7 +279,7 @@ fn receiver_with_negligible_progress_is_left_behind() {
 }
 
 #[test]
-fn rate_below_the_floor_leaves_no_receiver_behind() {
+fn rate_below_the_floor_excludes_no_receiver() {
     let mut story = Story::new(Pace::Rate(100_000), 1);
     story.send(at(0), 1000);
     for millis in (1..3000).step_by(7) {
@@ -361,15 +361,15 @@ fn local_backlog_closes_window_while_readers_meet_floor() {
     for millis in (10..=1000).step_by(10) {
         room.on_received(200_000);
         room.on_backlog(at(millis), 1024);
-        assert!(room.is_short(), "{millis}");
+        assert!(room.is_reduced(), "{millis}");
     }
     for millis in (1010..=1400).step_by(10) {
         room.on_received(50_000);
         room.on_backlog(at(millis), 1024);
     }
-    assert!(!room.is_short(), "the slow reader no longer counts");
+    assert!(!room.is_reduced(), "the slow reader no longer counts");
     assert_eq!(room.on_backlog(at(1410), 700), WindowChange::Less, "it counts again");
-    assert!(room.is_short());
+    assert!(room.is_reduced());
 }
 
 /// Proves: W128, W130, W131

@@ -13,7 +13,7 @@ use crate::proto::members::Member;
 use crate::proto::pace::PacedReceiver;
 use crate::proto::quarantine::JUMP_MAX;
 use crate::time::{ClockReading, Instant};
-use crate::wire::{Announce, Header, Record};
+use crate::wire::{Header, PeerAnnouncement, Record};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
@@ -115,7 +115,7 @@ impl Peer {
         from: SocketAddr,
         epoch: Epoch,
         contact: Contact,
-        announce: Option<&Announce>,
+        announce: Option<&PeerAnnouncement>,
     ) -> bool {
         let arrived = self.inbound.arrived;
         if let Some(member) = self.members.get_mut(&epoch) {
@@ -164,7 +164,7 @@ impl Peer {
         address: SocketAddr,
         epoch: Epoch,
         contact: Contact,
-        announce: Option<&Announce>,
+        announce: Option<&PeerAnnouncement>,
     ) {
         let arrived = self.inbound.arrived;
         let publisher = Publisher { name: None, epoch, uid: self.admission.next_uid() };

@@ -16,7 +16,7 @@ impl Peer {
     /// Returns whether publishers are backpressured: the sealed datagrams fill the pacer, because of receivers or a
     /// rate. The peer still accepts messages.
     pub fn is_publish_blocked(&self) -> bool {
-        self.outbound.pacer.is_long()
+        self.outbound.pacer.is_full()
     }
 
     /// Returns whether sealed datagrams are held.
@@ -163,7 +163,7 @@ impl Peer {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         let window = self.inbound.receive_window.advertise(now, sharers);
         let awaited = member.awaited().filter(|_| wants_repair);
-        member.receive_progress.on_reported(now, window, self.inbound.receive_window.is_short(), awaited);
+        member.receive_progress.on_reported(now, window, self.inbound.receive_window.is_reduced(), awaited);
         let (address, taken, padded) = (member.address, member.receive_progress.high(), member.proof.padding());
         if !self.may_send_to(epoch) {
             return;
@@ -211,7 +211,7 @@ impl Peer {
             WindowChange::More => {
                 self.members
                     .values_mut()
-                    .filter(|member| member.receive_progress.is_short())
+                    .filter(|member| member.receive_progress.is_reduced())
                     .for_each(|m| m.receive_progress.schedule_report());
             }
         }

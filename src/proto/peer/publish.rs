@@ -226,13 +226,13 @@ impl Peer {
         whole: &dyn Fn() -> Message,
     ) {
         let local = self.publication.route.local.clone();
-        let shares = match self.publication.route.groups.clone() {
+        let recipients = match self.publication.route.groups.clone() {
             Some(groups) => self.choose_recipients(&groups, local.as_ref(), self.owner()),
             None => QueueRecipients::default(),
         };
-        let (stamped, own) = shares.headers(message.headers);
+        let (stamped, own) = recipients.headers(message.headers);
         let numbered = self.send_routed(now, key, MessageRef { headers: &stamped, ..message });
-        self.count_assignments(shares.peers(), self.owner().is_some());
+        self.count_assignments(recipients.peers(), self.owner().is_some());
         // Each message has its own recipients.
         self.publication.batch = None;
         let Some(local) = local else { return };
@@ -243,7 +243,7 @@ impl Peer {
         if let Some(plain) = local.plain() {
             self.deliver_local(plain, self.own_delivery(whole.clone(), numbered).into());
         }
-        self.deliver_own_assignments(&shares, numbered, &whole);
+        self.deliver_own_assignments(&recipients, numbered, &whole);
     }
 
     /// Returns the delivery of a message of this peer's own, with its sequence number and history offset if it has
@@ -255,9 +255,9 @@ impl Peer {
 
     /// Returns the peer that the current subject belongs to, if it is present: this one or another.
     fn owner(&self) -> Option<Epoch> {
-        let is_there =
+        let is_present =
             |owner: &Epoch| *owner == self.origin.epoch || self.members.get(owner).is_some_and(Member::is_alive);
-        self.publication.route.owner.filter(is_there)
+        self.publication.route.owner.filter(is_present)
     }
 
     /// Sends a message to the peers that its subject addresses, if there may be any. Returns its sequence number and

@@ -134,8 +134,8 @@ impl PendingQuestions {
         self.take(|question| question.peer == peer)
     }
 
-    fn take(&mut self, is_meant: impl Fn(&PendingQuestion) -> bool) -> Vec<PendingQuestion> {
-        let ids: Vec<u64> = self.pending.iter().filter(|(_, question)| is_meant(question)).map(|(id, _)| *id).collect();
+    fn take(&mut self, is_match: impl Fn(&PendingQuestion) -> bool) -> Vec<PendingQuestion> {
+        let ids: Vec<u64> = self.pending.iter().filter(|(_, question)| is_match(question)).map(|(id, _)| *id).collect();
         ids.into_iter().filter_map(|id| self.pending.remove(&id)).collect()
     }
 

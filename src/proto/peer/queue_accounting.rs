@@ -9,7 +9,7 @@ use crate::proto::queue_ledger::{self, Assignments};
 use crate::proto::stats::MemberState;
 use crate::time::ClockReading;
 use crate::wire::queue::{self, QueueStamp};
-use crate::wire::{Announce, QueueReport};
+use crate::wire::{PeerAnnouncement, QueueReport};
 use std::collections::BTreeSet;
 
 /// Returns the index of a stream in pairs of counts: the multicast stream first.
@@ -53,7 +53,7 @@ impl Peer {
     }
 
     /// Handles a member's report on the messages that were assigned to it.
-    pub(super) fn on_queue_report(&mut self, epoch: Epoch, announce: &Announce) {
+    pub(super) fn on_queue_report(&mut self, epoch: Epoch, announce: &PeerAnnouncement) {
         let Some(report) = &announce.queue else { return };
         let Some(member) = self.members.get_mut(&epoch) else { return };
         let [multicast, directed] = &mut member.assigned;

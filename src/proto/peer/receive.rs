@@ -9,10 +9,10 @@ use crate::proto::ledger::Acceptance;
 use crate::proto::members::{DUPLICATE_AFTER, Member, Side};
 use crate::proto::mutant::Mutant;
 use crate::proto::quarantine::{JumpVerdict, is_plausible};
-use crate::proto::send::AnnounceKind;
+use crate::proto::send::AnnouncementKind;
 use crate::proto::stats::MemberState;
 use crate::time::{ClockReading, Instant};
-use crate::wire::{self, Announce, DiscardReason, Header, Hello, Kind, Record};
+use crate::wire::{self, DiscardReason, Header, Hello, Kind, PeerAnnouncement, Record};
 use bytes::Bytes;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -256,12 +256,12 @@ impl Peer {
             Record::InterestRequest(request) => self.on_interest_request(now, source, header, request),
             Record::ReceiverReport(report) => self.on_receiver_report(now, source, header, report),
             Record::Heartbeat(announce) => {
-                self.on_announcement(now, source, header, &announce, AnnounceKind::Heartbeat)
+                self.on_announcement(now, source, header, &announce, AnnouncementKind::Heartbeat)
             }
             Record::Hello(Hello { cookie, wants_reply, announce }) => {
-                self.on_announcement(now, source, header, &announce, AnnounceKind::Hello { cookie, wants_reply });
+                self.on_announcement(now, source, header, &announce, AnnouncementKind::Hello { cookie, wants_reply });
             }
-            Record::Bye(announce) => self.on_announcement(now, source, header, &announce, AnnounceKind::Bye),
+            Record::Bye(announce) => self.on_announcement(now, source, header, &announce, AnnouncementKind::Bye),
             _ => {}
         }
     }
@@ -272,12 +272,12 @@ impl Peer {
         now: ClockReading,
         source: DatagramSource,
         header: &Header,
-        announce: &Announce,
-        kind: AnnounceKind,
+        announce: &PeerAnnouncement,
+        kind: AnnouncementKind,
     ) {
-        let is_bye = kind == AnnounceKind::Bye;
+        let is_bye = kind == AnnouncementKind::Bye;
         let epoch = header.epoch;
-        if let AnnounceKind::Hello { cookie, wants_reply: false } = kind
+        if let AnnouncementKind::Hello { cookie, wants_reply: false } = kind
             && source.path == Path::Unicast
             && cookie != self.announcements.cookie
         {
@@ -328,14 +328,14 @@ impl Peer {
         self.report_duplicate_names(now, epoch);
         self.on_high(now, header, announce);
         match kind {
-            AnnounceKind::Hello { cookie, wants_reply: true } => self.answer(now, epoch, cookie, source.bytes),
-            AnnounceKind::Bye if !has_left => self.end(now, epoch, Reason::PublisherGone),
+            AnnouncementKind::Hello { cookie, wants_reply: true } => self.answer(now, epoch, cookie, source.bytes),
+            AnnouncementKind::Bye if !has_left => self.end(now, epoch, Reason::PublisherGone),
             _ => {}
         }
     }
 
     /// Handles the highest datagrams of an announcement.
-    pub(super) fn on_high(&mut self, now: ClockReading, header: &Header, announce: &Announce) {
+    pub(super) fn on_high(&mut self, now: ClockReading, header: &Header, announce: &PeerAnnouncement) {
         match self.members.get_mut(&header.epoch).map(|member| member.check_jump(header, announce.high, None)) {
             Some(JumpVerdict::Plausible(None)) => {}
             Some(JumpVerdict::Plausible(Some((earlier, records)))) => self.accept(now, earlier, records),
@@ -372,7 +372,7 @@ impl Peer {
         if self.stop.is_none() && HELLO_BYTES <= bytes_max && !lately && self.may_send_to(epoch) {
             let Some(member) = self.members.get_mut(&epoch) else { return };
             member.hello_answered_at = Some(now.instant);
-            self.send_announcement(now, AnnounceKind::Hello { cookie, wants_reply: false }, Some(epoch), 0);
+            self.send_announcement(now, AnnouncementKind::Hello { cookie, wants_reply: false }, Some(epoch), 0);
         }
     }
 

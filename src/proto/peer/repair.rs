@@ -8,10 +8,10 @@ use crate::proto::members::{Member, Side};
 use crate::proto::mutant::Mutant;
 use crate::proto::peer::receive::DatagramSource;
 use crate::proto::resend::{ResendAnswer, ResendTarget, RingContent};
-use crate::proto::send::AnnounceKind;
+use crate::proto::send::AnnouncementKind;
 use crate::proto::stats::MemberState;
 use crate::time::{ClockReading, Instant};
-use crate::wire::{Announce, Expired, Header, Manifest, Range, Record, ResendRequest};
+use crate::wire::{ExpiryNotice, Header, Manifest, PeerAnnouncement, Range, Record, ResendRequest};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const EARLY_HEARTBEAT_INTERVAL: Duration = Duration::from_millis(4);
 
 impl Peer {
     /// Handles the tokens of an announcement: one that the member has sent back, or one to be sent back.
-    pub(super) fn on_proof(&mut self, now: ClockReading, epoch: Epoch, announce: &Announce) {
+    pub(super) fn on_proof(&mut self, now: ClockReading, epoch: Epoch, announce: &PeerAnnouncement) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         // Rule: proof
         if !member.proof.is_proven && member.proof.is_token(announce.echo) {
@@ -48,7 +48,7 @@ impl Peer {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         if member.announced_at.is_none_or(|at| EARLY_HEARTBEAT_INTERVAL <= now.instant.since(at)) {
             member.announced_at = Some(now.instant);
-            self.send_announcement(now, AnnounceKind::Heartbeat, Some(epoch), 0);
+            self.send_announcement(now, AnnouncementKind::Heartbeat, Some(epoch), 0);
         }
     }
 
@@ -66,14 +66,14 @@ impl Peer {
         for directed in [false, true] {
             let mut ranges = Vec::new();
             let recv = if directed { &mut member.ptp } else { &mut member.bcast };
-            let send_resend_requests = |first: Dseq, last: Dseq| {
+            let add_range = |first: Dseq, last: Dseq| {
                 let has_room = ranges.len() < ranges_max;
                 if has_room {
                     ranges.push(Range { first, last });
                 }
                 has_room
             };
-            recv.send_due_requests(now.instant, send_resend_requests, &mut outcomes);
+            recv.send_due_requests(now.instant, add_range, &mut outcomes);
             if !ranges.is_empty() {
                 // Without subscriptions in mode repair, the manifests of the datagrams suffice (A4).
                 let manifests_only = only_manifests && !directed;
@@ -203,7 +203,13 @@ impl Peer {
     }
 
     /// Handles a publisher's report of datagrams of which it has nothing any more.
-    pub(super) fn on_expired(&mut self, now: ClockReading, source: DatagramSource, header: &Header, expired: &Expired) {
+    pub(super) fn on_expired(
+        &mut self,
+        now: ClockReading,
+        source: DatagramSource,
+        header: &Header,
+        expired: &ExpiryNotice,
+    ) {
         if self.member_at(source, header).is_none() {
             return;
         }

@@ -774,9 +774,9 @@ fn advisory_is_immediate_and_oversized_publish_refused() {
 #[test]
 fn duplicate_name_is_reported_once_per_peer() {
     let (mut s, mut p) = pair("a", 1000);
-    let mut twin = Host::new("P.test", 3, 1000);
+    let mut model = Host::new("P.test", 3, 1000);
     for millis in (1000..4000).step_by(10) {
-        for host in [&mut p, &mut twin] {
+        for host in [&mut p, &mut model] {
             for datagram in host.tick(millis) {
                 s.receive(millis, host.address, &datagram);
             }
@@ -1001,7 +1001,7 @@ fn data_of_unannounced_publisher_triggers_one_hello() {
     let data: Vec<Bytes> = (0..2).map(|index| p.publish_large(2_010 + index, "a", 1_000).remove(0)).collect();
     let mut s = Host::new("S.test", 1, 1_000);
     s.tick(1_000);
-    let expired = wire::Expired { receiver: None, ranges: vec![wire::Range { first: Dseq(1), last: Dseq(1) }] };
+    let expired = wire::ExpiryNotice { receiver: None, ranges: vec![wire::Range { first: Dseq(1), last: Dseq(1) }] };
     let control =
         p.peer.announcements.control.datagram(at(2_020).instant, &p.peer.origin, 2, &wire::Record::Expired(expired), 0);
     let mut greetings = Vec::new();
@@ -1046,7 +1046,7 @@ fn resent_data_does_not_make_publisher_younger() {
         s.receive(6_000, p.address, &datagrams[2]);
         if sends_heartbeat {
             let ranges = vec![wire::Range { first: Dseq(1), last: Dseq(1) }];
-            let expired = wire::Record::Expired(wire::Expired { receiver: None, ranges });
+            let expired = wire::Record::Expired(wire::ExpiryNotice { receiver: None, ranges });
             let origin = &p.peer.origin;
             let control = p.peer.announcements.control.datagram(at(6_100).instant, origin, 3, &expired, 0);
             s.receive(6_100, p.address, &control);

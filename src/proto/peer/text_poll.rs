@@ -81,9 +81,9 @@ impl Peer {
     }
 
     /// Returns the only live peer whose name matches.
-    fn resolve_unique(&self, is_meant: impl Fn(&PeerName) -> bool) -> Result<Epoch, QuestionFailure> {
-        let named = self.members.values().filter(|member| member.publisher.name.as_ref().is_some_and(&is_meant));
-        let (mut only, mut has_gone) = (is_meant(&self.settings.name).then_some(self.origin.epoch), false);
+    fn resolve_unique(&self, is_match: impl Fn(&PeerName) -> bool) -> Result<Epoch, QuestionFailure> {
+        let named = self.members.values().filter(|member| member.publisher.name.as_ref().is_some_and(&is_match));
+        let (mut only, mut has_gone) = (is_match(&self.settings.name).then_some(self.origin.epoch), false);
         for member in named {
             match only {
                 _ if !member.is_alive() => has_gone = true,

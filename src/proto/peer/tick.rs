@@ -5,7 +5,7 @@ use crate::message::{Epoch, Reason};
 use crate::proto::effect::{Effect, MemberEvent};
 use crate::proto::members::{Member, Side};
 use crate::proto::mutant::Mutant;
-use crate::proto::send::{AnnounceKind, HeartbeatTimer};
+use crate::proto::send::{AnnouncementKind, HeartbeatTimer};
 use crate::proto::stats::MemberState;
 use crate::time::{ClockReading, Instant};
 
@@ -154,10 +154,10 @@ impl Peer {
             let alive: Vec<Epoch> = self.members.values().filter(|m| m.is_alive()).map(Member::epoch).collect();
             for epoch in alive {
                 if self.may_send_to(epoch) {
-                    self.send_announcement(now, AnnounceKind::Bye, Some(epoch), 0);
+                    self.send_announcement(now, AnnouncementKind::Bye, Some(epoch), 0);
                 }
             }
-            self.send_announcement(now, AnnounceKind::Bye, None, 0);
+            self.send_announcement(now, AnnouncementKind::Bye, None, 0);
         }
         // Rule: linger
         stop.is_over = stop.byes == 0 && self.linger_deadline(&stop) <= now.instant;

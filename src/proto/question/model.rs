@@ -194,7 +194,7 @@ impl fmt::Display for Refused {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HistoryDecodeError {
     /// A field cannot be read.
-    Field(wire::Malformed),
+    Field(wire::DecodeError),
     /// A kind that does not exist.
     UnknownKind(u8),
     /// The pattern is invalid.
@@ -215,8 +215,8 @@ pub enum HistoryDecodeError {
     UnknownReason(u8),
 }
 
-impl From<wire::Malformed> for HistoryDecodeError {
-    fn from(malformed: wire::Malformed) -> HistoryDecodeError {
+impl From<wire::DecodeError> for HistoryDecodeError {
+    fn from(malformed: wire::DecodeError) -> HistoryDecodeError {
         HistoryDecodeError::Field(malformed)
     }
 }

@@ -64,7 +64,7 @@ pub struct RunLookup {
     /// Subscriptions that match it.
     pub matched: Option<Arc<MatchSet>>,
     /// Location of its stream in the window, if a subscription matches and the stream has an entry.
-    pub place: Option<StreamIndex>,
+    pub index: Option<StreamIndex>,
 }
 
 /// Outcome of a stream.

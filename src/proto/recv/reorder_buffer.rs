@@ -28,7 +28,7 @@ pub(super) struct ReorderBuffer {
     /// Items that have numbers.
     by_subject: BTreeSet<(SubjectKey, Position)>,
     /// Large messages that will never be complete.
-    doomed: BTreeSet<Position>,
+    abandoned: BTreeSet<Position>,
     /// Items to judge again although a gap before them is open.
     due: BTreeSet<Position>,
     bytes: usize,
@@ -51,7 +51,7 @@ impl ReorderBuffer {
 
     /// Holds an item that was judged to wait.
     pub(super) fn insert(&mut self, at: Position, arrival: Arrival, item: StreamItem) {
-        let (key, is_doomed) = (key_of(&item), matches!(item, StreamItem::AbandonedMessage(_)));
+        let (key, is_abandoned) = (key_of(&item), matches!(item, StreamItem::AbandonedMessage(_)));
         self.bytes += item.bytes();
         if let Some((_, replaced)) = self.items.insert(at, (arrival, item)) {
             self.unindex(at, &replaced);
@@ -59,8 +59,8 @@ impl ReorderBuffer {
         if let Some(key) = key {
             self.by_subject.insert((key, at));
         }
-        if is_doomed {
-            self.doomed.insert(at);
+        if is_abandoned {
+            self.abandoned.insert(at);
         }
     }
 
@@ -85,11 +85,11 @@ impl ReorderBuffer {
 
     /// Handles the late first fragment of an abandoned message: no missing datagram accounts for it.
     pub(super) fn on_late_first_fragment(&mut self, dseq: Dseq) {
-        for at in &self.doomed {
-            if let Some((_, StreamItem::AbandonedMessage(doomed))) = self.items.get_mut(at)
-                && doomed.missing == dseq
+        for at in &self.abandoned {
+            if let Some((_, StreamItem::AbandonedMessage(abandoned))) = self.items.get_mut(at)
+                && abandoned.missing == dseq
             {
-                doomed.begun = true;
+                abandoned.begun = true;
                 self.due.insert(*at);
             }
         }
@@ -118,7 +118,7 @@ impl ReorderBuffer {
             self.by_subject.remove(&(key, at));
         }
         if matches!(item, StreamItem::AbandonedMessage(_)) {
-            self.doomed.remove(&at);
+            self.abandoned.remove(&at);
         }
     }
 
@@ -130,7 +130,7 @@ impl ReorderBuffer {
         (datagrams == 0) == (items == 0)
             && datagrams <= items as u64
             && self.by_subject.len() <= items
-            && self.doomed.len() <= items
+            && self.abandoned.len() <= items
             && self.due.len() <= items
             && (0 < items || self.bytes == 0)
     }
@@ -139,11 +139,11 @@ impl ReorderBuffer {
     #[cold]
     pub(super) fn summary(&self) -> String {
         format!(
-            "{} items with {} bytes, {} by subject, {} doomed, {} due",
+            "{} items with {} bytes, {} by subject, {} abandoned, {} due",
             self.items.len(),
             self.bytes,
             self.by_subject.len(),
-            self.doomed.len(),
+            self.abandoned.len(),
             self.due.len()
         )
     }
@@ -171,9 +171,9 @@ impl ReorderBuffer {
     pub(super) fn assert_invariants(&self) {
         let items = || self.items.iter().map(|(at, (_, item))| (*at, item));
         let keys: BTreeSet<_> = items().filter_map(|(at, item)| Some((key_of(item)?, at))).collect();
-        let doomed: BTreeSet<_> =
+        let abandoned: BTreeSet<_> =
             items().filter(|(_, item)| matches!(item, StreamItem::AbandonedMessage(_))).map(|(at, _)| at).collect();
-        assert_eq!((&self.by_subject, &self.doomed), (&keys, &doomed));
+        assert_eq!((&self.by_subject, &self.abandoned), (&keys, &abandoned));
         assert!(self.due.iter().all(|at| self.items.contains_key(at)));
         assert_eq!(self.bytes, self.items.values().map(|(_, item)| item.bytes()).sum::<usize>());
     }
@@ -192,13 +192,13 @@ impl ReorderBuffer {
     }
 
     /// Returns the number of held large messages that will never be complete.
-    pub(super) fn doomed(&self) -> usize {
-        self.doomed.len()
+    pub(super) fn abandoned(&self) -> usize {
+        self.abandoned.len()
     }
 }
 
 fn key_of(item: &StreamItem) -> Option<SubjectKey> {
-    item.place()?;
+    item.position()?;
     Some(key(item.subject()))
 }
 

@@ -53,7 +53,7 @@ impl RecvStream {
             matched.is_some_and(|matched| is_later || matched.at(missed_at).is_some())
                 && !ctx.mutants.is(Mutant::ManifestUnread)
                 && self.can_be_fetched(dseq, content)
-                && !(ctx.mutants.is(Mutant::LargeNotRequested) && matches!(content.what, ContentKind::Part { .. }))
+                && !(ctx.mutants.is(Mutant::LargeNotRequested) && matches!(content.kind, ContentKind::Part { .. }))
         });
         if !rebuild.is_waiting() {
             return self.complete(ctx, dseq, rebuild, out);
@@ -71,12 +71,12 @@ impl RecvStream {
     /// Returns whether the history can supply the wanted content of datagram `dseq`. A large message must be owed, must
     /// not be given up, and its beginning must have arrived or may yet be accounted for.
     fn can_be_fetched(&self, dseq: Dseq, content: &Content) -> bool {
-        let ContentKind::Part { index, .. } = content.what else { return true };
+        let ContentKind::Part { index, .. } = content.kind else { return true };
         let first = Dseq(dseq.0.saturating_sub(u64::from(index)));
         let Some(seq) = content.seq.filter(|_| self.ledger.states().baseline < first) else { return false };
         match self.rebuilds.large(first) {
             _ if self.reassembly.is_over(first) => false,
-            Some(name) => (&name.subject, name.seq) == (&content.subject, seq),
+            Some(key) => (&key.subject, key.seq) == (&content.subject, seq),
             None if index == 0 || self.reassembly.has_head(first, seq) => true,
             None => self.ledger.is_pending(first) && !self.rebuilds.has(first),
         }
@@ -96,7 +96,7 @@ impl RecvStream {
             messages.remove(0);
         }
         if let Some(fetched) = self.rebuilds.on_fetched(dseq, (subject, first, last), messages) {
-            self.place_large(ctx, dseq, fetched, out);
+            self.on_large_fetched(ctx, dseq, fetched, out);
         }
         // Its fragments are needed no more; a limit on them must not report a message that was fetched.
         if self.rebuilds.has_fetched(dseq) {
@@ -109,7 +109,7 @@ impl RecvStream {
 
     /// Places a large message that begins at the end of datagram `first`, which arrived, and that the history supplied
     /// whole.
-    pub(super) fn place_large(
+    pub(super) fn on_large_fetched(
         &mut self,
         ctx: &mut ReceiveContext<'_>,
         first: Dseq,
@@ -117,15 +117,15 @@ impl RecvStream {
         out: &mut Vec<StreamOutcome>,
     ) {
         // A message given up meanwhile is reported already.
-        if self.reassembly.has_head(first, fetched.place.seq)
-            && let Some((place, reached)) = self.reassembly.on_fetched(first)
+        if self.reassembly.has_head(first, fetched.position.seq)
+            && let Some((position, reached)) = self.reassembly.on_fetched(first)
         {
-            let (arrival, place) = (Arrival { reached, repaired: true }, place.unwrap_or(fetched.place));
-            self.take(
+            let (arrival, position) = (Arrival { reached, repaired: true }, position.unwrap_or(fetched.position));
+            self.deliver_or_hold(
                 ctx,
                 (first, u32::MAX),
                 arrival,
-                StreamItem::FetchedMessages(FetchedMessages { place, ..fetched }),
+                StreamItem::FetchedMessages(FetchedMessages { position, ..fetched }),
                 false,
                 out,
             );
@@ -178,7 +178,7 @@ impl RecvStream {
             {
                 self.partially_lost.insert(dseq, accept == Acceptance::Repaired);
             }
-            self.take(ctx, (dseq, index as u32 + 1), arrival, item, false, out);
+            self.deliver_or_hold(ctx, (dseq, index as u32 + 1), arrival, item, false, out);
         }
         if !self.reorder_buffer.has(dseq) {
             self.settle_partial(dseq);
@@ -189,7 +189,7 @@ impl RecvStream {
 
     pub(super) fn settle_partial(&mut self, dseq: Dseq) {
         if let Some(was_repaired) = self.partially_lost.remove(&dseq) {
-            self.ledger.lose(was_repaired);
+            self.ledger.mark_lost(was_repaired);
         }
     }
 

@@ -41,17 +41,17 @@ fn release_agrees_with_judging_all_held_items() {
     for seed in 0..400 {
         let mut rng = Rng::new(seed);
         let datagrams = stream(&mut rng);
-        let [mut receiver, mut twin] = [Receiver::new(seed), Receiver::new(seed)];
+        let [mut receiver, mut model] = [Receiver::new(seed), Receiver::new(seed)];
         for (millis, input) in inputs(&mut rng, &datagrams) {
             receiver.apply_and_fetch(millis, &input, &datagrams);
-            twin.recv.reorder_buffer.judge_all_again();
-            twin.apply_and_fetch(millis, &input, &datagrams);
-            twin.recv.reorder_buffer.judge_all_again();
-            twin.with(millis, |recv, ctx, out| recv.release(ctx, out));
+            model.recv.reorder_buffer.judge_all_again();
+            model.apply_and_fetch(millis, &input, &datagrams);
+            model.recv.reorder_buffer.judge_all_again();
+            model.with(millis, |recv, ctx, out| recv.release(ctx, out));
             let outcomes = std::mem::take(&mut receiver.outcomes);
-            assert_eq!(outcomes, std::mem::take(&mut twin.outcomes), "seed {seed}, {millis} ms: {input:?}");
-            assert_eq!(receiver.recv.ledger.states(), twin.recv.ledger.states(), "seed {seed}, {millis} ms");
-            assert_eq!(receiver.recv.buffered_bytes(), twin.recv.buffered_bytes(), "seed {seed}, {millis} ms");
+            assert_eq!(outcomes, std::mem::take(&mut model.outcomes), "seed {seed}, {millis} ms: {input:?}");
+            assert_eq!(receiver.recv.ledger.states(), model.recv.ledger.states(), "seed {seed}, {millis} ms");
+            assert_eq!(receiver.recv.buffered_bytes(), model.recv.buffered_bytes(), "seed {seed}, {millis} ms");
             receiver.recv.assert_invariants();
             seen.add(&receiver, &outcomes);
         }
@@ -63,7 +63,7 @@ fn release_agrees_with_judging_all_held_items() {
     }
     // The streams cover these cases.
     assert!(10_000 < seen.delivered && 300 < seen.lost && 100 < seen.unverified && 100 < seen.fetched, "{seen:?}");
-    assert!(1_000 < seen.overtook && 20 < seen.doomed && 30 < seen.buffered_most && 50 < seen.large, "{seen:?}");
+    assert!(1_000 < seen.overtook && 20 < seen.abandoned && 30 < seen.buffered_most && 50 < seen.large, "{seen:?}");
 }
 
 /// A rebuilt datagram counts from the discovery of its gap, however old the last received datagram is.
@@ -184,7 +184,7 @@ struct Seen {
     large: usize,
     /// Deliveries while an earlier gap was open.
     overtook: usize,
-    doomed: usize,
+    abandoned: usize,
     /// Maximum number of datagrams held at a time.
     buffered_most: u64,
 }
@@ -205,7 +205,7 @@ impl Seen {
                 _ => {}
             }
         }
-        self.doomed += receiver.recv.reorder_buffer.doomed();
+        self.abandoned += receiver.recv.reorder_buffer.abandoned();
         self.buffered_most = self.buffered_most.max(receiver.recv.ledger.states().buffered);
     }
 }

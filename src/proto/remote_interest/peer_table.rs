@@ -21,7 +21,7 @@ pub(super) struct PeerTable {
     pub(super) reported: u64,
     /// Version before which ended subscriptions are absent from the table.
     pub(super) base: u64,
-    pub(super) places: BTreeSet<u32>,
+    pub(super) indices: BTreeSet<u32>,
     pub(super) fresh: Option<PendingTable>,
     /// Time since which the table lacks the announced version without progress.
     pub(super) stale_since: Option<Instant>,
@@ -49,7 +49,7 @@ impl PeerTable {
             complete: 0,
             reported: 0,
             base: 0,
-            places: BTreeSet::new(),
+            indices: BTreeSet::new(),
             fresh: None,
             stale_since: None,
             overflowed: None,
@@ -60,7 +60,7 @@ impl PeerTable {
 
     /// Returns the number of its entries, old and new.
     pub(super) fn len(&self) -> usize {
-        self.places.len() + self.fresh.as_ref().map_or(0, |fresh| fresh.entries.len())
+        self.indices.len() + self.fresh.as_ref().map_or(0, |fresh| fresh.entries.len())
     }
 
     /// Returns whether the table has all that the peer has announced.

@@ -254,7 +254,7 @@ fn peers_at_one_address_share_quarter_of_limit() {
 fn entries_of_replaced_peer_yield_to_next_run() {
     type Departure = fn(&mut RemoteInterest, Epoch);
     let departures: [Departure; 2] =
-        [|interest, epoch| interest.lose(epoch), |interest, epoch| interest.set_reachable(epoch, false)];
+        [|interest, epoch| interest.mark_absent(epoch), |interest, epoch| interest.set_reachable(epoch, false)];
     for depart in departures {
         let mut remote_interest = RemoteInterest::new(1, 400, Duration::ZERO, Mutants::default());
         let [former, next] = [100, 101].map(|bits| Epoch::new(bits).unwrap());

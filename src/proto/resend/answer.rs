@@ -3,7 +3,7 @@
 use super::recently_resent::ResendTarget;
 use crate::message::{Dseq, Epoch};
 use crate::proto::stats::counters;
-use crate::wire::{Expired, Manifest};
+use crate::wire::{ExpiryNotice, Manifest};
 use bytes::Bytes;
 
 /// Answer to a request.
@@ -32,7 +32,7 @@ pub enum ResendAnswer {
         /// Its receiver.
         to: Epoch,
         /// The record to send.
-        expired: Expired,
+        expired: ExpiryNotice,
     },
 }
 

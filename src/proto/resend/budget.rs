@@ -37,8 +37,8 @@ impl TokenBucket {
 
     /// Adds the tokens since the last refill, at `rate` tokens per second, up to `burst` tokens.
     pub fn refill(&mut self, now: Instant, rate: u64, burst: u64) {
-        let come = rate.saturating_mul(nanos(now.since(self.at)));
-        self.level = self.level.saturating_add(come).min(burst.saturating_mul(NANOS_PER_SECOND));
+        let added = rate.saturating_mul(nanos(now.since(self.at)));
+        self.level = self.level.saturating_add(added).min(burst.saturating_mul(NANOS_PER_SECOND));
         self.at = self.at.max(now);
     }
 
@@ -49,7 +49,7 @@ impl TokenBucket {
 
     /// Takes `tokens` tokens, which must be there.
     pub fn take(&mut self, tokens: u64) {
-        assert!(self.has(tokens), "tokens are taken after they have come");
+        assert!(self.has(tokens), "tokens are taken after they have added");
         self.level -= tokens * NANOS_PER_SECOND;
     }
 
@@ -158,7 +158,7 @@ mod tests {
     }
 
     /// Checks that a spender without restraint never exceeds, over any span of time, one burst plus a quarter of the
-    /// live rate. The minimum rate replaces that quarter if it is higher. The twin remembers all sent bytes and adds
+    /// live rate. The minimum rate replaces that quarter if it is higher. The model remembers all sent bytes and adds
     /// them up each time.
     /// Proves: W114, budget
     #[test]

@@ -18,7 +18,7 @@ pub use ring::{Ring, RingContent, RingSettings};
 
 use crate::message::{Dseq, Epoch};
 use crate::time::Instant;
-use crate::wire::{DATAGRAM_BYTES_MAX, Expired, ManifestBuilder, Range, ResendRequest};
+use crate::wire::{DATAGRAM_BYTES_MAX, ExpiryNotice, ManifestBuilder, Range, ResendRequest};
 pub use budget::TokenBucket;
 use budget::{BURST_BYTES, ResendBudget};
 use bytes::Bytes;
@@ -222,11 +222,11 @@ impl Resends {
     pub fn on_request(&mut self, now: Instant, from: Epoch, request: &ResendRequest, high: Dseq) -> RequestOutcome {
         self.counters.requests += 1;
         let mut outcome = RequestOutcome::default();
-        let named = || request.ranges.iter().map(Range::datagrams).fold(0, u64::saturating_add);
+        let requested = || request.ranges.iter().map(Range::datagrams).fold(0, u64::saturating_add);
         let is_full = self.settings.requesters_max <= self.requesters.len();
         if is_full && !self.requesters.contains_key(&from) {
             self.counters.requests_refused += 1;
-            return RequestOutcome { refused: named(), ..outcome };
+            return RequestOutcome { refused: requested(), ..outcome };
         }
         let ranges_max = (RANGES_MAX / (self.requesters.len() + 1)).clamp(RANGES_EACH_MIN, RANGES_EACH_MAX);
         let (sent, credit_max) = (self.sent, self.credit_max());
@@ -238,7 +238,7 @@ impl Resends {
         // Rule: credit
         if !requester.requests.has(1) || requester.credit.bytes < answer_bytes_max {
             self.counters.requests_refused += 1;
-            return RequestOutcome { refused: named(), ..outcome };
+            return RequestOutcome { refused: requested(), ..outcome };
         }
         requester.requests.take(1);
         requester.lacks_multicast = request.unicast;
@@ -372,10 +372,10 @@ impl Resends {
         dseq: Dseq,
         bytes: Bytes,
     ) -> (ResendAnswer, usize) {
-        let place = (stream, dseq.0);
+        let position = (stream, dseq.0);
         let lacks_multicast = self.requesters.get(&from).is_some_and(|requester| requester.lacks_multicast);
         // Rule: suppress
-        let to = match self.recently_resent.target_of(now, place) {
+        let to = match self.recently_resent.target_of(now, position) {
             // Rule: blackhole
             _ if lacks_multicast => ResendTarget::Member(from),
             // A requester that repeats its request after a multicast may not receive multicasts.
@@ -390,7 +390,7 @@ impl Resends {
         }
         // A unicast answer shows nothing of how many receivers miss the datagram.
         if !lacks_multicast {
-            self.recently_resent.remember(now, place, to);
+            self.recently_resent.remember(now, position, to);
         }
         for (epoch, requester) in &mut self.requesters {
             if to == ResendTarget::Group && !requester.lacks_multicast || *epoch == from {
@@ -405,13 +405,15 @@ impl Resends {
     /// Returns whether another requester wants this datagram of the multicast stream.
     fn is_wanted_beside(&self, from: Epoch, dseq: Dseq) -> bool {
         let receives = |epoch: &Epoch, requester: &Requester| *epoch != from && !requester.lacks_multicast;
-        self.requesters.iter().any(|(epoch, one)| receives(epoch, one) && one.datagrams.contains(dseq.0))
+        self.requesters
+            .iter()
+            .any(|(epoch, requester)| receives(epoch, requester) && requester.datagrams.contains(dseq.0))
     }
 
     /// Returns an EXPIRED record for the datagrams below `end` that `from` wants of a stream, up to the size of one
     /// datagram.
     fn expire(&mut self, from: Epoch, stream: Option<Epoch>, end: Dseq) -> (ResendAnswer, usize) {
-        let ranges_max = Expired::ranges_max(self.settings.datagram_bytes_max);
+        let ranges_max = ExpiryNotice::ranges_max(self.settings.datagram_bytes_max);
         let requester = self.requesters.get_mut(&from).expect("it was chosen among them");
         let mut gone = Ranges::default();
         let mut take = |wanted: &mut Ranges| {
@@ -432,7 +434,7 @@ impl Resends {
         let datagrams = ranges.iter().map(Range::datagrams).sum();
         self.counters.expired = self.counters.expired.saturating_add(datagrams);
         let sent = EXPIRED_BYTES + EXPIRED_RANGE_BYTES * ranges.len();
-        (ResendAnswer::Expired { to: from, expired: Expired { receiver: stream, ranges } }, sent)
+        (ResendAnswer::Expired { to: from, expired: ExpiryNotice { receiver: stream, ranges } }, sent)
     }
 
     /// Returns the manifests of `dseq` and of the datagrams that follow it, as far as `from` wants them or the

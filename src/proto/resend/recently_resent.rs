@@ -43,23 +43,23 @@ pub struct RecentlyResent {
 
 impl RecentlyResent {
     /// Remembers the resend of a datagram.
-    pub fn remember(&mut self, now: Instant, place: StreamPosition, to: ResendTarget) {
-        self.resent.insert(place, (to, now));
-        self.order.push_back((place, now));
-        while let Some((place, at)) = self.order.front().copied() {
+    pub fn remember(&mut self, now: Instant, position: StreamPosition, to: ResendTarget) {
+        self.resent.insert(position, (to, now));
+        self.order.push_back((position, now));
+        while let Some((position, at)) = self.order.front().copied() {
             if self.order.len() <= RESENT_MAX && now < at + RESENT_TIME {
                 return;
             }
             self.order.pop_front();
-            if self.resent.get(&place).is_some_and(|(_, latest)| *latest == at) {
-                self.resent.remove(&place);
+            if self.resent.get(&position).is_some_and(|(_, latest)| *latest == at) {
+                self.resent.remove(&position);
             }
         }
     }
 
     /// Returns the receiver of the last resend of a datagram, if that is remembered.
-    pub fn target_of(&self, now: Instant, place: StreamPosition) -> Option<ResendTarget> {
-        self.resent.get(&place).filter(|(_, at)| now < *at + RESENT_TIME).map(|(to, _)| *to)
+    pub fn target_of(&self, now: Instant, position: StreamPosition) -> Option<ResendTarget> {
+        self.resent.get(&position).filter(|(_, at)| now < *at + RESENT_TIME).map(|(to, _)| *to)
     }
 
     /// Adds to `wanted` the numbers of `first..=last` that `from` was not just resent, and returns the number of

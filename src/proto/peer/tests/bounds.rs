@@ -2,18 +2,19 @@
 
 use super::*;
 use crate::message::{Dseq, Queue};
-use crate::proto::send::AnnounceKind;
-use crate::wire::{Announce, Header, InterestRequest, Kind, Range, ReceiverReport, Record, ResendRequest};
+use crate::proto::send::AnnouncementKind;
+use crate::wire::{Header, InterestRequest, Kind, PeerAnnouncement, Range, ReceiverReport, Record, ResendRequest};
 
 /// Maximum number of datagrams to an unproven address, for each datagram from there.
 const MOST: usize = 3;
 
 /// Claim of a forged datagram.
-type Claim = fn(&mut Header, &mut Announce);
+type Claim = fn(&mut Header, &mut PeerAnnouncement);
 
 /// Returns a datagram forged in the name of `victim`, which knows nothing of it and never answers.
-fn forged(victim: &mut Host, change: impl FnOnce(&mut Header, &mut Announce)) -> Bytes {
-    let datagram = wire::decode(victim.peer.announcement_datagram(at(1000), AnnounceKind::Heartbeat, None, 0)).unwrap();
+fn forged(victim: &mut Host, change: impl FnOnce(&mut Header, &mut PeerAnnouncement)) -> Bytes {
+    let datagram =
+        wire::decode(victim.peer.announcement_datagram(at(1000), AnnouncementKind::Heartbeat, None, 0)).unwrap();
     let Record::Heartbeat(mut announce) = datagram.records[0].clone() else { unreachable!("a heartbeat") };
     let mut header = datagram.header;
     change(&mut header, &mut announce);

@@ -786,8 +786,10 @@ fn expired_ends_no_other_gap_of_unheard_publisher() {
     lan.run(1000, |copy| copy.path == Path::Multicast && matches!(copy.dseq(), Some(1 | 3)) || is_request(copy));
     lan.run(3000, |_| true);
     lan.millis += 1;
-    let record =
-        Record::Expired(wire::Expired { receiver: None, ranges: vec![wire::Range { first: Dseq(1), last: Dseq(1) }] });
+    let record = Record::Expired(wire::ExpiryNotice {
+        receiver: None,
+        ranges: vec![wire::Range { first: Dseq(1), last: Dseq(1) }],
+    });
     let origin = Origin { group: 7500, epoch: Epoch::new(1).unwrap(), started: at(1000).instant };
     let bytes = Control::new().datagram(at(lan.millis).instant, &origin, 4, &record, 0);
     let from = lan.hosts[0].address;
