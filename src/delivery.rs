@@ -9,7 +9,7 @@ use crate::wire::{Run, RunMessages, queue};
 use std::iter::FusedIterator;
 use std::vec;
 
-/// One or more messages of one subject, in order, for the same subscriptions. An iterator over them.
+/// Iterator over one or more messages of one subject, in order, for the same subscriptions.
 #[derive(Clone, Debug)]
 pub struct Deliveries {
     messages: Messages,
@@ -21,7 +21,7 @@ pub struct Deliveries {
     bytes: usize,
 }
 
-/// Position of the next message in the stream.
+/// Position of a message in its stream.
 #[derive(Clone, Copy, Debug)]
 struct DeliveryPosition {
     /// Number of the message.
@@ -78,7 +78,7 @@ pub(crate) struct RunRef<'a> {
     pub(crate) verdict: Verdict,
     /// True if the messages were missing at first.
     pub(crate) repaired: bool,
-    /// True if they are journalled events.
+    /// True if the messages are journalled events.
     pub(crate) event: bool,
     /// True if each entry has a meta part.
     pub(crate) meta: bool,
@@ -202,14 +202,14 @@ impl Deliveries {
         }
     }
 
-    /// Returns these messages in the position of the remaining ones; `None` if there are none.
+    /// Returns `messages` with the position and the publisher of the remaining ones; `None` if `messages` is empty.
     pub(crate) fn with_messages(&self, messages: Vec<Message>) -> Option<Deliveries> {
         let left = messages.len();
         let messages = Messages::Fetched(messages.into_iter());
         (0 < left).then(|| Deliveries { messages, publisher: self.publisher.clone(), left, ..*self })
     }
 
-    /// Returns the bytes of memory that all messages keep in use, both taken and remaining.
+    /// Returns the bytes of memory that all messages keep in use, whether or not the iterator has yielded them.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

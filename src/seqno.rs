@@ -106,7 +106,7 @@ impl fmt::Debug for Seq {
 }
 
 impl fmt::Display for Seq {
-    /// Formats the number as the seed does: `0x5c19adc000000001`.
+    /// Formats the number as seed 002 does: `0x5c19adc000000001`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#018x}", self.raw())
     }

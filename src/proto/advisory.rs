@@ -12,7 +12,7 @@ pub const INBOUND_BCAST: &str = "_RV.ERROR.SYSTEM.DATALOSS.INBOUND.BCAST";
 /// Subject of an advisory about messages directed to this peer alone.
 pub const INBOUND_PTP: &str = "_RV.ERROR.SYSTEM.DATALOSS.INBOUND.PTP";
 
-/// Subject of an advisory about messages of this peer that another one lost.
+/// Subject of an advisory about messages of this peer that another peer lost.
 pub const OUTBOUND_BCAST: &str = "_RV.ERROR.SYSTEM.DATALOSS.OUTBOUND.BCAST";
 
 /// Stream that an advisory is about.
@@ -142,7 +142,7 @@ impl Throttle {
     }
 
     /// Adds another peer's report of further losses of this peer's data: messages (lower and upper bound), and
-    /// datagrams of unknown content. `missing` are the datagrams that held them. The flag is true for their first
+    /// datagrams of unknown content. `missing` are the datagrams that held them. `is_new` is true for their first
     /// report, because an advisory counts each datagram once.
     pub fn on_report(&mut self, min: u64, max: u64, unverified: u64, missing: MissingDatagrams, is_new: bool) {
         if max == 0 && unverified == 0 {
@@ -200,7 +200,7 @@ impl Throttle {
 
 impl Sums {
     /// Counts a range of missing datagrams, if it has not been counted since the last advisory. Several subjects may
-    /// have lost messages in it. Ranges beyond a limit are not counted.
+    /// have lost messages in it. Ranges beyond [`RANGES_MAX`] are not counted.
     fn add_range(&mut self, last: Dseq, missing: MissingDatagrams) {
         if self.ranges.len() < RANGES_MAX && self.ranges.insert(last) {
             self.missing = self.missing.plus(missing);

@@ -1,5 +1,5 @@
-//! The first contact with an epoch. If this peer listened before that publisher started, it is owed everything from
-//! datagram 1 on (R4).
+//! The first contact with an epoch. A peer that listened before the publisher started is owed every datagram from
+//! number 1 on (R4).
 
 use crate::message::{Dseq, Publisher};
 use crate::time::Instant;
@@ -62,7 +62,7 @@ pub struct FirstContact {
     pub publisher: Publisher,
     /// Address that the datagram is from.
     pub address: SocketAddr,
-    /// State of the peer in the datagram.
+    /// State that the datagram announces.
     pub contact: Contact,
     /// Time at which the datagram is read.
     pub at: Instant,

@@ -58,7 +58,7 @@ pub enum UnprovenLoss {
 }
 
 impl SeqPosition {
-    /// Judges this position against the last message received of the same (publisher, subject).
+    /// Compares this position with the last message received of the same (publisher, subject).
     pub fn judge(&self, seen: Option<&SubEntry>) -> Continuity {
         let Some(last) = seen.map(|entry| entry.last) else { return Continuity::First };
         if self.seq <= last {
@@ -106,7 +106,8 @@ impl SeqPosition {
     }
 }
 
-/// Returns the continuity between `last` and the number `upto` of the same frame, both received or named.
+/// Returns the continuity between the number `last` and the count `upto` of the same frame. Both were received, or
+/// named by a chain.
 fn skip_within(last: Seq, upto: u64) -> Continuity {
     let messages = upto - last.count();
     match (last.forward(1), last.forward(messages)) {

@@ -31,7 +31,7 @@ pub struct AbandonedMessage {
     pub begun: bool,
     /// Time at which the first of its datagrams that arrived was first known to exist.
     pub reached: Instant,
-    /// True if a limit of this peer ended it, and not a missing datagram.
+    /// True if this peer gave it up because of a limit, and not because of a missing datagram.
     pub by_limit: bool,
     /// Reason for which one of its fragments is known to be unavailable.
     pub gone: Option<Reason>,
@@ -73,7 +73,8 @@ struct PartialMessage {
 }
 
 impl AbandonedMessage {
-    /// Returns the reason for which it was given up; `missing` is the reason for missing datagrams of the stream.
+    /// Returns the reason for which this peer gave the message up; `missing` is the reason for missing datagrams of the
+    /// stream.
     pub fn reason(&self, missing: Reason) -> Reason {
         // Rule: overflow
         if self.by_limit { Reason::Overflow } else { self.gone.unwrap_or(missing) }
@@ -214,7 +215,7 @@ impl Reassembly {
         self.take_of(first);
     }
 
-    /// Takes out the fragments of the message that begins in datagram `first`, if any.
+    /// Removes and returns the fragments of the message that begins in datagram `first`, if any.
     fn take_of(&mut self, first: Dseq) -> Option<PartialMessage> {
         let at = self.partials.iter().position(|partial| partial.first == first)?;
         Some(self.take(at))
@@ -275,7 +276,8 @@ impl Reassembly {
     }
 
     /// Records that the datagram `first`, where a message begins, will not arrive but is accounted for. Returns true if
-    /// other fragments of the message arrived, by which it is reported. Otherwise later fragments are ignored.
+    /// other fragments of the message arrived, so that the message is reported with them. Otherwise later fragments are
+    /// ignored.
     pub fn on_head_known(&mut self, first: Dseq) -> bool {
         if let Some(partial) = self.partials.iter_mut().find(|partial| partial.first == first) {
             partial.head_known = true;
@@ -291,7 +293,7 @@ impl Reassembly {
         self.abandoned.contains(&first)
     }
 
-    /// Returns whether the beginning of the message with this number is here, and no part of it is known to be
+    /// Returns whether the first fragment of the message with this number has arrived, and no fragment is known to be
     /// unavailable.
     pub fn has_head(&self, first: Dseq, seq: Seq) -> bool {
         self.partials.iter().any(|partial| {
@@ -299,7 +301,7 @@ impl Reassembly {
         })
     }
 
-    /// Handles a complete copy, from elsewhere, of the message that begins in datagram `first`. Its fragments are
+    /// Handles a complete copy, from the history, of the message that begins in datagram `first`. Its fragments are
     /// dropped, and later ones are ignored. Returns its position, and the time at which the first of its datagrams that
     /// arrived was known to exist.
     pub fn on_fetched(&mut self, first: Dseq) -> Option<(Option<SeqPosition>, Instant)> {
@@ -308,8 +310,8 @@ impl Reassembly {
         Some((partial.position, partial.reached))
     }
 
-    /// Gives up a message that lacks a datagram below `frontier`, which can no longer arrive, unless it `is_awaited` in
-    /// another way.
+    /// Gives up a message that lacks a datagram below `frontier`, which can no longer arrive. A message that
+    /// `is_awaited` in another way is kept.
     pub fn take_abandoned_below(
         &mut self,
         frontier: Dseq,

@@ -2,8 +2,8 @@
 //!
 //! Matches are looked up in a tree. If a lookup takes many steps, its result goes into a cache of the most recently
 //! used subjects. All other lookups are faster than a search of such a cache, above all with more subjects than it can
-//! hold. Subjects with the same subscriptions share one answer; the answer of a single subscription is stored with it.
-//! Every change of the subscriptions clears the caches. All answers are in the order of (client, subscription).
+//! hold. Subjects with the same subscriptions share one match set; the match set of a single subscription is stored
+//! with it. Every change of the subscriptions clears the caches. Match sets are in the order of (client, subscription).
 
 use crate::message::{ClientId, DeliveryMode, Queue, Refusal, SubId, SubscriptionFilter, Target, Targets};
 use crate::proto::Settings;
@@ -22,8 +22,8 @@ use std::sync::Arc;
 
 /// Number of steps from which a lookup is cached; shorter lookups always use the tree.
 const STEPS: usize = 32;
-/// Maximum number of cached answers. A few subscriptions have few different answers.
-const ANSWERS_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("not 0");
+/// Maximum number of cached match sets. Few subscriptions have few different match sets.
+const MATCH_SETS_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("not 0");
 
 /// The subscriptions that match a subject; at least entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub struct MatchSet {
     pub oldest: Instant,
     /// Start time of the last of the subscriptions.
     pub newest: Instant,
-    /// Queue-group members among them, if any.
+    /// Queue-group members among the subscriptions, if any.
     grouped: Option<Box<GroupMatches>>,
 }
 
@@ -53,7 +53,7 @@ struct GroupMatches {
     plain: Option<Arc<MatchSet>>,
 }
 
-/// One subscription of an answer.
+/// One subscription of a match set.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct MatchEntry {
     found: SubscriptionRef,
@@ -103,8 +103,8 @@ impl MatchSet {
         MatchSet::of(vec![MatchEntry { queue: None, ..members[chosen].clone() }])
     }
 
-    /// Splits the subscriptions into those owed the subject since `since`, and the others: later ones and queue-group
-    /// members.
+    /// Splits the subscriptions into those that are owed messages since `since`, and the others: later ones and
+    /// queue-group members.
     pub fn split(&self, since: Instant) -> (Targets, Targets) {
         if self.newest <= since && self.grouped.is_none() {
             return (self.targets.clone(), Targets::from([]));
@@ -201,7 +201,7 @@ struct LocalSubscription {
     mode: DeliveryMode,
     since: Instant,
     deliveries: u64,
-    /// Cached answer that names only this subscription.
+    /// Cached match set with only this subscription.
     single_match: Option<Arc<MatchSet>>,
 }
 
@@ -211,8 +211,8 @@ struct Matcher {
     len: usize,
     /// Matches by subject, if the lookup takes many steps.
     cache: LruCache<Subject, Option<Arc<MatchSet>>, FixedState>,
-    /// Shared answers by the subscriptions that they name.
-    answers: LruCache<Box<[SubscriptionRef]>, Arc<MatchSet>, FixedState>,
+    /// Shared match sets by their subscriptions.
+    match_sets: LruCache<Box<[SubscriptionRef]>, Arc<MatchSet>, FixedState>,
     one_per_client: Option<Targets>,
 }
 
@@ -223,7 +223,7 @@ impl Matcher {
             tree: Tree::new(seed),
             len: 0,
             cache: LruCache::with_hasher(cache_max, FixedState::with_seed(seed)),
-            answers: LruCache::with_hasher(ANSWERS_MAX, FixedState::with_seed(seed)),
+            match_sets: LruCache::with_hasher(MATCH_SETS_MAX, FixedState::with_seed(seed)),
             one_per_client: None,
         }
     }
@@ -242,7 +242,7 @@ impl Matcher {
 
     fn clear_match_cache(&mut self) {
         self.cache.clear();
-        self.answers.clear();
+        self.match_sets.clear();
         self.one_per_client = None;
     }
 }
@@ -345,7 +345,7 @@ impl InterestTable {
         self.found.clear();
         let is_quick = matcher.tree.matches_within(subject, &mut self.found, STEPS);
         if is_quick && self.found.iter().all(|found| !found.has_glob) {
-            return self.answer(mode);
+            return self.match_set(mode);
         }
         if let Some(matched) = matcher.cache.get(subject) {
             return matched.clone();
@@ -353,7 +353,7 @@ impl InterestTable {
         self.found.clear();
         matcher.tree.matches(subject, &mut self.found);
         self.match_globs(subject);
-        let matched = self.answer(mode);
+        let matched = self.match_set(mode);
         // The subject is a slice of a datagram, whose memory the cache must not keep alive.
         self.matchers[mode as usize].cache.put(subject.detached(), matched.clone());
         matched
@@ -470,8 +470,8 @@ impl InterestTable {
         });
     }
 
-    /// Returns the shared answer that names the found subscriptions.
-    fn answer(&mut self, mode: DeliveryMode) -> Option<Arc<MatchSet>> {
+    /// Returns the shared match set of the found subscriptions.
+    fn match_set(&mut self, mode: DeliveryMode) -> Option<Arc<MatchSet>> {
         if let [found] = self.found[..] {
             let subscription = self.subscriptions[found.index as usize].as_mut()?;
             let single_match = &mut subscription.single_match;
@@ -485,7 +485,7 @@ impl InterestTable {
         if self.found.is_empty() {
             return None;
         }
-        if let Some(matched) = matcher.answers.get(&self.found[..]) {
+        if let Some(matched) = matcher.match_sets.get(&self.found[..]) {
             return Some(Arc::clone(matched));
         }
         let entry = |found: &SubscriptionRef| {
@@ -493,7 +493,7 @@ impl InterestTable {
             Some(MatchEntry { found: *found, since: *since, queue: wanted.queue.clone() })
         };
         let matched = MatchSet::of(self.found.iter().filter_map(entry).collect())?;
-        matcher.answers.put(self.found[..].into(), Arc::clone(&matched));
+        matcher.match_sets.put(self.found[..].into(), Arc::clone(&matched));
         Some(matched)
     }
 }

@@ -1,7 +1,7 @@
 //! Detection of lost multicast of a member whose unicast still arrives (wire.md W111).
 //!
 //! A switch that wrongly believes the group to be empty drops multicast silently. The member's unicast continues and
-//! reveals that: the member sends both kinds at least once in a heartbeat interval.
+//! reveals the loss, because the member sends both kinds at least once in a heartbeat interval.
 
 use crate::message::Dseq;
 use crate::time::Instant;

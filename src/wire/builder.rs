@@ -70,7 +70,7 @@ impl Entry<'_> {
     }
 }
 
-/// The run that the next message may extend. All positions are in the builder's buffer.
+/// The run that the next message may extend. All locations are in the builder's buffer.
 #[derive(Clone, Debug)]
 struct RunInProgress {
     /// Start of the record.
@@ -86,10 +86,10 @@ struct RunInProgress {
     count: u16,
 }
 
-/// Maximum padding, as a fraction of a datagram.
+/// Divisor of a datagram's size that gives the maximum padding.
 const PAD_DIVISOR: usize = 8;
 
-/// Minimum initial capacity of a datagram in bytes. Most datagrams are short, even if large ones are allowed.
+/// Minimum initial capacity of a datagram's buffer, in bytes. Most datagrams are short, even if large ones are allowed.
 const CAPACITY_MIN: usize = 2048;
 
 /// A datagram that is being filled. It reserves space for the longest header, so that one builder serves both data
@@ -99,7 +99,7 @@ pub struct Builder {
     bytes_max: usize,
     /// Space for the longest header, then the records; empty if there are none.
     buffer: Vec<u8>,
-    /// Initial capacity of the next datagram: twice the size of the last one.
+    /// Initial capacity of the next datagram's buffer, in bytes: twice the size of the last datagram.
     initial_capacity: usize,
     run: Option<RunInProgress>,
     messages: u64,
@@ -135,7 +135,7 @@ impl Builder {
     }
 
     /// Adds a message. Returns false if it does not fit; nothing is written then. The caller seals and tries again, or
-    /// sends it in fragments if it does not fit alone ([`fits_alone`]).
+    /// sends the message in fragments if it does not fit alone ([`fits_alone`]).
     pub fn push(&mut self, entry: &Entry<'_>) -> bool {
         let flags = entry.flags();
         if let Some(run) = &self.run
@@ -209,9 +209,9 @@ impl Builder {
     }
 
     /// Adds a part of a message: the part of `body` (see [`body_of`](super::body_of)) from `offset` on that fits.
-    /// Returns its length in bytes. 0 means that too little fits here, and that the caller seals and tries again. An
-    /// empty builder always takes a part. Unless the message ends with it, the part is the last record, and the caller
-    /// seals after it.
+    /// Returns its length in bytes. If the result is 0, too little fits, and the caller seals and tries again. An empty
+    /// builder always takes a part. Unless the message ends with it, the part is the last record, and the caller seals
+    /// after it.
     ///
     /// # Panics
     /// If `offset` is not within `body`, or the body is larger than
@@ -239,8 +239,8 @@ impl Builder {
         chunk.len()
     }
 
-    /// Pads a datagram that can take no further message, if little space is left. Datagrams that leave together then
-    /// have one size, and the kernel takes them as one buffer.
+    /// Pads a datagram that can take no further message, if little space is left. Datagrams sent together then have one
+    /// size, and the kernel accepts them as one buffer.
     pub fn pad(&mut self) {
         self.start_record();
         let missing = self.remaining();
@@ -263,7 +263,7 @@ impl Builder {
         let mut datagram = std::mem::take(&mut self.buffer);
         self.initial_capacity = (2 * datagram.len()).max(CAPACITY_MIN).min(self.bytes_max);
         let start = Header::BYTES_MAX - header.bytes();
-        let content = datagram.get_mut(start..).expect("there is room for the longest header");
+        let content = datagram.get_mut(start..).expect("the buffer reserves the longest header");
         header.encode(&mut *content);
         let check = crc32c::crc32c(content);
         datagram.put_u32(check);

@@ -64,7 +64,7 @@ const REPORT_BYTES: usize = 48;
 /// |      directed count: messages begun in the stream to it       |
 /// |                                                               |
 /// +---------------------------------------------------------------+
-/// |  directed receiver: the epoch these two are about; 0: nobody  |
+/// |  directed receiver: epoch of the receiver of both; 0: none    |
 /// |                                                               |
 /// +---------------+-----------------------------------------------+
 /// |  name bytes   |               name (1 to 64)                 ...
@@ -94,8 +94,8 @@ pub struct PeerAnnouncement {
     pub directed_high: Dseq,
     /// Messages begun in the directed stream to the receiver of this record; 0 in multicast.
     pub directed_count: u64,
-    /// Receiver of the directed stream to which these two belong; `None` in multicast. A peer that came back at the
-    /// same address under a new epoch recognizes by it that they are not about its own stream.
+    /// Receiver of the directed stream to which these two belong; `None` in multicast. A peer that restarted at the
+    /// same address recognizes by it that they do not concern its own stream.
     pub directed_receiver: Option<Epoch>,
     /// The sender's name, for people.
     pub name: PeerName,
@@ -134,11 +134,11 @@ pub struct QueueReport {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShareCount {
-    /// Datagram up to which nothing is awaited any more.
+    /// Datagram up to which the receiver awaits nothing.
     pub settled: Dseq,
     /// Number of assignments up to `settled` that a member received.
     pub served: u64,
-    /// Number of assignments up to `settled` that went back to the publisher.
+    /// Number of assignments up to `settled` that the receiver returned to the publisher.
     pub returned: u64,
 }
 
@@ -371,7 +371,7 @@ fn millis(span: Duration) -> u32 {
     u32::try_from(span.as_millis()).unwrap_or(u32::MAX)
 }
 
-/// The greeting of a peer that starts, and the answer to one.
+/// Greeting that a starting peer sends, and the answer to it.
 ///
 /// ```text
 ///  0                   1                   2                   3
@@ -379,7 +379,7 @@ fn millis(span: Duration) -> u32 {
 /// +---------------+---------------+-------------------------------+
 /// |  type = 0x41  |   flags = 0   |             length            |
 /// +---------------+---------------+-------------------------------+
-/// |             cookie; 0: none, or one is asked for              |
+/// |           cookie; 0: none, or the sender requests one         |
 /// |                                                               |
 /// +---------------+-----------------------------------------------+
 /// | hello flags   |          as HEARTBEAT from `high` on         ...

@@ -1,4 +1,4 @@
-//! Reasons for which bytes are rejected.
+//! Reasons for which the decoder rejects bytes.
 
 use super::Kind;
 use crate::message::{NameError, QueueError};
@@ -32,7 +32,7 @@ pub enum DecodeError {
         /// Number of bytes left over.
         bytes: usize,
     },
-    /// A kind of datagram that does not exist.
+    /// An unknown kind of datagram.
     Kind(u8),
     /// An epoch of 0.
     Epoch,
@@ -45,7 +45,7 @@ pub enum DecodeError {
         /// The kind of the datagram.
         kind: Kind,
     },
-    /// Flag bits that do not exist or do not go together.
+    /// Unknown flag bits, or flag bits that exclude each other.
     Flags(u8),
     /// An invalid subject.
     Subject(SubjectError),
@@ -63,11 +63,11 @@ pub enum DecodeError {
     RunEmpty,
     /// A stamp with a seq that does not begin a frame.
     StampInside,
-    /// A chain that is not of an earlier frame, or does not go with the first number of one.
+    /// A chain that names no earlier frame, or that accompanies another number than the first of a frame.
     Chain,
     /// A variable-length number of more than four bytes, or longer than needed.
     Varint,
-    /// A fragment without bytes, or a message of none.
+    /// A fragment without bytes.
     FragmentEmpty,
     /// A fragmented message larger than the limit; holds its size in bytes.
     FragmentTotal(u32),
@@ -82,7 +82,7 @@ pub enum DecodeError {
     MessageTooLarge(usize),
     /// A heartbeat interval of 0.
     Interval,
-    /// A field that this version knows, twice or with a length or value that it cannot have; holds its type.
+    /// A known field that occurs twice, or has an impossible length or value; holds the type of the field.
     Field(u8),
     /// An invalid name of a queue group.
     Queue(QueueError),

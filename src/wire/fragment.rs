@@ -112,7 +112,7 @@ pub fn assemble(subject: Subject, event: bool, meta: bool, body: Bytes) -> Resul
     let (reply, headers) = (meta.reply(&reader)?, meta.headers(&reader));
     let payload = reader.bytes(reader.left())?;
     let message = Message { subject, reply, headers, payload, event };
-    // Bytes that the publishing peer put before the headers do not count against the client's limit.
+    // The stamps that the publishing peer put before the headers do not count against the client's limit.
     let bytes = message.body_bytes() - queue::stamp_bytes(message.headers.block());
     if MESSAGE_BYTES_MAX < bytes { Err(DecodeError::MessageTooLarge(bytes)) } else { Ok(message) }
 }

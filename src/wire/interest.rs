@@ -52,7 +52,7 @@ impl InterestEntry {
         let pattern = Pattern::from_bytes(text()?).map_err(DecodeError::Subject)?;
         let glob = match flags & ENTRY_GLOB {
             0 => None,
-            _ => Some(Glob::new(&text()?).expect("a length of one byte is none too many")),
+            _ => Some(Glob::new(&text()?).expect("a glob of at most 255 bytes is short enough")),
         };
         let queue = match flags & ENTRY_QUEUE {
             0 => None,
@@ -83,16 +83,16 @@ impl InterestEntry {
 /// +---------------+---------------+-------------------------------+
 /// |  type = 0x48  |   flags = 0   |             length            |
 /// +---------------+---------------+-------------------------------+
-/// |     after: entries up to this version are not told of         |
+/// |     after: entries up to this version are not covered         |
 /// |                                                               |
 /// +---------------------------------------------------------------+
-/// |          upto: entries up to this version are                 |
+/// |          upto: entries up to this version are covered         |
 /// |                                                               |
 /// +---------------------------------------------------------------+
 /// |             high: the version of the last change              |
 /// |                                                               |
 /// +---------------------------------------------------------------+
-/// |     base: what ended up to this version may be left out       |
+/// |     base: entries that ended up to this version are optional  |
 /// |                                                               |
 /// +-------------------------------+-------------------------------+
 /// |        count, from 0          |      count entries           ...
@@ -110,10 +110,10 @@ pub struct Interest {
     pub upto: u64,
     /// Version of the last change of all; at least `upto`.
     pub high: u64,
-    /// Version up to which ended entries may be left out: the record is for tables begun at it or later. 0: none is
-    /// left out.
+    /// Version up to which ended entries may be absent: the record is for tables begun at that version or later. 0:
+    /// none is absent.
     pub base: u64,
-    /// The entries; none if everything that changed in this span changed again later.
+    /// The entries; none if every entry that changed in this span changed again later.
     pub entries: Vec<InterestEntry>,
 }
 
@@ -142,7 +142,7 @@ impl Interest {
     }
 
     pub(super) fn encode(&self, out: &mut BytesMut) {
-        assert!(self.after < self.upto && self.upto.max(self.base) <= self.high, "versions that there are");
+        assert!(self.after < self.upto && self.upto.max(self.base) <= self.high, "versions ascend up to the highest");
         [self.after, self.upto, self.high, self.base].into_iter().for_each(|version| out.put_u64(version));
         out.put_u16(u16::try_from(self.entries.len()).expect("no more entries than a datagram holds"));
         self.entries.iter().for_each(|entry| entry.encode(out));
@@ -157,7 +157,7 @@ impl Interest {
 /// +---------------+---------------+-------------------------------+
 /// |  type = 0x49  |   flags = 0   |             length            |
 /// +---------------+---------------+-------------------------------+
-/// |              epoch: the peer that is asked                    |
+/// |              epoch of the requested peer                      |
 /// |                                                               |
 /// +---------------------------------------------------------------+
 /// |          from: entries up to this version are known           |

@@ -233,8 +233,8 @@ impl ManifestBuilder {
     }
 
     /// Adds the content of the next datagram. Returns false if it does not fit; nothing is added then. An empty builder
-    /// takes any datagram. That takes at most 24 bytes more than the datagram itself had. It can slightly exceed
-    /// `bytes_max` if that is below 900 and the datagram held two or three long subjects and hardly any payload.
+    /// takes any datagram. The description has at most 24 bytes more than the datagram. The manifest can slightly
+    /// exceed a `bytes_max` below 900, if the datagram held two or three long subjects and hardly any payload.
     pub fn push(&mut self, contents: &[Content]) -> bool {
         let mut previous = self.manifest.datagrams.iter().rev().flat_map(|contents| contents.last()).next();
         let mut bytes = self.bytes + ENTRIES_BYTES;
@@ -271,10 +271,10 @@ impl ManifestBuilder {
 /// are checked again. Subjects refer to the memory of `datagram`.
 ///
 /// # Panics
-/// Panics if it is not a datagram that a [`Builder`](super::Builder) sealed.
+/// Panics unless a [`Builder`](super::Builder) sealed the datagram.
 pub fn contents_of(datagram: &Bytes) -> Vec<Content> {
     let content = datagram.slice(..datagram.len().saturating_sub(CHECK_BYTES));
-    read_contents(&content).expect("what was sealed can be read")
+    read_contents(&content).expect("sealed datagrams can be decoded")
 }
 
 fn read_contents(content: &Bytes) -> Result<Vec<Content>, DecodeError> {
@@ -299,11 +299,11 @@ fn read_contents(content: &Bytes) -> Result<Vec<Content>, DecodeError> {
     Ok(contents)
 }
 
-/// Writes the content of a datagram of this peer in the compact form of a MANIFEST. This runs for every datagram sent,
-/// so it converts bytes to bytes.
+/// Writes the content of a datagram of this peer in the compact form of a MANIFEST. The function runs for every
+/// datagram sent, so it converts bytes to bytes without decoding subjects.
 ///
 /// # Panics
-/// Panics if it is not a datagram that a [`Builder`](super::Builder) sealed.
+/// Panics unless a [`Builder`](super::Builder) sealed the datagram.
 pub fn put_contents(datagram: &[u8], out: &mut Vec<u8>) {
     let start = out.len();
     out.put_u16(0);
@@ -313,14 +313,14 @@ pub fn put_contents(datagram: &[u8], out: &mut Vec<u8>) {
     let (mut entries, mut previous) = (0u16, &[][..]);
     while let [record_type, flags, high, low, bodies @ ..] = rest {
         let length = usize::from(u16::from_be_bytes([*high, *low]));
-        let (body, next) = bodies.split_at_checked(length).expect("what was sealed is complete");
+        let (body, next) = bodies.split_at_checked(length).expect("records of sealed datagrams are complete");
         rest = next;
         if *record_type != PAD {
-            previous = put_content(*record_type, *flags, body, previous, out).expect("what was sealed can be read");
+            previous = put_content(*record_type, *flags, body, previous, out).expect("sealed datagrams can be decoded");
             entries += 1;
         }
     }
-    assert!(rest.is_empty() && datagram.len() > header, "what was sealed ends with a record");
+    assert!(rest.is_empty() && datagram.len() > header, "a sealed datagram ends with a record");
     let count = out.get_mut(start..start + ENTRIES_BYTES).expect("the count field was written before");
     count.copy_from_slice(&entries.to_be_bytes());
 }
@@ -357,8 +357,8 @@ fn put_content<'a>(record_type: u8, flags: u8, body: &'a [u8], previous: &[u8], 
 /// Panics if the bytes are anything else.
 pub fn decode_contents(bytes: &Bytes) -> Vec<Content> {
     let mut reader = Reader::new(bytes);
-    let contents = decode_datagram(&mut reader, NUMBER_LIMIT, &mut None).expect("what was written can be read");
-    assert!(reader.is_done(), "nothing else was written");
+    let contents = decode_datagram(&mut reader, NUMBER_LIMIT, &mut None).expect("written contents can be decoded");
+    assert!(reader.is_done(), "the contents end with the bytes");
     contents
 }
 

@@ -2,7 +2,7 @@
 //!
 //! `docs/wire.md` is the specification; each struct here carries its bit diagram. Bytes from the network are checked
 //! once, by [`decode`]. Its result is checked in every respect that does not need the state of a stream. All numbers
-//! are big-endian. This module knows no sockets, time or streams.
+//! are big-endian. This module uses no sockets, no time and no state of streams.
 //!
 //! ```text
 //! datagram = header (36 bytes, 44 if directed) · record* · check (4 bytes in mode 0)
@@ -107,7 +107,7 @@ pub enum Record {
     ResendRequest(ResendRequest),
     /// Content of datagrams that cannot be retransmitted.
     Manifest(Manifest),
-    /// Datagrams of which nothing is known any more.
+    /// Datagrams about which the publisher knows nothing any more.
     Expired(ExpiryNotice),
     /// Advertised subscriptions of the sender.
     Interest(Interest),

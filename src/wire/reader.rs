@@ -1,5 +1,4 @@
-//! The only reader of bytes from the network. [`Reader::span`] is the only place that compares lengths with the
-//! available bytes.
+//! The only reader of bytes from the network. Only [`Reader::span`] compares lengths with the available bytes.
 
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
@@ -26,7 +25,7 @@ impl<'a> Reader<'a> {
         Reader { bytes, part: bytes, at: 0 }
     }
 
-    /// Creates a reader of `bytes` from `at` on, which another reader has reached.
+    /// Creates a reader of `bytes` that begins at the location `at` of another reader.
     pub(crate) fn at(bytes: &'a Bytes, at: usize) -> Reader<'a> {
         Reader { bytes, part: bytes, at: at.min(bytes.len()) }
     }
@@ -41,7 +40,7 @@ impl<'a> Reader<'a> {
         self.part.len().saturating_sub(self.at)
     }
 
-    /// Takes the next `count` bytes and returns their range in the whole. This is the only bounds check.
+    /// Consumes the next `count` bytes and returns their range in the datagram. This is the only bounds check.
     #[inline]
     pub(crate) fn span(&mut self, count: usize) -> Result<Range<usize>, DecodeError> {
         let start = self.at;
@@ -56,7 +55,7 @@ impl<'a> Reader<'a> {
         Ok(self.slice(span))
     }
 
-    /// Returns the bytes that [`Reader::span`] took, without a copy.
+    /// Returns the bytes of a range that [`Reader::span`] returned, without a copy.
     pub(crate) fn slice(&self, span: Range<usize>) -> Bytes {
         if span.is_empty() { Bytes::new() } else { self.bytes.slice(span) }
     }

@@ -6,7 +6,7 @@ use super::{CHECK_BYTES, DATAGRAM_BYTES_MAX, DecodeError, RECORD_HEADER_BYTES};
 use crate::message::{Dseq, Epoch};
 use bytes::{BufMut, BytesMut};
 
-/// RESEND_REQUEST: the requester wants the content of the datagrams, not the datagrams.
+/// RESEND_REQUEST: the requester wants only the manifests of the datagrams.
 pub(super) const FLAG_MANIFESTS_ONLY: u8 = 0x01;
 /// RESEND_REQUEST and EXPIRED: the ranges are of the directed stream to the requester.
 pub(super) const FLAG_DIRECTED: u8 = 0x02;
@@ -43,7 +43,7 @@ impl Range {
 /// +---------------+---------------+-------------------------------+
 /// |  type = 0x43  |     flags     |             length            |
 /// +---------------+---------------+-------------------------------+
-/// |              epoch: the publisher that is asked               |
+/// |              epoch of the requested publisher                 |
 /// |                                                               |
 /// +-------------------------------+-------------------------------+
 /// |        count, from 1          |      count ranges            ...
@@ -96,7 +96,7 @@ impl ResendRequest {
     }
 }
 
-/// Notice of a publisher that it no longer knows anything of requested datagrams (R6).
+/// Notice of a publisher that it knows nothing about these requested datagrams any more (R6).
 ///
 /// ```text
 ///  0                   1                   2                   3
@@ -115,8 +115,8 @@ impl ResendRequest {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpiryNotice {
-    /// Receiver of the directed stream of the ranges; `None`: they are of the multicast stream. A peer that came back
-    /// at the same address under a new epoch recognizes by it that they are not of its own stream.
+    /// Receiver of the directed stream of the ranges; `None`: they are of the multicast stream. A peer that restarted
+    /// at the same address recognizes by it that they are not of its own stream.
     pub receiver: Option<Epoch>,
     /// Ranges that are no longer available: at least one, ascending and disjoint.
     pub ranges: Vec<Range>,
@@ -171,7 +171,7 @@ fn decode_ranges(reader: &mut Reader<'_>) -> Result<Vec<Range>, DecodeError> {
 }
 
 fn put_ranges(out: &mut BytesMut, ranges: &[Range]) {
-    assert!(!ranges.is_empty(), "who asks, or answers, names datagrams");
+    assert!(!ranges.is_empty(), "requests and expiry notices name datagrams");
     out.put_u16(u16::try_from(ranges.len()).expect("no more ranges than a datagram holds"));
     let mut before = Dseq(0);
     for &Range { first, last } in ranges {

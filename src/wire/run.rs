@@ -199,7 +199,7 @@ impl Run {
         self.meta
     }
 
-    /// Returns the bytes of the entries: the memory that a held run keeps, apart from its datagram's other records.
+    /// Returns the bytes of the entries: the memory that a buffered run keeps, apart from its datagram's other records.
     pub fn entry_bytes(&self) -> usize {
         self.entries.len()
     }
@@ -238,7 +238,7 @@ impl RunMessages {
         }
     }
 
-    /// Returns whether `predicate` holds for the header fields of one of the remaining messages.
+    /// Returns whether `predicate` holds for the header fields of any remaining message.
     #[inline]
     pub(crate) fn any_headers(&self, predicate: impl Fn(&[u8]) -> bool) -> bool {
         let mut any = false;
@@ -250,7 +250,7 @@ impl RunMessages {
 
     /// Returns the run, and the bytes of the next `count` entries in it, or of all remaining entries if fewer.
     pub(crate) fn rest(&self, count: usize) -> (&Run, &[u8]) {
-        let entries = self.run.entries.get(self.at..).expect("the place of an entry or the end");
+        let entries = self.run.entries.get(self.at..).expect("the location of an entry or the end");
         if usize::from(self.left) <= count {
             return (&self.run, entries);
         }

@@ -2,8 +2,8 @@
 //!
 //! A segment is filled once. Dead records stay in it as garbage until the whole segment is released, or until it is
 //! *packed*. Packing moves its live records, in order, to the end of the segment before, or into a smaller one that
-//! replaces it. The order of time therefore holds over the whole log, and the oldest records are always in the first segment.
-//! The table of subjects knows which records are live.
+//! replaces it. The order of time therefore holds over the whole log, and the oldest records are always in the first
+//! segment. The table of subjects knows which records are live.
 
 use super::subjects::{RecordLocation, SlotId, SubjectTable};
 use crate::seqno::Seq;
@@ -17,7 +17,7 @@ pub(super) const HEAD_BYTES: usize = 44;
 const NONE: u32 = u32::MAX;
 /// Assumed overhead of the allocator for each allocation, in bytes.
 const ALLOCATION_BYTES: usize = 16;
-/// Divisor of a segment's bytes: it is packed only if at least this fraction of it is garbage.
+/// Divisor of a segment's bytes: the log packs a segment only if at least this fraction of it is garbage.
 const GARBAGE_PARTS: usize = 4;
 
 /// Head of a record: a run of events of one subject that were published at one time, with consecutive numbers and
@@ -207,10 +207,10 @@ impl HistoryLog {
         let bytes = record.bytes as usize;
         let segment = &mut self.segments[self.last as usize];
         let at = segment.bytes.len();
-        assert!(bytes <= segment.bytes.capacity() - at, "room was made before");
+        assert!(bytes <= segment.bytes.capacity() - at, "the caller has opened a segment with room");
         segment.bytes.extend_from_slice(&record.encode());
         put(&mut segment.bytes);
-        assert_eq!(segment.bytes.len(), at + bytes, "the head says how long the record is");
+        assert_eq!(segment.bytes.len(), at + bytes, "the head holds the length of the record");
         segment.live_bytes += bytes;
         self.live_bytes += bytes;
         RecordLocation { segment: self.last, at: at as u32 }
@@ -321,7 +321,7 @@ impl HistoryLog {
     fn release(&mut self, id: u32) {
         let unused = HistorySegment { bytes: Vec::new(), live_bytes: 0, before: NONE, after: self.unused };
         let segment = std::mem::replace(&mut self.segments[id as usize], unused);
-        assert_eq!(segment.live_bytes, 0, "only what is dead goes");
+        assert_eq!(segment.live_bytes, 0, "only segments without live records are released");
         self.unused = id;
         self.bytes -= segment.bytes.capacity() + ALLOCATION_BYTES;
         match self.segments.get_mut(segment.before as usize) {

@@ -52,6 +52,7 @@ const SHARE: usize = 4;
 const OFF_MAX: usize = 4096;
 /// Maximum number of records that one call of `on_tick` expires; bounds the pause.
 const EXPIRE_STEPS: usize = 4096;
+
 /// Entries to be recorded together.
 #[derive(Clone, Copy)]
 struct Entries {
@@ -79,9 +80,9 @@ pub struct History {
     /// Hashes of subjects without a history, each at the index that its lowest bits name; empty if all have one.
     off: Box<[u64]>,
     is_off: bool,
-    /// Slot of the subject recorded last, which is often recorded next, too.
+    /// Slot of the subject recorded last, which is often recorded next, too, and its subject run.
     recent: Option<(SlotId, Option<u64>)>,
-    /// Time before which no event is too old for all rules.
+    /// Time up to which no event is too old for all rules.
     fresh_until: Instant,
     now: Instant,
     totals: HistoryTotals,
@@ -139,8 +140,8 @@ impl History {
         self.record_in(SubjectRunKey::from(&message.subject), None, now, seq, offset, message.into());
     }
 
-    /// Does the same for a message of a subject run. Returns the subject's slot, if it has one, as a hint that speeds
-    /// up the next look-up.
+    /// Retains a message of a subject run. Returns the subject's slot, if it has one, as a hint that speeds up the next
+    /// look-up.
     pub fn record_in(
         &mut self,
         key: SubjectRunKey<'_>,
@@ -201,7 +202,7 @@ impl History {
         }
     }
 
-    /// Returns the slot of the subject, adding it if needed; perhaps the given one. `None` if it has no history, or
+    /// Returns the slot of the subject, adding it if needed; `slot` is a hint. `None` if the subject has no history, or
     /// there is no room for it.
     fn slot_of(
         &mut self,

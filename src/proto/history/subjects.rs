@@ -18,7 +18,7 @@ const SHARDS: usize = 64;
 const CHUNK: usize = 256;
 /// Assumed overhead of the allocator for each allocation, in bytes.
 const ALLOCATION_BYTES: usize = 16;
-/// Minimum size of a list of runs that is ever shrunk.
+/// Minimum capacity of a list of runs that the table shrinks.
 const RUNS_SHRUNK_MIN: usize = 16;
 
 /// Location of a record in the log.
@@ -113,7 +113,7 @@ impl Slot {
     fn index_of(&self, offset: u32) -> Option<usize> {
         // Offsets count modulo 2^32; there are fewer events than that.
         let wanted = offset.wrapping_sub(self.first);
-        // The caller visits the log from its oldest record: the run is the first one, or has left already.
+        // The caller visits the log from its oldest record, so the run is the first one, or was removed already.
         if wanted == 0 || self.len() <= wanted as usize {
             return (wanted == 0 && !self.runs.is_empty()).then_some(0);
         }
@@ -121,7 +121,7 @@ impl Slot {
     }
 }
 
-/// A number of slots, or an empty chunk without memory.
+/// A fixed number of slots, or an empty chunk without memory.
 #[derive(Default)]
 struct SlotChunk {
     slots: Box<[Option<Slot>]>,
@@ -142,15 +142,14 @@ pub(super) struct SubjectTable {
     hasher: FixedState,
     shards: Box<[HashTable<SlotId>]>,
     chunks: Vec<SlotChunk>,
-    /// Lower bound of the chunks with room.
+    /// Index below which no chunk has room.
     vacant_from: usize,
     len: usize,
     bytes: usize,
 }
 
 impl SubjectTable {
-    /// Creates an empty table; `seed` makes the locations in the index unpredictable for those that choose the
-    /// subjects.
+    /// Creates an empty table; `seed` makes the locations in the index unpredictable for clients that choose subjects.
     pub fn new(seed: u64) -> SubjectTable {
         SubjectTable {
             hasher: FixedState::with_seed(seed),
@@ -284,7 +283,7 @@ impl SubjectTable {
     /// Removes the oldest run of a subject, whose events count `bytes`.
     pub fn pop(&mut self, id: SlotId, bytes: usize) {
         let slot = slot_at_mut(&mut self.chunks, id);
-        slot.runs.pop_front().expect("the oldest run was looked at before");
+        slot.runs.pop_front().expect("the caller has seen the oldest run");
         slot.first = slot.runs.front().map_or(slot.next, |run| run.offset);
         slot.bytes -= bytes;
         if RUNS_SHRUNK_MIN < slot.runs.capacity() && slot.runs.len() < slot.runs.capacity() / 4 {
@@ -297,7 +296,7 @@ impl SubjectTable {
     /// Updates the location of a run that has moved within the log.
     pub fn relocate(&mut self, id: SlotId, offset: u32, location: RecordLocation) {
         let slot = slot_at_mut(&mut self.chunks, id);
-        let index = slot.index_of(offset).expect("only what is live moves");
+        let index = slot.index_of(offset).expect("only live records move");
         slot.runs[index].location = location;
     }
 

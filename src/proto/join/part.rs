@@ -19,9 +19,9 @@ pub(super) struct SubjectReplay {
     offset: u32,
     /// Listed span: n1 ends the phase.
     span: HistorySpan,
-    /// Sequence number of the last event that came, or was reported as lost.
+    /// Sequence number of the last event that arrived, or was reported as lost.
     seq: Option<Seq>,
-    /// Number of events reported as lost since the last one that came.
+    /// Number of events reported as lost since the last one that arrived.
     pub(super) lost: u64,
     is_done: bool,
 }
@@ -84,7 +84,7 @@ impl SubjectReplay {
                 }
                 ReplayOutcome::Events(events)
             }
-            // The history has advanced; if its subject began anew, none of the listed events are left.
+            // The history has advanced. If its subject began anew, it retains none of the listed events.
             (PollCase::Recovery, Some(span))
                 if span.first_seq <= self.span.last_seq && (1..self.left()).contains(&self.expired_before(&span)) =>
             {
@@ -123,8 +123,8 @@ impl SubjectReplay {
         self.seq.map_or(self.span.first_seq, |seq| seq.forward(1).unwrap_or(seq))
     }
 
-    /// Skips the events before a span, which have left the history. Some may have come live meanwhile; the others are
-    /// lost.
+    /// Skips the events before a span, which the history has evicted. Some may have arrived live meanwhile; the others
+    /// are lost.
     fn skip_to(
         &mut self,
         span: &HistorySpan,
@@ -149,7 +149,7 @@ impl SubjectReplay {
                 events.push(self.report_lost(next, last, seq.count() - next.count(), publisher, now));
             }
             delivery.verdict = self.verdict();
-            // It replaces the event that was to come from the history.
+            // The live message replaces the event of the history.
             delivery.replayed = true;
             self.seq = Some(seq);
             next = seq.forward(1).unwrap_or(seq);
