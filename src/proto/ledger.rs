@@ -526,7 +526,7 @@ impl Ledger {
     }
 
     /// Marks a received datagram as buffered: some of its messages wait in the reorder buffer.
-    pub fn hold(&mut self) {
+    pub fn buffer(&mut self) {
         self.states.delivered -= 1;
         self.states.buffered += 1;
     }

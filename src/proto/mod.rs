@@ -11,7 +11,7 @@
 //! |---|---|---|
 //! | `epoch` | a run of a peer has its own ledger; a new run closes the old one's tail | R1 |
 //! | `number` | datagrams are numbered without gaps, control datagrams separately | R2 |
-//! | `heartbeat` | the highest number is repeated, decaying, by multicast and unicast; only newer datagrams prove liveness | R3 |
+//! | `heartbeat` | heartbeats repeat the highest number, ever more rarely; only newer datagrams prove liveness | R3 |
 //! | `baseline` | a receiver older than the publisher is owed everything, others what follows first contact | R4 |
 //! | `gap` | a skipped datagram is pending for the grace, then settled | R5, A2 |
 //! | `silence` | silence is reported, its ledger is kept | R8 |

@@ -1,9 +1,9 @@
 //! Missing datagrams whose content is known from a manifest (R6), and their messages fetched from the publisher's
-//! history. A manifest lists what a datagram held when its bytes can no longer be resent.
+//! history. A manifest lists the content of a datagram whose bytes can no longer be resent.
 //!
-//! A datagram is rebuilt when each wanted message in it has arrived or is known to be lost. Then it counts as arrived:
-//! its messages are handed on in its position, and the rest is reported exactly. A large message is fetched once
-//! (`large`). All datagrams with a part of it wait for it, and it is handed on where it begins.
+//! A datagram is rebuilt when each wanted message in it has arrived or is known to be lost. It then counts as arrived:
+//! its messages are released in its position, and the others are reported exactly. A large message is fetched once
+//! (`large`). All datagrams with a part of it wait for it, and it is released in the datagram in which it begins.
 
 mod large;
 mod retry;
@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 enum RebuildPart {
     /// The messages were requested from the history.
     Requested { subject: Subject, position: SeqPosition, count: u64 },
-    /// The item to hand on.
+    /// An item to release.
     Item(StreamItem),
     /// A large message begins here, and was requested from the history.
     LargeRequested(GoneMessages, MessageKey),
@@ -51,7 +51,7 @@ pub struct Rebuild {
 
 impl Rebuild {
     /// Creates a rebuild from the manifest of datagram `dseq`; `before` messages were begun in all earlier datagrams.
-    /// Unwanted messages need no answer.
+    /// Messages without subscriptions are not fetched.
     pub fn new(
         now: Instant,
         dseq: Dseq,
@@ -93,7 +93,8 @@ impl Rebuild {
                         None => {
                             missing_heads.push((first, Reason::Expired));
                             if index == 0 {
-                                // Interest is checked when the message is given up, as for messages that arrived.
+                                // The subscriptions are matched when the message is given up, as for messages that
+                                // arrived.
                                 parts.push(RebuildPart::LargeUnavailable(gone(content.subject, 1)));
                             }
                         }
@@ -178,8 +179,8 @@ impl Rebuild {
         self.parts.splice(at..=at, items.into_iter().map(RebuildPart::Item));
     }
 
-    /// Handles a large message that begins in datagram `first` and is no longer awaited. It is taken if it begins here.
-    /// If it did not arrive, `is_unavailable` is true if it is no longer available.
+    /// Handles a large message that begins in datagram `first` and is no longer awaited. This rebuild takes the message
+    /// if it begins here. If it did not arrive, `is_unavailable` is true if the history no longer has it.
     fn on_large(&mut self, dseq: Dseq, first: Dseq, fetched: &mut Option<FetchedMessages>, is_unavailable: bool) {
         if is_unavailable {
             self.missing_heads.push((first, Reason::Expired));
@@ -229,9 +230,10 @@ impl Rebuild {
         self.parts.retain(|part| !matches!(part, RebuildPart::LargeFragment(..)));
     }
 
-    /// Returns the items to hand on, or to report, in the position of datagram `dseq`. It was sent later than `since`,
+    /// Returns the items to release, or to report, in the position of datagram `dseq`. It was sent later than `since`,
     /// and `missing` describes it as missing. `is_reported` is called with the datagram of each unavailable large
-    /// message that begins here. It returns whether other parts of the message arrived, by which it is reported.
+    /// message that begins here. It returns whether other parts of the message arrived, so that the message is reported
+    /// with them.
     pub fn into_items(
         self,
         dseq: Dseq,
@@ -364,7 +366,7 @@ impl Rebuilds {
         self.larges.on_head(first);
     }
 
-    /// Returns a large message whose beginning is settled, though nothing is known of it.
+    /// Returns the first datagram of a large message that is settled, although its content is unknown.
     pub fn headless_below(&self, frontier: Dseq) -> Option<Dseq> {
         self.larges.headless_below(frontier)
     }
@@ -417,7 +419,7 @@ impl Rebuilds {
         fetched
     }
 
-    /// Takes out a complete datagram.
+    /// Removes and returns a complete datagram.
     pub fn take_ready(&mut self) -> Option<(Dseq, Rebuild)> {
         loop {
             let dseq = self.ready.pop_first()?;
@@ -561,10 +563,10 @@ mod tests {
         requested
     }
 
-    /// A datagram, its items to hand on, and the messages that lack a part of it.
+    /// A datagram, its items, and the large messages that lack a part of it.
     type Ready = (u64, Vec<String>, Vec<(Dseq, Reason)>);
 
-    /// Takes out the complete datagrams.
+    /// Removes and returns the complete datagrams.
     fn ready(rebuilds: &mut Rebuilds) -> Vec<Ready> {
         std::iter::from_fn(|| rebuilds.take_ready())
             .map(|(dseq, rebuild)| {

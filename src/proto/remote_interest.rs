@@ -1,9 +1,8 @@
 //! Advertised subscriptions of other peers: one table per peer, and one tree over all tables.
 //!
-//! A table is complete up to a version: it holds the last change of every entry that changed last at or before that
-//! version. A table is known if that version is the highest that the peer has announced. If the peer no longer sends
-//! the changes that a table lacks, a new table is built beside the old one. It replaces the old one once it is as
-//! complete.
+//! A table is complete up to a version: it contains every entry whose last change is at or before that version. A table
+//! is known if that version is the highest that the peer has announced. If the peer no longer sends the changes that a
+//! table lacks, a new table is built beside the old one. The new table replaces the old one once it is as complete.
 
 mod peer_table;
 
@@ -27,7 +26,7 @@ const REQUEST_INTERVAL_MAX: Duration = Duration::from_secs(2);
 /// Time between requests to a peer whose entries exceed the limit.
 const OVERFLOW_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Divisor of the entry limit that gives the share of the peers of one IP address.
+/// Divisor of the entry limit that gives the share of all peers at one IP address.
 const SHARES: usize = 4;
 
 /// Outcome of an advertised-subscription record.
@@ -65,7 +64,7 @@ pub struct RemoteInterest {
     hasher: FixedState,
     tree: Tree<u32>,
     tables: BTreeMap<Epoch, PeerTable>,
-    /// Peers that are absent and may come back.
+    /// Peers that are absent and may return.
     absent: BTreeSet<Epoch>,
     /// Peers that are silent or that a later run has replaced.
     unreachable: BTreeSet<Epoch>,
@@ -109,7 +108,7 @@ impl RemoteInterest {
         self.tables.get(&epoch).is_some_and(PeerTable::is_known)
     }
 
-    /// Returns the version up to which everything is known, and notes that it is reported to the peer.
+    /// Returns the version up to which the table is complete, and records that it is reported to the peer.
     pub fn report_complete(&mut self, epoch: Epoch) -> u64 {
         let Some(table) = self.tables.get_mut(&epoch) else { return 0 };
         table.reported = table.reported.max(table.complete);
@@ -121,7 +120,7 @@ impl RemoteInterest {
         self.tables.get(&epoch).is_some_and(|table| 0 < table.reported)
     }
 
-    /// Returns whether the table is less complete than what was reported to the peer.
+    /// Returns whether the table is less complete than the version reported to the peer.
     pub fn is_below_reported(&self, epoch: Epoch) -> bool {
         self.tables.get(&epoch).is_some_and(|table| table.complete < table.reported)
     }
@@ -172,7 +171,7 @@ impl RemoteInterest {
             table.fresh = Some(PendingTable { base: record.base, complete: 0, entries: BTreeMap::new() });
         }
         let mut outcome = if record.upto <= table.complete { RecordOutcome::Stale } else { RecordOutcome::Gap };
-        // A change announced before the table was begun may have ended since without notice.
+        // An entry announced before the table was begun may have ended since without notice.
         let fits = |fresh: &&mut PendingTable| fresh.base <= record.high && follows(fresh.complete, fresh.base);
         if let Some(fresh) = table.fresh.as_mut().filter(fits) {
             let before = fresh.entries.len();
@@ -199,8 +198,8 @@ impl RemoteInterest {
         RecordOutcome::Overflow
     }
 
-    /// Makes room for the entries of a present peer and returns whether that succeeded. The entries of absent,
-    /// unreachable and replaced peers give way, among them those of its own address if the share of that is exceeded.
+    /// Makes room for the entries of a present peer and returns whether that succeeded. It evicts the entries of absent
+    /// and unreachable peers; only those at the same address, if only the share of that address is exceeded.
     fn make_room(&mut self, epoch: Epoch) -> bool {
         loop {
             let is_room_exceeded = self.len_max < self.len + self.len_fresh;
@@ -230,7 +229,7 @@ impl RemoteInterest {
         share < at_source.map(PeerTable::len).sum()
     }
 
-    /// Allows a new request to peers whose entries exceeded a limit, because there is room again.
+    /// Schedules requests to peers whose entries exceeded a limit, because there is room again.
     fn on_room(&mut self) {
         for table in self.tables.values_mut() {
             if let Some(overflowed) = table.overflowed.take() {
@@ -259,14 +258,14 @@ impl RemoteInterest {
         }
     }
 
-    /// Marks a peer as absent. It may come back, so its entries stay, for [`RemoteInterest::is_wanted`] alone.
+    /// Marks a peer as absent. The peer may return, so its entries stay, but only for [`RemoteInterest::is_wanted`].
     pub fn mark_absent(&mut self, epoch: Epoch) {
         if self.tables.contains_key(&epoch) && self.absent.insert(epoch) {
             self.changes += 1;
         }
     }
 
-    /// Marks a peer as present, perhaps again.
+    /// Marks a peer as present.
     pub fn mark_present(&mut self, epoch: Epoch) {
         if self.absent.remove(&epoch) {
             self.changes += 1;
@@ -280,7 +279,7 @@ impl RemoteInterest {
         self.changes += u64::from(is_change);
     }
 
-    /// Returns the peers that are absent and may come back.
+    /// Returns the peers that are absent and may return.
     pub fn absent(&self) -> impl Iterator<Item = Epoch> {
         self.absent.iter().copied()
     }
@@ -352,7 +351,7 @@ impl RemoteInterest {
         self.len += 1;
     }
 
-    /// Removes an entry from everything but its table.
+    /// Removes an entry, except from the table of its peer.
     fn remove_entry(&mut self, index: u32) {
         self.changes += 1;
         let entry = self.entries[index as usize].as_ref().expect("a table has the indices of its entries");

@@ -17,7 +17,7 @@ pub struct HeartbeatTimer {
     next: Instant,
     interval: Duration,
     interval_max: Duration,
-    /// Time of the last heartbeat: a publisher without a pause still sends one per interval.
+    /// Time of the last heartbeat. A publisher that never pauses still sends one heartbeat per interval.
     last: Instant,
 }
 
@@ -28,7 +28,7 @@ impl HeartbeatTimer {
         HeartbeatTimer { next: now + interval, interval, interval_max, last: now }
     }
 
-    /// Creates the schedule at the start of a peer: at 0, +20, 60, 140 ms …
+    /// Creates the schedule of a starting peer: at 0, +20, 60, 140 ms …
     pub fn starting(now: Instant, interval_max: Duration) -> HeartbeatTimer {
         HeartbeatTimer { next: now, interval: HEARTBEAT_FIRST / 2, interval_max, last: now }
     }
@@ -131,7 +131,7 @@ impl SendStream {
         !self.builder.is_empty()
     }
 
-    /// Packs a message; datagrams that became full go to `out`.
+    /// Packs a message, and appends datagrams that became full to `out`.
     pub fn push(&mut self, now: Instant, origin: &Origin, entry: &Entry<'_>, out: &mut Vec<SealedDatagram>) {
         if self.builder.push(entry) {
             return;

@@ -1,5 +1,5 @@
-//! Items that a stream delivers or reports as one: a run of messages, a large message, or a placeholder for messages
-//! that will not come.
+//! Items that a stream delivers or reports as a unit: a run of messages, a large message, or a placeholder for lost
+//! messages.
 
 use crate::delivery::Deliveries;
 use crate::message::{Dseq, Epoch, Message, MissingDatagrams, Publisher, Reason, Verdict};
@@ -9,7 +9,7 @@ use crate::subject::Subject;
 use crate::time::Instant;
 use crate::wire::{Run, queue};
 
-/// Part of a datagram that is judged as one.
+/// Part of a datagram that is judged as a unit.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StreamItem {
     /// Messages of one subject.
@@ -18,9 +18,9 @@ pub enum StreamItem {
     ReassembledMessage(ReassembledMessage),
     /// A large message that will never be complete.
     AbandonedMessage(AbandonedMessage),
-    /// Messages from the publisher's history, whose datagram it no longer has.
+    /// Messages from the history of a publisher that no longer has their datagram.
     FetchedMessages(FetchedMessages),
-    /// Messages of such a datagram that its history does not have either.
+    /// Messages that neither a datagram nor the history of the publisher has any more.
     GoneMessages(GoneMessages),
 }
 
@@ -33,7 +33,7 @@ pub struct FetchedMessages {
     pub messages: Vec<Message>,
 }
 
-/// Messages that were sent and will not come any more.
+/// Messages that were sent and are no longer available.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GoneMessages {
     /// The subject.

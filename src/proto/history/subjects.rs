@@ -343,8 +343,8 @@ fn chunk_bytes() -> usize {
     CHUNK * size_of::<Option<Slot>>() + ALLOCATION_BYTES
 }
 
-/// Returns the shard of a hash. It uses bits that the shard's own table does not: that takes the lowest for the bucket
-/// and the highest seven as tag.
+/// Returns the shard of a hash. It uses bits that the shard's table does not use: the table takes the lowest bits for
+/// the bucket and the highest seven as tag.
 fn shard_of(hash: u64) -> usize {
     (hash >> 40) as usize % SHARDS
 }

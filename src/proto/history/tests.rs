@@ -1,5 +1,5 @@
-//! The history against a slow model that keeps a list for each subject, against its limits, and through the polls of the
-//! seed.
+//! The history against a slow model that keeps a list for each subject, against its limits, and through the polls of
+//! seed 000.
 
 use super::*;
 use crate::message::{Dseq, Epoch, Headers};
@@ -320,9 +320,8 @@ impl Twin {
     }
 }
 
-/// The retained events equal the model's. Once the limit of all bytes is reached, they are the newest part of those over
-/// all subjects.
-/// Proves: W92
+/// The retained events equal those of the model. Once the limit of all bytes is reached, they are the newest part of
+/// those over all subjects. Proves: W92
 #[test]
 fn history_agrees_with_its_reference_model() {
     for seed in 0..40 {

@@ -1,10 +1,9 @@
 //! Pacing: a publisher sends no faster than its receivers can take it.
 //!
 //! Each receiver reports its progress and its window ([`ReceiveWindow`], [`ReceiveProgress`]; RECEIVER_REPORT on the
-//! wire). A publisher sends until one receiver's window is used up ([`Pacer`], [`PacedReceiver`]). It holds sealed
-//! datagrams beyond that until the next report. The publisher therefore runs at the speed of the slowest receiver,
-//! without a clock and whatever the delay of the network. It also stays so close to requested datagrams that it can
-//! still resend them.
+//! wire). A publisher sends until one receiver's window is used up ([`Pacer`], [`PacedReceiver`]). It queues further
+//! sealed datagrams until the next report. The publisher therefore runs at the speed of the slowest receiver, without a
+//! clock and at any delay of the network. It also stays so close to requested datagrams that it can still resend them.
 //!
 //! A receiver that allows less than the floor for longer than the patience is excluded from flow control. The publisher
 //! does not wait for it until it has caught up; its losses are accounted for as always.
@@ -27,23 +26,22 @@ use crate::wire::{DATAGRAM_BYTES_MAX, Range, ReceiverReport};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// A receiver that is excluded again within this time of its return, or of the last time, counts again only after a
-/// rest.
+/// A receiver that is excluded again within this time after its last exclusion, or after its last rest, must rest.
 const REST_MEMORY: Duration = Duration::from_secs(10);
-/// Duration of that rest, in multiples of the time for which it held up the publisher. A receiver thus holds up a
-/// publisher below the floor for at most a tenth of the time.
+/// Duration of a rest, in multiples of the patience. A receiver thus keeps a publisher below the floor for at most a
+/// tenth of the time.
 const REST_MULTIPLE: u32 = 9;
 
 /// Time after the start during which a publisher sends at most a first window, because it does not know its receivers.
-/// By its end they have answered: the HELLOs leave at 0, 20 and 60 ms.
+/// By its end they have answered the HELLOs, which leave at 0, 20 and 60 ms.
 const COLD_TIME: Duration = Duration::from_millis(100);
 
-/// Time for which a publisher waits for a newcomer with an unproven address: a few times what the proof takes under
+/// Time for which a publisher waits for a newcomer with an unproven address: a few times the duration of a proof under
 /// heavy loss.
 const PROOF_TIME: Duration = Duration::from_millis(200);
 
 /// Refill in milliseconds per second, and burst, of the time for which publishers wait for unproven newcomers. Invented
-/// newcomers therefore hold up a publisher for at most a tenth of the time.
+/// newcomers therefore delay a publisher for at most a tenth of the time.
 const PROOF_MILLIS_PER_SECOND: u64 = 100;
 const PROOF_MILLIS_BURST: u64 = 2000;
 
@@ -53,8 +51,8 @@ const QUEUED_BYTES_MAX: usize = 256 << 10;
 /// Number of recent datagrams whose byte offset is remembered. A receiver older than that counts as fully behind.
 const MARKS_MAX: usize = 65_536;
 
-/// Burst size under a fixed rate, as a fraction of one second's budget, because a timer wakes once in a millisecond;
-/// and its minimum in bytes.
+/// Divisor of a rate that gives its burst, and the minimum burst in bytes. Bursts are needed because a timer wakes once
+/// in a millisecond.
 const BURSTS_PER_SECOND: u64 = 250;
 const BURST_BYTES_MIN: u64 = 16 << 10;
 
@@ -79,7 +77,7 @@ pub struct LaggingReceiver {
 pub struct PacedReceiver {
     /// Cumulative byte offset up to which its window lets this peer send before the next report.
     limit: u64,
-    /// The same, because of the datagrams that it requests.
+    /// Offset up to which the datagrams that it requests let this peer send.
     resend_limit: u64,
     /// Cumulative offset of its last considerable progress, and the time of that progress.
     progress: (u64, Instant),
@@ -94,11 +92,11 @@ pub struct PacedReceiver {
     exclusion_count: u64,
     /// Time at which it was last excluded.
     excluded_at: Option<Instant>,
-    /// Time before which it does not count again.
+    /// End of its rest, before which it stays excluded.
     rest_until: Instant,
     /// Highest requested datagram, and the number requested since the last update of the share, each counted once.
     requested: (Dseq, u64),
-    /// Used part of its windows, of [`SHARE_ALL`]: less while much of what it is sent gets lost.
+    /// Used part of its windows, of [`SHARE_ALL`]: less while many datagrams to it get lost.
     share: u64,
     /// Time of the last update of the share, and the number of the next datagram at that time.
     shared: (Instant, u64),
@@ -129,7 +127,7 @@ impl PacedReceiver {
         self.unproven_until = None;
     }
 
-    /// Returns whether this peer waits for it: nobody may hold up a publisher in the name of others.
+    /// Returns whether this peer waits for it. A receiver without a proven address may be invented.
     fn is_waited_for(&self, now: Instant) -> bool {
         // Rule: pace-proven
         self.exclusion.is_none() && self.unproven_until.is_none_or(|until| now < until)
@@ -145,7 +143,7 @@ impl PacedReceiver {
         self.limit.min(self.resend_limit)
     }
 
-    /// Returns whether its limit is below `target` after the patience has passed. Datagrams have been queued since `queued`.
+    /// Returns whether its limit is below `target` after the patience has passed. Datagrams are queued since `queued`.
     fn is_below(&self, target: u64, now: Instant, queued: Instant) -> bool {
         let is_stuck = || RESEND_PATIENCE <= now.since(self.progress.1.max(queued));
         self.limit < target || self.resend_limit < target && is_stuck()
@@ -161,7 +159,7 @@ impl PacedReceiver {
         self.report.as_ref()
     }
 
-    /// Counts the datagrams that it requests, of those up to `high` that were sent.
+    /// Counts the datagrams that it requests, up to the highest sent datagram `high`.
     pub fn on_request(&mut self, ranges: &[Range], high: Dseq) {
         for range in ranges {
             let (first, last) = (range.first.0.max(self.requested.0.0 + 1), range.last.min(high));
@@ -195,7 +193,7 @@ pub struct ReportEffect {
     pub affects_allowance: bool,
 }
 
-/// Deadline until which receivers are waited for while datagrams are queued, and the limit that each must then reach.
+/// End of the wait for receivers while datagrams are queued, and the limit that each receiver must have then.
 #[derive(Clone, Copy, Debug)]
 struct PacingWait {
     until: Instant,
@@ -216,14 +214,13 @@ pub struct Pacer {
     marks: VecDeque<u64>,
     /// Number of the next datagram.
     next: u64,
-    /// Cumulative byte offset up to which this peer may send; and whether requested datagrams are what limits it.
+    /// Cumulative byte offset up to which this peer may send, and whether requested datagrams limit it.
     allowance: u64,
     is_limited_by_resends: bool,
     /// End of the cold start, and the byte offset permitted until then, while this peer does not know its receivers.
     cold: Option<(Instant, u64)>,
     bucket: Option<TokenBucket>,
-    /// Budget in milliseconds for waiting for unproven newcomers, and the time until which the last of them is waited
-    /// for.
+    /// Budget in milliseconds for waits for unproven newcomers, and the end of the last of these waits.
     proof_millis: TokenBucket,
     newcomer_until: Option<Instant>,
     wait: Option<PacingWait>,
@@ -242,7 +239,7 @@ impl Pacer {
 
     /// Creates the pacer of a peer that knows the others and has sent nothing yet.
     pub fn resumed(settings: &PaceSettings, resend_bytes: usize, now: Instant) -> Pacer {
-        // The other half is for data sent before a report arrives, and for excluded receivers.
+        // The other half of the ring is for data sent before a report arrives, and for excluded receivers.
         let ahead_bytes = match resend_bytes as u64 / 2 {
             0 => u64::MAX,
             half => half.max(settings.first_bytes),
@@ -269,8 +266,8 @@ impl Pacer {
         pacer
     }
 
-    /// Admits a newcomer and returns the time until which it is waited for before its address is proven. Its limit is
-    /// one first window. Time during which others are waited for anyway costs nothing.
+    /// Admits a newcomer and returns the end of the wait for it while its address is unproven. Time during which this
+    /// peer waits for other newcomers anyway costs no budget.
     fn admit_newcomer(&mut self, now: Instant) -> Instant {
         self.proof_millis.refill(now, PROOF_MILLIS_PER_SECOND, PROOF_MILLIS_BURST);
         let until = now + PROOF_TIME;
@@ -302,7 +299,7 @@ impl Pacer {
         self.bucket.as_ref().is_none_or(|bucket| bucket.has(DATAGRAM_BYTES_MAX as u64))
     }
 
-    /// Returns whether this peer shares receive buffers, its own among them.
+    /// Returns whether this peer has sent data recently, and so shares the receive buffers of all peers.
     pub fn is_active(&self, now: Instant) -> bool {
         self.sent_at.is_some_and(|at| now.since(at) <= ACTIVE)
     }
@@ -322,7 +319,7 @@ impl Pacer {
         self.queue.front()
     }
 
-    /// Holds a datagram until it may be sent.
+    /// Queues a datagram until it may be sent.
     pub fn enqueue(&mut self, now: Instant, sealed: SealedDatagram) {
         self.queued_bytes += sealed.bytes.len();
         self.queue.push_back(sealed);
@@ -437,12 +434,12 @@ impl Pacer {
         (self.allowance, self.is_limited_by_resends) = (window_limit.min(resend_limit), resend_limit < window_limit);
     }
 
-    /// Returns whether datagrams are queued only because of what receivers still request.
+    /// Returns whether datagrams are queued only because of datagrams that receivers still request.
     pub fn waits_for_resends(&self) -> bool {
         self.is_limited_by_resends && !self.queue.is_empty() && self.allowance <= self.sent
     }
 
-    /// Excludes `receiver` if it has held up this peer below the floor for too long. Returns whether it did.
+    /// Excludes `receiver` if it has kept this peer below the floor for too long. Returns whether it did so.
     pub fn exclude_if_lagging(&self, now: Instant, receiver: &mut PacedReceiver) -> bool {
         // Rule: flow-exclusion
         let queued = self.queued_since.unwrap_or(now);

@@ -13,7 +13,7 @@ const REPORT_INTERVAL: Duration = Duration::from_micros(20);
 /// lost.
 const REPEAT: Duration = Duration::from_millis(200);
 
-/// A report is due when the receiver has taken this fraction (1/`PARTS`) of the window since the last report.
+/// Divisor of the window: a report is due when the receiver has read this fraction of it since the last report.
 const PARTS: u64 = 4;
 
 /// The whole buffer as a scale, and the smallest scale that drops can lead to.
@@ -24,7 +24,7 @@ const HALVING_INTERVAL: Duration = Duration::from_millis(20);
 /// Growth of the scale in parts of [`SCALE_ALL`] per second: up to the last proven scale, and beyond it.
 const GROWTH: u64 = 1024;
 const GROWTH_BEYOND: u64 = 64;
-/// Milliseconds in which the slower growth adds one part.
+/// Number of milliseconds in which the slower growth adds one part.
 const GROWTH_STEP: u64 = 1000_u64.div_ceil(GROWTH_BEYOND);
 
 /// Maximum number of skipped datagrams that are charged; each costs as much as the datagram after them.
@@ -32,11 +32,12 @@ const SKIPPED_MAX: u64 = 1024;
 
 /// Queue fullness from which the window shrinks: the datagrams in flight and the queue have about the same size.
 const BACKLOG_MIN: u64 = SCALE_ALL / 4;
-/// Queue fullness from which the window is zero. The rest of the queue is for datagrams that arrive regardless.
+/// Queue fullness from which the window is zero. The rest of the queue is for datagrams that are already in flight.
 const BACKLOG_FULL: u64 = SCALE_ALL / 16 * 15;
-/// Queue fullness from which a queue is ignored if its reader takes less than the floor.
+/// Queue fullness from which a queue is ignored if its reader is slower than the floor.
 const BACKLOG_LONG: u64 = SCALE_ALL / 4 * 3;
-/// Interval at which the peer checks the queues while they close the window: readers do not report what they read.
+/// Interval at which the peer checks the queues while they close the window, because readers do not report their
+/// progress.
 const BACKLOG_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Change of the available window against the advertised one.
@@ -65,16 +66,16 @@ pub struct ReceiveWindow {
     sharers: usize,
     /// Bytes received by multicast.
     received_bytes: u64,
-    /// Part of the buffer that the readers of local queues permit, of [`SCALE_ALL`]; and the part last advertised.
+    /// Part of the window that the fullest local queue permits, of [`SCALE_ALL`]; and the part last advertised.
     reader_scale: u64,
     advertised_scale: u64,
-    /// Start of the current measurement of a long queue and the bytes received by then; time of the last check of the
+    /// Start of the current measurement of a long queue, and the bytes received by then; time of the last check of the
     /// queues.
     long_queue: Option<(Instant, u64)>,
     checked_at: Instant,
     /// True if the long queue is ignored.
     is_ignored: bool,
-    /// Minimum number of bytes to take from publishers within [`PATIENCE`].
+    /// Minimum number of bytes that the peer must receive within [`PATIENCE`].
     floor_bytes: u64,
 }
 
@@ -99,7 +100,7 @@ impl ReceiveWindow {
         }
     }
 
-    /// Notes that the system dropped datagrams because the buffer was full. Returns true if the windows become smaller.
+    /// Handles drops by the system because the buffer was full. Returns true if the windows become smaller.
     pub fn on_overrun(&mut self, now: Instant) -> bool {
         self.grow(now);
         if self.halved_at.is_some_and(|at| now.since(at) < HALVING_INTERVAL) {
@@ -116,8 +117,8 @@ impl ReceiveWindow {
         self.received_bytes += bytes as u64;
     }
 
-    /// Updates the window from the fullness of the fullest local queue, of 1,024. The peer waits for its reader as for
-    /// a receiver: while it takes at least the floor.
+    /// Updates the window from the fullness of the fullest local queue, of 1,024. The peer waits for the reader of that
+    /// queue as a publisher waits for a receiver: while it reads at least the floor.
     pub fn on_backlog(&mut self, now: Instant, fullness: u64) -> WindowChange {
         self.checked_at = now;
         if fullness < BACKLOG_LONG {
@@ -175,7 +176,7 @@ impl ReceiveWindow {
     }
 
     fn grow(&mut self, now: Instant) {
-        // Counts whole steps of the slower growth; the remainder waits for the next call.
+        // Only whole steps of the slower growth count; the remainder counts with the next call.
         let mut millis = nanos(now.since(self.scaled_at)) / 1_000_000 / GROWTH_STEP * GROWTH_STEP;
         self.scaled_at = self.scaled_at + Duration::from_millis(millis);
         for (most, growth) in [(self.proven, GROWTH), (SCALE_ALL, GROWTH_BEYOND)] {
@@ -191,13 +192,13 @@ impl ReceiveWindow {
 /// Progress of this peer in one publisher's multicast stream, and the state of its reports.
 #[derive(Clone, Debug)]
 pub struct ReceiveProgress {
-    /// Highest datagram taken.
+    /// Highest datagram read.
     high: Dseq,
     /// Highest datagram reported.
     advertised: Dseq,
     /// Time of the last report.
     reported_at: Option<Instant>,
-    /// Bytes taken since then, and the number of bytes that makes the next report due.
+    /// Bytes read since then, and the number of bytes that makes the next report due.
     unreported: u64,
     due_bytes: u64,
     /// Cost of the largest datagram so far, in bytes as windows count.
@@ -235,7 +236,7 @@ impl ReceiveProgress {
         }
     }
 
-    /// Returns the highest datagram taken.
+    /// Returns the highest datagram read.
     pub fn high(&self) -> Dseq {
         self.high
     }
@@ -253,8 +254,8 @@ impl ReceiveProgress {
     }
 
     /// Records a control message received by multicast that names the highest datagram. All datagrams up to it have
-    /// been taken or will not come. Returns true if a report is due: if much may be unreported, or if the last report
-    /// may have been lost.
+    /// been read or were lost. Returns true if a report is due: if much may be unreported, or if the last report may
+    /// have been lost.
     pub fn on_control(&mut self, now: Instant, high: Dseq) -> bool {
         self.high = self.high.max(high);
         let unreported = (self.high.0 - self.advertised.0).saturating_mul(self.largest);
@@ -265,15 +266,14 @@ impl ReceiveProgress {
             || is_waited_for
     }
 
-    /// Corrects the progress when the publisher has sent no more than `high`: a control message that named more was
-    /// wrong.
+    /// Corrects the progress after a wrong control message: the publisher has sent no more than `high`.
     pub fn rewind_to(&mut self, high: Dseq) {
         (self.high, self.advertised) = (self.high.min(high), self.advertised.min(high));
     }
 
-    /// Records the lowest requested datagram. A report is due if the publisher sends on without knowing of the request.
-    /// A report is also due if the publisher may wait for the request and its distance has halved, or the last report
-    /// is old.
+    /// Records the lowest requested datagram. A report is due if the publisher continues without knowing of the
+    /// request. If the publisher may wait for that datagram, a report is due when its distance has halved, or the last
+    /// report is old.
     pub fn on_awaited(&mut self, now: Instant, awaited: Option<Dseq>) {
         self.is_due |= match self.awaited {
             None => awaited.is_some() && self.first_bytes / PARTS <= self.unreported,
@@ -301,7 +301,7 @@ impl ReceiveProgress {
         self.is_due = true;
     }
 
-    /// Cancels the report: the publisher has left.
+    /// Cancels the report, because the publisher has left.
     pub fn cancel_report(&mut self) {
         self.is_due = false;
     }

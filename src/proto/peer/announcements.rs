@@ -71,8 +71,8 @@ impl Peer {
         bytes: usize,
     ) {
         if let Some(epoch) = to.filter(|_| self.interest.has_had_queues()) {
-            // A message counts as returned in the announcement, which must therefore cover its datagram. Otherwise
-            // nobody would miss that datagram if this peer crashed now.
+            // A message counts as returned in the announcement, which must therefore cover its datagram. Otherwise the
+            // member would not miss that datagram if this peer crashed now.
             self.seal_directed(now, epoch);
         }
         let address = to.and_then(|epoch| self.members.get(&epoch)).map(|member| member.address);
@@ -141,7 +141,7 @@ impl Peer {
 
     pub(super) fn send_due_announcements(&mut self, now: ClockReading) {
         let silent = self.settings.mutants.is(Mutant::NoHeartbeat);
-        // A stopping peer continues its heartbeats while datagrams are held.
+        // A stopping peer continues its heartbeats while datagrams are queued.
         let is_over = self.stop.is_some() && !self.has_queued();
         if !is_over && self.announcements.heartbeat_timer.take_due(now.instant) {
             if self.announcements.is_first() {
@@ -184,7 +184,7 @@ impl Peer {
                 recv.end(ctx, Reason::PublisherGone, out);
                 services.extend(out.extract_if(.., |outcome| matches!(outcome, StreamOutcome::Service(_))));
             });
-            // They may cause answers to clients, which can no longer be published in this epoch.
+            // These messages may cause answers to clients, which can no longer be published in this epoch.
             self.questions.postpone(epoch, services);
         }
         self.expire_all_assignments();

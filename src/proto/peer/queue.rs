@@ -1,4 +1,4 @@
-//! Queue groups: of all subscriptions on the LAN with the same group name and a matching subject, one gets the message.
+//! Queue groups: one of all subscriptions on the LAN with the same group name and a matching subject gets the message.
 //!
 //! The publishing peer chooses the peer whose member gets it, and names it in a stamp before the headers. The chosen
 //! peer chooses the member. A peer whose last member has left meanwhile returns the message to the publisher
@@ -21,7 +21,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Members of a queue group that match a subject: their peers and their numbers.
+/// Members of a queue group whose subscriptions match a subject: the number here, and the number at each other peer.
 #[derive(Debug)]
 pub(super) struct QueueGroup {
     queue: Queue,
@@ -144,7 +144,7 @@ impl Peer {
     }
 
     /// Delivers messages of another peer to plain subscriptions and to the chosen members. Returns the number of
-    /// messages that were delivered at all.
+    /// messages that at least one subscription got.
     pub(super) fn deliver_with_queues(
         &mut self,
         now: ClockReading,
@@ -229,7 +229,7 @@ impl Peer {
         is_delivered
     }
 
-    /// Handles messages that no subscription here wants any more, some of them assigned to members of queue groups
+    /// Handles messages without subscriptions here, some of which are assigned to departed members of queue groups
     /// here.
     pub(super) fn on_unserved(&mut self, now: ClockReading, from: Epoch, item: StreamItem, directed: bool) {
         item.for_each(|mut message| {

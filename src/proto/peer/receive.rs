@@ -56,8 +56,8 @@ impl Peer {
         self.publish_advisories(now, Some(header.epoch), false);
     }
 
-    /// Returns whether the number of a control datagram is plausible. It is for an unknown epoch, or one known at
-    /// another address.
+    /// Returns whether the number of a control datagram is plausible. Any number is plausible for an unknown epoch, or
+    /// for an epoch that is bound to another address.
     fn accepts_control(&mut self, now: ClockReading, header: &Header, from: SocketAddr) -> bool {
         let member = self.members.get_mut(&header.epoch).filter(|member| member.address == from);
         member.is_none_or(|member| member.control.admits(now.instant, header.number, header.uptime_ms))
@@ -143,7 +143,7 @@ impl Peer {
         *counter += 1;
     }
 
-    /// Gives a data datagram to one side of a member, and settles gaps early if that side then holds too many bytes.
+    /// Passes a data datagram to one side of a member, and settles gaps early if that side then buffers too many bytes.
     /// Returns its acceptance, or `None` if there is no such side.
     fn accept_side(
         &mut self,
@@ -184,7 +184,7 @@ impl Peer {
         }
     }
 
-    /// Settles gaps early while too many bytes are held for them (A7).
+    /// Settles gaps early while too many bytes wait for them (A7).
     pub(super) fn limit_buffered(&mut self, now: ClockReading, epoch: Epoch, side: Side) {
         let of_side = |member: &mut Member| member.side(side).map_or(0, |(recv, ..)| recv.buffered_bytes());
         while self.members.get_mut(&epoch).map_or(0, of_side) != 0 {
@@ -377,8 +377,8 @@ impl Peer {
     }
 
     /// Excludes former runs of the peer of this epoch from queue choices and receiver counts, without touching their
-    /// streams. One that is heard again counts again. A forged name therefore costs an honest peer its turn only until
-    /// its next datagram.
+    /// streams. A run that is heard again counts again. A forged name therefore costs an honest peer its turn only
+    /// until its next datagram.
     fn supersede_former_runs(&mut self, epoch: Epoch) {
         let Some(member) = self.members.get(&epoch) else { return };
         let others = self.members.values().filter(|other| other.epoch() != epoch && other.is_reachable());
@@ -393,8 +393,8 @@ impl Peer {
     }
 
     /// Ends earlier runs at the address of a peer that sent an announcement, because the same address means the same
-    /// socket (R1). A run is kept if it was heard at or after `heard_before`, or within a beat and a half. Long-delayed
-    /// datagrams make an earlier run look like the later one.
+    /// socket (R1). A run is kept if it was heard at or after `heard_before`, or within one and a half heartbeat
+    /// intervals. Long-delayed datagrams make an earlier run look like the later one.
     fn end_departed_members(&mut self, now: ClockReading, epoch: Epoch, heard_before: Instant) {
         // Rule: epoch
         let Some(member) = self.members.get(&epoch).filter(|_| heard_before < now.instant) else { return };

@@ -15,12 +15,13 @@ use crate::wire::{ExpiryNotice, Header, Manifest, PeerAnnouncement, Range, Recor
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Minimum interval between early heartbeats to a member. An address may be proven only after some of them were lost,
-/// and nothing is repaired meanwhile. The interval is therefore shorter than the first waits between requests.
+/// Minimum interval between early heartbeats to a member. Some of them may be lost before the address is proven, and
+/// nothing is repaired until then. The interval is therefore shorter than the first waits between requests.
 const EARLY_HEARTBEAT_INTERVAL: Duration = Duration::from_millis(4);
 
 impl Peer {
-    /// Handles the tokens of an announcement: one that the member has sent back, or one to be sent back.
+    /// Handles the tokens of an announcement: this peer's token that the member echoes, and the member's token that
+    /// this peer must echo.
     pub(super) fn on_proof(&mut self, now: ClockReading, epoch: Epoch, announce: &PeerAnnouncement) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         // Rule: proof
@@ -52,7 +53,7 @@ impl Peer {
         }
     }
 
-    /// Requests missing datagrams of a publisher's streams that are due to be requested.
+    /// Requests the missing datagrams of a publisher's streams whose requests are due.
     pub(super) fn send_resend_requests(&mut self, now: ClockReading, epoch: Epoch) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         if member.request_deadline().is_none_or(|at| now.instant < at) {
@@ -202,7 +203,7 @@ impl Peer {
         self.fetch(now);
     }
 
-    /// Handles a publisher's report of datagrams of which it has nothing any more.
+    /// Handles a publisher's notice that it knows nothing about some datagrams any more.
     pub(super) fn on_expired(
         &mut self,
         now: ClockReading,

@@ -1,9 +1,9 @@
-//! Publish suppression (`interest: on`): a message that no peer subscribes to is not sent. This module decides when
-//! that is certain, and whether suppressing peers know the subscriptions here (docs/wire.md 10.7).
+//! Publish suppression (`interest: on`): a message that no peer subscribes to is not sent. This module decides when it
+//! is certain that no peer subscribes, and whether suppressing peers know the subscriptions here (docs/wire.md 10.7).
 //!
-//! A suppressed message takes no number, so no receiver can miss it. No subscription may therefore be overlooked. Some
-//! peers were told that their subscriptions are known. Each of them is sent matching messages until its BYE, even if it
-//! is silent, given up or forgotten.
+//! A suppressed message takes no number, so no receiver can miss it. No subscription may therefore be overlooked. A
+//! peer that got a confirmation of its subscriptions is sent matching messages until its BYE, even if it is silent,
+//! given up or removed.
 
 use super::Peer;
 use crate::message::{Epoch, PeerName};
@@ -30,11 +30,11 @@ pub(super) struct Suppression {
     from: Instant,
     /// True if the subscriptions of all others are known; `None` if that was not determined since the last input.
     is_certain: Option<bool>,
-    /// Peers that are absent and may come back.
+    /// Peers that are absent and may return.
     absent: BTreeMap<Epoch, AbsentPeer>,
 }
 
-/// A peer that is absent and may come back.
+/// A peer that is absent and may return.
 #[derive(Debug)]
 struct AbsentPeer {
     name: Option<PeerName>,
@@ -87,8 +87,7 @@ impl Peer {
     }
 
     /// Returns the subscription version that every suppressing peer that is up has confirmed. Such a peer has sent all
-    /// matching messages since. A peer that suppresses messages itself assumes the same of members it has not heard
-    /// from.
+    /// matching messages since. A peer that suppresses messages assumes the same of members that have not announced it.
     pub fn confirmed(&self) -> u64 {
         let version = self.interest.version();
         if self.settings.suppresses && !self.discovery.is_discovered {
@@ -106,7 +105,8 @@ impl Peer {
         late.for_each(|member| member.interest_sync.abandon());
     }
 
-    /// Asks every peer that is up to confirm the subscriptions here. Returns whether a confirmation is outstanding.
+    /// Requests the confirmation of the subscriptions here from every peer that is up. Returns whether a confirmation
+    /// is outstanding.
     pub fn flush_subscriptions(&mut self, now: ClockReading) -> bool {
         let version = self.interest.version();
         let up = self.members.values_mut().filter(|member| member.state == MemberState::Up);
@@ -172,7 +172,7 @@ impl Peer {
         }
     }
 
-    /// Requests outstanding confirmations from suppressing peers, and sends those that are due to others.
+    /// Requests outstanding confirmations, and sends the due confirmations to other peers.
     pub(super) fn on_suppression_tick(&mut self, now: ClockReading) {
         if self.stop.is_some() {
             return;
@@ -182,7 +182,7 @@ impl Peer {
         let due =
             up.filter_map(|(epoch, member)| member.interest_sync.take_due(now.instant, version).then_some(*epoch));
         for epoch in due.collect::<Vec<Epoch>>() {
-            // Anybody can forge a heartbeat that says that its peer suppresses messages.
+            // Any host can forge a heartbeat of a peer that suppresses messages.
             if self.may_send_to(epoch) {
                 self.send_announcement(now, AnnouncementKind::Heartbeat, Some(epoch), 0);
             }
@@ -232,7 +232,7 @@ impl Peer {
             .members
             .values()
             .any(|other| other.epoch() != epoch && other.is_alive() && absent.is_followed_by(other));
-        // A member that was told nothing was promised nothing.
+        // A member without a confirmation does not rely on this peer.
         let is_owed = self.settings.suppresses && self.remote_interest.was_reported(epoch);
         if !is_owed || is_followed || self.settings.mutants.is(Mutant::SuppressForgets) {
             return self.remote_interest.end(epoch);
@@ -241,7 +241,7 @@ impl Peer {
         self.remote_interest.mark_absent(epoch);
     }
 
-    /// Drops the subscriptions of a forgotten member, unless it is recorded as absent.
+    /// Drops the subscriptions of a removed member, unless it is recorded as absent.
     pub(super) fn evict_interest(&mut self, epoch: Epoch) {
         if !self.suppression.absent.contains_key(&epoch) {
             self.remote_interest.end(epoch);
@@ -255,7 +255,7 @@ impl Peer {
         }
     }
 
-    /// Handles the return of a member: it is no longer absent, and its former runs will not come back.
+    /// Handles the return of a member, which is no longer absent. Its former runs will not return.
     pub(super) fn on_present(&mut self, epoch: Epoch) {
         if self.suppression.absent.is_empty() {
             return;

@@ -132,7 +132,7 @@ impl Peer {
         self.flush(now);
         let heartbeat_timer = HeartbeatTimer::starting(now.instant, self.settings.heartbeat);
         let linger = self.settings.recovery.linger;
-        // Held datagrams must leave, and the end must be announced, while the operator of the peer still waits.
+        // Queued datagrams must leave, and the peer must announce its end, while its operator still waits.
         let (hold_until, until) = (now.instant + (linger / 2).min(STOP_DRAIN_TIME), now.instant + linger);
         self.stop =
             Some(Stop { byes: BYES, heartbeat_timer, hold_until, quiet_since: now.instant, until, is_over: false });

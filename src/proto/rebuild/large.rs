@@ -12,8 +12,8 @@ use crate::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Maximum bytes requested at a time, unless one message is larger. Without it, answers queued behind others would be
-/// requested again in vain.
+/// Maximum bytes requested at a time, unless one message is larger. Without this limit, answers that wait behind others
+/// would be requested again in vain.
 const REQUESTED_BYTES_MAX: usize = 1 << 20;
 /// Time per byte that an answer may take before it is requested again (8 MiB/s, of a network of 100 Mbit/s).
 const NANOS_PER_BYTE: u64 = 120;
@@ -139,7 +139,7 @@ impl LargeMessages {
         }
         while let Some(first) = self.next() {
             self.queued.remove(&first);
-            let large = self.by_first.get_mut(&first).expect("what is queued is there");
+            let large = self.by_first.get_mut(&first).expect("queued messages are in the table");
             self.requested_bytes += large.key.bytes;
             let wait = Duration::from_nanos(NANOS_PER_BYTE * large.key.bytes as u64);
             large.state = FetchState::Requested(RetryTimer::after(now, RETRY_INTERVAL.max(wait)));
@@ -188,7 +188,7 @@ mod tests {
         larges.remove(Dseq(10));
         assert!(requested(&mut larges).is_empty(), "there is no room beside the other one");
         larges.remove_datagram(Dseq(20), Dseq(21));
-        assert_eq!(requested(&mut larges), [30], "alone, however large");
+        assert_eq!(requested(&mut larges), [30], "a message alone may exceed the budget");
         larges.assert_invariants(|_, _| true);
         larges.remove(Dseq(30));
         assert_eq!(requested(&mut larges), [40]);

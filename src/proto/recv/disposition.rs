@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub(super) enum Disposition {
     /// The item must wait.
     Wait,
-    /// The item is dropped: no subscription wants it, or it is a repetition, or its loss has been reported.
+    /// The item is dropped: no subscription matches it, it is a repetition, or its loss has been reported.
     Drop,
     /// The item is for this peer itself.
     Service,
@@ -28,7 +28,7 @@ pub(super) enum Disposition {
     Deliver { repeated: usize, verdict: Verdict, offset: Option<u32>, matched: Arc<MatchSet> },
 }
 
-/// Returns the disposition of an item that no subscription here wants.
+/// Returns the disposition of an item without subscriptions here.
 pub(super) fn unwanted(ctx: &ReceiveContext<'_>, item: &StreamItem) -> Disposition {
     // Members of queue groups are in mode repair.
     let is_unserved = ctx.mode == DeliveryMode::Repair && item.is_for_member(ctx.own);
@@ -105,7 +105,8 @@ impl RecvStream {
         self.judge_numbered(ctx, numbered, settled, out)
     }
 
-    /// Compares the number of an item with the last one of its subject. Returns also whether that one proves nothing.
+    /// Compares the number of an item with the last number of its subject. Also returns whether the last number proves
+    /// nothing.
     fn continuity_of(
         &self,
         ctx: &mut ReceiveContext<'_>,
@@ -113,16 +114,16 @@ impl RecvStream {
         out: &mut Vec<StreamOutcome>,
     ) -> (Continuity, bool) {
         let entry = numbered.seen.map(|(_, entry)| entry);
-        // Messages that passed without a local subscription are owed to no subscription. That includes messages of the
-        // instant at which the subscription began, because they may have come before.
+        // Messages that arrived without a local subscription are owed to no subscription. That includes messages of the
+        // instant at which the subscription began, because they may have arrived before it.
         let interrupted =
             entry.is_some_and(|entry| entry.at <= numbered.matched.oldest) && !ctx.mutants.is(Mutant::IgnoreContinuity);
         let continuity = numbered.position.judge(entry.as_ref());
-        let is_untrue = entry.is_some_and(|entry| self.is_untrue(ctx, &entry, numbered.at, continuity, out));
-        let interrupted = interrupted || is_untrue;
+        let is_forged = entry.is_some_and(|entry| self.is_forged(ctx, &entry, numbered.at, continuity, out));
+        let interrupted = interrupted || is_forged;
         let continuity = match continuity {
             Continuity::Skip(_) | Continuity::Restart if interrupted => Continuity::First,
-            continuity if !is_untrue => continuity,
+            continuity if !is_forged => continuity,
             _ => Continuity::First,
         };
         (continuity, interrupted)
@@ -143,7 +144,7 @@ impl RecvStream {
         let mut repeated = 0;
         let (verdict, skip) = match continuity {
             Continuity::Repeat => {
-                let last = entry.expect("repeats something").last;
+                let last = entry.expect("a repetition has an entry").last;
                 repeated = repeated_of(position.seq, item.count(), last);
                 if !item.is_absent() {
                     ctx.losses.repeat.add(repeated, ctx.now.wall);
@@ -157,9 +158,8 @@ impl RecvStream {
                     _ => (Verdict::Next, None),
                 }
             }
-            // Rule: release
-            // While the datagram that begins an abandoned message is awaited, it is unknown which of them accounts for
-            // it.
+            // Rule: release While the first datagram of an abandoned message is awaited, it is unknown whether that
+            // datagram or the item accounts for the message.
             Continuity::Follows if !settled && item.is_headless() => return Disposition::Wait,
             Continuity::Follows => (Verdict::Next, None),
             _ if !settled => return Disposition::Wait,
@@ -168,8 +168,8 @@ impl RecvStream {
             Continuity::Skip(skip) => (Verdict::First, Some(skip)),
         };
         let offset = position.offset_of_frame(entry.as_ref());
-        // A message in flight when a subscription began is not for it (A6), however long it was awaited. The same holds
-        // for its loss.
+        // A message in flight when a subscription began is not owed to it (A6), however long it was awaited. The same
+        // holds for its loss.
         let owed = Arc::clone(&matched).at(arrival.reached);
         let later = Some(&matched).filter(|_| ctx.mutants.is(Mutant::ReportToLaterSubscriptions));
         let proven = ProvenLoss::of(item, position.seq, skip);
@@ -220,7 +220,8 @@ impl RecvStream {
         match item {
             StreamItem::AbandonedMessage(_) | StreamItem::GoneMessages(_)
                 if owed.is_none() && self.kind != StreamKind::Ptp => {}
-            StreamItem::AbandonedMessage(abandoned) if !abandoned.begun => {} // counted among the messages of its first datagram
+            // It is counted among the messages of its first datagram.
+            StreamItem::AbandonedMessage(abandoned) if !abandoned.begun => {}
             StreamItem::AbandonedMessage(abandoned) => {
                 // A missing datagram may still arrive; a message begun in this one is certain.
                 let range = SettledRange::of_content(abandoned.first, ctx.now.instant, abandoned.reason(ctx.reason));
@@ -241,8 +242,8 @@ impl RecvStream {
     }
 
     /// Returns the messages missing before the first received message of a subject, which need not be the first one
-    /// sent. They are owed if this peer wanted the subject before the publisher started and would remember earlier
-    /// messages.
+    /// sent. They are owed if a client here subscribed before the publisher started, and this peer would remember
+    /// earlier messages.
     pub(super) fn missing_since_birth(
         &self,
         position: &SeqPosition,
@@ -262,9 +263,9 @@ impl RecvStream {
     }
 }
 
-/// Counts a large message to this peer alone that will never be complete, whether or not a subscription here matches
-/// it. It may be one that a peer without members of its queue group returned, and the ledger counts the messages of
-/// missing datagrams in the same way. The loss waits until everything before the message is settled.
+/// Counts a large directed message that will never be complete, whether or not a subscription here matches it. It may
+/// be one that a peer without members of its queue group returned, and the ledger counts the messages of missing
+/// datagrams in the same way. The loss waits until everything before the message is settled.
 fn judge_abandoned_directed(
     ctx: &mut ReceiveContext<'_>,
     abandoned: &AbandonedMessage,

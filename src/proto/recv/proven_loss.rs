@@ -1,5 +1,5 @@
-//! Losses that the number of an item proves: the messages missing before it, and the item itself if it stands for
-//! messages that will not come.
+//! Losses that the number of an item proves: the messages missing before it, and the item itself if it represents lost
+//! messages.
 
 use super::{ReceiveContext, RecvStream, StreamKind, StreamOutcome};
 use crate::message::Count;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub(super) struct ProvenLoss {
     /// Messages that began in missing datagrams.
     skip: Skip,
-    /// Number of messages lost with the item, though they began in no missing datagram.
+    /// Number of messages lost with the item that did not begin in missing datagrams.
     known: u64,
 }
 

@@ -27,7 +27,7 @@ pub enum ResendAnswer {
         /// The record to send.
         manifest: Manifest,
     },
-    /// Datagrams of which nothing is known any more.
+    /// Datagrams about which the publisher knows nothing any more.
     Expired {
         /// Its receiver.
         to: Epoch,
@@ -43,7 +43,7 @@ pub struct RequestOutcome {
     pub accepted: u64,
     /// Ranges that end with datagrams not sent yet; these are never missing.
     pub beyond_high: u64,
-    /// Datagrams just answered: the request had left before the answer arrived.
+    /// Datagrams that were just resent: the requester sent the request before they arrived.
     pub suppressed: u64,
     /// Datagrams beyond the limits; all of them if the request was refused.
     pub refused: u64,

@@ -15,7 +15,7 @@ const SEGMENT_BYTES_MAX: usize = 256 * 1024;
 /// Size of the first segment of a log, in bytes, so that a little-used log is small; later segments grow with the log.
 const SEGMENT_BYTES_MIN: usize = 2048;
 
-/// Bytes of a segment for each entry reserved with it; the list of entries grows beyond that.
+/// Bytes of a segment for each entry that is reserved with it; the list of entries grows if it needs more.
 const BYTES_PER_ENTRY: usize = 512;
 
 /// End of an entry in its segment, with its time and `before` value relative to the segment's start.
@@ -89,7 +89,7 @@ fn entries_in(bytes: usize) -> usize {
 #[derive(Debug)]
 pub struct DatagramLog {
     segments: VecDeque<LogSegment>,
-    /// Entries at the start of the first segment that were already removed.
+    /// Number of entries at the start of the first segment that were removed.
     removed: usize,
     /// Number of the next entry.
     next: u64,
@@ -136,7 +136,7 @@ impl DatagramLog {
                 entry
             }
         };
-        let segment = self.segments.back_mut().expect("there is one with room");
+        let segment = self.segments.back_mut().expect("the last segment has room");
         self.heap_bytes -= segment.heap_bytes();
         segment.bytes.extend_from_slice(bytes);
         segment.entries.push(entry);

@@ -1,8 +1,8 @@
-//! The publisher's side of repair: requests of others and the answers to them (R6, A9; wire.md W114).
+//! The publisher's side of repair: requests of receivers, and the answers to them (R6, A9; wire.md W114).
 //!
 //! Requested datagrams are kept as ranges for each requester. The cost of a request depends on its bytes, not on its
-//! span. Answers are made one by one as the budget allows, the oldest first. The caller decides whether a requester may
-//! be answered (its address is proven) and where an answer is sent.
+//! span. Answers are made one by one as the budget allows, the oldest first. The caller checks that the address of a
+//! requester is proven, and sends the answers.
 
 mod answer;
 mod budget;
@@ -37,7 +37,7 @@ const RANGES_EACH_MAX: usize = 1024;
 const REQUESTS_PER_SECOND: u64 = 1000;
 const REQUESTS_BURST: u64 = 256;
 
-/// Credit of a requester, as a multiple of the live bytes, because answers get lost like other datagrams.
+/// Factor from live bytes to the credit of a requester. It exceeds 1 because answers get lost like other datagrams.
 const CREDIT_TIMES: u64 = 4;
 
 /// Maximum number of bytes by which a manifest exceeds its datagram.
@@ -72,8 +72,8 @@ struct Credit {
 }
 
 impl Credit {
-    /// Returns the credit of a requester that may miss everything sent and still kept. `sent` is the number of live
-    /// bytes so far.
+    /// Returns the initial credit of a requester, which may miss all datagrams that are still retained. `sent` is the
+    /// number of live bytes so far.
     fn new(sent: u64, most: u64) -> Credit {
         Credit { bytes: BURST_BYTES, sent: 0 }.grown(sent, most)
     }
@@ -293,7 +293,7 @@ impl Resends {
                 _ => self.expire(from, Some(from), ring.map_or(Dseq(u64::MAX), Ring::trail)),
             }
         } else {
-            let dseq = requester.first().map(Dseq).expect("who wants nothing is not chosen");
+            let dseq = requester.first().map(Dseq).expect("the chosen requester misses a datagram");
             if dseq < ring.manifest_trail() {
                 self.expire(from, None, ring.manifest_trail())
             } else if requester.datagrams.contains(dseq.0)
@@ -310,7 +310,8 @@ impl Resends {
         requester.bucket.take(bytes as u64);
         requester.credit.bytes = requester.credit.bytes.saturating_sub(bytes as u64);
         if requester.credit.bytes < answer_bytes_max {
-            // A requester that still misses them repeats its request, and may get more when more was sent.
+            // A requester that still misses datagrams repeats its request, and gets more credit when more data was
+            // sent.
             self.counters.over_limit = self.counters.over_limit.saturating_add(requester.clear());
         }
         self.counters.bytes += bytes as u64;
@@ -352,7 +353,7 @@ impl Resends {
         }
         match chosen {
             Some((_, epoch)) => Some(epoch),
-            None => self.wait(now, ready_at.expect("all who wait were looked at")),
+            None => self.wait(now, ready_at.expect("each waiting requester has a time")),
         }
     }
 
@@ -388,7 +389,7 @@ impl Resends {
             ResendTarget::Member(_) => self.counters.resent_unicast += 1,
             ResendTarget::Group => self.counters.resent_multicast += 1,
         }
-        // A unicast answer shows nothing of how many receivers miss the datagram.
+        // An answer to a requester without multicast does not show that a second receiver misses the datagram.
         if !lacks_multicast {
             self.recently_resent.remember(now, position, to);
         }
@@ -444,7 +445,8 @@ impl Resends {
         let mut builder = None;
         let mut next = dseq;
         while requester.contents.contains(next.0) || next < ring.trail() && requester.datagrams.contains(next.0) {
-            let (before, contents) = ring.contents(next).expect("what was sent after the manifest trail is known");
+            let (before, contents) =
+                ring.contents(next).expect("the content of datagrams above the manifest trail is known");
             let bytes_max = self.settings.datagram_bytes_max;
             if !builder.get_or_insert_with(|| ManifestBuilder::new(bytes_max, dseq, before)).push(&contents) {
                 break;
@@ -456,7 +458,7 @@ impl Resends {
             next = next.next();
         }
         self.counters.manifests += next.0 - dseq.0;
-        let builder = builder.expect("what `dseq` held is wanted");
+        let builder = builder.expect("the content of `dseq` is requested");
         let sent = builder.bytes();
         (ResendAnswer::Manifest { to: from, manifest: builder.finish() }, sent)
     }

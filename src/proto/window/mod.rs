@@ -6,8 +6,8 @@
 //! `time` are evicted (A8, R11). Each call of `rotate_if_due` evicts a limited number of entries, so
 //! that no rotation of a large window stops the peer. An entry that is used before its turn stays.
 //!
-//! `bytes_max` is a hard limit: beyond it no new entry is made, while existing ones remain. No loss is missed because
-//! of it, because detection relies on the datagrams (R9).
+//! `bytes_max` is a hard limit: beyond it no new entry is made, while existing ones remain. The limit hides no loss,
+//! because detection relies on the datagrams (R9).
 
 mod table;
 
@@ -37,8 +37,8 @@ pub enum Numbering {
     Numbered {
         /// The number.
         seq: Seq,
-        /// The offset in the subject's history, modulo 2^32 (seed 000). A subject that is new, or comes back after it
-        /// left the window, starts at a random one; a full frame does not interrupt the counting.
+        /// The offset in the subject's history, modulo 2^32 (seed 000). A subject that is new, or returns after its
+        /// eviction, starts at a random offset; a full frame does not interrupt the counting.
         offset: u32,
         /// Date of the frame and offset in the history, with the first message of a frame.
         stamp: Option<Stamp>,
@@ -123,7 +123,7 @@ impl PubWindow {
         Numbering::Numbered { seq, offset, stamp: Some(stamp(frame, offset)), chain: None }
     }
 
-    /// Returns the note of the subject numbered last. Its author must check that it still applies.
+    /// Returns the note of the subject numbered last. The caller must check that the note still applies.
     pub fn noted(&mut self) -> Option<u32> {
         let [a, b, c] = self.streams.table.entry_mut(self.numbered?).note;
         ([a, b, c] != NO_NOTE).then_some(u32::from_le_bytes([a, b, c, 0]))
@@ -267,7 +267,7 @@ struct PubEntry {
     /// Offset of the first message of the current frame.
     offset: u32,
     generation: u8,
-    /// Note that a user of the window attached to the subject; `NO_NOTE` if there is none.
+    /// Note that the caller attached to the subject; `NO_NOTE` if there is none.
     note: [u8; 3],
 }
 
@@ -327,7 +327,7 @@ struct RecentEntry {
 }
 
 /// Tracker of look-ups in the order in which entries were added, as by a publisher that uses its subjects in turn. The
-/// next entry is then known before its hash is.
+/// next entry is then found without a hash.
 #[derive(Clone, Copy, Default)]
 struct LookupOrder {
     /// Entry found last.
@@ -348,7 +348,7 @@ struct RotatingTable<E> {
     /// Bytes of the entries in the current generation.
     current_bytes: usize,
     /// True if the hard limit has refused an entry since the last rotation. The previous generation may be so large
-    /// that the current one can never reach its size.
+    /// that the current one can never reach the size that makes a rotation due.
     refused: bool,
     /// Time of the last rotation, or of the first call.
     rotated: Option<Instant>,

@@ -70,7 +70,7 @@ struct EntryChunk<E> {
 }
 
 struct LengthClass<E> {
-    /// Number of entries in use; all are in front.
+    /// Number of entries in use; they occupy the first slots.
     len: usize,
     chunks: Vec<EntryChunk<E>>,
 }
@@ -95,7 +95,7 @@ pub(super) struct WindowTable<E> {
 
 impl<E: WindowEntry> WindowTable<E> {
     /// Creates an empty table that never allocates more than `bytes_max` bytes for its entries. `seed` makes the
-    /// locations in the index unpredictable for those that choose the subjects.
+    /// locations in the index unpredictable for peers and clients that choose subjects.
     pub fn new(bytes_max: usize, seed: u64) -> WindowTable<E> {
         WindowTable {
             hasher: FixedState::with_seed(seed),
@@ -175,7 +175,7 @@ impl<E: WindowEntry> WindowTable<E> {
         Sweep { class: 0, left: self.classes[0].len }
     }
 
-    /// Visits up to `steps` further entries, in a fixed order, and removes those for which `is_evicted` is true. Returns
+    /// Visits up to `steps` further entries, in a fixed order, and removes those for which `is_evicted` holds. Returns
     /// false when all entries present at the start have been visited; it may skip entries that were added since.
     pub fn sweep(&mut self, sweep: &mut Sweep, steps: usize, mut is_evicted: impl FnMut(&E) -> bool) -> bool {
         for _ in 0..steps {
@@ -317,8 +317,8 @@ fn chunk_bytes<E>(class: usize) -> usize {
     CHUNK * (size_of::<E>() + stride(class))
 }
 
-/// Returns the shard of a hash. It uses bits that the shard's own table does not: that takes the lowest for the bucket
-/// and the highest seven as tag.
+/// Returns the shard of a hash. It uses bits that the shard's table does not use: the table takes the lowest bits for
+/// the bucket and the highest seven as tag.
 fn shard_of(hash: u64) -> usize {
     (hash >> 40) as usize % SHARDS
 }

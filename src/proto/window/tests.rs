@@ -1,4 +1,4 @@
-//! The windows against tables of edge cases and against twins that keep every time stamp.
+//! The windows against tables of edge cases and against models that keep every time stamp.
 
 use super::*;
 use crate::seqno::{FRAME_MAX, FRAME_SHIFT};
