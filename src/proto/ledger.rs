@@ -874,7 +874,7 @@ mod tests {
         assert_eq!(
             (ledger.states().lost, missing(ledger.states())),
             (1, before),
-            "a part of the datagram is lost all the same"
+            "a part of the repaired datagram is lost"
         );
         ledger.assert_invariants();
     }

@@ -121,7 +121,10 @@ mod tests {
                 newest.admits(at(later), 11, later) && newest.number() == forged,
                 "one datagram may be the forged one"
             );
-            assert!(newest.admits(at(later + 100), 12, later + 100) && newest.number() == 11, "two outweigh it");
+            assert!(
+                newest.admits(at(later + 100), 12, later + 100) && newest.number() == 11,
+                "two datagrams outweigh the forged one"
+            );
         }
     }
 

@@ -617,7 +617,8 @@ mod tests {
         );
         assert!(rebuilds.abandon(Dseq(5), Reason::Deadline).unwrap().missing_heads().next().is_none());
         rebuilds.assert_invariants();
-        let fetched = answer(&mut rebuilds, vec![message("big", 2)]).expect("it begins in a received datagram");
+        let fetched =
+            answer(&mut rebuilds, vec![message("big", 2)]).expect("the message begins in a received datagram");
         assert_eq!((fetched.position.seq, ready(&mut rebuilds)), (seq(2), vec![(6, vec![], vec![])]));
         // The last datagram that is given up ends the large message too.
         let mut rebuilds = three();

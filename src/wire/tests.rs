@@ -390,7 +390,7 @@ fn large_messages_are_reassembled() {
             }
             offset += taken;
             let is_last = offset == body.len();
-            assert!(!builder.push(&small.entry()) || is_last, "seed {seed}: nothing follows an unfinished part");
+            assert!(!builder.push(&small.entry()) || is_last, "seed {seed}: no record follows an unfinished part");
             let begun = builder.messages();
             let sealed = builder.seal(&Header { number, ..header(Kind::Data) });
             assert!(sealed.len() <= bytes_max, "seed {seed}");

@@ -94,7 +94,7 @@ fn sending_stops_at_the_slowest_receive_window() {
     story.report(at(3), 1, 14, 0);
     assert_eq!(story.send(at(3), 0), 14);
     assert_eq!(story.report(at(4), 1, 14, 100_000).unwrap(), ReportEffect { is_back: false, affects_allowance: true });
-    assert_eq!(story.send(at(4), 0), 25, "up to what the other has room for");
+    assert_eq!(story.send(at(4), 0), 25, "the other receiver's window is the limit");
     story.reports = 1;
     assert_eq!(story.report(at(4), 1, 25, 100_000), None, "an old report");
 }
@@ -237,7 +237,7 @@ fn receiver_with_stalled_request_is_excluded() {
         story.send(at(millis), 0);
         excluded.extend(story.tick(at(millis)).into_iter().map(|_| millis));
     }
-    assert_eq!(excluded, [2600], "a second after that, when it is looked at next");
+    assert_eq!(excluded, [2600], "at the next check, a second later");
     assert!(story.report_awaited(at(3010), 0, (story.sent, 4_000_000), None).unwrap().is_back);
 }
 
@@ -356,7 +356,7 @@ fn local_backlog_closes_window_while_readers_meet_floor() {
     assert_eq!((room.on_backlog(at(2), 1024), room.advertise(at(2), 1)), (WindowChange::Less, 0));
     assert_eq!(room.deadline(), Some(at(3)));
     assert_eq!((room.on_backlog(at(3), 940), room.advertise(at(3), 1) >> 10), (WindowChange::More, 29));
-    assert_eq!(room.deadline(), None, "what is sent for that brings the next look");
+    assert_eq!(room.deadline(), None, "the next datagram causes the next check");
     // The reader takes 20 MB/s, then 5.
     for millis in (10..=1000).step_by(10) {
         room.on_received(200_000);
@@ -368,7 +368,7 @@ fn local_backlog_closes_window_while_readers_meet_floor() {
         room.on_backlog(at(millis), 1024);
     }
     assert!(!room.is_reduced(), "the slow reader no longer counts");
-    assert_eq!(room.on_backlog(at(1410), 700), WindowChange::Less, "it counts again");
+    assert_eq!(room.on_backlog(at(1410), 700), WindowChange::Less, "the reader counts again");
     assert!(room.is_reduced());
 }
 
@@ -435,7 +435,7 @@ fn unproven_receivers_delay_sending_a_tenth_at_most() {
     }
     let most = PROOF_MILLIS_BURST + 100 * PROOF_MILLIS_PER_SECOND;
     assert!((1000..=most).contains(&blocked_millis), "{blocked_millis} of 100,000 ms, at most {most}");
-    assert!(story.receivers.iter().all(|one| one.exclusion.is_none()), "who was not waited for was not too slow");
+    assert!(story.receivers.iter().all(|one| one.exclusion.is_none()), "an ignored receiver is not too slow");
 }
 
 /// Proves: W133, pace-proven

@@ -130,7 +130,7 @@ impl DatagramLog {
             None => {
                 let Some(segment) = self.take_segment(bytes.len()) else { return };
                 let segment = segment.restart(now, number, before);
-                let entry = segment.entry(now, before, bytes.len()).expect("the segment was made for it");
+                let entry = segment.entry(now, before, bytes.len()).expect("the new segment has room for the entry");
                 self.heap_bytes += segment.heap_bytes();
                 self.segments.push_back(segment);
                 entry

@@ -284,7 +284,7 @@ impl Resends {
             return None;
         }
         let from = self.choose(now)?;
-        let requester = self.requesters.get(&from).expect("it was chosen among them");
+        let requester = self.requesters.get(&from).expect("the requester was chosen among the known ones");
         // Rule: resend
         let (answer, bytes) = if let Some(dseq) = requester.directed.first().map(Dseq) {
             let ring = directed(from);
@@ -306,7 +306,7 @@ impl Resends {
         };
         self.budget.spend(bytes as u64);
         let answer_bytes_max = self.answer_bytes_max();
-        let requester = self.requesters.get_mut(&from).expect("it was chosen among them");
+        let requester = self.requesters.get_mut(&from).expect("the requester was chosen among the known ones");
         requester.bucket.take(bytes as u64);
         requester.credit.bytes = requester.credit.bytes.saturating_sub(bytes as u64);
         if requester.credit.bytes < answer_bytes_max {
@@ -415,7 +415,7 @@ impl Resends {
     /// datagram.
     fn expire(&mut self, from: Epoch, stream: Option<Epoch>, end: Dseq) -> (ResendAnswer, usize) {
         let ranges_max = ExpiryNotice::ranges_max(self.settings.datagram_bytes_max);
-        let requester = self.requesters.get_mut(&from).expect("it was chosen among them");
+        let requester = self.requesters.get_mut(&from).expect("the requester was chosen among the known ones");
         let mut gone = Ranges::default();
         let mut take = |wanted: &mut Ranges| {
             while gone.count() < ranges_max
@@ -441,7 +441,7 @@ impl Resends {
     /// Returns the manifests of `dseq` and of the datagrams that follow it, as far as `from` wants them or the
     /// datagrams are gone.
     fn answer_manifest(&mut self, from: Epoch, dseq: Dseq, ring: &Ring) -> (ResendAnswer, usize) {
-        let requester = self.requesters.get_mut(&from).expect("it was chosen among them");
+        let requester = self.requesters.get_mut(&from).expect("the requester was chosen among the known ones");
         let mut builder = None;
         let mut next = dseq;
         while requester.contents.contains(next.0) || next < ring.trail() && requester.datagrams.contains(next.0) {

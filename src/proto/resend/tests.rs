@@ -125,7 +125,7 @@ fn describe(answers: &[ResendAnswer]) -> String {
     answers.iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
-/// Runs one line of a story: at this time in microseconds, this requester asks for these ranges. Returns the answers.
+/// Runs one line of a story: at this time in microseconds, this requester requests these ranges. Returns the answers.
 fn request_resends(resends: &mut Resends, stream: &Stream, micros: u64, from: u64, list: &[(u64, u64)]) -> String {
     resends.on_request(at(micros), epoch(from), &request(list), stream.high());
     describe(&drain(resends, at(micros), &stream.ring))
@@ -229,9 +229,13 @@ fn first_requester_gets_unicast_second_causes_multicast() {
     assert_eq!(request_resends(&mut resends, &stream, 0, 0xa, &[(3, 4), (9, 9)]), "a 3, a 4, a 9");
     assert_eq!(request_resends(&mut resends, &stream, 2_000, 0xa, &[(3, 5)]), "a 5", "3 and 4 are under way");
     assert_eq!(request_resends(&mut resends, &stream, 3_000, 0xb, &[(4, 4)]), "group 4", "a second requester");
-    assert_eq!(request_resends(&mut resends, &stream, 12_900, 0xc, &[(4, 4)]), "", "requested before it came");
+    assert_eq!(request_resends(&mut resends, &stream, 12_900, 0xc, &[(4, 4)]), "", "the request crossed the resend");
     assert_eq!(request_resends(&mut resends, &stream, 12_900, 0xa, &[(3, 4)]), "a 3", "again, for the same");
-    assert_eq!(request_resends(&mut resends, &stream, 13_000, 0xb, &[(4, 4)]), "b 4", "who may hear no multicast");
+    assert_eq!(
+        request_resends(&mut resends, &stream, 13_000, 0xb, &[(4, 4)]),
+        "b 4",
+        "the requester may receive no multicast"
+    );
     assert_eq!(request_resends(&mut resends, &stream, 13_100, 0xc, &[(4, 4)]), "group 4");
     assert_eq!(request_resends(&mut resends, &stream, 1_100_000, 0xb, &[(9, 9)]), "b 9", "forgotten after a second");
     assert_eq!(resends.counters().suppressed, 2 + 1 + 1);
@@ -560,7 +564,7 @@ fn answers_without_live_data_keep_the_resend_rate() {
     let stream = Stream::of(2000, 1400, FAR);
     for resend_rate in [100_000, 1_000_000] {
         let mut resends = Resends::new(settings(resend_rate), at(0));
-        // Several peers ask, each for no more than it can miss.
+        // Several peers send requests, each for no more datagrams than it can miss.
         for requester in 0..10 {
             let first = 1 + 200 * requester;
             resends.on_request(at(0), epoch(100 + requester), &request(&[(first, first + 199)]), stream.high());

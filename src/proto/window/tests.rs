@@ -140,7 +140,7 @@ fn clock_steps_never_lower_a_number() {
         8 4575744000 d => 532686710/1 @4575744000s +0
     ",
     );
-    // With a window of one subject, `a` leaves at 21 s and comes back under a clock that was set back.
+    // With a window of one subject, `a` is evicted at 21 s and returns under a clock that was set back.
     check(
         0,
         1 << 20,
@@ -423,7 +423,8 @@ fn publication_window_agrees_with_reference_model() {
     }
 }
 
-/// The same for the subscription window: entries, replacement, and the publishers that are named when entries leave.
+/// Random traffic on a small subscription window against a map: entries, replacement, and the publishers returned when
+/// entries are evicted.
 #[test]
 fn subscription_window_agrees_with_reference_model() {
     for seed in 0..30 {

@@ -13,7 +13,7 @@ fn repair_records_decode_to_the_same() {
             let sealed = encode_control(&header(Kind::Control), &record, 0);
             let datagram = decode(sealed).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
             assert_eq!(datagram.records, [record], "seed {seed}");
-            assert_eq!(datagram.messages_begun(), 0, "nothing begins in a control datagram");
+            assert_eq!(datagram.messages_begun(), 0, "no message begins in a control datagram");
         }
     }
 }
@@ -79,7 +79,7 @@ fn manifest_is_filled_to_the_datagram_size() {
             with.push(contents.clone());
             let bytes = encode_control(&header(Kind::Control), &record(with), 0).len();
             let is_taken = builder.push(&contents);
-            // The first one is always taken, and may be slightly longer than the datagram was.
+            // An empty manifest takes any description, which may be slightly longer than its datagram.
             assert_eq!(is_taken, bytes <= bytes_max || pushed.is_empty(), "seed {seed}: {bytes} of {bytes_max}");
             if !is_taken {
                 break;

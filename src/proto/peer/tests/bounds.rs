@@ -221,7 +221,7 @@ fn unproven_report_does_not_block_the_publisher() {
     p.tick_quietly(2000);
     unicasts(&mut p);
     let datagrams = report(&mut p, &mut s, 0, 3000);
-    assert_eq!(datagrams.len(), 1, "it is asked for a proof");
+    assert_eq!(datagrams.len(), 1, "the peer requests a proof of the address");
     assert!(!is_publish_blocked(&mut p));
     datagrams.iter().for_each(|announcement| receive_alone(&mut s, 3001, p.address, announcement));
     unicasts(&mut s).iter().for_each(|echo| receive_alone(&mut p, 3002, s.address, echo));
