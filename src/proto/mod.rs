@@ -1,7 +1,7 @@
 //! The protocol core: state machines without I/O.
 //!
-//! There is no socket, clock, thread, lock, log line or global here. Time and randomness are arguments. What leaves for
-//! the network or for a client is an [`effect::Effect`]; calls of the peer also return refusals and rows of reports.
+//! There is no socket, clock, thread, lock, log line or global here. Time and randomness are arguments. Data for the
+//! network or for a client leaves as an [`effect::Effect`]; calls of the peer also return refusals and rows of reports.
 //!
 //! The rules of loss accounting have short names. `// Rule: <name>` stands where a rule is kept, and `/// Proves:
 //! <name>` in the doc comment of a test that shows it; `tests/tidy.rs` requires both. Numbers such as R1 and A2, here

@@ -98,8 +98,8 @@ impl Splices {
             out.extend(splice.settle(&key.1, unreplayed, seq, at));
         }
         let Some(mut splice) = self.map.remove(&key) else { return };
-        // Messages published by this peer cannot be lost here.
         let is_counted = splice.is_in_frame_of(seq) && !splice.has_dropped;
+        // Messages that this peer published itself cannot be lost here.
         if !matches!(delivery.verdict, Verdict::Direct | Verdict::Unnumbered) {
             // The live stream may not know of these losses, because for it the subject begins with this message.
             if is_counted && let Some(missing) = missing_before(&splice, &delivery.publisher, seq) {
