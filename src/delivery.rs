@@ -9,19 +9,19 @@ use crate::wire::{Run, RunMessages, queue};
 use std::iter::FusedIterator;
 use std::vec;
 
-/// One or more messages of one subject, in order, for the same subscriptions. An iterator over them.
+/// Iterator over one or more messages of one subject, in order, for the same subscriptions.
 #[derive(Clone, Debug)]
 pub struct Deliveries {
     messages: Messages,
     publisher: Publisher,
-    place: DeliveryPosition,
+    position: DeliveryPosition,
     repaired: bool,
     replayed: bool,
     left: usize,
     bytes: usize,
 }
 
-/// Position of the next message in the stream.
+/// Position of a message in its stream.
 #[derive(Clone, Copy, Debug)]
 struct DeliveryPosition {
     /// Number of the message.
@@ -35,13 +35,13 @@ struct DeliveryPosition {
 impl DeliveryPosition {
     /// Returns this position and advances to the next one.
     fn next(&mut self) -> DeliveryPosition {
-        let place = *self;
+        let position = *self;
         self.seq = self.seq.and_then(|seq| seq.forward(1));
         self.offset = self.offset.map(|offset| offset.wrapping_add(1));
         if !matches!(self.verdict, Verdict::Direct | Verdict::Unnumbered) {
             self.verdict = Verdict::Next;
         }
-        place
+        position
     }
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct RunRef<'a> {
     pub(crate) verdict: Verdict,
     /// True if the messages were missing at first.
     pub(crate) repaired: bool,
-    /// True if they are journalled events.
+    /// True if the messages are journalled events.
     pub(crate) event: bool,
     /// True if each entry has a meta part.
     pub(crate) meta: bool,
@@ -96,7 +96,7 @@ impl Deliveries {
         Deliveries {
             messages,
             publisher,
-            place: DeliveryPosition { seq, offset: None, verdict },
+            position: DeliveryPosition { seq, offset: None, verdict },
             repaired,
             replayed: false,
             left,
@@ -111,9 +111,9 @@ impl Deliveries {
         Some(RunRef {
             subject: &run.subject,
             publisher: &self.publisher,
-            seq: self.place.seq,
-            offset: self.place.offset,
-            verdict: self.place.verdict,
+            seq: self.position.seq,
+            offset: self.position.offset,
+            verdict: self.position.verdict,
             repaired: self.repaired,
             event: run.event,
             meta: run.has_meta(),
@@ -144,9 +144,9 @@ impl Deliveries {
         repaired: bool,
     ) -> Deliveries {
         let (left, bytes) = (messages.len(), messages.iter().map(Message::body_bytes).sum());
-        let (messages, place) =
+        let (messages, position) =
             (Messages::Fetched(messages.into_iter()), DeliveryPosition { seq: Some(seq), offset: None, verdict });
-        Deliveries { messages, publisher, place, repaired, replayed: false, left, bytes }
+        Deliveries { messages, publisher, position, repaired, replayed: false, left, bytes }
     }
 
     /// Drops the first `repeated` messages, which were delivered before; the next message has the verdict of the first.
@@ -157,13 +157,13 @@ impl Deliveries {
         for _ in 0..repeated {
             self.messages.next()?;
         }
-        self.place.seq = self.place.seq.and_then(|seq| seq.forward(repeated as u64));
+        self.position.seq = self.position.seq.and_then(|seq| seq.forward(repeated as u64));
         Some(self)
     }
 
     /// Returns these messages without numbers.
     pub(crate) fn unnumbered(mut self) -> Deliveries {
-        self.place.seq = None;
+        self.position.seq = None;
         self
     }
 
@@ -172,9 +172,9 @@ impl Deliveries {
         let Messages::Run(messages) = &self.messages else {
             return self.for_each(|delivery| each(&(&delivery).into()));
         };
-        let mut place = self.place;
+        let mut position = self.position;
         messages.visit(self.left, |run, EntryParts { reply, headers, payload }| {
-            let DeliveryPosition { seq, offset, verdict } = place.next();
+            let DeliveryPosition { seq, offset, verdict } = position.next();
             each(&DeliveryRef {
                 subject: &run.subject,
                 reply,
@@ -202,29 +202,29 @@ impl Deliveries {
         }
     }
 
-    /// Returns these messages in the position of the remaining ones; `None` if there are none.
+    /// Returns `messages` with the position and the publisher of the remaining ones; `None` if `messages` is empty.
     pub(crate) fn with_messages(&self, messages: Vec<Message>) -> Option<Deliveries> {
         let left = messages.len();
         let messages = Messages::Fetched(messages.into_iter());
         (0 < left).then(|| Deliveries { messages, publisher: self.publisher.clone(), left, ..*self })
     }
 
-    /// Returns the bytes of memory that all messages keep in use, both taken and remaining.
+    /// Returns the bytes of memory that all messages keep in use, whether or not the iterator has yielded them.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Sets the offsets in the history: the first message of the frame has this offset, if it is known.
     pub(crate) fn with_offset(mut self, first_of_frame: Option<u32>) -> Deliveries {
-        let count = self.place.seq.map(|seq| seq.count() - 1);
+        let count = self.position.seq.map(|seq| seq.count() - 1);
         // The offset is modulo 2^32, as is the truncated count.
-        self.place.offset = first_of_frame.zip(count).map(|(first, count)| first.wrapping_add(count as u32));
+        self.position.offset = first_of_frame.zip(count).map(|(first, count)| first.wrapping_add(count as u32));
         self
     }
 
     /// Sets the offset of the first message.
     pub(crate) fn at_offset(mut self, offset: Option<u32>) -> Deliveries {
-        self.place.offset = offset;
+        self.position.offset = offset;
         self
     }
 
@@ -241,7 +241,7 @@ impl From<Delivery> for Deliveries {
         Deliveries {
             messages: Messages::One(Some(message)),
             publisher,
-            place: DeliveryPosition { seq, offset, verdict },
+            position: DeliveryPosition { seq, offset, verdict },
             repaired,
             replayed,
             left: 1,
@@ -256,7 +256,7 @@ impl Iterator for Deliveries {
     fn next(&mut self) -> Option<Delivery> {
         self.left = self.left.checked_sub(1)?;
         let message = self.messages.next()?;
-        let DeliveryPosition { seq, offset, verdict } = self.place.next();
+        let DeliveryPosition { seq, offset, verdict } = self.position.next();
         let (publisher, repaired, replayed) = (self.publisher.clone(), self.repaired, self.replayed);
         Some(Delivery { message, publisher, seq, offset, verdict, repaired, replayed })
     }
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn visited_deliveries_equal_the_taken_ones() {
+    fn visit_yields_what_the_iterator_yields() {
         let messages = (0..4).map(|index| Message::new("a".parse().unwrap(), vec![0; index])).collect();
         let fetched = Deliveries::of_messages(messages, seq(3), publisher());
         let of_run = Deliveries::of_run(run(10), publisher(), Verdict::First, true).skip_repeated(1).unwrap();
@@ -400,7 +400,7 @@ mod tests {
                     let again = Deliveries::of_run(again, publisher(), run.verdict, true);
                     assert_eq!(again.at_offset(run.offset), deliveries);
                 }
-                Err(error) => assert_eq!((error, left), (crate::wire::Malformed::RunEmpty, 0)),
+                Err(error) => assert_eq!((error, left), (crate::wire::DecodeError::RunEmpty, 0)),
             }
         }
     }

@@ -1,7 +1,7 @@
-//! One small seeded generator: the only source of chance in the product and in its simulator.
+//! A small seeded generator: the only source of randomness in the protocol core and in the simulator.
 //!
-//! The algorithm is SplitMix64 (Steele, Lea, Flood 2014): one word of state, every seed is good,
-//! and a fork is independent of its parent. It is not for secrets.
+//! The algorithm is SplitMix64 (Steele, Lea, Flood 2014). Its state is one word, every seed is good, and a fork is
+//! independent of its parent. It is not for secrets.
 
 /// A deterministic generator; the same seed gives the same numbers on every machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,12 +10,12 @@ pub struct Rng {
 }
 
 impl Rng {
-    /// A generator that starts from `seed`; any value will do.
+    /// Creates a generator from `seed`, which may have any value.
     pub fn new(seed: u64) -> Rng {
         Rng { state: seed }
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut word = self.state;
@@ -24,27 +24,27 @@ impl Rng {
         word ^ (word >> 31)
     }
 
-    /// The next 32 bits.
+    /// Returns the next 32 bits.
     pub fn next_u32(&mut self) -> u32 {
         (self.next_u64() >> 32) as u32
     }
 
-    /// A number in `0..bound`, or 0 if `bound` is 0. The bias is below `bound / 2^64`.
+    /// Returns a number in `0..bound`, or 0 if `bound` is 0. The bias is below `bound / 2^64`.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// A number in `low..=high`; `low` if the range is empty.
+    /// Returns a number in `low..=high`; `low` if the range is empty.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high.saturating_sub(low).saturating_add(1))
     }
 
-    /// True with the given probability (0.0 to 1.0).
+    /// Returns true with the given probability (0.0 to 1.0).
     pub fn chance(&mut self, probability: f64) -> bool {
         ((self.next_u64() >> 11) as f64) < probability * (1u64 << 53) as f64
     }
 
-    /// An independent generator, so that one part's draws do not shift another's.
+    /// Returns an independent generator, so that the draws of one component do not shift those of another.
     pub fn fork(&mut self) -> Rng {
         Rng::new(self.next_u64())
     }
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_gives_the_published_numbers() {
+    fn seed_gives_the_published_numbers() {
         // The reference outputs of SplitMix64 for seed 1234567.
         let mut rng = Rng::new(1_234_567);
         let drawn: Vec<u64> = (0..3).map(|_| rng.next_u64()).collect();
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_hold_and_are_reached() {
+    fn drawn_numbers_reach_and_respect_their_bounds() {
         let mut rng = Rng::new(7);
         let mut seen = [false; 5];
         for _ in 0..1000 {

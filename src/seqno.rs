@@ -106,7 +106,7 @@ impl fmt::Debug for Seq {
 }
 
 impl fmt::Display for Seq {
-    /// Formats the number as the seed does: `0x5c19adc000000001`.
+    /// Formats the number as seed 002 does: `0x5c19adc000000001`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#018x}", self.raw())
     }
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn worked_example_holds_to_the_bit() {
+    fn specification_example_gives_the_specified_number() {
         let wall = WallTime::from_nanos(1_659_131_646 * 1_000_000_000);
         assert_eq!(wall.as_nanos(), 0x1706_6b71_0b70_6c00);
         assert_eq!(Frame::at(wall).first().raw(), 0x5c19_adc0_0000_0001);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn edges_of_the_frame_field() {
+    fn frame_saturates_at_the_ends_of_its_field() {
         for (nanos, frame) in [
             (0, 0),
             ((1 << 33) - 1, 0),
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn edges_of_the_count_field() {
+    fn number_outside_the_count_field_is_refused() {
         let frame = Frame::new(5).unwrap();
         assert_eq!(Seq::from_parts(frame, 0), None);
         assert_eq!(Seq::from_parts(frame, COUNT_MAX + 1), None);

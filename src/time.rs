@@ -1,7 +1,7 @@
 //! Points in time as plain values, independent of any clock.
 //!
-//! Every state machine takes [`ClockReading`] as its first argument. The shell, by [`clock`](crate::clock), or the
-//! simulator reads the clock.
+//! State machines get the time as an argument: a [`ClockReading`] or an [`Instant`]. The shell
+//! ([`clock`](crate::clock)) or the simulator reads the clock.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -16,7 +16,7 @@ pub struct Instant(u64);
 impl Instant {
     /// The start of the clock.
     pub const ZERO: Instant = Instant(0);
-    /// Later than anything that happens.
+    /// The end of the clock's range, later than every event.
     pub const MAX: Instant = Instant(u64::MAX);
 
     /// Returns the instant `nanos` nanoseconds after the start of the clock.
@@ -53,8 +53,8 @@ impl Sub<Duration> for Instant {
     }
 }
 
-/// Wall-clock time in nanoseconds since 1970-01-01 UTC; for display and for the frames of
-/// sequence numbers. It may jump either way and no proof depends on it.
+/// Wall-clock time in nanoseconds since 1970-01-01 UTC, for display and for the frames of sequence numbers. It may jump
+/// either way, and no proof depends on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WallTime(u64);
 

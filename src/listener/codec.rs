@@ -38,7 +38,7 @@ pub enum FrameError {
     /// A name of a queue group is not valid.
     Queue(QueueError),
     /// A run of messages is not valid.
-    Run(wire::Malformed),
+    Run(wire::DecodeError),
 }
 
 impl fmt::Display for FrameError {
@@ -67,8 +67,8 @@ impl From<SubjectError> for FrameError {
     }
 }
 
-impl From<wire::Malformed> for FrameError {
-    fn from(malformed: wire::Malformed) -> FrameError {
+impl From<wire::DecodeError> for FrameError {
+    fn from(malformed: wire::DecodeError) -> FrameError {
         FrameError::Run(malformed)
     }
 }

@@ -64,7 +64,7 @@ impl PublishRun {
             let mut next = || {
                 let subject = reader.span(usize::from(subject_bytes))?;
                 let payload_bytes = reader.varint()?;
-                Ok::<_, crate::wire::Malformed>((subject, reader.span(payload_bytes)?))
+                Ok::<_, crate::wire::DecodeError>((subject, reader.span(payload_bytes)?))
             };
             let (subject, payload) = next().expect("decode has checked every item");
             if !subject.is_empty() && self.items.get(subject.clone()) != Some(self.subject.as_bytes()) {
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn malformed_run_is_refused_as_a_whole() {
-        let truncated = FrameError::Run(wire::Malformed::Truncated);
+        let truncated = FrameError::Run(wire::DecodeError::Truncated);
         for (items, expected) in [
             (&b""[..], truncated.clone()),
             (b"\0\0", FrameError::Subject(SubjectError::Empty)),
@@ -236,7 +236,7 @@ mod tests {
             (b"\x01a\x01", truncated.clone()),
             (b"\x01a\0\x02b.\0", FrameError::Subject(SubjectError::EmptyToken(2))),
             (b"\x01a\0\0\xff\xff\xff\x7f", truncated.clone()),
-            (b"\x01a\x80\0", FrameError::Run(wire::Malformed::Varint)),
+            (b"\x01a\x80\0", FrameError::Run(wire::DecodeError::Varint)),
             (b"\x01a\0\0", truncated),
         ] {
             assert_eq!(PublishRun::decode(Bytes::from_static(items)), Err(expected), "{items:?}");

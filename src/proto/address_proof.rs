@@ -16,7 +16,8 @@ const TOKEN_TIME: Duration = Duration::from_millis(50);
 /// Average number of peers that answer the first multicast of an unproven address. Twice that number answer the next
 /// one.
 pub const ANSWERING_PEERS: u64 = 8;
-/// Number of datagrams without a unicast answer after which at most [`ANSWERING_PEERS`] answer any multicast.
+/// Number of datagrams without a unicast answer after which about [`ANSWERING_PEERS`] peers answer each further
+/// multicast.
 const UNANSWERED_MAX: u8 = 8;
 
 /// Tokens exchanged with a peer, and the credit for datagrams to its address until it is proven.
@@ -42,7 +43,7 @@ pub struct AddressProof {
 }
 
 impl AddressProof {
-    /// Creates the state of a peer that was just heard for the first time.
+    /// Creates the state of a peer after its first datagram.
     pub fn new(rng: &mut Rng) -> AddressProof {
         AddressProof {
             token: rng.next_u64() | 1,
@@ -74,9 +75,9 @@ impl AddressProof {
     }
 
     /// Spends credit for one datagram to the peer's address and returns false if there is none. A proven address always
-    /// has credit. Until then one datagram from the peer earns credit for three. If the peer was received by multicast
-    /// alone, all `peers` received it. A few of them answer, and more as it repeats, so that peers do not multiply one
-    /// forged multicast.
+    /// has credit. Until then one datagram from the peer earns credit for three. A peer that only multicasts was heard
+    /// by all `peers` of the group. A few of them answer, and more after each repetition, so that the group does not
+    /// multiply one forged multicast.
     pub fn spend_credit(&mut self, peers: u64, rng: &mut Rng) -> bool {
         // Rule: proof
         if self.is_proven {
@@ -88,9 +89,9 @@ impl AddressProof {
         self.unproven_credit -= 1;
         let times = if self.unanswered < UNANSWERED_MAX { self.received.clamp(1, 32) - 1 } else { 0 };
         let answering = ANSWERING_PEERS << times;
-        let may = self.has_unicast_contact || is_among(answering, peers, rng);
-        self.unanswered = self.unanswered.saturating_add(u8::from(may));
-        may
+        let is_allowed = self.has_unicast_contact || is_among(answering, peers, rng);
+        self.unanswered = self.unanswered.saturating_add(u8::from(is_allowed));
+        is_allowed
     }
 
     /// Earns credit for datagrams to the peer after a new datagram from it was accepted.

@@ -12,7 +12,7 @@ pub const INBOUND_BCAST: &str = "_RV.ERROR.SYSTEM.DATALOSS.INBOUND.BCAST";
 /// Subject of an advisory about messages directed to this peer alone.
 pub const INBOUND_PTP: &str = "_RV.ERROR.SYSTEM.DATALOSS.INBOUND.PTP";
 
-/// Subject of an advisory about messages of this peer that another one lost.
+/// Subject of an advisory about messages of this peer that another peer lost.
 pub const OUTBOUND_BCAST: &str = "_RV.ERROR.SYSTEM.DATALOSS.OUTBOUND.BCAST";
 
 /// Stream that an advisory is about.
@@ -71,8 +71,8 @@ struct Sums {
     unverified_datagrams: Option<(u64, u64)>,
     subjects: Vec<(Subject, u64, u64)>,
     /// Index in `subjects`, or `None` for a subject beyond the limit.
-    places: BTreeMap<Subject, Option<usize>>,
-    /// Number of different subjects beyond the limit of `places`; an upper bound, because they are not distinguished.
+    indices: BTreeMap<Subject, Option<usize>>,
+    /// Number of different subjects beyond the limit of `indices`; an upper bound, because they are not distinguished.
     uncounted: u64,
     /// Ranges of missing datagrams that are counted in `missing`, by their last datagram.
     ranges: BTreeSet<Dseq>,
@@ -106,7 +106,7 @@ impl Throttle {
         // A hostile publisher may claim any numbers.
         sums.lost_min = sums.lost_min.saturating_add(count.min());
         sums.lost_max = sums.lost_max.saturating_add(count.max());
-        match sums.places.get(subject) {
+        match sums.indices.get(subject) {
             Some(Some(at)) => {
                 let (_, min, max) = &mut sums.subjects[*at];
                 *min = min.saturating_add(count.min());
@@ -114,11 +114,11 @@ impl Throttle {
             }
             Some(None) => {}
             None if sums.subjects.len() < subjects_max => {
-                sums.places.insert(subject.clone(), Some(sums.subjects.len()));
+                sums.indices.insert(subject.clone(), Some(sums.subjects.len()));
                 sums.subjects.push((subject.clone(), count.min(), count.max()));
             }
-            None if sums.places.len() < DISTINCT_SUBJECTS_MAX => {
-                sums.places.insert(subject.clone(), None);
+            None if sums.indices.len() < DISTINCT_SUBJECTS_MAX => {
+                sums.indices.insert(subject.clone(), None);
             }
             None => sums.uncounted += 1,
         }
@@ -142,7 +142,7 @@ impl Throttle {
     }
 
     /// Adds another peer's report of further losses of this peer's data: messages (lower and upper bound), and
-    /// datagrams of unknown content. `missing` are the datagrams that held them. The flag is true for their first
+    /// datagrams of unknown content. `missing` are the datagrams that held them. `is_new` is true for their first
     /// report, because an advisory counts each datagram once.
     pub fn on_report(&mut self, min: u64, max: u64, unverified: u64, missing: MissingDatagrams, is_new: bool) {
         if max == 0 && unverified == 0 {
@@ -190,7 +190,7 @@ impl Throttle {
             unverified: sums.unverified,
             unverified_datagrams: sums.unverified_datagrams,
             subjects: sums.subjects,
-            subjects_count: sums.places.len() as u64 + sums.uncounted,
+            subjects_count: sums.indices.len() as u64 + sums.uncounted,
             reason: sums.reason?,
             cause: sums.missing.cause(),
             scid,
@@ -200,7 +200,7 @@ impl Throttle {
 
 impl Sums {
     /// Counts a range of missing datagrams, if it has not been counted since the last advisory. Several subjects may
-    /// have lost messages in it. Ranges beyond a limit are not counted.
+    /// have lost messages in it. Ranges beyond [`RANGES_MAX`] are not counted.
     fn add_range(&mut self, last: Dseq, missing: MissingDatagrams) {
         if self.ranges.len() < RANGES_MAX && self.ranges.insert(last) {
             self.missing = self.missing.plus(missing);

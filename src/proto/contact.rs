@@ -1,9 +1,9 @@
-//! The first contact with an epoch. If this peer listened before that publisher started, it is owed everything from
-//! datagram 1 on (R4).
+//! The first contact with an epoch. A peer that listened before the publisher started is owed every datagram from
+//! number 1 on (R4).
 
 use crate::message::{Dseq, Publisher};
 use crate::time::Instant;
-use crate::wire::{Announce, Header};
+use crate::wire::{Header, PeerAnnouncement};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub struct Contact {
 
 impl Contact {
     /// Creates a contact from a control datagram.
-    pub fn of_announce(header: &Header, announce: &Announce) -> Contact {
+    pub fn of_announce(header: &Header, announce: &PeerAnnouncement) -> Contact {
         Contact {
             uptime_ms: header.uptime_ms,
             is_fresh: true,
@@ -62,7 +62,7 @@ pub struct FirstContact {
     pub publisher: Publisher,
     /// Address that the datagram is from.
     pub address: SocketAddr,
-    /// State of the peer in the datagram.
+    /// State that the datagram announces.
     pub contact: Contact,
     /// Time at which the datagram is read.
     pub at: Instant,

@@ -58,7 +58,7 @@ pub enum UnprovenLoss {
 }
 
 impl SeqPosition {
-    /// Judges this position against the last message received of the same (publisher, subject).
+    /// Compares this position with the last message received of the same (publisher, subject).
     pub fn judge(&self, seen: Option<&SubEntry>) -> Continuity {
         let Some(last) = seen.map(|entry| entry.last) else { return Continuity::First };
         if self.seq <= last {
@@ -106,7 +106,8 @@ impl SeqPosition {
     }
 }
 
-/// Returns the continuity between `last` and the number `upto` of the same frame, both received or named.
+/// Returns the continuity between the number `last` and the count `upto` of the same frame. Both were received, or
+/// named by a chain.
 fn skip_within(last: Seq, upto: u64) -> Continuity {
     let messages = upto - last.count();
     match (last.forward(1), last.forward(messages)) {
@@ -128,12 +129,12 @@ mod tests {
         Seq::from_parts(Frame::new(frame).unwrap(), count).unwrap()
     }
 
-    /// Checks the judgement of `place` (with `chain`, if given) after `last`; `None` means nothing received.
-    fn check(last: Option<Seq>, place: Seq, chain: Option<Seq>, expected: Continuity) {
+    /// Checks the judgement of `next` (with `chain`, if given) after `last`; `None` means nothing received.
+    fn check(last: Option<Seq>, next: Seq, chain: Option<Seq>, expected: Continuity) {
         let seen = last.map(|last| SubEntry { last, dseq: Dseq(1), at: Instant::ZERO, offset: None });
-        let stamp = (place.count() == 1).then_some(Stamp { time: WallTime::EPOCH, offset: 0 });
-        let judged = SeqPosition { seq: place, stamp, chain }.judge(seen.as_ref());
-        assert_eq!(judged, expected, "{place:?} after {last:?}");
+        let stamp = (next.count() == 1).then_some(Stamp { time: WallTime::EPOCH, offset: 0 });
+        let judged = SeqPosition { seq: next, stamp, chain }.judge(seen.as_ref());
+        assert_eq!(judged, expected, "{next:?} after {last:?}");
     }
 
     fn skip(first: Seq, last: Seq, messages: u64, rest: UnprovenLoss) -> Continuity {

@@ -1,8 +1,9 @@
-//! State kept of forgotten members, so that the return of one is neither a loss nor a repetition.
+//! State kept of departed members, so that a returning member causes neither a loss nor a repetition.
 //!
-//! A member is forgotten some time after it left or was given up. Its epoch may be heard again after a long outage. Its
-//! earlier datagrams were delivered or reported then, so they are not owed again, although this peer is older than the
-//! epoch. The directed streams of both sides continue at their previous numbers, because numbers are never reused.
+//! The peer removes a member some time after the member left or was given up. Its epoch may be heard again after a long
+//! outage. Its earlier datagrams were delivered or reported before, so they are not owed again, although this peer is
+//! older than the epoch. The directed streams of both sides continue at their previous numbers, because numbers are
+//! never reused.
 
 use crate::message::{Dseq, Epoch};
 use crate::proto::contact::Contact;
@@ -19,7 +20,7 @@ const PER_PEER: usize = 16;
 pub struct DepartedMember {
     /// Epoch of the peer.
     pub epoch: Epoch,
-    /// True if it left with a BYE: then it never comes back.
+    /// True if it left with a BYE, after which it never returns.
     pub left: bool,
     /// Last datagram of this peer's directed stream to it, and the messages begun up to there.
     pub directed: (Dseq, u64),
@@ -29,7 +30,7 @@ pub struct DepartedMember {
     pub control: NewestControl,
     /// Last datagram and message count of its directed stream to this peer.
     pub ptp: (Dseq, u64),
-    /// True if it suppresses messages that nobody wants; `None` until it announced that.
+    /// True if it suppresses messages without subscribers; `None` if it never announced that.
     pub suppresses: Option<bool>,
     /// The sums of the queue-group messages assigned to its members.
     pub assigned: [AssignmentTotals; 2],
@@ -40,8 +41,8 @@ pub struct DepartedMember {
 }
 
 impl DepartedMember {
-    /// Adjusts the first contact after the return. Datagrams up to the last one known were delivered or reported then.
-    /// That holds even if the datagram of this contact was sealed before that one.
+    /// Adjusts the first contact after the return. Datagrams up to the last one known were delivered or reported
+    /// before. That holds even if the datagram of this contact was sealed earlier.
     pub fn contact(&self, contact: Contact) -> Contact {
         if self.high.0 <= contact.below {
             return contact;
@@ -50,7 +51,7 @@ impl DepartedMember {
     }
 }
 
-/// The members forgotten last, oldest first.
+/// The members that departed last, oldest first.
 #[derive(Clone, Debug)]
 pub struct DepartedMembers {
     list: VecDeque<DepartedMember>,
@@ -63,14 +64,14 @@ impl DepartedMembers {
         DepartedMembers { list: VecDeque::new(), list_max: peers_max.saturating_mul(PER_PEER).max(1) }
     }
 
-    /// Remembers a member that is forgotten now. Returns the evicted earlier one, if any: from then on, an epoch that
-    /// began earlier may have been known before.
+    /// Remembers a member that the peer removes now. Returns the epoch that the list evicts for it, if any. From then
+    /// on, an epoch that began earlier may have been known before.
     #[must_use]
     pub fn remember(&mut self, departed: DepartedMember) -> Option<Epoch> {
         self.push(departed)
     }
 
-    /// Remembers an epoch of this peer itself, whose datagrams may still come back. Returns the same as
+    /// Remembers an epoch of this peer itself, whose datagrams may still arrive. Returns the same as
     /// [`DepartedMembers::remember`].
     #[must_use]
     pub fn remember_own(&mut self, epoch: Epoch) -> Option<Epoch> {
@@ -95,8 +96,8 @@ impl DepartedMembers {
         forgotten.map(|departed| departed.epoch)
     }
 
-    /// Returns whether a datagram is of an epoch that ended with a BYE, or no newer than the datagrams heard before it
-    /// was forgotten.
+    /// Returns whether a datagram is of an epoch that ended with a BYE, or is no newer than the datagrams received
+    /// before its member departed.
     pub fn is_old(&self, epoch: Epoch, contact: &Contact) -> bool {
         let is_newer = |newest: NewestControl, n| newest.number() < n || newest.is_contradicted(n, contact.uptime_ms);
         let is_new = |departed: &DepartedMember| {
@@ -110,7 +111,7 @@ impl DepartedMembers {
         self.list.iter().any(|departed| departed.epoch == epoch)
     }
 
-    /// Takes out the state of a member that returns.
+    /// Removes and returns the state of a member that returns.
     pub fn take(&mut self, epoch: Epoch) -> Option<DepartedMember> {
         let at = self.list.iter().position(|departed| departed.epoch == epoch)?;
         self.list.remove(at)

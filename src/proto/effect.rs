@@ -13,7 +13,7 @@ use bytes::Bytes;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Path by which a datagram arrived.
+/// Path by which a datagram arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Path {
     /// Through the multicast group.
@@ -60,8 +60,8 @@ pub enum Input {
         /// Maximum number of datagrams that the drops can represent.
         datagrams_max: u64,
     },
-    /// Fill level of the fullest local subscription queue whose reader has not lost anything yet. It is reported
-    /// repeatedly while it is significant, and once more when it is not.
+    /// Fill level of the fullest local subscription queue whose reader has not lost anything yet. The shell reports it
+    /// repeatedly while it is significant, and once more after that.
     Backlog {
         /// Fill level in parts of 1,024.
         fullness: u64,
@@ -73,7 +73,7 @@ pub enum Input {
         /// The request.
         request: ClientRequest,
     },
-    /// A local client is gone; its subscriptions end.
+    /// A local client has disconnected; its subscriptions end.
     Detach {
         /// The client.
         client: ClientId,
@@ -89,7 +89,7 @@ pub enum Input {
     /// Time has passed: the deadline was reached, or the shell has nothing more to hand in and open datagrams
     /// should leave.
     Tick,
-    /// Begin a graceful stop: flush, say BYE, then [`Effect::Stopped`].
+    /// Begin a graceful stop: flush, send BYE, then [`Effect::Stopped`].
     Stop,
 }
 
@@ -152,7 +152,7 @@ pub enum MemberEvent {
     /// The peer receives this peer's multicast more slowly than the floor, and is excluded from flow control. This is
     /// reported the first time, and then whenever the number of times is a power of two.
     FlowExcluded,
-    /// The peer has caught up after that, and is waited for.
+    /// The excluded peer has caught up, and flow control waits for it again.
     CaughtUp,
 }
 
@@ -194,7 +194,7 @@ pub enum Effect {
     Refuse {
         /// The client.
         client: ClientId,
-        /// The subscription in question, if it was one.
+        /// The subscription, if the request was for one.
         sub: Option<SubId>,
         /// The reason.
         refusal: Refusal,
@@ -208,8 +208,9 @@ pub enum Effect {
         /// The part, or the reason for which there is none.
         answer: Result<Answer, QuestionFailure>,
     },
-    /// A publisher is known whose messages this subscription is not fully owed. The first is this peer itself, then
-    /// come the publishers already heard, then each new one. This effect precedes every delivery from that publisher.
+    /// This peer has discovered a publisher whose messages the subscription is not fully owed. The first is this peer
+    /// itself, then come the publishers already known, then each new one. This effect precedes every delivery from that
+    /// publisher.
     PublisherKnown {
         /// The subscription, which requested publisher reports.
         to: Target,

@@ -18,7 +18,7 @@ pub struct AbandonedMessage {
     /// Subject of the message.
     pub subject: Subject,
     /// Number of the message; `None` if the publisher gave none.
-    pub place: Option<SeqPosition>,
+    pub position: Option<SeqPosition>,
     /// Last of its datagrams that arrived.
     pub dseq: Dseq,
     /// True if the message begins at the end of that datagram: only its beginning arrived.
@@ -31,7 +31,7 @@ pub struct AbandonedMessage {
     pub begun: bool,
     /// Time at which the first of its datagrams that arrived was first known to exist.
     pub reached: Instant,
-    /// True if a limit of this peer ended it, and not a missing datagram.
+    /// True if this peer gave it up because of a limit, and not because of a missing datagram.
     pub by_limit: bool,
     /// Reason for which one of its fragments is known to be unavailable.
     pub gone: Option<Reason>,
@@ -43,7 +43,7 @@ pub struct ReassembledMessage {
     /// The message.
     pub message: Message,
     /// Number of the message; `None` if the publisher gave none.
-    pub place: Option<SeqPosition>,
+    pub position: Option<SeqPosition>,
     /// Datagram of its last fragment.
     pub dseq: Dseq,
     /// Time at which the first of its datagrams that arrived was first known to exist.
@@ -57,7 +57,7 @@ pub struct ReassembledMessage {
 struct PartialMessage {
     first: Dseq,
     head: Fragment,
-    place: Option<SeqPosition>,
+    position: Option<SeqPosition>,
     /// Offset and bytes by fragment index.
     chunks: BTreeMap<u32, (u32, Bytes)>,
     /// Lowest missing index.
@@ -73,7 +73,8 @@ struct PartialMessage {
 }
 
 impl AbandonedMessage {
-    /// Returns the reason for which it was given up; `missing` is the reason for missing datagrams of the stream.
+    /// Returns the reason for which this peer gave the message up; `missing` is the reason for missing datagrams of the
+    /// stream.
     pub fn reason(&self, missing: Reason) -> Reason {
         // Rule: overflow
         if self.by_limit { Reason::Overflow } else { self.gone.unwrap_or(missing) }
@@ -83,7 +84,7 @@ impl AbandonedMessage {
 impl PartialMessage {
     /// Returns the bytes that count against the limit.
     fn bytes(&self) -> usize {
-        self.received + self.chunks.len() * PIECE_BYTES
+        self.received + self.chunks.len() * FRAGMENT_OVERHEAD_BYTES
     }
 
     fn missing(&self) -> Dseq {
@@ -101,7 +102,7 @@ impl PartialMessage {
             && self.received + fragment.chunk.len() <= head.total as usize
     }
 
-    fn doomed(self) -> AbandonedMessage {
+    fn into_abandoned(self) -> AbandonedMessage {
         AbandonedMessage {
             at_end: self.dseq == self.first,
             first: self.first,
@@ -111,7 +112,7 @@ impl PartialMessage {
             by_limit: false,
             gone: self.gone,
             subject: self.head.subject,
-            place: self.place,
+            position: self.position,
             dseq: self.dseq,
         }
     }
@@ -119,7 +120,7 @@ impl PartialMessage {
 
 /// Bytes that a fragment of an incomplete message counts in addition to its content: its table entry and allocator
 /// overhead.
-const PIECE_BYTES: usize = 100;
+const FRAGMENT_OVERHEAD_BYTES: usize = 100;
 /// Size in bytes below which a fragment is copied.
 const COPIED_BYTES: usize = 16 << 10;
 
@@ -169,12 +170,13 @@ impl Reassembly {
             Some(at) if self.partials[at].fits(&fragment) => at,
             Some(at) => return FragmentOutcome::Contradiction(Some(self.abandon(at))),
             None => {
-                let place = fragment.seq.map(|seq| SeqPosition { seq, stamp: fragment.stamp, chain: fragment.chain });
+                let position =
+                    fragment.seq.map(|seq| SeqPosition { seq, stamp: fragment.stamp, chain: fragment.chain });
                 let head = Fragment { chunk: Bytes::new(), ..fragment.clone() };
                 let partial = PartialMessage {
                     first,
                     head,
-                    place,
+                    position,
                     chunks: BTreeMap::new(),
                     missing: 0,
                     received: 0,
@@ -190,7 +192,7 @@ impl Reassembly {
             }
         };
         let partial = &mut self.partials[at];
-        self.bytes += fragment.chunk.len() + PIECE_BYTES;
+        self.bytes += fragment.chunk.len() + FRAGMENT_OVERHEAD_BYTES;
         partial.received += fragment.chunk.len();
         partial.dseq = partial.dseq.max(dseq);
         partial.reached = partial.reached.min(reached);
@@ -205,7 +207,7 @@ impl Reassembly {
         if partial.received < partial.head.total as usize {
             return FragmentOutcome::Incomplete;
         }
-        self.join(at)
+        self.assemble(at)
     }
 
     /// Drops the fragments of the message that begins in datagram `first`. A later fragment restarts it.
@@ -213,7 +215,7 @@ impl Reassembly {
         self.take_of(first);
     }
 
-    /// Takes out the fragments of the message that begins in datagram `first`, if any.
+    /// Removes and returns the fragments of the message that begins in datagram `first`, if any.
     fn take_of(&mut self, first: Dseq) -> Option<PartialMessage> {
         let at = self.partials.iter().position(|partial| partial.first == first)?;
         Some(self.take(at))
@@ -225,7 +227,7 @@ impl Reassembly {
         partial
     }
 
-    fn join(&mut self, at: usize) -> FragmentOutcome {
+    fn assemble(&mut self, at: usize) -> FragmentOutcome {
         let partial = self.take(at);
         let mut body = BytesMut::with_capacity(partial.received);
         for (offset, bytes) in partial.chunks.values() {
@@ -237,25 +239,25 @@ impl Reassembly {
         let head = &partial.head;
         match wire::assemble(head.subject.clone(), head.event, head.meta, body.freeze()) {
             Ok(message) => {
-                let PartialMessage { place, dseq, reached, repaired, .. } = partial;
-                FragmentOutcome::Complete(ReassembledMessage { message, place, dseq, reached, repaired })
+                let PartialMessage { position, dseq, reached, repaired, .. } = partial;
+                FragmentOutcome::Complete(ReassembledMessage { message, position, dseq, reached, repaired })
             }
             Err(_) => self.refuse(partial),
         }
     }
 
     fn refuse(&mut self, partial: PartialMessage) -> FragmentOutcome {
-        self.remember(partial.first);
-        FragmentOutcome::Contradiction(Some(partial.doomed()))
+        self.remember_abandoned(partial.first);
+        FragmentOutcome::Contradiction(Some(partial.into_abandoned()))
     }
 
     fn abandon(&mut self, at: usize) -> AbandonedMessage {
         let partial = self.take(at);
-        self.remember(partial.first);
-        partial.doomed()
+        self.remember_abandoned(partial.first);
+        partial.into_abandoned()
     }
 
-    fn remember(&mut self, first: Dseq) {
+    fn remember_abandoned(&mut self, first: Dseq) {
         if self.is_over(first) {
             return;
         }
@@ -274,14 +276,15 @@ impl Reassembly {
     }
 
     /// Records that the datagram `first`, where a message begins, will not arrive but is accounted for. Returns true if
-    /// other fragments of the message arrived, by which it is reported. Otherwise later fragments are ignored.
+    /// other fragments of the message arrived, so that the message is reported with them. Otherwise later fragments are
+    /// ignored.
     pub fn on_head_known(&mut self, first: Dseq) -> bool {
         if let Some(partial) = self.partials.iter_mut().find(|partial| partial.first == first) {
             partial.head_known = true;
             return true;
         }
         let was_given_up = self.is_over(first);
-        self.remember(first);
+        self.remember_abandoned(first);
         was_given_up
     }
 
@@ -290,7 +293,7 @@ impl Reassembly {
         self.abandoned.contains(&first)
     }
 
-    /// Returns whether the beginning of the message with this number is here, and no part of it is known to be
+    /// Returns whether the first fragment of the message with this number has arrived, and no fragment is known to be
     /// unavailable.
     pub fn has_head(&self, first: Dseq, seq: Seq) -> bool {
         self.partials.iter().any(|partial| {
@@ -298,24 +301,25 @@ impl Reassembly {
         })
     }
 
-    /// Handles a complete copy, from elsewhere, of the message that begins in datagram `first`. Its fragments are
+    /// Handles a complete copy, from the history, of the message that begins in datagram `first`. Its fragments are
     /// dropped, and later ones are ignored. Returns its position, and the time at which the first of its datagrams that
     /// arrived was known to exist.
     pub fn on_fetched(&mut self, first: Dseq) -> Option<(Option<SeqPosition>, Instant)> {
-        self.remember(first);
+        self.remember_abandoned(first);
         let partial = self.take_of(first)?;
-        Some((partial.place, partial.reached))
+        Some((partial.position, partial.reached))
     }
 
-    /// Gives up a message that lacks a datagram below `frontier`, which can no longer arrive, unless it `is_awaited` in
-    /// another way.
+    /// Gives up a message that lacks a datagram below `frontier`, which can no longer arrive. A message that
+    /// `is_awaited` in another way is kept.
     pub fn take_abandoned_below(
         &mut self,
         frontier: Dseq,
         is_awaited: impl Fn(Dseq) -> bool,
     ) -> Option<AbandonedMessage> {
-        let is_doomed = |partial: &PartialMessage| partial.missing() < frontier && !is_awaited(partial.first);
-        let at = self.partials.iter().position(is_doomed)?;
+        let lacks_settled_fragment =
+            |partial: &PartialMessage| partial.missing() < frontier && !is_awaited(partial.first);
+        let at = self.partials.iter().position(lacks_settled_fragment)?;
         Some(self.abandon(at))
     }
 
@@ -377,9 +381,9 @@ mod tests {
                 FragmentOutcome::Incomplete
             );
         }
-        let doomed: Vec<AbandonedMessage> = std::iter::from_fn(|| reassembly.take_abandoned_by_limit()).collect();
-        assert_eq!(doomed.iter().map(|doomed| doomed.dseq).collect::<Vec<_>>(), [Dseq(10), Dseq(20)]);
-        assert!(doomed.iter().all(|doomed| doomed.by_limit));
+        let abandoned: Vec<AbandonedMessage> = std::iter::from_fn(|| reassembly.take_abandoned_by_limit()).collect();
+        assert_eq!(abandoned.iter().map(|abandoned| abandoned.dseq).collect::<Vec<_>>(), [Dseq(10), Dseq(20)]);
+        assert!(abandoned.iter().all(|abandoned| abandoned.by_limit));
         for (dseq, subject) in [(12, "a"), (22, "b")] {
             assert_eq!(
                 reassembly.on_fragment(Dseq(dseq), Instant::ZERO, false, fragment(subject, 2)),

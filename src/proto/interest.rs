@@ -2,8 +2,8 @@
 //!
 //! Matches are looked up in a tree. If a lookup takes many steps, its result goes into a cache of the most recently
 //! used subjects. All other lookups are faster than a search of such a cache, above all with more subjects than it can
-//! hold. Subjects with the same subscriptions share one answer; the answer of a single subscription is stored with it.
-//! Every change of the subscriptions clears the caches. All answers are in the order of (client, subscription).
+//! hold. Subjects with the same subscriptions share one match set; the match set of a single subscription is stored
+//! with it. Every change of the subscriptions clears the caches. Match sets are in the order of (client, subscription).
 
 use crate::message::{ClientId, DeliveryMode, Queue, Refusal, SubId, SubscriptionFilter, Target, Targets};
 use crate::proto::Settings;
@@ -22,10 +22,10 @@ use std::sync::Arc;
 
 /// Number of steps from which a lookup is cached; shorter lookups always use the tree.
 const STEPS: usize = 32;
-/// Maximum number of cached answers. A few subscriptions have few different answers.
-const ANSWERS_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("not 0");
+/// Maximum number of cached match sets. Few subscriptions have few different match sets.
+const MATCH_SETS_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("not 0");
 
-/// The subscriptions that match a subject; at least one.
+/// The subscriptions that match a subject; at least entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MatchSet {
     /// All matching subscriptions, ascending, including those of queue groups.
@@ -33,12 +33,12 @@ pub struct MatchSet {
     /// Start time of each subscription, in the order of `targets`.
     pub since: Box<[Instant]>,
     /// Table index of each subscription, in the order of `targets`.
-    places: Box<[u32]>,
+    indices: Box<[u32]>,
     /// Start time of the first of the subscriptions.
     pub oldest: Instant,
     /// Start time of the last of the subscriptions.
     pub newest: Instant,
-    /// Queue-group members among them, if any.
+    /// Queue-group members among the subscriptions, if any.
     grouped: Option<Box<GroupMatches>>,
 }
 
@@ -53,7 +53,7 @@ struct GroupMatches {
     plain: Option<Arc<MatchSet>>,
 }
 
-/// One subscription of an answer.
+/// One subscription of a match set.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct MatchEntry {
     found: SubscriptionRef,
@@ -67,7 +67,7 @@ impl MatchSet {
         if self.newest <= at {
             return Some(self);
         }
-        MatchSet::of(self.all().filter(|one| one.since <= at).collect())
+        MatchSet::of(self.all().filter(|entry| entry.since <= at).collect())
     }
 
     /// Returns whether some of the subscriptions are in queue groups.
@@ -93,7 +93,7 @@ impl MatchSet {
         if self.targets.iter().all(|target| target.client != client) {
             return Some(self);
         }
-        MatchSet::of(self.all().filter(|one| one.found.target.client != client).collect())
+        MatchSet::of(self.all().filter(|entry| entry.found.target.client != client).collect())
     }
 
     /// Returns one random member of this queue group.
@@ -103,15 +103,15 @@ impl MatchSet {
         MatchSet::of(vec![MatchEntry { queue: None, ..members[chosen].clone() }])
     }
 
-    /// Splits the subscriptions into those owed the subject since `since`, and the others: later ones and queue-group
-    /// members.
+    /// Splits the subscriptions into those that are owed messages since `since`, and the others: later ones and
+    /// queue-group members.
     pub fn split(&self, since: Instant) -> (Targets, Targets) {
         if self.newest <= since && self.grouped.is_none() {
             return (self.targets.clone(), Targets::from([]));
         }
         let (owed, others): (Vec<MatchEntry>, Vec<MatchEntry>) =
-            self.all().partition(|one| one.since <= since && one.queue.is_none());
-        let targets = |part: Vec<MatchEntry>| part.iter().map(|one| one.found.target).collect();
+            self.all().partition(|entry| entry.since <= since && entry.queue.is_none());
+        let targets = |part: Vec<MatchEntry>| part.iter().map(|entry| entry.found.target).collect();
         (targets(owed), targets(others))
     }
 
@@ -124,22 +124,22 @@ impl MatchSet {
 
     /// Creates the set; `None` if it is empty.
     fn of(all: Vec<MatchEntry>) -> Option<Arc<MatchSet>> {
-        let since = || all.iter().map(|one| one.since);
-        let grouped = all.iter().any(|one| one.queue.is_some()).then(|| {
+        let since = || all.iter().map(|entry| entry.since);
+        let grouped = all.iter().any(|entry| entry.queue.is_some()).then(|| {
             let mut groups: BTreeMap<Queue, Vec<MatchEntry>> = BTreeMap::new();
-            for one in &all {
-                if let Some(queue) = &one.queue {
-                    groups.entry(queue.clone()).or_default().push(one.clone());
+            for entry in &all {
+                if let Some(queue) = &entry.queue {
+                    groups.entry(queue.clone()).or_default().push(entry.clone());
                 }
             }
-            let plain = all.iter().filter(|one| one.queue.is_none()).cloned().collect();
-            let queues = all.iter().map(|one| one.queue.clone()).collect();
+            let plain = all.iter().filter(|entry| entry.queue.is_none()).cloned().collect();
+            let queues = all.iter().map(|entry| entry.queue.clone()).collect();
             Box::new(GroupMatches { queues, groups, plain: MatchSet::of(plain) })
         });
         Some(Arc::new(MatchSet {
-            targets: all.iter().map(|one| one.found.target).collect(),
+            targets: all.iter().map(|entry| entry.found.target).collect(),
             since: since().collect(),
-            places: all.iter().map(|one| one.found.place).collect(),
+            indices: all.iter().map(|entry| entry.found.index).collect(),
             oldest: since().min()?,
             newest: since().max()?,
             grouped,
@@ -148,7 +148,7 @@ impl MatchSet {
 
     fn all(&self) -> impl Iterator<Item = MatchEntry> {
         let found =
-            self.targets.iter().zip(&self.places).map(|(target, place)| SubscriptionRef::new(*target, *place, false));
+            self.targets.iter().zip(&self.indices).map(|(target, index)| SubscriptionRef::new(*target, *index, false));
         let queue = |index: usize| self.grouped.as_ref().and_then(|grouped| grouped.queues[index].clone());
         let all = found.zip(self.since.iter().copied()).enumerate();
         all.map(move |(index, (found, since))| MatchEntry { found, since, queue: queue(index) })
@@ -159,14 +159,14 @@ impl MatchSet {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct SubscriptionRef {
     target: Target,
-    place: u32,
+    index: u32,
     /// True if it has a glob, which is matched separately.
     has_glob: bool,
 }
 
 impl SubscriptionRef {
-    fn new(target: Target, place: u32, has_glob: bool) -> SubscriptionRef {
-        SubscriptionRef { target, place, has_glob }
+    fn new(target: Target, index: u32, has_glob: bool) -> SubscriptionRef {
+        SubscriptionRef { target, index, has_glob }
     }
 }
 
@@ -201,8 +201,8 @@ struct LocalSubscription {
     mode: DeliveryMode,
     since: Instant,
     deliveries: u64,
-    /// Cached answer that names only this subscription.
-    alone: Option<Arc<MatchSet>>,
+    /// Cached match set with only this subscription.
+    single_match: Option<Arc<MatchSet>>,
 }
 
 /// Finds the subscriptions of one mode.
@@ -211,8 +211,8 @@ struct Matcher {
     len: usize,
     /// Matches by subject, if the lookup takes many steps.
     cache: LruCache<Subject, Option<Arc<MatchSet>>, FixedState>,
-    /// Shared answers by the subscriptions that they name.
-    answers: LruCache<Box<[SubscriptionRef]>, Arc<MatchSet>, FixedState>,
+    /// Shared match sets by their subscriptions.
+    match_sets: LruCache<Box<[SubscriptionRef]>, Arc<MatchSet>, FixedState>,
     one_per_client: Option<Targets>,
 }
 
@@ -223,7 +223,7 @@ impl Matcher {
             tree: Tree::new(seed),
             len: 0,
             cache: LruCache::with_hasher(cache_max, FixedState::with_seed(seed)),
-            answers: LruCache::with_hasher(ANSWERS_MAX, FixedState::with_seed(seed)),
+            match_sets: LruCache::with_hasher(MATCH_SETS_MAX, FixedState::with_seed(seed)),
             one_per_client: None,
         }
     }
@@ -242,7 +242,7 @@ impl Matcher {
 
     fn clear_match_cache(&mut self) {
         self.cache.clear();
-        self.answers.clear();
+        self.match_sets.clear();
         self.one_per_client = None;
     }
 }
@@ -294,15 +294,15 @@ impl InterestTable {
         self.changes += 1;
         self.local_interest.change(&wanted, true);
         self.has_had_queues |= wanted.queue.is_some();
-        let place = self.unused.pop().unwrap_or_else(|| {
+        let index = self.unused.pop().unwrap_or_else(|| {
             self.subscriptions.push(None);
             u32::try_from(self.subscriptions.len() - 1).expect("fewer subscriptions than 2^32")
         });
         self.matchers[mode as usize]
-            .insert(&wanted.pattern, SubscriptionRef::new(target, place, wanted.glob.is_some()));
-        let subscription = LocalSubscription { target, wanted, mode, since: now, deliveries: 0, alone: None };
-        self.subscriptions[place as usize] = Some(subscription);
-        self.clients.entry(client).or_default().insert(sub, place);
+            .insert(&wanted.pattern, SubscriptionRef::new(target, index, wanted.glob.is_some()));
+        let subscription = LocalSubscription { target, wanted, mode, since: now, deliveries: 0, single_match: None };
+        self.subscriptions[index as usize] = Some(subscription);
+        self.clients.entry(client).or_default().insert(sub, index);
         self.len += 1;
         Ok(())
     }
@@ -310,26 +310,26 @@ impl InterestTable {
     /// Ends a subscription. Returns false if it does not exist.
     pub fn unsubscribe(&mut self, client: ClientId, sub: SubId) -> bool {
         let Some(subscriptions) = self.clients.get_mut(&client) else { return false };
-        let Some(place) = subscriptions.remove(&sub) else { return false };
+        let Some(index) = subscriptions.remove(&sub) else { return false };
         if subscriptions.is_empty() {
             self.clients.remove(&client);
         }
-        self.end(place);
+        self.end(index);
         true
     }
 
     /// Ends all subscriptions of a client.
     pub fn detach(&mut self, client: ClientId) {
         let Some(subscriptions) = self.clients.remove(&client) else { return };
-        subscriptions.into_values().for_each(|place| self.end(place));
+        subscriptions.into_values().for_each(|index| self.end(index));
     }
 
-    fn end(&mut self, place: u32) {
+    fn end(&mut self, index: u32) {
         let LocalSubscription { target, wanted, mode, .. } =
-            self.subscriptions[place as usize].take().expect("a client has the places of its subscriptions");
-        self.unused.push(place);
+            self.subscriptions[index as usize].take().expect("a client has the indices of its subscriptions");
+        self.unused.push(index);
         self.matchers[mode as usize]
-            .remove(&wanted.pattern, SubscriptionRef::new(target, place, wanted.glob.is_some()));
+            .remove(&wanted.pattern, SubscriptionRef::new(target, index, wanted.glob.is_some()));
         self.local_interest.change(&wanted, false);
         wanted.glob.iter().for_each(|glob| self.globs.remove(target.client, glob));
         self.changes += 1;
@@ -345,7 +345,7 @@ impl InterestTable {
         self.found.clear();
         let is_quick = matcher.tree.matches_within(subject, &mut self.found, STEPS);
         if is_quick && self.found.iter().all(|found| !found.has_glob) {
-            return self.answer(mode);
+            return self.match_set(mode);
         }
         if let Some(matched) = matcher.cache.get(subject) {
             return matched.clone();
@@ -353,7 +353,7 @@ impl InterestTable {
         self.found.clear();
         matcher.tree.matches(subject, &mut self.found);
         self.match_globs(subject);
-        let matched = self.answer(mode);
+        let matched = self.match_set(mode);
         // The subject is a slice of a datagram, whose memory the cache must not keep alive.
         self.matchers[mode as usize].cache.put(subject.detached(), matched.clone());
         matched
@@ -366,7 +366,7 @@ impl InterestTable {
         }
         match (self.matches(subject, DeliveryMode::Repair), self.matches(subject, DeliveryMode::Live)) {
             (Some(repair), Some(live)) => repair.with(&live),
-            (one, None) | (None, one) => one,
+            (matched, None) | (None, matched) => matched,
         }
     }
 
@@ -402,8 +402,8 @@ impl InterestTable {
 
     /// Returns the start time of a subscription; `None` if it has ended.
     pub fn since(&self, target: Target) -> Option<Instant> {
-        let place = self.clients.get(&target.client)?.get(&target.sub)?;
-        Some(self.subscription(*place)?.since)
+        let index = self.clients.get(&target.client)?.get(&target.sub)?;
+        Some(self.subscription(*index)?.since)
     }
 
     /// Returns the first subscription of this mode of each client. Events that concern no single subject are reported
@@ -411,11 +411,11 @@ impl InterestTable {
     pub fn one_per_client(&mut self, mode: DeliveryMode) -> Targets {
         let (clients, subscriptions) = (&self.clients, &self.subscriptions);
         let first = self.matchers[mode as usize].one_per_client.get_or_insert_with(|| {
-            let first = |(client, places): (&ClientId, &BTreeMap<SubId, u32>)| {
-                let has_mode = |place: &u32| {
-                    subscriptions[*place as usize].as_ref().is_some_and(|subscription| subscription.mode == mode)
+            let first = |(client, indices): (&ClientId, &BTreeMap<SubId, u32>)| {
+                let has_mode = |index: &u32| {
+                    subscriptions[*index as usize].as_ref().is_some_and(|subscription| subscription.mode == mode)
                 };
-                let (sub, _) = places.iter().find(|(_, place)| has_mode(place))?;
+                let (sub, _) = indices.iter().find(|(_, index)| has_mode(index))?;
                 Some(Target { client: *client, sub: *sub })
             };
             clients.iter().filter_map(first).collect()
@@ -425,8 +425,8 @@ impl InterestTable {
 
     /// Returns the first subscription of each client, in any mode.
     pub fn one_of_each_client(&self) -> Targets {
-        let first = |(client, places): (&ClientId, &BTreeMap<SubId, u32>)| {
-            let (sub, _) = places.first_key_value()?;
+        let first = |(client, indices): (&ClientId, &BTreeMap<SubId, u32>)| {
+            let (sub, _) = indices.first_key_value()?;
             Some(Target { client: *client, sub: *sub })
         };
         self.clients.iter().filter_map(first).collect()
@@ -434,8 +434,8 @@ impl InterestTable {
 
     /// Counts `messages` deliveries for each of `matched`; ended subscriptions are skipped.
     pub fn count(&mut self, matched: &MatchSet, messages: u64) {
-        for (target, place) in matched.targets.iter().zip(&matched.places) {
-            let subscription = self.subscriptions.get_mut(*place as usize).and_then(Option::as_mut);
+        for (target, index) in matched.targets.iter().zip(&matched.indices) {
+            let subscription = self.subscriptions.get_mut(*index as usize).and_then(Option::as_mut);
             if let Some(subscription) = subscription.filter(|subscription| subscription.target == *target) {
                 subscription.deliveries += messages;
             }
@@ -444,8 +444,8 @@ impl InterestTable {
 
     /// Returns all subscriptions, in order.
     pub fn rows(&self) -> Vec<SubRow> {
-        let places = self.clients.values().flat_map(BTreeMap::values);
-        let rows = places.filter_map(|place| self.subscription(*place)).map(|subscription| SubRow {
+        let indices = self.clients.values().flat_map(BTreeMap::values);
+        let rows = indices.filter_map(|index| self.subscription(*index)).map(|subscription| SubRow {
             client: subscription.target.client,
             sub: subscription.target.sub,
             wanted: subscription.wanted.clone(),
@@ -455,8 +455,8 @@ impl InterestTable {
         rows.collect()
     }
 
-    fn subscription(&self, place: u32) -> Option<&LocalSubscription> {
-        self.subscriptions.get(place as usize)?.as_ref()
+    fn subscription(&self, index: u32) -> Option<&LocalSubscription> {
+        self.subscriptions.get(index as usize)?.as_ref()
     }
 
     /// Removes found subscriptions whose glob does not match the subject.
@@ -464,36 +464,36 @@ impl InterestTable {
         let subscriptions = &self.subscriptions;
         let channel = channel::of_subject(subject);
         self.found.retain(|found| {
-            let subscription = subscriptions[found.place as usize].as_ref();
+            let subscription = subscriptions[found.index as usize].as_ref();
             let glob = subscription.and_then(|subscription| subscription.wanted.glob.as_ref());
             glob.is_none_or(|glob| glob.matches(&channel))
         });
     }
 
-    /// Returns the shared answer that names the found subscriptions.
-    fn answer(&mut self, mode: DeliveryMode) -> Option<Arc<MatchSet>> {
+    /// Returns the shared match set of the found subscriptions.
+    fn match_set(&mut self, mode: DeliveryMode) -> Option<Arc<MatchSet>> {
         if let [found] = self.found[..] {
-            let subscription = self.subscriptions[found.place as usize].as_mut()?;
-            let alone = &mut subscription.alone;
-            if alone.is_none() {
+            let subscription = self.subscriptions[found.index as usize].as_mut()?;
+            let single_match = &mut subscription.single_match;
+            if single_match.is_none() {
                 let queue = subscription.wanted.queue.clone();
-                *alone = MatchSet::of(vec![MatchEntry { found, since: subscription.since, queue }]);
+                *single_match = MatchSet::of(vec![MatchEntry { found, since: subscription.since, queue }]);
             }
-            return alone.clone();
+            return single_match.clone();
         }
         let matcher = &mut self.matchers[mode as usize];
         if self.found.is_empty() {
             return None;
         }
-        if let Some(matched) = matcher.answers.get(&self.found[..]) {
+        if let Some(matched) = matcher.match_sets.get(&self.found[..]) {
             return Some(Arc::clone(matched));
         }
-        let one = |found: &SubscriptionRef| {
-            let LocalSubscription { since, wanted, .. } = self.subscriptions[found.place as usize].as_ref()?;
+        let entry = |found: &SubscriptionRef| {
+            let LocalSubscription { since, wanted, .. } = self.subscriptions[found.index as usize].as_ref()?;
             Some(MatchEntry { found: *found, since: *since, queue: wanted.queue.clone() })
         };
-        let matched = MatchSet::of(self.found.iter().filter_map(one).collect())?;
-        matcher.answers.put(self.found[..].into(), Arc::clone(&matched));
+        let matched = MatchSet::of(self.found.iter().filter_map(entry).collect())?;
+        matcher.match_sets.put(self.found[..].into(), Arc::clone(&matched));
         Some(matched)
     }
 }
@@ -615,12 +615,12 @@ mod tests {
 
     /// Compares random changes and lookups, with a cache that is too small, with matching each pattern in turn.
     #[test]
-    fn interest_table_agrees_with_its_slow_twin() {
+    fn interest_table_agrees_with_its_reference_model() {
         for seed in 0..20 {
             let mut rng = Rng::new(seed);
             let (of_client, of_all) = (rng.between(1, 20) as usize, rng.between(1, 60) as usize);
             let mut interest = InterestTable::new(&settings(of_client, of_all, rng.below(10) as usize), rng.next_u64());
-            let mut twin: BTreeMap<Target, (SubscriptionFilter, Instant, DeliveryMode)> = BTreeMap::new();
+            let mut model: BTreeMap<Target, (SubscriptionFilter, Instant, DeliveryMode)> = BTreeMap::new();
             for step in 0..1500 {
                 let context = format!("seed {seed} step {step}");
                 let mut draw = |tokens: &[&str]| {
@@ -638,44 +638,44 @@ mod tests {
                 let wanted = pattern.map(|pattern| SubscriptionFilter { glob, ..pattern.into() });
                 match (rng.below(20), wanted) {
                     (0..6, Ok(wanted)) => {
-                        let others = twin.keys().filter(|other| other.client == target.client).count();
+                        let others = model.keys().filter(|other| other.client == target.client).count();
                         let expected = match () {
-                            () if twin.contains_key(&target) => Ok(()),
+                            () if model.contains_key(&target) => Ok(()),
                             () if of_client <= others => Err(Refusal::TooManySubscriptions { max: of_client }),
-                            () if of_all <= twin.len() => Err(Refusal::TooManySubscriptions { max: of_all }),
+                            () if of_all <= model.len() => Err(Refusal::TooManySubscriptions { max: of_all }),
                             () => Ok(()),
                         };
                         let answer = interest.subscribe(at(step), target, wanted.clone(), mode);
                         assert_eq!(answer, expected, "{context}");
                         if answer.is_ok() {
-                            twin.entry(target).or_insert((wanted, at(step), mode));
+                            model.entry(target).or_insert((wanted, at(step), mode));
                         }
                     }
                     (6..8, _) => {
                         let removed = interest.unsubscribe(target.client, target.sub);
-                        assert_eq!(removed, twin.remove(&target).is_some(), "{context}");
+                        assert_eq!(removed, model.remove(&target).is_some(), "{context}");
                     }
                     (8, _) => {
                         interest.detach(target.client);
-                        twin.retain(|other, _| other.client != target.client);
+                        model.retain(|other, _| other.client != target.client);
                     }
                     _ => {}
                 }
                 let expected = |modes: &[DeliveryMode]| -> Vec<(Target, Instant)> {
                     let wanting =
-                        twin.iter().filter(|(_, (wanted, _, mode))| modes.contains(mode) && wanted.matches(&subject));
+                        model.iter().filter(|(_, (wanted, _, mode))| modes.contains(mode) && wanted.matches(&subject));
                     wanting.map(|(target, (_, since, _))| (*target, *since)).collect()
                 };
                 for mode in MODES {
                     let found = pairs(interest.matches(&subject, mode));
                     assert_eq!(found, expected(&[mode]), "{context} {subject} {mode:?}");
-                    let is_empty = twin.values().all(|(.., other)| *other != mode);
+                    let is_empty = model.values().all(|(.., other)| *other != mode);
                     assert_eq!(interest.is_empty(mode), is_empty, "{context}");
                     let cache = &interest.matchers[mode as usize].cache;
                     assert!(cache.len() <= cache.cap().get(), "{context}");
                 }
                 assert_eq!(pairs(interest.matches_any(&subject)), expected(&MODES), "{context} {subject}");
-                assert_eq!(interest.rows().len(), twin.len(), "{context}");
+                assert_eq!(interest.rows().len(), model.len(), "{context}");
             }
         }
     }

@@ -4,12 +4,12 @@
 use crate::time::Instant;
 use std::time::Duration;
 
-/// Initial time after which a member that has not confirmed the subscriptions is asked.
+/// Time after which this peer first requests a confirmation from a member that has not sent one.
 const REQUEST_INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum time between two requests.
 const REQUEST_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
-/// Delay of the first request for a flush: the record with the subscription leaves before it.
+/// Delay of the first request for a flush, so that the record with the subscription leaves first.
 const FLUSH_REQUEST_DELAY: Duration = Duration::from_millis(1);
 
 /// Minimum time between two answers.
@@ -24,10 +24,11 @@ pub struct InterestSync {
     confirmed_version: u64,
     /// Time of the next request, and the interval to the one after it.
     next_request: Option<(Instant, Duration)>,
-    /// Time of the next answer on the member's own subscriptions, and of the last one.
+    /// Time of the next answer about the member's own subscriptions, and time of the last answer.
     answer_at: Option<Instant>,
     answered: Option<Instant>,
-    /// True after a wait for the member timed out. Nothing waits for it again until it confirms a higher version.
+    /// True after a wait for the member timed out. This peer does not wait for it again until it confirms a higher
+    /// version.
     is_abandoned: bool,
     /// Version of the local subscriptions that a flush waits for, though the member suppresses nothing.
     flushed: u64,
@@ -49,7 +50,7 @@ impl InterestSync {
         }
     }
 
-    /// Returns whether the member suppresses messages that nobody wants; `None` until it announces that.
+    /// Returns whether the member suppresses messages without subscribers; `None` until it announces that.
     pub fn suppresses(&self) -> Option<bool> {
         self.suppresses
     }
@@ -70,7 +71,7 @@ impl InterestSync {
 
     /// Returns the highest version of the subscriptions whose matching messages the member never suppresses; `version`
     /// is the last one. `default_suppresses` holds for a member that has not announced whether it suppresses. A member
-    /// that was waited for in vain counts as not suppressing.
+    /// for which a wait timed out counts as not suppressing.
     pub fn confirmed(&self, version: u64, default_suppresses: bool) -> u64 {
         if self.suppresses.unwrap_or(default_suppresses) && !self.is_abandoned {
             self.confirmed_version
@@ -84,8 +85,8 @@ impl InterestSync {
         self.suppresses == Some(true) && self.confirmed_version < version || self.confirmed_version < self.flushed
     }
 
-    /// Asks a member that suppresses nothing to confirm this version. A member that suppresses confirms unasked. A
-    /// member that has never mentioned subscriptions may not implement them.
+    /// Requests the confirmation of this version from a member that suppresses nothing. A suppressing member confirms
+    /// without a request. A member that has never announced subscriptions may not implement them.
     pub fn flush(&mut self, now: Instant, version: u64) {
         if self.suppresses == Some(false) && !self.is_unresponsive && self.confirmed_version < version {
             self.flushed = version;
@@ -98,7 +99,7 @@ impl InterestSync {
         self.confirmed_version < self.flushed && self.confirmed_version < version
     }
 
-    /// Ends the flushes that wait for a member without a timely answer.
+    /// Ends the flushes that wait for the member, which has not answered in time.
     pub fn end_flush(&mut self) {
         if self.confirmed_version < self.flushed {
             (self.flushed, self.is_unresponsive) = (0, true);
@@ -108,7 +109,7 @@ impl InterestSync {
         }
     }
 
-    /// Schedules an answer on the member's own subscriptions.
+    /// Schedules an answer about the member's own subscriptions.
     pub fn schedule_answer(&mut self, at: Instant) {
         let earliest = self.answered.map_or(at, |answered| at.max(answered + ANSWER_INTERVAL));
         self.answer_at.get_or_insert(earliest);

@@ -1,4 +1,4 @@
-//! Ledger of one datagram stream: each datagram from the baseline to the highest known is delivered, held, pending,
+//! Ledger of one datagram stream: each datagram from the baseline to the highest known is delivered, buffered, pending,
 //! lost or unverified (`docs/loss-accounting.md`, "Terms"). It also counts the messages in the missing datagrams.
 //!
 //! The ledger works on numbers and counts alone. It never looks into a datagram, so no limit on per-subject state can
@@ -98,7 +98,7 @@ pub struct Ledger {
     /// Number of messages begun in all datagrams up to `states.high`.
     count: u64,
     /// The highest datagram that arrived or that a manifest lists, or the baseline, with the messages begun up to it.
-    /// Everything above it was only announced.
+    /// Datagrams above it were only announced.
     arrived: (Dseq, u64),
     marks: AcceptedMarks,
     /// Time at which `states.high` was last known to be the highest.
@@ -113,11 +113,11 @@ pub struct Ledger {
     settled: SettledRanges,
     /// Earliest time of the next request to the publisher.
     request_at: Option<Instant>,
-    /// Time before which no further request is sent, whatever is due.
+    /// Time before which no further request is sent, even if one is due.
     request_after: Instant,
     /// Highest datagram up to which the publisher can retransmit nothing any more.
     expired_to: Dseq,
-    /// Maximum number of ranges in `gaps` and in `settled`.
+    /// Maximum number of ranges in `gaps`, and in `settled`.
     ranges_max: usize,
 }
 
@@ -142,8 +142,8 @@ impl Ledger {
         }
     }
 
-    /// Marks the send time of the first datagram as unknown: it may be a retransmission for another receiver. Gaps may
-    /// then have begun at any time, until the highest datagram is announced.
+    /// Marks the send time of the first datagram as unknown, because it may be a retransmission for another receiver.
+    /// Gaps may then have begun at any time, until the highest datagram is announced.
     pub fn undated(self) -> Ledger {
         Ledger { high_at: Instant::ZERO, is_dated: false, ..self }
     }
@@ -176,13 +176,13 @@ impl Ledger {
         self.since
     }
 
-    /// Returns the lowest datagram that is not settled. Every datagram below it is delivered, held for no gap, lost or
-    /// unverified.
+    /// Returns the lowest datagram that is not settled. Every datagram below it is delivered, lost or unverified, or is
+    /// buffered without a gap before it.
     pub fn frontier(&self) -> Dseq {
         self.gaps.front().map_or(self.states.high.next(), |gap| Dseq(gap.first))
     }
 
-    /// Corrects the send time of the highest datagram, which was earlier by `by`.
+    /// Corrects the send time of the highest datagram, which the publisher sent earlier by `by`.
     pub fn on_older(&mut self, by: Duration) {
         self.high_at = self.high_at - by;
     }
@@ -246,8 +246,8 @@ impl Ledger {
         Acceptance::Late
     }
 
-    /// Records that a datagram exists, with `after` messages begun up to its end. That is stronger evidence than an
-    /// announcement.
+    /// Records that a datagram exists, with `after` messages begun up to its end. A datagram is stronger evidence than
+    /// an announcement.
     fn on_proven(&mut self, dseq: Dseq, after: u64) {
         if self.arrived.0 < dseq {
             self.arrived = (dseq, after);
@@ -263,7 +263,7 @@ impl Ledger {
                 self.retract(high, count);
                 return true;
             }
-            // Datagrams above it were sent after it.
+            // Datagrams above the announced one were sent after the announcement.
             self.is_dated |= count <= self.count;
             return count <= self.count;
         }
@@ -296,9 +296,9 @@ impl Ledger {
         self.settled.at(dseq).is_some_and(|range| range.messages < after - before)
     }
 
-    /// Retracts what earlier control messages announced above `high`, where no datagram arrived. A later control
-    /// message or a datagram shows that only `count` messages and `high` datagrams exist. Announced values never
-    /// shrink, so one of the messages was forged. It must not cost the datagrams that are still to be sent.
+    /// Retracts the announcements of datagrams above `high`, where no datagram arrived. A later control message or a
+    /// datagram shows that only `count` messages and `high` datagrams exist. Announced values never shrink, so one of
+    /// the control messages was forged. The forgery must not cost datagrams that are still to be sent.
     fn retract(&mut self, high: Dseq, count: u64) {
         while let Some(gap) = self.gaps.back_mut().filter(|gap| high.0 < gap.last) {
             let kept = (high.0 + 1).saturating_sub(gap.first);
@@ -379,7 +379,7 @@ impl Ledger {
         Acceptance::Repaired
     }
 
-    /// Takes one datagram out of a gap; the rest of the gap stays in one or two parts. At most `overrun` datagrams of
+    /// Removes one datagram from a gap; the rest of the gap stays in one or two parts. At most `overrun` datagrams of
     /// both parts together count as dropped by the kernel.
     fn take_out(&mut self, at: usize, dseq: u64, before: u64, after: u64, overrun: u64) {
         let gap = self.gaps[at];
@@ -497,7 +497,8 @@ impl Ledger {
         }
     }
 
-    /// Ends all requests: no more retransmissions come, and missing datagrams are settled at `deadline` at the latest.
+    /// Ends all requests, because no more retransmissions arrive. Missing datagrams are settled at `deadline` at the
+    /// latest.
     pub fn expedite(&mut self, deadline: Instant) {
         for gap in &mut self.gaps {
             gap.deadline = gap.deadline.min(deadline);
@@ -524,20 +525,20 @@ impl Ledger {
         }
     }
 
-    /// Marks a received datagram as held: it cannot be handed on yet.
-    pub fn hold(&mut self) {
+    /// Marks a received datagram as buffered: some of its messages wait in the reorder buffer.
+    pub fn buffer(&mut self) {
         self.states.delivered -= 1;
         self.states.buffered += 1;
     }
 
-    /// Marks a held datagram as handed on completely.
+    /// Marks a buffered datagram as delivered: its last message has left the reorder buffer.
     pub fn release(&mut self) {
         self.states.buffered -= 1;
         self.states.delivered += 1;
     }
 
     /// Marks a delivered, perhaps repaired, datagram as lost: a wanted part of it is lost, and its content is known.
-    pub fn lose(&mut self, was_repaired: bool) {
+    pub fn mark_lost(&mut self, was_repaired: bool) {
         self.states.delivered -= 1;
         self.states.repaired -= u64::from(was_repaired);
         self.states.lost += 1;
@@ -548,7 +549,7 @@ impl Ledger {
         self.gaps.front().map(|gap| if self.is_expired(gap) { gap.found } else { gap.deadline })
     }
 
-    /// Returns whether the oldest gap must be settled, given that gaps due until `to` are.
+    /// Returns whether the oldest gap must be settled, if gaps with a deadline up to `to` are due.
     pub fn is_due(&self, to: Instant) -> bool {
         self.gaps.front().is_some_and(|gap| self.is_expired(gap) || gap.deadline <= to)
     }
@@ -670,7 +671,7 @@ mod tests {
         Instant::from_nanos(nanos)
     }
 
-    /// Calls `with` with the context of a gap found at `now`, with `overrun` kernel drops. The gap is settled 100 ns
+    /// Calls `with` with the context of a gap found at `now`, with `overrun` kernel drops. The deadline is 100 ns
     /// later.
     fn found<T>(now: u64, overrun: &mut u64, with: impl FnOnce(&mut GapContext<'_>) -> T) -> T {
         let nak_scheduler = &mut NakScheduler::new(Duration::from_nanos(10), true, Rng::new(now));
@@ -751,7 +752,11 @@ mod tests {
             if is_settled {
                 settle_due(&mut ledger, 200).expect("the announcement opened a gap");
             }
-            assert_eq!(arrive(&mut ledger, 6, 11, 2), Acceptance::Fresh, "it has messages, the announcement had none");
+            assert_eq!(
+                arrive(&mut ledger, 6, 11, 2),
+                Acceptance::Fresh,
+                "the datagram has messages, the announcement had none"
+            );
             assert_eq!((ledger.high(), ledger.count(), ledger.states().pending), (Dseq(6), 13, 1));
             ledger.assert_invariants();
         }
@@ -763,14 +768,14 @@ mod tests {
         let mut ledger = Ledger::new(Dseq(4), 10, at(0), 8);
         assert_eq!(arrive(&mut ledger, 5, 10, 1), Acceptance::Fresh);
         assert!(announce(&mut ledger, 9, 20));
-        settle_due(&mut ledger, 200).expect("the gap of the word");
+        settle_due(&mut ledger, 200).expect("the announcement opened a gap");
         assert!(announce(&mut ledger, 40, 60));
         assert!(announce(&mut ledger, 7, 13));
         assert_eq!((ledger.high(), ledger.count()), (Dseq(7), 13));
         assert_eq!((ledger.states().pending, ledger.states().unverified), (0, 2));
         ledger.assert_invariants();
         assert_eq!(arrive(&mut ledger, 8, 13, 1), Acceptance::Fresh);
-        assert!(announce(&mut ledger, 7, 13), "what arrived is not taken back");
+        assert!(announce(&mut ledger, 7, 13), "arrived datagrams are not retracted");
         assert_eq!(ledger.high(), Dseq(8));
         ledger.assert_invariants();
     }
@@ -795,7 +800,7 @@ mod tests {
             arrive(&mut ledger, dseq, dseq - 1, 1);
         }
         while ledger.settle_oldest(Reason::Disabled).is_some() {}
-        assert!(ledger.explain(Dseq(1), Dseq(5), 1), "in 2 or in 4: it is unknown which");
+        assert!(ledger.explain(Dseq(1), Dseq(5), 1), "the message was in 2 or in 4");
         assert_eq!((ledger.unexplained(), ledger.states().unverified), (1, 2));
         assert!(ledger.explain(Dseq(3), Dseq(5), 1));
         assert_eq!((ledger.unexplained(), ledger.states().unverified, ledger.states().lost), (0, 0, 2));
@@ -852,11 +857,11 @@ mod tests {
         };
         assert_eq!(ledger.request_deadline(), Some(at(10)));
         assert_eq!(requested(&mut ledger, at(9), 9), []);
-        assert_eq!(arrive(&mut ledger, 2, 1, 1), Acceptance::Filled, "it was only late");
-        assert_eq!(requested(&mut ledger, at(10), 1), [(1, 1)], "a request has room for so much");
+        assert_eq!(arrive(&mut ledger, 2, 1, 1), Acceptance::Filled, "the datagram was only late");
+        assert_eq!(requested(&mut ledger, at(10), 1), [(1, 1)], "a request has room for one range");
         let next = at(10) + REQUEST_SPACING;
         assert_eq!(ledger.request_deadline(), Some(next));
-        assert_eq!(requested(&mut ledger, at(11), 9), [], "what is due meanwhile goes with the next request");
+        assert_eq!(requested(&mut ledger, at(11), 9), [], "ranges that become due meanwhile go with the next request");
         assert_eq!(requested(&mut ledger, next, 9), [(3, 4)]);
         assert_eq!(requested(&mut ledger, next, 9), []);
         assert_eq!(arrive(&mut ledger, 3, 2, 1), Acceptance::Repaired);
@@ -865,11 +870,11 @@ mod tests {
         assert_eq!(requested(&mut ledger, retry_at + Duration::from_millis(10), 9), [(1, 1), (4, 4)]);
         let missing = |states: DatagramStates| states.repaired + states.pending + states.lost + states.unverified;
         let before = missing(ledger.states());
-        ledger.lose(true);
+        ledger.mark_lost(true);
         assert_eq!(
             (ledger.states().lost, missing(ledger.states())),
             (1, before),
-            "a part of the datagram is lost all the same"
+            "a part of the repaired datagram is lost"
         );
         ledger.assert_invariants();
     }
@@ -900,7 +905,7 @@ mod tests {
         ledger.postpone(at(60), Duration::from_nanos(30));
         assert_eq!(ledger.deadline(), Some(at(130)), "the publisher was silent for 30 ns");
         assert_eq!(arrive(&mut ledger, 4, 3, 1), Acceptance::Filled);
-        ledger.lose(false);
+        ledger.mark_lost(false);
         assert_eq!(settle_due(&mut ledger, 129), None);
         assert_eq!(settle_due(&mut ledger, 130).unwrap().reason, Reason::Deadline);
         let states = ledger.states();
@@ -917,11 +922,11 @@ mod tests {
             let messages: Vec<u64> = (0..200).map(|_| rng.below(3)).collect();
             let before = |dseq: u64| messages[..dseq as usize - 1].iter().sum::<u64>();
             let mut ledger = Ledger::new(Dseq(0), 0, at(0), 1000);
-            let mut twin = vec!['-'; 201];
+            let mut model = vec!['-'; 201];
             let mut high = 0;
             for now in 0..400 {
                 let dseq = rng.between(1, 200.min(high + 4));
-                let expected = match twin[dseq as usize] {
+                let expected = match model[dseq as usize] {
                     '-' if high < dseq => Acceptance::Fresh,
                     'p' => Acceptance::Filled,
                     'd' => Acceptance::Duplicate,
@@ -932,21 +937,21 @@ mod tests {
                 let got = if got == Acceptance::Repaired { Acceptance::Filled } else { got };
                 assert_eq!(got, expected, "seed {seed} dseq {dseq}");
                 for skipped in high + 1..dseq {
-                    twin[skipped as usize] = 'p';
+                    model[skipped as usize] = 'p';
                 }
                 if matches!(expected, Acceptance::Fresh | Acceptance::Filled) {
-                    twin[dseq as usize] = 'd';
+                    model[dseq as usize] = 'd';
                 }
                 high = high.max(dseq);
                 while let Some(range) = settle_due(&mut ledger, now) {
                     let real: u64 = (range.first.0..=range.last.0).map(|d| messages[d as usize - 1]).sum();
                     assert_eq!(range.unexplained, real, "seed {seed}");
                     for settled in range.first.0..=range.last.0 {
-                        assert_eq!(twin[settled as usize], 'p', "seed {seed}");
-                        twin[settled as usize] = 's';
+                        assert_eq!(model[settled as usize], 'p', "seed {seed}");
+                        model[settled as usize] = 's';
                     }
                 }
-                let count = |state| twin.iter().filter(|s| **s == state).count() as u64;
+                let count = |state| model.iter().filter(|s| **s == state).count() as u64;
                 let states = ledger.states();
                 assert_eq!((states.delivered, states.pending), (count('d'), count('p')), "seed {seed}");
                 assert_eq!(states.lost + states.unverified, count('s'), "seed {seed}");

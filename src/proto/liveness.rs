@@ -1,7 +1,7 @@
 //! Detection of lost multicast of a member whose unicast still arrives (wire.md W111).
 //!
 //! A switch that wrongly believes the group to be empty drops multicast silently. The member's unicast continues and
-//! reveals that: the member sends both kinds at least once in a heartbeat interval.
+//! reveals the loss, because the member sends both kinds at least once in a heartbeat interval.
 
 use crate::message::Dseq;
 use crate::time::Instant;
@@ -92,25 +92,25 @@ mod tests {
         Instant::ZERO + Duration::from_millis(millis)
     }
 
-    /// Replays a story of multicasts `m`, control messages `w`, and control messages with a highest datagram `w:9`,
+    /// Replays a story of multicasts `m`, control messages `c`, and control messages with a highest datagram `c:9`,
     /// each with its time. Compares the rejoin times, and the times of later multicasts.
     fn check(story: &str, expected: &str) {
         let mut liveness = MulticastLiveness::new(at(0));
         let mut reports = Vec::new();
         let mut high = 0;
         let mut events = story.split_whitespace().map(|event| {
-            let (what, millis) = event.split_once('@').unwrap();
-            (what, millis.parse::<u64>().unwrap())
+            let (kind, millis) = event.split_once('@').unwrap();
+            (kind, millis.parse::<u64>().unwrap())
         });
         let mut next = events.next();
         let mut millis = 0;
         while next.is_some() {
-            while let Some((what, _)) = next.filter(|(_, when)| *when == millis) {
-                if what == "m" {
+            while let Some((kind, _)) = next.filter(|(_, when)| *when == millis) {
+                if kind == "m" {
                     let is_back = liveness.on_multicast(at(millis));
                     reports.extend(is_back.then(|| format!("back {millis}")));
                 } else {
-                    high = what.split_once(':').map_or(high, |(_, high)| high.parse().unwrap());
+                    high = kind.split_once(':').map_or(high, |(_, high)| high.parse().unwrap());
                     liveness.on_control(at(millis), BEAT, Dseq(high));
                 }
                 next = events.next();
@@ -126,20 +126,20 @@ mod tests {
     /// Proves: W111, blackhole
     #[test]
     fn missing_multicast_is_reported_periodically() {
-        check("w@500 w@1500 w@2500 w@3500 w@4500 w@5500 w@6500 w@7500 m@8000 w@8500", "2250, 7250, back 8000");
+        check("c@500 c@1500 c@2500 c@3500 c@4500 c@5500 c@6500 c@7500 m@8000 c@8500", "2250, 7250, back 8000");
         // While the member publishes, the second control message is enough.
-        check("w:10@500 w:510@1500 w:1010@2500", "1500");
-        check("m@900 w:10@1000 w:17@2000 w:30@3000", "3000");
+        check("c:10@500 c:510@1500 c:1010@2500", "1500");
+        check("m@900 c:10@1000 c:17@2000 c:30@3000", "3000");
     }
 
     #[test]
     fn single_loss_or_full_silence_is_not_reported() {
-        check("w@500 w@1500 m@2100 w@2500 m@3100 w@3500 w@4500 m@5200 w@5500", "");
+        check("c@500 c@1500 m@2100 c@2500 m@3100 c@3500 c@4500 m@5200 c@5500", "");
         // A partition, after which a control message arrives first; a pause of this peer; a publisher that crashed.
-        check("m@900 w@1000 w@4500 m@5000 w@5500", "");
-        check("m@900 w:5@1000 w:900@6000 m@6000 w:901@7000 m@7200 m@9000", "");
-        check("m@900 w@1000 m@9000 w@9000 m@9900", "");
+        check("m@900 c@1000 c@4500 m@5000 c@5500", "");
+        check("m@900 c:5@1000 c:900@6000 m@6000 c:901@7000 m@7200 m@9000", "");
+        check("m@900 c@1000 m@9000 c@9000 m@9900", "");
         // Unscheduled control messages, with much data in flight.
-        check("m@900 w:5@1000 w:50@1001 w:90@1002 m@1003 w:200@2000 m@2001 w@3000", "");
+        check("m@900 c:5@1000 c:50@1001 c:90@1002 m@1003 c:200@2000 m@2001 c@3000", "");
     }
 }

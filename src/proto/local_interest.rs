@@ -13,7 +13,7 @@ use hashbrown::HashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Maximum number of ended entries that are still advertised; beyond it the oldest are forgotten, and the floor rises.
+/// Maximum number of ended entries that are still advertised; beyond it the oldest are evicted, and the floor rises.
 pub const ENDED_MAX: usize = 65_536;
 
 /// The subscriptions of this peer's clients as advertised to other peers.
@@ -25,7 +25,7 @@ pub struct LocalInterest {
     /// Versions of ended entries.
     ended: BTreeSet<u64>,
     ended_max: usize,
-    /// Version up to which ended entries are forgotten.
+    /// Version up to which ended entries were evicted.
     floor: u64,
     high: u64,
     /// Version up to which all entries have been announced.
@@ -59,7 +59,7 @@ impl LocalInterest {
         self.high
     }
 
-    /// Counts one more or one less subscription with this filter.
+    /// Counts one subscription more or one less with this filter.
     pub fn change(&mut self, wanted: &SubscriptionFilter, is_more: bool) {
         self.high += 1;
         let key = match self.entries.get_key_value(wanted) {
@@ -72,7 +72,11 @@ impl LocalInterest {
             self.ended.remove(&entry.version);
         }
         entry.version = version;
-        entry.count = if is_more { entry.count + 1 } else { entry.count.checked_sub(1).expect("it was there") };
+        entry.count = if is_more {
+            entry.count + 1
+        } else {
+            entry.count.checked_sub(1).expect("an ended subscription was counted")
+        };
         if entry.count == 0 {
             self.ended.insert(version);
         }
@@ -87,19 +91,19 @@ impl LocalInterest {
         }
     }
 
-    /// Returns whether there are changes that have not been announced to all.
+    /// Returns whether there are changes that have not been announced to the group.
     pub fn has_changes(&self) -> bool {
         self.sent < self.high
     }
 
-    /// Announces all entries again: a new epoch of this peer begins, of which no other peer knows any.
+    /// Announces all entries again, because this peer begins a new epoch and no other peer knows them.
     pub fn reannounce(&mut self) {
         self.sent = 0;
     }
 
     /// Returns the next record for all peers, with at most `room` bytes of entries.
     pub fn poll_changes(&mut self, room: usize) -> Option<Interest> {
-        // A peer that does not know forgotten entries must send a request anyway.
+        // A peer that does not know evicted entries must send a request anyway.
         self.sent = self.sent.max(self.floor);
         let record = self.record(self.sent, 0, room)?;
         self.sent = record.upto;
@@ -124,8 +128,8 @@ impl LocalInterest {
         records
     }
 
-    /// Returns the entries that changed last after this version, up to `room` bytes, without those that ended up to
-    /// `base`. Returns `None` if the version is the highest.
+    /// Returns the entries whose last change has a version above `after`, up to `room` bytes, without those that ended
+    /// up to `base`. Returns `None` if `after` is the highest version.
     fn record(&self, after: u64, base: u64, room: usize) -> Option<Interest> {
         if self.high <= after {
             return None;

@@ -17,7 +17,8 @@ use std::time::Duration;
 const DIRECTED_RING_BYTES: usize = 256 << 10;
 
 /// Creates the multicast stream of a member, with the baseline of R4. Everything is owed if this peer listened before
-/// the publisher started. Otherwise what follows the first contact is owed, which arrived at `arrived` at the earliest.
+/// the publisher started. Otherwise the data after the first contact is owed, which arrived at `arrived` at the
+/// earliest.
 pub fn broadcast(
     settings: &Settings,
     contact: Contact,
@@ -44,23 +45,26 @@ pub fn broadcast(
     RecvStream::new(StreamKind::Bcast { birth }, ledger, nak_scheduler(settings, rng), reassembly(settings))
 }
 
-/// Creates a directed stream to this peer at a datagram and its count; a new stream is owed from the start.
+/// Creates a directed stream to this peer that continues after datagram `high` and `count` messages. A new stream is
+/// owed from its first datagram.
 pub fn inbox(settings: &Settings, now: Instant, (high, count): (Dseq, u64), rng: &mut Rng) -> RecvStream {
     let ledger = Ledger::new(high, count, now, settings.gaps_max);
     RecvStream::new(StreamKind::Ptp, ledger, nak_scheduler(settings, rng), reassembly(settings))
 }
 
-/// Creates the retransmit ring of a directed stream whose last datagram so far was `high`. It is small, because there
-/// may be many.
+/// Creates the retransmit ring of a directed stream whose last datagram so far was `high`. The ring is small, because
+/// there may be many.
 pub fn directed_ring(settings: &Settings, high: Dseq) -> Ring {
     let bytes_max = settings.recovery.ring.bytes_max.min(DIRECTED_RING_BYTES);
     Ring::new(RingSettings { bytes_max, manifest_bytes_max: 0, ..settings.recovery.ring }, high)
 }
 
+/// Creates the request schedule of a stream.
 pub fn nak_scheduler(settings: &Settings, rng: &mut Rng) -> NakScheduler {
     NakScheduler::new(settings.recovery.grace, settings.repairs(), rng.fork()).mutated(settings.mutants)
 }
 
+/// Creates the reassembly buffer of a stream.
 pub fn reassembly(settings: &Settings) -> Reassembly {
     Reassembly::new(settings.reassembly_bytes_max, settings.reassembly_sets_max)
 }

@@ -1,7 +1,7 @@
-//! The members of a peer, with the time at which each of them is next due.
+//! The members of a peer, and the next deadline of each.
 //!
-//! A peer is asked for its next deadline in every turn, and with many members their state does not fit the cache. So the
-//! deadlines are kept apart and computed again only for members that may have changed.
+//! The shell polls the peer's next deadline in every turn, and the state of many members does not fit the processor's
+//! cache. The deadlines are therefore stored apart, and computed again only for members that may have changed.
 
 use crate::message::Epoch;
 use crate::proto::members::Member;
@@ -18,7 +18,7 @@ pub struct MemberTable {
     members: BTreeMap<Epoch, Member>,
     /// Deadlines of the members, as of the last computation.
     deadlines: BTreeMap<Epoch, Instant>,
-    /// Members that may have changed since then. An epoch can stand here several times.
+    /// Members that may have changed since then. An epoch can occur several times.
     changed: Vec<Epoch>,
     /// True if any member may have changed.
     has_changed: bool,
@@ -59,7 +59,7 @@ impl MemberTable {
     }
 
     /// Returns the earliest deadline. `deadline` computes that of a member from its state, the number of members and
-    /// what never changes.
+    /// constant settings.
     pub fn earliest(&mut self, deadline: impl Fn(&Member) -> Instant) -> Option<Instant> {
         if std::mem::take(&mut self.has_changed) {
             self.changed.clear();

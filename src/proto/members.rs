@@ -26,7 +26,7 @@ use crate::proto::transit::Transit;
 use crate::proto::{Settings, mutant::Mutant};
 use crate::rng::Rng;
 use crate::time::{Instant, WallTime};
-use crate::wire::{Announce, Header, Kind, Record, Report};
+use crate::wire::{Header, Kind, PeerAnnouncement, Record, Report};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -132,7 +132,7 @@ pub struct Member {
     pub refusals: Refusals,
     /// Timer of unicast heartbeats to the peer.
     pub heartbeat_timer: HeartbeatTimer,
-    /// A jump held back: of the peer's multicast stream, and of its directed one.
+    /// Quarantined jump of the peer's multicast stream, and of its directed stream.
     pub quarantine: [Option<Quarantine>; 2],
     /// Counters for `show loss`.
     pub losses: LossCounters,
@@ -144,7 +144,7 @@ pub struct Member {
     pub has_successor: bool,
     /// True if another live epoch has the same name.
     pub duplicate_name: bool,
-    /// Set only by the mutant that forgets on silence.
+    /// True if a mutant dropped the ledger on silence.
     pub forgotten: bool,
 }
 
@@ -196,8 +196,8 @@ impl Member {
         }
     }
 
-    /// Returns whether only one datagram was received from the peer and its address is unproven. Anybody can forge
-    /// that.
+    /// Returns whether only one datagram was received from the peer and its address is unproven. Any host can forge
+    /// such a datagram.
     pub fn is_unproven_newcomer(&self) -> bool {
         !self.proof.is_proven && self.last_heard == self.first_heard
     }
@@ -222,7 +222,7 @@ impl Member {
         sealed.latest
     }
 
-    /// Returns the state to keep of the member when it is forgotten.
+    /// Returns the state to keep of the member after its removal.
     pub fn departed(&self) -> DepartedMember {
         DepartedMember {
             epoch: self.epoch(),
@@ -238,7 +238,7 @@ impl Member {
         }
     }
 
-    /// Resumes the directed streams at the position they had when the member was forgotten.
+    /// Resumes the directed streams at the position that they had when the member was removed.
     pub fn resume(&mut self, departed: &DepartedMember, settings: &Settings, now: Instant, rng: &mut Rng) {
         self.control = departed.control;
         if let Some(suppresses) = departed.suppresses {
@@ -371,7 +371,7 @@ impl Member {
     }
 
     /// Applies the name and the intervals of an announcement.
-    pub fn on_announce(&mut self, announce: &Announce) {
+    pub fn on_announce(&mut self, announce: &PeerAnnouncement) {
         self.publisher.name = Some(announce.name.clone());
         // The clamp keeps a publisher from flapping at will and from postponing its silence forever.
         self.heartbeat = announce.heartbeat.clamp(HEARTBEAT_FIRST, HEARTBEAT_MAX);
@@ -408,7 +408,8 @@ impl Member {
         Quarantine::check(&mut self.quarantine[usize::from(directed)], known, header, high, records)
     }
 
-    /// Handles a sign of life of the peer. Returns whether it was not up before, or taken for a former run of another.
+    /// Handles a sign of life of the peer. Returns whether the peer was not up before, or counted as a former run of
+    /// another member.
     pub fn on_sign_of_life(&mut self, now: Instant) -> bool {
         self.on_contact(now);
         self.proof.earn_credit();
@@ -416,8 +417,8 @@ impl Member {
         std::mem::take(&mut self.is_superseded) || self.state != MemberState::Up
     }
 
-    /// Updates the reports to the peer after requested datagrams have come, or will not come. Returns whether a report
-    /// is due.
+    /// Updates the reports to the peer after requested datagrams have arrived, or were given up. Returns whether a
+    /// report is due.
     pub fn record_awaited(&mut self, now: Instant, wants_repair: bool, receivers: usize) -> bool {
         let awaited = self.awaited().filter(|_| wants_repair);
         self.receive_progress.on_awaited(now, awaited);

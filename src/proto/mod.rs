@@ -1,17 +1,17 @@
 //! The protocol core: state machines without I/O.
 //!
-//! There is no socket, clock, thread, lock, log line or global here. Time and randomness are arguments. What leaves for
-//! the network or for a client is an [`effect::Effect`]; calls of the peer also return refusals and rows of reports.
+//! There is no socket, clock, thread, lock, log line or global here. Time and randomness are arguments. Data for the
+//! network or for a client leaves as an [`effect::Effect`]; calls of the peer also return refusals and rows of reports.
 //!
-//! The rules of loss accounting have short names. `// Rule: <name>` stands where a rule is kept, and `/// Proves: <name>`
-//! in the doc comment of a test that shows it; a test of the tree wants both. Numbers such as R1 and A2, here and in
-//! comments, are those of `docs/loss-accounting.md`.
+//! The rules of loss accounting have short names. `// Rule: <name>` stands where a rule is kept, and `/// Proves:
+//! <name>` in the doc comment of a test that shows it; `tests/tidy.rs` requires both. Numbers such as R1 and A2, here
+//! and in comments, are those of `docs/loss-accounting.md`.
 //!
-//! | rule | says | source |
+//! | rule | meaning | source |
 //! |---|---|---|
 //! | `epoch` | a run of a peer has its own ledger; a new run closes the old one's tail | R1 |
 //! | `number` | datagrams are numbered without gaps, control datagrams separately | R2 |
-//! | `heartbeat` | the highest number is repeated, decaying, by multicast and unicast; only news proves liveness | R3 |
+//! | `heartbeat` | heartbeats repeat the highest number, ever more rarely; only newer datagrams prove liveness | R3 |
 //! | `baseline` | a receiver older than the publisher is owed everything, others what follows first contact | R4 |
 //! | `gap` | a skipped datagram is pending for the grace, then settled | R5, A2 |
 //! | `silence` | silence is reported, its ledger is kept | R8 |
@@ -97,8 +97,8 @@ pub struct Settings {
     pub message_bytes_max: usize,
     /// The interval of heartbeats when idle (R3); silence is 3.5 times the interval that a publisher announces.
     pub heartbeat: Duration,
-    /// T_rec: time for which a missing datagram is awaited before it is settled (A1). Up to the grace, nothing is
-    /// requested.
+    /// T_rec: time for which a missing datagram is awaited before it is settled (A1). If it is at most the grace,
+    /// nothing is requested.
     pub reliability: Duration,
     /// Settings of loss recovery.
     pub recovery: Recovery,
@@ -108,27 +108,27 @@ pub struct Settings {
     pub pub_window: WindowSettings,
     /// The subscription window.
     pub sub_window: WindowSettings,
-    /// Messages a frame holds before the count wraps into a new one: 2^35 - 1. Smaller only to test the wrap.
+    /// Number of messages that a frame holds before the count wraps into a new frame: 2^35 - 1. Only tests use less.
     pub frame_messages_max: u64,
-    /// Bytes of messages held for an earlier datagram, over all publishers (A7).
+    /// Maximum bytes of messages that wait for an earlier datagram, over all publishers (A7).
     pub hold_bytes_max: usize,
-    /// Bytes of incomplete large messages for each publisher (A12).
+    /// Maximum bytes of incomplete large messages for each publisher (A12).
     pub reassembly_bytes_max: usize,
-    /// Incomplete large messages for each publisher.
+    /// Maximum number of incomplete large messages for each publisher.
     pub reassembly_sets_max: usize,
-    /// Pending ranges, and settled ranges that may still be explained, for each publisher (R9).
+    /// Maximum number of pending ranges, and of settled ranges that may still be explained, for each publisher (R9).
     pub gaps_max: usize,
-    /// Epochs of other peers that are remembered.
+    /// Maximum number of epochs of other peers that are members.
     pub peers_max: usize,
-    /// Subscriptions of one client.
+    /// Maximum number of subscriptions of one client.
     pub client_subscriptions_max: usize,
-    /// Subscriptions of all clients together.
+    /// Maximum number of subscriptions of all clients together.
     pub subscriptions_max: usize,
     /// Maximum number of advertised subscriptions of all other peers; a peer beyond that counts as not known.
     pub interest_max: usize,
     /// True if messages that match no subscription of other peers are suppressed.
     pub suppresses: bool,
-    /// Subjects in the match cache.
+    /// Maximum number of subjects in the match cache.
     pub match_cache_max: usize,
     /// Minimum time between two advisories about one publisher, after the first.
     pub advisory_interval: Duration,

@@ -1,9 +1,9 @@
 //! Deliberate mistakes in the protocol, to prove that the simulator's oracle would notice them.
 //!
 //! A mutant is switched on at run time and only in the unit-test build of this crate. Everywhere else [`Mutants::is`]
-//! is a constant `false`, and the compiler removes the branch. Each mutant but three has a test in `sim::mutants` that
-//! fails when the oracle lets it pass. Unit tests prove the three: `QueueUnreachable` and `QueueMessageDropped` in
-//! `peer/tests/repair/queue.rs`, `EndedInterestDropped` in `remote_interest/tests.rs`.
+//! is a constant `false`, and the compiler removes the branch. Each mutant but three has a test in `sim::mutants`,
+//! which fails if the oracle does not notice the mutant. Unit tests prove the three: `QueueUnreachable` and
+//! `QueueMessageDropped` in `peer/tests/repair/queue.rs`, `EndedInterestDropped` in `remote_interest/tests.rs`.
 
 /// One deliberate mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,7 +18,7 @@ pub enum Mutant {
     BaselineZero,
     /// A peer starts again with the epoch it had before (R1). The simulator makes this mistake, not the core.
     SameEpoch,
-    /// On silence the ledger of the epoch is forgotten, and begun anew when the epoch is heard again (R8).
+    /// On silence the ledger of the epoch is dropped, and a new one begins when the epoch is heard again (R8).
     ForgetOnSilence,
     /// A gap is settled the moment it is found, without the grace (R5).
     SettleAtOnce,
@@ -34,7 +34,7 @@ pub enum Mutant {
     StaleHeartbeatRefreshes,
     /// The cumulative count of a datagram leaves out the last message of the datagram before (A2).
     CountOffByOne,
-    /// Messages that passed while no client here subscribed to the subject are reported as lost.
+    /// Messages that arrived while no client here subscribed to the subject are reported as lost.
     IgnoreContinuity,
     /// The chain of a new frame is ignored: messages lost before the wrap are never reported.
     IgnoreChain,
@@ -44,7 +44,7 @@ pub enum Mutant {
     ByeShort,
     /// A heartbeat announces one datagram more than was sent.
     HighTooHigh,
-    /// A held message is released although the gap before it is still open (A3).
+    /// A buffered message is released although the gap before it is still open (A3).
     ReleaseEarly,
     /// Missing datagrams are requested once and never again (R5).
     RequestOnce,
@@ -64,9 +64,9 @@ pub enum Mutant {
     RepairedTwice,
     /// The history returns all requested messages but the first (A7).
     FetchSkipsFirst,
-    /// The history is not asked for messages of several datagrams (R6).
+    /// Messages of several datagrams are not requested from the history (R6).
     LargeNotRequested,
-    /// The content of a repaired datagram is handed on at once, whatever is missing before it (A3).
+    /// The content of a repaired datagram is released at once, even if datagrams before it are missing (A3).
     RepairedFirst,
     /// Every peer is answered, even with an unproven address (5.6).
     AnswerUnproven,
@@ -82,7 +82,7 @@ pub enum Mutant {
     LiveFirstHeard,
     /// Directed messages go to subscriptions in mode repair only.
     DirectedRepairOnly,
-    /// A heartbeat announces datagrams that are still kept back.
+    /// A heartbeat announces datagrams that the pacer still queues.
     QueuedAnnounced,
     /// A publisher ignores the receive capacity of receivers.
     PacerIgnoresReports,
@@ -94,7 +94,7 @@ pub enum Mutant {
     InterestAcrossGap,
     /// A change of advertised subscriptions is applied although it is older than the table.
     StaleInterestApplied,
-    /// Ended subscriptions are forgotten without notice to the peers that know them.
+    /// Ended subscriptions are evicted without notice to the peers that know them.
     EndedInterestDropped,
     /// Messages are suppressed although it is not certain that no peer wants them.
     SuppressUncertain,
@@ -124,7 +124,7 @@ pub struct Mutants {
 }
 
 impl Mutants {
-    /// Returns the protocol with this mistake.
+    /// Returns the set with this one mutant.
     #[cfg(test)]
     pub(crate) fn only(mutant: Mutant) -> Mutants {
         Mutants { on: Some(mutant) }

@@ -12,14 +12,14 @@ use std::time::Duration;
 /// Minimum time between two requests for the same datagram.
 const RETRY_MIN: Duration = Duration::from_millis(5);
 /// Minimum time between two requests about the same stream. Ranges that become due meanwhile go with the next request.
-/// A publisher reads a thousand requests a second from each receiver, and further ones are in vain.
+/// A publisher accepts a thousand requests a second from each receiver, and ignores further ones.
 pub const REQUEST_SPACING: Duration = Duration::from_millis(2);
 /// Maximum time between two requests for the same datagram.
 pub const RETRY_MAX: Duration = Duration::from_millis(640);
-/// Share of each receiver in the maximum time between two requests, which is thus shorter with few receivers. Their
-/// requests cost the publisher little, and the publisher may be waiting for them.
+/// Share of each receiver in the maximum time between two requests, which is thus shorter with few receivers. The
+/// requests of few receivers cost the publisher little, and the publisher may be waiting for them.
 const RETRY_STEP: Duration = Duration::from_millis(10);
-/// Minimum span from which the random wait is drawn, if one is needed.
+/// Minimum span from which the random wait is drawn.
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
 /// Maximum span from which the random wait is drawn.
 const BACKOFF_MAX: Duration = Duration::from_millis(100);
@@ -79,8 +79,8 @@ impl NakScheduler {
         (self.is_on && !is_over).then(|| now + wait - Duration::from_nanos(self.rng.below(part.max(1))))
     }
 
-    /// Returns whether a datagram arriving now was missing for longer than it may simply be late. Then some receiver
-    /// requested it (A5).
+    /// Returns whether a datagram that arrives now was missing for longer than the grace. Some receiver then requested
+    /// it (A5).
     pub fn is_repaired(&self, found: Instant, now: Instant) -> bool {
         self.is_on && found + self.grace < now
     }

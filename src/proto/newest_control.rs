@@ -1,8 +1,8 @@
-//! The newest control datagram of one peer, by number. The receiver ignores older ones, and one forged number must not
-//! make all that follow look old (docs/wire.md W60).
+//! The newest control datagram of one peer, by number. The receiver ignores older ones. One forged number must not make
+//! all later datagrams look old (docs/wire.md W60).
 //!
 //! The uptime of an honest peer never falls while its numbers rise. So a lower number with a later uptime proves that
-//! one of two datagrams was forged. A late or replayed datagram has the earlier uptime too.
+//! one of two datagrams was forged. A late or replayed datagram also has an earlier uptime.
 
 use crate::time::{Instant, nanos};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use std::time::Duration;
 /// second.
 const JUMP_MAX: u64 = 1 << 20;
 /// Maximum lead of an uptime over the reference. The datagram that set the reference may have waited to be read. One
-/// forged datagram makes the honest ones look old for that time at most.
+/// forged datagram therefore makes honest ones look old for at most this time.
 const AHEAD_MAX: Duration = Duration::from_secs(60);
 /// Divisor of the maximum clock drift between the two hosts: at most one part in this number.
 const DRIFT_PART: u32 = 1000;
@@ -24,14 +24,14 @@ pub struct NewestControl {
     uptime_ms: u32,
     /// Reference: an uptime, and the time at which the peer had it at the latest.
     reference: (u32, Instant),
-    /// Number of a datagram that contradicts it. A second one that follows this is accepted.
+    /// Number of a datagram that contradicts the newest. A second datagram that follows the claim is accepted.
     claim: Option<u64>,
     /// True if a second datagram has confirmed the first number.
     is_confirmed: bool,
 }
 
 impl NewestControl {
-    /// Returns its number; 0 if there is none.
+    /// Returns the number of the newest datagram; 0 if there is none.
     pub fn number(self) -> u64 {
         self.number
     }
@@ -44,8 +44,8 @@ impl NewestControl {
         if was_none {
             self.reference = (uptime_ms, now);
         } else if elapsed <= uptime + elapsed / DRIFT_PART {
-            // A datagram that was under way for less time sets the reference. A forged one seems to be such a datagram,
-            // so the reference advances by at most twice the time that has passed.
+            // A datagram with a shorter transit time sets the reference. A forged one can claim that, so the reference
+            // advances by at most twice the time that has passed.
             let uptime_max = u64::from(self.reference.0) + 2 * (nanos(elapsed) / 1_000_000);
             self.reference = (uptime_ms.min(u32::try_from(uptime_max).unwrap_or(u32::MAX)), now);
         }
@@ -121,7 +121,10 @@ mod tests {
                 newest.admits(at(later), 11, later) && newest.number() == forged,
                 "one datagram may be the forged one"
             );
-            assert!(newest.admits(at(later + 100), 12, later + 100) && newest.number() == 11, "two outweigh it");
+            assert!(
+                newest.admits(at(later + 100), 12, later + 100) && newest.number() == 11,
+                "two datagrams outweigh the forged one"
+            );
         }
     }
 
@@ -164,7 +167,7 @@ mod tests {
         let mut newest = newest();
         assert!(newest.admits(at(1_000), 11, 0));
         newest.accept(at(1_000), 11, 0);
-        assert!(newest.admits(at(90_000), 12, 90_000), "an honest datagram leads by nothing");
+        assert!(newest.admits(at(90_000), 12, 90_000), "an honest datagram does not lead the reference");
     }
 
     /// Proves: W60

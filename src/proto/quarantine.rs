@@ -15,7 +15,7 @@ pub enum JumpVerdict {
     Quarantined,
 }
 
-/// A jump held back until a second datagram confirms it.
+/// A jump that waits until a second datagram confirms it.
 #[derive(Clone, Debug)]
 pub struct Quarantine {
     /// Datagram number after the jump.
@@ -25,8 +25,8 @@ pub struct Quarantine {
 }
 
 impl Quarantine {
-    /// Checks the highest number `high` of a datagram against the highest `known` of its stream. `quarantine` holds an
-    /// implausible one back, with its `records` if it carries data, until a second datagram confirms it.
+    /// Checks the highest number `high` of a datagram against the highest `known` of its stream. An implausible
+    /// datagram waits in `quarantine`, with its `records` if it carries data, until a second datagram confirms it.
     pub fn check(
         quarantine: &mut Option<Quarantine>,
         known: Dseq,
@@ -56,8 +56,8 @@ impl Quarantine {
     }
 }
 
-/// Returns whether a datagram needs no confirmation by a second one: it is at most [`JUMP_MAX`] above the highest
-/// `known` of its stream (A10).
+/// Returns whether a datagram is at most [`JUMP_MAX`] above the highest `known` of its stream, so that it needs no
+/// confirmation by a second one (A10).
 pub fn is_plausible(known: Dseq, dseq: Dseq) -> bool {
     dseq.0.saturating_sub(known.0) <= JUMP_MAX
 }

@@ -9,7 +9,7 @@ use crate::proto::ledger::Ledger;
 use crate::wire::{QueueReport, ShareCount};
 use std::collections::VecDeque;
 
-/// Maximum number of datagrams with assignments that are remembered for one stream. Beyond that the oldest are judged
+/// Maximum number of datagrams with assignments that are remembered for one stream. Beyond that the oldest are settled
 /// together with their followers.
 const PENDING_MAX: usize = 65_536;
 
@@ -39,7 +39,7 @@ pub struct AssignmentTotals {
 }
 
 impl Assignments {
-    /// Continues the accounting of a receiver that was forgotten and is heard again.
+    /// Continues the accounting of a receiver that departed and is heard again.
     pub fn resume(totals: AssignmentTotals) -> Assignments {
         Assignments { pending: [(totals.last, totals.total)].into(), totals }
     }
@@ -69,7 +69,7 @@ impl Assignments {
         is_plausible
     }
 
-    /// Takes a report of the receiver. Returns the number of assignments that it newly shows to be lost.
+    /// Handles a report of the receiver. Returns the number of assignments that it newly reveals as lost.
     pub fn on_report(&mut self, report: ShareCount) -> u64 {
         while let Some((_, total)) = self.pending.front().filter(|(dseq, _)| *dseq <= report.settled) {
             self.totals.settled = *total;
@@ -111,7 +111,7 @@ impl ReceivedShares {
         self.served += 1;
     }
 
-    /// Counts an assignment that goes back to the publisher.
+    /// Counts an assignment that this peer returns to the publisher.
     pub fn on_returned(&mut self) {
         self.returned += 1;
     }
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn old_assignments_beyond_the_bound_are_judged_later() {
+    fn old_assignments_beyond_the_bound_are_settled_later() {
         let mut assignments = Assignments::default();
         (1..=PENDING_MAX as u64 + 3).for_each(|dseq| assignments.assign(Dseq(dseq)));
         assert_eq!(assignments.pending.len(), PENDING_MAX);

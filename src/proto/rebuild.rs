@@ -1,9 +1,9 @@
 //! Missing datagrams whose content is known from a manifest (R6), and their messages fetched from the publisher's
-//! history. A manifest lists what a datagram held when its bytes can no longer be resent.
+//! history. A manifest lists the content of a datagram whose bytes can no longer be resent.
 //!
-//! A datagram is rebuilt when each wanted message in it has arrived or is known to be lost. Then it counts as arrived:
-//! its messages are handed on in its position, and the rest is reported exactly. A large message is fetched once
-//! (`large`). All datagrams with a part of it wait for it, and it is handed on where it begins.
+//! A datagram is rebuilt when each wanted message in it has arrived or is known to be lost. It then counts as arrived:
+//! its messages are released in its position, and the others are reported exactly. A large message is fetched once
+//! (`large`). All datagrams with a part of it wait for it, and it is released in the datagram in which it begins.
 
 mod large;
 mod retry;
@@ -25,8 +25,8 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Debug)]
 enum RebuildPart {
     /// The messages were requested from the history.
-    Requested { subject: Subject, place: SeqPosition, count: u64 },
-    /// The item to hand on.
+    Requested { subject: Subject, position: SeqPosition, count: u64 },
+    /// An item to release.
     Item(StreamItem),
     /// A large message begins here, and was requested from the history.
     LargeRequested(GoneMessages, MessageKey),
@@ -51,7 +51,7 @@ pub struct Rebuild {
 
 impl Rebuild {
     /// Creates a rebuild from the manifest of datagram `dseq`; `before` messages were begun in all earlier datagrams.
-    /// Unwanted messages need no answer.
+    /// Messages without subscriptions are not fetched.
     pub fn new(
         now: Instant,
         dseq: Dseq,
@@ -63,35 +63,38 @@ impl Rebuild {
         let (mut parts, mut missing_heads) = (Vec::new(), Vec::new());
         for content in contents {
             let wanted = is_wanted(&content);
-            let place = content.seq.map(|seq| SeqPosition { seq, stamp: None, chain: content.chain });
+            let position = content.seq.map(|seq| SeqPosition { seq, stamp: None, chain: content.chain });
             let gone = |subject, count| GoneMessages {
                 subject,
-                place,
+                position,
                 count,
                 reason: Reason::Expired,
                 since: now,
                 missing: MissingDatagrams::default(),
             };
-            match (content.what, place) {
+            match (content.kind, position) {
                 (ContentKind::Run { .. }, _) if !wanted => {}
-                (ContentKind::Run { count }, Some(place)) if place.seq.forward(u64::from(count) - 1).is_some() => {
-                    parts.push(RebuildPart::Requested { subject: content.subject, place, count: u64::from(count) });
+                (ContentKind::Run { count }, Some(position))
+                    if position.seq.forward(u64::from(count) - 1).is_some() =>
+                {
+                    parts.push(RebuildPart::Requested { subject: content.subject, position, count: u64::from(count) });
                 }
                 (ContentKind::Run { count }, _) => {
                     parts.push(RebuildPart::Item(StreamItem::GoneMessages(gone(content.subject, u64::from(count)))));
                 }
-                (ContentKind::Part { index, total }, place) => {
+                (ContentKind::Part { index, total }, position) => {
                     let first = Dseq(dseq.0.saturating_sub(u64::from(index)));
-                    let name = |seq| MessageKey { subject: content.subject.clone(), seq, bytes: total as usize };
-                    match place.filter(|_| wanted).map(|place| name(place.seq)) {
-                        Some(name) if index == 0 => {
-                            parts.push(RebuildPart::LargeRequested(gone(content.subject, 1), name))
+                    let key = |seq| MessageKey { subject: content.subject.clone(), seq, bytes: total as usize };
+                    match position.filter(|_| wanted).map(|position| key(position.seq)) {
+                        Some(key) if index == 0 => {
+                            parts.push(RebuildPart::LargeRequested(gone(content.subject, 1), key))
                         }
-                        Some(name) => parts.push(RebuildPart::LargeFragment(first, name)),
+                        Some(key) => parts.push(RebuildPart::LargeFragment(first, key)),
                         None => {
                             missing_heads.push((first, Reason::Expired));
                             if index == 0 {
-                                // Interest is checked when the message is given up, as for messages that arrived.
+                                // The subscriptions are matched when the message is given up, as for messages that
+                                // arrived.
                                 parts.push(RebuildPart::LargeUnavailable(gone(content.subject, 1)));
                             }
                         }
@@ -130,10 +133,10 @@ impl Rebuild {
     /// Calls `each` with every range of messages that is requested from the history for this datagram alone.
     pub fn for_each_wanted(&self, mut each: impl FnMut(&Subject, Seq, Seq)) {
         for part in &self.parts {
-            if let RebuildPart::Requested { subject, place, count } = part
-                && let Some(last) = place.seq.forward(count - 1)
+            if let RebuildPart::Requested { subject, position, count } = part
+                && let Some(last) = position.seq.forward(count - 1)
             {
-                each(subject, place.seq, last);
+                each(subject, position.seq, last);
             }
         }
     }
@@ -142,8 +145,8 @@ impl Rebuild {
     /// begins.
     fn larges(&self, dseq: Dseq) -> impl Iterator<Item = (Dseq, &MessageKey)> {
         self.parts.iter().filter_map(move |part| match part {
-            RebuildPart::LargeRequested(_, name) => Some((dseq, name)),
-            RebuildPart::LargeFragment(first, name) => Some((*first, name)),
+            RebuildPart::LargeRequested(_, key) => Some((dseq, key)),
+            RebuildPart::LargeFragment(first, key) => Some((*first, key)),
             _ => None,
         })
     }
@@ -166,18 +169,18 @@ impl Rebuild {
 
     /// Handles the history's answer for a range, with the available messages in order.
     fn on_fetched(&mut self, (subject, first, last): (&Subject, Seq, Seq), messages: Vec<(Seq, Message)>) {
-        let is_it = |part: &RebuildPart| {
-            matches!(part, RebuildPart::Requested { subject: s, place, count }
-                if s == subject && place.seq == first && place.seq.forward(count - 1) == Some(last))
+        let is_requested = |part: &RebuildPart| {
+            matches!(part, RebuildPart::Requested { subject: s, position, count }
+                if s == subject && position.seq == first && position.seq.forward(count - 1) == Some(last))
         };
-        let Some(at) = self.parts.iter().position(is_it) else { return };
-        let RebuildPart::Requested { place, count, .. } = self.parts[at].clone() else { return };
-        let items = in_order(subject, place, count, messages);
+        let Some(at) = self.parts.iter().position(is_requested) else { return };
+        let RebuildPart::Requested { position, count, .. } = self.parts[at].clone() else { return };
+        let items = in_order(subject, position, count, messages);
         self.parts.splice(at..=at, items.into_iter().map(RebuildPart::Item));
     }
 
-    /// Handles a large message that begins in datagram `first` and is no longer awaited. It is taken if it begins here.
-    /// If it did not arrive, `is_unavailable` is true if it is no longer available.
+    /// Handles a large message that begins in datagram `first` and is no longer awaited. This rebuild takes the message
+    /// if it begins here. If it did not arrive, `is_unavailable` is true if the history no longer has it.
     fn on_large(&mut self, dseq: Dseq, first: Dseq, fetched: &mut Option<FetchedMessages>, is_unavailable: bool) {
         if is_unavailable {
             self.missing_heads.push((first, Reason::Expired));
@@ -185,10 +188,13 @@ impl Rebuild {
         self.parts.retain(|part| !matches!(part, RebuildPart::LargeFragment(begins, _) if *begins == first));
         for part in self.parts.iter_mut().filter(|_| dseq == first) {
             if let RebuildPart::LargeRequested(gone, _) = part {
-                let place = gone.place;
-                let taken = fetched.take_if(|fetched| Some(fetched.place.seq) == place.map(|place| place.seq));
-                *part = match (taken, place) {
-                    (Some(fetched), Some(place)) => RebuildPart::LargeFetched(FetchedMessages { place, ..fetched }),
+                let position = gone.position;
+                let taken =
+                    fetched.take_if(|fetched| Some(fetched.position.seq) == position.map(|position| position.seq));
+                *part = match (taken, position) {
+                    (Some(fetched), Some(position)) => {
+                        RebuildPart::LargeFetched(FetchedMessages { position, ..fetched })
+                    }
                     _ => RebuildPart::LargeUnavailable(gone.clone()),
                 };
             }
@@ -199,12 +205,12 @@ impl Rebuild {
     fn abandon(&mut self, dseq: Dseq, reason: Reason, is_awaited: impl Fn(Dseq) -> bool) {
         for part in &mut self.parts {
             match part {
-                RebuildPart::Requested { subject, place, count } => {
-                    let (subject, place, count) = (subject.clone(), Some(*place), *count);
+                RebuildPart::Requested { subject, position, count } => {
+                    let (subject, position, count) = (subject.clone(), Some(*position), *count);
                     let (since, missing) = (Instant::ZERO, MissingDatagrams::default());
                     *part = RebuildPart::Item(StreamItem::GoneMessages(GoneMessages {
                         subject,
-                        place,
+                        position,
                         count,
                         reason,
                         since,
@@ -224,9 +230,10 @@ impl Rebuild {
         self.parts.retain(|part| !matches!(part, RebuildPart::LargeFragment(..)));
     }
 
-    /// Returns the items to hand on, or to report, in the position of datagram `dseq`. It was sent later than `since`,
+    /// Returns the items to release, or to report, in the position of datagram `dseq`. It was sent later than `since`,
     /// and `missing` describes it as missing. `is_reported` is called with the datagram of each unavailable large
-    /// message that begins here. It returns whether other parts of the message arrived, by which it is reported.
+    /// message that begins here. It returns whether other parts of the message arrived, so that the message is reported
+    /// with them.
     pub fn into_items(
         self,
         dseq: Dseq,
@@ -250,20 +257,20 @@ impl Rebuild {
 }
 
 /// Returns the messages of a range that arrived, and the gaps between them.
-fn in_order(subject: &Subject, place: SeqPosition, count: u64, messages: Vec<(Seq, Message)>) -> Vec<StreamItem> {
+fn in_order(subject: &Subject, position: SeqPosition, count: u64, messages: Vec<(Seq, Message)>) -> Vec<StreamItem> {
     let at = |index: u64| SeqPosition {
-        seq: place.seq.forward(index).unwrap_or(place.seq),
+        seq: position.seq.forward(index).unwrap_or(position.seq),
         stamp: None,
-        chain: place.chain.filter(|_| index == 0),
+        chain: position.chain.filter(|_| index == 0),
     };
     let mut items = Vec::new();
     let mut next = 0;
     let gone = |from: u64, to: u64| {
-        let (place, count) = (Some(at(from)), to - from);
+        let (position, count) = (Some(at(from)), to - from);
         let (since, missing) = (Instant::ZERO, MissingDatagrams::default());
         StreamItem::GoneMessages(GoneMessages {
             subject: subject.clone(),
-            place,
+            position,
             count,
             reason: Reason::Expired,
             since,
@@ -271,7 +278,7 @@ fn in_order(subject: &Subject, place: SeqPosition, count: u64, messages: Vec<(Se
         })
     };
     for (seq, message) in messages {
-        let index = seq.raw().wrapping_sub(place.seq.raw());
+        let index = seq.raw().wrapping_sub(position.seq.raw());
         if index < next || count <= index || message.subject != *subject {
             continue;
         }
@@ -280,7 +287,8 @@ fn in_order(subject: &Subject, place: SeqPosition, count: u64, messages: Vec<(Se
         }
         match items.last_mut() {
             Some(StreamItem::FetchedMessages(fetched)) if next == index => fetched.messages.push(message),
-            _ => items.push(StreamItem::FetchedMessages(FetchedMessages { place: at(index), messages: vec![message] })),
+            _ => items
+                .push(StreamItem::FetchedMessages(FetchedMessages { position: at(index), messages: vec![message] })),
         }
         next = index + 1;
     }
@@ -314,14 +322,14 @@ impl Rebuilds {
 
     /// Returns the large message that begins in this datagram, if it is awaited.
     pub fn large(&self, first: Dseq) -> Option<&MessageKey> {
-        self.larges.name(first)
+        self.larges.key(first)
     }
 
     /// Begins to rebuild a datagram. `has_head` returns whether the datagram in which a large message begins has
     /// arrived.
     pub fn insert(&mut self, dseq: Dseq, rebuild: Rebuild, has_head: impl Fn(Dseq, Seq) -> bool) {
-        for (first, name) in rebuild.larges(dseq) {
-            self.larges.join(first, dseq, name, first == dseq || has_head(first, name.seq));
+        for (first, key) in rebuild.larges(dseq) {
+            self.larges.add_datagram(first, dseq, key, first == dseq || has_head(first, key.seq));
         }
         self.bytes += rebuild.bytes();
         self.by_dseq.insert(dseq, rebuild);
@@ -340,7 +348,7 @@ impl Rebuilds {
         let rebuild = self.by_dseq.remove(&dseq)?;
         self.bytes -= rebuild.bytes();
         for (first, _) in rebuild.larges(dseq) {
-            self.larges.leave(first, dseq);
+            self.larges.remove_datagram(first, dseq);
         }
         Some(rebuild)
     }
@@ -349,7 +357,7 @@ impl Rebuilds {
     pub fn abandon(&mut self, dseq: Dseq, reason: Reason) -> Option<Rebuild> {
         let mut rebuild = self.remove(dseq)?;
         self.drop_large(dseq);
-        rebuild.abandon(dseq, reason, |first| self.larges.name(first).is_some());
+        rebuild.abandon(dseq, reason, |first| self.larges.key(first).is_some());
         Some(rebuild)
     }
 
@@ -358,7 +366,7 @@ impl Rebuilds {
         self.larges.on_head(first);
     }
 
-    /// Returns a large message whose beginning is settled, though nothing is known of it.
+    /// Returns the first datagram of a large message that is settled, although its content is unknown.
     pub fn headless_below(&self, frontier: Dseq) -> Option<Dseq> {
         self.larges.headless_below(frontier)
     }
@@ -375,11 +383,10 @@ impl Rebuilds {
         (subject, first, last): (&Subject, Seq, Seq),
         messages: Vec<(Seq, Message)>,
     ) -> Option<FetchedMessages> {
-        if self.larges.name(dseq).is_some_and(|name| name.subject == *subject && (name.seq, name.seq) == (first, last))
-        {
+        if self.larges.key(dseq).is_some_and(|key| key.subject == *subject && (key.seq, key.seq) == (first, last)) {
             let message = messages.into_iter().find(|(seq, message)| *seq == first && message.subject == *subject);
-            let place = SeqPosition { seq: first, stamp: None, chain: None };
-            let fetched = message.map(|(_, message)| FetchedMessages { place, messages: vec![message] });
+            let position = SeqPosition { seq: first, stamp: None, chain: None };
+            let fetched = message.map(|(_, message)| FetchedMessages { position, messages: vec![message] });
             return self.settle_large(dseq, fetched, true);
         }
         if let Some(rebuild) = self.by_dseq.get_mut(&dseq) {
@@ -412,7 +419,7 @@ impl Rebuilds {
         fetched
     }
 
-    /// Takes out a complete datagram.
+    /// Removes and returns a complete datagram.
     pub fn take_ready(&mut self) -> Option<(Dseq, Rebuild)> {
         loop {
             let dseq = self.ready.pop_first()?;
@@ -435,7 +442,7 @@ impl Rebuilds {
                 rebuild.for_each_wanted(|subject, first, last| request(*dseq, subject, first, last));
             }
         }
-        self.larges.send_due_requests(now, |first, name| request(first, &name.subject, name.seq, name.seq));
+        self.larges.send_due_requests(now, |first, key| request(first, &key.subject, key.seq, key.seq));
     }
 
     /// Asserts that every waiting datagram waits for something.
@@ -459,8 +466,8 @@ mod tests {
     }
 
     fn run(subject: &str, first: u64, count: u16) -> Content {
-        let what = ContentKind::Run { count };
-        Content { subject: subject.parse().unwrap(), seq: Some(seq(first)), chain: None, event: false, what }
+        let kind = ContentKind::Run { count };
+        Content { subject: subject.parse().unwrap(), seq: Some(seq(first)), chain: None, event: false, kind }
     }
 
     fn message(subject: &str, count: u64) -> (Seq, Message) {
@@ -470,9 +477,11 @@ mod tests {
     fn shown(items: Vec<StreamItem>) -> Vec<String> {
         let show = |item: StreamItem| match item {
             StreamItem::GoneMessages(gone) => {
-                format!("gone {} {:?} {}", gone.subject, gone.place.map(|p| p.seq.count()), gone.count)
+                format!("gone {} {:?} {}", gone.subject, gone.position.map(|p| p.seq.count()), gone.count)
             }
-            StreamItem::FetchedMessages(fetched) => format!("{} {}", fetched.place.seq.count(), fetched.messages.len()),
+            StreamItem::FetchedMessages(fetched) => {
+                format!("{} {}", fetched.position.seq.count(), fetched.messages.len())
+            }
             other => format!("{other:?}"),
         };
         items.into_iter().map(show).collect()
@@ -506,7 +515,7 @@ mod tests {
 
     #[test]
     fn expired_messages_are_lost_and_reported_once() {
-        let is_run = |content: &Content| matches!(content.what, ContentKind::Run { .. });
+        let is_run = |content: &Content| matches!(content.kind, ContentKind::Run { .. });
         let contents = vec![part(1, 3), run("a", 1, 4), part(2, 0)];
         let mut rebuild = Rebuild::new(Instant::ZERO, Dseq(4), 0, contents, is_run);
         assert_eq!(
@@ -529,7 +538,7 @@ mod tests {
 
     /// Returns a part of a large message with this number.
     fn part(number: u64, index: u32) -> Content {
-        Content { what: ContentKind::Part { index, total: 9000 }, ..run("big", number, 1) }
+        Content { kind: ContentKind::Part { index, total: 9000 }, ..run("big", number, 1) }
     }
 
     /// Returns datagrams 4, 5 and 6, which hold the parts of a large message with number 2 and other messages.
@@ -554,10 +563,10 @@ mod tests {
         requested
     }
 
-    /// A datagram, its items to hand on, and the messages that lack a part of it.
+    /// A datagram, its items, and the large messages that lack a part of it.
     type Ready = (u64, Vec<String>, Vec<(Dseq, Reason)>);
 
-    /// Takes out the complete datagrams.
+    /// Removes and returns the complete datagrams.
     fn ready(rebuilds: &mut Rebuilds) -> Vec<Ready> {
         std::iter::from_fn(|| rebuilds.take_ready())
             .map(|(dseq, rebuild)| {
@@ -608,8 +617,9 @@ mod tests {
         );
         assert!(rebuilds.abandon(Dseq(5), Reason::Deadline).unwrap().missing_heads().next().is_none());
         rebuilds.assert_invariants();
-        let fetched = answer(&mut rebuilds, vec![message("big", 2)]).expect("it begins in a received datagram");
-        assert_eq!((fetched.place.seq, ready(&mut rebuilds)), (seq(2), vec![(6, vec![], vec![])]));
+        let fetched =
+            answer(&mut rebuilds, vec![message("big", 2)]).expect("the message begins in a received datagram");
+        assert_eq!((fetched.position.seq, ready(&mut rebuilds)), (seq(2), vec![(6, vec![], vec![])]));
         // The last datagram that is given up ends the large message too.
         let mut rebuilds = three();
         rebuilds.remove(Dseq(4));

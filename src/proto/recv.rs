@@ -1,8 +1,8 @@
 //! Receiving side of one datagram stream: which messages are delivered, in what order, and which losses are reported
 //! before them.
 //!
-//! A message is released iff its number directly follows the last one of its subject. Otherwise it is held until every
-//! gap before its datagram is settled (A3). Decisions leave as [`StreamOutcome`]s.
+//! A message is released at once if its number directly follows the last one of its subject. Otherwise it waits until
+//! every gap before its datagram is settled (A3). Decisions leave as [`StreamOutcome`]s.
 
 mod disposition;
 mod forgery;
@@ -56,8 +56,8 @@ pub struct RecvStream {
     reorder_buffer: ReorderBuffer,
     reassembly: Reassembly,
     rebuilds: Rebuilds,
-    /// Datagrams rebuilt from manifests that lost a wanted message, kept while any of their messages is held. The flag
-    /// is true if the datagram counts as repaired until then.
+    /// Datagrams rebuilt from manifests that lost a wanted message, kept while any of their messages is buffered. The
+    /// flag is true if the datagram counts as repaired until then.
     partially_lost: BTreeMap<Dseq, bool>,
     /// Scratch buffer of lookups for a datagram's records; empty between calls, and keeps its capacity.
     lookup: Vec<Option<RunLookup>>,
@@ -90,7 +90,7 @@ impl RecvStream {
         &self.ledger
     }
 
-    /// Returns the publisher's start, since when everything is owed, if the stream is owed from its first datagram.
+    /// Returns the earliest start time of the publisher, if the stream is owed from its first datagram.
     pub fn birth(&self) -> Option<Instant> {
         match self.kind {
             StreamKind::Bcast { birth } => birth,
@@ -98,7 +98,7 @@ impl RecvStream {
         }
     }
 
-    /// Corrects the send time of the datagrams so far: they were in flight longer by `by`.
+    /// Corrects the send time of the datagrams so far, which were in flight longer by `by`.
     pub fn on_older(&mut self, by: Duration) {
         self.ledger.on_older(by);
     }
@@ -144,8 +144,8 @@ impl RecvStream {
             lookup.extend(records.iter().map(|record| match record {
                 Record::Run(run) => {
                     let matched = ctx.interest.matches(&run.subject, ctx.mode);
-                    let place = matched.as_ref().and_then(|_| ctx.window.seek(ctx.uid, &run.subject));
-                    Some(RunLookup { matched, place })
+                    let index = matched.as_ref().and_then(|_| ctx.window.seek(ctx.uid, &run.subject));
+                    Some(RunLookup { matched, index })
                 }
                 _ => None,
             }));
@@ -154,8 +154,10 @@ impl RecvStream {
             ctx.lookup = lookup.get_mut(index).and_then(Option::take);
             let index = index as u32 + 1;
             match record {
-                Record::Run(run) => self.take(ctx, (dseq, index), arrival, StreamItem::Run(run), direct, out),
-                Record::Fragment(fragment) => self.join(ctx, (dseq, index), arrival, fragment, direct, out),
+                Record::Run(run) => {
+                    self.release_or_buffer(ctx, (dseq, index), arrival, StreamItem::Run(run), direct, out)
+                }
+                Record::Fragment(fragment) => self.on_fragment(ctx, (dseq, index), arrival, fragment, direct, out),
                 _ => {}
             }
         }
@@ -164,7 +166,7 @@ impl RecvStream {
         self.lookup = lookup;
         if let Some(fetched) = rebuild.as_ref().and_then(Rebuild::whole) {
             // The fetched message arrived just before.
-            self.place_large(ctx, dseq, fetched.clone(), out);
+            self.on_large_fetched(ctx, dseq, fetched.clone(), out);
         }
         if ctx.mutants.is(Mutant::SettleAtOnce) {
             while let Some(range) = self.ledger.settle_oldest(ctx.reason) {
@@ -182,7 +184,8 @@ impl RecvStream {
         accept
     }
 
-    fn join(
+    /// Adds a fragment of a large message, and releases the message if it is complete.
+    fn on_fragment(
         &mut self,
         ctx: &mut ReceiveContext<'_>,
         (dseq, index): Position,
@@ -211,19 +214,26 @@ impl RecvStream {
                 self.rebuilds.drop_large(first);
                 let at = (whole.dseq, if whole.dseq == dseq { index } else { 0 });
                 let arrival = Arrival { reached: whole.reached, repaired: whole.repaired };
-                self.take(ctx, at, arrival, StreamItem::ReassembledMessage(whole), direct && at.0 == dseq, out);
+                self.release_or_buffer(
+                    ctx,
+                    at,
+                    arrival,
+                    StreamItem::ReassembledMessage(whole),
+                    direct && at.0 == dseq,
+                    out,
+                );
             }
-            FragmentOutcome::Contradiction(doomed) => {
+            FragmentOutcome::Contradiction(abandoned) => {
                 ctx.counters.discard_contradiction += 1;
-                if let Some(doomed) = doomed {
-                    self.hold_abandoned(doomed);
+                if let Some(abandoned) = abandoned {
+                    self.buffer_abandoned(abandoned);
                 }
             }
         }
     }
 
-    /// Hands an item on, or holds it.
-    fn take(
+    /// Releases an item, or buffers it.
+    fn release_or_buffer(
         &mut self,
         ctx: &mut ReceiveContext<'_>,
         at: Position,
@@ -236,7 +246,7 @@ impl RecvStream {
         let settled = settled || ctx.mutants.is(Mutant::ReleaseEarly);
         let followers = self.reorder_buffer.followers_of(&item);
         match self.judge(ctx, ItemRef { dseq: at.0, arrival, item: &item }, settled, out) {
-            Disposition::Wait => self.hold(at, arrival, item),
+            Disposition::Wait => self.buffer(at, arrival, item),
             disposition => {
                 push_delivery(self.kind, item, arrival, disposition, out);
                 self.reorder_buffer.on_item_removed(followers);
@@ -244,28 +254,28 @@ impl RecvStream {
         }
     }
 
-    fn hold(&mut self, at: Position, arrival: Arrival, item: StreamItem) {
+    fn buffer(&mut self, at: Position, arrival: Arrival, item: StreamItem) {
         if !self.reorder_buffer.has(at.0) {
-            self.ledger.hold();
+            self.ledger.buffer();
         }
         self.reorder_buffer.insert(at, arrival, item);
     }
 
-    fn hold_abandoned(&mut self, doomed: AbandonedMessage) {
-        self.rebuilds.drop_large(doomed.first);
-        let index = if doomed.at_end { u32::MAX } else { 0 };
-        let at = (doomed.dseq, index);
-        let arrival = Arrival { reached: doomed.reached, repaired: false };
-        self.hold(at, arrival, StreamItem::AbandonedMessage(doomed));
+    fn buffer_abandoned(&mut self, abandoned: AbandonedMessage) {
+        self.rebuilds.drop_large(abandoned.first);
+        let index = if abandoned.at_end { u32::MAX } else { 0 };
+        let at = (abandoned.dseq, index);
+        let arrival = Arrival { reached: abandoned.reached, repaired: false };
+        self.buffer(at, arrival, StreamItem::AbandonedMessage(abandoned));
         self.reorder_buffer.judge_again(at);
     }
 
     /// Gives up large messages that lack a settled datagram, or that exceed a limit.
     fn abandon_incomplete(&mut self, ctx: &mut ReceiveContext<'_>, out: &mut Vec<StreamOutcome>) {
-        let mut any = self.hold_abandoned_below_frontier();
-        while let Some(doomed) = self.reassembly.take_abandoned_by_limit() {
+        let mut any = self.abandon_below_frontier();
+        while let Some(abandoned) = self.reassembly.take_abandoned_by_limit() {
             ctx.counters.overflow_reassembly += 1;
-            self.hold_abandoned(doomed);
+            self.buffer_abandoned(abandoned);
             any = true;
         }
         if any {
@@ -273,23 +283,23 @@ impl RecvStream {
         }
     }
 
-    /// Holds each large message that lacks a settled datagram and is not requested from the history. Returns whether
+    /// Gives up each large message that lacks a settled datagram and is not requested from the history. Returns whether
     /// there were any.
-    fn hold_abandoned_below_frontier(&mut self) -> bool {
+    fn abandon_below_frontier(&mut self) -> bool {
         let (mut any, frontier) = (false, self.ledger.frontier());
         while let Some(first) = self.rebuilds.headless_below(frontier) {
             self.rebuilds.drop_large(first);
         }
-        while let Some(doomed) =
+        while let Some(abandoned) =
             self.reassembly.take_abandoned_below(frontier, |first| self.rebuilds.large(first).is_some())
         {
-            self.hold_abandoned(doomed);
+            self.buffer_abandoned(abandoned);
             any = true;
         }
         any
     }
 
-    /// Hands on, in order, the items that no longer have to wait.
+    /// Releases, in order, the items that need not wait any more.
     fn release(&mut self, ctx: &mut ReceiveContext<'_>, out: &mut Vec<StreamOutcome>) {
         let frontier = self.ledger.frontier();
         while let Some((at, arrival, item)) = self.reorder_buffer.pop(frontier) {
@@ -423,7 +433,7 @@ impl RecvStream {
         )
     }
 
-    /// Asserts that the ledger's states sum to its range, and that nothing is held that could be handed on.
+    /// Asserts that the ledger's states sum to its range, and that no item is buffered that could be released.
     pub fn assert_invariants(&self) {
         self.ledger.assert_invariants();
         self.reorder_buffer.assert_invariants();

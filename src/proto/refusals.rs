@@ -1,4 +1,4 @@
-//! Queue groups that another peer has just refused. Its subscriptions as known here are then older than its answer.
+//! Queue groups whose messages another peer has just returned. Its subscriptions as known here are then out of date.
 
 use crate::message::Queue;
 use crate::time::Instant;

@@ -1,9 +1,8 @@
 //! Advertised subscriptions of other peers: one table per peer, and one tree over all tables.
 //!
-//! A table is complete up to a version: it holds the last change of every entry that changed last at or before that
-//! version. A table is known if that version is the highest that the peer has announced. If the peer no longer sends
-//! the changes that a table lacks, a new table is built beside the old one. It replaces the old one once it is as
-//! complete.
+//! A table is complete up to a version: it contains every entry whose last change is at or before that version. A table
+//! is known if that version is the highest that the peer has announced. If the peer no longer sends the changes that a
+//! table lacks, a new table is built beside the old one. The new table replaces the old one once it is as complete.
 
 mod peer_table;
 
@@ -27,7 +26,7 @@ const REQUEST_INTERVAL_MAX: Duration = Duration::from_secs(2);
 /// Time between requests to a peer whose entries exceed the limit.
 const OVERFLOW_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Divisor of the entry limit that gives the share of the peers of one IP address.
+/// Divisor of the entry limit that gives the share of all peers at one IP address.
 const SHARES: usize = 4;
 
 /// Outcome of an advertised-subscription record.
@@ -61,12 +60,12 @@ pub struct RemoteInterest {
     /// Unused indices of `entries`.
     unused: Vec<u32>,
     /// Indices of entries by peer and filter.
-    index: HashTable<u32>,
+    by_filter: HashTable<u32>,
     hasher: FixedState,
     tree: Tree<u32>,
     tables: BTreeMap<Epoch, PeerTable>,
-    /// Peers that are absent and may come back.
-    lost: BTreeSet<Epoch>,
+    /// Peers that are absent and may return.
+    absent: BTreeSet<Epoch>,
     /// Peers that are silent or that a later run has replaced.
     unreachable: BTreeSet<Epoch>,
     len: usize,
@@ -88,11 +87,11 @@ impl RemoteInterest {
         RemoteInterest {
             entries: Vec::new(),
             unused: Vec::new(),
-            index: HashTable::new(),
+            by_filter: HashTable::new(),
             hasher: FixedState::with_seed(seed),
             tree: Tree::new(seed),
             tables: BTreeMap::new(),
-            lost: BTreeSet::new(),
+            absent: BTreeSet::new(),
             unreachable: BTreeSet::new(),
             len: 0,
             len_fresh: 0,
@@ -109,7 +108,7 @@ impl RemoteInterest {
         self.tables.get(&epoch).is_some_and(PeerTable::is_known)
     }
 
-    /// Returns the version up to which everything is known, and notes that it is reported to the peer.
+    /// Returns the version up to which the table is complete, and records that it is reported to the peer.
     pub fn report_complete(&mut self, epoch: Epoch) -> u64 {
         let Some(table) = self.tables.get_mut(&epoch) else { return 0 };
         table.reported = table.reported.max(table.complete);
@@ -121,8 +120,8 @@ impl RemoteInterest {
         self.tables.get(&epoch).is_some_and(|table| 0 < table.reported)
     }
 
-    /// Returns whether the table is less complete than what was reported to the peer.
-    pub fn is_short(&self, epoch: Epoch) -> bool {
+    /// Returns whether the table is less complete than the version reported to the peer.
+    pub fn is_below_reported(&self, epoch: Epoch) -> bool {
         self.tables.get(&epoch).is_some_and(|table| table.complete < table.reported)
     }
 
@@ -172,7 +171,7 @@ impl RemoteInterest {
             table.fresh = Some(PendingTable { base: record.base, complete: 0, entries: BTreeMap::new() });
         }
         let mut outcome = if record.upto <= table.complete { RecordOutcome::Stale } else { RecordOutcome::Gap };
-        // A change announced before the table was begun may have ended since without notice.
+        // An entry announced before the table was begun may have ended since without notice.
         let fits = |fresh: &&mut PendingTable| fresh.base <= record.high && follows(fresh.complete, fresh.base);
         if let Some(fresh) = table.fresh.as_mut().filter(fits) {
             let before = fresh.entries.len();
@@ -199,8 +198,8 @@ impl RemoteInterest {
         RecordOutcome::Overflow
     }
 
-    /// Makes room for the entries of a present peer and returns whether that succeeded. The entries of absent,
-    /// unreachable and replaced peers give way, among them those of its own address if the share of that is exceeded.
+    /// Makes room for the entries of a present peer and returns whether that succeeded. It evicts the entries of absent
+    /// and unreachable peers; only those at the same address, if only the share of that address is exceeded.
     fn make_room(&mut self, epoch: Epoch) -> bool {
         loop {
             let is_room_exceeded = self.len_max < self.len + self.len_fresh;
@@ -212,7 +211,7 @@ impl RemoteInterest {
                 let table = self.tables.get(other).filter(|table| 0 < table.len());
                 *other != epoch && table.is_some_and(|table| is_room_exceeded || table.source == source)
             };
-            let Some(other) = self.lost.iter().chain(&self.unreachable).copied().find(is_evictable) else {
+            let Some(other) = self.absent.iter().chain(&self.unreachable).copied().find(is_evictable) else {
                 return false;
             };
             self.empty(other);
@@ -230,7 +229,7 @@ impl RemoteInterest {
         share < at_source.map(PeerTable::len).sum()
     }
 
-    /// Allows a new request to peers whose entries exceeded a limit, because there is room again.
+    /// Schedules requests to peers whose entries exceeded a limit, because there is room again.
     fn on_room(&mut self) {
         for table in self.tables.values_mut() {
             if let Some(overflowed) = table.overflowed.take() {
@@ -252,23 +251,23 @@ impl RemoteInterest {
             return;
         }
         (table.complete, table.base) = (fresh.complete, fresh.base);
-        let places = std::mem::take(&mut table.places);
-        places.into_iter().for_each(|place| self.drop_place(place));
+        let indices = std::mem::take(&mut table.indices);
+        indices.into_iter().for_each(|index| self.remove_entry(index));
         for (wanted, count) in fresh.entries {
             self.put(epoch, InterestEntry { wanted, count });
         }
     }
 
-    /// Marks a peer as absent. It may come back, so its entries stay, for [`RemoteInterest::is_wanted`] alone.
-    pub fn lose(&mut self, epoch: Epoch) {
-        if self.tables.contains_key(&epoch) && self.lost.insert(epoch) {
+    /// Marks a peer as absent. The peer may return, so its entries stay, but only for [`RemoteInterest::is_wanted`].
+    pub fn mark_absent(&mut self, epoch: Epoch) {
+        if self.tables.contains_key(&epoch) && self.absent.insert(epoch) {
             self.changes += 1;
         }
     }
 
-    /// Marks a peer as present, perhaps again.
-    pub fn restore(&mut self, epoch: Epoch) {
-        if self.lost.remove(&epoch) {
+    /// Marks a peer as present.
+    pub fn mark_present(&mut self, epoch: Epoch) {
+        if self.absent.remove(&epoch) {
             self.changes += 1;
         }
     }
@@ -280,14 +279,14 @@ impl RemoteInterest {
         self.changes += u64::from(is_change);
     }
 
-    /// Returns the peers that are absent and may come back.
-    pub fn lost(&self) -> impl Iterator<Item = Epoch> {
-        self.lost.iter().copied()
+    /// Returns the peers that are absent and may return.
+    pub fn absent(&self) -> impl Iterator<Item = Epoch> {
+        self.absent.iter().copied()
     }
 
     /// Removes a peer that has ended, with all its entries.
     pub fn end(&mut self, epoch: Epoch) {
-        self.restore(epoch);
+        self.mark_present(epoch);
         self.unreachable.remove(&epoch);
         let had_entries = self.tables.get(&epoch).is_some_and(|table| 0 < table.len());
         self.empty(epoch);
@@ -302,8 +301,8 @@ impl RemoteInterest {
         let Some(table) = self.tables.get_mut(&epoch) else { return };
         self.len_fresh -= table.fresh.take().map_or(0, |fresh| fresh.entries.len());
         (table.complete, table.base) = (0, 0);
-        let places = std::mem::take(&mut table.places);
-        places.into_iter().for_each(|place| self.drop_place(place));
+        let indices = std::mem::take(&mut table.indices);
+        indices.into_iter().for_each(|index| self.remove_entry(index));
     }
 
     fn hash(&self, epoch: Epoch, wanted: &SubscriptionFilter) -> u64 {
@@ -315,19 +314,19 @@ impl RemoteInterest {
         self.changes += 1;
         let hash = self.hash(epoch, &wanted);
         let entries = &mut self.entries;
-        let is_it = |place: &u32| {
-            entries[*place as usize].as_ref().is_some_and(|entry| entry.epoch == epoch && entry.wanted == wanted)
+        let is_entry = |index: &u32| {
+            entries[*index as usize].as_ref().is_some_and(|entry| entry.epoch == epoch && entry.wanted == wanted)
         };
-        match (self.index.find(hash, is_it).copied(), count) {
+        match (self.by_filter.find(hash, is_entry).copied(), count) {
             (None, 0) => {}
-            (Some(place), 0) => {
+            (Some(index), 0) => {
                 if let Some(table) = self.tables.get_mut(&epoch) {
-                    table.places.remove(&place);
+                    table.indices.remove(&index);
                 }
-                self.drop_place(place);
+                self.remove_entry(index);
             }
-            (Some(place), count) => {
-                if let Some(entry) = &mut entries[place as usize] {
+            (Some(index), count) => {
+                if let Some(entry) = &mut entries[index as usize] {
                     entry.count = count;
                 }
             }
@@ -336,32 +335,32 @@ impl RemoteInterest {
     }
 
     fn add(&mut self, hash: u64, entry: RemoteEntry) {
-        let place = self.unused.pop().unwrap_or_else(|| {
+        let index = self.unused.pop().unwrap_or_else(|| {
             self.entries.push(None);
             u32::try_from(self.entries.len() - 1).expect("fewer entries than 2^32")
         });
-        self.tree.insert(&entry.wanted.pattern, place);
+        self.tree.insert(&entry.wanted.pattern, index);
         if let Some(table) = self.tables.get_mut(&entry.epoch) {
-            table.places.insert(place);
+            table.indices.insert(index);
         }
-        self.entries[place as usize] = Some(entry);
+        self.entries[index as usize] = Some(entry);
         let (entries, hasher) = (&self.entries, &self.hasher);
-        self.index.insert_unique(hash, place, |place| {
-            entries[*place as usize].as_ref().map_or(0, |entry| hasher.hash_one((entry.epoch, &entry.wanted)))
+        self.by_filter.insert_unique(hash, index, |index| {
+            entries[*index as usize].as_ref().map_or(0, |entry| hasher.hash_one((entry.epoch, &entry.wanted)))
         });
         self.len += 1;
     }
 
-    /// Removes an entry from everything but its table.
-    fn drop_place(&mut self, place: u32) {
+    /// Removes an entry, except from the table of its peer.
+    fn remove_entry(&mut self, index: u32) {
         self.changes += 1;
-        let entry = self.entries[place as usize].as_ref().expect("a table has the places of its entries");
+        let entry = self.entries[index as usize].as_ref().expect("a table has the indices of its entries");
         let hash = self.hasher.hash_one((entry.epoch, &entry.wanted));
-        let found = self.index.find_entry(hash, |other| *other == place);
+        let found = self.by_filter.find_entry(hash, |other| *other == index);
         found.expect("every entry is in the index").remove();
-        let entry = self.entries[place as usize].take().expect("found above");
-        assert!(self.tree.remove(&entry.wanted.pattern, place), "every entry is in the tree");
-        self.unused.push(place);
+        let entry = self.entries[index as usize].take().expect("found above");
+        assert!(self.tree.remove(&entry.wanted.pattern, index), "every entry is in the tree");
+        self.unused.push(index);
         self.len -= 1;
     }
 
@@ -379,13 +378,13 @@ impl RemoteInterest {
 
     /// Calls `each` with every entry of present peers that matches the subject.
     pub fn visit(&mut self, subject: &Subject, mut each: impl FnMut(&RemoteEntry)) {
-        let lost = std::mem::take(&mut self.lost);
+        let absent = std::mem::take(&mut self.absent);
         self.visit_all(subject, |entry| {
-            if lost.is_empty() || !lost.contains(&entry.epoch) {
+            if absent.is_empty() || !absent.contains(&entry.epoch) {
                 each(entry);
             }
         });
-        self.lost = lost;
+        self.absent = absent;
     }
 
     /// Calls `each` with every entry of reachable peers that matches the subject.
@@ -406,7 +405,7 @@ impl RemoteInterest {
         let mut found = std::mem::take(&mut self.found);
         self.tree.matches(subject, &mut found);
         let mut text: Option<Cow<'_, [u8]>> = None;
-        for entry in found.iter().filter_map(|place| self.entries[*place as usize].as_ref()) {
+        for entry in found.iter().filter_map(|index| self.entries[*index as usize].as_ref()) {
             let matches = entry
                 .wanted
                 .glob
@@ -421,17 +420,17 @@ impl RemoteInterest {
     }
 
     /// Returns the time of the next request to a peer.
-    pub fn deadline(&self, is_there: impl Fn(Epoch) -> bool) -> Option<Instant> {
-        let tables = self.tables.iter().filter(|(epoch, _)| is_there(**epoch));
+    pub fn deadline(&self, is_up: impl Fn(Epoch) -> bool) -> Option<Instant> {
+        let tables = self.tables.iter().filter(|(epoch, _)| is_up(**epoch));
         tables.filter_map(|(_, table)| table.request_deadline(self.grace)).min()
     }
 
     /// Returns the next request that is due, if any.
-    pub fn poll_request(&mut self, now: Instant, is_there: impl Fn(Epoch) -> bool) -> Option<InterestRequest> {
+    pub fn poll_request(&mut self, now: Instant, is_up: impl Fn(Epoch) -> bool) -> Option<InterestRequest> {
         let grace = self.grace;
         let is_due = |table: &PeerTable| table.request_deadline(grace).is_some_and(|at| at <= now);
         let mut tables = self.tables.iter_mut();
-        let (epoch, table) = tables.find(|(epoch, table)| is_due(table) && is_there(**epoch))?;
+        let (epoch, table) = tables.find(|(epoch, table)| is_due(table) && is_up(**epoch))?;
         table.request_at = now + table.interval;
         table.interval = (table.interval * 2).min(REQUEST_INTERVAL_MAX.max(table.interval));
         let (from, base) =
@@ -441,17 +440,17 @@ impl RemoteInterest {
 
     /// Returns all entries of present peers, by peer.
     pub fn entries(&self) -> impl Iterator<Item = &RemoteEntry> {
-        let tables = self.tables.iter().filter(|(epoch, _)| !self.lost.contains(epoch));
-        let places = tables.flat_map(|(_, table)| &table.places);
-        places.filter_map(|place| self.entries[*place as usize].as_ref())
+        let tables = self.tables.iter().filter(|(epoch, _)| !self.absent.contains(epoch));
+        let indices = tables.flat_map(|(_, table)| &table.indices);
+        indices.filter_map(|index| self.entries[*index as usize].as_ref())
     }
 
     /// Checks the invariants that hold between calls; panics if one is violated.
     pub fn assert_invariants(&self) {
-        let places: usize = self.tables.values().map(|table| table.places.len()).sum();
+        let indices: usize = self.tables.values().map(|table| table.indices.len()).sum();
         let fresh: usize = self.tables.values().filter_map(|table| Some(table.fresh.as_ref()?.entries.len())).sum();
-        assert_eq!((places, fresh), (self.len, self.len_fresh), "entries are counted");
-        assert_eq!(self.index.len(), self.len, "every entry is found");
+        assert_eq!((indices, fresh), (self.len, self.len_fresh), "entries are counted");
+        assert_eq!(self.by_filter.len(), self.len, "every entry is found");
     }
 }
 

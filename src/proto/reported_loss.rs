@@ -29,7 +29,7 @@ impl ReportedLoss {
         // The report is untrusted and may contain any value.
         let lost_min = more(report.lost_min, before.lost_min);
         let lost = (lost_min, more(report.lost_max, before.lost_max).max(lost_min));
-        // Datagrams that were given up; the report may cover their messages later than the datagrams.
+        // Datagrams that the receiver gave up. Their messages may follow in a later report.
         let gone = |report: Report| report.missing.saturating_sub(report.repaired).saturating_sub(report.pending);
         let datagrams = more(gone(report), gone(before));
         if 0 < datagrams {

@@ -4,7 +4,7 @@ use crate::message::{Dseq, Epoch};
 use crate::proto::mutant::{Mutant, Mutants};
 use crate::seqno::Seq;
 use crate::time::Instant;
-use crate::wire::{self, Announce, Builder, Entry, Header, Kind, Record};
+use crate::wire::{self, Builder, Entry, Header, Kind, PeerAnnouncement, Record};
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub struct HeartbeatTimer {
     next: Instant,
     interval: Duration,
     interval_max: Duration,
-    /// Time of the last heartbeat: a publisher without a pause still sends one per interval.
+    /// Time of the last heartbeat. A publisher that never pauses still sends one heartbeat per interval.
     last: Instant,
 }
 
@@ -28,7 +28,7 @@ impl HeartbeatTimer {
         HeartbeatTimer { next: now + interval, interval, interval_max, last: now }
     }
 
-    /// Creates the schedule at the start of a peer: at 0, +20, 60, 140 ms …
+    /// Creates the schedule of a starting peer: at 0, +20, 60, 140 ms …
     pub fn starting(now: Instant, interval_max: Duration) -> HeartbeatTimer {
         HeartbeatTimer { next: now, interval: HEARTBEAT_FIRST / 2, interval_max, last: now }
     }
@@ -131,7 +131,7 @@ impl SendStream {
         !self.builder.is_empty()
     }
 
-    /// Packs a message; datagrams that became full go to `out`.
+    /// Packs a message, and appends datagrams that became full to `out`.
     pub fn push(&mut self, now: Instant, origin: &Origin, entry: &Entry<'_>, out: &mut Vec<SealedDatagram>) {
         if self.builder.push(entry) {
             return;
@@ -227,7 +227,7 @@ impl Default for Control {
 
 /// One of the three records that announce a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AnnounceKind {
+pub enum AnnouncementKind {
     /// The peer is still present.
     Heartbeat,
     /// The peer has started.
@@ -241,13 +241,15 @@ pub enum AnnounceKind {
     Bye,
 }
 
-impl AnnounceKind {
+impl AnnouncementKind {
     /// Returns the record of this kind.
-    pub fn record(self, announce: Announce) -> Record {
+    pub fn record(self, announce: PeerAnnouncement) -> Record {
         match self {
-            AnnounceKind::Heartbeat => Record::Heartbeat(announce),
-            AnnounceKind::Hello { cookie, wants_reply } => Record::Hello(wire::Hello { cookie, wants_reply, announce }),
-            AnnounceKind::Bye => Record::Bye(announce),
+            AnnouncementKind::Heartbeat => Record::Heartbeat(announce),
+            AnnouncementKind::Hello { cookie, wants_reply } => {
+                Record::Hello(wire::Hello { cookie, wants_reply, announce })
+            }
+            AnnouncementKind::Bye => Record::Bye(announce),
         }
     }
 }

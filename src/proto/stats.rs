@@ -232,7 +232,7 @@ pub struct DatagramStates {
     pub baseline: Dseq,
     /// Highest datagram known to exist.
     pub high: Dseq,
-    /// Arrived and handed on completely.
+    /// Arrived, and released completely.
     pub delivered: u64,
     /// Arrived, with messages that wait in the reorder buffer for an earlier datagram.
     pub buffered: u64,
@@ -351,7 +351,7 @@ pub struct SeqnoRow {
     pub publisher: Option<Publisher>,
     /// The subject.
     pub subject: Subject,
-    /// The last number given or received.
+    /// The last number published or received.
     pub last: Seq,
 }
 
@@ -360,7 +360,7 @@ pub struct SeqnoRow {
 pub struct WindowRow {
     /// Entries in both generations.
     pub subjects: u64,
-    /// Memory in use, in bytes, by the window's own account.
+    /// Memory in use, in bytes, as the window counts it.
     pub bytes: u64,
     /// The size beyond which it rotates once its time has passed, in bytes.
     pub size: u64,

@@ -1,5 +1,5 @@
-//! Items that a stream delivers or reports as one: a run of messages, a large message, or a placeholder for messages
-//! that will not come.
+//! Items that a stream delivers or reports as a unit: a run of messages, a large message, or a placeholder for lost
+//! messages.
 
 use crate::delivery::Deliveries;
 use crate::message::{Dseq, Epoch, Message, MissingDatagrams, Publisher, Reason, Verdict};
@@ -9,7 +9,7 @@ use crate::subject::Subject;
 use crate::time::Instant;
 use crate::wire::{Run, queue};
 
-/// Part of a datagram that is judged as one.
+/// Part of a datagram that is judged as a unit.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StreamItem {
     /// Messages of one subject.
@@ -18,9 +18,9 @@ pub enum StreamItem {
     ReassembledMessage(ReassembledMessage),
     /// A large message that will never be complete.
     AbandonedMessage(AbandonedMessage),
-    /// Messages from the publisher's history, whose datagram it no longer has.
+    /// Messages from the history of a publisher that no longer has their datagram.
     FetchedMessages(FetchedMessages),
-    /// Messages of such a datagram that its history does not have either.
+    /// Messages that neither a datagram nor the history of the publisher has any more.
     GoneMessages(GoneMessages),
 }
 
@@ -28,18 +28,18 @@ pub enum StreamItem {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FetchedMessages {
     /// Sequence number of the first, and its link to earlier messages.
-    pub place: SeqPosition,
+    pub position: SeqPosition,
     /// One or more messages of one subject.
     pub messages: Vec<Message>,
 }
 
-/// Messages that were sent and will not come any more.
+/// Messages that were sent and are no longer available.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GoneMessages {
     /// The subject.
     pub subject: Subject,
     /// Sequence number of the first; `None` if the publisher gave none.
-    pub place: Option<SeqPosition>,
+    pub position: Option<SeqPosition>,
     /// Number of messages.
     pub count: u64,
     /// Reason of the loss.
@@ -60,9 +60,10 @@ impl FetchedMessages {
 impl GoneMessages {
     /// Returns the remainder without the first `repeated` messages, which were received after all.
     pub(super) fn skip(self, repeated: u64) -> GoneMessages {
-        let seq =
-            |place: SeqPosition| Some(SeqPosition { seq: place.seq.forward(repeated)?, stamp: None, chain: None });
-        GoneMessages { place: self.place.and_then(seq), count: self.count - repeated, ..self }
+        let seq = |position: SeqPosition| {
+            Some(SeqPosition { seq: position.seq.forward(repeated)?, stamp: None, chain: None })
+        };
+        GoneMessages { position: self.position.and_then(seq), count: self.count - repeated, ..self }
     }
 }
 
@@ -88,20 +89,20 @@ impl StreamItem {
         match self {
             StreamItem::Run(run) => &run.subject,
             StreamItem::ReassembledMessage(whole) => &whole.message.subject,
-            StreamItem::AbandonedMessage(doomed) => &doomed.subject,
+            StreamItem::AbandonedMessage(abandoned) => &abandoned.subject,
             StreamItem::FetchedMessages(fetched) => &fetched.messages[0].subject,
             StreamItem::GoneMessages(gone) => &gone.subject,
         }
     }
 
     /// Returns the sequence number of the first message; `None` if the publisher gave none.
-    pub fn place(&self) -> Option<SeqPosition> {
+    pub fn position(&self) -> Option<SeqPosition> {
         match self {
             StreamItem::Run(run) => run.first.map(|seq| SeqPosition { seq, stamp: run.stamp, chain: run.chain }),
-            StreamItem::ReassembledMessage(whole) => whole.place,
-            StreamItem::AbandonedMessage(doomed) => doomed.place,
-            StreamItem::FetchedMessages(fetched) => Some(fetched.place),
-            StreamItem::GoneMessages(gone) => gone.place,
+            StreamItem::ReassembledMessage(whole) => whole.position,
+            StreamItem::AbandonedMessage(abandoned) => abandoned.position,
+            StreamItem::FetchedMessages(fetched) => Some(fetched.position),
+            StreamItem::GoneMessages(gone) => gone.position,
         }
     }
 
@@ -127,13 +128,13 @@ impl StreamItem {
 
     /// Returns whether one of its messages is for a member of a queue group at this peer.
     pub(super) fn is_for_member(&self, own: Epoch) -> bool {
-        let names_it =
+        let is_for_peer =
             |headers: &[u8]| queue::is_stamped(headers) && queue::stamps(headers).any(|stamp| stamp.epoch == own);
         match self {
-            StreamItem::Run(run) => run.has_meta() && run.messages().any_headers(names_it),
-            StreamItem::ReassembledMessage(whole) => names_it(whole.message.headers.block()),
+            StreamItem::Run(run) => run.has_meta() && run.messages().any_headers(is_for_peer),
+            StreamItem::ReassembledMessage(whole) => is_for_peer(whole.message.headers.block()),
             StreamItem::FetchedMessages(fetched) => {
-                fetched.messages.iter().any(|message| names_it(message.headers.block()))
+                fetched.messages.iter().any(|message| is_for_peer(message.headers.block()))
             }
             StreamItem::AbandonedMessage(_) | StreamItem::GoneMessages(_) => false,
         }
@@ -172,11 +173,11 @@ impl StreamItem {
         let deliveries = match self {
             StreamItem::Run(run) => Deliveries::of_run(run, publisher, verdict, repaired),
             StreamItem::ReassembledMessage(whole) => {
-                let seq = whole.place.map(|place| place.seq);
+                let seq = whole.position.map(|position| position.seq);
                 Deliveries::of_message(whole.message, seq, publisher, verdict, repaired)
             }
             StreamItem::FetchedMessages(fetched) => {
-                Deliveries::of_fetched(fetched.messages, fetched.place.seq, publisher, verdict, repaired)
+                Deliveries::of_fetched(fetched.messages, fetched.position.seq, publisher, verdict, repaired)
             }
             StreamItem::AbandonedMessage(_) | StreamItem::GoneMessages(_) => return None,
         };

@@ -1,4 +1,4 @@
-//! Subject runs: messages of one subject that are published one after the other. A lookup for the first of them need
+//! Subject runs: messages of one subject that are published one after the other. The lookup for the first message need
 //! not be repeated for the others.
 
 use crate::subject::Subject;
@@ -7,7 +7,7 @@ use crate::subject::Subject;
 #[derive(Clone, Copy, Debug)]
 pub struct SubjectRunKey<'a> {
     text: &'a [u8],
-    /// Number of the subject run. One peer never uses it for two subjects; 0 for a message in no subject run.
+    /// Number of the subject run, unique within one peer; 0 for a message in no subject run.
     subject_run: u64,
 }
 

@@ -1,20 +1,21 @@
 //! Upper bound of the time at which a datagram was sealed. It follows from the uptime in the datagram and from the
 //! recent datagram of that publisher with the shortest transit time.
 //!
-//! The reference is the datagram of the last seconds with the shortest transit time. Only the receiver's clock
-//! measures. It bounds the uptime that a datagram claims, so that one datagram alone cannot make all others look old.
+//! The reference is the datagram of the last seconds with the shortest transit time. All times are of the receiver's
+//! clock. The receiver limits the uptime that a datagram may claim, so that one forged datagram cannot make all others
+//! look old.
 
 use crate::time::Instant;
 use std::time::Duration;
 
 /// Unit to which publishers round their uptime down.
 const UPTIME_UNIT: Duration = Duration::from_millis(1);
-/// Minimum time that a reference holds; it holds at most twice that while datagrams arrive.
+/// Minimum time for which a reference is used; while datagrams arrive, the maximum is twice that.
 const WINDOW: Duration = Duration::from_secs(5);
 /// Maximum age of a reference. A machine may have been suspended together with its clock since, so that the two clocks
 /// have diverged.
 const AGE_MAX: Duration = Duration::from_secs(60);
-/// Minimum lead over all other datagrams at which a claimed shorter transit needs a second datagram that agrees.
+/// Lead over all other datagrams beyond which a claimed shorter transit time needs a second datagram that agrees.
 const PLAUSIBLE: Duration = Duration::from_secs(1);
 /// Maximum difference between two datagrams that agree.
 const AGREEMENT: Duration = Duration::from_millis(500);
@@ -78,16 +79,16 @@ impl Transit {
         if latest < now {
             return SealTime { latest: arrived.min(latest + UPTIME_UNIT), ..unknown };
         }
-        let quicker = latest.since(now);
-        if PLAUSIBLE < quicker && !self.is_confirmed(sample) {
+        let lead = latest.since(now);
+        if PLAUSIBLE < lead && !self.is_confirmed(sample) {
             self.claim = Some(sample);
         } else {
-            // The lead of a confirmed claim was reported already.
-            let older = if self.claim.take().is_some() { Duration::ZERO } else { quicker.saturating_sub(2 * drift) };
+            // The lead of a confirmed claim was reported with the first datagram.
+            let older = if self.claim.take().is_some() { Duration::ZERO } else { lead.saturating_sub(2 * drift) };
             (self.current, self.previous) = (sample, None);
             return SealTime { older, ..unknown };
         }
-        SealTime { older: quicker.saturating_sub(2 * drift), ..unknown }
+        SealTime { older: lead.saturating_sub(2 * drift), ..unknown }
     }
 
     /// Begins a new window when the present one is over, unless the datagram claims an implausible uptime. Samples that
@@ -168,8 +169,11 @@ mod tests {
     fn two_fresh_datagrams_correct_delayed_first_contact() {
         let mut transit = Transit::new(at(9000), 0);
         let fresh = receive(&mut transit, 9100, 4000);
-        assert!(Duration::from_millis(3890) <= fresh.older, "the first one was under way for so long: {fresh:?}");
-        assert_eq!(receive(&mut transit, 9200, 4100).older, Duration::ZERO, "that is known");
+        assert!(
+            Duration::from_millis(3890) <= fresh.older,
+            "the first datagram was in flight for that time: {fresh:?}"
+        );
+        assert_eq!(receive(&mut transit, 9200, 4100).older, Duration::ZERO, "the delay was reported before");
         let late = receive(&mut transit, 9300, 200).latest;
         assert!(late <= at(5310), "{late:?}");
     }

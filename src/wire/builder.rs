@@ -70,7 +70,7 @@ impl Entry<'_> {
     }
 }
 
-/// The run that the next message may extend. All positions are in the builder's buffer.
+/// The run that the next message may extend. All locations are in the builder's buffer.
 #[derive(Clone, Debug)]
 struct RunInProgress {
     /// Start of the record.
@@ -86,11 +86,11 @@ struct RunInProgress {
     count: u16,
 }
 
-/// Maximum padding, as a fraction of a datagram.
-const PAD_SHARE: usize = 8;
+/// Divisor of a datagram's size that gives the maximum padding.
+const PAD_DIVISOR: usize = 8;
 
-/// Minimum initial capacity of a datagram in bytes. Most datagrams are short, even if large ones are allowed.
-const ROOM_MIN: usize = 2048;
+/// Minimum initial capacity of a datagram's buffer, in bytes. Most datagrams are short, even if large ones are allowed.
+const CAPACITY_MIN: usize = 2048;
 
 /// A datagram that is being filled. It reserves space for the longest header, so that one builder serves both data
 /// streams.
@@ -99,8 +99,8 @@ pub struct Builder {
     bytes_max: usize,
     /// Space for the longest header, then the records; empty if there are none.
     buffer: Vec<u8>,
-    /// Initial capacity of the next datagram: twice the size of the last one.
-    room_first: usize,
+    /// Initial capacity of the next datagram's buffer, in bytes: twice the size of the last datagram.
+    initial_capacity: usize,
     run: Option<RunInProgress>,
     messages: u64,
     /// True after an unfinished fragment, which is the last record of its datagram.
@@ -117,7 +117,7 @@ impl Builder {
         Builder {
             bytes_max,
             buffer: Vec::new(),
-            room_first: ROOM_MIN.min(bytes_max),
+            initial_capacity: CAPACITY_MIN.min(bytes_max),
             run: None,
             messages: 0,
             is_full: false,
@@ -135,7 +135,7 @@ impl Builder {
     }
 
     /// Adds a message. Returns false if it does not fit; nothing is written then. The caller seals and tries again, or
-    /// sends it in fragments if it does not fit alone ([`fits_alone`]).
+    /// sends the message in fragments if it does not fit alone ([`fits_alone`]).
     pub fn push(&mut self, entry: &Entry<'_>) -> bool {
         let flags = entry.flags();
         if let Some(run) = &self.run
@@ -147,7 +147,7 @@ impl Builder {
         }
         if entry::VARINT_MAX < entry.message.payload.len()
             || entry::VARINT_MAX < entry.message.headers.len()
-            || self.room() < entry.run_bytes()
+            || self.remaining() < entry.run_bytes()
         {
             return false;
         }
@@ -209,9 +209,9 @@ impl Builder {
     }
 
     /// Adds a part of a message: the part of `body` (see [`body_of`](super::body_of)) from `offset` on that fits.
-    /// Returns its length in bytes. 0 means that too little fits here, and that the caller seals and tries again. An
-    /// empty builder always takes a part. Unless the message ends with it, the part is the last record, and the caller
-    /// seals after it.
+    /// Returns its length in bytes. If the result is 0, too little fits, and the caller seals and tries again. An empty
+    /// builder always takes a part. Unless the message ends with it, the part is the last record, and the caller seals
+    /// after it.
     ///
     /// # Panics
     /// If `offset` is not within `body`, or the body is larger than
@@ -220,7 +220,7 @@ impl Builder {
         assert!(body.len() <= super::FRAGMENT_TOTAL_MAX, "larger than a message can be");
         assert_eq!(index == 0, offset == 0, "the first part and no other starts at 0");
         let rest = body.get(offset..).filter(|rest| !rest.is_empty()).expect("the offset is within the body");
-        let room = self.room().saturating_sub(entry.start_bytes() + FRAGMENT_NUMBERS_BYTES);
+        let room = self.remaining().saturating_sub(entry.start_bytes() + FRAGMENT_NUMBERS_BYTES);
         let is_worth_it = self.is_empty() || index == 0 && rest.len().min(CHUNK_BYTES_MIN) <= room;
         if self.is_full || !is_worth_it {
             return 0;
@@ -239,12 +239,12 @@ impl Builder {
         chunk.len()
     }
 
-    /// Pads a datagram that can take no further message, if little space is left. Datagrams that leave together then
-    /// have one size, and the kernel takes them as one buffer.
+    /// Pads a datagram that can take no further message, if little space is left. Datagrams sent together then have one
+    /// size, and the kernel accepts them as one buffer.
     pub fn pad(&mut self) {
         self.start_record();
-        let missing = self.room();
-        if (RECORD_HEADER_BYTES..=self.bytes_max / PAD_SHARE).contains(&missing) {
+        let missing = self.remaining();
+        if (RECORD_HEADER_BYTES..=self.bytes_max / PAD_DIVISOR).contains(&missing) {
             let body = missing - RECORD_HEADER_BYTES;
             self.buffer.put_u8(PAD);
             self.buffer.put_u8(0);
@@ -261,9 +261,9 @@ impl Builder {
         assert_ne!(header.kind, super::Kind::Control, "data is not control");
         self.start_record();
         let mut datagram = std::mem::take(&mut self.buffer);
-        self.room_first = (2 * datagram.len()).max(ROOM_MIN).min(self.bytes_max);
+        self.initial_capacity = (2 * datagram.len()).max(CAPACITY_MIN).min(self.bytes_max);
         let start = Header::BYTES_MAX - header.bytes();
-        let content = datagram.get_mut(start..).expect("there is room for the longest header");
+        let content = datagram.get_mut(start..).expect("the buffer reserves the longest header");
         header.encode(&mut *content);
         let check = crc32c::crc32c(content);
         datagram.put_u32(check);
@@ -277,7 +277,7 @@ impl Builder {
     }
 
     /// Returns the maximum bytes of a new record, including its header.
-    fn room(&self) -> usize {
+    fn remaining(&self) -> usize {
         if self.is_full {
             return 0;
         }
@@ -291,7 +291,7 @@ impl Builder {
             self.close_record(run.at);
         }
         if self.buffer.is_empty() {
-            self.buffer.reserve_exact(self.room_first);
+            self.buffer.reserve_exact(self.initial_capacity);
             self.buffer.resize(Header::BYTES_MAX, 0);
         }
     }

@@ -3,8 +3,8 @@
 use super::header::{Header, Kind, number};
 use super::reader::Reader;
 use super::{
-    BYE, CHECK_BYTES, EXPIRED, HEARTBEAT, HELLO, INTEREST, INTEREST_REQUEST, MANIFEST, Malformed, PAD, RECEIVER_REPORT,
-    RECORD_HEADER_BYTES, RESEND_REQUEST, Record,
+    BYE, CHECK_BYTES, DecodeError, EXPIRED, HEARTBEAT, HELLO, INTEREST, INTEREST_REQUEST, MANIFEST, PAD,
+    RECEIVER_REPORT, RECORD_HEADER_BYTES, RESEND_REQUEST, Record,
 };
 use crate::message::{Dseq, Epoch, PeerName};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -64,7 +64,7 @@ const REPORT_BYTES: usize = 48;
 /// |      directed count: messages begun in the stream to it       |
 /// |                                                               |
 /// +---------------------------------------------------------------+
-/// |  directed receiver: the epoch these two are about; 0: nobody  |
+/// |  directed receiver: epoch of the receiver of both; 0: none    |
 /// |                                                               |
 /// +---------------+-----------------------------------------------+
 /// |  name bytes   |               name (1 to 64)                 ...
@@ -79,7 +79,7 @@ const REPORT_BYTES: usize = 48;
 ///         INTEREST_KNOWN, 8 bytes; 0x06 REPORT_OVERRUN, 8 bytes, after REPORT; 0x07 QUEUE, 48 bytes
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Announce {
+pub struct PeerAnnouncement {
     /// Dseq of the last data datagram; 0 before the first.
     pub high: Dseq,
     /// Oldest dseq that can be retransmitted; `high + 1` if none can.
@@ -94,8 +94,8 @@ pub struct Announce {
     pub directed_high: Dseq,
     /// Messages begun in the directed stream to the receiver of this record; 0 in multicast.
     pub directed_count: u64,
-    /// Receiver of the directed stream to which these two belong; `None` in multicast. A peer that came back at the
-    /// same address under a new epoch recognizes by it that they are not about its own stream.
+    /// Receiver of the directed stream to which these two belong; `None` in multicast. A peer that restarted at the
+    /// same address recognizes by it that they do not concern its own stream.
     pub directed_receiver: Option<Epoch>,
     /// The sender's name, for people.
     pub name: PeerName,
@@ -134,16 +134,16 @@ pub struct QueueReport {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShareCount {
-    /// Datagram up to which nothing is awaited any more.
+    /// Datagram up to which the receiver awaits nothing.
     pub settled: Dseq,
     /// Number of assignments up to `settled` that a member received.
     pub served: u64,
-    /// Number of assignments up to `settled` that went back to the publisher.
+    /// Number of assignments up to `settled` that the receiver returned to the publisher.
     pub returned: u64,
 }
 
 impl QueueReport {
-    fn decode(reader: &mut Reader<'_>) -> Result<QueueReport, Malformed> {
+    fn decode(reader: &mut Reader<'_>) -> Result<QueueReport, DecodeError> {
         let mut next = || {
             let (settled, served, returned) = (reader.u64()?, reader.u64()?, reader.u64()?);
             Ok(ShareCount { settled: Dseq(number(settled)?), served: number(served)?, returned: number(returned)? })
@@ -177,7 +177,7 @@ pub struct InterestAnnouncement {
 }
 
 impl InterestAnnouncement {
-    fn decode(value: &mut Reader<'_>) -> Result<InterestAnnouncement, Malformed> {
+    fn decode(value: &mut Reader<'_>) -> Result<InterestAnnouncement, DecodeError> {
         let (version, flags) = (number(value.u64()?)?, value.u8()?);
         Ok(InterestAnnouncement {
             version,
@@ -220,12 +220,12 @@ pub struct Report {
 }
 
 impl Report {
-    fn decode(reader: &mut Reader<'_>) -> Result<Report, Malformed> {
+    fn decode(reader: &mut Reader<'_>) -> Result<Report, DecodeError> {
         let mut next = || number(reader.u64()?);
         let (missing, repaired, pending, unverified) = (next()?, next()?, next()?, next()?);
         let (lost_min, lost_max) = (next()?, next()?);
         if lost_max < lost_min {
-            return Err(Malformed::Field(FIELD_REPORT));
+            return Err(DecodeError::Field(FIELD_REPORT));
         }
         Ok(Report { missing, repaired, pending, unverified, lost_min, lost_max, overrun: 0 })
     }
@@ -238,14 +238,14 @@ impl Report {
     }
 }
 
-impl Announce {
-    pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Announce, Malformed> {
+impl PeerAnnouncement {
+    pub(super) fn decode(reader: &mut Reader<'_>) -> Result<PeerAnnouncement, DecodeError> {
         let high = Dseq(number(reader.u64()?)?);
         let trail = Dseq(number(reader.u64()?)?);
         let manifest_trail = Dseq(number(reader.u64()?)?);
         let heartbeat_ms = reader.u32()?;
         if heartbeat_ms == 0 {
-            return Err(Malformed::Interval);
+            return Err(DecodeError::Interval);
         }
         let heartbeat = Duration::from_millis(u64::from(heartbeat_ms));
         let pub_window_time = Duration::from_millis(u64::from(reader.u32()?));
@@ -254,9 +254,9 @@ impl Announce {
         let directed_receiver = Epoch::new(reader.u64()?);
         let name_bytes = usize::from(reader.u8()?);
         let name = reader.bytes(name_bytes)?;
-        let name = std::str::from_utf8(&name).map_err(|_| Malformed::NameEncoding)?;
-        let name = name.parse().map_err(Malformed::Name)?;
-        let mut announce = Announce {
+        let name = std::str::from_utf8(&name).map_err(|_| DecodeError::NameEncoding)?;
+        let name = name.parse().map_err(DecodeError::Name)?;
+        let mut announce = PeerAnnouncement {
             high,
             trail,
             manifest_trail,
@@ -280,7 +280,7 @@ impl Announce {
     }
 
     /// Decodes one of the fields at the end; fields of other versions are skipped.
-    fn decode_field(&mut self, reader: &mut Reader<'_>) -> Result<(), Malformed> {
+    fn decode_field(&mut self, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
         let field = reader.u8()?;
         let bytes = usize::from(reader.u16()?);
         let mut value = reader.record(bytes)?;
@@ -308,7 +308,7 @@ impl Announce {
             FIELD_INTEREST | FIELD_INTEREST_KNOWN | FIELD_QUEUE => false,
             _ => true,
         };
-        if is_new { Ok(()) } else { Err(Malformed::Field(field)) }
+        if is_new { Ok(()) } else { Err(DecodeError::Field(field)) }
     }
 
     fn encode(&self, out: &mut BytesMut) {
@@ -354,10 +354,10 @@ impl Announce {
 }
 
 /// Decodes the value of a token field.
-fn token(field: u8, value: &mut Reader<'_>) -> Result<u64, Malformed> {
+fn token(field: u8, value: &mut Reader<'_>) -> Result<u64, DecodeError> {
     match (value.left(), value.u64()) {
         (8, Ok(token)) if token != 0 => Ok(token),
-        _ => Err(Malformed::Field(field)),
+        _ => Err(DecodeError::Field(field)),
     }
 }
 
@@ -371,7 +371,7 @@ fn millis(span: Duration) -> u32 {
     u32::try_from(span.as_millis()).unwrap_or(u32::MAX)
 }
 
-/// The greeting of a peer that starts, and the answer to one.
+/// Greeting that a starting peer sends, and the answer to it.
 ///
 /// ```text
 ///  0                   1                   2                   3
@@ -379,7 +379,7 @@ fn millis(span: Duration) -> u32 {
 /// +---------------+---------------+-------------------------------+
 /// |  type = 0x41  |   flags = 0   |             length            |
 /// +---------------+---------------+-------------------------------+
-/// |             cookie; 0: none, or one is asked for              |
+/// |           cookie; 0: none, or the sender requests one         |
 /// |                                                               |
 /// +---------------+-----------------------------------------------+
 /// | hello flags   |          as HEARTBEAT from `high` on         ...
@@ -394,14 +394,14 @@ pub struct Hello {
     /// True if the sender requests a HELLO in answer.
     pub wants_reply: bool,
     /// Announcement of the sender.
-    pub announce: Announce,
+    pub announce: PeerAnnouncement,
 }
 
 impl Hello {
-    pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Hello, Malformed> {
+    pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Hello, DecodeError> {
         let cookie = reader.u64()?;
         let flags = reader.u8()?;
-        let announce = Announce::decode(reader)?;
+        let announce = PeerAnnouncement::decode(reader)?;
         Ok(Hello { cookie, wants_reply: flags & WANTS_REPLY != 0, announce })
     }
 }

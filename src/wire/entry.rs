@@ -1,6 +1,6 @@
 //! Encoding of a message in a run, and in the records of the history: payload bytes (varint), meta part, payload.
 
-#![expect(clippy::indexing_slicing, reason = "only what was put here, or read by the decoder before, is read")]
+#![expect(clippy::indexing_slicing, reason = "only entries that this module wrote or the decoder checked are read")]
 
 use crate::message::MessageRef;
 use bytes::BufMut;
@@ -22,7 +22,7 @@ pub(crate) struct EntryParts<'a> {
 /// Returns the entry that begins at byte `at`, and the start of the next one.
 ///
 /// # Panics
-/// Panics if it was not [`put`] there, or read by the decoder before.
+/// Panics unless [`put`] wrote the entry there, or the decoder has checked it.
 #[inline]
 pub(crate) fn parts(bytes: &[u8], at: usize, meta: bool) -> (EntryParts<'_>, usize) {
     let (payload_bytes, mut at) = varint(bytes, at);

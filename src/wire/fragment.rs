@@ -2,7 +2,7 @@
 
 use super::reader::Reader;
 use super::run::{EntryMeta, RecordStart};
-use super::{Malformed, entry, queue};
+use super::{DecodeError, entry, queue};
 use crate::message::{MESSAGE_BYTES_MAX, Message, MessageRef, Stamp};
 use crate::seqno::Seq;
 use crate::subject::Subject;
@@ -65,22 +65,22 @@ pub struct Fragment {
 }
 
 impl Fragment {
-    pub(super) fn decode(flags: u8, reader: &mut Reader<'_>) -> Result<Fragment, Malformed> {
+    pub(super) fn decode(flags: u8, reader: &mut Reader<'_>) -> Result<Fragment, DecodeError> {
         let RecordStart { seq, stamp, chain, event, meta, subject } = RecordStart::decode(flags, reader)?;
         let (index, total, offset) = (reader.u32()?, reader.u32()?, reader.u32()?);
         let chunk = reader.bytes(reader.left())?;
         if chunk.is_empty() {
-            return Err(Malformed::FragmentEmpty);
+            return Err(DecodeError::FragmentEmpty);
         }
         if FRAGMENT_TOTAL_MAX < total as usize {
-            return Err(Malformed::FragmentTotal(total));
+            return Err(DecodeError::FragmentTotal(total));
         }
         if (total as usize).checked_sub(offset as usize).is_none_or(|room| room < chunk.len()) {
-            return Err(Malformed::FragmentRange);
+            return Err(DecodeError::FragmentRange);
         }
         // Each earlier part has at least one byte.
         if (index == 0) != (offset == 0) || offset < index {
-            return Err(Malformed::FragmentIndex(index));
+            return Err(DecodeError::FragmentIndex(index));
         }
         Ok(Fragment { subject, seq, stamp, chain, event, meta, index, total, offset, chunk })
     }
@@ -105,14 +105,14 @@ pub fn body_of(message: MessageRef<'_>) -> (bool, Cow<'_, [u8]>) {
 /// Returns the message whose fragments carried `body`; it refers to the memory of `body`.
 ///
 /// # Errors
-/// [`Malformed`] if the meta part cannot be read, or the message is larger than [`MESSAGE_BYTES_MAX`].
-pub fn assemble(subject: Subject, event: bool, meta: bool, body: Bytes) -> Result<Message, Malformed> {
+/// [`DecodeError`] if the meta part cannot be read, or the message is larger than [`MESSAGE_BYTES_MAX`].
+pub fn assemble(subject: Subject, event: bool, meta: bool, body: Bytes) -> Result<Message, DecodeError> {
     let mut reader = Reader::new(&body);
     let meta = EntryMeta::decode(&mut reader, meta)?;
     let (reply, headers) = (meta.reply(&reader)?, meta.headers(&reader));
     let payload = reader.bytes(reader.left())?;
     let message = Message { subject, reply, headers, payload, event };
-    // Bytes that the publishing peer put before the headers do not count against the client's limit.
+    // The stamps that the publishing peer put before the headers do not count against the client's limit.
     let bytes = message.body_bytes() - queue::stamp_bytes(message.headers.block());
-    if MESSAGE_BYTES_MAX < bytes { Err(Malformed::MessageTooLarge(bytes)) } else { Ok(message) }
+    if MESSAGE_BYTES_MAX < bytes { Err(DecodeError::MessageTooLarge(bytes)) } else { Ok(message) }
 }

@@ -1,7 +1,7 @@
 //! The fixed start of every datagram.
 
 use super::reader::Reader;
-use super::{MAGIC, MODE_OPEN, Malformed, NUMBER_LIMIT, VERSION};
+use super::{DecodeError, MAGIC, MODE_OPEN, NUMBER_LIMIT, VERSION};
 use crate::message::Epoch;
 use bytes::BufMut;
 
@@ -25,12 +25,12 @@ impl Kind {
         }
     }
 
-    fn from_wire(byte: u8) -> Result<Kind, Malformed> {
+    fn from_wire(byte: u8) -> Result<Kind, DecodeError> {
         match byte {
             0 => Ok(Kind::Data),
             1 => Ok(Kind::Directed),
             2 => Ok(Kind::Control),
-            other => Err(Malformed::Kind(other)),
+            other => Err(DecodeError::Kind(other)),
         }
     }
 }
@@ -89,20 +89,20 @@ impl Header {
         if self.receiver.is_some() { Self::BYTES_MAX } else { Self::SHORT_BYTES }
     }
 
-    pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Header, Malformed> {
+    pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Header, DecodeError> {
         let (_magic, _version, _mode) = (reader.u16()?, reader.u8()?, reader.u8()?);
         let kind = Kind::from_wire(reader.u8()?)?;
         let _flags = reader.u8()?;
         let group = reader.u16()?;
-        let epoch = Epoch::new(reader.u64()?).ok_or(Malformed::Epoch)?;
+        let epoch = Epoch::new(reader.u64()?).ok_or(DecodeError::Epoch)?;
         let number = number(reader.u64()?)?;
         if number == 0 {
-            return Err(Malformed::Number(number));
+            return Err(DecodeError::Number(number));
         }
         let count = self::number(reader.u64()?)?;
         let uptime_ms = reader.u32()?;
         let receiver = match kind {
-            Kind::Directed => Some(Epoch::new(reader.u64()?).ok_or(Malformed::Epoch)?),
+            Kind::Directed => Some(Epoch::new(reader.u64()?).ok_or(DecodeError::Epoch)?),
             Kind::Data | Kind::Control => None,
         };
         Ok(Header { kind, group, epoch, number, count, uptime_ms, receiver })
@@ -130,6 +130,6 @@ impl Header {
 }
 
 /// Decodes a dseq, counter or count.
-pub(super) fn number(raw: u64) -> Result<u64, Malformed> {
-    if raw < NUMBER_LIMIT { Ok(raw) } else { Err(Malformed::Number(raw)) }
+pub(super) fn number(raw: u64) -> Result<u64, DecodeError> {
+    if raw < NUMBER_LIMIT { Ok(raw) } else { Err(DecodeError::Number(raw)) }
 }

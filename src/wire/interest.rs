@@ -2,7 +2,7 @@
 
 use super::header::{Header, number};
 use super::reader::Reader;
-use super::{CHECK_BYTES, Malformed, RECORD_HEADER_BYTES, entry};
+use super::{CHECK_BYTES, DecodeError, RECORD_HEADER_BYTES, entry};
 use crate::message::{Epoch, Queue, SubscriptionFilter};
 use crate::subject::Pattern;
 use crate::subject::glob::Glob;
@@ -39,24 +39,24 @@ impl InterestEntry {
             + entry::varint_bytes(self.count as usize)
     }
 
-    fn decode(reader: &mut Reader<'_>) -> Result<InterestEntry, Malformed> {
+    fn decode(reader: &mut Reader<'_>) -> Result<InterestEntry, DecodeError> {
         let flags = reader.u8()?;
         if flags & !(ENTRY_GLOB | ENTRY_QUEUE) != 0 {
-            return Err(Malformed::Flags(flags));
+            return Err(DecodeError::Flags(flags));
         }
         // The entry is copied, so that it does not keep the datagram in memory.
         let mut text = || {
             let length = usize::from(reader.u8()?);
             Ok(Bytes::copy_from_slice(&reader.bytes(length)?))
         };
-        let pattern = Pattern::from_bytes(text()?).map_err(Malformed::Subject)?;
+        let pattern = Pattern::from_bytes(text()?).map_err(DecodeError::Subject)?;
         let glob = match flags & ENTRY_GLOB {
             0 => None,
-            _ => Some(Glob::new(&text()?).expect("a length of one byte is none too many")),
+            _ => Some(Glob::new(&text()?).expect("a glob of at most 255 bytes is short enough")),
         };
         let queue = match flags & ENTRY_QUEUE {
             0 => None,
-            _ => Some(Queue::from_bytes(text()?).map_err(Malformed::Queue)?),
+            _ => Some(Queue::from_bytes(text()?).map_err(DecodeError::Queue)?),
         };
         let count = u32::try_from(reader.varint()?).expect("variable-length numbers have at most 28 bits");
         Ok(InterestEntry { wanted: SubscriptionFilter { pattern, glob, queue }, count })
@@ -83,16 +83,16 @@ impl InterestEntry {
 /// +---------------+---------------+-------------------------------+
 /// |  type = 0x48  |   flags = 0   |             length            |
 /// +---------------+---------------+-------------------------------+
-/// |     after: entries up to this version are not told of         |
+/// |     after: entries up to this version are not covered         |
 /// |                                                               |
 /// +---------------------------------------------------------------+
-/// |          upto: entries up to this version are                 |
+/// |          upto: entries up to this version are covered         |
 /// |                                                               |
 /// +---------------------------------------------------------------+
 /// |             high: the version of the last change              |
 /// |                                                               |
 /// +---------------------------------------------------------------+
-/// |     base: what ended up to this version may be left out       |
+/// |     base: entries that ended up to this version are optional  |
 /// |                                                               |
 /// +-------------------------------+-------------------------------+
 /// |        count, from 0          |      count entries           ...
@@ -110,10 +110,10 @@ pub struct Interest {
     pub upto: u64,
     /// Version of the last change of all; at least `upto`.
     pub high: u64,
-    /// Version up to which ended entries may be left out: the record is for tables begun at it or later. 0: none is
-    /// left out.
+    /// Version up to which ended entries may be absent: the record is for tables begun at that version or later. 0:
+    /// none is absent.
     pub base: u64,
-    /// The entries; none if everything that changed in this span changed again later.
+    /// The entries; none if every entry that changed in this span changed again later.
     pub entries: Vec<InterestEntry>,
 }
 
@@ -124,15 +124,15 @@ impl Interest {
         bytes_max.saturating_sub(Header::SHORT_BYTES + RECORD_HEADER_BYTES + START_BYTES + CHECK_BYTES)
     }
 
-    pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Interest, Malformed> {
+    pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Interest, DecodeError> {
         let mut next = || number(reader.u64()?);
         let (after, upto, high, base) = (next()?, next()?, next()?, next()?);
         if upto <= after || high < upto || high < base {
-            return Err(Malformed::Versions);
+            return Err(DecodeError::Versions);
         }
         let count = usize::from(reader.u16()?);
         if reader.left() / ENTRY_BYTES_MIN < count {
-            return Err(Malformed::Truncated);
+            return Err(DecodeError::Truncated);
         }
         let mut entries = Vec::with_capacity(count);
         for _ in 0..count {
@@ -142,7 +142,7 @@ impl Interest {
     }
 
     pub(super) fn encode(&self, out: &mut BytesMut) {
-        assert!(self.after < self.upto && self.upto.max(self.base) <= self.high, "versions that there are");
+        assert!(self.after < self.upto && self.upto.max(self.base) <= self.high, "versions ascend up to the highest");
         [self.after, self.upto, self.high, self.base].into_iter().for_each(|version| out.put_u64(version));
         out.put_u16(u16::try_from(self.entries.len()).expect("no more entries than a datagram holds"));
         self.entries.iter().for_each(|entry| entry.encode(out));
@@ -157,7 +157,7 @@ impl Interest {
 /// +---------------+---------------+-------------------------------+
 /// |  type = 0x49  |   flags = 0   |             length            |
 /// +---------------+---------------+-------------------------------+
-/// |              epoch: the peer that is asked                    |
+/// |              epoch of the requested peer                      |
 /// |                                                               |
 /// +---------------------------------------------------------------+
 /// |          from: entries up to this version are known           |
@@ -178,8 +178,8 @@ pub struct InterestRequest {
 }
 
 impl InterestRequest {
-    pub(super) fn decode(reader: &mut Reader<'_>) -> Result<InterestRequest, Malformed> {
-        let epoch = Epoch::new(reader.u64()?).ok_or(Malformed::Epoch)?;
+    pub(super) fn decode(reader: &mut Reader<'_>) -> Result<InterestRequest, DecodeError> {
+        let epoch = Epoch::new(reader.u64()?).ok_or(DecodeError::Epoch)?;
         let (from, base) = (number(reader.u64()?)?, number(reader.u64()?)?);
         Ok(InterestRequest { epoch, from, base })
     }

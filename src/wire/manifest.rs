@@ -4,8 +4,8 @@ use super::header::{Header, Kind, number};
 use super::reader::Reader;
 use super::run::{RecordStart, decode_seq};
 use super::{
-    CHECK_BYTES, FLAG_CHAIN, FLAG_EVENT, FLAG_STAMP, FLAG_UNSEQ, FRAGMENT, FRAGMENT_TOTAL_MAX, Malformed, NUMBER_LIMIT,
-    PAD, RECORD_HEADER_BYTES, RUN,
+    CHECK_BYTES, DecodeError, FLAG_CHAIN, FLAG_EVENT, FLAG_STAMP, FLAG_UNSEQ, FRAGMENT, FRAGMENT_TOTAL_MAX,
+    NUMBER_LIMIT, PAD, RECORD_HEADER_BYTES, RUN,
 };
 use crate::message::Dseq;
 use crate::seqno::Seq;
@@ -74,7 +74,7 @@ pub struct Content {
     /// True if the messages are journalled events.
     pub event: bool,
     /// Extent of the content.
-    pub what: ContentKind,
+    pub kind: ContentKind,
 }
 
 /// Extent of the content of a record.
@@ -97,54 +97,54 @@ pub enum ContentKind {
 impl Content {
     /// Returns the number of messages begun there: all of a run, one in a part with index 0.
     pub fn messages_begun(&self) -> u64 {
-        match self.what {
+        match self.kind {
             ContentKind::Run { count } => u64::from(count),
             ContentKind::Part { index, .. } => u64::from(index == 0),
         }
     }
 
-    fn decode(reader: &mut Reader<'_>, previous: Option<&Subject>) -> Result<Content, Malformed> {
+    fn decode(reader: &mut Reader<'_>, previous: Option<&Subject>) -> Result<Content, DecodeError> {
         let flags = reader.u8()?;
         let has = |flag: u8| flags & flag != 0;
         if flags & !FLAGS_KNOWN != 0 || has(FLAG_CHAIN) && has(FLAG_UNSEQ) {
-            return Err(Malformed::Flags(flags));
+            return Err(DecodeError::Flags(flags));
         }
         let subject_bytes = usize::from(reader.u8()?);
         let subject = match previous {
             Some(previous) if subject_bytes == 0 => previous.clone(),
-            _ => Subject::from_bytes(reader.bytes(subject_bytes)?).map_err(Malformed::Subject)?,
+            _ => Subject::from_bytes(reader.bytes(subject_bytes)?).map_err(DecodeError::Subject)?,
         };
         let seq = if has(FLAG_UNSEQ) { None } else { Some(decode_seq(reader)?) };
         let chain = if has(FLAG_CHAIN) { Some(decode_seq(reader)?) } else { None };
         if let (Some(chain), Some(seq)) = (chain, seq)
             && (seq.count() != 1 || seq.frame() <= chain.frame())
         {
-            return Err(Malformed::Chain);
+            return Err(DecodeError::Chain);
         }
-        let what = if has(FLAG_PART) {
+        let kind = if has(FLAG_PART) {
             let (index, total) = (reader.u32()?, reader.u32()?);
             if FRAGMENT_TOTAL_MAX < total as usize {
-                return Err(Malformed::FragmentTotal(total));
+                return Err(DecodeError::FragmentTotal(total));
             }
             // Every part has at least one byte.
             if total <= index {
-                return Err(Malformed::FragmentIndex(index));
+                return Err(DecodeError::FragmentIndex(index));
             }
             ContentKind::Part { index, total }
         } else {
             let count = reader.u16()?;
-            let following = count.checked_sub(1).ok_or(Malformed::RunEmpty)?;
+            let following = count.checked_sub(1).ok_or(DecodeError::RunEmpty)?;
             if seq.is_some_and(|seq| seq.forward(u64::from(following)).is_none()) {
-                return Err(Malformed::RunRange);
+                return Err(DecodeError::RunRange);
             }
             ContentKind::Run { count }
         };
-        Ok(Content { subject, seq, chain, event: has(FLAG_EVENT), what })
+        Ok(Content { subject, seq, chain, event: has(FLAG_EVENT), kind })
     }
 
     fn encode(&self, out: &mut impl BufMut, previous: Option<&Subject>) {
         let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
-        let part = matches!(self.what, ContentKind::Part { .. });
+        let part = matches!(self.kind, ContentKind::Part { .. });
         out.put_u8(
             flag(self.seq.is_none(), FLAG_UNSEQ)
                 | flag(self.chain.is_some(), FLAG_CHAIN)
@@ -157,7 +157,7 @@ impl Content {
         for seq in [self.seq, self.chain].into_iter().flatten() {
             out.put_u64(seq.raw());
         }
-        match self.what {
+        match self.kind {
             ContentKind::Run { count } => out.put_u16(count),
             ContentKind::Part { index, total } => {
                 out.put_u32(index);
@@ -169,30 +169,30 @@ impl Content {
     fn encoded_bytes(&self, previous: Option<&Subject>) -> usize {
         let subject = if previous == Some(&self.subject) { 0 } else { self.subject.as_bytes().len() };
         let numbers = self.seq.map_or(0, |_| 8) + self.chain.map_or(0, |_| 8);
-        let what = match self.what {
+        let kind = match self.kind {
             ContentKind::Run { .. } => 2,
             ContentKind::Part { .. } => 8,
         };
-        2 + subject + numbers + what
+        2 + subject + numbers + kind
     }
 }
 
 impl Manifest {
-    pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Manifest, Malformed> {
+    pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Manifest, DecodeError> {
         let first = number(reader.u64()?)?;
         if first == 0 {
-            return Err(Malformed::Number(first));
+            return Err(DecodeError::Number(first));
         }
         let before = number(reader.u64()?)?;
         let count = reader.u16()?;
         if count == 0 {
-            return Err(Malformed::ManifestEmpty);
+            return Err(DecodeError::ManifestEmpty);
         }
         let mut datagrams: Vec<Vec<Content>> = Vec::new();
         let mut previous = None;
         let mut messages = before;
-        for place in 0..u64::from(count) {
-            let dseq = number(first.saturating_add(place))?;
+        for index in 0..u64::from(count) {
+            let dseq = number(first.saturating_add(index))?;
             let contents = decode_datagram(reader, dseq, &mut previous)?;
             messages =
                 number(contents.iter().fold(messages, |sum, content| sum.saturating_add(content.messages_begun())))?;
@@ -233,8 +233,8 @@ impl ManifestBuilder {
     }
 
     /// Adds the content of the next datagram. Returns false if it does not fit; nothing is added then. An empty builder
-    /// takes any datagram. That takes at most 24 bytes more than the datagram itself had. It can slightly exceed
-    /// `bytes_max` if that is below 900 and the datagram held two or three long subjects and hardly any payload.
+    /// takes any datagram. The description has at most 24 bytes more than the datagram. The manifest can slightly
+    /// exceed a `bytes_max` below 900, if the datagram held two or three long subjects and hardly any payload.
     pub fn push(&mut self, contents: &[Content]) -> bool {
         let mut previous = self.manifest.datagrams.iter().rev().flat_map(|contents| contents.last()).next();
         let mut bytes = self.bytes + ENTRIES_BYTES;
@@ -271,13 +271,13 @@ impl ManifestBuilder {
 /// are checked again. Subjects refer to the memory of `datagram`.
 ///
 /// # Panics
-/// Panics if it is not a datagram that a [`Builder`](super::Builder) sealed.
+/// Panics unless a [`Builder`](super::Builder) sealed the datagram.
 pub fn contents_of(datagram: &Bytes) -> Vec<Content> {
     let content = datagram.slice(..datagram.len().saturating_sub(CHECK_BYTES));
-    read_contents(&content).expect("what was sealed can be read")
+    read_contents(&content).expect("sealed datagrams can be decoded")
 }
 
-fn read_contents(content: &Bytes) -> Result<Vec<Content>, Malformed> {
+fn read_contents(content: &Bytes) -> Result<Vec<Content>, DecodeError> {
     let mut reader = Reader::new(content);
     Header::decode(&mut reader)?;
     let mut contents = Vec::new();
@@ -289,21 +289,21 @@ fn read_contents(content: &Bytes) -> Result<Vec<Content>, Malformed> {
             continue;
         }
         let RecordStart { seq, chain, event, subject, .. } = RecordStart::decode(flags, &mut body)?;
-        let what = if record_type == RUN {
+        let kind = if record_type == RUN {
             ContentKind::Run { count: body.u16()? }
         } else {
             ContentKind::Part { index: body.u32()?, total: body.u32()? }
         };
-        contents.push(Content { subject, seq, chain, event, what });
+        contents.push(Content { subject, seq, chain, event, kind });
     }
     Ok(contents)
 }
 
-/// Writes the content of a datagram of this peer in the compact form of a MANIFEST. This runs for every datagram sent,
-/// so it converts bytes to bytes.
+/// Writes the content of a datagram of this peer in the compact form of a MANIFEST. The function runs for every
+/// datagram sent, so it converts bytes to bytes without decoding subjects.
 ///
 /// # Panics
-/// Panics if it is not a datagram that a [`Builder`](super::Builder) sealed.
+/// Panics unless a [`Builder`](super::Builder) sealed the datagram.
 pub fn put_contents(datagram: &[u8], out: &mut Vec<u8>) {
     let start = out.len();
     out.put_u16(0);
@@ -313,22 +313,22 @@ pub fn put_contents(datagram: &[u8], out: &mut Vec<u8>) {
     let (mut entries, mut previous) = (0u16, &[][..]);
     while let [record_type, flags, high, low, bodies @ ..] = rest {
         let length = usize::from(u16::from_be_bytes([*high, *low]));
-        let (body, next) = bodies.split_at_checked(length).expect("what was sealed is complete");
+        let (body, next) = bodies.split_at_checked(length).expect("records of sealed datagrams are complete");
         rest = next;
         if *record_type != PAD {
-            previous = put_content(*record_type, *flags, body, previous, out).expect("what was sealed can be read");
+            previous = put_content(*record_type, *flags, body, previous, out).expect("sealed datagrams can be decoded");
             entries += 1;
         }
     }
-    assert!(rest.is_empty() && datagram.len() > header, "what was sealed ends with a record");
-    let place = out.get_mut(start..start + ENTRIES_BYTES).expect("it was written before");
-    place.copy_from_slice(&entries.to_be_bytes());
+    assert!(rest.is_empty() && datagram.len() > header, "a sealed datagram ends with a record");
+    let count = out.get_mut(start..start + ENTRIES_BYTES).expect("the count field was written before");
+    count.copy_from_slice(&entries.to_be_bytes());
 }
 
 /// Writes the entry for the body of a RUN or FRAGMENT and returns its subject.
 fn put_content<'a>(record_type: u8, flags: u8, body: &'a [u8], previous: &[u8], out: &mut Vec<u8>) -> Option<&'a [u8]> {
     let has = |flag: u8| flags & flag != 0;
-    let (part, what_bytes) = match record_type {
+    let (part, kind_bytes) = match record_type {
         RUN => (0, 2),
         FRAGMENT => (FLAG_PART, 8),
         _ => return None,
@@ -347,7 +347,7 @@ fn put_content<'a>(record_type: u8, flags: u8, body: &'a [u8], previous: &[u8], 
     if !chain.is_empty() {
         out.extend_from_slice(chain);
     }
-    out.extend_from_slice(rest.get(..what_bytes)?);
+    out.extend_from_slice(rest.get(..kind_bytes)?);
     Some(subject)
 }
 
@@ -357,8 +357,8 @@ fn put_content<'a>(record_type: u8, flags: u8, body: &'a [u8], previous: &[u8], 
 /// Panics if the bytes are anything else.
 pub fn decode_contents(bytes: &Bytes) -> Vec<Content> {
     let mut reader = Reader::new(bytes);
-    let contents = decode_datagram(&mut reader, NUMBER_LIMIT, &mut None).expect("what was written can be read");
-    assert!(reader.is_done(), "nothing else was written");
+    let contents = decode_datagram(&mut reader, NUMBER_LIMIT, &mut None).expect("written contents can be decoded");
+    assert!(reader.is_done(), "the contents end with the bytes");
     contents
 }
 
@@ -367,16 +367,16 @@ fn decode_datagram(
     reader: &mut Reader<'_>,
     dseq: u64,
     previous: &mut Option<Subject>,
-) -> Result<Vec<Content>, Malformed> {
+) -> Result<Vec<Content>, DecodeError> {
     let mut contents = Vec::new();
-    for place in 0..reader.u16()? {
+    for record in 0..reader.u16()? {
         let content = Content::decode(reader, previous.as_ref())?;
-        if let ContentKind::Part { index, .. } = content.what {
+        if let ContentKind::Part { index, .. } = content.kind {
             if dseq <= u64::from(index) {
-                return Err(Malformed::FragmentIndex(index));
+                return Err(DecodeError::FragmentIndex(index));
             }
-            if index != 0 && place != 0 {
-                return Err(Malformed::FragmentOrder);
+            if index != 0 && record != 0 {
+                return Err(DecodeError::FragmentOrder);
             }
         }
         *previous = Some(content.subject.clone());

@@ -2,7 +2,7 @@
 //!
 //! `docs/wire.md` is the specification; each struct here carries its bit diagram. Bytes from the network are checked
 //! once, by [`decode`]. Its result is checked in every respect that does not need the state of a stream. All numbers
-//! are big-endian. This module knows no sockets, time or streams.
+//! are big-endian. This module uses no sockets, no time and no state of streams.
 //!
 //! ```text
 //! datagram = header (36 bytes, 44 if directed) · record* · check (4 bytes in mode 0)
@@ -15,10 +15,10 @@
 mod builder;
 mod control;
 pub(crate) mod entry;
+mod error;
 mod fragment;
 mod header;
 mod interest;
-mod malformed;
 mod manifest;
 mod pace;
 pub(crate) mod queue;
@@ -29,14 +29,14 @@ mod run;
 mod tests;
 
 pub use builder::{Builder, Entry, fits_alone};
-pub use control::{Announce, Hello, InterestAnnouncement, QueueReport, Report, ShareCount, encode_control};
+pub use control::{Hello, InterestAnnouncement, PeerAnnouncement, QueueReport, Report, ShareCount, encode_control};
+pub use error::{DecodeError, DiscardReason};
 pub use fragment::{FRAGMENT_TOTAL_MAX, Fragment, assemble, body_of};
 pub use header::{Header, Kind};
 pub use interest::{INTEREST_COUNT_MAX, Interest, InterestEntry, InterestRequest};
-pub use malformed::{DiscardReason, Malformed};
 pub use manifest::{Content, ContentKind, Manifest, ManifestBuilder, contents_of, decode_contents, put_contents};
 pub use pace::{ReceiverReport, WINDOW_DATAGRAM_BYTES};
-pub use repair::{Expired, Range, ResendRequest};
+pub use repair::{ExpiryNotice, Range, ResendRequest};
 pub use run::{Run, RunMessages};
 pub(crate) use {
     entry::{put_varint, varint_bytes},
@@ -98,17 +98,17 @@ pub enum Record {
     /// A part of a message that is larger than a datagram.
     Fragment(Fragment),
     /// Announcement that is sent while there is no data.
-    Heartbeat(Announce),
+    Heartbeat(PeerAnnouncement),
     /// Announcement that is sent at start and in answer.
     Hello(Hello),
     /// Announcement that is sent at the end of an epoch; its numbers are final.
-    Bye(Announce),
+    Bye(PeerAnnouncement),
     /// Request for missing datagrams.
     ResendRequest(ResendRequest),
     /// Content of datagrams that cannot be retransmitted.
     Manifest(Manifest),
-    /// Datagrams of which nothing is known any more.
-    Expired(Expired),
+    /// Datagrams about which the publisher knows nothing any more.
+    Expired(ExpiryNotice),
     /// Advertised subscriptions of the sender.
     Interest(Interest),
     /// Request for advertised subscriptions.
@@ -201,7 +201,7 @@ fn records_in(reader: &Reader<'_>) -> usize {
 }
 
 /// Decodes the bytes that the check value covers.
-fn decode_content(content: &Bytes) -> Result<Datagram, Malformed> {
+fn decode_content(content: &Bytes) -> Result<Datagram, DecodeError> {
     let mut reader = Reader::new(content);
     let header = Header::decode(&mut reader)?;
     let mut records = Vec::with_capacity(records_in(&reader));
@@ -220,7 +220,7 @@ fn decode_content(content: &Bytes) -> Result<Datagram, Malformed> {
             continue;
         }
         if is_control != (header.kind == Kind::Control) {
-            return Err(Malformed::Misplaced { record: record_type, kind: header.kind });
+            return Err(DecodeError::Misplaced { record: record_type, kind: header.kind });
         }
         let Some(record) = decode_record(record_type, flags, &mut body)? else {
             // Each type is recorded once, so that empty records cannot make the list larger than the datagram.
@@ -235,14 +235,14 @@ fn decode_content(content: &Bytes) -> Result<Datagram, Malformed> {
             let (continues, ends) = match &record {
                 Record::Fragment(fragment) => {
                     if header.number <= u64::from(fragment.index) {
-                        return Err(Malformed::FragmentIndex(fragment.index));
+                        return Err(DecodeError::FragmentIndex(fragment.index));
                     }
                     (fragment.index != 0, fragment.is_last())
                 }
                 _ => (false, true),
             };
             if is_open || continues && !is_first {
-                return Err(Malformed::FragmentOrder);
+                return Err(DecodeError::FragmentOrder);
             }
             (is_first, is_open) = (false, !ends);
         }
@@ -261,16 +261,16 @@ fn is_known_control(record_type: u8) -> bool {
 
 /// Decodes the body of a record; `None` if its type is unknown.
 #[inline]
-fn decode_record(record_type: u8, flags: u8, body: &mut Reader<'_>) -> Result<Option<Record>, Malformed> {
+fn decode_record(record_type: u8, flags: u8, body: &mut Reader<'_>) -> Result<Option<Record>, DecodeError> {
     Ok(Some(match record_type {
         RUN => Record::Run(Run::decode(flags, body)?),
         FRAGMENT => Record::Fragment(Fragment::decode(flags, body)?),
-        HEARTBEAT => Record::Heartbeat(Announce::decode(body)?),
+        HEARTBEAT => Record::Heartbeat(PeerAnnouncement::decode(body)?),
         HELLO => Record::Hello(Hello::decode(body)?),
-        BYE => Record::Bye(Announce::decode(body)?),
+        BYE => Record::Bye(PeerAnnouncement::decode(body)?),
         RESEND_REQUEST => Record::ResendRequest(ResendRequest::decode(flags, body)?),
         MANIFEST => Record::Manifest(Manifest::decode(body)?),
-        EXPIRED => Record::Expired(Expired::decode(flags, body)?),
+        EXPIRED => Record::Expired(ExpiryNotice::decode(flags, body)?),
         INTEREST => Record::Interest(Interest::decode(body)?),
         INTEREST_REQUEST => Record::InterestRequest(InterestRequest::decode(body)?),
         RECEIVER_REPORT => Record::ReceiverReport(ReceiverReport::decode(body)?),

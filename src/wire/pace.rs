@@ -1,6 +1,6 @@
 //! RECEIVER_REPORT: a receiver's progress with a publisher's multicast stream, and its receive window.
 
-use super::Malformed;
+use super::DecodeError;
 use super::header::number;
 use super::reader::Reader;
 use crate::message::{Dseq, Epoch};
@@ -17,19 +17,19 @@ pub const WINDOW_DATAGRAM_BYTES: u64 = 512;
 /// +---------------+---------------+-------------------------------+
 /// |  type = 0x4b  |   flags = 0   |             length            |
 /// +---------------+---------------+-------------------------------+
-/// |           epoch of the publisher that is told                 |
+/// |           epoch of the publisher that gets the report         |
 /// |                                                               |
 /// +---------------------------------------------------------------+
 /// |   taken: highest dseq of its multicast stream that was read   |
 /// |                                                               |
 /// +---------------------------------------------------------------+
-/// |     window: bytes that the receiver can take beyond that      |
+/// |     window: bytes that the receiver can buffer beyond that    |
 /// |                                                               |
 /// +---------------------------------------------------------------+
 /// |      awaited: lowest dseq that is still awaited, or 0         |
 /// |                                                               |
 /// +---------------------------------------------------------------+
-/// |     dropped: what its system had no room for so far           |
+/// |     dropped: datagrams that its system dropped so far         |
 /// |                                                               |
 /// +---------------------------------------------------------------+
 /// ```
@@ -40,8 +40,8 @@ pub struct ReceiverReport {
     /// Highest datagram of the multicast stream that was read from the receive buffer, or that a multicast control
     /// message read from there announced. Losses on the way do not matter here.
     pub taken: Dseq,
-    /// Receive window beyond `taken` in bytes, where a datagram counts its UDP payload and [`WINDOW_DATAGRAM_BYTES`].
-    /// 0: nothing.
+    /// Receive window beyond `taken` in bytes; a datagram counts its UDP payload and [`WINDOW_DATAGRAM_BYTES`]. 0: the
+    /// window is closed.
     pub window: u64,
     /// Lowest datagram that is missing and requested, which the publisher should still hold when it is requested;
     /// `None` (0 on the wire) if there is none.
@@ -52,8 +52,8 @@ pub struct ReceiverReport {
 }
 
 impl ReceiverReport {
-    pub(super) fn decode(reader: &mut Reader<'_>) -> Result<ReceiverReport, Malformed> {
-        let epoch = Epoch::new(reader.u64()?).ok_or(Malformed::Epoch)?;
+    pub(super) fn decode(reader: &mut Reader<'_>) -> Result<ReceiverReport, DecodeError> {
+        let epoch = Epoch::new(reader.u64()?).ok_or(DecodeError::Epoch)?;
         let taken = Dseq(number(reader.u64()?)?);
         let window = number(reader.u64()?)?;
         let awaited = number(reader.u64()?)?;

@@ -2,11 +2,11 @@
 
 use super::header::{Header, number};
 use super::reader::Reader;
-use super::{CHECK_BYTES, DATAGRAM_BYTES_MAX, Malformed, RECORD_HEADER_BYTES};
+use super::{CHECK_BYTES, DATAGRAM_BYTES_MAX, DecodeError, RECORD_HEADER_BYTES};
 use crate::message::{Dseq, Epoch};
 use bytes::{BufMut, BytesMut};
 
-/// RESEND_REQUEST: the requester wants the content of the datagrams, not the datagrams.
+/// RESEND_REQUEST: the requester wants only the manifests of the datagrams.
 pub(super) const FLAG_MANIFESTS_ONLY: u8 = 0x01;
 /// RESEND_REQUEST and EXPIRED: the ranges are of the directed stream to the requester.
 pub(super) const FLAG_DIRECTED: u8 = 0x02;
@@ -43,7 +43,7 @@ impl Range {
 /// +---------------+---------------+-------------------------------+
 /// |  type = 0x43  |     flags     |             length            |
 /// +---------------+---------------+-------------------------------+
-/// |              epoch: the publisher that is asked               |
+/// |              epoch of the requested publisher                 |
 /// |                                                               |
 /// +-------------------------------+-------------------------------+
 /// |        count, from 1          |      count ranges            ...
@@ -73,13 +73,13 @@ impl ResendRequest {
         ranges_max(bytes_max)
     }
 
-    pub(super) fn decode(flags: u8, reader: &mut Reader<'_>) -> Result<ResendRequest, Malformed> {
+    pub(super) fn decode(flags: u8, reader: &mut Reader<'_>) -> Result<ResendRequest, DecodeError> {
         let (directed, manifests_only) = (flags & FLAG_DIRECTED != 0, flags & FLAG_MANIFESTS_ONLY != 0);
         if directed && manifests_only {
-            return Err(Malformed::Flags(flags));
+            return Err(DecodeError::Flags(flags));
         }
         let unicast = flags & FLAG_UNICAST != 0;
-        let epoch = Epoch::new(reader.u64()?).ok_or(Malformed::Epoch)?;
+        let epoch = Epoch::new(reader.u64()?).ok_or(DecodeError::Epoch)?;
         let ranges = decode_ranges(reader)?;
         Ok(ResendRequest { epoch, directed, manifests_only, unicast, ranges })
     }
@@ -96,7 +96,7 @@ impl ResendRequest {
     }
 }
 
-/// Notice of a publisher that it no longer knows anything of requested datagrams (R6).
+/// Notice of a publisher that it knows nothing about these requested datagrams any more (R6).
 ///
 /// ```text
 ///  0                   1                   2                   3
@@ -114,24 +114,24 @@ impl ResendRequest {
 /// flags = 0x02 DIRECTED; others are ignored
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Expired {
-    /// Receiver of the directed stream of the ranges; `None`: they are of the multicast stream. A peer that came back
-    /// at the same address under a new epoch recognizes by it that they are not of its own stream.
+pub struct ExpiryNotice {
+    /// Receiver of the directed stream of the ranges; `None`: they are of the multicast stream. A peer that restarted
+    /// at the same address recognizes by it that they are not of its own stream.
     pub receiver: Option<Epoch>,
     /// Ranges that are no longer available: at least one, ascending and disjoint.
     pub ranges: Vec<Range>,
 }
 
-impl Expired {
+impl ExpiryNotice {
     /// Returns the number of ranges that fit an EXPIRED whose datagram has at most `bytes_max` bytes.
     pub fn ranges_max(bytes_max: usize) -> usize {
         ranges_max(bytes_max)
     }
 
-    pub(super) fn decode(flags: u8, reader: &mut Reader<'_>) -> Result<Expired, Malformed> {
+    pub(super) fn decode(flags: u8, reader: &mut Reader<'_>) -> Result<ExpiryNotice, DecodeError> {
         let receiver =
-            if flags & FLAG_DIRECTED != 0 { Some(Epoch::new(reader.u64()?).ok_or(Malformed::Epoch)?) } else { None };
-        Ok(Expired { receiver, ranges: decode_ranges(reader)? })
+            if flags & FLAG_DIRECTED != 0 { Some(Epoch::new(reader.u64()?).ok_or(DecodeError::Epoch)?) } else { None };
+        Ok(ExpiryNotice { receiver, ranges: decode_ranges(reader)? })
     }
 
     /// Writes the body and returns the record's flags.
@@ -149,20 +149,20 @@ fn ranges_max(bytes_max: usize) -> usize {
     room.saturating_sub(Header::SHORT_BYTES + RECORD_HEADER_BYTES + START_BYTES + CHECK_BYTES) / RANGE_BYTES
 }
 
-fn decode_ranges(reader: &mut Reader<'_>) -> Result<Vec<Range>, Malformed> {
+fn decode_ranges(reader: &mut Reader<'_>) -> Result<Vec<Range>, DecodeError> {
     let count = usize::from(reader.u16()?);
     if count == 0 {
-        return Err(Malformed::Ranges);
+        return Err(DecodeError::Ranges);
     }
     if reader.left() / RANGE_BYTES < count {
-        return Err(Malformed::Truncated);
+        return Err(DecodeError::Truncated);
     }
     let mut ranges = Vec::with_capacity(count);
     let mut before = 0;
     for _ in 0..count {
         let (first, last) = (number(reader.u64()?)?, number(reader.u64()?)?);
         if first <= before || last < first {
-            return Err(Malformed::Ranges);
+            return Err(DecodeError::Ranges);
         }
         before = last;
         ranges.push(Range { first: Dseq(first), last: Dseq(last) });
@@ -171,7 +171,7 @@ fn decode_ranges(reader: &mut Reader<'_>) -> Result<Vec<Range>, Malformed> {
 }
 
 fn put_ranges(out: &mut BytesMut, ranges: &[Range]) {
-    assert!(!ranges.is_empty(), "who asks, or answers, names datagrams");
+    assert!(!ranges.is_empty(), "requests and expiry notices name datagrams");
     out.put_u16(u16::try_from(ranges.len()).expect("no more ranges than a datagram holds"));
     let mut before = Dseq(0);
     for &Range { first, last } in ranges {

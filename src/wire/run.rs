@@ -2,7 +2,7 @@
 
 use super::entry::{self, EntryParts};
 use super::reader::Reader;
-use super::{FLAG_CHAIN, FLAG_EVENT, FLAG_META, FLAG_STAMP, FLAG_UNSEQ, FLAGS_KNOWN, Malformed, RUN};
+use super::{DecodeError, FLAG_CHAIN, FLAG_EVENT, FLAG_META, FLAG_STAMP, FLAG_UNSEQ, FLAGS_KNOWN, RUN};
 use crate::message::{Headers, Message, Stamp};
 use crate::seqno::Seq;
 use crate::subject::Subject;
@@ -64,10 +64,10 @@ pub(super) struct RecordStart {
 }
 
 impl RecordStart {
-    pub(super) fn decode(flags: u8, reader: &mut Reader<'_>) -> Result<RecordStart, Malformed> {
+    pub(super) fn decode(flags: u8, reader: &mut Reader<'_>) -> Result<RecordStart, DecodeError> {
         let has = |flag: u8| flags & flag != 0;
         if flags & !FLAGS_KNOWN != 0 || has(FLAG_CHAIN) && !has(FLAG_STAMP) || has(FLAG_STAMP) && has(FLAG_UNSEQ) {
-            return Err(Malformed::Flags(flags));
+            return Err(DecodeError::Flags(flags));
         }
         let seq = if has(FLAG_UNSEQ) { None } else { Some(decode_seq(reader)?) };
         let stamp = if has(FLAG_STAMP) {
@@ -76,24 +76,24 @@ impl RecordStart {
             None
         };
         if stamp.is_some() && seq.is_some_and(|seq| seq.count() != 1) {
-            return Err(Malformed::StampInside);
+            return Err(DecodeError::StampInside);
         }
         let chain = if has(FLAG_CHAIN) { Some(decode_seq(reader)?) } else { None };
         if let (Some(chain), Some(seq)) = (chain, seq)
             && seq.frame() <= chain.frame()
         {
-            return Err(Malformed::Chain);
+            return Err(DecodeError::Chain);
         }
         let length = usize::from(reader.u8()?);
-        let subject = Subject::from_bytes(reader.bytes(length)?).map_err(Malformed::Subject)?;
+        let subject = Subject::from_bytes(reader.bytes(length)?).map_err(DecodeError::Subject)?;
         Ok(RecordStart { seq, stamp, chain, event: has(FLAG_EVENT), meta: has(FLAG_META), subject })
     }
 }
 
 /// Decodes a seq from its wire representation.
-pub(super) fn decode_seq(reader: &mut Reader<'_>) -> Result<Seq, Malformed> {
+pub(super) fn decode_seq(reader: &mut Reader<'_>) -> Result<Seq, DecodeError> {
     let raw = reader.u64()?;
-    Seq::new(raw).ok_or(Malformed::Seq(raw))
+    Seq::new(raw).ok_or(DecodeError::Seq(raw))
 }
 
 /// Location of the optional parts of a message.
@@ -104,7 +104,7 @@ pub(crate) struct EntryMeta {
 
 impl EntryMeta {
     /// Reads the meta part, or returns an empty one if there is none.
-    pub(crate) fn decode(reader: &mut Reader<'_>, meta: bool) -> Result<EntryMeta, Malformed> {
+    pub(crate) fn decode(reader: &mut Reader<'_>, meta: bool) -> Result<EntryMeta, DecodeError> {
         if !meta {
             return Ok(EntryMeta { reply: 0..0, headers: 0..0 });
         }
@@ -116,11 +116,11 @@ impl EntryMeta {
     }
 
     /// Returns the reply subject after checking it.
-    pub(crate) fn reply(&self, reader: &Reader<'_>) -> Result<Option<Subject>, Malformed> {
+    pub(crate) fn reply(&self, reader: &Reader<'_>) -> Result<Option<Subject>, DecodeError> {
         if self.reply.is_empty() {
             return Ok(None);
         }
-        Subject::from_bytes(reader.slice(self.reply.clone())).map(Some).map_err(Malformed::Reply)
+        Subject::from_bytes(reader.slice(self.reply.clone())).map(Some).map_err(DecodeError::Reply)
     }
 
     /// Returns the header fields.
@@ -130,7 +130,7 @@ impl EntryMeta {
 }
 
 /// Reads one entry and returns the location of its meta part and its payload.
-fn decode_entry(reader: &mut Reader<'_>, meta: bool) -> Result<(EntryMeta, Range<usize>), Malformed> {
+fn decode_entry(reader: &mut Reader<'_>, meta: bool) -> Result<(EntryMeta, Range<usize>), DecodeError> {
     let payload_bytes = reader.varint()?;
     let meta = EntryMeta::decode(reader, meta)?;
     let payload = reader.span(payload_bytes)?;
@@ -138,7 +138,7 @@ fn decode_entry(reader: &mut Reader<'_>, meta: bool) -> Result<(EntryMeta, Range
 }
 
 /// Reads `count` entries and checks them.
-fn check_entries(reader: &mut Reader<'_>, count: u16, meta: bool) -> Result<(), Malformed> {
+fn check_entries(reader: &mut Reader<'_>, count: u16, meta: bool) -> Result<(), DecodeError> {
     for _ in 0..count {
         if meta {
             decode_entry(reader, meta)?.0.reply(reader)?;
@@ -151,16 +151,16 @@ fn check_entries(reader: &mut Reader<'_>, count: u16, meta: bool) -> Result<(), 
 }
 
 /// Returns an error unless `count` is at least 1 and that many numbers exist from `first` on.
-fn check_range(first: Option<Seq>, count: u16) -> Result<(), Malformed> {
-    let following = count.checked_sub(1).ok_or(Malformed::RunEmpty)?;
+fn check_range(first: Option<Seq>, count: u16) -> Result<(), DecodeError> {
+    let following = count.checked_sub(1).ok_or(DecodeError::RunEmpty)?;
     match first {
-        Some(first) if first.forward(u64::from(following)).is_none() => Err(Malformed::RunRange),
+        Some(first) if first.forward(u64::from(following)).is_none() => Err(DecodeError::RunRange),
         _ => Ok(()),
     }
 }
 
 impl Run {
-    pub(super) fn decode(flags: u8, reader: &mut Reader<'_>) -> Result<Run, Malformed> {
+    pub(super) fn decode(flags: u8, reader: &mut Reader<'_>) -> Result<Run, DecodeError> {
         let RecordStart { seq: first, stamp, chain, event, meta, subject } = RecordStart::decode(flags, reader)?;
         let count = reader.u16()?;
         check_range(first, count)?;
@@ -181,7 +181,7 @@ impl Run {
         meta: bool,
         count: u16,
         entries: Bytes,
-    ) -> Result<Run, Malformed> {
+    ) -> Result<Run, DecodeError> {
         check_range(first, count)?;
         let mut reader = Reader::new(&entries);
         check_entries(&mut reader, count, meta)?;
@@ -199,7 +199,7 @@ impl Run {
         self.meta
     }
 
-    /// Returns the bytes of the entries: the memory that a held run keeps, apart from its datagram's other records.
+    /// Returns the bytes of the entries: the memory that a buffered run keeps, apart from its datagram's other records.
     pub fn entry_bytes(&self) -> usize {
         self.entries.len()
     }
@@ -238,19 +238,19 @@ impl RunMessages {
         }
     }
 
-    /// Returns whether `is_such` holds for the header fields of one of the remaining messages.
+    /// Returns whether `predicate` holds for the header fields of any remaining message.
     #[inline]
-    pub(crate) fn any_headers(&self, is_such: impl Fn(&[u8]) -> bool) -> bool {
+    pub(crate) fn any_headers(&self, predicate: impl Fn(&[u8]) -> bool) -> bool {
         let mut any = false;
         if self.run.meta {
-            self.visit(usize::MAX, |_, parts| any |= is_such(parts.headers));
+            self.visit(usize::MAX, |_, parts| any |= predicate(parts.headers));
         }
         any
     }
 
     /// Returns the run, and the bytes of the next `count` entries in it, or of all remaining entries if fewer.
     pub(crate) fn rest(&self, count: usize) -> (&Run, &[u8]) {
-        let entries = self.run.entries.get(self.at..).expect("the place of an entry or the end");
+        let entries = self.run.entries.get(self.at..).expect("the location of an entry or the end");
         if usize::from(self.left) <= count {
             return (&self.run, entries);
         }

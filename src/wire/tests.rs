@@ -158,110 +158,114 @@ fn each_malformed_record_has_its_error() {
     let fragment = "5c19adc000000002 03 612e62 00000001 00000064 0000000a";
     let announce = "0000000000000007 0000000000000008 0000000000000008 000003e8 00002710";
     for (header, records, expected) in [
-        (data.replace("000000000000002a", "8000000000000000"), String::new(), Malformed::Number(1 << 63)),
-        (data.replace("0000000000000007", "0000000000000000"), String::new(), Malformed::Number(0)),
-        (data.replace("0102030405060708", "0000000000000000"), String::new(), Malformed::Epoch),
-        (data.replace("534301000000", "534301000300"), String::new(), Malformed::Kind(3)),
-        (data.replace("534301000000", "534301000100") + "0000000000000000", String::new(), Malformed::Epoch),
-        (data.into(), record("01", "20", run), Malformed::Flags(0x20)),
-        (data.into(), record("01", "02", run), Malformed::Flags(0x02)),
-        (data.into(), record("01", "05", run), Malformed::Flags(0x05)),
-        (data.into(), record("01", "00", &run.replace("0001 02", "0000 02")), Malformed::RunEmpty),
-        (data.into(), record("01", "00", &run.replace("0001 02", "0002 02")), Malformed::Truncated),
-        (data.into(), record("01", "00", &(run.to_owned() + "00")), Malformed::Trailing { record: 1, bytes: 1 }),
+        (data.replace("000000000000002a", "8000000000000000"), String::new(), DecodeError::Number(1 << 63)),
+        (data.replace("0000000000000007", "0000000000000000"), String::new(), DecodeError::Number(0)),
+        (data.replace("0102030405060708", "0000000000000000"), String::new(), DecodeError::Epoch),
+        (data.replace("534301000000", "534301000300"), String::new(), DecodeError::Kind(3)),
+        (data.replace("534301000000", "534301000100") + "0000000000000000", String::new(), DecodeError::Epoch),
+        (data.into(), record("01", "20", run), DecodeError::Flags(0x20)),
+        (data.into(), record("01", "02", run), DecodeError::Flags(0x02)),
+        (data.into(), record("01", "05", run), DecodeError::Flags(0x05)),
+        (data.into(), record("01", "00", &run.replace("0001 02", "0000 02")), DecodeError::RunEmpty),
+        (data.into(), record("01", "00", &run.replace("0001 02", "0002 02")), DecodeError::Truncated),
+        (data.into(), record("01", "00", &(run.to_owned() + "00")), DecodeError::Trailing { record: 1, bytes: 1 }),
         (
             data.into(),
             record("01", "00", &(run.replace("000000002", "7ffffffff").replace("0001 02", "0002 02") + "00")),
-            Malformed::RunRange,
+            DecodeError::RunRange,
         ),
-        (data.into(), record("01", "00", &run.replace("000000002", "000000000")), Malformed::Seq(0x5c19adc000000000)),
+        (data.into(), record("01", "00", &run.replace("000000002", "000000000")), DecodeError::Seq(0x5c19adc000000000)),
         (
             data.into(),
             record("01", "00", &run.replace("612e62", "612e2e")),
-            Malformed::Subject(crate::subject::SubjectError::EmptyToken(2)),
+            DecodeError::Subject(crate::subject::SubjectError::EmptyToken(2)),
         ),
-        (data.into(), record("01", "00", &run.replace("02 6869", "8200 6869")), Malformed::Varint),
-        (data.into(), record("01", "00", &run.replace("02 6869", "ffffffff7f 6869")), Malformed::Varint),
-        (data.into(), record("01", "00", &run.replace("02 6869", "ffffff7f 6869")), Malformed::Truncated),
+        (data.into(), record("01", "00", &run.replace("02 6869", "8200 6869")), DecodeError::Varint),
+        (data.into(), record("01", "00", &run.replace("02 6869", "ffffffff7f 6869")), DecodeError::Varint),
+        (data.into(), record("01", "00", &run.replace("02 6869", "ffffff7f 6869")), DecodeError::Truncated),
         (
             data.into(),
             record("01", "10", &run.replace("02 6869", "02 012a 00 6869")),
-            Malformed::Reply(crate::subject::SubjectError::Wildcard),
+            DecodeError::Reply(crate::subject::SubjectError::Wildcard),
         ),
         (
             data.into(),
             record("01", "01", &run.replace("000000002", "000000002 17066b710b706c00 00000007")),
-            Malformed::StampInside,
+            DecodeError::StampInside,
         ),
         (
             data.into(),
             record("01", "03", &run.replace("000000002", "000000001 17066b710b706c00 00000007 5c19adc000000001")),
-            Malformed::Chain,
+            DecodeError::Chain,
         ),
-        (data.into(), record("02", "00", fragment), Malformed::FragmentEmpty),
-        (data.into(), record("02", "00", &(fragment.replace("00000064", "00000002") + "ff")), Malformed::FragmentRange),
+        (data.into(), record("02", "00", fragment), DecodeError::FragmentEmpty),
+        (
+            data.into(),
+            record("02", "00", &(fragment.replace("00000064", "00000002") + "ff")),
+            DecodeError::FragmentRange,
+        ),
         (
             data.into(),
             record("02", "00", &(fragment.replace("0000000a", "00000063") + "ffff")),
-            Malformed::FragmentRange,
+            DecodeError::FragmentRange,
         ),
         (
             data.into(),
             record("02", "00", &(fragment.replace("00000064", "00810001") + "ff")),
-            Malformed::FragmentTotal(0x0081_0001),
+            DecodeError::FragmentTotal(0x0081_0001),
         ),
         (
             data.into(),
             record("02", "00", &(fragment.replace("0000000a", "00000000") + "ff")),
-            Malformed::FragmentIndex(1),
+            DecodeError::FragmentIndex(1),
         ),
         (
             data.into(),
             record("02", "00", &(fragment.replace("00000001 ", "00000000 ") + "ff")),
-            Malformed::FragmentIndex(0),
+            DecodeError::FragmentIndex(0),
         ),
         (
             data.into(),
             record("02", "00", &(fragment.replace("00000001 ", "00000007 ") + "ff")),
-            Malformed::FragmentIndex(7),
+            DecodeError::FragmentIndex(7),
         ),
         (
             data.into(),
             record("02", "00", &(fragment.replace("00000001 ", "00000002 ").replace("0000000a", "00000001") + "ff")),
-            Malformed::FragmentIndex(2),
+            DecodeError::FragmentIndex(2),
         ),
         (
             data.into(),
             record("01", "00", run) + &record("02", "00", &(fragment.to_owned() + "ff")),
-            Malformed::FragmentOrder,
+            DecodeError::FragmentOrder,
         ),
         (
             data.into(),
             record("02", "00", &(fragment.to_owned() + "ff")) + &record("01", "00", run),
-            Malformed::FragmentOrder,
+            DecodeError::FragmentOrder,
         ),
-        (control.into(), record("01", "00", run), Malformed::Misplaced { record: 1, kind: Kind::Control }),
-        (control.into(), record("03", "00", ""), Malformed::Misplaced { record: 3, kind: Kind::Control }),
-        (data.into(), record("40", "00", ""), Malformed::Misplaced { record: 0x40, kind: Kind::Data }),
-        (control.into(), record("40", "00", announce), Malformed::Truncated),
-        (control.into(), record("40", "00", &announce.replace("000003e8", "00000000")), Malformed::Interval),
+        (control.into(), record("01", "00", run), DecodeError::Misplaced { record: 1, kind: Kind::Control }),
+        (control.into(), record("03", "00", ""), DecodeError::Misplaced { record: 3, kind: Kind::Control }),
+        (data.into(), record("40", "00", ""), DecodeError::Misplaced { record: 0x40, kind: Kind::Data }),
+        (control.into(), record("40", "00", announce), DecodeError::Truncated),
+        (control.into(), record("40", "00", &announce.replace("000003e8", "00000000")), DecodeError::Interval),
         (
             control.into(),
             record("40", "00", &(announce.to_owned() + &"00".repeat(24) + "01 ff")),
-            Malformed::NameEncoding,
+            DecodeError::NameEncoding,
         ),
         (
             control.into(),
             record("40", "00", &(announce.to_owned() + &"00".repeat(24) + "00")),
-            Malformed::Name(crate::message::NameError::Empty),
+            DecodeError::Name(crate::message::NameError::Empty),
         ),
         (
             control.into(),
             record("40", "00", &(announce.to_owned() + &"00".repeat(24) + "01 41 80 0002 ff")),
-            Malformed::Truncated,
+            DecodeError::Truncated,
         ),
-        (control.into(), "40".into(), Malformed::Truncated),
-        (control.into(), "40000001".into(), Malformed::Truncated),
+        (control.into(), "40".into(), DecodeError::Truncated),
+        (control.into(), "40000001".into(), DecodeError::Truncated),
     ] {
         let mut bytes = unhex(&(header + &records));
         repair(&mut bytes);
@@ -386,7 +390,7 @@ fn large_messages_are_reassembled() {
             }
             offset += taken;
             let is_last = offset == body.len();
-            assert!(!builder.push(&small.entry()) || is_last, "seed {seed}: nothing follows an unfinished part");
+            assert!(!builder.push(&small.entry()) || is_last, "seed {seed}: no record follows an unfinished part");
             let begun = builder.messages();
             let sealed = builder.seal(&Header { number, ..header(Kind::Data) });
             assert!(sealed.len() <= bytes_max, "seed {seed}");
@@ -418,9 +422,9 @@ fn malformed_message_bodies_are_refused() {
     let subject: Subject = "a".parse().unwrap();
     let too_large = Bytes::from(vec![0; crate::message::MESSAGE_BYTES_MAX + 1]);
     let bytes = too_large.len();
-    assert_eq!(assemble(subject.clone(), false, false, too_large), Err(Malformed::MessageTooLarge(bytes)));
-    assert_eq!(assemble(subject.clone(), false, true, Bytes::from_static(b"\x05a")), Err(Malformed::Truncated));
-    assert_eq!(assemble(subject, false, true, Bytes::from_static(b"\x00\x80\x00")), Err(Malformed::Varint));
+    assert_eq!(assemble(subject.clone(), false, false, too_large), Err(DecodeError::MessageTooLarge(bytes)));
+    assert_eq!(assemble(subject.clone(), false, true, Bytes::from_static(b"\x05a")), Err(DecodeError::Truncated));
+    assert_eq!(assemble(subject, false, true, Bytes::from_static(b"\x00\x80\x00")), Err(DecodeError::Varint));
 }
 
 #[test]
@@ -505,8 +509,8 @@ fn header(kind: Kind) -> Header {
     Header { kind, group: 7500, epoch, number, count, uptime_ms: 1500, receiver }
 }
 
-fn announce() -> Announce {
-    Announce {
+fn announce() -> PeerAnnouncement {
+    PeerAnnouncement {
         high: Dseq(7),
         trail: Dseq(8),
         manifest_trail: Dseq(8),
@@ -581,7 +585,7 @@ fn examples() -> Vec<Example> {
     let unseq = Sent { seq: None, ..plain(b"hi", 1) };
     let hello = Hello { cookie: 0, wants_reply: true, announce: announce() };
     let directed_receiver = Epoch::new(0x1112_1314_1516_1718);
-    let directed = Announce { directed_high: Dseq(3), directed_count: 4, directed_receiver, ..announce() };
+    let directed = PeerAnnouncement { directed_high: Dseq(3), directed_count: 4, directed_receiver, ..announce() };
     let [message_first, message_last] = vectors::whole_message();
     vec![
         of_messages("run", Kind::Data, vec![first, plain(b"", 0x5c19_adc0_0000_0002)]),

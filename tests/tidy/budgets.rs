@@ -29,7 +29,7 @@ const EXCEPTIONS: &[BudgetException] = &[
     exception("src/proto/ledger/forgery.rs: fits", "a number and a count are one position in a stream"),
     exception("src/proto/member_streams.rs: inbox", "a number and a count are one position in a stream"),
     exception("src/proto/rebuild.rs: on_fetched", "a subject and two numbers are one fetched range"),
-    exception("src/proto/recv.rs: join", "a number and an index are one position in a stream"),
+    exception("src/proto/recv.rs: on_fragment", "a number and an index are one position in a stream"),
     exception("src/proto/recv/repair.rs: on_fetched", "a subject and two numbers are one fetched range"),
     exception("src/sim/final_checks.rs: check_row", "one list of the figures of a row"),
     exception(

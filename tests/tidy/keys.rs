@@ -27,7 +27,7 @@ const PROOFS: &[Proof<'_>] = &[
     ("resend-time", "src/proto/resend/tests.rs", "datagram_is_retained_for_the_resend_time"),
     ("resend-rate", "src/proto/resend/tests.rs", "answers_without_live_data_keep_the_resend_rate"),
     ("pace", "tests/bus/misbehaviour.rs", "idle_client_is_served_while_publishers_wait"),
-    ("pace-floor", "src/proto/pace/tests.rs", "receiver_below_the_floor_is_left_behind"),
+    ("pace-floor", "src/proto/pace/tests.rs", "receiver_below_the_floor_is_excluded"),
     ("interest", "src/proto/peer/tests/repair/suppression.rs", "unwanted_messages_are_sent_without_interest"),
     ("history-count", "src/proto/history/tests.rs", "history_count_limits_retained_events"),
     ("history-subject-size", "src/proto/history/tests.rs", "history_subject_size_limits_retained_events"),

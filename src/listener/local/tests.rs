@@ -560,19 +560,19 @@ fn malformed_frame_ends_the_conversation() {
         (&[RUN_HEAD, b"\x20\x02\x05\0\x01a\0\x01\0"].concat(), FrameError::Value("flags")),
         (
             &[RUN_HEAD, b"\0\0\0\0\0\0\0\0\x01\0\0\0\x01\0\x05\x01a\0\0"].concat(),
-            FrameError::Run(wire::Malformed::RunEmpty),
+            FrameError::Run(wire::DecodeError::RunEmpty),
         ),
         (
             &[RUN_HEAD, b"\0\0\0\0\0\0\0\0\x01\0\0\0\x01\0\x05\x01a\xff\xff\0\0"].concat(),
-            FrameError::Run(wire::Malformed::Truncated),
+            FrameError::Run(wire::DecodeError::Truncated),
         ),
         (
             &[RUN_HEAD, b"\0\0\0\0\0\0\0\0\x01\0\0\0\x01\0\x05\x01a\0\x01\x7f"].concat(),
-            FrameError::Run(wire::Malformed::Truncated),
+            FrameError::Run(wire::DecodeError::Truncated),
         ),
         (
             &[RUN_HEAD, b"\0\0\0\0\0\0\0\0\x01\0\0\0\x01\0\x05\x01a\0\x01\0\0"].concat(),
-            FrameError::Run(wire::Malformed::Trailing { record: 1, bytes: 1 }),
+            FrameError::Run(wire::DecodeError::Trailing { record: 1, bytes: 1 }),
         ),
         (b"\x8a\0\0\0\0\0\0\0\x01\x07", FrameError::Value("status")),
         (b"\x8a\0\0\0\0\0\0\0\x01\x01\0", FrameError::Trailing(1)),

@@ -7,7 +7,7 @@ use crate::subject::Subject;
 use crate::time::WallTime;
 use std::time::Duration;
 
-/// An event, as it is given to readers.
+/// An event, as readers get it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryEvent {
     /// Its sequence number.

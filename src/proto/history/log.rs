@@ -1,9 +1,9 @@
 //! The log of all events: records of one or more of them in sequence, in segments, in the order of time.
 //!
 //! A segment is filled once. Dead records stay in it as garbage until the whole segment is released, or until it is
-//! *packed*. Packing moves its live records, in order, to the end of the segment before, or into a smaller one in its
-//! place. The order of time therefore holds over the whole log, and the oldest records are always in the first segment.
-//! The table of subjects knows which records are live.
+//! *packed*. Packing moves its live records, in order, to the end of the segment before, or into a smaller one that
+//! replaces it. The order of time therefore holds over the whole log, and the oldest records are always in the first
+//! segment. The table of subjects knows which records are live.
 
 use super::subjects::{RecordLocation, SlotId, SubjectTable};
 use crate::seqno::Seq;
@@ -17,7 +17,7 @@ pub(super) const HEAD_BYTES: usize = 44;
 const NONE: u32 = u32::MAX;
 /// Assumed overhead of the allocator for each allocation, in bytes.
 const ALLOCATION_BYTES: usize = 16;
-/// Divisor of a segment's bytes: it is packed only if at least this fraction of it is garbage.
+/// Divisor of a segment's bytes: the log packs a segment only if at least this fraction of it is garbage.
 const GARBAGE_PARTS: usize = 4;
 
 /// Head of a record: a run of events of one subject that were published at one time, with consecutive numbers and
@@ -207,26 +207,26 @@ impl HistoryLog {
         let bytes = record.bytes as usize;
         let segment = &mut self.segments[self.last as usize];
         let at = segment.bytes.len();
-        assert!(bytes <= segment.bytes.capacity() - at, "room was made before");
+        assert!(bytes <= segment.bytes.capacity() - at, "the caller has opened a segment with room");
         segment.bytes.extend_from_slice(&record.encode());
         put(&mut segment.bytes);
-        assert_eq!(segment.bytes.len(), at + bytes, "the head says how long the record is");
+        assert_eq!(segment.bytes.len(), at + bytes, "the head holds the length of the record");
         segment.live_bytes += bytes;
         self.live_bytes += bytes;
         RecordLocation { segment: self.last, at: at as u32 }
     }
 
     /// Returns the head of a record, and the entries that follow it.
-    pub fn record(&self, place: RecordLocation) -> (LogRecord, &[u8]) {
-        let bytes = &self.segments[place.segment as usize].bytes[place.at as usize..];
+    pub fn record(&self, location: RecordLocation) -> (LogRecord, &[u8]) {
+        let bytes = &self.segments[location.segment as usize].bytes[location.at as usize..];
         let (head, rest) = bytes.split_first_chunk().expect("records begin with a head");
         let record = LogRecord::decode(head);
         (record, &rest[..record.bytes as usize - HEAD_BYTES])
     }
 
     /// Returns the time at which the events of a record were recorded.
-    pub fn instant(&self, place: RecordLocation) -> Instant {
-        self.record(place).0.instant
+    pub fn instant(&self, location: RecordLocation) -> Instant {
+        self.record(location).0.instant
     }
 
     /// Returns the record in `segment` that begins at byte `at`, or `None` at its end.
@@ -237,15 +237,15 @@ impl HistoryLog {
     }
 
     /// Marks a record of `bytes` as garbage. A segment of nothing but garbage is released.
-    pub fn discard(&mut self, place: RecordLocation, bytes: usize) {
-        let segment = &mut self.segments[place.segment as usize];
+    pub fn discard(&mut self, location: RecordLocation, bytes: usize) {
+        let segment = &mut self.segments[location.segment as usize];
         segment.live_bytes -= bytes;
         self.live_bytes -= bytes;
         if segment.live_bytes != 0 {
             return;
         }
-        if place.segment != self.last {
-            self.release(place.segment);
+        if location.segment != self.last {
+            self.release(location.segment);
             return;
         }
         // The segment is filled again from its start.
@@ -259,9 +259,9 @@ impl HistoryLog {
     pub fn oldest(&mut self, subjects: &SubjectTable, steps: usize) -> Option<(RecordLocation, LogRecord)> {
         let first = self.first()?;
         for _ in 0..steps {
-            let (place, record) = self.record_at(first, self.dead_bytes)?;
-            if is_live(subjects, place, &record) {
-                return Some((place, record));
+            let (location, record) = self.record_at(first, self.dead_bytes)?;
+            if is_live(subjects, location, &record) {
+                return Some((location, record));
             }
             self.dead_bytes += record.bytes as usize;
         }
@@ -275,8 +275,8 @@ impl HistoryLog {
         while id != self.last {
             let segment = &self.segments[id as usize];
             let garbage_bytes = segment.bytes.len() - segment.live_bytes;
-            let is_worth_it = segment.bytes.len() <= GARBAGE_PARTS * garbage_bytes;
-            if is_worth_it && most.is_none_or(|(bytes, _)| bytes < garbage_bytes) {
+            let has_much_garbage = segment.bytes.len() <= GARBAGE_PARTS * garbage_bytes;
+            if has_much_garbage && most.is_none_or(|(bytes, _)| bytes < garbage_bytes) {
                 most = Some((garbage_bytes, id));
             }
             id = segment.after;
@@ -299,8 +299,8 @@ impl HistoryLog {
         let mut at = 0;
         while let Some(head) = old[at..].first_chunk() {
             let record = LogRecord::decode(head);
-            let place = RecordLocation { segment: id, at: at as u32 };
-            if is_live(subjects, place, &record) {
+            let location = RecordLocation { segment: id, at: at as u32 };
+            if is_live(subjects, location, &record) {
                 let moved = RecordLocation { segment: to, at: packed.bytes.len() as u32 };
                 packed.bytes.extend_from_slice(&old[at..][..record.bytes as usize]);
                 subjects.relocate(record.slot, record.offset, moved);
@@ -321,7 +321,7 @@ impl HistoryLog {
     fn release(&mut self, id: u32) {
         let unused = HistorySegment { bytes: Vec::new(), live_bytes: 0, before: NONE, after: self.unused };
         let segment = std::mem::replace(&mut self.segments[id as usize], unused);
-        assert_eq!(segment.live_bytes, 0, "only what is dead goes");
+        assert_eq!(segment.live_bytes, 0, "only segments without live records are released");
         self.unused = id;
         self.bytes -= segment.bytes.capacity() + ALLOCATION_BYTES;
         match self.segments.get_mut(segment.before as usize) {
@@ -340,8 +340,8 @@ impl HistoryLog {
 }
 
 /// Returns whether the subject still points to this record.
-fn is_live(subjects: &SubjectTable, place: RecordLocation, record: &LogRecord) -> bool {
-    subjects.get(record.slot).is_some_and(|slot| slot.holds(record.offset, place))
+fn is_live(subjects: &SubjectTable, location: RecordLocation, record: &LogRecord) -> bool {
+    subjects.get(record.slot).is_some_and(|slot| slot.holds(record.offset, location))
 }
 
 #[cfg(test)]
@@ -352,8 +352,8 @@ impl HistoryLog {
         let mut id = self.first;
         while id != NONE {
             let mut at = 0;
-            while let Some((place, record)) = self.record_at(id, at) {
-                all.push((place, record));
+            while let Some((location, record)) = self.record_at(id, at) {
+                all.push((location, record));
                 at += record.bytes as usize;
             }
             id = self.segments[id as usize].after;

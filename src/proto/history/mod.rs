@@ -52,6 +52,7 @@ const SHARE: usize = 4;
 const OFF_MAX: usize = 4096;
 /// Maximum number of records that one call of `on_tick` expires; bounds the pause.
 const EXPIRE_STEPS: usize = 4096;
+
 /// Entries to be recorded together.
 #[derive(Clone, Copy)]
 struct Entries {
@@ -79,9 +80,9 @@ pub struct History {
     /// Hashes of subjects without a history, each at the index that its lowest bits name; empty if all have one.
     off: Box<[u64]>,
     is_off: bool,
-    /// Slot of the subject recorded last, which is often recorded next, too.
+    /// Slot of the subject recorded last, which is often recorded next, too, and its subject run.
     recent: Option<(SlotId, Option<u64>)>,
-    /// Time before which no event is too old for all rules.
+    /// Time up to which no event is too old for all rules.
     fresh_until: Instant,
     now: Instant,
     totals: HistoryTotals,
@@ -139,8 +140,8 @@ impl History {
         self.record_in(SubjectRunKey::from(&message.subject), None, now, seq, offset, message.into());
     }
 
-    /// Does the same for a message of a subject run. Returns the subject's slot, if it has one, as a hint that speeds
-    /// up the next look-up.
+    /// Retains a message of a subject run. Returns the subject's slot, if it has one, as a hint that speeds up the next
+    /// look-up.
     pub fn record_in(
         &mut self,
         key: SubjectRunKey<'_>,
@@ -185,8 +186,8 @@ impl History {
             for _ in 0..(count - taken).min(limits.run_count_max) {
                 let (parts, next) = entry::parts(entries, at, false);
                 let is_too_large = limits.event_bytes_max < EVENT_BYTES + parts.payload.len();
-                let is_much = limits.run_bytes_max < part.content_bytes + parts.payload.len();
-                if 0 < part.count && (is_much || is_too_large) {
+                let is_full = limits.run_bytes_max < part.content_bytes + parts.payload.len();
+                if 0 < part.count && (is_full || is_too_large) {
                     break;
                 }
                 part.count += 1;
@@ -201,7 +202,7 @@ impl History {
         }
     }
 
-    /// Returns the slot of the subject, adding it if needed; perhaps the given one. `None` if it has no history, or
+    /// Returns the slot of the subject, adding it if needed; `slot` is a hint. `None` if the subject has no history, or
     /// there is no room for it.
     fn slot_of(
         &mut self,
@@ -223,7 +224,7 @@ impl History {
             }
             recent => match slot.or(recent.map(|(id, _)| id)).filter(|id| is_in(*id)) {
                 Some(id) => id,
-                None => self.enter(text, offset, seq)?,
+                None => self.find_or_insert(text, offset, seq)?,
             },
         };
         self.recent = Some((id, subject_run));
@@ -231,7 +232,7 @@ impl History {
     }
 
     /// Returns the slot of a subject, adding it if needed. `None` if it has no history, or there is no room for it.
-    fn enter(&mut self, text: &[u8], offset: u32, seq: Seq) -> Option<SlotId> {
+    fn find_or_insert(&mut self, text: &[u8], offset: u32, seq: Seq) -> Option<SlotId> {
         let hash = self.subjects.hash(text);
         if let Some(id) = self.subjects.find(hash, text) {
             return Some(id);
@@ -320,9 +321,9 @@ impl History {
             self.totals.evicted += u64::from(entries.count);
             return false;
         }
-        let place = self.log.append(&record, put);
+        let location = self.log.append(&record, put);
         let last = seq.forward(u64::from(entries.count) - 1).expect("the numbers of a run are in one frame");
-        self.subjects.push(id, place, entries.count, last, record.counted_bytes());
+        self.subjects.push(id, location, entries.count, last, record.counted_bytes());
         self.totals.events += u64::from(entries.count);
         true
     }
@@ -339,7 +340,7 @@ impl History {
                 if slot.bytes + coming_bytes <= limits.bytes_max {
                     return;
                 }
-                let bytes = self.log.record(first.place).0.counted_bytes();
+                let bytes = self.log.record(first.location).0.counted_bytes();
                 if slot.bytes - bytes + coming_bytes < limits.bytes_max {
                     return;
                 }
@@ -350,13 +351,13 @@ impl History {
 
     /// Returns the rule of a subject that is not in the table; `None` if it has no history.
     fn rule_of(&mut self, hash: u64, text: &[u8]) -> Option<u16> {
-        let place = hash as usize % OFF_MAX;
-        if self.off.get(place) == Some(&hash) {
+        let index = hash as usize % OFF_MAX;
+        if self.off.get(index) == Some(&hash) {
             return None;
         }
-        let rule = self.patterns.iter().position(|pattern| pattern.matches_text(text)).map_or(0, |index| index + 1);
+        let rule = self.patterns.iter().position(|pattern| pattern.matches_text(text)).map_or(0, |rule| rule + 1);
         if self.limits[rule].count_max == 0 {
-            self.off[place] = hash;
+            self.off[index] = hash;
             return None;
         }
         Some(rule as u16)
@@ -379,8 +380,8 @@ impl History {
         let Some(first) = self.log.first() else { return false };
         let mut evicted = false;
         // The log removes or empties the segment with the last of its events.
-        while let Some((place, record)) = self.log.oldest(&self.subjects, usize::MAX)
-            && place.segment == first
+        while let Some((location, record)) = self.log.oldest(&self.subjects, usize::MAX)
+            && location.segment == first
         {
             self.totals.evicted += self.take_oldest(record.slot).unwrap_or(0);
             self.remove_if_empty(record.slot, retained);
@@ -394,10 +395,10 @@ impl History {
 
     /// Removes the oldest run from a subject and returns the number of its events; `None` if there is none.
     fn take_oldest(&mut self, id: SlotId) -> Option<u64> {
-        let place = self.subjects.slot(id).runs().front()?.place;
-        let (record, _) = self.log.record(place);
+        let location = self.subjects.slot(id).runs().front()?.location;
+        let (record, _) = self.log.record(location);
         self.subjects.pop(id, record.counted_bytes());
-        self.log.discard(place, record.bytes as usize);
+        self.log.discard(location, record.bytes as usize);
         self.totals.events -= u64::from(record.count);
         Some(record.count.into())
     }
@@ -411,7 +412,7 @@ impl History {
     /// Removes the events of a subject that are older than `time`.
     fn expire(&mut self, id: SlotId, time: Duration) {
         while let Some(oldest) = self.subjects.slot(id).runs().front()
-            && self.log.instant(oldest.place) + time < self.now
+            && self.log.instant(oldest.location) + time < self.now
         {
             self.totals.expired += self.take_oldest(id).unwrap_or(0);
         }

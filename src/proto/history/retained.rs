@@ -30,7 +30,7 @@ impl<'a> RetainedEvents<'a> {
         now: Instant,
         slot: &'a Slot,
     ) -> Option<RetainedEvents<'a>> {
-        let is_too_old = |run: &EventRun| log.record(run.place).0.instant + limits.time < now;
+        let is_too_old = |run: &EventRun| log.record(run.location).0.instant + limits.time < now;
         let mut skipped = 0;
         if is_too_old(slot.runs().front()?) {
             let young = slot.runs().partition_point(is_too_old);
@@ -80,7 +80,7 @@ impl<'a> RetainedEvents<'a> {
     /// If there are fewer events.
     pub fn event_at(&self, index: usize) -> RetainedEvent<'a> {
         let (run, within) = self.slot.find(self.skipped + index);
-        let (record, entries) = self.log.record(run.place);
+        let (record, entries) = self.log.record(run.location);
         let (mut parts, mut next) = entry::parts(entries, 0, record.meta);
         for _ in 0..within {
             (parts, next) = entry::parts(entries, next, record.meta);
@@ -123,7 +123,7 @@ impl<'a> RetainedEvents<'a> {
     }
 
     fn instant(&self, index: usize) -> Instant {
-        self.log.instant(self.slot.find(self.skipped + index).0.place)
+        self.log.instant(self.slot.find(self.skipped + index).0.location)
     }
 }
 
@@ -175,7 +175,7 @@ impl RetainedEvent<'_> {
 /// get.
 pub(super) fn counted<'a>(log: &'a HistoryLog, slot: &'a Slot) -> impl Iterator<Item = usize> {
     slot.runs().iter().flat_map(|run| {
-        let (record, entries) = log.record(run.place);
+        let (record, entries) = log.record(run.location);
         let mut at = 0;
         (0..record.count).map(move |_| {
             let (parts, next) = entry::parts(entries, at, record.meta);

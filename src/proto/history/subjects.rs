@@ -18,7 +18,7 @@ const SHARDS: usize = 64;
 const CHUNK: usize = 256;
 /// Assumed overhead of the allocator for each allocation, in bytes.
 const ALLOCATION_BYTES: usize = 16;
-/// Minimum size of a list of runs that is ever shrunk.
+/// Minimum capacity of a list of runs that the table shrinks.
 const RUNS_SHRUNK_MIN: usize = 16;
 
 /// Location of a record in the log.
@@ -33,7 +33,7 @@ pub(super) struct RecordLocation {
 /// Events of one subject in one record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EventRun {
-    pub place: RecordLocation,
+    pub location: RecordLocation,
     /// Offset of the first of them.
     pub offset: u32,
 }
@@ -104,16 +104,16 @@ impl Slot {
         (self.first, self.next) = (offset, offset);
     }
 
-    /// Returns whether `place` is that of the run with this first offset.
-    pub fn holds(&self, offset: u32, place: RecordLocation) -> bool {
-        self.index_of(offset).is_some_and(|index| self.runs[index].place == place)
+    /// Returns whether `location` is that of the run with this first offset.
+    pub fn holds(&self, offset: u32, location: RecordLocation) -> bool {
+        self.index_of(offset).is_some_and(|index| self.runs[index].location == location)
     }
 
     /// Returns the index of the run with this first offset.
     fn index_of(&self, offset: u32) -> Option<usize> {
         // Offsets count modulo 2^32; there are fewer events than that.
         let wanted = offset.wrapping_sub(self.first);
-        // The caller visits the log from its oldest record: the run is the first one, or has left already.
+        // The caller visits the log from its oldest record, so the run is the first one, or was removed already.
         if wanted == 0 || self.len() <= wanted as usize {
             return (wanted == 0 && !self.runs.is_empty()).then_some(0);
         }
@@ -121,7 +121,7 @@ impl Slot {
     }
 }
 
-/// A number of slots, or an empty chunk without memory.
+/// A fixed number of slots, or an empty chunk without memory.
 #[derive(Default)]
 struct SlotChunk {
     slots: Box<[Option<Slot>]>,
@@ -142,21 +142,20 @@ pub(super) struct SubjectTable {
     hasher: FixedState,
     shards: Box<[HashTable<SlotId>]>,
     chunks: Vec<SlotChunk>,
-    /// Lower bound of the chunks with room.
-    roomy: usize,
+    /// Index below which no chunk has room.
+    vacant_from: usize,
     len: usize,
     bytes: usize,
 }
 
 impl SubjectTable {
-    /// Creates an empty table; `seed` makes the locations in the index unpredictable for those that choose the
-    /// subjects.
+    /// Creates an empty table; `seed` makes the locations in the index unpredictable for clients that choose subjects.
     pub fn new(seed: u64) -> SubjectTable {
         SubjectTable {
             hasher: FixedState::with_seed(seed),
             shards: (0..SHARDS).map(|_| HashTable::new()).collect(),
             chunks: Vec::new(),
-            roomy: 0,
+            vacant_from: 0,
             len: 0,
             bytes: 0,
         }
@@ -207,15 +206,15 @@ impl SubjectTable {
 
     /// Adds a subject, without events, that is not in the table yet.
     pub fn insert(&mut self, hash: u64, text: &[u8], rule: u16, first: u32, last_seq: Seq) -> SlotId {
-        while self.chunks.get(self.roomy).is_some_and(|chunk| chunk.vacant().is_none()) {
-            self.roomy += 1;
+        while self.chunks.get(self.vacant_from).is_some_and(|chunk| chunk.vacant().is_none()) {
+            self.vacant_from += 1;
         }
-        if self.roomy == self.chunks.len() {
+        if self.vacant_from == self.chunks.len() {
             let before = self.chunks.capacity();
             self.chunks.push(SlotChunk::default());
             self.bytes += (self.chunks.capacity() - before) * size_of::<SlotChunk>();
         }
-        let chunk = &mut self.chunks[self.roomy];
+        let chunk = &mut self.chunks[self.vacant_from];
         if chunk.slots.is_empty() {
             chunk.slots = (0..CHUNK).map(|_| None).collect();
             self.bytes += chunk_bytes();
@@ -228,7 +227,7 @@ impl SubjectTable {
         self.len += 1;
         self.bytes += text.len() + ALLOCATION_BYTES;
 
-        let id = SlotId(u32::try_from(self.roomy * CHUNK + at).expect("fewer subjects than 2^32"));
+        let id = SlotId(u32::try_from(self.vacant_from * CHUNK + at).expect("fewer subjects than 2^32"));
         let (chunks, shard) = (&self.chunks, &mut self.shards[shard_of(hash)]);
         let before = shard.allocation_size();
         shard.insert_unique(hash, id, |id| slot_at(chunks, *id).hash);
@@ -248,7 +247,7 @@ impl SubjectTable {
             chunk.slots = Box::default();
             self.bytes -= chunk_bytes();
         }
-        self.roomy = self.roomy.min(chunk_index);
+        self.vacant_from = self.vacant_from.min(chunk_index);
         self.len -= 1;
 
         let (chunks, shard) = (&self.chunks, &mut self.shards[shard_of(slot.hash)]);
@@ -268,14 +267,14 @@ impl SubjectTable {
     }
 
     /// Adds the newest `count` events of a subject, up to the number `last_seq`, which count `bytes`.
-    pub fn push(&mut self, id: SlotId, place: RecordLocation, count: u16, last_seq: Seq, bytes: usize) {
+    pub fn push(&mut self, id: SlotId, location: RecordLocation, count: u16, last_seq: Seq, bytes: usize) {
         let slot = slot_at_mut(&mut self.chunks, id);
         if slot.runs.len() == slot.runs.capacity() {
             let before = runs_bytes(&slot.runs);
             slot.runs.reserve_exact(runs_next(&slot.runs) - slot.runs.len());
             self.bytes = self.bytes - before + runs_bytes(&slot.runs);
         }
-        slot.runs.push_back(EventRun { place, offset: slot.next });
+        slot.runs.push_back(EventRun { location, offset: slot.next });
         slot.next = slot.next.wrapping_add(count.into());
         slot.last_seq = last_seq;
         slot.bytes += bytes;
@@ -284,7 +283,7 @@ impl SubjectTable {
     /// Removes the oldest run of a subject, whose events count `bytes`.
     pub fn pop(&mut self, id: SlotId, bytes: usize) {
         let slot = slot_at_mut(&mut self.chunks, id);
-        slot.runs.pop_front().expect("the oldest run was looked at before");
+        slot.runs.pop_front().expect("the caller has seen the oldest run");
         slot.first = slot.runs.front().map_or(slot.next, |run| run.offset);
         slot.bytes -= bytes;
         if RUNS_SHRUNK_MIN < slot.runs.capacity() && slot.runs.len() < slot.runs.capacity() / 4 {
@@ -295,10 +294,10 @@ impl SubjectTable {
     }
 
     /// Updates the location of a run that has moved within the log.
-    pub fn relocate(&mut self, id: SlotId, offset: u32, place: RecordLocation) {
+    pub fn relocate(&mut self, id: SlotId, offset: u32, location: RecordLocation) {
         let slot = slot_at_mut(&mut self.chunks, id);
-        let index = slot.index_of(offset).expect("only what is live moves");
-        slot.runs[index].place = place;
+        let index = slot.index_of(offset).expect("only live records move");
+        slot.runs[index].location = location;
     }
 
     /// Returns the slot with this number, if it is in use.
@@ -344,8 +343,8 @@ fn chunk_bytes() -> usize {
     CHUNK * size_of::<Option<Slot>>() + ALLOCATION_BYTES
 }
 
-/// Returns the shard of a hash. It uses bits that the shard's own table does not: that takes the lowest for the bucket
-/// and the highest seven as tag.
+/// Returns the shard of a hash. It uses bits that the shard's table does not use: the table takes the lowest bits for
+/// the bucket and the highest seven as tag.
 fn shard_of(hash: u64) -> usize {
     (hash >> 40) as usize % SHARDS
 }

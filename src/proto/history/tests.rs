@@ -1,5 +1,5 @@
-//! The history against a slow twin that keeps a list for each subject, against its limits, and through the polls of the
-//! seed.
+//! The history against a slow model that keeps a list for each subject, against its limits, and through the polls of
+//! seed 000.
 
 use super::*;
 use crate::message::{Dseq, Epoch, Headers};
@@ -320,11 +320,10 @@ impl Twin {
     }
 }
 
-/// The retained events equal the twin's. Once the limit of all bytes is reached, they are the newest part of those over
-/// all subjects.
-/// Proves: W92
+/// The retained events equal those of the model. Once the limit of all bytes is reached, they are the newest part of
+/// those over all subjects. Proves: W92
 #[test]
-fn history_agrees_with_its_slow_twin() {
+fn history_agrees_with_its_reference_model() {
     for seed in 0..40 {
         let mut rng = Rng::new(seed);
         let is_tight = rng.chance(0.5);
@@ -334,7 +333,7 @@ fn history_agrees_with_its_slow_twin() {
         bounds.overrides =
             vec![rule("off.>", 0, 999, 9), rule("s.*", 3, 5000, 2), rule("t.1", 4000, 1 << 20, rng.between(1, 60))];
         let mut history = History::new(&bounds, rng.next_u64());
-        let mut twin = Twin::default();
+        let mut model = Twin::default();
         let mut streams: BTreeMap<String, (u64, u32)> = BTreeMap::new();
         let mut slots: BTreeMap<String, u32> = BTreeMap::new();
         let mut nanos = 0;
@@ -382,21 +381,21 @@ fn history_agrees_with_its_slow_twin() {
                     *count += 1;
                     let largest = limits.bytes_max.min(total / SHARE);
                     if largest < EVENT_BYTES + message.body_bytes() {
-                        twin.lists.remove(&name);
+                        model.lists.remove(&name);
                     } else if limits.count_max != 0 {
-                        twin.record(now.instant, limits, seq(1, *count), *offset, message);
+                        model.record(now.instant, limits, seq(1, *count), *offset, message);
                     }
                 }
             } else {
                 history.on_tick(at(nanos).instant);
             }
             assert!(history.bytes() <= total + total / 10, "{context}: {} of {total} bytes", history.bytes());
-            check_subject(&history, &twin, &name, is_tight, &context);
+            check_subject(&history, &model, &name, is_tight, &context);
             if rng.chance(0.005) {
-                for name in twin.lists.keys() {
-                    check_subject(&history, &twin, name, is_tight, &context);
+                for name in model.lists.keys() {
+                    check_subject(&history, &model, name, is_tight, &context);
                 }
-                assert_oldest_first(&history, &twin);
+                assert_oldest_first(&history, &model);
                 assert_consistent(&history);
             }
         }
@@ -404,10 +403,10 @@ fn history_agrees_with_its_slow_twin() {
     }
 }
 
-fn check_subject(history: &History, twin: &Twin, name: &str, is_tight: bool, context: &str) {
+fn check_subject(history: &History, model: &Twin, name: &str, is_tight: bool, context: &str) {
     let rule = history.patterns.iter().position(|pattern| pattern.matches(&subject(name)));
     let limits = history.limits[rule.map_or(0, |rule| rule + 1)];
-    let list = twin.lists.get(name).map_or(&[][..], |list| list);
+    let list = model.lists.get(name).map_or(&[][..], |list| list);
     let young: Vec<_> = list.iter().filter(|(_, _, instant, _)| history.now <= *instant + limits.time).collect();
     let retained = history.retained(name.as_bytes());
     let count = retained.map_or(0, |retained| retained.len());
@@ -432,9 +431,9 @@ fn check_subject(history: &History, twin: &Twin, name: &str, is_tight: bool, con
 }
 
 /// Checks that no missing event is newer than any retained one.
-fn assert_oldest_first(history: &History, twin: &Twin) {
+fn assert_oldest_first(history: &History, model: &Twin) {
     let (mut missing, mut retained) = (Instant::ZERO, Instant::from_nanos(u64::MAX));
-    for (name, list) in &twin.lists {
+    for (name, list) in &model.lists {
         let id = history.subjects.find(history.subjects.hash(name.as_bytes()), name.as_bytes());
         let count = id.map_or(0, |id| history.subjects.slot(id).len());
         let gone = list.len().saturating_sub(count);
@@ -451,10 +450,10 @@ fn assert_consistent(history: &History) {
     assert_eq!(slots().map(|slot| slot.len() as u64).sum::<u64>(), history.totals.events);
     let mut last = Instant::ZERO;
     let mut live = 0;
-    for (place, record) in history.log.records() {
+    for (location, record) in history.log.records() {
         assert!(last <= record.instant, "the order of time holds over the whole log");
         last = record.instant;
-        let is_live = history.subjects.get(record.slot).is_some_and(|slot| slot.holds(record.offset, place));
+        let is_live = history.subjects.get(record.slot).is_some_and(|slot| slot.holds(record.offset, location));
         live += if is_live { u64::from(record.count) } else { 0 };
     }
     assert_eq!(live, history.totals.events);

@@ -1,4 +1,4 @@
-//! Events of a join: what the subscriber gets, and where each publisher's stream begins.
+//! Events of a join, and the position at which each publisher's stream begins for the subscriber.
 
 use crate::message::{Delivery, Dseq, Loss, Publisher, QuestionFailure};
 use crate::proto::question::Refused;
@@ -41,7 +41,7 @@ pub struct Baseline {
     pub after: Option<Dseq>,
     /// Number of messages delivered from its history.
     pub replayed: u64,
-    /// Reason for which messages that were requested are missing, or all of them.
+    /// Reason for which some or all requested messages are missing.
     pub unjoined: Option<JoinFailure>,
 }
 

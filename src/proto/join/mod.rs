@@ -1,14 +1,14 @@
 //! Late join: a subscriber begins at a known point of every publisher's stream, and gets messages published earlier.
 //!
-//! [`Join`] runs in the client. It asks each known publisher's history for its subjects, and then, as seed 000
-//! recovers, for the retained events of each, from the first to the last offset. It holds live messages of that
+//! [`Join`] runs in the client. It requests the list of subjects from each known publisher's history, and then the
+//! retained events of each subject, from the first to the last offset (seed 000). It buffers live messages of that
 //! publisher meanwhile. Then it splices both: it drops live messages that the history supplied, and reports every loss
 //! in between.
 //!
 //! The splice is complete because the subscription was active before the question. Messages that the publisher had
-//! multicast by the time of its answer are in its history, as far as that retains them. Later messages are first heard
-//! later, and so are owed to the subscription. Messages in flight come from either side, or from both; their numbers
-//! tell which are duplicates.
+//! multicast by the time of its answer are in its history, as far as that retains them. Later messages arrive later,
+//! and so are owed to the subscription. Messages in flight arrive by either way, or by both; their numbers reveal the
+//! duplicates.
 
 mod event;
 mod part;
@@ -35,10 +35,10 @@ const REQUESTED_MAX: usize = 8;
 const LIST_MAX: u16 = 1024;
 /// Maximum number of subjects in one question of kind POLL.
 const POLL_MAX: usize = 256;
-/// Number of attempts for a question that stays unanswered, or whose answer brings nothing new.
+/// Number of attempts for a question that stays unanswered, or whose answer contains nothing new.
 pub const ATTEMPTS: u32 = 3;
-/// Maximum number of live events buffered while histories are read, and of their bytes. Beyond it the caller must pass
-/// no more.
+/// Maximum number of live events buffered while histories are read, and of their bytes. At this limit the caller must
+/// pass no more.
 const BUFFERED_MAX: (usize, usize) = (65_536, 64 << 20);
 /// State of one publisher.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ struct JoinSource {
     /// Number of the next part of the answer.
     part: u16,
     attempts: u32,
-    /// True if the current question has brought anything new.
+    /// True if the answers to the current question contained anything new.
     has_progress: bool,
     is_done: bool,
     /// Live events received meanwhile.
@@ -72,7 +72,7 @@ pub struct Join {
     sources: BTreeMap<Epoch, JoinSource>,
     /// Epochs in the order in which they became known.
     order: Vec<Epoch>,
-    /// True if all publishers that were known at first have been named.
+    /// True if all publishers known at the start of the subscription have been named.
     is_complete: bool,
     is_reported: bool,
     events: VecDeque<JoinEvent>,
@@ -132,8 +132,8 @@ impl Join {
         self.order.push(epoch);
     }
 
-    /// Returns the next question and its peer; the answer goes to [`Join::on_answer`]. The caller takes events first,
-    /// so that a slow reader is not given more than it reads.
+    /// Returns the next question and its peer; the answer goes to [`Join::on_answer`]. The caller polls events first,
+    /// so that a slow reader does not get more than it reads.
     pub fn poll_question(&mut self) -> Option<(Epoch, Question)> {
         if REQUESTED_MAX <= self.sources.values().filter(|source| source.is_requested).count() {
             return None;
@@ -207,7 +207,7 @@ impl Join {
         self.is_requested(from)
     }
 
-    /// Publishers that become known later get fewer attempts.
+    /// Returns the number of attempts for each question. Publishers discovered after the join was reported get fewer.
     fn attempts_max(&self) -> u32 {
         if self.is_reported { 1 } else { ATTEMPTS }
     }
@@ -216,7 +216,7 @@ impl Join {
         self.sources.get(&epoch).is_some_and(|source| source.is_requested)
     }
 
-    /// Ends the join when the connection to the publishers has ended: it asks nothing more.
+    /// Ends the join after the connection to the publishers has ended. It sends no further questions.
     pub fn abandon(&mut self, now: WallTime) {
         for epoch in self.order.clone() {
             if self.sources.get(&epoch).is_some_and(|source| !source.is_done) {
@@ -282,7 +282,7 @@ impl Join {
         }
     }
 
-    /// Returns the baselines, as soon as every publisher known at first has answered or will not.
+    /// Returns the baselines, as soon as every publisher known at the start has answered or has failed.
     pub fn baselines(&self) -> Option<Joined> {
         let is_settled = |source: &JoinSource| source.is_done || source.baseline.after.is_some();
         (self.is_complete && self.sources.values().all(is_settled)).then(|| self.joined())
@@ -391,7 +391,8 @@ impl Join {
         Ok(())
     }
 
-    /// Ends a publisher's history after a failure: listed events that have not come may still come live, or are lost.
+    /// Ends the replay of a publisher's history after a failure. Listed events that were not replayed may still arrive
+    /// live, or are lost.
     fn fail(&mut self, now: WallTime, from: Epoch, unjoined: Option<JoinFailure>) {
         let Some(source) = self.sources.get_mut(&from) else { return };
         source.retry_question();
@@ -433,12 +434,12 @@ impl Join {
 const MALFORMED: JoinFailure = JoinFailure::Unanswered(QuestionFailure::Malformed);
 
 impl JoinSource {
-    /// Returns whether there is a question to send to it now.
+    /// Returns whether a question to this publisher can be sent now.
     fn is_due(&self) -> bool {
         !self.is_done && !self.is_requested
     }
 
-    /// Returns whether all subjects of the patterns have been listed, and all their events have come.
+    /// Returns whether all subjects of the patterns have been listed, and all their events have arrived.
     fn has_all(&self, patterns: &[Pattern]) -> bool {
         patterns.len() <= self.pattern && self.parts.is_empty()
     }

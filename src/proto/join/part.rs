@@ -19,9 +19,9 @@ pub(super) struct SubjectReplay {
     offset: u32,
     /// Listed span: n1 ends the phase.
     span: HistorySpan,
-    /// Sequence number of the last event that came, or was reported as lost.
+    /// Sequence number of the last event that arrived, or was reported as lost.
     seq: Option<Seq>,
-    /// Number of events reported as lost since the last one that came.
+    /// Number of events reported as lost since the last one that arrived.
     pub(super) lost: u64,
     is_done: bool,
 }
@@ -84,9 +84,9 @@ impl SubjectReplay {
                 }
                 ReplayOutcome::Events(events)
             }
-            // The history has advanced; if its subject began anew, none of the listed events are left.
+            // The history has advanced. If its subject began anew, it retains none of the listed events.
             (PollCase::Recovery, Some(span))
-                if span.first_seq <= self.span.last_seq && (1..self.left()).contains(&self.gone_before(&span)) =>
+                if span.first_seq <= self.span.last_seq && (1..self.left()).contains(&self.expired_before(&span)) =>
             {
                 let events = self.skip_to(&span, publisher, buffered, now);
                 ReplayOutcome::Events(events)
@@ -114,7 +114,7 @@ impl SubjectReplay {
     }
 
     /// Returns the number of outstanding events before a span.
-    fn gone_before(&self, span: &HistorySpan) -> u64 {
+    fn expired_before(&self, span: &HistorySpan) -> u64 {
         Modulus::WIRE.distance(Modulus::WIRE.successor(self.offset), span.first)
     }
 
@@ -123,8 +123,8 @@ impl SubjectReplay {
         self.seq.map_or(self.span.first_seq, |seq| seq.forward(1).unwrap_or(seq))
     }
 
-    /// Skips the events before a span, which have left the history. Some may have come live meanwhile; the others are
-    /// lost.
+    /// Skips the events before a span, which the history has evicted. Some may have arrived live meanwhile; the others
+    /// are lost.
     fn skip_to(
         &mut self,
         span: &HistorySpan,
@@ -132,36 +132,36 @@ impl SubjectReplay {
         buffered: &mut VecDeque<JoinEvent>,
         now: WallTime,
     ) -> Vec<JoinEvent> {
-        let (gone, first) = (self.gone_before(span), self.next());
+        let (expired, first) = (self.expired_before(span), self.next());
         self.offset = Modulus::WIRE.predecessor(span.first);
         let before = Seq::new(span.first_seq.raw() - 1);
         let Some(last) = before.filter(|last| last.frame() == first.frame() && first <= *last) else {
             // The events end with their frame, or in a later one.
-            let last = before.or_else(|| first.forward(gone - 1)).unwrap_or(first).max(first);
-            return vec![self.lose(first, last, gone, publisher, now)];
+            let last = before.or_else(|| first.forward(expired - 1)).unwrap_or(first).max(first);
+            return vec![self.report_lost(first, last, expired, publisher, now)];
         };
         let mut events = Vec::new();
         let mut next = first;
-        for mut delivery in rescue(buffered, &self.subject, first, last) {
+        for mut delivery in take_buffered(buffered, &self.subject, first, last) {
             let Some(seq) = delivery.seq.filter(|seq| next <= *seq) else { continue };
             if next < seq {
                 let last = Seq::new(seq.raw() - 1).unwrap_or(next);
-                events.push(self.lose(next, last, seq.count() - next.count(), publisher, now));
+                events.push(self.report_lost(next, last, seq.count() - next.count(), publisher, now));
             }
             delivery.verdict = self.verdict();
-            // It replaces the event that was to come from the history.
+            // The live message replaces the event of the history.
             delivery.replayed = true;
             self.seq = Some(seq);
             next = seq.forward(1).unwrap_or(seq);
             events.push(JoinEvent::Message(delivery));
         }
         if next <= last {
-            events.push(self.lose(next, last, last.count() + 1 - next.count(), publisher, now));
+            events.push(self.report_lost(next, last, last.count() + 1 - next.count(), publisher, now));
         }
         events
     }
 
-    fn lose(&mut self, first: Seq, last: Seq, count: u64, publisher: &Publisher, at: WallTime) -> JoinEvent {
+    fn report_lost(&mut self, first: Seq, last: Seq, count: u64, publisher: &Publisher, at: WallTime) -> JoinEvent {
         self.seq = Some(last);
         self.lost += count;
         let what = LossScope::Messages { subject: self.subject.clone(), first, last, count: Count::Exact(count) };
@@ -179,12 +179,12 @@ impl SubjectReplay {
 }
 
 /// Removes and returns the live messages of a subject with numbers from `first` to `last`, in order.
-fn rescue(buffered: &mut VecDeque<JoinEvent>, subject: &Subject, first: Seq, last: Seq) -> Vec<Delivery> {
-    let is_it = |event: &JoinEvent| {
+fn take_buffered(buffered: &mut VecDeque<JoinEvent>, subject: &Subject, first: Seq, last: Seq) -> Vec<Delivery> {
+    let is_skipped = |event: &JoinEvent| {
         matches!(event, JoinEvent::Message(delivery) if delivery.message.subject == *subject
             && delivery.seq.is_some_and(|seq| first <= seq && seq <= last))
     };
-    let (found, rest): (Vec<JoinEvent>, Vec<JoinEvent>) = buffered.drain(..).partition(is_it);
+    let (found, rest): (Vec<JoinEvent>, Vec<JoinEvent>) = buffered.drain(..).partition(is_skipped);
     buffered.extend(rest);
     let message = |event| if let JoinEvent::Message(delivery) = event { Some(delivery) } else { None };
     found.into_iter().filter_map(message).collect()

@@ -7,7 +7,7 @@ use crate::subject::Subject;
 use crate::time::WallTime;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Listed events of a subject that did not come from the history; they may still come live.
+/// Listed events of a subject that were not replayed from the history; they may still arrive live.
 #[derive(Clone, Debug)]
 pub(super) struct ReplayGap {
     pub(super) publisher: Publisher,
@@ -20,18 +20,18 @@ pub(super) struct ReplayGap {
 /// State of one subject of one publisher.
 #[derive(Clone, Debug)]
 struct Splice {
-    /// Raw form of the last number that came, was reported as lost or is not wanted; that number need not exist.
+    /// Raw form of the highest number that was replayed, was reported as lost or is not wanted; that number need not
+    /// exist.
     until: u64,
     /// Gap of the history; `until` is just below it.
     unreplayed: Option<ReplayGap>,
-    /// Number of messages reported as lost since the last one that came.
+    /// Number of messages reported as lost since the last one that arrived.
     reported: Count,
-    /// True if live messages may have been dropped since it began, because the subscriber was slow.
+    /// True if live messages may have been dropped since the splice began, because the subscriber was slow.
     has_dropped: bool,
 }
 
-/// For each subject of each publisher, the numbers not wanted from the live stream any more, until that has passed
-/// them.
+/// Splice of each subject of each publisher, until the live stream has passed the history.
 #[derive(Debug, Default)]
 pub(super) struct Splices {
     map: BTreeMap<(Epoch, Subject), Splice>,
@@ -43,8 +43,8 @@ impl Splices {
         self.map.len()
     }
 
-    /// Begins a subject whose history is read up to the number with this raw form. Returns false if it has begun
-    /// before.
+    /// Begins a subject whose history is read up to the number with this raw form. Returns false if the subject has
+    /// begun before.
     pub(super) fn begin(&mut self, epoch: Epoch, subject: &Subject, until: u64) -> bool {
         let key = (epoch, subject.detached());
         if self.map.contains_key(&key) {
@@ -55,8 +55,8 @@ impl Splices {
         true
     }
 
-    /// Adds the listed events that do not come from the history. `reported` messages just before them were reported as
-    /// lost.
+    /// Adds the listed events that were not replayed from the history. `reported` messages just before them were
+    /// reported as lost.
     pub(super) fn add_gap(&mut self, subject: &Subject, unreplayed: ReplayGap, reported: u64) {
         if let Some(splice) = self.map.get_mut(&(unreplayed.publisher.epoch, subject.clone())) {
             self.unreplayed += usize::from(splice.unreplayed.is_none());
@@ -70,7 +70,7 @@ impl Splices {
         self.map.values_mut().for_each(|splice| splice.has_dropped = true);
     }
 
-    /// Reports all outstanding gaps as lost, after all live events so far were seen.
+    /// Reports all outstanding gaps as lost, after all live events so far were handled.
     pub(super) fn on_idle(&mut self, at: WallTime, out: &mut VecDeque<JoinEvent>) {
         if self.unreplayed == 0 {
             return;
@@ -98,10 +98,10 @@ impl Splices {
             out.extend(splice.settle(&key.1, unreplayed, seq, at));
         }
         let Some(mut splice) = self.map.remove(&key) else { return };
-        // Messages published by this peer cannot be lost here.
         let is_counted = splice.is_in_frame_of(seq) && !splice.has_dropped;
+        // Messages that this peer published itself cannot be lost here.
         if !matches!(delivery.verdict, Verdict::Direct | Verdict::Unnumbered) {
-            // The live stream may not know of these losses: to it the subject begins with this message.
+            // The live stream may not know of these losses, because for it the subject begins with this message.
             if is_counted && let Some(missing) = missing_before(&splice, &delivery.publisher, seq) {
                 out.push_back(splice.report_all(&key.1, &missing, at));
             }

@@ -290,7 +290,7 @@ fn confirmed_start_sends_one_question_and_replays_nothing() {
     join.on_answer(WallTime::EPOCH, from.epoch, Ok(answered(&from, listed)));
     let baseline = only_baseline(&mut join);
     assert_eq!(baseline, Baseline { publisher: from, after: Some(Dseq(42)), replayed: 0, unjoined: None });
-    // The join asks no publisher that becomes known later: its messages are owed from first contact on.
+    // The join sends no question to a publisher discovered later, whose messages are owed from the first contact on.
     join.on_publisher(Some(publisher(4)));
     assert!(!join.is_joining() && join.poll_question().is_none());
 }
@@ -333,7 +333,7 @@ fn listed_message_without_answer_is_reported_lost() {
     assert_eq!(only_baseline(&mut join).replayed, 0);
     assert_eq!(join.poll_event(), None, "the messages may still arrive live");
     join.on_idle(WallTime::EPOCH);
-    let Some(JoinEvent::Loss(loss)) = join.poll_event() else { panic!("it is reported") };
+    let Some(JoinEvent::Loss(loss)) = join.poll_event() else { panic!("the loss is reported") };
     let what = LossScope::Messages { subject: subject(0), first: number(10), last: number(14), count: Count::Exact(5) };
     assert_eq!((loss.what, loss.reason), (what, Reason::PublisherGone));
 }

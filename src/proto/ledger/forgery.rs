@@ -8,7 +8,7 @@ use super::Ledger;
 use crate::message::Dseq;
 use std::cmp::Ordering;
 
-/// Number of recently accepted datagrams that are kept, to find the last true one among them.
+/// Number of recently accepted datagrams that the ledger remembers, to find the last genuine one among them.
 const MARKS: usize = 8;
 
 /// State for the detection of forged datagrams.
@@ -35,7 +35,7 @@ impl AcceptedMarks {
     }
 
     /// Returns the highest accepted datagram below `dseq` that agrees with `before` messages begun below `dseq`.
-    fn last_true(&self, dseq: Dseq, before: u64) -> Option<(Dseq, u64)> {
+    fn last_genuine(&self, dseq: Dseq, before: u64) -> Option<(Dseq, u64)> {
         let claim = NumberClaim { dseq, before: Some(before), after: before };
         self.accepted.iter().filter(|mark| mark.0 < dseq && claim.fits(**mark)).max().copied()
     }
@@ -51,9 +51,9 @@ impl AcceptedMarks {
 /// Claim about the publisher's numbers, by a datagram or an announcement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NumberClaim {
-    /// Its number.
+    /// Number of the datagram, or the announced highest number.
     pub dseq: Dseq,
-    /// Number of messages begun below it; `None` for an announcement.
+    /// Number of messages begun below that datagram; `None` for an announcement.
     pub before: Option<u64>,
     /// Number of messages begun up to its end.
     pub after: u64,
@@ -64,7 +64,9 @@ impl NumberClaim {
     /// publisher's own.
     fn fits(&self, (accepted, count): (Dseq, u64)) -> bool {
         match accepted.cmp(&self.dseq) {
-            Ordering::Less if accepted.next() == self.dseq => self.before.map_or(count <= self.after, |it| it == count),
+            Ordering::Less if accepted.next() == self.dseq => {
+                self.before.map_or(count <= self.after, |before| before == count)
+            }
             Ordering::Less => count <= self.before.unwrap_or(self.after),
             Ordering::Equal => count == self.after,
             Ordering::Greater => self.after <= count,
@@ -72,13 +74,13 @@ impl NumberClaim {
     }
 }
 
-/// Datagrams that another sender may have forged, and the messages missing in their place. Empty if the first is above
-/// the last.
+/// Datagrams that another sender may have forged, and the genuine messages missing there. Empty if `first` is above
+/// `last`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForgedRange {
-    /// The first of them.
+    /// Lowest number.
     pub first: Dseq,
-    /// The last of them.
+    /// Highest number.
     pub last: Dseq,
     /// Maximum number of messages that the publisher's own datagrams of these numbers held.
     pub messages: u64,
@@ -100,14 +102,14 @@ impl Ledger {
     }
 
     /// Retracts the state of datagrams from `dseq` on, below which `before` messages begin: the publisher has not sent
-    /// them yet. None of them may be held.
+    /// them yet. None of them may be buffered.
     pub fn retract_from(&mut self, dseq: Dseq, before: u64) {
         let below = Dseq(dseq.0 - 1);
         if self.states.high <= below {
             return;
         }
         self.retract(below, before);
-        // Those that arrived count as delivered; the location of abandoned content is unknown.
+        // Datagrams that arrived count as delivered; the location of abandoned content is unknown.
         let s = &mut self.states;
         let sum = s.delivered + s.buffered + s.pending + s.lost + s.unverified;
         let mut excess = sum - (s.high.0 - s.baseline.0);
@@ -120,13 +122,13 @@ impl Ledger {
     }
 
     /// Resumes at `dseq`, below which `before` messages begin, once nothing below it is awaited. Returns the datagrams
-    /// below it that are not the publisher's own, or never came.
+    /// below it that are not the publisher's own, or never arrived.
     pub fn resume_at(&mut self, dseq: Dseq, before: u64) -> ForgedRange {
         let below = Dseq(dseq.0 - 1);
-        let last_true = self.marks.last_true(dseq, before).unwrap_or((self.states.baseline, 0));
+        let last_genuine = self.marks.last_genuine(dseq, before).unwrap_or((self.states.baseline, 0));
         self.states.unverified += below.0 - self.states.high.0;
         (self.states.high, self.count, self.arrived) = (below, before, (below, before));
         self.marks = AcceptedMarks::new(self.arrived);
-        ForgedRange { first: last_true.0.next(), last: below, messages: before.saturating_sub(last_true.1) }
+        ForgedRange { first: last_genuine.0.next(), last: below, messages: before.saturating_sub(last_genuine.1) }
     }
 }

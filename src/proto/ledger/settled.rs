@@ -1,6 +1,6 @@
 //! Ranges of a ledger that were given up, and later proofs about the messages in them (R12).
 //!
-//! Above a limit the oldest ranges are forgotten; their unexplained messages stay counted.
+//! Above a limit the oldest ranges are evicted; their unexplained messages stay counted.
 
 use crate::message::{Count, Dseq, MissingDatagrams, Reason};
 use crate::time::Instant;
@@ -23,7 +23,7 @@ pub struct SettledRange {
     pub overrun: u64,
     /// Reason for which it was given up.
     pub reason: Reason,
-    /// True if the datagram arrived, or its content is known; only a message in it has no number.
+    /// True if the datagram arrived, or its content is known, and only a message in it has no number.
     pub is_content: bool,
 }
 
@@ -91,7 +91,7 @@ pub(super) struct Explanation {
     pub datagrams: u64,
 }
 
-/// Datagrams that a retraction takes out of the settled ranges, by the state in which they were.
+/// Datagrams that a retraction removes from the settled ranges, by their former state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Retraction {
     pub lost: u64,
@@ -106,7 +106,7 @@ pub(super) struct SettledRanges {
     ranges: VecDeque<SettledRange>,
     /// Sum of `unexplained` over `ranges`.
     unexplained: u64,
-    /// Unexplained messages of ranges that left because of the limit, all at or before `evicted_to`.
+    /// Unexplained messages of ranges that the limit evicted, all at or before `evicted_to`.
     evicted_unexplained: u64,
     evicted_to: Dseq,
     /// Missing datagrams of those ranges.
@@ -154,13 +154,14 @@ impl SettledRanges {
         self.ranges.push_back(range);
     }
 
-    /// Returns the range in which this datagram lies.
+    /// Returns the range that contains this datagram.
     pub fn at(&self, dseq: Dseq) -> Option<&SettledRange> {
         let at = self.ranges.partition_point(|range| range.last < dseq);
         self.ranges.get(at).filter(|range| range.first <= dseq)
     }
 
-    /// Takes back the settled datagrams above `high`. At most `messages` remain in the rest of the range at `high`.
+    /// Retracts the settled datagrams above `high`. At most `messages` messages remain in the rest of the range at
+    /// `high`.
     pub fn retract(&mut self, high: Dseq, messages: u64) -> Retraction {
         let mut retracted = Retraction::default();
         while let Some(range) = self.ranges.back_mut().filter(|range| high < range.last) {
@@ -184,7 +185,8 @@ impl SettledRanges {
         retracted
     }
 
-    /// Returns the number of unexplained messages of a range just settled, though the limit may have taken it already.
+    /// Returns the number of unexplained messages of a range just settled, even if the limit has already evicted the
+    /// range.
     pub fn unexplained_in(&self, settled: &SettledRange) -> Count {
         let at = self.ranges.partition_point(|range| range.first < settled.first);
         let kept = self.ranges.get(at).filter(|range| range.first == settled.first);

@@ -1,10 +1,9 @@
 //! Pacing: a publisher sends no faster than its receivers can take it.
 //!
 //! Each receiver reports its progress and its window ([`ReceiveWindow`], [`ReceiveProgress`]; RECEIVER_REPORT on the
-//! wire). A publisher sends until one receiver's window is used up ([`Pacer`], [`PacedReceiver`]). It holds sealed
-//! datagrams beyond that until the next report. The publisher therefore runs at the speed of the slowest receiver,
-//! without a clock and whatever the delay of the network. It also stays so close to requested datagrams that it can
-//! still resend them.
+//! wire). A publisher sends until one receiver's window is used up ([`Pacer`], [`PacedReceiver`]). It queues further
+//! sealed datagrams until the next report. The publisher therefore runs at the speed of the slowest receiver, without a
+//! clock and at any delay of the network. It also stays so close to requested datagrams that it can still resend them.
 //!
 //! A receiver that allows less than the floor for longer than the patience is excluded from flow control. The publisher
 //! does not wait for it until it has caught up; its losses are accounted for as always.
@@ -27,23 +26,22 @@ use crate::wire::{DATAGRAM_BYTES_MAX, Range, ReceiverReport};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// A receiver that is excluded again within this time of its return, or of the last time, counts again only after a
-/// rest.
+/// A receiver that is excluded again within this time after its last exclusion, or after its last rest, must rest.
 const REST_MEMORY: Duration = Duration::from_secs(10);
-/// Duration of that rest, in multiples of the time for which it held up the publisher. A receiver thus holds up a
-/// publisher below the floor for at most a tenth of the time.
+/// Duration of a rest, in multiples of the patience. A receiver thus keeps a publisher below the floor for at most a
+/// tenth of the time.
 const REST_MULTIPLE: u32 = 9;
 
 /// Time after the start during which a publisher sends at most a first window, because it does not know its receivers.
-/// By its end they have answered: the HELLOs leave at 0, 20 and 60 ms.
+/// By its end they have answered the HELLOs, which leave at 0, 20 and 60 ms.
 const COLD_TIME: Duration = Duration::from_millis(100);
 
-/// Time for which a publisher waits for a newcomer with an unproven address: a few times what the proof takes under
+/// Time for which a publisher waits for a newcomer with an unproven address: a few times the duration of a proof under
 /// heavy loss.
 const PROOF_TIME: Duration = Duration::from_millis(200);
 
 /// Refill in milliseconds per second, and burst, of the time for which publishers wait for unproven newcomers. Invented
-/// newcomers therefore hold up a publisher for at most a tenth of the time.
+/// newcomers therefore delay a publisher for at most a tenth of the time.
 const PROOF_MILLIS_PER_SECOND: u64 = 100;
 const PROOF_MILLIS_BURST: u64 = 2000;
 
@@ -53,8 +51,8 @@ const QUEUED_BYTES_MAX: usize = 256 << 10;
 /// Number of recent datagrams whose byte offset is remembered. A receiver older than that counts as fully behind.
 const MARKS_MAX: usize = 65_536;
 
-/// Burst size under a fixed rate, as a fraction of one second's budget, because a timer wakes once in a millisecond;
-/// and its minimum in bytes.
+/// Divisor of a rate that gives its burst, and the minimum burst in bytes. Bursts are needed because a timer wakes once
+/// in a millisecond.
 const BURSTS_PER_SECOND: u64 = 250;
 const BURST_BYTES_MIN: u64 = 16 << 10;
 
@@ -79,7 +77,7 @@ pub struct LaggingReceiver {
 pub struct PacedReceiver {
     /// Cumulative byte offset up to which its window lets this peer send before the next report.
     limit: u64,
-    /// The same, because of the datagrams that it requests.
+    /// Offset up to which the datagrams that it requests let this peer send.
     resend_limit: u64,
     /// Cumulative offset of its last considerable progress, and the time of that progress.
     progress: (u64, Instant),
@@ -94,11 +92,11 @@ pub struct PacedReceiver {
     exclusion_count: u64,
     /// Time at which it was last excluded.
     excluded_at: Option<Instant>,
-    /// Time before which it does not count again.
+    /// End of its rest, before which it stays excluded.
     rest_until: Instant,
     /// Highest requested datagram, and the number requested since the last update of the share, each counted once.
     requested: (Dseq, u64),
-    /// Used part of its windows, of [`SHARE_ALL`]: less while much of what it is sent gets lost.
+    /// Used part of its windows, of [`SHARE_ALL`]: less while many datagrams to it get lost.
     share: u64,
     /// Time of the last update of the share, and the number of the next datagram at that time.
     shared: (Instant, u64),
@@ -129,7 +127,7 @@ impl PacedReceiver {
         self.unproven_until = None;
     }
 
-    /// Returns whether this peer waits for it: nobody may hold up a publisher in the name of others.
+    /// Returns whether this peer waits for it. A receiver without a proven address may be invented.
     fn is_waited_for(&self, now: Instant) -> bool {
         // Rule: pace-proven
         self.exclusion.is_none() && self.unproven_until.is_none_or(|until| now < until)
@@ -145,10 +143,10 @@ impl PacedReceiver {
         self.limit.min(self.resend_limit)
     }
 
-    /// Returns whether its limit is below `line` in spite of all patience. Datagrams have been queued since `queued`.
-    fn is_below(&self, line: u64, now: Instant, queued: Instant) -> bool {
+    /// Returns whether its limit is below `target` after the patience has passed. Datagrams are queued since `queued`.
+    fn is_below(&self, target: u64, now: Instant, queued: Instant) -> bool {
         let is_stuck = || RESEND_PATIENCE <= now.since(self.progress.1.max(queued));
-        self.limit < line || self.resend_limit < line && is_stuck()
+        self.limit < target || self.resend_limit < target && is_stuck()
     }
 
     /// Returns the number of times it was excluded.
@@ -161,7 +159,7 @@ impl PacedReceiver {
         self.report.as_ref()
     }
 
-    /// Counts the datagrams that it requests, of those up to `high` that were sent.
+    /// Counts the datagrams that it requests, up to the highest sent datagram `high`.
     pub fn on_request(&mut self, ranges: &[Range], high: Dseq) {
         for range in ranges {
             let (first, last) = (range.first.0.max(self.requested.0.0 + 1), range.last.min(high));
@@ -195,11 +193,11 @@ pub struct ReportEffect {
     pub affects_allowance: bool,
 }
 
-/// Deadline until which receivers are waited for while datagrams are queued, and the limit that each must then reach.
+/// End of the wait for receivers while datagrams are queued, and the limit that each receiver must have then.
 #[derive(Clone, Copy, Debug)]
 struct PacingWait {
     until: Instant,
-    line: u64,
+    target: u64,
 }
 
 /// Allowance of this peer for multicasts, and the datagrams queued until it rises.
@@ -216,14 +214,13 @@ pub struct Pacer {
     marks: VecDeque<u64>,
     /// Number of the next datagram.
     next: u64,
-    /// Cumulative byte offset up to which this peer may send; and whether requested datagrams are what limits it.
+    /// Cumulative byte offset up to which this peer may send, and whether requested datagrams limit it.
     allowance: u64,
-    is_behind: bool,
+    is_limited_by_resends: bool,
     /// End of the cold start, and the byte offset permitted until then, while this peer does not know its receivers.
     cold: Option<(Instant, u64)>,
     bucket: Option<TokenBucket>,
-    /// Budget in milliseconds for waiting for unproven newcomers, and the time until which the last of them is waited
-    /// for.
+    /// Budget in milliseconds for waits for unproven newcomers, and the end of the last of these waits.
     proof_millis: TokenBucket,
     newcomer_until: Option<Instant>,
     wait: Option<PacingWait>,
@@ -242,7 +239,7 @@ impl Pacer {
 
     /// Creates the pacer of a peer that knows the others and has sent nothing yet.
     pub fn resumed(settings: &PaceSettings, resend_bytes: usize, now: Instant) -> Pacer {
-        // The other half is for data sent before a report arrives, and for excluded receivers.
+        // The other half of the ring is for data sent before a report arrives, and for excluded receivers.
         let ahead_bytes = match resend_bytes as u64 / 2 {
             0 => u64::MAX,
             half => half.max(settings.first_bytes),
@@ -255,7 +252,7 @@ impl Pacer {
             marks: VecDeque::new(),
             next: 1,
             allowance: u64::MAX,
-            is_behind: false,
+            is_limited_by_resends: false,
             cold: None,
             bucket: matches!(settings.pace, Pace::Rate(_)).then(|| TokenBucket::full(now)),
             proof_millis: TokenBucket::full(now),
@@ -269,8 +266,8 @@ impl Pacer {
         pacer
     }
 
-    /// Admits a newcomer and returns the time until which it is waited for before its address is proven. Its limit is
-    /// one first window. Time during which others are waited for anyway costs nothing.
+    /// Admits a newcomer and returns the end of the wait for it while its address is unproven. Time during which this
+    /// peer waits for other newcomers anyway costs no budget.
     fn admit_newcomer(&mut self, now: Instant) -> Instant {
         self.proof_millis.refill(now, PROOF_MILLIS_PER_SECOND, PROOF_MILLIS_BURST);
         let until = now + PROOF_TIME;
@@ -302,7 +299,7 @@ impl Pacer {
         self.bucket.as_ref().is_none_or(|bucket| bucket.has(DATAGRAM_BYTES_MAX as u64))
     }
 
-    /// Returns whether this peer shares receive buffers, its own among them.
+    /// Returns whether this peer has sent data recently, and so shares the receive buffers of all peers.
     pub fn is_active(&self, now: Instant) -> bool {
         self.sent_at.is_some_and(|at| now.since(at) <= ACTIVE)
     }
@@ -313,7 +310,7 @@ impl Pacer {
     }
 
     /// Returns whether publishers are backpressured because of the queued bytes.
-    pub fn is_long(&self) -> bool {
+    pub fn is_full(&self) -> bool {
         QUEUED_BYTES_MAX <= self.queued_bytes
     }
 
@@ -322,7 +319,7 @@ impl Pacer {
         self.queue.front()
     }
 
-    /// Holds a datagram until it may be sent.
+    /// Queues a datagram until it may be sent.
     pub fn enqueue(&mut self, now: Instant, sealed: SealedDatagram) {
         self.queued_bytes += sealed.bytes.len();
         self.queue.push_back(sealed);
@@ -430,30 +427,30 @@ impl Pacer {
         // Rule: pace
         self.cold = self.cold.filter(|(until, _)| now < *until);
         self.newcomer_until = self.newcomer_until.filter(|until| now < *until);
-        let (mut room, mut resends) = (self.cold.map_or(u64::MAX, |(_, limit)| limit), u64::MAX);
+        let (mut window_limit, mut resend_limit) = (self.cold.map_or(u64::MAX, |(_, limit)| limit), u64::MAX);
         for receiver in receivers.filter(|receiver| receiver.is_waited_for(now)) {
-            (room, resends) = (room.min(receiver.limit), resends.min(receiver.resend_limit));
+            (window_limit, resend_limit) = (window_limit.min(receiver.limit), resend_limit.min(receiver.resend_limit));
         }
-        (self.allowance, self.is_behind) = (room.min(resends), resends < room);
+        (self.allowance, self.is_limited_by_resends) = (window_limit.min(resend_limit), resend_limit < window_limit);
     }
 
-    /// Returns whether datagrams are queued only because of what receivers still request.
+    /// Returns whether datagrams are queued only because of datagrams that receivers still request.
     pub fn waits_for_resends(&self) -> bool {
-        self.is_behind && !self.queue.is_empty() && self.allowance <= self.sent
+        self.is_limited_by_resends && !self.queue.is_empty() && self.allowance <= self.sent
     }
 
-    /// Excludes `receiver` if it has held up this peer below the floor for too long. Returns whether it did.
+    /// Excludes `receiver` if it has kept this peer below the floor for too long. Returns whether it did so.
     pub fn exclude_if_lagging(&self, now: Instant, receiver: &mut PacedReceiver) -> bool {
         // Rule: flow-exclusion
         let queued = self.queued_since.unwrap_or(now);
-        let is_due = self.wait.is_some_and(|wait| wait.until <= now && receiver.is_below(wait.line, now, queued));
+        let is_due = self.wait.is_some_and(|wait| wait.until <= now && receiver.is_below(wait.target, now, queued));
         let is_slow = is_due && receiver.is_waited_for(now) && receiver.send_limit() <= self.sent;
         if is_slow {
             receiver.exclusion = Some(LaggingReceiver { since: now, has_reported: receiver.report.is_some() });
             receiver.exclusion_count += 1;
             let last = receiver.excluded_at.replace(now).map(|at| at.max(receiver.rest_until));
             if last.is_some_and(|last| now.since(last) <= REST_MEMORY) {
-                let is_window_small = self.wait.is_some_and(|wait| receiver.limit < wait.line);
+                let is_window_small = self.wait.is_some_and(|wait| receiver.limit < wait.target);
                 let patience = if is_window_small { PATIENCE } else { RESEND_PATIENCE };
                 receiver.rest_until = now + patience * REST_MULTIPLE;
             }
@@ -474,7 +471,7 @@ impl Pacer {
             _ => self.settings.floor,
         };
         let bytes = floor.saturating_mul(nanos(PATIENCE) / 1_000_000) / 1000;
-        PacingWait { until: now + PATIENCE, line: self.sent + bytes.max(1) }
+        PacingWait { until: now + PATIENCE, target: self.sent + bytes.max(1) }
     }
 
     /// Returns the time of the next check, if datagrams are queued.

@@ -13,18 +13,18 @@ const REPORT_INTERVAL: Duration = Duration::from_micros(20);
 /// lost.
 const REPEAT: Duration = Duration::from_millis(200);
 
-/// A report is due when the receiver has taken this fraction (1/`PARTS`) of the window since the last report.
+/// Divisor of the window: a report is due when the receiver has read this fraction of it since the last report.
 const PARTS: u64 = 4;
 
 /// The whole buffer as a scale, and the smallest scale that drops can lead to.
 const SCALE_ALL: u64 = 1024;
 const SCALE_MIN: u64 = 32;
 /// Minimum interval between two halvings of the scale: datagrams sent under the old window still arrive for a while.
-const CUT_INTERVAL: Duration = Duration::from_millis(20);
+const HALVING_INTERVAL: Duration = Duration::from_millis(20);
 /// Growth of the scale in parts of [`SCALE_ALL`] per second: up to the last proven scale, and beyond it.
 const GROWTH: u64 = 1024;
 const GROWTH_BEYOND: u64 = 64;
-/// Milliseconds in which the slower growth adds one part.
+/// Number of milliseconds in which the slower growth adds one part.
 const GROWTH_STEP: u64 = 1000_u64.div_ceil(GROWTH_BEYOND);
 
 /// Maximum number of skipped datagrams that are charged; each costs as much as the datagram after them.
@@ -32,11 +32,12 @@ const SKIPPED_MAX: u64 = 1024;
 
 /// Queue fullness from which the window shrinks: the datagrams in flight and the queue have about the same size.
 const BACKLOG_MIN: u64 = SCALE_ALL / 4;
-/// Queue fullness from which the window is zero. The rest of the queue is for datagrams that arrive regardless.
+/// Queue fullness from which the window is zero. The rest of the queue is for datagrams that are already in flight.
 const BACKLOG_FULL: u64 = SCALE_ALL / 16 * 15;
-/// Queue fullness from which a queue is ignored if its reader takes less than the floor.
+/// Queue fullness from which a queue is ignored if its reader is slower than the floor.
 const BACKLOG_LONG: u64 = SCALE_ALL / 4 * 3;
-/// Interval at which the peer checks the queues while they close the window: readers do not report what they read.
+/// Interval at which the peer checks the queues while they close the window, because readers do not report their
+/// progress.
 const BACKLOG_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Change of the available window against the advertised one.
@@ -59,22 +60,22 @@ pub struct ReceiveWindow {
     /// Largest scale that has caused no drops, as far as is known.
     proven: u64,
     /// Time of the last update of the scale, and time of its last halving.
-    scaled: Instant,
-    cut: Option<Instant>,
+    scaled_at: Instant,
+    halved_at: Option<Instant>,
     /// Number of publishers that share the buffer, as last advertised.
     sharers: usize,
     /// Bytes received by multicast.
-    taken: u64,
-    /// Part of the buffer that the readers of local queues permit, of [`SCALE_ALL`]; and the part last advertised.
-    readers: u64,
-    advertised: u64,
-    /// Start of the current measurement of a long queue and the bytes received by then; time of the last check of the
+    received_bytes: u64,
+    /// Part of the window that the fullest local queue permits, of [`SCALE_ALL`]; and the part last advertised.
+    reader_scale: u64,
+    advertised_scale: u64,
+    /// Start of the current measurement of a long queue, and the bytes received by then; time of the last check of the
     /// queues.
-    long: Option<(Instant, u64)>,
-    looked: Instant,
+    long_queue: Option<(Instant, u64)>,
+    checked_at: Instant,
     /// True if the long queue is ignored.
-    is_hopeless: bool,
-    /// Minimum number of bytes to take from publishers within [`PATIENCE`].
+    is_ignored: bool,
+    /// Minimum number of bytes that the peer must receive within [`PATIENCE`].
     floor_bytes: u64,
 }
 
@@ -86,26 +87,26 @@ impl ReceiveWindow {
             bytes: settings.room_bytes,
             scale,
             proven,
-            scaled: now,
-            cut: None,
+            scaled_at: now,
+            halved_at: None,
             sharers: 1,
-            taken: 0,
-            readers: SCALE_ALL,
-            advertised: SCALE_ALL,
-            long: None,
-            looked: now,
-            is_hopeless: false,
+            received_bytes: 0,
+            reader_scale: SCALE_ALL,
+            advertised_scale: SCALE_ALL,
+            long_queue: None,
+            checked_at: now,
+            is_ignored: false,
             floor_bytes: (settings.floor.saturating_mul(nanos(PATIENCE) / 1_000_000) / 1000).max(1),
         }
     }
 
-    /// Notes that the system dropped datagrams because the buffer was full. Returns true if the windows become smaller.
+    /// Handles drops by the system because the buffer was full. Returns true if the windows become smaller.
     pub fn on_overrun(&mut self, now: Instant) -> bool {
         self.grow(now);
-        if self.cut.is_some_and(|cut| now.since(cut) < CUT_INTERVAL) {
+        if self.halved_at.is_some_and(|at| now.since(at) < HALVING_INTERVAL) {
             return false;
         }
-        self.cut = Some(now);
+        self.halved_at = Some(now);
         self.proven = (self.scale * 3 / 4).max(SCALE_MIN);
         self.scale = (self.scale / 2).max(SCALE_MIN);
         true
@@ -113,51 +114,51 @@ impl ReceiveWindow {
 
     /// Counts bytes received by multicast.
     pub fn on_received(&mut self, bytes: usize) {
-        self.taken += bytes as u64;
+        self.received_bytes += bytes as u64;
     }
 
-    /// Updates the window from the fullness of the fullest local queue, of 1,024. The peer waits for its reader as for
-    /// a receiver: while it takes at least the floor.
+    /// Updates the window from the fullness of the fullest local queue, of 1,024. The peer waits for the reader of that
+    /// queue as a publisher waits for a receiver: while it reads at least the floor.
     pub fn on_backlog(&mut self, now: Instant, fullness: u64) -> WindowChange {
-        self.looked = now;
+        self.checked_at = now;
         if fullness < BACKLOG_LONG {
-            (self.long, self.is_hopeless) = (None, false);
+            (self.long_queue, self.is_ignored) = (None, false);
         }
         if BACKLOG_LONG <= fullness {
-            let (since, taken) = *self.long.get_or_insert((now, self.taken));
+            let (since, received_bytes) = *self.long_queue.get_or_insert((now, self.received_bytes));
             if PATIENCE <= now.since(since) {
-                self.is_hopeless |= self.taken - taken < self.floor_bytes;
-                self.long = Some((now, self.taken));
+                self.is_ignored |= self.received_bytes - received_bytes < self.floor_bytes;
+                self.long_queue = Some((now, self.received_bytes));
             }
         }
-        self.readers = match self.is_hopeless {
+        self.reader_scale = match self.is_ignored {
             true => SCALE_ALL,
             false => (BACKLOG_FULL.saturating_sub(fullness) * SCALE_ALL / (BACKLOG_FULL - BACKLOG_MIN)).min(SCALE_ALL),
         };
-        let change = match (self.readers, self.advertised) {
+        let change = match (self.reader_scale, self.advertised_scale) {
             (more, advertised) if advertised * 2 < more || advertised < more && more == SCALE_ALL => WindowChange::More,
             (less, advertised) if less * 2 < advertised => WindowChange::Less,
             _ => WindowChange::None,
         };
-        if self.readers == SCALE_ALL {
-            self.advertised = SCALE_ALL;
+        if self.reader_scale == SCALE_ALL {
+            self.advertised_scale = SCALE_ALL;
         }
         change
     }
 
     /// Returns whether local queues make the window smaller.
-    pub fn is_short(&self) -> bool {
-        self.readers < SCALE_ALL
+    pub fn is_reduced(&self) -> bool {
+        self.reader_scale < SCALE_ALL
     }
 
     /// Returns the time of the next check of the queues, while they close the window.
     pub fn deadline(&self) -> Option<Instant> {
-        (self.advertised == 0).then_some(self.looked + BACKLOG_INTERVAL)
+        (self.advertised_scale == 0).then_some(self.checked_at + BACKLOG_INTERVAL)
     }
 
     /// Returns [`ReceiveWindow::window`] and records that it is advertised.
     pub fn advertise(&mut self, now: Instant, sharers: usize) -> u64 {
-        self.advertised = self.readers;
+        self.advertised_scale = self.reader_scale;
         self.window(now, sharers)
     }
 
@@ -165,7 +166,7 @@ impl ReceiveWindow {
     pub fn window(&mut self, now: Instant, sharers: usize) -> u64 {
         self.grow(now);
         let bytes = self.bytes / SCALE_ALL * self.scale / sharers.max(1) as u64;
-        (bytes * self.readers / SCALE_ALL).max(self.readers.min(1))
+        (bytes * self.reader_scale / SCALE_ALL).max(self.reader_scale.min(1))
     }
 
     /// Updates the number of publishers that share the buffer. Returns true if it grew, so that each needs a smaller
@@ -175,9 +176,9 @@ impl ReceiveWindow {
     }
 
     fn grow(&mut self, now: Instant) {
-        // Counts whole steps of the slower growth; the remainder waits for the next call.
-        let mut millis = nanos(now.since(self.scaled)) / 1_000_000 / GROWTH_STEP * GROWTH_STEP;
-        self.scaled = self.scaled + Duration::from_millis(millis);
+        // Only whole steps of the slower growth count; the remainder counts with the next call.
+        let mut millis = nanos(now.since(self.scaled_at)) / 1_000_000 / GROWTH_STEP * GROWTH_STEP;
+        self.scaled_at = self.scaled_at + Duration::from_millis(millis);
         for (most, growth) in [(self.proven, GROWTH), (SCALE_ALL, GROWTH_BEYOND)] {
             if self.scale < most {
                 let grown = (self.scale + millis.saturating_mul(growth) / 1000).min(most);
@@ -191,13 +192,13 @@ impl ReceiveWindow {
 /// Progress of this peer in one publisher's multicast stream, and the state of its reports.
 #[derive(Clone, Debug)]
 pub struct ReceiveProgress {
-    /// Highest datagram taken.
+    /// Highest datagram read.
     high: Dseq,
     /// Highest datagram reported.
     advertised: Dseq,
     /// Time of the last report.
     reported_at: Option<Instant>,
-    /// Bytes taken since then, and the number of bytes that makes the next report due.
+    /// Bytes read since then, and the number of bytes that makes the next report due.
     unreported: u64,
     due_bytes: u64,
     /// Cost of the largest datagram so far, in bytes as windows count.
@@ -209,7 +210,7 @@ pub struct ReceiveProgress {
     /// True if a report is due as soon as the minimum interval has passed.
     is_due: bool,
     /// True if the last advertised window was smaller because of local queues.
-    is_short: bool,
+    is_reduced: bool,
     /// Lowest requested datagram, as last reported; and the time at which it changed.
     awaited: Option<Dseq>,
     changed: Option<Instant>,
@@ -229,13 +230,13 @@ impl ReceiveProgress {
             first_bytes: settings.first_bytes,
             data_at: Instant::ZERO,
             is_due: false,
-            is_short: false,
+            is_reduced: false,
             awaited: None,
             changed: None,
         }
     }
 
-    /// Returns the highest datagram taken.
+    /// Returns the highest datagram read.
     pub fn high(&self) -> Dseq {
         self.high
     }
@@ -253,8 +254,8 @@ impl ReceiveProgress {
     }
 
     /// Records a control message received by multicast that names the highest datagram. All datagrams up to it have
-    /// been taken or will not come. Returns true if a report is due: if much may be unreported, or if the last report
-    /// may have been lost.
+    /// been read or were lost. Returns true if a report is due: if much may be unreported, or if the last report may
+    /// have been lost.
     pub fn on_control(&mut self, now: Instant, high: Dseq) -> bool {
         self.high = self.high.max(high);
         let unreported = (self.high.0 - self.advertised.0).saturating_mul(self.largest);
@@ -265,15 +266,14 @@ impl ReceiveProgress {
             || is_waited_for
     }
 
-    /// Corrects the progress when the publisher has sent no more than `high`: a control message that named more was
-    /// wrong.
+    /// Corrects the progress after a wrong control message: the publisher has sent no more than `high`.
     pub fn rewind_to(&mut self, high: Dseq) {
         (self.high, self.advertised) = (self.high.min(high), self.advertised.min(high));
     }
 
-    /// Records the lowest requested datagram. A report is due if the publisher sends on without knowing of the request.
-    /// A report is also due if the publisher may wait for the request and its distance has halved, or the last report
-    /// is old.
+    /// Records the lowest requested datagram. A report is due if the publisher continues without knowing of the
+    /// request. If the publisher may wait for that datagram, a report is due when its distance has halved, or the last
+    /// report is old.
     pub fn on_awaited(&mut self, now: Instant, awaited: Option<Dseq>) {
         self.is_due |= match self.awaited {
             None => awaited.is_some() && self.first_bytes / PARTS <= self.unreported,
@@ -301,7 +301,7 @@ impl ReceiveProgress {
         self.is_due = true;
     }
 
-    /// Cancels the report: the publisher has left.
+    /// Cancels the report, because the publisher has left.
     pub fn cancel_report(&mut self) {
         self.is_due = false;
     }
@@ -315,13 +315,13 @@ impl ReceiveProgress {
     }
 
     /// Returns whether the last advertised window was smaller because of local queues.
-    pub fn is_short(&self) -> bool {
-        self.is_short
+    pub fn is_reduced(&self) -> bool {
+        self.is_reduced
     }
 
     /// Records a sent report with its window, whether local queues made it smaller, and the lowest requested datagram.
-    pub fn on_reported(&mut self, now: Instant, window: u64, is_short: bool, awaited: Option<Dseq>) {
-        self.is_short = is_short;
+    pub fn on_reported(&mut self, now: Instant, window: u64, is_reduced: bool, awaited: Option<Dseq>) {
+        self.is_reduced = is_reduced;
         if std::mem::replace(&mut self.awaited, awaited) != awaited {
             self.changed = Some(now);
         }

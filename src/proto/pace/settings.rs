@@ -3,18 +3,19 @@
 use crate::wire::WINDOW_DATAGRAM_BYTES;
 use std::time::Duration;
 
-/// Time for which a receiver may hold up a publisher below the floor. Busy hosts seldom delay a program for longer, and
-/// people do not notice it.
+/// Time for which a receiver may keep a publisher below the floor. Busy hosts seldom delay a program for longer, and
+/// people do not notice such a delay.
 pub const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Time for which requested datagrams may hold up a publisher without progress; by then they were requested many times.
+/// Time for which requested datagrams may delay a publisher without progress; the receiver repeats its requests many
+/// times by then.
 pub(super) const RESEND_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Window of a receiver that has not reported yet, in bytes as windows count: the receive buffer that Linux grants by
 /// default.
 pub const FIRST_WINDOW_BYTES: u64 = 64 << 10;
 
-/// Time after a report during which its publisher counts as active, that is, as one of those that share the buffer.
+/// Time after a report during which its publisher counts as active, that is, as a sharer of the buffer.
 pub(super) const ACTIVE: Duration = Duration::from_millis(100);
 
 /// Sending rate policy.

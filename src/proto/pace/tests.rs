@@ -94,7 +94,7 @@ fn sending_stops_at_the_slowest_receive_window() {
     story.report(at(3), 1, 14, 0);
     assert_eq!(story.send(at(3), 0), 14);
     assert_eq!(story.report(at(4), 1, 14, 100_000).unwrap(), ReportEffect { is_back: false, affects_allowance: true });
-    assert_eq!(story.send(at(4), 0), 25, "up to what the other has room for");
+    assert_eq!(story.send(at(4), 0), 25, "the other receiver's window is the limit");
     story.reports = 1;
     assert_eq!(story.report(at(4), 1, 25, 100_000), None, "an old report");
 }
@@ -146,7 +146,7 @@ fn fixed_rate_is_met_after_a_small_burst() {
 
 /// Proves: W133, flow-exclusion
 #[test]
-fn receiver_left_behind_returns_once_caught_up() {
+fn excluded_receiver_returns_once_caught_up() {
     let mut story = Story::new(Pace::Auto, 3);
     story.send(at(0), 10_000);
     // The first receiver reports nothing, the second takes 1 MB/s, the third has room.
@@ -188,7 +188,7 @@ fn hostile_receiver_cannot_slow_publisher_below_floor() {
 }
 
 #[test]
-fn receiver_below_the_floor_is_left_behind() {
+fn receiver_below_the_floor_is_excluded() {
     // The receiver takes 1 MB/s.
     for (pace_floor, is_excluded) in [(10_000_000, true), (0, false)] {
         let mut story = Story::of(&PaceSettings { floor: pace_floor, ..settings(Pace::Auto) }, 1);
@@ -226,7 +226,7 @@ fn pending_request_limits_sending_to_retransmittable_data() {
 
 /// Proves: W133, flow-exclusion
 #[test]
-fn receiver_with_stalled_request_is_left_behind() {
+fn receiver_with_stalled_request_is_excluded() {
     let mut story = Story::new(Pace::Auto, 1);
     story.send(at(0), 10_000);
     let mut excluded = Vec::new();
@@ -237,7 +237,7 @@ fn receiver_with_stalled_request_is_left_behind() {
         story.send(at(millis), 0);
         excluded.extend(story.tick(at(millis)).into_iter().map(|_| millis));
     }
-    assert_eq!(excluded, [2600], "a second after that, when it is looked at next");
+    assert_eq!(excluded, [2600], "at the next check, a second later");
     assert!(story.report_awaited(at(3010), 0, (story.sent, 4_000_000), None).unwrap().is_back);
 }
 
@@ -261,7 +261,7 @@ fn receiver_that_stalls_again_returns_after_nine_seconds() {
 
 /// Proves: flow-exclusion
 #[test]
-fn receiver_with_negligible_progress_is_left_behind() {
+fn receiver_with_negligible_progress_is_excluded() {
     type AwaitedDatagram = fn(u64) -> u64;
     let to_and_fro: AwaitedDatagram = |round| 1 + round % 2;
     let one_by_one: AwaitedDatagram = |round| 3 + round;
@@ -279,7 +279,7 @@ fn receiver_with_negligible_progress_is_left_behind() {
 }
 
 #[test]
-fn rate_below_the_floor_leaves_no_receiver_behind() {
+fn rate_below_the_floor_excludes_no_receiver() {
     let mut story = Story::new(Pace::Rate(100_000), 1);
     story.send(at(0), 1000);
     for millis in (1..3000).step_by(7) {
@@ -356,20 +356,20 @@ fn local_backlog_closes_window_while_readers_meet_floor() {
     assert_eq!((room.on_backlog(at(2), 1024), room.advertise(at(2), 1)), (WindowChange::Less, 0));
     assert_eq!(room.deadline(), Some(at(3)));
     assert_eq!((room.on_backlog(at(3), 940), room.advertise(at(3), 1) >> 10), (WindowChange::More, 29));
-    assert_eq!(room.deadline(), None, "what is sent for that brings the next look");
+    assert_eq!(room.deadline(), None, "the next datagram causes the next check");
     // The reader takes 20 MB/s, then 5.
     for millis in (10..=1000).step_by(10) {
         room.on_received(200_000);
         room.on_backlog(at(millis), 1024);
-        assert!(room.is_short(), "{millis}");
+        assert!(room.is_reduced(), "{millis}");
     }
     for millis in (1010..=1400).step_by(10) {
         room.on_received(50_000);
         room.on_backlog(at(millis), 1024);
     }
-    assert!(!room.is_short(), "the slow reader no longer counts");
-    assert_eq!(room.on_backlog(at(1410), 700), WindowChange::Less, "it counts again");
-    assert!(room.is_short());
+    assert!(!room.is_reduced(), "the slow reader no longer counts");
+    assert_eq!(room.on_backlog(at(1410), 700), WindowChange::Less, "the reader counts again");
+    assert!(room.is_reduced());
 }
 
 /// Proves: W128, W130, W131
@@ -435,7 +435,7 @@ fn unproven_receivers_delay_sending_a_tenth_at_most() {
     }
     let most = PROOF_MILLIS_BURST + 100 * PROOF_MILLIS_PER_SECOND;
     assert!((1000..=most).contains(&blocked_millis), "{blocked_millis} of 100,000 ms, at most {most}");
-    assert!(story.receivers.iter().all(|one| one.exclusion.is_none()), "who was not waited for was not too slow");
+    assert!(story.receivers.iter().all(|one| one.exclusion.is_none()), "an ignored receiver is not too slow");
 }
 
 /// Proves: W133, pace-proven

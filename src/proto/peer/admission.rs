@@ -1,5 +1,5 @@
-//! Admission of epochs that are not members: what each of them owes, the data that waits for an announcement, and the
-//! limits that forged epochs meet.
+//! Admission of epochs that are not members: their baseline, the data deferred until an announcement, and the limits
+//! for forged epochs.
 
 use super::Peer;
 use super::receive::{ANSWER_INTERVAL, DatagramSource};
@@ -13,7 +13,7 @@ use crate::proto::members::Member;
 use crate::proto::pace::PacedReceiver;
 use crate::proto::quarantine::JUMP_MAX;
 use crate::time::{ClockReading, Instant};
-use crate::wire::{Announce, Header, Record};
+use crate::wire::{Header, PeerAnnouncement, Record};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
@@ -21,16 +21,16 @@ use std::net::{IpAddr, SocketAddr};
 const PENDING_EPOCH_BYTES_MAX: usize = 4 << 20;
 /// Divisor of the member table that bounds the unproven epochs of one IP address: a quarter of the table.
 const UNPROVEN_SHARE: usize = 4;
-/// Number of such epochs that are admitted in any case.
+/// Minimum number of unproven epochs of one IP address that are admitted.
 const UNPROVEN_MIN: usize = 16;
 /// Maximum number of epochs with deferred data.
 const PENDING_EPOCHS_MAX: usize = 64;
 
-/// Epochs of other peers that are not members: those that were forgotten, and those without an announcement.
+/// Epochs of other peers that are not members: departed members, and epochs without an announcement.
 pub(super) struct Admission {
     /// Start of listening: a peer that started later cannot have been heard before its first contact.
     pub(super) listening_since: Instant,
-    /// Members that were forgotten.
+    /// Departed members.
     pub(super) departed: DepartedMembers,
     /// Data of epochs that have sent no announcement yet.
     pending: BTreeMap<Epoch, PendingEpoch>,
@@ -115,7 +115,7 @@ impl Peer {
         from: SocketAddr,
         epoch: Epoch,
         contact: Contact,
-        announce: Option<&Announce>,
+        announce: Option<&PeerAnnouncement>,
     ) -> bool {
         let arrived = self.inbound.arrived;
         if let Some(member) = self.members.get_mut(&epoch) {
@@ -164,7 +164,7 @@ impl Peer {
         address: SocketAddr,
         epoch: Epoch,
         contact: Contact,
-        announce: Option<&Announce>,
+        announce: Option<&PeerAnnouncement>,
     ) {
         let arrived = self.inbound.arrived;
         let publisher = Publisher { name: None, epoch, uid: self.admission.next_uid() };
@@ -280,8 +280,8 @@ impl Peer {
         true
     }
 
-    /// Returns the time at which deferred data is accepted without an announcement. A publisher that sends has made
-    /// more than one by then.
+    /// Returns the time at which deferred data is accepted without an announcement. A sending publisher has made more
+    /// than one announcement by then.
     pub(super) fn pending_epoch_deadline(&self) -> Option<Instant> {
         self.admission.pending.values().map(|pending| pending.since + self.settings.heartbeat * 2).min()
     }

@@ -8,9 +8,9 @@ use crate::proto::members::{Member, Side};
 use crate::proto::mutant::Mutant;
 use crate::proto::pace::PacedReceiver;
 use crate::proto::recv::StreamOutcome;
-use crate::proto::send::{AnnounceKind, Control, HeartbeatTimer, Origin};
+use crate::proto::send::{AnnouncementKind, Control, HeartbeatTimer, Origin};
 use crate::time::{ClockReading, Instant};
-use crate::wire::Announce;
+use crate::wire::PeerAnnouncement;
 use bytes::Bytes;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -63,10 +63,16 @@ impl Peer {
     }
 
     /// Sends an announcement to the group, or to one member, padded to `bytes`.
-    pub(super) fn send_announcement(&mut self, now: ClockReading, kind: AnnounceKind, to: Option<Epoch>, bytes: usize) {
+    pub(super) fn send_announcement(
+        &mut self,
+        now: ClockReading,
+        kind: AnnouncementKind,
+        to: Option<Epoch>,
+        bytes: usize,
+    ) {
         if let Some(epoch) = to.filter(|_| self.interest.has_had_queues()) {
-            // A message counts as returned in the announcement, which must therefore cover its datagram. Otherwise
-            // nobody would miss that datagram if this peer crashed now.
+            // A message counts as returned in the announcement, which must therefore cover its datagram. Otherwise the
+            // member would not miss that datagram if this peer crashed now.
             self.seal_directed(now, epoch);
         }
         let address = to.and_then(|epoch| self.members.get(&epoch)).map(|member| member.address);
@@ -77,12 +83,12 @@ impl Peer {
     pub(super) fn announcement_datagram(
         &mut self,
         now: ClockReading,
-        kind: AnnounceKind,
+        kind: AnnouncementKind,
         to: Option<Epoch>,
         bytes: usize,
     ) -> Bytes {
         // Any other announcement would revoke the BYE (W54, W56).
-        let kind = if self.has_sent_bye() { AnnounceKind::Bye } else { kind };
+        let kind = if self.has_sent_bye() { AnnouncementKind::Bye } else { kind };
         let token = to
             .and_then(|epoch| self.members.get_mut(&epoch))
             .map(|member| member.proof.next_token(now.instant, &mut self.rng));
@@ -90,17 +96,17 @@ impl Peer {
         let (high, count) = self.outbound.sent();
         let mut announced = high;
         match kind {
-            AnnounceKind::Heartbeat if self.settings.mutants.is(Mutant::HighTooHigh) => announced = high.next(),
+            AnnouncementKind::Heartbeat if self.settings.mutants.is(Mutant::HighTooHigh) => announced = high.next(),
             // Rule: pace
-            AnnounceKind::Heartbeat if self.settings.mutants.is(Mutant::QueuedAnnounced) => {
+            AnnouncementKind::Heartbeat if self.settings.mutants.is(Mutant::QueuedAnnounced) => {
                 announced = self.outbound.multicast.high()
             }
-            AnnounceKind::Bye if self.settings.mutants.is(Mutant::ByeShort) => {
+            AnnouncementKind::Bye if self.settings.mutants.is(Mutant::ByeShort) => {
                 announced = Dseq(high.0.saturating_sub(1))
             }
             _ => {}
         }
-        let announce = Announce {
+        let announce = PeerAnnouncement {
             high: announced,
             trail: self.outbound.ring.trail(),
             manifest_trail: self.outbound.ring.manifest_trail(),
@@ -116,7 +122,7 @@ impl Peer {
             interest_known: to.map(|epoch| self.remote_interest.report_complete(epoch)),
             queue: member.and_then(|member| self.queue_report(member)),
             report: member
-                .filter(|_| kind == AnnounceKind::Heartbeat && !self.settings.mutants.is(Mutant::SilentReport))
+                .filter(|_| kind == AnnouncementKind::Heartbeat && !self.settings.mutants.is(Mutant::SilentReport))
                 .map(|member| Box::new(member.own_report())),
         };
         let record = kind.record(announce);
@@ -128,14 +134,14 @@ impl Peer {
         if self.has_sent_bye() {
             return;
         }
-        let hello = AnnounceKind::Hello { cookie: self.announcements.cookie, wants_reply: true };
+        let hello = AnnouncementKind::Hello { cookie: self.announcements.cookie, wants_reply: true };
         let datagram = self.announcement_datagram(now, hello, None, HELLO_BYTES);
         self.send(Some(address), datagram);
     }
 
     pub(super) fn send_due_announcements(&mut self, now: ClockReading) {
         let silent = self.settings.mutants.is(Mutant::NoHeartbeat);
-        // A stopping peer continues its heartbeats while datagrams are held.
+        // A stopping peer continues its heartbeats while datagrams are queued.
         let is_over = self.stop.is_some() && !self.has_queued();
         if !is_over && self.announcements.heartbeat_timer.take_due(now.instant) {
             if self.announcements.is_first() {
@@ -145,10 +151,10 @@ impl Peer {
             }
             if self.announcements.take_hello() {
                 let wants_reply = self.members.is_empty();
-                let hello = AnnounceKind::Hello { cookie: self.announcements.cookie, wants_reply };
+                let hello = AnnouncementKind::Hello { cookie: self.announcements.cookie, wants_reply };
                 self.send_announcement(now, hello, None, if wants_reply { HELLO_BYTES } else { 0 });
             } else if !silent {
-                self.send_announcement(now, AnnounceKind::Heartbeat, None, 0);
+                self.send_announcement(now, AnnouncementKind::Heartbeat, None, 0);
             }
         }
         let due: Vec<Epoch> = self
@@ -162,7 +168,7 @@ impl Peer {
         }
         for epoch in due {
             if self.may_send_to(epoch) {
-                self.send_announcement(now, AnnounceKind::Heartbeat, Some(epoch), 0);
+                self.send_announcement(now, AnnouncementKind::Heartbeat, Some(epoch), 0);
             }
         }
     }
@@ -178,12 +184,12 @@ impl Peer {
                 recv.end(ctx, Reason::PublisherGone, out);
                 services.extend(out.extract_if(.., |outcome| matches!(outcome, StreamOutcome::Service(_))));
             });
-            // They may cause answers to clients, which can no longer be published in this epoch.
+            // These messages may cause answers to clients, which can no longer be published in this epoch.
             self.questions.postpone(epoch, services);
         }
         self.expire_all_assignments();
         for _ in 0..BYES {
-            self.send_announcement(now, AnnounceKind::Bye, None, 0);
+            self.send_announcement(now, AnnouncementKind::Bye, None, 0);
         }
         if let Some(forgotten) = self.admission.departed.remember_own(self.origin.epoch) {
             self.discard_absent(forgotten);

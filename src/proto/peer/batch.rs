@@ -16,15 +16,15 @@ use std::sync::Arc;
 /// Messages packed like the one before them, to be numbered and recorded together.
 #[derive(Debug)]
 pub(super) struct PublishBatch {
-    /// Publish time of all of them.
+    /// Publish time of all messages.
     pub(super) now: ClockReading,
-    /// Sequence number and offset of the first.
+    /// Sequence number and offset of the first message.
     pub(super) seq: Seq,
     pub(super) offset: u32,
     pub(super) count: u64,
-    /// Number of messages that still fit.
+    /// Number of messages that the frame of the subject can still number.
     pub(super) left: u64,
-    /// Position of the first in the open datagram.
+    /// Location of the first message in the open datagram.
     pub(super) at: usize,
     /// Publishing client, if its own subscriptions do not get its messages.
     pub(super) except: Option<ClientId>,
@@ -39,7 +39,7 @@ pub(super) struct LocalDelivery {
     subject: Subject,
     /// Sequence number of the message before the batch, which is delivered with it.
     seq: Option<Seq>,
-    /// Position of that message in the open datagram.
+    /// Location of that message in the open datagram.
     at: usize,
 }
 

@@ -1,5 +1,5 @@
-//! Publisher discovery for subscriptions that begin with publishers' histories: which publishers are known, and when
-//! all are.
+//! Publisher discovery for subscriptions that begin with publishers' histories: notices of each publisher, and of the
+//! end of the discovery.
 
 use super::Peer;
 use crate::message::{ClientId, Epoch, Publisher, Target};
@@ -16,18 +16,19 @@ const DISCOVERY: Duration = Duration::from_millis(500);
 /// Maximum time to wait until suppressing peers know a subscription.
 pub const CONFIRMATION_MAX: Duration = Duration::from_secs(2);
 
-/// Longest time that a flush waits for peers that suppress nothing. A question is repeated after 20, 60 and 140 ms.
+/// Maximum time that a flush waits for peers that suppress nothing. The request for a confirmation is repeated 20, 60
+/// and 140 ms after the first one.
 pub const FLUSH_MAX: Duration = Duration::from_millis(250);
 
 /// Subscriptions that are notified of publishers.
 #[derive(Debug)]
 pub(super) struct PublisherDiscovery {
-    /// Time at which each of them began.
+    /// Start time of each subscription.
     since: BTreeMap<Target, Instant>,
-    /// Members that each target need not be notified of again, until the member is forgotten.
+    /// Members that each target need not be notified of again, until the member is removed.
     notified: BTreeSet<(Target, Epoch)>,
-    /// Targets not yet notified that all publishers are named: each with its version of the subscriptions here, and the
-    /// deadline of its wait for confirmations from suppressing peers.
+    /// Targets without the notice that all publishers are named: each with its version of the local subscriptions, and
+    /// the deadline of its wait for confirmations from suppressing peers.
     waiting: Vec<(Target, u64, Instant)>,
     /// Time at which all present peers can be known.
     discovered: Instant,
@@ -127,8 +128,8 @@ impl Peer {
     }
 
     /// Notifies subscriptions of a publisher that is heard, for the first time or again. Subscriptions that are owed
-    /// all of its messages anyway are excluded. A publisher that was known until `absent` and then forgotten is not new
-    /// to subscriptions older than that.
+    /// all of its messages anyway are excluded. A publisher that was known until `absent` and then removed is not new
+    /// to older subscriptions.
     pub(super) fn notify_discovery(&mut self, epoch: Epoch, absent: Option<Instant>) {
         let Some(member) = self.members.get(&epoch) else { return };
         let birth = member.bcast.birth();

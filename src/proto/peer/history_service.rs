@@ -15,18 +15,19 @@ use crate::time::{ClockReading, Instant};
 use bytes::Bytes;
 use std::time::Duration;
 
-/// Questions of a peer that wait until its address is proven, or until it may be answered again.
+/// Maximum number of questions of one peer that wait until its address is proven, or until the answer rate allows an
+/// answer.
 const PARKED_MAX: usize = 16;
 /// Timeout of a question of repair; repair repeats it long before.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(2);
 /// Bytes per second that answers to one peer may take.
 const ANSWER_RATE: u64 = 64 << 20;
-/// Maximum lead of answers over that rate, beyond which questions wait. A client in good faith waits for its answers
-/// and has few questions.
+/// Maximum lead of answers over that rate, beyond which questions wait. An honest client waits for its answers, and so
+/// has few questions.
 const ANSWERS_AHEAD: Duration = Duration::from_millis(250);
 
 impl Peer {
-    /// Asks a peer's history, which may be this peer's own, for a client.
+    /// Sends a question to a peer's history, which may be this peer's own.
     pub(super) fn request_history(
         &mut self,
         now: ClockReading,
@@ -146,7 +147,7 @@ impl Peer {
                 .zip(answers)
                 .map(|(item, answer)| (item.clone(), Some(answer)))
                 .collect(),
-            // A publisher without a history has none of them.
+            // A publisher without a history retains none of the messages.
             AnswerContent::Refused(_) => items.iter().map(|item| (item.clone(), None)).collect(),
             _ => Vec::new(),
         };
@@ -165,7 +166,7 @@ impl Peer {
 
     /// Handles another peer's question to this peer's history.
     fn on_question(&mut self, now: ClockReading, from: Epoch, message: Message) {
-        // An answer goes to the peer that asked only.
+        // An answer goes only to the peer that sent the question.
         let reply = message.reply.clone().filter(|reply| {
             reply.as_str().strip_prefix(inbox_of(from).as_str()).is_some_and(|rest| rest.starts_with(ANSWERS))
         });

@@ -1,4 +1,4 @@
-//! State of reception: the numbers heard last, the receive window, the times of arrival, and kernel drops.
+//! State of reception: the last number of each subject, the receive window, the times of arrival, and kernel drops.
 
 use crate::proto::Settings;
 use crate::proto::effect::Path;
@@ -21,7 +21,7 @@ pub(super) struct Inbound {
     /// Earliest arrival of the next multicast and the next unicast datagram in their sockets, if reported.
     earliest_arrival: [Option<Instant>; 2],
     /// Earliest arrival of the current datagram: a peer that did not run for a while reads it late. Once the sender is
-    /// known, it is at most the time of sending.
+    /// known, it is at most the latest possible time of sending.
     pub(super) arrived: Instant,
     /// Kernel drops that no gap explains yet.
     pub(super) overrun: u64,
@@ -63,7 +63,7 @@ impl Inbound {
         (self.overrun, self.overrun_at) = (self.overrun + datagrams_max, now);
     }
 
-    /// Forgets kernel drops that no gap explained in time.
+    /// Discards kernel drops that no gap explained in time.
     pub(super) fn expire_overrun(&mut self, now: Instant) {
         if OVERRUN_AGE_MAX < now.since(self.overrun_at) {
             self.overrun = 0;
@@ -80,7 +80,7 @@ impl Inbound {
         is_due
     }
 
-    /// Checks that no outcome of a stream is forgotten.
+    /// Checks that every outcome of a stream was processed.
     pub(super) fn assert_invariants(&self) {
         assert!(self.outcomes.is_empty(), "every outcome has become an effect");
     }

@@ -13,7 +13,7 @@ use crate::proto::remote_interest::{RecordOutcome, RemoteEntry};
 use crate::proto::stats::{MemberState, RemoteRow};
 use crate::subject::Subject;
 use crate::time::{ClockReading, Instant};
-use crate::wire::{Announce, Header, Interest, InterestRequest, Record};
+use crate::wire::{Header, Interest, InterestRequest, PeerAnnouncement, Record};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ impl InterestPacing {
 
 impl Peer {
     /// Handles the subscription part of an announcement.
-    pub(super) fn on_interest_announcement(&mut self, now: ClockReading, header: &Header, announce: &Announce) {
+    pub(super) fn on_interest_announcement(&mut self, now: ClockReading, header: &Header, announce: &PeerAnnouncement) {
         let epoch = header.epoch;
         if !self.members.get(&epoch).is_some_and(Member::is_alive) {
             return;
@@ -137,9 +137,9 @@ impl Peer {
         }
         self.announce_interest(now);
         let members = &self.members;
-        let is_there = |epoch: Epoch| members.get(&epoch).is_some_and(|member| member.state == MemberState::Up);
+        let is_up = |epoch: Epoch| members.get(&epoch).is_some_and(|member| member.state == MemberState::Up);
         let requests: Vec<InterestRequest> =
-            std::iter::from_fn(|| self.remote_interest.poll_request(now.instant, is_there)).collect();
+            std::iter::from_fn(|| self.remote_interest.poll_request(now.instant, is_up)).collect();
         for request in requests {
             if !self.may_send_to(request.epoch) {
                 continue;
@@ -183,8 +183,8 @@ impl Peer {
             true => self.interest_pacing.began + ANNOUNCEMENT_SPAN,
             false => self.interest_pacing.began,
         });
-        let is_there = |epoch: Epoch| self.members.get(&epoch).is_some_and(|member| member.state == MemberState::Up);
-        let all = unsent.into_iter().chain(self.remote_interest.deadline(is_there)).min();
+        let is_up = |epoch: Epoch| self.members.get(&epoch).is_some_and(|member| member.state == MemberState::Up);
+        let all = unsent.into_iter().chain(self.remote_interest.deadline(is_up)).min();
         all.filter(|_| self.stop.is_none())
     }
 

@@ -1,5 +1,5 @@
-//! Handling of members whose multicasts do not arrive: a notification, and a rejoin of the group (wire.md W111).
-//! Their unicast announcements show what they send, and this peer gets it by unicast.
+//! Handling of members whose multicasts do not arrive: a notification, and a rejoin of the group (wire.md W111). The
+//! unicast announcements of such a member reveal its datagrams, which this peer requests by unicast.
 
 use super::Peer;
 use super::receive::DatagramSource;

@@ -50,9 +50,9 @@ use std::time::Duration;
 
 /// BYEs are sent at 0, +20 and +60 ms.
 const BYES: u8 = 3;
-/// Time for which a stopping peer stays after the last BYE and the last request.
+/// Time for which a stopping peer stays after its last BYE and after the last request.
 const LINGER_QUIET: Duration = Duration::from_millis(100);
-/// Maximum time for which a graceful stop holds datagrams for its receivers. The peer then sends them regardless.
+/// Maximum time for which a graceful stop queues datagrams for its receivers. The peer then sends them regardless.
 const STOP_DRAIN_TIME: Duration = Duration::from_secs(1);
 
 /// One peer of the bus: the whole protocol, without I/O.
@@ -93,7 +93,7 @@ pub struct Peer {
 struct Stop {
     byes: u8,
     heartbeat_timer: HeartbeatTimer,
-    /// Deadline until which datagrams may be held. The first BYE follows it.
+    /// Deadline until which datagrams may be queued. The first BYE follows it.
     hold_until: Instant,
     /// Time of the last BYE or the last request, whichever is later.
     quiet_since: Instant,
@@ -282,7 +282,7 @@ impl Peer {
     ///
     /// # Panics
     ///
-    /// If one of them is broken; the message names the publisher, the stream and the state.
+    /// If a check fails; the message names the publisher, the stream and the state.
     pub fn check(&self) {
         for member in self.members.values() {
             report::check_stream(&member.publisher, Side::Bcast, &member.bcast);
@@ -325,7 +325,7 @@ impl Peer {
         [self.publication.window.row(), self.inbound.window.row()]
     }
 
-    /// Checks the invariants that hold after every input; panics if one does not.
+    /// Checks the invariants that hold after every input; panics if one is violated.
     pub fn assert_invariants(&self) {
         self.members.values().flat_map(Member::sides).for_each(|side| side.assert_invariants());
         let (forget, receivers) = (self.settings.forget, self.members.len());

@@ -12,7 +12,7 @@ use crate::time::Instant;
 pub(super) struct Outbound {
     /// The multicast stream.
     pub(super) multicast: SendStream,
-    /// Pacer of the multicast stream, with the datagrams that it holds.
+    /// Pacer of the multicast stream, with its queued datagrams.
     pub(super) pacer: Pacer,
     /// Datagrams of the multicast stream that can be resent.
     pub(super) ring: Ring,
@@ -22,7 +22,7 @@ pub(super) struct Outbound {
     open: Vec<Epoch>,
     /// Time of the first record of the oldest open datagram.
     opened: Option<Instant>,
-    /// Sealed datagrams that neither left nor are held by the pacer; empty between inputs.
+    /// Sealed datagrams that were neither sent nor queued by the pacer; empty between inputs.
     pub(super) sealed: Vec<SealedDatagram>,
 }
 
@@ -85,9 +85,9 @@ impl Outbound {
         std::mem::take(&mut self.open)
     }
 
-    /// Checks that no sealed datagram is forgotten, and that the pacer holds the end of the multicast stream.
+    /// Checks that every sealed datagram was sent or queued, and that the pacer queues the end of the multicast stream.
     pub(super) fn assert_invariants(&self) {
-        assert!(self.sealed.is_empty(), "every sealed datagram has left or is held");
-        assert!(self.sent().0 <= self.multicast.high(), "only sealed datagrams leave");
+        assert!(self.sealed.is_empty(), "every sealed datagram was sent or queued");
+        assert!(self.sent().0 <= self.multicast.high(), "only sealed datagrams are sent");
     }
 }

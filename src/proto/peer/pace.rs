@@ -16,15 +16,15 @@ impl Peer {
     /// Returns whether publishers are backpressured: the sealed datagrams fill the pacer, because of receivers or a
     /// rate. The peer still accepts messages.
     pub fn is_publish_blocked(&self) -> bool {
-        self.outbound.pacer.is_long()
+        self.outbound.pacer.is_full()
     }
 
-    /// Returns whether sealed datagrams are held.
+    /// Returns whether sealed datagrams are queued.
     pub fn has_queued(&self) -> bool {
         !self.outbound.pacer.is_empty()
     }
 
-    /// Sends sealed datagrams to the group, or holds them until they may leave.
+    /// Sends sealed datagrams to the group, or queues them until they may leave.
     pub(super) fn send_paced(&mut self, now: ClockReading) {
         let mut sealed = std::mem::take(&mut self.outbound.sealed);
         for datagram in sealed.drain(..) {
@@ -37,14 +37,14 @@ impl Peer {
         self.outbound.sealed = sealed;
     }
 
-    /// Sends held datagrams, as far as they may leave now.
+    /// Sends the queued datagrams that may leave now.
     pub(super) fn send_queued(&mut self, now: ClockReading) {
         while !self.outbound.pacer.is_empty() && self.outbound.pacer.is_open(now.instant) {
             self.send_next_queued(now);
         }
     }
 
-    /// Sends all held datagrams, because there is no more time to wait.
+    /// Sends all queued datagrams, because there is no more time to wait.
     pub(super) fn flush_queued(&mut self, now: ClockReading) {
         while !self.outbound.pacer.is_empty() {
             self.send_next_queued(now);
@@ -81,7 +81,7 @@ impl Peer {
         report: ReceiverReport,
     ) {
         let own = self.origin.epoch;
-        // A receiver can only have taken what has left.
+        // A receiver can only have read datagrams that were sent.
         let taken = report.taken.min(self.outbound.sent().0);
         let stays_excluded = self.settings.mutants.is(Mutant::ExcludedForever);
         let epoch = header.epoch;
@@ -110,14 +110,15 @@ impl Peer {
             self.update_pace(now.instant);
             self.send_queued(now);
         }
-        // A receiver that reports wants to be waited for, and must prove its address first.
+        // Flow control waits for a reporting receiver only if its address is proven.
         let is_proven = self.members.get(&epoch).is_some_and(|member| member.proof.is_proven);
         if !is_proven && self.may_send_to(epoch) {
             self.send_early_heartbeat(now, epoch);
         }
     }
 
-    /// Excludes receivers that have held up this peer for too long from flow control, and sends what may leave.
+    /// Excludes receivers that have delayed this peer for too long from flow control, and sends the datagrams that may
+    /// leave then.
     pub(super) fn on_pace_tick(&mut self, now: ClockReading) {
         if self.outbound.pacer.is_empty() {
             return;
@@ -126,7 +127,7 @@ impl Peer {
         for (epoch, member) in self.members.iter_mut().filter(|(_, member)| member.state == MemberState::Up) {
             if self.outbound.pacer.exclude_if_lagging(now.instant, &mut member.receiver) {
                 self.counters.flow_exclusions += 1;
-                // One line for the first time and then for each power of two.
+                // The event is reported the first time, and then whenever the number of times is a power of two.
                 excluded.extend(member.receiver.exclusion_count().is_power_of_two().then_some(*epoch));
             }
         }
@@ -136,7 +137,7 @@ impl Peer {
         self.outbound.pacer.on_tick(now.instant);
     }
 
-    /// Schedules a report to a member after its datagrams were taken from the group's receive buffer.
+    /// Schedules a report to a member after its datagrams were read from the group's receive buffer.
     pub(super) fn schedule_report_now(&mut self, now: Instant, epoch: Epoch) {
         let receivers = self.members.len();
         let Some(member) = self.members.get_mut(&epoch) else { return };
@@ -147,7 +148,7 @@ impl Peer {
         }
     }
 
-    /// Reports to a publisher the progress in its stream and the window.
+    /// Sends a report to a publisher: the progress in its stream, and the window.
     pub(super) fn send_receiver_report(&mut self, now: Instant, epoch: Epoch) {
         match self.members.get_mut(&epoch) {
             Some(member) if !member.is_alive() => return member.receive_progress.cancel_report(),
@@ -163,7 +164,7 @@ impl Peer {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         let window = self.inbound.receive_window.advertise(now, sharers);
         let awaited = member.awaited().filter(|_| wants_repair);
-        member.receive_progress.on_reported(now, window, self.inbound.receive_window.is_short(), awaited);
+        member.receive_progress.on_reported(now, window, self.inbound.receive_window.is_reduced(), awaited);
         let (address, taken, padded) = (member.address, member.receive_progress.high(), member.proof.padding());
         if !self.may_send_to(epoch) {
             return;
@@ -211,7 +212,7 @@ impl Peer {
             WindowChange::More => {
                 self.members
                     .values_mut()
-                    .filter(|member| member.receive_progress.is_short())
+                    .filter(|member| member.receive_progress.is_reduced())
                     .for_each(|m| m.receive_progress.schedule_report());
             }
         }

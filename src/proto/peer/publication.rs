@@ -18,17 +18,17 @@ use std::sync::Arc;
 /// Route of the messages on a subject, valid until subscriptions change.
 #[derive(Debug, Default)]
 pub(super) struct Route {
-    /// True if the subject is that of a poll in text, if an answer is wanted.
+    /// True if a message on the subject is a poll in text, provided that it has a reply subject.
     pub(super) is_poll: bool,
     /// Owner of the inbox that contains the subject.
     pub(super) owner: Option<Epoch>,
-    /// Local subscriptions to it,
+    /// Local subscriptions to the subject, without those of `except`.
     pub(super) local: Option<Arc<MatchSet>>,
-    /// without those of this client, which publishes.
+    /// Publishing client, if its own subscriptions do not get its messages.
     pub(super) except: Option<ClientId>,
-    /// The queue groups that want it.
+    /// Queue groups that match the subject.
     pub(super) groups: Option<Arc<[QueueGroup]>>,
-    /// Number of receiving subscriptions, once it was requested.
+    /// Number of receiving subscriptions, once it was counted.
     pub(super) receivers: Option<u64>,
     /// True if a remote subscription is known to match, or if this peer suppresses nothing.
     pub(super) is_wanted: bool,

@@ -70,8 +70,8 @@ impl Peer {
         Ok(())
     }
 
-    /// Handles a change of the subscriptions: the live sides of all members begin or end with the subscriptions that
-    /// need them.
+    /// Handles a change of the subscriptions. The live sides of all members begin and end with the subscriptions in
+    /// mode live.
     pub(super) fn on_interest(&mut self, now: ClockReading) {
         let is_wanted = !self.interest.is_empty(DeliveryMode::Live);
         for member in self.members.values_mut() {
@@ -95,7 +95,7 @@ impl Peer {
         self.publish_alone(now, client, message.into(), &|| message.clone())
     }
 
-    /// Publishes a message of subject and payload only. Both are copied directly to their final place.
+    /// Publishes a message of subject and payload only. Both are copied directly to their final location.
     ///
     /// # Errors
     /// The message is too large, or the peer is stopping. Nothing is published then.
@@ -120,8 +120,8 @@ impl Peer {
         PublishedPosition { epoch: self.origin.epoch, last: self.outbound.last() }
     }
 
-    /// Returns whether everything published to the group up to `published` has been handed out for sending after the
-    /// next tick, regardless of later messages.
+    /// Returns whether all messages published to the group up to `published` have left as effects. That needs a tick
+    /// after they were published, and does not depend on later messages.
     pub fn has_transmitted(&self, published: PublishedPosition) -> bool {
         // All data of the old epoch leaves before a new one begins.
         published.epoch != self.origin.epoch || published.last <= self.outbound.sent().0
@@ -217,7 +217,7 @@ impl Peer {
         (count, 0 < count || self.knows_all_interest())
     }
 
-    /// Publishes a message with headers, some of which the client may not write, or to queue groups.
+    /// Publishes a message with headers, or to queue groups. Header lines that a client may not write are removed.
     fn publish_shared(
         &mut self,
         now: ClockReading,
@@ -226,13 +226,13 @@ impl Peer {
         whole: &dyn Fn() -> Message,
     ) {
         let local = self.publication.route.local.clone();
-        let shares = match self.publication.route.groups.clone() {
+        let recipients = match self.publication.route.groups.clone() {
             Some(groups) => self.choose_recipients(&groups, local.as_ref(), self.owner()),
             None => QueueRecipients::default(),
         };
-        let (stamped, own) = shares.headers(message.headers);
+        let (stamped, own) = recipients.headers(message.headers);
         let numbered = self.send_routed(now, key, MessageRef { headers: &stamped, ..message });
-        self.count_assignments(shares.peers(), self.owner().is_some());
+        self.count_assignments(recipients.peers(), self.owner().is_some());
         // Each message has its own recipients.
         self.publication.batch = None;
         let Some(local) = local else { return };
@@ -243,7 +243,7 @@ impl Peer {
         if let Some(plain) = local.plain() {
             self.deliver_local(plain, self.own_delivery(whole.clone(), numbered).into());
         }
-        self.deliver_own_assignments(&shares, numbered, &whole);
+        self.deliver_own_assignments(&recipients, numbered, &whole);
     }
 
     /// Returns the delivery of a message of this peer's own, with its sequence number and history offset if it has
@@ -255,13 +255,13 @@ impl Peer {
 
     /// Returns the peer that the current subject belongs to, if it is present: this one or another.
     fn owner(&self) -> Option<Epoch> {
-        let is_there =
+        let is_present =
             |owner: &Epoch| *owner == self.origin.epoch || self.members.get(owner).is_some_and(Member::is_alive);
-        self.publication.route.owner.filter(is_there)
+        self.publication.route.owner.filter(is_present)
     }
 
-    /// Sends a message to the peers that its subject addresses, if there may be any. Returns its sequence number and
-    /// history offset if it went to the group and the window had room.
+    /// Sends a message to the peers that its subject addresses, unless it is certain that no peer wants it. Returns its
+    /// sequence number and history offset if it went to the group and the window had room.
     fn send_routed(
         &mut self,
         now: ClockReading,

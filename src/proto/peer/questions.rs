@@ -1,5 +1,5 @@
 //! This peer's own questions to the histories of others, for its clients and for repair, and the fetches of repair that
-//! wait to be asked.
+//! were not sent yet.
 
 use crate::message::{ClientId, Dseq, Epoch, Message};
 use crate::proto::question;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 /// Maximum number of unanswered questions, of all clients together and for repair.
 const QUESTIONS_MAX: usize = 65_536;
-/// Number of them reserved for repair, however many questions clients have.
+/// Number of questions reserved for repair, regardless of the number of questions of clients.
 const REPAIR_QUESTIONS_MAX: usize = QUESTIONS_MAX / 2;
 
 /// A poll in text without an answer: its client and its reply subject.
@@ -55,15 +55,15 @@ pub(super) struct PendingQuestion {
 
 /// Questions of this peer without an answer.
 pub(super) struct PendingQuestions {
-    /// Fetches from the histories of publishers that repair needs and that are not requested yet.
+    /// Fetches of repair from the histories of publishers that were not sent yet.
     pub(super) fetches: Vec<RepairFetch>,
     /// Questions by number.
     pending: BTreeMap<u64, PendingQuestion>,
     /// Number of the last question.
     last: u64,
-    /// Earliest deadline of a question, or an earlier time.
+    /// Lower bound of the deadlines of all questions.
     timeout: Option<Instant>,
-    /// Questions and answers that the end of this peer's last epoch released, with their senders.
+    /// Questions and answers that were released at the end of this peer's last epoch, with their senders.
     postponed: Vec<(Epoch, Message)>,
 }
 
@@ -104,7 +104,7 @@ impl PendingQuestions {
         self.last
     }
 
-    /// Returns a question to this peer.
+    /// Returns the question with this number to a peer.
     pub(super) fn find(&self, id: u64, peer: Epoch) -> Option<&PendingQuestion> {
         self.pending.get(&id).filter(|question| question.peer == peer)
     }
@@ -134,12 +134,12 @@ impl PendingQuestions {
         self.take(|question| question.peer == peer)
     }
 
-    fn take(&mut self, is_meant: impl Fn(&PendingQuestion) -> bool) -> Vec<PendingQuestion> {
-        let ids: Vec<u64> = self.pending.iter().filter(|(_, question)| is_meant(question)).map(|(id, _)| *id).collect();
+    fn take(&mut self, is_match: impl Fn(&PendingQuestion) -> bool) -> Vec<PendingQuestion> {
+        let ids: Vec<u64> = self.pending.iter().filter(|(_, question)| is_match(question)).map(|(id, _)| *id).collect();
         ids.into_iter().filter_map(|id| self.pending.remove(&id)).collect()
     }
 
-    /// Discards the questions of a client that is gone.
+    /// Discards the questions of a client that has disconnected.
     pub(super) fn discard_client(&mut self, client: ClientId) {
         self.pending.retain(|_, question| match &question.requester {
             AnswerRecipient::Client(requester, _) | AnswerRecipient::Text(TextPoll { client: requester, .. }) => {

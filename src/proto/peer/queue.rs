@@ -1,4 +1,4 @@
-//! Queue groups: of all subscriptions on the LAN with the same group name and a matching subject, one gets the message.
+//! Queue groups: one of all subscriptions on the LAN with the same group name and a matching subject gets the message.
 //!
 //! The publishing peer chooses the peer whose member gets it, and names it in a stamp before the headers. The chosen
 //! peer chooses the member. A peer whose last member has left meanwhile returns the message to the publisher
@@ -21,7 +21,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Members of a queue group that match a subject: their peers and their numbers.
+/// Members of a queue group whose subscriptions match a subject: the number here, and the number at each other peer.
 #[derive(Debug)]
 pub(super) struct QueueGroup {
     queue: Queue,
@@ -109,7 +109,7 @@ impl Peer {
         local: Option<&Arc<MatchSet>>,
         only: Option<Epoch>,
     ) -> QueueRecipients {
-        let mut shares = QueueRecipients::default();
+        let mut recipients = QueueRecipients::default();
         let beyond = groups.len().saturating_sub(STAMPS_MAX);
         self.counters.queue_unserved += beyond as u64;
         for QueueGroup { queue, own, others } in groups.iter().take(STAMPS_MAX) {
@@ -120,31 +120,31 @@ impl Peer {
                 member.is_some_and(|member| member.is_reachable() || accepts_unreachable && member.is_alive())
             };
             match others.choose(*own, eligible, &mut self.rng) {
-                Some(Some(epoch)) => shares.stamps.push((epoch, queue.clone())),
+                Some(Some(epoch)) => recipients.stamps.push((epoch, queue.clone())),
                 Some(None) => {
                     let name: &[u8] = queue.as_str().as_bytes();
-                    shares.own.extend(local.and_then(|local| local.member(name, &mut self.rng)));
+                    recipients.own.extend(local.and_then(|local| local.member(name, &mut self.rng)));
                 }
                 None => self.counters.queue_unserved += 1,
             }
         }
-        shares
+        recipients
     }
 
     /// Delivers a message that a client of this peer published to the chosen members of this peer.
     pub(super) fn deliver_own_assignments(
         &mut self,
-        shares: &QueueRecipients,
+        recipients: &QueueRecipients,
         numbered: Option<(Seq, u32)>,
         message: &Message,
     ) {
-        for member in &shares.own {
+        for member in &recipients.own {
             self.deliver_local(member, self.own_delivery(message.clone(), numbered).into());
         }
     }
 
     /// Delivers messages of another peer to plain subscriptions and to the chosen members. Returns the number of
-    /// messages that were delivered at all.
+    /// messages that at least one subscription got.
     pub(super) fn deliver_with_queues(
         &mut self,
         now: ClockReading,
@@ -168,26 +168,26 @@ impl Peer {
             plain.into_iter().for_each(|plain| self.deliver_remote(&plain, deliveries.clone()));
             return messages;
         }
-        let (mut for_all, mut shares) = (Vec::new(), Vec::new());
+        let (mut unassigned, mut assignments) = (Vec::new(), Vec::new());
         for mut delivery in deliveries.clone() {
             let block = std::mem::take(&mut delivery.message.headers);
             delivery.message.headers = queue::unstamped(&block);
             let directed = delivery.verdict == Verdict::Direct;
             let is_redirected = directed && queue::stamps(block.block()).any(|stamp| stamp.publisher.is_some());
             if !is_redirected {
-                for_all.push(delivery.message.clone());
+                unassigned.push(delivery.message.clone());
             }
-            shares.push((block, delivery));
+            assignments.push((block, delivery));
         }
-        let for_all = deliveries.with_messages(for_all);
+        let unassigned = deliveries.with_messages(unassigned);
         let mut messages = 0;
-        if let (Some(plain), Some(for_all)) = (&plain, for_all) {
-            messages = for_all.len() as u64;
-            self.deliver_remote(plain, for_all);
+        if let (Some(plain), Some(unassigned)) = (&plain, unassigned) {
+            messages = unassigned.len() as u64;
+            self.deliver_remote(plain, unassigned);
         }
         // Members of queue groups are in mode repair.
         if mode == DeliveryMode::Repair && !self.settings.mutants.is(Mutant::QueueOfReceiver) {
-            for (block, delivery) in shares {
+            for (block, delivery) in assignments {
                 let is_delivered = self.deliver_assignment(now, from, matched, &block, delivery);
                 messages += u64::from(is_delivered && plain.is_none());
             }
@@ -229,7 +229,7 @@ impl Peer {
         is_delivered
     }
 
-    /// Handles messages that no subscription here wants any more, some of them assigned to members of queue groups
+    /// Handles messages without subscriptions here, some of which are assigned to departed members of queue groups
     /// here.
     pub(super) fn on_unserved(&mut self, now: ClockReading, from: Epoch, item: StreamItem, directed: bool) {
         item.for_each(|mut message| {

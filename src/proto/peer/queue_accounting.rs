@@ -9,7 +9,7 @@ use crate::proto::queue_ledger::{self, Assignments};
 use crate::proto::stats::MemberState;
 use crate::time::ClockReading;
 use crate::wire::queue::{self, QueueStamp};
-use crate::wire::{Announce, QueueReport};
+use crate::wire::{PeerAnnouncement, QueueReport};
 use std::collections::BTreeSet;
 
 /// Returns the index of a stream in pairs of counts: the multicast stream first.
@@ -29,14 +29,14 @@ impl Peer {
         }
     }
 
-    /// Counts an assignment by `from` that a member here got.
+    /// Counts an assignment by `from` that a member here received.
     pub(super) fn count_served(&mut self, from: Epoch, is_directed: bool) {
         if let Some(member) = self.members.get_mut(&from) {
             member.shares[index_of(is_directed)].on_served();
         }
     }
 
-    /// Notes the settled datagrams that can be reported to the sender of a stream.
+    /// Records the settled datagrams of a stream for the next report to its sender.
     pub(super) fn record_settled(&mut self, epoch: Epoch, side: Side) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         match side {
@@ -53,7 +53,7 @@ impl Peer {
     }
 
     /// Handles a member's report on the messages that were assigned to it.
-    pub(super) fn on_queue_report(&mut self, epoch: Epoch, announce: &Announce) {
+    pub(super) fn on_queue_report(&mut self, epoch: Epoch, announce: &PeerAnnouncement) {
         let Some(report) = &announce.queue else { return };
         let Some(member) = self.members.get_mut(&epoch) else { return };
         let [multicast, directed] = &mut member.assigned;
@@ -70,7 +70,7 @@ impl Peer {
         self.counters.queue_uncertain += uncertain;
     }
 
-    /// Does the same for a member that has sent BYE, once its last report had the time to arrive.
+    /// Stops waiting for the report of a member that has sent BYE, once its last report had the time to arrive.
     pub(super) fn expire_departed_assignments(&mut self, now: ClockReading, epoch: Epoch) {
         let Some(member) = self.members.get(&epoch) else { return };
         let is_due = member.ended.is_some_and(|ended| ended + LAST_REPORT_TIME <= now.instant);

@@ -9,10 +9,10 @@ use crate::proto::ledger::Acceptance;
 use crate::proto::members::{DUPLICATE_AFTER, Member, Side};
 use crate::proto::mutant::Mutant;
 use crate::proto::quarantine::{JumpVerdict, is_plausible};
-use crate::proto::send::AnnounceKind;
+use crate::proto::send::AnnouncementKind;
 use crate::proto::stats::MemberState;
 use crate::time::{ClockReading, Instant};
-use crate::wire::{self, Announce, DiscardReason, Header, Hello, Kind, Record};
+use crate::wire::{self, DiscardReason, Header, Hello, Kind, PeerAnnouncement, Record};
 use bytes::Bytes;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -56,8 +56,8 @@ impl Peer {
         self.publish_advisories(now, Some(header.epoch), false);
     }
 
-    /// Returns whether the number of a control datagram is plausible. It is for an unknown epoch, or one known at
-    /// another address.
+    /// Returns whether the number of a control datagram is plausible. Any number is plausible for an unknown epoch, or
+    /// for an epoch that is bound to another address.
     fn accepts_control(&mut self, now: ClockReading, header: &Header, from: SocketAddr) -> bool {
         let member = self.members.get_mut(&header.epoch).filter(|member| member.address == from);
         member.is_none_or(|member| member.control.admits(now.instant, header.number, header.uptime_ms))
@@ -143,7 +143,7 @@ impl Peer {
         *counter += 1;
     }
 
-    /// Gives a data datagram to one side of a member, and settles gaps early if that side then holds too many bytes.
+    /// Passes a data datagram to one side of a member, and settles gaps early if that side then buffers too many bytes.
     /// Returns its acceptance, or `None` if there is no such side.
     fn accept_side(
         &mut self,
@@ -184,7 +184,7 @@ impl Peer {
         }
     }
 
-    /// Settles gaps early while too many bytes are held for them (A7).
+    /// Settles gaps early while too many bytes wait for them (A7).
     pub(super) fn limit_buffered(&mut self, now: ClockReading, epoch: Epoch, side: Side) {
         let of_side = |member: &mut Member| member.side(side).map_or(0, |(recv, ..)| recv.buffered_bytes());
         while self.members.get_mut(&epoch).map_or(0, of_side) != 0 {
@@ -256,12 +256,12 @@ impl Peer {
             Record::InterestRequest(request) => self.on_interest_request(now, source, header, request),
             Record::ReceiverReport(report) => self.on_receiver_report(now, source, header, report),
             Record::Heartbeat(announce) => {
-                self.on_announcement(now, source, header, &announce, AnnounceKind::Heartbeat)
+                self.on_announcement(now, source, header, &announce, AnnouncementKind::Heartbeat)
             }
             Record::Hello(Hello { cookie, wants_reply, announce }) => {
-                self.on_announcement(now, source, header, &announce, AnnounceKind::Hello { cookie, wants_reply });
+                self.on_announcement(now, source, header, &announce, AnnouncementKind::Hello { cookie, wants_reply });
             }
-            Record::Bye(announce) => self.on_announcement(now, source, header, &announce, AnnounceKind::Bye),
+            Record::Bye(announce) => self.on_announcement(now, source, header, &announce, AnnouncementKind::Bye),
             _ => {}
         }
     }
@@ -272,12 +272,12 @@ impl Peer {
         now: ClockReading,
         source: DatagramSource,
         header: &Header,
-        announce: &Announce,
-        kind: AnnounceKind,
+        announce: &PeerAnnouncement,
+        kind: AnnouncementKind,
     ) {
-        let is_bye = kind == AnnounceKind::Bye;
+        let is_bye = kind == AnnouncementKind::Bye;
         let epoch = header.epoch;
-        if let AnnounceKind::Hello { cookie, wants_reply: false } = kind
+        if let AnnouncementKind::Hello { cookie, wants_reply: false } = kind
             && source.path == Path::Unicast
             && cookie != self.announcements.cookie
         {
@@ -328,14 +328,14 @@ impl Peer {
         self.report_duplicate_names(now, epoch);
         self.on_high(now, header, announce);
         match kind {
-            AnnounceKind::Hello { cookie, wants_reply: true } => self.answer(now, epoch, cookie, source.bytes),
-            AnnounceKind::Bye if !has_left => self.end(now, epoch, Reason::PublisherGone),
+            AnnouncementKind::Hello { cookie, wants_reply: true } => self.answer(now, epoch, cookie, source.bytes),
+            AnnouncementKind::Bye if !has_left => self.end(now, epoch, Reason::PublisherGone),
             _ => {}
         }
     }
 
     /// Handles the highest datagrams of an announcement.
-    pub(super) fn on_high(&mut self, now: ClockReading, header: &Header, announce: &Announce) {
+    pub(super) fn on_high(&mut self, now: ClockReading, header: &Header, announce: &PeerAnnouncement) {
         match self.members.get_mut(&header.epoch).map(|member| member.check_jump(header, announce.high, None)) {
             Some(JumpVerdict::Plausible(None)) => {}
             Some(JumpVerdict::Plausible(Some((earlier, records)))) => self.accept(now, earlier, records),
@@ -372,13 +372,13 @@ impl Peer {
         if self.stop.is_none() && HELLO_BYTES <= bytes_max && !lately && self.may_send_to(epoch) {
             let Some(member) = self.members.get_mut(&epoch) else { return };
             member.hello_answered_at = Some(now.instant);
-            self.send_announcement(now, AnnounceKind::Hello { cookie, wants_reply: false }, Some(epoch), 0);
+            self.send_announcement(now, AnnouncementKind::Hello { cookie, wants_reply: false }, Some(epoch), 0);
         }
     }
 
     /// Excludes former runs of the peer of this epoch from queue choices and receiver counts, without touching their
-    /// streams. One that is heard again counts again. A forged name therefore costs an honest peer its turn only until
-    /// its next datagram.
+    /// streams. A run that is heard again counts again. A forged name therefore costs an honest peer its turn only
+    /// until its next datagram.
     fn supersede_former_runs(&mut self, epoch: Epoch) {
         let Some(member) = self.members.get(&epoch) else { return };
         let others = self.members.values().filter(|other| other.epoch() != epoch && other.is_reachable());
@@ -393,8 +393,8 @@ impl Peer {
     }
 
     /// Ends earlier runs at the address of a peer that sent an announcement, because the same address means the same
-    /// socket (R1). A run is kept if it was heard at or after `heard_before`, or within a beat and a half. Long-delayed
-    /// datagrams make an earlier run look like the later one.
+    /// socket (R1). A run is kept if it was heard at or after `heard_before`, or within one and a half heartbeat
+    /// intervals. Long-delayed datagrams make an earlier run look like the later one.
     fn end_departed_members(&mut self, now: ClockReading, epoch: Epoch, heard_before: Instant) {
         // Rule: epoch
         let Some(member) = self.members.get(&epoch).filter(|_| heard_before < now.instant) else { return };

@@ -8,20 +8,21 @@ use crate::proto::members::{Member, Side};
 use crate::proto::mutant::Mutant;
 use crate::proto::peer::receive::DatagramSource;
 use crate::proto::resend::{ResendAnswer, ResendTarget, RingContent};
-use crate::proto::send::AnnounceKind;
+use crate::proto::send::AnnouncementKind;
 use crate::proto::stats::MemberState;
 use crate::time::{ClockReading, Instant};
-use crate::wire::{Announce, Expired, Header, Manifest, Range, Record, ResendRequest};
+use crate::wire::{ExpiryNotice, Header, Manifest, PeerAnnouncement, Range, Record, ResendRequest};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Minimum interval between early heartbeats to a member. An address may be proven only after some of them were lost,
-/// and nothing is repaired meanwhile. The interval is therefore shorter than the first waits between requests.
+/// Minimum interval between early heartbeats to a member. Some of them may be lost before the address is proven, and
+/// nothing is repaired until then. The interval is therefore shorter than the first waits between requests.
 const EARLY_HEARTBEAT_INTERVAL: Duration = Duration::from_millis(4);
 
 impl Peer {
-    /// Handles the tokens of an announcement: one that the member has sent back, or one to be sent back.
-    pub(super) fn on_proof(&mut self, now: ClockReading, epoch: Epoch, announce: &Announce) {
+    /// Handles the tokens of an announcement: this peer's token that the member echoes, and the member's token that
+    /// this peer must echo.
+    pub(super) fn on_proof(&mut self, now: ClockReading, epoch: Epoch, announce: &PeerAnnouncement) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         // Rule: proof
         if !member.proof.is_proven && member.proof.is_token(announce.echo) {
@@ -48,11 +49,11 @@ impl Peer {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         if member.announced_at.is_none_or(|at| EARLY_HEARTBEAT_INTERVAL <= now.instant.since(at)) {
             member.announced_at = Some(now.instant);
-            self.send_announcement(now, AnnounceKind::Heartbeat, Some(epoch), 0);
+            self.send_announcement(now, AnnouncementKind::Heartbeat, Some(epoch), 0);
         }
     }
 
-    /// Requests missing datagrams of a publisher's streams that are due to be requested.
+    /// Requests the missing datagrams of a publisher's streams whose requests are due.
     pub(super) fn send_resend_requests(&mut self, now: ClockReading, epoch: Epoch) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         if member.request_deadline().is_none_or(|at| now.instant < at) {
@@ -66,14 +67,14 @@ impl Peer {
         for directed in [false, true] {
             let mut ranges = Vec::new();
             let recv = if directed { &mut member.ptp } else { &mut member.bcast };
-            let send_resend_requests = |first: Dseq, last: Dseq| {
+            let add_range = |first: Dseq, last: Dseq| {
                 let has_room = ranges.len() < ranges_max;
                 if has_room {
                     ranges.push(Range { first, last });
                 }
                 has_room
             };
-            recv.send_due_requests(now.instant, send_resend_requests, &mut outcomes);
+            recv.send_due_requests(now.instant, add_range, &mut outcomes);
             if !ranges.is_empty() {
                 // Without subscriptions in mode repair, the manifests of the datagrams suffice (A4).
                 let manifests_only = only_manifests && !directed;
@@ -202,8 +203,14 @@ impl Peer {
         self.fetch(now);
     }
 
-    /// Handles a publisher's report of datagrams of which it has nothing any more.
-    pub(super) fn on_expired(&mut self, now: ClockReading, source: DatagramSource, header: &Header, expired: &Expired) {
+    /// Handles a publisher's notice that it knows nothing about some datagrams any more.
+    pub(super) fn on_expired(
+        &mut self,
+        now: ClockReading,
+        source: DatagramSource,
+        header: &Header,
+        expired: &ExpiryNotice,
+    ) {
         if self.member_at(source, header).is_none() {
             return;
         }

@@ -18,7 +18,7 @@ use crate::subject::Subject;
 use crate::time::ClockReading;
 
 impl Peer {
-    /// Runs `act` on a stream and turns its outcomes into effects.
+    /// Runs `work` on a stream and turns its outcomes into effects.
     pub(super) fn with_stream<T>(
         &mut self,
         now: ClockReading,
@@ -30,7 +30,7 @@ impl Peer {
         let member = self.members.get_mut(&epoch)?;
         let recent = member.recent(now.instant);
         let (state, publisher) = (member.state, member.publisher.clone());
-        // A gap that is not requested does not wait for the publisher to be heard.
+        // The deadline of a gap that is not requested runs even while the publisher is silent.
         let is_repaired = self.settings.repairs() && side != Side::Live;
         let settled_to = if is_repaired { now.instant.min(member.awaited_until()) } else { now.instant };
         let is_awaited = match side {
@@ -172,7 +172,7 @@ impl Peer {
         }
     }
 
-    /// Reports that the data which an epoch sent before its first contact is unverified for the subscriptions here.
+    /// Reports the data that an epoch sent before its first contact as unverified to the subscriptions here.
     pub(super) fn report_before_contact(&mut self, now: ClockReading, epoch: Epoch, contact: Contact) {
         let range = SettledRange::before_contact(contact.below, contact.count);
         for side in [Side::Bcast, Side::Live] {
@@ -239,7 +239,7 @@ impl Peer {
 ///
 /// # Panics
 ///
-/// If one of them is broken: wrong numbers must not be reported as if they were right.
+/// If a check fails, because wrong numbers must not be reported as if they were right.
 #[inline]
 pub(super) fn check_stream(publisher: &Publisher, side: Side, recv: &RecvStream) {
     if !recv.is_intact() {

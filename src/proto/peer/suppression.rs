@@ -1,15 +1,15 @@
-//! Publish suppression (`interest: on`): a message that no peer subscribes to is not sent. This module decides when
-//! that is certain, and whether suppressing peers know the subscriptions here (docs/wire.md 10.7).
+//! Publish suppression (`interest: on`): a message that no peer subscribes to is not sent. This module decides when it
+//! is certain that no peer subscribes, and whether suppressing peers know the subscriptions here (docs/wire.md 10.7).
 //!
-//! A suppressed message takes no number, so no receiver can miss it. No subscription may therefore be overlooked. Some
-//! peers were told that their subscriptions are known. Each of them is sent matching messages until its BYE, even if it
-//! is silent, given up or forgotten.
+//! A suppressed message takes no number, so no receiver can miss it. No subscription may therefore be overlooked. A
+//! peer that got a confirmation of its subscriptions is sent matching messages until its BYE, even if it is silent,
+//! given up or removed.
 
 use super::Peer;
 use crate::message::{Epoch, PeerName};
 use crate::proto::members::Member;
 use crate::proto::mutant::Mutant;
-use crate::proto::send::AnnounceKind;
+use crate::proto::send::AnnouncementKind;
 use crate::proto::stats::MemberState;
 use crate::subject::Subject;
 use crate::time::{ClockReading, Instant, nanos};
@@ -30,11 +30,11 @@ pub(super) struct Suppression {
     from: Instant,
     /// True if the subscriptions of all others are known; `None` if that was not determined since the last input.
     is_certain: Option<bool>,
-    /// Peers that are absent and may come back.
-    lost: BTreeMap<Epoch, AbsentPeer>,
+    /// Peers that are absent and may return.
+    absent: BTreeMap<Epoch, AbsentPeer>,
 }
 
-/// A peer that is absent and may come back.
+/// A peer that is absent and may return.
 #[derive(Debug)]
 struct AbsentPeer {
     name: Option<PeerName>,
@@ -61,7 +61,7 @@ impl AbsentPeer {
 
 impl Suppression {
     pub(super) fn new(now: Instant, heartbeat: Duration) -> Suppression {
-        Suppression { from: now + heartbeat * SUSPEND_HEARTBEATS, is_certain: None, lost: BTreeMap::new() }
+        Suppression { from: now + heartbeat * SUSPEND_HEARTBEATS, is_certain: None, absent: BTreeMap::new() }
     }
 
     /// Discards the cached certainty after an input.
@@ -87,8 +87,7 @@ impl Peer {
     }
 
     /// Returns the subscription version that every suppressing peer that is up has confirmed. Such a peer has sent all
-    /// matching messages since. A peer that suppresses messages itself assumes the same of members it has not heard
-    /// from.
+    /// matching messages since. A peer that suppresses messages assumes the same of members that have not announced it.
     pub fn confirmed(&self) -> u64 {
         let version = self.interest.version();
         if self.settings.suppresses && !self.discovery.is_discovered {
@@ -106,7 +105,8 @@ impl Peer {
         late.for_each(|member| member.interest_sync.abandon());
     }
 
-    /// Asks every peer that is up to confirm the subscriptions here. Returns whether a confirmation is outstanding.
+    /// Requests the confirmation of the subscriptions here from every peer that is up. Returns whether a confirmation
+    /// is outstanding.
     pub fn flush_subscriptions(&mut self, now: ClockReading) -> bool {
         let version = self.interest.version();
         let up = self.members.values_mut().filter(|member| member.state == MemberState::Up);
@@ -172,7 +172,7 @@ impl Peer {
         }
     }
 
-    /// Requests outstanding confirmations from suppressing peers, and sends those that are due to others.
+    /// Requests outstanding confirmations, and sends the due confirmations to other peers.
     pub(super) fn on_suppression_tick(&mut self, now: ClockReading) {
         if self.stop.is_some() {
             return;
@@ -182,9 +182,9 @@ impl Peer {
         let due =
             up.filter_map(|(epoch, member)| member.interest_sync.take_due(now.instant, version).then_some(*epoch));
         for epoch in due.collect::<Vec<Epoch>>() {
-            // Anybody can forge a heartbeat that says that its peer suppresses messages.
+            // Any host can forge a heartbeat of a peer that suppresses messages.
             if self.may_send_to(epoch) {
-                self.send_announcement(now, AnnounceKind::Heartbeat, Some(epoch), 0);
+                self.send_announcement(now, AnnouncementKind::Heartbeat, Some(epoch), 0);
             }
         }
     }
@@ -210,13 +210,13 @@ impl Peer {
         }
         let is_known = |member: &Member| match member.state {
             MemberState::Left => true,
-            MemberState::Crashed => !self.remote_interest.is_short(member.epoch()),
+            MemberState::Crashed => !self.remote_interest.is_below_reported(member.epoch()),
             MemberState::Up | MemberState::Silent => self.remote_interest.is_known(member.epoch()),
         };
         self.suppression.from <= now.instant
             && !self.admission.has_pending()
             && self.members.values().all(is_known)
-            && self.remote_interest.lost().all(|epoch| !self.remote_interest.is_short(epoch))
+            && self.remote_interest.absent().all(|epoch| !self.remote_interest.is_below_reported(epoch))
     }
 
     /// Returns whether a message on the subject matches a known remote subscription, or this peer suppresses nothing.
@@ -227,44 +227,46 @@ impl Peer {
     /// Retains the subscriptions of a member that was given up without a BYE, unless a later run of it is present.
     pub(super) fn retain_interest(&mut self, epoch: Epoch) {
         let Some(member) = self.members.get(&epoch) else { return };
-        let lost = AbsentPeer::of(member);
-        let is_followed =
-            self.members.values().any(|other| other.epoch() != epoch && other.is_alive() && lost.is_followed_by(other));
-        // A member that was told nothing was promised nothing.
+        let absent = AbsentPeer::of(member);
+        let is_followed = self
+            .members
+            .values()
+            .any(|other| other.epoch() != epoch && other.is_alive() && absent.is_followed_by(other));
+        // A member without a confirmation does not rely on this peer.
         let is_owed = self.settings.suppresses && self.remote_interest.was_reported(epoch);
         if !is_owed || is_followed || self.settings.mutants.is(Mutant::SuppressForgets) {
             return self.remote_interest.end(epoch);
         }
-        self.suppression.lost.insert(epoch, lost);
-        self.remote_interest.lose(epoch);
+        self.suppression.absent.insert(epoch, absent);
+        self.remote_interest.mark_absent(epoch);
     }
 
-    /// Drops the subscriptions of a forgotten member, unless it is recorded as absent.
+    /// Drops the subscriptions of a removed member, unless it is recorded as absent.
     pub(super) fn evict_interest(&mut self, epoch: Epoch) {
-        if !self.suppression.lost.contains_key(&epoch) {
+        if !self.suppression.absent.contains_key(&epoch) {
             self.remote_interest.end(epoch);
         }
     }
 
     /// Discards an absent epoch that has certainly ended, or that can be remembered no longer.
     pub(super) fn discard_absent(&mut self, epoch: Epoch) {
-        if self.suppression.lost.remove(&epoch).is_some() {
+        if self.suppression.absent.remove(&epoch).is_some() {
             self.remote_interest.end(epoch);
         }
     }
 
-    /// Handles the return of a member: it is no longer absent, and its former runs will not come back.
+    /// Handles the return of a member, which is no longer absent. Its former runs will not return.
     pub(super) fn on_present(&mut self, epoch: Epoch) {
-        if self.suppression.lost.is_empty() {
+        if self.suppression.absent.is_empty() {
             return;
         }
-        if self.suppression.lost.remove(&epoch).is_some() {
-            self.remote_interest.restore(epoch);
+        if self.suppression.absent.remove(&epoch).is_some() {
+            self.remote_interest.mark_present(epoch);
         }
         let Some(member) = self.members.get(&epoch) else { return };
-        let lost = self.suppression.lost.iter();
+        let absent = self.suppression.absent.iter();
         let departed: Vec<Epoch> =
-            lost.filter(|(_, lost)| lost.is_followed_by(member)).map(|(epoch, _)| *epoch).collect();
+            absent.filter(|(_, absent)| absent.is_followed_by(member)).map(|(epoch, _)| *epoch).collect();
         departed.into_iter().for_each(|departed| self.discard_absent(departed));
     }
 }

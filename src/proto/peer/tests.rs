@@ -234,7 +234,7 @@ fn held_message_proves_loss_while_other_subjects_continue() {
     s.receive(1003, p.address, &third);
     assert_eq!(s.take_reports(), ["a", "b", "b"]);
     s.tick_quietly(1008);
-    assert_eq!(s.take_reports(), ["lost a 2-2 1", "a+1"], "all of the gap is explained: nothing is unverified");
+    assert_eq!(s.take_reports(), ["lost a 2-2 1", "a+1"], "the loss explains the whole gap");
 }
 
 /// Proves: W76, gap
@@ -293,7 +293,7 @@ fn older_receiver_is_owed_everything_before_bye() {
     late.subscribe(1005, "a");
     late.receive(1010, p.address, &byes[byes.len() - 1]);
     late.tick_quietly(1015);
-    assert_eq!(late.take_reports(), [""; 0], "who came later cannot know what was there before");
+    assert_eq!(late.take_reports(), [""; 0], "a late joiner cannot know earlier messages");
 }
 
 /// Proves: W68
@@ -363,7 +363,7 @@ fn message_at_subscription_time_is_not_lost() {
     s.peer.handle(at(1004), Input::ClientRequest { client: CLIENT, request });
     s.tick_quietly(1009);
     s.receive(1010, p.address, &last);
-    assert_eq!(s.take_reports(), ["lost a 1-1 1", "a"], "the second came, and nobody wanted it");
+    assert_eq!(s.take_reports(), ["lost a 1-1 1", "a"], "the second message arrived without a subscription");
 }
 
 /// Proves: W72, W73
@@ -479,7 +479,7 @@ fn silence_new_epoch_and_bye_are_reported() {
     for millis in [5040, 5120] {
         again.tick(millis).iter().for_each(|hello| s.receive(millis, again.address, hello));
     }
-    assert_eq!(s.take_reports(), ["CRASHED after 1"], "said again, while nothing came of the old one");
+    assert_eq!(s.take_reports(), ["CRASHED after 1"], "repeated, while the former run stays silent");
     let _lost = again.publish(5122, "a");
     again.peer.handle(at(5123), Input::Stop);
     let byes: Vec<Effect> = again.drain();
@@ -680,7 +680,7 @@ fn implausible_jump_needs_a_second_datagram() {
     s.receive(1003, p.address, &forged);
     assert_eq!(s.peer.counters().discard_quarantined, 2);
     s.receive(1004, p.address, &p.publish(1004, "a"));
-    assert_eq!(s.take_reports(), ["a", "a"], "nothing moved the ledger");
+    assert_eq!(s.take_reports(), ["a", "a"], "the ledger did not change");
     s.receive(1005, p.address, &far(1 << 40));
     s.receive(1005, p.address, &ours);
     s.receive(1005, p.address, &far((1 << 40) + 2));
@@ -688,7 +688,7 @@ fn implausible_jump_needs_a_second_datagram() {
     assert_eq!(
         s.peer.loss_rows()[0].datagrams.high,
         Dseq((1 << 40) + 2),
-        "a second datagram confirms it, duplicates aside"
+        "a second datagram confirms the jump, a duplicate does not"
     );
     s.peer.assert_invariants();
 }
@@ -799,9 +799,9 @@ fn advisory_is_immediate_and_oversized_publish_refused() {
 #[test]
 fn duplicate_name_is_reported_once_per_peer() {
     let (mut s, mut p) = pair("a", 1000);
-    let mut twin = Host::new("P.test", 3, 1000);
+    let mut namesake = Host::new("P.test", 3, 1000);
     for millis in (1000..4000).step_by(10) {
-        for host in [&mut p, &mut twin] {
+        for host in [&mut p, &mut namesake] {
             for datagram in host.tick(millis) {
                 s.receive(millis, host.address, &datagram);
             }
@@ -813,7 +813,7 @@ fn duplicate_name_is_reported_once_per_peer() {
         .into_iter()
         .filter(|e| matches!(e, Effect::Member { event: MemberEvent::DuplicateName, .. }))
         .collect();
-    assert_eq!(effects.len(), 2, "each of the two once");
+    assert_eq!(effects.len(), 2, "one report for each of the two peers");
 }
 
 /// Time for which a silent peer is remembered, plus the time after which an ended one is forgotten. A peer silent for
@@ -836,7 +836,7 @@ fn forgotten_peer_returns_without_a_second_loss_report() {
     assert_eq!(s.peer.member_rows(at(200_000)), []);
     s.receive(200_000, p.address, &p.publish(200_000, "a"));
     s.tick_quietly(200_010);
-    assert_eq!(s.take_reports(), ["a"], "the reported end covers what was sent meanwhile");
+    assert_eq!(s.take_reports(), ["a"], "the reported end covers the messages sent meanwhile");
     assert_eq!(s.peer.loss_rows()[0].datagrams.baseline, Dseq(4));
     assert_eq!(s.peer.counters().inconsistencies, 0);
 }
@@ -1026,7 +1026,7 @@ fn data_of_unannounced_publisher_triggers_one_hello() {
     let data: Vec<Bytes> = (0..2).map(|index| p.publish_large(2_010 + index, "a", 1_000).remove(0)).collect();
     let mut s = Host::new("S.test", 1, 1_000);
     s.tick(1_000);
-    let expired = wire::Expired { receiver: None, ranges: vec![wire::Range { first: Dseq(1), last: Dseq(1) }] };
+    let expired = wire::ExpiryNotice { receiver: None, ranges: vec![wire::Range { first: Dseq(1), last: Dseq(1) }] };
     let control =
         p.peer.announcements.control.datagram(at(2_020).instant, &p.peer.origin, 2, &wire::Record::Expired(expired), 0);
     let mut greetings = Vec::new();
@@ -1040,7 +1040,7 @@ fn data_of_unannounced_publisher_triggers_one_hello() {
 
 /// Returns a publisher, its first datagrams and a subscriber. The publisher runs since 2,000 and sends `count`
 /// datagrams from `millis` on. The subscriber runs since 5,000 and knows none of them.
-fn published_before_anybody_listened(millis: u64, count: u64) -> (Host, Vec<Bytes>, Host) {
+fn published_before_listening(millis: u64, count: u64) -> (Host, Vec<Bytes>, Host) {
     let mut p = Host::new("P.test", 2, 2_000);
     p.tick(2_000);
     let datagrams = (0..count).map(|index| p.publish(millis + index, "a")).collect();
@@ -1053,7 +1053,7 @@ fn published_before_anybody_listened(millis: u64, count: u64) -> (Host, Vec<Byte
 /// Proves: W72, W85
 #[test]
 fn gap_behind_delayed_datagram_may_predate_subscription() {
-    let (mut p, old, mut s) = published_before_anybody_listened(3_000, 4);
+    let (mut p, old, mut s) = published_before_listening(3_000, 4);
     // S first hears only a datagram that P resent at the request of another peer.
     s.receive(6_000, p.address, &old[0]);
     let fresh = p.publish(6_001, "a");
@@ -1066,18 +1066,18 @@ fn gap_behind_delayed_datagram_may_predate_subscription() {
 #[test]
 fn resent_data_does_not_make_publisher_younger() {
     for sends_heartbeat in [false, true] {
-        let (mut p, datagrams, mut s) = published_before_anybody_listened(2_010, 3);
+        let (mut p, datagrams, mut s) = published_before_listening(2_010, 3);
         // Sealed when the publisher had been running for 12 ms, and sent again after four seconds.
         s.receive(6_000, p.address, &datagrams[2]);
         if sends_heartbeat {
             let ranges = vec![wire::Range { first: Dseq(1), last: Dseq(1) }];
-            let expired = wire::Record::Expired(wire::Expired { receiver: None, ranges });
+            let expired = wire::Record::Expired(wire::ExpiryNotice { receiver: None, ranges });
             let origin = &p.peer.origin;
             let control = p.peer.announcements.control.datagram(at(6_100).instant, origin, 3, &expired, 0);
             s.receive(6_100, p.address, &control);
         }
         (0..30).for_each(|step| s.peer.handle(at(6_200 + step * 100), Input::Tick));
         let reports: &[&str] = if sends_heartbeat { &["a"] } else { &["unverified 1-2 0..2", "a"] };
-        assert_eq!(s.take_reports(), reports, "what came before it began to listen is not owed");
+        assert_eq!(s.take_reports(), reports, "data before the start of listening is not owed");
     }
 }

@@ -61,7 +61,8 @@ fn read(message: &Message) -> Result<(&str, Poll), TextPollError> {
 }
 
 impl Peer {
-    /// Returns the run of the peer that a client names. A name means the only live peer with it, which may be this one.
+    /// Returns the run of the peer that a client names. A name means the only live peer with that name, which may be
+    /// this peer.
     ///
     /// # Errors
     /// No peer or several have the name, or the peer with the name has left. An epoch is returned as it is.
@@ -81,9 +82,9 @@ impl Peer {
     }
 
     /// Returns the only live peer whose name matches.
-    fn resolve_unique(&self, is_meant: impl Fn(&PeerName) -> bool) -> Result<Epoch, QuestionFailure> {
-        let named = self.members.values().filter(|member| member.publisher.name.as_ref().is_some_and(&is_meant));
-        let (mut only, mut has_gone) = (is_meant(&self.settings.name).then_some(self.origin.epoch), false);
+    fn resolve_unique(&self, is_match: impl Fn(&PeerName) -> bool) -> Result<Epoch, QuestionFailure> {
+        let named = self.members.values().filter(|member| member.publisher.name.as_ref().is_some_and(&is_match));
+        let (mut only, mut has_gone) = (is_match(&self.settings.name).then_some(self.origin.epoch), false);
         for member in named {
             match only {
                 _ if !member.is_alive() => has_gone = true,
@@ -159,7 +160,7 @@ impl Peer {
         }
     }
 
-    /// Sends an event with its own header fields behind those of the answer.
+    /// Sends an event; its own header fields follow those of the answer.
     fn reply_event(
         &mut self,
         now: ClockReading,
@@ -188,7 +189,7 @@ impl Peer {
     }
 
     /// Publishes an answer in the name of the client that sent the poll. An attached client gets a refusal; other
-    /// clients wait for the answer in vain.
+    /// clients get no answer.
     fn publish_answer(&mut self, now: ClockReading, requester: &TextPoll, answer: &Message) {
         if let Err(refusal) = self.publish(now, requester.client, answer) {
             self.effects.push_back(Effect::Refuse { client: requester.client, sub: None, refusal });

@@ -5,7 +5,7 @@ use crate::message::{Epoch, Reason};
 use crate::proto::effect::{Effect, MemberEvent};
 use crate::proto::members::{Member, Side};
 use crate::proto::mutant::Mutant;
-use crate::proto::send::{AnnounceKind, HeartbeatTimer};
+use crate::proto::send::{AnnouncementKind, HeartbeatTimer};
 use crate::proto::stats::MemberState;
 use crate::time::{ClockReading, Instant};
 
@@ -132,7 +132,7 @@ impl Peer {
         self.flush(now);
         let heartbeat_timer = HeartbeatTimer::starting(now.instant, self.settings.heartbeat);
         let linger = self.settings.recovery.linger;
-        // Held datagrams must leave, and the end must be announced, while the operator of the peer still waits.
+        // Queued datagrams must leave, and the peer must announce its end, while its operator still waits.
         let (hold_until, until) = (now.instant + (linger / 2).min(STOP_DRAIN_TIME), now.instant + linger);
         self.stop =
             Some(Stop { byes: BYES, heartbeat_timer, hold_until, quiet_since: now.instant, until, is_over: false });
@@ -154,10 +154,10 @@ impl Peer {
             let alive: Vec<Epoch> = self.members.values().filter(|m| m.is_alive()).map(Member::epoch).collect();
             for epoch in alive {
                 if self.may_send_to(epoch) {
-                    self.send_announcement(now, AnnounceKind::Bye, Some(epoch), 0);
+                    self.send_announcement(now, AnnouncementKind::Bye, Some(epoch), 0);
                 }
             }
-            self.send_announcement(now, AnnounceKind::Bye, None, 0);
+            self.send_announcement(now, AnnouncementKind::Bye, None, 0);
         }
         // Rule: linger
         stop.is_over = stop.byes == 0 && self.linger_deadline(&stop) <= now.instant;

@@ -32,7 +32,7 @@ impl<'a> FieldReader<'a> {
     fn subject(&mut self) -> Result<Subject, HistoryDecodeError> {
         let bytes = usize::from(self.reader.u8()?);
         if bytes != 0 {
-            let subject = Subject::from_bytes(self.reader.bytes(bytes)?).map_err(wire::Malformed::Subject)?;
+            let subject = Subject::from_bytes(self.reader.bytes(bytes)?).map_err(wire::DecodeError::Subject)?;
             self.subject = Some(subject);
         }
         self.subject.clone().ok_or(HistoryDecodeError::MissingSubject)
@@ -40,7 +40,7 @@ impl<'a> FieldReader<'a> {
 
     fn seq(&mut self) -> Result<Seq, HistoryDecodeError> {
         let raw = self.reader.u64()?;
-        Ok(Seq::new(raw).ok_or(wire::Malformed::Seq(raw))?)
+        Ok(Seq::new(raw).ok_or(wire::DecodeError::Seq(raw))?)
     }
 
     fn span(&mut self) -> Result<HistorySpan, HistoryDecodeError> {
@@ -55,7 +55,7 @@ impl<'a> FieldReader<'a> {
     fn event(&mut self, subject: &Subject) -> Result<HistoryEvent, HistoryDecodeError> {
         let flags = self.reader.u8()?;
         if flags & !(FLAG_EVENT | FLAG_META) != 0 {
-            return Err(wire::Malformed::Flags(flags).into());
+            return Err(wire::DecodeError::Flags(flags).into());
         }
         let seq = self.seq()?;
         let (offset, time) = (self.reader.u32()?, WallTime::from_nanos(self.reader.u64()?));
@@ -161,10 +161,10 @@ impl Answer {
         let (kind, flags) = (fields.reader.u8()?, fields.reader.u8()?);
         let has_next = flags & FLAG_NEXT != 0;
         if flags & !(FLAG_LAST | FLAG_NEXT) != 0 || has_next && (kind != ANSWER | LIST || flags & FLAG_LAST == 0) {
-            return Err(wire::Malformed::Flags(flags).into());
+            return Err(wire::DecodeError::Flags(flags).into());
         }
         let part = fields.reader.u16()?;
-        let epoch = Epoch::new(fields.reader.u64()?).ok_or(wire::Malformed::Epoch)?;
+        let epoch = Epoch::new(fields.reader.u64()?).ok_or(wire::DecodeError::Epoch)?;
         let high = Dseq(fields.reader.u64()?);
         const POLLS: u8 = ANSWER | POLL;
         const FETCHES: u8 = ANSWER | FETCH;

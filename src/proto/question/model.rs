@@ -10,7 +10,7 @@ use std::fmt;
 
 /// Maximum number of polls or fetches in one question.
 pub const ITEMS_MAX: usize = 4096;
-/// Maximum number of subjects that one question of kind LIST gets.
+/// Maximum number of subjects in the answer to one question of kind LIST.
 pub const LISTED_MAX: u16 = 4096;
 /// Maximum bytes of one part of an answer, unless a single event needs more: a message of few datagrams.
 pub const PART_BYTES_MAX: usize = 48 * 1024;
@@ -81,7 +81,7 @@ pub enum AnswerContent {
     Poll {
         /// The index in the question of the first one.
         first: u16,
-        /// The answers. If the last part does not reach the end of the question, the client must ask the rest again.
+        /// The answers. If the last part does not reach the end of the question, the client must send the rest again.
         answers: Vec<PollAnswer>,
     },
     /// Answers to some fetches, in order; the rule for polls applies.
@@ -95,7 +95,7 @@ pub enum AnswerContent {
     List {
         /// Subjects, with the selected span of each.
         listed: Vec<ListedSubject>,
-        /// In the last part: start of the next listing, unless that was all.
+        /// In the last part: start of the next listing, unless this listing is complete.
         next: Option<u32>,
     },
     /// A refusal of the question.
@@ -127,7 +127,7 @@ impl AnswerContent {
 pub struct PollAnswer {
     /// The subject.
     pub subject: Subject,
-    /// Case of the seed.
+    /// Case of seed 000 that applies.
     pub case: PollCase,
     /// Span that the history retains of the subject now; `None` if nothing.
     pub span: Option<HistorySpan>,
@@ -190,16 +190,16 @@ impl fmt::Display for Refused {
     }
 }
 
-/// Reason for which bytes are no valid question or answer.
+/// Reason for which bytes cannot be decoded as a question or an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HistoryDecodeError {
     /// A field cannot be read.
-    Field(wire::Malformed),
+    Field(wire::DecodeError),
     /// A kind that does not exist.
     UnknownKind(u8),
     /// The pattern is invalid.
     Pattern(SubjectError),
-    /// The question is empty: it wants no items, no events or no subjects.
+    /// The question is empty: it has no items, or it requests no events or no subjects.
     Empty,
     /// More than [`ITEMS_MAX`] items; holds the number.
     TooMany(u16),
@@ -215,8 +215,8 @@ pub enum HistoryDecodeError {
     UnknownReason(u8),
 }
 
-impl From<wire::Malformed> for HistoryDecodeError {
-    fn from(malformed: wire::Malformed) -> HistoryDecodeError {
+impl From<wire::DecodeError> for HistoryDecodeError {
+    fn from(malformed: wire::DecodeError) -> HistoryDecodeError {
         HistoryDecodeError::Field(malformed)
     }
 }

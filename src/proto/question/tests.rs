@@ -105,7 +105,7 @@ fn malformed_questions_are_refused_with_a_reason() {
         (&b""[..], Refused::Malformed),
         (b"\x00", Refused::Unknown),
         (b"\x81\x00", Refused::Unknown),
-        // No items; no subject before; no events wanted; more items than there are; too many.
+        // No items; no preceding subject; no events requested; fewer items than the count; too many items.
         (b"\x01\x00\x00", Refused::Malformed),
         (b"\x01\x00\x01\x00\x00\x00\x00\x00\x00\x01", Refused::Malformed),
         (b"\x01\x00\x01\x01a\x00\x00\x00\x00\x00\x00", Refused::Malformed),
@@ -115,7 +115,7 @@ fn malformed_questions_are_refused_with_a_reason() {
         (b"\x01\x00\x01\x01*\x00\x00\x00\x00\x00\x01", Refused::Malformed),
         (b"\x02\x00\x01\x01a\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01", Refused::Malformed),
         (b"\x02\x00\x01\x01a\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x01", Refused::Malformed),
-        // No pattern; no subjects wanted.
+        // No pattern; no subjects requested.
         (b"\x03\x00\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01", Refused::Malformed),
         (b"\x03\x01>\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", Refused::Malformed),
     ] {

@@ -12,8 +12,8 @@ use crate::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Maximum bytes requested at a time, unless one message is larger. Without it, answers queued behind others would be
-/// requested again in vain.
+/// Maximum bytes requested at a time, unless one message is larger. Without this limit, answers that wait behind others
+/// would be requested again in vain.
 const REQUESTED_BYTES_MAX: usize = 1 << 20;
 /// Time per byte that an answer may take before it is requested again (8 MiB/s, of a network of 100 Mbit/s).
 const NANOS_PER_BYTE: u64 = 120;
@@ -32,7 +32,7 @@ pub struct MessageKey {
 /// A large message to fetch.
 #[derive(Clone, Debug)]
 struct LargeMessage {
-    name: MessageKey,
+    key: MessageKey,
     /// Datagrams being rebuilt that have a part of it; at least one.
     waiting: BTreeSet<Dseq>,
     state: FetchState,
@@ -59,14 +59,14 @@ pub(super) struct LargeMessages {
 
 impl LargeMessages {
     /// Returns the message that begins in this datagram.
-    pub(super) fn name(&self, first: Dseq) -> Option<&MessageKey> {
-        self.by_first.get(&first).map(|large| &large.name)
+    pub(super) fn key(&self, first: Dseq) -> Option<&MessageKey> {
+        self.by_first.get(&first).map(|large| &large.key)
     }
 
     /// Adds a datagram being rebuilt that has a part of a message. `has_head` is true if the beginning is accounted
     /// for.
-    pub(super) fn join(&mut self, first: Dseq, dseq: Dseq, name: &MessageKey, has_head: bool) {
-        let new = || LargeMessage { name: name.clone(), waiting: BTreeSet::new(), state: FetchState::BeginningUnknown };
+    pub(super) fn add_datagram(&mut self, first: Dseq, dseq: Dseq, key: &MessageKey, has_head: bool) {
+        let new = || LargeMessage { key: key.clone(), waiting: BTreeSet::new(), state: FetchState::BeginningUnknown };
         self.by_first.entry(first).or_insert_with(new).waiting.insert(dseq);
         if has_head {
             self.on_head(first);
@@ -84,7 +84,7 @@ impl LargeMessages {
     }
 
     /// Removes a datagram with a part of the message that is not rebuilt any more. The last one cancels the fetch.
-    pub(super) fn leave(&mut self, first: Dseq, dseq: Dseq) {
+    pub(super) fn remove_datagram(&mut self, first: Dseq, dseq: Dseq) {
         if let Some(large) = self.by_first.get_mut(&first) {
             large.waiting.remove(&dseq);
             if large.waiting.is_empty() {
@@ -98,7 +98,7 @@ impl LargeMessages {
         let large = self.by_first.remove(&first)?;
         self.queued.remove(&first);
         if let FetchState::Requested(_) = large.state {
-            self.requested_bytes -= large.name.bytes;
+            self.requested_bytes -= large.key.bytes;
         }
         Some(large.waiting)
     }
@@ -112,7 +112,7 @@ impl LargeMessages {
     /// Returns the first queued message, if there is room for it.
     fn next(&self) -> Option<Dseq> {
         let first = self.queued.first()?;
-        let bytes = self.by_first.get(first).map_or(0, |large| large.name.bytes);
+        let bytes = self.by_first.get(first).map_or(0, |large| large.key.bytes);
         (self.requested_bytes == 0 || self.requested_bytes + bytes <= REQUESTED_BYTES_MAX).then_some(*first)
     }
 
@@ -134,16 +134,16 @@ impl LargeMessages {
             if let FetchState::Requested(retry) = &mut large.state
                 && retry.take_due(now)
             {
-                request(*first, &large.name);
+                request(*first, &large.key);
             }
         }
         while let Some(first) = self.next() {
             self.queued.remove(&first);
-            let large = self.by_first.get_mut(&first).expect("what is queued is there");
-            self.requested_bytes += large.name.bytes;
-            let wait = Duration::from_nanos(NANOS_PER_BYTE * large.name.bytes as u64);
+            let large = self.by_first.get_mut(&first).expect("queued messages are in the table");
+            self.requested_bytes += large.key.bytes;
+            let wait = Duration::from_nanos(NANOS_PER_BYTE * large.key.bytes as u64);
             large.state = FetchState::Requested(RetryTimer::after(now, RETRY_INTERVAL.max(wait)));
-            request(first, &large.name);
+            request(first, &large.key);
         }
     }
 
@@ -155,7 +155,7 @@ impl LargeMessages {
             match large.state {
                 FetchState::BeginningUnknown => {}
                 FetchState::Queued => drop(queued.insert(*first)),
-                FetchState::Requested(_) => requested_bytes += large.name.bytes,
+                FetchState::Requested(_) => requested_bytes += large.key.bytes,
             }
         }
         assert_eq!((&self.queued, self.requested_bytes), (&queued, requested_bytes));
@@ -166,7 +166,7 @@ impl LargeMessages {
 mod tests {
     use super::*;
 
-    fn name(bytes: usize) -> MessageKey {
+    fn key(bytes: usize) -> MessageKey {
         let seq = Seq::from_parts(crate::seqno::Frame::new(1).unwrap(), 1).unwrap();
         MessageKey { subject: "a".parse().unwrap(), seq, bytes }
     }
@@ -181,14 +181,14 @@ mod tests {
     fn large_messages_are_requested_in_order_within_budget() {
         let mut larges = LargeMessages::default();
         for (first, bytes) in [(30, 4 << 20), (10, 600 << 10), (20, 400 << 10), (40, 1000)] {
-            larges.join(Dseq(first), Dseq(first + 1), &name(bytes), true);
+            larges.add_datagram(Dseq(first), Dseq(first + 1), &key(bytes), true);
         }
         assert_eq!(requested(&mut larges), [10, 20]);
         assert!(requested(&mut larges).is_empty());
         larges.remove(Dseq(10));
         assert!(requested(&mut larges).is_empty(), "there is no room beside the other one");
-        larges.leave(Dseq(20), Dseq(21));
-        assert_eq!(requested(&mut larges), [30], "alone, however large");
+        larges.remove_datagram(Dseq(20), Dseq(21));
+        assert_eq!(requested(&mut larges), [30], "a message alone may exceed the budget");
         larges.assert_invariants(|_, _| true);
         larges.remove(Dseq(30));
         assert_eq!(requested(&mut larges), [40]);
@@ -198,7 +198,7 @@ mod tests {
     fn retry_interval_grows_with_message_size() {
         for (bytes, expected) in [(2000, [40, 120, 280, 600]), (8 << 20, [1006, 2013, 3019, 4026])] {
             let mut larges = LargeMessages::default();
-            larges.join(Dseq(1), Dseq(1), &name(bytes), true);
+            larges.add_datagram(Dseq(1), Dseq(1), &key(bytes), true);
             assert_eq!(requested(&mut larges), [1]);
             let times = expected.map(|_| {
                 let at = larges.request_deadline().unwrap();
@@ -212,16 +212,16 @@ mod tests {
     #[test]
     fn message_without_known_beginning_is_not_requested() {
         let mut larges = LargeMessages::default();
-        larges.join(Dseq(5), Dseq(7), &name(3000), false);
-        larges.join(Dseq(5), Dseq(8), &name(3000), false);
+        larges.add_datagram(Dseq(5), Dseq(7), &key(3000), false);
+        larges.add_datagram(Dseq(5), Dseq(8), &key(3000), false);
         assert_eq!((requested(&mut larges), larges.request_deadline()), (vec![], None));
         assert_eq!((larges.headless_below(Dseq(5)), larges.headless_below(Dseq(6))), (None, Some(Dseq(5))));
         larges.on_head(Dseq(5));
         assert_eq!((larges.headless_below(Dseq(6)), requested(&mut larges)), (None, vec![5]));
-        larges.leave(Dseq(5), Dseq(7));
-        assert!(larges.name(Dseq(5)).is_some());
-        larges.leave(Dseq(5), Dseq(8));
-        assert!(larges.name(Dseq(5)).is_none(), "all its datagrams arrived after all");
+        larges.remove_datagram(Dseq(5), Dseq(7));
+        assert!(larges.key(Dseq(5)).is_some());
+        larges.remove_datagram(Dseq(5), Dseq(8));
+        assert!(larges.key(Dseq(5)).is_none(), "all its datagrams arrived after all");
         larges.assert_invariants(|_, _| true);
     }
 }

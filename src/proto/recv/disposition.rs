@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub(super) enum Disposition {
     /// The item must wait.
     Wait,
-    /// The item is dropped: no subscription wants it, or it is a repetition, or its loss has been reported.
+    /// The item is dropped: no subscription matches it, it is a repetition, or its loss has been reported.
     Drop,
     /// The item is for this peer itself.
     Service,
@@ -28,7 +28,7 @@ pub(super) enum Disposition {
     Deliver { repeated: usize, verdict: Verdict, offset: Option<u32>, matched: Arc<MatchSet> },
 }
 
-/// Returns the disposition of an item that no subscription here wants.
+/// Returns the disposition of an item without subscriptions here.
 pub(super) fn unwanted(ctx: &ReceiveContext<'_>, item: &StreamItem) -> Disposition {
     // Members of queue groups are in mode repair.
     let is_unserved = ctx.mode == DeliveryMode::Repair && item.is_for_member(ctx.own);
@@ -58,7 +58,7 @@ pub(super) fn push_delivery(
 struct NumberedItem<'a> {
     at: ItemRef<'a>,
     /// Number of its first message.
-    place: SeqPosition,
+    position: SeqPosition,
     matched: Arc<MatchSet>,
     /// Last number of its subject, with its location in the window.
     seen: Option<(StreamIndex, SubEntry)>,
@@ -83,7 +83,7 @@ impl RecvStream {
             return judge_abandoned_directed(ctx, abandoned, settled, out);
         }
         let (matched, lookup) = match ctx.lookup.take() {
-            Some(RunLookup { matched, place }) => (matched, place),
+            Some(RunLookup { matched, index }) => (matched, index),
             // There is one directed stream for both modes.
             None if self.kind == StreamKind::Ptp && !ctx.mutants.is(Mutant::DirectedRepairOnly) => {
                 (ctx.interest.matches_any(item.subject()), None)
@@ -96,16 +96,17 @@ impl RecvStream {
             }
             return unwanted(ctx, item);
         };
-        let Some(place) = item.place().filter(|_| self.kind != StreamKind::Ptp) else {
+        let Some(position) = item.position().filter(|_| self.kind != StreamKind::Ptp) else {
             return self.judge_unnumbered(ctx, at, matched, settled, out);
         };
-        let chain = place.chain.filter(|_| !ctx.mutants.is(Mutant::IgnoreChain));
+        let chain = position.chain.filter(|_| !ctx.mutants.is(Mutant::IgnoreChain));
         let seen = ctx.window.find(ctx.uid, item.subject(), lookup);
-        let numbered = NumberedItem { at, place: SeqPosition { chain, ..place }, matched, seen };
+        let numbered = NumberedItem { at, position: SeqPosition { chain, ..position }, matched, seen };
         self.judge_numbered(ctx, numbered, settled, out)
     }
 
-    /// Compares the number of an item with the last one of its subject. Returns also whether that one proves nothing.
+    /// Compares the number of an item with the last number of its subject. Also returns whether the last number proves
+    /// nothing.
     fn continuity_of(
         &self,
         ctx: &mut ReceiveContext<'_>,
@@ -113,16 +114,16 @@ impl RecvStream {
         out: &mut Vec<StreamOutcome>,
     ) -> (Continuity, bool) {
         let entry = numbered.seen.map(|(_, entry)| entry);
-        // Messages that passed without a local subscription are owed to no subscription. That includes messages of the
-        // instant at which the subscription began, because they may have come before.
+        // Messages that arrived without a local subscription are owed to no subscription. That includes messages of the
+        // instant at which the subscription began, because they may have arrived before it.
         let interrupted =
             entry.is_some_and(|entry| entry.at <= numbered.matched.oldest) && !ctx.mutants.is(Mutant::IgnoreContinuity);
-        let continuity = numbered.place.judge(entry.as_ref());
-        let is_untrue = entry.is_some_and(|entry| self.is_untrue(ctx, &entry, numbered.at, continuity, out));
-        let interrupted = interrupted || is_untrue;
+        let continuity = numbered.position.judge(entry.as_ref());
+        let is_forged = entry.is_some_and(|entry| self.is_forged(ctx, &entry, numbered.at, continuity, out));
+        let interrupted = interrupted || is_forged;
         let continuity = match continuity {
             Continuity::Skip(_) | Continuity::Restart if interrupted => Continuity::First,
-            continuity if !is_untrue => continuity,
+            continuity if !is_forged => continuity,
             _ => Continuity::First,
         };
         (continuity, interrupted)
@@ -137,14 +138,14 @@ impl RecvStream {
         out: &mut Vec<StreamOutcome>,
     ) -> Disposition {
         let (continuity, interrupted) = self.continuity_of(ctx, &numbered, out);
-        let NumberedItem { at, place, matched, seen } = numbered;
+        let NumberedItem { at, position, matched, seen } = numbered;
         let ItemRef { dseq, arrival, item } = at;
         let entry = seen.map(|(_, entry)| entry);
         let mut repeated = 0;
         let (verdict, skip) = match continuity {
             Continuity::Repeat => {
-                let last = entry.expect("repeats something").last;
-                repeated = repeated_of(place.seq, item.count(), last);
+                let last = entry.expect("a repetition has an entry").last;
+                repeated = repeated_of(position.seq, item.count(), last);
                 if !item.is_absent() {
                     ctx.losses.repeat.add(repeated, ctx.now.wall);
                 }
@@ -157,33 +158,32 @@ impl RecvStream {
                     _ => (Verdict::Next, None),
                 }
             }
-            // Rule: release
-            // While the datagram that begins an abandoned message is awaited, it is unknown which of them accounts for
-            // it.
+            // Rule: release While the first datagram of an abandoned message is awaited, it is unknown whether that
+            // datagram or the item accounts for the message.
             Continuity::Follows if !settled && item.is_headless() => return Disposition::Wait,
             Continuity::Follows => (Verdict::Next, None),
             _ if !settled => return Disposition::Wait,
-            Continuity::First => (Verdict::First, self.missing_since_birth(&place, &matched, interrupted)),
+            Continuity::First => (Verdict::First, self.missing_since_birth(&position, &matched, interrupted)),
             Continuity::Restart => (Verdict::First, None),
             Continuity::Skip(skip) => (Verdict::First, Some(skip)),
         };
-        let offset = place.offset_of_frame(entry.as_ref());
-        // A message in flight when a subscription began is not for it (A6), however long it was awaited. The same holds
-        // for its loss.
+        let offset = position.offset_of_frame(entry.as_ref());
+        // A message in flight when a subscription began is not owed to it (A6), however long it was awaited. The same
+        // holds for its loss.
         let owed = Arc::clone(&matched).at(arrival.reached);
         let later = Some(&matched).filter(|_| ctx.mutants.is(Mutant::ReportToLaterSubscriptions));
-        let proven = ProvenLoss::of(item, place.seq, skip);
-        let lost = proven.and_then(|proven| self.lose(ctx, at, entry, proven, later.or(owed.as_ref()), out));
-        if let Some(last) = place.seq.forward(item.count() - 1) {
+        let proven = ProvenLoss::of(item, position.seq, skip);
+        let lost = proven.and_then(|proven| self.report_lost(ctx, at, entry, proven, later.or(owed.as_ref()), out));
+        if let Some(last) = position.seq.forward(item.count() - 1) {
             // The current time would be wrong: messages since then may have been dropped because no client wanted them
             // yet.
             let entry = SubEntry { last, dseq, at: arrival.reached, offset };
             match seen {
-                Some((place, _)) => ctx.window.renew(place, entry),
+                Some((index, _)) => ctx.window.renew(index, entry),
                 None => self.record_last(ctx, item, entry),
             }
         }
-        let verdict = match (lost, place.stamp) {
+        let verdict = match (lost, position.stamp) {
             (Some(count), _) => Verdict::Skip(count),
             (None, Some(stamp)) if repeated == 0 => Verdict::Start(stamp.time),
             (None, _) => verdict,
@@ -220,10 +220,11 @@ impl RecvStream {
         match item {
             StreamItem::AbandonedMessage(_) | StreamItem::GoneMessages(_)
                 if owed.is_none() && self.kind != StreamKind::Ptp => {}
-            StreamItem::AbandonedMessage(doomed) if !doomed.begun => {} // counted among the messages of its first datagram
-            StreamItem::AbandonedMessage(doomed) => {
+            // It is counted among the messages of its first datagram.
+            StreamItem::AbandonedMessage(abandoned) if !abandoned.begun => {}
+            StreamItem::AbandonedMessage(abandoned) => {
                 // A missing datagram may still arrive; a message begun in this one is certain.
-                let range = SettledRange::of_content(doomed.first, ctx.now.instant, doomed.reason(ctx.reason));
+                let range = SettledRange::of_content(abandoned.first, ctx.now.instant, abandoned.reason(ctx.reason));
                 out.push(StreamOutcome::Unverified { range, messages: Count::Exact(1) });
             }
             StreamItem::GoneMessages(gone) => {
@@ -241,20 +242,20 @@ impl RecvStream {
     }
 
     /// Returns the messages missing before the first received message of a subject, which need not be the first one
-    /// sent. They are owed if this peer wanted the subject before the publisher started and would remember earlier
-    /// messages.
+    /// sent. They are owed if a client here subscribed before the publisher started, and this peer would remember
+    /// earlier messages.
     pub(super) fn missing_since_birth(
         &self,
-        place: &SeqPosition,
+        position: &SeqPosition,
         matched: &MatchSet,
         interrupted: bool,
     ) -> Option<Skip> {
         match self.kind {
             StreamKind::Bcast { birth: Some(birth) } if matched.oldest <= birth && !self.evicted && !interrupted => {
-                if place.stamp.is_some() {
+                if position.stamp.is_some() {
                     None
                 } else {
-                    place.missing_of_frame()
+                    position.missing_of_frame()
                 }
             }
             _ => None,
@@ -262,9 +263,9 @@ impl RecvStream {
     }
 }
 
-/// Counts a large message to this peer alone that will never be complete, whether or not a subscription here matches
-/// it. It may be one that a peer without members of its queue group returned, and the ledger counts the messages of
-/// missing datagrams in the same way. The loss waits until everything before the message is settled.
+/// Counts a large directed message that will never be complete, whether or not a subscription here matches it. It may
+/// be one that a peer without members of its queue group returned, and the ledger counts the messages of missing
+/// datagrams in the same way. The loss waits until everything before the message is settled.
 fn judge_abandoned_directed(
     ctx: &mut ReceiveContext<'_>,
     abandoned: &AbandonedMessage,

@@ -42,9 +42,9 @@ impl RecvStream {
     }
 
     /// Corrects a stream that accepted forged datagrams. Items that wait for others are reported or delivered, and the
-    /// stream continues at `dseq`. The publisher's datagrams in their place are reported as unverified.
+    /// stream continues at `dseq`. The publisher's own datagrams with the forged numbers are reported as unverified.
     fn correct(&mut self, ctx: &mut ReceiveContext<'_>, dseq: Dseq, before: u64, out: &mut Vec<StreamOutcome>) {
-        self.drop_held_from(dseq);
+        self.drop_buffered_from(dseq);
         self.ledger.retract_from(dseq, before);
         self.settle(ctx, Reason::Contradicted, out, Ledger::is_waiting);
         self.release(ctx, out);
@@ -71,8 +71,8 @@ impl RecvStream {
         }
     }
 
-    /// Drops the items held of datagrams from `dseq` on, which the publisher has yet to send.
-    fn drop_held_from(&mut self, dseq: Dseq) {
+    /// Drops the buffered items of datagrams from `dseq` on, which the publisher has yet to send.
+    fn drop_buffered_from(&mut self, dseq: Dseq) {
         for datagram in self.reorder_buffer.drop_from(dseq) {
             self.partially_lost.remove(&datagram);
             self.ledger.release();
@@ -81,7 +81,7 @@ impl RecvStream {
 
     /// Returns whether the window entry of a subject is not the publisher's own. Either it is older than a correction,
     /// or a later datagram uses its number again. In the latter case its datagram is reported as unverified.
-    pub(super) fn is_untrue(
+    pub(super) fn is_forged(
         &self,
         ctx: &mut ReceiveContext<'_>,
         entry: &SubEntry,

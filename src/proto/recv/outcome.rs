@@ -25,7 +25,7 @@ pub struct ReceiveContext<'a> {
     pub lookup: Option<RunLookup>,
     /// Local subscriptions.
     pub interest: &'a mut InterestTable,
-    /// Mode of the subscriptions that count.
+    /// Mode of the subscriptions that the stream serves.
     pub mode: DeliveryMode,
     /// Prefix of the subjects that belong to this peer alone.
     pub inbox: &'a str,
@@ -42,9 +42,9 @@ pub struct ReceiveContext<'a> {
     /// Deadline up to which gaps are settled: now, or the time at which the publisher was last heard, for its silence
     /// does not count (A1).
     pub settled_to: Instant,
-    /// Reason with which a gap is settled then.
+    /// Reason with which such a gap is settled.
     pub reason: Reason,
-    /// Receivers of the multicast stream, as far as is known.
+    /// Number of known receivers of the multicast stream.
     pub receivers: usize,
     /// Kernel drops that no gap explains yet.
     pub overrun: &'a mut u64,
@@ -57,14 +57,14 @@ pub struct ReceiveContext<'a> {
     pub mutants: Mutants,
 }
 
-/// Result of a look-up for a run before it is judged. All runs of a datagram are looked up one after the other, so that
-/// their memory accesses overlap.
+/// Result of the look-ups for a run before its disposition. All runs of a datagram are looked up one after the other,
+/// so that their memory accesses overlap.
 #[derive(Clone, Debug)]
 pub struct RunLookup {
     /// Subscriptions that match it.
     pub matched: Option<Arc<MatchSet>>,
     /// Location of its stream in the window, if a subscription matches and the stream has an entry.
-    pub place: Option<StreamIndex>,
+    pub index: Option<StreamIndex>,
 }
 
 /// Outcome of a stream.
@@ -74,7 +74,7 @@ pub enum StreamOutcome {
     Deliver {
         /// A run, or a reassembled large message.
         item: StreamItem,
-        /// Messages at its front that were received before.
+        /// Number of messages at its front that were received before.
         repeated: usize,
         /// True if they were missing at first, and were requested.
         repaired: bool,
@@ -95,7 +95,8 @@ pub enum StreamOutcome {
         last: Seq,
         /// Number of lost messages.
         count: Count,
-        /// Instant after which a subscription must have begun to be owed at most `count` messages.
+        /// Subscriptions that began up to this instant are owed `count` messages; later ones are owed at most that
+        /// number.
         since: Instant,
         /// Subscriptions that match them.
         matched: Arc<MatchSet>,

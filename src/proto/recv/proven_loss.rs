@@ -1,5 +1,5 @@
-//! Losses that the number of an item proves: the messages missing before it, and the item itself if it stands for
-//! messages that will not come.
+//! Losses that the number of an item proves: the messages missing before it, and the item itself if it represents lost
+//! messages.
 
 use super::{ReceiveContext, RecvStream, StreamKind, StreamOutcome};
 use crate::message::Count;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub(super) struct ProvenLoss {
     /// Messages that began in missing datagrams.
     skip: Skip,
-    /// Number of messages lost with the item, though they began in no missing datagram.
+    /// Number of messages lost with the item that did not begin in missing datagrams.
     known: u64,
 }
 
@@ -26,11 +26,11 @@ impl ProvenLoss {
     /// none.
     pub(super) fn of(item: &StreamItem, seq: Seq, skip: Option<Skip>) -> Option<ProvenLoss> {
         let (skip, known) = match (skip, item) {
-            (skip, StreamItem::AbandonedMessage(doomed)) => {
+            (skip, StreamItem::AbandonedMessage(abandoned)) => {
                 let first = skip.map_or(seq, |skip| skip.first);
                 let (before, rest) = skip.map_or((0, UnprovenLoss::None), |skip| (skip.messages, skip.rest));
-                let messages = before + u64::from(!doomed.begun);
-                (Skip { first, last: seq, messages, rest }, u64::from(doomed.begun))
+                let messages = before + u64::from(!abandoned.begun);
+                (Skip { first, last: seq, messages, rest }, u64::from(abandoned.begun))
             }
             (skip, StreamItem::GoneMessages(gone)) => {
                 let last = seq.forward(gone.count - 1).unwrap_or(seq);
@@ -48,7 +48,7 @@ impl ProvenLoss {
 impl RecvStream {
     /// Reports the messages proven missing before an item, and the item itself if it is absent, to the subscriptions
     /// `owed` it. Returns the number of messages; `None` if no subscription is owed any of it.
-    pub(super) fn lose(
+    pub(super) fn report_lost(
         &mut self,
         ctx: &mut ReceiveContext<'_>,
         at: ItemRef<'_>,
@@ -75,7 +75,7 @@ impl RecvStream {
                 entry.map_or(gone.since, |e| e.at.max(gone.since))
             }
             (Some(entry), ..) => between.since.map_or(entry.at, |since| since.min(entry.at)),
-            (None, StreamItem::AbandonedMessage(doomed), _) if skip.messages + known == 1 => doomed.reached,
+            (None, StreamItem::AbandonedMessage(abandoned), _) if skip.messages + known == 1 => abandoned.reached,
             (None, _, StreamKind::Bcast { birth: Some(birth) }) => birth,
             _ => ctx.now.instant,
         };
@@ -89,8 +89,8 @@ impl RecvStream {
             _ => {}
         }
         let reason = match item {
-            StreamItem::AbandonedMessage(doomed) if doomed.by_limit || doomed.gone.is_some() => {
-                doomed.reason(ctx.reason)
+            StreamItem::AbandonedMessage(abandoned) if abandoned.by_limit || abandoned.gone.is_some() => {
+                abandoned.reason(ctx.reason)
             }
             StreamItem::GoneMessages(gone) => gone.reason,
             _ => between.reason.unwrap_or(ctx.reason),

@@ -1,10 +1,10 @@
 //! Items that arrived and wait for an earlier datagram: in the order of the stream, and by subject.
 //!
-//! A held item can be delivered in two cases (A3): every gap before it is settled, or it follows the
-//! last message of its subject. Two kinds of items are therefore judged again: those below the lowest gap, and the
-//! first held item of a subject after a delivery. The numbers of a subject rise in the order of the stream. While its
-//! first item waits, the later ones must wait. The cost of a missing datagram is thus that of the items it releases,
-//! regardless of the number held.
+//! A buffered item can be delivered in two cases (A3): every gap before it is settled, or it follows the last message
+//! of its subject. Two kinds of items are therefore judged again: those below the lowest gap, and the first buffered
+//! item of a subject after a delivery. The numbers of a subject rise in the order of the stream. While its first item
+//! waits, the later ones must wait. The cost of a missing datagram thus depends on the items that it releases, and not
+//! on the size of the buffer.
 
 use crate::message::Dseq;
 use crate::proto::stream_item::{Arrival, StreamItem};
@@ -21,14 +21,14 @@ pub(super) type Position = (Dseq, u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SubjectKey(u64);
 
-/// Held items of one stream.
+/// Buffered items of one stream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReorderBuffer {
     items: BTreeMap<Position, (Arrival, StreamItem)>,
     /// Items that have numbers.
     by_subject: BTreeSet<(SubjectKey, Position)>,
     /// Large messages that will never be complete.
-    doomed: BTreeSet<Position>,
+    abandoned: BTreeSet<Position>,
     /// Items to judge again although a gap before them is open.
     due: BTreeSet<Position>,
     bytes: usize,
@@ -44,14 +44,14 @@ impl ReorderBuffer {
         self.bytes
     }
 
-    /// Returns whether an item of this datagram is held.
+    /// Returns whether an item of this datagram is buffered.
     pub(super) fn has(&self, dseq: Dseq) -> bool {
         self.items.range((dseq, 0)..=(dseq, u32::MAX)).next().is_some()
     }
 
-    /// Holds an item that was judged to wait.
+    /// Adds an item that must wait.
     pub(super) fn insert(&mut self, at: Position, arrival: Arrival, item: StreamItem) {
-        let (key, is_doomed) = (key_of(&item), matches!(item, StreamItem::AbandonedMessage(_)));
+        let (key, is_abandoned) = (key_of(&item), matches!(item, StreamItem::AbandonedMessage(_)));
         self.bytes += item.bytes();
         if let Some((_, replaced)) = self.items.insert(at, (arrival, item)) {
             self.unindex(at, &replaced);
@@ -59,8 +59,8 @@ impl ReorderBuffer {
         if let Some(key) = key {
             self.by_subject.insert((key, at));
         }
-        if is_doomed {
-            self.doomed.insert(at);
+        if is_abandoned {
+            self.abandoned.insert(at);
         }
     }
 
@@ -74,7 +74,7 @@ impl ReorderBuffer {
         if self.by_subject.is_empty() { None } else { key_of(item) }
     }
 
-    /// Marks the first held item of a subject to be judged again, after an item was delivered or dropped.
+    /// Marks the first buffered item of a subject to be judged again, after an item was delivered or dropped.
     pub(super) fn on_item_removed(&mut self, followers: Option<SubjectKey>) {
         let Some(key) = followers else { return };
         let lowest = (key, (Dseq(0), 0));
@@ -85,18 +85,18 @@ impl ReorderBuffer {
 
     /// Handles the late first fragment of an abandoned message: no missing datagram accounts for it.
     pub(super) fn on_late_first_fragment(&mut self, dseq: Dseq) {
-        for at in &self.doomed {
-            if let Some((_, StreamItem::AbandonedMessage(doomed))) = self.items.get_mut(at)
-                && doomed.missing == dseq
+        for at in &self.abandoned {
+            if let Some((_, StreamItem::AbandonedMessage(abandoned))) = self.items.get_mut(at)
+                && abandoned.missing == dseq
             {
-                doomed.begun = true;
+                abandoned.begun = true;
                 self.due.insert(*at);
             }
         }
     }
 
     /// Removes the next item to judge, in the order of the stream: first all below `frontier`, then those marked. The
-    /// caller inserts an item again that still must wait.
+    /// caller inserts the item again if it still must wait.
     pub(super) fn pop(&mut self, frontier: Dseq) -> Option<(Position, Arrival, StreamItem)> {
         let first = self.items.first_key_value().map(|(at, _)| *at).filter(|at| at.0 < frontier);
         let at = match first {
@@ -106,7 +106,7 @@ impl ReorderBuffer {
             }
             None => self.due.pop_first()?,
         };
-        let (arrival, item) = self.items.remove(&at).expect("what is due is held");
+        let (arrival, item) = self.items.remove(&at).expect("due items are in the buffer");
         self.unindex(at, &item);
         Some((at, arrival, item))
     }
@@ -118,19 +118,19 @@ impl ReorderBuffer {
             self.by_subject.remove(&(key, at));
         }
         if matches!(item, StreamItem::AbandonedMessage(_)) {
-            self.doomed.remove(&at);
+            self.abandoned.remove(&at);
         }
     }
 
     /// Returns whether the invariants hold that are checked without visiting the items. The ledger counts `datagrams`
-    /// held datagrams.
+    /// buffered datagrams.
     #[inline]
     pub(super) fn is_intact(&self, datagrams: u64) -> bool {
         let items = self.items.len();
         (datagrams == 0) == (items == 0)
             && datagrams <= items as u64
             && self.by_subject.len() <= items
-            && self.doomed.len() <= items
+            && self.abandoned.len() <= items
             && self.due.len() <= items
             && (0 < items || self.bytes == 0)
     }
@@ -139,16 +139,16 @@ impl ReorderBuffer {
     #[cold]
     pub(super) fn summary(&self) -> String {
         format!(
-            "{} items with {} bytes, {} by subject, {} doomed, {} due",
+            "{} items with {} bytes, {} by subject, {} abandoned, {} due",
             self.items.len(),
             self.bytes,
             self.by_subject.len(),
-            self.doomed.len(),
+            self.abandoned.len(),
             self.due.len()
         )
     }
 
-    /// Returns the number of datagrams with held items.
+    /// Returns the number of datagrams with buffered items.
     pub(super) fn datagrams(&self) -> u64 {
         let mut last = None;
         self.items.keys().filter(|(dseq, _)| last.replace(*dseq) != Some(*dseq)).count() as u64
@@ -167,13 +167,13 @@ impl ReorderBuffer {
         datagrams
     }
 
-    /// Checks that the indices name exactly the held items.
+    /// Checks that the indices contain exactly the buffered items.
     pub(super) fn assert_invariants(&self) {
         let items = || self.items.iter().map(|(at, (_, item))| (*at, item));
         let keys: BTreeSet<_> = items().filter_map(|(at, item)| Some((key_of(item)?, at))).collect();
-        let doomed: BTreeSet<_> =
+        let abandoned: BTreeSet<_> =
             items().filter(|(_, item)| matches!(item, StreamItem::AbandonedMessage(_))).map(|(at, _)| at).collect();
-        assert_eq!((&self.by_subject, &self.doomed), (&keys, &doomed));
+        assert_eq!((&self.by_subject, &self.abandoned), (&keys, &abandoned));
         assert!(self.due.iter().all(|at| self.items.contains_key(at)));
         assert_eq!(self.bytes, self.items.values().map(|(_, item)| item.bytes()).sum::<usize>());
     }
@@ -181,7 +181,7 @@ impl ReorderBuffer {
 
 #[cfg(test)]
 impl ReorderBuffer {
-    /// Marks all held items to be judged again, as if all changes were unknown.
+    /// Marks all buffered items to be judged again, as if all changes were unknown.
     pub(super) fn judge_all_again(&mut self) {
         self.due = self.items.keys().copied().collect();
     }
@@ -191,14 +191,14 @@ impl ReorderBuffer {
         self.bytes += 7;
     }
 
-    /// Returns the number of held large messages that will never be complete.
-    pub(super) fn doomed(&self) -> usize {
-        self.doomed.len()
+    /// Returns the number of buffered large messages that will never be complete.
+    pub(super) fn abandoned(&self) -> usize {
+        self.abandoned.len()
     }
 }
 
 fn key_of(item: &StreamItem) -> Option<SubjectKey> {
-    item.place()?;
+    item.position()?;
     Some(key(item.subject()))
 }
 
@@ -215,8 +215,8 @@ mod tests {
         assert!(ReorderBuffer::default().is_intact(0));
         let mut buffer = ReorderBuffer::default();
         buffer.break_bytes();
-        assert!(!buffer.is_intact(0), "bytes of nothing");
+        assert!(!buffer.is_intact(0), "an empty buffer has no bytes");
         assert!(buffer.summary().contains("0 items with 7 bytes"), "{}", buffer.summary());
-        assert!(!ReorderBuffer::default().is_intact(1), "the ledger says that one is held");
+        assert!(!ReorderBuffer::default().is_intact(1), "the ledger counts one buffered datagram");
     }
 }

@@ -43,9 +43,9 @@ impl RecvStream {
         contents: Vec<Content>,
         out: &mut Vec<StreamOutcome>,
     ) {
-        // A subscription that began after the gap was found is owed nothing of it. If there was no other subscription
-        // then, this peer may have requested the manifest alone. The publisher's history must therefore not be judged
-        // by its ring.
+        // A subscription that began after the gap was found is owed no message of it. If there was no other
+        // subscription then, this peer may have requested the manifest alone. The publisher's history must therefore
+        // not be judged by its ring.
         let missed_at = self.ledger.found(dseq).unwrap_or(ctx.now.instant);
         let is_later = ctx.mutants.is(Mutant::ReportToLaterSubscriptions);
         let rebuild = Rebuild::new(ctx.now.instant, dseq, before, contents, |content| {
@@ -53,7 +53,7 @@ impl RecvStream {
             matched.is_some_and(|matched| is_later || matched.at(missed_at).is_some())
                 && !ctx.mutants.is(Mutant::ManifestUnread)
                 && self.can_be_fetched(dseq, content)
-                && !(ctx.mutants.is(Mutant::LargeNotRequested) && matches!(content.what, ContentKind::Part { .. }))
+                && !(ctx.mutants.is(Mutant::LargeNotRequested) && matches!(content.kind, ContentKind::Part { .. }))
         });
         if !rebuild.is_waiting() {
             return self.complete(ctx, dseq, rebuild, out);
@@ -68,15 +68,15 @@ impl RecvStream {
         }
     }
 
-    /// Returns whether the history can supply the wanted content of datagram `dseq`. A large message must be owed, must
-    /// not be given up, and its beginning must have arrived or may yet be accounted for.
+    /// Returns whether the history can supply the wanted content of datagram `dseq`. A large message must be owed and
+    /// must not be given up. Its beginning must have arrived, or must still be awaited.
     fn can_be_fetched(&self, dseq: Dseq, content: &Content) -> bool {
-        let ContentKind::Part { index, .. } = content.what else { return true };
+        let ContentKind::Part { index, .. } = content.kind else { return true };
         let first = Dseq(dseq.0.saturating_sub(u64::from(index)));
         let Some(seq) = content.seq.filter(|_| self.ledger.states().baseline < first) else { return false };
         match self.rebuilds.large(first) {
             _ if self.reassembly.is_over(first) => false,
-            Some(name) => (&name.subject, name.seq) == (&content.subject, seq),
+            Some(key) => (&key.subject, key.seq) == (&content.subject, seq),
             None if index == 0 || self.reassembly.has_head(first, seq) => true,
             None => self.ledger.is_pending(first) && !self.rebuilds.has(first),
         }
@@ -96,9 +96,10 @@ impl RecvStream {
             messages.remove(0);
         }
         if let Some(fetched) = self.rebuilds.on_fetched(dseq, (subject, first, last), messages) {
-            self.place_large(ctx, dseq, fetched, out);
+            self.on_large_fetched(ctx, dseq, fetched, out);
         }
-        // Its fragments are needed no more; a limit on them must not report a message that was fetched.
+        // The fragments of a fetched message are not needed any more. Their limit must not cause a loss report for the
+        // message.
         if self.rebuilds.has_fetched(dseq) {
             self.reassembly.remove(dseq);
         }
@@ -107,9 +108,8 @@ impl RecvStream {
         self.complete_ready(ctx, out);
     }
 
-    /// Places a large message that begins at the end of datagram `first`, which arrived, and that the history supplied
-    /// whole.
-    pub(super) fn place_large(
+    /// Handles a large message that the history supplied. It begins at the end of datagram `first`, which arrived.
+    pub(super) fn on_large_fetched(
         &mut self,
         ctx: &mut ReceiveContext<'_>,
         first: Dseq,
@@ -117,15 +117,15 @@ impl RecvStream {
         out: &mut Vec<StreamOutcome>,
     ) {
         // A message given up meanwhile is reported already.
-        if self.reassembly.has_head(first, fetched.place.seq)
-            && let Some((place, reached)) = self.reassembly.on_fetched(first)
+        if self.reassembly.has_head(first, fetched.position.seq)
+            && let Some((position, reached)) = self.reassembly.on_fetched(first)
         {
-            let (arrival, place) = (Arrival { reached, repaired: true }, place.unwrap_or(fetched.place));
-            self.take(
+            let (arrival, position) = (Arrival { reached, repaired: true }, position.unwrap_or(fetched.position));
+            self.release_or_buffer(
                 ctx,
                 (first, u32::MAX),
                 arrival,
-                StreamItem::FetchedMessages(FetchedMessages { place, ..fetched }),
+                StreamItem::FetchedMessages(FetchedMessages { position, ..fetched }),
                 false,
                 out,
             );
@@ -149,7 +149,8 @@ impl RecvStream {
     ) {
         let (before, messages) = (rebuild.before(), rebuild.messages());
         let missing = self.ledger.missing_at(dseq);
-        // Nothing arrives now: the send times of the current and the last datagram do not apply to this one.
+        // The rebuilt datagram does not arrive now, so the send times of the current and the last datagram do not apply
+        // to it.
         let found = found(&mut self.nak_scheduler, ctx);
         let accept = self.ledger.on_datagram(&mut GapContext { arrived: found.now, ..found }, dseq, before, messages);
         debug_assert!(matches!(accept, Acceptance::Filled | Acceptance::Repaired), "{accept:?}");
@@ -157,7 +158,7 @@ impl RecvStream {
         let since = self.ledger.since();
         self.reorder_buffer.on_late_first_fragment(dseq);
         for (first, reason) in rebuild.missing_heads() {
-            // A message fetched whole that waits for the rest of its first datagram lacks nothing.
+            // A fetched message that waits for the rest of its first datagram is complete.
             if !self.rebuilds.has_fetched(first) {
                 self.reassembly.on_fragment_gone(first, reason);
             }
@@ -167,18 +168,22 @@ impl RecvStream {
         }
         let items = rebuild.into_items(dseq, since, missing, |first| self.reassembly.on_head_known(first));
         self.rebuilds.drop_large(dseq);
-        // Large messages that end here because it is lost precede those that begin here.
-        self.hold_abandoned_below_frontier();
-        let is_wanted = |item: &StreamItem| matches!(item, StreamItem::GoneMessages(gone) if ctx.interest.matches(&gone.subject, ctx.mode).is_some());
+        // Large messages that are given up because of this datagram precede those that begin in it.
+        self.abandon_below_frontier();
+        let is_wanted = |item: &StreamItem| match item {
+            StreamItem::GoneMessages(gone) => ctx.interest.matches(&gone.subject, ctx.mode).is_some(),
+            _ => false,
+        };
         if items.iter().any(is_wanted) {
             ctx.losses.overrun += missing.overrun;
         }
         for (index, item) in items.into_iter().enumerate() {
-            if matches!(&item, StreamItem::GoneMessages(gone) if ctx.interest.matches(&gone.subject, ctx.mode).is_some())
+            if let StreamItem::GoneMessages(gone) = &item
+                && ctx.interest.matches(&gone.subject, ctx.mode).is_some()
             {
                 self.partially_lost.insert(dseq, accept == Acceptance::Repaired);
             }
-            self.take(ctx, (dseq, index as u32 + 1), arrival, item, false, out);
+            self.release_or_buffer(ctx, (dseq, index as u32 + 1), arrival, item, false, out);
         }
         if !self.reorder_buffer.has(dseq) {
             self.settle_partial(dseq);
@@ -189,11 +194,11 @@ impl RecvStream {
 
     pub(super) fn settle_partial(&mut self, dseq: Dseq) {
         if let Some(was_repaired) = self.partially_lost.remove(&dseq) {
-            self.ledger.lose(was_repaired);
+            self.ledger.mark_lost(was_repaired);
         }
     }
 
-    /// Handles the publisher's report that it has nothing of the datagrams up to `last` any more.
+    /// Handles the publisher's notice that it knows nothing about the datagrams up to `last` any more.
     pub fn on_expired(&mut self, ctx: &mut ReceiveContext<'_>, last: Dseq, out: &mut Vec<StreamOutcome>) {
         self.ledger.on_expired(last);
         self.on_deadline(ctx, out);
@@ -224,7 +229,7 @@ impl RecvStream {
         }
     }
 
-    /// Hastens repair after the publisher ended without a BYE: missing datagrams may only be late.
+    /// Shortens the deadlines after the publisher ended without a BYE: missing datagrams may only be late.
     pub fn expedite(&mut self, deadline: Instant) {
         self.ledger.expedite(deadline);
     }

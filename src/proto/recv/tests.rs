@@ -1,4 +1,4 @@
-//! Streams with faults, received twice: as in production, and with all held items judged again each time.
+//! Streams with faults, received twice: as in production, and with all buffered items judged again each time.
 
 use super::proven_loss::count_of;
 use super::*;
@@ -33,25 +33,24 @@ impl RecvStream {
     }
 }
 
-/// A filled gap releases the same items, in the same order, as judging all held items again would.
-/// Proves: W83
+/// A filled gap releases the same items, in the same order, as judging all buffered items again would. Proves: W83
 #[test]
-fn release_agrees_with_judging_all_held_items() {
+fn release_agrees_with_judging_all_buffered_items() {
     let mut seen = Seen::default();
     for seed in 0..400 {
         let mut rng = Rng::new(seed);
         let datagrams = stream(&mut rng);
-        let [mut receiver, mut twin] = [Receiver::new(seed), Receiver::new(seed)];
+        let [mut receiver, mut reference] = [Receiver::new(seed), Receiver::new(seed)];
         for (millis, input) in inputs(&mut rng, &datagrams) {
             receiver.apply_and_fetch(millis, &input, &datagrams);
-            twin.recv.reorder_buffer.judge_all_again();
-            twin.apply_and_fetch(millis, &input, &datagrams);
-            twin.recv.reorder_buffer.judge_all_again();
-            twin.with(millis, |recv, ctx, out| recv.release(ctx, out));
+            reference.recv.reorder_buffer.judge_all_again();
+            reference.apply_and_fetch(millis, &input, &datagrams);
+            reference.recv.reorder_buffer.judge_all_again();
+            reference.with(millis, |recv, ctx, out| recv.release(ctx, out));
             let outcomes = std::mem::take(&mut receiver.outcomes);
-            assert_eq!(outcomes, std::mem::take(&mut twin.outcomes), "seed {seed}, {millis} ms: {input:?}");
-            assert_eq!(receiver.recv.ledger.states(), twin.recv.ledger.states(), "seed {seed}, {millis} ms");
-            assert_eq!(receiver.recv.buffered_bytes(), twin.recv.buffered_bytes(), "seed {seed}, {millis} ms");
+            assert_eq!(outcomes, std::mem::take(&mut reference.outcomes), "seed {seed}, {millis} ms: {input:?}");
+            assert_eq!(receiver.recv.ledger.states(), reference.recv.ledger.states(), "seed {seed}, {millis} ms");
+            assert_eq!(receiver.recv.buffered_bytes(), reference.recv.buffered_bytes(), "seed {seed}, {millis} ms");
             receiver.recv.assert_invariants();
             seen.add(&receiver, &outcomes);
         }
@@ -63,7 +62,7 @@ fn release_agrees_with_judging_all_held_items() {
     }
     // The streams cover these cases.
     assert!(10_000 < seen.delivered && 300 < seen.lost && 100 < seen.unverified && 100 < seen.fetched, "{seen:?}");
-    assert!(1_000 < seen.overtook && 20 < seen.doomed && 30 < seen.buffered_most && 50 < seen.large, "{seen:?}");
+    assert!(1_000 < seen.overtook && 20 < seen.abandoned && 30 < seen.buffered_most && 50 < seen.large, "{seen:?}");
 }
 
 /// A rebuilt datagram counts from the discovery of its gap, however old the last received datagram is.
@@ -136,7 +135,7 @@ fn fetched_message_survives_the_reassembly_limit() {
         let request = |_: Dseq, subject: &Subject, first: Seq, _: Seq| requested.push((subject.clone(), first));
         recv.rebuilds.send_due_requests(ctx.now.instant, request);
     });
-    let large = requested.pop().expect("the large message is asked for");
+    let large = requested.pop().expect("the large message was requested");
     let fetch = |receiver: &mut Receiver, (subject, seq): (Subject, Seq), bytes| {
         let messages = vec![(seq, Message::new(subject.clone(), vec![7; bytes]))];
         receiver.with(4, |recv, ctx, out| recv.on_fetched(ctx, Dseq(2), (&subject, seq, seq), messages, out));
@@ -184,8 +183,8 @@ struct Seen {
     large: usize,
     /// Deliveries while an earlier gap was open.
     overtook: usize,
-    doomed: usize,
-    /// Maximum number of datagrams held at a time.
+    abandoned: usize,
+    /// Maximum number of datagrams buffered at a time.
     buffered_most: u64,
 }
 
@@ -205,7 +204,7 @@ impl Seen {
                 _ => {}
             }
         }
-        self.doomed += receiver.recv.reorder_buffer.doomed();
+        self.abandoned += receiver.recv.reorder_buffer.abandoned();
         self.buffered_most = self.buffered_most.max(receiver.recv.ledger.states().buffered);
     }
 }
@@ -219,7 +218,7 @@ enum Input {
     Announcement(usize),
     /// The publisher's manifest of it, with this number of its messages in the history.
     Manifest(usize, usize),
-    /// The publisher has nothing of the datagrams up to it.
+    /// The publisher knows nothing about the datagrams up to it.
     Expired(usize),
     Overflow,
     Time,
@@ -288,7 +287,7 @@ fn inputs(rng: &mut Rng, datagrams: &[Bytes]) -> Vec<(u64, Input)> {
 /// Bytes of a large message in the history.
 const LARGE: usize = 1000;
 
-/// A stream and its surroundings.
+/// A stream and the state that its context borrows.
 struct Receiver {
     recv: RecvStream,
     /// Age of the current datagram.

@@ -16,12 +16,15 @@ pub(super) struct PeerTable {
     pub(super) source: Option<IpAddr>,
     /// The control datagram number and version of the latest announcement. `None` before the first.
     pub(super) high: Option<(u64, u64)>,
+    /// Version up to which the table is complete.
     pub(super) complete: u64,
     /// Highest complete version that was reported to the peer.
     pub(super) reported: u64,
     /// Version before which ended subscriptions are absent from the table.
     pub(super) base: u64,
-    pub(super) places: BTreeSet<u32>,
+    /// Indices of the entries.
+    pub(super) indices: BTreeSet<u32>,
+    /// New table that is being built.
     pub(super) fresh: Option<PendingTable>,
     /// Time since which the table lacks the announced version without progress.
     pub(super) stale_since: Option<Instant>,
@@ -49,7 +52,7 @@ impl PeerTable {
             complete: 0,
             reported: 0,
             base: 0,
-            places: BTreeSet::new(),
+            indices: BTreeSet::new(),
             fresh: None,
             stale_since: None,
             overflowed: None,
@@ -58,26 +61,26 @@ impl PeerTable {
         }
     }
 
-    /// Returns the number of its entries, old and new.
+    /// Returns the number of entries of the old and the new table.
     pub(super) fn len(&self) -> usize {
-        self.places.len() + self.fresh.as_ref().map_or(0, |fresh| fresh.entries.len())
+        self.indices.len() + self.fresh.as_ref().map_or(0, |fresh| fresh.entries.len())
     }
 
-    /// Returns whether the table has all that the peer has announced.
+    /// Returns whether the table has all entries that the peer has announced.
     pub(super) fn is_known(&self) -> bool {
         self.high.is_some_and(|(_, high)| high == self.complete)
     }
 
     /// Handles the highest version announced by the control datagram of this number.
     pub(super) fn on_high(&mut self, now: Instant, number: u64, high: u64) {
-        // An earlier announcement does not become newer by arriving later.
+        // A late announcement does not replace a newer one.
         if self.high.is_none_or(|(before, _)| before < number) {
             self.high = Some((number, high.max(self.complete)));
         }
         self.update_staleness(now, false);
     }
 
-    /// Updates the time since which the table lacks the announced version; progress starts it anew.
+    /// Updates the time since which the table lacks the announced version. Progress restarts that time.
     pub(super) fn update_staleness(&mut self, now: Instant, is_progress: bool) {
         if self.is_known() || self.high.is_none() {
             (self.stale_since, self.interval) = (None, REQUEST_INTERVAL);

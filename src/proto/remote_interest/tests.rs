@@ -159,7 +159,7 @@ fn run(seed: u64, mutants: Mutants) -> Result<(), String> {
         world.step(false);
         world.check(seed)?;
         if since + 20_000 < world.millis {
-            return Err(format!("seed {seed}: nothing is known after 20 s"));
+            return Err(format!("seed {seed}: the subscriptions are unknown after 20 s"));
         }
     }
     world.check(seed)?;
@@ -214,7 +214,7 @@ fn peer_beyond_the_limit_counts_as_unknown() {
     );
     assert!(remote_interest.is_known(other) && !remote_interest.is_known(owner()));
     assert_eq!(remote_interest.entries().count(), 29);
-    assert_eq!(remote_interest.poll_request(at(1000), |_| true), None, "it is not requested for a while");
+    assert_eq!(remote_interest.poll_request(at(1000), |_| true), None, "the next request waits");
     assert!(remote_interest.poll_request(at(31_000), |_| true).is_some());
     remote_interest.end(other);
     assert_eq!(remote_interest.on_record(at(31_000), own.0, own.1, 2, record_of(3)), RecordOutcome::Applied);
@@ -254,7 +254,7 @@ fn peers_at_one_address_share_quarter_of_limit() {
 fn entries_of_replaced_peer_yield_to_next_run() {
     type Departure = fn(&mut RemoteInterest, Epoch);
     let departures: [Departure; 2] =
-        [|interest, epoch| interest.lose(epoch), |interest, epoch| interest.set_reachable(epoch, false)];
+        [|interest, epoch| interest.mark_absent(epoch), |interest, epoch| interest.set_reachable(epoch, false)];
     for depart in departures {
         let mut remote_interest = RemoteInterest::new(1, 400, Duration::ZERO, Mutants::default());
         let [former, next] = [100, 101].map(|bits| Epoch::new(bits).unwrap());

@@ -3,7 +3,7 @@
 use super::recently_resent::ResendTarget;
 use crate::message::{Dseq, Epoch};
 use crate::proto::stats::counters;
-use crate::wire::{Expired, Manifest};
+use crate::wire::{ExpiryNotice, Manifest};
 use bytes::Bytes;
 
 /// Answer to a request.
@@ -27,12 +27,12 @@ pub enum ResendAnswer {
         /// The record to send.
         manifest: Manifest,
     },
-    /// Datagrams of which nothing is known any more.
+    /// Datagrams about which the publisher knows nothing any more.
     Expired {
         /// Its receiver.
         to: Epoch,
         /// The record to send.
-        expired: Expired,
+        expired: ExpiryNotice,
     },
 }
 
@@ -43,7 +43,7 @@ pub struct RequestOutcome {
     pub accepted: u64,
     /// Ranges that end with datagrams not sent yet; these are never missing.
     pub beyond_high: u64,
-    /// Datagrams just answered: the request had left before the answer arrived.
+    /// Datagrams that were just resent: the requester sent the request before they arrived.
     pub suppressed: u64,
     /// Datagrams beyond the limits; all of them if the request was refused.
     pub refused: u64,

@@ -24,21 +24,21 @@ const NANOS_PER_SECOND: u64 = 1_000_000_000;
 /// Token bucket. Rate and limit are arguments, because they change with the other traffic.
 #[derive(Clone, Debug)]
 pub struct TokenBucket {
-    /// Tokens times 10^9: the amount that a rate of one token per second adds each nanosecond.
+    /// Tokens times 10^9, so that a rate of one token per second adds 1 each nanosecond.
     level: u64,
     at: Instant,
 }
 
 impl TokenBucket {
-    /// Returns a full bucket.
+    /// Creates a full bucket.
     pub fn full(now: Instant) -> TokenBucket {
         TokenBucket { level: u64::MAX, at: now }
     }
 
     /// Adds the tokens since the last refill, at `rate` tokens per second, up to `burst` tokens.
     pub fn refill(&mut self, now: Instant, rate: u64, burst: u64) {
-        let come = rate.saturating_mul(nanos(now.since(self.at)));
-        self.level = self.level.saturating_add(come).min(burst.saturating_mul(NANOS_PER_SECOND));
+        let added = rate.saturating_mul(nanos(now.since(self.at)));
+        self.level = self.level.saturating_add(added).min(burst.saturating_mul(NANOS_PER_SECOND));
         self.at = self.at.max(now);
     }
 
@@ -47,9 +47,9 @@ impl TokenBucket {
         tokens.saturating_mul(NANOS_PER_SECOND) <= self.level
     }
 
-    /// Takes `tokens` tokens, which must be there.
+    /// Takes `tokens` tokens, which the bucket must have.
     pub fn take(&mut self, tokens: u64) {
-        assert!(self.has(tokens), "tokens are taken after they have come");
+        assert!(self.has(tokens), "the bucket has the tokens");
         self.level -= tokens * NANOS_PER_SECOND;
     }
 
@@ -72,12 +72,12 @@ pub struct ResendBudget {
     slot_end: Instant,
     /// Sum of all slots but the open one: the rate in bytes per second.
     live_rate: u64,
-    /// Live rate at the time when live data began to wait for answers, while it waits.
+    /// Live rate at the time when live data began to wait for answers; `None` while it does not wait.
     paused_rate: Option<u64>,
 }
 
 impl ResendBudget {
-    /// Returns a full budget that gets at least `rate_min` bytes per second, and at least 1.
+    /// Creates a full budget, which gets at least `rate_min` bytes per second, and at least 1.
     pub fn new(now: Instant, rate_min: u64) -> ResendBudget {
         let slots = VecDeque::from(vec![0; SLOTS + 1]);
         ResendBudget {
@@ -96,7 +96,7 @@ impl ResendBudget {
         *self.slots.back_mut().expect("there is always an open slot") += bytes as u64;
     }
 
-    /// Sets whether live data waits for answers. While it waits, the rate does not fall because of that.
+    /// Sets whether live data waits for answers. The rate does not fall while it waits.
     pub fn pause(&mut self, now: Instant, is_paused: bool) {
         self.advance(now);
         self.paused_rate = is_paused.then(|| self.paused_rate.unwrap_or(self.live_rate));
@@ -116,7 +116,7 @@ impl ResendBudget {
                 return;
             }
             self.bucket.refill(self.slot_end, self.rate(), BURST_BYTES);
-            let oldest = self.slots.pop_front().expect("there are always as many slots");
+            let oldest = self.slots.pop_front().expect("the number of slots is constant");
             let closed = self.slots.back().copied().expect("there is always an open slot");
             self.slots.push_back(0);
             self.live_rate = self.live_rate - oldest + closed;
@@ -158,7 +158,7 @@ mod tests {
     }
 
     /// Checks that a spender without restraint never exceeds, over any span of time, one burst plus a quarter of the
-    /// live rate. The minimum rate replaces that quarter if it is higher. The twin remembers all sent bytes and adds
+    /// live rate. The minimum rate replaces that quarter if it is higher. The model remembers all sent bytes and adds
     /// them up each time.
     /// Proves: W114, budget
     #[test]

@@ -15,7 +15,7 @@ const SEGMENT_BYTES_MAX: usize = 256 * 1024;
 /// Size of the first segment of a log, in bytes, so that a little-used log is small; later segments grow with the log.
 const SEGMENT_BYTES_MIN: usize = 2048;
 
-/// Bytes of a segment for each entry reserved with it; the list of entries grows beyond that.
+/// Bytes of a segment for each entry that is reserved with it; the list of entries grows if it needs more.
 const BYTES_PER_ENTRY: usize = 512;
 
 /// End of an entry in its segment, with its time and `before` value relative to the segment's start.
@@ -89,8 +89,8 @@ fn entries_in(bytes: usize) -> usize {
 #[derive(Debug)]
 pub struct DatagramLog {
     segments: VecDeque<LogSegment>,
-    /// Entries at the start of the first segment that were already removed.
-    left: usize,
+    /// Number of entries at the start of the first segment that were removed.
+    removed: usize,
     /// Number of the next entry.
     next: u64,
     /// Bytes allocated by the segments.
@@ -101,12 +101,12 @@ pub struct DatagramLog {
 impl DatagramLog {
     /// Creates an empty log of at most `bytes_max` bytes, whose first entry will have the number `next`.
     pub fn new(bytes_max: usize, next: u64) -> DatagramLog {
-        DatagramLog { segments: VecDeque::new(), left: 0, next, heap_bytes: 0, bytes_max }
+        DatagramLog { segments: VecDeque::new(), removed: 0, next, heap_bytes: 0, bytes_max }
     }
 
     /// Returns the number of the oldest entry, or that of the next one if there is none.
     pub fn trail(&self) -> u64 {
-        self.segments.front().map_or(self.next, |segment| segment.first + self.left as u64)
+        self.segments.front().map_or(self.next, |segment| segment.first + self.removed as u64)
     }
 
     /// Returns the number of the next entry.
@@ -128,15 +128,15 @@ impl DatagramLog {
         let entry = match last.and_then(|segment| segment.entry(now, before, bytes.len())) {
             Some(entry) => entry,
             None => {
-                let Some(segment) = self.room(bytes.len()) else { return };
+                let Some(segment) = self.take_segment(bytes.len()) else { return };
                 let segment = segment.restart(now, number, before);
-                let entry = segment.entry(now, before, bytes.len()).expect("the segment was made for it");
+                let entry = segment.entry(now, before, bytes.len()).expect("the new segment has room for the entry");
                 self.heap_bytes += segment.heap_bytes();
                 self.segments.push_back(segment);
                 entry
             }
         };
-        let segment = self.segments.back_mut().expect("there is one with room");
+        let segment = self.segments.back_mut().expect("the last segment has room");
         self.heap_bytes -= segment.heap_bytes();
         segment.bytes.extend_from_slice(bytes);
         segment.entries.push(entry);
@@ -145,23 +145,23 @@ impl DatagramLog {
     }
 
     /// Returns an empty segment that fits an entry, evicting the oldest entries for it; `None` if there can be none.
-    fn room(&mut self, entry_bytes: usize) -> Option<LogSegment> {
+    fn take_segment(&mut self, entry_bytes: usize) -> Option<LogSegment> {
         let bytes_max = (self.bytes_max / 16).min(SEGMENT_BYTES_MAX);
         let bytes = self.heap_bytes.max(SEGMENT_BYTES_MIN).min(bytes_max).max(entry_bytes);
-        let mut left = None;
+        let mut evicted = None;
         let fresh = size_of::<LogSegment>() + bytes + entries_in(bytes) * size_of::<LogEntry>();
         while self.bytes_max < self.bytes() + fresh {
-            left = Some(self.pop()?);
+            evicted = Some(self.pop()?);
         }
         let fits = |segment: &LogSegment| segment.bytes.capacity() == bytes;
-        Some(left.filter(fits).unwrap_or_else(|| LogSegment::new(bytes)))
+        Some(evicted.filter(fits).unwrap_or_else(|| LogSegment::new(bytes)))
     }
 
     /// Removes the oldest segment. An empty log keeps no memory at all.
     fn pop(&mut self) -> Option<LogSegment> {
         let segment = self.segments.pop_front()?;
         self.heap_bytes -= segment.heap_bytes();
-        self.left = 0;
+        self.removed = 0;
         if self.segments.is_empty() {
             self.segments = VecDeque::new();
         }
@@ -172,10 +172,10 @@ impl DatagramLog {
     pub fn expire(&mut self, now: Instant, time: Duration) {
         while let Some(segment) = self.segments.front() {
             let is_over = |entry: &LogEntry| segment.time(entry) + time <= now;
-            let entries = &segment.entries[self.left..];
+            let entries = &segment.entries[self.removed..];
             if !is_over(entries.last().expect("a segment is never left empty")) {
                 if is_over(&entries[0]) {
-                    self.left += entries.partition_point(is_over);
+                    self.removed += entries.partition_point(is_over);
                 }
                 return;
             }
@@ -225,7 +225,7 @@ mod tests {
             let length_max = [0, 20, 1400, 9000][rng.below(4) as usize];
             let first = rng.between(1, 1000);
             let mut log = DatagramLog::new(bytes_max, first);
-            let mut twin: Vec<(Instant, u64, Vec<u8>)> = Vec::new();
+            let mut model: Vec<(Instant, u64, Vec<u8>)> = Vec::new();
             let (mut now, mut before) = (at(rng.below(1000)), rng.below(1 << 40));
             let mut expired = 0;
             for _ in 0..600 {
@@ -235,20 +235,20 @@ mod tests {
                 }
                 let text = vec![rng.next_u64() as u8; rng.between(0, length_max) as usize];
                 log.push(now, before, &text);
-                twin.push((now, before, text));
+                model.push((now, before, text));
                 before += rng.below(40) + if rng.chance(0.01) { 1 << 33 } else { 0 };
                 if rng.chance(0.1) {
                     let time = Duration::from_millis(rng.below(300));
                     log.expire(now, time);
                     // Times are rounded up to whole milliseconds of a segment.
                     let late = time + Duration::from_millis(1);
-                    expired = twin.iter().filter(|(written, _, _)| *written + late <= now).count();
+                    expired = model.iter().filter(|(written, _, _)| *written + late <= now).count();
                 }
                 log.assert_invariants();
-                assert_eq!(log.next(), first + twin.len() as u64);
+                assert_eq!(log.next(), first + model.len() as u64);
                 assert!(first + expired as u64 <= log.trail(), "seed {seed}");
                 let number = rng.between(first, log.next());
-                let expected = twin.get((number - first) as usize).filter(|_| log.trail() <= number);
+                let expected = model.get((number - first) as usize).filter(|_| log.trail() <= number);
                 let expected = expected.map(|(_, before, text)| (*before, text.as_slice()));
                 assert_eq!(log.find(number), expected, "seed {seed} number {number}");
             }

@@ -1,8 +1,8 @@
-//! The publisher's side of repair: requests of others and the answers to them (R6, A9; wire.md W114).
+//! The publisher's side of repair: requests of receivers, and the answers to them (R6, A9; wire.md W114).
 //!
 //! Requested datagrams are kept as ranges for each requester. The cost of a request depends on its bytes, not on its
-//! span. Answers are made one by one as the budget allows, the oldest first. The caller decides whether a requester may
-//! be answered (its address is proven) and where an answer is sent.
+//! span. Answers are made one by one as the budget allows, the oldest first. The caller checks that the address of a
+//! requester is proven, and sends the answers.
 
 mod answer;
 mod budget;
@@ -18,7 +18,7 @@ pub use ring::{Ring, RingContent, RingSettings};
 
 use crate::message::{Dseq, Epoch};
 use crate::time::Instant;
-use crate::wire::{DATAGRAM_BYTES_MAX, Expired, ManifestBuilder, Range, ResendRequest};
+use crate::wire::{DATAGRAM_BYTES_MAX, ExpiryNotice, ManifestBuilder, Range, ResendRequest};
 pub use budget::TokenBucket;
 use budget::{BURST_BYTES, ResendBudget};
 use bytes::Bytes;
@@ -37,7 +37,7 @@ const RANGES_EACH_MAX: usize = 1024;
 const REQUESTS_PER_SECOND: u64 = 1000;
 const REQUESTS_BURST: u64 = 256;
 
-/// Credit of a requester, as a multiple of the live bytes, because answers get lost like other datagrams.
+/// Factor from live bytes to the credit of a requester. It exceeds 1 because answers get lost like other datagrams.
 const CREDIT_TIMES: u64 = 4;
 
 /// Maximum number of bytes by which a manifest exceeds its datagram.
@@ -72,8 +72,8 @@ struct Credit {
 }
 
 impl Credit {
-    /// Returns the credit of a requester that may miss everything sent and still kept. `sent` is the number of live
-    /// bytes so far.
+    /// Returns the initial credit of a requester, which may miss all datagrams that are still retained. `sent` is the
+    /// number of live bytes so far.
     fn new(sent: u64, most: u64) -> Credit {
         Credit { bytes: BURST_BYTES, sent: 0 }.grown(sent, most)
     }
@@ -222,11 +222,11 @@ impl Resends {
     pub fn on_request(&mut self, now: Instant, from: Epoch, request: &ResendRequest, high: Dseq) -> RequestOutcome {
         self.counters.requests += 1;
         let mut outcome = RequestOutcome::default();
-        let named = || request.ranges.iter().map(Range::datagrams).fold(0, u64::saturating_add);
+        let requested = || request.ranges.iter().map(Range::datagrams).fold(0, u64::saturating_add);
         let is_full = self.settings.requesters_max <= self.requesters.len();
         if is_full && !self.requesters.contains_key(&from) {
             self.counters.requests_refused += 1;
-            return RequestOutcome { refused: named(), ..outcome };
+            return RequestOutcome { refused: requested(), ..outcome };
         }
         let ranges_max = (RANGES_MAX / (self.requesters.len() + 1)).clamp(RANGES_EACH_MIN, RANGES_EACH_MAX);
         let (sent, credit_max) = (self.sent, self.credit_max());
@@ -238,7 +238,7 @@ impl Resends {
         // Rule: credit
         if !requester.requests.has(1) || requester.credit.bytes < answer_bytes_max {
             self.counters.requests_refused += 1;
-            return RequestOutcome { refused: named(), ..outcome };
+            return RequestOutcome { refused: requested(), ..outcome };
         }
         requester.requests.take(1);
         requester.lacks_multicast = request.unicast;
@@ -284,7 +284,7 @@ impl Resends {
             return None;
         }
         let from = self.choose(now)?;
-        let requester = self.requesters.get(&from).expect("it was chosen among them");
+        let requester = self.requesters.get(&from).expect("the requester was chosen among the known ones");
         // Rule: resend
         let (answer, bytes) = if let Some(dseq) = requester.directed.first().map(Dseq) {
             let ring = directed(from);
@@ -293,7 +293,7 @@ impl Resends {
                 _ => self.expire(from, Some(from), ring.map_or(Dseq(u64::MAX), Ring::trail)),
             }
         } else {
-            let dseq = requester.first().map(Dseq).expect("who wants nothing is not chosen");
+            let dseq = requester.first().map(Dseq).expect("the chosen requester misses a datagram");
             if dseq < ring.manifest_trail() {
                 self.expire(from, None, ring.manifest_trail())
             } else if requester.datagrams.contains(dseq.0)
@@ -306,11 +306,12 @@ impl Resends {
         };
         self.budget.spend(bytes as u64);
         let answer_bytes_max = self.answer_bytes_max();
-        let requester = self.requesters.get_mut(&from).expect("it was chosen among them");
+        let requester = self.requesters.get_mut(&from).expect("the requester was chosen among the known ones");
         requester.bucket.take(bytes as u64);
         requester.credit.bytes = requester.credit.bytes.saturating_sub(bytes as u64);
         if requester.credit.bytes < answer_bytes_max {
-            // A requester that still misses them repeats its request, and may get more when more was sent.
+            // A requester that still misses datagrams repeats its request, and gets more credit when more data was
+            // sent.
             self.counters.over_limit = self.counters.over_limit.saturating_add(requester.clear());
         }
         self.counters.bytes += bytes as u64;
@@ -352,7 +353,7 @@ impl Resends {
         }
         match chosen {
             Some((_, epoch)) => Some(epoch),
-            None => self.wait(now, ready_at.expect("all who wait were looked at")),
+            None => self.wait(now, ready_at.expect("each waiting requester has a time")),
         }
     }
 
@@ -372,10 +373,10 @@ impl Resends {
         dseq: Dseq,
         bytes: Bytes,
     ) -> (ResendAnswer, usize) {
-        let place = (stream, dseq.0);
+        let position = (stream, dseq.0);
         let lacks_multicast = self.requesters.get(&from).is_some_and(|requester| requester.lacks_multicast);
         // Rule: suppress
-        let to = match self.recently_resent.target_of(now, place) {
+        let to = match self.recently_resent.target_of(now, position) {
             // Rule: blackhole
             _ if lacks_multicast => ResendTarget::Member(from),
             // A requester that repeats its request after a multicast may not receive multicasts.
@@ -388,9 +389,9 @@ impl Resends {
             ResendTarget::Member(_) => self.counters.resent_unicast += 1,
             ResendTarget::Group => self.counters.resent_multicast += 1,
         }
-        // A unicast answer shows nothing of how many receivers miss the datagram.
+        // An answer to a requester without multicast does not show that a second receiver misses the datagram.
         if !lacks_multicast {
-            self.recently_resent.remember(now, place, to);
+            self.recently_resent.remember(now, position, to);
         }
         for (epoch, requester) in &mut self.requesters {
             if to == ResendTarget::Group && !requester.lacks_multicast || *epoch == from {
@@ -405,14 +406,16 @@ impl Resends {
     /// Returns whether another requester wants this datagram of the multicast stream.
     fn is_wanted_beside(&self, from: Epoch, dseq: Dseq) -> bool {
         let receives = |epoch: &Epoch, requester: &Requester| *epoch != from && !requester.lacks_multicast;
-        self.requesters.iter().any(|(epoch, one)| receives(epoch, one) && one.datagrams.contains(dseq.0))
+        self.requesters
+            .iter()
+            .any(|(epoch, requester)| receives(epoch, requester) && requester.datagrams.contains(dseq.0))
     }
 
     /// Returns an EXPIRED record for the datagrams below `end` that `from` wants of a stream, up to the size of one
     /// datagram.
     fn expire(&mut self, from: Epoch, stream: Option<Epoch>, end: Dseq) -> (ResendAnswer, usize) {
-        let ranges_max = Expired::ranges_max(self.settings.datagram_bytes_max);
-        let requester = self.requesters.get_mut(&from).expect("it was chosen among them");
+        let ranges_max = ExpiryNotice::ranges_max(self.settings.datagram_bytes_max);
+        let requester = self.requesters.get_mut(&from).expect("the requester was chosen among the known ones");
         let mut gone = Ranges::default();
         let mut take = |wanted: &mut Ranges| {
             while gone.count() < ranges_max
@@ -432,17 +435,18 @@ impl Resends {
         let datagrams = ranges.iter().map(Range::datagrams).sum();
         self.counters.expired = self.counters.expired.saturating_add(datagrams);
         let sent = EXPIRED_BYTES + EXPIRED_RANGE_BYTES * ranges.len();
-        (ResendAnswer::Expired { to: from, expired: Expired { receiver: stream, ranges } }, sent)
+        (ResendAnswer::Expired { to: from, expired: ExpiryNotice { receiver: stream, ranges } }, sent)
     }
 
     /// Returns the manifests of `dseq` and of the datagrams that follow it, as far as `from` wants them or the
     /// datagrams are gone.
     fn answer_manifest(&mut self, from: Epoch, dseq: Dseq, ring: &Ring) -> (ResendAnswer, usize) {
-        let requester = self.requesters.get_mut(&from).expect("it was chosen among them");
+        let requester = self.requesters.get_mut(&from).expect("the requester was chosen among the known ones");
         let mut builder = None;
         let mut next = dseq;
         while requester.contents.contains(next.0) || next < ring.trail() && requester.datagrams.contains(next.0) {
-            let (before, contents) = ring.contents(next).expect("what was sent after the manifest trail is known");
+            let (before, contents) =
+                ring.contents(next).expect("the content of datagrams above the manifest trail is known");
             let bytes_max = self.settings.datagram_bytes_max;
             if !builder.get_or_insert_with(|| ManifestBuilder::new(bytes_max, dseq, before)).push(&contents) {
                 break;
@@ -454,7 +458,7 @@ impl Resends {
             next = next.next();
         }
         self.counters.manifests += next.0 - dseq.0;
-        let builder = builder.expect("what `dseq` held is wanted");
+        let builder = builder.expect("the content of `dseq` is requested");
         let sent = builder.bytes();
         (ResendAnswer::Manifest { to: from, manifest: builder.finish() }, sent)
     }

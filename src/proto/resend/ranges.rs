@@ -103,38 +103,38 @@ mod tests {
         for seed in 0..300 {
             let mut rng = Rng::new(seed);
             let mut ranges = Ranges::default();
-            let mut twin = BTreeSet::new();
+            let mut model = BTreeSet::new();
             for _ in 0..100 {
                 let (a, b) = (rng.between(1, 60), rng.between(1, 60));
                 match rng.below(4) {
                     0 | 1 => {
                         let b = if rng.chance(0.5) { a + b % 3 } else { b };
                         ranges.insert(a, b);
-                        twin.extend(a..=b);
+                        model.extend(a..=b);
                     }
-                    2 => assert_eq!(ranges.remove(a), twin.remove(&a), "seed {seed}"),
+                    2 => assert_eq!(ranges.remove(a), model.remove(&a), "seed {seed}"),
                     _ if rng.chance(0.2) => {
                         let mut popped = BTreeSet::new();
                         while let Some((first, last)) = ranges.pop_below(a) {
                             popped.extend(first..=last);
                         }
-                        let rest = twin.split_off(&a);
-                        assert_eq!(popped, twin, "seed {seed}");
-                        twin = rest;
+                        let rest = model.split_off(&a);
+                        assert_eq!(popped, model, "seed {seed}");
+                        model = rest;
                     }
                     _ => {
                         let dropped = ranges.truncate(4) as usize;
-                        let kept = twin.len() - dropped;
-                        twin = twin.into_iter().take(kept).collect();
+                        let kept = model.len() - dropped;
+                        model = model.into_iter().take(kept).collect();
                     }
                 }
                 let listed: Vec<u64> = ranges.iter().flat_map(|(first, last)| first..=last).collect();
-                assert_eq!(listed, twin.iter().copied().collect::<Vec<_>>(), "seed {seed}");
+                assert_eq!(listed, model.iter().copied().collect::<Vec<_>>(), "seed {seed}");
                 let apart = ranges.iter().zip(ranges.iter().skip(1)).all(|(a, b)| a.1 + 1 < b.0);
                 assert!(apart && ranges.count() <= 60, "seed {seed}: {ranges:?}");
-                assert_eq!(ranges.first(), twin.first().copied());
-                assert_eq!(ranges.is_empty(), twin.is_empty());
-                assert_eq!(ranges.contains(a), twin.contains(&a));
+                assert_eq!(ranges.first(), model.first().copied());
+                assert_eq!(ranges.is_empty(), model.is_empty());
+                assert_eq!(ranges.contains(a), model.contains(&a));
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Datagrams that were just resent, and their receivers. They identify a second requester, and a request that comes too
-//! soon (A9).
+//! Datagrams that were just resent, and their receivers. They identify a second requester, and a request that the
+//! resend has crossed (A9).
 
 use super::ranges::Ranges;
 use crate::message::Epoch;
@@ -7,11 +7,12 @@ use crate::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// Time after a resend within which a request for the same datagram had left before it arrived; Aeron's value (A9).
+/// Time after a resend to the group during which a request for the same datagram is suppressed, because the requester
+/// sent it before the resend arrived; Aeron's value (A9).
 pub const LINGER: Duration = Duration::from_millis(10);
 
-/// The same after a resend to the requester alone. It is shorter than the least time between two of its requests, 5 ms
-/// less a quarter (A1). A repeated request is therefore answered again.
+/// Such a time after a resend to the requester alone. It is shorter than the minimum time between two requests of one
+/// receiver, 5 ms less a quarter (A1). A repeated request is therefore answered again.
 pub const LINGER_ALONE: Duration = Duration::from_millis(3);
 
 /// Time for which an answer is remembered, so that a second requester makes the next one multicast. It exceeds the
@@ -43,23 +44,23 @@ pub struct RecentlyResent {
 
 impl RecentlyResent {
     /// Remembers the resend of a datagram.
-    pub fn remember(&mut self, now: Instant, place: StreamPosition, to: ResendTarget) {
-        self.resent.insert(place, (to, now));
-        self.order.push_back((place, now));
-        while let Some((place, at)) = self.order.front().copied() {
+    pub fn remember(&mut self, now: Instant, position: StreamPosition, to: ResendTarget) {
+        self.resent.insert(position, (to, now));
+        self.order.push_back((position, now));
+        while let Some((position, at)) = self.order.front().copied() {
             if self.order.len() <= RESENT_MAX && now < at + RESENT_TIME {
                 return;
             }
             self.order.pop_front();
-            if self.resent.get(&place).is_some_and(|(_, latest)| *latest == at) {
-                self.resent.remove(&place);
+            if self.resent.get(&position).is_some_and(|(_, latest)| *latest == at) {
+                self.resent.remove(&position);
             }
         }
     }
 
     /// Returns the receiver of the last resend of a datagram, if that is remembered.
-    pub fn target_of(&self, now: Instant, place: StreamPosition) -> Option<ResendTarget> {
-        self.resent.get(&place).filter(|(_, at)| now < *at + RESENT_TIME).map(|(to, _)| *to)
+    pub fn target_of(&self, now: Instant, position: StreamPosition) -> Option<ResendTarget> {
+        self.resent.get(&position).filter(|(_, at)| now < *at + RESENT_TIME).map(|(to, _)| *to)
     }
 
     /// Adds to `wanted` the numbers of `first..=last` that `from` was not just resent, and returns the number of
@@ -91,7 +92,7 @@ impl RecentlyResent {
         suppressed
     }
 
-    /// Checks the limits, and that every resend will be forgotten.
+    /// Checks the limits, and that every remembered resend will expire.
     pub fn assert_invariants(&self) {
         assert!(self.resent.len() <= self.order.len() && self.order.len() <= RESENT_MAX);
     }

@@ -1,7 +1,7 @@
-//! Memory of a stream's recent datagrams, and for longer of their contents (R6, A7).
+//! Retransmit ring: memory of a stream's recent datagrams, and for a longer time of their contents (R6, A7).
 //!
-//! Datagrams are copied into the ring, so that it owns the memory it counts: a short datagram does not keep its
-//! original allocation alive. Their manifests are written at the same time into a log of their own.
+//! Datagrams are copied into the ring, which therefore owns the memory that it counts. A short datagram does not keep
+//! its original allocation alive. Their manifests are written at the same time into a log of their own.
 
 use super::log::DatagramLog;
 use crate::message::Dseq;
@@ -43,7 +43,7 @@ pub struct Ring {
     settings: RingSettings,
     datagrams: DatagramLog,
     manifests: DatagramLog,
-    /// Buffer for the manifest of one datagram.
+    /// Scratch buffer for the manifest of one datagram.
     scratch: Vec<u8>,
 }
 

@@ -23,7 +23,7 @@ fn epoch(bits: u64) -> Epoch {
     Epoch::new(bits).expect("not 0")
 }
 
-/// A publisher's stream: the ring under test, and its twin, a list of all sent datagrams.
+/// A publisher's stream: the ring under test, and its model, a list of all sent datagrams.
 struct Stream {
     send: SendStream,
     ring: Ring,
@@ -125,7 +125,7 @@ fn describe(answers: &[ResendAnswer]) -> String {
     answers.iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
-/// Runs one line of a story: at this time in microseconds, this requester asks for these ranges. Returns the answers.
+/// Runs one line of a story: at this time in microseconds, this requester requests these ranges. Returns the answers.
 fn request_resends(resends: &mut Resends, stream: &Stream, micros: u64, from: u64, list: &[(u64, u64)]) -> String {
     resends.on_request(at(micros), epoch(from), &request(list), stream.high());
     describe(&drain(resends, at(micros), &stream.ring))
@@ -229,9 +229,13 @@ fn first_requester_gets_unicast_second_causes_multicast() {
     assert_eq!(request_resends(&mut resends, &stream, 0, 0xa, &[(3, 4), (9, 9)]), "a 3, a 4, a 9");
     assert_eq!(request_resends(&mut resends, &stream, 2_000, 0xa, &[(3, 5)]), "a 5", "3 and 4 are under way");
     assert_eq!(request_resends(&mut resends, &stream, 3_000, 0xb, &[(4, 4)]), "group 4", "a second requester");
-    assert_eq!(request_resends(&mut resends, &stream, 12_900, 0xc, &[(4, 4)]), "", "requested before it came");
+    assert_eq!(request_resends(&mut resends, &stream, 12_900, 0xc, &[(4, 4)]), "", "the request crossed the resend");
     assert_eq!(request_resends(&mut resends, &stream, 12_900, 0xa, &[(3, 4)]), "a 3", "again, for the same");
-    assert_eq!(request_resends(&mut resends, &stream, 13_000, 0xb, &[(4, 4)]), "b 4", "who may hear no multicast");
+    assert_eq!(
+        request_resends(&mut resends, &stream, 13_000, 0xb, &[(4, 4)]),
+        "b 4",
+        "the requester may receive no multicast"
+    );
     assert_eq!(request_resends(&mut resends, &stream, 13_100, 0xc, &[(4, 4)]), "group 4");
     assert_eq!(request_resends(&mut resends, &stream, 1_100_000, 0xb, &[(9, 9)]), "b 9", "forgotten after a second");
     assert_eq!(resends.counters().suppressed, 2 + 1 + 1);
@@ -307,7 +311,7 @@ fn evicted_datagrams_are_answered_by_manifest_or_expired() {
         assert_eq!((manifest.first.0, manifest.before), (next, stream.contents(Dseq(next)).0));
         for contents in &manifest.datagrams {
             assert_eq!(*contents, stream.contents(Dseq(next)).1);
-            assert!(matches!(contents[0].what, ContentKind::Run { count: 1 }));
+            assert!(matches!(contents[0].kind, ContentKind::Run { count: 1 }));
             next += 1;
         }
     }
@@ -321,7 +325,7 @@ fn evicted_datagrams_are_answered_by_manifest_or_expired() {
         ResendAnswer::Expired { expired, .. } => expired.ranges.len(),
         other => panic!("{other:?}"),
     });
-    assert_eq!(counts.collect::<Vec<_>>(), [Expired::ranges_max(DATAGRAM_BYTES), 90 - 84]);
+    assert_eq!(counts.collect::<Vec<_>>(), [ExpiryNotice::ranges_max(DATAGRAM_BYTES), 90 - 84]);
 }
 
 /// Proves: W112
@@ -364,7 +368,7 @@ fn directed_stream_is_resent_to_its_receiver_only() {
     assert_eq!(describe(&answers), format!("a expired 3-4 {0}-{0}", trail - 1), "the others are under way");
 }
 
-/// The twin: each wanted number by itself, and every resend ever made.
+/// The model: each wanted number by itself, and every resend ever made.
 #[derive(Default)]
 struct Twin {
     datagrams: BTreeMap<Epoch, BTreeSet<u64>>,
@@ -462,13 +466,13 @@ impl Twin {
 
 /// Proves: resend, suppress
 #[test]
-fn random_requests_agree_with_slow_twin() {
+fn random_requests_agree_with_reference_model() {
     for seed in 0..150 {
         let mut rng = Rng::new(seed);
         let limits = RingSettings { bytes_max: 20_000, time: Duration::from_secs(5), manifest_bytes_max: 4000 };
         let mut stream = Stream::new(None, limits);
         let mut resends = Resends::new(settings(1 << 30), at(0));
-        let mut twin = Twin::default();
+        let mut model = Twin::default();
         let mut micros = 0;
         for _ in 0..400 {
             micros += if rng.chance(0.5) { rng.below(3000) } else { rng.below(30_000) };
@@ -479,8 +483,8 @@ fn random_requests_agree_with_slow_twin() {
             let from = epoch(rng.between(1, 4));
             if rng.chance(0.01) {
                 resends.remove_requester(from);
-                twin.datagrams.remove(&from);
-                twin.contents.remove(&from);
+                model.datagrams.remove(&from);
+                model.contents.remove(&from);
             }
             let mut first = stream.high().0.saturating_sub(rng.below(120)).max(1);
             let mut list = Vec::new();
@@ -490,22 +494,22 @@ fn random_requests_agree_with_slow_twin() {
                 first = last + rng.between(1, 9);
             }
             let request = ResendRequest { manifests_only: rng.chance(0.2), ..request(&list) };
-            let expected = twin.on_request(at(micros), from, &request, stream.high());
+            let expected = model.on_request(at(micros), from, &request, stream.high());
             assert_eq!(resends.on_request(at(micros), from, &request, stream.high()), expected, "seed {seed}");
             resends.assert_invariants();
             for _ in 0..rng.below(12) {
                 let Some(answer) = resends.poll_answer(at(micros), &stream.ring, |_| None) else { break };
-                twin.on_answer(at(micros), &answer, &stream);
+                model.on_answer(at(micros), &answer, &stream);
                 resends.assert_invariants();
             }
-            assert_eq!(resends.is_idle(), twin.lowest().is_none(), "seed {seed}");
+            assert_eq!(resends.is_idle(), model.lowest().is_none(), "seed {seed}");
         }
         while let Some(deadline) = resends.deadline() {
             for answer in drain(&mut resends, deadline.max(at(micros)), &stream.ring) {
-                twin.on_answer(deadline.max(at(micros)), &answer, &stream);
+                model.on_answer(deadline.max(at(micros)), &answer, &stream);
             }
         }
-        assert_eq!(twin.lowest(), None, "seed {seed}: every request is answered");
+        assert_eq!(model.lowest(), None, "seed {seed}: every request is answered");
     }
 }
 
@@ -560,7 +564,7 @@ fn answers_without_live_data_keep_the_resend_rate() {
     let stream = Stream::of(2000, 1400, FAR);
     for resend_rate in [100_000, 1_000_000] {
         let mut resends = Resends::new(settings(resend_rate), at(0));
-        // Several peers ask, each for no more than it can miss.
+        // Several peers send requests, each for no more datagrams than it can miss.
         for requester in 0..10 {
             let first = 1 + 200 * requester;
             resends.on_request(at(0), epoch(100 + requester), &request(&[(first, first + 199)]), stream.high());

@@ -6,8 +6,8 @@
 //! `time` are evicted (A8, R11). Each call of `rotate_if_due` evicts a limited number of entries, so
 //! that no rotation of a large window stops the peer. An entry that is used before its turn stays.
 //!
-//! `bytes_max` is a hard limit: beyond it no new entry is made, while existing ones remain. No loss is missed because
-//! of it, because detection relies on the datagrams (R9).
+//! `bytes_max` is a hard limit: beyond it no new entry is made, while existing ones remain. The limit hides no loss,
+//! because detection relies on the datagrams (R9).
 
 mod table;
 
@@ -37,8 +37,8 @@ pub enum Numbering {
     Numbered {
         /// The number.
         seq: Seq,
-        /// The offset in the subject's history, modulo 2^32 (seed 000). A subject that is new, or comes back after it
-        /// left the window, starts at a random one; a full frame does not interrupt the counting.
+        /// The offset in the subject's history, modulo 2^32 (seed 000). A subject that is new, or returns after its
+        /// eviction, starts at a random offset; a full frame does not interrupt the counting.
         offset: u32,
         /// Date of the frame and offset in the history, with the first message of a frame.
         stamp: Option<Stamp>,
@@ -86,9 +86,9 @@ impl PubWindow {
     pub fn number<'a>(&mut self, subject: impl Into<SubjectRunKey<'a>>, now: ClockReading, rng: &mut Rng) -> Numbering {
         let key = subject.into();
         let stamp = |frame: Frame, offset| Stamp { time: now.wall.max(frame.start()), offset };
-        self.numbered = self.streams.place(OWN, key);
-        if let Some(place) = self.numbered {
-            let entry = self.streams.table.entry_mut(place);
+        self.numbered = self.streams.index_of(OWN, key);
+        if let Some(index) = self.numbered {
+            let entry = self.streams.table.entry_mut(index);
             let last = entry.last;
             if last.count() < self.frame_messages_max {
                 entry.last = last.forward(1).expect("the count is below its maximum");
@@ -123,7 +123,7 @@ impl PubWindow {
         Numbering::Numbered { seq, offset, stamp: Some(stamp(frame, offset)), chain: None }
     }
 
-    /// Returns the note of the subject numbered last. Its author must check that it still applies.
+    /// Returns the note of the subject numbered last. The caller must check that the note still applies.
     pub fn noted(&mut self) -> Option<u32> {
         let [a, b, c] = self.streams.table.entry_mut(self.numbered?).note;
         ([a, b, c] != NO_NOTE).then_some(u32::from_le_bytes([a, b, c, 0]))
@@ -131,8 +131,8 @@ impl PubWindow {
 
     /// Notes a number of 24 bits for the subject numbered last. A larger number, or one for a new subject, is not kept.
     pub fn note(&mut self, number: u32) {
-        if let ([a, b, c, 0], Some(place)) = (number.to_le_bytes(), self.numbered) {
-            self.streams.table.entry_mut(place).note = [a, b, c];
+        if let ([a, b, c, 0], Some(index)) = (number.to_le_bytes(), self.numbered) {
+            self.streams.table.entry_mut(index).note = [a, b, c];
         }
     }
 
@@ -211,19 +211,19 @@ impl SubWindow {
         subject: &Subject,
         sought: Option<StreamIndex>,
     ) -> Option<(StreamIndex, SubEntry)> {
-        let place = match sought {
-            Some(StreamIndex(place)) => {
-                self.streams.enter(place, subject.as_bytes());
-                place
+        let index = match sought {
+            Some(StreamIndex(index)) => {
+                self.streams.move_to_current(index, subject.as_bytes());
+                index
             }
-            None => self.streams.place(publisher, subject.into())?,
+            None => self.streams.index_of(publisher, subject.into())?,
         };
-        Some((StreamIndex(place), self.streams.table.entry_mut(place).entry))
+        Some((StreamIndex(index), self.streams.table.entry_mut(index).entry))
     }
 
     /// Replaces a found entry. The caller makes no other call in between.
-    pub fn renew(&mut self, place: StreamIndex, entry: SubEntry) {
-        self.streams.table.entry_mut(place.0).entry = entry;
+    pub fn renew(&mut self, index: StreamIndex, entry: SubEntry) {
+        self.streams.table.entry_mut(index.0).entry = entry;
     }
 
     /// Adds or replaces an entry. Returns false without a change if the hard limit allows no new one.
@@ -267,7 +267,7 @@ struct PubEntry {
     /// Offset of the first message of the current frame.
     offset: u32,
     generation: u8,
-    /// Note that a user of the window attached to the subject; `NO_NOTE` if there is none.
+    /// Note that the caller attached to the subject; `NO_NOTE` if there is none.
     note: [u8; 3],
 }
 
@@ -299,7 +299,7 @@ impl WindowEntry for PubEntry {
         self.generation
     }
 
-    fn enter(&mut self, generation: u8) {
+    fn set_generation(&mut self, generation: u8) {
         self.generation = generation;
     }
 }
@@ -313,7 +313,7 @@ impl WindowEntry for SubSlot {
         self.generation
     }
 
-    fn enter(&mut self, generation: u8) {
+    fn set_generation(&mut self, generation: u8) {
         self.generation = generation;
     }
 }
@@ -321,13 +321,13 @@ impl WindowEntry for SubSlot {
 /// Entry used last.
 #[derive(Clone, Copy)]
 struct RecentEntry {
-    place: EntryIndex,
+    index: EntryIndex,
     /// Subject run that it was used for; subject runs are of one publisher.
     subject_run: Option<u64>,
 }
 
 /// Tracker of look-ups in the order in which entries were added, as by a publisher that uses its subjects in turn. The
-/// next entry is then known before its hash is.
+/// next entry is then found without a hash.
 #[derive(Clone, Copy, Default)]
 struct LookupOrder {
     /// Entry found last.
@@ -348,7 +348,7 @@ struct RotatingTable<E> {
     /// Bytes of the entries in the current generation.
     current_bytes: usize,
     /// True if the hard limit has refused an entry since the last rotation. The previous generation may be so large
-    /// that the current one can never reach its size.
+    /// that the current one can never reach the size that makes a rotation due.
     refused: bool,
     /// Time of the last rotation, or of the first call.
     rotated: Option<Instant>,
@@ -377,27 +377,27 @@ impl<E: WindowEntry> RotatingTable<E> {
 
     /// Returns the entry, moved into the current generation.
     fn touch(&mut self, publisher: u32, key: SubjectRunKey<'_>) -> Option<&mut E> {
-        let place = self.place(publisher, key)?;
-        Some(self.table.entry_mut(place))
+        let index = self.index_of(publisher, key)?;
+        Some(self.table.entry_mut(index))
     }
 
     /// Returns the index of the entry, moved into the current generation; valid until the next rotation.
-    fn place(&mut self, publisher: u32, key: SubjectRunKey<'_>) -> Option<EntryIndex> {
+    fn index_of(&mut self, publisher: u32, key: SubjectRunKey<'_>) -> Option<EntryIndex> {
         let (text, subject_run) = (key.text(), key.subject_run());
         let recent = match self.recent {
             Some(recent) if subject_run.is_some() && subject_run == recent.subject_run => recent,
-            _ => RecentEntry { place: self.seek(publisher, text)?, subject_run },
+            _ => RecentEntry { index: self.seek(publisher, text)?, subject_run },
         };
         self.recent = Some(recent);
-        self.enter(recent.place, text);
-        Some(recent.place)
+        self.move_to_current(recent.index, text);
+        Some(recent.index)
     }
 
     /// Moves an entry into the current generation.
-    fn enter(&mut self, place: EntryIndex, text: &[u8]) {
-        let entry = self.table.entry_mut(place);
+    fn move_to_current(&mut self, index: EntryIndex, text: &[u8]) {
+        let entry = self.table.entry_mut(index);
         if entry.generation() != self.generation {
-            entry.enter(self.generation);
+            entry.set_generation(self.generation);
             self.current_bytes += WindowTable::<E>::entry_bytes(text);
         }
     }
@@ -405,17 +405,17 @@ impl<E: WindowEntry> RotatingTable<E> {
     /// Returns the index of the entry, which stays in its generation.
     fn seek(&mut self, publisher: u32, text: &[u8]) -> Option<EntryIndex> {
         let next = self.order.last.and_then(EntryIndex::next);
-        let is_next = |place: &EntryIndex| self.order.holds && self.table.is_at(*place, publisher, text);
-        let place = match next.filter(is_next) {
+        let is_next = |index: &EntryIndex| self.order.holds && self.table.is_at(*index, publisher, text);
+        let index = match next.filter(is_next) {
             Some(next) => next,
             None => self.table.find(self.table.hash(publisher, text), publisher, text)?,
         };
-        self.order = LookupOrder { last: Some(place), holds: next == Some(place) };
-        Some(place)
+        self.order = LookupOrder { last: Some(index), holds: next == Some(index) };
+        Some(index)
     }
 
     fn insert(&mut self, text: &[u8], mut entry: E) -> bool {
-        entry.enter(self.generation);
+        entry.set_generation(self.generation);
         let hash = self.table.hash(entry.publisher(), text);
         let inserted = self.table.insert(hash, text, entry);
         if inserted {
@@ -425,7 +425,7 @@ impl<E: WindowEntry> RotatingTable<E> {
         inserted
     }
 
-    fn rotate_if_due(&mut self, now: Instant, mut left: impl FnMut(&E)) {
+    fn rotate_if_due(&mut self, now: Instant, mut on_evicted: impl FnMut(&E)) {
         let rotated = *self.rotated.get_or_insert(now);
         let large = self.settings.bytes < self.current_bytes || self.refused;
         if large && self.settings.time <= now.since(rotated) && self.sweep.is_none() {
@@ -438,18 +438,18 @@ impl<E: WindowEntry> RotatingTable<E> {
             self.sweep = Some((self.table.start_sweep(), steps));
         }
         let Some((sweep, steps)) = &mut self.sweep else { return };
-        let kept = [self.generation, self.generation.wrapping_sub(1)];
+        let retained = [self.generation, self.generation.wrapping_sub(1)];
         let (evicted, recent) = (&mut self.evicted, &mut self.recent);
         // Rule: evict
         let more = self.table.sweep(sweep, *steps, |entry| {
-            let leaves = !kept.contains(&entry.generation());
-            if leaves {
+            let is_evicted = !retained.contains(&entry.generation());
+            if is_evicted {
                 // Remaining entries may move.
                 *recent = None;
                 *evicted += 1;
-                left(entry);
+                on_evicted(entry);
             }
-            leaves
+            is_evicted
         });
         if !more {
             self.sweep = None;

@@ -36,7 +36,7 @@ pub(super) trait WindowEntry: Copy {
     /// Returns the generation of the window in which the entry was last used.
     fn generation(&self) -> u8;
     /// Sets the generation.
-    fn enter(&mut self, generation: u8);
+    fn set_generation(&mut self, generation: u8);
 }
 
 /// Index of an entry; valid until the next removal.
@@ -70,7 +70,7 @@ struct EntryChunk<E> {
 }
 
 struct LengthClass<E> {
-    /// Number of entries in use; all are in front.
+    /// Number of entries in use; they occupy the first slots.
     len: usize,
     chunks: Vec<EntryChunk<E>>,
 }
@@ -95,7 +95,7 @@ pub(super) struct WindowTable<E> {
 
 impl<E: WindowEntry> WindowTable<E> {
     /// Creates an empty table that never allocates more than `bytes_max` bytes for its entries. `seed` makes the
-    /// locations in the index unpredictable for those that choose the subjects.
+    /// locations in the index unpredictable for peers and clients that choose subjects.
     pub fn new(bytes_max: usize, seed: u64) -> WindowTable<E> {
         WindowTable {
             hasher: FixedState::with_seed(seed),
@@ -126,26 +126,26 @@ impl<E: WindowEntry> WindowTable<E> {
     pub fn find(&self, hash: u64, publisher: u32, text: &[u8]) -> Option<EntryIndex> {
         let class = class_of(text);
         self.shards[shard_of(hash)]
-            .find(hash, |place| {
-                place.class() == class && {
-                    let (entry, found) = self.at(*place);
+            .find(hash, |index| {
+                index.class() == class && {
+                    let (entry, found) = self.at(*index);
                     found == text && entry.publisher() == publisher
                 }
             })
             .copied()
     }
 
-    /// Returns whether the entry of (`publisher`, `text`) is at `place`, which may be outdated.
-    pub fn is_at(&self, place: EntryIndex, publisher: u32, text: &[u8]) -> bool {
-        place.slot() < self.classes[place.class()].len && {
-            let (entry, found) = self.at(place);
+    /// Returns whether the entry of (`publisher`, `text`) is at `index`, which may be outdated.
+    pub fn is_at(&self, index: EntryIndex, publisher: u32, text: &[u8]) -> bool {
+        index.slot() < self.classes[index.class()].len && {
+            let (entry, found) = self.at(index);
             entry.publisher() == publisher && found == text
         }
     }
 
-    /// Returns the entry at `place`.
-    pub fn entry_mut(&mut self, place: EntryIndex) -> &mut E {
-        &mut self.classes[place.class()].chunks[place.slot() / CHUNK].entries[place.slot() % CHUNK]
+    /// Returns the entry at `index`.
+    pub fn entry_mut(&mut self, index: EntryIndex) -> &mut E {
+        &mut self.classes[index.class()].chunks[index.slot() / CHUNK].entries[index.slot() % CHUNK]
     }
 
     /// Adds an entry with this hash that is not in the table yet. Returns false without a change if the limit does not
@@ -165,7 +165,7 @@ impl<E: WindowEntry> WindowTable<E> {
         self.len += 1;
         let before = shard.allocation_size();
         let (classes, hasher) = (&self.classes, &self.hasher);
-        shard.insert_unique(hash, EntryIndex::new(class, slot), |place| hash_at(classes, hasher, *place));
+        shard.insert_unique(hash, EntryIndex::new(class, slot), |index| hash_at(classes, hasher, *index));
         self.bytes = self.bytes - before + shard.allocation_size();
         true
     }
@@ -175,9 +175,9 @@ impl<E: WindowEntry> WindowTable<E> {
         Sweep { class: 0, left: self.classes[0].len }
     }
 
-    /// Visits up to `steps` further entries, in a fixed order, and removes those for which `leaves` is true. Returns
+    /// Visits up to `steps` further entries, in a fixed order, and removes those for which `is_evicted` holds. Returns
     /// false when all entries present at the start have been visited; it may skip entries that were added since.
-    pub fn sweep(&mut self, sweep: &mut Sweep, steps: usize, mut leaves: impl FnMut(&E) -> bool) -> bool {
+    pub fn sweep(&mut self, sweep: &mut Sweep, steps: usize, mut is_evicted: impl FnMut(&E) -> bool) -> bool {
         for _ in 0..steps {
             while sweep.left == 0 {
                 if sweep.class + 1 == CLASSES {
@@ -188,9 +188,9 @@ impl<E: WindowEntry> WindowTable<E> {
             }
             // The sweep goes from back to front, so an entry that moves into a hole was already visited.
             sweep.left -= 1;
-            let place = EntryIndex::new(sweep.class, sweep.left);
-            if leaves(self.at(place).0) {
-                self.remove(place);
+            let index = EntryIndex::new(sweep.class, sweep.left);
+            if is_evicted(self.at(index).0) {
+                self.remove(index);
             }
         }
         true
@@ -206,14 +206,14 @@ impl<E: WindowEntry> WindowTable<E> {
         })
     }
 
-    fn remove(&mut self, place: EntryIndex) {
-        let (class, slot) = (place.class(), place.slot());
-        let hash = self.hash_of(place);
+    fn remove(&mut self, index: EntryIndex) {
+        let (class, slot) = (index.class(), index.slot());
+        let hash = self.hash_of(index);
         let last = EntryIndex::new(class, self.classes[class].len - 1);
-        let moved = (last != place).then(|| self.hash_of(last));
-        self.shard_mut(hash).find_entry(hash, |found| *found == place).expect("every entry is in the index").remove();
+        let moved = (last != index).then(|| self.hash_of(last));
+        self.shard_mut(hash).find_entry(hash, |found| *found == index).expect("every entry is in the index").remove();
         if let Some(hash) = moved {
-            *self.shard_mut(hash).find_mut(hash, |found| *found == last).expect("every entry is in the index") = place;
+            *self.shard_mut(hash).find_mut(hash, |found| *found == last).expect("every entry is in the index") = index;
         }
         self.bytes -= self.classes[class].swap_remove(class, slot);
         self.len -= 1;
@@ -222,7 +222,7 @@ impl<E: WindowEntry> WindowTable<E> {
         let shard = &mut self.shards[shard_of(hash)];
         if 64 < shard.capacity() && shard.len() < shard.capacity() / 4 {
             let before = shard.allocation_size();
-            shard.shrink_to(2 * shard.len(), |place| hash_at(classes, hasher, *place));
+            shard.shrink_to(2 * shard.len(), |index| hash_at(classes, hasher, *index));
             self.bytes = self.bytes - before + shard.allocation_size();
         }
     }
@@ -231,8 +231,8 @@ impl<E: WindowEntry> WindowTable<E> {
         &mut self.shards[shard_of(hash)]
     }
 
-    fn at(&self, place: EntryIndex) -> (&E, &[u8]) {
-        at(&self.classes, place)
+    fn at(&self, index: EntryIndex) -> (&E, &[u8]) {
+        at(&self.classes, index)
     }
 
     /// Returns the hash that the other functions expect.
@@ -240,8 +240,8 @@ impl<E: WindowEntry> WindowTable<E> {
         self.hasher.hash_one((publisher, text))
     }
 
-    fn hash_of(&self, place: EntryIndex) -> u64 {
-        hash_at(&self.classes, &self.hasher, place)
+    fn hash_of(&self, index: EntryIndex) -> u64 {
+        hash_at(&self.classes, &self.hasher, index)
     }
 }
 
@@ -317,20 +317,20 @@ fn chunk_bytes<E>(class: usize) -> usize {
     CHUNK * (size_of::<E>() + stride(class))
 }
 
-/// Returns the shard of a hash. It uses bits that the shard's own table does not: that takes the lowest for the bucket
-/// and the highest seven as tag.
+/// Returns the shard of a hash. It uses bits that the shard's table does not use: the table takes the lowest bits for
+/// the bucket and the highest seven as tag.
 fn shard_of(hash: u64) -> usize {
     (hash >> 40) as usize % SHARDS
 }
 
-fn at<E>(classes: &[LengthClass<E>], place: EntryIndex) -> (&E, &[u8]) {
-    let (chunk, slot) = (&classes[place.class()].chunks[place.slot() / CHUNK], place.slot() % CHUNK);
-    let cell = &chunk.texts[slot * stride(place.class())..][..stride(place.class())];
+fn at<E>(classes: &[LengthClass<E>], index: EntryIndex) -> (&E, &[u8]) {
+    let (chunk, slot) = (&classes[index.class()].chunks[index.slot() / CHUNK], index.slot() % CHUNK);
+    let cell = &chunk.texts[slot * stride(index.class())..][..stride(index.class())];
     (&chunk.entries[slot], &cell[1..=usize::from(cell[0])])
 }
 
-fn hash_at<E: WindowEntry>(classes: &[LengthClass<E>], hasher: &FixedState, place: EntryIndex) -> u64 {
-    let (entry, text) = at(classes, place);
+fn hash_at<E: WindowEntry>(classes: &[LengthClass<E>], hasher: &FixedState, index: EntryIndex) -> u64 {
+    let (entry, text) = at(classes, index);
     hasher.hash_one((entry.publisher(), text))
 }
 
@@ -355,7 +355,7 @@ mod tests {
             0
         }
 
-        fn enter(&mut self, _generation: u8) {}
+        fn set_generation(&mut self, _generation: u8) {}
     }
 
     /// Random inserts, look-ups and sweeps against a map; every key of a small space, so that all of it collides and
@@ -365,7 +365,7 @@ mod tests {
         for seed in 0..20 {
             let mut rng = Rng::new(seed);
             let mut table: WindowTable<Probe> = WindowTable::new(usize::MAX, rng.next_u64());
-            let mut twin: BTreeMap<(u32, Vec<u8>), u64> = BTreeMap::new();
+            let mut model: BTreeMap<(u32, Vec<u8>), u64> = BTreeMap::new();
             for step in 0..4000 {
                 let len = [1, 7, 8, 9, 255][rng.below(5) as usize];
                 let mut text = vec![b'x'; len];
@@ -373,24 +373,24 @@ mod tests {
                 let key = (rng.below(3) as u32, text);
                 let hash = table.hash(key.0, &key.1);
                 match table.find(hash, key.0, &key.1) {
-                    Some(place) => assert_eq!(Some(&table.entry_mut(place).value), twin.get(&key), "seed {seed}"),
+                    Some(index) => assert_eq!(Some(&table.entry_mut(index).value), model.get(&key), "seed {seed}"),
                     None => {
-                        assert!(!twin.contains_key(&key), "seed {seed} step {step}");
+                        assert!(!model.contains_key(&key), "seed {seed} step {step}");
                         assert!(table.insert(hash, &key.1, Probe { value: step, publisher: key.0 }));
-                        twin.insert(key, step);
+                        model.insert(key, step);
                     }
                 }
                 if rng.chance(0.002) {
                     let below = rng.below(step + 1);
                     let mut sweep = table.start_sweep();
                     while table.sweep(&mut sweep, 7, |entry| entry.value < below) {}
-                    twin.retain(|_, value| below <= *value);
+                    model.retain(|_, value| below <= *value);
                 }
-                assert_eq!(table.len(), twin.len());
+                assert_eq!(table.len(), model.len());
             }
             let all: BTreeMap<_, _> =
                 table.iter().map(|(text, entry)| ((entry.publisher, text.to_vec()), entry.value)).collect();
-            assert_eq!(all, twin, "seed {seed}");
+            assert_eq!(all, model, "seed {seed}");
             let mut sweep = table.start_sweep();
             while table.sweep(&mut sweep, usize::MAX, |_| true) {}
             assert_eq!(table.len(), 0);

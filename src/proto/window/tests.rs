@@ -1,4 +1,4 @@
-//! The windows against tables of edge cases and against twins that keep every time stamp.
+//! The windows against tables of edge cases and against models that keep every time stamp.
 
 use super::*;
 use crate::seqno::{FRAME_MAX, FRAME_SHIFT};
@@ -140,7 +140,7 @@ fn clock_steps_never_lower_a_number() {
         8 4575744000 d => 532686710/1 @4575744000s +0
     ",
     );
-    // With a window of one subject, `a` leaves at 21 s and comes back under a clock that was set back.
+    // With a window of one subject, `a` is evicted at 21 s and returns under a clock that was set back.
     check(
         0,
         1 << 20,
@@ -337,13 +337,13 @@ fn subscribed_subjects_are_entered_up_to_the_limit() {
 /// Random traffic on a small window against a map with the time of last use of every subject.
 /// Proves: W38, W39, W91
 #[test]
-fn publication_window_agrees_with_slow_twin() {
+fn publication_window_agrees_with_reference_model() {
     for seed in 0..30 {
         let mut rng = Rng::new(seed);
         let settings = settings(rng.below(8000) as usize, rng.between(4000, 40_000) as usize);
         let frame_max = rng.between(1, 50);
         let mut window = PubWindow::new(settings, frame_max, rng.next_u64());
-        let mut twin: BTreeMap<Subject, (Instant, Seq, u32)> = BTreeMap::new();
+        let mut model: BTreeMap<Subject, (Instant, Seq, u32)> = BTreeMap::new();
         let mut highest: BTreeMap<Subject, Seq> = BTreeMap::new();
         let (mut rotated, mut floor, mut at, mut wall) = (Instant::ZERO, None, 0, 4_000_000_000 * SECOND);
         window.rotate_if_due(rotated);
@@ -361,19 +361,19 @@ fn publication_window_agrees_with_slow_twin() {
             // Some subjects are much busier than others.
             let spread = [3, 30, 3000][rng.below(3) as usize];
             let name = subject(&format!("{}{}", "token.".repeat(rng.below(3) as usize), rng.below(spread)));
-            let known = twin.get(&name).copied();
+            let known = model.get(&name).copied();
             match (window.number(&name, now, &mut rng), known) {
                 (Numbering::Numbered { seq, offset: given, stamp, chain }, Some((_, last, offset))) => {
                     assert_eq!(given, offset.wrapping_add(1), "{context}");
                     if last.count() < frame_max {
                         assert_eq!((seq, stamp, chain), (last.forward(1).unwrap(), None, None), "{context}");
-                        twin.insert(name.clone(), (now.instant, seq, offset.wrapping_add(1)));
+                        model.insert(name.clone(), (now.instant, seq, offset.wrapping_add(1)));
                     } else {
                         let frame = Frame::at(now.wall).max(last.frame().next().unwrap());
                         let stamp_expected =
                             Stamp { time: now.wall.max(frame.start()), offset: offset.wrapping_add(1) };
                         assert_eq!((seq, stamp, chain), (frame.first(), Some(stamp_expected), Some(last)), "{context}");
-                        twin.insert(name.clone(), (now.instant, seq, stamp_expected.offset));
+                        model.insert(name.clone(), (now.instant, seq, stamp_expected.offset));
                     }
                 }
                 (Numbering::Numbered { seq, offset, stamp, chain }, None) => {
@@ -381,10 +381,10 @@ fn publication_window_agrees_with_slow_twin() {
                     let stamp = stamp.expect("a new subject is dated");
                     assert_eq!((seq, offset, chain), (frame.first(), stamp.offset, None), "{context}");
                     assert_eq!(stamp.time, now.wall.max(frame.start()), "{context}");
-                    twin.insert(name.clone(), (now.instant, seq, stamp.offset));
+                    model.insert(name.clone(), (now.instant, seq, stamp.offset));
                 }
                 (Numbering::Unnumbered, None) => {}
-                (numbering, known) => panic!("{context}: {numbering:?} where the twin has {known:?}"),
+                (numbering, known) => panic!("{context}: {numbering:?} where the model has {known:?}"),
             }
             // The note of a subject stays with it; a new subject has none.
             let note = known.and_then(|_| notes.get(&name).copied());
@@ -395,7 +395,7 @@ fn publication_window_agrees_with_slow_twin() {
                 Some(_) => {}
                 None => drop(notes.remove(&name)),
             }
-            if let Some((_, seq, _)) = twin.get(&name) {
+            if let Some((_, seq, _)) = model.get(&name) {
                 let before = highest.insert(name.clone(), *seq);
                 assert!(before.is_none_or(|before| before < *seq), "{context}: the number of {name} fell");
             }
@@ -403,7 +403,7 @@ fn publication_window_agrees_with_slow_twin() {
             window.rotate_if_due(now.instant);
             if window.row().rotations != rotations {
                 assert!(settings.time <= now.instant.since(rotated), "{context}: rotated too early");
-                twin.retain(|_, (used, last, _)| {
+                model.retain(|_, (used, last, _)| {
                     let stays = rotated < *used || rotated == Instant::ZERO;
                     if !stays {
                         assert!(settings.time <= now.instant.since(*used), "{context}");
@@ -414,23 +414,24 @@ fn publication_window_agrees_with_slow_twin() {
                 rotated = now.instant;
             }
             let row = window.row();
-            assert_eq!(row.subjects, twin.len() as u64, "{context}");
+            assert_eq!(row.subjects, model.len() as u64, "{context}");
             assert!(row.bytes <= row.bytes_max, "{context}");
         }
         let all: BTreeMap<Subject, Seq> = window.iter().collect();
-        assert_eq!(all, twin.into_iter().map(|(name, (_, seq, _))| (name, seq)).collect(), "seed {seed}");
+        assert_eq!(all, model.into_iter().map(|(name, (_, seq, _))| (name, seq)).collect(), "seed {seed}");
         assert!(0 < window.row().rotations, "seed {seed}");
     }
 }
 
-/// The same for the subscription window: entries, replacement, and the publishers that are named when entries leave.
+/// Random traffic on a small subscription window against a map: entries, replacement, and the publishers returned when
+/// entries are evicted.
 #[test]
-fn subscription_window_agrees_with_slow_twin() {
+fn subscription_window_agrees_with_reference_model() {
     for seed in 0..30 {
         let mut rng = Rng::new(seed);
         let settings = settings(rng.below(8000) as usize, rng.between(6000, 40_000) as usize);
         let mut window = SubWindow::new(settings, rng.next_u64());
-        let mut twin: BTreeMap<(u32, Subject), (Instant, SubEntry)> = BTreeMap::new();
+        let mut model: BTreeMap<(u32, Subject), (Instant, SubEntry)> = BTreeMap::new();
         let (mut rotated, mut at) = (Instant::ZERO, 0);
         window.rotate_if_due(rotated);
         for step in 0..3000_u64 {
@@ -442,22 +443,22 @@ fn subscription_window_agrees_with_slow_twin() {
             let sought = window.seek(key.0, &key.1).filter(|_| rng.chance(0.5));
             let seen = window.find(key.0, &key.1, sought);
             let found = seen.map(|(_, entry)| entry);
-            assert_eq!(found, twin.get(&key).map(|(_, entry)| *entry), "{context}");
-            if let Some((used, _)) = twin.get_mut(&key) {
+            assert_eq!(found, model.get(&key).map(|(_, entry)| *entry), "{context}");
+            if let Some((used, _)) = model.get_mut(&key) {
                 *used = now;
             }
             let entry = SubEntry { last: Seq::new(step + 1).unwrap(), dseq: Dseq(step), at: now, offset: None };
             if rng.chance(0.7) {
                 let inserted = match seen {
-                    Some((place, _)) if rng.chance(0.5) => {
-                        window.renew(place, entry);
+                    Some((index, _)) if rng.chance(0.5) => {
+                        window.renew(index, entry);
                         true
                     }
                     _ => window.insert(key.0, &key.1, entry),
                 };
                 assert!(inserted || found.is_none(), "{context}: an entry that exists is always replaced");
                 if inserted {
-                    twin.insert(key, (now, entry));
+                    model.insert(key, (now, entry));
                 }
             }
             let rotations = window.row().rotations;
@@ -465,7 +466,7 @@ fn subscription_window_agrees_with_slow_twin() {
             let mut expected = BTreeSet::new();
             if window.row().rotations != rotations {
                 assert!(settings.time <= now.since(rotated), "{context}: rotated too early");
-                twin.retain(|(publisher, _), (used, _)| {
+                model.retain(|(publisher, _), (used, _)| {
                     let stays = rotated < *used || rotated == Instant::ZERO;
                     if !stays {
                         assert!(settings.time <= now.since(*used), "{context}");
@@ -479,7 +480,7 @@ fn subscription_window_agrees_with_slow_twin() {
             assert!(window.row().bytes <= window.row().bytes_max, "{context}");
         }
         let all: BTreeMap<_, _> = window.iter().map(|(uid, name, entry)| ((uid, name), entry)).collect();
-        assert_eq!(all, twin.into_iter().map(|(key, (_, entry))| (key, entry)).collect(), "seed {seed}");
+        assert_eq!(all, model.into_iter().map(|(key, (_, entry))| (key, entry)).collect(), "seed {seed}");
     }
 }
 

@@ -73,14 +73,14 @@ fn check_contents(sealed: &Bytes, records: &[Record]) {
 }
 
 fn content(record: &Record) -> Content {
-    let (subject, seq, chain, event, what) = match record {
+    let (subject, seq, chain, event, kind) = match record {
         Record::Run(r) => (&r.subject, r.first, r.chain, r.event, ContentKind::Run { count: r.count }),
         Record::Fragment(f) => {
             (&f.subject, f.seq, f.chain, f.event, ContentKind::Part { index: f.index, total: f.total })
         }
         other => panic!("no builder makes {other:?}"),
     };
-    Content { subject: subject.clone(), seq, chain, event, what }
+    Content { subject: subject.clone(), seq, chain, event, kind }
 }
 
 fn carried(datagram: &Datagram) -> Vec<EncodedMessage> {

@@ -20,8 +20,8 @@ use crate::subject::{Pattern, Subject};
 use crate::time::{ClockReading, Instant, WallTime};
 use crate::wire::ShareCount;
 use crate::wire::{
-    self, Announce, Builder, Entry, Header, Hello, InterestAnnouncement, Kind, NUMBER_LIMIT, QueueReport, Record,
-    Report,
+    self, Builder, Entry, Header, Hello, InterestAnnouncement, Kind, NUMBER_LIMIT, PeerAnnouncement, QueueReport,
+    Record, Report,
 };
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -222,7 +222,7 @@ impl PeerWorld {
         let (ahead, wild) = (u64::from(more % 8), 0xf0 <= more);
         let high = if wild { script.choose(&EDGES) } else { data.0 + ahead }.min(NUMBER_LIMIT - 1);
         header.count = data.1.saturating_add(ahead).min(NUMBER_LIMIT - 1);
-        let announce = Announce {
+        let announce = PeerAnnouncement {
             high: Dseq(high),
             trail: Dseq(script.choose(&EDGES).min(NUMBER_LIMIT - 1)),
             manifest_trail: Dseq(high),

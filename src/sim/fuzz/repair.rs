@@ -7,8 +7,8 @@ use crate::seqno::{Frame, Seq};
 use crate::subject::Subject;
 use crate::subject::glob::Glob;
 use crate::wire::{
-    Content, ContentKind, Expired, Interest, InterestEntry, InterestRequest, Manifest, NUMBER_LIMIT, Range, Record,
-    ResendRequest,
+    Content, ContentKind, ExpiryNotice, Interest, InterestEntry, InterestRequest, Manifest, NUMBER_LIMIT, Range,
+    Record, ResendRequest,
 };
 
 /// Returns the record that a script encodes. `ours` is the epoch of the peer under test. `last` is the number of the
@@ -34,7 +34,9 @@ pub(super) fn record(script: &mut Script<'_>, ours: Epoch, last: (u64, u64), sub
                 ranges: ranges(script, 1),
             })
         }
-        2 => Record::Expired(Expired { receiver: directed.then_some(epoch), ranges: ranges(script, last.0.max(1)) }),
+        2 => {
+            Record::Expired(ExpiryNotice { receiver: directed.then_some(epoch), ranges: ranges(script, last.0.max(1)) })
+        }
         _ => Record::Manifest(manifest(script, last, subjects)),
     }
 }
@@ -102,9 +104,9 @@ fn content(script: &mut Script<'_>, subjects: &[&str]) -> Content {
     let seq = Seq::from_parts(frame, number).filter(|_| shape & 0x80 == 0);
     let chain = Frame::new(999).and_then(|frame| Seq::from_parts(frame, 3));
     let chain = chain.filter(|_| shape & 0x40 != 0 && seq.is_some() && number == 1);
-    let what = match shape & 0x20 != 0 {
+    let kind = match shape & 0x20 != 0 {
         true => ContentKind::Part { index: u32::from(script.u8() % 5), total: 3_000 },
         false => ContentKind::Run { count: 1 + u16::from(script.u8() % 6) },
     };
-    Content { subject, seq, chain, event: shape & 0x10 != 0, what }
+    Content { subject, seq, chain, event: shape & 0x10 != 0, kind }
 }

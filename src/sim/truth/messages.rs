@@ -6,7 +6,7 @@ use crate::message::{Epoch, Message, Queue};
 use crate::proto::pace::Pace;
 use crate::sim::report::Findings;
 use crate::subject::Subject;
-use crate::wire::{Announce, queue};
+use crate::wire::{PeerAnnouncement, queue};
 use std::time::Duration;
 
 impl GroundTruth {
@@ -90,7 +90,7 @@ impl GroundTruth {
 
 impl EpochTrace {
     /// Checks the advertised subscriptions of an announcement.
-    pub(super) fn on_interest(&mut self, announce: &Announce, out: &mut Findings) {
+    pub(super) fn on_interest(&mut self, announce: &PeerAnnouncement, out: &mut Findings) {
         let Some(interest) = announce.interest else { return };
         let known = announce.directed_receiver.map(Epoch::bits).zip(announce.interest_known);
         if let Some((receiver, version)) = known {

@@ -8,7 +8,7 @@ use crate::sim::report::Findings;
 use crate::sim::scenario::MILLIS;
 use crate::subject::Subject;
 use crate::time::{ClockReading, WallTime, nanos};
-use crate::wire::{self, Announce, Expired, Header, Kind, Manifest};
+use crate::wire::{self, ExpiryNotice, Header, Kind, Manifest, PeerAnnouncement};
 use hashbrown::HashMap;
 
 impl GroundTruth {
@@ -178,7 +178,7 @@ impl EpochTrace {
             let begun: u64 = contents.iter().map(wire::Content::messages_begun).sum();
             let mut messages = sealed.continued.into_iter().chain(sealed.first..sealed.first + sealed.begun);
             let fits = contents.iter().all(|content| {
-                let count = match content.what {
+                let count = match content.kind {
                     wire::ContentKind::Run { count } => u64::from(count),
                     wire::ContentKind::Part { .. } => 1,
                 };
@@ -204,7 +204,7 @@ impl EpochTrace {
     }
 
     /// Checks R6: datagrams reported as expired may have been evicted.
-    pub(super) fn check_expired(&self, at: u64, expired: &Expired, out: &mut Findings) {
+    pub(super) fn check_expired(&self, at: u64, expired: &ExpiryNotice, out: &mut Findings) {
         let ring = &self.settings.recovery.ring;
         for range in &expired.ranges {
             let may_be_gone = match expired.receiver {
@@ -221,7 +221,7 @@ impl EpochTrace {
         }
     }
 
-    pub(super) fn check_announce(&self, at: u64, announce: &Announce, count: u64, out: &mut Findings) {
+    pub(super) fn check_announce(&self, at: u64, announce: &PeerAnnouncement, count: u64, out: &mut Findings) {
         let trail = announce.trail.0;
         let is_evicted = trail <= self.bcast.high() + 1
             && announce.manifest_trail <= announce.trail

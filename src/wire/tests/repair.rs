@@ -13,7 +13,7 @@ fn repair_records_decode_to_the_same() {
             let sealed = encode_control(&header(Kind::Control), &record, 0);
             let datagram = decode(sealed).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
             assert_eq!(datagram.records, [record], "seed {seed}");
-            assert_eq!(datagram.messages_begun(), 0, "nothing begins in a control datagram");
+            assert_eq!(datagram.messages_begun(), 0, "no message begins in a control datagram");
         }
     }
 }
@@ -38,9 +38,9 @@ fn range_limit_fills_a_datagram() {
         };
         let length = bytes(&request(max));
         assert!(length <= bytes_max && bytes_max < length + 16, "{max} ranges make {length} of {bytes_max} bytes");
-        assert_eq!(Expired::ranges_max(bytes_max), max);
+        assert_eq!(ExpiryNotice::ranges_max(bytes_max), max);
         let receiver = header(Kind::Directed).receiver;
-        assert!(bytes(&Record::Expired(Expired { receiver, ranges: ranges(max) })) <= bytes_max);
+        assert!(bytes(&Record::Expired(ExpiryNotice { receiver, ranges: ranges(max) })) <= bytes_max);
     }
     assert_eq!(ResendRequest::ranges_max(0), 0);
     assert_eq!(ResendRequest::ranges_max(usize::MAX), ResendRequest::ranges_max(DATAGRAM_BYTES_MAX));
@@ -79,7 +79,7 @@ fn manifest_is_filled_to_the_datagram_size() {
             with.push(contents.clone());
             let bytes = encode_control(&header(Kind::Control), &record(with), 0).len();
             let is_taken = builder.push(&contents);
-            // The first one is always taken, and may be slightly longer than the datagram was.
+            // An empty manifest takes any description, which may be slightly longer than its datagram.
             assert_eq!(is_taken, bytes <= bytes_max || pushed.is_empty(), "seed {seed}: {bytes} of {bytes_max}");
             if !is_taken {
                 break;
@@ -115,14 +115,14 @@ fn content(record: &Record) -> Content {
             seq: run.first,
             chain: run.chain,
             event: run.event,
-            what: ContentKind::Run { count: run.count },
+            kind: ContentKind::Run { count: run.count },
         },
         Record::Fragment(part) => Content {
             subject: part.subject.clone(),
             seq: part.seq,
             chain: part.chain,
             event: part.event,
-            what: ContentKind::Part { index: part.index, total: part.total },
+            kind: ContentKind::Part { index: part.index, total: part.total },
         },
         other => panic!("not data: {other:?}"),
     }
@@ -169,7 +169,7 @@ fn request(rng: &mut Rng) -> Record {
 
 fn expired(rng: &mut Rng) -> Record {
     let receiver = if rng.chance(0.5) { Epoch::new(rng.next_u64() | 1) } else { None };
-    Record::Expired(Expired { receiver, ranges: ranges(rng) })
+    Record::Expired(ExpiryNotice { receiver, ranges: ranges(rng) })
 }
 
 fn receiver_report(rng: &mut Rng) -> Record {
@@ -215,7 +215,7 @@ fn announcement(rng: &mut Rng) -> Record {
     };
     let queue = QueueReport { multicast: share(), directed: share() };
     let queue = rng.chance(0.5).then(|| Box::new(queue));
-    let announce = Announce { token, echo, report, interest, interest_known, queue, ..announce() };
+    let announce = PeerAnnouncement { token, echo, report, interest, interest_known, queue, ..announce() };
     match rng.below(3) {
         0 => Record::Heartbeat(announce),
         1 => Record::Hello(Hello { cookie: rng.next_u64(), wants_reply: rng.chance(0.5), announce }),
@@ -226,7 +226,7 @@ fn announcement(rng: &mut Rng) -> Record {
 /// Returns a unicast heartbeat with all fields.
 pub(super) fn heartbeat_with_fields() -> Record {
     let report = Report { missing: 12, repaired: 9, pending: 1, unverified: 1, lost_min: 2, lost_max: 3, overrun: 0 };
-    Record::Heartbeat(Announce {
+    Record::Heartbeat(PeerAnnouncement {
         trail: Dseq(2),
         manifest_trail: Dseq(1),
         directed_receiver: header(Kind::Directed).receiver,
@@ -259,13 +259,13 @@ pub(super) fn example_manifest() -> Record {
         seq: raw.map(|raw| Seq::new(raw).unwrap()),
         chain: None,
         event: false,
-        what: ContentKind::Run { count },
+        kind: ContentKind::Run { count },
     };
     let chained = Content { chain: Seq::new(0x5c19_ad80_0000_0063), ..run(Some(0x5c19_adc0_0000_0001), 2) };
     let part = |index| Content {
         subject: "c".parse().unwrap(),
         event: true,
-        what: ContentKind::Part { index, total: 12 },
+        kind: ContentKind::Part { index, total: 12 },
         ..run(Some(0x5c19_adc0_0000_0004), 1)
     };
     let datagrams = vec![vec![chained, run(None, 1), part(0)], vec![part(1)], vec![]];
@@ -273,7 +273,7 @@ pub(super) fn example_manifest() -> Record {
 }
 
 pub(super) fn example_expired(receiver: Option<Epoch>) -> Record {
-    Record::Expired(Expired { receiver, ranges: vec![Range { first: Dseq(1), last: Dseq(4) }] })
+    Record::Expired(ExpiryNotice { receiver, ranges: vec![Range { first: Dseq(1), last: Dseq(4) }] })
 }
 
 pub(super) fn example_receiver_report() -> Record {
@@ -299,72 +299,72 @@ fn each_malformed_repair_record_has_its_error() {
     };
     let beyond_the_last = format!("{:016x} {:016x} 0002 0000 0000", (1u64 << 63) - 1, 0);
     for (records, expected) in [
-        (record("43", "00", &format!("0000000000000000 0001 {}", range(1, 2))), Malformed::Epoch),
-        (request("03", &format!("0001 {}", range(1, 2))), Malformed::Flags(3)),
-        (request("00", "0000"), Malformed::Ranges),
-        (request("00", &format!("0001 {}", range(0, 2))), Malformed::Ranges),
-        (request("00", &format!("0001 {}", range(2, 1))), Malformed::Ranges),
-        (request("00", &format!("0002 {} {}", range(1, 4), range(4, 5))), Malformed::Ranges),
-        (request("00", &format!("0002 {} {}", range(7, 8), range(1, 2))), Malformed::Ranges),
-        (request("00", &format!("0001 {}", range(1, 1 << 63))), Malformed::Number(1 << 63)),
-        (request("00", &format!("0001 {}", range(u64::MAX, u64::MAX))), Malformed::Number(u64::MAX)),
-        (too_many(2), Malformed::Truncated),
-        (too_many(u16::MAX), Malformed::Truncated),
-        (request("00", &format!("0001 {} 00", range(1, 2))), Malformed::Trailing { record: 0x43, bytes: 1 }),
-        (record("45", "00", "0000"), Malformed::Ranges),
-        (record("45", "00", "ffff"), Malformed::Truncated),
-        (record("45", "00", &format!("0001 {} 00", range(1, 2))), Malformed::Trailing { record: 0x45, bytes: 1 }),
-        (record("45", "02", &format!("0000000000000000 0001 {}", range(1, 2))), Malformed::Epoch),
-        (record("45", "02", &format!("0001 {}", range(1, 2))), Malformed::Truncated),
-        (report("0000000000000000", one, one, one), Malformed::Epoch),
-        (report(epoch, large, one, one), Malformed::Number(1 << 63)),
-        (report(epoch, one, large, one), Malformed::Number(1 << 63)),
-        (report(epoch, one, one, &format!("{large} {one}")), Malformed::Number(1 << 63)),
-        (report(epoch, one, one, &format!("{one} {large}")), Malformed::Number(1 << 63)),
-        (report(epoch, one, one, &format!("{one} 00")), Malformed::Truncated),
-        (report(epoch, one, one, &format!("{one} {one} 00")), Malformed::Trailing { record: 0x4b, bytes: 1 }),
-        (record("44", "00", "0000000000000000 000000000000002a 0001 0000"), Malformed::Number(0)),
-        (record("44", "00", "0000000000000007 800000000000002a 0001 0000"), Malformed::Number((1 << 63) + 42)),
-        (record("44", "00", "0000000000000007 000000000000002a 0000"), Malformed::ManifestEmpty),
-        (record("44", "00", "0000000000000007 000000000000002a 0002 0000"), Malformed::Truncated),
-        (record("44", "00", "0000000000000007 000000000000002a ffff 0000"), Malformed::Truncated),
-        (record("44", "00", &beyond_the_last), Malformed::Number(1 << 63)),
+        (record("43", "00", &format!("0000000000000000 0001 {}", range(1, 2))), DecodeError::Epoch),
+        (request("03", &format!("0001 {}", range(1, 2))), DecodeError::Flags(3)),
+        (request("00", "0000"), DecodeError::Ranges),
+        (request("00", &format!("0001 {}", range(0, 2))), DecodeError::Ranges),
+        (request("00", &format!("0001 {}", range(2, 1))), DecodeError::Ranges),
+        (request("00", &format!("0002 {} {}", range(1, 4), range(4, 5))), DecodeError::Ranges),
+        (request("00", &format!("0002 {} {}", range(7, 8), range(1, 2))), DecodeError::Ranges),
+        (request("00", &format!("0001 {}", range(1, 1 << 63))), DecodeError::Number(1 << 63)),
+        (request("00", &format!("0001 {}", range(u64::MAX, u64::MAX))), DecodeError::Number(u64::MAX)),
+        (too_many(2), DecodeError::Truncated),
+        (too_many(u16::MAX), DecodeError::Truncated),
+        (request("00", &format!("0001 {} 00", range(1, 2))), DecodeError::Trailing { record: 0x43, bytes: 1 }),
+        (record("45", "00", "0000"), DecodeError::Ranges),
+        (record("45", "00", "ffff"), DecodeError::Truncated),
+        (record("45", "00", &format!("0001 {} 00", range(1, 2))), DecodeError::Trailing { record: 0x45, bytes: 1 }),
+        (record("45", "02", &format!("0000000000000000 0001 {}", range(1, 2))), DecodeError::Epoch),
+        (record("45", "02", &format!("0001 {}", range(1, 2))), DecodeError::Truncated),
+        (report("0000000000000000", one, one, one), DecodeError::Epoch),
+        (report(epoch, large, one, one), DecodeError::Number(1 << 63)),
+        (report(epoch, one, large, one), DecodeError::Number(1 << 63)),
+        (report(epoch, one, one, &format!("{large} {one}")), DecodeError::Number(1 << 63)),
+        (report(epoch, one, one, &format!("{one} {large}")), DecodeError::Number(1 << 63)),
+        (report(epoch, one, one, &format!("{one} 00")), DecodeError::Truncated),
+        (report(epoch, one, one, &format!("{one} {one} 00")), DecodeError::Trailing { record: 0x4b, bytes: 1 }),
+        (record("44", "00", "0000000000000000 000000000000002a 0001 0000"), DecodeError::Number(0)),
+        (record("44", "00", "0000000000000007 800000000000002a 0001 0000"), DecodeError::Number((1 << 63) + 42)),
+        (record("44", "00", "0000000000000007 000000000000002a 0000"), DecodeError::ManifestEmpty),
+        (record("44", "00", "0000000000000007 000000000000002a 0002 0000"), DecodeError::Truncated),
+        (record("44", "00", "0000000000000007 000000000000002a ffff 0000"), DecodeError::Truncated),
+        (record("44", "00", &beyond_the_last), DecodeError::Number(1 << 63)),
         (
             record("44", "00", &format!("0000000000000007 7fffffffffffffff 0001 0001 {}", run("04", "0001"))),
-            Malformed::Number(1 << 63),
+            DecodeError::Number(1 << 63),
         ),
-        (manifest(""), Malformed::Truncated),
-        (manifest(&run("01", &format!("{seq} 0001"))), Malformed::Flags(0x01)),
-        (manifest(&run("10", &format!("{seq} 0001"))), Malformed::Flags(0x10)),
-        (manifest(&run("06", &format!("{seq} 0001"))), Malformed::Flags(0x06)),
-        (manifest(&format!("00 00 {seq} 0001")), Malformed::Subject(SubjectError::Empty)),
-        (manifest(&format!("00 01 2a {seq} 0001")), Malformed::Subject(SubjectError::Wildcard)),
-        (manifest(&format!("00 ff 2a {seq} 0001")), Malformed::Truncated),
-        (manifest(&run("00", "5c19adc000000000 0001")), Malformed::Seq(0x5c19_adc0_0000_0000)),
-        (manifest(&run("02", &format!("{seq} {seq} 0001"))), Malformed::Chain),
-        (manifest(&run("02", "5c19adc000000002 5c19ad8000000063 0001")), Malformed::Chain),
-        (manifest(&run("00", &format!("{seq} 0000"))), Malformed::RunEmpty),
-        (manifest(&run("00", "5c19adc7ffffffff 0002")), Malformed::RunRange),
-        (manifest(&run("00", &format!("{seq} 0001 00"))), Malformed::Trailing { record: 0x44, bytes: 1 }),
-        (manifest(&run("20", &format!("{seq} 00000000 00810001"))), Malformed::FragmentTotal(0x0081_0001)),
-        (manifest(&run("20", &format!("{seq} 00000000 00000000"))), Malformed::FragmentIndex(0)),
-        (manifest(&run("20", &format!("{seq} 00000002 00000002"))), Malformed::FragmentIndex(2)),
-        (manifest(&run("20", &format!("{seq} 00000007 00000064"))), Malformed::FragmentIndex(7)),
-        (manifest(&run("00", &format!("{seq} 0001"))).replace("0001 0001", "0001 0002"), Malformed::Truncated),
+        (manifest(""), DecodeError::Truncated),
+        (manifest(&run("01", &format!("{seq} 0001"))), DecodeError::Flags(0x01)),
+        (manifest(&run("10", &format!("{seq} 0001"))), DecodeError::Flags(0x10)),
+        (manifest(&run("06", &format!("{seq} 0001"))), DecodeError::Flags(0x06)),
+        (manifest(&format!("00 00 {seq} 0001")), DecodeError::Subject(SubjectError::Empty)),
+        (manifest(&format!("00 01 2a {seq} 0001")), DecodeError::Subject(SubjectError::Wildcard)),
+        (manifest(&format!("00 ff 2a {seq} 0001")), DecodeError::Truncated),
+        (manifest(&run("00", "5c19adc000000000 0001")), DecodeError::Seq(0x5c19_adc0_0000_0000)),
+        (manifest(&run("02", &format!("{seq} {seq} 0001"))), DecodeError::Chain),
+        (manifest(&run("02", "5c19adc000000002 5c19ad8000000063 0001")), DecodeError::Chain),
+        (manifest(&run("00", &format!("{seq} 0000"))), DecodeError::RunEmpty),
+        (manifest(&run("00", "5c19adc7ffffffff 0002")), DecodeError::RunRange),
+        (manifest(&run("00", &format!("{seq} 0001 00"))), DecodeError::Trailing { record: 0x44, bytes: 1 }),
+        (manifest(&run("20", &format!("{seq} 00000000 00810001"))), DecodeError::FragmentTotal(0x0081_0001)),
+        (manifest(&run("20", &format!("{seq} 00000000 00000000"))), DecodeError::FragmentIndex(0)),
+        (manifest(&run("20", &format!("{seq} 00000002 00000002"))), DecodeError::FragmentIndex(2)),
+        (manifest(&run("20", &format!("{seq} 00000007 00000064"))), DecodeError::FragmentIndex(7)),
+        (manifest(&run("00", &format!("{seq} 0001"))).replace("0001 0001", "0001 0002"), DecodeError::Truncated),
         (
             record(
                 "44",
                 "00",
                 &format!("0000000000000007 0000000000000000 0001 0002 {} 24 00 00000001 00000064", run("04", "0001")),
             ),
-            Malformed::FragmentOrder,
+            DecodeError::FragmentOrder,
         ),
     ] {
         assert_eq!(decode_records(Kind::Control, &records), Err(DiscardReason::Malformed(expected)), "{records}");
     }
     for record_type in ["43", "44", "45", "48", "49", "4b"] {
         let kind = Kind::Data;
-        let expected = Malformed::Misplaced { record: u8::from_str_radix(record_type, 16).unwrap(), kind };
+        let expected = DecodeError::Misplaced { record: u8::from_str_radix(record_type, 16).unwrap(), kind };
         assert_eq!(decode_records(kind, &record(record_type, "00", "")), Err(DiscardReason::Malformed(expected)));
     }
 }
@@ -383,7 +383,7 @@ fn repeated_or_truncated_known_field_is_refused() {
     assert_eq!((heartbeat.token, heartbeat.echo), (Some(0x2122_2324_2526_2728), Some(0x3132_3334_3536_3738)));
     let report_is = Report { missing: 1, repaired: 1, pending: 1, unverified: 1, lost_min: 2, lost_max: 3, overrun: 0 };
     assert_eq!(heartbeat.report.as_deref(), Some(&report_is));
-    let field = |field| Err(DiscardReason::Malformed(Malformed::Field(field)));
+    let field = |field| Err(DiscardReason::Malformed(DecodeError::Field(field)));
     for known in [token, echo] {
         let number = if known == token { 1 } else { 2 };
         assert_eq!(read(&format!("{known}{unknown}{known}")), field(number), "twice");
@@ -391,7 +391,7 @@ fn repeated_or_truncated_known_field_is_refused() {
         assert_eq!(read(&format!("0{number} 0007 {}", "11".repeat(7))), field(number), "short");
         assert_eq!(read(&format!("0{number} 0009 {}", "11".repeat(9))), field(number), "long");
         assert_eq!(read(&format!("0{number} 0000")), field(number), "empty");
-        assert_eq!(read(&format!("0{number} ffff 00")), Err(DiscardReason::Malformed(Malformed::Truncated)));
+        assert_eq!(read(&format!("0{number} ffff 00")), Err(DiscardReason::Malformed(DecodeError::Truncated)));
     }
     assert_eq!(read(&format!("{}{}", report("2", "3"), report("2", "3"))), field(3), "twice");
     assert_eq!(read(&report("3", "2")), field(3), "more at least than at most");
@@ -410,7 +410,7 @@ fn repeated_or_truncated_known_field_is_refused() {
     assert_eq!(read(&format!("{known}{known}")), field(5), "twice");
     assert_eq!(read("04 0008 0000000000000007"), field(4), "short");
     assert_eq!(read("05 0009 000000000000000900"), field(5), "long");
-    let negative = Err(DiscardReason::Malformed(Malformed::Number(1 << 63)));
+    let negative = Err(DiscardReason::Malformed(DecodeError::Number(1 << 63)));
     assert_eq!(read("05 0008 8000000000000000"), negative, "not below 2^63");
     assert_eq!(read(&report("0", "8000000000000000")), negative, "not below 2^63");
 }

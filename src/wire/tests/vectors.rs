@@ -63,7 +63,7 @@ pub(super) fn heartbeat_with_queue() -> Record {
         directed: ShareCount { settled: Dseq(4), served: 2, returned: 0 },
     };
     let directed_receiver = header(Kind::Directed).receiver;
-    Record::Heartbeat(Announce {
+    Record::Heartbeat(PeerAnnouncement {
         directed_receiver,
         report: Some(Box::new(report)),
         queue: Some(Box::new(queue)),

@@ -2,18 +2,19 @@
 
 use super::*;
 use crate::message::{Dseq, Queue};
-use crate::proto::send::AnnounceKind;
-use crate::wire::{Announce, Header, InterestRequest, Kind, Range, ReceiverReport, Record, ResendRequest};
+use crate::proto::send::AnnouncementKind;
+use crate::wire::{Header, InterestRequest, Kind, PeerAnnouncement, Range, ReceiverReport, Record, ResendRequest};
 
 /// Maximum number of datagrams to an unproven address, for each datagram from there.
 const MOST: usize = 3;
 
 /// Claim of a forged datagram.
-type Claim = fn(&mut Header, &mut Announce);
+type Claim = fn(&mut Header, &mut PeerAnnouncement);
 
 /// Returns a datagram forged in the name of `victim`, which knows nothing of it and never answers.
-fn forged(victim: &mut Host, change: impl FnOnce(&mut Header, &mut Announce)) -> Bytes {
-    let datagram = wire::decode(victim.peer.announcement_datagram(at(1000), AnnounceKind::Heartbeat, None, 0)).unwrap();
+fn forged(victim: &mut Host, change: impl FnOnce(&mut Header, &mut PeerAnnouncement)) -> Bytes {
+    let datagram =
+        wire::decode(victim.peer.announcement_datagram(at(1000), AnnouncementKind::Heartbeat, None, 0)).unwrap();
     let Record::Heartbeat(mut announce) = datagram.records[0].clone() else { unreachable!("a heartbeat") };
     let mut header = datagram.header;
     change(&mut header, &mut announce);
@@ -220,7 +221,7 @@ fn unproven_report_does_not_block_the_publisher() {
     p.tick_quietly(2000);
     unicasts(&mut p);
     let datagrams = report(&mut p, &mut s, 0, 3000);
-    assert_eq!(datagrams.len(), 1, "it is asked for a proof");
+    assert_eq!(datagrams.len(), 1, "the peer requests a proof of the address");
     assert!(!is_publish_blocked(&mut p));
     datagrams.iter().for_each(|announcement| receive_alone(&mut s, 3001, p.address, announcement));
     unicasts(&mut s).iter().for_each(|echo| receive_alone(&mut p, 3002, s.address, echo));

@@ -1,10 +1,11 @@
 //! Rules of `docs/wire.md`, one by one, as another peer sees them.
 
 use super::*;
-use crate::proto::send::AnnounceKind;
+use crate::proto::send::AnnouncementKind;
 use crate::seqno::Seq;
 use crate::wire::{
-    Announce, Builder, Entry, Expired, Header, InterestRequest, Kind, Range, ReceiverReport, Record, ResendRequest,
+    Builder, Entry, ExpiryNotice, Header, InterestRequest, Kind, PeerAnnouncement, Range, ReceiverReport, Record,
+    ResendRequest,
 };
 
 /// Room that a question leaves for its answer.
@@ -39,8 +40,9 @@ fn control(from: &mut Host, millis: u64, record: &Record) -> Bytes {
 }
 
 /// Returns a heartbeat of `from` with these changes.
-fn heartbeat(from: &mut Host, millis: u64, change: impl FnOnce(&mut Announce)) -> Bytes {
-    let datagram = wire::decode(from.peer.announcement_datagram(at(millis), AnnounceKind::Heartbeat, None, 0)).unwrap();
+fn heartbeat(from: &mut Host, millis: u64, change: impl FnOnce(&mut PeerAnnouncement)) -> Bytes {
+    let datagram =
+        wire::decode(from.peer.announcement_datagram(at(millis), AnnouncementKind::Heartbeat, None, 0)).unwrap();
     let Record::Heartbeat(mut announce) = datagram.records[0].clone() else { unreachable!("a heartbeat") };
     change(&mut announce);
     wire::encode_control(&datagram.header, &Record::Heartbeat(announce), 0)
@@ -87,7 +89,7 @@ fn hello_is_answered_once_in_15_ms() {
     for (millis, bytes) in [(1000, 256), (1010, 256), (1015, 256), (1040, 0)] {
         let hello = p.peer.announcement_datagram(
             at(millis),
-            AnnounceKind::Hello { cookie: millis, wants_reply: true },
+            AnnouncementKind::Hello { cookie: millis, wants_reply: true },
             None,
             bytes,
         );
@@ -108,7 +110,7 @@ fn answer_with_foreign_cookie_is_discarded() {
     let (mut s, mut p) = (Host::new("S.test", 1, 0), Host::new("P.test", 2, 1000));
     for (cookie, is_known) in [(s.peer.announcements.cookie ^ 1, false), (s.peer.announcements.cookie, true)] {
         let answer =
-            p.peer.announcement_datagram(at(1000), AnnounceKind::Hello { cookie, wants_reply: false }, None, 0);
+            p.peer.announcement_datagram(at(1000), AnnouncementKind::Hello { cookie, wants_reply: false }, None, 0);
         unicast(&mut s, 1000, p.address, answer);
         assert_eq!(s.peer.members.contains_key(&p.peer.epoch()), is_known);
     }
@@ -208,7 +210,7 @@ fn records_for_another_epoch_change_nothing() {
     s.receive(1103, p.address, &third);
     for (receiver, discards, reports) in [(Some(other), 1, &["a"][..]), (None, 1, &["lost a 2-2 1", "a+1"])] {
         let ranges = vec![Range { first: Dseq(2), last: Dseq(2) }];
-        let bytes = control(&mut p, 1103, &Record::Expired(Expired { receiver, ranges }));
+        let bytes = control(&mut p, 1103, &Record::Expired(ExpiryNotice { receiver, ranges }));
         unicast(&mut s, 1103, p.address, bytes);
         assert_eq!(
             (s.take_reports(), s.peer.counters().discard_other_receiver),

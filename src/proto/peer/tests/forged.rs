@@ -2,23 +2,24 @@
 //! them costs no message without a report, and the receiver recovers.
 
 use super::*;
-use crate::proto::send::AnnounceKind;
-use crate::wire::{Announce, Header, Record};
+use crate::proto::send::AnnouncementKind;
+use crate::wire::{Header, PeerAnnouncement, Record};
 
 /// Returns a heartbeat that another sender forged from the publisher's own at this time; the publisher knows nothing of
 /// it.
-fn forged(p: &mut Host, millis: u64, change: impl FnOnce(&mut Header, &mut Announce)) -> Bytes {
+fn forged(p: &mut Host, millis: u64, change: impl FnOnce(&mut Header, &mut PeerAnnouncement)) -> Bytes {
     forged_as(p, millis, Record::Heartbeat, change)
 }
 
 fn forged_as(
     p: &mut Host,
     millis: u64,
-    record: impl FnOnce(Announce) -> Record,
-    change: impl FnOnce(&mut Header, &mut Announce),
+    record: impl FnOnce(PeerAnnouncement) -> Record,
+    change: impl FnOnce(&mut Header, &mut PeerAnnouncement),
 ) -> Bytes {
     let control = p.peer.announcements.control.clone();
-    let datagram = wire::decode(p.peer.announcement_datagram(at(millis), AnnounceKind::Heartbeat, None, 0)).unwrap();
+    let datagram =
+        wire::decode(p.peer.announcement_datagram(at(millis), AnnouncementKind::Heartbeat, None, 0)).unwrap();
     p.peer.announcements.control = control;
     let Record::Heartbeat(mut announce) = datagram.records[0].clone() else { unreachable!("a heartbeat") };
     let mut header = datagram.header;
@@ -193,26 +194,26 @@ fn forged_high_without_repair_costs_no_message() {
 /// Returns a datagram that another sender forges in place of the publisher's next one. A peer with the same history as
 /// the publisher publishes `subjects` in it.
 fn forged_data(published: u64, subjects: &str) -> Bytes {
-    let mut twin = Host::new("P.test", 2, 1000);
-    twin.tick(1000);
+    let mut forger = Host::new("P.test", 2, 1000);
+    forger.tick(1000);
     for index in 0..published {
-        twin.publish(1001 + index, "a");
+        forger.publish(1001 + index, "a");
     }
-    twin.publish(1500, subjects)
+    forger.publish(1500, subjects)
 }
 
 /// Does the same with `count` empty messages.
 fn forged_data_of_empty_messages(published: u64, count: usize) -> Bytes {
-    let mut twin = Host::of(Settings { datagram_bytes_max: 65_507, ..settings("P.test") }, 2, 1000);
-    twin.tick(1000);
+    let mut forger = Host::of(Settings { datagram_bytes_max: 65_507, ..settings("P.test") }, 2, 1000);
+    forger.tick(1000);
     for index in 0..published {
-        twin.publish(1001 + index, "a");
+        forger.publish(1001 + index, "a");
     }
     for _ in 0..count {
         let request = ClientRequest::Publish(Message::new("a".parse().unwrap(), Bytes::new()));
-        twin.peer.handle(at(1500), Input::ClientRequest { client: CLIENT, request });
+        forger.peer.handle(at(1500), Input::ClientRequest { client: CLIENT, request });
     }
-    let mut sent = twin.tick(1500);
+    let mut sent = forger.tick(1500);
     sent.retain(|bytes| bytes[4] == 0);
     assert_eq!(sent.len(), 1, "one datagram of data");
     sent.remove(0)
@@ -284,9 +285,9 @@ fn announcement_corrects_forged_data() {
 #[test]
 fn publisher_recovers_from_forged_data_far_ahead() {
     let (mut s, mut p) = pair_with_three();
-    let mut twin = Host::new("P.test", 2, 1000);
-    twin.tick(1000);
-    let ahead = (0..10).map(|index| twin.publish(1001 + index, "a a a a a a a a")).last().unwrap();
+    let mut forger = Host::new("P.test", 2, 1000);
+    forger.tick(1000);
+    let ahead = (0..10).map(|index| forger.publish(1001 + index, "a a a a a a a a")).last().unwrap();
     s.receive(1600, p.address, &ahead);
     let reports = run(&mut s, &mut p, 2000, 6000);
     let delivered = reports.iter().filter(|report| report.starts_with('a')).count();
@@ -298,18 +299,18 @@ fn publisher_recovers_from_forged_data_far_ahead() {
 /// Proves: W67
 #[test]
 fn forged_number_of_subject_withholds_no_later_message() {
-    let (mut s, mut p, mut twin) =
+    let (mut s, mut p, mut forger) =
         (Host::new("S.test", 1, 0), Host::new("P.test", 2, 1000), Host::new("P.test", 2, 1000));
     s.subscribe(0, "a");
     p.tick(1000).iter().for_each(|datagram| s.receive(1000, p.address, datagram));
-    twin.tick(1000);
-    // The twin has the same number of messages as the publisher's own datagrams, but one more of them on this subject.
-    twin.publish(1001, "a a");
+    forger.tick(1000);
+    // The forger's datagram has as many messages as that of the publisher, but one more of them on this subject.
+    forger.publish(1001, "a a");
     for (millis, subjects) in [(1001, "a b"), (1002, "a")] {
         let data = p.publish(millis, subjects);
         s.receive(millis, p.address, &data);
     }
-    let forged = [1002, 1003].map(|millis| twin.publish(millis, "a"))[1].clone();
+    let forged = [1002, 1003].map(|millis| forger.publish(millis, "a"))[1].clone();
     s.receive(1003, p.address, &forged);
     s.take_reports();
     let own = [1003, 1004, 1005].map(|millis| p.publish(millis, "a"));
@@ -337,7 +338,7 @@ fn direct(s: &mut Host, p: &mut Host, inbox: &str, from: u64) -> Vec<String> {
         s.receive(millis, p.address, &data);
     }
     for millis in (from + 3..from + 5000).step_by(50) {
-        let datagram = p.peer.announcement_datagram(at(millis), AnnounceKind::Heartbeat, Some(s.peer.epoch()), 0);
+        let datagram = p.peer.announcement_datagram(at(millis), AnnouncementKind::Heartbeat, Some(s.peer.epoch()), 0);
         s.peer.handle(at(millis), Input::Datagram { from: p.address, path: Path::Unicast, bytes: datagram });
         s.tick_quietly(millis);
     }
@@ -349,7 +350,7 @@ fn forged_directed_high_costs_no_message() {
     for high in [2, 20, 1_000_000] {
         let (mut s, mut p, inbox) = pair_with_directed();
         let control = p.peer.announcements.control.clone();
-        let datagram = p.peer.announcement_datagram(at(7000), AnnounceKind::Heartbeat, Some(s.peer.epoch()), 0);
+        let datagram = p.peer.announcement_datagram(at(7000), AnnouncementKind::Heartbeat, Some(s.peer.epoch()), 0);
         p.peer.announcements.control = control;
         let datagram = wire::decode(datagram).unwrap();
         let Record::Heartbeat(mut announce) = datagram.records[0].clone() else { unreachable!("a heartbeat") };
@@ -365,10 +366,10 @@ fn forged_directed_high_costs_no_message() {
 #[test]
 fn forged_directed_data_costs_only_reported_messages() {
     let (mut s, mut p, inbox) = pair_with_directed();
-    let mut twin = Host::new("P.test", 2, 1000);
-    twin.tick(1000);
-    s.tick(6900).iter().for_each(|datagram| twin.receive(6900, s.address, datagram));
-    let forged = (0..10).map(|index| twin.direct(6900 + index, &inbox)).last().unwrap();
+    let mut forger = Host::new("P.test", 2, 1000);
+    forger.tick(1000);
+    s.tick(6900).iter().for_each(|datagram| forger.receive(6900, s.address, datagram));
+    let forged = (0..10).map(|index| forger.direct(6900 + index, &inbox)).last().unwrap();
     s.receive(7000, p.address, &forged);
     let reports: Vec<String> =
         [7010, 13_000, 19_000].iter().flat_map(|from| direct(&mut s, &mut p, &inbox, *from)).collect();

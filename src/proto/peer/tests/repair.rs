@@ -247,7 +247,11 @@ fn missing_multicast_is_reported_and_repaired_by_unicast() {
         assert_eq!(reports.len(), 5000, "{:?}", reports.last());
         assert!(reports.iter().enumerate().all(|(at, report)| report.trim_end_matches('r') == (at + 1).to_string()));
     }
-    assert_eq!(lan.hosts[0].peer.resend_counters().resent_multicast, resent, "no receiver would have got it");
+    assert_eq!(
+        lan.hosts[0].peer.resend_counters().resent_multicast,
+        resent,
+        "no receiver would have received the multicast"
+    );
     let dead = [vec!["dead"; 7], vec!["rejoin"; 2]].concat();
     let mut reports = events(&mut lan);
     reports.sort_unstable();
@@ -371,7 +375,7 @@ fn returning_publisher_still_repairs_missing_datagrams() {
     lan.publish("a");
     let drops_unicast = |copy: &Copy| copy.dseq() == Some(1) && copy.path == Path::Unicast;
     lan.run(1000, drops_unicast);
-    assert_eq!(lan.take_reports(1), "", "it has its time again");
+    assert_eq!(lan.take_reports(1), "", "the gap has its time again");
     lan.run(900, |_| false);
     assert_eq!(lan.take_reports(1), "1r, 2, 3");
 }
@@ -494,7 +498,7 @@ fn unanswered_fetch_of_large_message_ends_at_deadline() {
             is_directed || lost(copy)
         });
         assert_eq!(lan.take_reports(1), "");
-        assert!(5 <= questions, "asked {questions} times");
+        assert!(5 <= questions, "{questions} questions");
         lan.run(30, lost);
         assert_eq!(lan.take_reports(1), "lost 1-1 1 DEADLINE, 2");
         let row = &lan.hosts[1].peer.loss_rows()[0];
@@ -568,7 +572,7 @@ fn later_subscription_does_not_count_large_message_twice() {
     let request = ClientRequest::Subscribe { sub, wanted: pattern, mode: DeliveryMode::Repair, wants_discovery: false };
     lan.hosts[1].peer.handle(at(lan.millis), Input::ClientRequest { client: CLIENT, request });
     lan.run(3000, lost);
-    assert_eq!(lan.take_reports(1), "lost 1-1 1 DEADLINE", "the later subscription is owed nothing of it");
+    assert_eq!(lan.take_reports(1), "lost 1-1 1 DEADLINE", "the later subscription is owed no part of the message");
     assert_eq!(lan.hosts[1].peer.loss_rows()[0].inconsistencies, 0);
 }
 
@@ -627,7 +631,7 @@ fn gap_found_before_subscription_is_not_its_loss() {
     let from = lan.hosts[0].address;
     lan.hosts[1].peer.handle(at(lan.millis), Input::Datagram { from, path: Path::Unicast, bytes });
     lan.run(100, |_| false);
-    assert_eq!(lan.take_reports(1), "", "what was missed before it began is no loss of the later subscription");
+    assert_eq!(lan.take_reports(1), "", "a gap before its start is no loss of the later subscription");
     lan.publish("a");
     lan.run(5, |_| false);
     assert_eq!(lan.take_reports(1), "6, 6", "both are at the end of the stream");
@@ -773,7 +777,11 @@ fn stopping_peer_answers_until_requests_cease() {
     let hello = Host::new("x.test", 9, lan.millis).tick(lan.millis).remove(0);
     lan.hosts[0].receive(lan.millis, SocketAddr::from(([127, 0, 0, 9], 9)), &hello);
     lan.hosts[0].peer.handle(at(lan.millis + 60_000), Input::Tick);
-    assert_eq!((lan.hosts[0].drain(), lan.hosts[0].peer.poll_deadline()), (vec![], None), "whatever it receives");
+    assert_eq!(
+        (lan.hosts[0].drain(), lan.hosts[0].peer.poll_deadline()),
+        (vec![], None),
+        "a stopped peer ignores its input"
+    );
 }
 
 #[test]
@@ -786,8 +794,10 @@ fn expired_ends_no_other_gap_of_unheard_publisher() {
     lan.run(1000, |copy| copy.path == Path::Multicast && matches!(copy.dseq(), Some(1 | 3)) || is_request(copy));
     lan.run(3000, |_| true);
     lan.millis += 1;
-    let record =
-        Record::Expired(wire::Expired { receiver: None, ranges: vec![wire::Range { first: Dseq(1), last: Dseq(1) }] });
+    let record = Record::Expired(wire::ExpiryNotice {
+        receiver: None,
+        ranges: vec![wire::Range { first: Dseq(1), last: Dseq(1) }],
+    });
     let origin = Origin { group: 7500, epoch: Epoch::new(1).unwrap(), started: at(1000).instant };
     let bytes = Control::new().datagram(at(lan.millis).instant, &origin, 4, &record, 0);
     let from = lan.hosts[0].address;
@@ -840,5 +850,5 @@ fn unheard_publisher_gets_requests_once_heard_again() {
     lan.run(5000, cut);
     assert_eq!(requests.get(), 0, "the publisher cannot answer");
     lan.run(1100, |_| false);
-    assert_eq!(lan.repaired, 1, "a request follows as soon as it is heard");
+    assert_eq!(lan.repaired, 1, "a request follows as soon as the publisher is heard");
 }

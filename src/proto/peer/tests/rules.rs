@@ -1,7 +1,7 @@
 //! Rules of `docs/wire.md` that an outside implementation and the program once read differently.
 
 use super::*;
-use crate::wire::{Announce, Header, Kind, Record};
+use crate::wire::{Header, Kind, PeerAnnouncement, Record};
 
 /// Replaces the checksum after a change of the bytes.
 fn sealed(mut bytes: Vec<u8>) -> Bytes {
@@ -23,7 +23,7 @@ fn recordless(p: &Host, number: u64) -> Bytes {
     sealed(padded[..36].to_vec())
 }
 
-fn announce(p: &Host) -> Announce {
+fn announce(p: &Host) -> PeerAnnouncement {
     let mut peer = Host::of(settings("P.test"), p.peer.epoch().bits(), 0);
     let hello = wire::decode(peer.tick(0).remove(0)).unwrap();
     let [Record::Hello(hello), ..] = &hello.records[..] else { panic!("a HELLO") };

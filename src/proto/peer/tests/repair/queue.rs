@@ -218,7 +218,7 @@ fn returned_message_without_another_member_is_counted() {
     lan.join(1, 1, "a", Some("q"));
     lan.join(2, 2, "a", Some("q"));
     lan.run(2, |_| false);
-    // Both leave, and the publisher does not learn of it.
+    // Both members leave, and the publisher does not learn of that.
     lan.leave(1, 1);
     lan.leave(2, 2);
     lan.send(0, "a", "", "x");
@@ -227,9 +227,9 @@ fn returned_message_without_another_member_is_counted() {
     assert_eq!((lan.counter("queue_returned"), lan.counter("queue_unserved")), (2, 1));
 }
 
-/// Large or not, and whether its beginning or its end is missing, a returned message that does not arrive counts among
-/// the losses of the directed stream, though no client of the publisher wants its subject.
-/// Proves: W153
+/// A returned message that does not arrive counts among the losses of the directed stream, though no client of the
+/// publisher wants its subject. That holds for large and small messages, and for a missing beginning or end. Proves:
+/// W153
 #[test]
 fn returned_message_that_does_not_arrive_is_counted() {
     for (bytes, lost) in [(1, 1), (3_000, 1), (3_000, 2), (3_000, 3)] {
@@ -252,8 +252,7 @@ fn returned_message_that_does_not_arrive_is_counted() {
 }
 
 /// A peer returns a message and answers a HELLO before its datagram is sealed. Then the datagram is lost and the peer
-/// crashes. Its last report says that it returned the message, so it must also say where.
-/// Proves: W156
+/// crashes. Its last report counts the message as returned, so it must also cover the datagram. Proves: W156
 #[test]
 fn report_of_a_returned_message_covers_its_datagram() {
     let mut lan = Lan::of_queues(2, |settings| settings.forget = Duration::from_secs(5));
@@ -445,7 +444,7 @@ fn largest_message_is_assigned_and_retained_unstamped() {
 }
 
 /// Lets members come and go, or loses datagrams, or both. Returns the number of messages delivered twice, and the
-/// difference between those delivered to nobody and those counted.
+/// difference between undelivered messages and counted ones.
 fn churn(seed: u64, (changes, loss): (bool, bool), mutants: Mutants) -> (usize, usize) {
     let mut rng = Rng::new(seed);
     let mut lan = Lan::of_queues(4, |settings| settings.mutants = mutants);

@@ -52,7 +52,7 @@ fn suppressed_message_takes_no_number() {
     assert_eq!((0..5).map(|_| lan.cost("x")).sum::<u64>(), 0);
     assert_eq!(lan.cost("a"), 1);
     lan.want(0, 1, "x", false);
-    assert_eq!(lan.cost("x"), 0, "local clients get it without a datagram");
+    assert_eq!(lan.cost("x"), 0, "local clients get the message without a datagram");
     lan.run(3_000, |_| false);
     assert_eq!(
         (lan.take_reports(1).as_str(), lan.take_reports(2).as_str(), lan.take_reports(0).as_str()),
@@ -173,7 +173,7 @@ fn silent_peer_with_confirmed_subscriptions_is_served() {
     assert_eq!(
         lan.hosts[0].peer.receivers(CLIENT, &"a".parse().unwrap()),
         (0, true),
-        "but it does not count as a receiver"
+        "a silent peer does not count as a receiver"
     );
     assert_eq!(lan.take_reports(1), "1, 2, 3, 4, 5, 6");
     lan.run(3_000, |_| false);
@@ -228,7 +228,7 @@ fn unconfirming_peer_is_awaited_once() {
     assert_eq!(lan.hosts[1].peer.confirmed(), version);
     lan.run(2_000, |_| false);
     let version = lan.want(1, 3, "z", false);
-    assert!(lan.hosts[1].peer.confirmed() < version, "it has confirmed the others since");
+    assert!(lan.hosts[1].peer.confirmed() < version, "the peer has answered since, so it is awaited again");
     lan.run(10, |_| false);
     assert_eq!(lan.hosts[1].peer.confirmed(), version);
 }
@@ -237,14 +237,14 @@ fn unconfirming_peer_is_awaited_once() {
 #[test]
 fn forgotten_suppressing_peer_must_confirm_after_return() {
     let mut lan = Lan::new(2, |settings| settings.suppresses = settings.name.as_str() == "h0.test");
-    // The second host hears nothing of the first one until it has forgotten it, then its data alone.
+    // The second host hears nothing of the first host until it has removed that member, and then only its data.
     lan.run(FORGOTTEN + 5_000, |copy| is_from(copy, 0));
     let version = lan.want(1, 1, "x", false);
     assert_eq!(lan.hosts[1].peer.confirmed(), version, "no other peer is known");
     lan.publish("a");
     lan.run(0, |copy| is_from(copy, 0) && copy.dseq().is_none());
     assert_eq!(lan.hosts[1].peer.member_rows(at(lan.millis)).len(), 1);
-    assert!(lan.hosts[1].peer.confirmed() < version, "it is known to suppress messages");
+    assert!(lan.hosts[1].peer.confirmed() < version, "the peer is known to suppress messages");
 }
 
 /// Proves: W144

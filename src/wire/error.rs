@@ -1,4 +1,4 @@
-//! Reasons for which bytes are rejected.
+//! Reasons for which the decoder rejects bytes.
 
 use super::Kind;
 use crate::message::{NameError, QueueError};
@@ -17,12 +17,12 @@ pub enum DiscardReason {
     /// The check value does not fit the bytes.
     Check,
     /// The check value fits, but the bytes break a rule of the layout.
-    Malformed(Malformed),
+    Malformed(DecodeError),
 }
 
 /// Rule of the layout that the bytes break. Only a faulty or hostile sender produces such a datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Malformed {
+pub enum DecodeError {
     /// A field reaches past the end of its datagram or record.
     Truncated,
     /// Bytes are left over at the end of a record.
@@ -32,7 +32,7 @@ pub enum Malformed {
         /// Number of bytes left over.
         bytes: usize,
     },
-    /// A kind of datagram that does not exist.
+    /// An unknown kind of datagram.
     Kind(u8),
     /// An epoch of 0.
     Epoch,
@@ -45,7 +45,7 @@ pub enum Malformed {
         /// The kind of the datagram.
         kind: Kind,
     },
-    /// Flag bits that do not exist or do not go together.
+    /// Unknown flag bits, or flag bits that exclude each other.
     Flags(u8),
     /// An invalid subject.
     Subject(SubjectError),
@@ -63,11 +63,11 @@ pub enum Malformed {
     RunEmpty,
     /// A stamp with a seq that does not begin a frame.
     StampInside,
-    /// A chain that is not of an earlier frame, or does not go with the first number of one.
+    /// A chain that names no earlier frame, or that accompanies another number than the first of a frame.
     Chain,
     /// A variable-length number of more than four bytes, or longer than needed.
     Varint,
-    /// A fragment without bytes, or a message of none.
+    /// A fragment without bytes.
     FragmentEmpty,
     /// A fragmented message larger than the limit; holds its size in bytes.
     FragmentTotal(u32),
@@ -82,7 +82,7 @@ pub enum Malformed {
     MessageTooLarge(usize),
     /// A heartbeat interval of 0.
     Interval,
-    /// A field that this version knows, twice or with a length or value that it cannot have; holds its type.
+    /// A known field that occurs twice, or has an impossible length or value; holds the type of the field.
     Field(u8),
     /// An invalid name of a queue group.
     Queue(QueueError),
@@ -106,47 +106,49 @@ impl fmt::Display for DiscardReason {
     }
 }
 
-impl fmt::Display for Malformed {
+impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Malformed::Truncated => write!(f, "a field reaches past the end"),
-            Malformed::Trailing { record, bytes } => {
+            DecodeError::Truncated => write!(f, "a field reaches past the end"),
+            DecodeError::Trailing { record, bytes } => {
                 write!(f, "{bytes} bytes too many at the end of a record of type {record:#04x}")
             }
-            Malformed::Kind(kind) => write!(f, "datagrams of kind {kind} do not exist"),
-            Malformed::Epoch => write!(f, "an epoch must not be 0"),
-            Malformed::Number(number) => write!(f, "the number {number} is out of range"),
-            Malformed::Misplaced { record, kind } => {
+            DecodeError::Kind(kind) => write!(f, "datagrams of kind {kind} do not exist"),
+            DecodeError::Epoch => write!(f, "an epoch must not be 0"),
+            DecodeError::Number(number) => write!(f, "the number {number} is out of range"),
+            DecodeError::Misplaced { record, kind } => {
                 write!(f, "a record of type {record:#04x} does not belong into a {kind:?} datagram")
             }
-            Malformed::Flags(flags) => write!(f, "the flags {flags:#04x} do not exist together"),
-            Malformed::Subject(error) => write!(f, "subject: {error}"),
-            Malformed::Reply(error) => write!(f, "reply subject: {error}"),
-            Malformed::Name(error) => write!(f, "{error}"),
-            Malformed::NameEncoding => write!(f, "a peer name must be UTF-8"),
-            Malformed::Seq(raw) => write!(f, "the count of seq {raw:#018x} must not be 0"),
-            Malformed::RunRange => write!(f, "a run must end in the frame in which it begins"),
-            Malformed::RunEmpty => write!(f, "a run must not be empty"),
-            Malformed::StampInside => write!(f, "only the first message of a frame has a stamp"),
-            Malformed::Chain => write!(f, "a chain must be of an earlier frame and go before the first number of one"),
-            Malformed::Varint => write!(f, "a variable-length number must be as short as it can be, at most 4 bytes"),
-            Malformed::FragmentEmpty => write!(f, "a fragment must not be empty"),
-            Malformed::FragmentTotal(bytes) => write!(f, "a fragmented message of {bytes} bytes is too large"),
-            Malformed::FragmentRange => write!(f, "a fragment must end within its message"),
-            Malformed::FragmentIndex(index) => write!(f, "the fragment index {index} fits neither offset nor stream"),
-            Malformed::FragmentOrder => write!(f, "a later fragment must come first, an unfinished one last"),
-            Malformed::MessageTooLarge(bytes) => write!(f, "a message of {bytes} bytes is too large"),
-            Malformed::Interval => write!(f, "a heartbeat interval must not be 0"),
-            Malformed::Field(field) => {
+            DecodeError::Flags(flags) => write!(f, "the flags {flags:#04x} do not exist together"),
+            DecodeError::Subject(error) => write!(f, "subject: {error}"),
+            DecodeError::Reply(error) => write!(f, "reply subject: {error}"),
+            DecodeError::Name(error) => write!(f, "{error}"),
+            DecodeError::NameEncoding => write!(f, "a peer name must be UTF-8"),
+            DecodeError::Seq(raw) => write!(f, "the count of seq {raw:#018x} must not be 0"),
+            DecodeError::RunRange => write!(f, "a run must end in the frame in which it begins"),
+            DecodeError::RunEmpty => write!(f, "a run must not be empty"),
+            DecodeError::StampInside => write!(f, "only the first message of a frame has a stamp"),
+            DecodeError::Chain => {
+                write!(f, "a chain must be of an earlier frame and go before the first number of one")
+            }
+            DecodeError::Varint => write!(f, "a variable-length number must be as short as it can be, at most 4 bytes"),
+            DecodeError::FragmentEmpty => write!(f, "a fragment must not be empty"),
+            DecodeError::FragmentTotal(bytes) => write!(f, "a fragmented message of {bytes} bytes is too large"),
+            DecodeError::FragmentRange => write!(f, "a fragment must end within its message"),
+            DecodeError::FragmentIndex(index) => write!(f, "the fragment index {index} fits neither offset nor stream"),
+            DecodeError::FragmentOrder => write!(f, "a later fragment must come first, an unfinished one last"),
+            DecodeError::MessageTooLarge(bytes) => write!(f, "a message of {bytes} bytes is too large"),
+            DecodeError::Interval => write!(f, "a heartbeat interval must not be 0"),
+            DecodeError::Field(field) => {
                 write!(f, "the field {field:#04x} comes twice or has an impossible length or value")
             }
-            Malformed::Queue(error) => write!(f, "{error}"),
-            Malformed::Versions => write!(f, "versions must ascend and not be above the highest"),
-            Malformed::Ranges => write!(f, "ranges of datagrams must be there, ascend and not overlap"),
-            Malformed::ManifestEmpty => write!(f, "a manifest must describe a datagram"),
+            DecodeError::Queue(error) => write!(f, "{error}"),
+            DecodeError::Versions => write!(f, "versions must ascend and not be above the highest"),
+            DecodeError::Ranges => write!(f, "ranges of datagrams must be there, ascend and not overlap"),
+            DecodeError::ManifestEmpty => write!(f, "a manifest must describe a datagram"),
         }
     }
 }
 
 impl std::error::Error for DiscardReason {}
-impl std::error::Error for Malformed {}
+impl std::error::Error for DecodeError {}
