@@ -190,7 +190,7 @@ pub struct StreamTailOptions {
 pub struct ArchiveOptions {
     /// The archive: a file of SQLite (.db, .sqlite, .sqlite3) or of JSON Lines (.jsonl, .ndjson), or a database:
     /// postgres://USER:PASSWORD@HOST/DATABASE.
-    #[arg(long, value_name = "PLACE")]
+    #[arg(long, value_name = "ARCHIVE")]
     pub to: PathBuf,
     /// The format of the archive, if its name does not show it.
     #[arg(long, value_enum)]
