@@ -411,7 +411,7 @@ pub enum DemoScenario {
 /// Reads the arguments of the command, the program's name first.
 ///
 /// # Errors
-/// The arguments are wrong, or ask for help.
+/// The arguments are wrong, or request help.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<CommandLine, clap::Error> {
     CommandLine::try_parse_from(arguments)
 }

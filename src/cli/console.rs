@@ -112,7 +112,7 @@ impl ConsoleSession<'_> {
             Ok(ConsoleVerb::Common(command)) => match (self.execute)(*command) {
                 Ok(Exit::Done) => {}
                 Ok(exit) => self.exit = exit,
-                // Standard output is closed, so nobody reads further results.
+                // Standard output is closed, so further results would be lost.
                 Err(failure) if failure.exit == Exit::Done => return Err(failure),
                 Err(failure) => {
                     note(format_args!("seqcast: {failure}"));
