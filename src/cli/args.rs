@@ -13,6 +13,7 @@ use super::bus_options::{BusOptions, PeerOptions};
 use super::events::args::EventOptions;
 use super::header::{self, HeaderField};
 use super::order::args::OrderOptions;
+use super::show::args::ShowOptions;
 use super::stream::args::{ConsumerOptions, StreamOptions};
 use super::{help, history};
 use crate::bench::args::BenchOptions;
@@ -96,9 +97,10 @@ pub enum Command {
     #[command(after_help = help::CONFIG)]
     Config(ConfigOptions),
     /// Print the version.
+    #[command(after_help = help::VERSION)]
     Version {
-        /// As a JSON object.
-        #[arg(long)]
+        /// Print a JSON object.
+        #[arg(long, help_heading = "Output")]
         json: bool,
     },
 }
@@ -171,7 +173,7 @@ pub struct PublishOptions {
     /// Publish each file as a message; - is standard input.
     #[arg(long = "file", value_name = "FILE", num_args = 1..)]
     pub files: Vec<PathBuf>,
-    /// Number of messages to publish: the payload or the files repeatedly; of lines at most this number.
+    /// Number of messages to publish: the payload or the files repeatedly, or at most this number of lines.
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
     /// Messages to publish per second, such as 20000/s.
@@ -197,7 +199,7 @@ pub struct SubOptions {
     /// The patterns: * matches one token, > all the rest.
     #[arg(required = true, value_name = "PATTERN")]
     pub patterns: Vec<Pattern>,
-    /// First deliver retained messages of all publishers: a number of each subject, or those up to an age, or all.
+    /// First print retained messages of all publishers: a number of each subject, those up to an age, or all.
     #[arg(long, value_name = "N|TIME|all", value_parser = history::selection)]
     pub history: Option<Selection>,
     /// Ask every known publisher where the subscription begins; end with exit code 1 if one does not answer.
@@ -206,16 +208,16 @@ pub struct SubOptions {
     /// End after this number of messages, with exit code 0.
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
-    /// End after this time, with exit code 27 if fewer messages than --count arrived.
+    /// End after this time, with exit code 27.
     #[arg(long, value_name = "TIME", value_parser = value::wait)]
     pub wait: Option<Duration>,
-    /// Deliver later messages at once when one is missing, with the number of missing ones.
+    /// Print later messages at once while one is missing, with the number of missing ones.
     #[arg(long, conflicts_with = "repair")]
     pub live: bool,
-    /// Request missing messages again, and delay their subject meanwhile (default: the key delivery).
+    /// Request missing messages again, and delay later ones of their subject (default: the key delivery).
     #[arg(long)]
     pub repair: bool,
-    /// Share the messages with all on the LAN that name the same queue group: each goes to one of them.
+    /// Join this queue group: each message goes to one of its members on the LAN.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["live", "history", "confirm"])]
     pub queue: Option<Queue>,
     /// Print the payload alone, as it is, and a line feed; losses go to standard error.
@@ -243,10 +245,10 @@ pub struct ReqOptions {
     /// The request.
     #[arg(allow_hyphen_values = true, default_value = "")]
     pub payload: OsString,
-    /// Time to wait for the replies.
+    /// End after this time, with exit code 27 if fewer than --replies arrived.
     #[arg(long, value_name = "TIME", value_parser = value::wait, default_value = "2s")]
     pub wait: Duration,
-    /// Publish the request only when a client subscribes to the subject, and wait for that, too.
+    /// Publish the request once a client subscribes to the subject; --wait includes the time until then.
     #[arg(long)]
     pub patient: bool,
     /// Number of replies to wait for.
@@ -283,13 +285,13 @@ pub struct ReplyOptions {
     /// environment.
     #[arg(long)]
     pub command: Option<OsString>,
-    /// Share the requests with all on the LAN that name the same queue group: each goes to one of them.
+    /// Join this queue group: each request goes to one of its members on the LAN.
     #[arg(long, value_name = "NAME")]
     pub queue: Option<Queue>,
     /// End after this number of answers, with exit code 0.
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
-    /// End after this time, with exit code 27 if fewer requests than --count arrived.
+    /// End after this time, with exit code 27.
     #[arg(long, value_name = "TIME", value_parser = value::wait)]
     pub wait: Option<Duration>,
     /// Print each request as a line of JSON.
@@ -313,7 +315,7 @@ pub struct PollOptions {
     /// End after this number of events, with exit code 0.
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
-    /// Poll until Ctrl-C, or until --count or --wait are reached; also while the publisher is away.
+    /// Poll until Ctrl-C, --count or --wait ends the command; also while the publisher is away.
     #[arg(long)]
     pub follow: bool,
     /// With --follow: time to wait when nothing is new.
@@ -336,64 +338,6 @@ pub struct PollOptions {
     pub bus: BusOptions,
 }
 
-/// `seqcast show`.
-#[derive(Args, Clone, Debug)]
-pub struct ShowOptions {
-    /// The report to show.
-    #[command(subcommand)]
-    pub what: ShowReport,
-    /// Print a JSON object.
-    #[arg(long, global = true, help_heading = "Output")]
-    pub json: bool,
-    /// The Unix socket of the local peer (or SEQCAST_SOCKET).
-    #[arg(long, value_name = "PATH", global = true, help_heading = "Peer")]
-    pub socket: Option<PathBuf>,
-}
-
-/// The reports of `seqcast show`.
-#[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
-pub enum ShowReport {
-    /// The local peer itself: name, epoch, group, interface, buffers, state.
-    Status,
-    /// Repeated, unwanted and lost messages of each publisher.
-    #[command(after_help = help::SHOW_LOSS)]
-    Loss {
-        /// Also repaired and unverified messages, the datagrams by state, and the kernel's drops.
-        #[arg(short, long)]
-        verbose: bool,
-        /// Instead the losses that other peers report about this one.
-        #[arg(long, conflicts_with = "verbose")]
-        outbound: bool,
-    },
-    /// The other peers of the group.
-    Peers,
-    /// The subscriptions of this peer's clients.
-    Subs,
-    /// The known subscriptions of other peers' clients.
-    Interest,
-    /// The last number of each subject, published and received.
-    Seqno {
-        /// Maximum number of subjects of each direction.
-        #[arg(long, value_name = "N", default_value_t = 1000)]
-        limit: usize,
-    },
-    /// The publication and the subscription window.
-    Windows,
-    /// The retained messages of each subject that this peer published, for polls and late joiners; and the sums.
-    #[command(after_help = help::SHOW_HISTORY)]
-    History {
-        /// Only these subjects: * matches one token, > all the rest.
-        pattern: Option<Pattern>,
-        /// Maximum number of subjects.
-        #[arg(long, value_name = "N", default_value_t = 1000)]
-        limit: usize,
-    },
-    /// All counters.
-    Counters,
-    /// The programs that are attached to this peer.
-    Clients,
-}
-
 /// `seqcast config`.
 #[derive(Args, Clone, Debug)]
 pub struct ConfigOptions {
@@ -406,8 +350,10 @@ pub struct ConfigOptions {
 #[derive(Clone, Debug, Subcommand)]
 pub enum ConfigCommand {
     /// Read a configuration and report every error in it; changes nothing.
+    #[command(after_help = help::CONFIG_CHECK)]
     Check(ConfigFile),
-    /// Print the effective value of every key.
+    /// Print the effective value of every key, and its source.
+    #[command(after_help = help::CONFIG_SHOW)]
     Show(ConfigFile),
 }
 
@@ -435,16 +381,16 @@ pub struct DemoOptions {
     /// The demonstration.
     #[arg(value_enum)]
     pub what: DemoScenario,
-    /// The share of the datagrams that each receiver loses.
+    /// The share of the datagrams that each receiver drops.
     #[arg(long, value_name = "PERCENT", value_parser = value::percent, default_value = "5%")]
     pub drop: f64,
     /// Time for which each receiver requests missing datagrams; up to 5ms it requests nothing.
     #[arg(long, value_name = "TIME", value_parser = value::wait, default_value = "2s")]
     pub reliability: Duration,
-    /// Messages to publish.
+    /// Number of messages to publish.
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub count: u64,
-    /// Messages to publish per second.
+    /// Messages to publish per second, such as 20000/s.
     #[arg(long, value_name = "N/s", value_parser = value::rate, default_value = "20000/s")]
     pub rate: Rate,
     /// Decides which datagrams are dropped; the same seed drops the same ones.
@@ -465,7 +411,7 @@ pub enum DemoScenario {
 /// Reads the arguments of the command, the program's name first.
 ///
 /// # Errors
-/// The arguments are wrong, or ask for help.
+/// The arguments are wrong, or request help.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<CommandLine, clap::Error> {
     CommandLine::try_parse_from(arguments)
 }
@@ -488,6 +434,7 @@ pub fn console_verbs() -> Vec<(String, Vec<String>)> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::show::args::ShowReport;
     use super::*;
     use clap::error::ErrorKind;
 
@@ -521,8 +468,19 @@ mod tests {
             assert_eq!(help.kind(), ErrorKind::DisplayHelp);
             let text = help.to_string();
             assert!(text.starts_with(start), "{text}");
-            assert!(text.contains("Examples:\n  seqcast "), "{verb} has no example: {text}");
             assert!(!text.contains("flattened") && !text.contains("Which bus to use"), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_command_has_examples() {
+        let mut commands = vec![("seqcast".to_owned(), CommandLine::command())];
+        while let Some((path, command)) = commands.pop() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let first = help.split_once('\n').map_or("", |(_, examples)| examples.trim_start());
+            assert!(help.starts_with("Examples") && first.starts_with(&path), "{path} has no example: {help:?}");
+            let below = command.get_subcommands().filter(|below| !below.is_hide_set());
+            commands.extend(below.map(|below| (format!("{path} {}", below.get_name()), below.clone())));
         }
     }
 

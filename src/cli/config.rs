@@ -130,7 +130,7 @@ fn check(options: &ConfigFile, out: &mut Output) -> Result<Exit, CommandFailure>
     let checked = Config::load(&file).and_then(check_files);
     if options.json {
         let errors = checked.as_ref().err().map_or(&[][..], |errors| &errors.0);
-        out.line(json(&CheckJson { file: shown(&file), ok: checked.is_ok(), errors }))?;
+        out.line(json(&CheckJson { file: path_text(&file), ok: checked.is_ok(), errors }))?;
         return Ok(if checked.is_ok() { Exit::Done } else { Exit::Configuration });
     }
     checked.map_err(failure)?;
@@ -142,7 +142,7 @@ fn show(options: &ConfigFile, out: &mut Output) -> Result<Exit, CommandFailure> 
     let file = options.file.clone().or_else(named_file);
     let keys = resolve(&PeerOptions { config: file.clone(), ..PeerOptions::default() })?.show();
     if options.json {
-        out.line(json(&ShowJson { file: file.as_deref().map(shown), keys }))?;
+        out.line(json(&ShowJson { file: file.as_deref().map(path_text), keys }))?;
         return Ok(Exit::Done);
     }
     let mut table =
@@ -154,6 +154,6 @@ fn show(options: &ConfigFile, out: &mut Output) -> Result<Exit, CommandFailure> 
     Ok(Exit::Done)
 }
 
-fn shown(path: &Path) -> String {
+fn path_text(path: &Path) -> String {
     path.display().to_string()
 }

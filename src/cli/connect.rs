@@ -1,4 +1,4 @@
-//! The bus that the options select, and its events until the time expires or the reader of the output leaves.
+//! The bus that the options select, and its events until the time expires or the output is closed.
 
 use std::io;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::terminal::output::Output;
 use crate::terminal::peer;
 use crate::time::Instant;
 
-/// Interval between checks whether the user or the reader of the output has ended the command.
+/// Interval between checks whether the user has interrupted the command, or the output is closed.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Attaches to the local peer under this name, or starts one inside this process.
@@ -27,7 +27,7 @@ pub fn bus(options: &BusOptions, name: &str) -> Result<Bus, CommandFailure> {
     if options.embed {
         return peer::embed(&config::resolve(&options.peer)?, None);
     }
-    if let Some(flag) = flag_of_embedded(&options.peer) {
+    if let Some(flag) = embed_only_flag(&options.peer) {
         return Err(CommandFailure::new(
             Exit::Usage,
             format!("{flag} sets up a peer, but this command uses the local one"),
@@ -48,7 +48,8 @@ pub fn socket(options: &PeerOptions) -> Result<PathBuf, CommandFailure> {
     }
 }
 
-fn flag_of_embedded(options: &PeerOptions) -> Option<&'static str> {
+/// Returns the first given flag that needs `--embed`.
+fn embed_only_flag(options: &PeerOptions) -> Option<&'static str> {
     let given = [
         ("--name", options.name.is_some()),
         ("--interface", options.interface.is_some()),
@@ -59,7 +60,8 @@ fn flag_of_embedded(options: &PeerOptions) -> Option<&'static str> {
     given.into_iter().find_map(|(flag, given)| given.then_some(flag))
 }
 
-/// The events of a subscription, until the time expires, the user ends it, or nobody reads the output.
+/// The events of a subscription or a request, until the time expires, the user interrupts the command, or the output is
+/// closed.
 pub struct Events {
     bus: Bus,
     source: EventSource,
@@ -98,7 +100,7 @@ pub enum StopReason {
 
 impl Events {
     /// Subscribes to the patterns; a message that matches several of them is delivered once. From now on Ctrl-C ends
-    /// the waiting, not the process.
+    /// the wait, not the process.
     ///
     /// # Errors
     /// The peer refuses the subscription or is gone.
@@ -116,11 +118,11 @@ impl Events {
         Ok(Events { bus: bus.clone(), source: EventSource::Subscription(Box::new(subscription)), deadline, interrupt })
     }
 
-    /// Sends a request; the events are its replies. From now on Ctrl-C ends the waiting, not the process.
+    /// Sends a request; the events are its replies. From now on Ctrl-C ends the wait, not the process.
     ///
     /// # Errors
     /// The request is too large, or the peer refuses it or is gone.
-    pub fn of_request(
+    pub fn request(
         bus: &Bus,
         request: Message,
         options: &RequestOptions,

@@ -112,7 +112,7 @@ impl ConsoleSession<'_> {
             Ok(ConsoleVerb::Common(command)) => match (self.execute)(*command) {
                 Ok(Exit::Done) => {}
                 Ok(exit) => self.exit = exit,
-                // Standard output is closed, so nobody reads further results.
+                // Standard output is closed, so further results would be lost.
                 Err(failure) if failure.exit == Exit::Done => return Err(failure),
                 Err(failure) => {
                     note(format_args!("seqcast: {failure}"));
@@ -155,17 +155,17 @@ impl Helper for CommandCompleter {}
 /// Returns the completions of the last word of `line`, and the position where that word starts.
 fn candidates(verbs: &[(String, Vec<String>)], line: &str) -> (usize, Vec<String>) {
     let start = line.rfind(' ').map_or(0, |space| space + 1);
-    let (before, begun) = line.split_at(start);
-    let fitting = |names: &mut dyn Iterator<Item = &String>| -> Vec<String> {
-        names.filter(|name| name.starts_with(begun)).map(|name| format!("{name} ")).collect()
+    let (before, prefix) = line.split_at(start);
+    let matching = |names: &mut dyn Iterator<Item = &String>| -> Vec<String> {
+        names.filter(|name| name.starts_with(prefix)).map(|name| format!("{name} ")).collect()
     };
     let mut before = before.split_whitespace();
     match (before.next(), before.next()) {
-        (None, _) => (start, fitting(&mut verbs.iter().map(|(verb, _)| verb))),
+        (None, _) => (start, matching(&mut verbs.iter().map(|(verb, _)| verb))),
         (Some(verb), None) => {
-            let mut meant = verbs.iter().filter(|(name, _)| name.starts_with(verb));
-            match (meant.next(), meant.next()) {
-                (Some((_, following)), None) => (start, fitting(&mut following.iter())),
+            let mut matches = verbs.iter().filter(|(name, _)| name.starts_with(verb));
+            match (matches.next(), matches.next()) {
+                (Some((_, following)), None) => (start, matching(&mut following.iter())),
                 _ => (start, Vec::new()),
             }
         }

@@ -198,6 +198,19 @@ Examples:
   generate | seqcast stream add LEVEL                 takes standard input as the data
   generate | seqcast stream add LEVEL --lines         takes each line as the data of an event";
 
+/// Below `seqcast stream list --help`.
+pub const STREAM_LIST: &str = "\
+Examples:
+  seqcast stream list
+  seqcast stream list --stream main --json
+
+Columns:
+  last      id of the newest event
+  events    number of retained events, and their bytes in the next column
+  limits    maximum age and maximum bytes of retained events; - without limit
+  policy    at a limit, lapse removes the oldest events, and block refuses new ones
+  types     patterns of further event types that the stream contains";
+
 /// Below `seqcast stream poll --help`.
 pub const STREAM_POLL: &str = "\
 Examples:
@@ -238,6 +251,25 @@ Examples:
 A consumer is a component of a user. The peer retains events until the consumer has accepted them, or until the stream \
 reaches its limits. Then the consumer has lapsed; it resumes when it is added again.";
 
+/// Below `seqcast consumer add --help`.
+pub const CONSUMER_ADD: &str = "\
+Examples:
+  seqcast consumer add billing
+  seqcast consumer add billing --user alice --stream bank
+  seqcast consumer add billing --json | jq .missed   shows what a lapsed consumer missed, else null
+
+A new consumer starts with the oldest retained event, and so does one that has lapsed. Any other consumer keeps its \
+position.";
+
+/// Below `seqcast consumer remove --help`.
+pub const CONSUMER_REMOVE: &str = "\
+Examples:
+  seqcast consumer remove billing
+  seqcast consumer remove billing --user alice --stream bank
+
+The peer discards the position of the consumer. If the consumer is added again, it starts with the oldest retained \
+event.";
+
 /// Below `seqcast consumer list --help`.
 pub const CONSUMER_LIST: &str = "\
 Examples:
@@ -245,10 +277,10 @@ Examples:
   seqcast consumer list --stream main --json
 
 Columns:
-  position  id up to which it has accepted all events
-  behind    number of retained events after its position, of all types
-  heard     time of its last request (UTC)
-  lapsed    number of events that were removed before it accepted them";
+  position      id up to which the consumer has accepted all events
+  lag           number of retained events after its position, of all types
+  last request  time of its last request (UTC)
+  lapsed        events that were removed before the consumer accepted them; - if it has not lapsed";
 
 /// Below `seqcast consumer reset --help`.
 pub const CONSUMER_RESET: &str = "\
@@ -271,8 +303,96 @@ Examples:
   seqcast show status
   seqcast show counters | grep discard";
 
+/// Below `seqcast show status --help`.
+pub const SHOW_STATUS: &str = "\
+Examples:
+  seqcast show status
+  seqcast show status --json | jq .status.receive_buffer
+
+Further tables list the open listeners, and the event servers that this peer follows (event-follow).";
+
+/// Below `seqcast show peers --help`.
+pub const SHOW_PEERS: &str = "\
+Examples:
+  seqcast show peers
+  seqcast show peers --json | jq -r '.rows[] | select(.state == \"up\").address'
+
+Columns:
+  state       up, silent, left or crashed; 'no multicast' if only unicast of this peer arrives; 'excluded' while flow \
+control does not wait for it
+  last heard  time since its last datagram
+  msgs in     number of messages received from it; datagrams likewise
+  lost        number of its messages lost here; unverified likewise";
+
+/// Below `seqcast show subs --help`.
+pub const SHOW_SUBS: &str = "\
+Examples:
+  seqcast show subs
+  seqcast show subs --json | jq -r '.rows[].pattern'
+
+Each subscription is a row: number and name of its client, its number and pattern, the glob of a Redis client, its queue \
+group, its delivery mode, and the number of messages delivered to it.";
+
+/// Below `seqcast show interest --help`.
+pub const SHOW_INTEREST: &str = "\
+Examples:
+  seqcast show interest
+  seqcast show interest --json | jq -r '.rows[] | select(.complete | not).publisher'
+
+Equal subscriptions of a peer's clients are one row with their number. The column complete shows whether this peer \
+knows all subscriptions of that peer.";
+
+/// Below `seqcast show seqno --help`.
+pub const SHOW_SEQNO: &str = "\
+Examples:
+  seqcast show seqno
+  seqcast show seqno --limit 50000 | grep demo.hello
+
+Each subject of each publisher is a row; those of this peer come first, with - as the user. A sequence number consists \
+of the start of its frame and a count from 1.";
+
+/// Below `seqcast show windows --help`.
+pub const SHOW_WINDOWS: &str = "\
+Examples:
+  seqcast show windows
+  seqcast show windows --json | jq '.rows[] | {window, subjects, evicted}'
+
+Columns, one row for the publication window (pub) and one for the subscription window (sub):
+  size       bytes beyond which the window rotates, which evicts idle subjects (pub-window-size, sub-window-size)
+  limit      bytes beyond which the window admits no further subject (pub-window-max, sub-window-max)
+  time       minimum time that an idle subject stays (pub-window-time, sub-window-time)
+  rotations  number of rotations
+  evicted    number of idle subjects that they evicted";
+
+/// Below `seqcast show counters --help`.
+pub const SHOW_COUNTERS: &str = "\
+Examples:
+  seqcast show counters
+  seqcast show counters --json | jq -r '.rows[] | select(0 < .value).counter'
+
+Counters only rise while the peer runs, and start at 0 with it.";
+
+/// Below `seqcast show clients --help`.
+pub const SHOW_CLIENTS: &str = "\
+Examples:
+  seqcast show clients
+  seqcast show clients --json | jq '.rows[] | select(0 < .dropped).name'
+
+Columns:
+  listener, address, account  - for a program that does not use a listener
+  published, delivered        number of messages published, and put into its queue
+  dropped                     number of messages and loss reports dropped because the client reads too slowly
+  queued, bytes               messages and bytes in its queue
+  unread                      bytes at a listener that are not a complete command yet";
+
 /// Below `seqcast show loss --help`.
 pub const SHOW_LOSS: &str = "\
+Examples:
+  seqcast show loss
+  seqcast show loss -v                              adds repairs, reasons, and datagrams by state
+  seqcast show loss --outbound                      shows the messages that others missed
+  seqcast show loss --json | jq '.rows[] | {user, lost}'
+
 Columns, one row for each publisher (its name up to the first dot, and a number in the order of first contact):
   user      the publisher
   repeat    multicast messages received more than once, and time of the last
@@ -306,6 +426,33 @@ Examples:
   seqcast config check config/param.yaml            reports every error with its position; exit code 3
   seqcast config show config/param.yaml
   seqcast config show                               shows the defaults, or the file that SEQCAST_CONFIG names";
+
+/// Below `seqcast config check --help`.
+pub const CONFIG_CHECK: &str = "\
+Examples:
+  seqcast config check config/param.yaml
+  seqcast config check --json                       checks the file that SEQCAST_CONFIG names
+
+The command checks the file, and the files that it names, without the environment and the options. The exit code is 3 if \
+there is an error.";
+
+/// Below `seqcast config show --help`.
+pub const CONFIG_SHOW: &str = "\
+Examples:
+  seqcast config show
+  seqcast config show config/param.yaml
+  SEQCAST_PORT=7600 seqcast config show | grep port
+
+The column source names the origin of each value: the default, the file with line and column, or the environment.";
+
+/// Below `seqcast version --help`.
+pub const VERSION: &str = "\
+Examples:
+  seqcast version
+  seqcast version --json | jq .wire
+
+With --json, \"wire\" is the version of the protocol between peers, and \"local_protocol\" that between a program and \
+its peer.";
 
 /// Below `seqcast console --help`.
 pub const CONSOLE: &str = "\

@@ -1,5 +1,5 @@
-//! Lines of standard input, each of which is processed. Several are in flight at a time, and each is reported as soon
-//! as it is done. The user can interrupt the wait for a line.
+//! Processes each line of standard input. Several lines are in flight at a time, and the result of each is printed as
+//! soon as it is there. The user can interrupt the wait for a line.
 
 use super::publish::next_line;
 use crate::terminal::exit::{CommandFailure, Exit};
@@ -28,9 +28,8 @@ pub enum LineFailure {
     Fatal(CommandFailure),
 }
 
-/// Begins and ends the work of each line, and prints its result. After a line that cannot be used it reads no more.
-/// Earlier lines are still ended, unless they are refused too. `report` receives the number of lines done at the end,
-/// however the work ends.
+/// Calls `begin` and later `end` for each line, and prints the result. After a refused line it reads no more, but still
+/// ends the lines in flight. At the end `report` receives the number of completed lines, in case of a failure too.
 ///
 /// # Errors
 /// Returns the first line that is refused, with its number, or the failure that ends all work.
@@ -44,32 +43,32 @@ pub fn process_lines<T, D>(
     let interrupt = Interrupt::watch()?;
     let mut refused: Option<(u64, CommandFailure)> = None;
     let mut count = 0;
-    let mut waiting: VecDeque<(u64, T)> = VecDeque::new();
+    let mut in_flight: VecDeque<(u64, T)> = VecDeque::new();
     let mut run = || -> Result<(), CommandFailure> {
         let (input, mut line) = (LineReader::start()?, 0);
         let mut is_over = false;
         loop {
             is_over |= refused.is_some() || interrupt.is_raised();
             if !is_over {
-                let wait = if waiting.is_empty() { POLL_INTERVAL } else { Duration::ZERO };
+                let wait = if in_flight.is_empty() { POLL_INTERVAL } else { Duration::ZERO };
                 match input.next(wait)? {
                     InputRead::Line(bytes) => {
                         line += 1;
                         match begin(bytes) {
-                            Ok(begun) => waiting.push_back((line, begun)),
+                            Ok(pending) => in_flight.push_back((line, pending)),
                             Err(LineFailure::Line(failure)) => refused = Some((line, failure)),
                             Err(LineFailure::Fatal(failure)) => return Err(failure),
                         }
-                        if waiting.len() < IN_FLIGHT_MAX {
+                        if in_flight.len() < IN_FLIGHT_MAX {
                             continue;
                         }
                     }
-                    InputRead::Nothing if waiting.is_empty() => out.flush()?,
+                    InputRead::Nothing if in_flight.is_empty() => out.flush()?,
                     InputRead::Nothing => {}
                     InputRead::End => is_over = true,
                 }
             }
-            match waiting.pop_front().map(|(line, begun)| (line, end(begun))) {
+            match in_flight.pop_front().map(|(line, pending)| (line, end(pending))) {
                 None if is_over => return Ok(()),
                 None => {}
                 Some((_, Ok(done))) => {

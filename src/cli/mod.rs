@@ -132,7 +132,7 @@ fn run_console(options: &ConsoleOptions, out: &mut Output) -> Result<Exit, Comma
 
 /// Sets the socket of a command typed at a console to that of the console's peer, unless the command names another.
 fn socket_for(command: &mut Command, socket: &Path) {
-    let of_command = match command {
+    let socket_option = match command {
         Command::Publish(options) => &mut options.bus.peer.socket,
         Command::Subscribe(options) => &mut options.bus.peer.socket,
         Command::Request(options) => &mut options.bus.peer.socket,
@@ -148,5 +148,5 @@ fn socket_for(command: &mut Command, socket: &Path) {
         Command::Show(options) => &mut options.socket,
         Command::Config(_) | Command::Version { .. } => return,
     };
-    of_command.get_or_insert_with(|| socket.to_path_buf());
+    socket_option.get_or_insert_with(|| socket.to_path_buf());
 }

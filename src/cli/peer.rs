@@ -33,12 +33,12 @@ fn banner(status: &Value) -> String {
     let listeners = status["listeners"].as_array().map_or(&[][..], Vec::as_slice);
     let listener = |listener: &Value| {
         let text = |key: &str| listener[key].as_str().unwrap_or("?").to_owned();
-        let who = match listener["accounts"].as_u64() {
+        let access = match listener["accounts"].as_u64() {
             Some(0) | None => "anyone",
             Some(_) => "accounts",
         };
         let tls = listener["tls"].as_str().map_or(String::new(), |tls| format!(", TLS {tls}"));
-        format!("  {:<10} {} ({who}{tls})\n", text("listener"), text("address"))
+        format!("  {:<10} {} ({access}{tls})\n", text("listener"), text("address"))
     };
     let streams = Some(&status["streams"]).filter(|streams| !streams.is_null());
     let listeners: String = listeners.iter().chain(streams).map(listener).collect();

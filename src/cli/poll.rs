@@ -19,7 +19,7 @@ use crate::time::Instant;
 
 /// Maximum number of events that one poll requests.
 const BATCH: u16 = 256;
-/// Interval between checks whether the user or the reader of the output has ended the command.
+/// Interval between checks whether the user has interrupted the command, or the output is closed.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// An event in JSON.

@@ -25,7 +25,7 @@ use crate::terminal::peer;
 /// Source of the payloads.
 enum PayloadSource {
     /// One payload repeatedly, with its number in it.
-    Same(Template),
+    Template(Template),
     /// Each file in turn, repeatedly.
     Files(Vec<Bytes>),
     /// The lines of standard input.
@@ -97,7 +97,7 @@ fn publish(
 /// Returns the source of the payloads, and the number of messages, if it is known.
 fn payloads(options: &PublishOptions) -> Result<(PayloadSource, Option<u64>), CommandFailure> {
     if let Some(payload) = &options.payload {
-        return Ok((PayloadSource::Same(Template::new(payload.as_bytes())), Some(options.count.unwrap_or(1))));
+        return Ok((PayloadSource::Template(Template::new(payload.as_bytes())), Some(options.count.unwrap_or(1))));
     }
     if !options.files.is_empty() {
         let files = options.files.iter().map(|path| read(path)).collect::<Result<Vec<Bytes>, CommandFailure>>()?;
@@ -115,7 +115,7 @@ impl PayloadSource {
     /// Returns the payload of message `count`; `None` at the end of the input.
     fn next(&mut self, count: u64) -> Result<Option<Bytes>, CommandFailure> {
         Ok(match self {
-            PayloadSource::Same(template) => Some(template.payload(count)),
+            PayloadSource::Template(template) => Some(template.payload(count)),
             PayloadSource::Files(files) => {
                 let turn = (count - 1) % files.len() as u64;
                 Some(files[usize::try_from(turn).expect("below the number of files")].clone())

@@ -11,7 +11,7 @@ use super::header;
 use crate::bus::{self, Notice};
 use crate::message::Message;
 use crate::terminal::exit::{CommandFailure, Exit};
-use crate::terminal::output::{EscapedText, Output, note, pluralize};
+use crate::terminal::output::{EscapedText, Output, note};
 
 /// Runs `req`.
 ///
@@ -21,8 +21,8 @@ pub fn run(options: &ReqOptions, out: &mut Output) -> Result<Exit, CommandFailur
     let bus = connect::bus(&options.bus, "req")?;
     let mut request = Message::new(options.subject.clone(), Bytes::copy_from_slice(options.payload.as_bytes()));
     request.headers = header::headers(&options.headers);
-    let how = bus::RequestOptions { patient: options.patient };
-    let mut events = Events::of_request(&bus, request, &how, options.wait)?;
+    let request_options = bus::RequestOptions { patient: options.patient };
+    let mut events = Events::request(&bus, request, &request_options, options.wait)?;
     let mut replies = 0;
     while replies < options.replies {
         match events.next(out)? {
@@ -45,7 +45,7 @@ pub fn run(options: &ReqOptions, out: &mut Output) -> Result<Exit, CommandFailur
                 let wait = humantime::format_duration(options.wait);
                 let shortage = match replies {
                     0 => "no reply".to_owned(),
-                    some => format!("{some} of {}", pluralize(options.replies, "reply").replace("replys", "replies")),
+                    some => format!("{some} of {} replies", options.replies),
                 };
                 return Err(CommandFailure::new(
                     Exit::TimedOut,

@@ -53,7 +53,7 @@ pub struct SubjectBalance {
 }
 
 impl DeliveryAudit {
-    /// Enters a notice of the receiver.
+    /// Records a notice of the receiver.
     pub fn record(&mut self, event: &Notice) {
         match event {
             Notice::Message(delivery) => match delivery.seq {

@@ -1,5 +1,5 @@
 //! `demo loss`: three peers in this process on loopback multicast. One publishes. The other two drop a share of the
-//! datagrams that reach their sockets, before the protocol sees them, and request them again. Then everything must be
+//! datagrams that reach their sockets, before the protocol sees them, and request them again. Then every message must be
 //! accounted for.
 
 mod audit;
@@ -10,9 +10,9 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::args::{DemoOptions, DemoScenario, ShowReport};
+use super::args::{DemoOptions, DemoScenario};
 use super::pacer::{Progress, RatePacer};
-use super::show;
+use super::show::{self, args::ShowReport};
 use crate::bus::{Bus, DropRule, RecvError, SubscribeError, Subscription};
 use crate::clock::{Clock, random_u64};
 use crate::config::{Config, GRACE, Override};
@@ -32,16 +32,16 @@ const SUBJECTS: [&str; 4] = ["demo.a", "demo.b", "demo.c", "demo.d"];
 const PUBLISHER: &str = "A.demo";
 /// The receivers.
 const RECEIVERS: [&str; 2] = ["B.demo", "C.demo"];
-/// Time by which the subscriptions are older than the publisher. It is enough for a receiver to be certain that the
-/// very first message was meant for it too (R4).
+/// Time by which the subscriptions precede the publisher's start. After it a receiver is certain that it subscribed
+/// before the very first message (R4).
 const SUBSCRIBER_LEAD_TIME: Duration = Duration::from_millis(200);
 /// Time limit for the receivers to settle missing messages, in addition to the time for requests. A heartbeat that is
 /// dropped too is followed by others, at intervals that grow up to a second.
 const SETTLE: Duration = Duration::from_secs(30);
 /// Interval between checks whether the receivers have settled.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
-/// Number of messages after which the publisher waits until they have left. However seldom it runs, its messages are
-/// spread over many datagrams, so that some are among those dropped.
+/// Number of messages between two flushes of the publisher. They spread the messages over many datagrams even on a
+/// busy machine, so that some of the dropped datagrams hold messages.
 const FLUSH_MESSAGES: u64 = 16;
 /// Number of groups to try: another program may hold the port.
 const GROUPS: u64 = 8;
@@ -119,7 +119,7 @@ fn loss(options: &DemoOptions, out: &mut Output) -> Result<Exit, CommandFailure>
     Ok(if ok { Exit::Done } else { Exit::Failed })
 }
 
-/// Enters a receiver's notices, until the run is over and none is left.
+/// Records a receiver's notices, until the run is over and none is left.
 fn read(events: &Subscription, is_over: &AtomicBool) -> DeliveryAudit {
     let mut audit = DeliveryAudit::default();
     loop {
@@ -203,9 +203,9 @@ impl DemoPeers {
         Err(last.expect("at least one group was tried"))
     }
 
-    fn open_at(options: &DemoOptions, chance: u64) -> Result<DemoPeers, CommandFailure> {
-        let port = 20_000 + chance % 12_000;
-        let [high, low, ..] = chance.to_be_bytes();
+    fn open_at(options: &DemoOptions, random: u64) -> Result<DemoPeers, CommandFailure> {
+        let port = 20_000 + random % 12_000;
+        let [high, low, ..] = random.to_be_bytes();
         let group = format!("239.254.{high}.{low}");
         let reliability = humantime::format_duration(options.reliability).to_string();
         let peer = |name: &str, drop| {
@@ -230,7 +230,7 @@ impl DemoPeers {
         Ok(DemoPeers { group, port, publisher, receivers, subscriptions })
     }
 
-    /// Waits until each receiver has an explanation for every message, or reports that it has none.
+    /// Waits until each receiver has received every message or reported it as lost or unverified, or `patience` is over.
     fn settle(&self, sent: &SentCounts, patience: Duration) -> Result<(), CommandFailure> {
         let sent: u64 = sent.values().sum();
         let deadline = Clock::now().instant + patience;
@@ -266,9 +266,9 @@ fn publish(bus: &Bus, options: &DemoOptions) -> Result<SentCounts, CommandFailur
         if !wait.is_zero() {
             std::thread::sleep(wait);
         }
-        let of_subject = sent.get_mut(subject).expect("every subject is there");
-        *of_subject += 1;
-        peer::publish(bus, Message::new(subject.clone(), format!("{of_subject}")), &interrupt)?;
+        let count = sent.get_mut(subject).expect("every subject is there");
+        *count += 1;
+        peer::publish(bus, Message::new(subject.clone(), format!("{count}")), &interrupt)?;
         if interrupt.is_raised() {
             return Err(CommandFailure::new(Exit::Failed, "interrupted"));
         }

@@ -23,7 +23,7 @@ pub struct EventOptions {
 /// The commands of `seqcast event`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum EventCommand {
-    /// Register an event: stored first, then acknowledged, then multicast.
+    /// Register an event: the peer stores it, then acknowledges it, then multicasts it.
     #[command(after_help = help::EVENT_ADD)]
     Add(EventAddOptions),
     /// Find events in the journal of the peer.

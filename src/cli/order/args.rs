@@ -27,7 +27,7 @@ pub enum OrderCommand {
     /// Queue events of an object with its new state, all or nothing.
     #[command(after_help = help::ORDER_PUSH)]
     Push(PushOptions),
-    /// Be a worker: send queued events onto the bus, the events of each object in one order.
+    /// Run a worker: it sends queued events onto the bus, the events of each object in one order.
     #[command(after_help = help::ORDER_WORK)]
     Work(WorkOptions),
     /// Print the events of each object in their order, each once, and report those that cannot be recovered.
@@ -100,7 +100,7 @@ pub struct WorkOptions {
     /// Register each event in the journal of the peer before it counts as sent, so that consumers find it there later.
     #[arg(long)]
     pub journal: bool,
-    /// Time for which other workers respect this worker's objects; the same for all workers of a store.
+    /// Time without a renewal after which other workers take this worker's object over; equal for all workers of a store.
     #[arg(long, value_name = "TIME", value_parser = value::wait, default_value = "10s")]
     pub lease: Duration,
     /// End after this number of events, with exit code 0.
@@ -140,7 +140,7 @@ pub struct OrderTailOptions {
 /// `seqcast order show`.
 #[derive(Args, Clone, Debug)]
 pub struct OrderShowOptions {
-    /// Objects to show in any case, beside those that workers hold and those that are queued.
+    /// Objects to show in addition to those that workers own and those that have queued events.
     #[arg(value_parser = object)]
     pub objects: Vec<Object>,
     /// Maximum number of queued objects.

@@ -38,7 +38,7 @@ use crate::terminal::table::{Column, TextTable};
 
 /// File name of the shared state in the data directory.
 const STORE_FILE: &str = "order.db";
-/// Maximum time that sending may wait for room at the peer.
+/// Maximum time to wait until the peer accepts an event.
 const SEND_TIME: Duration = Duration::from_secs(5);
 /// Interval between a worker's checks that its peer is alive.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -56,8 +56,8 @@ pub fn run(what: &OrderCommand, out: &mut Output) -> Result<Exit, CommandFailure
     }
 }
 
-/// Opens the configured store; `may_make` allows it to create a file.
-fn open(options: &StoreOptions, may_make: bool) -> Result<Box<dyn Store<Error = OrderError>>, CommandFailure> {
+/// Opens the configured store; `may_create` allows it to create a file.
+fn open(options: &StoreOptions, may_create: bool) -> Result<Box<dyn Store<Error = OrderError>>, CommandFailure> {
     let path = match options.store.as_deref() {
         Some(url) if url.contains("://") || url.starts_with("redis:") => {
             return order::open_redis(url, &options.prefix, options.patience).map_err(failure);
@@ -68,11 +68,11 @@ fn open(options: &StoreOptions, may_make: bool) -> Result<Box<dyn Store<Error = 
         Some(path) => PathBuf::from(path),
         None => {
             let directory = config::resolve(&PeerOptions::default())?.data_dir;
-            if may_make {
+            if may_create {
                 std::fs::create_dir_all(&directory).map_err(|error| {
                     CommandFailure::new(
                         Exit::Failed,
-                        format!("cannot make the directory {}: {error}", directory.display()),
+                        format!("cannot create the directory {}: {error}", directory.display()),
                     )
                     .fix("name another location with --store")
                 })?;
@@ -80,7 +80,7 @@ fn open(options: &StoreOptions, may_make: bool) -> Result<Box<dyn Store<Error = 
             directory.join(STORE_FILE)
         }
     };
-    order::open_file(&path, may_make).map_err(failure)?.ok_or_else(|| {
+    order::open_file(&path, may_create).map_err(failure)?.ok_or_else(|| {
         CommandFailure::new(Exit::Failed, format!("there is no shared state in {}", path.display()))
             .fix("push or work first, or name another store with --store")
     })
@@ -237,7 +237,7 @@ fn work(options: &WorkOptions, out: &mut Output) -> Result<Exit, CommandFailure>
         notify: |notice: WorkerNotice| notify(options.json, &notice),
         is_ending: interrupt.flag(),
     };
-    let has_ended = watch(&bus, &interrupt);
+    let has_ended = watch_peer(&bus, &interrupt);
     let ended = run.run(&mut store);
     let (sent, failed) = (sender.sent, sender.failure.take());
     out.flush()?;
@@ -258,9 +258,10 @@ fn work(options: &WorkOptions, out: &mut Output) -> Result<Exit, CommandFailure>
     }
 }
 
-/// Ends the work when the peer has ended, and returns a flag that is true in this case. A worker with nothing to send
-/// would not notice, and an object that it takes then would be blocked for a lease.
-fn watch(bus: &Bus, interrupt: &Interrupt) -> Arc<AtomicBool> {
+/// Interrupts the worker when its peer has ended, and returns a flag that is true in this case. A worker without events
+/// to send would not notice the end of its peer. If it took an object then, the object would wait for the end of the
+/// lease.
+fn watch_peer(bus: &Bus, interrupt: &Interrupt) -> Arc<AtomicBool> {
     let (bus, interrupt, has_ended) = (bus.clone(), interrupt.clone(), Arc::new(AtomicBool::new(false)));
     let ended = Arc::clone(&has_ended);
     thread::spawn(move || {
@@ -306,29 +307,29 @@ const OBJECTS: [Column; 4] = [
 fn show(options: &OrderShowOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     let mut store = open(&options.store, false)?;
     let op = StoreOp::Show { objects: options.objects.clone(), queued_max: options.limit };
-    let OpOutcome::Shown(shown) = store.apply(&op).map_err(failure)? else {
+    let OpOutcome::Shown(snapshot) = store.apply(&op).map_err(failure)? else {
         unreachable!("the outcome of StoreOp::Show is a snapshot")
     };
     if options.json {
-        out.line(shown_json(&shown))?;
+        out.line(snapshot_json(&snapshot))?;
     } else {
-        print(&shown, out)?;
+        print(&snapshot, out)?;
     }
     Ok(Exit::Done)
 }
 
-fn print(shown: &StoreSnapshot, out: &mut Output) -> io::Result<()> {
+fn print(snapshot: &StoreSnapshot, out: &mut Output) -> io::Result<()> {
     let stamp = |stamp: Option<OrderStamp>| stamp.map_or("-".to_owned(), |stamp| stamp.to_string());
-    let state = match (shown.mark, shown.is_suspect) {
+    let state = match (snapshot.mark, snapshot.is_suspect) {
         (None, _) => "empty".to_owned(),
         (Some(mark), true) => format!("{mark}, and data may be lost: a new generation must begin"),
         (Some(mark), false) => mark.to_string(),
     };
     out.line(format_args!("last stamp      {state}"))?;
-    out.line(format_args!("objects queued  {}\n", shown.queued))?;
+    out.line(format_args!("objects queued  {}\n", snapshot.queued))?;
     let now_ms = Clock::now().wall.as_nanos() / 1_000_000;
     let mut workers = TextTable::new(&WORKERS);
-    for worker in &shown.workers {
+    for worker in &snapshot.workers {
         let lease = worker.lease_end_ms.map_or("-".to_owned(), |end_ms| match end_ms.checked_sub(now_ms) {
             Some(left_ms) => format!("in {:.1} s", left_ms as f64 / 1000.0),
             None => "ended".to_owned(),
@@ -340,7 +341,7 @@ fn print(shown: &StoreSnapshot, out: &mut Output) -> io::Result<()> {
     out.bytes(workers.to_string().as_bytes())?;
     out.line("")?;
     let mut objects = TextTable::new(&OBJECTS);
-    for object in &shown.objects {
+    for object in &snapshot.objects {
         let owner = object.owner.as_ref().map_or("-", |owner| owner.as_str());
         let name = EscapedText(object.name.as_str().as_bytes()).to_string();
         objects.row(vec![name, object.queued.to_string(), stamp(object.last), owner.to_owned()]);
@@ -348,23 +349,23 @@ fn print(shown: &StoreSnapshot, out: &mut Output) -> io::Result<()> {
     out.bytes(objects.to_string().as_bytes())
 }
 
-fn shown_json(shown: &StoreSnapshot) -> Value {
+fn snapshot_json(snapshot: &StoreSnapshot) -> Value {
     let stamp = |stamp: Option<OrderStamp>| stamp.map(|stamp| stamp.number().to_string());
-    let workers = shown.workers.iter().map(|worker| {
+    let workers = snapshot.workers.iter().map(|worker| {
         json!({
             "worker": worker.name.as_str(), "object": worker.object.as_ref().map(|object| object.as_str()),
             "lease_end_ms": worker.lease_end_ms, "events": worker.events, "last": stamp(worker.last),
         })
     });
-    let objects = shown.objects.iter().map(|object| {
+    let objects = snapshot.objects.iter().map(|object| {
         json!({
             "object": object.name.as_str(), "queued": object.queued, "last": stamp(object.last),
             "owner": object.owner.as_ref().map(|owner| owner.as_str()),
         })
     });
     json!({
-        "generation": shown.mark.map(|mark| mark.generation().number()), "mark": stamp(shown.mark),
-        "is_suspect": shown.is_suspect, "queued": shown.queued,
+        "generation": snapshot.mark.map(|mark| mark.generation().number()), "mark": stamp(snapshot.mark),
+        "is_suspect": snapshot.is_suspect, "queued": snapshot.queued,
         "workers": workers.collect::<Value>(), "objects": objects.collect::<Value>(),
     })
 }

@@ -32,7 +32,7 @@ const OBJECTS_MAX: NonZeroUsize = NonZeroUsize::new(1_000_000).expect("a constan
 const BUFFERED_MAX: usize = 100_000;
 /// Maximum bytes of these events.
 const BUFFERED_BYTES_MAX: usize = 64 << 20;
-/// Time for which an event may merely be overtaken before the consumer looks for it.
+/// Time to wait for an event that may be merely reordered, before the consumer fetches it from the journal.
 const GRACE_MS: u64 = 50;
 /// Maximum number of an object's events that are scanned in the journal, from the last one back.
 const JOURNAL_SCAN_MAX: usize = 4096;
@@ -49,10 +49,10 @@ pub fn run(options: &OrderTailOptions, out: &mut Output) -> Result<Exit, Command
     }
     let bus = connect::bus(&options.bus, "order-tail")?;
     let interrupt = Interrupt::watch()?;
-    let under = format!("{}/?", options.event_type);
-    let pattern: TypePattern = under.parse().map_err(|error| CommandFailure::new(Exit::Usage, error))?;
+    let pattern_text = format!("{}/?", options.event_type);
+    let pattern: TypePattern = pattern_text.parse().map_err(|error| CommandFailure::new(Exit::Usage, error))?;
     let subscription = bus.subscribe_events([pattern]).map_err(|error| CommandFailure::new(Exit::Failed, error))?;
-    note(format_args!("listening on {under}"));
+    note(format_args!("listening on {pattern_text}"));
     let deadline = options.tail.deadline();
     let mut tail = OrderTail::new(options, &bus, out);
     loop {
@@ -119,7 +119,7 @@ impl OrderTail<'_> {
                     Ok(())
                 }
             },
-            // Its effect on the objects is reported once it is known.
+            // The consumer reports the missing events of each object once it knows them.
             Notice::Loss(loss) if self.options.tail.json => self.out.line(event::loss_json(&loss)),
             Notice::Loss(loss) => self.out.alarm(LossLine(&loss), LossLine(&loss).is_lost()),
             Notice::Dropped(count) if self.options.tail.json => self.out.line(event::dropped_json(count)),

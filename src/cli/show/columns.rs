@@ -56,8 +56,8 @@ pub(super) const STATUS: &[(&str, Cell)] = &[
     ("send queue", Field("/send_queue")),
     ("datagram max", Field("/datagram_bytes")),
     ("message max", Field("/message_bytes_max")),
-    ("receive buffer", Rule(|about| granted(about, "receive_buffer"))),
-    ("send buffer", Rule(|about| granted(about, "send_buffer"))),
+    ("receive buffer", Rule(|status| granted(status, "receive_buffer"))),
+    ("send buffer", Rule(|status| granted(status, "send_buffer"))),
     ("offloads", Rule(offloads)),
     ("event server", FieldOr("/events/server", "-")),
     ("journal", FieldOr("/events/journal", "-")),
@@ -237,17 +237,17 @@ fn field(row: &Value, pointer: &str) -> String {
 }
 
 /// Returns the size of a buffer, and the wanted size if that is larger.
-fn granted(about: &Value, buffer: &str) -> String {
-    let wanted = &about[format!("{buffer}_wanted")];
-    match about[buffer].as_u64() < wanted.as_u64() {
-        true => format!("{} of {wanted} wanted", about[buffer]),
-        false => about[buffer].to_string(),
+fn granted(status: &Value, buffer: &str) -> String {
+    let wanted = &status[format!("{buffer}_wanted")];
+    match status[buffer].as_u64() < wanted.as_u64() {
+        true => format!("{} of {wanted} wanted", status[buffer]),
+        false => status[buffer].to_string(),
     }
 }
 
 /// Returns the kernel's offloads for many datagrams at once.
-fn offloads(about: &Value) -> String {
-    let used = ["gso", "gro"].into_iter().filter(|name| about["offloads"][*name] == true);
+fn offloads(status: &Value) -> String {
+    let used = ["gso", "gro"].into_iter().filter(|name| status["offloads"][*name] == true);
     match used.collect::<Vec<_>>() {
         none if none.is_empty() => "none".into(),
         used => used.join(", "),

@@ -1,14 +1,15 @@
 //! `show`: a peer's answers as tables of text, or unchanged as JSON.
 
+pub mod args;
 mod columns;
 
 use serde_json::{Value, json};
 
+use self::args::{ShowOptions, ShowReport};
 use self::columns::{
     CLIENTS, COUNTERS, Cell, FOLLOWED, HISTORY, INTEREST, LISTENERS, LOSS, LOSS_DATAGRAMS, LOSS_MESSAGES, OUTBOUND,
     PEERS, SEQNO, STATUS, SUBS, TOTALS, WINDOWS,
 };
-use super::args::{ShowOptions, ShowReport};
 use super::bus_options::PeerOptions;
 use super::connect;
 use crate::terminal::exit::{CommandFailure, Exit};
@@ -107,10 +108,10 @@ fn rows(cells: &[(Column, Cell)], answer: &Value) -> TextTable {
 }
 
 /// Returns a table of a single object: a row for each of its fields.
-fn fields(heading: &'static str, fields: &[(&str, Cell)], about: &Value) -> TextTable {
+fn fields(heading: &'static str, fields: &[(&str, Cell)], object: &Value) -> TextTable {
     let mut table = TextTable::new(&[Column::new(heading).left(), Column::new("").left()]);
     for (heading, cell) in fields {
-        table.row(vec![(*heading).to_owned(), cell.text(about)]);
+        table.row(vec![(*heading).to_owned(), cell.text(object)]);
     }
     table
 }

@@ -73,7 +73,7 @@ fn begin(bus: &Bus, options: &ArchiveOptions) -> Result<(Archive, StreamId), Com
     let before = find()?;
     let mut is_new = false;
     let position = match before {
-        // The consumer had not accepted the events that it lapsed.
+        // A lapsed consumer has not accepted the first event that it missed, nor any after it.
         Some(ConsumerRow { lapsed: Some(MissedRange { first, .. }), .. }) => {
             StreamId::from_number(first.number() - 1).expect("less than an id")
         }
@@ -85,8 +85,8 @@ fn begin(bus: &Bus, options: &ArchiveOptions) -> Result<(Archive, StreamId), Com
         }
     };
     let source = ArchiveSource { server, stream: stream.clone() };
-    let format = options.format().expect("it was looked at");
-    let opened = open(&options.to, format, &source, position).map_err(stored).and_then(|target| {
+    let format = options.format().expect("run refuses an unknown format");
+    let opened = open(&options.to, format, &source, position).map_err(store_failure).and_then(|target| {
         let last = target.last();
         let fix = "name the file that belongs to it";
         if end < last {
@@ -161,7 +161,7 @@ impl Archive {
                 // Another client has set the consumer's position.
                 self.record_gap(after, None)?;
             }
-            self.target.store(&events).map_err(stored)?;
+            self.target.store(&events).map_err(store_failure)?;
             self.events += events.len() as u64;
             let now = Clock::now().instant;
             progress.show(now, || self.progress(&peer.bus, now.since(start)));
@@ -197,7 +197,7 @@ impl Archive {
             return Ok(());
         }
         // Events that were stored, but not accepted before their removal, are not missing.
-        let stored_here = self.target.count_from(missed.first).map_err(stored)?;
+        let stored_here = self.target.count_from(missed.first).map_err(store_failure)?;
         self.record_gap(missed.last, Some(missed.count - stored_here.min(missed.count)))
     }
 
@@ -205,7 +205,7 @@ impl Archive {
     fn record_gap(&mut self, last: StreamId, count: Option<u64>) -> Result<(), CommandFailure> {
         let first = StreamId::from_number(self.target.last().number() + 1).expect("there is one after it");
         let detected = Timestamp::from(Clock::now().wall);
-        self.target.store_gap(ArchiveGap { first, last, count, detected }).map_err(stored)?;
+        self.target.store_gap(ArchiveGap { first, last, count, detected }).map_err(store_failure)?;
         let (consumer, stream) = (&self.consumer, &self.stream);
         match count {
             Some(count) => {
@@ -223,6 +223,6 @@ impl Archive {
     }
 }
 
-fn stored(error: StoreError) -> CommandFailure {
+fn store_failure(error: StoreError) -> CommandFailure {
     CommandFailure::new(Exit::Failed, error)
 }

@@ -35,8 +35,9 @@ pub enum StreamCommand {
     #[command(after_help = help::STREAM_TAIL)]
     Tail(StreamTailOptions),
     /// Show the streams of the peer.
+    #[command(after_help = help::STREAM_LIST)]
     List(ListOptions),
-    /// Be the consumer that moves events to a file, each once and durably, before they are accepted.
+    /// Copy events to an archive, each once and durably, and accept them only then.
     #[command(after_help = help::STREAM_ARCHIVE)]
     Archive(ArchiveOptions),
 }
@@ -66,14 +67,16 @@ pub struct ConsumerOptions {
 #[derive(Clone, Debug, Subcommand)]
 pub enum ConsumerCommand {
     /// Register a consumer, or resume one that has lapsed.
+    #[command(after_help = help::CONSUMER_ADD)]
     Add(RegistrationOptions),
-    /// Show the consumers, and the number of events that they are behind.
+    /// Show the consumers, each with its position and its lag.
     #[command(after_help = help::CONSUMER_LIST)]
     List(ListOptions),
     /// Set a consumer to another position.
     #[command(after_help = help::CONSUMER_RESET)]
     Reset(ResetOptions),
-    /// Remove a consumer: events are not retained for it any more.
+    /// Remove a consumer: the peer no longer retains events for it.
+    #[command(after_help = help::CONSUMER_REMOVE)]
     Remove(RegistrationOptions),
 }
 
@@ -91,7 +94,7 @@ impl ConsumerCommand {
 /// Owner and stream of a consumer.
 #[derive(Args, Clone, Debug)]
 pub struct ConsumerScope {
-    /// The user that owns the consumer; other clients send it in sec.
+    /// The user that owns the consumer; FTN18 clients send it in the field sec.
     #[arg(long, value_name = "USER", default_value = "local")]
     pub user: UserName,
     /// The stream (default: the first one of the peer).
@@ -142,13 +145,13 @@ pub struct StreamPollOptions {
     /// Only events of this type; may be repeated. The consumer accepts the others.
     #[arg(long, value_name = "TYPE")]
     pub want: Vec<StreamType>,
-    /// The consumer accepts everything up to this id first.
+    /// First accept all events up to this id.
     #[arg(long, value_name = "ID")]
     pub last: Option<StreamId>,
     /// Maximum number of events.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub limit: u32,
-    /// Accept the printed events at the end.
+    /// Accept the printed events once they are printed.
     #[arg(long)]
     pub accept: bool,
     /// Print a line of JSON for each event.
@@ -185,9 +188,9 @@ pub struct StreamTailOptions {
 /// `seqcast stream archive`.
 #[derive(Args, Clone, Debug)]
 pub struct ArchiveOptions {
-    /// The file: one of SQLite (.db, .sqlite, .sqlite3), or of lines of JSON (.jsonl, .ndjson); or a database:
+    /// The archive: a file of SQLite (.db, .sqlite, .sqlite3) or of JSON Lines (.jsonl, .ndjson), or a database:
     /// postgres://USER:PASSWORD@HOST/DATABASE.
-    #[arg(long, value_name = "PLACE")]
+    #[arg(long, value_name = "ARCHIVE")]
     pub to: PathBuf,
     /// The format of the archive, if its name does not show it.
     #[arg(long, value_enum)]
@@ -198,7 +201,7 @@ pub struct ArchiveOptions {
     /// Owner and stream of the consumer.
     #[command(flatten)]
     pub scope: ConsumerScope,
-    /// End when everything is archived that the stream held at the start; exit code 1 if events were missed.
+    /// End once all events of the stream at the start are archived; with exit code 1 if events are missing.
     #[arg(long)]
     pub once: bool,
     /// Time that the peer may be away before the command gives up.

@@ -62,21 +62,21 @@ fn list(options: &ListOptions, out: &mut Output) -> Result<Exit, CommandFailure>
     let bus = connect::bus(&options.bus, NAME)?;
     let Streams { streams, .. } = bus.streams(options.stream.as_ref()).map_err(|error| failure(&bus, error))?;
     let mut found = Vec::new();
-    let mut left_out = 0;
+    let mut omitted_total = 0;
     for stream in streams {
         let name = stream.settings.name;
         let Consumers { rows, omitted } = bus.consumers(Some(&name)).map_err(|error| failure(&bus, error))?;
-        left_out += omitted;
+        omitted_total += omitted;
         found.extend(rows.into_iter().map(|row| (name.clone(), row)));
     }
     if options.json {
         let rows: Vec<_> = found.iter().map(|(stream, row)| print::consumer_json(stream, row)).collect();
-        out.line(json!({ "consumers": rows, "omitted": left_out }))?;
+        out.line(json!({ "consumers": rows, "omitted": omitted_total }))?;
     } else {
         out.bytes(print::consumers(&found).to_string().as_bytes())?;
         out.flush()?;
-        if 0 < left_out {
-            note(format_args!("{} more", pluralize(left_out, "consumer")));
+        if 0 < omitted_total {
+            note(format_args!("{} more", pluralize(omitted_total, "consumer")));
         }
     }
     Ok(Exit::Done)

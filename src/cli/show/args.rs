@@ -1,0 +1,74 @@
+//! The arguments of `show`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use crate::cli::help;
+use crate::subject::Pattern;
+
+/// `seqcast show`.
+#[derive(Args, Clone, Debug)]
+pub struct ShowOptions {
+    /// The report to show.
+    #[command(subcommand)]
+    pub what: ShowReport,
+    /// Print a JSON object.
+    #[arg(long, global = true, help_heading = "Output")]
+    pub json: bool,
+    /// The Unix socket of the local peer (or SEQCAST_SOCKET).
+    #[arg(long, value_name = "PATH", global = true, help_heading = "Peer")]
+    pub socket: Option<PathBuf>,
+}
+
+/// The reports of `seqcast show`.
+#[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
+pub enum ShowReport {
+    /// The local peer itself: name, epoch, group, interface, buffers, state.
+    #[command(after_help = help::SHOW_STATUS)]
+    Status,
+    /// Repeated, unwanted and lost messages of each publisher.
+    #[command(after_help = help::SHOW_LOSS)]
+    Loss {
+        /// Also show repaired and unverified messages, the datagrams by state, and the kernel's drops.
+        #[arg(short, long)]
+        verbose: bool,
+        /// Show instead what other peers report to have missed of this peer's messages.
+        #[arg(long, conflicts_with = "verbose")]
+        outbound: bool,
+    },
+    /// The other peers of the group.
+    #[command(after_help = help::SHOW_PEERS)]
+    Peers,
+    /// The subscriptions of this peer's clients.
+    #[command(after_help = help::SHOW_SUBS)]
+    Subs,
+    /// The known subscriptions of other peers' clients.
+    #[command(after_help = help::SHOW_INTEREST)]
+    Interest,
+    /// The last sequence number of each subject, published and received.
+    #[command(after_help = help::SHOW_SEQNO)]
+    Seqno {
+        /// Maximum number of subjects of each direction.
+        #[arg(long, value_name = "N", default_value_t = 1000)]
+        limit: usize,
+    },
+    /// The windows that hold the sequence numbers of published and of subscribed subjects.
+    #[command(after_help = help::SHOW_WINDOWS)]
+    Windows,
+    /// The messages that this peer retains of each subject for polls and late subscribers, and their totals.
+    #[command(after_help = help::SHOW_HISTORY)]
+    History {
+        /// Only subjects that match: * matches one token, > all the rest.
+        pattern: Option<Pattern>,
+        /// Maximum number of subjects.
+        #[arg(long, value_name = "N", default_value_t = 1000)]
+        limit: usize,
+    },
+    /// All counters, each with its meaning.
+    #[command(after_help = help::SHOW_COUNTERS)]
+    Counters,
+    /// The clients of this peer: attached and embedded programs, and clients of its listeners.
+    #[command(after_help = help::SHOW_CLIENTS)]
+    Clients,
+}
