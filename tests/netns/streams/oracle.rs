@@ -55,6 +55,10 @@ impl fmt::Display for StreamViolation {
             StreamViolation::Mistaken { key, id } => {
                 ("has the id of another event, or another id than its producer received", key, Some(id))
             }
+            StreamViolation::Repeated { key, id } => ("came again, out of order", key, Some(id)),
+            StreamViolation::Invented(key) => {
+                ("came, and no producer added it or the consumer does not want it", key, None)
+            }
         };
         write!(f, "event {} of producer {} {what}", key.number, key.producer)?;
         id.map_or(Ok(()), |id| write!(f, " (id {id})"))
