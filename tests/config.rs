@@ -357,6 +357,8 @@ fn two_listeners_at_one_address_are_refused() {
             "{error}"
         );
     }
+    let error = read("  redis: 4444\n  ftn18: 4444\n").unwrap_err().to_string();
+    assert!(error.contains("ftn18: listens at 127.0.0.1:4444, which redis uses already"), "{error}");
     for (nats, redis) in [("0", "0"), ("127.0.0.1:7", "127.0.0.2:7"), ("7", "8"), ("off", "4222")] {
         read(&format!("  nats: {nats}\n  redis: {redis}\n")).unwrap_or_else(|errors| panic!("{errors}"));
     }

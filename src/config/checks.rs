@@ -111,7 +111,8 @@ impl Draft {
 
     /// Checks that no two listeners share an address.
     fn check_addresses(&mut self) {
-        let listeners = [("nats", self.config.nats), ("redis", self.config.redis), ("hat", self.config.hat)];
+        let config = &self.config;
+        let listeners = [("nats", config.nats), ("redis", config.redis), ("hat", config.hat), ("ftn18", config.ftn18)];
         let listeners: Vec<_> = listeners.into_iter().filter_map(|(key, address)| Some((key, address?))).collect();
         let overlap = |a: SocketAddr, b: SocketAddr| {
             let is_same = a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified();

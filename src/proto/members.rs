@@ -1,6 +1,9 @@
 //! The other peers: one member for each observed epoch, with its liveness and the streams from and to it.
 
 mod deadlines;
+mod run_identity;
+
+pub use run_identity::RunIdentity;
 
 use crate::message::{DeliveryMode, Dseq, Epoch, Message, Publisher};
 use crate::proto::address_proof::AddressProof;
@@ -361,13 +364,15 @@ impl Member {
         self.state == MemberState::Up && !self.is_superseded
     }
 
-    /// Returns whether `other` is a later run of the same peer. It was first heard after the last datagram of this one,
-    /// at the same address, or on the same host under the same name.
-    pub fn is_followed_by(&self, other: &Member) -> bool {
-        let is_namesake = other.address.ip() == self.address.ip() && other.publisher.name == self.publisher.name;
-        (other.address == self.address || is_namesake)
-            && self.started <= other.started
-            && self.last_heard <= other.first_heard
+    /// Returns the identity of this run of the peer.
+    pub fn run(&self) -> RunIdentity<'_> {
+        RunIdentity {
+            name: self.publisher.name.as_ref(),
+            address: self.address,
+            started: self.started,
+            first_heard: self.first_heard,
+            last_heard: self.last_heard,
+        }
     }
 
     /// Applies the name and the intervals of an announcement.

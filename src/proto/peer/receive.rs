@@ -382,7 +382,8 @@ impl Peer {
     fn supersede_former_runs(&mut self, epoch: Epoch) {
         let Some(member) = self.members.get(&epoch) else { return };
         let others = self.members.values().filter(|other| other.epoch() != epoch && other.is_reachable());
-        let departed: Vec<Epoch> = others.filter(|other| other.is_followed_by(member)).map(Member::epoch).collect();
+        let departed: Vec<Epoch> =
+            others.filter(|other| other.run().precedes(member.run())).map(Member::epoch).collect();
         for departed in departed {
             if let Some(member) = self.members.get_mut(&departed) {
                 member.is_superseded = true;

@@ -7,7 +7,7 @@
 
 use super::Peer;
 use crate::message::{Epoch, PeerName};
-use crate::proto::members::Member;
+use crate::proto::members::{Member, RunIdentity};
 use crate::proto::mutant::Mutant;
 use crate::proto::send::AnnouncementKind;
 use crate::proto::stats::MemberState;
@@ -40,22 +40,25 @@ struct AbsentPeer {
     name: Option<PeerName>,
     address: SocketAddr,
     started: Instant,
+    first_heard: Instant,
     last_heard: Instant,
 }
 
 impl AbsentPeer {
     fn of(member: &Member) -> AbsentPeer {
-        let Member { publisher, address, started, last_heard, .. } = member;
-        AbsentPeer { name: publisher.name.clone(), address: *address, started: *started, last_heard: *last_heard }
+        let RunIdentity { name, address, started, first_heard, last_heard } = member.run();
+        AbsentPeer { name: name.cloned(), address, started, first_heard, last_heard }
     }
 
-    /// Returns whether `other` is a later run of the same peer: first heard after this one was last heard, and at its
-    /// address or on its host under its name.
-    fn is_followed_by(&self, other: &Member) -> bool {
-        let is_namesake = other.address.ip() == self.address.ip() && other.publisher.name == self.name;
-        (other.address == self.address || is_namesake)
-            && self.started <= other.started
-            && self.last_heard <= other.first_heard
+    fn run(&self) -> RunIdentity<'_> {
+        let AbsentPeer { name, address, started, first_heard, last_heard } = self;
+        RunIdentity {
+            name: name.as_ref(),
+            address: *address,
+            started: *started,
+            first_heard: *first_heard,
+            last_heard: *last_heard,
+        }
     }
 }
 
@@ -231,7 +234,7 @@ impl Peer {
         let is_followed = self
             .members
             .values()
-            .any(|other| other.epoch() != epoch && other.is_alive() && absent.is_followed_by(other));
+            .any(|other| other.epoch() != epoch && other.is_alive() && member.run().precedes(other.run()));
         // A member without a confirmation does not rely on this peer.
         let is_owed = self.settings.suppresses && self.remote_interest.was_reported(epoch);
         if !is_owed || is_followed || self.settings.mutants.is(Mutant::SuppressForgets) {
@@ -266,7 +269,7 @@ impl Peer {
         let Some(member) = self.members.get(&epoch) else { return };
         let absent = self.suppression.absent.iter();
         let departed: Vec<Epoch> =
-            absent.filter(|(_, absent)| absent.is_followed_by(member)).map(|(epoch, _)| *epoch).collect();
+            absent.filter(|(_, absent)| absent.run().precedes(member.run())).map(|(epoch, _)| *epoch).collect();
         departed.into_iter().for_each(|departed| self.discard_absent(departed));
     }
 }
