@@ -68,7 +68,7 @@ fn put_token(text: &mut Vec<u8>, token: &[u8], is_escaped: fn(u8) -> bool) {
         for byte in chunk.valid().bytes() {
             at += 1;
             match byte {
-                b'%' if escaped(&token[at..]).is_some_and(is_escaped) => put_escaped(text, byte),
+                b'%' if decode_escape(&token[at..]).is_some_and(is_escaped) => put_escaped(text, byte),
                 // A dot is in a token only if it does not separate tokens.
                 b'.' | ..=b' ' | 0x7f => put_escaped(text, byte),
                 _ => text.push(byte),
@@ -105,14 +105,14 @@ pub fn of_subject(subject: &Subject) -> Cow<'_, [u8]> {
 pub(super) fn put_unescaped(out: &mut Vec<u8>, token: &[u8], is_escaped: fn(u8) -> bool) {
     let mut rest = if token == b"%" { b"" } else { token };
     while let [first, behind @ ..] = rest {
-        let byte = if *first == b'%' { escaped(behind).filter(|byte| is_escaped(*byte)) } else { None };
+        let byte = if *first == b'%' { decode_escape(behind).filter(|byte| is_escaped(*byte)) } else { None };
         out.push(byte.unwrap_or(*first));
         rest = if byte.is_some() { &behind[2..] } else { behind };
     }
 }
 
-/// Returns the byte that the two digits at the start encode.
-pub(crate) fn escaped(text: &[u8]) -> Option<u8> {
+/// Decodes the two hexadecimal digits at the start of the text, which follow a `%`.
+pub(crate) fn decode_escape(text: &[u8]) -> Option<u8> {
     let digit = |digit: &u8| match digit {
         b'0'..=b'9' => Some(digit - b'0'),
         b'A'..=b'F' => Some(digit - b'A' + 10),

@@ -9,7 +9,7 @@ use crate::daemon::subscription_queue::{Notice, PopError, QueueItem, QueueLimits
 use crate::event::follower::{Follower, FollowerAction, ServerStatus};
 use crate::event::model::{Event, EventId, JSON_DEPTH_MAX, ServerId};
 use crate::event::refusal::{EventRefusal, EventRefusalKind};
-use crate::event::replication::{Announcement, INSTANCE_END, ReplicationPage, ReplicationRequest, parts};
+use crate::event::replication::{Announcement, INSTANCE_END, ReplicationPage, ReplicationRequest, split_session};
 use crate::event::server_id_claim::{ClaimAction, ServerIdClaim};
 use crate::event::store::{Query, QueryPage, ServerQuery};
 use crate::event::timestamp::Timestamp;
@@ -129,7 +129,7 @@ impl JournalAnnouncer {
     pub(super) fn parts(&self, events: &[Event]) -> Vec<Announcement> {
         let head = lock(&self.head).clone();
         if self.has_followers.load(Ordering::Relaxed) {
-            return parts(&head, events, self.own.events_bytes_max(), event_bytes);
+            return split_session(&head, events, self.own.events_bytes_max(), event_bytes);
         }
         let place = |event: &Event| EventId { instance: INSTANCE_END, ..event.id };
         let place = events.last().map(place);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::event::model::Registration;
-use crate::event::replication::{INSTANCE_END, parts};
+use crate::event::replication::{INSTANCE_END, split_session};
 use crate::event::sequencer::EventSequencer;
 use crate::event::store::memory::MemoryJournal;
 use crate::event::store::{Journal, Query, QueryPage, ServerQuery};
@@ -74,8 +74,8 @@ fn missing_events_are_requested_and_announced_ones_stored() {
     let mut follower = follower(&["a/*"]);
     let (after_2, after_3) = (position(2, INSTANCE_END), position(3, INSTANCE_END));
     follower.on_announcement(at(0), epoch(9), announced(after_2, after_2, Vec::new()));
-    let begun = FollowerAction::Report(FollowerNotice::Begun { publisher: epoch(9), after: position(0, 0) });
-    assert_eq!(steps(&mut follower, at(0)), [begun, requested(1, position(0, 0), &["a/*"])]);
+    let started = FollowerAction::Report(FollowerNotice::Started { publisher: epoch(9), after: position(0, 0) });
+    assert_eq!(steps(&mut follower, at(0)), [started, requested(1, position(0, 0), &["a/*"])]);
     // Announcements received during a request are buffered, even if the answer may contain their events.
     follower.on_announcement(at(1), epoch(9), announced(after_2, after_3, vec![event(3, 1, "a/b"), event(3, 2, "b")]));
     assert_eq!(steps(&mut follower, at(1)), []);
@@ -179,7 +179,7 @@ fn unstored_events_are_requested_with_backoff() {
                     );
                 }
                 FollowerAction::Store(_) => follower.on_stored(at(now), false),
-                FollowerAction::Report(notice) => assert!(matches!(notice, FollowerNotice::Begun { .. }), "{notice}"),
+                FollowerAction::Report(notice) => assert!(matches!(notice, FollowerNotice::Started { .. }), "{notice}"),
             }
         }
     }
@@ -230,8 +230,8 @@ fn rewound_journal_is_reported_once() {
         follower.on_announcement(at(now), epoch(9), announced(position(3, 1), position(3, 1), Vec::new()));
     }
     let actions = steps(&mut follower, at(3));
-    let went_back = FollowerNotice::WentBack { covered: position(5, 0), until: position(3, 1) };
-    assert_eq!(actions[1..], [FollowerAction::Report(went_back), requested(1, position(5, 0), &["*"])]);
+    let rolled_back = FollowerNotice::RolledBack { covered: position(5, 0), until: position(3, 1) };
+    assert_eq!(actions[1..], [FollowerAction::Report(rolled_back), requested(1, position(5, 0), &["*"])]);
     assert_eq!(rows(&follower)[0].state, ReplicationState::RolledBack);
     // The server has passed that position, but its events under reused ids are not stored here.
     follower.on_announcement(at(4), epoch(9), announced(position(6, 1), position(6, 1), Vec::new()));
@@ -280,7 +280,7 @@ fn page_holds_wanted_events_that_fit() {
 fn large_session_is_announced_in_parts() {
     let head = announced(position(1, INSTANCE_END), position(1, INSTANCE_END), Vec::new());
     let events: Vec<Event> = (1..=5).map(|instance| event(2, instance, "a")).collect();
-    let parts = parts(&head, &events, 20, |_| 10);
+    let parts = split_session(&head, &events, 20, |_| 10);
     let positions: Vec<_> = parts.iter().map(|part| (part.since, part.until, part.events.len())).collect();
     let expected = [
         (position(1, INSTANCE_END), position(2, 2), 2),
@@ -354,7 +354,7 @@ impl World {
         let events = self.sequencer.register(Timestamp::MIN, requested);
         self.origin.append(&events).unwrap();
         let head = announced(self.last, self.last, Vec::new());
-        for part in parts(&head, &events, 20, |_| 10) {
+        for part in split_session(&head, &events, 20, |_| 10) {
             self.last = part.until;
             // The server may not know any follower.
             if self.rng.chance(self.announces) {
@@ -398,7 +398,7 @@ impl World {
                     }
                 }
                 FollowerAction::Report(notice) => {
-                    assert!(!matches!(notice, FollowerNotice::WentBack { .. }), "{notice}")
+                    assert!(!matches!(notice, FollowerNotice::RolledBack { .. }), "{notice}")
                 }
             }
         }
