@@ -50,7 +50,7 @@ impl EventSequencer {
     /// # Panics
     /// Panics if there is no such session.
     pub fn roll_back(&mut self, first: u64) {
-        assert!(1 <= first && first <= self.session, "session {first} of {} was never given", self.session);
+        assert!(1 <= first && first <= self.session, "session {first} of {} was never assigned", self.session);
         self.session = first - 1;
     }
 }

@@ -1,5 +1,5 @@
 //! Claim to a server id, under which only one peer of a LAN registers events. A peer announces its claim for
-//! [`CLAIM_TIME`] before it registers events. A peer that already holds the id answers at once, and the claiming peer
+//! 300 ms before it registers events. A peer that already holds the id answers at once, and the claiming peer
 //! yields.
 
 use super::model::ServerId;

@@ -90,7 +90,7 @@ impl fmt::Display for Timestamp {
 impl FromStr for Timestamp {
     type Err = TimestampError;
 
-    /// Parses RFC 3339, with a space or a `T` between date and time and up to nine fractional digits. Digits beyond the
+    /// Parses RFC 3339, with a space, `T` or `t` between date and time and up to nine fractional digits. Digits beyond the
     /// microsecond are truncated.
     fn from_str(text: &str) -> Result<Timestamp, TimestampError> {
         let (point, zone) = text.as_bytes().split_first_chunk::<19>().ok_or(TimestampError::Form)?;

@@ -168,7 +168,7 @@ impl Worker {
     }
 
     /// Returns the worker with deliberate mistakes in its steps.
-    pub fn mutated(self, mutants: OrderMutants) -> Worker {
+    pub fn with_mutants(self, mutants: OrderMutants) -> Worker {
         Worker { mutants, ..self }
     }
 
@@ -188,7 +188,7 @@ impl Worker {
                 WorkerState::TakingOver { since_ms: now_ms }
             };
         }
-        let act = match &mut self.state {
+        let op = match &mut self.state {
             WorkerState::ReadingMark => return WorkerAction::Apply(StoreOp::ReadMark),
             WorkerState::Beginning { found } => {
                 let known = self.mark.map(OrderStamp::generation).max(*found);
@@ -197,7 +197,7 @@ impl Worker {
                     None => WorkerAction::Stop(WorkerEnd::NoGeneration),
                 };
             }
-            WorkerState::Opening => return WorkerAction::Apply(StoreOp::Open { by: self.context(now_ms) }),
+            WorkerState::Opening => return WorkerAction::Apply(StoreOp::Open { context: self.context(now_ms) }),
             WorkerState::Free => unreachable!("left above"),
             WorkerState::TakingOver { .. } => WorkerOp::TakeOver,
             WorkerState::TakingObject => WorkerOp::Take,
@@ -229,7 +229,7 @@ impl Worker {
             WorkerState::Stopped(stop) => return WorkerAction::Stop(*stop),
         };
         let session = self.session.expect("a run is open before its first step");
-        WorkerAction::Apply(StoreOp::WorkerOp { by: self.context(now_ms), session, act })
+        WorkerAction::Apply(StoreOp::WorkerOp { context: self.context(now_ms), session, op })
     }
 
     /// Takes the outcome of the step on the store.

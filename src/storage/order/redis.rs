@@ -228,10 +228,10 @@ fn invocation<'a>(script: &'a Script, prefix: &str, op: &StoreOp) -> redis::Scri
                 invocation.arg(&sub[..]);
             }
         }
-        StoreOp::Open { by } => push_caller_args(&mut invocation, by, None),
-        StoreOp::WorkerOp { by, session, act } => {
-            push_caller_args(&mut invocation, by, Some(*session));
-            match act {
+        StoreOp::Open { context } => push_caller_args(&mut invocation, context, None),
+        StoreOp::WorkerOp { context, session, op } => {
+            push_caller_args(&mut invocation, context, Some(*session));
+            match op {
                 WorkerOp::Take | WorkerOp::TakeOver | WorkerOp::Leave => {}
                 WorkerOp::Claim { object } | WorkerOp::Drop { object } => {
                     invocation.arg(object.as_str());
@@ -262,7 +262,7 @@ fn name(op: &StoreOp) -> &'static str {
         StoreOp::Push { .. } => "push",
         StoreOp::Open { .. } => "open",
         StoreOp::Show { .. } => "show",
-        StoreOp::WorkerOp { act, .. } => match act {
+        StoreOp::WorkerOp { op, .. } => match op {
             WorkerOp::Take => "take",
             WorkerOp::TakeOver => "take over",
             WorkerOp::Claim { .. } => "claim",
@@ -280,10 +280,16 @@ fn push_mark_args(invocation: &mut redis::ScriptInvocation<'_>, mark: OrderStamp
     invocation.arg(mark.generation().number()).arg(mark.count());
 }
 
-fn push_caller_args(invocation: &mut redis::ScriptInvocation<'_>, by: &WorkerContext, session: Option<OrderStamp>) {
-    push_mark_args(invocation, by.mark);
-    invocation.arg(by.worker.as_str()).arg(session.map(|session| session.number().to_string()).unwrap_or_default());
-    invocation.arg(by.now_ms.min(LEASE_END_MAX)).arg(by.lease_end_ms().min(LEASE_END_MAX));
+fn push_caller_args(
+    invocation: &mut redis::ScriptInvocation<'_>,
+    context: &WorkerContext,
+    session: Option<OrderStamp>,
+) {
+    push_mark_args(invocation, context.mark);
+    invocation
+        .arg(context.worker.as_str())
+        .arg(session.map(|session| session.number().to_string()).unwrap_or_default());
+    invocation.arg(context.now_ms.min(LEASE_END_MAX)).arg(context.lease_end_ms().min(LEASE_END_MAX));
 }
 
 // ---- replies

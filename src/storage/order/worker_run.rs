@@ -163,7 +163,7 @@ where
 }
 
 fn is_renewal(op: &StoreOp) -> bool {
-    matches!(op, StoreOp::WorkerOp { act: WorkerOp::Renew { .. }, .. })
+    matches!(op, StoreOp::WorkerOp { op: WorkerOp::Renew { .. }, .. })
 }
 
 /// Returns the current time in milliseconds since 1970-01-01 UTC.

@@ -96,7 +96,7 @@ fn worker_takes_the_steps_of_the_seed() {
     assert_eq!(run(&mut a, &mut store, 0, true), "read mark, begin 1, open, take over, take, wait 100");
     push(&mut store, &["one", "two"]);
     a.on_push();
-    let mut stepwise = a.clone().mutated(OrderMutants::default().stepwise());
+    let mut stepwise = a.clone().with_mutants(OrderMutants::default().stepwise());
     let expected = "take, claim, next, send 3 - @2, send 4 3 @2, record, next, drop, take, claim, next, drop, \
                     take, wait 100";
     assert_eq!(run(&mut stepwise, &mut store.clone(), 1, true), expected);
@@ -104,7 +104,7 @@ fn worker_takes_the_steps_of_the_seed() {
     let mut single = store.clone().with_batches_of(1);
     let expected = "take, claim, next, send 3 - @2, record, next, send 4 3 @2, record, next, drop, take, claim, next, drop, \
                     take, wait 100";
-    assert_eq!(run(&mut a.clone().mutated(OrderMutants::default().stepwise()), &mut single, 1, true), expected);
+    assert_eq!(run(&mut a.clone().with_mutants(OrderMutants::default().stepwise()), &mut single, 1, true), expected);
     assert_eq!(run(&mut a, &mut store, 1, true), "take, claim, next, send 3 - @2, send 4 3 @2, advance, wait 100");
     assert_eq!(run(&mut a, &mut store, 100, true), "take over, take, wait 200");
     assert_eq!((a.object(), a.mark().map(OrderStamp::count)), (None, Some(4)));
@@ -116,7 +116,8 @@ fn combined_step_equals_the_single_steps() {
     for objects in [vec!["x"], vec!["x", "x"], vec!["x", "y"], vec!["x", "x", "y"], vec!["x", "y", "x", "y", "x"]] {
         let mut ends = Vec::new();
         for mutants in [OrderMutants::default(), OrderMutants::default().stepwise()] {
-            let (mut store, mut a) = (MemoryStore::default().with_batches_of(2), worker("A", None).mutated(mutants));
+            let (mut store, mut a) =
+                (MemoryStore::default().with_batches_of(2), worker("A", None).with_mutants(mutants));
             for name in &objects {
                 push_to(&mut store, name, &["main"]);
             }
@@ -140,7 +141,7 @@ fn combined_step_equals_the_single_steps() {
             let events: Vec<_> = sent.iter().map(|event| (event.object.clone(), event.prev.map(position))).collect();
             let lasts: Vec<_> = ["x", "y"].map(|name| store.last(&Object::new(name).unwrap()).map(position)).into();
             let is_empty =
-                store.with_events().next().is_none() && store.workers().all(|(_, record)| record.hold.is_none());
+                store.with_events().next().is_none() && store.workers().all(|(_, record)| record.lease.is_none());
             assert_eq!((events.len(), is_empty), (objects.len(), true), "{objects:?}");
             ends.push((events, lasts));
         }
