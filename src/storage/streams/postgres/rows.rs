@@ -141,7 +141,7 @@ fn consumer_row(of: &StreamRecord, row: &Row) -> Result<ConsumerRow, StreamFault
         lapsed,
         registered: timestamp(column(row, 6)?)?,
         last_request: timestamp(column(row, 7)?)?,
-        lag: of.contents.behind(position),
+        lag: of.contents.count_after(position),
     })
 }
 

@@ -73,7 +73,7 @@ fn consumer_row(row: &Row<'_>, of: StreamRecord) -> Result<ConsumerRow, StreamFa
         lapsed: missed(row.get(3)?)?,
         registered: timestamp(row.get(6)?)?,
         last_request: timestamp(row.get(7)?)?,
-        lag: of.contents.behind(position),
+        lag: of.contents.count_after(position),
     })
 }
 
