@@ -373,7 +373,7 @@ fn follow(config: &Config) -> Vec<TypePattern> {
 
 impl JournalHandle {
     fn register(&self, now: ClockReading, requested: Vec<Registration>, then: PublishTask) -> Result<(), StoreError> {
-        let append = AppendOp::Register { requested, now: Timestamp::from(now.wall) };
+        let append = AppendOp::Register { registrations: requested, now: Timestamp::from(now.wall) };
         self.writer.append(append, Box::new(move |stored| then.run(stored))).map_err(|refused| refused.error)
     }
 

@@ -47,7 +47,7 @@ fn shown(step: &WorkerAction) -> String {
         WorkerAction::Apply(StoreOp::Begin { generation, .. }) => format!("begin {generation}"),
         WorkerAction::Apply(StoreOp::Open { .. }) => "open".to_owned(),
         WorkerAction::Apply(StoreOp::Push { .. } | StoreOp::Show { .. }) => unreachable!("workers do neither"),
-        WorkerAction::Apply(StoreOp::WorkerOp { act, .. }) => match act {
+        WorkerAction::Apply(StoreOp::WorkerOp { op, .. }) => match op {
             WorkerOp::Take => "take".to_owned(),
             WorkerOp::TakeOver => "take over".to_owned(),
             WorkerOp::Claim { .. } => "claim".to_owned(),
