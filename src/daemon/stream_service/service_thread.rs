@@ -70,7 +70,8 @@ impl StreamServiceHandle {
             pending_answers: BTreeMap::new(),
             next_number: 0,
         };
-        let failed = |error: io::Error| StreamStorageError { at, fault: StreamFault::Other(error.to_string()) };
+        let failed =
+            |error: io::Error| StreamStorageError { location: at, fault: StreamFault::Other(error.to_string()) };
         let thread = thread::Builder::new().name("streams".into()).spawn(move || serving.run()).map_err(failed)?;
         Ok(StreamServiceHandle { inputs: channel.sender, thread: Some(thread) })
     }

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 pub(super) struct StepTransaction<'t> {
     transaction: &'t Transaction<'t>,
     identity: &'t str,
-    /// Stamps that the step has assigned; `None` if there is no generation.
+    /// Last stamps before the step and now; `None` without a generation.
     stamps: Option<StampProgress>,
     /// True if the file is a copy of the one in which the generation began.
     is_suspect: bool,
@@ -35,7 +35,7 @@ impl StampProgress {
 }
 
 impl<'t> StepTransaction<'t> {
-    /// Begins a step: reads the generation and its last stamp.
+    /// Begins a step. Reads the generation and its last stamp.
     pub(super) fn begin(transaction: &'t Transaction<'t>, identity: &'t str) -> rusqlite::Result<StepTransaction<'t>> {
         let mut steps = StepTransaction { transaction, identity, stamps: None, is_suspect: false };
         let found = steps.find("SELECT generation, count, file FROM state", [], |row| {
@@ -50,7 +50,7 @@ impl<'t> StepTransaction<'t> {
         Ok(steps)
     }
 
-    /// Ends the step: stores the last stamp that it has assigned.
+    /// Ends the step. Stores the last stamp that it has assigned.
     pub(super) fn end(self) -> rusqlite::Result<()> {
         match self.stamps {
             Some(StampProgress { before, last }) if before != last => {
@@ -308,7 +308,7 @@ impl<'t> StepTransaction<'t> {
         Ok(OpOutcome::Claimed { token, unfinished })
     }
 
-    /// Takes the object's next events. If there are none, the object loses its owner.
+    /// Moves the object's next events into the batch in process. Without events, ends the ownership of the object.
     fn dequeue_batch(
         &mut self,
         context: &WorkerContext,
@@ -339,7 +339,7 @@ impl<'t> StepTransaction<'t> {
         self.run("UPDATE object SET last = ?2 WHERE name = ?1", params![object.as_str(), signed(id.number())])
     }
 
-    /// Continues after `record`: takes the next batch of the object, or the next object.
+    /// Continues after `record` with the next batch of the object, or of the next object.
     fn advance(&mut self, context: &WorkerContext, object: &Object, token: OrderStamp) -> rusqlite::Result<OpOutcome> {
         if let Some(batch) = self.dequeue_batch(context, object)? {
             return Ok(OpOutcome::Advanced { object: object.clone(), token, batch });
@@ -350,7 +350,7 @@ impl<'t> StepTransaction<'t> {
             // An object that has an owner or no events needs no worker.
             if self.has_events(&object)? && self.owner(&object)?.is_none() {
                 let token = self.grant_ownership(context, &object)?;
-                let batch = self.dequeue_batch(context, &object)?.expect("it has events");
+                let batch = self.dequeue_batch(context, &object)?.expect("the object has events");
                 return Ok(OpOutcome::Advanced { object, token, batch });
             }
             self.release_object(context)?;
@@ -388,7 +388,7 @@ impl<'t> StepTransaction<'t> {
         let count = |sql: &str, parameters: &[&str]| -> rusqlite::Result<u64> {
             Ok(self.find(sql, rusqlite::params_from_iter(parameters), |row| unsigned(row, 0))?.flatten().unwrap_or(0))
         };
-        let of = |name: Object| {
+        let snapshot = |name: Object| {
             Ok(ObjectSnapshot {
                 queued: count("SELECT count(*) FROM event WHERE object = ?1", &[name.as_str()])?,
                 last: self.last(&name)?,
@@ -401,7 +401,7 @@ impl<'t> StepTransaction<'t> {
             is_suspect: self.is_suspect,
             queued: count("SELECT count(*) FROM queue", &[])?,
             workers,
-            objects: names.into_iter().map(of).collect::<rusqlite::Result<_>>()?,
+            objects: names.into_iter().map(snapshot).collect::<rusqlite::Result<_>>()?,
         })
     }
 }
@@ -418,13 +418,13 @@ fn signed(number: u64) -> i64 {
 
 fn unsigned(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<u64>> {
     let number: Option<i64> = row.get(at)?;
-    let wrong = |number| rusqlite::Error::IntegralValueOutOfRange(at, number);
-    number.map(|number| u64::try_from(number).map_err(|_| wrong(number))).transpose()
+    let out_of_range = |number| rusqlite::Error::IntegralValueOutOfRange(at, number);
+    number.map(|number| u64::try_from(number).map_err(|_| out_of_range(number))).transpose()
 }
 
 fn stamp(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<OrderStamp>> {
-    let wrong = |number| rusqlite::Error::IntegralValueOutOfRange(at, signed(number));
-    unsigned(row, at)?.map(|number| OrderStamp::from_number(number).ok_or_else(|| wrong(number))).transpose()
+    let out_of_range = |number| rusqlite::Error::IntegralValueOutOfRange(at, signed(number));
+    unsigned(row, at)?.map(|number| OrderStamp::from_number(number).ok_or_else(|| out_of_range(number))).transpose()
 }
 
 fn object(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<Object>> {
@@ -437,6 +437,6 @@ fn worker(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<WorkerName>> {
 
 fn name<T>(row: &Row<'_>, at: usize, parse: fn(&str) -> Result<T, ObjectNameError>) -> rusqlite::Result<Option<T>> {
     let text: Option<String> = row.get(at)?;
-    let wrong = |error| rusqlite::Error::FromSqlConversionFailure(at, Type::Text, Box::new(error));
-    text.map(|text| parse(&text).map_err(wrong)).transpose()
+    let out_of_range = |error| rusqlite::Error::FromSqlConversionFailure(at, Type::Text, Box::new(error));
+    text.map(|text| parse(&text).map_err(out_of_range)).transpose()
 }
