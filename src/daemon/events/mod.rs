@@ -23,7 +23,7 @@ use crate::event::store::retention::Retention;
 use crate::event::store::{Query, QueryPage};
 use crate::event::stream::store::StreamSettings;
 use crate::event::timestamp::Timestamp;
-use crate::listener::event::{EventAnswer, EventRequest, RegisteredSession, parts};
+use crate::listener::event::{EventAnswer, EventRequest, RegisteredSession, split_answer};
 use crate::message::{ClientId, Message};
 use crate::storage::journal::error::StoreError;
 use crate::storage::journal::reader::JournalReader;
@@ -451,5 +451,5 @@ fn registered_answer(events: &[Event]) -> EventAnswer {
 
 /// Splits the events found by a query into one or more answer parts.
 fn found_answers(QueryPage { events, more_follows }: QueryPage) -> Vec<EventAnswer> {
-    parts(events, more_follows).into_iter().map(EventAnswer::Found).collect()
+    split_answer(events, more_follows).into_iter().map(EventAnswer::Found).collect()
 }

@@ -14,8 +14,8 @@ use crate::event::server_id_claim::{ClaimAction, ServerIdClaim};
 use crate::event::store::{Query, QueryPage, ServerQuery};
 use crate::event::timestamp::Timestamp;
 use crate::listener::replication::{
-    HEAD_BYTES, QUESTION_PREFIX, SERVER_PREFIX, encode_announcement, encode_page, encode_question, event_bytes,
-    read_announcement, read_page, read_question, remove_too_deep_events,
+    HEAD_BYTES, REQUEST_PREFIX, SERVER_PREFIX, encode_announcement, encode_page, encode_request, event_bytes,
+    read_announcement, read_page, read_request, remove_too_deep_events,
 };
 use crate::message::{ClientId, Delivery, Epoch, Message, PeerName};
 use crate::proto::peer::inbox_of;
@@ -68,7 +68,7 @@ impl LocalServer {
     /// Returns the patterns to subscribe to.
     pub(super) fn patterns(&self) -> [Pattern; 3] {
         let patterns =
-            [format!("{SERVER_PREFIX}*"), format!("{QUESTION_PREFIX}{}", self.server), format!("{}*", self.inbox())];
+            [format!("{SERVER_PREFIX}*"), format!("{REQUEST_PREFIX}{}", self.server), format!("{}*", self.inbox())];
         patterns.map(|text| text.parse().expect("words and numbers"))
     }
 
@@ -414,8 +414,8 @@ impl Replicator {
             let (Ok(number), Ok(mut page)) = (number.parse(), read_page(payload)) else { return };
             self.drop_too_deep_events(from, &mut page.events);
             self.follower.on_page(now, from, number, page);
-        } else if subject.starts_with(QUESTION_PREFIX)
-            && let (Some(reply), Ok(question)) = (reply, read_question(payload))
+        } else if subject.starts_with(REQUEST_PREFIX)
+            && let (Some(reply), Ok(question)) = (reply, read_request(payload))
             && reply.as_str().starts_with(&inbox_of(from))
         {
             self.answer(from, reply, question);
@@ -434,9 +434,9 @@ impl Replicator {
     }
 
     fn request(&self, number: u64, question: &ReplicationRequest) {
-        let subject = format!("{QUESTION_PREFIX}{}", question.after.server).parse().expect("words and a number");
+        let subject = format!("{REQUEST_PREFIX}{}", question.after.server).parse().expect("words and a number");
         let reply = format!("{}{number}", self.inbox).parse().expect("words and numbers");
-        self.own.publish(Message { reply: Some(reply), ..Message::new(subject, encode_question(question)) });
+        self.own.publish(Message { reply: Some(reply), ..Message::new(subject, encode_request(question)) });
     }
 
     /// Answers one query of a peer at a time: a follower sends the next one after it has the answer.

@@ -201,7 +201,9 @@ impl CallSession {
             Credentials::User { name, password } => name == user && is_equal(password, secret.as_bytes()),
             Credentials::Token(_) | Credentials::Nkey(_) => false,
         };
-        if self.access.is_closed() && !self.access.accounts.iter().any(|account| is_account(&account.credentials)) {
+        if self.access.requires_authentication()
+            && !self.access.accounts.iter().any(|account| is_account(&account.credentials))
+        {
             return refused("user or secret are wrong");
         }
         user.parse().or_else(|error| refused(&format!("{error}")))

@@ -62,7 +62,7 @@ impl RedisParser {
             admitted_arguments_max: settings.arguments_max,
             admitted_bulk_bytes_max: settings.payload_bytes_max,
         };
-        if !settings.access.is_closed() {
+        if !settings.access.requires_authentication() {
             parser.admit();
         }
         parser

@@ -85,7 +85,7 @@ const SECTIONS_MAX: usize = 64;
 impl RedisSession {
     /// Creates the session of a new connection.
     pub fn new(settings: Arc<Settings>, hello: &ConnectionInfo, now: Instant) -> RedisSession {
-        let is_closed = settings.access.is_closed();
+        let is_closed = settings.access.requires_authentication();
         RedisSession {
             client: hello.client,
             listen: hello.listen,
