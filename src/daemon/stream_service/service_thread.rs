@@ -196,10 +196,10 @@ impl StreamServiceLoop {
     /// Flushes the pending effects; those that depend on the failed store become errors.
     fn flush_failed_effects(&mut self, why: &str) {
         self.flush_effects_with(|effect| match effect {
-            StreamEffect::CallCompleted { conn, call, done: Ok(_) } => Some(StreamEffect::CallCompleted {
+            StreamEffect::CallCompleted { conn, call, result: Ok(_) } => Some(StreamEffect::CallCompleted {
                 conn,
                 call,
-                done: Err(CallFault::new(FaultName::InternalError, why)),
+                result: Err(CallFault::new(FaultName::InternalError, why)),
             }),
             StreamEffect::Answered { number, answer: Ok(_) } => {
                 let refusal = StreamRefusal::new(StreamRefusalKind::Unavailable, why);
@@ -277,7 +277,7 @@ impl StreamServiceLoop {
                     }
                     continue;
                 }
-                StreamEffect::CallCompleted { conn, call, done } => (conn, ClientMessage::CallResult(call, done)),
+                StreamEffect::CallCompleted { conn, call, result } => (conn, ClientMessage::CallResult(call, result)),
                 StreamEffect::Group { conn, push, version, seq, events } => {
                     (conn, ClientMessage::Group { push, version, seq, events })
                 }

@@ -227,11 +227,11 @@ fn call_is_answered_under_its_own_id() {
         })
         .collect();
     let events = vec![event(4, "SOME_EVENT", r#"{"a":1}"#), event(5, "A", "null")];
-    session.on_done(calls[2], Ok(CallResult::Events(events)));
-    session.on_done(calls[0], Ok(CallResult::Added("7".parse().unwrap())));
-    session.on_done(calls[1], Ok(CallResult::Accepted));
-    session.on_done(calls[3], Err(CallFault::new(FaultName::NotRegistered, "say \"register\" first")));
-    session.on_done(calls[3], Ok(CallResult::Accepted));
+    session.on_result(calls[2], Ok(CallResult::Events(events)));
+    session.on_result(calls[0], Ok(CallResult::Added("7".parse().unwrap())));
+    session.on_result(calls[1], Ok(CallResult::Accepted));
+    session.on_result(calls[3], Err(CallFault::new(FaultName::NotRegistered, "say \"register\" first")));
+    session.on_result(calls[3], Ok(CallResult::Accepted));
     let sent: Vec<String> = outputs(&mut session)
         .into_iter()
         .map(|output| match output {

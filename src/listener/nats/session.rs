@@ -401,7 +401,7 @@ impl NatsSession {
         let sub = self.subs.add(sid, pattern.clone(), queue.is_some());
         self.has_pending_request = true;
         self.confirm_when_done();
-        Some(SessionRequest::Subscribe { sub, wanted: SubscriptionFilter { pattern, glob: None, queue } })
+        Some(SessionRequest::Subscribe { sub, filter: SubscriptionFilter { pattern, glob: None, queue } })
     }
 
     fn unsubscribe(&mut self, sid: &[u8], max: u64, out: &mut OutputBuffer) -> Option<SessionRequest<'static>> {
