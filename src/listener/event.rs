@@ -390,7 +390,7 @@ mod tests {
         };
         let sizes = [0, 600_000, 600_000, 8 << 20, 0, 0];
         let events: Vec<Event> = (1..).zip(sizes).map(|(instance, bytes)| event(instance, bytes)).collect();
-        let parts = parts(events, true);
+        let parts = split_answer(events, true);
         let shape: Vec<(Vec<u64>, bool, bool)> = parts
             .iter()
             .map(|part| (part.events.iter().map(|event| event.id.instance).collect(), part.is_last, part.more_follows))
@@ -399,7 +399,7 @@ mod tests {
             [(vec![1, 2], false, true), (vec![3], false, true), (vec![4], false, true), (vec![5, 6], true, true)];
         assert_eq!(shape, expected);
         assert_eq!(
-            super::parts(Vec::new(), false),
+            split_answer(Vec::new(), false),
             [EventAnswerPart { events: Vec::new(), is_last: true, more_follows: false }]
         );
     }
@@ -417,7 +417,7 @@ mod tests {
         for (sizes, parts_min) in [([0, 0], 31), ([0, PART_BYTES - PART_EVENT_BYTES], 16)] {
             let mut answering = QueryPageBuilder::new(&Query::Latest(None));
             while sizes.into_iter().all(|bytes| answering.take(event(bytes))) {}
-            let count = parts(answering.end().events, true).len();
+            let count = split_answer(answering.end().events, true).len();
             assert!(parts_min <= count && count <= PARTS_MAX, "{count} parts of events of {sizes:?} bytes");
         }
     }

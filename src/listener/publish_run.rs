@@ -214,7 +214,7 @@ mod tests {
                     }
                     takes
                 });
-                if left == 0 && run.at < run.items.len() {
+                if left == 0 && run.next < run.items.len() {
                     let mut rest = BytesMut::new();
                     run.put(&mut rest);
                     let Ok(ClientFrame::PublishRun(rest)) = ClientFrame::decode(rest.freeze()) else { panic!("a run") };

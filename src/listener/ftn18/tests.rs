@@ -41,7 +41,7 @@ fn request((f, p): (&str, &str)) -> String {
 #[track_caller]
 fn check_call(channel: Channel, call: (&str, &str), expected: Call) {
     match led(channel, &request(call)) {
-        CallOutput::Call { user, what, .. } => assert_eq!((user.as_str(), what), ("alice", expected)),
+        CallOutput::Call { user, call, .. } => assert_eq!((user.as_str(), call), ("alice", expected)),
         other => panic!("{call:?}: {other:?}"),
     }
 }
@@ -222,7 +222,7 @@ fn call_is_answered_under_its_own_id() {
     let calls: Vec<CallId> = outputs(&mut session)
         .into_iter()
         .map(|output| match output {
-            CallOutput::Call { call, .. } => call,
+            CallOutput::Call { id, .. } => id,
             other => panic!("{other:?}"),
         })
         .collect();

@@ -125,7 +125,7 @@ mod tests {
     use std::path::PathBuf;
     use std::process::Command;
 
-    const FORMATS: &[ArchiveBackend] = &[
+    const BACKENDS: &[ArchiveBackend] = &[
         #[cfg(feature = "sqlite")]
         ArchiveBackend::Sqlite,
         ArchiveBackend::Lines,
@@ -193,8 +193,8 @@ mod tests {
 
     #[test]
     fn reopened_archive_continues_where_it_ended() {
-        for backend in FORMATS.iter().copied() {
-            let directory = TestDirectory::new(&format!("goes-{format:?}"));
+        for backend in BACKENDS.iter().copied() {
+            let directory = TestDirectory::new(&format!("goes-{backend:?}"));
             let opened = || open(&directory.path(), backend, &source(), id(4)).unwrap();
             let mut target = opened();
             assert_eq!(target.last(), id(4));
@@ -214,8 +214,8 @@ mod tests {
 
     #[test]
     fn archive_of_another_stream_is_refused_unchanged() {
-        for backend in FORMATS.iter().copied() {
-            let directory = TestDirectory::new(&format!("other-{format:?}"));
+        for backend in BACKENDS.iter().copied() {
+            let directory = TestDirectory::new(&format!("other-{backend:?}"));
             open(&directory.path(), backend, &source(), StreamId::START).unwrap().store(&events(1..=2)).unwrap();
             for foreign_archive in [
                 ArchiveSource { server: ServerId(8), ..source() },
@@ -262,7 +262,7 @@ mod tests {
     fn pipe_is_refused_as_an_archive() {
         let directory = TestDirectory::new("pipe");
         assert!(Command::new("mkfifo").arg(directory.path()).status().unwrap().success());
-        for backend in FORMATS.iter().copied() {
+        for backend in BACKENDS.iter().copied() {
             let refused = open(&directory.path(), backend, &source(), StreamId::START).map(drop).unwrap_err();
             assert_eq!(refused.fault, StreamFault::Foreign("no regular file".into()));
         }
@@ -270,8 +270,8 @@ mod tests {
 
     #[test]
     fn second_writer_is_refused() {
-        for backend in FORMATS.iter().copied() {
-            let directory = TestDirectory::new(&format!("two-{format:?}"));
+        for backend in BACKENDS.iter().copied() {
+            let directory = TestDirectory::new(&format!("two-{backend:?}"));
             let mut first = open(&directory.path(), backend, &source(), StreamId::START).unwrap();
             match super::open(&directory.path(), backend, &source(), StreamId::START) {
                 Err(error) => assert_eq!(error.fault, StreamFault::Busy),

@@ -255,7 +255,7 @@ impl PostgresStreams {
 
 /// Returns the fault for a missing answer to the end of a transaction.
 fn unknown(reason: &str) -> StreamFault {
-    StreamFault::Unreachable(format!("{why}; it is unknown whether the last step is stored"))
+    StreamFault::Unreachable(format!("{reason}; it is unknown whether the last step is stored"))
 }
 
 impl BatchStore for PostgresStreams {
