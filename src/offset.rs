@@ -1,7 +1,7 @@
 //! Offsets of logged events, seed 000: arithmetic modulo N, the server's answers, and the client's actions.
 //!
-//! An offset is a number in `0..=N-1`; the next offset after `n` is `s(n) = (n + 1) % N`. Offsets wrap around, so they do
-//! not reliably indicate order. A [`HistorySpan`] describes the content of a history.
+//! An offset is a number in `0..=N-1`; the next offset after `n` is `s(n) = (n + 1) % N`. Offsets wrap around, so they
+//! do not reliably indicate order. A [`HistorySpan`] describes the content of a history.
 //!
 //! [`HistorySpan::answer`] implements the server's table, and [`Tracker`] the client's. N is 2^32 except in tests. This
 //! module is independent of the events and of their transport.

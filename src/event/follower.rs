@@ -335,7 +335,8 @@ impl Follower {
         })
     }
 
-    /// Removes and returns the ids of the fetched events among those to store. The caller does so before it stores them.
+    /// Removes and returns the ids of the fetched events among those to store. The caller does so before it stores
+    /// them.
     pub fn take_fetched(&mut self) -> Vec<FetchedEvent> {
         std::mem::take(&mut self.fetched)
     }

@@ -6,11 +6,11 @@
 //! | `Seqcast-Event` | the id: `7/42/1` |
 //! | `Seqcast-Event-Time` | the timestamp: `2026-11-22T15:04:05.123456Z` |
 //! | `Seqcast-Source-Time` | the source timestamp; absent if there is none |
-//! | `Seqcast-Payload` | `json`, or `binary` with a space and the type's name, unless that is empty; absent without payload |
+//! | `Seqcast-Payload` | `json`, or `binary` and the type's name after a space, if not empty; absent without payload |
 //!
 //! In the name, `%` and all bytes but printable ASCII are written as `%` and two capital hexadecimal digits. The
-//! payload of the message is the JSON text or the bytes. Other fields are ignored. Received messages are not trusted: the
-//! decoder refuses a message unless all of its fields are valid.
+//! payload of the message is the JSON text or the bytes. Other fields are ignored. Received messages are not trusted:
+//! the decoder refuses a message unless all of its fields are valid.
 
 use super::model::{Event, EventId, IdError, Json, JsonError, Payload, Registration};
 use super::timestamp::{Timestamp, TimestampError};

@@ -45,8 +45,8 @@ impl fmt::Display for EventId {
     }
 }
 
-/// Error of a text that is not an event id. An id is three numbers of 32, 64 and 64 bits with a `/` between them. Each is
-/// decimal, without a sign and without leading zeros.
+/// Error of a text that is not an event id. An id is three numbers of 32, 64 and 64 bits with a `/` between them. Each
+/// is decimal, without a sign and without leading zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdError;
 
@@ -256,10 +256,10 @@ impl Event {
     /// Those of different servers are ordered by timestamp. If the timestamps are equal, the event registered first is
     /// the lesser.
     ///
-    /// No peer can determine which of two servers registered first, so the local order of arrival decides. The arrival of
-    /// an event is a number that this peer assigns once, rising with each new event that it receives. Other peers may
-    /// assign other arrivals, as the seed allows. The order is total if the arrivals of each server's events rise with
-    /// their ids.
+    /// No peer can determine which of two servers registered first, so the local order of arrival decides. The arrival
+    /// of an event is a number that this peer assigns once, rising with each new event that it receives. Other peers
+    /// may assign other arrivals, as the seed allows. The order is total if the arrivals of each server's events rise
+    /// with their ids.
     pub fn natural_cmp(&self, arrival: u64, other: &Event, other_arrival: u64) -> Ordering {
         if self.id.server == other.id.server {
             return self.id.cmp(&other.id);

@@ -1,9 +1,9 @@
 //! Replication of events between peers: announcements of servers, requests of followers, and the pages that answer
 //! these requests.
 //!
-//! A server announces the events that it registers on one subject. Without events it announces itself periodically. Each
-//! announcement names two positions of the server's journal and holds all events between them. A follower that has all
-//! events up to the first position then has all events up to the second.
+//! A server announces the events that it registers on one subject. Without events it announces itself periodically.
+//! Each announcement names two positions of the server's journal and holds all events between them. A follower that has
+//! all events up to the first position then has all events up to the second.
 
 use super::model::{Event, EventId};
 use super::store::QueryPage;

@@ -27,9 +27,9 @@ impl EventSequencer {
         self.session
     }
 
-    /// Creates the events of one request, which form one session. Instances count from 1 in the order of the request. All
-    /// events get the timestamp `now`, or that of the previous session if it is later. An empty request creates no event and no
-    /// session.
+    /// Creates the events of one request, which form one session. Instances count from 1 in the order of the request.
+    /// All events get the timestamp `now`, or that of the previous session if it is later. An empty request creates no
+    /// event and no session.
     pub fn register(&mut self, now: Timestamp, registrations: Vec<Registration>) -> Vec<Event> {
         if registrations.is_empty() {
             return Vec::new();

@@ -90,8 +90,8 @@ impl fmt::Display for Timestamp {
 impl FromStr for Timestamp {
     type Err = TimestampError;
 
-    /// Parses RFC 3339, with a space, `T` or `t` between date and time and up to nine fractional digits. Digits beyond the
-    /// microsecond are truncated.
+    /// Parses RFC 3339, with a space, `T` or `t` between date and time and up to nine fractional digits. Digits beyond
+    /// the microsecond are truncated.
     fn from_str(text: &str) -> Result<Timestamp, TimestampError> {
         let (point, zone) = text.as_bytes().split_first_chunk::<19>().ok_or(TimestampError::Form)?;
         let [y0, y1, y2, y3, b'-', m0, m1, b'-', d0, d1, b'T' | b't' | b' ', h0, h1, b':', i0, i1, b':', s0, s1] =

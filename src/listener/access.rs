@@ -58,8 +58,8 @@ impl Access {
     }
 }
 
-/// Returns whether the received bytes equal the secret. The comparison takes constant time and does not reveal the length
-/// of the secret. An empty secret equals no bytes.
+/// Returns whether the received bytes equal the secret. The comparison takes constant time and does not reveal the
+/// length of the secret. An empty secret equals no bytes.
 #[cfg(feature = "listeners")]
 pub(crate) fn is_equal(secret: &str, received: &[u8]) -> bool {
     let digest = |bytes: &[u8]| digest(&SHA256, bytes);

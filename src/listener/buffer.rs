@@ -1,7 +1,7 @@
 //! Received bytes of a client that are not yet commands.
 
-/// Size above which a buffer is large, in bytes. A large buffer releases consumed bytes, and its whole capacity counts as
-/// held.
+/// Size above which a buffer is large, in bytes. A large buffer releases consumed bytes, and its whole capacity counts
+/// as held.
 pub(crate) const LARGE_BYTES: usize = 256 * 1024;
 
 /// Received bytes of a client that are not yet consumed.

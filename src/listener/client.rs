@@ -211,8 +211,8 @@ pub enum ClientSession {
     Hat(Box<hat::HatClient>),
 }
 
-/// Calls the same method on the session of any protocol. A third argument replaces the call for a Hat client, which sends
-/// fewer kinds of requests to the peer.
+/// Calls the same method on the session of any protocol. A third argument replaces the call for a Hat client, which
+/// sends fewer kinds of requests to the peer.
 macro_rules! each {
     ($session:expr, $inner:ident => $call:expr) => {
         each!($session, $inner => $call, $inner => $call)
@@ -274,8 +274,8 @@ impl ClientSession {
         }
     }
 
-    /// Returns a further request to the peer. The caller polls until `None` after each command, after deliveries, and when
-    /// the client accepts answers again.
+    /// Returns a further request to the peer. The caller polls until `None` after each command, after deliveries, and
+    /// when the client accepts answers again.
     pub fn poll_request(&mut self, takes_answers: bool) -> Option<SessionRequest<'static>> {
         each!(self, session => session.poll_request(), hat => hat.poll_request(takes_answers))
     }
@@ -320,19 +320,20 @@ impl ClientSession {
         each!(self, session => session.on_clients(clients, out), _hat => ());
     }
 
-    /// Returns the subscriptions to which a message that matches all of `subs` is delivered. `subs` has at least one entry.
-    /// A Hat client gets each event only once.
+    /// Returns the subscriptions to which a message that matches all of `subs` is delivered. `subs` has at least one
+    /// entry. A Hat client gets each event only once.
     pub fn delivery_subs<'a>(&self, subs: &'a [SubId]) -> &'a [SubId] {
         each!(self, _session => subs, _hat => &subs[..1])
     }
 
-    /// Writes messages for these subscriptions, now or with [`ClientSession::flush_events`]. Returns the total number of
-    /// messages for all of them.
+    /// Writes messages for these subscriptions, now or with [`ClientSession::flush_events`]. Returns the total number
+    /// of messages for all of them.
     pub fn on_deliveries(&mut self, subs: &[SubId], deliveries: &Deliveries, out: &mut OutputBuffer) -> usize {
         each!(self, session => session.on_deliveries(subs, deliveries, out), hat => hat.on_deliveries(deliveries, out))
     }
 
-    /// Writes the events that the session has buffered to send them together. The caller calls it before it writes output.
+    /// Writes the events that the session has buffered to send them together. The caller calls it before it writes
+    /// output.
     pub fn flush_events(&mut self, out: &mut OutputBuffer) {
         each!(self, _session => (), hat => hat.flush_events(out));
     }

@@ -139,8 +139,8 @@ impl FrameReader {
         String::from_utf8(self.bytes8()?.to_vec()).map_err(|_| FrameError::Value(field))
     }
 
-    /// Reads a four-byte number of entries, each of at least `entry_bytes` bytes. A number that the remaining bytes cannot
-    /// hold is an error, so no allocation depends on it.
+    /// Reads a four-byte number of entries, each of at least `entry_bytes` bytes. A number that the remaining bytes
+    /// cannot hold is an error, so no allocation depends on it.
     pub(crate) fn count32(&mut self, entry_bytes: usize) -> Result<usize, FrameError> {
         let count = usize::try_from(self.u32()?).map_err(|_| FrameError::Short)?;
         self.require(count.checked_mul(entry_bytes).ok_or(FrameError::Short)?)?;

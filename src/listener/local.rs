@@ -65,8 +65,8 @@ impl LocalFault {
     }
 }
 
-/// Splits a byte stream into frames, for any segmentation of the stream. It buffers at most one incomplete frame and the
-/// bytes received with that frame.
+/// Splits a byte stream into frames, for any segmentation of the stream. It buffers at most one incomplete frame and
+/// the bytes received with that frame.
 #[derive(Debug)]
 struct FrameAssembler {
     buffer: BytesMut,

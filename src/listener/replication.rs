@@ -48,7 +48,8 @@ pub(crate) fn encode_announcement(announcement: &Announcement) -> Bytes {
     out.freeze()
 }
 
-/// Reads an announcement, with its events only if `wants_events` is true. [`Announcement::is_sound`] checks its consistency.
+/// Reads an announcement, with its events only if `wants_events` is true. [`Announcement::is_sound`] checks its
+/// consistency.
 pub(crate) fn read_announcement(payload: Bytes, wants_events: bool) -> Result<Announcement, FrameError> {
     let (mut reader, flags) = begin(payload, HELD | FOLLOWS)?;
     let opened = time(&mut reader)?;

@@ -63,8 +63,8 @@ pub struct Delivery {
     /// Number of the message. `None` with [`Verdict::Unnumbered`], and with [`Verdict::Direct`] unless the message was
     /// sent to all peers.
     pub seq: Option<Seq>,
-    /// Offset in the history of the subject, for polls (seed 000). `None` if unknown: the publisher sends the offset only
-    /// with the first message of a frame.
+    /// Offset in the history of the subject, for polls (seed 000). `None` if unknown: the publisher sends the offset
+    /// only with the first message of a frame.
     pub offset: Option<u32>,
     /// Relation of the message to the previous one of its subject.
     pub verdict: Verdict,

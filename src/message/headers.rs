@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use std::fmt;
 
-/// Header fields of a message: `key: value` lines, each terminated by CR LF, as in NATS/1.0 headers without their version
-/// line. They are opaque on the wire.
+/// Header fields of a message: `key: value` lines, each terminated by CR LF, as in NATS/1.0 headers without their
+/// version line. They are opaque on the wire.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Headers(Bytes);
 

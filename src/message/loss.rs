@@ -72,7 +72,8 @@ pub enum Reason {
     Overflow,
     /// The publisher left (BYE) or was given up.
     PublisherGone,
-    /// No datagram of the publisher arrived within the silence timeout. The publisher may resume, which closes the loss.
+    /// No datagram of the publisher arrived within the silence timeout. The publisher may resume, which closes the
+    /// loss.
     Silent,
     /// The publisher's epoch ended without BYE.
     Crashed,
@@ -242,8 +243,8 @@ pub enum LossScope {
         /// Number of missing messages.
         count: Count,
     },
-    /// Datagrams of unknown content: *unverified* until a later message of a subject proves their content. An incomplete
-    /// large message without a number (A8) is reported as the datagram in which it began.
+    /// Datagrams of unknown content: *unverified* until a later message of a subject proves their content. An
+    /// incomplete large message without a number (A8) is reported as the datagram in which it began.
     Datagrams {
         /// The first datagram.
         first: Dseq,
@@ -253,8 +254,8 @@ pub enum LossScope {
         /// reported loss may lie in these or in other datagrams.
         messages: Count,
     },
-    /// The publisher fell silent, so it is unknown whether it sent more datagrams. With [`Reason::Silent`] the publisher
-    /// may resume; with [`Reason::Crashed`] it cannot.
+    /// The publisher fell silent, so it is unknown whether it sent more datagrams. With [`Reason::Silent`] the
+    /// publisher may resume; with [`Reason::Crashed`] it cannot.
     Tail {
         /// Highest known datagram.
         after: Dseq,

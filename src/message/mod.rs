@@ -65,7 +65,8 @@ impl fmt::Debug for Epoch {
     }
 }
 
-/// Number of a datagram, counted from 1 for each peer, epoch and group, without gaps or reuse. 0 means "before the first".
+/// Number of a datagram, counted from 1 for each peer, epoch and group, without gaps or reuse. 0 means "before the
+/// first".
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Dseq(pub u64);
 
@@ -310,13 +311,14 @@ pub struct Publisher {
     pub name: Option<PeerName>,
     /// Epoch of the publisher.
     pub epoch: Epoch,
-    /// Small number that this peer assigned to the publisher, from 1 in the order of first contact, and never reuses. 0 is
-    /// this peer. 0 without a name is a publisher that this peer does not know.
+    /// Small number that this peer assigned to the publisher, from 1 in the order of first contact, and never reuses. 0
+    /// is this peer. 0 without a name is a publisher that this peer does not know.
     pub uid: u32,
 }
 
 impl fmt::Display for Publisher {
-    /// Formats the publisher as in the seed's `show loss`: the user part of the name, a dot and the number, as in `B.1`.
+    /// Formats the publisher as in the seed's `show loss`: the user part of the name, a dot and the number, as in
+    /// `B.1`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let user = self.name.as_ref().map_or("?", |n| n.as_str().split('.').next().unwrap_or("?"));
         write!(f, "{user}.{}", self.uid)

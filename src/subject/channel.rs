@@ -1,10 +1,10 @@
 //! Mapping of Redis channels to subjects and back. The same rule maps all other names that are not subjects.
 //!
-//! A channel consists of any bytes; dots separate its tokens, as in a subject. Bytes that a token of a subject cannot hold
-//! are written as `%` and two capital hexadecimal digits. These are control characters, spaces, bytes that are not UTF-8,
-//! `*` and `>` that would be a whole token, and a `%` that would begin an escape. An empty token is written as `%` alone.
-//! The reverse mapping decodes only these escapes; all other bytes are literal. So a channel has the same number of
-//! tokens as its subject, and channels that begin with the same whole tokens have subjects that do too.
+//! A channel consists of any bytes; dots separate its tokens, as in a subject. Bytes that a token of a subject cannot
+//! hold are written as `%` and two capital hexadecimal digits. These are control characters, spaces, bytes that are not
+//! UTF-8, `*` and `>` that would be a whole token, and a `%` that would begin an escape. An empty token is written as
+//! `%` alone. The reverse mapping decodes only these escapes; all other bytes are literal. So a channel has the same
+//! number of tokens as its subject, and channels that begin with the same whole tokens have subjects that do too.
 //! `docs/subjects.md` shows this mapping for all kinds of names.
 
 use super::{Pattern, Subject, SubjectError};

@@ -1,10 +1,10 @@
 //! Event types of seed 004, the patterns that select them, and the subjects on which their events travel.
 //!
 //! A type is a list of at least one subtype. A subtype is any text without `?`, `*` and `/`; it may be empty. As text,
-//! subtypes are joined by `/`. Every text without `?` and `*` is a type, and no two types have the same text. Events of the
-//! type `a/b/c` travel on the subject `a.b.c`. Subtypes are escaped by the rule of [`channel`](super::channel), and a dot
-//! in a subtype as `%2E`. The limits of a type are those of its subject. In a pattern, `?` matches exactly one subtype,
-//! and a last `*` matches zero or more.
+//! subtypes are joined by `/`. Every text without `?` and `*` is a type, and no two types have the same text. Events of
+//! the type `a/b/c` travel on the subject `a.b.c`. Subtypes are escaped by the rule of [`channel`](super::channel), and
+//! a dot in a subtype as `%2E`. The limits of a type are those of its subject. In a pattern, `?` matches exactly one
+//! subtype, and a last `*` matches zero or more.
 
 use super::channel::{escape_tokens, is_escaped, put_token, put_unescaped};
 use super::{Pattern, Subject, SubjectError};
@@ -42,8 +42,8 @@ pub fn of_subject(subject: &Subject) -> Option<String> {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventType(Subject);
 
-/// Reason for which a list of subtypes is not an event type, or not a pattern of event types. Subtypes are numbered from
-/// 1.
+/// Reason for which a list of subtypes is not an event type, or not a pattern of event types. Subtypes are numbered
+/// from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TypeError {
@@ -169,8 +169,8 @@ impl TypePattern {
     /// Creates the pattern with these subtypes, of which `?` and a last `*` are wildcards.
     ///
     /// # Errors
-    /// Returns the reason for which the subtypes are not a pattern. Its limits are those of a subject, for which `*` counts as
-    /// one token of one byte.
+    /// Returns the reason for which the subtypes are not a pattern. Its limits are those of a subject, for which `*`
+    /// counts as one token of one byte.
     pub fn new<'a>(subtypes: impl IntoIterator<Item = &'a str>) -> Result<TypePattern, TypeError> {
         let mut text = Vec::new();
         let mut has_tail = false;

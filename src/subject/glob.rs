@@ -1,11 +1,11 @@
 //! Globs: the pattern syntax with which Redis clients select many channels at once.
 //!
-//! `*` matches any run of bytes, including dots; `?` matches one byte; `[abc]`, `[a-z]` and `[^a]` match one byte of a set;
-//! `\` makes the next byte literal. An unclosed set extends to the end of the text.
+//! `*` matches any run of bytes, including dots; `?` matches one byte; `[abc]`, `[a-z]` and `[^a]` match one byte of a
+//! set; `\` makes the next byte literal. An unclosed set extends to the end of the text.
 //!
-//! Matching never backtracks further than to the previous `*`. The part behind the last `*` can only match at the end of
-//! the text. So only the parts between two `*` are tried at several positions. The number of matching steps is at most
-//! the length of the text times the length of the longest such part.
+//! Matching never backtracks further than to the previous `*`. The part behind the last `*` can only match at the end
+//! of the text. So only the parts between two `*` are tried at several positions. The number of matching steps is at
+//! most the length of the text times the length of the longest such part.
 
 use super::SUBJECT_BYTES_MAX;
 use std::fmt;

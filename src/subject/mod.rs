@@ -1,7 +1,8 @@
 //! Subjects and the patterns that match them.
 //!
-//! A subject is 1 to 255 bytes of UTF-8 in 1 to 32 tokens joined by `.`. No token is empty, `*` or `>`, and no token has
-//! control characters or spaces. In a pattern, the token `*` matches exactly one token, and a final `>` one or more.
+//! A subject is 1 to 255 bytes of UTF-8 in 1 to 32 tokens joined by `.`. No token is empty, `*` or `>`, and no token
+//! has control characters or spaces. In a pattern, the token `*` matches exactly one token, and a final `>` one or
+//! more.
 //!
 //! ```
 //! use seqcast::subject::{Pattern, Subject};
@@ -177,7 +178,8 @@ impl Subject {
         std::str::from_utf8(&self.0).expect("checked on construction")
     }
 
-    /// Returns whether both refer to the same bytes in memory. This comparison is fast. Equal subjects may differ in it.
+    /// Returns whether both refer to the same bytes in memory. This comparison is fast. Equal subjects may differ in
+    /// it.
     pub fn is_same(&self, other: &Subject) -> bool {
         self.0.as_ptr() == other.0.as_ptr() && self.0.len() == other.0.len()
     }

@@ -1,10 +1,10 @@
 //! The match tree, which finds the patterns that match a subject without trying each one.
 //!
-//! An *edge* leads from a *branch* over one token, which is literal or `*`. The edge holds the values of the patterns that
-//! end with this token, and the branch from which longer patterns continue. If only one pattern continues, the edge holds
-//! the rest of its text, so most patterns are one edge. One hash table, keyed by branch and token, holds all edges, each
-//! in its own cache line with its text and value. The lookup of a new subject waits for memory about once, whatever the
-//! number of patterns.
+//! An *edge* leads from a *branch* over one token, which is literal or `*`. The edge holds the values of the patterns
+//! that end with this token, and the branch from which longer patterns continue. If only one pattern continues, the
+//! edge holds the rest of its text, so most patterns are one edge. One hash table, keyed by branch and token, holds all
+//! edges, each in its own cache line with its text and value. The lookup of a new subject waits for memory about once,
+//! whatever the number of patterns.
 //!
 //! Only one path leads to an edge, so a lookup visits each edge at most once. The number of visited edges and tokens of
 //! rests is at most the number of tokens of all patterns, and at most `2^(tokens + 1) - 1`.
@@ -130,8 +130,8 @@ impl<T: Ord + Copy> Tree<T> {
         assert!(all, "no lookup takes as many steps");
     }
 
-    /// Works as [`Tree::matches`], but in fewer than `steps` steps: edges and tokens visited, and values found. Returns false
-    /// if the steps do not suffice; `found` then has the values found until then.
+    /// Works as [`Tree::matches`], but in fewer than `steps` steps: edges and tokens visited, and values found. Returns
+    /// false if the steps do not suffice; `found` then has the values found until then.
     pub fn matches_within(&self, subject: &Subject, found: &mut Vec<T>, steps: usize) -> bool {
         if self.collect::<false>(subject, found, steps) == 0 {
             return false;
@@ -199,8 +199,8 @@ impl<T: Ord + Copy> Tree<T> {
         self.shards[shard_of(hash)].insert_unique(hash, edge, |edge| hash_of(hasher, edge.from, edge.text.token()));
     }
 
-    /// Removes `value` from the pattern with this text, from branch `at` on. Recurses once for each token of the pattern: at
-    /// most `SUBJECT_TOKENS_MAX` deep.
+    /// Removes `value` from the pattern with this text, from branch `at` on. Recurses once for each token of the
+    /// pattern: at most `SUBJECT_TOKENS_MAX` deep.
     fn remove_from(&mut self, at: u32, text: &[u8], value: T) -> bool {
         let (token, behind) = split(text);
         if token == b">" {
@@ -432,8 +432,8 @@ fn hash_of(hasher: &FixedState, from: u32, token: &[u8]) -> u64 {
     hasher.hash_one((from, token))
 }
 
-/// Selects the shard by bits that its table does not use. The table uses the lowest bits for the bucket, and the highest
-/// seven as a tag.
+/// Selects the shard by bits that its table does not use. The table uses the lowest bits for the bucket, and the
+/// highest seven as a tag.
 fn shard_of(hash: u64) -> usize {
     (hash >> 40) as usize % SHARDS
 }

@@ -14,11 +14,11 @@
 //! | its token is below `newest`, and its id above | the consumer refuses it: an earlier owner stamped it |
 //! | its id is at most `last` | it is a duplicate: the consumer drops it |
 //! | its `prev` is `last` | the consumer delivers it, and then the events that waited for it |
-//! | its `prev` is below `last` | the consumer delivers it, and reports that the state of the producers was rolled back |
+//! | its `prev` is below `last` | the consumer delivers it, and reports a rollback of the producers' state |
 //! | its `prev` is above `last`, or an event with a lower id waits | the event waits |
 //!
-//! The consumer does not refuse an event that an earlier owner stamped before the newer token was assigned. Such an event
-//! was only overtaken.
+//! The consumer does not refuse an event that an earlier owner stamped before the newer token was assigned. Such an
+//! event was only overtaken.
 
 use super::name::Object;
 use super::stamp::{Generation, OrderStamp};
@@ -38,18 +38,19 @@ pub struct Settings {
     pub buffered_max: usize,
     /// Maximum bytes of the payloads of waiting events. Beyond it, the consumer abandons the oldest gap at once.
     pub buffered_bytes_max: usize,
-    /// Delay before the consumer requests a missing event, in milliseconds. An overtaken event may still arrive meanwhile.
+    /// Delay before the consumer requests a missing event, in milliseconds. An overtaken event may still arrive
+    /// meanwhile.
     pub fetch_delay_ms: u64,
-    /// Time after which the consumer abandons a missing event, in milliseconds; greater than `fetch_delay_ms`. It begins
-    /// anew for each missing event of an object.
+    /// Time after which the consumer abandons a missing event, in milliseconds; greater than `fetch_delay_ms`. It
+    /// begins anew for each missing event of an object.
     pub gap_timeout_ms: u64,
 }
 
 /// An effect that a consumer requests of its caller, or a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConsumerEffect {
-    /// Deliver this event, the next one of its object. The consumer counts it as processed: the next event may follow at
-    /// once.
+    /// Deliver this event, the next one of its object. The consumer counts it as processed: the next event may follow
+    /// at once.
     Deliver(OrderedEvent),
     /// Fetch the missing event from the bus's recovery or from a store. The caller passes it to
     /// [`OrderConsumer::on_event`], or calls [`OrderConsumer::on_unrecoverable`] if it cannot be fetched.

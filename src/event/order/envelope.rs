@@ -1,5 +1,5 @@
-//! Encoding of ordered events on the bus and in a journal. An ordered event is an event of seed 004 with a JSON payload, so
-//! that any client of any listener can read it.
+//! Encoding of ordered events on the bus and in a journal. An ordered event is an event of seed 004 with a JSON
+//! payload, so that any client of any listener can read it.
 //!
 //! The type is a given prefix with the object as its last subtype: `order/work:1`. In the object, `%`, `?`, `*` and `/`
 //! are written as `%` and two capital hexadecimal digits. The payload is a JSON object:

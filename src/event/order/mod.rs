@@ -5,16 +5,18 @@
 //!
 //! | who | step | effect on the shared state |
 //! |---|---|---|
-//! | front end | pushes a main event and subevents of an object, with its new state | sets `OBJ:data`, appends to `OBJ:events` and `objects.with.events` |
+//! | front end | pushes a main event, its subevents, and the object's new state | sets `OBJ:data` |
+//! | | | appends to `OBJ:events` and `objects.with.events` |
 //! | worker | begins, or begins again after a crash | its previous run may no longer write |
 //! | | takes an object | moves it from `objects.with.events` to `event.worker:W:object`, with a lease |
 //! | | or takes over an object whose lease has ended | moves object, ownership and batch in process to this worker |
-//! | | claims it | sets `OBJ:event.worker` with a new token; if another worker is the owner, the worker drops the object |
-//! | | draws the next events, a batch | moves them from `OBJ:events` to `event.worker:W:event`, with new ids; without events it unsets `OBJ:event.worker` |
+//! | | claims it, or drops it if another worker is the owner | sets `OBJ:event.worker` with a new token |
+//! | | draws a batch of events | moves them from `OBJ:events` to `event.worker:W:event`, with new ids |
+//! | | | unsets `OBJ:event.worker` if the queue is empty |
 //! | | sends them one after the other, with id, `prev` and token | – |
 //! | | records them | unsets `event.worker:W:event`, sets `OBJ:last.event.id` |
 //! | | draws again; without events, drops the object | unsets `event.worker:W:object` |
-//! | | and takes, claims and draws until it has a batch | combines the last three rows in one step ([`store::WorkerOp::Advance`]) |
+//! | | and takes, claims and draws until it has a batch | one step from `records` on: [`store::WorkerOp::Advance`] |
 //! | consumer | buffers an event until its `prev` was processed | – |
 //!
 //! These invariants hold after every step. Those of the seed come first.

@@ -13,8 +13,8 @@ const STEP_MS: u64 = 64_000;
 /// 2026-01-01 00:00:00 UTC in milliseconds since 1970, the origin of generations drawn from the clock.
 const BEGIN_MS: u64 = 1_767_225_600_000;
 
-/// One uninterrupted lifetime of the shared state. After each loss or rollback of the state, a new and higher generation
-/// begins.
+/// One uninterrupted lifetime of the shared state. After each loss or rollback of the state, a new and higher
+/// generation begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Generation(u32);
 
@@ -24,8 +24,8 @@ impl Generation {
         (1 <= number && number <= GENERATION_MAX).then_some(Generation(number))
     }
 
-    /// Returns the generation to begin after `known`, the highest generation that the caller remembers. It is at least the
-    /// generation of the clock, so that generations rise even without `known`. `now_ms` is in milliseconds since
+    /// Returns the generation to begin after `known`, the highest generation that the caller remembers. It is at least
+    /// the generation of the clock, so that generations rise even without `known`. `now_ms` is in milliseconds since
     /// 1970-01-01 UTC. Returns `None` after the last generation.
     pub fn after(known: Option<Generation>, now_ms: u64) -> Option<Generation> {
         let clock = u32::try_from(now_ms.saturating_sub(BEGIN_MS) / STEP_MS).unwrap_or(GENERATION_MAX);

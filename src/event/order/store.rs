@@ -1,7 +1,7 @@
 //! The state that front ends and workers share. Each atomic step on the state is a value, and so is its outcome.
 //!
-//! A store has these keys, and applies each [`StoreOp`] as a whole or not at all. No step blocks: a worker that finds no
-//! object waits by itself. Keys marked + are not in seed 001.
+//! A store has these keys, and applies each [`StoreOp`] as a whole or not at all. No step blocks: a worker that finds
+//! no object waits by itself. Keys marked + are not in seed 001.
 //!
 //! | key | value |
 //! |---|---|
@@ -29,12 +29,13 @@
 //! object. Such a worker may return: its name is then unknown, and it begins a run. The names that remain are those of
 //! running workers and of workers that crashed without an object.
 //!
-//! A batch consists of consecutive events of one object's queue, each with the previous one as its `prev`. A worker draws
-//! a batch as a whole, sends it event by event, and records it as a whole once all of it was sent. After a crash of the
-//! worker, the batch is therefore sent again as a whole, with the same ids.
+//! A batch consists of consecutive events of one object's queue, each with the previous one as its `prev`. A worker
+//! draws a batch as a whole, sends it event by event, and records it as a whole once all of it was sent. After a crash
+//! of the worker, the batch is therefore sent again as a whole, with the same ids.
 //!
-//! Safety never depends on a clock. Leases only determine how long other workers wait; clocks that differ make this wait
-//! longer or shorter. If an object is taken over too soon, the store refuses its former owner as after any takeover.
+//! Safety never depends on a clock. Leases only determine how long other workers wait; clocks that differ make this
+//! wait longer or shorter. If an object is taken over too soon, the store refuses its former owner as after any
+//! takeover.
 
 use super::name::{Object, WorkerName};
 use super::stamp::{Generation, OrderStamp};
@@ -59,8 +60,8 @@ pub const STAMPS_PER_STEP: u64 = EVENTS_PER_STEP as u64 + 1;
 pub enum StoreOp {
     /// Reads the last assigned stamp. Outcome: `MarkRead`.
     ReadMark,
-    /// Begins a generation in place of generation `found`. If another generation has begun meanwhile, only reads the last
-    /// stamp. Outcome: `MarkRead`.
+    /// Begins a generation in place of generation `found`. If another generation has begun meanwhile, only reads the
+    /// last stamp. Outcome: `MarkRead`.
     Begin {
         /// Generation reported by [`OpOutcome::LostGeneration`], or that of [`OpOutcome::MarkRead`].
         found: Option<Generation>,
@@ -122,8 +123,9 @@ pub struct WorkerContext {
 pub enum WorkerOp {
     /// Takes the next object of `objects.with.events`. Outcome: `Taken` or `Empty`.
     Take,
-    /// Takes over the object of another worker whose lease has ended, namely the lease that ended first. The worker gets
-    /// the object, its ownership and the batch in process, as after a crash of its own. Outcome: `Taken` or `NoneEnded`.
+    /// Takes over the object of another worker whose lease has ended, namely the lease that ended first. The worker
+    /// gets the object, its ownership and the batch in process, as after a crash of its own. Outcome: `Taken` or
+    /// `NoneEnded`.
     TakeOver,
     /// Makes the worker the owner of the object taken, unless another worker owns it. Outcome: `Claimed` or `Owned`.
     Claim {
@@ -139,10 +141,10 @@ pub enum WorkerOp {
         token: OrderStamp,
     },
     /// Combines the operations from one batch to the next: `Record`, then `Next`. Without a next event: `Drop`, then
-    /// `Take`, `Claim`, and `Next` or `Drop`, repeated until an object has events. Entries of objects that have an owner,
-    /// or no events, are only removed, since they need no other operation. Outcome: `Advanced`; `Empty` if no object is
-    /// queued any more; `Paused` after [`OBJECTS_PER_STEP`] entries without an event. After `Empty` and `Paused` the
-    /// worker holds no object.
+    /// `Take`, `Claim`, and `Next` or `Drop`, repeated until an object has events. Entries of objects that have an
+    /// owner, or no events, are only removed, since they need no other operation. Outcome: `Advanced`; `Empty` if no
+    /// object is queued any more; `Paused` after [`OBJECTS_PER_STEP`] entries without an event. After `Empty` and
+    /// `Paused` the worker holds no object.
     Advance {
         /// The object owned.
         object: Object,
@@ -195,8 +197,8 @@ pub enum OpOutcome {
         /// The stamp, or the first position of its generation.
         mark: OrderStamp,
     },
-    /// The state was lost or rolled back, or its stamps are used up. No step is possible before a new generation begins.
-    /// The caller always reports this outcome, and a front end pushes the events that it still has again.
+    /// The state was lost or rolled back, or its stamps are used up. No step is possible before a new generation
+    /// begins. The caller always reports this outcome, and a front end pushes the events that it still has again.
     LostGeneration {
         /// Generation of the state now; `None` if the state is empty.
         found: Option<Generation>,
@@ -237,8 +239,8 @@ pub enum OpOutcome {
         /// Batch that the previous owner stamped and perhaps sent, to be sent again with the same ids. May be empty.
         unfinished: Vec<StampedEvent>,
     },
-    /// Another worker is the object's owner. It will process all queued events, because its ownership ends only when the
-    /// queue is empty.
+    /// Another worker is the object's owner. It will process all queued events, because its ownership ends only when
+    /// the queue is empty.
     Owned,
     /// The object's next events, at least one.
     Next(Vec<StampedEvent>),

@@ -1,8 +1,8 @@
 //! A worker takes objects, becomes their owner, and sends their events one after the other, with id and `prev`.
 //!
 //! The steps are those of seed 001 in its order, with a batch of events where the seed has one event. A worker may end
-//! at any point, between two steps or within a step. A later run of the same name continues from the state of the store.
-//! So does a worker of another name once the lease has ended.
+//! at any point, between two steps or within a step. A later run of the same name continues from the state of the
+//! store. So does a worker of another name once the lease has ended.
 
 use super::mutant::{OrderMutant, OrderMutants};
 use super::name::{Object, WorkerName};
@@ -31,8 +31,8 @@ pub struct OrderedEvent {
 pub struct Settings {
     /// Name of the worker; no two running workers may have the same name.
     pub name: WorkerName,
-    /// Duration of a lease in milliseconds, from the worker's last step on. Until it ends, other workers may not take over
-    /// the worker's object. It is at least 2, longer than any step, and the same for all workers of a store.
+    /// Duration of a lease in milliseconds, from the worker's last step on. Until it ends, other workers may not take
+    /// over the worker's object. It is at least 2, longer than any step, and the same for all workers of a store.
     pub lease_ms: u64,
 }
 
@@ -85,8 +85,8 @@ pub enum WorkerEnd {
     NoGeneration,
 }
 
-/// State of a worker. In each state up to `Recording`, the worker waits for the outcome of a step, or has yet to request
-/// the step.
+/// State of a worker. In each state up to `Recording`, the worker waits for the outcome of a step, or has yet to
+/// request the step.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum WorkerState {
     ReadingMark,
@@ -204,8 +204,8 @@ impl Worker {
             WorkerState::Claiming { object } => WorkerOp::Claim { object: object.clone() },
             WorkerState::Dropping { object } => WorkerOp::Drop { object: object.clone() },
             WorkerState::Drawing(owned) => WorkerOp::Next { object: owned.object.clone(), token: owned.token },
-            // Objects of crashed workers must not wait until the queue is empty. When a check of leases is due, the worker
-            // therefore performs single steps.
+            // Objects of crashed workers must not wait until the queue is empty. When a check of leases is due, the
+            // worker therefore performs single steps.
             WorkerState::Recording { owned, id }
                 if self.is_ending || self.leases_ms <= now_ms || self.mutants.is_stepwise() =>
             {

@@ -1,8 +1,9 @@
 //! Queries to a journal of events and their answers, as values, and the trait that all journals implement.
 //!
-//! A journal stores events in the order of their arrival at this peer. The arrival decides between events of two servers
-//! with one timestamp (seed 004, "Event ordering"). Sessions and timestamps of a server rise together, and the events of
-//! a server are appended in the order of their ids. The natural order is therefore that of timestamp and arrival.
+//! A journal stores events in the order of their arrival at this peer. The arrival decides between events of two
+//! servers with one timestamp (seed 004, "Event ordering"). Sessions and timestamps of a server rise together, and the
+//! events of a server are appended in the order of their ids. The natural order is therefore that of timestamp and
+//! arrival.
 
 pub mod memory;
 pub mod retention;
@@ -25,8 +26,9 @@ pub const TYPES_MAX: usize = 1024;
 /// A query to a journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Query {
-    /// The last event, in the natural order, of each type that matches one of these patterns, or of each type if `None`.
-    /// The events are in the order of the types' subjects. Only the size of an answer in bytes limits their number.
+    /// The last event, in the natural order, of each type that matches one of these patterns, or of each type if
+    /// `None`. The events are in the order of the types' subjects. Only the size of an answer in bytes limits their
+    /// number.
     Latest(Option<Vec<TypePattern>>),
     /// Events ordered by a time.
     Series(Series),
@@ -250,17 +252,17 @@ pub trait Journal {
     /// The store cannot be read.
     fn last_session(&mut self, server: ServerId) -> Result<LastSession, Self::Error>;
 
-    /// Stores the events, all or none of them. They survive a crash of the host once this function returns. It skips events
-    /// that are stored already, and returns the number of new ones. The caller passes the events of each server in the
-    /// order of their ids.
+    /// Stores the events, all or none of them. They survive a crash of the host once this function returns. It skips
+    /// events that are stored already, and returns the number of new ones. The caller passes the events of each server
+    /// in the order of their ids.
     ///
     /// # Errors
     /// The events cannot be stored; none of them is stored.
     fn append(&mut self, events: &[Event]) -> Result<usize, Self::Error>;
 
     /// Removes at most `budget` events that exceed the retention, rule by rule. Within a rule, removal begins at the
-    /// earliest event in the natural order. Returns the number of events removed for each rule; if their sum is `budget`,
-    /// more events may exceed the retention. The journal still returns the last sessions of servers.
+    /// earliest event in the natural order. Returns the number of events removed for each rule; if their sum is
+    /// `budget`, more events may exceed the retention. The journal still returns the last sessions of servers.
     ///
     /// # Errors
     /// The store cannot be changed, and nothing is removed.

@@ -33,8 +33,8 @@ impl Retention {
 }
 
 impl Rule {
-    /// Returns whether the earliest event of the rule must be removed. `earliest` is its timestamp, `count` the number of the
-    /// rule's events, and `bytes` the size of their payloads.
+    /// Returns whether the earliest event of the rule must be removed. `earliest` is its timestamp, `count` the number
+    /// of the rule's events, and `bytes` the size of their payloads.
     pub fn is_exceeded(&self, now: Timestamp, earliest: Timestamp, count: u64, bytes: u64) -> bool {
         let age_micros = i128::from(now.as_micros()) - i128::from(earliest.as_micros());
         self.age.is_some_and(|age| (age.as_micros() as i128) < age_micros)

@@ -1,6 +1,6 @@
-//! Pushes a stream to one live consumer (003, section 2.2.2): the events added from now on, as long as the consumer keeps
-//! up. Groups that a slow consumer skips and losses on the bus each use up sequence numbers, by which the consumer
-//! detects missing events.
+//! Pushes a stream to one live consumer (003, section 2.2.2): the events added from now on, as long as the consumer
+//! keeps up. Groups that a slow consumer skips and losses on the bus each use up sequence numbers, by which the
+//! consumer detects missing events.
 
 use super::model::{PageBudget, StreamEvent};
 use std::collections::VecDeque;

@@ -2,8 +2,8 @@
 //! consumers.
 //!
 //! A stream is a list of events with rising ids of its own. A reliable consumer is registered. The peer remembers the
-//! position up to which the consumer has accepted events, and retains later ones. There is no I/O here: the shell stores, sends
-//! and reads the clock.
+//! position up to which the consumer has accepted events, and retains later ones. There is no I/O here: the shell
+//! stores, sends and reads the clock.
 
 pub mod live_pusher;
 pub mod model;

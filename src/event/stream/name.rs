@@ -108,7 +108,8 @@ name!(
 );
 
 name!(
-    /// A component of a user, which reads a stream independently of the user's other components: `^[A-Za-z0-9_]{1,16}$` (003, section 3.1).
+    /// A component of a user, which reads a stream independently of the user's other components: `^[A-Za-z0-9_]{1,16}$`
+    /// (003, section 3.1).
     Component,
     Component,
     |text| has_only(text, TEXT_MAX, |byte| byte.is_ascii_alphanumeric() || byte == b'_')

@@ -23,8 +23,8 @@ pub struct Settings {
     pub budget: PageBudget,
     /// Maximum number of sent groups that the consumer has not accepted.
     pub groups_max: usize,
-    /// Maximum time that an event waits for further ones while the consumer has groups to accept. Without such groups, no
-    /// event waits.
+    /// Maximum time that an event waits for further ones while the consumer has groups to accept. Without such groups,
+    /// no event waits.
     pub delay: Duration,
 }
 

@@ -70,7 +70,8 @@ impl StreamSettings {
 pub struct StreamLimits {
     /// Maximum age of an event. With [`Policy::Lapse`] older events are removed.
     pub age: Option<Duration>,
-    /// Maximum bytes of data. Beyond it, [`Policy::Lapse`] removes the oldest events, and [`Policy::Block`] refuses new ones.
+    /// Maximum bytes of data. Beyond it, [`Policy::Lapse`] removes the oldest events, and [`Policy::Block`] refuses new
+    /// ones.
     pub bytes: Option<u64>,
     /// Policy at the limits.
     pub policy: Policy,
@@ -129,7 +130,8 @@ pub struct ConsumerRow {
     pub consumer: Consumer,
     /// Position up to which the consumer has accepted all events.
     pub position: StreamId,
-    /// Events missed since the last registration, if the consumer has lapsed. It gets no events until it registers again.
+    /// Events missed since the last registration, if the consumer has lapsed. It gets no events until it registers
+    /// again.
     pub lapsed: Option<MissedRange>,
     /// Time of the first registration.
     pub registered: Timestamp,
@@ -207,8 +209,8 @@ pub trait StreamStore {
     /// The reason why the store failed.
     type Error;
 
-    /// Checks whether the store is usable, if possible without a request to it. Tries to reconnect to an unreachable store,
-    /// unless the last attempt was just now.
+    /// Checks whether the store is usable, if possible without a request to it. Tries to reconnect to an unreachable
+    /// store, unless the last attempt was just now.
     ///
     /// # Errors
     /// The store is unreachable.
@@ -222,9 +224,9 @@ pub trait StreamStore {
 
     /// Adds the events in this order, all or none of them. They survive a crash of the host once this function returns.
     /// The events of a server are in the order of their origins. The stream has those up to the
-    /// [covered](StreamStore::covered) position of their server already. `covered` holds the new positions. A posted event
-    /// with the server, stream and stamp of an added one is removed. Returns the ids of the added events, and `None` for
-    /// events that are in the stream already.
+    /// [covered](StreamStore::covered) position of their server already. `covered` holds the new positions. A posted
+    /// event with the server, stream and stamp of an added one is removed. Returns the ids of the added events, and
+    /// `None` for events that are in the stream already.
     ///
     /// # Errors
     /// The events cannot be added; none of them is added.
@@ -250,8 +252,9 @@ pub trait StreamStore {
         budget: PageBudget,
     ) -> Result<StreamPage, Self::Error>;
 
-    /// Registers a consumer, or records a further registration. A registered consumer continues from its position. A lapsed
-    /// or new consumer begins at the first retained event. Returns the previous row of the consumer, if it was registered.
+    /// Registers a consumer, or records a further registration. A registered consumer continues from its position. A
+    /// lapsed or new consumer begins at the first retained event. Returns the previous row of the consumer, if it was
+    /// registered.
     ///
     /// # Errors
     /// The store cannot be changed.
@@ -275,8 +278,8 @@ pub trait StreamStore {
         now: Timestamp,
     ) -> Result<StreamId, StreamStoreError<Self::Error>>;
 
-    /// Sets the position of a consumer to any value up to the last event. A lapsed consumer becomes active again. Returns
-    /// whether the consumer is registered.
+    /// Sets the position of a consumer to any value up to the last event. A lapsed consumer becomes active again.
+    /// Returns whether the consumer is registered.
     ///
     /// # Errors
     /// The store cannot be changed.
@@ -332,8 +335,8 @@ pub trait StreamStore {
     fn contents(&mut self, stream: &StreamName) -> Result<Contents, Self::Error>;
 
     /// Removes at most `budget` events: those that every consumer has accepted, if a consumer is registered, and those
-    /// beyond the limits. Returns their number and the events that consumers missed. If `budget` events were removed, more
-    /// may be removable.
+    /// beyond the limits. Returns their number and the events that consumers missed. If `budget` events were removed,
+    /// more may be removable.
     ///
     /// # Errors
     /// The store cannot be changed, and nothing is removed.

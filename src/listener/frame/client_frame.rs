@@ -27,7 +27,8 @@ const STREAMS: u8 = 0x0b;
 /// SUBSCRIBE: the peer announces publishers to the subscription.
 const FLAG_DISCOVERY: u8 = 0x01;
 
-/// First bytes after the kind of a client's first frame. They distinguish another program from an old version of seqcast.
+/// First bytes after the kind of a client's first frame. They distinguish another program from an old version of
+/// seqcast.
 const MAGIC: u32 = 0x5343_4c50; // "SCLP"
 
 const MODES: [(u8, Option<DeliveryMode>); 3] =

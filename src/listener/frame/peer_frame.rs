@@ -105,8 +105,8 @@ pub enum PeerFrame {
         /// one.
         answer: Result<Bytes, QuestionFailure>,
     },
-    /// Announces a publisher whose messages the subscription is not guaranteed to receive completely. The frame precedes all
-    /// messages of that publisher.
+    /// Announces a publisher whose messages the subscription is not guaranteed to receive completely. The frame
+    /// precedes all messages of that publisher.
     Discovered {
         /// Subscription that requested publisher announcements.
         sub: SubId,
@@ -118,7 +118,8 @@ pub enum PeerFrame {
         /// Number of the subscription.
         sub: SubId,
     },
-    /// The answer to EVENTS: the confirmation that the events are stored, a part of the answer to a query, or a refusal.
+    /// The answer to EVENTS: the confirmation that the events are stored, a part of the answer to a query, or a
+    /// refusal.
     Events {
         /// The number of the request.
         id: u64,

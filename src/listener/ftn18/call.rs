@@ -97,8 +97,8 @@ enum CallInterface {
     Push,
 }
 
-/// Checks a request, and returns the caller and the call. `user` is the user that the request's credentials authenticate,
-/// or the fault of the credentials.
+/// Checks a request, and returns the caller and the call. `user` is the user that the request's credentials
+/// authenticate, or the fault of the credentials.
 ///
 /// # Errors
 /// Returns the error with its name in FTN18.

@@ -1,10 +1,11 @@
-//! The stream service executes calls about streams: it adds and numbers events, registers and polls consumers, and pushes
-//! groups of events.
+//! The stream service executes calls about streams: it adds and numbers events, registers and polls consumers, and
+//! pushes groups of events.
 //!
 //! The service first registers an added event in the journal of the peer, with the type `STREAM/TYPE`; the peer then
-//! publishes it on the bus. The service *feeds* streams: it adds to them the events in the journals of this and of other
-//! servers. So a stream has the events that were added to it at this peer and at any followed peer. The only I/O here is
-//! that of the store. The shell begins and commits the store's transactions, and sends answers only after the commit.
+//! publishes it on the bus. The service *feeds* streams: it adds to them the events in the journals of this and of
+//! other servers. So a stream has the events that were added to it at this peer and at any followed peer. The only I/O
+//! here is that of the store. The shell begins and commits the store's transactions, and sends answers only after the
+//! commit.
 
 mod calls;
 mod consumer_limit;
@@ -242,8 +243,8 @@ impl StreamService {
         }
     }
 
-    /// Rolls back all work since the last poll of effects, because it could not be stored. Neither its results nor the events
-    /// read since are sent. Consumers with pushes must reconnect.
+    /// Rolls back all work since the last poll of effects, because it could not be stored. Neither its results nor the
+    /// events read since are sent. Consumers with pushes must reconnect.
     ///
     /// # Errors
     /// The store cannot be read; the caller must retry.

@@ -1,7 +1,7 @@
 //! Calls in a URL (FTN5, use case 2): `GET /STREAM/INTERFACE/VERSION/FUNCTION?parameter=value`.
 //!
-//! The call is converted to the JSON message of an equivalent POST, so that the same checks apply. Credentials are in Basic
-//! authentication (RFC 7617), or in the path after the function.
+//! The call is converted to the JSON message of an equivalent POST, so that the same checks apply. Credentials are in
+//! Basic authentication (RFC 7617), or in the path after the function.
 
 use super::fault::{CallFault, FaultName};
 use base64::prelude::{BASE64_STANDARD, Engine as _};

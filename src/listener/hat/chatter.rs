@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Each side numbers its messages from 1. `first` is the number of the message that began the conversation. `owner` is
-//! true if the sender of this message began the conversation, and `last` if this message ends it. `token` is always true,
-//! and is ignored.
+//! true if the sender of this message began the conversation, and `last` if this message ends it. `token` is always
+//! true, and is ignored.
 
 use super::fault::HatFault;
 use super::sbs::{SbsError, SbsReader, put_boolean, put_count, put_integer, put_text};

@@ -1,11 +1,12 @@
 //! A Hat client behind the interface of all listeners: turns the requests of [`HatSession`] into those of a listener.
 //!
-//! [`HatClient::on_events`] sends the events of this peer in whole sessions, as soon as they are stored. Events of other
-//! peers arrive as messages of the bus, one for each event. [`HatClient::flush_events`] sends them once all messages
-//! received together are processed. So the events of a session are sent together, as far as they arrive together.
+//! [`HatClient::on_events`] sends the events of this peer in whole sessions, as soon as they are stored. Events of
+//! other peers arrive as messages of the bus, one for each event. [`HatClient::flush_events`] sends them once all
+//! messages received together are processed. So the events of a session are sent together, as far as they arrive
+//! together.
 //!
-//! The protocol has no message that reports a loss. The listener therefore disconnects a client that has missed an event.
-//! The client queries the missing events when it reconnects.
+//! The protocol has no message that reports a loss. The listener therefore disconnects a client that has missed an
+//! event. The client queries the missing events when it reconnects.
 
 use super::action::{HatAction, RequestId};
 use super::chatter::ChatterMessage;
@@ -135,8 +136,8 @@ impl HatClient {
     }
 
     /// Answers a request that the journal refuses. The answer has no reason, and a client may want no answer to a
-    /// registration, so each refusal is reported to the operator. A refused query ends the connection, since the protocol
-    /// has no refusal of queries.
+    /// registration, so each refusal is reported to the operator. A refused query ends the connection, since the
+    /// protocol has no refusal of queries.
     pub fn on_refusal(&mut self, request: u64, refusal: &EventRefusal, out: &mut OutputBuffer) {
         self.requests.push_back(SessionRequest::Refused { kind: refusal.kind.as_str(), reason: refusal.to_string() });
         match self.session.is_registering(RequestId(request)) {

@@ -1,7 +1,8 @@
 //! Messages that clients send.
 //!
 //! ```text
-//! InitReq     name text · token optional text · subscriptions array of types · server optional integer · persisted boolean
+//! InitReq     name text · token optional text · subscriptions array of types · server optional integer
+//!             · persisted boolean
 //! EventsAck   –
 //! RegisterReq array of registrations
 //! QueryReq    choice: latest · timeseries · server
@@ -113,8 +114,8 @@ impl HatClientMessage {
         }
     }
 
-    /// Returns the body of the message as a client encodes it. Returns `None` for a refused registration and for a query
-    /// that no event can match.
+    /// Returns the body of the message as a client encodes it. Returns `None` for a refused registration and for a
+    /// query that no event can match.
     pub fn encode(&self) -> Option<BytesMut> {
         let mut out = BytesMut::new();
         match self {

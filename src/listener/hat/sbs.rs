@@ -1,7 +1,8 @@
 //! SBS, the encoding of Hat: values one after the other, without tags. The reader must know the type of each value.
 //!
 //! ```text
-//! integer   7 bits a byte, most significant first, two's complement; bit 7 marks the last byte, bit 6 of the first one is the sign
+//! integer   7 bits a byte, most significant first, two's complement; bit 7 marks the last byte, and bit 6 of the
+//!           first byte is the sign
 //! boolean   00 or 01
 //! text      integer: number of bytes · UTF-8
 //! bytes     integer: number of bytes · the bytes
@@ -12,8 +13,8 @@
 //! ```
 //!
 //! The encoding does not limit integers. This reader accepts at most ten bytes, which hold every signed and unsigned
-//! number of 64 bits. The writer uses the fewest bytes. The reader also accepts more bytes than needed, since the rule of
-//! decoding gives them a value.
+//! number of 64 bits. The writer uses the fewest bytes. The reader also accepts more bytes than needed, since the rule
+//! of decoding gives them a value.
 
 use bytes::{BufMut, BytesMut};
 use std::fmt;

@@ -118,8 +118,8 @@ impl HatSession {
         Ok(())
     }
 
-    /// Returns the next action for the shell, which polls until `None` after every call with `out`. The action is a request
-    /// with an answer only if `takes_answers` is true.
+    /// Returns the next action for the shell, which polls until `None` after every call with `out`. The action is a
+    /// request with an answer only if `takes_answers` is true.
     pub fn poll_request(&mut self, takes_answers: bool) -> Option<HatAction> {
         self.actions.pop_front().or_else(|| if takes_answers { self.requests.submit_next() } else { None })
     }
@@ -151,8 +151,8 @@ impl HatSession {
         self.flush(out);
     }
 
-    /// Sends events of one session to which the client subscribes, at least one, ascending. Returns the number of events
-    /// sent.
+    /// Sends events of one session to which the client subscribes, at least one, ascending. Returns the number of
+    /// events sent.
     pub fn on_events(&mut self, events: &[&Event], out: &mut OutputBuffer) -> usize {
         if !matches!(self.state, HatSessionState::Welcome | HatSessionState::Stopping) {
             return 0;
@@ -185,7 +185,8 @@ impl HatSession {
         self.flush(out);
     }
 
-    /// Ends the session. Reports the fault if the first request is unanswered, since only its answer can report an error.
+    /// Ends the session. Reports the fault if the first request is unanswered, since only its answer can report an
+    /// error.
     pub fn on_fault(&mut self, fault: &HatFault, out: &mut OutputBuffer) {
         if let HatSessionState::Unauthenticated(Some(conversation)) = self.state {
             self.send(conversation, true, &HatServerMessage::Init(Err(fault.to_string())), out);
@@ -193,8 +194,8 @@ impl HatSession {
         self.state = HatSessionState::Closed;
     }
 
-    /// Removes and returns the registrations to make after the connection has ended, each in a session of its own: those
-    /// that the shell has not received yet, and the event of the disconnection.
+    /// Removes and returns the registrations to make after the connection has ended, each in a session of its own:
+    /// those that the shell has not received yet, and the event of the disconnection.
     pub fn take_final_registrations(&mut self) -> Vec<Vec<Registration>> {
         let mut registrations = self.requests.take_waiting_registrations();
         registrations.extend(self.disconnect_event.take().map(|event| vec![event]));
@@ -212,8 +213,8 @@ impl HatSession {
         }
     }
 
-    /// Handles the passage of time. `is_read` is false while the listener does not read from the client, because the client
-    /// has not accepted its answers.
+    /// Handles the passage of time. `is_read` is false while the listener does not read from the client, because the
+    /// client has not accepted its answers.
     ///
     /// # Errors
     /// The client did not authenticate in time, or does not answer a ping.
@@ -243,8 +244,8 @@ impl HatSession {
         self.requests.is_registering(request)
     }
 
-    /// Returns whether the limit of unanswered requests is reached, so that the listener may not read from the client. The
-    /// result may change with every call with `out`.
+    /// Returns whether the limit of unanswered requests is reached, so that the listener may not read from the client.
+    /// The result may change with every call with `out`.
     pub fn is_full(&self) -> bool {
         self.settings.requests_max <= self.requests.len() || self.settings.requests_bytes_max <= self.requests.bytes()
     }

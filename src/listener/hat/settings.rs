@@ -10,8 +10,8 @@ use std::time::Duration;
 /// Settings and limits of the listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Accounts that may use the listener. The token of a client is the token of an account, or the password of the account
-    /// with the client's name. The listener does not support keys.
+    /// Accounts that may use the listener. The token of a client is the token of an account, or the password of the
+    /// account with the client's name. The listener does not support keys.
     pub access: Access,
     /// The server that registers the events.
     pub server: ServerId,
@@ -27,8 +27,8 @@ pub struct Settings {
     pub registrations_max: usize,
     /// Maximum number of subscriptions of a client, and of types of a query. A larger number ends the connection.
     pub types_max: usize,
-    /// Maximum total number of subtypes in the patterns with a `?` of one request. A larger number ends the connection. It
-    /// bounds the steps that a client adds to each lookup of a type, whether for subscriptions or for a query. 2,048
+    /// Maximum total number of subtypes in the patterns with a `?` of one request. A larger number ends the connection.
+    /// It bounds the steps that a client adds to each lookup of a type, whether for subscriptions or for a query. 2,048
     /// steps take some 10 µs.
     pub wildcard_subtypes_max: usize,
     /// Maximum number of unanswered requests of a client. At the limit no further message is read.
@@ -37,8 +37,8 @@ pub struct Settings {
     pub requests_bytes_max: usize,
     /// Time within which a client must authenticate. After it, the connection is closed.
     pub auth_time: Duration,
-    /// Time without a message after which the listener sends a ping. After the same time without an answer the connection
-    /// is closed.
+    /// Time without a message after which the listener sends a ping. After the same time without an answer the
+    /// connection is closed.
     pub ping_interval: Duration,
 }
 

@@ -18,8 +18,8 @@ const LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 /// Length of a server id, in characters.
 const ID_BYTES: usize = 56;
 
-/// Value of the field `go`, in which nats-server names its toolchain. Client libraries require the field and only display
-/// it.
+/// Value of the field `go`, in which nats-server names its toolchain. Client libraries require the field and only
+/// display it.
 const TOOLCHAIN: &str = "rust";
 
 /// The object after INFO, in the field order of nats-server 2.10. It omits `git_commit` and `xkey`, which released

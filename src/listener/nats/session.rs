@@ -23,8 +23,8 @@ use std::time::Duration;
 
 /// Maximum delay of the first PING without its random part, as in nats-server.
 const FIRST_PING: Duration = Duration::from_secs(2);
-/// Divisor of the delay of the first PING that yields its random part. Clients that connect together thus get their PINGs
-/// at different times.
+/// Divisor of the delay of the first PING that yields its random part. Clients that connect together thus get their
+/// PINGs at different times.
 const SPREAD_DIVISOR: u64 = 5;
 /// Maximum size, in bytes, of headers that are cached for the next message with equal headers.
 const HEADERS_CACHED_BYTES_MAX: usize = 512;
@@ -168,8 +168,8 @@ impl NatsSession {
         }
     }
 
-    /// Handles the receiver count of a published message with the reply subject `reply`. Notifies a client that requested it
-    /// (`no_responders`) if the message certainly has no receivers.
+    /// Handles the receiver count of a published message with the reply subject `reply`. Notifies a client that
+    /// requested it (`no_responders`) if the message certainly has no receivers.
     pub fn on_published(&mut self, reply: Option<&Subject>, receivers: ReceiverCount, out: &mut OutputBuffer) {
         let Some(reply) = reply.filter(|_| receivers.count == 0 && receivers.is_certain) else { return };
         if !self.options.no_responders {
@@ -463,8 +463,8 @@ fn convert_headers(text: &[u8]) -> Option<Headers> {
     Some(Headers::from_block(block.into()))
 }
 
-/// Returns whether a client library could parse the line as a field reserved for the bus. Some libraries trim names, and
-/// some treat CR as the end of a line.
+/// Returns whether a client library could parse the line as a field reserved for the bus. Some libraries trim names,
+/// and some treat CR as the end of a line.
 fn is_reserved(line: &[u8]) -> bool {
     line.split(|byte| *byte == b'\r').any(|part| {
         let name = part.trim_ascii_start();

@@ -69,8 +69,8 @@ impl ClientFilter {
         Ok(filter)
     }
 
-    /// Returns whether the client matches. `listen` is the local address, and `sender` the number of the client that sent
-    /// the command.
+    /// Returns whether the client matches. `listen` is the local address, and `sender` the number of the client that
+    /// sent the command.
     pub(super) fn matches(&self, client: &ClientFacts, listen: SocketAddr, sender: u32) -> bool {
         let is = |wanted: &Option<Vec<u8>>, address: SocketAddr| {
             wanted.as_ref().is_none_or(|wanted| address.to_string().as_bytes() == wanted)

@@ -1,7 +1,7 @@
 //! Parser for commands: arrays of byte strings, or lines of text.
 //!
-//! The parser records its progress in an incomplete command, so that bytes that arrive singly cost no more than a complete
-//! command. A length is checked before its use, and never causes an allocation.
+//! The parser records its progress in an incomplete command, so that bytes that arrive singly cost no more than a
+//! complete command. A length is checked before its use, and never causes an allocation.
 
 use super::command::{ArgumentRange, RedisCommand, number};
 use super::fault::RedisFault;

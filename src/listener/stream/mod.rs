@@ -1,4 +1,5 @@
-//! Encoding and decoding of requests about streams and consumers, and of their answers, in frames of the local protocol.
+//! Encoding and decoding of requests about streams and consumers, and of their answers, in frames of the local
+//! protocol.
 
 mod answer;
 mod fields;

@@ -1,6 +1,6 @@
 //! The thread that appends to a journal. It stores pending requests in batches that share the wait for the disk (group
-//! commit). While it writes one batch, requests for the next one are queued. Between batches it removes a few events that
-//! exceed the retention.
+//! commit). While it writes one batch, requests for the next one are queued. Between batches it removes a few events
+//! that exceed the retention.
 
 use super::error::StoreError;
 use crate::clock::Clock;
@@ -69,7 +69,8 @@ struct AppendRequest {
     callback: CallbackGuard,
 }
 
-/// Guard of a callback. If it is dropped without an outcome because the thread panics, it reports [`StoreError::Ended`].
+/// Guard of a callback. If it is dropped without an outcome because the thread panics, it reports
+/// [`StoreError::Ended`].
 struct CallbackGuard(Option<AppendCallback>);
 
 impl CallbackGuard {

@@ -16,8 +16,8 @@ pub struct OrderError {
 pub enum OrderFault {
     /// The address is invalid. Holds the reason. No server was contacted.
     Address(&'static str),
-    /// The store is unreachable, or did not answer before the step was sent. Holds the system's message. The step had no
-    /// effect.
+    /// The store is unreachable, or did not answer before the step was sent. Holds the system's message. The step had
+    /// no effect.
     Unreachable(String),
     /// The store did not answer the step that was sent. The outcome is unknown. Holds the system's message.
     Unknown(String),

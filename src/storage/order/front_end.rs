@@ -47,7 +47,8 @@ pub struct PushReceipt {
     pub lost: Option<StateLoss>,
 }
 
-/// A certain or possible loss or rollback of the state. Events pushed before may be lost; the caller must push them again.
+/// A certain or possible loss or rollback of the state. Events pushed before may be lost; the caller must push them
+/// again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateLoss {
     /// The generation that this front end knew.
@@ -57,8 +58,8 @@ pub struct StateLoss {
 }
 
 impl<S: Store<Error = OrderError>> FrontEnd<S> {
-    /// Creates a front end. `mark` is the highest stamp stored by an earlier run, if any. `patience` is the maximum time
-    /// for which the front end retries a failing step.
+    /// Creates a front end. `mark` is the highest stamp stored by an earlier run, if any. `patience` is the maximum
+    /// time for which the front end retries a failing step.
     pub fn new(store: S, mark: Option<OrderStamp>, patience: Duration) -> FrontEnd<S> {
         FrontEnd { store, mark, patience }
     }
@@ -67,7 +68,8 @@ impl<S: Store<Error = OrderError>> FrontEnd<S> {
     ///
     /// # Errors
     /// The step had no effect, because the store failed for longer than the patience or with a permanent fault. Or the
-    /// outcome is unknown ([`OrderError::is_unknown`]). Such a step is not retried, since the events might be queued twice.
+    /// outcome is unknown ([`OrderError::is_unknown`]). Such a step is not retried, since the events might be queued
+    /// twice.
     pub fn push(&mut self, push: &Push) -> Result<PushReceipt, OrderError> {
         let mut retries = RetryBackoff::new(self.patience);
         let (mut known, mut lost) = (self.mark, None);

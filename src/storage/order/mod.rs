@@ -23,8 +23,8 @@ use std::time::Duration;
 /// Default prefix of the keys in Redis. No prefix in use may begin with another one.
 pub const REDIS_PREFIX: &str = "seqcast:";
 
-/// Prepares the shared state in the Redis server at this address. The server must answer within `patience`, but at least
-/// 1 second and at most 5.
+/// Prepares the shared state in the Redis server at this address. The server must answer within `patience`, but at
+/// least 1 second and at most 5.
 ///
 /// # Errors
 /// The address is invalid, or this build has no Redis.

@@ -7,15 +7,15 @@
 //!
 //! | key | value |
 //! |---|---|
-//! | `generation` | a hash: the `version` of the keys, the generation's `number`, and the `replid` of its first server |
+//! | `generation` | a hash: `version` of the keys, `number` of the generation, `replid` of its first server |
 //! | `next.event.id` | the bare count, as the seed defines it |
 //! | `leases` | the end of the lease on each taken object: a sorted set of object, NUL, worker |
 //! | `event.workers` | the names of the known workers |
 //!
 //! A server draws a new replication id whenever it starts and whenever it becomes a primary. The script of each step
 //! compares this id with the id in `generation`. After a restart or a failover, all processes therefore wait for a new
-//! generation. So every restart counts as a loss, even if no data was lost. The first replica and an hour without replicas
-//! (`repl-backlog-ttl`) also count as a loss, since a primary then draws a new id, too.
+//! generation. So every restart counts as a loss, even if no data was lost. The first replica and an hour without
+//! replicas (`repl-backlog-ttl`) also count as a loss, since a primary then draws a new id, too.
 
 use super::error::{OrderError, OrderFault};
 use crate::clock::Clock;
@@ -31,7 +31,8 @@ use redis::{Client, Connection, ConnectionAddr, ErrorKind, RedisError, Script, S
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Version of the keys; later programs have greater versions. In version 1 a worker had one event in process, not a batch.
+/// Version of the keys; later programs have greater versions. In version 1 a worker had one event in process, not a
+/// batch.
 const VERSION: u32 = 2;
 /// Maximum time for a server to answer. A step takes well below a millisecond.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);

@@ -69,8 +69,8 @@ impl SqliteStore {
     /// Opens the file, or creates it. Other processes of this host may have it open.
     ///
     /// # Errors
-    /// The file has no shared state, is damaged, is of another version, or the system refuses to open it. The file is then
-    /// unchanged.
+    /// The file has no shared state, is damaged, is of another version, or the system refuses to open it. The file is
+    /// then unchanged.
     pub fn open(path: &Path) -> Result<SqliteStore, OrderError> {
         let error_of = |fault| OrderError { location: path.display().to_string(), fault };
         let failed = |error| error_of(fault(&error));

@@ -39,13 +39,13 @@ pub struct WorkerRun<'a, Send, Notify> {
     pub mark: Option<OrderStamp>,
     /// Maximum time for which the worker retries a failing step.
     pub patience: Duration,
-    /// Sends an event as durably as required, and returns whether it was sent. If it refuses an event, it is called again
-    /// for this event. It may get the same event more than once, and should take less than half a lease.
+    /// Sends an event as durably as required, and returns whether it was sent. If it refuses an event, it is called
+    /// again for this event. It may get the same event more than once, and should take less than half a lease.
     pub send: Send,
     /// Receives the notices.
     pub notify: Notify,
-    /// True once the worker must stop. It then sends the events of its present object and takes no other object. If `send`
-    /// refuses an event, the worker stops without sending it.
+    /// True once the worker must stop. It then sends the events of its present object and takes no other object. If
+    /// `send` refuses an event, the worker stops without sending it.
     pub is_ending: &'a AtomicBool,
 }
 

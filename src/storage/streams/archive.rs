@@ -53,7 +53,8 @@ pub trait ArchiveStore {
     /// Returns the id up to which the archive holds the stream or records a gap.
     fn last(&self) -> StreamId;
 
-    /// Stores events after the last one, all or none of them. They survive a crash of the host once this function returns.
+    /// Stores events after the last one, all or none of them. They survive a crash of the host once this function
+    /// returns.
     ///
     /// # Errors
     /// None of the events is stored.
@@ -76,8 +77,8 @@ pub trait ArchiveStore {
 /// after `after`.
 ///
 /// # Errors
-/// The path is not an archive of this stream, or the archive is damaged, or the system refuses to open it, or this build
-/// lacks its backend. The archive is then unchanged.
+/// The path is not an archive of this stream, or the archive is damaged, or the system refuses to open it, or this
+/// build lacks its backend. The archive is then unchanged.
 pub fn open(
     path: &Path,
     backend: ArchiveBackend,

@@ -39,7 +39,8 @@ use std::time::Duration;
 /// Minimum time between two attempts to connect to an unreachable server, so that not every step waits for it.
 const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Begins a step. The second number of the lock is the oid of the table of streams, so that each schema has its own lock.
+/// Begins a step. The second number of the lock is the oid of the table of streams, so that each schema has its own
+/// lock.
 const BEGIN: &str =
     "BEGIN; SELECT pg_advisory_xact_lock(1936027507, 'seqcast_streams'::regclass::oid::int4); SAVEPOINT step";
 
@@ -82,12 +83,12 @@ impl fmt::Debug for PostgresStreams {
 }
 
 impl PostgresStreams {
-    /// Opens the database at `postgres://[user[:password]@]host[:port][/database]`, and creates the tables in its current
-    /// schema.
+    /// Opens the database at `postgres://[user[:password]@]host[:port][/database]`, and creates the tables in its
+    /// current schema.
     ///
     /// # Errors
-    /// The address is invalid, the server is unreachable, or tables of these names are of another program or version. The
-    /// database is then unchanged.
+    /// The address is invalid, the server is unreachable, or tables of these names are of another program or version.
+    /// The database is then unchanged.
     ///
     /// # Panics
     /// Panics if the caller is an asynchronous task, which this function would block. The other methods do as well.
@@ -137,8 +138,8 @@ impl PostgresStreams {
         result
     }
 
-    /// Runs a step outside a transaction. If the server has closed the connection, as after a restart, reconnects once and
-    /// runs the step again.
+    /// Runs a step outside a transaction. If the server has closed the connection, as after a restart, reconnects once
+    /// and runs the step again.
     fn run_with_reconnect<T, E>(
         &mut self,
         bytes: usize,

@@ -5,8 +5,8 @@ use crate::event::stream::store::StreamStore;
 
 /// A store that can commit several steps together, so that they share the wait for the disk.
 pub trait BatchStore: StreamStore<Error = StreamStorageError> + Send {
-    /// Begins a batch, which [`commit`](BatchStore::commit) stores as a whole. A refused step has no effect on the batch.
-    /// Other processes can write until the first change of the batch.
+    /// Begins a batch, which [`commit`](BatchStore::commit) stores as a whole. A refused step has no effect on the
+    /// batch. Other processes can write until the first change of the batch.
     fn begin(&mut self);
 
     /// Commits the steps since the batch began. They then survive a crash of the host.

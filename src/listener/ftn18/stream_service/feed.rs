@@ -29,8 +29,8 @@ impl StreamService {
         }
     }
 
-    /// Handles all events of one server that the journal has just stored, in their order. Feeds them at once to the streams
-    /// that have all earlier events. The other streams are fed from the journal later.
+    /// Handles all events of one server that the journal has just stored, in their order. Feeds them at once to the
+    /// streams that have all earlier events. The other streams are fed from the journal later.
     pub fn on_stored<S>(&mut self, store: &mut S, now: Instant, events: &[Event])
     where
         S: StreamStore + ?Sized,
@@ -170,8 +170,8 @@ impl StreamService {
         }
     }
 
-    /// Returns whether another peer that shares the store has fed the stream with the events of a server up to `covered`. If
-    /// so, moves the feed there.
+    /// Returns whether another peer that shares the store has fed the stream with the events of a server up to
+    /// `covered`. If so, moves the feed there.
     fn skip_fed<S: StreamStore + ?Sized>(&mut self, store: &mut S, stream: usize, covered: EventId) -> bool {
         let served = &mut self.streams[stream];
         let (Some(feed), true) = (served.feeds.get_mut(&covered.server), self.settings.is_shared) else { return false };
@@ -224,8 +224,8 @@ impl StreamService {
         if origin.server == self.server && is_awaited { store.find(name, origin).ok().flatten() } else { None }
     }
 
-    /// Fails all calls whose events are not in the stream although it is fed up to `position`. The journal lost or removed
-    /// these events before.
+    /// Fails all calls whose events are not in the stream although it is fed up to `position`. The journal lost or
+    /// removed these events before.
     pub(super) fn fail_missing(&mut self, stream: usize, position: EventId) {
         let lost = self.unfed.range((stream, start(position.server))..=(stream, position)).map(|(key, _)| *key);
         for key in lost.collect::<Vec<_>>() {
@@ -337,8 +337,8 @@ impl StreamService {
     }
 }
 
-/// Converts an event to an event of the stream; returns `None` if it does not belong to the stream. The last subtype must
-/// be a valid stream type. The payload must be JSON, or absent, which becomes null.
+/// Converts an event to an event of the stream; returns `None` if it does not belong to the stream. The last subtype
+/// must be a valid stream type. The payload must be JSON, or absent, which becomes null.
 fn new_event(settings: &StreamSettings, event: &Event) -> Option<NewEvent> {
     let subtypes: Vec<_> = event.event_type.subtypes().collect();
     let last = subtypes.last()?;

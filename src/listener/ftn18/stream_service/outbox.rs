@@ -1,8 +1,9 @@
 //! Events that applications have posted within their own transactions. The service claims them, registers them, and
 //! removes them once it has fed them into their streams.
 //!
-//! A peer may fail at any step. So it registers each event under a source timestamp that was stored with the claim. After
-//! a restart it first reads its journal to the end. An event that is then claimed and still posted was never registered.
+//! A peer may fail at any step. So it registers each event under a source timestamp that was stored with the claim.
+//! After a restart it first reads its journal to the end. An event that is then claimed and still posted was never
+//! registered.
 
 use super::effect::{StreamEffect, StreamNotice};
 use super::registration::JournalRegistration;
@@ -212,8 +213,8 @@ impl StreamService {
         self.outbox.enqueue(index, claimed);
     }
 
-    /// Queues the events that an earlier run of the peer has claimed and not registered. It does so once, when the stream is
-    /// fed up to the end that the journal had at the start.
+    /// Queues the events that an earlier run of the peer has claimed and not registered. It does so once, when the
+    /// stream is fed up to the end that the journal had at the start.
     fn recover_claims<S: StreamStore + ?Sized>(&mut self, store: &mut S, stream: usize) -> Result<(), S::Error> {
         let served = &mut self.streams[stream];
         let covered = served.feeds.get(&self.server).map_or(super::start(self.server), |feed| feed.covered);
@@ -246,8 +247,8 @@ impl StreamService {
         self.effects.push_back(StreamEffect::Register { number, registrations });
     }
 
-    /// Cancels the registration with this number if it is of posted events, whose claim could not be stored. Returns whether
-    /// it is.
+    /// Cancels the registration with this number if it is of posted events, whose claim could not be stored. Returns
+    /// whether it is.
     pub(super) fn cancel_claim(&mut self, number: u64) -> bool {
         let is_posted = matches!(self.registering.get(&number), Some(JournalRegistration::Posted(_)));
         if is_posted && let Some(JournalRegistration::Posted(batch)) = self.registering.remove(&number) {

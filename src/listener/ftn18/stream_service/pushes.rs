@@ -193,7 +193,8 @@ impl StreamService {
     }
 }
 
-/// Returns the timestamp from which a live consumer that connects now gets events, less the assumed difference of clocks.
+/// Returns the timestamp from which a live consumer that connects now gets events, less the assumed difference of
+/// clocks.
 fn live_since(now: ClockReading) -> Timestamp {
     let micros = Timestamp::from(now.wall).as_micros() - CLOCKS_MICROS;
     Timestamp::from_micros(micros).unwrap_or(Timestamp::MIN)

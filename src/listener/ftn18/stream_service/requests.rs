@@ -1,4 +1,5 @@
-//! Requests of programs attached to the peer: the calls that clients of the listener have, and operations for operators.
+//! Requests of programs attached to the peer: the calls that clients of the listener have, and operations for
+//! operators.
 
 use super::StreamService;
 use super::consumer_limit::{CONSUMERS_MAX, register};

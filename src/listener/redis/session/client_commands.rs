@@ -106,8 +106,8 @@ impl RedisSession {
         line
     }
 
-    /// Closes the connections of the matching clients. The reply is their number, or in the old form an error if no client
-    /// matches.
+    /// Closes the connections of the matching clients. The reply is their number, or in the old form an error if no
+    /// client matches.
     pub(super) fn kill(
         &mut self,
         clients: &[ClientFacts],

@@ -13,9 +13,9 @@ use std::collections::BTreeMap;
 pub(super) const IS_TAIL: &str = "(SELECT arrival FROM filled) < i.arrival";
 /// Maximum number of types whose numbers are cached.
 const TYPES_MAX: usize = 65_536;
-/// Statements that add the tail to the index tables and to the sums of types, and advance `filled`. Ids and times almost
-/// rise with the arrival. Only types need sorting, since otherwise each event would touch another page than the previous
-/// event.
+/// Statements that add the tail to the index tables and to the sums of types, and advance `filled`. Ids and times
+/// almost rise with the arrival. Only types need sorting, since otherwise each event would touch another page than the
+/// previous event.
 const INDEX_TAIL: [&str; 6] = [
     "INSERT INTO by_id SELECT server, session, instance, arrival FROM event WHERE (SELECT arrival FROM filled) < arrival",
     "INSERT INTO by_type SELECT type, time, arrival FROM event \

@@ -9,16 +9,16 @@
 //! | `filled` | one row: the arrival up to which the index tables hold the events |
 //! | `drawn` | one row, if `server-id` is `auto`: the id drawn for the server that owns this file |
 //!
-//! The column `arrival` of an event is its position in the order in which this peer received the events. A JSON payload is
-//! a text. A binary payload is a blob, whose type's name is in `payload_type`. The usage of a type is the number of its
-//! events, the bytes of their payloads, and a lower bound of their times.
+//! The column `arrival` of an event is its position in the order in which this peer received the events. A JSON payload
+//! is a text. A binary payload is a blob, whose type's name is in `payload_type`. The usage of a type is the number of
+//! its events, the bytes of their payloads, and a lower bound of their times.
 //!
 //! Times are microseconds since 1970. Appended events survive a crash of the host once [`Journal::append`] returns:
 //! WAL with `synchronous=FULL` (<https://sqlite.org/wal.html>).
 //!
-//! An append only writes rows after the last row of `event`. The entries of the index tables are scattered over the file.
-//! The writer therefore adds some thousand events to them at once, so that one page write covers many events. Queries
-//! scan the events that are not indexed yet (the *tail*) one by one.
+//! An append only writes rows after the last row of `event`. The entries of the index tables are scattered over the
+//! file. The writer therefore adds some thousand events to them at once, so that one page write covers many events.
+//! Queries scan the events that are not indexed yet (the *tail*) one by one.
 
 mod append;
 mod index;
@@ -46,8 +46,8 @@ use usage::RetentionUsage;
 
 /// "sqca".
 const SIGNATURE: FileSignature = FileSignature { application_id: 0x7371_6361, version: 2 };
-/// Number of events at which the tail is moved into the index tables. A query scans a tail of this size in a fraction of a
-/// millisecond. An append that moves the tail takes some milliseconds more.
+/// Number of events at which the tail is moved into the index tables. A query scans a tail of this size in a fraction
+/// of a millisecond. An append that moves the tail takes some milliseconds more.
 const TAIL_EVENTS: usize = 4096;
 /// Maximum number of cached prepared statements.
 const STATEMENT_CACHE_SIZE: usize = 64;
@@ -107,8 +107,8 @@ impl SqliteJournal {
     /// file with the suffix `-lock` beside the journal, which remains there.
     ///
     /// # Errors
-    /// The file is in use, is not a journal, is damaged, is of another version, or the system refuses to open it. The file
-    /// is then unchanged.
+    /// The file is in use, is not a journal, is damaged, is of another version, or the system refuses to open it. The
+    /// file is then unchanged.
     pub fn open(path: &Path) -> Result<SqliteJournal, JournalOpenError> {
         let lock = lock(path)?;
         let file_error = |file_error| JournalOpenError::file_error(path, SIGNATURE, file_error);
@@ -124,8 +124,8 @@ impl SqliteJournal {
         configure(&connection).map_err(failed)?;
         SIGNATURE.create_tables(&mut connection, SCHEMA).map_err(failed)?;
         let cache = WriterCache::read(&connection).map_err(failed)?;
-        // The checkpoint moves the WAL that a crash has left into the file, since a user might delete the WAL. On a full
-        // disk the WAL remains.
+        // The checkpoint moves the WAL that a crash has left into the file, since a user might delete the WAL. On a
+        // full disk the WAL remains.
         match connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0)) {
             Ok(false) => {}
             Ok(true) => {
@@ -169,8 +169,8 @@ impl SqliteJournal {
         Ok(last)
     }
 
-    /// Returns the id drawn for the server that owns this file. The first call stores `drawn` durably before it returns. A
-    /// new file belongs to a new server, since its sessions begin again.
+    /// Returns the id drawn for the server that owns this file. The first call stores `drawn` durably before it
+    /// returns. A new file belongs to a new server, since its sessions begin again.
     ///
     /// # Errors
     /// The file cannot be read or written, or is damaged.
@@ -215,8 +215,8 @@ impl SqliteReader {
     /// Checks that the journal has, or had, the event or server that an answered query names.
     ///
     /// # Errors
-    /// [`StoreError::NoEvent`] or [`StoreError::NoServer`] if the query found no event for this reason. Other errors mean
-    /// that the file cannot be read.
+    /// [`StoreError::NoEvent`] or [`StoreError::NoServer`] if the query found no event for this reason. Other errors
+    /// mean that the file cannot be read.
     pub fn check_names(&mut self, cursor: &QueryCursor) -> Result<(), StoreError> {
         cursor.check_names(&self.connection)
     }

@@ -1,5 +1,5 @@
-//! Answers queries: finds positions in the index tables and in the tail, and reads their events. A query runs in slices,
-//! so that a query that has to scan the whole journal does not block others.
+//! Answers queries: finds positions in the index tables and in the tail, and reads their events. A query runs in
+//! slices, so that a query that has to scan the whole journal does not block others.
 
 use super::index::{IS_TAIL, arrival};
 use super::row::{EVENT_COLUMNS, event};
@@ -33,7 +33,8 @@ pub struct QueryCursor {
 /// Next step of a query's scan.
 #[derive(Debug)]
 enum QueryStage {
-    /// Scans the types: for the latest event of each, or for the numbers of the selected types, as long as they are few.
+    /// Scans the types: for the latest event of each, or for the numbers of the selected types, as long as they are
+    /// few.
     Types(TypeCursor, BTreeSet<i64>),
     /// Scans positions after the last one examined. The set holds the selected types, if they are few.
     Positions(Option<BTreeSet<i64>>, Option<SeriesPosition>),

@@ -65,8 +65,8 @@ impl<'a> SeriesScan<'a> {
         rows.next()?.map_or(Ok(None), |row| self.matching_position(row))
     }
 
-    /// Returns the first positions after `after`: at most `wanted` of each partition, from about `rows` rows, and those in
-    /// the tail. Also returns the position up to which they are complete, if more positions may follow.
+    /// Returns the first positions after `after`: at most `wanted` of each partition, from about `rows` rows, and those
+    /// in the tail. Also returns the position up to which they are complete, if more positions may follow.
     pub(super) fn positions(
         &mut self,
         after: Option<SeriesPosition>,
@@ -116,8 +116,8 @@ impl<'a> SeriesScan<'a> {
         Ok(positions)
     }
 
-    /// Adds the first positions of a partition. Returns the position up to which they are complete, if more positions may
-    /// follow.
+    /// Adds the first positions of a partition. Returns the position up to which they are complete, if more positions
+    /// may follow.
     fn scan_partition(
         &mut self,
         partition: SeriesPartition,
@@ -172,9 +172,9 @@ impl<'a> SeriesScan<'a> {
         Ok(is_type_matched)
     }
 
-    /// Builds the SQL query for rows of a partition, and its values. Its only condition is a range in the order, so that it
-    /// examines no more rows than it returns. The alias `i` is the index table. The alias `e` is the table `event`, for
-    /// columns that the index lacks.
+    /// Builds the SQL query for rows of a partition, and its values. Its only condition is a range in the order, so
+    /// that it examines no more rows than it returns. The alias `i` is the index table. The alias `e` is the table
+    /// `event`, for columns that the index lacks.
     fn sql(&self, partition: SeriesPartition, after: Option<SeriesPosition>, rows_max: usize) -> (String, Vec<Value>) {
         let series = self.series;
         let is_by_time = series.by == SeriesOrder::Time;

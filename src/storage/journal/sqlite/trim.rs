@@ -22,8 +22,8 @@ struct TypeRemoval {
 
 /// Removes at most `budget` events and returns the number removed by each rule. After an error the caches are invalid.
 ///
-/// Removing an event takes about ten microseconds. Types without events are removed as well, and their numbers are never
-/// reused.
+/// Removing an event takes about ten microseconds. Types without events are removed as well, and their numbers are
+/// never reused.
 pub(super) fn trim(
     connection: &mut Connection,
     cache: &mut WriterCache,

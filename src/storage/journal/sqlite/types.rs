@@ -85,9 +85,9 @@ impl TypeFilter {
         })
     }
 
-    /// Calls `each` with the numbers of the selected types in the journal, in the order of their subjects. The scan stops
-    /// when `each` returns false or `rows_left` is used up; `each` subtracts the rows that it examines. Returns false if
-    /// the scan has to continue.
+    /// Calls `each` with the numbers of the selected types in the journal, in the order of their subjects. The scan
+    /// stops when `each` returns false or `rows_left` is used up; `each` subtracts the rows that it examines. Returns
+    /// false if the scan has to continue.
     pub(super) fn scan(
         &self,
         connection: &Connection,

@@ -28,9 +28,9 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 /// Number of unanswered probes after which the server counts as dead.
 const KEEPALIVE_PROBES: u32 = 3;
 
-/// Session settings. The server also ends a session that takes too long, since other peers would wait for the locks of a
-/// peer that has failed. The server plans each statement once, for the use of keys: its statistics are poor for tables
-/// that grow and shrink all the time.
+/// Session settings. The server also ends a session that takes too long, since other peers would wait for the locks of
+/// a peer that has failed. The server plans each statement once, for the use of keys: its statistics are poor for
+/// tables that grow and shrink all the time.
 const SETTINGS: &str = "
     SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';
     SET statement_timeout = '8s';
@@ -139,8 +139,8 @@ impl PostgresConnection {
         }
     }
 
-    /// Runs a step that sends and reads at most about `bytes` bytes. After [`StreamFault::Unreachable`] the connection is
-    /// unusable.
+    /// Runs a step that sends and reads at most about `bytes` bytes. After [`StreamFault::Unreachable`] the connection
+    /// is unusable.
     pub(super) fn run<T, E: From<StreamFault>>(
         &mut self,
         bytes: usize,

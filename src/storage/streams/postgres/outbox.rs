@@ -15,9 +15,9 @@ use tokio_postgres::Row;
 /// assigns its id when it claims the event. Events committed before a claim precede events committed after it.
 ///
 /// # Errors
-/// The server refuses the event, and the transaction can only be rolled back. Either the tables do not exist, or the server
-/// does not accept the data as JSON. [`PostgresStreams::open`](super::PostgresStreams::open) creates the tables, as a
-/// peer does when it starts.
+/// The server refuses the event, and the transaction can only be rolled back. Either the tables do not exist, or the
+/// server does not accept the data as JSON. [`PostgresStreams::open`](super::PostgresStreams::open) creates the tables,
+/// as a peer does when it starts.
 pub fn add_event_in(
     transaction: &mut postgres::Transaction<'_>,
     stream: &StreamName,

@@ -9,8 +9,9 @@ const VERSION: i64 = 1;
 /// Statement that serializes processes which create the tables of a database. The first number is `seqs`.
 const LOCK_SCHEMA: &str = "BEGIN; SELECT pg_advisory_xact_lock(1936027507, 0)";
 
-/// The data of an event are `text`, unlike the `json` of posted events. Servers differ in the JSON that they accept, for
-/// example in its depth, and a refused event would block all later ones. Texts are sorted by bytes, as in other stores.
+/// The data of an event are `text`, unlike the `json` of posted events. Servers differ in the JSON that they accept,
+/// for example in its depth, and a refused event would block all later ones. Texts are sorted by bytes, as in other
+/// stores.
 const TABLES: &str = r#"
     CREATE TABLE seqcast_version (one bigint PRIMARY KEY CHECK (one = 1), version bigint NOT NULL);
     INSERT INTO seqcast_version VALUES (1, 1);

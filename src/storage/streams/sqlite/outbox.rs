@@ -1,5 +1,6 @@
-//! Events that applications post within their own transactions: rows of `seqcast_outbox`. A peer claims a row, registers
-//! the event in its journal under a distinct source timestamp, and removes the row once the event is in its stream.
+//! Events that applications post within their own transactions: rows of `seqcast_outbox`. A peer claims a row,
+//! registers the event in its journal under a distinct source timestamp, and removes the row once the event is in its
+//! stream.
 //!
 //! Any program can post an event: `INSERT INTO seqcast_outbox (stream, type, data) VALUES ('main', 'DEPOSIT',
 //! '{"amount":"10.00"}')`. The table refuses data that cannot be an event.
@@ -17,13 +18,13 @@ const UNCLAIMED: &str = "SELECT number, stream, type, data, stamp FROM seqcast_o
     stream IN (SELECT value FROM json_each(?)) ORDER BY number LIMIT ?";
 
 /// Adds an event to a stream within the caller's transaction (003, section 3.2.1). The event is delivered exactly if
-/// the transaction commits, as soon as a peer runs that serves the stream from this file (`stream-store`). The peer then
-/// assigns its id, in the order of the commits.
+/// the transaction commits, as soon as a peer runs that serves the stream from this file (`stream-store`). The peer
+/// then assigns its id, in the order of the commits.
 ///
 /// # Errors
 /// SQLite refuses the event, which is not added. Either the tables do not exist, the file is locked or full, or SQLite
-/// does not accept the data as JSON. [`SqliteStreams::open`](super::SqliteStreams::open) creates the tables, as a peer does
-/// when it starts.
+/// does not accept the data as JSON. [`SqliteStreams::open`](super::SqliteStreams::open) creates the tables, as a peer
+/// does when it starts.
 pub fn add_event_in(
     transaction: &Transaction<'_>,
     stream: &StreamName,
