@@ -478,7 +478,7 @@ mod tests {
         outcome
     }
 
-    fn begun() -> MemoryStore {
+    fn begun_store() -> MemoryStore {
         let mut store = MemoryStore::default();
         assert_eq!(apply(&mut store, &StoreOp::ReadMark), OpOutcome::LostGeneration { found: None });
         let mark = OrderStamp::begin(generation(7));
@@ -500,7 +500,8 @@ mod tests {
 
     #[test]
     fn push_queues_the_events_and_the_object() {
-        let (mut store, mark, object) = (begun(), OrderStamp::begin(generation(7)), Object::new("work:1").unwrap());
+        let (mut store, mark, object) =
+            (begun_store(), OrderStamp::begin(generation(7)), Object::new("work:1").unwrap());
         assert_eq!(apply(&mut store, &push(mark)), OpOutcome::Pushed { mark });
         let events: Vec<&[u8]> = store.events(&object).map(|event| &event[..]).collect();
         assert_eq!((events, store.data(&object).unwrap()), (vec![&b"main"[..], b"one", b"two"], &Bytes::from("{}")));
@@ -518,7 +519,7 @@ mod tests {
 
     #[test]
     fn step_on_another_state_is_refused() {
-        let mut store = begun();
+        let mut store = begun_store();
         let earlier = store.clone();
         let session = OrderStamp::begin(generation(7)).next().unwrap();
         assert_eq!(
@@ -535,12 +536,12 @@ mod tests {
         assert_eq!(apply(&mut store, &StoreOp::ReadMark), OpOutcome::LostGeneration { found: Some(generation(7)) });
         // All stamps are given out.
         let last = OrderStamp::from_number(OrderStamp::begin(generation(8)).number() - 1);
-        check_lost(&MemoryStore { mark: last, ..begun() }, OrderStamp::begin(generation(7)), 7);
+        check_lost(&MemoryStore { mark: last, ..begun_store() }, OrderStamp::begin(generation(7)), 7);
     }
 
     #[test]
     fn one_of_two_callers_begins_a_generation() {
-        let mut store = begun();
+        let mut store = begun_store();
         store.rewind(store.clone());
         let (found, mark) = (Some(generation(7)), OrderStamp::begin(generation(9)));
         for (found, number, outcome) in [

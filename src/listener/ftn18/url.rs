@@ -80,13 +80,13 @@ fn to_json(text: &str) -> String {
 
 /// Decodes `user:secret` from an Authorization header.
 fn decode_basic(header: &str) -> Result<String, CallFault> {
-    let refused = || CallFault::new(FaultName::SecurityError, "Authorization is Basic with user:secret in base64");
-    let (scheme, encoded) = header.split_once(' ').ok_or_else(refused)?;
+    let refusal = || CallFault::new(FaultName::SecurityError, "Authorization is Basic with user:secret in base64");
+    let (scheme, encoded) = header.split_once(' ').ok_or_else(refusal)?;
     if !scheme.eq_ignore_ascii_case("basic") {
-        return Err(refused());
+        return Err(refusal());
     }
-    let bytes = BASE64_STANDARD.decode(encoded.trim()).map_err(|_| refused())?;
-    String::from_utf8(bytes).map_err(|_| refused())
+    let bytes = BASE64_STANDARD.decode(encoded.trim()).map_err(|_| refusal())?;
+    String::from_utf8(bytes).map_err(|_| refusal())
 }
 
 /// Decodes `%41` and `+` (WHATWG URL, application/x-www-form-urlencoded).

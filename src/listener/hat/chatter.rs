@@ -186,10 +186,10 @@ mod tests {
         let ping = b"\x01\x16\x87\x87\x01\x01\x00\x8fHatChatter.Ping\x80";
         let pong = b"\x01\x16\x87\x87\x00\x01\x01\x8fHatChatter.Pong\x80";
         let conversation = Conversation { first: 7, is_own: true };
-        let asked = ChatterMessage { id: 7, conversation, is_last: false, type_name: PING, body: b"" };
+        let ping_message = ChatterMessage { id: 7, conversation, is_last: false, type_name: PING, body: b"" };
         let conversation = conversation.mirror();
-        let answered = ChatterMessage { id: 7, conversation, is_last: true, type_name: PONG, body: b"" };
-        for (bytes, message) in [(ping, asked), (pong, answered)] {
+        let pong_message = ChatterMessage { id: 7, conversation, is_last: true, type_name: PONG, body: b"" };
+        for (bytes, message) in [(ping, ping_message), (pong, pong_message)] {
             assert_eq!(message.frame(), bytes[..]);
             let mut parser = ChatterParser::new(&Settings::default());
             parser.push(bytes);

@@ -409,7 +409,7 @@ impl Shell {
     }
 
     fn on_request(&mut self, request: SessionRequest<'_>) {
-        let (text, out) = (shown(&request), &mut self.out);
+        let (text, out) = (describe(&request), &mut self.out);
         self.log.push(text);
         let receivers = |subs: &BTreeMap<SubId, SubscriptionFilter>, subject: &Subject| {
             let found: Vec<_> =
@@ -460,7 +460,7 @@ impl Shell {
     }
 }
 
-fn shown(request: &SessionRequest<'_>) -> String {
+fn describe(request: &SessionRequest<'_>) -> String {
     match request {
         SessionRequest::Publish(Publish { subject, payload, .. }) => {
             format!("publish {subject} {}", payload.escape_ascii())

@@ -87,9 +87,9 @@ impl SqliteStreams {
     /// The file is not a SQLite file, its tables are of another version, or the system refuses to open it. The file is
     /// then unchanged.
     pub fn open(path: &Path) -> Result<SqliteStreams, StreamStorageError> {
-        let wrong = |fault| StreamStorageError { location: path.display().to_string(), fault };
-        check_header(path).map_err(|reason| wrong(file_error(reason)))?;
-        let connection = schema::open(path).map_err(wrong)?;
+        let error_of = |fault| StreamStorageError { location: path.display().to_string(), fault };
+        check_header(path).map_err(|reason| error_of(file_error(reason)))?;
+        let connection = schema::open(path).map_err(error_of)?;
         Ok(SqliteStreams { connection, path: path.to_owned(), batch: SqliteBatch::Inactive })
     }
 

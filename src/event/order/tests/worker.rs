@@ -41,7 +41,7 @@ fn push_to(store: &mut MemoryStore, object: &str, events: &[&'static str]) {
 }
 
 /// Returns a short text for a step; ids are written as the count of their generation.
-fn shown(step: &WorkerAction) -> String {
+fn describe(step: &WorkerAction) -> String {
     match step {
         WorkerAction::Apply(StoreOp::ReadMark) => "read mark".to_owned(),
         WorkerAction::Apply(StoreOp::Begin { generation, .. }) => format!("begin {generation}"),
@@ -77,7 +77,7 @@ fn run(worker: &mut Worker, store: &mut MemoryStore, now_ms: u64, is_sent: bool)
     let mut steps = Vec::new();
     loop {
         let step = worker.poll_step(now_ms);
-        steps.push(shown(&step));
+        steps.push(describe(&step));
         match step {
             WorkerAction::Apply(op) => {
                 let Ok(outcome) = store.apply(&op);

@@ -24,12 +24,12 @@ pub struct Scenario {
     pub crashes: u8,
     /// Starts of workers that crashed or stopped.
     pub restarts: u8,
-    /// Number of times that a worker is asked to end.
+    /// Number of times that the model ends a worker.
     pub ends: u8,
     /// Number of times that time passes, and the step in milliseconds.
     pub ticks: u8,
     pub tick_ms: u64,
-    /// Number of times that the store goes back to any earlier state.
+    /// Number of times that the store is rolled back to any earlier state.
     pub losses: u8,
     /// True if workers have begun before all other moves.
     pub is_warm: bool,
@@ -118,7 +118,7 @@ struct Sent {
 #[derive(Clone, Debug, Hash)]
 struct Slot {
     worker: Option<Worker>,
-    /// Generation that it knew when the state went back, until it learns of that.
+    /// Generation that the worker knew when the state was rolled back, until it reports the loss.
     unreported: Option<Generation>,
 }
 
@@ -157,11 +157,11 @@ pub enum Move {
     Step(usize),
     /// The event that this worker sends is sent.
     Sent(usize),
-    /// This worker learns that an object may be taken, and does its next step.
+    /// This worker is notified of a push, and performs its next step.
     Wake(usize),
     Crash(usize),
     Restart(usize),
-    /// This worker is asked to end.
+    /// The model ends this worker.
     End(usize),
     Tick,
     /// From here on the store may go back to this state.

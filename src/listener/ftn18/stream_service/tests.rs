@@ -591,8 +591,8 @@ fn long_search_does_not_delay_other_calls() {
     assert_eq!((world.position("C"), world.position("D")), (last - 1, 3 * PASSED_MAX));
 }
 
-/// A caller learns that its event is not in the stream yet when the journal cannot be read. The event is fed later, and
-/// once.
+/// If the journal cannot be read, the caller gets an error, since its event is not in the stream yet. The service feeds
+/// the event once, later.
 #[test]
 fn unreadable_journal_fails_the_waiting_calls() {
     let mut world = World::new(StreamLimits::default());

@@ -196,11 +196,11 @@ pub(super) fn trim(
     }
     let Some(end) = end else { return Ok(report) };
     for row in consumer_rows.into_iter().filter(|row| row.position < end) {
-        let mut gone = connection
+        let mut find_missed = connection
             .prepare_cached("SELECT min(id), count(*) FROM seqcast_events WHERE stream = ? AND ? < id AND id <= ?")?;
         let bounds = params![number, signed(row.position.number())?, signed(end.number())?];
         let (first, count) =
-            gone.query_row(bounds, |row| Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, i64>(1)?)))?;
+            find_missed.query_row(bounds, |row| Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, i64>(1)?)))?;
         let Some(first) = first else { continue };
         let missed = MissedRange { first: id(first)?, last: end, count: unsigned(count)? };
         let lapsed = Some(row.lapsed.map_or(missed, |before| before.merge(missed)));
