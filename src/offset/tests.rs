@@ -185,8 +185,8 @@ impl Server {
     }
 }
 
-/// Returns how many of the N offsets that a client may have after a restart lead to each case at its first poll: (event,
-/// no event, recovery). A client that uses the epoch must detect the restart in each case.
+/// Returns how many of the N offsets that a client may have after a restart lead to each case at its first poll:
+/// (event, no event, recovery). A client that uses the epoch must detect the restart in each case.
 fn restarts(n: u32, m: usize, events: usize) -> (u32, u32, u32) {
     let modulus = Modulus::new(n.into()).unwrap();
     let mut cases = (0, 0, 0);

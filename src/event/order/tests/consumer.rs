@@ -55,8 +55,8 @@ fn describe(effect: &ConsumerEffect) -> String {
     }
 }
 
-/// Runs a story: `30: x 7<5` is an event at 30 ms, `30: unrecoverable x 5` reports that this one cannot be fetched, `30:` is
-/// time that passes.
+/// Runs a story: `30: x 7<5` is an event at 30 ms, `30: unrecoverable x 5` reports that this one cannot be fetched,
+/// `30:` is time that passes.
 fn check(settings: &Settings, story: &[(&str, &[&str])]) {
     let mut consumer = OrderConsumer::new(settings.clone(), 0);
     for (line, expected) in story {
