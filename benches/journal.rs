@@ -151,7 +151,7 @@ fn register(writer: &JournalWriter, in_flight: u64, numbers: impl Iterator<Item 
             waiting -= 1;
         }
         let now = Clock::now();
-        let append = AppendOp::Register { requested: vec![registration(number)], now: now.wall.into() };
+        let append = AppendOp::Register { registrations: vec![registration(number)], now: now.wall.into() };
         let sender = sender.clone();
         let done = move |done: Result<Vec<Event>, StoreError>| {
             done.expect("stored");

@@ -1,10 +1,10 @@
 //! Offsets of logged events, seed 000: arithmetic modulo N, the server's answers, and the client's actions.
 //!
-//! An offset is a number in `0..=N-1`; the one after `n` is `s(n) = (n + 1) % N`. It wraps around, so it does not
-//! reliably indicate order. The content of a history is reported as a [`HistorySpan`].
+//! An offset is a number in `0..=N-1`; the next offset after `n` is `s(n) = (n + 1) % N`. Offsets wrap around, so they
+//! do not reliably indicate order. A [`HistorySpan`] describes the content of a history.
 //!
-//! [`HistorySpan::answer`] is the server's table, [`Tracker`] the client's. N is 2^32 everywhere but in tests. This
-//! module knows neither the events nor their transport.
+//! [`HistorySpan::answer`] implements the server's table, and [`Tracker`] the client's. N is 2^32 except in tests. This
+//! module is independent of the events and of their transport.
 
 use crate::message::Epoch;
 use crate::seqno::Seq;
@@ -17,8 +17,8 @@ impl Modulus {
     /// The N of the seed and of the wire: 2^32.
     pub const WIRE: Modulus = Modulus(1 << 32);
 
-    /// Creates another N, from 2 to 2^32, or returns `None` outside that range. A small N makes rare events frequent,
-    /// for tests.
+    /// Creates another N, from 2 to 2^32; returns `None` outside that range. Tests use a small N, with which rare cases
+    /// are frequent.
     pub fn new(n: u64) -> Option<Modulus> {
         (2 <= n && n <= 1 << 32).then_some(Modulus(n))
     }
@@ -44,7 +44,7 @@ impl Modulus {
     }
 }
 
-/// Range of events of one subject in a history: at least one event, and all from the first to the last.
+/// Range of events of one subject in a history: at least one event, without gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistorySpan {
     /// n0: the offset of the oldest event.
@@ -57,14 +57,14 @@ pub struct HistorySpan {
     pub last_seq: Seq,
 }
 
-/// The three cases of the seed, without their content.
+/// The three cases of a poll in the seed, without their content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PollCase {
     /// Case 1: event `s(n)` is present in history.
     Successor,
-    /// Case 2: event `n` is present in history and event `s(n)` is not; or the history is empty.
+    /// Case 2: event `n` is present in history, and event `s(n)` is not; or the history is empty.
     NoEvent,
-    /// Case 3: neither.
+    /// Case 3: neither event is present in a history with other events.
     Recovery,
 }
 
@@ -102,46 +102,46 @@ pub enum PollReply {
     },
     /// Case 2: nothing new.
     NoEvent,
-    /// Case 3: the poll's offset is unknown; the history holds `span`.
+    /// Case 3: the history does not contain the poll's offset. It holds this span.
     Recovery(HistorySpan),
 }
 
 /// Next action of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrackerAction {
-    /// The event is the next one: deliver it, and poll again at once.
+    /// Deliver the event, which is the next one, and poll again at once.
     Deliver {
         /// True if the event belongs to a recovery phase, which its event n1 ends.
         recovery: bool,
     },
-    /// Nothing new. Poll again later.
+    /// No new event exists. Poll again later.
     Wait,
-    /// Events were lost, or this client has none yet: a recovery phase begins that covers `span`. Poll on at once.
+    /// Events were lost, or this client has received none yet. A recovery phase over `span` begins. Poll again at once.
     Recover {
         /// Available events; the phase ends with the last one.
         span: HistorySpan,
         /// Number of events lost between the last one received and the first one available, if known.
         lost: Option<u64>,
     },
-    /// The publisher has a new epoch, so the previous offsets are void. Poll on at once. If it has events already, a
-    /// recovery phase begins that covers `span`.
+    /// The publisher has a new epoch, so the previous offsets are void. Poll again at once. If the publisher has events
+    /// already, a recovery phase over `span` begins.
     Restart {
         /// Available events.
         span: Option<HistorySpan>,
     },
-    /// The answer is not for the poll that this client would make now. Poll again.
+    /// The answer does not belong to the poll that this client would send now. Poll again.
     Unexpected,
 }
 
-/// A client's view of one subject of one publisher: the seed's table of next actions.
+/// State of a client that polls one subject of one publisher; implements the seed's table of next actions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tracker {
     modulus: Modulus,
-    /// n: the offset of the most recent, successfully received event; 0 without one.
+    /// n: the offset of the last event received; 0 before the first one.
     offset: u32,
-    /// Number of that event, if one was received in this epoch of the publisher.
+    /// Number of that event, if it was received in this epoch of the publisher.
     seq: Option<Seq>,
-    /// Epoch of the publisher that answered last; stays `None` in a client that ignores it.
+    /// Epoch of the publisher in its last answer; always `None` in a client that ignores epochs.
     epoch: Option<Epoch>,
     /// n1 of the recovery phase.
     recovery: Option<u32>,
@@ -154,7 +154,7 @@ impl Default for Tracker {
 }
 
 impl Tracker {
-    /// Creates a client whose most recent event has offset `offset`; 0 without events.
+    /// Creates the tracker of a client whose last event has offset `offset`; 0 for a client without events.
     pub fn new(modulus: Modulus, offset: u32) -> Tracker {
         Tracker { modulus, offset: modulus.advance(offset, 0), seq: None, epoch: None, recovery: None }
     }
@@ -164,7 +164,7 @@ impl Tracker {
         self.offset
     }
 
-    /// Returns the number of the most recent event, if one was received in this epoch of the publisher.
+    /// Returns the number of the last event, if it was received in this epoch of the publisher.
     pub fn seq(&self) -> Option<Seq> {
         self.seq
     }
@@ -179,7 +179,7 @@ impl Tracker {
     ///
     /// A client that ignores epochs passes `None`. A restart is then detected by offset only, with the seed's
     /// probabilities.
-    pub fn on_answer(&mut self, epoch: Option<Epoch>, span: Option<HistorySpan>, answered: PollReply) -> TrackerAction {
+    pub fn on_answer(&mut self, epoch: Option<Epoch>, span: Option<HistorySpan>, reply: PollReply) -> TrackerAction {
         let before = std::mem::replace(&mut self.epoch, epoch);
         if before.is_some() && before != epoch {
             // The restart is certain, even if the offsets happen to match.
@@ -191,7 +191,7 @@ impl Tracker {
             }
             return TrackerAction::Restart { span };
         }
-        match answered {
+        match reply {
             PollReply::Event { offset, seq } if offset == self.modulus.successor(self.offset) => {
                 let recovery = self.in_recovery();
                 self.offset = offset;
@@ -201,7 +201,7 @@ impl Tracker {
             }
             PollReply::Event { .. } => TrackerAction::Unexpected,
             PollReply::NoEvent => {
-                // The rest of the phase has left the history: there is nothing more to recover.
+                // The other events of the phase have left the history, so the phase ends.
                 self.recovery = None;
                 TrackerAction::Wait
             }
@@ -220,7 +220,7 @@ impl Tracker {
     }
 }
 
-/// Returns the count of numbers between two ascending ones of the same frame; `None` otherwise.
+/// Returns the number of messages between two ascending numbers of one frame; `None` otherwise.
 fn lost_between(seq: Seq, next: Seq) -> Option<u64> {
     let is_counted = seq.frame() == next.frame() && seq < next;
     is_counted.then(|| next.count() - seq.count() - 1)

@@ -1,9 +1,9 @@
-//! Replication of other servers' events to this peer. Events arrive by the bus; the peer fetches those that did not
-//! from the journals of their servers.
+//! Replication of other servers' events to this peer. The bus delivers events in announcements. The follower fetches
+//! the events that the bus did not deliver from the journals of their servers.
 //!
-//! A follower that has just started or has lost messages requests the events after the last one that it has. Meanwhile
-//! it buffers announcements. So the events of each server are stored in the order of their ids, without a gap, and none
-//! twice. The messages on the subjects of the types do not suffice, because the bus does not order messages across
+//! A follower that has just started or has lost messages requests the events after its last stored one. Meanwhile it
+//! buffers announcements. So this peer stores the events of each server in the order of their ids, without a gap, and
+//! each once. The messages on the subjects of the types do not suffice, because the bus does not order messages across
 //! several subjects.
 
 mod followed_server;
@@ -25,9 +25,9 @@ const SERVERS_MAX: usize = 1024;
 /// An action that a follower requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FollowerAction {
-    /// Events to store; [`Follower::on_stored`] must follow before anything else.
+    /// Events to store. The caller reports the result to [`Follower::on_stored`] before it calls any other method.
     Store(Vec<Event>),
-    /// A request to send to a server; [`Follower::on_page`] takes its answer.
+    /// A request to send to a server. The caller passes the answer to [`Follower::on_page`].
     Request {
         /// Number that identifies the request.
         number: u64,
@@ -45,7 +45,7 @@ pub enum FollowerNotice {
     Start {
         /// Epoch of its peer.
         publisher: Epoch,
-        /// Position after which events are requested.
+        /// Position after which the follower requests events.
         after: EventId,
     },
     /// All events of a server are stored up to this position, and new events are stored as they arrive.
@@ -110,53 +110,54 @@ impl fmt::Display for FollowerNotice {
     }
 }
 
-/// An event that was not received with an announcement, but fetched from the journal of its server.
+/// An event that the follower has fetched from the journal of its server, because no announcement contained it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FetchedEvent {
     /// Id of the event.
     pub id: EventId,
-    /// True if messages of the server were lost. Otherwise the event was registered before this peer listened, or was
-    /// not announced.
+    /// True if the bus lost messages of the server. Otherwise the event was registered before this peer followed the
+    /// server, or was not announced.
     pub is_lost: bool,
 }
 
 /// Follows the servers of other peers, and decides which events to store.
 #[derive(Debug)]
 pub struct Follower {
-    /// Id of the local server, which is not followed.
-    own: ServerId,
+    /// Id of the server of this peer, which is not followed.
+    local: ServerId,
     types: Vec<TypePattern>,
-    /// Position in each server's journal up to which everything is stored, or pending.
+    /// Position in each server's journal up to which all events are stored, or pending.
     covered: BTreeMap<ServerId, EventId>,
-    /// Servers of which at least one event was stored: they are remembered while unreachable.
+    /// Servers of which at least one event is stored. Their positions are remembered while they are unreachable.
     stored: BTreeSet<ServerId>,
     servers: BTreeMap<ServerId, FollowedServer>,
     /// Events to store next.
     pending: Vec<Event>,
-    /// The fetched ones among the pending events.
+    /// Ids of the fetched events among the pending ones.
     fetched: Vec<FetchedEvent>,
-    /// Covered positions before the pending events.
-    before: BTreeMap<ServerId, EventId>,
+    /// Covered positions to restore if the pending events cannot be stored.
+    rollback_positions: BTreeMap<ServerId, EventId>,
     notices: VecDeque<FollowerNotice>,
     /// Number of requests so far.
     requests: u64,
+    /// True once [`FollowerNotice::TooMany`] was reported.
     is_full_reported: bool,
 }
 
 impl Follower {
-    /// Creates a follower of all servers but its own, for events of these types. `stored` is the last stored event of
+    /// Creates a follower of all servers but `local`, for events of these types. `stored` is the last stored event of
     /// each server.
-    pub fn new(own: ServerId, types: Vec<TypePattern>, stored: impl IntoIterator<Item = EventId>) -> Follower {
+    pub fn new(local: ServerId, types: Vec<TypePattern>, stored: impl IntoIterator<Item = EventId>) -> Follower {
         let covered: BTreeMap<ServerId, EventId> = stored.into_iter().map(|id| (id.server, id)).collect();
         Follower {
-            own,
+            local,
             types,
             stored: covered.keys().copied().collect(),
             covered,
             servers: BTreeMap::new(),
             pending: Vec::new(),
             fetched: Vec::new(),
-            before: BTreeMap::new(),
+            rollback_positions: BTreeMap::new(),
             notices: VecDeque::new(),
             requests: 0,
             is_full_reported: false,
@@ -171,7 +172,7 @@ impl Follower {
     /// Handles a peer's announcement of a server.
     pub fn on_announcement(&mut self, now: Instant, publisher: Epoch, announcement: Announcement) {
         let server = announcement.until.server;
-        let is_followed = self.is_following() && server != self.own && announcement.is_held;
+        let is_followed = self.is_following() && server != self.local && announcement.is_held;
         if !is_followed || !announcement.is_sound() {
             return;
         }
@@ -182,10 +183,10 @@ impl Follower {
                 }
                 return;
             }
-            self.begin(now, publisher, announcement.until);
+            self.start(now, publisher, announcement.until);
         }
         let buffered_bytes: usize = self.servers.values().map(FollowedServer::buffered_bytes).sum();
-        let followed = self.servers.get_mut(&server).expect("it has begun by now");
+        let followed = self.servers.get_mut(&server).expect("the server is followed");
         let others_bytes = buffered_bytes - followed.buffered_bytes();
         followed.last_announcement = now;
         match &mut followed.state {
@@ -195,9 +196,9 @@ impl Follower {
         }
     }
 
-    /// Begins to follow a server. `until` is the end of its journal as announced. A journal can have gone back only
+    /// Starts to follow a server. `until` is the end of its journal as announced. A journal can be rolled back only
     /// with a new epoch of its peer.
-    fn begin(&mut self, now: Instant, publisher: Epoch, until: EventId) {
+    fn start(&mut self, now: Instant, publisher: Epoch, until: EventId) {
         let server = until.server;
         let covered = *self.covered.entry(server).or_insert(EventId { server, session: 0, instance: 0 });
         let (state, is_rolled_back) = (FollowPhase::Fetching(PendingFetch::default()), until.session < covered.session);
@@ -222,7 +223,7 @@ impl Follower {
     fn apply(&mut self, announcement: Announcement) {
         let server = announcement.until.server;
         if self.covered[&server] < announcement.since {
-            return self.servers.get_mut(&server).expect("it is live").fetch();
+            return self.servers.get_mut(&server).expect("the server is live").fetch();
         }
         self.push(announcement.events);
         self.advance_covered(announcement.until);
@@ -264,7 +265,7 @@ impl Follower {
         self.push(page.events);
         self.advance_covered(page.covered);
         let Some(buffered) = buffered else { return };
-        self.servers.get_mut(&server).expect("it has answered").state = FollowPhase::Live;
+        self.servers.get_mut(&server).expect("the server has answered").state = FollowPhase::Live;
         for announcement in buffered {
             if let FollowPhase::Live = self.servers[&server].state {
                 self.apply(announcement);
@@ -277,7 +278,7 @@ impl Follower {
         if is_stored {
             return self.confirm_stored();
         }
-        for (server, covered) in std::mem::take(&mut self.before) {
+        for (server, covered) in std::mem::take(&mut self.rollback_positions) {
             self.covered.insert(server, covered);
             self.servers.get_mut(&server).into_iter().for_each(|followed| followed.back_off(now));
         }
@@ -285,7 +286,7 @@ impl Follower {
 
     /// Confirms that all covered events are stored.
     fn confirm_stored(&mut self) {
-        for server in std::mem::take(&mut self.before).into_keys() {
+        for server in std::mem::take(&mut self.rollback_positions).into_keys() {
             let Some(followed) = self.servers.get_mut(&server) else { continue };
             followed.failures = 0;
             if matches!(followed.state, FollowPhase::Live) && !std::mem::replace(&mut followed.is_reported, true) {
@@ -325,7 +326,7 @@ impl Follower {
                     fetch.sent = Some(SentRequest { at: now, number: self.requests, request: request.clone() });
                     Some(FollowerAction::Request { number: self.requests, request })
                 }
-                // The request stays the same, so that a late answer counts, too.
+                // The request keeps its number, so that a late answer to it still counts.
                 Some(SentRequest { at, number, request }) if answer_time <= now.since(*at) => {
                     *at = now;
                     followed.failures += 1;
@@ -337,15 +338,16 @@ impl Follower {
         })
     }
 
-    /// Returns the fetched ones among the events to store. The caller takes them before it stores the events.
+    /// Removes and returns the ids of the fetched events among those to store. The caller does so before it stores
+    /// them.
     pub fn take_fetched(&mut self) -> Vec<FetchedEvent> {
         std::mem::take(&mut self.fetched)
     }
 
     /// Returns the time of the next poll if nothing happens before. It may already have passed.
     pub fn deadline(&self) -> Option<Instant> {
-        let of = |followed: &FollowedServer| {
-            let then = match &followed.state {
+        let deadline_of = |followed: &FollowedServer| {
+            let next = match &followed.state {
                 FollowPhase::Live => Instant::MAX,
                 FollowPhase::Fetching(PendingFetch { sent: None, .. }) => Instant::ZERO,
                 FollowPhase::Fetching(PendingFetch { sent: Some(SentRequest { at, .. }), .. }) => {
@@ -353,14 +355,14 @@ impl Follower {
                 }
                 FollowPhase::Backoff { until } => *until,
             };
-            then.min(followed.last_announcement + SERVER_TIMEOUT)
+            next.min(followed.last_announcement + SERVER_TIMEOUT)
         };
-        self.servers.values().map(of).min()
+        self.servers.values().map(deadline_of).min()
     }
 
-    /// Returns the followed servers by id, with the unreachable ones of which events are stored.
+    /// Returns the status of each followed server, and of each unreachable one of which events are stored, by id.
     pub fn rows(&self) -> impl Iterator<Item = ServerStatus> {
-        let others = self.covered.iter().filter(|(server, _)| self.is_following() && **server != self.own);
+        let others = self.covered.iter().filter(|(server, _)| self.is_following() && **server != self.local);
         others.map(|(server, covered)| {
             let followed = self.servers.get(server);
             ServerStatus {
@@ -371,8 +373,8 @@ impl Follower {
         })
     }
 
-    /// Queues the events that are wanted and not stored yet. No events are missing between them and the covered
-    /// position.
+    /// Queues the wanted events after the covered position for storing. The caller has checked that no event is missing
+    /// between that position and the first of them.
     fn push(&mut self, events: Vec<Event>) {
         for event in events {
             if self.covered[&event.id.server] < event.id {
@@ -386,8 +388,8 @@ impl Follower {
     }
 
     fn advance_covered(&mut self, position: EventId) {
-        let covered = self.covered.get_mut(&position.server).expect("it is followed");
-        self.before.entry(position.server).or_insert(*covered);
+        let covered = self.covered.get_mut(&position.server).expect("the server is followed");
+        self.rollback_positions.entry(position.server).or_insert(*covered);
         *covered = position.max(*covered);
     }
 }

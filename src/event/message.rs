@@ -1,22 +1,22 @@
-//! Encoding of events on the bus. An event is a message on the subject of its type, marked as an event, with these
-//! header fields.
+//! Encoding of events on the bus. An event travels as a message on the subject of its type. The message is marked as an
+//! event and has these header fields.
 //!
 //! | field | value |
 //! |---|---|
 //! | `Seqcast-Event` | the id: `7/42/1` |
 //! | `Seqcast-Event-Time` | the timestamp: `2026-11-22T15:04:05.123456Z` |
 //! | `Seqcast-Source-Time` | the source timestamp; absent if there is none |
-//! | `Seqcast-Payload` | `json`, or `binary` and, unless it is empty, a space and the name of its type; absent if there is no payload |
+//! | `Seqcast-Payload` | `json`, or `binary` and the type's name after a space, if not empty; absent without payload |
 //!
 //! In the name, `%` and all bytes but printable ASCII are written as `%` and two capital hexadecimal digits. The
-//! payload of the message is the JSON text or the bytes. Other fields are ignored. Received messages are not trusted: a
-//! message is a valid event as a whole, or it is refused.
+//! payload of the message is the JSON text or the bytes. Other fields are ignored. Received messages are not trusted:
+//! the decoder refuses a message unless all of its fields are valid.
 
 use super::model::{Event, EventId, IdError, Json, JsonError, Payload, Registration};
 use super::timestamp::{Timestamp, TimestampError};
 use crate::message::{Headers, Message};
 use crate::subject::Subject;
-use crate::subject::channel::{escaped, put_escaped};
+use crate::subject::channel::{decode_escape, put_escaped};
 use crate::subject::event_type::EventType;
 use bytes::Bytes;
 use std::fmt;
@@ -25,10 +25,10 @@ const ID: &str = "Seqcast-Event";
 const TIME: &str = "Seqcast-Event-Time";
 const SOURCE_TIME: &str = "Seqcast-Source-Time";
 const PAYLOAD: &str = "Seqcast-Payload";
-/// Maximum bytes of an encoded byte of a name.
+/// Maximum number of bytes that encode one byte of a name.
 const ESCAPED_BYTES: usize = 3;
 
-/// The reason why a message is no event.
+/// The reason why a message is not an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MessageError {
@@ -44,13 +44,13 @@ pub enum MessageError {
     Id(IdError),
     /// The id is reserved: its session or instance is 0.
     Reserved(EventId),
-    /// This header field is no time.
+    /// This header field is not a valid time.
     Time(&'static str, TimestampError),
-    /// The field of the payload has none of its forms.
+    /// The field `Seqcast-Payload` is invalid.
     Payload,
-    /// The message has a payload, and no field that describes it.
+    /// The message has a payload, but no field `Seqcast-Payload`.
     Unexplained,
-    /// The payload is no JSON text.
+    /// The payload is not a JSON text.
     Json(JsonError),
 }
 
@@ -83,7 +83,7 @@ impl From<&Event> for Message {
         let (kind, payload) = match &event.payload {
             None => (None, Bytes::new()),
             Some(Payload::Json(json)) => (Some("json".to_owned()), json.bytes().clone()),
-            Some(Payload::Binary { type_name, bytes }) => (Some(binary(type_name)), bytes.clone()),
+            Some(Payload::Binary { type_name, bytes }) => (Some(binary_field(type_name)), bytes.clone()),
         };
         let optional = [(SOURCE_TIME, &source_time), (PAYLOAD, &kind)];
         let optional = optional.into_iter().filter_map(|(key, value)| Some((key, value.as_deref()?)));
@@ -97,14 +97,14 @@ impl Event {
     /// Decodes the event of a message. The payload is not copied.
     ///
     /// # Errors
-    /// Returns the reason why it is none.
+    /// Returns the reason why the message is not an event.
     pub fn of_message(message: &Message) -> Result<Event, MessageError> {
         if !message.event {
             return Err(MessageError::NotMarked);
         }
         let event_type =
             EventType::of_subject(&message.subject).ok_or_else(|| MessageError::Subject(message.subject.clone()))?;
-        let [id, time, source_time, kind] = fields(&message.headers)?;
+        let [id, time, source_time, kind] = find_fields(&message.headers)?;
         let id: EventId = id.ok_or(MessageError::Missing(ID))?.parse().map_err(MessageError::Id)?;
         if !id.is_of_event() {
             return Err(MessageError::Reserved(id));
@@ -112,27 +112,27 @@ impl Event {
         let parse = |key, text: &str| text.parse().map_err(|error| MessageError::Time(key, error));
         let timestamp: Timestamp = parse(TIME, time.ok_or(MessageError::Missing(TIME))?)?;
         let source_timestamp = source_time.map(|text| parse(SOURCE_TIME, text)).transpose()?;
-        let payload = payload(kind, &message.payload)?;
+        let payload = decode_payload(kind, &message.payload)?;
         Ok(Event { id, event_type, timestamp, source_timestamp, payload })
     }
 }
 
 impl Registration {
-    /// Returns the maximum bytes that the event takes of a message: payload and headers for any id and times. The
-    /// result includes room for the other fields of an answer to a query.
+    /// Returns the maximum size of the event's message in bytes: payload and headers, for any id and times. The result
+    /// includes space for the other fields of an answer to a query.
     pub fn message_bytes(&self) -> usize {
-        /// Keys, numbers and times take at most 250 bytes.
-        const BESIDE: usize = 512;
+        /// Space for all other fields. Keys, numbers and times take at most 250 bytes.
+        const FIELDS_BYTES: usize = 512;
         let name = match &self.payload {
             Some(Payload::Binary { type_name, .. }) => ESCAPED_BYTES * type_name.len(),
             Some(Payload::Json(_)) | None => 0,
         };
-        BESIDE + name + self.payload.as_ref().map_or(0, |payload| payload.bytes().len())
+        FIELDS_BYTES + name + self.payload.as_ref().map_or(0, |payload| payload.bytes().len())
     }
 }
 
-/// Returns the values of an event's fields, in the order of the table.
-fn fields(headers: &Headers) -> Result<[Option<&str>; 4], MessageError> {
+/// Returns the values of an event's header fields, in the order of the table.
+fn find_fields(headers: &Headers) -> Result<[Option<&str>; 4], MessageError> {
     const KEYS: [&str; 4] = [ID, TIME, SOURCE_TIME, PAYLOAD];
     let mut values = [None; KEYS.len()];
     for (key, value) in headers.iter() {
@@ -144,8 +144,8 @@ fn fields(headers: &Headers) -> Result<[Option<&str>; 4], MessageError> {
     Ok(values)
 }
 
-/// Decodes the payload that the field `kind` describes.
-fn payload(kind: Option<&str>, bytes: &Bytes) -> Result<Option<Payload>, MessageError> {
+/// Decodes the payload, whose format the field value `kind` names.
+fn decode_payload(kind: Option<&str>, bytes: &Bytes) -> Result<Option<Payload>, MessageError> {
     let name = match kind {
         None if bytes.is_empty() => return Ok(None),
         None => return Err(MessageError::Unexplained),
@@ -155,12 +155,12 @@ fn payload(kind: Option<&str>, bytes: &Bytes) -> Result<Option<Payload>, Message
         Some("binary") => "",
         Some(kind) => kind.strip_prefix("binary ").filter(|name| !name.is_empty()).ok_or(MessageError::Payload)?,
     };
-    let type_name = unescaped(name).ok_or(MessageError::Payload)?;
+    let type_name = decode_name(name).ok_or(MessageError::Payload)?;
     Ok(Some(Payload::Binary { type_name: type_name.into(), bytes: bytes.clone() }))
 }
 
-/// Returns the field of a binary payload with a type of this name.
-fn binary(type_name: &str) -> String {
+/// Returns the field value for a binary payload whose type has this name.
+fn binary_field(type_name: &str) -> String {
     let mut text = b"binary".to_vec();
     if !type_name.is_empty() {
         text.push(b' ');
@@ -177,12 +177,12 @@ fn is_plain(byte: u8) -> bool {
 }
 
 /// Decodes a name; returns `None` unless `text` is its canonical encoding.
-fn unescaped(text: &str) -> Option<String> {
+fn decode_name(text: &str) -> Option<String> {
     let mut name = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, tail @ ..] = rest {
         let (byte, next) = match first {
-            b'%' => (escaped(tail).filter(|byte| !is_plain(*byte))?, &tail[2..]),
+            b'%' => (decode_escape(tail).filter(|byte| !is_plain(*byte))?, &tail[2..]),
             byte if is_plain(*byte) => (*byte, tail),
             _ => return None,
         };

@@ -9,7 +9,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Id of a server that creates events. It is configured, and different for each server of a LAN.
+/// Id of a server that creates events. The operator configures it; no two servers of a LAN have the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServerId(pub u32);
 
@@ -23,7 +23,7 @@ impl fmt::Display for ServerId {
 /// events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventId {
-    /// The server that created it.
+    /// The server that created the event.
     pub server: ServerId,
     /// One processing of a request to register events, counted from 1 by the server; 0 means "before the first".
     pub session: u64,
@@ -45,8 +45,8 @@ impl fmt::Display for EventId {
     }
 }
 
-/// The text is no id: three numbers of 32, 64 and 64 bits with a `/` between them, in decimal without a sign or a
-/// leading 0.
+/// Error of a text that is not an event id. An id is three numbers of 32, 64 and 64 bits with a `/` between them. Each
+/// is decimal, without a sign and without leading zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdError;
 
@@ -63,34 +63,34 @@ impl FromStr for EventId {
 
     fn from_str(text: &str) -> Result<EventId, IdError> {
         let mut parts = text.split('/');
-        let mut next = || number(parts.next()?);
+        let mut next = || parse_number(parts.next()?);
         let (server, session, instance) = (next().ok_or(IdError)?, next().ok_or(IdError)?, next().ok_or(IdError)?);
         let server = ServerId(u32::try_from(server).map_err(|_| IdError)?);
         if parts.next().is_some() { Err(IdError) } else { Ok(EventId { server, session, instance }) }
     }
 }
 
-/// Parses a decimal number in its canonical form, without a sign or a leading 0.
-fn number(text: &str) -> Option<u64> {
-    let is_only_way = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
-    if is_only_way { text.parse().ok() } else { None }
+/// Parses a decimal number in its canonical form, without a sign and without leading zeros.
+fn parse_number(text: &str) -> Option<u64> {
+    let is_canonical = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    if is_canonical { text.parse().ok() } else { None }
 }
 
 /// A JSON text in its original form. Cloning copies a reference only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Json(Bytes);
 
-/// The reason why bytes are no JSON text.
+/// The reason why bytes are not a valid JSON text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum JsonError {
     /// The bytes are not UTF-8.
     Encoding,
-    /// A byte is not allowed by JSON in its position.
+    /// JSON does not allow a byte at its position.
     Syntax {
         /// Line, from 1.
         line: usize,
-        /// Number of bytes of the line that had been read.
+        /// Number of bytes of the line that the parser had read.
         column: usize,
     },
     /// Arrays and objects are nested deeper than [`JSON_DEPTH_MAX`].
@@ -100,8 +100,8 @@ pub enum JsonError {
     },
 }
 
-/// Maximum depth of arrays and objects in an event's JSON. Stock clients of Hat recurse once a level and lose their
-/// connection at about 1,000 levels, each time that they meet the event.
+/// Maximum depth of arrays and objects in an event's JSON. Stock clients of Hat recurse once per level. They lose their
+/// connection each time that they read an event of about 1,000 levels.
 pub const JSON_DEPTH_MAX: usize = 900;
 
 impl fmt::Display for JsonError {
@@ -119,22 +119,22 @@ impl fmt::Display for JsonError {
 impl std::error::Error for JsonError {}
 
 impl Json {
-    /// Checks the JSON of a new event. Each event enters by this function, whichever protocol, command or peer it comes
-    /// from. The text must be one value of JSON (RFC 8259); `NaN` and `Infinity` are not allowed.
+    /// Checks the JSON of a new event. Every protocol, command and peer passes the JSON of its events to this function.
+    /// The text must be one value of JSON (RFC 8259); `NaN` and `Infinity` are not allowed.
     ///
     /// # Errors
-    /// Returns the error of the text: it is no JSON, or nested too deep.
+    /// Returns the error of the text: it is not JSON, or it is nested too deep.
     pub fn from_bytes(bytes: Bytes) -> Result<Json, JsonError> {
         let json = Json::from_stored(bytes)?;
-        match too_deep(&json.0) {
+        match find_too_deep(&json.0) {
             None => Ok(json),
             Some(at) => Err(JsonError::Depth { at }),
         }
     }
 
-    /// Returns whether it is nested deeper than the JSON of new events may be.
+    /// Returns whether the text is nested deeper than [`JSON_DEPTH_MAX`] allows for new events.
     pub fn is_too_deep(&self) -> bool {
-        too_deep(&self.0).is_some()
+        find_too_deep(&self.0).is_some()
     }
 
     /// Returns the JSON of a stored event, which may be nested deeper than that of new events.
@@ -143,7 +143,7 @@ impl Json {
     /// Returns the error of the text.
     pub fn from_stored(bytes: Bytes) -> Result<Json, JsonError> {
         let text = std::str::from_utf8(&bytes).map_err(|_| JsonError::Encoding)?;
-        // Parsing builds no value and uses no stack, however deep the nesting is.
+        // The parser builds no value and uses no stack, however deep the nesting is.
         match serde_json::from_str::<IgnoredAny>(text) {
             Ok(IgnoredAny) => Ok(Json(bytes)),
             Err(error) => Err(JsonError::Syntax { line: error.line(), column: error.column() }),
@@ -162,7 +162,7 @@ impl Json {
 }
 
 /// Returns the position of the first array or object of a JSON text that is nested too deep.
-fn too_deep(text: &[u8]) -> Option<usize> {
+fn find_too_deep(text: &[u8]) -> Option<usize> {
     let (mut depth, mut in_string, mut is_escaped) = (0, false, false);
     for (at, byte) in text.iter().enumerate() {
         match byte {
@@ -184,7 +184,7 @@ fn too_deep(text: &[u8]) -> Option<usize> {
 
 /// Maximum number of events of one session, and thus of one request.
 pub const SESSION_EVENTS_MAX: usize = 4096;
-/// Maximum bytes of the name of a binary payload's type.
+/// Maximum length of the name of a binary payload's type, in bytes.
 pub const TYPE_NAME_BYTES_MAX: usize = 255;
 
 /// The payload of an event. Cloning copies references only.
@@ -210,7 +210,7 @@ impl Payload {
         }
     }
 
-    /// Returns the bytes that it takes, with the name of its type.
+    /// Returns the size of the payload in bytes, including the name of its type.
     pub fn size(&self) -> usize {
         match self {
             Payload::Binary { type_name, bytes } => type_name.len() + bytes.len(),
@@ -224,30 +224,30 @@ impl Payload {
 pub struct Registration {
     /// Type of the event.
     pub event_type: EventType,
-    /// Time at which it occurred, according to its source.
+    /// Time at which the event occurred, according to its source.
     pub source_timestamp: Option<Timestamp>,
-    /// Its payload.
+    /// Payload of the event.
     pub payload: Option<Payload>,
 }
 
 /// An event. Cloning copies references only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Its identity; two events with the same id are the same event.
+    /// Identity of the event; two events with the same id are the same event.
     pub id: EventId,
     /// Type of the event.
     pub event_type: EventType,
-    /// Time at which the server registered it. It is the same for all events of a session, and never less than in an
-    /// earlier session of the server.
+    /// Time at which the server registered the event. It is the same for all events of a session, and never less than
+    /// in an earlier session of the server.
     pub timestamp: Timestamp,
-    /// Time at which it occurred, according to its source.
+    /// Time at which the event occurred, according to its source.
     pub source_timestamp: Option<Timestamp>,
-    /// Its payload.
+    /// Payload of the event.
     pub payload: Option<Payload>,
 }
 
 impl Event {
-    /// Returns the bytes that its payload takes.
+    /// Returns the size of the payload in bytes, including the name of its type.
     pub fn payload_size(&self) -> usize {
         self.payload.as_ref().map_or(0, Payload::size)
     }
@@ -256,10 +256,10 @@ impl Event {
     /// Those of different servers are ordered by timestamp. If the timestamps are equal, the event registered first is
     /// the lesser.
     ///
-    /// No peer knows which of two servers registered first, so the local order of arrival decides. Each event has an
-    /// arrival, a number that rises with each new event that this peer learns of and that never changes. Other peers
-    /// may see other arrivals, as the seed allows. The order is total if the arrivals of each server's events rise with
-    /// their ids.
+    /// No peer can determine which of two servers registered first, so the local order of arrival decides. The arrival
+    /// of an event is a number that this peer assigns once, rising with each new event that it receives. Other peers
+    /// may assign other arrivals, as the seed allows. The order is total if the arrivals of each server's events rise
+    /// with their ids.
     pub fn natural_cmp(&self, arrival: u64, other: &Event, other_arrival: u64) -> Ordering {
         if self.id.server == other.id.server {
             return self.id.cmp(&other.id);

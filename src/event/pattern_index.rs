@@ -1,4 +1,4 @@
-//! Index of event patterns: it finds the patterns that match a type, without trying each.
+//! Index of event patterns. It finds the patterns that match a type without trying each one.
 
 use crate::subject::event_type::{EventType, TypePattern};
 use crate::subject::tree::Tree;
@@ -11,18 +11,17 @@ pub struct PatternIndex<T> {
 }
 
 impl<T: Ord + Copy> PatternIndex<T> {
-    /// Creates an index without patterns. `seed` makes memory positions unpredictable for clients that choose the
-    /// patterns.
+    /// Creates an index without patterns. `seed` makes hashing unpredictable for clients that choose the patterns.
     pub fn new(seed: u64) -> PatternIndex<T> {
         PatternIndex { tree: Tree::new(seed) }
     }
 
-    /// Adds `value` under `pattern`. Returns false if it was there already.
+    /// Adds `value` under `pattern`. Returns false if it was present already.
     pub fn insert(&mut self, pattern: &TypePattern, value: T) -> bool {
         self.tree.insert(pattern.from_zero(), value)
     }
 
-    /// Removes `value` from under `pattern`. Returns false if it was not there.
+    /// Removes `value` from `pattern`. Returns false if it was absent.
     pub fn remove(&mut self, pattern: &TypePattern, value: T) -> bool {
         self.tree.remove(pattern.from_zero(), value)
     }
@@ -32,9 +31,9 @@ impl<T: Ord + Copy> PatternIndex<T> {
         self.tree.is_empty()
     }
 
-    /// Replaces the content of `values` by the values of all patterns that match the type. They are ascending, each
+    /// Replaces the content of `values` by the values of all patterns that match the type, ascending. A value appears
     /// once, even if several of its patterns match. The time depends on the number of matching patterns, and hardly on
-    /// that of all patterns.
+    /// the total number of patterns.
     pub fn matches(&self, event_type: &EventType, values: &mut Vec<T>) {
         values.clear();
         self.tree.matches_from_zero(event_type.subject(), values);

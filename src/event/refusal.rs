@@ -5,7 +5,7 @@ use super::store::QueryError;
 use crate::subject::event_type::EventType;
 use std::fmt;
 
-/// The reason why a request about events is refused. No part of the request was done.
+/// The reason why a peer refuses a request about events. A refused request has no effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventRefusal {
     /// Kind of the refusal, for programs.
@@ -18,13 +18,13 @@ pub struct EventRefusal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EventRefusalKind {
-    /// The request is invalid, now and later.
+    /// The request is invalid. Retrying it is pointless.
     Invalid,
-    /// This peer has no journal, or one that cannot be used.
+    /// This peer has no journal, or cannot use it.
     Unavailable,
     /// The disk is full. The client may retry later.
     Full,
-    /// Too many requests are waiting. The client may retry soon.
+    /// Too many requests are pending. The client may retry soon.
     Busy,
     /// The peer is stopping.
     Stopping,
@@ -44,7 +44,7 @@ impl EventRefusalKind {
 }
 
 impl EventRefusal {
-    /// Refuses a request because the maximum number of requests is waiting.
+    /// Refuses a request because the maximum number of requests is pending.
     pub fn busy() -> EventRefusal {
         let text =
             "too many requests about events are pending at the peer: wait for answers before sending more".into();
@@ -56,13 +56,13 @@ impl EventRefusal {
         EventRefusal { kind: EventRefusalKind::Stopping, text: "the peer is stopping".into() }
     }
 
-    /// Refuses a request because this build has no service of events.
+    /// Refuses a request because this build has no event service.
     pub fn absent() -> EventRefusal {
         let text = "the peer was built without the feature 'events'".into();
         EventRefusal { kind: EventRefusalKind::Unavailable, text }
     }
 
-    /// Refuses an event that is larger than the peer's messages may be.
+    /// Refuses an event that is larger than the message limit of the peer.
     pub fn too_large(event_type: &EventType, bytes: usize, bytes_max: usize) -> EventRefusal {
         let text = format!(
             "the event {event_type} has {bytes} bytes; at most {bytes_max} fit a message of the bus (key message-size)"

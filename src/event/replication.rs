@@ -1,8 +1,9 @@
-//! Replication of events between peers: announcements of servers, requests of followers, and the pages that answer them.
+//! Replication of events between peers: announcements of servers, requests of followers, and the pages that answer
+//! these requests.
 //!
-//! A server announces on one subject the events that it registers, and periodically itself. Each announcement names two
-//! positions of its journal and all events between them. A follower that has everything up to the first position has
-//! everything up to the second one then.
+//! A server announces the events that it registers on one subject. Without events it announces itself periodically.
+//! Each announcement names two positions of the server's journal and holds all events between them. A follower that has
+//! all events up to the first position then has all events up to the second.
 
 use super::model::{Event, EventId};
 use super::store::QueryPage;
@@ -13,45 +14,45 @@ use std::time::Duration;
 /// Time without announcements after which a server is unreachable: three and a half intervals of announcements without
 /// events.
 pub const SERVER_TIMEOUT: Duration = Duration::from_secs(35);
-/// Instance after all events of a session. No event has it.
+/// Instance after the last event of any session. No event has this instance.
 pub const INSTANCE_END: u64 = i64::MAX as u64;
-/// Bytes that a buffered event counts beside its payload.
+/// Bytes counted for a buffered event in addition to its payload.
 const EVENT_BYTES: usize = 256;
 
-/// The announcement of a server about itself.
+/// A server's announcement of itself and of its new events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announcement {
-    /// Time at which its journal was opened.
+    /// Time at which the server's journal was opened.
     pub opened: Timestamp,
-    /// True if it registers events: it has made sure that no other peer uses its server id.
+    /// True if the server holds its id and registers events: no other peer uses that id.
     pub is_held: bool,
-    /// True if its peer follows other servers.
+    /// True if the server's peer follows other servers.
     pub follows: bool,
-    /// Position in the journal after which the events begin.
+    /// Position in the journal before the announced events.
     pub since: EventId,
-    /// Position up to which, inclusive, there are no other events. It is not before `since`, and of the same server.
+    /// Last position of the announced range, in the journal of the same server; at or after `since`.
     pub until: EventId,
-    /// The events between the two positions, in their order.
+    /// All events after `since` up to `until`, in the order of their ids.
     pub events: Vec<Event>,
 }
 
-/// A follower's request to a server: the events after a position, in their order.
+/// A follower's request to a server for the events after a position, in the order of their ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicationRequest {
-    /// Position in the journal; it need not be that of an event.
+    /// Position in the journal; no event need have it.
     pub after: EventId,
     /// Patterns of the wanted types. An event is wanted if one of them matches its type.
     pub types: Vec<TypePattern>,
 }
 
-/// A part of the answer to a [`ReplicationRequest`].
+/// One page of the answer to a [`ReplicationRequest`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicationPage {
-    /// Position up to which this part and those before contain all requested events.
+    /// Position up to which this page and the earlier ones contain all requested events.
     pub covered: EventId,
     /// True if the server has more events after `covered`.
     pub more_follows: bool,
-    /// The events of this part.
+    /// The events of this page.
     pub events: Vec<Event>,
 }
 
@@ -68,20 +69,19 @@ impl Announcement {
 }
 
 impl ReplicationPage {
-    /// Builds the answer to `question` from the events of the journal, with at most `bytes_max` bytes of events, or one
-    /// event. `size` returns the bytes of an event. Events without a size are left out.
+    /// Builds the answer to `request` from the events found in the journal: at most `bytes_max` bytes of events, or one
+    /// larger event. `size` returns the size of an event in bytes. An event without a size is omitted.
     pub fn new(
-        question: &ReplicationRequest,
+        request: &ReplicationRequest,
         found: QueryPage,
         bytes_max: usize,
         size: impl Fn(&Event) -> Option<usize>,
     ) -> ReplicationPage {
-        let mut page =
-            ReplicationPage { covered: question.after, more_follows: found.more_follows, events: Vec::new() };
+        let mut page = ReplicationPage { covered: request.after, more_follows: found.more_follows, events: Vec::new() };
         let mut bytes = 0;
         for event in found.events {
             let id = event.id;
-            if is_wanted(&question.types, &event)
+            if is_wanted(&request.types, &event)
                 && let Some(size) = size(&event)
             {
                 bytes += size;
@@ -100,37 +100,37 @@ impl ReplicationPage {
         page
     }
 
-    /// Returns whether the page can be an answer to `question` that makes progress.
-    pub(super) fn answers(&self, question: &ReplicationRequest) -> bool {
-        are_between(question.after, &self.events, self.covered) && (question.after < self.covered || !self.more_follows)
+    /// Returns whether the page can be an answer to `request` that makes progress.
+    pub(super) fn answers(&self, request: &ReplicationRequest) -> bool {
+        are_between(request.after, &self.events, self.covered) && (request.after < self.covered || !self.more_follows)
     }
 }
 
-/// Splits the events of a session into announcements of at most `bytes_max` bytes of events, or one event. `head` is
-/// the announcement of the position before, without events. `size` returns the bytes of an event.
-pub fn parts(
-    head: &Announcement,
+/// Splits the events of a session into announcements of at most `bytes_max` bytes of events each, or one larger event.
+/// `previous` is the announcement before the session, without events. `size` returns the size of an event in bytes.
+pub fn split_session(
+    previous: &Announcement,
     events: &[Event],
     bytes_max: usize,
     size: impl Fn(&Event) -> usize,
 ) -> Vec<Announcement> {
-    let mut parts: Vec<Announcement> = Vec::new();
+    let mut announcements: Vec<Announcement> = Vec::new();
     let mut bytes = 0;
     for event in events {
         bytes += size(event);
-        if parts.is_empty() || bytes_max < bytes {
-            let since = parts.last().map_or(head.until, |part| part.until);
-            parts.push(Announcement { since, events: Vec::new(), ..head.clone() });
+        if announcements.is_empty() || bytes_max < bytes {
+            let since = announcements.last().map_or(previous.until, |last| last.until);
+            announcements.push(Announcement { since, events: Vec::new(), ..previous.clone() });
             bytes = size(event);
         }
-        let part = parts.last_mut().expect("one was begun");
-        part.until = event.id;
-        part.events.push(event.clone());
+        let last = announcements.last_mut().expect("an announcement was begun");
+        last.until = event.id;
+        last.events.push(event.clone());
     }
-    if let Some(last) = parts.last_mut() {
+    if let Some(last) = announcements.last_mut() {
         last.until.instance = INSTANCE_END;
     }
-    parts
+    announcements
 }
 
 /// Returns whether all ids are valid ids of events of one server and rise from the first position to the last.

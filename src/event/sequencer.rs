@@ -1,10 +1,11 @@
-//! The sequencer: it creates events from registrations and assigns sessions, instances and timestamps without gaps and
-//! repeats.
+//! The sequencer creates events from registrations. It assigns sessions and instances without gaps and repeats, and
+//! timestamps that never decrease.
 
 use super::model::{Event, EventId, Registration, ServerId};
 use super::timestamp::Timestamp;
 
-/// Creates the events of one server. It has no durable state: [`EventSequencer::new`] takes what was stored last.
+/// Sequencer of the events of one server. It has no durable state: the caller passes the last stored session to
+/// [`EventSequencer::new`].
 #[derive(Debug)]
 pub struct EventSequencer {
     server: ServerId,
@@ -15,8 +16,8 @@ pub struct EventSequencer {
 }
 
 impl EventSequencer {
-    /// Creates a sequencer that continues after the last stored session and its timestamp. If none was stored, these
-    /// are 0 and [`Timestamp::MIN`].
+    /// Creates a sequencer that continues after the last stored session and its timestamp. Without a stored session,
+    /// these are 0 and [`Timestamp::MIN`].
     pub fn new(server: ServerId, session: u64, timestamp: Timestamp) -> EventSequencer {
         EventSequencer { server, session, timestamp }
     }
@@ -26,11 +27,11 @@ impl EventSequencer {
         self.session
     }
 
-    /// Creates the events of one request, which is one session. Instances count from 1 in the order of the request. The
-    /// single timestamp is `now`, unless an earlier session had a later one. An empty request creates no event and no
-    /// session.
-    pub fn register(&mut self, now: Timestamp, requested: Vec<Registration>) -> Vec<Event> {
-        if requested.is_empty() {
+    /// Creates the events of one request, which form one session. Instances count from 1 in the order of the request.
+    /// All events get the timestamp `now`, or that of the previous session if it is later. An empty request creates no
+    /// event and no session.
+    pub fn register(&mut self, now: Timestamp, registrations: Vec<Registration>) -> Vec<Event> {
+        if registrations.is_empty() {
             return Vec::new();
         }
         self.session = self.session.checked_add(1).expect("2^64 sessions are never reached");
@@ -40,16 +41,16 @@ impl EventSequencer {
             let Registration { event_type, source_timestamp, payload } = registration;
             Event { id: EventId { server, session, instance }, event_type, timestamp, source_timestamp, payload }
         };
-        (1..).zip(requested).map(create).collect()
+        (1..).zip(registrations).map(create).collect()
     }
 
-    /// Takes back this session and all after it, because none of them was stored: the next request gets its number. The
-    /// caller must not have shown their events to any reader. Timestamps do not go back.
+    /// Rolls back session `first` and all later ones, because none of them was stored. The next request gets the number
+    /// `first`. The caller must not have shown their events to any reader. Timestamps are not rolled back.
     ///
     /// # Panics
     /// Panics if there is no such session.
     pub fn roll_back(&mut self, first: u64) {
-        assert!(1 <= first && first <= self.session, "session {first} of {} was never given", self.session);
+        assert!(1 <= first && first <= self.session, "session {first} of {} was never assigned", self.session);
         self.session = first - 1;
     }
 }

@@ -1,5 +1,6 @@
-//! Claim to a server id: one peer of a LAN registers events under it. A peer announces its claim for a while before it
-//! registers events. A peer that already holds the id answers at once, and the later one yields.
+//! Claim to a server id, under which only one peer of a LAN registers events. A peer announces its claim for
+//! 300 ms before it registers events. A peer that already holds the id answers at once, and the claiming peer
+//! yields.
 
 use super::model::ServerId;
 use super::replication::{Announcement, SERVER_TIMEOUT};
@@ -9,13 +10,14 @@ use crate::time::Instant;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Interval of a server's announcements while it registers nothing.
+/// Interval of a server's announcements while it registers no events.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// Interval of announcements while the id is claimed, and minimum time between two announcements without events.
+/// Interval of announcements while a peer claims the id, and minimum time between two announcements without events.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
-/// Time for which an id is claimed before it is held: three announcements and their answers, some of which may be lost.
+/// Time for which a peer claims an id before it holds the id: three announcements and their answers, some of which may
+/// be lost.
 const CLAIM_TIME: Duration = Duration::from_millis(300);
-/// Maximum number of known peers that follow others.
+/// Maximum number of remembered peers that follow others.
 const FOLLOWERS_MAX: usize = 4096;
 
 /// An action that a claim requests.
@@ -23,9 +25,9 @@ const FOLLOWERS_MAX: usize = 4096;
 pub enum ClaimAction {
     /// Announce the server.
     Announce,
-    /// Events can be registered from now on.
+    /// The peer holds the id: it registers events from now on.
     Hold,
-    /// The peer in this epoch holds the id: this peer registers no events any more.
+    /// The peer in this epoch has the id: this peer stops registering events.
     Yield(Epoch),
 }
 
@@ -36,7 +38,7 @@ enum ClaimState {
     },
     Held,
     Yielding(Epoch),
-    /// The peer still announces periodically that it is there, and whether it follows others.
+    /// The peer has yielded. It still announces itself periodically, and whether it follows other servers.
     Ended,
 }
 
@@ -44,10 +46,13 @@ enum ClaimState {
 #[derive(Debug)]
 pub struct ServerIdClaim {
     server: ServerId,
-    own: Epoch,
+    /// Epoch of this peer.
+    epoch: Epoch,
+    /// Time at which the journal was opened.
     opened: Timestamp,
     state: ClaimState,
-    announced: Option<Instant>,
+    /// Time of the last announcement.
+    last_announcement: Option<Instant>,
     /// Time of the next announcement.
     announce_at: Instant,
     /// Peers that follow others, and the time of their last announcement.
@@ -56,9 +61,17 @@ pub struct ServerIdClaim {
 
 impl ServerIdClaim {
     /// Creates a claim that begins now; `opened` is the time at which the journal was opened.
-    pub fn new(now: Instant, server: ServerId, own: Epoch, opened: Timestamp) -> ServerIdClaim {
+    pub fn new(now: Instant, server: ServerId, epoch: Epoch, opened: Timestamp) -> ServerIdClaim {
         let state = ClaimState::Claiming { until: now + CLAIM_TIME };
-        ServerIdClaim { server, own, opened, state, announced: None, announce_at: now, followers: BTreeMap::new() }
+        ServerIdClaim {
+            server,
+            epoch,
+            opened,
+            state,
+            last_announcement: None,
+            announce_at: now,
+            followers: BTreeMap::new(),
+        }
     }
 
     /// Returns whether events can be registered.
@@ -73,7 +86,7 @@ impl ServerIdClaim {
 
     /// Handles a peer's announcement of a server; the peer may be this one.
     pub fn on_announcement(&mut self, now: Instant, from: Epoch, announcement: &Announcement) {
-        if from == self.own {
+        if from == self.epoch {
             return;
         }
         if announcement.follows && (self.followers.len() < FOLLOWERS_MAX || self.followers.contains_key(&from)) {
@@ -83,22 +96,22 @@ impl ServerIdClaim {
             return;
         }
         let rank = |is_held: bool, opened, epoch: Epoch| (!is_held, opened, epoch.bits());
-        let theirs = rank(announcement.is_held, announcement.opened, from);
-        if announcement.until.server == self.server && theirs < rank(self.is_held(), self.opened, self.own) {
+        let other = rank(announcement.is_held, announcement.opened, from);
+        if announcement.until.server == self.server && other < rank(self.is_held(), self.opened, self.epoch) {
             self.state = ClaimState::Yielding(from);
             return;
         }
-        // A peer that has just started needs to know the servers at once. A peer that claims this id must learn that it
-        // is held.
+        // A peer that has just started needs the announcements of all servers at once. A peer that claims this id must
+        // learn that this peer holds it.
         if !announcement.is_held || announcement.until.server == self.server {
-            let soon = self.announced.map_or(now, |announced| now.max(announced + INTERVAL_MIN));
+            let soon = self.last_announcement.map_or(now, |last| now.max(last + INTERVAL_MIN));
             self.announce_at = self.announce_at.min(soon);
         }
     }
 
     /// Returns the next action.
     pub fn poll(&mut self, now: Instant) -> Option<ClaimAction> {
-        self.followers.retain(|_, heard| now.since(*heard) < SERVER_TIMEOUT);
+        self.followers.retain(|_, last| now.since(*last) < SERVER_TIMEOUT);
         match self.state {
             ClaimState::Claiming { until } if until <= now => {
                 self.state = ClaimState::Held;
@@ -114,7 +127,7 @@ impl ServerIdClaim {
         if now < self.announce_at {
             return None;
         }
-        self.announced = Some(now);
+        self.last_announcement = Some(now);
         let is_claiming = matches!(self.state, ClaimState::Claiming { .. });
         self.announce_at = now + if is_claiming { INTERVAL_MIN } else { INTERVAL };
         Some(ClaimAction::Announce)

@@ -1,4 +1,4 @@
-//! The time of events: microseconds since 1970 as a plain value, and its text form of RFC 3339.
+//! Timestamps of events, in microseconds since 1970, and their text form (RFC 3339).
 
 use crate::time::WallTime;
 use std::fmt;
@@ -16,13 +16,13 @@ const ERA_DAYS: i64 = 146_097;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 
-/// The reason why there is no such point in time.
+/// The reason why a number or text is not a valid timestamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TimestampError {
     /// The text does not have the form of RFC 3339.
     Form,
-    /// The date or time does not exist: a month 13, an hour 24, a leap second.
+    /// The date or time does not exist, such as month 13, hour 24 or a leap second.
     Date,
     /// The time is before the year 0000 or after 9999.
     Range,
@@ -62,7 +62,7 @@ impl Timestamp {
         self.0
     }
 
-    /// Returns the timestamp one microsecond later, or the last one if there is none later.
+    /// Returns the timestamp one microsecond later, but at most [`Timestamp::MAX`].
     pub fn following(self) -> Timestamp {
         Timestamp(self.0 + 1).min(Timestamp::MAX)
     }
@@ -90,7 +90,7 @@ impl fmt::Display for Timestamp {
 impl FromStr for Timestamp {
     type Err = TimestampError;
 
-    /// Parses RFC 3339, with a space or a letter between date and time and up to nine fractional digits. Digits beyond
+    /// Parses RFC 3339, with a space, `T` or `t` between date and time and up to nine fractional digits. Digits beyond
     /// the microsecond are truncated.
     fn from_str(text: &str) -> Result<Timestamp, TimestampError> {
         let (point, zone) = text.as_bytes().split_first_chunk::<19>().ok_or(TimestampError::Form)?;
@@ -99,13 +99,13 @@ impl FromStr for Timestamp {
         else {
             return Err(TimestampError::Form);
         };
-        let (year, month, day) = (number(&[y0, y1, y2, y3])?, number(&[m0, m1])?, number(&[d0, d1])?);
-        let (hour, minute, second) = (number(&[h0, h1])?, number(&[i0, i1])?, number(&[s0, s1])?);
-        let (micros, zone) = fraction(zone)?;
+        let (year, month, day) = (parse_digits(&[y0, y1, y2, y3])?, parse_digits(&[m0, m1])?, parse_digits(&[d0, d1])?);
+        let (hour, minute, second) = (parse_digits(&[h0, h1])?, parse_digits(&[i0, i1])?, parse_digits(&[s0, s1])?);
+        let (micros, zone) = split_fraction(zone)?;
         let east_minutes = match *zone {
             [b'Z' | b'z'] => 0,
             [sign @ (b'+' | b'-'), h0, h1, b':', m0, m1] => {
-                let (hours, minutes) = (number(&[h0, h1])?, number(&[m0, m1])?);
+                let (hours, minutes) = (parse_digits(&[h0, h1])?, parse_digits(&[m0, m1])?);
                 if 23 < hours || 59 < minutes {
                     return Err(TimestampError::Date);
                 }
@@ -123,16 +123,16 @@ impl FromStr for Timestamp {
     }
 }
 
-/// Parses a number of these digits.
-fn number(digits: &[u8]) -> Result<i64, TimestampError> {
+/// Parses a number from its decimal digits.
+fn parse_digits(digits: &[u8]) -> Result<i64, TimestampError> {
     digits.iter().try_fold(0, |number, digit| match digit {
         b'0'..=b'9' => Ok(10 * number + i64::from(digit - b'0')),
         _ => Err(TimestampError::Form),
     })
 }
 
-/// Returns the microseconds of the fraction, if there is one, and the rest of the text.
-fn fraction(text: &[u8]) -> Result<(i64, &[u8]), TimestampError> {
+/// Parses an optional fraction of a second. Returns its microseconds and the rest of the text.
+fn split_fraction(text: &[u8]) -> Result<(i64, &[u8]), TimestampError> {
     let Some(text) = text.strip_prefix(b".") else { return Ok((0, text)) };
     let len = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
     if len < 1 || 9 < len {
@@ -140,11 +140,11 @@ fn fraction(text: &[u8]) -> Result<(i64, &[u8]), TimestampError> {
     }
     let mut digits = [b'0'; 9];
     digits[..len].copy_from_slice(&text[..len]);
-    Ok((number(&digits[..6])?, &text[len..]))
+    Ok((parse_digits(&digits[..6])?, &text[len..]))
 }
 
 /// Returns the days since 1970 of a date in the Gregorian calendar. Years begin with March here, so that the leap day
-/// is the last.
+/// is the last day of a year.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if 2 < month { (year, month - 3) } else { (year - 1, month + 9) };
     let (era, year) = (year.div_euclid(400), year.rem_euclid(400));

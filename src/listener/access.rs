@@ -1,4 +1,4 @@
-//! Access control of a listener: the accounts and the rights of each.
+//! Access control of a listener: its accounts and their credentials.
 
 #[cfg(feature = "listeners")]
 use aws_lc_rs::constant_time::verify_slices_are_equal;
@@ -6,7 +6,7 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{SHA256, digest};
 use std::fmt;
 
-/// Credentials that prove an account.
+/// Credentials by which a client authenticates as an account.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Credentials {
     /// A user name and a password.
@@ -16,7 +16,7 @@ pub enum Credentials {
         /// The password.
         password: String,
     },
-    /// A token that replaces both.
+    /// A token, without a user name.
     Token(String),
     /// The public half of an Ed25519 key pair, in the form `U…` of NATS (nkey): the client signs a nonce.
     Nkey([u8; 32]),
@@ -33,19 +33,19 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// One account.
+/// An account of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
     /// Credentials of the account.
     pub credentials: Credentials,
-    /// True if each message carries headers with the metadata of the bus.
+    /// True if each message to a client of the account carries headers with the metadata of the bus.
     pub headers: bool,
 }
 
 /// Access rules of a listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
-    /// Accounts; without any, every client has access.
+    /// Accounts. Without accounts, every client has access.
     pub accounts: Vec<Account>,
     /// True if each message to any client carries headers with the metadata of the bus.
     pub headers: bool,
@@ -53,13 +53,13 @@ pub struct Access {
 
 impl Access {
     /// Returns whether clients must authenticate.
-    pub fn is_closed(&self) -> bool {
+    pub fn requires_authentication(&self) -> bool {
         !self.accounts.is_empty()
     }
 }
 
-/// Returns whether the received bytes equal the secret. The comparison takes constant time and does not reveal the length of
-/// the secret. An empty secret matches nothing.
+/// Returns whether the received bytes equal the secret. The comparison takes constant time and does not reveal the
+/// length of the secret. An empty secret equals no bytes.
 #[cfg(feature = "listeners")]
 pub(crate) fn is_equal(secret: &str, received: &[u8]) -> bool {
     let digest = |bytes: &[u8]| digest(&SHA256, bytes);

@@ -1,6 +1,7 @@
 //! Received bytes of a client that are not yet commands.
 
-/// Size of a large buffer, in bytes. A larger buffer releases consumed bytes, and its whole capacity counts as held.
+/// Size above which a buffer is large, in bytes. A large buffer releases consumed bytes, and its whole capacity counts
+/// as held.
 pub(crate) const LARGE_BYTES: usize = 256 * 1024;
 
 /// Received bytes of a client that are not yet consumed.
@@ -9,7 +10,7 @@ pub(crate) struct Buffer {
     bytes: Vec<u8>,
     /// Offset of the first unconsumed byte.
     start: usize,
-    /// Maximum capacity, in bytes, that an empty buffer retains. It keeps the cost of idle clients low.
+    /// Maximum capacity that an empty buffer retains, in bytes. It bounds the memory of idle clients.
     idle_bytes_max: usize,
 }
 
@@ -21,7 +22,7 @@ impl Buffer {
 
     /// Appends received bytes.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
-        // The bytes moved never exceed the bytes already consumed.
+        // A move never copies more bytes than were consumed.
         if self.bytes.len() <= 2 * self.start {
             self.bytes.drain(..self.start);
             self.start = 0;

@@ -107,7 +107,7 @@ impl ClientCommand<'_> {
         match self {
             ClientCommand::Nats(command) => command.is_publish(),
             ClientCommand::Redis(command) => command.is_publish(),
-            // Events that it registers are published once they are stored.
+            // The peer publishes the events that the command registers once they are stored.
             ClientCommand::Hat(_) => false,
         }
     }
@@ -190,7 +190,7 @@ impl ClientParser {
         }
     }
 
-    /// Ends the limits of unauthenticated clients.
+    /// Lifts the limits of unauthenticated clients.
     pub fn admit(&mut self) {
         match self {
             ClientParser::Nats(parser) => parser.admit(),
@@ -211,30 +211,30 @@ pub enum ClientSession {
     Hat(Box<hat::HatClient>),
 }
 
-/// Calls the same method on the session of any protocol. A fourth argument replaces the call for a Hat client, which
-/// needs fewer requests to the peer.
+/// Calls the same method on the session of any protocol. A third argument replaces the call for a Hat client, which
+/// sends fewer kinds of requests to the peer.
 macro_rules! each {
     ($session:expr, $inner:ident => $call:expr) => {
         each!($session, $inner => $call, $inner => $call)
     };
-    ($session:expr, $inner:ident => $call:expr, $hat:ident => $of_hat:expr) => {
+    ($session:expr, $inner:ident => $call:expr, $hat:ident => $hat_call:expr) => {
         match $session {
             ClientSession::Nats($inner) => $call,
             ClientSession::Redis($inner) => $call,
-            ClientSession::Hat($hat) => $of_hat,
+            ClientSession::Hat($hat) => $hat_call,
         }
     };
 }
 
 impl ClientSession {
     /// Creates the session for a new connection.
-    pub fn new(settings: &Settings, hello: &ConnectionInfo, now: Instant) -> ClientSession {
+    pub fn new(settings: &Settings, connection: &ConnectionInfo, now: Instant) -> ClientSession {
         match settings {
             Settings::Nats(settings) => {
-                ClientSession::Nats(Box::new(nats::NatsSession::new(Arc::clone(settings), hello, now)))
+                ClientSession::Nats(Box::new(nats::NatsSession::new(Arc::clone(settings), connection, now)))
             }
             Settings::Redis(settings) => {
-                ClientSession::Redis(Box::new(redis::RedisSession::new(Arc::clone(settings), hello, now)))
+                ClientSession::Redis(Box::new(redis::RedisSession::new(Arc::clone(settings), connection, now)))
             }
             Settings::Hat(settings) => ClientSession::Hat(Box::new(hat::HatClient::new(Arc::clone(settings), now))),
         }
@@ -274,8 +274,8 @@ impl ClientSession {
         }
     }
 
-    /// Returns a further request to the peer. The caller drains it after each command, after deliveries, and when the
-    /// client accepts answers again.
+    /// Returns a further request to the peer. The caller polls until `None` after each command, after deliveries, and
+    /// when the client accepts answers again.
     pub fn poll_request(&mut self, takes_answers: bool) -> Option<SessionRequest<'static>> {
         each!(self, session => session.poll_request(), hat => hat.poll_request(takes_answers))
     }
@@ -320,24 +320,25 @@ impl ClientSession {
         each!(self, session => session.on_clients(clients, out), _hat => ());
     }
 
-    /// Returns the subscriptions that receive messages which match all of `subs`. `subs` has at least one entry. A
-    /// Hat client receives an event only once.
+    /// Returns the subscriptions to which a message that matches all of `subs` is delivered. `subs` has at least one
+    /// entry. A Hat client gets each event only once.
     pub fn delivery_subs<'a>(&self, subs: &'a [SubId]) -> &'a [SubId] {
         each!(self, _session => subs, _hat => &subs[..1])
     }
 
-    /// Writes messages for these subscriptions. Returns the total number of messages written for all of them, now or
-    /// by [`ClientSession::flush_events`].
+    /// Writes messages for these subscriptions, now or with [`ClientSession::flush_events`]. Returns the total number
+    /// of messages for all of them.
     pub fn on_deliveries(&mut self, subs: &[SubId], deliveries: &Deliveries, out: &mut OutputBuffer) -> usize {
         each!(self, session => session.on_deliveries(subs, deliveries, out), hat => hat.on_deliveries(deliveries, out))
     }
 
-    /// Writes events that were held back to be sent together. The caller calls it before it writes any output.
+    /// Writes the events that the session has buffered to send them together. The caller calls it before it writes
+    /// output.
     pub fn flush_events(&mut self, out: &mut OutputBuffer) {
         each!(self, _session => (), hat => hat.flush_events(out));
     }
 
-    /// Counts messages of these subscriptions that are lost before the next delivery.
+    /// Records that messages of these subscriptions are lost before the next delivery.
     pub fn on_lost(&mut self, subs: &[SubId], lost: Count) {
         each!(self, session => session.on_lost(subs, lost), hat => hat.on_lost());
     }
@@ -369,7 +370,7 @@ impl ClientSession {
         each!(self, session => session.is_admitted())
     }
 
-    /// Returns what `CLIENT LIST` shows of a Redis connection; the default for other protocols.
+    /// Returns the state of a Redis connection for `CLIENT LIST`; the default for other protocols.
     pub fn resp_state(&self, now: Instant) -> RespState {
         match self {
             ClientSession::Redis(session) => session.resp_state(now),
@@ -377,8 +378,8 @@ impl ClientSession {
         }
     }
 
-    /// Returns the number of lost messages, if the client can ask for it. A NATS client receives it in headers, and
-    /// the connection of a Hat client is closed.
+    /// Returns the number of lost messages, if the client can query it; otherwise 0. A NATS client gets the number in
+    /// headers, and the connection of a Hat client is closed.
     pub fn lost(&self) -> Count {
         match self {
             ClientSession::Nats(_) | ClientSession::Hat(_) => Count::Exact(0),
@@ -396,7 +397,7 @@ impl ClientSession {
         each!(self, _session => false, hat => hat.is_full())
     }
 
-    /// Returns the number of bytes held for requests without an answer.
+    /// Returns the number of bytes held for unanswered requests.
     pub fn held_bytes(&self) -> usize {
         each!(self, _session => 0, hat => hat.held_bytes())
     }

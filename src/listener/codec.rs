@@ -1,8 +1,8 @@
 //! Decoder and encoder for the fields of the local protocol: big-endian numbers, texts and byte strings with a
 //! length.
 //!
-//! The reader checks bounds once; [`frame`](super::frame) validates the values. A length is checked against the bytes present before
-//! it causes an allocation.
+//! The reader checks the bounds of each field; [`frame`](super::frame) validates the values. A length is compared with
+//! the available bytes before it causes an allocation.
 
 use crate::message::{NameError, QueueError};
 use crate::subject::SubjectError;
@@ -10,7 +10,7 @@ use crate::wire;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::fmt;
 
-/// Bytes of the length field of a frame.
+/// Size of the length field of a frame, in bytes.
 pub(crate) const LENGTH_BYTES: usize = 4;
 
 /// Decoding error of a frame. It ends the connection.
@@ -27,9 +27,9 @@ pub enum FrameError {
     Kind(u8),
     /// The frame ends inside a field.
     Short,
-    /// This number of bytes remains after the last field.
+    /// The frame has this number of bytes after its last field.
     Trailing(usize),
-    /// A value that the field cannot have; holds the name of the field.
+    /// A field has an invalid value. Holds the name of the field.
     Value(&'static str),
     /// A subject or pattern is not valid.
     Subject(SubjectError),
@@ -93,32 +93,32 @@ impl FrameReader {
         FrameReader(frame)
     }
 
-    fn need(&self, bytes: usize) -> Result<(), FrameError> {
+    fn require(&self, bytes: usize) -> Result<(), FrameError> {
         if self.0.len() < bytes { Err(FrameError::Short) } else { Ok(()) }
     }
 
     pub(crate) fn u8(&mut self) -> Result<u8, FrameError> {
-        self.need(1)?;
+        self.require(1)?;
         Ok(self.0.get_u8())
     }
 
     pub(crate) fn u16(&mut self) -> Result<u16, FrameError> {
-        self.need(2)?;
+        self.require(2)?;
         Ok(self.0.get_u16())
     }
 
     pub(crate) fn u32(&mut self) -> Result<u32, FrameError> {
-        self.need(4)?;
+        self.require(4)?;
         Ok(self.0.get_u32())
     }
 
     pub(crate) fn u64(&mut self) -> Result<u64, FrameError> {
-        self.need(8)?;
+        self.require(8)?;
         Ok(self.0.get_u64())
     }
 
     fn take(&mut self, bytes: usize) -> Result<Bytes, FrameError> {
-        self.need(bytes)?;
+        self.require(bytes)?;
         Ok(self.0.split_to(bytes))
     }
 
@@ -139,15 +139,15 @@ impl FrameReader {
         String::from_utf8(self.bytes8()?.to_vec()).map_err(|_| FrameError::Value(field))
     }
 
-    /// Reads a four-byte number of entries, each of at least `entry_bytes` bytes. It is checked against the remaining
-    /// bytes before anything is allocated.
+    /// Reads a four-byte number of entries, each of at least `entry_bytes` bytes. A number that the remaining bytes
+    /// cannot hold is an error, so no allocation depends on it.
     pub(crate) fn count32(&mut self, entry_bytes: usize) -> Result<usize, FrameError> {
         let count = usize::try_from(self.u32()?).map_err(|_| FrameError::Short)?;
-        self.need(count.checked_mul(entry_bytes).ok_or(FrameError::Short)?)?;
+        self.require(count.checked_mul(entry_bytes).ok_or(FrameError::Short)?)?;
         Ok(count)
     }
 
-    /// Reads flags of which only `flag` may be set, and returns whether it is.
+    /// Reads flags of which only `flag` may be set. Returns whether it is set.
     pub(crate) fn flag(&mut self, flag: u8) -> Result<bool, FrameError> {
         match self.u8()? {
             0 => Ok(false),
@@ -167,7 +167,7 @@ impl FrameReader {
     }
 }
 
-/// Appends a frame: a length, and the bytes that `write` appends after it.
+/// Appends a frame: its length, and the bytes that `write` appends.
 pub(crate) fn put_frame(out: &mut BytesMut, write: impl FnOnce(&mut BytesMut)) {
     let start = out.len();
     out.put_u32(0);
@@ -189,7 +189,7 @@ pub(crate) fn put_bytes32(out: &mut BytesMut, bytes: &[u8]) {
 }
 
 /// Returns the longest prefix of `text` that has at most 255 bytes and ends between characters.
-pub(crate) fn cut255(text: &str) -> &str {
+pub(crate) fn truncate255(text: &str) -> &str {
     let mut end = text.len().min(255);
     while !text.is_char_boundary(end) {
         end -= 1;

@@ -1,12 +1,12 @@
-//! Events and queries about them in the frames of the local protocol; encoding and decoding. Peers use the same bytes
-//! when one queries the journal of another.
+//! Encoding and decoding of events and queries in frames of the local protocol. Replication between peers uses the same
+//! encoding of events.
 
 use crate::event::model::{Event, EventId, Json, JsonError, Payload, Registration, ServerId};
 use crate::event::refusal::{EventRefusal, EventRefusalKind};
 use crate::event::store::{ANSWER_BYTES_MAX, EVENT_BYTES, Query, Series, SeriesOrder, ServerQuery, TimeSpan};
 use crate::event::timestamp::Timestamp;
 use crate::listener::codec::{FrameError, FrameReader, put_bytes8, put_bytes32};
-use crate::listener::value::{code, decoded};
+use crate::listener::value::{decode_code, encode_code};
 use crate::subject::Subject;
 use crate::subject::event_type::{EventType, TypePattern};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -78,9 +78,9 @@ impl EventRequest {
     /// Appends the request.
     pub(crate) fn put(&self, out: &mut BytesMut) {
         match self {
-            EventRequest::Register(requested) => {
+            EventRequest::Register(registrations) => {
                 out.put_u8(REGISTER);
-                put_registrations(out, requested);
+                put_registrations(out, registrations);
             }
             EventRequest::Query(query) => {
                 out.put_u8(QUERY);
@@ -103,16 +103,16 @@ impl EventAnswer {
     /// Appends an answer or a refusal.
     pub(crate) fn put(answer: &Result<EventAnswer, EventRefusal>, out: &mut BytesMut) {
         match answer {
-            Ok(EventAnswer::Registered(registered)) => {
+            Ok(EventAnswer::Registered(session)) => {
                 out.put_u8(REGISTER);
-                put_registered(out, registered);
+                put_session(out, session);
             }
             Ok(EventAnswer::Found(part)) => {
                 out.put_u8(QUERY);
                 put_part(out, part);
             }
             Err(refusal) => {
-                out.put_u8(code(&KINDS, &refusal.kind));
+                out.put_u8(encode_code(&KINDS, &refusal.kind));
                 put_bytes32(out, refusal.text.as_bytes());
             }
         }
@@ -121,10 +121,10 @@ impl EventAnswer {
     /// Reads an answer or a refusal.
     pub(crate) fn read(reader: &mut FrameReader) -> Result<Result<EventAnswer, EventRefusal>, FrameError> {
         match reader.u8()? {
-            REGISTER => Ok(Ok(EventAnswer::Registered(registered(reader)?))),
+            REGISTER => Ok(Ok(EventAnswer::Registered(session(reader)?))),
             QUERY => Ok(Ok(EventAnswer::Found(part(reader)?))),
             kind => {
-                let kind = decoded(&KINDS, kind, "answer")?;
+                let kind = decode_code(&KINDS, kind, "answer")?;
                 let text = String::from_utf8(reader.bytes32()?.to_vec()).map_err(|_| FrameError::Value("text"))?;
                 Ok(Err(EventRefusal { kind, text }))
             }
@@ -155,7 +155,7 @@ pub struct EventAnswerPart {
 }
 
 /// Splits an answer into parts that each fit a frame.
-pub(crate) fn parts(events: Vec<Event>, more_follows: bool) -> Vec<EventAnswerPart> {
+pub(crate) fn split_answer(events: Vec<Event>, more_follows: bool) -> Vec<EventAnswerPart> {
     let mut parts = vec![EventAnswerPart { events: Vec::new(), is_last: false, more_follows }];
     let mut bytes = 0;
     for event in events {
@@ -165,15 +165,15 @@ pub(crate) fn parts(events: Vec<Event>, more_follows: bool) -> Vec<EventAnswerPa
             bytes = 0;
         }
         bytes += size;
-        parts.last_mut().expect("one is always open").events.push(event);
+        parts.last_mut().expect("the list has a part").events.push(event);
     }
-    parts.last_mut().expect("one is always open").is_last = true;
+    parts.last_mut().expect("the list has a part").is_last = true;
     parts
 }
 
-fn put_registrations(out: &mut BytesMut, requested: &[Registration]) {
-    out.put_u32(u32::try_from(requested.len()).expect("a frame has fewer bytes"));
-    for Registration { event_type, source_timestamp, payload } in requested {
+fn put_registrations(out: &mut BytesMut, registrations: &[Registration]) {
+    out.put_u32(u32::try_from(registrations.len()).expect("a frame has fewer bytes"));
+    for Registration { event_type, source_timestamp, payload } in registrations {
         put_entry(out, event_type, *source_timestamp, payload.as_ref());
     }
 }
@@ -183,13 +183,13 @@ fn registrations(reader: &mut FrameReader) -> Result<Vec<Registration>, FrameErr
     (0..count).map(|_| registration(reader, Json::from_bytes)).collect()
 }
 
-fn put_registered(out: &mut BytesMut, registered: &RegisteredSession) {
-    out.put_u32(registered.server.0);
-    out.put_u64(registered.session);
-    put_time(out, registered.timestamp);
+fn put_session(out: &mut BytesMut, session: &RegisteredSession) {
+    out.put_u32(session.server.0);
+    out.put_u64(session.session);
+    put_time(out, session.timestamp);
 }
 
-fn registered(reader: &mut FrameReader) -> Result<RegisteredSession, FrameError> {
+fn session(reader: &mut FrameReader) -> Result<RegisteredSession, FrameError> {
     Ok(RegisteredSession { server: ServerId(reader.u32()?), session: reader.u64()?, timestamp: time(reader)? })
 }
 
@@ -390,7 +390,7 @@ mod tests {
         };
         let sizes = [0, 600_000, 600_000, 8 << 20, 0, 0];
         let events: Vec<Event> = (1..).zip(sizes).map(|(instance, bytes)| event(instance, bytes)).collect();
-        let parts = parts(events, true);
+        let parts = split_answer(events, true);
         let shape: Vec<(Vec<u64>, bool, bool)> = parts
             .iter()
             .map(|part| (part.events.iter().map(|event| event.id.instance).collect(), part.is_last, part.more_follows))
@@ -399,7 +399,7 @@ mod tests {
             [(vec![1, 2], false, true), (vec![3], false, true), (vec![4], false, true), (vec![5, 6], true, true)];
         assert_eq!(shape, expected);
         assert_eq!(
-            super::parts(Vec::new(), false),
+            split_answer(Vec::new(), false),
             [EventAnswerPart { events: Vec::new(), is_last: true, more_follows: false }]
         );
     }
@@ -417,7 +417,7 @@ mod tests {
         for (sizes, parts_min) in [([0, 0], 31), ([0, PART_BYTES - PART_EVENT_BYTES], 16)] {
             let mut answering = QueryPageBuilder::new(&Query::Latest(None));
             while sizes.into_iter().all(|bytes| answering.take(event(bytes))) {}
-            let count = parts(answering.end().events, true).len();
+            let count = split_answer(answering.end().events, true).len();
             assert!(parts_min <= count && count <= PARTS_MAX, "{count} parts of events of {sizes:?} bytes");
         }
     }

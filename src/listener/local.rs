@@ -1,4 +1,4 @@
-//! The local listener: splits a byte stream into frames and enforces the order of a conversation.
+//! The local listener: splits a byte stream into frames, and enforces the order of frames in a conversation.
 //!
 //! [`PeerEndpoint`] is the peer's end and [`ClientEndpoint`] is the client's. Neither uses a socket. A [`LocalFault`]
 //! ends a conversation: an endpoint returns no frames after it.
@@ -11,7 +11,7 @@ use std::fmt;
 /// Maximum size of a frame before the greeting, in bytes. A HELLO has at most 262 bytes, and a BYE at most 258.
 const GREETING_BYTES_MAX: usize = 1024;
 
-/// Reason for the end of a conversation, named after the side at fault.
+/// Fault of the other side that ends a conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LocalFault {
     /// The other side sent bytes that cannot be decoded.
@@ -65,8 +65,8 @@ impl LocalFault {
     }
 }
 
-/// Splits a byte stream into frames, for any segmentation of the stream. It holds at most one incomplete frame and
-/// the bytes received with it.
+/// Splits a byte stream into frames, for any segmentation of the stream. It buffers at most one incomplete frame and
+/// the bytes received with that frame.
 #[derive(Debug)]
 struct FrameAssembler {
     buffer: BytesMut,
@@ -93,10 +93,10 @@ impl FrameAssembler {
 enum EndpointState {
     Greeting,
     Open,
-    Over,
+    Closed,
 }
 
-/// State that both ends share.
+/// Endpoint of either side.
 #[derive(Debug)]
 struct LocalEndpoint {
     frames: FrameAssembler,
@@ -109,35 +109,35 @@ impl LocalEndpoint {
     }
 
     fn push(&mut self, bytes: &[u8]) {
-        if self.state != EndpointState::Over {
+        if self.state != EndpointState::Closed {
             self.frames.buffer.extend_from_slice(bytes);
         }
     }
 
-    /// Returns the next frame as read by `decode`, if `judge` allows it in the present state.
+    /// Returns the next frame, which `decode` reads, if `check` allows it in the present state.
     fn next<T>(
         &mut self,
         decode: impl Fn(Bytes) -> Result<T, FrameError>,
-        judge: impl Fn(&T, EndpointState) -> Result<EndpointState, LocalFault>,
+        check: impl Fn(&T, EndpointState) -> Result<EndpointState, LocalFault>,
     ) -> Result<Option<T>, LocalFault> {
         let bytes_max = match self.state {
             EndpointState::Greeting => GREETING_BYTES_MAX,
             EndpointState::Open => FRAME_BYTES_MAX,
-            EndpointState::Over => return Ok(None),
+            EndpointState::Closed => return Ok(None),
         };
-        let read = match self.frames.next(bytes_max) {
+        let decoded = match self.frames.next(bytes_max) {
             Ok(None) => return Ok(None),
             Ok(Some(frame)) => decode(frame).map_err(LocalFault::Malformed),
             Err(malformed) => Err(LocalFault::Malformed(malformed)),
         };
-        let judged = read.and_then(|frame| judge(&frame, self.state).map(|state| (frame, state)));
-        match judged {
+        let checked = decoded.and_then(|frame| check(&frame, self.state).map(|state| (frame, state)));
+        match checked {
             Ok((frame, state)) => {
                 self.state = state;
                 Ok(Some(frame))
             }
             Err(fault) => {
-                self.state = EndpointState::Over;
+                self.state = EndpointState::Closed;
                 self.frames.buffer = BytesMut::new();
                 Err(fault)
             }
@@ -213,7 +213,7 @@ impl ClientEndpoint {
     /// Returns the fault that ends the conversation.
     pub fn poll_frame(&mut self) -> Result<Option<PeerFrame>, LocalFault> {
         self.0.next(PeerFrame::decode, |frame, state| match (frame, state) {
-            (PeerFrame::Bye { .. }, _) => Ok(EndpointState::Over),
+            (PeerFrame::Bye { .. }, _) => Ok(EndpointState::Closed),
             (PeerFrame::Welcome(welcome), EndpointState::Greeting) if welcome.version != VERSION => {
                 Err(LocalFault::Incompatible { peer_version: welcome.version })
             }

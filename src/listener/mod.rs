@@ -1,7 +1,7 @@
 //! Listeners: client protocols without I/O. Their input is bytes; their output is frames and bytes to send.
 //!
-//! A listener uses no socket, no clock and no core. The shell passes its requests to the core, and passes deliveries
-//! back. `docs/local-protocol.md` describes every byte of the local protocol.
+//! A listener uses no socket, no clock and no core. The shell passes its requests to the core, and deliveries back to
+//! it. `docs/local-protocol.md` describes every byte of the local protocol.
 
 pub mod access;
 #[cfg(feature = "listeners")]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Length of a key as text, in characters: 35 bytes in base 32.
+/// Length of a key as text, in bytes: 35 bytes in base 32.
 const TEXT_BYTES: usize = 56;
 /// The first byte of a user's key; it makes the text begin with `U`.
 const USER: u8 = 20 << 3;
@@ -37,7 +37,7 @@ impl std::error::Error for NkeyError {}
 /// # Errors
 /// Returns the reason why the text is not such a key.
 pub fn decode(text: &str) -> Result<[u8; KEY_BYTES], NkeyError> {
-    let bytes = base32(text).ok_or(NkeyError::Text)?;
+    let bytes = decode_base32(text).ok_or(NkeyError::Text)?;
     let (content, check) = bytes.split_at(1 + KEY_BYTES);
     if content[0] != USER {
         return Err(NkeyError::Kind);
@@ -61,7 +61,8 @@ pub fn encode(key: &[u8; KEY_BYTES]) -> String {
     letters.map(char::from).collect()
 }
 
-fn base32(text: &str) -> Option<[u8; TEXT_BYTES * 5 / 8]> {
+/// Decodes a text in base 32.
+fn decode_base32(text: &str) -> Option<[u8; TEXT_BYTES * 5 / 8]> {
     if text.len() != TEXT_BYTES {
         return None;
     }

@@ -1,14 +1,14 @@
-//! Output queued for a client: small pieces are gathered, and large pieces are shared by all their receivers.
+//! Output queued for a client. Small pieces are copied into one buffer; all receivers share large pieces.
 
 use bytes::{Buf, Bytes, BytesMut};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
 
-/// Size at which the gathering buffer is closed and a new one begins, in bytes.
+/// Size at which the buffer of small pieces is queued and a new one begins, in bytes.
 const GATHER_BYTES: usize = 64 * 1024;
-/// Minimum size, in bytes, of content that is shared instead of copied.
+/// Minimum size of content that is shared instead of copied, in bytes.
 pub const SHARE_BYTES: usize = 8 * 1024;
-/// Minimum size, in bytes, of a message payload that is counted once for all queues that share it.
+/// Minimum size of a message payload that is counted once for all queues that share it, in bytes.
 pub const COMMON_BYTES: usize = 64 * 1024;
 /// Maximum number of buffers written in one system call.
 const SLICES_MAX: usize = 16;
@@ -16,17 +16,20 @@ const SLICES_MAX: usize = 16;
 /// Queue of bytes to write, in order.
 #[derive(Debug, Default)]
 pub struct OutputBuffer {
-    full: VecDeque<OutputChunk>,
+    /// Chunks before the tail.
+    chunks: VecDeque<OutputChunk>,
+    /// Small pieces at the end of the queue.
     tail: BytesMut,
+    /// Number of queued bytes.
     bytes: usize,
-    /// Number of these bytes that are counted elsewhere.
+    /// Number of queued bytes that the sender of their payload counts.
     common_bytes: usize,
 }
 
 #[derive(Debug)]
 struct OutputChunk {
     bytes: Bytes,
-    /// True if the chunk is counted elsewhere, once for all queues that share it.
+    /// True if the sender of the payload counts the chunk, once for all queues that share it.
     is_common: bool,
 }
 
@@ -61,8 +64,8 @@ impl OutputBuffer {
         self.put_piece(bytes, false);
     }
 
-    /// Appends the payload of a message; a large payload is shared instead of copied. The caller that delivers the
-    /// message counts payloads of at least [`COMMON_BYTES`].
+    /// Appends the payload of a message; a large payload is shared instead of copied. A payload of at least
+    /// [`COMMON_BYTES`] is counted by the caller that delivers the message to all its receivers.
     pub fn put_payload(&mut self, payload: &Bytes) {
         self.put_piece(payload, COMMON_BYTES <= payload.len());
     }
@@ -74,7 +77,7 @@ impl OutputBuffer {
         self.close_tail();
         self.bytes += bytes.len();
         self.common_bytes += if is_common { bytes.len() } else { 0 };
-        self.full.push_back(OutputChunk { bytes: bytes.clone(), is_common });
+        self.chunks.push_back(OutputChunk { bytes: bytes.clone(), is_common });
     }
 
     /// Returns the number of queued bytes.
@@ -82,7 +85,7 @@ impl OutputBuffer {
         self.bytes
     }
 
-    /// Returns the number of queued bytes that are not counted elsewhere.
+    /// Returns the number of queued bytes that count for this queue alone.
     pub fn uncounted_len(&self) -> usize {
         self.bytes - self.common_bytes
     }
@@ -100,7 +103,7 @@ impl OutputBuffer {
     /// Removes all queued bytes and returns them in one vector.
     pub fn take(&mut self) -> Vec<u8> {
         self.close_tail();
-        let all = self.full.iter().flat_map(|piece| piece.bytes.iter().copied()).collect();
+        let all = self.chunks.iter().flat_map(|piece| piece.bytes.iter().copied()).collect();
         self.clear();
         all
     }
@@ -112,14 +115,14 @@ impl OutputBuffer {
     pub fn write_to(&mut self, writer: &mut impl Write) -> io::Result<bool> {
         loop {
             self.close_tail();
-            if self.full.is_empty() {
+            if self.chunks.is_empty() {
                 return Ok(true);
             }
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-            for (slice, piece) in slices.iter_mut().zip(&self.full) {
+            for (slice, piece) in slices.iter_mut().zip(&self.chunks) {
                 *slice = IoSlice::new(&piece.bytes);
             }
-            let count = self.full.len().min(SLICES_MAX);
+            let count = self.chunks.len().min(SLICES_MAX);
             match writer.write_vectored(&slices[..count]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(written) => self.on_written(written),
@@ -133,20 +136,20 @@ impl OutputBuffer {
     fn on_written(&mut self, mut written: usize) {
         self.bytes -= written;
         while 0 < written {
-            let front = self.full.front_mut().expect("at most the queued bytes are written");
+            let front = self.chunks.front_mut().expect("at most the queued bytes are written");
             let taken = written.min(front.bytes.len());
             front.bytes.advance(taken);
             written -= taken;
             self.common_bytes -= if front.is_common { taken } else { 0 };
             if front.bytes.is_empty() {
-                self.full.pop_front();
+                self.chunks.pop_front();
             }
         }
     }
 
     fn close_tail(&mut self) {
         if !self.tail.is_empty() {
-            self.full.push_back(OutputChunk { bytes: self.tail.split().freeze(), is_common: false });
+            self.chunks.push_back(OutputChunk { bytes: self.tail.split().freeze(), is_common: false });
         }
     }
 }

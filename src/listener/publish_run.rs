@@ -1,4 +1,4 @@
-//! PUBLISH RUN: many messages with only a subject and a payload in one frame, to keep the cost of each message low.
+//! PUBLISH RUN: one frame with many messages that have only a subject and a payload, so that each message costs little.
 //!
 //! ```text
 //! item  = subject bytes u8 (0: same as the previous item) · subject · payload bytes (varint) · payload
@@ -16,25 +16,25 @@ pub(crate) const PUBLISH_RUN: u8 = 0x08;
 /// before the peer serves other clients: 32,767 messages.
 pub const RUN_BYTES_MAX: usize = 64 * 1024;
 
-/// Maximum payload, in bytes, of a message that is packed with others. The overhead of a separate frame is small for
-/// a larger payload.
+/// Maximum payload of a message that is packed with others, in bytes. The overhead of a separate frame is small for a
+/// larger payload.
 const PACKED_BYTES_MAX: usize = 16 * 1024;
 
 const _: () = assert!(2 + SUBJECT_BYTES_MAX + 4 + PACKED_BYTES_MAX < RUN_BYTES_MAX, "an empty frame takes any item");
 
-/// Messages with only a subject and a payload that were read and are not yet published.
+/// Decoded messages with only a subject and a payload, some of which are not published yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublishRun {
     /// The items, all validated by `decode`.
     items: Bytes,
     /// Offset of the next item, in bytes.
-    at: usize,
+    next: usize,
     /// Subject of the previous item, or of the first item before any is published.
     subject: Subject,
 }
 
 impl PublishRun {
-    /// Reads all items of a frame without its kind byte.
+    /// Decodes and validates all items of a frame without its kind byte.
     pub(crate) fn decode(items: Bytes) -> Result<PublishRun, FrameError> {
         if RUN_BYTES_MAX <= items.len() {
             return Err(FrameError::TooLong { bytes: 1 + items.len() as u64, bytes_max: RUN_BYTES_MAX });
@@ -53,20 +53,20 @@ impl PublishRun {
             reader.span(payload_bytes)?;
         }
         let subject = first.ok_or(FrameError::Short)?;
-        Ok(PublishRun { items, at: 0, subject })
+        Ok(PublishRun { items, next: 0, subject })
     }
 
-    /// Passes the messages to `publish`, in order, until it returns false. The refused message comes first in the
-    /// next call. Returns true if no message is left.
+    /// Passes the messages to `publish`, in order, until `publish` returns false. The next call begins with the refused
+    /// message. Returns true if no message is left.
     pub fn publish_each(&mut self, mut publish: impl FnMut(&Subject, &[u8]) -> bool) -> bool {
-        while let Some(&subject_bytes) = self.items.get(self.at) {
-            let mut reader = Reader::at(&self.items, self.at + 1);
-            let mut next = || {
+        while let Some(&subject_bytes) = self.items.get(self.next) {
+            let mut reader = Reader::at(&self.items, self.next + 1);
+            let mut read_item = || {
                 let subject = reader.span(usize::from(subject_bytes))?;
                 let payload_bytes = reader.varint()?;
                 Ok::<_, crate::wire::DecodeError>((subject, reader.span(payload_bytes)?))
             };
-            let (subject, payload) = next().expect("decode has checked every item");
+            let (subject, payload) = read_item().expect("decode has checked every item");
             if !subject.is_empty() && self.items.get(subject.clone()) != Some(self.subject.as_bytes()) {
                 self.subject =
                     Subject::from_bytes(self.items.slice(subject)).expect("decode has checked every subject");
@@ -75,7 +75,7 @@ impl PublishRun {
             if !publish(&self.subject, self.items.get(payload).expect("decode has checked the range")) {
                 return false;
             }
-            self.at = end;
+            self.next = end;
         }
         true
     }
@@ -96,7 +96,7 @@ impl PublishRun {
     /// Appends the kind and the body of a frame with the remaining items. At least one item must remain.
     pub(crate) fn put(&self, out: &mut BytesMut) {
         out.put_u8(PUBLISH_RUN);
-        match self.items.get(self.at..) {
+        match self.items.get(self.next..) {
             Some([0, rest @ ..]) => {
                 put_bytes8(out, self.subject.as_bytes());
                 out.put_slice(rest);
@@ -214,7 +214,7 @@ mod tests {
                     }
                     takes
                 });
-                if left == 0 && run.at < run.items.len() {
+                if left == 0 && run.next < run.items.len() {
                     let mut rest = BytesMut::new();
                     run.put(&mut rest);
                     let Ok(ClientFrame::PublishRun(rest)) = ClientFrame::decode(rest.freeze()) else { panic!("a run") };

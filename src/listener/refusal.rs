@@ -1,6 +1,6 @@
 //! Refused requests in the frames of the local protocol.
 
-use crate::listener::codec::{FrameError, FrameReader, cut255, put_bytes8};
+use crate::listener::codec::{FrameError, FrameReader, put_bytes8, truncate255};
 use crate::message::{Refusal, SubId};
 use bytes::{BufMut, BytesMut};
 use std::fmt;
@@ -34,7 +34,7 @@ pub enum RefusalReason {
     Subject(String),
     /// A member of a queue group cannot be in mode `live`.
     QueueLive,
-    /// A member of a queue group can have neither history nor a confirmed start.
+    /// A member of a queue group cannot request history or announcements of publishers.
     QueueDiscovery,
     /// The peer is stopping.
     Stopping,
@@ -84,10 +84,10 @@ impl fmt::Display for RefusalReason {
 }
 
 /// Appends the body of a REFUSED frame.
-pub(crate) fn put_refused(out: &mut BytesMut, refused: &RequestRefusal) {
-    out.put_u8(u8::from(refused.sub.is_some()));
-    out.put_u32(refused.sub.map_or(0, |sub| sub.0));
-    match &refused.reason {
+pub(crate) fn put_refusal(out: &mut BytesMut, refusal: &RequestRefusal) {
+    out.put_u8(u8::from(refusal.sub.is_some()));
+    out.put_u32(refusal.sub.map_or(0, |sub| sub.0));
+    match &refusal.reason {
         RefusalReason::MessageTooLarge { bytes, bytes_max } => {
             out.put_u8(0);
             out.put_u64(*bytes);
@@ -99,7 +99,7 @@ pub(crate) fn put_refused(out: &mut BytesMut, refused: &RequestRefusal) {
         }
         RefusalReason::Subject(reason) => {
             out.put_u8(2);
-            put_bytes8(out, cut255(reason).as_bytes());
+            put_bytes8(out, truncate255(reason).as_bytes());
         }
         RefusalReason::Stopping => out.put_u8(3),
         RefusalReason::QueueLive => out.put_u8(4),
@@ -108,7 +108,7 @@ pub(crate) fn put_refused(out: &mut BytesMut, refused: &RequestRefusal) {
 }
 
 /// Reads the body of a REFUSED frame.
-pub(crate) fn refused(reader: &mut FrameReader) -> Result<RequestRefusal, FrameError> {
+pub(crate) fn refusal(reader: &mut FrameReader) -> Result<RequestRefusal, FrameError> {
     let has_sub = reader.flag(1)?;
     let sub = SubId(reader.u32()?);
     let reason = match reader.u8()? {

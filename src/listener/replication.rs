@@ -1,6 +1,6 @@
 //! Payloads of the messages between peers that have event journals: announcements of servers, requests and pages.
 //!
-//! Announcements use the subject [`SERVER_PREFIX`] followed by the server's number. Requests use [`QUESTION_PREFIX`]
+//! Announcements use the subject [`SERVER_PREFIX`] followed by the server's number. Requests use [`REQUEST_PREFIX`]
 //! with that number, and pages use the reply subject of the request. `docs/local-protocol.md` describes all bytes,
 //! including those of events.
 
@@ -13,7 +13,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 /// Prefix of the subject of announcements; the number of the server follows.
 pub(crate) const SERVER_PREFIX: &str = "_EVENT.SERVER.";
 /// Prefix of the subject of requests; the number of the server follows.
-pub(crate) const QUESTION_PREFIX: &str = "_EVENT.QUERY.";
+pub(crate) const REQUEST_PREFIX: &str = "_EVENT.QUERY.";
 /// Maximum number of type patterns of a request.
 pub(crate) const TYPES_MAX: usize = 256;
 
@@ -28,8 +28,8 @@ const MORE: u8 = 0x01;
 /// Returns the maximum number of bytes of an event in a list of events.
 pub(crate) fn event_bytes(event: &Event) -> usize {
     /// Maximum bytes of numbers, lengths and the subject.
-    const BESIDE: usize = 320;
-    BESIDE + event.payload_size()
+    const FIELDS_BYTES: usize = 320;
+    FIELDS_BYTES + event.payload_size()
 }
 
 /// Maximum number of bytes before the events of a payload.
@@ -48,7 +48,8 @@ pub(crate) fn encode_announcement(announcement: &Announcement) -> Bytes {
     out.freeze()
 }
 
-/// Reads an announcement, and its events only if they are wanted. [`Announcement::is_sound`] checks its consistency.
+/// Reads an announcement, with its events only if `wants_events` is true. [`Announcement::is_sound`] checks its
+/// consistency.
 pub(crate) fn read_announcement(payload: Bytes, wants_events: bool) -> Result<Announcement, FrameError> {
     let (mut reader, flags) = begin(payload, HELD | FOLLOWS)?;
     let opened = time(&mut reader)?;
@@ -63,17 +64,17 @@ pub(crate) fn read_announcement(payload: Bytes, wants_events: bool) -> Result<An
 }
 
 /// Encodes a request as a payload.
-pub(crate) fn encode_question(question: &ReplicationRequest) -> Bytes {
+pub(crate) fn encode_request(request: &ReplicationRequest) -> Bytes {
     let mut out = BytesMut::new();
     out.put_u8(VERSION);
     out.put_u8(0);
-    put_id(&mut out, question.after);
-    put_types(&mut out, &question.types);
+    put_id(&mut out, request.after);
+    put_types(&mut out, &request.types);
     out.freeze()
 }
 
 /// Reads a request.
-pub(crate) fn read_question(payload: Bytes) -> Result<ReplicationRequest, FrameError> {
+pub(crate) fn read_request(payload: Bytes) -> Result<ReplicationRequest, FrameError> {
     let (mut reader, _) = begin(payload, 0)?;
     let after = id(&mut reader)?;
     let types = read_types(&mut reader)?;
@@ -104,7 +105,7 @@ pub(crate) fn read_page(payload: Bytes) -> Result<ReplicationPage, FrameError> {
 }
 
 /// Removes the events whose JSON is nested deeper than [`JSON_DEPTH_MAX`](crate::event::model::JSON_DEPTH_MAX), and
-/// returns their ids. Older peers store and announce such events.
+/// returns their ids. Peers of older versions store and announce such events.
 pub(crate) fn remove_too_deep_events(events: &mut Vec<Event>) -> Vec<EventId> {
     let is_too_deep = |event: &mut Event| matches!(&event.payload, Some(Payload::Json(json)) if json.is_too_deep());
     events.extract_if(.., is_too_deep).map(|event| event.id).collect()
@@ -152,21 +153,21 @@ mod tests {
             until: position(2, 2),
             events: events.clone(),
         };
-        let question =
+        let request =
             ReplicationRequest { after: position(1, 0), types: vec!["a/*".parse().unwrap(), "?".parse().unwrap()] };
-        (announcement, question, ReplicationPage { covered: position(2, 9), more_follows: true, events })
+        (announcement, request, ReplicationPage { covered: position(2, 9), more_follows: true, events })
     }
 
     #[test]
     fn encoded_payload_is_decoded_unchanged() {
-        let (announcement, question, page) = samples();
+        let (announcement, request, page) = samples();
         for (is_held, follows) in [(true, false), (false, true), (true, true), (false, false)] {
             let announcement = Announcement { is_held, follows, ..announcement.clone() };
             assert_eq!(read_announcement(encode_announcement(&announcement), true), Ok(announcement.clone()));
             let without = Announcement { events: Vec::new(), ..announcement.clone() };
             assert_eq!(read_announcement(encode_announcement(&announcement), false), Ok(without));
         }
-        assert_eq!(read_question(encode_question(&question)), Ok(question));
+        assert_eq!(read_request(encode_request(&request)), Ok(request));
         for more_follows in [true, false] {
             let page = ReplicationPage { more_follows, ..page.clone() };
             assert_eq!(read_page(encode_page(&page)), Ok(page));
@@ -213,14 +214,14 @@ mod tests {
 
     #[test]
     fn malformed_payload_is_refused() {
-        let (announcement, question, page) = samples();
+        let (announcement, request, page) = samples();
         let types = vec!["a".parse().unwrap(); TYPES_MAX + 1];
-        let long = encode_question(&ReplicationRequest { types, ..question.clone() });
-        assert_eq!(read_question(long), Err(FrameError::Value("types")));
-        let payloads = [encode_announcement(&announcement), encode_question(&question), encode_page(&page)];
+        let long = encode_request(&ReplicationRequest { types, ..request.clone() });
+        assert_eq!(read_request(long), Err(FrameError::Value("types")));
+        let payloads = [encode_announcement(&announcement), encode_request(&request), encode_page(&page)];
         let read = |at: usize, payload: Bytes| match at {
             0 => read_announcement(payload, true).map(drop),
-            1 => read_question(payload).map(drop),
+            1 => read_request(payload).map(drop),
             _ => read_page(payload).map(drop),
         };
         let mut rng = Rng::new(5);

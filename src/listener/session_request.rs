@@ -15,7 +15,7 @@ pub enum SessionRequest<'a> {
         /// The number.
         sub: SubId,
         /// Filter of the subscription.
-        wanted: SubscriptionFilter,
+        filter: SubscriptionFilter,
     },
     /// Ends a subscription.
     Unsubscribe {
@@ -54,7 +54,7 @@ pub enum SessionRequest<'a> {
     /// Sends a request about events to the journal. The peer answers with `on_registered`, `on_answered` or
     /// `on_refusal`.
     Events(JournalRequest),
-    /// Reports a refused request, for people. The protocol does not send the reason to the client.
+    /// Reports a refused request to the operator, since the protocol cannot send the reason to the client.
     Refused {
         /// Kind of refusal, for counters; one of a fixed set.
         kind: &'static str,
@@ -71,14 +71,14 @@ pub enum SessionRequest<'a> {
 }
 
 impl SessionRequest<'_> {
-    /// Returns the same request without a borrow of the bytes that it was read from.
+    /// Returns the same request without a borrow of the parser's buffer.
     ///
     /// # Panics
     /// Panics on a publish request.
     pub fn detached(self) -> SessionRequest<'static> {
         match self {
             SessionRequest::Publish(_) => panic!("a publish request borrows the parser's buffer"),
-            SessionRequest::Subscribe { sub, wanted } => SessionRequest::Subscribe { sub, wanted },
+            SessionRequest::Subscribe { sub, filter } => SessionRequest::Subscribe { sub, filter },
             SessionRequest::Unsubscribe { sub } => SessionRequest::Unsubscribe { sub },
             SessionRequest::Echo(is_on) => SessionRequest::Echo(is_on),
             SessionRequest::Count { subjects } => SessionRequest::Count { subjects },
@@ -134,7 +134,7 @@ pub struct Publish<'a> {
     pub wants_receivers: bool,
 }
 
-/// Number of subscriptions that a message goes to.
+/// Number of subscriptions to which a message is delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiverCount {
     /// Number of known subscriptions on the whole LAN. A queue group counts once.
@@ -157,7 +157,7 @@ pub enum ReceiverCondition {
 pub struct ServerFacts {
     /// Name of the peer.
     pub peer: PeerName,
-    /// Epoch of the peer, as text. It names this run and is never used again.
+    /// Epoch of the peer, as text. Each run of a peer has a new epoch.
     pub epoch: String,
     /// Local address of the listener.
     pub listen: SocketAddr,
@@ -216,16 +216,16 @@ pub struct RespState {
     pub subscriptions: [usize; 3],
 }
 
-/// A subscription of some client of this peer.
+/// A subscription of any client of this peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedSubscription {
     /// Filter of the subscription.
-    pub wanted: SubscriptionFilter,
+    pub filter: SubscriptionFilter,
 }
 
 impl ListedSubscription {
     /// Returns whether the subscription names exactly one subject.
     pub fn is_exact(&self) -> bool {
-        self.wanted.glob.is_none() && self.wanted.pattern.tokens().all(|token| token != b"*" && token != b">")
+        self.filter.glob.is_none() && self.filter.pattern.tokens().all(|token| token != b"*" && token != b">")
     }
 }

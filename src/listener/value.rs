@@ -114,7 +114,7 @@ fn put_count(out: &mut BytesMut, count: Count) {
 
 pub(crate) fn put_loss(out: &mut BytesMut, loss: &Loss) {
     put_publisher(out, &loss.publisher);
-    out.put_u8(code(&REASONS, &loss.reason));
+    out.put_u8(encode_code(&REASONS, &loss.reason));
     match loss.cause {
         Cause::Network => out.put_u8(0),
         Cause::LocalOverrun { datagrams } => {
@@ -193,7 +193,7 @@ fn delivery_header(reader: &mut FrameReader, flags_known: u8) -> Result<Delivery
         0 => Verdict::Start(WallTime::from_nanos(reader.u64()?)),
         1 => Verdict::First,
         2 => Verdict::Next,
-        3 => Verdict::Skip(counted(reader)?),
+        3 => Verdict::Skip(count(reader)?),
         4 => Verdict::Unnumbered,
         5 => Verdict::Direct,
         _ => return Err(FrameError::Value("verdict")),
@@ -216,7 +216,7 @@ pub(crate) fn publisher(reader: &mut FrameReader) -> Result<Publisher, FrameErro
     Ok(Publisher { name, epoch, uid })
 }
 
-fn counted(reader: &mut FrameReader) -> Result<Count, FrameError> {
+fn count(reader: &mut FrameReader) -> Result<Count, FrameError> {
     let (min, max) = (reader.u64()?, reader.u64()?);
     if max < min { Err(FrameError::Value("count")) } else { Ok(Count::from_bounds(min, max)) }
 }
@@ -231,7 +231,7 @@ pub(crate) fn epoch(reader: &mut FrameReader) -> Result<Epoch, FrameError> {
 
 pub(crate) fn loss(reader: &mut FrameReader) -> Result<Loss, FrameError> {
     let publisher = publisher(reader)?;
-    let reason = decoded(&REASONS, reader.u8()?, "reason")?;
+    let reason = decode_code(&REASONS, reader.u8()?, "reason")?;
     let cause = match reader.u8()? {
         0 => Cause::Network,
         1 => Cause::LocalOverrun { datagrams: reader.u64()? },
@@ -244,11 +244,11 @@ pub(crate) fn loss(reader: &mut FrameReader) -> Result<Loss, FrameError> {
             subject: Subject::from_bytes(reader.bytes8()?)?,
             first: seq(reader)?,
             last: seq(reader)?,
-            count: counted(reader)?,
+            count: count(reader)?,
         },
         1 => {
             let (first, last) = (Dseq(reader.u64()?), Dseq(reader.u64()?));
-            LossScope::Datagrams { first, last, messages: counted(reader)? }
+            LossScope::Datagrams { first, last, messages: count(reader)? }
         }
         2 => LossScope::Tail { after: Dseq(reader.u64()?) },
         3 => LossScope::Inbox { messages: reader.u64()? },
@@ -257,10 +257,10 @@ pub(crate) fn loss(reader: &mut FrameReader) -> Result<Loss, FrameError> {
     Ok(Loss { publisher, what, reason, cause, at })
 }
 
-pub(crate) fn code<T: PartialEq>(table: &[(u8, T)], value: &T) -> u8 {
+pub(crate) fn encode_code<T: PartialEq>(table: &[(u8, T)], value: &T) -> u8 {
     table.iter().find(|(_, v)| v == value).map(|(code, _)| *code).expect("the table has every variant")
 }
 
-pub(crate) fn decoded<T: Copy>(table: &[(u8, T)], code: u8, field: &'static str) -> Result<T, FrameError> {
+pub(crate) fn decode_code<T: Copy>(table: &[(u8, T)], code: u8, field: &'static str) -> Result<T, FrameError> {
     table.iter().find(|(c, _)| *c == code).map(|(_, value)| *value).ok_or(FrameError::Value(field))
 }

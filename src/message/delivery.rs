@@ -6,8 +6,8 @@ use crate::subject::Subject;
 use crate::time::WallTime;
 use bytes::Bytes;
 
-/// Position of a message's number relative to the previous one: the verdicts of seed 002 that lead to a delivery. The
-/// other two, "repeated" and "not subscribed", lead to a counter only.
+/// Relation of a message's number to the previous one of its subject: the verdicts of seed 002 that lead to a delivery.
+/// The other two verdicts, "repeated" and "not subscribed", only increase a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The publisher started the numbering here and dates it.
@@ -16,21 +16,22 @@ pub enum Verdict {
     First,
     /// The message follows the previous one.
     Next,
-    /// This number of messages is missing before it; a [`Loss`](super::Loss) has just reported them.
+    /// This number of messages is missing before the message; a [`Loss`](super::Loss) has just reported them.
     Skip(Count),
-    /// The publisher had no memory left to number this subject (A8); order is by datagram.
+    /// The publisher had no memory left to number this subject (A8). Messages are in the order of their datagrams.
     Unnumbered,
-    /// Published by a client of this same peer, or directed to this peer alone.
+    /// The message was published by a client of this peer, or sent to this peer alone.
     Direct,
 }
 
 /// Behaviour of a subscription when messages are missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DeliveryMode {
-    /// Missing messages are requested; meanwhile their subject waits, for `reliability` at most.
+    /// The peer requests missing messages. Meanwhile it delivers no later message of the subject, for at most
+    /// `reliability`.
     #[default]
     Repair,
-    /// Arriving messages are delivered after the reorder grace, with the number missing.
+    /// The peer delivers later messages after the reorder grace, and reports the number of missing ones.
     Live,
 }
 
@@ -59,17 +60,17 @@ pub struct Delivery {
     pub message: Message,
     /// The publisher.
     pub publisher: Publisher,
-    /// Number of the message; `None` with [`Verdict::Unnumbered`], and with [`Verdict::Direct`] unless it was sent to
-    /// all.
+    /// Number of the message. `None` with [`Verdict::Unnumbered`], and with [`Verdict::Direct`] unless the message was
+    /// sent to all peers.
     pub seq: Option<Seq>,
-    /// Offset in the history of the subject, which a poll names (seed 000). `None` if unknown: the publisher sends it
-    /// with the first message of a frame.
+    /// Offset in the history of the subject, for polls (seed 000). `None` if unknown: the publisher sends the offset
+    /// only with the first message of a frame.
     pub offset: Option<u32>,
-    /// Position of the message in its stream.
+    /// Relation of the message to the previous one of its subject.
     pub verdict: Verdict,
-    /// True if it was missing at first and arrived on request.
+    /// True if the message was missing at first and arrived on request.
     pub repaired: bool,
-    /// True if it is part of the history with which a subscription began.
+    /// True if the message is part of the history with which a subscription began.
     pub replayed: bool,
 }
 
@@ -83,7 +84,7 @@ impl Delivery {
 /// A borrowed view of a delivery: nothing is copied or reference-counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeliveryRef<'a> {
-    /// Subject on which it is published.
+    /// Subject on which the message is published.
     pub subject: &'a Subject,
     /// Subject to which an answer is requested, in UTF-8; empty if none.
     pub reply: &'a [u8],

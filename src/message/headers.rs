@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use std::fmt;
 
-/// Header fields of a message: `key: value` lines, each ended by CR LF, as in NATS/1.0 headers
-/// without their version line. Opaque on the wire.
+/// Header fields of a message: `key: value` lines, each terminated by CR LF, as in NATS/1.0 headers without their
+/// version line. They are opaque on the wire.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Headers(Bytes);
 
@@ -16,7 +16,7 @@ pub enum HeaderError {
     Key(String),
     /// The value has CR or LF.
     Value(String),
-    /// A block of lines that are not `key: value`, CR LF.
+    /// The block has a line that is not `key: value` and CR LF.
     Block,
 }
 
@@ -61,7 +61,7 @@ impl Headers {
         Ok(Headers(block.into()))
     }
 
-    /// Creates headers from a block of the network; [`Headers::iter`] returns its readable part.
+    /// Creates headers from a received block. [`Headers::iter`] skips the lines that are invalid.
     pub fn from_block(block: Bytes) -> Headers {
         Headers(block)
     }

@@ -1,4 +1,4 @@
-//! Losses: what is missing, why, and where it went missing.
+//! Losses: their extent, reason and cause.
 
 use super::{Dseq, Publisher};
 use crate::seqno::Seq;
@@ -6,7 +6,7 @@ use crate::subject::Subject;
 use crate::time::WallTime;
 use std::fmt;
 
-/// A number that is exact, or known to lie between two bounds. It is never 1 to mean "unknown".
+/// A number that is exact, or lies between two known bounds. It never uses 1 for an unknown number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Count {
     /// The exact number.
@@ -21,7 +21,7 @@ pub enum Count {
 }
 
 impl Count {
-    /// Creates a count from its bounds; `Exact` if both agree.
+    /// Creates a count from its bounds; `Exact` if both are equal.
     pub fn from_bounds(min: u64, max: u64) -> Count {
         if min == max { Count::Exact(min) } else { Count::Between { min, max: max.max(min) } }
     }
@@ -58,7 +58,7 @@ impl fmt::Display for Count {
     }
 }
 
-/// Reason for which something counts as lost or unverified.
+/// Reason for which messages or datagrams count as lost or unverified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
@@ -66,23 +66,25 @@ pub enum Reason {
     Disabled,
     /// The loss was not repaired within `reliability`.
     Deadline,
-    /// The publisher has evicted it from its history.
+    /// The publisher has evicted the messages from its history.
     Expired,
     /// A limit of this peer was reached.
     Overflow,
     /// The publisher left (BYE) or was given up.
     PublisherGone,
-    /// The publisher was not heard for the silence timeout; the loss may still close.
+    /// No datagram of the publisher arrived within the silence timeout. The publisher may resume, which closes the
+    /// loss.
     Silent,
     /// The publisher's epoch ended without BYE.
     Crashed,
-    /// The receiver of this peer's data reported the loss without a reason.
+    /// A receiver of this peer's data reported the loss without a reason.
     Reported,
-    /// The publisher's unicast arrives and its multicast does not (wire.md W111). In advisories only.
+    /// The publisher's unicast datagrams arrive, but not its multicast ones (wire.md W111). In advisories only.
     Blackhole,
     /// Datagrams in the publisher's name contradict each other, so one of them is forged.
     Contradicted,
-    /// Sent before the first contact with a publisher of unknown age, so it is unknown if it is owed.
+    /// The datagrams precede the first contact with a publisher of unknown age. It is unknown whether they were sent to
+    /// this peer.
     Start,
 }
 
@@ -122,10 +124,10 @@ impl Reason {
 
 // Counters are indexed by the position of the reason in the list.
 const _: () = {
-    let mut at = 0;
-    while at < Reason::ALL.len() {
-        assert!(Reason::ALL[at] as usize == at, "the list is in the order of declaration");
-        at += 1;
+    let mut index = 0;
+    while index < Reason::ALL.len() {
+        assert!(Reason::ALL[index] as usize == index, "the list is in the order of declaration");
+        index += 1;
     }
     assert!(Reason::Start as usize + 1 == Reason::ALL.len(), "the last reason ends the list");
 };
@@ -155,18 +157,18 @@ pub enum Cause {
     },
 }
 
-/// Number of missing datagrams, and the part of them that this host's kernel dropped. The cause of each loss is decided
-/// here.
+/// Number of missing datagrams, and the number of those that this host's kernel dropped. They determine the cause of a
+/// loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MissingDatagrams {
-    /// Number of missing datagrams; 0 if the loss is in no datagram, or in unknown ones.
+    /// Number of missing datagrams; 0 if the loss is not in datagrams, or in unknown ones.
     pub datagrams: u64,
     /// Number of missing datagrams that the kernel's drop counter accounts for.
     pub overrun: u64,
 }
 
 impl MissingDatagrams {
-    /// Returns the sum of both.
+    /// Adds the numbers of another loss.
     pub fn plus(self, other: MissingDatagrams) -> MissingDatagrams {
         MissingDatagrams {
             datagrams: self.datagrams.saturating_add(other.datagrams),
@@ -174,7 +176,7 @@ impl MissingDatagrams {
         }
     }
 
-    /// Returns the cause for which these datagrams went missing.
+    /// Returns the cause of a loss of these datagrams.
     pub fn cause(self) -> Cause {
         match (self.overrun, self.datagrams.saturating_sub(self.overrun)) {
             (0, _) => Cause::Network,
@@ -193,7 +195,7 @@ impl Cause {
         }
     }
 
-    /// Returns the number of missing datagrams that this host's kernel did not drop, in addition to those that it did.
+    /// Returns the number of missing datagrams that this host's kernel did not drop, if it dropped others of the loss.
     pub fn network(&self) -> u64 {
         match *self {
             Cause::Network | Cause::LocalOverrun { .. } => 0,
@@ -211,7 +213,7 @@ impl Cause {
     }
 }
 
-/// A loss, or an unverified range; delivered beside the messages, in stream order.
+/// A loss, or an unverified range. It is delivered like a message, in stream order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
     /// The publisher whose data is lost.
@@ -222,7 +224,7 @@ pub struct Loss {
     pub reason: Reason,
     /// Cause of the loss, as far as known.
     pub cause: Cause,
-    /// Time at which the loss was settled.
+    /// Time at which the peer settled the loss.
     pub at: WallTime,
 }
 
@@ -241,24 +243,24 @@ pub enum LossScope {
         /// Number of missing messages.
         count: Count,
     },
-    /// Datagrams whose content is not known: *unverified* until a later message of a subject proves their content. An
-    /// incomplete large message without a number (A8) is reported by the datagram in which it began.
+    /// Datagrams of unknown content: *unverified* until a later message of a subject proves their content. An
+    /// incomplete large message without a number (A8) is reported as the datagram in which it began.
     Datagrams {
         /// The first datagram.
         first: Dseq,
         /// The last datagram.
         last: Dseq,
-        /// Number of unexplained messages of any subject in them, subscribed or not. It is exact, unless a loss
-        /// reported before may lie in these or in other datagrams.
+        /// Number of unexplained messages in them, of any subject, subscribed or not. It is exact, unless an earlier
+        /// reported loss may lie in these or in other datagrams.
         messages: Count,
     },
-    /// The publisher fell silent, so it is unknown if anything follows this datagram. With [`Reason::Silent`] it may be
-    /// heard again; with [`Reason::Crashed`] it will not.
+    /// The publisher fell silent, so it is unknown whether it sent more datagrams. With [`Reason::Silent`] the
+    /// publisher may resume; with [`Reason::Crashed`] it cannot.
     Tail {
-        /// Highest datagram known.
+        /// Highest known datagram.
         after: Dseq,
     },
-    /// Messages directed to this peer alone (replies, polls): the inbox loss of `show loss`.
+    /// Messages sent to this peer alone (replies, polls): the inbox loss of `show loss`.
     Inbox {
         /// Number of messages; exact.
         messages: u64,

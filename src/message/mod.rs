@@ -1,4 +1,4 @@
-//! Messages, deliveries, losses, and the ids that they carry.
+//! Messages, deliveries and losses, and the ids in them.
 //!
 //! ```
 //! use seqcast::message::{Headers, Message};
@@ -65,12 +65,13 @@ impl fmt::Debug for Epoch {
     }
 }
 
-/// Number of a datagram of (peer, epoch, group): 1, 2, 3 … contiguous and never reused; 0 means "before the first".
+/// Number of a datagram, counted from 1 for each peer, epoch and group, without gaps or reuse. 0 means "before the
+/// first".
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Dseq(pub u64);
 
 impl Dseq {
-    /// Returns the next number. The field cannot overflow: 2^64 datagrams last 58,000 years at 10 M/s.
+    /// Returns the next number. It cannot overflow: 2^64 datagrams last 58,000 years at 10 million per second.
     pub fn next(self) -> Dseq {
         Dseq(self.0 + 1)
     }
@@ -201,15 +202,15 @@ impl From<PeerName> for PeerRef {
     }
 }
 
-/// A program attached to this peer. The shell assigns the id and never reuses it while the peer runs.
+/// Id of a program attached to this peer. The shell assigns the id and never reuses it while the peer runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u32);
 
-/// A subscription; its client chooses the id, which is unique within the client.
+/// Id of a subscription. Its client chooses the id, which is unique within the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SubId(pub u32);
 
-/// One matching subscription.
+/// One matching subscription, to which a message is delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Target {
     /// The client.
@@ -218,10 +219,10 @@ pub struct Target {
     pub sub: SubId,
 }
 
-/// All subscriptions that match one subject; shared by the messages of a run.
+/// All subscriptions that match one subject. The messages of a run share one list.
 pub type Targets = Arc<[Target]>;
 
-/// Time and offset that the first message of a frame carries beside its number (seed 002; A11).
+/// Time and offset that the first message of a frame carries in addition to its number (seed 002; A11).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// The larger of the publisher's wall clock and the start of the frame.
@@ -233,7 +234,7 @@ pub struct Stamp {
 /// A message as an application publishes and receives it. Cloning copies references only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Subject on which it is published.
+    /// Subject on which the message is published.
     pub subject: Subject,
     /// Subject to which an answer is requested, if any.
     pub reply: Option<Subject>,
@@ -248,7 +249,7 @@ pub struct Message {
 /// A borrowed view of a message: nothing is copied or reference-counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageRef<'a> {
-    /// Subject on which it is published.
+    /// Subject on which the message is published.
     pub subject: &'a Subject,
     /// Subject to which an answer is requested, if any.
     pub reply: Option<&'a Subject>,
@@ -266,19 +267,19 @@ impl<'a> MessageRef<'a> {
         MessageRef { subject, reply: None, headers: &[], payload, event: false }
     }
 
-    /// Returns whether it has a reply subject or headers.
+    /// Returns whether the message has a reply subject or headers.
     #[inline]
     pub fn has_meta(&self) -> bool {
         self.reply.is_some() || !self.headers.is_empty()
     }
 
-    /// Returns whether it consists only of subject and payload.
+    /// Returns whether the message consists only of a subject and a payload.
     #[inline]
     pub fn is_plain(&self) -> bool {
         !self.event && !self.has_meta()
     }
 
-    /// Returns the bytes of payload, headers and reply subject.
+    /// Returns the size of payload, headers and reply subject in bytes.
     pub fn body_bytes(&self) -> usize {
         self.payload.len() + self.headers.len() + self.reply.map_or(0, |reply| reply.as_bytes().len())
     }
@@ -297,26 +298,27 @@ impl Message {
         Message { subject, reply: None, headers: Headers::new(), payload: payload.into(), event: false }
     }
 
-    /// Returns the bytes that count against the message limit: payload, headers and reply subject.
+    /// Returns the size in bytes that counts against the message limit: payload, headers and reply subject.
     pub fn body_bytes(&self) -> usize {
         MessageRef::from(self).body_bytes()
     }
 }
 
-/// Identity of a publisher: a name for people, the epoch for machines.
+/// Identity of a publisher: a name for people, the epoch for programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Publisher {
     /// The configured name, or `None` until the publisher has announced it.
     pub name: Option<PeerName>,
     /// Epoch of the publisher.
     pub epoch: Epoch,
-    /// A small number that this peer assigned to it, from 1 in the order of first contact; never reused. 0 is this
-    /// peer; 0 without a name is a publisher unknown to this peer.
+    /// Small number that this peer assigned to the publisher, from 1 in the order of first contact, and never reuses. 0
+    /// is this peer. 0 without a name is a publisher that this peer does not know.
     pub uid: u32,
 }
 
 impl fmt::Display for Publisher {
-    /// Formats it as in the seed's `show loss`: the user part of the name, a dot, the number: `B.1`.
+    /// Formats the publisher as in the seed's `show loss`: the user part of the name, a dot and the number, as in
+    /// `B.1`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let user = self.name.as_ref().map_or("?", |n| n.as_str().split('.').next().unwrap_or("?"));
         write!(f, "{user}.{}", self.uid)

@@ -1,4 +1,4 @@
-//! Reasons for which a peer refuses a client's request, or has no answer to it.
+//! Reasons for which a peer refuses a client's request, or cannot answer it.
 
 use crate::subject::SubjectError;
 use std::fmt;
@@ -8,9 +8,9 @@ use std::fmt;
 pub enum Refusal {
     /// The message is larger than the limit.
     MessageTooLarge {
-        /// Size in bytes: payload, headers and reply subject.
+        /// Size of payload, headers and reply subject, in bytes.
         bytes: usize,
-        /// The limit.
+        /// The limit, in bytes.
         bytes_max: usize,
     },
     /// The client, or all clients together, have too many subscriptions.
@@ -18,18 +18,18 @@ pub enum Refusal {
         /// The limit that was reached.
         max: usize,
     },
-    /// Matching the globs of the client, or of all clients together, would take too many steps.
+    /// Matching the globs of the client, or of all clients together, would take too many steps for each message.
     TooManyGlobSteps {
-        /// The limit that would be exceeded: steps for one message.
+        /// The limit that would be exceeded, in steps for one message.
         max: usize,
     },
-    /// The subject cannot be published on by a client.
+    /// Clients cannot publish on this subject.
     Subject(SubjectError),
-    /// A member of a queue group cannot be in mode `live`: its share of messages would be unknown if nobody repaired
-    /// losses.
+    /// A member of a queue group cannot be in mode `live`: without repair of losses, its share of the messages would be
+    /// unknown.
     QueueLive,
-    /// Publishers cannot be reported to a member of a queue group. Retained messages are not shared among members, and
-    /// a member gets only its share of new messages, in which gaps mean nothing.
+    /// A member of a queue group cannot request announcements of publishers. Members do not share retained messages. A
+    /// member gets only its share of new messages, in which a gap proves no loss.
     QueueDiscovery,
     /// The peer is stopping.
     Stopping,
@@ -47,7 +47,7 @@ pub enum QuestionFailure {
     Gone,
     /// No answer came in time.
     Timeout,
-    /// Too many requests are unanswered, or too many answers wait to be read.
+    /// Too many requests are unanswered, or the client has not read too many answers.
     TooMany,
     /// The request cannot be decoded.
     Malformed,

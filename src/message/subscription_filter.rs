@@ -18,11 +18,11 @@ pub struct Queue(Bytes);
 pub enum QueueError {
     /// The text is empty.
     Empty,
-    /// The text is longer than 255 bytes; holds the length.
+    /// The text is longer than 255 bytes. Holds its length.
     TooLong(usize),
-    /// A space or control character. Holds the byte position.
+    /// The text has a space or control character. Holds its position in bytes.
     Character(usize),
-    /// Not UTF-8.
+    /// The text is not UTF-8.
     Encoding,
 }
 
@@ -44,10 +44,10 @@ impl fmt::Display for QueueError {
 impl std::error::Error for QueueError {}
 
 impl Queue {
-    /// Creates a name from bytes of the network.
+    /// Creates a name from received bytes.
     ///
     /// # Errors
-    /// Returns the reason for which they are not a name.
+    /// Returns the reason for which the bytes are not a name.
     pub fn from_bytes(bytes: Bytes) -> Result<Queue, QueueError> {
         match () {
             () if bytes.is_empty() => Err(QueueError::Empty),
@@ -92,7 +92,7 @@ impl fmt::Debug for Queue {
     }
 }
 
-/// Selection of the messages that a subscription gets. Cloning copies references, and the glob if there is one.
+/// Selection of the messages that a subscription gets. Cloning copies references and the glob, if present.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SubscriptionFilter {
     /// Pattern that the subject must match.
@@ -110,7 +110,7 @@ impl From<Pattern> for SubscriptionFilter {
 }
 
 impl SubscriptionFilter {
-    /// Returns whether the filter matches this subject; the share of a queue group is not considered.
+    /// Returns whether the filter matches this subject, regardless of the queue group's sharing.
     pub fn matches(&self, subject: &Subject) -> bool {
         self.pattern.matches(subject)
             && self.glob.as_ref().is_none_or(|glob| glob.matches(&crate::subject::channel::of_subject(subject)))

@@ -75,7 +75,7 @@ fn the_clients_table() {
     // Case 2, success: poll with offset n.
     assert_eq!(tracker.on_answer(epoch(1), held, PollReply::NoEvent), TrackerAction::Wait);
     assert_eq!(tracker.offset(), 1);
-    // Transport error, failure: poll with offset n. Nothing is told to the tracker, and nothing changes.
+    // Transport error, failure: poll with offset n. The tracker is not called, so its state does not change.
     assert_eq!(tracker.offset(), 1);
     // Case 3, failure: recovery from n0 up to and including n1.
     let available = span(40, 42);
@@ -185,8 +185,8 @@ impl Server {
     }
 }
 
-/// How many of the N first offsets after a restart lead to each case at the first poll: (event, no event, recovery).
-/// Every client that was up to date, with and without the epoch; the one that heeds it always knows.
+/// Returns how many of the N offsets that a client may have after a restart lead to each case at its first poll:
+/// (event, no event, recovery). A client that uses the epoch must detect the restart in each case.
 fn restarts(n: u32, m: usize, events: usize) -> (u32, u32, u32) {
     let modulus = Modulus::new(n.into()).unwrap();
     let mut cases = (0, 0, 0);
@@ -223,9 +223,9 @@ fn restarts(n: u32, m: usize, events: usize) -> (u32, u32, u32) {
 /// "The probability of detecting a server restart is (N-M)/N assuming the server quickly fills its event buffer. The
 /// probability increases to (N-1)/N if the server only generates one event before it is polled."
 ///
-/// With probability (N-M)/N the first poll is not given a foreign event. In one of those N cases (the client's n is
-/// the newest offset) it is told "no event", so that it is not told of the restart either: the seed's figures
-/// are too high by 1/N, which for N = 2^32 is 2.3e-10.
+/// With probability (N-M)/N the answer to the first poll is not a foreign event. In one of those N cases the client's n
+/// is the newest offset, and the answer is "no event", which does not reveal the restart. So the seed's figures are too
+/// high by 1/N, which is 2.3e-10 for N = 2^32.
 #[test]
 fn the_probabilities_of_detecting_a_restart() {
     for n in 4..=24 {
@@ -240,7 +240,8 @@ fn the_probabilities_of_detecting_a_restart() {
 }
 
 /// "Event buffer overruns are reliably detected unless the rate of event generation greatly exceeds the polling rate":
-/// every number of events between two polls up to N is told from every other by its case, and all that is there is got.
+/// the case of the answer distinguishes each number of events between two polls up to N, and the client gets all events
+/// of the history.
 #[test]
 fn overruns_are_detected_and_recovered_from() {
     let (n, m) = (32, 5);

@@ -1,9 +1,11 @@
-//! Stores on disks and servers: the journal of events, the streams of seed 003, and the state of the order of events.
+//! Stores on disks and database servers: the journal of events, the streams of seed 003, and the shared state of the
+//! order of events.
 //!
-//! They implement the traits of [`event`](crate::event) in SQLite, PostgreSQL and Redis, and know no engine, no mailbox
-//! and no listener. The services of the daemon carry questions and answers between the threads here and the engine.
+//! They implement the traits of [`event`](crate::event) in SQLite, PostgreSQL and Redis, and use no engine, no mailbox
+//! and no listener. The services of the daemon pass requests and answers between the threads here and the engine.
 //!
-//! Each database is a feature of the build. Opening a store of an absent one is an error that names the feature.
+//! Each database is a feature of the build. Opening a store of an absent database is an error that names the
+//! feature.
 
 #[cfg(feature = "events")]
 pub mod journal;

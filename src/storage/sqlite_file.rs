@@ -1,4 +1,4 @@
-//! Common code of our SQLite files: recognizes our files and creates new ones.
+//! Code that all SQLite files of seqcast share: it recognizes these files and creates new ones.
 
 mod wal;
 
@@ -24,25 +24,25 @@ const BUSY_RETRY_PAUSE: Duration = Duration::from_micros(200);
 /// Maximum number of retries, which take at least five seconds.
 const BUSY_RETRIES_MAX: i32 = 25_000;
 
-/// Signature in the header that marks files of one kind as ours.
+/// Signature in the header of all files of one kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FileSignature {
-    /// Identifies the kind.
+    /// Id of the kind.
     pub(super) application_id: i32,
     /// Version of the tables; a file of any other version is refused.
     pub(super) version: i32,
 }
 
-/// Reason why a file cannot be used. Nothing was changed.
+/// Reason why a file cannot be used. The file is unchanged.
 #[derive(Debug)]
 pub(super) enum SqliteFileError {
-    /// The file is not ours; the text says what it is.
+    /// The file is not of this kind. Holds a description of the file.
     Foreign(&'static str),
-    /// Its tables are of this other version.
+    /// The tables are of this other version.
     Version(i32),
     /// Some pages are neither in the file nor in its WAL.
     Truncated {
-        /// Its length in bytes.
+        /// Length of the file in bytes.
         bytes: u64,
         /// The length in bytes that it should have.
         wanted: u64,
@@ -65,8 +65,7 @@ impl From<io::Error> for SqliteFileError {
     }
 }
 
-/// Pauses and returns whether to retry while another process writes. It is the busy handler of files that processes
-/// share.
+/// Busy handler of files that processes share. While another process writes, it pauses and returns whether to retry.
 pub(super) fn retry_busy(tries: i32) -> bool {
     thread::sleep(BUSY_RETRY_PAUSE);
     tries < BUSY_RETRIES_MAX
@@ -96,10 +95,10 @@ pub(super) fn check_header(path: &Path) -> Result<(), SqliteFileError> {
     let mut head = Vec::new();
     Read::by_ref(&mut file).take(MAGIC.len() as u64).read_to_end(&mut head)?;
     match head.len() {
-        // The process crashed before it wrote anything to a new file.
+        // The process that created the file crashed before its first write.
         0 => check_empty(path),
         _ if head == MAGIC => Ok(()),
-        // The process crashed while it created the file. SQLite makes it empty again.
+        // The process that created the file crashed meanwhile. SQLite empties the file.
         _ if fs::read(sibling_path(path, "-journal")).is_ok_and(|journal| journal.starts_with(&JOURNAL_MAGIC)) => {
             Ok(())
         }
@@ -111,32 +110,32 @@ pub(super) fn check_header(path: &Path) -> Result<(), SqliteFileError> {
 /// removed.
 fn check_empty(path: &Path) -> Result<(), SqliteFileError> {
     let wanted = WalContents::read(path)?.bytes;
-    // Another process that has just created the file has written to it before it wrote the WAL.
+    // Another process that creates the file writes to the file before it writes the WAL.
     match fs::metadata(path).map_or(0, |metadata| metadata.len()) {
         0 if wanted != 0 => Err(SqliteFileError::Truncated { bytes: 0, wanted }),
         _ => Ok(()),
     }
 }
 
-/// Returns whether the WAL holds transactions that SQLite does not find because bytes before them were changed. No
+/// Returns whether the WAL holds transactions that SQLite does not read because bytes before them were changed. No
 /// process may write meanwhile, and each transaction must have been synchronized (`synchronous=FULL`).
 pub(super) fn is_wal_damaged(path: &Path) -> io::Result<bool> {
     Ok(WalContents::read(path)?.is_damaged)
 }
 
 /// Checks that each page is in the file or in its WAL. A crash during a checkpoint leaves a short file whose missing
-/// pages are in the WAL. Pages cut off a file otherwise may exist nowhere else.
+/// pages are in the WAL. Pages that any other truncation removed are lost.
 fn check_pages(path: &Path, connection: &Connection) -> Result<(), SqliteFileError> {
     // An open read transaction keeps the pages in place, whatever other processes write.
     let state = connection.unchecked_transaction()?;
     let number = |sql: &str| state.query_row(sql, [], |row| row.get::<_, i64>(0)).map(i64::unsigned_abs);
     let (count, page_bytes) = (number("PRAGMA page_count")?, number("PRAGMA page_size")?);
     let bytes = fs::metadata(path)?.len();
-    let whole = bytes / page_bytes;
-    if whole < count {
-        let waiting = WalContents::read(path)?.pages;
-        let is_there = |page: u64| waiting.contains(&page) || page == LOCKED_BYTE / page_bytes + 1;
-        if !(whole + 1..=count).all(is_there) {
+    let complete_pages = bytes / page_bytes;
+    if complete_pages < count {
+        let wal_pages = WalContents::read(path)?.pages;
+        let is_present = |page: u64| wal_pages.contains(&page) || page == LOCKED_BYTE / page_bytes + 1;
+        if !(complete_pages + 1..=count).all(is_present) {
             return Err(SqliteFileError::Truncated { bytes, wanted: count * page_bytes });
         }
     }
@@ -151,7 +150,7 @@ pub(super) fn sibling_path(path: &Path, suffix: &str) -> PathBuf {
 }
 
 impl FileSignature {
-    /// Checks that the file is ours, complete and of this version, or still empty. A refused file is closed without a
+    /// Checks that the file has this signature and is complete, or is still empty. A refused file is closed without a
     /// checkpoint of its WAL.
     pub(super) fn check(self, path: &Path, connection: &Connection) -> Result<(), SqliteFileError> {
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;

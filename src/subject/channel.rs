@@ -1,75 +1,77 @@
-//! Channels of Redis clients as subjects and back: one rule for all names that are not subjects.
+//! Mapping of Redis channels to subjects and back. The same rule maps all other names that are not subjects.
 //!
-//! A channel is any bytes; dots separate its tokens, as in a subject. Bytes that a subject's token cannot hold are
-//! written as `%` and two capital hexadecimal digits. These are control characters, spaces, bytes that are not UTF-8,
-//! `*` and `>` that would be a whole token, and a `%` that would be read as an escape. An empty token is `%` alone. The
-//! reverse direction decodes only what this rule writes; everything else is literal. So a channel has the same number
-//! of tokens as its subject. Channels that begin with the same whole tokens have subjects that do too.
-//! `docs/subjects.md` shows it for all kinds of names.
+//! A channel consists of any bytes; dots separate its tokens, as in a subject. Bytes that a token of a subject cannot
+//! hold are written as `%` and two capital hexadecimal digits. These are control characters, spaces, bytes that are not
+//! UTF-8, `*` and `>` that would be a whole token, and a `%` that would begin an escape. An empty token is written as
+//! `%` alone. The reverse mapping decodes only these escapes; all other bytes are literal. So a channel has the same
+//! number of tokens as its subject, and channels that begin with the same whole tokens have subjects that do too.
+//! `docs/subjects.md` shows this mapping for all kinds of names.
 
 use super::{Pattern, Subject, SubjectError};
 use bytes::Bytes;
 use std::borrow::Cow;
 
-/// Returns the subject on which messages of the channel travel.
+/// Returns the subject of the channel.
 ///
 /// # Errors
 /// The subject of the channel is too long or too deep.
 pub fn to_subject(channel: &[u8]) -> Result<Subject, SubjectError> {
-    Subject::from_bytes(Bytes::from(text(channel.split(|byte| *byte == b'.'), IS_ESCAPED)))
+    Subject::from_bytes(Bytes::from(escape_tokens(channel.split(|byte| *byte == b'.'), IS_ESCAPED)))
 }
 
-/// Returns a pattern that matches the subjects of all channels that begin with these bytes, and of others that have the
-/// same whole tokens in front.
+/// Returns a pattern that matches the subjects of all channels that begin with these bytes. It also matches those of
+/// other channels that begin with the same whole tokens.
 ///
 /// # Errors
-/// No channel with this prefix is a subject: it would be too long or too deep.
+/// No channel with this prefix has a subject: it would be too long or too deep.
 pub fn to_pattern(prefix: &[u8]) -> Result<Pattern, SubjectError> {
     let Some(last) = prefix.iter().rposition(|byte| *byte == b'.') else {
         return Pattern::from_bytes(Bytes::from_static(b">"));
     };
-    let mut text = text(prefix[..last].split(|byte| *byte == b'.'), IS_ESCAPED);
+    let mut text = escape_tokens(prefix[..last].split(|byte| *byte == b'.'), IS_ESCAPED);
     text.extend_from_slice(b".>");
     Pattern::from_bytes(Bytes::from(text))
 }
 
-/// Returns whether a channel may have this byte escaped.
+/// Returns whether this byte may be escaped in the subject of a channel.
 const IS_ESCAPED: fn(u8) -> bool = |byte| byte != b'.' && is_escaped(byte);
 
-/// Returns whether this byte is ever escaped.
+/// Returns whether this byte may be escaped in any subject.
 pub(super) fn is_escaped(byte: u8) -> bool {
     byte <= b' ' || 0x7f <= byte || matches!(byte, b'%' | b'.' | b'*' | b'>')
 }
 
-/// Returns the tokens as in a subject; a `%` is literal unless an escape of one of these bytes would be read.
-pub(super) fn text<'a>(tokens: impl Iterator<Item = &'a [u8]>, is_escaped: fn(u8) -> bool) -> Vec<u8> {
+/// Returns the text of the subject with these tokens. A `%` stays literal unless it would begin an escape of a byte for
+/// which `is_escaped` holds.
+pub(super) fn escape_tokens<'a>(tokens: impl Iterator<Item = &'a [u8]>, is_escaped: fn(u8) -> bool) -> Vec<u8> {
     let mut text = Vec::new();
     for (index, token) in tokens.enumerate() {
         if 0 < index {
             text.push(b'.');
         }
-        put_name(&mut text, token, is_escaped);
+        put_token(&mut text, token, is_escaped);
     }
     text
 }
 
-/// Appends the escaped form of these bytes, which are a token of their own.
-pub(super) fn put_name(text: &mut Vec<u8>, token: &[u8], is_escaped: fn(u8) -> bool) {
+/// Appends the escaped form of a token.
+pub(super) fn put_token(text: &mut Vec<u8>, token: &[u8], is_escaped: fn(u8) -> bool) {
     match token {
         b"" => text.push(b'%'),
         [byte @ (b'*' | b'>' | b'%')] => put_escaped(text, *byte),
-        token => put_token(text, token, is_escaped),
+        token => put_bytes(text, token, is_escaped),
     }
 }
 
-fn put_token(text: &mut Vec<u8>, token: &[u8], is_escaped: fn(u8) -> bool) {
+/// Appends the escaped form of the bytes of a token.
+fn put_bytes(text: &mut Vec<u8>, token: &[u8], is_escaped: fn(u8) -> bool) {
     let mut at = 0;
     for chunk in token.utf8_chunks() {
         for byte in chunk.valid().bytes() {
             at += 1;
             match byte {
-                b'%' if escaped(&token[at..]).is_some_and(is_escaped) => put_escaped(text, byte),
-                // A dot is in a token only if it does not separate tokens.
+                b'%' if decode_escape(&token[at..]).is_some_and(is_escaped) => put_escaped(text, byte),
+                // A name whose tokens are not separated by dots may have a dot in a token.
                 b'.' | ..=b' ' | 0x7f => put_escaped(text, byte),
                 _ => text.push(byte),
             }
@@ -85,7 +87,7 @@ pub(crate) fn put_escaped(text: &mut Vec<u8>, byte: u8) {
     text.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte & 15)]);
 }
 
-/// Returns the channel whose messages travel on the subject.
+/// Returns the channel of the subject.
 pub fn of_subject(subject: &Subject) -> Cow<'_, [u8]> {
     let text = subject.as_bytes();
     if !text.contains(&b'%') {
@@ -101,18 +103,18 @@ pub fn of_subject(subject: &Subject) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
-/// Appends the bytes that a token of a subject encodes; only these bytes are unescaped.
+/// Appends the bytes that a token of a subject encodes. Only escapes of bytes for which `is_escaped` holds are decoded.
 pub(super) fn put_unescaped(out: &mut Vec<u8>, token: &[u8], is_escaped: fn(u8) -> bool) {
     let mut rest = if token == b"%" { b"" } else { token };
     while let [first, behind @ ..] = rest {
-        let byte = if *first == b'%' { escaped(behind).filter(|byte| is_escaped(*byte)) } else { None };
+        let byte = if *first == b'%' { decode_escape(behind).filter(|byte| is_escaped(*byte)) } else { None };
         out.push(byte.unwrap_or(*first));
         rest = if byte.is_some() { &behind[2..] } else { behind };
     }
 }
 
-/// Returns the byte that the two digits at the start encode.
-pub(crate) fn escaped(text: &[u8]) -> Option<u8> {
+/// Decodes the two hexadecimal digits at the start of the text, which follow a `%`.
+pub(crate) fn decode_escape(text: &[u8]) -> Option<u8> {
     let digit = |digit: &u8| match digit {
         b'0'..=b'9' => Some(digit - b'0'),
         b'A'..=b'F' => Some(digit - b'A' + 10),

@@ -1,29 +1,28 @@
 //! Event types of seed 004, the patterns that select them, and the subjects on which their events travel.
 //!
 //! A type is a list of at least one subtype. A subtype is any text without `?`, `*` and `/`; it may be empty. As text,
-//! subtypes are joined by `/`. Every text without `?` and `*` is a type, and no two types have the same text. The type
-//! `a/b/c` travels on the subject `a.b.c`. It is escaped by the rule of [`channel`](super::channel), and a dot in a
-//! subtype as `%2E`. The limits of a type are those of its subject. In a pattern, `?` matches exactly one subtype, and
-//! a last `*` zero or more.
+//! subtypes are joined by `/`. Every text without `?` and `*` is a type, and no two types have the same text. Events of
+//! the type `a/b/c` travel on the subject `a.b.c`. Subtypes are escaped by the rule of [`channel`](super::channel), and
+//! a dot in a subtype as `%2E`. The limits of a type are those of its subject. In a pattern, `?` matches exactly one
+//! subtype, and a last `*` matches zero or more.
 
-use super::channel::{is_escaped, put_name, put_unescaped, text};
+use super::channel::{escape_tokens, is_escaped, put_token, put_unescaped};
 use super::{Pattern, Subject, SubjectError};
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
-/// Returns the subject on which events of the type travel; subtypes are separated by `/`. It does not check for `?` and
-/// `*`.
+/// Returns the subject on which events of the type travel. `/` separates the subtypes. `?` and `*` are not refused.
 ///
 /// # Errors
 /// The subject of the type is too long or too deep.
 pub fn to_subject(event_type: &str) -> Result<Subject, SubjectError> {
-    Subject::from_bytes(Bytes::from(text(event_type.as_bytes().split(|byte| *byte == b'/'), is_escaped)))
+    Subject::from_bytes(Bytes::from(escape_tokens(event_type.as_bytes().split(|byte| *byte == b'/'), is_escaped)))
 }
 
-/// Returns the text from which [`to_subject`] makes this subject. Returns `None` if there is none: the subject encodes
-/// bytes that are not UTF-8, or it holds a `/`.
+/// Returns the text for which [`to_subject`] returns this subject. Returns `None` if no such text exists: the subject
+/// encodes bytes that are not UTF-8, or it has a `/`.
 pub fn of_subject(subject: &Subject) -> Option<String> {
     let mut out = Vec::with_capacity(subject.as_bytes().len());
     for (index, token) in subject.as_bytes().split(|byte| *byte == b'.').enumerate() {
@@ -38,17 +37,17 @@ pub fn of_subject(subject: &Subject) -> Option<String> {
     String::from_utf8(out).ok()
 }
 
-/// A list of subtypes, stored as the subject on which its events travel. Cloning copies a reference only; the order is
-/// that of the subjects.
+/// A list of subtypes, stored as the subject on which its events travel. Cloning copies a reference only. Types are
+/// ordered by their subjects.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventType(Subject);
 
-/// Reason for which a list of subtypes is not an event type, or not a pattern of event types. Subtypes are counted from
-/// 1.
+/// Reason for which a list of subtypes is not an event type, or not a pattern of event types. Subtypes are numbered
+/// from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TypeError {
-    /// There is no subtype.
+    /// The list is empty.
     Empty,
     /// A subtype holds one of `?`, `*` and `/`.
     Character {
@@ -58,15 +57,15 @@ pub enum TypeError {
         character: char,
     },
     /// A subtype of a pattern holds `?` or `*` together with other characters.
-    Part {
+    PartialWildcard {
         /// Number of the subtype.
         subtype: usize,
         /// The character.
         character: char,
     },
     /// `*` is not the last subtype of a pattern. Holds the number of the subtype.
-    InnerRest(usize),
-    /// Its subject is too long or too deep.
+    InnerTail(usize),
+    /// The subject of the type is too long or too deep.
     Subject(SubjectError),
 }
 
@@ -80,10 +79,10 @@ impl fmt::Display for TypeError {
                     "subtype {subtype} holds '{character}': leave out '?', '*' and '/' from the subtypes of an event"
                 )
             }
-            TypeError::Part { subtype, character } => {
+            TypeError::PartialWildcard { subtype, character } => {
                 write!(f, "subtype {subtype} holds '{character}' and more: '?' and '*' stand for whole subtypes only")
             }
-            TypeError::InnerRest(subtype) => {
+            TypeError::InnerTail(subtype) => {
                 write!(f, "subtype {subtype} is '*', which must be the last: use '?' for a single subtype")
             }
             TypeError::Subject(error) => write!(f, "shorten the event type, its events travel on a subject: {error}"),
@@ -97,15 +96,15 @@ impl EventType {
     /// Creates the type with these subtypes.
     ///
     /// # Errors
-    /// Returns the reason for which they are not a type.
+    /// Returns the reason for which the subtypes are not a type.
     pub fn new<'a>(subtypes: impl IntoIterator<Item = &'a str>) -> Result<EventType, TypeError> {
         let mut text = Vec::new();
         for (index, subtype) in subtypes.into_iter().enumerate() {
-            if let Some(character) = reserved(subtype) {
+            if let Some(character) = find_reserved(subtype) {
                 return Err(TypeError::Character { subtype: index + 1, character });
             }
             put_dot(&mut text);
-            put_name(&mut text, subtype.as_bytes(), is_escaped);
+            put_token(&mut text, subtype.as_bytes(), is_escaped);
         }
         if text.is_empty() {
             return Err(TypeError::Empty);
@@ -113,16 +112,16 @@ impl EventType {
         Subject::from_bytes(text.into()).map(EventType).map_err(TypeError::Subject)
     }
 
-    /// Returns the type whose events travel on the subject, without a copy of it; `None` if there is none.
+    /// Returns the type whose events travel on the subject, which is not copied. Returns `None` if no such type exists.
     pub fn of_subject(subject: &Subject) -> Option<EventType> {
         let bytes = subject.as_bytes();
         if bytes.iter().any(|byte| matches!(byte, b'?' | b'*' | b'/')) {
             return None;
         }
         let event_type = EventType(subject.clone());
-        // With a `%` in it, the subject can encode bytes that no type holds, or be another spelling of a subject.
-        let is_own = !bytes.contains(&b'%') || of_subject(subject)?.parse().as_ref() == Ok(&event_type);
-        is_own.then_some(event_type)
+        // A subject with a `%` may encode bytes that no type has, or be a second form of another subject.
+        let is_canonical = !bytes.contains(&b'%') || of_subject(subject)?.parse().as_ref() == Ok(&event_type);
+        is_canonical.then_some(event_type)
     }
 
     /// Returns the subject on which events of the type travel.
@@ -132,7 +131,7 @@ impl EventType {
 
     /// Returns the subtypes, in order.
     pub fn subtypes(&self) -> impl Iterator<Item = Cow<'_, str>> {
-        self.tokens().map(subtype_of)
+        self.tokens().map(decode_subtype)
     }
 
     fn tokens(&self) -> impl Iterator<Item = &[u8]> {
@@ -150,7 +149,7 @@ impl FromStr for EventType {
 
 impl fmt::Display for EventType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.subtypes().enumerate().try_for_each(|(index, subtype)| put_text(f, index, &subtype))
+        self.subtypes().enumerate().try_for_each(|(index, subtype)| write_subtype(f, index, &subtype))
     }
 }
 
@@ -170,25 +169,25 @@ impl TypePattern {
     /// Creates the pattern with these subtypes, of which `?` and a last `*` are wildcards.
     ///
     /// # Errors
-    /// Returns the reason for which they are not a pattern. Its limits are those of a subject, for which `*` counts as
-    /// one token of one byte.
+    /// Returns the reason for which the subtypes are not a pattern. Its limits are those of a subject, for which `*`
+    /// counts as one token of one byte.
     pub fn new<'a>(subtypes: impl IntoIterator<Item = &'a str>) -> Result<TypePattern, TypeError> {
         let mut text = Vec::new();
-        let mut has_rest = false;
+        let mut has_tail = false;
         for (index, subtype) in subtypes.into_iter().enumerate() {
-            if has_rest {
-                return Err(TypeError::InnerRest(index));
+            if has_tail {
+                return Err(TypeError::InnerTail(index));
             }
             put_dot(&mut text);
-            match (subtype, reserved(subtype)) {
+            match (subtype, find_reserved(subtype)) {
                 ("*", _) => {
                     text.push(b'>');
-                    has_rest = true;
+                    has_tail = true;
                 }
                 ("?", _) => text.push(b'*'),
-                (_, None) => put_name(&mut text, subtype.as_bytes(), is_escaped),
+                (_, None) => put_token(&mut text, subtype.as_bytes(), is_escaped),
                 (_, Some('/')) => return Err(TypeError::Character { subtype: index + 1, character: '/' }),
-                (_, Some(character)) => return Err(TypeError::Part { subtype: index + 1, character }),
+                (_, Some(character)) => return Err(TypeError::PartialWildcard { subtype: index + 1, character }),
             }
         }
         if text.is_empty() {
@@ -202,8 +201,7 @@ impl TypePattern {
         "*".parse().expect("a pattern")
     }
 
-    /// Returns the common prefix of the subjects of all matching types: all before the first wildcard, or before the
-    /// dot in front of it.
+    /// Returns the common prefix of the subjects of all matching types: the tokens before the first wildcard.
     pub fn literal_prefix(&self) -> &str {
         let text = self.0.as_str();
         let mut end = 0;
@@ -236,7 +234,7 @@ impl TypePattern {
         head.into_iter().chain([self.0.clone()])
     }
 
-    /// Returns the one equivalent pattern of subjects whose last `>` matches zero or more tokens, as for
+    /// Returns the equivalent pattern of subjects, whose last `>` matches zero or more tokens, as in
     /// [`Tree::matches_from_zero`](super::tree::Tree::matches_from_zero).
     pub fn from_zero(&self) -> &Pattern {
         &self.0
@@ -256,9 +254,9 @@ impl fmt::Display for TypePattern {
         let subtypes = self.0.tokens().map(|token| match token {
             b"*" => Cow::Borrowed("?"),
             b">" => Cow::Borrowed("*"),
-            token => subtype_of(token),
+            token => decode_subtype(token),
         });
-        subtypes.enumerate().try_for_each(|(index, subtype)| put_text(f, index, &subtype))
+        subtypes.enumerate().try_for_each(|(index, subtype)| write_subtype(f, index, &subtype))
     }
 }
 
@@ -268,12 +266,12 @@ impl fmt::Debug for TypePattern {
     }
 }
 
-/// Returns the first character that no subtype may hold.
-fn reserved(subtype: &str) -> Option<char> {
+/// Returns the first character of the text that no subtype may have.
+fn find_reserved(subtype: &str) -> Option<char> {
     subtype.chars().find(|character| matches!(character, '?' | '*' | '/'))
 }
 
-/// Ends the token before the next one.
+/// Appends the separator before a token, unless the token is the first one.
 fn put_dot(subject: &mut Vec<u8>) {
     if !subject.is_empty() {
         subject.push(b'.');
@@ -281,7 +279,7 @@ fn put_dot(subject: &mut Vec<u8>) {
 }
 
 /// Returns the subtype that a token of a type's subject encodes.
-fn subtype_of(token: &[u8]) -> Cow<'_, str> {
+fn decode_subtype(token: &[u8]) -> Cow<'_, str> {
     if !token.contains(&b'%') {
         return Cow::Borrowed(std::str::from_utf8(token).expect("checked on construction"));
     }
@@ -290,8 +288,8 @@ fn subtype_of(token: &[u8]) -> Cow<'_, str> {
     Cow::Owned(String::from_utf8(out).expect("checked on construction"))
 }
 
-/// Writes the subtype with this index.
-fn put_text(f: &mut fmt::Formatter<'_>, index: usize, subtype: &str) -> fmt::Result {
+/// Writes the subtype with this index, after a separator unless it is the first one.
+fn write_subtype(f: &mut fmt::Formatter<'_>, index: usize, subtype: &str) -> fmt::Result {
     if 0 < index {
         f.write_str("/")?;
     }
@@ -348,15 +346,15 @@ mod tests {
             assert_eq!(TypePattern::new(list()).err(), pattern, "{subtypes:?}");
         };
         let character = |subtype, character| Some(TypeError::Character { subtype, character });
-        let part = |subtype, character| Some(TypeError::Part { subtype, character });
+        let part = |subtype, character| Some(TypeError::PartialWildcard { subtype, character });
         check(&[], Some(TypeError::Empty), Some(TypeError::Empty));
         check(&[""], None, None);
         check(&["a", "", ""], None, None);
         check(&["a", "b/c"], character(2, '/'), character(2, '/'));
         check(&["?"], character(1, '?'), None);
         check(&["a", "*"], character(2, '*'), None);
-        check(&["*", "a"], character(1, '*'), Some(TypeError::InnerRest(1)));
-        check(&["a", "*", "*"], character(2, '*'), Some(TypeError::InnerRest(2)));
+        check(&["*", "a"], character(1, '*'), Some(TypeError::InnerTail(1)));
+        check(&["a", "*", "*"], character(2, '*'), Some(TypeError::InnerTail(2)));
         check(&["a*"], character(1, '*'), part(1, '*'));
         check(&["a", "?b"], character(2, '?'), part(2, '?'));
         check(&["a", "**"], character(2, '*'), part(2, '*'));

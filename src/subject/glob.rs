@@ -1,10 +1,11 @@
-//! Globs, the third pattern syntax, with which Redis clients name many channels at once.
+//! Globs: the pattern syntax with which Redis clients select many channels at once.
 //!
-//! `*` is any run of bytes, dots too; `?` one byte; `[abc]`, `[a-z]` and `[^a]` one byte of a set; `\` makes the next
-//! byte literal. An unclosed set extends to the end of the text. Matching never backtracks further than to the last
-//! `*`. The part behind the very last one can only match at the end of the text. So only the parts between two `*` are
-//! tried at several locations. The number of matching steps is at most the bytes of the text times the
-//! length of the longest such part.
+//! `*` matches any run of bytes, including dots; `?` matches one byte; `[abc]`, `[a-z]` and `[^a]` match one byte of a
+//! set; `\` makes the next byte literal. An unclosed set extends to the end of the text.
+//!
+//! Matching never backtracks further than to the previous `*`. The part behind the last `*` can only match at the end
+//! of the text. So only the parts between two `*` are tried at several positions. The number of matching steps is at
+//! most the length of the text times the length of the longest such part.
 
 use super::SUBJECT_BYTES_MAX;
 use std::fmt;
@@ -12,12 +13,12 @@ use std::fmt;
 /// Maximum length of a glob in bytes.
 pub const GLOB_BYTES_MAX: usize = 255;
 
-/// One element of a glob.
+/// One token of a glob.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum GlobToken {
-    /// `*`.
+    /// `*`: any run of bytes.
     Run,
-    /// `?`.
+    /// `?`: one byte.
     Any,
     /// This byte.
     Byte(u8),
@@ -25,11 +26,12 @@ enum GlobToken {
     Set(Box<[u64; 4]>),
 }
 
-/// A glob, ready to match. Cloning copies it.
+/// A parsed glob. Cloning copies it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Glob {
+    /// The original text.
     text: Box<[u8]>,
-    pieces: Box<[GlobToken]>,
+    tokens: Box<[GlobToken]>,
     /// Index of the last `*`.
     last_run: Option<u8>,
 }
@@ -57,21 +59,21 @@ impl Glob {
         if GLOB_BYTES_MAX < text.len() {
             return Err(GlobLengthError(text.len()));
         }
-        let mut pieces = Vec::new();
+        let mut tokens = Vec::new();
         let mut rest = text.iter().copied();
         while let Some(byte) = rest.next() {
             match byte {
-                b'*' if pieces.last() == Some(&GlobToken::Run) => {}
-                b'*' => pieces.push(GlobToken::Run),
-                b'?' => pieces.push(GlobToken::Any),
-                b'[' => pieces.push(set(&mut rest)),
-                // At the end it is literal.
-                b'\\' => pieces.push(GlobToken::Byte(rest.next().unwrap_or(b'\\'))),
-                byte => pieces.push(GlobToken::Byte(byte)),
+                b'*' if tokens.last() == Some(&GlobToken::Run) => {}
+                b'*' => tokens.push(GlobToken::Run),
+                b'?' => tokens.push(GlobToken::Any),
+                b'[' => tokens.push(parse_set(&mut rest)),
+                // A backslash at the end is literal.
+                b'\\' => tokens.push(GlobToken::Byte(rest.next().unwrap_or(b'\\'))),
+                byte => tokens.push(GlobToken::Byte(byte)),
             }
         }
-        let last_run = pieces.iter().rposition(|piece| *piece == GlobToken::Run).map(|place| place as u8);
-        Ok(Glob { text: text.into(), pieces: pieces.into(), last_run })
+        let last_run = tokens.iter().rposition(|token| *token == GlobToken::Run).map(|position| position as u8);
+        Ok(Glob { text: text.into(), tokens: tokens.into(), last_run })
     }
 
     /// Returns the original text of the glob.
@@ -81,14 +83,14 @@ impl Glob {
 
     /// Returns the common prefix of all matching texts.
     pub fn prefix(&self) -> Vec<u8> {
-        let literal = |piece: &GlobToken| match piece {
+        let literal = |token: &GlobToken| match token {
             GlobToken::Byte(byte) => Some(*byte),
             _ => None,
         };
-        self.pieces.iter().map_while(literal).collect()
+        self.tokens.iter().map_while(literal).collect()
     }
 
-    /// Returns the maximum number of steps to match any channel of at most the length of a subject.
+    /// Returns the maximum number of steps to match the channel of any subject.
     pub fn steps_max(&self) -> usize {
         self.steps_within(SUBJECT_BYTES_MAX)
     }
@@ -96,9 +98,9 @@ impl Glob {
     /// Returns the maximum number of steps for texts of at most `text_bytes` bytes.
     fn steps_within(&self, text_bytes: usize) -> usize {
         let last = self.last_run.map_or(0, usize::from);
-        let parts = self.pieces[..last].split(|piece| *piece == GlobToken::Run).skip(1);
-        // Each piece is passed once, and at each byte the part between two `*` may be tried in vain.
-        self.pieces.len() + 1 + text_bytes * parts.map(<[GlobToken]>::len).max().unwrap_or(0)
+        let parts = self.tokens[..last].split(|token| *token == GlobToken::Run).skip(1);
+        // Each token is passed once. At each byte of the text, a part between two `*` may be tried in vain.
+        self.tokens.len() + 1 + text_bytes * parts.map(<[GlobToken]>::len).max().unwrap_or(0)
     }
 
     /// Returns whether the whole text matches.
@@ -108,39 +110,39 @@ impl Glob {
 
     /// Returns whether the whole text matches, with the number of steps taken.
     pub fn matches_counted(&self, text: &[u8]) -> (bool, usize) {
-        let (mut at, mut piece, mut steps) = (0, 0, 0);
-        // Position behind the last `*`, and its current end in the text.
-        let mut back: Option<(usize, usize)> = None;
+        let (mut at, mut token, mut steps) = (0, 0, 0);
+        // Index of the token after the previous `*`, and the end of the run that this `*` matches in the text.
+        let mut backtrack: Option<(usize, usize)> = None;
         loop {
             steps += 1;
-            let goes_on = match (self.pieces.get(piece), text.get(at)) {
+            let is_match = match (self.tokens.get(token), text.get(at)) {
                 (None, None) => return (true, steps),
-                (Some(GlobToken::Run), _) if self.last_run.is_some_and(|last| usize::from(last) == piece) => {
-                    piece += 1;
-                    match text.len().checked_sub(self.pieces.len() - piece).filter(|place| at <= *place) {
-                        Some(place) => (at, back) = (place, None),
+                (Some(GlobToken::Run), _) if self.last_run.is_some_and(|last| usize::from(last) == token) => {
+                    token += 1;
+                    match text.len().checked_sub(self.tokens.len() - token).filter(|position| at <= *position) {
+                        Some(position) => (at, backtrack) = (position, None),
                         None => return (false, steps),
                     }
                     continue;
                 }
                 (Some(GlobToken::Run), _) => {
-                    back = Some((piece + 1, at));
-                    piece += 1;
+                    backtrack = Some((token + 1, at));
+                    token += 1;
                     continue;
                 }
                 (Some(GlobToken::Any), Some(_)) => true,
                 (Some(GlobToken::Byte(wanted)), Some(byte)) => wanted == byte,
-                (Some(GlobToken::Set(set)), Some(byte)) => has(set, *byte),
+                (Some(GlobToken::Set(set)), Some(byte)) => contains(set, *byte),
                 (None, Some(_)) | (Some(_), None) => false,
             };
-            match (goes_on, &mut back) {
+            match (is_match, &mut backtrack) {
                 (true, _) => {
                     at += 1;
-                    piece += 1;
+                    token += 1;
                 }
                 (false, Some((behind, end))) if *end < text.len() => {
                     *end += 1;
-                    (piece, at) = (*behind, *end);
+                    (token, at) = (*behind, *end);
                 }
                 (false, _) => return (false, steps),
             }
@@ -160,8 +162,8 @@ impl fmt::Debug for Glob {
     }
 }
 
-/// Parses the set that begins behind a `[`.
-fn set(rest: &mut (impl Iterator<Item = u8> + Clone)) -> GlobToken {
+/// Parses the set that begins after a `[`.
+fn parse_set(rest: &mut (impl Iterator<Item = u8> + Clone)) -> GlobToken {
     let mut set = [0; 4];
     let is_negated = rest.clone().next() == Some(b'^');
     if is_negated {
@@ -187,7 +189,8 @@ fn set(rest: &mut (impl Iterator<Item = u8> + Clone)) -> GlobToken {
     GlobToken::Set(Box::new(if is_negated { set.map(|word: u64| !word) } else { set }))
 }
 
-fn has(set: &[u64; 4], byte: u8) -> bool {
+/// Returns whether the byte is in the set.
+fn contains(set: &[u64; 4], byte: u8) -> bool {
     set[usize::from(byte / 64)] >> (byte % 64) & 1 == 1
 }
 

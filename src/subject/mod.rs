@@ -1,8 +1,8 @@
 //! Subjects and the patterns that match them.
 //!
-//! A subject is 1 to 255 bytes of UTF-8 in 1 to 32 tokens joined by `.`. No token is empty, and neither control
-//! characters nor spaces, `*` or `>` as a whole token appear in it. In a pattern, `*` matches exactly one token and a
-//! final `>` one or more.
+//! A subject is 1 to 255 bytes of UTF-8 in 1 to 32 tokens joined by `.`. No token is empty, `*` or `>`, and no token
+//! has control characters or spaces. In a pattern, the token `*` matches exactly one token, and a final `>` one or
+//! more.
 //!
 //! ```
 //! use seqcast::subject::{Pattern, Subject};
@@ -41,19 +41,19 @@ pub struct Subject(Bytes);
 pub enum SubjectError {
     /// The text is empty.
     Empty,
-    /// The text is longer than [`SUBJECT_BYTES_MAX`]; holds the length.
+    /// The text is longer than [`SUBJECT_BYTES_MAX`]. Holds its length.
     TooLong(usize),
     /// The text has more than [`SUBJECT_TOKENS_MAX`] tokens.
     TooDeep,
-    /// An empty token: a dot at the start, at the end, or two in a row. Holds the byte position.
+    /// A token is empty: the text has a dot at its start or end, or two dots in a row. Holds the position in bytes.
     EmptyToken(usize),
-    /// A space or control character. Holds the byte position.
+    /// The text has a space or control character. Holds its position in bytes.
     Character(usize),
-    /// `*` or `>` as a token of a subject for publishing.
+    /// A token of a subject is `*` or `>`, which only patterns have.
     Wildcard,
     /// `>` before the last token of a pattern.
     InnerTail,
-    /// Not UTF-8.
+    /// The text is not UTF-8.
     Encoding,
 }
 
@@ -87,7 +87,7 @@ const fn repeat_byte(byte: u8) -> u64 {
     u64::from_ne_bytes([byte; 8])
 }
 
-/// Returns the highest bit of each byte that is 0.
+/// Returns a word with the highest bit set in each byte that is 0 in `word`.
 fn zeros(word: u64) -> u64 {
     !(((word & repeat_byte(0x7f)) + repeat_byte(0x7f)) | word | repeat_byte(0x7f))
 }
@@ -120,10 +120,11 @@ fn is_plain(bytes: &[u8]) -> bool {
 
 /// Checks the common rules of subjects and patterns; `wildcards` allows `*` and `>`.
 fn check(bytes: &[u8], wildcards: bool) -> Result<(), SubjectError> {
-    if is_plain(bytes) { Ok(()) } else { check_slowly(bytes, wildcards) }
+    if is_plain(bytes) { Ok(()) } else { check_tokens(bytes, wildcards) }
 }
 
-fn check_slowly(bytes: &[u8], wildcards: bool) -> Result<(), SubjectError> {
+/// Checks any subject or pattern, token by token.
+fn check_tokens(bytes: &[u8], wildcards: bool) -> Result<(), SubjectError> {
     if bytes.is_empty() {
         return Err(SubjectError::Empty);
     }
@@ -158,10 +159,10 @@ fn check_slowly(bytes: &[u8], wildcards: bool) -> Result<(), SubjectError> {
 }
 
 impl Subject {
-    /// Creates a subject from bytes of the network.
+    /// Creates a subject from received bytes.
     ///
     /// # Errors
-    /// Returns the reason for which they are not a subject.
+    /// Returns the reason for which the bytes are not a subject.
     pub fn from_bytes(bytes: Bytes) -> Result<Subject, SubjectError> {
         check(&bytes, false)?;
         Ok(Subject(bytes))
@@ -177,12 +178,13 @@ impl Subject {
         std::str::from_utf8(&self.0).expect("checked on construction")
     }
 
-    /// Returns whether both refer to the same bytes in memory. This is fast, and can be false for equal subjects.
+    /// Returns whether both refer to the same bytes in memory. This comparison is fast. Equal subjects may differ in
+    /// it.
     pub fn is_same(&self, other: &Subject) -> bool {
         self.0.as_ptr() == other.0.as_ptr() && self.0.len() == other.0.len()
     }
 
-    /// Returns a copy that does not keep a whole datagram in memory.
+    /// Returns a copy that does not retain the memory of a whole datagram.
     pub fn detached(&self) -> Subject {
         Subject(Bytes::copy_from_slice(&self.0))
     }
@@ -213,10 +215,10 @@ impl fmt::Debug for Subject {
 pub struct Pattern(Bytes);
 
 impl Pattern {
-    /// Creates a pattern from bytes of the network.
+    /// Creates a pattern from received bytes.
     ///
     /// # Errors
-    /// Returns the reason for which they are not a pattern.
+    /// Returns the reason for which the bytes are not a pattern.
     pub fn from_bytes(bytes: Bytes) -> Result<Pattern, SubjectError> {
         check(&bytes, true)?;
         Ok(Pattern(bytes))
@@ -232,12 +234,12 @@ impl Pattern {
         self.0.split(|b| *b == b'.')
     }
 
-    /// Returns whether the pattern matches `subject`; at most one comparison per token.
+    /// Returns whether the pattern matches `subject`, with at most one comparison per token.
     pub fn matches(&self, subject: &Subject) -> bool {
         self.matches_text(subject.as_bytes())
     }
 
-    /// Returns whether the pattern matches the subject with these bytes, which are not checked again.
+    /// Returns whether the pattern matches the subject with these bytes, which the caller has validated.
     pub fn matches_text(&self, subject: &[u8]) -> bool {
         let mut pattern = self.tokens();
         let mut subject = subject.split(|b| *b == b'.');
@@ -318,9 +320,9 @@ mod tests {
         for len in 0..=6 {
             for code in 0..letters.len().pow(len) {
                 let text: Vec<u8> = (0..len).map(|n| letters[code / letters.len().pow(n) % letters.len()]).collect();
-                assert!(!is_plain(&text) || check_slowly(&text, false).is_ok(), "{text:?}");
+                assert!(!is_plain(&text) || check_tokens(&text, false).is_ok(), "{text:?}");
                 let simple = text.iter().all(|b| matches!(b, b'a' | b'.'));
-                assert_eq!(is_plain(&text), simple && check_slowly(&text, false).is_ok(), "{text:?}");
+                assert_eq!(is_plain(&text), simple && check_tokens(&text, false).is_ok(), "{text:?}");
             }
         }
         // Subjects that span several of the checked words.
@@ -335,15 +337,15 @@ mod tests {
                 })
                 .collect();
             let simple = text.iter().all(|b| b.is_ascii_graphic() && !matches!(b, b'*' | b'>'));
-            assert_eq!(is_plain(&text), simple && check_slowly(&text, false).is_ok(), "{text:?}");
+            assert_eq!(is_plain(&text), simple && check_tokens(&text, false).is_ok(), "{text:?}");
         }
         for tokens in [31, 32, 33, 127, 128, 129] {
             let text = vec!["x"; tokens].join(".").into_bytes();
-            assert_eq!(is_plain(&text), check_slowly(&text, false).is_ok(), "{tokens} tokens");
+            assert_eq!(is_plain(&text), check_tokens(&text, false).is_ok(), "{tokens} tokens");
         }
         for bytes in [254, 255, 256] {
             let text = vec![b'x'; bytes];
-            assert_eq!(is_plain(&text), check_slowly(&text, false).is_ok(), "{bytes} bytes");
+            assert_eq!(is_plain(&text), check_tokens(&text, false).is_ok(), "{bytes} bytes");
         }
     }
 

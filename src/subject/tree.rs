@@ -1,12 +1,13 @@
 //! The match tree, which finds the patterns that match a subject without trying each one.
 //!
-//! An *edge* leads from a *branch* over one token, literal or `*`. It holds the values of patterns that end there, and
-//! the branch of those that continue. If only one pattern continues, its edge holds the rest of its text, so most
-//! patterns are one edge. All edges are in one hash table, by branch and token, each in its own cache line with its
-//! text and its value. A lookup of a new subject waits for memory about once, whatever the number of patterns.
+//! An *edge* leads from a *branch* over one token, which is literal or `*`. The edge holds the values of the patterns
+//! that end with this token, and the branch from which longer patterns continue. If only one pattern continues, the
+//! edge holds the rest of its text, so most patterns are one edge. One hash table, keyed by branch and token, holds all
+//! edges, each in its own cache line with its text and value. The lookup of a new subject waits for memory about once,
+//! whatever the number of patterns.
 //!
-//! Every edge is reached by one path only, so a lookup visits each at most once. The number of visited edges and tokens
-//! of rests is at most the number of tokens of all patterns, and at most `2^(tokens + 1) - 1`.
+//! Only one path leads to an edge, so a lookup visits each edge at most once. The number of visited edges and tokens of
+//! rests is at most the number of tokens of all patterns, and at most `2^(tokens + 1) - 1`.
 
 use super::{Pattern, SUBJECT_TOKENS_MAX, Subject};
 use foldhash::quality::FixedState;
@@ -14,13 +15,13 @@ use hashbrown::HashTable;
 use std::hash::BuildHasher;
 use std::mem::size_of;
 
-/// Shards of the table; they bound the longest pause for growth to 1/16 of the edges.
+/// Number of shards of the table. Growth moves the edges of one shard at a time, which bounds its pause.
 const SHARDS: usize = 16;
 /// Root branch, at which all patterns begin.
 const ROOT: u32 = 0;
-/// No branch.
+/// Marks an edge without a branch.
 const NONE: u32 = u32::MAX;
-/// Maximum length of an edge text that is stored inline; longer texts are on the heap.
+/// Maximum length of an edge text that is stored inline, in bytes; longer texts are on the heap.
 const TEXT_BYTES: usize = 29;
 
 /// A set of patterns, each with any number of different values.
@@ -29,7 +30,7 @@ pub struct Tree<T> {
     hasher: FixedState,
     shards: Box<[HashTable<Edge<T>>]>,
     branches: Vec<Branch<T>>,
-    /// Unused branches.
+    /// Indices of unused branches.
     unused: Vec<u32>,
 }
 
@@ -39,9 +40,9 @@ pub struct Tree<T> {
 struct Edge<T> {
     /// Branch at which the edge begins.
     from: u32,
-    /// Branch to which the edge leads, if several patterns continue or once did.
+    /// Branch to which the edge leads. It exists if several patterns continue, or once did.
     to: u32,
-    /// The token, or the token and the rest of the only pattern that continues.
+    /// The token, followed by the rest of the pattern if only one pattern continues.
     text: EdgeText,
     /// Values of the pattern that ends with the text; ascending.
     values: ValueSet<T>,
@@ -57,7 +58,7 @@ enum EdgeText {
     Long { token: u8, bytes: Box<[u8]> },
 }
 
-/// A node from which tokens lead on.
+/// A node of the tree, from which edges lead.
 #[derive(Debug)]
 struct Branch<T> {
     /// Number of edges from here with literal tokens.
@@ -68,7 +69,7 @@ struct Branch<T> {
     rest: ValueSet<T>,
 }
 
-/// A set of values, ascending; usually one.
+/// A set of values, ascending. Most sets have one value.
 #[derive(Debug)]
 enum ValueSet<T> {
     One(T),
@@ -95,17 +96,17 @@ impl<T: Ord + Copy> Tree<T> {
                 return self.branch_mut(at).rest.add(value);
             }
             let Some(edge) = self.edge_mut(at, token) else {
-                self.put(Edge { from: at, to: NONE, text: EdgeText::new(text), values: ValueSet::One(value) });
+                self.insert_edge(Edge { from: at, to: NONE, text: EdgeText::new(text), values: ValueSet::One(value) });
                 return true;
             };
             if edge.text.bytes() == text {
                 return edge.values.add(value);
             }
-            let to = self.open(at, token);
+            let to = self.ensure_branch(at, token);
             (at, text) = match behind {
                 Some(behind) => (to, behind),
                 None => {
-                    self.edge_mut(at, token).expect("it was there").values = ValueSet::One(value);
+                    self.edge_mut(at, token).expect("the edge exists").values = ValueSet::One(value);
                     return true;
                 }
             };
@@ -126,11 +127,11 @@ impl<T: Ord + Copy> Tree<T> {
     /// matching patterns appears twice.
     pub fn matches(&self, subject: &Subject, found: &mut Vec<T>) {
         let all = self.matches_within(subject, found, usize::MAX);
-        assert!(all, "nothing takes so many steps");
+        assert!(all, "no lookup takes as many steps");
     }
 
-    /// Does the same within fewer than `steps` steps: edges and tokens visited, and values found. Returns false if the
-    /// steps do not suffice; `found` then holds the values found so far.
+    /// Works as [`Tree::matches`], but in fewer than `steps` steps: edges and tokens visited, and values found. Returns
+    /// false if the steps do not suffice; `found` then has the values found until then.
     pub fn matches_within(&self, subject: &Subject, found: &mut Vec<T>, steps: usize) -> bool {
         if self.collect::<false>(subject, found, steps) == 0 {
             return false;
@@ -162,14 +163,15 @@ impl<T: Ord + Copy> Tree<T> {
             }
         }
         ends[depth] = bytes.len() as u8;
-        let mut walk = TreeLookup::<T, FROM_ZERO> { tree: self, bytes, ends: &ends[..=depth], found, steps };
-        walk.branch(ROOT, 0, 0);
-        walk.steps
+        let mut lookup = TreeLookup::<T, FROM_ZERO> { tree: self, bytes, ends: &ends[..=depth], found, steps };
+        lookup.visit_branch(ROOT, 0, 0);
+        lookup.steps
     }
 
-    /// Returns the branch to which the edge leads. If there is none, it is created with the rest of the edge's text.
-    fn open(&mut self, from: u32, token: &[u8]) -> u32 {
-        let edge = self.edge_mut(from, token).expect("only edges that are there are opened");
+    /// Returns the branch to which the edge leads. An edge without one gets a new branch, to which the rest of its text
+    /// moves.
+    fn ensure_branch(&mut self, from: u32, token: &[u8]) -> u32 {
+        let edge = self.edge_mut(from, token).expect("the edge exists");
         if edge.to != NONE {
             return edge.to;
         }
@@ -177,27 +179,28 @@ impl<T: Ord + Copy> Tree<T> {
             self.branches.push(Branch::new());
             u32::try_from(self.branches.len() - 1).expect("fewer patterns than 2^27")
         });
-        let edge = self.edge_mut(from, token).expect("it was there");
+        let edge = self.edge_mut(from, token).expect("the edge exists");
         edge.to = to;
         let Some(rest) = edge.text.rest().map(EdgeText::new) else { return to };
         edge.text = EdgeText::new(token);
         let values = std::mem::replace(&mut edge.values, ValueSet::Many(Vec::new()));
         match rest.token() {
             b">" => self.branch_mut(to).rest = values,
-            _ => self.put(Edge { from: to, to: NONE, text: rest, values }),
+            _ => self.insert_edge(Edge { from: to, to: NONE, text: rest, values }),
         }
         to
     }
 
     /// Adds an edge that does not exist yet.
-    fn put(&mut self, edge: Edge<T>) {
+    fn insert_edge(&mut self, edge: Edge<T>) {
         self.branch_mut(edge.from).count(edge.text.token(), 1);
         let hash = self.hash(edge.from, edge.text.token());
         let hasher = &self.hasher;
         self.shards[shard_of(hash)].insert_unique(hash, edge, |edge| hash_of(hasher, edge.from, edge.text.token()));
     }
 
-    /// Recurses once for each token of the pattern: at most `SUBJECT_TOKENS_MAX` deep.
+    /// Removes `value` from the pattern with this text, from branch `at` on. Recurses once for each token of the
+    /// pattern: at most `SUBJECT_TOKENS_MAX` deep.
     fn remove_from(&mut self, at: u32, text: &[u8], value: T) -> bool {
         let (token, behind) = split(text);
         if token == b">" {
@@ -213,9 +216,9 @@ impl<T: Ord + Copy> Tree<T> {
         let is_bare = to == NONE || self.branch(to).is_empty();
         if is_bare && to != NONE {
             self.unused.push(to);
-            self.edge_mut(at, token).expect("it was there").to = NONE;
+            self.edge_mut(at, token).expect("the edge exists").to = NONE;
         }
-        if is_bare && self.edge_mut(at, token).expect("it was there").values.all().is_empty() {
+        if is_bare && self.edge_mut(at, token).expect("the edge exists").values.all().is_empty() {
             self.remove_edge(at, token);
         }
         removed
@@ -227,7 +230,7 @@ impl<T: Ord + Copy> Tree<T> {
         let hash = self.hash(from, token);
         let (hasher, shard) = (&self.hasher, &mut self.shards[shard_of(hash)]);
         let Ok(entry) = shard.find_entry(hash, |edge| edge.is(from, token)) else {
-            unreachable!("only edges that are there are taken")
+            unreachable!("only an existing edge is removed")
         };
         entry.remove();
         if 64 < shard.capacity() && shard.len() < shard.capacity() / 4 {
@@ -271,21 +274,21 @@ struct TreeLookup<'a, T, const FROM_ZERO: bool> {
 }
 
 impl<'a, T: Ord + Copy, const FROM_ZERO: bool> TreeLookup<'a, T, FROM_ZERO> {
-    /// Continues at a branch with the token of this index, which begins at byte `start`. Recurses once for each token
-    /// of the subject.
-    fn branch(&mut self, at: u32, index: usize, start: usize) {
+    /// Visits a branch with the token of this index, which begins at byte `start`. Recurses once for each token of the
+    /// subject.
+    fn visit_branch(&mut self, at: u32, index: usize, start: usize) {
         let branch = self.tree.branch(at);
-        self.find(&branch.rest);
+        self.add_values(&branch.rest);
         if branch.any {
-            self.edge(at, b"*", index);
+            self.visit_edge(at, b"*", index);
         }
         if branch.literals != 0 {
-            self.edge(at, &self.bytes[start..usize::from(self.ends[index])], index);
+            self.visit_edge(at, &self.bytes[start..usize::from(self.ends[index])], index);
         }
     }
 
-    /// Continues over an edge that matches the token of this index.
-    fn edge(&mut self, from: u32, token: &[u8], index: usize) {
+    /// Visits an edge whose token matches the token of this index, if the edge exists.
+    fn visit_edge(&mut self, from: u32, token: &[u8], index: usize) {
         if self.steps == 0 {
             return;
         }
@@ -294,19 +297,19 @@ impl<'a, T: Ord + Copy, const FROM_ZERO: bool> TreeLookup<'a, T, FROM_ZERO> {
         let start = usize::from(self.ends[index]) + 1;
         match (edge.text.rest(), index + 1 == self.ends.len()) {
             (None, true) => {
-                self.find(&edge.values);
+                self.add_values(&edge.values);
                 if FROM_ZERO && edge.to != NONE {
-                    self.find(&self.tree.branch(edge.to).rest);
+                    self.add_values(&self.tree.branch(edge.to).rest);
                 }
             }
-            (Some(b">"), true) if FROM_ZERO => self.find(&edge.values),
-            (None, false) if edge.to != NONE => self.branch(edge.to, index + 1, start),
-            (Some(rest), false) if self.is_match(rest, start) => self.find(&edge.values),
+            (Some(b">"), true) if FROM_ZERO => self.add_values(&edge.values),
+            (None, false) if edge.to != NONE => self.visit_branch(edge.to, index + 1, start),
+            (Some(rest), false) if self.is_match(rest, start) => self.add_values(&edge.values),
             _ => {}
         }
     }
 
-    fn find(&mut self, values: &'a ValueSet<T>) {
+    fn add_values(&mut self, values: &'a ValueSet<T>) {
         self.found.extend_from_slice(values.all());
         self.steps = self.steps.saturating_sub(values.all().len());
     }
@@ -334,7 +337,7 @@ impl<T> Edge<T> {
 }
 
 impl EdgeText {
-    /// Creates the text, which has at least one token.
+    /// Creates an edge text from at least one token.
     fn new(text: &[u8]) -> EdgeText {
         let token = split(text).0.len() as u8;
         let mut bytes = [0; TEXT_BYTES];
@@ -378,11 +381,11 @@ impl<T> Branch<T> {
         self.literals == 0 && !self.any && self.rest.all().is_empty()
     }
 
-    /// Counts one more or one less edge with this token.
+    /// Adds `change` to the number of edges with this token: 1 or -1.
     fn count(&mut self, token: &[u8], change: i32) {
         match token {
             b"*" => self.any = 0 < change,
-            _ => self.literals = self.literals.checked_add_signed(change).expect("no edge goes that did not come"),
+            _ => self.literals = self.literals.checked_add_signed(change).expect("only counted edges are removed"),
         }
     }
 }
@@ -429,8 +432,8 @@ fn hash_of(hasher: &FixedState, from: u32, token: &[u8]) -> u64 {
     hasher.hash_one((from, token))
 }
 
-/// Selects the shard by bits that its own table does not use. The table takes the lowest for the bucket and the highest
-/// seven as tag.
+/// Selects the shard by bits that its table does not use. The table uses the lowest bits for the bucket, and the
+/// highest seven as a tag.
 fn shard_of(hash: u64) -> usize {
     (hash >> 40) as usize % SHARDS
 }

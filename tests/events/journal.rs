@@ -138,7 +138,7 @@ fn append_until_killed(file: &Path) {
                     payload: Some(Payload::Binary { type_name: text.into(), bytes: vec![0; 256].into() }),
                 };
                 let requested: Vec<_> = (0..1 + rng.below(3)).map(|part| one(&format!("{text}-{part}"))).collect();
-                let append = AppendOp::Register { requested, now: Clock::now().wall.into() };
+                let append = AppendOp::Register { registrations: requested, now: Clock::now().wall.into() };
                 let sender = sender.clone();
                 writer
                     .append(append, Box::new(move |done| sender.send(done).expect("it waits")))

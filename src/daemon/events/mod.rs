@@ -23,7 +23,7 @@ use crate::event::store::retention::Retention;
 use crate::event::store::{Query, QueryPage};
 use crate::event::stream::store::StreamSettings;
 use crate::event::timestamp::Timestamp;
-use crate::listener::event::{EventAnswer, EventRequest, RegisteredSession, parts};
+use crate::listener::event::{EventAnswer, EventRequest, RegisteredSession, split_answer};
 use crate::message::{ClientId, Message};
 use crate::storage::journal::error::StoreError;
 use crate::storage::journal::reader::JournalReader;
@@ -375,7 +375,7 @@ fn followed_types(config: &Config) -> Vec<TypePattern> {
 
 impl JournalHandle {
     fn register(&self, now: ClockReading, requested: Vec<Registration>, then: PublishTask) -> Result<(), StoreError> {
-        let append = AppendOp::Register { requested, now: Timestamp::from(now.wall) };
+        let append = AppendOp::Register { registrations: requested, now: Timestamp::from(now.wall) };
         self.writer.append(append, Box::new(move |stored| then.run(stored))).map_err(|refused| refused.error)
     }
 
@@ -453,5 +453,5 @@ fn registered_answer(events: &[Event]) -> EventAnswer {
 
 /// Splits the events found by a query into one or more answer parts.
 fn found_answers(QueryPage { events, more_follows }: QueryPage) -> Vec<EventAnswer> {
-    parts(events, more_follows).into_iter().map(EventAnswer::Found).collect()
+    split_answer(events, more_follows).into_iter().map(EventAnswer::Found).collect()
 }

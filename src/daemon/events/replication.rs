@@ -9,13 +9,13 @@ use crate::daemon::subscription_queue::{Notice, PopError, QueueItem, QueueLimits
 use crate::event::follower::{Follower, FollowerAction, ServerStatus};
 use crate::event::model::{Event, EventId, JSON_DEPTH_MAX, ServerId};
 use crate::event::refusal::{EventRefusal, EventRefusalKind};
-use crate::event::replication::{Announcement, INSTANCE_END, ReplicationPage, ReplicationRequest, parts};
+use crate::event::replication::{Announcement, INSTANCE_END, ReplicationPage, ReplicationRequest, split_session};
 use crate::event::server_id_claim::{ClaimAction, ServerIdClaim};
 use crate::event::store::{Query, QueryPage, ServerQuery};
 use crate::event::timestamp::Timestamp;
 use crate::listener::replication::{
-    HEAD_BYTES, QUESTION_PREFIX, SERVER_PREFIX, encode_announcement, encode_page, encode_question, event_bytes,
-    read_announcement, read_page, read_question, remove_too_deep_events,
+    HEAD_BYTES, REQUEST_PREFIX, SERVER_PREFIX, encode_announcement, encode_page, encode_request, event_bytes,
+    read_announcement, read_page, read_request, remove_too_deep_events,
 };
 use crate::message::{ClientId, Delivery, Epoch, Message, PeerName};
 use crate::proto::peer::inbox_of;
@@ -68,7 +68,7 @@ impl LocalServer {
     /// Returns the patterns to subscribe to.
     pub(super) fn patterns(&self) -> [Pattern; 3] {
         let patterns =
-            [format!("{SERVER_PREFIX}*"), format!("{QUESTION_PREFIX}{}", self.server), format!("{}*", self.inbox())];
+            [format!("{SERVER_PREFIX}*"), format!("{REQUEST_PREFIX}{}", self.server), format!("{}*", self.inbox())];
         patterns.map(|text| text.parse().expect("words and numbers"))
     }
 
@@ -129,7 +129,7 @@ impl JournalAnnouncer {
     pub(super) fn parts(&self, events: &[Event]) -> Vec<Announcement> {
         let head = lock(&self.head).clone();
         if self.has_followers.load(Ordering::Relaxed) {
-            return parts(&head, events, self.local.events_bytes_max(), event_bytes);
+            return split_session(&head, events, self.local.events_bytes_max(), event_bytes);
         }
         let session_end = events.last().map(|event| EventId { instance: INSTANCE_END, ..event.id });
         session_end.into_iter().map(|end| Announcement { since: end, until: end, ..head.clone() }).collect()
@@ -413,8 +413,8 @@ impl Replicator {
             let (Ok(number), Ok(mut page)) = (number.parse(), read_page(payload)) else { return };
             self.drop_too_deep_events(from, &mut page.events);
             self.follower.on_page(now, from, number, page);
-        } else if subject.starts_with(QUESTION_PREFIX)
-            && let (Some(reply), Ok(question)) = (reply, read_question(payload))
+        } else if subject.starts_with(REQUEST_PREFIX)
+            && let (Some(reply), Ok(question)) = (reply, read_request(payload))
             && reply.as_str().starts_with(&inbox_of(from))
         {
             self.answer(from, reply, question);
@@ -432,9 +432,9 @@ impl Replicator {
     }
 
     fn request(&self, number: u64, question: &ReplicationRequest) {
-        let subject = format!("{QUESTION_PREFIX}{}", question.after.server).parse().expect("words and a number");
+        let subject = format!("{REQUEST_PREFIX}{}", question.after.server).parse().expect("words and a number");
         let reply = format!("{}{number}", self.inbox).parse().expect("words and numbers");
-        self.local.publish(Message { reply: Some(reply), ..Message::new(subject, encode_question(question)) });
+        self.local.publish(Message { reply: Some(reply), ..Message::new(subject, encode_request(question)) });
     }
 
     /// Answers one query of a peer at a time: a follower sends the next one after it has the answer.

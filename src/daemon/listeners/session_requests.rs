@@ -46,7 +46,7 @@ impl Listeners {
                 connection.unwritten.count_answers();
                 self.on_session_published(core, now, id);
             }
-            SessionRequest::Subscribe { sub, wanted } => subscribe_session(core, now, id, sub, wanted),
+            SessionRequest::Subscribe { sub, filter } => subscribe_session(core, now, id, sub, filter),
             SessionRequest::Unsubscribe { sub } => {
                 core.request_or_report(now, id, ClientRequest::Unsubscribe { sub });
             }
@@ -183,7 +183,7 @@ fn answer_receiver_counts(core: &mut EngineCore, id: ClientId, subjects: &[Subje
 /// Answers with all subscriptions of this peer. Returns the cost in rows.
 fn answer_subscription_list(core: &mut EngineCore, id: ClientId) -> usize {
     let listed: Vec<ListedSubscription> =
-        core.peer.sub_rows().into_iter().map(|row| ListedSubscription { wanted: row.wanted }).collect();
+        core.peer.sub_rows().into_iter().map(|row| ListedSubscription { filter: row.wanted }).collect();
     let steps = answer_session(core, id, |session, out| session.on_subscription_list(&listed, out));
     listed.len() + steps.unwrap_or(0) / ROW_STEPS
 }

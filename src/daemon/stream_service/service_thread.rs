@@ -71,8 +71,7 @@ impl StreamServiceHandle {
             pending_answers: BTreeMap::new(),
             next_number: 0,
         };
-        let failed =
-            |error: io::Error| StreamStorageError { at: location, fault: StreamFault::Other(error.to_string()) };
+        let failed = |error: io::Error| StreamStorageError { location, fault: StreamFault::Other(error.to_string()) };
         let thread = thread::Builder::new().name("streams".into()).spawn(move || service_loop.run()).map_err(failed)?;
         Ok(StreamServiceHandle { inputs: channel.sender, thread: Some(thread) })
     }
@@ -197,10 +196,10 @@ impl StreamServiceLoop {
     /// Flushes the pending effects; those that depend on the failed store become errors.
     fn flush_failed_effects(&mut self, reason: &str) {
         self.flush_effects_with(|effect| match effect {
-            StreamEffect::CallCompleted { conn, call, done: Ok(_) } => Some(StreamEffect::CallCompleted {
+            StreamEffect::CallCompleted { conn, call, result: Ok(_) } => Some(StreamEffect::CallCompleted {
                 conn,
                 call,
-                done: Err(CallFault::new(FaultName::InternalError, reason)),
+                result: Err(CallFault::new(FaultName::InternalError, reason)),
             }),
             StreamEffect::Answered { number, answer: Ok(_) } => {
                 let refusal = StreamRefusal::new(StreamRefusalKind::Unavailable, reason);
@@ -278,7 +277,7 @@ impl StreamServiceLoop {
                     }
                     continue;
                 }
-                StreamEffect::CallCompleted { conn, call, done } => (conn, ClientMessage::CallResult(call, done)),
+                StreamEffect::CallCompleted { conn, call, result } => (conn, ClientMessage::CallResult(call, result)),
                 StreamEffect::Group { conn, push, version, seq, events } => {
                     (conn, ClientMessage::Group { push, version, seq, events })
                 }

@@ -12,18 +12,18 @@ pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const BACKOFF_MIN: Duration = Duration::from_millis(500);
 /// Maximum of that wait, and of the timeout of an answer.
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
-/// Maximum number of announcements buffered for each server during a request. Beyond it they are discarded, and their
-/// events are requested.
+/// Maximum number of announcements buffered for each server during a request. Beyond it the follower discards them and
+/// requests their events.
 const BUFFERED_MAX: usize = 4096;
 /// Maximum bytes of the events in buffered announcements, of all servers together.
 const BUFFERED_BYTES_MAX: usize = 8 << 20;
 
-/// Status of a followed server, for people.
+/// Status of a followed server, for reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerStatus {
-    /// Position in its journal up to which everything is stored.
+    /// Position in the server's journal up to which all events are stored.
     pub covered: EventId,
-    /// Epoch of its peer; `None` while the server is unreachable.
+    /// Epoch of the server's peer; `None` while the server is unreachable.
     pub publisher: Option<Epoch>,
     /// Progress of storing its events.
     pub state: ReplicationState,
@@ -34,11 +34,11 @@ pub struct ServerStatus {
 pub enum ReplicationState {
     /// All events up to its last announcement are stored.
     Live,
-    /// The server has more events; they are being requested.
+    /// The server has more events, which the follower is requesting.
     CatchingUp,
     /// The server's journal is rolled back: its new events have ids that were assigned before, and are not stored.
     RolledBack,
-    /// The server does not announce itself.
+    /// The server no longer announces itself.
     Unreachable,
 }
 
@@ -67,30 +67,31 @@ pub(super) struct FollowedServer {
     pub(super) is_rolled_back: bool,
     /// True if [`CatchUp`](super::FollowerNotice::CatchUp) was reported since the server was last behind.
     pub(super) is_reported: bool,
-    /// True if messages of the server were lost since everything was stored.
+    /// True if the bus lost messages of the server since the last complete fetch.
     pub(super) has_lost: bool,
 }
 
 /// Progress of following a server.
 #[derive(Debug)]
 pub(super) enum FollowPhase {
-    /// Everything that the server announced is stored, or pending.
+    /// All events that the server has announced are stored, or pending.
     Live,
-    /// Events after the last covered position are being requested.
+    /// The follower is requesting the events after the covered position.
     Fetching(PendingFetch),
-    /// The request follows at `until`.
+    /// The follower requests the missing events at `until`.
     Backoff { until: Instant },
 }
 
 /// A request that has no answer yet.
 #[derive(Debug)]
 pub(super) struct SentRequest {
+    /// Time of the last transmission.
     pub(super) at: Instant,
     pub(super) number: u64,
     pub(super) request: ReplicationRequest,
 }
 
-/// A fetch of the events after the last covered position.
+/// A fetch of the events after the covered position.
 #[derive(Debug, Default)]
 pub(super) struct PendingFetch {
     /// The request; `None` if it has yet to be sent.

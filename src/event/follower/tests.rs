@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::event::model::Registration;
-use crate::event::replication::{INSTANCE_END, parts};
+use crate::event::replication::{INSTANCE_END, split_session};
 use crate::event::sequencer::EventSequencer;
 use crate::event::store::memory::MemoryJournal;
 use crate::event::store::{Journal, Query, QueryPage, ServerQuery};
@@ -280,7 +280,7 @@ fn page_holds_wanted_events_that_fit() {
 fn large_session_is_announced_in_parts() {
     let head = announced(position(1, INSTANCE_END), position(1, INSTANCE_END), Vec::new());
     let events: Vec<Event> = (1..=5).map(|instance| event(2, instance, "a")).collect();
-    let parts = parts(&head, &events, 20, |_| 10);
+    let parts = split_session(&head, &events, 20, |_| 10);
     let positions: Vec<_> = parts.iter().map(|part| (part.since, part.until, part.events.len())).collect();
     let expected = [
         (position(1, INSTANCE_END), position(2, 2), 2),
@@ -354,7 +354,7 @@ impl World {
         let events = self.sequencer.register(Timestamp::MIN, requested);
         self.origin.append(&events).unwrap();
         let head = announced(self.last, self.last, Vec::new());
-        for part in parts(&head, &events, 20, |_| 10) {
+        for part in split_session(&head, &events, 20, |_| 10) {
             self.last = part.until;
             // The server may not know any follower.
             if self.rng.chance(self.announces) {

@@ -1,22 +1,24 @@
-//! The consumer: it delivers the events of each object in their order, each once, and reports events that are missing.
+//! The consumer delivers the events of each object in their order, each once, and reports missing events.
 //!
 //! Events arrive from the bus or from a store, in any order, more than once, from several workers. The first event of
-//! an object that arrives is its baseline. From then on an event waits until the one that its `prev` names was
+//! an object that arrives is its baseline. From then on an event waits until the event that its `prev` names is
 //! delivered. The consumer requests a missing event after `fetch_delay_ms`, and abandons it after `gap_timeout_ms`. A
-//! consumer that wants only some events chooses objects, not events: an event that is left out would be missing for the
-//! next one of its object.
+//! consumer selects objects, not events: an event that it does not receive would be missing for the next event of its
+//! object.
+//!
+//! In this table, `last` is the id of the object's last delivered event, and `newest` the highest token of its events.
 //!
 //! | event received | action |
 //! |---|---|
-//! | object is unknown | the event is the baseline, and is delivered |
-//! | id is above the newest token of the object, its own token below that | it is refused: an earlier owner made it |
-//! | id is at or below the last one | it is a duplicate and is dropped |
-//! | `prev` is the last one | it is delivered, and then the events that waited for it |
-//! | `prev` is below the last one | it is delivered; the consumer reports that the producers' state went back |
-//! | `prev` is above the last one, or an event with a lower id waits | it waits |
+//! | its object is unknown | the event is the baseline: the consumer delivers it |
+//! | its token is below `newest`, and its id above | the consumer refuses it: an earlier owner stamped it |
+//! | its id is at most `last` | it is a duplicate: the consumer drops it |
+//! | its `prev` is `last` | the consumer delivers it, and then the events that waited for it |
+//! | its `prev` is below `last` | the consumer delivers it, and reports a rollback of the producers' state |
+//! | its `prev` is above `last`, or an event with a lower id waits | the event waits |
 //!
-//! An older token is no reason to refuse an event stamped before the newer one was assigned: such an event has only been
-//! overtaken.
+//! The consumer does not refuse an event that an earlier owner stamped before the newer token was assigned. Such an
+//! event was only overtaken.
 
 use super::name::Object;
 use super::stamp::{Generation, OrderStamp};
@@ -29,32 +31,35 @@ use std::num::NonZeroUsize;
 /// Limits and times of a consumer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Maximum number of objects remembered. Beyond it, the object whose last event is oldest is evicted and reported.
+    /// Maximum number of remembered objects. Beyond it, the consumer evicts and reports the object whose last event is
+    /// oldest.
     pub objects_max: NonZeroUsize,
-    /// Maximum number of events that wait. Beyond it, the oldest gap is abandoned at once.
+    /// Maximum number of waiting events. Beyond it, the consumer abandons the oldest gap at once.
     pub buffered_max: usize,
-    /// Maximum bytes of the payloads of waiting events. Beyond it, the oldest gap is abandoned at once.
+    /// Maximum bytes of the payloads of waiting events. Beyond it, the consumer abandons the oldest gap at once.
     pub buffered_bytes_max: usize,
-    /// Delay before a missing event is requested, in milliseconds. It allows for events that were only overtaken.
+    /// Delay before the consumer requests a missing event, in milliseconds. An overtaken event may still arrive
+    /// meanwhile.
     pub fetch_delay_ms: u64,
-    /// Time after which a missing event is abandoned, in milliseconds; greater than `fetch_delay_ms`. An event missing
-    /// before it has its own time.
+    /// Time after which the consumer abandons a missing event, in milliseconds; greater than `fetch_delay_ms`. It
+    /// begins anew for each missing event of an object.
     pub gap_timeout_ms: u64,
 }
 
-/// An effect or a report of a consumer.
+/// An effect that a consumer requests of its caller, or a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConsumerEffect {
-    /// Deliver the next event of its object. It counts as processed: the next one may follow at once.
+    /// Deliver this event, the next one of its object. The consumer counts it as processed: the next event may follow
+    /// at once.
     Deliver(OrderedEvent),
-    /// Fetch the missing event from recovery or from a store. The caller passes it to [`OrderConsumer::on_event`], or
-    /// reports to [`OrderConsumer::on_unrecoverable`] that it cannot be fetched.
+    /// Fetch the missing event from the bus's recovery or from a store. The caller passes it to
+    /// [`OrderConsumer::on_event`], or calls [`OrderConsumer::on_unrecoverable`] if it cannot be fetched.
     Fetch {
         /// The object.
         object: Object,
         /// The event.
         id: OrderStamp,
-        /// Time at which it is abandoned, in milliseconds.
+        /// Time at which the consumer abandons it, in milliseconds.
         until_ms: u64,
     },
     /// The event is lost. Others between `after` and this one may be missing too. Delivery of the object continues.
@@ -66,17 +71,17 @@ pub enum ConsumerEffect {
         /// Last event delivered before.
         after: OrderStamp,
     },
-    /// An event arrived from a worker that no longer owned the object. It is not processed.
+    /// An event arrived from a worker that no longer owned the object. The consumer does not deliver it.
     Refused {
         /// The object.
         object: Object,
         /// The event.
         id: OrderStamp,
-        /// Its token.
+        /// Token of the event.
         token: OrderStamp,
     },
-    /// The object's events are of a new generation: the producers lost their state, or it went back. Events may be
-    /// gone, and delivered events may arrive again with other ids.
+    /// The object's events are of a new generation: the state of the producers was lost or rolled back. Events may be
+    /// lost, and delivered events may arrive again with other ids.
     LostGeneration {
         /// The object.
         object: Object,
@@ -96,7 +101,7 @@ pub enum ConsumerEffect {
         /// Last event delivered.
         last: OrderStamp,
     },
-    /// The object was evicted because there are too many. Its next event is a baseline again.
+    /// The consumer evicted the object because it remembers too many. The next event of the object is a baseline again.
     Evicted {
         /// The object.
         object: Object,
@@ -108,6 +113,7 @@ pub enum ConsumerEffect {
 /// State of an object.
 #[derive(Debug)]
 struct ObjectState {
+    /// Id of the last delivered event.
     last: OrderStamp,
     /// Highest token of its events.
     token: OrderStamp,
@@ -119,8 +125,9 @@ struct ObjectState {
 #[derive(Clone, Copy, Debug)]
 struct ObjectGap {
     id: OrderStamp,
-    /// Time of the request; `None` once it is made.
+    /// Time at which to request the event, in milliseconds; `None` once it is requested.
     fetch_ms: Option<u64>,
+    /// Time at which to abandon the event, in milliseconds.
     until_ms: u64,
 }
 
@@ -138,7 +145,7 @@ pub struct OrderConsumer {
 }
 
 impl OrderConsumer {
-    /// Creates a consumer without objects. `seed` is for the hash of its table.
+    /// Creates a consumer without objects. `seed` makes the hashes of objects unpredictable.
     pub fn new(settings: Settings, seed: u64) -> OrderConsumer {
         OrderConsumer {
             settings,
@@ -152,22 +159,22 @@ impl OrderConsumer {
 
     /// Handles an event from the bus or a store. `now_ms` never goes back.
     pub fn on_event(&mut self, now_ms: u64, event: OrderedEvent, out: &mut Vec<ConsumerEffect>) {
-        let Some(known) = self.objects.get_mut(&event.object) else { return self.on_baseline(event, out) };
-        if event.token < known.token && known.token < event.id {
+        let Some(state) = self.objects.get_mut(&event.object) else { return self.on_baseline(event, out) };
+        if event.token < state.token && state.token < event.id {
             return out.push(ConsumerEffect::Refused { object: event.object, id: event.id, token: event.token });
         }
-        if event.id <= known.last || known.buffered.contains_key(&event.id) {
+        if event.id <= state.last || state.buffered.contains_key(&event.id) {
             return;
         }
-        let (before, after) = (known.token.generation(), event.token.generation());
+        let (before, after) = (state.token.generation(), event.token.generation());
         if before < after {
             out.push(ConsumerEffect::LostGeneration { object: event.object.clone(), known: before, found: after });
         }
-        known.token = known.token.max(event.token);
+        state.token = state.token.max(event.token);
         self.buffered += 1;
         self.buffered_bytes += event.payload.len();
         let object = event.object.clone();
-        known.buffered.insert(event.id, event);
+        state.buffered.insert(event.id, event);
         self.release(now_ms, &object, out);
         while self.settings.buffered_max < self.buffered || self.settings.buffered_bytes_max < self.buffered_bytes {
             let (_, oldest) = self.gap_deadlines.first().cloned().expect("every buffered event waits for a gap");
@@ -203,7 +210,7 @@ impl OrderConsumer {
 
     /// Returns the object's last event that was delivered; `None` if the object is unknown.
     pub fn last(&self, object: &Object) -> Option<OrderStamp> {
-        self.objects.peek(object).map(|known| known.last)
+        self.objects.peek(object).map(|state| state.last)
     }
 
     /// Returns the number of waiting events of all objects.
@@ -215,8 +222,8 @@ impl OrderConsumer {
         while self.settings.objects_max.get() <= self.objects.len() {
             self.evict_oldest(out);
         }
-        let known = ObjectState { last: event.id, token: event.token, buffered: BTreeMap::new(), gap: None };
-        self.objects.put(event.object.clone(), known);
+        let state = ObjectState { last: event.id, token: event.token, buffered: BTreeMap::new(), gap: None };
+        self.objects.put(event.object.clone(), state);
         out.push(ConsumerEffect::Deliver(event));
     }
 
@@ -227,8 +234,8 @@ impl OrderConsumer {
         while self.gap(&object).is_some() {
             self.abandon_gap(0, &object, out);
         }
-        let known = self.objects.pop(&object).expect("found above");
-        out.push(ConsumerEffect::Evicted { object, last: known.last });
+        let state = self.objects.pop(&object).expect("found above");
+        out.push(ConsumerEffect::Evicted { object, last: state.last });
     }
 
     fn gap(&self, object: &Object) -> Option<ObjectGap> {
@@ -236,8 +243,8 @@ impl OrderConsumer {
     }
 
     fn set_gap(&mut self, object: &Object, gap: Option<ObjectGap>) {
-        let known = self.objects.peek_mut(object).expect("only of objects that are known");
-        if let Some(before) = std::mem::replace(&mut known.gap, gap) {
+        let state = self.objects.peek_mut(object).expect("the object is known");
+        if let Some(before) = std::mem::replace(&mut state.gap, gap) {
             if let Some(fetch_ms) = before.fetch_ms {
                 self.fetch_deadlines.remove(&(fetch_ms, object.clone()));
             }
@@ -251,33 +258,33 @@ impl OrderConsumer {
 
     /// Continues without the missing event.
     fn abandon_gap(&mut self, now_ms: u64, object: &Object, out: &mut Vec<ConsumerEffect>) {
-        let known = self.objects.peek_mut(object).expect("only of objects that are known");
-        let gap = known.gap.expect("only of objects with a gap");
-        out.push(ConsumerEffect::Missing { object: object.clone(), id: gap.id, after: known.last });
-        known.last = gap.id;
+        let state = self.objects.peek_mut(object).expect("the object is known");
+        let gap = state.gap.expect("the object has a gap");
+        out.push(ConsumerEffect::Missing { object: object.clone(), id: gap.id, after: state.last });
+        state.last = gap.id;
         self.release(now_ms, object, out);
     }
 
-    /// Delivers the events that wait for nothing any more, and finds the event that the rest waits for.
+    /// Delivers the buffered events whose predecessor was delivered, and finds the event that the others wait for.
     fn release(&mut self, now_ms: u64, object: &Object, out: &mut Vec<ConsumerEffect>) {
-        let known = self.objects.peek_mut(object).expect("only of objects that are known");
+        let state = self.objects.peek_mut(object).expect("the object is known");
         let mut missing = None;
-        while let Some(first) = known.buffered.first_entry() {
+        while let Some(first) = state.buffered.first_entry() {
             let prev = first.get().prev;
-            if Some(known.last) < prev {
+            if Some(state.last) < prev {
                 missing = prev;
                 break;
             }
             let event = first.remove();
             self.buffered -= 1;
             self.buffered_bytes -= event.payload.len();
-            if prev < Some(known.last) {
-                out.push(ConsumerEffect::Rewound { object: object.clone(), id: event.id, prev, last: known.last });
+            if prev < Some(state.last) {
+                out.push(ConsumerEffect::Rewound { object: object.clone(), id: event.id, prev, last: state.last });
             }
-            known.last = event.id;
+            state.last = event.id;
             out.push(ConsumerEffect::Deliver(event));
         }
-        let before = known.gap;
+        let before = state.gap;
         if missing == before.map(|gap| gap.id) {
             return;
         }

@@ -1,13 +1,14 @@
-//! Encoding of ordered events on the bus and in a journal. They are events of seed 004 with a JSON payload, so that any
-//! client of any listener can read them.
+//! Encoding of ordered events on the bus and in a journal. An ordered event is an event of seed 004 with a JSON
+//! payload, so that any client of any listener can read it.
 //!
 //! The type is a given prefix with the object as its last subtype: `order/work:1`. In the object, `%`, `?`, `*` and `/`
 //! are written as `%` and two capital hexadecimal digits. The payload is a JSON object:
 //!
 //! | field | value |
 //! |---|---|
-//! | `object` | the object, as it is |
-//! | `id`, `prev`, `token` | stamps, in decimal, as texts, because many readers of JSON round numbers of 64 bits; no `prev` if it is the first event |
+//! | `object` | the name of the object, unescaped |
+//! | `id`, `token` | stamps, as decimal texts, because many readers of JSON round numbers of 64 bits |
+//! | `prev` | the same for the id of the previous event; absent for the first event |
 //! | `event` | the event as it was pushed, if that was JSON |
 //! | `event_base64` | otherwise, its bytes |
 
@@ -37,15 +38,15 @@ struct Envelope<'a> {
     event_base64: Option<Cow<'a, str>>,
 }
 
-/// The reason why a payload is no ordered event.
+/// The reason why a payload is not an ordered event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EnvelopeError {
-    /// It is no JSON object with these fields. Holds the text of the JSON parser.
+    /// The payload is not a JSON object with these fields. Holds the message of the JSON parser.
     Form(String),
     /// The name of the object is invalid.
     Object,
-    /// This field is no stamp.
+    /// This field is not a stamp.
     OrderStamp(&'static str),
     /// `prev` is not less than `id`.
     Order,
@@ -67,24 +68,24 @@ impl fmt::Display for EnvelopeError {
 
 impl std::error::Error for EnvelopeError {}
 
-/// Returns the type of the events of an object, under this prefix.
+/// Returns the type of an object's events: the prefix, and the object as its last subtype.
 ///
 /// # Errors
 /// The type is too long for the bus.
-pub fn event_type(under: &EventType, object: &Object) -> Result<EventType, TypeError> {
+pub fn event_type(prefix: &EventType, object: &Object) -> Result<EventType, TypeError> {
     let is_escaped = |c: char| matches!(c, '%' | '?' | '*' | '/');
     let escaped = |c: char| if is_escaped(c) { format!("%{:02X}", u32::from(c)) } else { c.to_string() };
     let last: String = object.as_str().chars().map(escaped).collect();
-    let head: Vec<Cow<'_, str>> = under.subtypes().collect();
+    let head: Vec<Cow<'_, str>> = prefix.subtypes().collect();
     EventType::new(head.iter().map(AsRef::as_ref).chain([last.as_str()]))
 }
 
 impl OrderedEvent {
-    /// Returns the registration, or publication, of the event.
+    /// Returns the event of seed 004 that carries this ordered event, to be registered or published.
     ///
     /// # Errors
     /// The errors are those of [`event_type`].
-    pub fn registration(&self, under: &EventType) -> Result<Registration, TypeError> {
+    pub fn registration(&self, prefix: &EventType) -> Result<Registration, TypeError> {
         let event: Option<&RawValue> = serde_json::from_slice(&self.payload).ok();
         let envelope = Envelope {
             object: self.object.as_str().into(),
@@ -96,14 +97,14 @@ impl OrderedEvent {
         };
         let text = serde_json::to_vec(&envelope).expect("texts are valid JSON");
         let json = Json::from_bytes(text.into()).expect("serde writes JSON");
-        let event_type = event_type(under, &self.object)?;
+        let event_type = event_type(prefix, &self.object)?;
         Ok(Registration { event_type, source_timestamp: None, payload: Some(Payload::Json(json)) })
     }
 
     /// Decodes an ordered event from a payload of the network, which is not trusted.
     ///
     /// # Errors
-    /// Returns the reason why it is none.
+    /// Returns the reason why the payload is not an ordered event.
     pub fn of_payload(bytes: &[u8]) -> Result<OrderedEvent, EnvelopeError> {
         let envelope: Envelope<'_> =
             serde_json::from_slice(bytes).map_err(|error| EnvelopeError::Form(error.to_string()))?;
@@ -143,7 +144,7 @@ mod tests {
 
     #[test]
     fn encoded_event_is_decoded_unchanged() {
-        let under: EventType = "order".parse().unwrap();
+        let prefix: EventType = "order".parse().unwrap();
         for (object, prev, payload, event_type) in [
             ("work:1", None, &b"{\"v\": 1.50}"[..], "order/work:1"),
             ("a/b?*%", Some(2), b"\"x\"", "order/a%2Fb%3F%2A%25"),
@@ -151,12 +152,12 @@ mod tests {
             ("x", None, b"", "order/x"),
         ] {
             let event = event(object, prev, payload);
-            let registration = event.registration(&under).unwrap();
+            let registration = event.registration(&prefix).unwrap();
             assert_eq!(registration.event_type.to_string(), event_type);
             let Some(Payload::Json(json)) = registration.payload else { panic!("it has a payload") };
             assert_eq!(OrderedEvent::of_payload(json.bytes()), Ok(event));
         }
-        assert!(event(&"/".repeat(100), None, b"1").registration(&under).is_err(), "three bytes for each character");
+        assert!(event(&"/".repeat(100), None, b"1").registration(&prefix).is_err(), "three bytes for each character");
     }
 
     #[test]

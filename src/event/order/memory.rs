@@ -41,20 +41,20 @@ pub struct Owner {
 /// Record of a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WorkerRecord {
-    /// Its run.
+    /// Stamp of its run.
     pub session: OrderStamp,
-    /// Object that it has taken.
-    pub hold: Option<ObjectLease>,
+    /// Lease on the object that it has taken, if any.
+    pub lease: Option<ObjectLease>,
 }
 
-/// An object that a worker has taken.
+/// Lease of a worker on the object that it has taken.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectLease {
     /// The object.
     pub object: Object,
-    /// Time from which others may take it over, in milliseconds.
+    /// Time from which others may take the object over, in milliseconds.
     pub lease_end_ms: u64,
-    /// Events that the worker processes, oldest first, with their ids.
+    /// Events in process, oldest first, with their ids.
     pub batch: Vec<(OrderStamp, Bytes)>,
 }
 
@@ -66,13 +66,13 @@ impl ObjectLease {
 }
 
 impl MemoryStore {
-    /// Sets the state back to `earlier`, or to nothing, as when a server fails over to a replica that was behind.
+    /// Sets the state back to `earlier`, as when a server fails over to a replica that lagged behind.
     pub fn rewind(&mut self, earlier: MemoryStore) {
         *self = MemoryStore { is_suspect: true, batch_max: self.batch_max, mutants: self.mutants, ..earlier };
     }
 
     /// Returns the state with a mistake in its steps.
-    pub fn mutated(self, mutants: OrderMutants) -> MemoryStore {
+    pub fn with_mutants(self, mutants: OrderMutants) -> MemoryStore {
         MemoryStore { mutants, ..self }
     }
 
@@ -114,19 +114,19 @@ impl MemoryStore {
     fn read_mark(&self) -> OpOutcome {
         match self.mark {
             Some(mark) if !self.is_lost(mark) => OpOutcome::MarkRead { mark },
-            _ => self.lost(),
+            _ => self.lost_generation(),
         }
     }
 
     fn show(&self, objects: &[Object], queued_max: usize) -> StoreSnapshot {
-        let held = self.workers.values().filter_map(|entry| Some(&entry.hold.as_ref()?.object));
-        let names: BTreeSet<&Object> = objects.iter().chain(held).chain(self.with_events().take(queued_max)).collect();
+        let taken = self.workers.values().filter_map(|entry| Some(&entry.lease.as_ref()?.object));
+        let names: BTreeSet<&Object> = objects.iter().chain(taken).chain(self.with_events().take(queued_max)).collect();
         let worker = |(name, entry): (&WorkerName, &WorkerRecord)| WorkerSnapshot {
             name: name.clone(),
-            object: entry.hold.as_ref().map(|hold| hold.object.clone()),
-            lease_end_ms: entry.hold.as_ref().map(|hold| hold.lease_end_ms),
-            events: entry.hold.as_ref().map_or(0, |hold| hold.batch.len() as u64),
-            last: entry.hold.as_ref().and_then(ObjectLease::last),
+            object: entry.lease.as_ref().map(|lease| lease.object.clone()),
+            lease_end_ms: entry.lease.as_ref().map(|lease| lease.lease_end_ms),
+            events: entry.lease.as_ref().map_or(0, |lease| lease.batch.len() as u64),
+            last: entry.lease.as_ref().and_then(ObjectLease::last),
         };
         let object = |name: &Object| ObjectSnapshot {
             name: name.clone(),
@@ -155,7 +155,7 @@ impl MemoryStore {
             || !last.is_followed_by(STAMPS_PER_STEP)
     }
 
-    fn lost(&self) -> OpOutcome {
+    fn lost_generation(&self) -> OpOutcome {
         OpOutcome::LostGeneration { found: self.mark.map(OrderStamp::generation) }
     }
 
@@ -180,72 +180,75 @@ impl MemoryStore {
         OpOutcome::Pushed { mark: self.mark.expect("checked before each step") }
     }
 
-    fn open(&mut self, by: &WorkerContext) -> OpOutcome {
+    fn open(&mut self, context: &WorkerContext) -> OpOutcome {
         let session = self.stamp();
-        let entry = self.workers.entry(by.worker.clone()).or_insert(WorkerRecord { session, hold: None });
+        let entry = self.workers.entry(context.worker.clone()).or_insert(WorkerRecord { session, lease: None });
         entry.session = session;
-        if let Some(hold) = &mut entry.hold {
-            hold.lease_end_ms = by.lease_end_ms();
+        if let Some(lease) = &mut entry.lease {
+            lease.lease_end_ms = context.lease_end_ms();
         }
-        OpOutcome::Opened { session, object: entry.hold.as_ref().map(|hold| hold.object.clone()) }
+        OpOutcome::Opened { session, object: entry.lease.as_ref().map(|lease| lease.object.clone()) }
     }
 
-    fn act(&mut self, by: &WorkerContext, session: OrderStamp, act: &WorkerOp) -> OpOutcome {
-        match self.workers.get(&by.worker) {
+    fn apply_worker_op(&mut self, context: &WorkerContext, session: OrderStamp, op: &WorkerOp) -> OpOutcome {
+        match self.workers.get(&context.worker) {
             None => return OpOutcome::NotHeld,
             Some(entry) if entry.session != session && !self.mutants.is(OrderMutant::SessionUnchecked) => {
                 return OpOutcome::Superseded;
             }
             Some(_) => {}
         }
-        match act {
-            WorkerOp::Take | WorkerOp::TakeOver if self.hold(by).is_some() => OpOutcome::NotHeld,
-            WorkerOp::Take => self.take(by),
-            WorkerOp::TakeOver => self.take_over(by),
-            WorkerOp::Claim { object } | WorkerOp::Drop { object } if !self.holds(by, object) => OpOutcome::NotHeld,
-            WorkerOp::Claim { object } => self.claim(by, object),
-            WorkerOp::Drop { object } => self.drop_object(by, object),
+        match op {
+            WorkerOp::Take | WorkerOp::TakeOver if self.lease(context).is_some() => OpOutcome::NotHeld,
+            WorkerOp::Take => self.take(context),
+            WorkerOp::TakeOver => self.take_over(context),
+            WorkerOp::Claim { object } | WorkerOp::Drop { object } if !self.holds(context, object) => {
+                OpOutcome::NotHeld
+            }
+            WorkerOp::Claim { object } => self.claim(context, object),
+            WorkerOp::Drop { object } => self.drop_object(context, object),
             WorkerOp::Next { object, token }
             | WorkerOp::Renew { object, token }
             | WorkerOp::Record { object, token, .. }
             | WorkerOp::Advance { object, token, .. }
-                if !self.owns(by, object, *token) =>
+                if !self.owns(context, object, *token) =>
             {
                 OpOutcome::NotHeld
             }
-            WorkerOp::Next { object, .. } => self.next(by, object),
+            WorkerOp::Next { object, .. } => self.next(context, object),
             WorkerOp::Renew { .. } => {
-                self.renew_lease(by);
+                self.renew_lease(context);
                 OpOutcome::Done
             }
-            WorkerOp::Record { object, id, .. } => self.record(by, object, *id),
-            WorkerOp::Advance { object, token, id } => self.advance(by, object, *token, *id),
-            WorkerOp::Leave => self.leave(by),
+            WorkerOp::Record { object, id, .. } => self.record(context, object, *id),
+            WorkerOp::Advance { object, token, id } => self.advance(context, object, *token, *id),
+            WorkerOp::Leave => self.leave(context),
         }
     }
 
-    fn hold(&mut self, by: &WorkerContext) -> &mut Option<ObjectLease> {
-        &mut self.workers.get_mut(&by.worker).expect("the session was checked").hold
+    fn lease(&mut self, context: &WorkerContext) -> &mut Option<ObjectLease> {
+        &mut self.workers.get_mut(&context.worker).expect("the session was checked").lease
     }
 
-    /// Begins the lease of the worker's object anew, and returns the object.
-    fn renew_lease(&mut self, by: &WorkerContext) -> &mut ObjectLease {
-        let hold = self.hold(by).as_mut().expect("it was checked that the worker holds it");
-        hold.lease_end_ms = by.lease_end_ms();
-        hold
+    /// Begins the lease of the worker anew, and returns it.
+    fn renew_lease(&mut self, context: &WorkerContext) -> &mut ObjectLease {
+        let lease = self.lease(context).as_mut().expect("the worker has a lease");
+        lease.lease_end_ms = context.lease_end_ms();
+        lease
     }
 
-    fn holds(&mut self, by: &WorkerContext, object: &Object) -> bool {
-        self.hold(by).as_ref().is_some_and(|hold| hold.object == *object)
+    fn holds(&mut self, context: &WorkerContext, object: &Object) -> bool {
+        self.lease(context).as_ref().is_some_and(|lease| lease.object == *object)
     }
 
-    fn owns(&mut self, by: &WorkerContext, object: &Object, token: OrderStamp) -> bool {
-        let is_owner = self.owners.get(object).is_some_and(|owner| owner.worker == by.worker && owner.token == token);
+    fn owns(&mut self, context: &WorkerContext, object: &Object, token: OrderStamp) -> bool {
+        let is_owner =
+            self.owners.get(object).is_some_and(|owner| owner.worker == context.worker && owner.token == token);
         if self.mutants.is(OrderMutant::OwnerUnchecked) {
-            let hold = ObjectLease { object: object.clone(), lease_end_ms: by.lease_end_ms(), batch: Vec::new() };
-            self.hold(by).get_or_insert(hold);
+            let lease = ObjectLease { object: object.clone(), lease_end_ms: context.lease_end_ms(), batch: Vec::new() };
+            self.lease(context).get_or_insert(lease);
         }
-        self.holds(by, object) && (is_owner || self.is_unfenced())
+        self.holds(context, object) && (is_owner || self.is_unfenced())
     }
 
     fn is_unfenced(&self) -> bool {
@@ -253,53 +256,54 @@ impl MemoryStore {
     }
 
     /// Returns the id of the last event in process.
-    fn in_process(&mut self, by: &WorkerContext) -> Option<OrderStamp> {
-        self.hold(by).as_ref().and_then(ObjectLease::last)
+    fn in_process(&mut self, context: &WorkerContext) -> Option<OrderStamp> {
+        self.lease(context).as_ref().and_then(ObjectLease::last)
     }
 
-    fn take(&mut self, by: &WorkerContext) -> OpOutcome {
+    fn take(&mut self, context: &WorkerContext) -> OpOutcome {
         let Some(object) = self.with_events.pop_front() else { return OpOutcome::Empty };
-        let hold = ObjectLease { object: object.clone(), lease_end_ms: by.lease_end_ms(), batch: Vec::new() };
-        *self.hold(by) = Some(hold);
+        let lease = ObjectLease { object: object.clone(), lease_end_ms: context.lease_end_ms(), batch: Vec::new() };
+        *self.lease(context) = Some(lease);
         OpOutcome::Taken { object }
     }
 
-    fn take_over(&mut self, by: &WorkerContext) -> OpOutcome {
+    fn take_over(&mut self, context: &WorkerContext) -> OpOutcome {
         let mutants = self.mutants;
-        let counts =
-            |hold: &&ObjectLease| !mutants.is(OrderMutant::TakeOverOwnedOnly) || self.owners.contains_key(&hold.object);
-        let others = self.workers.iter().filter(|(name, _)| **name != by.worker);
-        let holds = others.filter_map(|(name, entry)| Some((entry.hold.as_ref().filter(counts)?, name)));
-        let first = holds.min_by_key(|(hold, name)| (hold.lease_end_ms, &hold.object, *name));
-        let Some((hold, from)) = first else { return OpOutcome::NoneEnded { first_ms: None } };
-        let end_ms = hold.lease_end_ms;
-        if by.now_ms < end_ms && !mutants.is(OrderMutant::TakeOverEarly) {
+        let is_eligible = |lease: &&ObjectLease| {
+            !mutants.is(OrderMutant::TakeOverOwnedOnly) || self.owners.contains_key(&lease.object)
+        };
+        let others = self.workers.iter().filter(|(name, _)| **name != context.worker);
+        let holds = others.filter_map(|(name, entry)| Some((entry.lease.as_ref().filter(is_eligible)?, name)));
+        let first = holds.min_by_key(|(lease, name)| (lease.lease_end_ms, &lease.object, *name));
+        let Some((lease, from)) = first else { return OpOutcome::NoneEnded { first_ms: None } };
+        let end_ms = lease.lease_end_ms;
+        if context.now_ms < end_ms && !mutants.is(OrderMutant::TakeOverEarly) {
             return OpOutcome::NoneEnded { first_ms: Some(end_ms) };
         }
         let from = from.clone();
-        let theirs = &mut self.workers.get_mut(&from).expect("found above").hold;
-        let hold = if mutants.is(OrderMutant::TakeOverUnfenced) { theirs.clone() } else { theirs.take() };
-        let hold = hold.expect("found above");
+        let their_lease = &mut self.workers.get_mut(&from).expect("found above").lease;
+        let lease = if mutants.is(OrderMutant::TakeOverUnfenced) { their_lease.clone() } else { their_lease.take() };
+        let lease = lease.expect("found above");
         if !self.is_unfenced() {
             self.workers.remove(&from);
         }
-        let object = hold.object.clone();
+        let object = lease.object.clone();
         if self.owners.get(&object).is_some_and(|owner| owner.worker == from) {
-            let owner = Owner { worker: by.worker.clone(), token: self.stamp() };
+            let owner = Owner { worker: context.worker.clone(), token: self.stamp() };
             self.owners.insert(object.clone(), owner);
         }
-        *self.hold(by) = Some(ObjectLease { lease_end_ms: by.lease_end_ms(), ..hold });
+        *self.lease(context) = Some(ObjectLease { lease_end_ms: context.lease_end_ms(), ..lease });
         OpOutcome::Taken { object }
     }
 
-    fn claim(&mut self, by: &WorkerContext, object: &Object) -> OpOutcome {
-        self.renew_lease(by);
-        let is_others = self.owners.get(object).is_some_and(|owner| owner.worker != by.worker);
-        if is_others && !self.mutants.is(OrderMutant::ClaimOwned) {
+    fn claim(&mut self, context: &WorkerContext, object: &Object) -> OpOutcome {
+        self.renew_lease(context);
+        let is_owned_by_other = self.owners.get(object).is_some_and(|owner| owner.worker != context.worker);
+        if is_owned_by_other && !self.mutants.is(OrderMutant::ClaimOwned) {
             return OpOutcome::Owned;
         }
-        let token = self.grant_ownership(by, object);
-        let mut batch = std::mem::take(&mut self.renew_lease(by).batch);
+        let token = self.grant_ownership(context, object);
+        let mut batch = std::mem::take(&mut self.renew_lease(context).batch);
         if self.mutants.is(OrderMutant::UnfinishedForgotten) {
             batch.clear();
         }
@@ -309,32 +313,32 @@ impl MemoryStore {
         if self.mutants.is(OrderMutant::NewIdOnResend) {
             batch.iter_mut().for_each(|(id, _)| *id = self.stamp());
         }
-        self.renew_lease(by).batch.clone_from(&batch);
-        OpOutcome::Claimed { token, unfinished: self.stamped(object, batch) }
+        self.renew_lease(context).batch.clone_from(&batch);
+        OpOutcome::Claimed { token, unfinished: self.stamped_batch(object, batch) }
     }
 
-    fn grant_ownership(&mut self, by: &WorkerContext, object: &Object) -> OrderStamp {
+    fn grant_ownership(&mut self, context: &WorkerContext, object: &Object) -> OrderStamp {
         let token = self.stamp();
-        self.owners.insert(object.clone(), Owner { worker: by.worker.clone(), token });
+        self.owners.insert(object.clone(), Owner { worker: context.worker.clone(), token });
         token
     }
 
-    /// Returns the batch, in which each event names the one before.
-    fn stamped(&self, object: &Object, batch: Vec<(OrderStamp, Bytes)>) -> Vec<StampedEvent> {
+    /// Returns the batch with the `prev` of each event.
+    fn stamped_batch(&self, object: &Object, batch: Vec<(OrderStamp, Bytes)>) -> Vec<StampedEvent> {
         let mut last = self.last(object);
         let is_mutant = self.mutants.is(OrderMutant::PrevOfBatch);
-        let one = |(id, payload)| {
+        let stamp = |(id, payload)| {
             let prev = if is_mutant { last } else { last.replace(id) };
             StampedEvent { id, prev, payload }
         };
-        batch.into_iter().map(one).collect()
+        batch.into_iter().map(stamp).collect()
     }
 
-    fn next(&mut self, by: &WorkerContext, object: &Object) -> OpOutcome {
-        if self.in_process(by).is_some() {
+    fn next(&mut self, context: &WorkerContext, object: &Object) -> OpOutcome {
+        if self.in_process(context).is_some() {
             return OpOutcome::NotHeld;
         }
-        self.renew_lease(by);
+        self.renew_lease(context);
         let drawn = self.draw(object);
         let Some((last, _)) = drawn.last() else {
             if !self.mutants.is(OrderMutant::ReleaseLater) {
@@ -343,16 +347,16 @@ impl MemoryStore {
             return OpOutcome::Emptied;
         };
         let last = *last;
-        let batch = self.stamped(object, drawn.clone());
+        let batch = self.stamped_batch(object, drawn.clone());
         if self.mutants.is(OrderMutant::RecordBeforeSend) {
             self.last.insert(object.clone(), last);
         } else {
-            self.renew_lease(by).batch = drawn;
+            self.renew_lease(context).batch = drawn;
         }
         OpOutcome::Next(batch)
     }
 
-    /// Takes the next events from the queue, with new ids.
+    /// Removes the next events from the queue, and stamps them with new ids.
     fn draw(&mut self, object: &Object) -> Vec<(OrderStamp, Bytes)> {
         let Some(mut queue) = self.events.remove(object) else { return Vec::new() };
         let batch_max = self.batch_max.unwrap_or(EVENTS_PER_STEP);
@@ -371,11 +375,11 @@ impl MemoryStore {
         drawn
     }
 
-    fn record(&mut self, by: &WorkerContext, object: &Object, id: OrderStamp) -> OpOutcome {
-        if self.in_process(by) != Some(id) && !self.mutants.is(OrderMutant::RecordBeforeSend) {
+    fn record(&mut self, context: &WorkerContext, object: &Object, id: OrderStamp) -> OpOutcome {
+        if self.in_process(context) != Some(id) && !self.mutants.is(OrderMutant::RecordBeforeSend) {
             return OpOutcome::NotHeld;
         }
-        let batch = std::mem::take(&mut self.renew_lease(by).batch);
+        let batch = std::mem::take(&mut self.renew_lease(context).batch);
         if !self.mutants.is(OrderMutant::LastForgotten) {
             let first = batch.first().filter(|_| self.mutants.is(OrderMutant::FirstAsLast));
             self.last.insert(object.clone(), first.map_or(id, |(first, _)| *first));
@@ -383,14 +387,14 @@ impl MemoryStore {
         OpOutcome::Done
     }
 
-    fn advance(&mut self, by: &WorkerContext, object: &Object, token: OrderStamp, id: OrderStamp) -> OpOutcome {
-        if self.record(by, object, id) == OpOutcome::NotHeld {
+    fn advance(&mut self, context: &WorkerContext, object: &Object, token: OrderStamp, id: OrderStamp) -> OpOutcome {
+        if self.record(context, object, id) == OpOutcome::NotHeld {
             return OpOutcome::NotHeld;
         }
-        if let OpOutcome::Next(batch) = self.next(by, object) {
+        if let OpOutcome::Next(batch) = self.next(context, object) {
             return OpOutcome::Advanced { object: object.clone(), token, batch };
         }
-        self.drop_object(by, object);
+        self.drop_object(context, object);
         for _ in 0..OBJECTS_PER_STEP {
             let Some(first) = self.with_events.front() else { return OpOutcome::Empty };
             let is_owned = self.owners.contains_key(first) && !self.mutants.is(OrderMutant::ClaimOwned);
@@ -399,36 +403,36 @@ impl MemoryStore {
                 continue;
             }
             let object = first.clone();
-            self.take(by);
-            let token = self.grant_ownership(by, &object);
-            let OpOutcome::Next(batch) = self.next(by, &object) else { unreachable!("it has events") };
+            self.take(context);
+            let token = self.grant_ownership(context, &object);
+            let OpOutcome::Next(batch) = self.next(context, &object) else { unreachable!("it has events") };
             return OpOutcome::Advanced { object, token, batch };
         }
         OpOutcome::Paused
     }
 
-    fn leave(&mut self, by: &WorkerContext) -> OpOutcome {
-        if self.hold(by).is_some() {
+    fn leave(&mut self, context: &WorkerContext) -> OpOutcome {
+        if self.lease(context).is_some() {
             return OpOutcome::NotHeld;
         }
-        self.workers.remove(&by.worker);
+        self.workers.remove(&context.worker);
         OpOutcome::Done
     }
 
-    fn drop_object(&mut self, by: &WorkerContext, object: &Object) -> OpOutcome {
-        if self.owners.get(object).is_some_and(|owner| owner.worker == by.worker) {
+    fn drop_object(&mut self, context: &WorkerContext, object: &Object) -> OpOutcome {
+        if self.owners.get(object).is_some_and(|owner| owner.worker == context.worker) {
             if !self.mutants.is(OrderMutant::ReleaseLater) && !self.mutants.is(OrderMutant::DropEarly) {
                 return OpOutcome::NotHeld;
             }
             self.owners.remove(object);
         }
-        *self.hold(by) = None;
+        *self.lease(context) = None;
         OpOutcome::Done
     }
 }
 
 impl WorkerContext {
-    /// Returns the time until which others may not take over what the worker holds, in milliseconds.
+    /// Returns the time until which other workers may not take over the object of this worker, in milliseconds.
     pub fn lease_end_ms(&self) -> u64 {
         self.now_ms.saturating_add(self.lease_ms)
     }
@@ -445,17 +449,17 @@ impl Store for MemoryStore {
             }
             StoreOp::Begin { found, generation } => return Ok(self.begin(*found, *generation)),
             StoreOp::Push { mark, .. } => *mark,
-            StoreOp::Open { by } | StoreOp::WorkerOp { by, .. } => by.mark,
+            StoreOp::Open { context } | StoreOp::WorkerOp { context, .. } => context.mark,
         };
         if self.is_lost(mark) {
-            return Ok(self.lost());
+            return Ok(self.lost_generation());
         }
         Ok(match op {
             StoreOp::Push { object, data, main, subs, .. } => {
                 self.push(object, data, std::iter::once(main).chain(subs).cloned())
             }
-            StoreOp::Open { by } => self.open(by),
-            StoreOp::WorkerOp { by, session, act } => self.act(by, *session, act),
+            StoreOp::Open { context } => self.open(context),
+            StoreOp::WorkerOp { context, session, op } => self.apply_worker_op(context, *session, op),
             StoreOp::ReadMark | StoreOp::Show { .. } | StoreOp::Begin { .. } => unreachable!("done above"),
         })
     }
@@ -474,7 +478,7 @@ mod tests {
         outcome
     }
 
-    fn begun() -> MemoryStore {
+    fn begun_store() -> MemoryStore {
         let mut store = MemoryStore::default();
         assert_eq!(apply(&mut store, &StoreOp::ReadMark), OpOutcome::LostGeneration { found: None });
         let mark = OrderStamp::begin(generation(7));
@@ -489,12 +493,15 @@ mod tests {
     }
 
     fn open(mark: OrderStamp) -> StoreOp {
-        StoreOp::Open { by: WorkerContext { worker: WorkerName::new("A").unwrap(), mark, now_ms: 0, lease_ms: 10 } }
+        StoreOp::Open {
+            context: WorkerContext { worker: WorkerName::new("A").unwrap(), mark, now_ms: 0, lease_ms: 10 },
+        }
     }
 
     #[test]
     fn push_queues_the_events_and_the_object() {
-        let (mut store, mark, object) = (begun(), OrderStamp::begin(generation(7)), Object::new("work:1").unwrap());
+        let (mut store, mark, object) =
+            (begun_store(), OrderStamp::begin(generation(7)), Object::new("work:1").unwrap());
         assert_eq!(apply(&mut store, &push(mark)), OpOutcome::Pushed { mark });
         let events: Vec<&[u8]> = store.events(&object).map(|event| &event[..]).collect();
         assert_eq!((events, store.data(&object).unwrap()), (vec![&b"main"[..], b"one", b"two"], &Bytes::from("{}")));
@@ -512,7 +519,7 @@ mod tests {
 
     #[test]
     fn step_on_another_state_is_refused() {
-        let mut store = begun();
+        let mut store = begun_store();
         let earlier = store.clone();
         let session = OrderStamp::begin(generation(7)).next().unwrap();
         assert_eq!(
@@ -529,12 +536,12 @@ mod tests {
         assert_eq!(apply(&mut store, &StoreOp::ReadMark), OpOutcome::LostGeneration { found: Some(generation(7)) });
         // All stamps are given out.
         let last = OrderStamp::from_number(OrderStamp::begin(generation(8)).number() - 1);
-        check_lost(&MemoryStore { mark: last, ..begun() }, OrderStamp::begin(generation(7)), 7);
+        check_lost(&MemoryStore { mark: last, ..begun_store() }, OrderStamp::begin(generation(7)), 7);
     }
 
     #[test]
     fn one_of_two_callers_begins_a_generation() {
-        let mut store = begun();
+        let mut store = begun_store();
         store.rewind(store.clone());
         let (found, mark) = (Some(generation(7)), OrderStamp::begin(generation(9)));
         for (found, number, outcome) in [

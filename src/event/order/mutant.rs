@@ -1,17 +1,17 @@
-//! Deliberate mistakes in the order of events. They prove that the exhaustive model would detect them.
+//! Deliberate mistakes in the order of events. Tests with them prove that the exhaustive model detects such mistakes.
 //!
 //! As in `proto::mutant`, a mutant is activated at run time and only in the unit-test build of this crate.
 
 /// One deliberate mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OrderMutant {
-    /// Two steps, instead of one, establish that the queue is empty and release the object.
+    /// One step finds that the queue is empty, and another one releases the object.
     ReleaseLater,
-    /// Events that may have been sent already get other ids when they are sent again.
+    /// A worker assigns other ids to events that it sends again.
     NewIdOnResend,
     /// The store does not check whether a writing worker still owns the object.
     OwnerUnchecked,
-    /// A worker that is taken over keeps what it holds, and its token remains valid.
+    /// A worker keeps its object after another one took it over, and its token remains valid.
     TakeOverUnfenced,
     /// An object is taken over before the lease of its holder ends.
     TakeOverEarly,
@@ -37,17 +37,17 @@ pub enum OrderMutant {
     UnfinishedCut,
     /// A worker drops its object after one batch.
     DropEarly,
-    /// An entry is skipped although its object has events and no owner.
+    /// A step removes a queue entry although its object has events and no owner.
     EntryWasted,
-    /// A lost state is not detected: ids continue from where it went back to.
+    /// A loss of the state is not detected: ids continue from the state that remains.
     LossUnnoticed,
     /// The last id of the object is not recorded.
     LastForgotten,
-    /// A worker that finds nothing to do does not check the leases again.
+    /// A worker that finds no object does not check the leases again.
     LeasesUnwatched,
 }
 
-/// The active mutant, if any. In addition, the mode in which workers do each step of the seed as a step of its own.
+/// The active mutant, if any, and whether workers perform each step of the seed separately.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct OrderMutants {
     #[cfg(test)]
@@ -57,25 +57,25 @@ pub struct OrderMutants {
 }
 
 impl OrderMutants {
-    /// Returns the order of events with this mistake.
+    /// Activates this mistake alone.
     #[cfg(test)]
     pub(crate) fn only(mutant: OrderMutant) -> OrderMutants {
         OrderMutants { on: Some(mutant), is_stepwise: false }
     }
 
-    /// Returns the value with single steps. That is no mistake: it allows crashes and other workers between the steps.
+    /// Makes workers perform single steps. That is no mistake: crashes and other workers can then come between them.
     #[cfg(test)]
     pub(crate) fn stepwise(self) -> OrderMutants {
         OrderMutants { is_stepwise: true, ..self }
     }
 
-    /// Returns whether workers do single steps only.
+    /// Returns whether workers perform single steps only.
     #[cfg(test)]
     pub fn is_stepwise(self) -> bool {
         self.is_stepwise
     }
 
-    /// Returns whether workers do single steps only; always false outside the unit-test build.
+    /// Returns whether workers perform single steps only; always false outside the unit-test build.
     #[cfg(not(test))]
     pub const fn is_stepwise(self) -> bool {
         false

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// Maximum bytes of a name, so that any store can have it in a key.
+/// Maximum length of a name in bytes, so that any store can use it in a key.
 const NAME_BYTES_MAX: usize = 255;
 
-/// The reason why a text is no name.
+/// The reason why a text is not a valid name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ObjectNameError {
@@ -14,7 +14,7 @@ pub enum ObjectNameError {
     Empty,
     /// The name is longer than 255 bytes.
     TooLong {
-        /// Its length.
+        /// Length of the text in bytes.
         bytes: usize,
     },
     /// The name has a control character.
@@ -33,7 +33,7 @@ impl fmt::Display for ObjectNameError {
 
 impl std::error::Error for ObjectNameError {}
 
-fn checked(text: &str) -> Result<Arc<str>, ObjectNameError> {
+fn validate(text: &str) -> Result<Arc<str>, ObjectNameError> {
     if text.is_empty() {
         return Err(ObjectNameError::Empty);
     }
@@ -51,10 +51,12 @@ fn checked(text: &str) -> Result<Arc<str>, ObjectNameError> {
 pub struct Object(Arc<str>);
 
 impl Object {
+    /// Creates the name of an object.
+    ///
     /// # Errors
-    /// Returns the reason why the text is no name.
+    /// Returns the reason why the text is not a valid name.
     pub fn new(text: &str) -> Result<Object, ObjectNameError> {
-        checked(text).map(Object)
+        validate(text).map(Object)
     }
 
     /// Returns the text.
@@ -75,10 +77,12 @@ impl fmt::Display for Object {
 pub struct WorkerName(Arc<str>);
 
 impl WorkerName {
+    /// Creates the name of a worker.
+    ///
     /// # Errors
-    /// Returns the reason why the text is no name.
+    /// Returns the reason why the text is not a valid name.
     pub fn new(text: &str) -> Result<WorkerName, ObjectNameError> {
-        checked(text).map(WorkerName)
+        validate(text).map(WorkerName)
     }
 
     /// Returns the text.

@@ -2,19 +2,19 @@
 
 use std::fmt;
 
-/// Bits of a stamp that count within the generation: 2.7e11 stamps, which 20,000 events a second use up in five months.
+/// Number of bits that count stamps within a generation: 2.7e11 stamps last five months at 20,000 events a second.
 const COUNT_BITS: u32 = 38;
 /// Last count of a generation.
 const COUNT_MAX: u64 = (1 << COUNT_BITS) - 1;
-/// Last generation: with 25 bits for it, a stamp has 63 bits, and is a positive number for every store.
+/// Last generation. With its 25 bits a stamp has 63 bits, so it is a positive number in every store.
 const GENERATION_MAX: u32 = (1 << 25) - 1;
-/// A generation drawn from the clock rises every 64 s, so that 25 bits last for 68 years.
+/// Time in milliseconds after which the clock yields the next generation: 25 bits last for 68 years.
 const STEP_MS: u64 = 64_000;
 /// 2026-01-01 00:00:00 UTC in milliseconds since 1970, the origin of generations drawn from the clock.
 const BEGIN_MS: u64 = 1_767_225_600_000;
 
-/// One uninterrupted life of the shared state. Whenever the state was lost or went back, a new and higher generation
-/// begins.
+/// One uninterrupted lifetime of the shared state. After each loss or rollback of the state, a new and higher
+/// generation begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Generation(u32);
 
@@ -24,9 +24,9 @@ impl Generation {
         (1 <= number && number <= GENERATION_MAX).then_some(Generation(number))
     }
 
-    /// Returns the generation to begin after `known`, the highest generation that any caller remembers. Without `known`
-    /// the clock makes generations rise: `now_ms` is in milliseconds since 1970-01-01 UTC. Returns `None` after the
-    /// last generation.
+    /// Returns the generation to begin after `known`, the highest generation that the caller remembers. It is at least
+    /// the generation of the clock, so that generations rise even without `known`. `now_ms` is in milliseconds since
+    /// 1970-01-01 UTC. Returns `None` after the last generation.
     pub fn after(known: Option<Generation>, now_ms: u64) -> Option<Generation> {
         let clock = u32::try_from(now_ms.saturating_sub(BEGIN_MS) / STEP_MS).unwrap_or(GENERATION_MAX);
         let next = known.map_or(1, |known| known.0 + 1);
@@ -45,11 +45,11 @@ impl fmt::Display for Generation {
     }
 }
 
-/// A number that the shared state gave out, 63 bits: the generation in the upper 25, the count in the lower 38.
+/// A number that the shared state assigned, 63 bits: the generation in the upper 25, the count in the lower 38.
 ///
 /// Ids of events, tokens of owners and sessions of workers are stamps of one sequence. So no two are equal, and the
-/// greater of two was given later. An event that was stamped by the owner with token `t`, and by no earlier owner, has
-/// an id above `t`.
+/// greater of two was assigned later. An event stamped by the owner with token `t` or by a later owner has an id above
+/// `t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OrderStamp(u64);
 
@@ -81,7 +81,7 @@ impl OrderStamp {
         self.0
     }
 
-    /// Returns the generation that gave it.
+    /// Returns the generation that assigned it.
     pub fn generation(self) -> Generation {
         Generation(u32::try_from(self.0 >> COUNT_BITS).expect("a stamp has 63 bits"))
     }

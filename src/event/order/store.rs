@@ -1,9 +1,9 @@
-//! The state that front ends and workers share. Each atomic step on it is a value, and so is its outcome.
+//! The state that front ends and workers share. Each atomic step on the state is a value, and so is its outcome.
 //!
-//! A store keeps these keys, and applies each [`StoreOp`] as a whole or not at all. No step blocks; a caller that wants
-//! to wait for an object does so itself. Keys marked + are not in seed 001.
+//! A store has these keys, and applies each [`StoreOp`] as a whole or not at all. No step blocks: a worker that finds
+//! no object waits by itself. Keys marked + are not in seed 001.
 //!
-//! | key | holds |
+//! | key | value |
 //! |---|---|
 //! | `OBJ:data` | the state of the object |
 //! | `OBJ:events` | its queued events, oldest first |
@@ -12,27 +12,30 @@
 //! | `objects.with.events` | names of objects with (potentially) pending events, oldest first |
 //! | `event.worker:W:object` | the object that the worker has taken, if any, and when the lease + on it ends |
 //! | `event.worker:W:event` | the events that the worker processes, if any: a batch, oldest first |
-//! | `event.worker:W:event.id` | the id of the last of them; those before have the numbers before |
-//! | `event.worker:W:session` + | which run of the worker may write |
-//! | `next.event.id` | generation + and count of the last stamp that was given out |
+//! | `event.worker:W:event.id` | the id of the last of them; the ids of a batch are consecutive |
+//! | `event.worker:W:session` + | the run of the worker that may write |
+//! | `next.event.id` | generation + and count of the last assigned stamp |
 //!
-//! Three rules apply to all steps, in this order. A caller names the highest stamp it has seen (`mark`). The outcome is
-//! [`OpOutcome::LostGeneration`] if the state is of another generation, has assigned fewer stamps, or has too few
-//! stamps left. The same holds if the state may have lost something since its generation began (another server, another
-//! file). A worker names its session: if a newer one was opened, the outcome is [`OpOutcome::Superseded`]. A worker
-//! names what it holds: if the store knows otherwise, the outcome is [`OpOutcome::NotHeld`]. In all three cases nothing
-//! was changed.
+//! Three rules apply to all steps, in this order. In all three cases the step changes nothing.
 //!
-//! The store removes a worker's name when the worker ends ([`WorkerOp::Leave`]) and when another worker takes over what
-//! it holds. The worker may return: its name is then unknown, and it begins a run. The names that remain are those of
-//! running workers and of workers that crashed while they held nothing.
+//! 1. A caller names the highest stamp that it has seen (`mark`). The outcome is [`OpOutcome::LostGeneration`] if the
+//!    state is of another generation, has assigned fewer stamps, or has too few stamps left. The outcome is the same if
+//!    the state may have lost data since its generation began (another server, another file).
+//! 2. A worker names its session. If a newer session of its name was opened, the outcome is [`OpOutcome::Superseded`].
+//! 3. A worker names its object and token. If they differ from those in the store, the outcome is
+//!    [`OpOutcome::NotHeld`].
 //!
-//! A batch is some events of one object in the order of its queue, each with the one before as its `prev`. It is drawn
-//! as a whole, is sent event by event, and is recorded as a whole when all of it was sent. A batch whose worker is gone
-//! is therefore sent again as a whole, with the same ids.
+//! The store removes a worker's name when the worker ends ([`WorkerOp::Leave`]) and when another worker takes over its
+//! object. Such a worker may return: its name is then unknown, and it begins a run. The names that remain are those of
+//! running workers and of workers that crashed without an object.
 //!
-//! Safety never rests on a clock. Leases only determine how long other workers wait: with clocks that differ they last
-//! longer or shorter. A worker whose object was taken over too soon is refused like any other.
+//! A batch consists of consecutive events of one object's queue, each with the previous one as its `prev`. A worker
+//! draws a batch as a whole, sends it event by event, and records it as a whole once all of it was sent. After a crash
+//! of the worker, the batch is therefore sent again as a whole, with the same ids.
+//!
+//! Safety never depends on a clock. Leases only determine how long other workers wait; clocks that differ make this
+//! wait longer or shorter. If an object is taken over too soon, the store refuses its former owner as after any
+//! takeover.
 
 use super::name::{Object, WorkerName};
 use super::stamp::{Generation, OrderStamp};
@@ -42,11 +45,11 @@ use bytes::Bytes;
 /// the others for long.
 pub const OBJECTS_PER_STEP: usize = 256;
 
-/// Maximum number of events drawn in one step, and thus of events sent again after a crash. A larger number hardly
-/// reduces the cost of a step per event.
+/// Maximum number of events drawn in one step, and thus of events sent again after a crash. More events per step would
+/// hardly reduce the cost per event.
 pub const EVENTS_PER_STEP: usize = 32;
 
-/// Bytes of events after which a step draws no further one. A batch therefore has less than this plus one event.
+/// Total bytes of events after which a step draws no further event. A batch has fewer bytes without its last event.
 pub const BYTES_PER_STEP: usize = 256 << 10;
 
 /// Maximum number of stamps that one step assigns: a token, and the ids of a batch.
@@ -57,15 +60,15 @@ pub const STAMPS_PER_STEP: u64 = EVENTS_PER_STEP as u64 + 1;
 pub enum StoreOp {
     /// Reads the last assigned stamp. Outcome: `MarkRead`.
     ReadMark,
-    /// Begins a generation in place of the one that was found. If another one has begun by now, only reads. Outcome:
-    /// `MarkRead`.
+    /// Begins a generation in place of generation `found`. If another generation has begun meanwhile, only reads the
+    /// last stamp. Outcome: `MarkRead`.
     Begin {
         /// Generation reported by [`OpOutcome::LostGeneration`], or that of [`OpOutcome::MarkRead`].
         found: Option<Generation>,
         /// New generation, above `found`.
         generation: Generation,
     },
-    /// Queues events of an object and the object, and sets its state. Outcome: `Pushed`.
+    /// Queues events of an object, queues the object, and sets its state. Outcome: `Pushed`.
     Push {
         /// The highest stamp that the front end has seen.
         mark: OrderStamp,
@@ -79,22 +82,21 @@ pub enum StoreOp {
         subs: Vec<Bytes>,
     },
     /// Begins a run of a worker: its previous run may no longer write. If the worker holds an object, its lease begins
-    /// anew.
-    /// Outcome: `Opened`.
+    /// anew. Outcome: `Opened`.
     Open {
-        /// The worker, with the mark of its previous run, or as read at the start.
-        by: WorkerContext,
+        /// The worker. Its mark is that of its previous run, or was read at the start.
+        context: WorkerContext,
     },
     /// A step of a worker's run.
     WorkerOp {
-        /// The worker.
-        by: WorkerContext,
+        /// The worker that requests the step.
+        context: WorkerContext,
         /// The run of the worker.
         session: OrderStamp,
-        /// The step.
-        act: WorkerOp,
+        /// Operation of the step.
+        op: WorkerOp,
     },
-    /// Reads the contents of the state for people. Outcome: `Shown`, whatever the generation of the state.
+    /// Reads the contents of the state for a report. Outcome: `Shown`, whatever the generation of the state.
     Show {
         /// Objects to include in any case.
         objects: Vec<Object>,
@@ -112,38 +114,37 @@ pub struct WorkerContext {
     pub mark: OrderStamp,
     /// Current time in milliseconds, on the clock that all workers of a store share.
     pub now_ms: u64,
-    /// Time from now in milliseconds during which other workers may not take over what this worker holds.
+    /// Duration of a lease in milliseconds. Until it ends, other workers may not take over the object of this worker.
     pub lease_ms: u64,
 }
 
-/// A step of a worker. Afterwards a lease begins anew on what the worker holds.
+/// An operation of a worker. After each one, the lease on the object of the worker begins anew.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum WorkerOp {
     /// Takes the next object of `objects.with.events`. Outcome: `Taken` or `Empty`.
     Take,
-    /// Takes what another worker holds whose lease has ended, choosing the lease that ended first. It takes object,
-    /// ownership and the batch in process, as if the other worker were this one and had crashed. Outcome: `Taken` or
+    /// Takes over the object of another worker whose lease has ended, namely the lease that ended first. The worker
+    /// gets the object, its ownership and the batch in process, as after a crash of its own. Outcome: `Taken` or
     /// `NoneEnded`.
     TakeOver,
-    /// Becomes owner of the object taken, if it has no owner or this worker is the owner already. Outcome: `Claimed` or
-    /// `Owned`.
+    /// Makes the worker the owner of the object taken, unless another worker owns it. Outcome: `Claimed` or `Owned`.
     Claim {
         /// The object taken.
         object: Object,
     },
-    /// Draws the object's next events and stamps their ids. If there is none, gives up the ownership. Outcome: `Next`
-    /// or `Emptied`.
+    /// Draws the object's next events and assigns their ids. Without events, ends the ownership. Outcome: `Next` or
+    /// `Emptied`.
     Next {
         /// The object owned.
         object: Object,
         /// The token of the ownership.
         token: OrderStamp,
     },
-    /// Combines the steps from one batch to the next: `Record`, then `Next`. If there is no next event: `Drop`, then
-    /// `Take`, `Claim`, and `Next` or `Drop`, repeated until there is one. Entries of objects that have an owner, or no
-    /// events, are only removed, since no other step affects them. Outcome: `Advanced`; `Empty` if no object is
-    /// queued any more; `Paused` after [`OBJECTS_PER_STEP`] entries without an event. After `Empty` and `Paused` the
-    /// worker holds nothing.
+    /// Combines the operations from one batch to the next: `Record`, then `Next`. Without a next event: `Drop`, then
+    /// `Take`, `Claim`, and `Next` or `Drop`, repeated until an object has events. Entries of objects that have an
+    /// owner, or no events, are only removed, since they need no other operation. Outcome: `Advanced`; `Empty` if no
+    /// object is queued any more; `Paused` after [`OBJECTS_PER_STEP`] entries without an event. After `Empty` and
+    /// `Paused` the worker holds no object.
     Advance {
         /// The object owned.
         object: Object,
@@ -152,7 +153,7 @@ pub enum WorkerOp {
         /// The last event of the batch.
         id: OrderStamp,
     },
-    /// Releases the batch, all of which was sent, and records its last id as the object's. Outcome: `Done`.
+    /// Releases the batch, all of which was sent, and records its last id as that of the object. Outcome: `Done`.
     Record {
         /// The object owned.
         object: Object,
@@ -173,11 +174,11 @@ pub enum WorkerOp {
         /// The object taken.
         object: Object,
     },
-    /// Ends the run of a worker that holds nothing; the store removes its name. Outcome: `Done`.
+    /// Ends the run of a worker without an object; the store removes the worker's name. Outcome: `Done`.
     Leave,
 }
 
-/// An event with its id and that of the object's previous event, as the store knows them.
+/// An event with its id and that of the object's previous event, as recorded in the store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StampedEvent {
     /// Its id.
@@ -196,16 +197,16 @@ pub enum OpOutcome {
         /// The stamp, or the first position of its generation.
         mark: OrderStamp,
     },
-    /// The state was lost or went back, or its stamps are used up. No step is possible before a new generation begins.
-    /// This is never silent: the caller reports it, and a front end pushes again what it still has.
+    /// The state was lost or rolled back, or its stamps are used up. No step is possible before a new generation
+    /// begins. The caller always reports this outcome, and a front end pushes the events that it still has again.
     LostGeneration {
         /// Generation of the state now; `None` if the state is empty.
         found: Option<Generation>,
     },
     /// A newer run of this worker has begun. The older run must stop.
     Superseded,
-    /// The worker does not hold the object, or not by this token, because another worker took it over. Or the store no
-    /// longer knows its name, which is possible when it holds nothing: it may begin another run.
+    /// The worker does not hold the object, or not by this token, because another worker took it over. Or the store has
+    /// removed the name of the worker. In both cases the worker may begin another run.
     NotHeld,
     /// The events are queued.
     Pushed {
@@ -216,7 +217,7 @@ pub enum OpOutcome {
     Opened {
         /// Stamp that names the run from now on.
         session: OrderStamp,
-        /// Object that the worker has held since its last run.
+        /// Object that the worker has held since its previous run.
         object: Option<Object>,
     },
     /// The worker holds this object.
@@ -228,19 +229,18 @@ pub enum OpOutcome {
     Empty,
     /// No other worker's lease has ended.
     NoneEnded {
-        /// Time at which the first lease ends; `None` if no other worker holds anything.
+        /// Time at which the first lease ends; `None` if no other worker holds an object.
         first_ms: Option<u64>,
     },
     /// The worker is the object's owner.
     Claimed {
         /// Fencing token of the ownership.
         token: OrderStamp,
-        /// The batch that the previous owner stamped and perhaps sent, to be sent again with the same ids. Empty if
-        /// there is none.
+        /// Batch that the previous owner stamped and perhaps sent, to be sent again with the same ids. May be empty.
         unfinished: Vec<StampedEvent>,
     },
-    /// Another worker is the object's owner. It will process all queued events, because it gives up the ownership only
-    /// when the queue is empty.
+    /// Another worker is the object's owner. It will process all queued events, because its ownership ends only when
+    /// the queue is empty.
     Owned,
     /// The object's next events, at least one.
     Next(Vec<StampedEvent>),
@@ -253,7 +253,7 @@ pub enum OpOutcome {
         /// Its next events, at least one.
         batch: Vec<StampedEvent>,
     },
-    /// The worker has recorded its batch and holds nothing. More may be queued.
+    /// The worker has recorded its batch and holds no object. More objects may be queued.
     Paused,
     /// The object has no events, and the worker is no longer its owner.
     Emptied,
@@ -263,12 +263,12 @@ pub enum OpOutcome {
     Shown(StoreSnapshot),
 }
 
-/// Contents of the shared state, for people.
+/// Contents of the shared state, for reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct StoreSnapshot {
     /// The last assigned stamp; `None` if the state is empty.
     pub mark: Option<OrderStamp>,
-    /// True if something may have been lost, so that a new generation has to begin before any other step.
+    /// True if the state may have lost data, so that a new generation must begin before any other step.
     pub is_suspect: bool,
     /// Number of entries of `objects.with.events`.
     pub queued: u64,
@@ -287,7 +287,7 @@ pub struct WorkerSnapshot {
     pub object: Option<Object>,
     /// Time from which others may take that object over, in milliseconds since 1970-01-01 UTC.
     pub lease_end_ms: Option<u64>,
-    /// Number of events it has in process.
+    /// Number of its events in process.
     pub events: u64,
     /// The id of the last of them.
     pub last: Option<OrderStamp>,
@@ -314,8 +314,8 @@ pub trait Store {
     /// Applies a step as a whole or not at all, and durably.
     ///
     /// # Errors
-    /// The store could not be reached. The worker then begins anew with [`StoreOp::ReadMark`]: what the store knows of it
-    /// is enough.
+    /// The store cannot be reached. The worker then begins again with [`StoreOp::ReadMark`]: the store has all of its
+    /// state.
     fn apply(&mut self, op: &StoreOp) -> Result<OpOutcome, Self::Error>;
 }
 

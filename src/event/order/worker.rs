@@ -1,8 +1,8 @@
-//! A worker: it takes objects, becomes their owner, and sends their events one after the other, with id and `prev`.
+//! A worker takes objects, becomes their owner, and sends their events one after the other, with id and `prev`.
 //!
 //! The steps are those of seed 001 in its order, with a batch of events where the seed has one event. A worker may end
-//! at any point, between two steps or within one. Another value of the same name, or a worker of another name when the
-//! lease has ended, continues from the state of the store.
+//! at any point, between two steps or within a step. A later run of the same name continues from the state of the
+//! store. So does a worker of another name once the lease has ended.
 
 use super::mutant::{OrderMutant, OrderMutants};
 use super::name::{Object, WorkerName};
@@ -11,14 +11,14 @@ use super::store::{OpOutcome, StampedEvent, StoreOp, WorkerContext, WorkerOp};
 use bytes::Bytes;
 use std::collections::VecDeque;
 
-/// An event as it is sent.
+/// An event as a worker sends it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OrderedEvent {
-    /// The object that it relates to.
+    /// Object of the event.
     pub object: Object,
-    /// Its id; two events with the same id are the same event.
+    /// Id of the event; two events with the same id are the same event.
     pub id: OrderStamp,
-    /// The id of the object's event before; `None` if it is the first one. Less than `id`.
+    /// Id of the object's previous event; `None` for the first event. Less than `id`.
     pub prev: Option<OrderStamp>,
     /// The fencing token of the owner that sends it.
     pub token: OrderStamp,
@@ -29,27 +29,27 @@ pub struct OrderedEvent {
 /// Settings of a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Settings {
-    /// Its name; no two workers that run may have the same.
+    /// Name of the worker; no two running workers may have the same name.
     pub name: WorkerName,
-    /// Time from its last step on, in milliseconds, during which other workers may not take over what it holds. It is
-    /// at least 2 and longer than any step takes, and the same for all workers of a store.
+    /// Duration of a lease in milliseconds, from the worker's last step on. Until it ends, other workers may not take
+    /// over the worker's object. It is at least 2, longer than any step, and the same for all workers of a store.
     pub lease_ms: u64,
 }
 
 /// The next action that a worker requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkerAction {
-    /// A step on the store. [`Worker::on_outcome`] takes its outcome, and [`Worker::on_unknown`] reports that there is
-    /// none.
+    /// A step on the store. The caller passes its outcome to [`Worker::on_outcome`], or calls [`Worker::on_unknown`] if
+    /// the outcome is unknown.
     Apply(StoreOp),
-    /// An event to send. [`Worker::on_sent`] reports that it was sent, as durably as the sender promises.
+    /// An event to send. The caller calls [`Worker::on_sent`] once it is sent as durably as the sender promises.
     Send(OrderedEvent),
     /// An advisory to report. The worker continues.
     Report(WorkerAdvisory),
-    /// The worker has nothing to do before this time, in milliseconds, unless an event was sent or an object is pushed
+    /// No action is due before this time, unless an event is sent ([`Worker::on_sent`]) or an object is pushed
     /// ([`Worker::on_push`]).
     Wait {
-        /// Time of the next poll.
+        /// Time of the next poll, in milliseconds.
         until_ms: u64,
     },
     /// The worker has stopped.
@@ -59,7 +59,7 @@ pub enum WorkerAction {
 /// A condition that the worker reports to its operator.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum WorkerAdvisory {
-    /// The state of the generation that this worker knew was lost or went back. Pushed events may be gone, and sent
+    /// The state of the generation that this worker knew was lost or rolled back. Pushed events may be lost, and sent
     /// events may be sent again with another id.
     LostGeneration {
         /// Generation that the worker knew; `None` at its start.
@@ -67,9 +67,9 @@ pub enum WorkerAdvisory {
         /// Generation that it found instead; `None` if the state is empty.
         found: Option<Generation>,
     },
-    /// Another worker took over what this worker held, because its lease had ended.
+    /// Another worker took over the object of this worker, because the lease had ended.
     TakenOver {
-        /// Object that it held.
+        /// Object that this worker held.
         object: Object,
     },
 }
@@ -77,15 +77,15 @@ pub enum WorkerAdvisory {
 /// The reason why a worker has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WorkerEnd {
-    /// Another worker with its name has begun.
+    /// Another worker of the same name has begun a run.
     Superseded,
-    /// The caller ended it with [`Worker::on_end`].
+    /// The caller ended the worker with [`Worker::on_end`].
     Ended,
     /// No higher generation exists, so that no new one can begin (in the year 2093).
     NoGeneration,
 }
 
-/// State of a worker. Each state up to `Recording` waits for the outcome of its step on the store, or has yet to
+/// State of a worker. In each state up to `Recording`, the worker waits for the outcome of a step, or has yet to
 /// request the step.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum WorkerState {
@@ -94,7 +94,7 @@ enum WorkerState {
         found: Option<Generation>,
     },
     Opening,
-    /// The worker first examines the leases of others if that is due.
+    /// The worker has no object. It first checks the leases of others if that is due.
     Free,
     TakingOver {
         since_ms: u64,
@@ -113,9 +113,9 @@ enum WorkerState {
     },
     Sending {
         owned: OwnedObject,
-        /// Rest of the batch, at least one event. The first one is being sent if `is_out`.
+        /// Unsent events of the batch, at least one. The first one is being sent if `is_in_flight`.
         batch: VecDeque<StampedEvent>,
-        is_out: bool,
+        is_in_flight: bool,
     },
     Waiting,
     Leaving,
@@ -129,21 +129,21 @@ struct OwnedObject {
     token: OrderStamp,
 }
 
-/// A worker.
+/// A worker of an order of events.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Worker {
     settings: Settings,
     state: WorkerState,
-    /// Stamp of its run, once the run is open.
+    /// Stamp of the present run, once the run is open.
     session: Option<OrderStamp>,
     /// The highest stamp seen.
     mark: Option<OrderStamp>,
-    /// Time of the next check of other workers' leases, in milliseconds; none of them ends earlier.
+    /// Time of the next check of other workers' leases, in milliseconds. No lease ends earlier.
     leases_ms: u64,
-    /// Time to renew its own lease while an event is sent, in milliseconds.
+    /// Time at which the worker renews its lease while it sends a batch, in milliseconds.
     renew_ms: u64,
     is_renewing: bool,
-    /// True once the worker is asked to end.
+    /// True once the caller has ended the worker.
     is_ending: bool,
     advisory: Option<WorkerAdvisory>,
     mutants: OrderMutants,
@@ -151,7 +151,7 @@ pub struct Worker {
 
 impl Worker {
     /// Creates a worker that begins, or begins again after a crash. `mark` is the highest stamp that the caller
-    /// remembers, if any. A caller that remembers a higher stamp detects earlier that the state went back.
+    /// remembers, if any. With a higher stamp, the worker detects a rollback of the state earlier.
     pub fn new(settings: Settings, mark: Option<OrderStamp>) -> Worker {
         Worker {
             settings,
@@ -168,7 +168,7 @@ impl Worker {
     }
 
     /// Returns the worker with deliberate mistakes in its steps.
-    pub fn mutated(self, mutants: OrderMutants) -> Worker {
+    pub fn with_mutants(self, mutants: OrderMutants) -> Worker {
         Worker { mutants, ..self }
     }
 
@@ -188,7 +188,7 @@ impl Worker {
                 WorkerState::TakingOver { since_ms: now_ms }
             };
         }
-        let act = match &mut self.state {
+        let op = match &mut self.state {
             WorkerState::ReadingMark => return WorkerAction::Apply(StoreOp::ReadMark),
             WorkerState::Beginning { found } => {
                 let known = self.mark.map(OrderStamp::generation).max(*found);
@@ -197,15 +197,15 @@ impl Worker {
                     None => WorkerAction::Stop(WorkerEnd::NoGeneration),
                 };
             }
-            WorkerState::Opening => return WorkerAction::Apply(StoreOp::Open { by: self.context(now_ms) }),
+            WorkerState::Opening => return WorkerAction::Apply(StoreOp::Open { context: self.context(now_ms) }),
             WorkerState::Free => unreachable!("left above"),
             WorkerState::TakingOver { .. } => WorkerOp::TakeOver,
             WorkerState::TakingObject => WorkerOp::Take,
             WorkerState::Claiming { object } => WorkerOp::Claim { object: object.clone() },
             WorkerState::Dropping { object } => WorkerOp::Drop { object: object.clone() },
             WorkerState::Drawing(owned) => WorkerOp::Next { object: owned.object.clone(), token: owned.token },
-            // Objects of crashed workers must not wait until the queue is empty: when it is time to check leases, the
-            // steps are single ones.
+            // Objects of crashed workers must not wait until the queue is empty. When a check of leases is due, the
+            // worker therefore performs single steps.
             WorkerState::Recording { owned, id }
                 if self.is_ending || self.leases_ms <= now_ms || self.mutants.is_stepwise() =>
             {
@@ -219,9 +219,9 @@ impl Worker {
                 self.is_renewing = true;
                 WorkerOp::Renew { object: owned.object.clone(), token: owned.token }
             }
-            WorkerState::Sending { owned, batch, is_out: is_out @ false } => {
-                *is_out = true;
-                return WorkerAction::Send(ordered(owned, &batch[0]));
+            WorkerState::Sending { owned, batch, is_in_flight: is_in_flight @ false } => {
+                *is_in_flight = true;
+                return WorkerAction::Send(ordered_event(owned, &batch[0]));
             }
             WorkerState::Sending { .. } => return WorkerAction::Wait { until_ms: self.renew_ms },
             WorkerState::Waiting => return WorkerAction::Wait { until_ms: self.leases_ms },
@@ -229,13 +229,13 @@ impl Worker {
             WorkerState::Stopped(stop) => return WorkerAction::Stop(*stop),
         };
         let session = self.session.expect("a run is open before its first step");
-        WorkerAction::Apply(StoreOp::WorkerOp { by: self.context(now_ms), session, act })
+        WorkerAction::Apply(StoreOp::WorkerOp { context: self.context(now_ms), session, op })
     }
 
-    /// Takes the outcome of the step on the store.
+    /// Handles the outcome of the step on the store.
     ///
     /// # Panics
-    /// Panics if it is no outcome of the step that was requested.
+    /// Panics if the requested step cannot have this outcome.
     pub fn on_outcome(&mut self, now_ms: u64, outcome: OpOutcome) {
         let is_renewing = std::mem::take(&mut self.is_renewing);
         let state = std::mem::replace(&mut self.state, WorkerState::ReadingMark);
@@ -245,7 +245,7 @@ impl Worker {
             (WorkerState::Beginning { .. }, OpOutcome::MarkRead { mark }) if self.mark <= Some(mark) => {
                 self.on_mark(mark)
             }
-            // Another reading of the mark shows the current generation, whatever the outcome was.
+            // The worker reads the mark again, which shows the current generation.
             (WorkerState::Beginning { .. }, OpOutcome::MarkRead { .. }) | (_, OpOutcome::LostGeneration { .. }) => {
                 WorkerState::ReadingMark
             }
@@ -264,7 +264,7 @@ impl Worker {
                 WorkerState::Claiming { object }
             }
             (WorkerState::TakingOver { since_ms }, OpOutcome::NoneEnded { first_ms }) => {
-                // Other workers hold an object that they take from then on for a full lease.
+                // An object that another worker takes later has a full lease from then on.
                 let later_ms = since_ms.saturating_add(self.settings.lease_ms);
                 self.leases_ms = first_ms.map_or(later_ms, |first_ms| first_ms.min(later_ms));
                 if self.mutants.is(OrderMutant::LeasesUnwatched) {
@@ -301,8 +301,8 @@ impl Worker {
         };
     }
 
-    /// Handles a step whose outcome is unknown, for instance because the store could not be reached. The worker begins
-    /// again from the state of the store. The caller decides when to retry.
+    /// Handles a step whose outcome is unknown, for example because the store was unreachable. The worker begins again
+    /// from the state of the store. The caller decides when to retry.
     pub fn on_unknown(&mut self) {
         self.is_renewing = false;
         if !matches!(self.state, WorkerState::Stopped(_)) {
@@ -312,11 +312,11 @@ impl Worker {
 
     /// Records that the event with this id was sent. An event that is not being sent is ignored.
     pub fn on_sent(&mut self, id: OrderStamp) {
-        let WorkerState::Sending { owned, batch, is_out: is_out @ true } = &mut self.state else { return };
+        let WorkerState::Sending { owned, batch, is_in_flight: is_in_flight @ true } = &mut self.state else { return };
         if batch[0].id != id {
             return;
         }
-        *is_out = false;
+        *is_in_flight = false;
         let last = batch[batch.len() - 1].id;
         batch.pop_front();
         if batch.is_empty() || self.mutants.is(OrderMutant::RecordEarly) {
@@ -324,25 +324,24 @@ impl Worker {
         }
     }
 
-    /// Records that an object may have been pushed. A worker that waits for an object tries again to take one.
+    /// Records that an object may have been pushed. A worker that waits for an object tries to take one at once.
     pub fn on_push(&mut self) {
         if self.state == WorkerState::Waiting {
             self.state = WorkerState::Free;
         }
     }
 
-    /// Asks the worker to end. It sends the queued events of the object that it has taken, takes no other object, and
-    /// stops.
+    /// Ends the worker. It first sends the queued events of its object, takes no other object, and stops.
     pub fn on_end(&mut self) {
         self.is_ending = true;
     }
 
-    /// Returns the highest stamp that it has seen; the caller remembers it for the next run.
+    /// Returns the highest stamp that the worker has seen. The caller remembers it for the next run.
     pub fn mark(&self) -> Option<OrderStamp> {
         self.mark
     }
 
-    /// Returns the object that it has taken. A worker without one can be killed without delaying other workers.
+    /// Returns the object that the worker has taken. Killing a worker without an object delays no other worker.
     pub fn object(&self) -> Option<&Object> {
         match &self.state {
             WorkerState::Claiming { object } | WorkerState::Dropping { object } => Some(object),
@@ -403,11 +402,11 @@ impl Worker {
     fn send(&mut self, now_ms: u64, owned: OwnedObject, batch: Vec<StampedEvent>) -> WorkerState {
         self.raise_mark(batch.last().expect("a batch has at least one event").id);
         self.renew_ms = now_ms.saturating_add(self.settings.lease_ms / 2);
-        WorkerState::Sending { owned, batch: batch.into(), is_out: false }
+        WorkerState::Sending { owned, batch: batch.into(), is_in_flight: false }
     }
 }
 
-fn ordered(owned: &OwnedObject, event: &StampedEvent) -> OrderedEvent {
+fn ordered_event(owned: &OwnedObject, event: &StampedEvent) -> OrderedEvent {
     OrderedEvent {
         object: owned.object.clone(),
         id: event.id,

@@ -1,4 +1,4 @@
-//! A journal in memory: a plain list, correct by inspection. Tests compare the other journals with it.
+//! A journal in memory: a plain list, correct by inspection. Tests compare the other journals with this one.
 
 use super::retention::Retention;
 use super::{Journal, LastSession, Query, QueryPage, QueryPageBuilder, Series, SeriesOrder};
@@ -9,9 +9,10 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 
-/// Events in the order of their arrival.
+/// A journal in memory.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryJournal {
+    /// Events in the order of their arrival.
     events: Vec<Event>,
     last: BTreeMap<ServerId, LastSession>,
 }
@@ -31,7 +32,7 @@ impl MemoryJournal {
 
     fn series(&self, series: &Series) -> Vec<&Event> {
         let fits = |event: &&Event| {
-            is_meant(series.types.as_deref(), &event.event_type)
+            is_wanted(series.types.as_deref(), &event.event_type)
                 && series.time.contains(Some(event.timestamp))
                 && series.source_time.contains(event.source_timestamp)
         };
@@ -52,7 +53,7 @@ impl MemoryJournal {
 }
 
 /// Returns whether one of the patterns matches, or no patterns are given.
-fn is_meant(patterns: Option<&[TypePattern]>, event_type: &EventType) -> bool {
+fn is_wanted(patterns: Option<&[TypePattern]>, event_type: &EventType) -> bool {
     patterns.is_none_or(|patterns| patterns.iter().any(|pattern| pattern.matches(event_type)))
 }
 
@@ -77,24 +78,24 @@ impl Journal for MemoryJournal {
     }
 
     fn trim(&mut self, retention: &Retention, now: Timestamp, budget: usize) -> Result<Vec<u64>, Infallible> {
-        let mut left = budget;
+        let mut remaining = budget;
         let mut removed = Vec::new();
         for (index, rule) in retention.rules.iter().enumerate() {
             removed.push(0);
-            while 0 < left {
+            while 0 < remaining {
                 let bytes = |event: &Event| event.payload.as_ref().map_or(0, |payload| payload.bytes().len() as u64);
                 let events = self.in_order().into_iter().map(|(_, event)| event);
-                let own: Vec<&Event> =
+                let of_rule: Vec<&Event> =
                     events.filter(|event| retention.rule(&event.event_type) == Some(index)).collect();
-                let (count, sum) = (own.len() as u64, own.iter().map(|event| bytes(event)).sum());
-                let Some(first) = own.first() else { break };
+                let (count, sum) = (of_rule.len() as u64, of_rule.iter().map(|event| bytes(event)).sum());
+                let Some(first) = of_rule.first() else { break };
                 if !rule.is_exceeded(now, first.timestamp, count, sum) {
                     break;
                 }
                 let id = first.id;
                 self.events.retain(|event| event.id != id);
                 removed[index] += 1;
-                left -= 1;
+                remaining -= 1;
             }
         }
         Ok(removed)
@@ -106,7 +107,7 @@ impl Journal for MemoryJournal {
                 let mut latest: Vec<&Event> = Vec::new();
                 for (_, event) in self.in_order().into_iter().rev() {
                     let is_first = latest.iter().all(|other| other.event_type != event.event_type);
-                    if is_first && is_meant(types.as_deref(), &event.event_type) {
+                    if is_first && is_wanted(types.as_deref(), &event.event_type) {
                         latest.push(event);
                     }
                 }
@@ -114,18 +115,22 @@ impl Journal for MemoryJournal {
                 latest
             }
             Query::Series(series) => self.series(series),
-            Query::Server(of_server) => {
+            Query::Server(server_query) => {
                 let is_after =
-                    |event: &&Event| of_server.after.is_none_or(|after| event.id.cmp(&after) == Ordering::Greater);
-                let mut events: Vec<&Event> =
-                    self.events.iter().filter(|event| event.id.server == of_server.server).filter(is_after).collect();
+                    |event: &&Event| server_query.after.is_none_or(|after| event.id.cmp(&after) == Ordering::Greater);
+                let mut events: Vec<&Event> = self
+                    .events
+                    .iter()
+                    .filter(|event| event.id.server == server_query.server)
+                    .filter(is_after)
+                    .collect();
                 events.sort_by_key(|event| event.id);
                 events
             }
         };
-        let mut answering = QueryPageBuilder::new(query);
-        let _all = events.into_iter().all(|event| answering.take(event.clone()));
-        Ok(answering.end())
+        let mut page = QueryPageBuilder::new(query);
+        let _all = events.into_iter().all(|event| page.take(event.clone()));
+        Ok(page.end())
     }
 }
 

@@ -1,9 +1,9 @@
 //! Queries to a journal of events and their answers, as values, and the trait that all journals implement.
 //!
-//! A journal keeps events in the order in which this peer learned of them. That order is their arrival, which decides
-//! between events of two servers with one timestamp (seed 004, "Event ordering"). Sessions and timestamps of a server
-//! rise together, and the events of a server are appended in the order of their ids. The natural order is therefore
-//! that of timestamp and arrival.
+//! A journal stores events in the order of their arrival at this peer. The arrival decides between events of two
+//! servers with one timestamp (seed 004, "Event ordering"). Sessions and timestamps of a server rise together, and the
+//! events of a server are appended in the order of their ids. The natural order is therefore that of timestamp and
+//! arrival.
 
 pub mod memory;
 pub mod retention;
@@ -14,20 +14,21 @@ use crate::subject::event_type::TypePattern;
 use retention::Retention;
 use std::fmt;
 
-/// Maximum number of events in one answer; [`QueryPage::more_follows`] reports that events were left out.
+/// Maximum number of events in one answer; [`QueryPage::more_follows`] reports that further events were omitted.
 pub const ANSWER_EVENTS_MAX: usize = 4096;
-/// Size from which an answer takes no further event: bytes of payloads and types, plus [`EVENT_BYTES`] for each event.
+/// Size at which an answer takes no further event: bytes of payloads and types, plus [`EVENT_BYTES`] for each event.
 pub const ANSWER_BYTES_MAX: usize = 8 << 20;
-/// Approximate bytes that an event takes beside payload and type.
+/// Approximate size of an event in bytes, without payload and type.
 pub const EVENT_BYTES: usize = 128;
 /// Maximum number of patterns in a query.
 pub const TYPES_MAX: usize = 1024;
 
-/// A query.
+/// A query to a journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Query {
-    /// The greatest event in the natural order of each type, or of each type that one of these patterns matches. The
-    /// events come in the order of the types' subjects. Only the bytes of an answer limit their number.
+    /// The last event, in the natural order, of each type that matches one of these patterns, or of each type if
+    /// `None`. The events are in the order of the types' subjects. Only the size of an answer in bytes limits their
+    /// number.
     Latest(Option<Vec<TypePattern>>),
     /// Events ordered by a time.
     Series(Series),
@@ -35,19 +36,19 @@ pub enum Query {
     Server(ServerQuery),
 }
 
-/// A selection of events, their order and their first position.
+/// A selection of events, their order and the position after which they begin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Series {
     /// Patterns of the wanted types; `None` for all types.
     pub types: Option<Vec<TypePattern>>,
     /// Span of the wanted timestamps.
     pub time: TimeSpan,
-    /// Span of the wanted source timestamps. If it has a bound, events without a source timestamp are left out.
+    /// Span of the wanted source timestamps. If it has a bound, events without a source timestamp are omitted.
     pub source_time: TimeSpan,
-    /// The time that orders them.
+    /// Time by which the events are ordered.
     pub by: SeriesOrder,
-    /// True to order from the latest to the earliest. Events with the same time are in the natural order, or in its
-    /// reverse.
+    /// True for the order from the latest to the earliest event. Events with the same time are in the natural order, or
+    /// reversed if this is true.
     pub is_descending: bool,
     /// Event after which the answer begins. The answer is empty if the event is not in the selection.
     pub after: Option<EventId>,
@@ -65,7 +66,7 @@ pub struct TimeSpan {
 }
 
 impl TimeSpan {
-    /// Returns whether it has a bound at all.
+    /// Returns whether the span has a bound.
     pub fn is_bounded(self) -> bool {
         self.from.is_some() || self.to.is_some()
     }
@@ -85,7 +86,7 @@ pub enum SeriesOrder {
     /// Time at which the event was registered.
     #[default]
     Time,
-    /// Time at which it occurred; events without a source timestamp are left out.
+    /// Time at which the event occurred, by its source timestamp; events without one are omitted.
     SourceTime,
 }
 
@@ -94,7 +95,7 @@ pub enum SeriesOrder {
 pub struct ServerQuery {
     /// Id of the server.
     pub server: ServerId,
-    /// Id after which the answer begins, of the same server; the event need not exist.
+    /// Id of the same server after which the answer begins. No event need have this id.
     pub after: Option<EventId>,
     /// Maximum number of events.
     pub limit: Option<usize>,
@@ -104,14 +105,14 @@ pub struct ServerQuery {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum QueryError {
-    /// A span ends before it begins.
+    /// The end of a span is before its beginning.
     Reversed {
         /// Its beginning.
         from: Timestamp,
         /// Its end.
         to: Timestamp,
     },
-    /// The query has too many patterns, namely this number.
+    /// The query has too many patterns. Holds their number.
     Types(usize),
     /// The query names an event of a server other than the queried one.
     OtherServer {
@@ -169,7 +170,7 @@ impl Query {
         let limit = match self {
             Query::Latest(_) => return usize::MAX,
             Query::Series(series) => series.limit,
-            Query::Server(of_server) => of_server.limit,
+            Query::Server(server_query) => server_query.limit,
         };
         limit.map_or(ANSWER_EVENTS_MAX, |limit| limit.min(ANSWER_EVENTS_MAX))
     }
@@ -180,11 +181,11 @@ impl Query {
 pub struct QueryPage {
     /// The events, in the requested order.
     pub events: Vec<Event>,
-    /// True if a limit has cut off further events.
+    /// True if a limit omitted further events.
     pub more_follows: bool,
 }
 
-/// An answer under construction: it takes events until a limit is reached.
+/// Builder of an answer, which takes events until a limit is reached.
 #[derive(Debug)]
 pub struct QueryPageBuilder {
     answer: QueryPage,
@@ -198,7 +199,7 @@ impl QueryPageBuilder {
         QueryPageBuilder { answer: QueryPage::default(), left: query.limit(), bytes: 0 }
     }
 
-    /// Returns whether it has taken no event.
+    /// Returns whether the answer has no event.
     pub fn is_empty(&self) -> bool {
         self.answer.events.is_empty()
     }
@@ -208,7 +209,7 @@ impl QueryPageBuilder {
         self.left
     }
 
-    /// Takes the next event if the limits allow it. Returns false once an event was left out; the caller then stops.
+    /// Appends the next event if the limits allow it. Otherwise returns false, and the caller stops.
     pub fn take(&mut self, event: Event) -> bool {
         if self.left == 0 || ANSWER_BYTES_MAX <= self.bytes {
             self.answer.more_follows = true;
@@ -226,12 +227,12 @@ impl QueryPageBuilder {
     }
 }
 
-/// The last session of a server that a journal holds, or once held.
+/// The last session of a server that a journal stores, or once stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastSession {
-    /// Its number; 0 if there was none.
+    /// Number of the session; 0 if there was none.
     pub session: u64,
-    /// Its timestamp.
+    /// Timestamp of the session.
     pub timestamp: Timestamp,
 }
 
@@ -251,16 +252,17 @@ pub trait Journal {
     /// The store cannot be read.
     fn last_session(&mut self, server: ServerId) -> Result<LastSession, Self::Error>;
 
-    /// Stores the events, all or none of them; when it returns they survive a crash of the host. Events that are stored
-    /// already are skipped. Returns the number of new ones. The events of each server come in the order of their ids.
+    /// Stores the events, all or none of them. They survive a crash of the host once this function returns. It skips
+    /// events that are stored already, and returns the number of new ones. The caller passes the events of each server
+    /// in the order of their ids.
     ///
     /// # Errors
-    /// The events cannot be stored, and none of them is.
+    /// The events cannot be stored; none of them is stored.
     fn append(&mut self, events: &[Event]) -> Result<usize, Self::Error>;
 
-    /// Removes at most `budget` events that exceed the retention. The first rule comes first; within a rule removal
-    /// begins at the earliest event in the natural order. Returns the number of events removed for each rule; if their
-    /// sum is `budget`, there may be more. The last sessions of servers stay known.
+    /// Removes at most `budget` events that exceed the retention, rule by rule. Within a rule, removal begins at the
+    /// earliest event in the natural order. Returns the number of events removed for each rule; if their sum is
+    /// `budget`, more events may exceed the retention. The journal still returns the last sessions of servers.
     ///
     /// # Errors
     /// The store cannot be changed, and nothing is removed.

@@ -1,6 +1,6 @@
-//! Pushes a stream to one live consumer (003, section 2.2.2): the events added from now on, while the consumer keeps
-//! up. Skipped groups of a slow consumer and reported losses use up sequence numbers. So the consumer detects that
-//! events are missing.
+//! Pushes a stream to one live consumer (003, section 2.2.2): the events added from now on, as long as the consumer
+//! keeps up. Groups that a slow consumer skips and losses on the bus each use up sequence numbers, by which the
+//! consumer detects missing events.
 
 use super::model::{PageBudget, StreamEvent};
 use std::collections::VecDeque;
@@ -10,26 +10,26 @@ use std::collections::VecDeque;
 pub struct Settings {
     /// Maximum size of a group. A larger event has a group of its own.
     pub budget: PageBudget,
-    /// Maximum number of groups that are sent and not answered yet.
+    /// Maximum number of unanswered groups.
     pub groups_max: usize,
-    /// Maximum size of the events that wait behind them; beyond it they are skipped.
+    /// Maximum size of the events that wait for these answers. Beyond it, the pusher skips them.
     pub waiting: PageBudget,
 }
 
 #[derive(Debug)]
 enum LiveItem {
     Event(StreamEvent),
-    /// Number of groups that are missing here.
+    /// Number of groups that are missing at this position.
     Gap(u32),
 }
 
-/// Pushes to one live consumer.
+/// Pusher for one live consumer.
 #[derive(Debug)]
 pub struct LivePusher {
     settings: Settings,
     waiting: VecDeque<LiveItem>,
-    /// Remaining size of further waiting events.
-    left: PageBudget,
+    /// Size that further waiting events may have.
+    waiting_budget: PageBudget,
     seq_next: u32,
     /// Sequence numbers of unanswered groups.
     unanswered: Vec<u32>,
@@ -43,7 +43,7 @@ impl LivePusher {
         LivePusher {
             settings,
             waiting: VecDeque::new(),
-            left: settings.waiting,
+            waiting_budget: settings.waiting,
             seq_next: 0,
             unanswered: Vec::new(),
             skipped: 0,
@@ -52,17 +52,17 @@ impl LivePusher {
 
     /// Queues a wanted event that was added.
     pub fn on_event(&mut self, event: StreamEvent) {
-        if !self.left.take(&event) {
+        if !self.waiting_budget.take(&event) {
             self.skip();
-            if !self.left.take(&event) {
+            if !self.waiting_budget.take(&event) {
                 // The event is larger than the maximum size of waiting events.
-                self.left = PageBudget { events: 0, bytes: 0 };
+                self.waiting_budget = PageBudget { events: 0, bytes: 0 };
             }
         }
         self.waiting.push_back(LiveItem::Event(event));
     }
 
-    /// Records that the bus has lost events of the stream here.
+    /// Records that the bus has lost events of the stream at this position.
     pub fn on_loss(&mut self) {
         // Consecutive losses are one gap.
         if !matches!(self.waiting.back(), Some(LiveItem::Gap(_))) {
@@ -70,7 +70,7 @@ impl LivePusher {
         }
     }
 
-    /// Handles the consumer's answer to a group; it need not have accepted the group.
+    /// Handles the consumer's answer to a group, whether it accepts the group or not.
     pub fn on_answer(&mut self, seq: u32) {
         self.unanswered.retain(|other| *other != seq);
     }
@@ -92,10 +92,10 @@ impl LivePusher {
             events.push(event);
         }
         if self.waiting.is_empty() {
-            self.left = self.settings.waiting;
+            self.waiting_budget = self.settings.waiting;
         } else {
-            self.left.events += events.len();
-            self.left.bytes += events.iter().map(StreamEvent::bytes).sum::<usize>();
+            self.waiting_budget.events += events.len();
+            self.waiting_budget.bytes += events.iter().map(StreamEvent::bytes).sum::<usize>();
         }
         if events.is_empty() {
             return None;
@@ -111,7 +111,8 @@ impl LivePusher {
         self.skipped
     }
 
-    /// Skips all waiting events, and counts the groups that they would have been and the gaps within.
+    /// Skips all waiting events. Replaces them by one gap that counts the groups they would have formed and the gaps
+    /// between them.
     fn skip(&mut self) {
         let (mut groups, mut budget) = (0, None);
         for waiting in self.waiting.drain(..) {
@@ -127,7 +128,7 @@ impl LivePusher {
                 }
             }
         }
-        self.left = self.settings.waiting;
+        self.waiting_budget = self.settings.waiting;
         if 0 < groups {
             self.waiting.push_back(LiveItem::Gap(groups));
         }

@@ -1,4 +1,4 @@
-//! Events of a stream, and the pages in which it is read.
+//! Events of a stream, and the pages in which peers and clients read them.
 
 use super::name::{StreamId, StreamType};
 use crate::event::model::{EventId, Json};
@@ -6,29 +6,29 @@ use crate::event::timestamp::Timestamp;
 
 /// Maximum number of events in one list (003, section 3.1).
 pub const LIST_EVENTS_MAX: usize = 1000;
-/// Approximate maximum number of unwanted events that one read skips, which takes some milliseconds.
+/// Approximate maximum number of unwanted events that one read skips; skipping them takes some milliseconds.
 pub const PASSED_MAX: u64 = 20_000;
-/// Bytes that an event takes in a message beside its id, type and data:
+/// Size of an event in a message in bytes, without its id, type and data:
 /// `{"id":"","type":"","data":,"ts":"2026-11-21T07:53:59Z"},`.
 const FRAME_BYTES: usize = 56;
 
 /// An event of a stream (003, section 2.1.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamEvent {
-    /// Id in this stream.
+    /// Id of the event in this stream.
     pub id: StreamId,
-    /// Its type.
+    /// Type of the event.
     pub kind: StreamType,
-    /// A JSON text of one line or several.
+    /// Data of the event: a JSON text of one or more lines.
     pub data: Json,
-    /// Time of its registration; on the wire in whole seconds.
+    /// Time at which the event was registered; on the wire in whole seconds.
     pub time: Timestamp,
-    /// Id on the bus: the server that registered it, and its number there.
+    /// Id of the event on the bus, which names the server that registered it.
     pub origin: EventId,
 }
 
 impl StreamEvent {
-    /// Returns the bytes that it takes in a list of events.
+    /// Returns the size of the event in a list of events, in bytes.
     pub fn bytes(&self) -> usize {
         let digits = self.id.number().checked_ilog10().map_or(1, |log| log as usize + 1);
         FRAME_BYTES + digits + self.kind.as_str().len() + self.data.bytes().len()
@@ -45,7 +45,7 @@ pub struct PageBudget {
 }
 
 impl PageBudget {
-    /// Takes an event from the budget; returns false if it does not fit.
+    /// Subtracts an event from the budget. Returns false if the event does not fit.
     pub fn take(&mut self, event: &StreamEvent) -> bool {
         let bytes = event.bytes();
         let fits = 0 < self.events && bytes <= self.bytes;
@@ -55,8 +55,7 @@ impl PageBudget {
         fits
     }
 
-    /// Takes an event that exceeds any budget of this size, so that no other one fits. Returns false if the budget is
-    /// empty.
+    /// Uses up the budget for an event that exceeds any budget of this size. Returns false if the budget is empty.
     pub fn take_alone(&mut self) -> bool {
         0 < std::mem::take(&mut self.events)
     }
@@ -67,7 +66,7 @@ impl PageBudget {
 pub struct StreamPage {
     /// The events.
     pub events: Vec<StreamEvent>,
-    /// Position up to which no wanted event follows the last event, or the beginning of the read.
+    /// Position up to which the page is complete: it has all wanted events after the beginning of the read.
     pub covered: StreamId,
     /// True if a wanted event did not fit, or the read ended after too many unwanted events.
     pub more_follows: bool,
@@ -79,16 +78,16 @@ impl StreamPage {
         StreamPage { events: Vec::new(), covered: after, more_follows: false }
     }
 
-    /// Takes the next wanted event if it fits the budget, or is the first one and would not fit an empty page either.
+    /// Appends the next wanted event if it fits the budget, or is the first one and would not fit an empty page either.
     /// Otherwise returns false, and the page ends.
     pub fn take(&mut self, event: StreamEvent, budget: &mut PageBudget) -> bool {
-        let is_taken = budget.take(&event) || self.events.is_empty() && budget.take_alone();
-        if is_taken {
+        let fits = budget.take(&event) || self.events.is_empty() && budget.take_alone();
+        if fits {
             self.covered = event.id;
             self.events.push(event);
         }
-        self.more_follows = !is_taken;
-        is_taken
+        self.more_follows = !fits;
+        fits
     }
 }
 

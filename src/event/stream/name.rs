@@ -1,30 +1,30 @@
-//! The names of seed 003: streams, types, components, consumers, and the ids of events in a stream.
+//! Names of seed 003: of streams, types, components, users and consumers; and the ids of events in a stream.
 
 use std::borrow::Borrow;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Maximum bytes of the name of a stream.
+/// Maximum length of the name of a stream, in bytes.
 const STREAM_BYTES_MAX: usize = 32;
-/// Maximum characters of a type and of a component (003, sections 2.1.2 and 3.1).
+/// Maximum length of a type and of a component, in bytes (003, sections 2.1.2 and 3.1).
 const TEXT_MAX: usize = 16;
-/// Maximum bytes of the name of a user.
+/// Maximum length of the name of a user, in bytes.
 const USER_BYTES_MAX: usize = 255;
 
-/// The reason why a text is no name.
+/// The reason why a text is not a valid name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StreamNameError {
-    /// The text is no name of a stream.
+    /// The text is not a name of a stream.
     Stream,
-    /// The text is no type of an event.
+    /// The text is not a type of an event.
     Type,
-    /// The text is no name of a component.
+    /// The text is not a name of a component.
     Component,
-    /// The text is no name of a user.
+    /// The text is not a name of a user.
     User,
-    /// The text is no id of an event.
+    /// The text is not an id of an event.
     Id,
 }
 
@@ -49,9 +49,9 @@ impl fmt::Display for StreamNameError {
 
 impl std::error::Error for StreamNameError {}
 
-/// Returns whether the text has 1 to `max` bytes, all of which `is_such` accepts.
-fn is_of(text: &str, max: usize, is_such: impl Fn(u8) -> bool) -> bool {
-    !text.is_empty() && text.len() <= max && text.bytes().all(is_such)
+/// Returns whether the text has 1 to `max` bytes, all of which `is_allowed` accepts.
+fn has_only(text: &str, max: usize, is_allowed: impl Fn(u8) -> bool) -> bool {
+    !text.is_empty() && text.len() <= max && text.bytes().all(is_allowed)
 }
 
 macro_rules! name {
@@ -96,7 +96,7 @@ name!(
     Stream,
     |text| {
         text.starts_with(|first: char| first.is_ascii_lowercase())
-            && is_of(text, STREAM_BYTES_MAX, |byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-'))
+            && has_only(text, STREAM_BYTES_MAX, |byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-'))
     }
 );
 
@@ -104,14 +104,15 @@ name!(
     /// The type of an event in a stream: `^[A-Z_]{1,16}$` (003, section 3.1).
     StreamType,
     Type,
-    |text| is_of(text, TEXT_MAX, |byte| byte.is_ascii_uppercase() || byte == b'_')
+    |text| has_only(text, TEXT_MAX, |byte| byte.is_ascii_uppercase() || byte == b'_')
 );
 
 name!(
-    /// A part of a user that reads a stream separately: `^[A-Za-z0-9_]{1,16}$` (003, section 3.1).
+    /// A component of a user, which reads a stream independently of the user's other components: `^[A-Za-z0-9_]{1,16}$`
+    /// (003, section 3.1).
     Component,
     Component,
-    |text| is_of(text, TEXT_MAX, |byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    |text| has_only(text, TEXT_MAX, |byte| byte.is_ascii_alphanumeric() || byte == b'_')
 );
 
 name!(
@@ -124,7 +125,7 @@ name!(
 );
 
 impl Component {
-    /// Returns whether it names live consumers, which are not registered (003, section 2.2.4).
+    /// Returns whether the component names live consumers, which are not registered (003, section 2.2.4).
     pub fn is_live(&self) -> bool {
         self.as_str() == "LIVE"
     }
@@ -188,7 +189,7 @@ impl FromStr for StreamId {
 
     /// Parses `^[1-9][0-9]{0,17}$` (003, section 3.1): the id of an event, but not the position before the first one.
     fn from_str(text: &str) -> Result<StreamId, StreamNameError> {
-        match is_of(text, 18, |byte| byte.is_ascii_digit()) && !text.starts_with('0') {
+        match has_only(text, 18, |byte| byte.is_ascii_digit()) && !text.starts_with('0') {
             true => text.parse().map(StreamId).map_err(|_| StreamNameError::Id),
             false => Err(StreamNameError::Id),
         }

@@ -21,33 +21,33 @@ const BACKOFF_MAX: Duration = Duration::from_secs(5);
 pub struct Settings {
     /// Maximum size of a group. A larger event has a group of its own.
     pub budget: PageBudget,
-    /// Maximum number of groups that are sent and not accepted yet.
+    /// Maximum number of sent groups that the consumer has not accepted.
     pub groups_max: usize,
-    /// Maximum time that an event waits for others while the consumer has groups to accept. If it has none, no event
-    /// waits.
+    /// Maximum time that an event waits for further ones while the consumer has groups to accept. Without such groups,
+    /// no event waits.
     pub delay: Duration,
 }
 
 /// An action that the pusher requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PusherAction {
-    /// Read the wanted events after a position; [`Pusher::on_page`] takes them.
+    /// Read the wanted events after a position. The caller passes them to [`Pusher::on_page`].
     Read {
         /// Position after which events are wanted.
         after: StreamId,
         /// Maximum size of the read.
         budget: PageBudget,
     },
-    /// Send this group; [`Pusher::on_answer`] takes the answer.
+    /// Send this group. The caller passes the answer to [`Pusher::on_answer`].
     Send {
-        /// Its number.
+        /// Sequence number of the group.
         seq: u32,
         /// The events.
         events: Arc<Vec<StreamEvent>>,
     },
-    /// All events up to this position are delivered, or not wanted.
+    /// Record that all events up to this position are delivered, or not wanted.
     Accept(StreamId),
-    /// No sequence number is left: the connection must be closed, and the consumer must reconnect.
+    /// Close the connection, because no sequence number is left. The consumer must reconnect.
     Close,
 }
 
@@ -69,21 +69,21 @@ enum GroupState {
     Backoff(Instant),
 }
 
-/// Pushes to one consumer.
+/// Pusher for one reliable consumer over one connection.
 #[derive(Debug)]
 pub struct Pusher {
     settings: Settings,
-    /// Sent groups in their order. The first one is not accepted, unless its acceptance is yet to be reported.
+    /// Sent groups in their order. The pusher removes the first one once it is accepted.
     groups: VecDeque<EventGroup>,
     seq_next: u32,
-    /// Events to be sent next.
+    /// Events of the next group.
     pending_events: Vec<StreamEvent>,
     budget: PageBudget,
-    /// Time since which the first of them waits.
+    /// Time since which the first pending event waits.
     since: Instant,
-    /// True if no further event fits.
+    /// True if no further event fits the next group.
     is_full: bool,
-    /// Position up to which all wanted events are gathered or sent.
+    /// Position up to which all wanted events are pending or sent.
     read: StreamId,
     accepted: StreamId,
     is_reading: bool,
@@ -119,7 +119,7 @@ impl Pusher {
         self.has_unread = true;
     }
 
-    /// Takes the result of a read.
+    /// Handles the result of a read.
     pub fn on_page(&mut self, now: Instant, page: StreamPage) {
         self.is_reading = false;
         if self.pending_events.is_empty() {
@@ -170,7 +170,7 @@ impl Pusher {
             let group = self.groups.pop_front().expect("there is a first one");
             self.accepted = group.covered;
         }
-        // Unwanted events are delivered when all events before them are.
+        // Unwanted events count as delivered once all events before them are delivered.
         if self.groups.is_empty() && self.pending_events.is_empty() {
             self.accepted = self.read;
         }
@@ -196,16 +196,16 @@ impl Pusher {
 
     /// Returns the time of the next poll if nothing happens before.
     pub fn deadline(&self) -> Option<Instant> {
-        let resting = self.groups.iter().filter_map(|group| match group.state {
+        let backoffs = self.groups.iter().filter_map(|group| match group.state {
             GroupState::Backoff(until) => Some(until),
             GroupState::Sent | GroupState::Accepted => None,
         });
         let is_waiting = !self.pending_events.is_empty() && self.groups.len() < self.settings.groups_max;
         let pending_events = is_waiting.then(|| self.since + self.settings.delay);
-        resting.chain(pending_events).min()
+        backoffs.chain(pending_events).min()
     }
 
-    /// Returns whether the gathered events must be sent now.
+    /// Returns whether the pending events must be sent now.
     fn is_due(&self, now: Instant) -> bool {
         let is_over = self.is_full || self.groups.is_empty() || self.settings.delay <= now.since(self.since);
         !self.pending_events.is_empty() && is_over && !(self.groups.is_empty() && self.is_reading && !self.is_full)

@@ -1,7 +1,7 @@
 //! Operations on a store of streams and their results, as values, and the trait that all stores implement.
 //!
 //! A store numbers the events of each stream. It retains them until every registered consumer has accepted them (003,
-//! section 2.3.1). [`StreamLimits`] handle consumers that never do.
+//! section 2.3.1). [`StreamLimits`] bound the events retained for consumers that never accept them.
 
 pub mod memory;
 
@@ -16,50 +16,49 @@ use std::time::Duration;
 /// A new event for a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewEvent {
-    /// Its type.
+    /// Type of the event.
     pub kind: StreamType,
-    /// A JSON text.
+    /// Data of the event: a JSON text.
     pub data: Json,
-    /// Time at which it was registered.
+    /// Time at which the event was registered.
     pub time: Timestamp,
     /// Id of the event on the bus.
     pub origin: EventId,
-    /// Source timestamp, if it was added to this stream with one: for example that of an event [posted](PostedEvent)
-    /// here.
+    /// Source timestamp, if the event was added to this stream with one: for example that of a [`PostedEvent`].
     pub stamp: Option<Timestamp>,
 }
 
-/// An event that an application has put into the store within a transaction of its own (003, section 3.2.1). It is in
-/// no stream until the peer that has claimed it has registered it.
+/// An event that an application has inserted into the store within its own transaction (003, section 3.2.1). The event
+/// is in no stream until a peer has claimed and registered it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PostedEvent {
-    /// Its number among all events ever posted.
+    /// Number of the event among all events ever posted.
     pub number: u64,
-    /// Stream that it is posted for.
+    /// Stream for which the event is posted.
     pub stream: StreamName,
-    /// Its type.
+    /// Type of the event.
     pub kind: StreamType,
-    /// A JSON text.
+    /// Data of the event: a JSON text.
     pub data: Json,
-    /// Source timestamp of its registration. It is not earlier than the claim, and differs from that of every other
-    /// event that the same server has claimed.
+    /// Source timestamp under which the event is registered. It is not earlier than the claim, and differs from that of
+    /// every other event that the same server has claimed.
     pub stamp: Timestamp,
 }
 
-/// A stream, as configured.
+/// Configuration of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamSettings {
-    /// Its name. Events added to it have types of two subtypes: the name, and the type in the stream.
+    /// Name of the stream. Events added to it have types of two subtypes: this name, and the type in the stream.
     pub name: StreamName,
-    /// Patterns of further events in it. An event belongs to it if one of them matches, and its last subtype is a valid
-    /// stream type.
+    /// Patterns of further events in the stream. An event belongs to it if a pattern matches, and its last subtype is a
+    /// valid stream type.
     pub types: Vec<TypePattern>,
     /// Limits of the retained events.
     pub limits: StreamLimits,
 }
 
 impl StreamSettings {
-    /// Returns the patterns of all events that may belong to it.
+    /// Returns the patterns of all events that may belong to the stream.
     pub fn patterns(&self) -> Vec<TypePattern> {
         let own = format!("{}/?", self.name).parse().expect("a name and a wildcard are a pattern");
         [own].into_iter().chain(self.types.iter().cloned()).collect()
@@ -69,11 +68,12 @@ impl StreamSettings {
 /// Limits of the events retained for consumers that do not accept them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamLimits {
-    /// Maximum age; older events are removed.
+    /// Maximum age of an event. With [`Policy::Lapse`] older events are removed.
     pub age: Option<Duration>,
-    /// Maximum bytes of data; beyond it the oldest events are removed.
+    /// Maximum bytes of data. Beyond it, [`Policy::Lapse`] removes the oldest events, and [`Policy::Block`] refuses new
+    /// ones.
     pub bytes: Option<u64>,
-    /// Policy at the limit.
+    /// Policy at the limits.
     pub policy: Policy,
 }
 
@@ -98,26 +98,26 @@ impl StreamLimits {
 /// Handling of a consumer that does not accept events until a limit is reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// The consumer lapses: the events are removed, and the range is reported.
+    /// The consumer lapses: the store removes the events and reports their range.
     #[default]
     Lapse,
-    /// No event is removed, and none is added until the consumer has accepted some.
+    /// The store removes no event, and refuses new ones until the consumer has accepted some.
     Block,
 }
 
-/// A range of events that a consumer has not accepted and that are removed.
+/// A range of removed events that a consumer had not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MissedRange {
-    /// The first of them.
+    /// Id of the first event.
     pub first: StreamId,
-    /// The last of them.
+    /// Id of the last event.
     pub last: StreamId,
-    /// Number of them, of all types.
+    /// Number of events, of all types.
     pub count: u64,
 }
 
 impl MissedRange {
-    /// Returns the range extended by the events missed after it.
+    /// Returns this range, extended by a later one.
     pub fn merge(self, later: MissedRange) -> MissedRange {
         MissedRange { first: self.first, last: later.last, count: self.count + later.count }
     }
@@ -128,15 +128,16 @@ impl MissedRange {
 pub struct ConsumerRow {
     /// Name of the consumer.
     pub consumer: Consumer,
-    /// Position up to which it has accepted all events.
+    /// Position up to which the consumer has accepted all events.
     pub position: StreamId,
-    /// Events missed since its last registration. A lapsed consumer gets no events until it registers again.
+    /// Events missed since the last registration, if the consumer has lapsed. It gets no events until it registers
+    /// again.
     pub lapsed: Option<MissedRange>,
-    /// Time of its first registration.
+    /// Time of the first registration.
     pub registered: Timestamp,
-    /// Time of its last operation.
+    /// Time of the last request.
     pub last_request: Timestamp,
-    /// Number of events behind its position, of all types.
+    /// Number of retained events after the position, of all types.
     pub lag: u64,
 }
 
@@ -167,7 +168,7 @@ pub struct Contents {
     pub last: StreamId,
     /// Number of retained events.
     pub events: u64,
-    /// Bytes of their data.
+    /// Bytes of the data of these events.
     pub bytes: u64,
 }
 
@@ -179,7 +180,7 @@ impl Contents {
     }
 
     /// Returns the number of retained events after a position.
-    pub fn behind(&self, position: StreamId) -> u64 {
+    pub fn count_after(&self, position: StreamId) -> u64 {
         self.last.number().saturating_sub(position.max(self.start()).number())
     }
 }
@@ -189,9 +190,9 @@ impl Contents {
 pub enum StreamStoreError<E> {
     /// The consumer is not registered.
     NotRegistered,
-    /// The consumer has lapsed, and must register again.
+    /// The consumer has lapsed and must register again.
     Lapsed(MissedRange),
-    /// The stream is full until consumers have accepted events ([`Policy::Block`]), or there is no further id.
+    /// The stream is full until consumers have accepted events ([`Policy::Block`]), or no id is left.
     Full,
     /// The store failed.
     Store(E),
@@ -208,27 +209,27 @@ pub trait StreamStore {
     /// The reason why the store failed.
     type Error;
 
-    /// Checks whether the store is usable, without a request to it if possible. If the store is unreachable, tries
-    /// again, unless the last attempt was just now.
+    /// Checks whether the store is usable, if possible without a request to it. Tries to reconnect to an unreachable
+    /// store, unless the last attempt was just now.
     ///
     /// # Errors
     /// The store is unreachable.
     fn check(&mut self) -> Result<(), Self::Error>;
 
-    /// Returns the position in each server's journal up to which the stream is fed.
+    /// Returns, for each server, the position up to which the stream has the events of the server's journal.
     ///
     /// # Errors
     /// The store cannot be read.
     fn covered(&mut self, stream: &StreamName) -> Result<Vec<EventId>, Self::Error>;
 
-    /// Adds the events, in this order, all or none of them; when it returns they survive a crash of the host. Events of
-    /// a server come in the order of their origins. Those at or before the position up to which its journal is fed are
-    /// in the stream already. `covered` holds the new positions. A claimed event of the server with the stream and the
-    /// stamp of an added one is no longer posted. Returns the ids, and `None` for events that are in the stream
-    /// already.
+    /// Adds the events in this order, all or none of them. They survive a crash of the host once this function returns.
+    /// The events of a server are in the order of their origins. The stream has those up to the
+    /// [covered](StreamStore::covered) position of their server already. `covered` holds the new positions. A posted
+    /// event with the server, stream and stamp of an added one is removed. Returns the ids of the added events, and
+    /// `None` for events that are in the stream already.
     ///
     /// # Errors
-    /// The events cannot be added, and none of them is.
+    /// The events cannot be added; none of them is added.
     fn add(
         &mut self,
         stream: &StreamName,
@@ -237,8 +238,9 @@ pub trait StreamStore {
         limits: &StreamLimits,
     ) -> Result<Vec<Option<StreamId>>, StreamStoreError<Self::Error>>;
 
-    /// Returns the events after `after` that are of one of the types and fit. An event that does not fit an empty page
-    /// is returned alone. The page ends after about [`PASSED_MAX`](super::model::PASSED_MAX) events of other types.
+    /// Returns the events after `after` that are of one of the types and fit the budget. An event that does not fit an
+    /// empty page forms a page of its own. The page ends after about [`PASSED_MAX`](super::model::PASSED_MAX) events of
+    /// other types.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -250,8 +252,9 @@ pub trait StreamStore {
         budget: PageBudget,
     ) -> Result<StreamPage, Self::Error>;
 
-    /// Registers a consumer, or records that it is there again. A known consumer continues from its position. A lapsed
-    /// or new one begins at the first retained event. Returns its row as it was before, if it was registered.
+    /// Registers a consumer, or records a further registration. A registered consumer continues from its position. A
+    /// lapsed or new consumer begins at the first retained event. Returns the previous row of the consumer, if it was
+    /// registered.
     ///
     /// # Errors
     /// The store cannot be changed.
@@ -262,8 +265,8 @@ pub trait StreamStore {
         now: Timestamp,
     ) -> Result<Option<ConsumerRow>, Self::Error>;
 
-    /// Moves the position of the consumer forward to `accepted`, but not beyond the last event, and never back. Returns
-    /// the position.
+    /// Moves the position of the consumer forward to `accepted`, at most to the last event, and never back. Returns the
+    /// position.
     ///
     /// # Errors
     /// The consumer is not registered, or has lapsed, or the store cannot be changed.
@@ -275,14 +278,14 @@ pub trait StreamStore {
         now: Timestamp,
     ) -> Result<StreamId, StreamStoreError<Self::Error>>;
 
-    /// Sets the position of a consumer to any value up to the last event. The consumer is no longer lapsed. Returns
-    /// whether it is registered.
+    /// Sets the position of a consumer to any value up to the last event. A lapsed consumer becomes active again.
+    /// Returns whether the consumer is registered.
     ///
     /// # Errors
     /// The store cannot be changed.
     fn reset(&mut self, stream: &StreamName, consumer: &Consumer, position: StreamId) -> Result<bool, Self::Error>;
 
-    /// Removes a consumer. Returns whether it was registered.
+    /// Removes a consumer. Returns whether the consumer was registered.
     ///
     /// # Errors
     /// The store cannot be changed.
@@ -294,14 +297,14 @@ pub trait StreamStore {
     /// The store cannot be read.
     fn consumers(&mut self, stream: &StreamName) -> Result<Vec<ConsumerRow>, Self::Error>;
 
-    /// Returns the stream id of an event by its id on the bus, if it is in the stream. The event is one of the last.
+    /// Returns the stream id of the event with this id on the bus, if it is in the stream. The event is a recent one.
     ///
     /// # Errors
     /// The store cannot be read.
     fn find(&mut self, stream: &StreamName, origin: EventId) -> Result<Option<StreamId>, Self::Error>;
 
-    /// Claims for the server at most `count_max` posted events of these streams that no server has claimed. They come
-    /// in the order of their numbers.
+    /// Claims at most `count_max` unclaimed posted events of these streams for the server. Returns them in the order of
+    /// their numbers.
     ///
     /// # Errors
     /// The store cannot be changed, and nothing is claimed.
@@ -313,14 +316,13 @@ pub trait StreamStore {
         count_max: usize,
     ) -> Result<Vec<PostedEvent>, Self::Error>;
 
-    /// Returns the events that the server has claimed for the stream and that are still posted, in the order of their
-    /// numbers.
+    /// Returns the posted events of the stream that the server has claimed, in the order of their numbers.
     ///
     /// # Errors
     /// The store cannot be read.
     fn claimed(&mut self, server: ServerId, stream: &StreamName) -> Result<Vec<PostedEvent>, Self::Error>;
 
-    /// Sets a claimed event aside, since it can never be registered, for an operator to examine.
+    /// Quarantines a claimed event that can never be registered, for an operator to examine.
     ///
     /// # Errors
     /// The store cannot be changed.
@@ -332,9 +334,9 @@ pub trait StreamStore {
     /// The store cannot be read.
     fn contents(&mut self, stream: &StreamName) -> Result<Contents, Self::Error>;
 
-    /// Removes at most `budget` events: those that every consumer has accepted, if there is a consumer, and those
-    /// beyond the limits. Reports their number and the events that consumers missed. If `budget` events were removed,
-    /// there may be more.
+    /// Removes at most `budget` events: those that every consumer has accepted, if a consumer is registered, and those
+    /// beyond the limits. Returns their number and the events that consumers missed. If `budget` events were removed,
+    /// more may be removable.
     ///
     /// # Errors
     /// The store cannot be changed, and nothing is removed.
@@ -352,6 +354,6 @@ pub trait StreamStore {
 pub struct TrimReport {
     /// Number of removed events.
     pub removed: u64,
-    /// Events that consumers missed by it, in the order of the consumers' names.
+    /// Events that consumers missed because of the removal, in the order of the consumers' names.
     pub missed: Vec<(Consumer, MissedRange)>,
 }

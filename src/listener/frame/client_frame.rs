@@ -3,12 +3,12 @@
 use super::limits::VERSION;
 #[cfg(doc)]
 use super::peer_frame::PeerFrame;
-use crate::listener::codec::{FrameError, FrameReader, cut255, put_bytes8, put_frame};
+use crate::listener::codec::{FrameError, FrameReader, put_bytes8, put_frame, truncate255};
 use crate::listener::event::EventRequest;
 use crate::listener::publish_run::{PUBLISH_RUN, PublishRun};
 use crate::listener::session_request::ReceiverCondition;
 use crate::listener::stream::StreamRequest;
-use crate::listener::value::{code, content, decoded, put_content};
+use crate::listener::value::{content, decode_code, encode_code, put_content};
 use crate::message::{DeliveryMode, Message, PeerRef, Queue, SubId};
 use crate::subject::{Pattern, Subject};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -27,7 +27,8 @@ const STREAMS: u8 = 0x0b;
 /// SUBSCRIBE: the peer announces publishers to the subscription.
 const FLAG_DISCOVERY: u8 = 0x01;
 
-/// First bytes of a client's first frame. They distinguish an unrelated program from an old version of the protocol.
+/// First bytes after the kind of a client's first frame. They distinguish another program from an old version of
+/// seqcast.
 const MAGIC: u32 = 0x5343_4c50; // "SCLP"
 
 const MODES: [(u8, Option<DeliveryMode>); 3] =
@@ -126,7 +127,7 @@ impl ClientFrame {
                 out.put_u8(HELLO);
                 out.put_u32(MAGIC);
                 out.put_u16(*version);
-                put_bytes8(out, cut255(name).as_bytes());
+                put_bytes8(out, truncate255(name).as_bytes());
             }
             ClientFrame::Publish(message) => {
                 out.put_u8(PUBLISH);
@@ -137,7 +138,7 @@ impl ClientFrame {
                 out.put_u8(SUBSCRIBE);
                 out.put_u32(sub.0);
                 put_bytes8(out, pattern.as_str().as_bytes());
-                out.put_u8(code(&MODES, mode));
+                out.put_u8(encode_code(&MODES, mode));
                 out.put_u8(if *wants_discovery { FLAG_DISCOVERY } else { 0 });
                 put_bytes8(out, queue.as_ref().map_or("", |queue| queue.as_str()).as_bytes());
             }
@@ -164,7 +165,7 @@ impl ClientFrame {
             ClientFrame::Await { sub, condition, timeout_ms, subject } => {
                 out.put_u8(AWAIT);
                 out.put_u32(sub.0);
-                out.put_u8(code(&CONDITIONS, condition));
+                out.put_u8(encode_code(&CONDITIONS, condition));
                 out.put_u32(*timeout_ms);
                 put_bytes8(out, subject.as_bytes());
             }
@@ -184,10 +185,10 @@ impl ClientFrame {
     /// Reads one frame, without its length. Subjects, headers and payloads are slices of it.
     ///
     /// # Errors
-    /// Names the rule that the bytes break. A HELLO of another version is read only up to its version.
+    /// Returns the error of the frame. A HELLO of another version is read only up to its version.
     pub fn decode(frame: Bytes) -> Result<ClientFrame, FrameError> {
         let mut reader = FrameReader::new(frame);
-        let read = match reader.u8()? {
+        let frame = match reader.u8()? {
             HELLO => {
                 if reader.u32()? != MAGIC {
                     return Err(FrameError::Value("magic"));
@@ -208,7 +209,7 @@ impl ClientFrame {
             SUBSCRIBE => ClientFrame::Subscribe {
                 sub: SubId(reader.u32()?),
                 pattern: pattern(&mut reader)?,
-                mode: decoded(&MODES, reader.u8()?, "mode")?,
+                mode: decode_code(&MODES, reader.u8()?, "mode")?,
                 wants_discovery: reader.flag(FLAG_DISCOVERY)?,
                 queue: queue(&mut reader)?,
             },
@@ -223,7 +224,7 @@ impl ClientFrame {
             },
             AWAIT => ClientFrame::Await {
                 sub: SubId(reader.u32()?),
-                condition: decoded(&CONDITIONS, reader.u8()?, "condition")?,
+                condition: decode_code(&CONDITIONS, reader.u8()?, "condition")?,
                 timeout_ms: reader.u32()?,
                 subject: Subject::from_bytes(reader.bytes8()?)?,
             },
@@ -232,7 +233,7 @@ impl ClientFrame {
             kind => return Err(FrameError::Kind(kind)),
         };
         reader.end()?;
-        Ok(read)
+        Ok(frame)
     }
 }
 

@@ -1,5 +1,4 @@
-//! Frames of the local protocol, version 6: both directions, encoding and decoding. `docs/local-protocol.md`
-//! describes them for people.
+//! Encoding and decoding of the frames of the local protocol, version 6. `docs/local-protocol.md` describes them.
 //!
 //! ```text
 //!  0               4       5

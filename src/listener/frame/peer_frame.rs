@@ -2,12 +2,12 @@
 
 use crate::delivery::{Deliveries, RunRef};
 use crate::event::refusal::EventRefusal;
-use crate::listener::codec::{FrameError, FrameReader, cut255, put_bytes8, put_frame};
+use crate::listener::codec::{FrameError, FrameReader, put_bytes8, put_frame, truncate255};
 use crate::listener::event::EventAnswer;
-use crate::listener::refusal::{RequestRefusal, put_refused, refused};
+use crate::listener::refusal::{RequestRefusal, put_refusal, refusal};
 use crate::listener::stream::{StreamAnswer, StreamRefusal};
 use crate::listener::value::{
-    code, decoded, delivery, delivery_body, epoch, loss, publisher, put_loss, put_publisher, put_run, run,
+    decode_code, delivery, delivery_body, encode_code, epoch, loss, publisher, put_loss, put_publisher, put_run, run,
 };
 use crate::message::{Delivery, Epoch, Loss, PeerName, Publisher, QuestionFailure, SubId};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -105,12 +105,12 @@ pub enum PeerFrame {
         /// one.
         answer: Result<Bytes, QuestionFailure>,
     },
-    /// Announces a publisher of which the subscription is not guaranteed to receive every message. The frame precedes
-    /// all messages of that publisher.
+    /// Announces a publisher whose messages the subscription is not guaranteed to receive completely. The frame
+    /// precedes all messages of that publisher.
     Discovered {
         /// Subscription that requested publisher announcements.
         sub: SubId,
-        /// The publisher. `None` follows the last publisher that was known when the subscription was made.
+        /// The publisher. `None` marks the end of the publishers that were known when the subscription began.
         publisher: Option<Publisher>,
     },
     /// Reports that the condition of AWAIT holds.
@@ -118,7 +118,7 @@ pub enum PeerFrame {
         /// Number of the subscription.
         sub: SubId,
     },
-    /// The answer to EVENTS: a confirmation that they are stored, one or more parts of a query's result, or a
+    /// The answer to EVENTS: the confirmation that the events are stored, a part of the answer to a query, or a
     /// refusal.
     Events {
         /// The number of the request.
@@ -157,9 +157,9 @@ pub struct Welcome {
     pub port: u16,
     /// Number that the peer assigned to this client.
     pub client: u32,
-    /// Maximum size of a message that can be published, in bytes of payload, headers and reply subject.
+    /// Maximum size of payload, headers and reply subject of a published message together, in bytes.
     pub message_bytes_max: u32,
-    /// Version of the peer's program.
+    /// Version of the program seqcast of the peer.
     pub software: String,
 }
 
@@ -201,9 +201,9 @@ impl PeerFrame {
                 put_loss(out, loss);
             }
             PeerFrame::Welcome(welcome) => put_welcome(out, welcome),
-            PeerFrame::Refused(refused) => {
+            PeerFrame::Refused(refusal) => {
                 out.put_u8(REFUSED);
-                put_refused(out, refused);
+                put_refusal(out, refusal);
             }
             PeerFrame::Dropped { counts } => put_dropped(out, counts),
             PeerFrame::Subscribed { sub } => {
@@ -223,7 +223,7 @@ impl PeerFrame {
                 out.put_u8(FLUSHED);
                 out.put_u64(*token);
             }
-            PeerFrame::Answered { id, answer } => put_answered(out, *id, answer.as_ref()),
+            PeerFrame::Answered { id, answer } => put_history_answer(out, *id, answer.as_ref()),
             PeerFrame::Discovered { sub, publisher } => {
                 out.put_u8(DISCOVERED);
                 out.put_u32(sub.0);
@@ -242,8 +242,8 @@ impl PeerFrame {
             }
             PeerFrame::Bye { reason, text } => {
                 out.put_u8(BYE);
-                out.put_u8(code(&BYE_REASONS, reason));
-                put_bytes8(out, cut255(text).as_bytes());
+                out.put_u8(encode_code(&BYE_REASONS, reason));
+                put_bytes8(out, truncate255(text).as_bytes());
             }
         }
     }
@@ -251,21 +251,22 @@ impl PeerFrame {
     /// Reads one frame, without its length. Subjects, headers and payloads are slices of it.
     ///
     /// # Errors
-    /// Names the rule that the bytes break.
+    /// Returns the error of the frame.
     pub fn decode(frame: Bytes) -> Result<PeerFrame, FrameError> {
         let mut reader = FrameReader::new(frame);
-        let read = match reader.u8()? {
+        let frame = match reader.u8()? {
             WELCOME => PeerFrame::Welcome(welcome(&mut reader)?),
             MESSAGE => PeerFrame::Message { subs: subs(&mut reader)?, delivery: delivery(&mut reader)? },
             MESSAGE_RUN => PeerFrame::MessageRun { subs: subs(&mut reader)?, deliveries: run(&mut reader)? },
             LOSS => PeerFrame::Loss { subs: subs(&mut reader)?, loss: loss(&mut reader)? },
             DROPPED => PeerFrame::Dropped { counts: dropped(&mut reader)? },
-            REFUSED => PeerFrame::Refused(refused(&mut reader)?),
+            REFUSED => PeerFrame::Refused(refusal(&mut reader)?),
             SHOWN => PeerFrame::Shown { id: reader.u32()?, answer: reader.rest() },
             FLUSHED => PeerFrame::Flushed { token: reader.u64()? },
-            BYE => {
-                PeerFrame::Bye { reason: decoded(&BYE_REASONS, reader.u8()?, "reason")?, text: reader.text8("text")? }
-            }
+            BYE => PeerFrame::Bye {
+                reason: decode_code(&BYE_REASONS, reader.u8()?, "reason")?,
+                text: reader.text8("text")?,
+            },
             SUBSCRIBED => PeerFrame::Subscribed { sub: SubId(reader.u32()?) },
             AWAITED => PeerFrame::Awaited { sub: SubId(reader.u32()?) },
             EVENTS_ANSWER => PeerFrame::Events { id: reader.u64()?, answer: EventAnswer::read(&mut reader)? },
@@ -274,7 +275,7 @@ impl PeerFrame {
                 id: reader.u64()?,
                 answer: match reader.u8()? {
                     0 => Ok(reader.rest()),
-                    code => Err(decoded(&FAILURES, code, "status")?),
+                    code => Err(decode_code(&FAILURES, code, "status")?),
                 },
             },
             DISCOVERED => {
@@ -285,7 +286,7 @@ impl PeerFrame {
             kind => return Err(FrameError::Kind(kind)),
         };
         reader.end()?;
-        Ok(read)
+        Ok(frame)
     }
 }
 
@@ -330,7 +331,7 @@ fn dropped(reader: &mut FrameReader) -> Result<Vec<(SubId, u64)>, FrameError> {
     (0..count).map(|_| Ok((SubId(reader.u32()?), reader.u64()?))).collect()
 }
 
-fn put_answered(out: &mut BytesMut, id: u64, answer: Result<&Bytes, &QuestionFailure>) {
+fn put_history_answer(out: &mut BytesMut, id: u64, answer: Result<&Bytes, &QuestionFailure>) {
     out.put_u8(ANSWERED);
     out.put_u64(id);
     match answer {
@@ -338,7 +339,7 @@ fn put_answered(out: &mut BytesMut, id: u64, answer: Result<&Bytes, &QuestionFai
             out.put_u8(0);
             out.put_slice(part);
         }
-        Err(failure) => out.put_u8(code(&FAILURES, failure)),
+        Err(failure) => out.put_u8(encode_code(&FAILURES, failure)),
     }
 }
 
@@ -351,7 +352,7 @@ fn put_welcome(out: &mut BytesMut, welcome: &Welcome) {
     out.put_u16(welcome.port);
     out.put_u32(welcome.client);
     out.put_u32(welcome.message_bytes_max);
-    put_bytes8(out, cut255(&welcome.software).as_bytes());
+    put_bytes8(out, truncate255(&welcome.software).as_bytes());
 }
 
 fn subs(reader: &mut FrameReader) -> Result<Vec<SubId>, FrameError> {

@@ -1,4 +1,4 @@
-//! Calls of FTN18: interfaces, versions, functions and parameters, and the checks in the order of FTN3.
+//! Calls of FTN18: their interfaces, versions, functions and parameters, and their checks in the order of FTN3.
 
 use super::fault::{CallFault, FaultName};
 use super::message::{CallRequest, string};
@@ -8,25 +8,25 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Maximum bytes of most answers that a client takes, and of the messages it sends (FTN3, without `maxreqsize` and
+/// Maximum size in bytes of most answers to a client, and of the messages of a client (FTN3, without `maxreqsize` and
 /// `maxrspsize`).
 pub const MESSAGE_BYTES: usize = 64 << 10;
-/// Maximum bytes of a list of events, where the interface allows it.
+/// Maximum size of a list of events in bytes, for interfaces that allow it.
 pub const LIST_BYTES: usize = 8 << 20;
 
 /// A valid call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// A ping; its answer returns the number.
+    /// A ping. Its answer returns the number.
     Ping {
         /// The number.
         echo: i32,
     },
     /// Adds an event; the answer is its id.
     Add {
-        /// Its type.
+        /// Type of the event.
         kind: StreamType,
-        /// Its data.
+        /// Data of the event.
         data: Json,
     },
     /// Registers a consumer.
@@ -48,7 +48,7 @@ pub enum Call {
         component: Component,
         /// The wanted types; `None` for all types.
         want: Option<BTreeSet<StreamType>>,
-        /// Version of its `futoin.evt.receiver`.
+        /// Version of the consumer's `futoin.evt.receiver`.
         version: Version,
     },
 }
@@ -97,11 +97,11 @@ enum CallInterface {
     Push,
 }
 
-/// Checks a request, and returns the caller and the call. `user` is the user authenticated by the request's
-/// credentials, or the reason why they authenticate none.
+/// Checks a request, and returns the caller and the call. `user` is the user that the request's credentials
+/// authenticate, or the fault of the credentials.
 ///
 /// # Errors
-/// Returns the error as FTN18 clients know it.
+/// Returns the error with its name in FTN18.
 pub fn check(
     request: &CallRequest<'_>,
     user: Result<Option<UserName>, CallFault>,
@@ -119,7 +119,7 @@ pub fn check(
     if interface == CallInterface::Push && !channel.is_bidirectional {
         return Err(invalid("futoin.evt.push needs a channel on which both can call: use a WebSocket"));
     }
-    let mut parameters = Parameters { function, left: request.parameters.clone() };
+    let mut parameters = Parameters { function, unread: request.parameters.clone() };
     let call = match function {
         "ping" => Call::Ping { echo: parameters.required("echo", integer, "a whole number of 32 bits")? },
         "addEvent" => Call::Add { kind: parameters.kind()?, data: parameters.any("data")? },
@@ -149,7 +149,7 @@ fn parse_function(text: &str) -> Result<(CallInterface, Version, &'static str), 
     let Some((major, minor)) = numbers else {
         return Err(invalid(format!("{version:?} is no version such as 1.1")));
     };
-    let known = match interface {
+    let interface_id = match interface {
         "futoin.ping" => CallInterface::Ping,
         "futoin.evt.gen" => CallInterface::Gen,
         "futoin.evt.poll" => CallInterface::Poll,
@@ -158,21 +158,21 @@ fn parse_function(text: &str) -> Result<(CallInterface, Version, &'static str), 
     };
     let version = match (major, minor) {
         ("1", "0") => Version::V1_0,
-        ("1", "1") if known != CallInterface::Ping => Version::V1_1,
+        ("1", "1") if interface_id != CallInterface::Ping => Version::V1_1,
         _ => {
-            let last = if known == CallInterface::Ping { "1.0" } else { "1.0 and 1.1" };
+            let last = if interface_id == CallInterface::Ping { "1.0" } else { "1.0 and 1.1" };
             let text = format!("{interface} has no version {version} here, but {last}");
             return Err(CallFault::new(FaultName::NotSupportedVersion, text));
         }
     };
-    let functions: &[&'static str] = match known {
+    let functions: &[&'static str] = match interface_id {
         CallInterface::Ping => &["ping"],
         CallInterface::Gen => &["addEvent", "ping"],
         CallInterface::Poll => &["registerConsumer", "pollEvents", "ping"],
         CallInterface::Push => &["readyToReceive", "registerConsumer", "pollEvents", "ping"],
     };
     match functions.iter().find(|known| **known == function) {
-        Some(function) => Ok((known, version, function)),
+        Some(function) => Ok((interface_id, version, function)),
         None => Err(invalid(format!("{interface} has no function {function:?}, but {}", functions.join(", ")))),
     }
 }
@@ -196,12 +196,12 @@ fn id(value: &RawValue) -> Option<StreamId> {
 /// Parameters that have not been read yet.
 struct Parameters<'a> {
     function: &'static str,
-    left: BTreeMap<String, &'a RawValue>,
+    unread: BTreeMap<String, &'a RawValue>,
 }
 
 impl Parameters<'_> {
     fn required<T>(&mut self, name: &str, read: impl Fn(&RawValue) -> Option<T>, what: &str) -> Result<T, CallFault> {
-        let Some(value) = self.left.remove(name) else {
+        let Some(value) = self.unread.remove(name) else {
             return Err(invalid(format!("{} needs the parameter {name}: {what}", self.function)));
         };
         read(value).ok_or_else(|| invalid(format!("{name} of {} is {what}", self.function)))
@@ -214,9 +214,9 @@ impl Parameters<'_> {
         read: impl Fn(&RawValue) -> Option<T>,
         what: &str,
     ) -> Result<Option<T>, CallFault> {
-        match self.left.get(name).is_none_or(|value| value.get() == "null") {
+        match self.unread.get(name).is_none_or(|value| value.get() == "null") {
             true => {
-                self.left.remove(name);
+                self.unread.remove(name);
                 Ok(None)
             }
             false => self.required(name, read, what).map(Some),
@@ -247,7 +247,7 @@ impl Parameters<'_> {
     }
 
     fn end(&self) -> Result<(), CallFault> {
-        match self.left.keys().next() {
+        match self.unread.keys().next() {
             None => Ok(()),
             Some(name) => Err(invalid(format!("{} has no parameter {name:?}", self.function))),
         }

@@ -1,6 +1,6 @@
 //! Errors reported to callers, by the names of FTN3 and FTN18.
 
-/// The name of an error. Clients know no other names.
+/// Name of an error. FTN3 and FTN18 define no other names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultName {
     /// The message, the function or a parameter is wrong.

@@ -18,9 +18,9 @@ pub enum IncomingMessage<'a> {
     Request(CallRequest<'a>),
     /// An answer to a call of this side.
     Response {
-        /// The id, as this side gave it.
+        /// Id of the call, as this side assigned it.
         rid: String,
-        /// True if it has no error.
+        /// True if the answer is not an error.
         is_ok: bool,
     },
 }
@@ -28,7 +28,7 @@ pub enum IncomingMessage<'a> {
 /// A call.
 #[derive(Debug)]
 pub struct CallRequest<'a> {
-    /// Its id in its original form, which the answer repeats.
+    /// Id of the call in its original form, which the answer repeats.
     pub rid: Option<&'a RawValue>,
     /// Interface, version and function, or the error of the message.
     pub function: Result<String, CallFault>,
@@ -43,7 +43,7 @@ type RawFields<'a> = BTreeMap<String, &'a RawValue>;
 /// Reads a message.
 ///
 /// # Errors
-/// The text is no JSON object; the fault gives the position.
+/// The text is not a JSON object. The fault names the position.
 pub fn read(text: &str) -> Result<IncomingMessage<'_>, CallFault> {
     let mut fields: RawFields<'_> = serde_json::from_str(text).map_err(|error| not_an_object(&error))?;
     let rid = fields.get("rid").copied();
@@ -63,24 +63,24 @@ pub fn read(text: &str) -> Result<IncomingMessage<'_>, CallFault> {
             Some(Some(function)) => Ok(function),
         },
     };
-    let (mut request, mut wrong) = (CallRequest { rid, function, parameters: BTreeMap::new(), sec: None }, None);
+    let (mut request, mut problem) = (CallRequest { rid, function, parameters: BTreeMap::new(), sec: None }, None);
     match parameters.map(|p| serde_json::from_str(p.get())) {
         Some(Ok(parameters)) => request.parameters = parameters,
-        Some(Err(_)) => wrong = Some("p is no object"),
-        None => wrong = Some("p is missing: the parameters"),
+        Some(Err(_)) => problem = Some("p is no object"),
+        None => problem = Some("p is missing: the parameters"),
     }
     match sec.map(|sec| (sec.get() == "null", string(sec))) {
         None | Some((true, _)) => {}
         Some((false, Some(sec))) => request.sec = Some(sec),
-        Some((false, None)) => wrong = Some("sec is no string"),
+        Some((false, None)) => problem = Some("sec is no string"),
     }
-    if let (Ok(_), Some(text)) = (&request.function, wrong) {
+    if let (Ok(_), Some(text)) = (&request.function, problem) {
         request.function = Err(invalid(text));
     }
     Ok(IncomingMessage::Request(request))
 }
 
-/// Reports where a text is no JSON object. The value there is omitted, since it may be long or confidential.
+/// Returns the fault of a text that is not a JSON object. The fault omits the value, which may be long or confidential.
 fn not_an_object(error: &serde_json::Error) -> CallFault {
     let (line, column) = (error.line(), error.column());
     invalid(match error.classify() {
@@ -93,13 +93,13 @@ fn invalid(text: impl Into<String>) -> CallFault {
     CallFault::new(FaultName::InvalidRequest, text)
 }
 
-/// Returns the string that a JSON text encodes, if it is one.
+/// Returns the string that a JSON text encodes; `None` if the text is another value.
 pub fn string(value: &RawValue) -> Option<String> {
     serde_json::from_str(value.get()).ok()
 }
 
 /// Returns a text as JSON.
-fn quoted(text: &str) -> String {
+fn to_json(text: &str) -> String {
     serde_json::to_string(text).expect("a text is valid JSON")
 }
 
@@ -107,7 +107,7 @@ fn quoted(text: &str) -> String {
 pub fn response(rid: Option<&RawValue>, result: &Result<String, CallFault>) -> String {
     let mut text = match result {
         Ok(result) => format!("{{\"r\":{result}"),
-        Err(fault) => format!("{{\"e\":{},\"edesc\":{}", quoted(fault.name.as_str()), quoted(&fault.text)),
+        Err(fault) => format!("{{\"e\":{},\"edesc\":{}", to_json(fault.name.as_str()), to_json(&fault.text)),
     };
     if let Some(rid) = rid {
         write!(text, ",\"rid\":{}", rid.get()).expect("a String takes any text");
@@ -116,7 +116,7 @@ pub fn response(rid: Option<&RawValue>, result: &Result<String, CallFault>) -> S
     text
 }
 
-/// Maximum bytes of the envelope of [`on_events`] beside the events, and of that of an answer with events.
+/// Maximum size in bytes of [`on_events`], and of an answer with events, without the events.
 pub const ENVELOPE_BYTES: usize = 256;
 
 /// Returns the call that pushes a group to a consumer (FTN18 3.3.3). `version` is that of the receiver's interface.

@@ -14,9 +14,9 @@
 //!
 //! # What differs from the reference
 //!
-//! - A wrong version or function is reported as such also to callers without credentials.
-//! - The answer to a poll never exceeds the client's limit: a list is also cut by bytes.
-//! - A poll with a `last_id` after the last event does not move the position beyond that.
+//! - Callers without credentials get the same error for a wrong version or function as other callers.
+//! - The answer to a poll never exceeds the client's limit: the number of its events is also limited by their bytes.
+//! - A poll with a `last_id` after the last event moves the position only to the last event.
 //! - Message authentication codes (`-hmac`, `-smac`) are answered with `SecurityError`.
 
 pub mod call;

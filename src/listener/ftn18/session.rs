@@ -1,4 +1,5 @@
-//! One connection of a client: its calls and their answers, and the groups pushed to it and theirs.
+//! The session of one connection: the client's calls and their answers, and the groups pushed to the client and their
+//! answers.
 
 use super::call::{Call, Channel, Version, check};
 use super::fault::{CallFault, FaultName};
@@ -41,16 +42,16 @@ pub enum CallResult {
 pub enum CallOutput {
     /// Send this message.
     Send(String),
-    /// A call to execute; [`CallSession::on_done`] takes its result.
+    /// Execute a call, and pass its result to [`CallSession::on_result`].
     Call {
         /// Id of the call.
-        call: CallId,
+        id: CallId,
         /// The caller.
         user: UserName,
-        /// The call. Never a ping.
-        what: Call,
+        /// The call, which is never a ping.
+        call: Call,
     },
-    /// A message was no JSON object, and the client cannot be answered. Holds the problem and its position.
+    /// A message was not a JSON object, so the session cannot answer it. Holds the problem and its position.
     Malformed(CallFault),
     /// The consumer has answered a group.
     Answered {
@@ -76,12 +77,12 @@ struct PendingCall {
 pub struct CallSession {
     channel: Channel,
     access: Arc<Access>,
-    /// Unanswered calls, with the ids that the client gave.
+    /// Unanswered calls, with the ids that the client assigned.
     calls: BTreeMap<CallId, PendingCall>,
     calls_next: u64,
-    /// Number of polls among them.
+    /// Number of unanswered polls.
     polls: usize,
-    /// Bytes of all of them.
+    /// Bytes of all unanswered calls.
     calls_bytes: usize,
     /// Unanswered groups.
     groups: BTreeMap<u64, (PushId, u32)>,
@@ -115,7 +116,7 @@ impl CallSession {
         self.outputs.pop_front()
     }
 
-    /// Handles a message. A message that is no JSON object is answered only on channels whose answers need no id.
+    /// Handles a message. A message that is not a JSON object is answered only on channels whose answers need no id.
     pub fn on_message(&mut self, text: &str) {
         let request = match read(text) {
             Ok(IncomingMessage::Request(request)) => request,
@@ -140,25 +141,25 @@ impl CallSession {
         match check(&request, user, self.channel) {
             Err(fault) => self.answer(request.rid, &Err(fault)),
             Ok((_, Call::Ping { echo })) => self.answer(request.rid, &Ok(format!("{{\"echo\":{echo}}}"))),
-            Ok((user, what)) => {
-                let call = CallId(self.calls_next);
+            Ok((user, call)) => {
+                let id = CallId(self.calls_next);
                 self.calls_next += 1;
-                let is_poll = matches!(what, Call::Poll { .. });
+                let is_poll = matches!(call, Call::Poll { .. });
                 self.polls += usize::from(is_poll);
                 self.calls_bytes += text.len();
                 let rid = request.rid.map(ToOwned::to_owned);
-                self.calls.insert(call, PendingCall { rid, is_poll, bytes: text.len() });
-                self.outputs.push_back(CallOutput::Call { call, user, what });
+                self.calls.insert(id, PendingCall { rid, is_poll, bytes: text.len() });
+                self.outputs.push_back(CallOutput::Call { id, user, call });
             }
         }
     }
 
-    /// Takes the result of a call. An unknown call is ignored.
-    pub fn on_done(&mut self, call: CallId, done: Result<CallResult, CallFault>) {
+    /// Answers a call with its result. An unknown call is ignored.
+    pub fn on_result(&mut self, call: CallId, result: Result<CallResult, CallFault>) {
         let Some(PendingCall { rid, is_poll, bytes }) = self.calls.remove(&call) else { return };
         self.polls -= usize::from(is_poll);
         self.calls_bytes -= bytes;
-        let result = done.map(|done| match done {
+        let result = result.map(|result| match result {
             CallResult::Added(id) => format!("\"{id}\""),
             CallResult::Accepted => "true".to_owned(),
             CallResult::Events(events) => list(&events),
@@ -166,7 +167,7 @@ impl CallSession {
         self.answer(rid.as_deref(), &result);
     }
 
-    /// Pushes a group to a consumer. Its answer is an output.
+    /// Pushes a group to a consumer. The consumer's answer becomes a [`CallOutput::Answered`].
     pub fn on_group(&mut self, push: PushId, version: Version, seq: u32, events: &[StreamEvent]) {
         let number = self.groups_next;
         self.groups_next += 1;
@@ -192,18 +193,20 @@ impl CallSession {
 
     /// Returns the user authenticated by `user:secret` (FTN8.1).
     fn user(&self, sec: &str) -> Result<UserName, CallFault> {
-        let refused = |text: &str| Err(CallFault::new(FaultName::SecurityError, text));
+        let refuse = |text: &str| Err(CallFault::new(FaultName::SecurityError, text));
         if sec.starts_with("-hmac:") || sec.starts_with("-smac:") {
-            return refused("message authentication codes are not supported: send user:secret over a secure channel");
+            return refuse("message authentication codes are not supported: send user:secret over a secure channel");
         }
-        let Some((user, secret)) = sec.split_once(':') else { return refused("sec is user:secret") };
+        let Some((user, secret)) = sec.split_once(':') else { return refuse("sec is user:secret") };
         let is_account = |credentials: &Credentials| match credentials {
             Credentials::User { name, password } => name == user && is_equal(password, secret.as_bytes()),
             Credentials::Token(_) | Credentials::Nkey(_) => false,
         };
-        if self.access.is_closed() && !self.access.accounts.iter().any(|account| is_account(&account.credentials)) {
-            return refused("user or secret are wrong");
+        if self.access.requires_authentication()
+            && !self.access.accounts.iter().any(|account| is_account(&account.credentials))
+        {
+            return refuse("user or secret are wrong");
         }
-        user.parse().or_else(|error| refused(&format!("{error}")))
+        user.parse().or_else(|error| refuse(&format!("{error}")))
     }
 }

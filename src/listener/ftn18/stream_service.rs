@@ -1,10 +1,11 @@
 //! The stream service executes calls about streams: it adds and numbers events, registers and polls consumers, and
-//! pushes groups.
+//! pushes groups of events.
 //!
-//! An added event is first registered in the journal of the peer, with the type `STREAM/TYPE`, and then published on
-//! the bus. Streams are fed from the journals of this and of other servers. So a stream holds what was added to it at
-//! any peer that is followed. There is no I/O here but that of the store. The shell begins and commits its
-//! transactions, and sends answers only after the commit.
+//! The service first registers an added event in the journal of the peer, with the type `STREAM/TYPE`; the peer then
+//! publishes it on the bus. The service *feeds* streams: it adds to them the events in the journals of this and of
+//! other servers. So a stream has the events that were added to it at this peer and at any followed peer. The only I/O
+//! here is that of the store. The shell begins and commits the store's transactions, and sends answers only after the
+//! commit.
 
 mod calls;
 mod consumer_limit;
@@ -40,9 +41,9 @@ use std::time::Duration;
 const TRIM_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum number of events removed at a time.
 const TRIM_EVENTS: usize = 4096;
-/// Delay before an operation that the store refused is retried.
+/// Delay before the service retries an operation that the store refused.
 const RETRY_TIME: Duration = Duration::from_secs(1);
-/// Maximum number of fed events of this server whose ids are remembered until the registration is confirmed.
+/// Maximum number of fed events of this server whose stream ids are remembered until their registration is confirmed.
 const FED_MAX: usize = 65_536;
 /// Polling interval of a shared store.
 const SHARED_POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -52,7 +53,9 @@ const LIVE_WAITING: PageBudget = PageBudget { events: 10_000, bytes: 16 << 20 };
 /// Progress of one stream in the journal of one server.
 #[derive(Debug)]
 struct Feed {
+    /// Position in the journal up to which the stream is fed.
     covered: EventId,
+    /// True while events after `covered` are requested from the journal.
     is_requested: bool,
     /// True if the journal may hold more events after `covered`.
     has_unread: bool,
@@ -62,50 +65,51 @@ struct Feed {
 struct ServedStream {
     settings: StreamSettings,
     feeds: BTreeMap<ServerId, Feed>,
-    /// Time before which the stream is not fed, because the store refused it.
+    /// Time before which the stream is not fed, because the store refused events.
     paused_until: Option<Instant>,
-    /// Position in a shared store after which events are new.
+    /// Position in a shared store up to which the pushes were notified of events.
     seen: StreamId,
-    /// True once all earlier claims of this server are known to be registered or are being registered.
+    /// True once all earlier claims of this server are registered, or their registration is in progress.
     is_checked: bool,
 }
 
-/// Executes calls about streams.
+/// Service of the streams of a peer.
 #[derive(Debug)]
 pub struct StreamService {
-    /// Id of the local server, whose events are registered here.
+    /// Id of the server of this peer.
     server: ServerId,
     settings: Settings,
     streams: Vec<ServedStream>,
     /// Pending registrations, by number.
     registering: BTreeMap<u64, JournalRegistration>,
-    numbers: u64,
-    /// Calls whose events are registered and not fed yet.
+    /// Number of the next registration.
+    registration_next: u64,
+    /// Calls whose events are registered, but not fed yet, by index of the stream and id.
     unfed: BTreeMap<(usize, EventId), PendingAdd>,
-    /// Events that are fed, and whose registration is not confirmed yet.
+    /// Stream ids of fed events whose registration is not confirmed yet, by id and index of the stream.
     fed: BTreeMap<(EventId, usize), StreamId>,
     pushes: BTreeMap<(ConnectionId, PushId), PushedConsumer>,
     /// Connection and push of each reliable consumer.
     reliable_pushes: BTreeMap<(usize, Consumer), (ConnectionId, PushId)>,
     push_next: u64,
     outbox: Outbox,
-    /// Searches that have found nothing yet.
+    /// Searches that have found no event yet.
     searches: VecDeque<StreamSearch>,
     /// Events that were fetched rather than received from the bus; true if they were lost on the bus.
     fetched: BTreeMap<EventId, bool>,
     /// Time of the next poll of the shared store.
     shared_poll_due: Instant,
-    /// Pushes that may have an action to do.
+    /// Pushes whose pushers may have an action.
     awake: BTreeSet<(ConnectionId, PushId)>,
     trim_due: Instant,
     lapses: LapseReports,
-    /// Time to retry what the store refused.
-    retry: Option<Instant>,
+    /// Time at which reads that the store refused are retried.
+    retry_at: Option<Instant>,
     effects: VecDeque<StreamEffect>,
 }
 
 impl StreamService {
-    /// Creates the service for these streams. `held` is the last event of each server that the journal holds.
+    /// Creates the service for these streams. `journal_ends` has the last event of each server in the journal.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -113,13 +117,13 @@ impl StreamService {
         store: &mut S,
         settings: Settings,
         server: ServerId,
-        held: &[EventId],
+        journal_ends: &[EventId],
     ) -> Result<StreamService, S::Error> {
         let mut streams = Vec::new();
         for settings in &settings.streams {
             let feed = |covered: EventId| Feed { covered, is_requested: false, has_unread: true };
             let mut feeds: BTreeMap<ServerId, Feed> =
-                held.iter().map(|id| (id.server, feed(start(id.server)))).collect();
+                journal_ends.iter().map(|id| (id.server, feed(start(id.server)))).collect();
             feeds.extend(store.covered(&settings.name)?.into_iter().map(|position| (position.server, feed(position))));
             let seen = store.contents(&settings.name)?.last;
             streams.push(ServedStream {
@@ -135,20 +139,20 @@ impl StreamService {
             settings,
             streams,
             registering: BTreeMap::new(),
-            numbers: 0,
+            registration_next: 0,
             unfed: BTreeMap::new(),
             fed: BTreeMap::new(),
             pushes: BTreeMap::new(),
             reliable_pushes: BTreeMap::new(),
             push_next: 0,
-            outbox: Outbox::new(held.iter().find(|id| id.server == server).copied().unwrap_or(start(server))),
+            outbox: Outbox::new(journal_ends.iter().find(|id| id.server == server).copied().unwrap_or(start(server))),
             searches: VecDeque::new(),
             fetched: BTreeMap::new(),
             shared_poll_due: Instant::ZERO,
             awake: BTreeSet::new(),
             trim_due: Instant::ZERO,
             lapses: LapseReports::default(),
-            retry: None,
+            retry_at: None,
             effects: VecDeque::new(),
         })
     }
@@ -160,7 +164,7 @@ impl StreamService {
         self.effects.pop_front().map(requests::into_answer)
     }
 
-    /// Does what is due or has become possible.
+    /// Runs all actions that are due.
     pub fn run<S>(&mut self, store: &mut S, now: ClockReading)
     where
         S: StreamStore + ?Sized,
@@ -188,8 +192,8 @@ impl StreamService {
                 self.effects.push_back(StreamEffect::Notice(StreamNotice::Failed(error.to_string())));
             }
         }
-        if self.retry.is_some_and(|until| until <= now.instant) {
-            self.retry = None;
+        if self.retry_at.is_some_and(|until| until <= now.instant) {
+            self.retry_at = None;
             for (key, push) in &mut self.pushes {
                 if let PushMode::Reliable(pusher) = &mut push.mode {
                     pusher.on_events_added();
@@ -199,7 +203,7 @@ impl StreamService {
         }
         let due = |push: &PushedConsumer| matches!(&push.mode, PushMode::Reliable(p) if p.deadline().is_some_and(|then| then <= now.instant));
         self.awake.extend(self.pushes.iter().filter(|(_, push)| due(push)).map(|(key, _)| *key));
-        // A pusher that only passes unwanted events continues in the next turn.
+        // A pusher that has only skipped unwanted events continues in the next turn.
         for key in std::mem::take(&mut self.awake) {
             self.run_push(store, now, key);
         }
@@ -229,7 +233,7 @@ impl StreamService {
             }
             for (consumer, missed) in trimmed.missed {
                 let consumer = (number, consumer);
-                // The consumer learns that when it reconnects.
+                // The consumer gets the error when it reconnects.
                 if let Some((conn, push)) = self.reliable_pushes.get(&consumer).copied() {
                     self.end_push((conn, push));
                     self.effects.push_back(StreamEffect::PushEnd { conn, push, is_closed: true });
@@ -239,8 +243,8 @@ impl StreamService {
         }
     }
 
-    /// Rolls back all work since the last poll of effects, because it could not be stored. Neither its results nor
-    /// events read since are sent. Pushed consumers must reconnect.
+    /// Rolls back all work since the last poll of effects, because it could not be stored. Neither its results nor the
+    /// events read since are sent. Consumers with pushes must reconnect.
     ///
     /// # Errors
     /// The store cannot be read; the caller must retry.
@@ -277,7 +281,7 @@ impl StreamService {
             }
             stream.seen = store.contents(&stream.settings.name)?.last;
         }
-        // Events that are fed again get other ids.
+        // Events that the service feeds again get other ids.
         let own = self.server;
         let covered = |stream: usize| self.streams[stream].feeds.get(&own).map(|feed| feed.covered);
         self.fed.retain(|(origin, stream), _| covered(*stream).is_some_and(|covered| *origin <= covered));
@@ -292,16 +296,16 @@ impl StreamService {
         if !self.awake.is_empty() || !self.searches.is_empty() {
             return Instant::ZERO;
         }
-        let of_push = |push: &PushedConsumer| match &push.mode {
+        let push_deadline = |push: &PushedConsumer| match &push.mode {
             PushMode::Reliable(pusher) => pusher.deadline(),
             PushMode::Live(_) => None,
         };
-        let pushes = self.pushes.values().filter_map(of_push);
+        let pushes = self.pushes.values().filter_map(push_deadline);
         let paused_until = self.streams.iter().filter_map(|stream| stream.paused_until);
         let shared_poll = self.settings.is_shared.then_some(self.shared_poll_due);
         let lapses = self.lapses.deadline();
         let all =
-            pushes.chain(paused_until).chain(shared_poll).chain(lapses).chain(self.retry).chain([self.outbox.due()]);
+            pushes.chain(paused_until).chain(shared_poll).chain(lapses).chain(self.retry_at).chain([self.outbox.due()]);
         all.fold(self.trim_due, Instant::min)
     }
 }
@@ -311,7 +315,7 @@ fn start(server: ServerId) -> EventId {
     EventId { server, session: 0, instance: 0 }
 }
 
-/// Returns whether a consumer that wants these types wants an event of this one.
+/// Returns whether a consumer that wants these types wants events of this type.
 fn is_wanted(want: Option<&BTreeSet<StreamType>>, kind: &StreamType) -> bool {
     want.is_none_or(|want| want.contains(kind))
 }

@@ -25,7 +25,7 @@ fn outputs(session: &mut CallSession) -> Vec<CallOutput> {
 }
 
 /// Returns the output that a message causes.
-fn led(channel: Channel, text: &str) -> CallOutput {
+fn output_of(channel: Channel, text: &str) -> CallOutput {
     let mut session = CallSession::new(channel, access());
     session.on_message(text);
     let mut outputs = outputs(&mut session);
@@ -40,8 +40,8 @@ fn request((f, p): (&str, &str)) -> String {
 
 #[track_caller]
 fn check_call(channel: Channel, call: (&str, &str), expected: Call) {
-    match led(channel, &request(call)) {
-        CallOutput::Call { user, what, .. } => assert_eq!((user.as_str(), what), ("alice", expected)),
+    match output_of(channel, &request(call)) {
+        CallOutput::Call { user, call, .. } => assert_eq!((user.as_str(), call), ("alice", expected)),
         other => panic!("{call:?}: {other:?}"),
     }
 }
@@ -49,7 +49,7 @@ fn check_call(channel: Channel, call: (&str, &str), expected: Call) {
 /// Checks that the message is answered with an error of this name, whose text has this part.
 #[track_caller]
 fn refused(channel: Channel, text: &str, name: &str, part: &str) {
-    let CallOutput::Send(answer) = led(channel, text) else { panic!("{text} is not refused") };
+    let CallOutput::Send(answer) = output_of(channel, text) else { panic!("{text} is not refused") };
     let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
     assert_eq!(answer["e"], name, "{text}: {answer}");
     assert!(answer["edesc"].as_str().unwrap().contains(part), "{text}: {answer}");
@@ -87,11 +87,11 @@ fn captured_requests_are_decoded() {
 #[test]
 fn ping_is_answered_at_once() {
     for interface in ["futoin.ping:1.0", "futoin.evt.gen:1.1", "futoin.evt.poll:1.0", "futoin.evt.push:1.1"] {
-        let answer = led(WEBSOCKET, &request((&format!("{interface}:ping"), r#""echo":-7"#)));
+        let answer = output_of(WEBSOCKET, &request((&format!("{interface}:ping"), r#""echo":-7"#)));
         assert_eq!(answer, CallOutput::Send(r#"{"r":{"echo":-7}}"#.into()));
     }
     let with_id = r#"{"f":"futoin.ping:1.0:ping","p":{"echo":1},"rid":"C\u0031","forcersp":true,"sec":"alice:alicepwd","obf":{}}"#;
-    assert_eq!(led(HTTP, with_id), CallOutput::Send(r#"{"r":{"echo":1},"rid":"C\u0031"}"#.into()));
+    assert_eq!(output_of(HTTP, with_id), CallOutput::Send(r#"{"r":{"echo":1},"rid":"C\u0031"}"#.into()));
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn invalid_request_reports_its_first_fault() {
     }
     // Polling does not require a secure channel.
     let ping = request(("futoin.evt.poll:1.1:ping", r#""echo":1"#));
-    assert_eq!(led(unsafe_http, &ping), CallOutput::Send(r#"{"r":{"echo":1}}"#.into()));
+    assert_eq!(output_of(unsafe_http, &ping), CallOutput::Send(r#"{"r":{"echo":1}}"#.into()));
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn too_deep_data_is_refused() {
         let data = "[".repeat(depth) + &"]".repeat(depth);
         request(("futoin.evt.gen:1.1:addEvent", &format!(r#""type":"A","data":{data}"#)))
     };
-    assert!(matches!(led(HTTP, &add(900)), CallOutput::Call { .. }));
+    assert!(matches!(output_of(HTTP, &add(900)), CallOutput::Call { .. }));
     refused(HTTP, &add(901), "InvalidRequest", "data of addEvent: JSON is nested deeper than 900 levels: see byte 900");
 }
 
@@ -222,16 +222,16 @@ fn call_is_answered_under_its_own_id() {
     let calls: Vec<CallId> = outputs(&mut session)
         .into_iter()
         .map(|output| match output {
-            CallOutput::Call { call, .. } => call,
+            CallOutput::Call { id, .. } => id,
             other => panic!("{other:?}"),
         })
         .collect();
     let events = vec![event(4, "SOME_EVENT", r#"{"a":1}"#), event(5, "A", "null")];
-    session.on_done(calls[2], Ok(CallResult::Events(events)));
-    session.on_done(calls[0], Ok(CallResult::Added("7".parse().unwrap())));
-    session.on_done(calls[1], Ok(CallResult::Accepted));
-    session.on_done(calls[3], Err(CallFault::new(FaultName::NotRegistered, "say \"register\" first")));
-    session.on_done(calls[3], Ok(CallResult::Accepted));
+    session.on_result(calls[2], Ok(CallResult::Events(events)));
+    session.on_result(calls[0], Ok(CallResult::Added("7".parse().unwrap())));
+    session.on_result(calls[1], Ok(CallResult::Accepted));
+    session.on_result(calls[3], Err(CallFault::new(FaultName::NotRegistered, "say \"register\" first")));
+    session.on_result(calls[3], Ok(CallResult::Accepted));
     let sent: Vec<String> = outputs(&mut session)
         .into_iter()
         .map(|output| match output {

@@ -1,7 +1,7 @@
 //! Calls in a URL (FTN5, use case 2): `GET /STREAM/INTERFACE/VERSION/FUNCTION?parameter=value`.
 //!
-//! The call becomes the JSON message of an equivalent POST, so that it is checked in the same way. Credentials come by
-//! Basic authentication (RFC 7617), or as a part of the path behind the function.
+//! The call is converted to the JSON message of an equivalent POST, so that the same checks apply. Credentials are in
+//! Basic authentication (RFC 7617), or in the path after the function.
 
 use super::fault::{CallFault, FaultName};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
@@ -24,7 +24,7 @@ pub struct CallPath<'a> {
 }
 
 impl<'a> CallPath<'a> {
-    /// Finds the call in a path; returns `None` if there is none.
+    /// Finds the call in a path. Returns `None` if the path has no call.
     pub fn find(path: &'a str) -> Option<CallPath<'a>> {
         let at = path.find(&format!("/{INTERFACES}"))?;
         let (stream, call) = path.split_at(at);
@@ -34,7 +34,7 @@ impl<'a> CallPath<'a> {
     /// Returns the message that makes the call. `authorization` is the header of that name.
     ///
     /// # Errors
-    /// A part of the URL or of the header cannot be read; the fault names it.
+    /// A part of the URL or of the header cannot be decoded. The fault names the part.
     pub fn message(&self, query: &str, authorization: Option<&str>) -> Result<String, CallFault> {
         let (interface, version, function, in_path) = match self.parts[..] {
             [interface, version, function] => (interface, version, function, None),
@@ -42,17 +42,17 @@ impl<'a> CallPath<'a> {
             _ => return Err(invalid("a call in a URL is /STREAM/INTERFACE/VERSION/FUNCTION")),
         };
         let sec = match (authorization, in_path) {
-            (Some(header), _) => Some(basic(header)?),
-            (None, Some(credentials)) => Some(decoded("the credentials", credentials)?.into_owned()),
+            (Some(header), _) => Some(decode_basic(header)?),
+            (None, Some(credentials)) => Some(decode_form("the credentials", credentials)?.into_owned()),
             (None, None) => None,
         };
         let mut parameters = BTreeMap::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let name = decoded("a parameter's name", name)?;
-            let value = decoded(&name, value)?;
+            let name = decode_form("a parameter's name", name)?;
+            let value = decode_form(&name, value)?;
             let value = match STRINGS.contains(&&*name) {
-                true => quoted(&value),
+                true => to_json(&value),
                 false => {
                     let error = |error| invalid(format!("the parameter {name:?} is no JSON: {error}"));
                     serde_json::from_str::<&RawValue>(&value).map_err(error)?.get().to_owned()
@@ -63,9 +63,9 @@ impl<'a> CallPath<'a> {
             }
         }
         let parameters: Vec<String> =
-            parameters.iter().map(|(name, value)| format!("{}:{value}", quoted(name))).collect();
-        let function = quoted(&format!("{interface}:{version}:{function}"));
-        let sec = sec.map_or(String::new(), |sec| format!(",\"sec\":{}", quoted(&sec)));
+            parameters.iter().map(|(name, value)| format!("{}:{value}", to_json(name))).collect();
+        let function = to_json(&format!("{interface}:{version}:{function}"));
+        let sec = sec.map_or(String::new(), |sec| format!(",\"sec\":{}", to_json(&sec)));
         Ok(format!("{{\"f\":{function},\"p\":{{{}}}{sec}}}", parameters.join(",")))
     }
 }
@@ -74,23 +74,23 @@ fn invalid(text: impl Into<String>) -> CallFault {
     CallFault::new(FaultName::InvalidRequest, text)
 }
 
-fn quoted(text: &str) -> String {
+fn to_json(text: &str) -> String {
     serde_json::to_string(text).expect("a text is valid JSON")
 }
 
-/// Returns `user:secret` of an Authorization header.
-fn basic(header: &str) -> Result<String, CallFault> {
-    let refused = || CallFault::new(FaultName::SecurityError, "Authorization is Basic with user:secret in base64");
-    let (scheme, encoded) = header.split_once(' ').ok_or_else(refused)?;
+/// Decodes `user:secret` from an Authorization header.
+fn decode_basic(header: &str) -> Result<String, CallFault> {
+    let refusal = || CallFault::new(FaultName::SecurityError, "Authorization is Basic with user:secret in base64");
+    let (scheme, encoded) = header.split_once(' ').ok_or_else(refusal)?;
     if !scheme.eq_ignore_ascii_case("basic") {
-        return Err(refused());
+        return Err(refusal());
     }
-    let bytes = BASE64_STANDARD.decode(encoded.trim()).map_err(|_| refused())?;
-    String::from_utf8(bytes).map_err(|_| refused())
+    let bytes = BASE64_STANDARD.decode(encoded.trim()).map_err(|_| refusal())?;
+    String::from_utf8(bytes).map_err(|_| refusal())
 }
 
 /// Decodes `%41` and `+` (WHATWG URL, application/x-www-form-urlencoded).
-fn decoded<'a>(what: &str, text: &'a str) -> Result<Cow<'a, str>, CallFault> {
+fn decode_form<'a>(what: &str, text: &'a str) -> Result<Cow<'a, str>, CallFault> {
     if !text.contains(['%', '+']) {
         return Ok(Cow::Borrowed(text));
     }

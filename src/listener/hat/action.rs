@@ -11,34 +11,34 @@ use crate::event::store::Query;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestId(pub u64);
 
-/// An action that a client requests of the shell. The session answers itself where it can.
+/// An action that a client requests of the shell. The session answers all other requests itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HatAction {
     /// The client is authenticated, or needs no authentication; the limits of unauthenticated clients end.
     Admitted {
-        /// Its account, for people.
+        /// Account of the client, for people.
         account: String,
         /// Name that the client gives itself, for people.
         name: String,
     },
-    /// Send these events to the client from now on, by [`HatSession::on_events`].
+    /// Pass these events to [`HatSession::on_events`] from now on.
     Subscribe(EventSubscription),
-    /// Register these events in one session; [`HatSession::on_registered`] takes the answer.
+    /// Register these events in one session, and pass the answer to [`HatSession::on_registered`].
     Register {
         /// Id of the request.
         request: RequestId,
         /// The events, at least one.
         registrations: Vec<Registration>,
     },
-    /// A valid query; [`HatSession::on_answered`] takes the answer.
+    /// Run a valid query, and pass the answer to [`HatSession::on_answered`].
     Query {
         /// Id of the request.
         request: RequestId,
         /// The query.
         query: Query,
     },
-    /// A registration was refused by the session; the shell only reports it.
+    /// The session refused a registration. The shell only reports the refusal.
     Refused(RegistrationRefusal),
-    /// Write the pending output, then close.
+    /// Write the pending output, and then close the connection.
     Close,
 }

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Each side numbers its messages from 1. `first` is the number of the message that began the conversation. `owner` is
-//! true if the sender of this message began it, and `last` if this message ends it. `token` is always true, and
-//! ignored.
+//! true if the sender of this message began the conversation, and `last` if this message ends it. `token` is always
+//! true, and is ignored.
 
 use super::fault::HatFault;
 use super::sbs::{SbsError, SbsReader, put_boolean, put_count, put_integer, put_text};
@@ -19,22 +19,22 @@ use bytes::{BufMut, BytesMut};
 pub const PING: &str = "HatChatter.Ping";
 /// Type of the answer to a ping.
 pub const PONG: &str = "HatChatter.Pong";
-/// Type name under which malformed frames are reported.
+/// Type name in reports of malformed frames.
 pub const MESSAGE: &str = "HatChatter.Msg";
 
-/// Maximum bytes of the length of a frame.
+/// Maximum size of the length of a frame, in bytes.
 const LENGTH_BYTES_MAX: usize = 8;
-/// Bytes of memory reserved for the next frame.
+/// Maximum capacity that an empty buffer retains, in bytes.
 const IDLE_BYTES: usize = 4096;
 
-/// A message that borrows the bytes it was read from.
+/// A message, borrowed from the parser's buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChatterMessage<'a> {
-    /// Its number.
+    /// Number of the message.
     pub id: i128,
-    /// The conversation that it belongs to.
+    /// Conversation of the message.
     pub conversation: Conversation,
-    /// True if the conversation ends with it.
+    /// True if the message ends the conversation.
     pub is_last: bool,
     /// Type of the body.
     pub type_name: &'a str,
@@ -47,13 +47,13 @@ pub struct ChatterMessage<'a> {
 pub struct Conversation {
     /// The number of its first message.
     pub first: i128,
-    /// True if the sender of this message began it.
+    /// True if the sender of the message began the conversation.
     pub is_own: bool,
 }
 
 impl Conversation {
     /// Returns the conversation as the other side names it.
-    pub fn mirrored(self) -> Conversation {
+    pub fn mirror(self) -> Conversation {
         Conversation { is_own: !self.is_own, ..self }
     }
 }
@@ -95,7 +95,7 @@ impl<'a> ChatterMessage<'a> {
         head
     }
 
-    /// Returns its frame.
+    /// Returns the frame of the message.
     pub fn frame(&self) -> BytesMut {
         let mut frame = self.head();
         frame.put_slice(self.body);
@@ -107,7 +107,7 @@ impl<'a> ChatterMessage<'a> {
 #[derive(Debug)]
 pub struct ChatterParser {
     buffer: Buffer,
-    /// Bytes of the frame returned last, which is still in the buffer.
+    /// Size of the last returned frame, which is still in the buffer, in bytes.
     returned_bytes: usize,
     frame_bytes_max: usize,
     /// Maximum frame size of authenticated clients.
@@ -140,7 +140,7 @@ impl ChatterParser {
         self.returned_bytes = 0;
     }
 
-    /// Returns the next message, or `None` if more bytes are needed. The following call drops the bytes of the message.
+    /// Returns the next message, or `None` until more bytes arrive. The next call consumes the bytes of the message.
     ///
     /// # Errors
     /// The bytes are no valid frame or message, or exceed the limit; the connection ends.
@@ -154,7 +154,7 @@ impl ChatterParser {
         message.map(Some).map_err(|error| HatFault::Malformed { type_name: MESSAGE, error })
     }
 
-    /// Returns the bytes held; for a large buffer, its capacity.
+    /// Returns the number of held bytes. A large buffer counts with its whole capacity.
     pub fn held_bytes(&self) -> usize {
         self.buffer.held_bytes()
     }
@@ -186,10 +186,10 @@ mod tests {
         let ping = b"\x01\x16\x87\x87\x01\x01\x00\x8fHatChatter.Ping\x80";
         let pong = b"\x01\x16\x87\x87\x00\x01\x01\x8fHatChatter.Pong\x80";
         let conversation = Conversation { first: 7, is_own: true };
-        let asked = ChatterMessage { id: 7, conversation, is_last: false, type_name: PING, body: b"" };
-        let conversation = conversation.mirrored();
-        let answered = ChatterMessage { id: 7, conversation, is_last: true, type_name: PONG, body: b"" };
-        for (bytes, message) in [(ping, asked), (pong, answered)] {
+        let ping_message = ChatterMessage { id: 7, conversation, is_last: false, type_name: PING, body: b"" };
+        let conversation = conversation.mirror();
+        let pong_message = ChatterMessage { id: 7, conversation, is_last: true, type_name: PONG, body: b"" };
+        for (bytes, message) in [(ping, ping_message), (pong, pong_message)] {
             assert_eq!(message.frame(), bytes[..]);
             let mut parser = ChatterParser::new(&Settings::default());
             parser.push(bytes);

@@ -1,10 +1,12 @@
-//! A client in the interface that all listeners share: requests of [`HatSession`] become those of the listeners.
+//! A Hat client behind the interface of all listeners: turns the requests of [`HatSession`] into those of a listener.
 //!
-//! Events of this peer are sent in whole sessions by [`HatClient::on_events`], as soon as they are stored. Events of
-//! other peers arrive as messages of the bus, one for each event. [`HatClient::flush_events`] sends them when all
+//! [`HatClient::on_events`] sends the events of this peer in whole sessions, as soon as they are stored. Events of
+//! other peers arrive as messages of the bus, one for each event. [`HatClient::flush_events`] sends them once all
 //! messages received together are processed. So the events of a session are sent together, as far as they arrive
-//! together. The protocol has no message that reports a loss. A client that has missed something is disconnected, and
-//! queries the missing events when it reconnects.
+//! together.
+//!
+//! The protocol has no message that reports a loss. The listener therefore disconnects a client that has missed an
+//! event. The client queries the missing events when it reconnects.
 
 use super::action::{HatAction, RequestId};
 use super::chatter::ChatterMessage;
@@ -29,8 +31,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct HatClient {
     session: HatSession,
-    /// Id of the local server, whose events are sent when they are stored.
-    own: ServerId,
+    /// Id of the server of this peer, whose events are sent once they are stored.
+    local_server: ServerId,
     /// Server whose events the client wants; `None` for all servers.
     only: Option<ServerId>,
     /// Number of subscriptions to subjects.
@@ -50,10 +52,19 @@ const PENDING_BYTES_MAX: usize = 64 * 1024;
 impl HatClient {
     /// Creates the session of a client that has just connected.
     pub fn new(settings: Arc<Settings>, now: Instant) -> HatClient {
-        let own = settings.server;
+        let local_server = settings.server;
         let session = HatSession::new(settings, Status::Operational, now);
         let (pending_events, requests) = (Vec::new(), VecDeque::new());
-        HatClient { session, own, only: None, subs: 0, pending_events, pending_bytes: 0, has_lost: false, requests }
+        HatClient {
+            session,
+            local_server,
+            only: None,
+            subs: 0,
+            pending_events,
+            pending_bytes: 0,
+            has_lost: false,
+            requests,
+        }
     }
 
     /// Handles the client's next message. Must not be called while the client [`is_full`](HatClient::is_full).
@@ -69,7 +80,7 @@ impl HatClient {
         self.session.on_command(now, message, out)
     }
 
-    /// Returns the next request to the peer. Requests with answers are returned only if the client takes answers.
+    /// Returns the next request to the peer. It is a request with an answer only if `takes_answers` is true.
     pub fn poll_request(&mut self, takes_answers: bool) -> Option<SessionRequest<'static>> {
         while self.requests.is_empty() {
             match self.session.poll_request(takes_answers)? {
@@ -103,12 +114,12 @@ impl HatClient {
     fn subscribe(&mut self, pattern: &TypePattern) {
         for pattern in pattern.subject_patterns() {
             self.subs += 1;
-            let wanted = SubscriptionFilter { pattern, glob: None, queue: None };
-            self.requests.push_back(SessionRequest::Subscribe { sub: SubId(self.subs), wanted });
+            let filter = SubscriptionFilter { pattern, glob: None, queue: None };
+            self.requests.push_back(SessionRequest::Subscribe { sub: SubId(self.subs), filter });
         }
     }
 
-    /// Handles a subscription that the peer refuses. The client is disconnected, since it would miss events.
+    /// Handles the peer's refusal of a subscription. Disconnects the client, since it would miss events.
     pub fn on_refused(&mut self, refusal: &Refusal) {
         let reason = format!("a subscription is refused, without which the client would miss events: {refusal:?}");
         self.requests.extend([SessionRequest::Refused { kind: "subscription", reason }, SessionRequest::Close]);
@@ -124,9 +135,9 @@ impl HatClient {
         self.session.on_answered(RequestId(request), answer, out);
     }
 
-    /// Answers a request that the journal refuses. The client learns no reason, and nothing at all if it wants no
-    /// response to a registration. So each refusal is logged. A refused query ends the conversation: the protocol has
-    /// no answer to it.
+    /// Answers a request that the journal refuses. The answer has no reason, and a client may want no answer to a
+    /// registration, so each refusal is reported to the operator. A refused query ends the connection, since the
+    /// protocol has no refusal of queries.
     pub fn on_refusal(&mut self, request: u64, refusal: &EventRefusal, out: &mut OutputBuffer) {
         self.requests.push_back(SessionRequest::Refused { kind: refusal.kind.as_str(), reason: refusal.to_string() });
         match self.session.is_registering(RequestId(request)) {
@@ -140,19 +151,20 @@ impl HatClient {
         !self.has_lost && self.only.is_none_or(|only| only == id.server)
     }
 
-    /// Sends events of one session of this peer that match its subscriptions, ascending. Returns the number written.
+    /// Sends events of one session of this peer that match the client's subscriptions, ascending. Returns the number of
+    /// events sent.
     pub fn on_events(&mut self, events: &[&Event], out: &mut OutputBuffer) -> usize {
         let events: Vec<&Event> = events.iter().copied().filter(|event| self.wants(event.id)).collect();
         if events.is_empty() { 0 } else { self.session.on_events(&events, out) }
     }
 
-    /// Takes messages that match its subscriptions: events of other peers, and messages that are no events. Returns the
-    /// number of events that it sends, now or by [`HatClient::flush_events`].
+    /// Handles messages that match the client's subscriptions: events of other peers, and messages that are not events.
+    /// Returns the number of events that are sent, now or by [`HatClient::flush_events`].
     pub fn on_deliveries(&mut self, deliveries: &Deliveries, out: &mut OutputBuffer) -> usize {
         let events = deliveries.clone().filter_map(|delivery| Event::of_message(&delivery.message).ok());
         let mut count = 0;
         for event in events {
-            if event.id.server == self.own || !self.wants(event.id) {
+            if event.id.server == self.local_server || !self.wants(event.id) {
                 continue;
             }
             let session = |event: &Event| (event.id.server, event.id.session);
@@ -167,7 +179,7 @@ impl HatClient {
         count
     }
 
-    /// Sends the pending events, since all messages received together are processed.
+    /// Sends the pending events. The caller calls it once all messages received together are processed.
     pub fn flush_events(&mut self, out: &mut OutputBuffer) {
         let mut events = std::mem::take(&mut self.pending_events);
         self.pending_bytes = 0;
@@ -178,7 +190,7 @@ impl HatClient {
         }
     }
 
-    /// Handles the loss of a message that matches its subscriptions.
+    /// Handles the loss of a message that matches the client's subscriptions. Disconnects the client.
     pub fn on_lost(&mut self) {
         let reason = "events are lost, which the protocol cannot report".to_owned();
         if !std::mem::replace(&mut self.has_lost, true) {
@@ -196,8 +208,7 @@ impl HatClient {
         self.session.on_stop(out);
     }
 
-    /// Returns the registrations to make when the connection has ended, each in a session of its own. They are returned
-    /// once.
+    /// Removes and returns the registrations to make after the connection has ended, each in a session of its own.
     pub fn take_final_registrations(&mut self) -> Vec<Vec<Registration>> {
         self.session.take_final_registrations()
     }
@@ -210,7 +221,7 @@ impl HatClient {
         self.session.on_deadline(now, is_read, out)
     }
 
-    /// Returns the bytes of unanswered requests and of events that are not sent yet.
+    /// Returns the number of bytes of unanswered requests and of pending events.
     pub fn held_bytes(&self) -> usize {
         self.session.held_bytes() + self.pending_bytes
     }
@@ -230,7 +241,7 @@ impl HatClient {
         self.session.deadline()
     }
 
-    /// Returns whether one of its subscriptions to subjects has this id.
+    /// Returns whether the session has this subscription.
     pub fn has_subscription(&self, sub: SubId) -> bool {
         (1..=self.subs).contains(&sub.0)
     }

@@ -1,7 +1,8 @@
 //! Messages that clients send.
 //!
 //! ```text
-//! InitReq     name text · token optional text · subscriptions array of types · server optional integer · persisted boolean
+//! InitReq     name text · token optional text · subscriptions array of types · server optional integer
+//!             · persisted boolean
 //! EventsAck   –
 //! RegisterReq array of registrations
 //! QueryReq    choice: latest · timeseries · server
@@ -13,7 +14,7 @@
 //! ```
 //!
 //! `persisted` is ignored, since clients receive only stored events. Numbers outside the range of events, servers or
-//! times are not malformed: a query with them finds nothing.
+//! times are valid: a query with such a number finds no event.
 
 use super::chatter::{ChatterMessage, PING, PONG};
 use super::fault::HatFault;
@@ -36,7 +37,7 @@ const QUERY_REQ: &str = "HatEventer.MsgQueryReq";
 /// A message from a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HatClientMessage {
-    /// A ping, which asks for a pong.
+    /// A ping, which requests a pong.
     Ping,
     /// The answer to a ping.
     Pong,
@@ -44,7 +45,7 @@ pub enum HatClientMessage {
     Init(Init),
     /// A request to register these events, or the reason why they cannot be registered.
     Register(Result<Vec<Registration>, RegistrationRefusal>),
-    /// A query; `None` if it cannot find anything.
+    /// A query; `None` if no event can match it.
     Query(Option<Query>),
     /// An acknowledgement of events, which the listener does not request.
     EventsAck,
@@ -59,14 +60,14 @@ pub struct Init {
     pub token: Option<String>,
     /// Events that the client subscribes to.
     pub subscription: EventSubscription,
-    /// True if the client wants stored events only. All are stored here.
+    /// True if the client wants stored events only. This listener sends only stored events.
     pub persisted: bool,
 }
 
 /// Subscriptions of a client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventSubscription {
-    /// Patterns of the wanted types. Patterns that can match no type are left out.
+    /// Patterns of the wanted types, without those that can match no type.
     pub patterns: Vec<TypePattern>,
     /// Server of the wanted events; `None` for all servers.
     pub server: Option<ServerId>,
@@ -89,15 +90,15 @@ impl HatClientMessage {
                 Ok(Err(refusal @ RegistrationRefusal::TooMany { .. })) => {
                     return Ok(HatClientMessage::Register(Err(refusal)));
                 }
-                read => (REGISTER_REQ, read.map(HatClientMessage::Register).map_err(BodyFault::Form)),
+                read => (REGISTER_REQ, read.map(HatClientMessage::Register).map_err(BodyFault::Encoding)),
             },
             QUERY_REQ => (QUERY_REQ, query(&mut reader, settings).map(HatClientMessage::Query)),
             name => return Err(unexpected_type(name)),
         };
         let decoded = read.and_then(|decoded| Ok(reader.end().map(|()| decoded)?));
         decoded.map_err(|fault| match fault {
-            BodyFault::Form(error) => HatFault::Malformed { type_name, error },
-            BodyFault::Meaning(fault) => fault,
+            BodyFault::Encoding(error) => HatFault::Malformed { type_name, error },
+            BodyFault::Content(fault) => fault,
         })
     }
 
@@ -113,8 +114,8 @@ impl HatClientMessage {
         }
     }
 
-    /// Returns the body of the message as a client writes it. Returns `None` for a refused registration and for a query
-    /// that cannot find anything.
+    /// Returns the body of the message as a client encodes it. Returns `None` for a refused registration and for a
+    /// query that no event can match.
     pub fn encode(&self) -> Option<BytesMut> {
         let mut out = BytesMut::new();
         match self {
@@ -131,7 +132,7 @@ impl HatClientMessage {
     }
 }
 
-/// Returns the fault for a type that only a server sends, or for an unknown one.
+/// Returns the fault of a message type that only a server sends, or that is unknown.
 fn unexpected_type(name: &str) -> HatFault {
     match SERVER_TYPES.into_iter().find(|known| *known == name) {
         Some(known) => HatFault::Unexpected(known),
@@ -139,15 +140,17 @@ fn unexpected_type(name: &str) -> HatFault {
     }
 }
 
-/// The fault of a message's body.
+/// Fault of the body of a message.
 enum BodyFault {
-    Form(SbsError),
-    Meaning(HatFault),
+    /// The bytes cannot be decoded.
+    Encoding(SbsError),
+    /// The decoded values are not allowed.
+    Content(HatFault),
 }
 
 impl From<SbsError> for BodyFault {
     fn from(malformed: SbsError) -> BodyFault {
-        BodyFault::Form(malformed)
+        BodyFault::Encoding(malformed)
     }
 }
 
@@ -168,22 +171,22 @@ fn server(number: i128) -> Option<ServerId> {
     u32::try_from(number).ok().map(ServerId)
 }
 
-/// Reads patterns of types; those that can match no type are left out.
+/// Reads patterns of types. Omits those that can match no type.
 fn patterns(reader: &mut SbsReader<'_>, settings: &Settings) -> Result<Vec<TypePattern>, BodyFault> {
     let (count, max) = (reader.count(1)?, settings.types_max);
     if max < count {
-        return Err(BodyFault::Meaning(HatFault::Types { count, max }));
+        return Err(BodyFault::Content(HatFault::Types { count, max }));
     }
     let (mut list, mut patterns, mut wildcards) = (Vec::new(), Vec::new(), 0);
     for _ in 0..count {
         subtypes(reader, &mut list)?;
-        // Patterns without `?` lie on a single path through all patterns, whatever the event.
+        // A lookup follows the patterns without `?` on a single path, whatever the event.
         wildcards += if list.contains(&"?") { list.len() } else { 0 };
         patterns.extend(pattern(&list));
     }
     let max = settings.wildcard_subtypes_max;
     if max < wildcards {
-        return Err(BodyFault::Meaning(HatFault::Wildcards { subtypes: wildcards, max }));
+        return Err(BodyFault::Content(HatFault::Wildcards { subtypes: wildcards, max }));
     }
     Ok(patterns)
 }
@@ -192,13 +195,14 @@ fn patterns(reader: &mut SbsReader<'_>, settings: &Settings) -> Result<Vec<TypeP
 fn pattern(subtypes: &[&str]) -> Option<TypePattern> {
     match (TypePattern::new(subtypes.iter().copied()), subtypes) {
         (Ok(pattern), _) => Some(pattern),
-        // The longest subject has no room for a further subtype, so `*` matches only its absence.
+        // The longest subject has no space for a further subtype, so `*` matches only zero subtypes.
         (Err(TypeError::Subject(_)), [head @ .., "*"]) => TypePattern::new(head.iter().copied()).ok(),
         (Err(_), _) => None,
     }
 }
 
-/// Reads all events to be registered, so that a malformed one is detected, unless there are too many.
+/// Reads all events to be registered, unless the registration has too many. It reads them even after an invalid one, so
+/// that it detects malformed ones.
 fn registrations(
     reader: &mut SbsReader<'_>,
     settings: &Settings,
@@ -224,7 +228,7 @@ fn query(reader: &mut SbsReader<'_>, settings: &Settings) -> Result<Option<Query
     match reader.choice(3)? {
         0 => Ok(Some(Query::Latest(reader.optional(|reader| patterns(reader, settings))?))),
         1 => series(reader, settings),
-        _ => of_server(reader),
+        _ => server_query(reader),
     }
 }
 
@@ -247,7 +251,7 @@ fn series(reader: &mut SbsReader<'_>, settings: &Settings) -> Result<Option<Quer
     Ok(Some(Query::Series(Series { types, time, source_time, by, is_descending, after, limit })))
 }
 
-fn of_server(reader: &mut SbsReader<'_>) -> Result<Option<Query>, BodyFault> {
+fn server_query(reader: &mut SbsReader<'_>) -> Result<Option<Query>, BodyFault> {
     let number = reader.integer()?;
     let _persisted = reader.boolean()?;
     let limit = limit(reader)?;
@@ -255,10 +259,10 @@ fn of_server(reader: &mut SbsReader<'_>) -> Result<Option<Query>, BodyFault> {
     if let Some([after, ..]) = after
         && after != number
     {
-        return Err(BodyFault::Meaning(HatFault::OtherServer { after, server: number }));
+        return Err(BodyFault::Content(HatFault::OtherServer { after, server: number }));
     }
     let Some(server) = server(number) else { return Ok(None) };
-    // An id that no event has is replaced by the nearest position in the server's range.
+    // An id outside the range of ids is replaced by the nearest position of the server.
     let after = after.map(|[_, session, instance]| match unsigned(session) {
         Some(session) => {
             EventId { server, session, instance: unsigned(instance).unwrap_or(if instance < 0 { 0 } else { u64::MAX }) }
@@ -279,7 +283,7 @@ fn limit(reader: &mut SbsReader<'_>) -> Result<Option<usize>, SbsError> {
     Ok(limit.map(|limit| usize::try_from(limit).unwrap_or(if limit < 0 { 0 } else { usize::MAX })))
 }
 
-/// Returns the span between two times in microseconds since 1970; `None` if it contains no valid time.
+/// Returns the span between two times in microseconds since 1970; `None` if it contains no valid timestamp.
 fn span(from: Option<i128>, to: Option<i128>) -> Option<TimeSpan> {
     let (first, last) = (i128::from(Timestamp::MIN.as_micros()), i128::from(Timestamp::MAX.as_micros()));
     let is_empty = from.is_some_and(|from| last < from) || to.is_some_and(|to| to < first);
@@ -320,12 +324,12 @@ fn put_query(out: &mut BytesMut, query: &Query) {
             put_limit(out, series.limit);
             put_optional(out, series.after, put_id);
         }
-        Query::Server(of_server) => {
+        Query::Server(query) => {
             put_count(out, 2);
-            put_integer(out, of_server.server.0.into());
+            put_integer(out, query.server.0.into());
             put_boolean(out, false);
-            put_limit(out, of_server.limit);
-            put_optional(out, of_server.after, put_id);
+            put_limit(out, query.limit);
+            put_optional(out, query.after, put_id);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::fmt;
 /// The reason why a connection ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HatFault {
-    /// The length of a frame has an invalid number of bytes, namely this one.
+    /// The length of a frame has an invalid number of bytes. Holds the number.
     Length(usize),
     /// A frame is too long.
     TooLong {
@@ -15,7 +15,7 @@ pub enum HatFault {
         /// Maximum bytes.
         bytes_max: usize,
     },
-    /// Bytes that cannot be decoded.
+    /// A message cannot be decoded.
     Malformed {
         /// Type of the message.
         type_name: &'static str,
@@ -26,18 +26,18 @@ pub enum HatFault {
     UnknownType(String),
     /// A message of this type is not allowed now, or not allowed from a client.
     Unexpected(&'static str),
-    /// A request in a conversation that it ends itself, which leaves no place for an answer.
+    /// A request ends its own conversation, so that it cannot be answered. Holds the type of the message.
     Ended(&'static str),
     /// The token is missing or wrong.
     Token,
-    /// One query, or the subscriptions, have too many types.
+    /// A query, or the subscriptions, have too many types.
     Types {
         /// Number of types.
         count: usize,
         /// Maximum number.
         max: usize,
     },
-    /// The types with a `?` in one query, or in the subscriptions, have too many subtypes together.
+    /// The types with a `?` in a query, or in the subscriptions, have too many subtypes in total.
     Wildcards {
         /// Number of subtypes.
         subtypes: usize,
@@ -59,7 +59,7 @@ pub enum HatFault {
     NotEncrypted,
 }
 
-/// Number of characters of an unknown type that are reported.
+/// Maximum number of reported characters of an unknown type.
 const NAME_CHARS: usize = 60;
 
 impl HatFault {

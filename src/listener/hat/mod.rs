@@ -5,20 +5,20 @@
 //! | SBS, the encoding of values | [`sbs`] |
 //! | frames, and chatter: numbered messages in conversations | [`chatter`] |
 //! | messages of clients, and messages of servers | [`client_message`], [`server_message`] |
-//! | components of messages | [`value`] |
+//! | values in messages | [`value`] |
 //! | settings, and the faults and refusals of clients | [`settings`], [`fault`], [`registration_refusal`] |
 //! | one client, and what it requests of the shell | [`session`], [`action`] |
 //! | the same client in the interface that all listeners share | [`client`] |
 //!
 //! # What differs from the reference
 //!
-//! - The protocol has a refusal for a registration, and for no other request. A client whose request is invalid is
-//!   disconnected. If the request merely cannot find anything, its answer is empty.
+//! - The protocol can refuse a registration, but no other request. The listener disconnects a client whose request is
+//!   invalid. If no event can match a query, the answer is empty.
 //! - A type has at least one subtype, and fits into a subject. A registration of another type fails, and a query for it
 //!   finds nothing. The same holds for patterns that match no type: `?` and `*` in a longer subtype, or a `*` that is
 //!   not the last.
-//! - A payload of the JSON kind must be JSON. `NaN` and `Infinity`, which Python accepts and Hat's own client refuses,
-//!   are not.
+//! - A payload of the JSON kind must be valid JSON, without `NaN` and `Infinity`. Python accepts them; Hat's own client
+//!   refuses them.
 //! - With accounts configured, a client must have a token. Without accounts, any token is accepted.
 //! - A session of another peer may arrive in several messages: on the bus each event is a message of its own
 //!   ([`client`]).

@@ -16,9 +16,9 @@ use std::collections::VecDeque;
 #[derive(Debug, Default)]
 pub(super) struct RequestQueue {
     requests: VecDeque<QueuedRequest>,
-    /// Id of the first of them.
+    /// Id of the first request.
     first: u64,
-    /// Bytes of all of them, as received.
+    /// Bytes of all requests, as received.
     bytes: usize,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct RequestQueue {
 pub(super) struct QueuedRequest {
     /// Conversation of the answer; `None` if the client wants no answer.
     pub(super) conversation: Option<Conversation>,
-    /// Its size as received.
+    /// Size of the request as received, in bytes.
     pub(super) bytes: usize,
     /// Subscriptions that begin with the answer, for the first request of a client.
     pub(super) welcome: Option<EventSubscription>,
@@ -41,7 +41,7 @@ pub(super) enum HatRequestState {
     Waiting(JournalCommand),
     /// The shell processes the request.
     Submitted(HatRequestKind),
-    /// The answer waits for those before it.
+    /// The answer waits for earlier answers.
     Done(HatServerMessage),
 }
 
@@ -88,7 +88,7 @@ impl RequestQueue {
         self.requests.push_back(request);
     }
 
-    /// Submits the next request that may be processed beside those that the shell processes.
+    /// Submits the next request that the shell may process together with the submitted ones.
     pub(super) fn submit_next(&mut self) -> Option<HatAction> {
         let mut submitted = None;
         for (number, request) in (self.first..).zip(&mut self.requests) {
@@ -102,7 +102,7 @@ impl RequestQueue {
                 submitted = Some(kind);
                 continue;
             }
-            // Answers to queries may be large. The next query waits until the client is known to take its answers.
+            // Answers to queries may be large. The next query waits until the client has accepted the previous answer.
             if submitted.is_some_and(|other| other != kind || kind == HatRequestKind::Query) {
                 return None;
             }
@@ -114,7 +114,7 @@ impl RequestQueue {
                 HatRequestState::Waiting(JournalCommand::Query(query)) => {
                     Some(HatAction::Query { request: request_id, query })
                 }
-                HatRequestState::Submitted(_) | HatRequestState::Done(_) => unreachable!("it waits"),
+                HatRequestState::Submitted(_) | HatRequestState::Done(_) => unreachable!("the request waits"),
             };
         }
         None
@@ -149,7 +149,7 @@ impl RequestQueue {
     pub(super) fn pop_answered(&mut self) -> Option<AnsweredRequest> {
         self.requests.front().filter(|request| matches!(request.state, HatRequestState::Done(_)))?;
         let QueuedRequest { conversation, bytes, welcome, state } = self.requests.pop_front()?;
-        let HatRequestState::Done(answer) = state else { unreachable!("it was checked") };
+        let HatRequestState::Done(answer) = state else { unreachable!("the request is done") };
         self.first += 1;
         self.bytes -= bytes;
         Some(AnsweredRequest { conversation, welcome, answer })

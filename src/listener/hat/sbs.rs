@@ -1,7 +1,8 @@
 //! SBS, the encoding of Hat: values one after the other, without tags. The reader must know the type of each value.
 //!
 //! ```text
-//! integer   7 bits a byte, most significant first, two's complement; bit 7 marks the last byte, bit 6 of the first one is the sign
+//! integer   7 bits a byte, most significant first, two's complement; bit 7 marks the last byte, and bit 6 of the
+//!           first byte is the sign
 //! boolean   00 or 01
 //! text      integer: number of bytes · UTF-8
 //! bytes     integer: number of bytes · the bytes
@@ -11,17 +12,17 @@
 //! optional  a choice of nothing and a value
 //! ```
 //!
-//! Integers have no limit of their own. Here they have at most ten bytes, which hold every signed and unsigned number
-//! of 64 bits. They are written in the fewest bytes. More bytes are accepted, since the rule of decoding gives them a
-//! value.
+//! The encoding does not limit integers. This reader accepts at most ten bytes, which hold every signed and unsigned
+//! number of 64 bits. The writer uses the fewest bytes. The reader also accepts more bytes than needed, since the rule
+//! of decoding gives them a value.
 
 use bytes::{BufMut, BytesMut};
 use std::fmt;
 
-/// Maximum bytes of an integer that is read.
+/// Maximum size of an integer that the reader accepts, in bytes.
 const INTEGER_BYTES_MAX: usize = 10;
 
-/// Bytes that are not a value of the expected type.
+/// Decoding error: the bytes are not a value of the expected type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SbsError {
     /// Position of the value, in bytes from the start of the input.
@@ -35,21 +36,21 @@ pub struct SbsError {
 pub enum SbsErrorKind {
     /// The value ends too early.
     Short,
-    /// An integer of more than ten bytes.
+    /// An integer has more than ten bytes.
     Integer,
-    /// A boolean with this byte.
+    /// A boolean has this invalid byte.
     Boolean(u8),
-    /// A text that is not UTF-8.
+    /// A text is not UTF-8.
     Text,
-    /// A length or a number of elements that is negative, or exceeds the rest of the input.
+    /// A length or a number of elements is negative, or exceeds the rest of the input.
     Length(i128),
     /// The choice has no alternative with this index.
     Choice(i128),
-    /// A number outside the range of its field.
+    /// A number is outside the range of its field.
     Range(i128),
-    /// A well-formed value outside the range of its type.
+    /// A well-formed value is outside the range of its type.
     Meaningless,
-    /// Bytes follow the end.
+    /// Bytes follow the last value.
     Trailing,
 }
 
@@ -72,7 +73,7 @@ impl fmt::Display for SbsError {
 
 impl std::error::Error for SbsError {}
 
-/// Reads values from bytes. After an error the reader is not used again.
+/// Reader of values. After an error it must not be used again.
 #[derive(Clone, Debug)]
 pub struct SbsReader<'a> {
     bytes: &'a [u8],

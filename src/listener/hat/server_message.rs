@@ -58,7 +58,7 @@ impl fmt::Display for Status {
 /// A message from a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HatServerMessage {
-    /// A ping, which asks for a pong.
+    /// A ping, which requests a pong.
     Ping,
     /// The answer to a ping.
     Pong,

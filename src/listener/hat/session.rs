@@ -1,4 +1,4 @@
-//! One client: its unanswered requests, and the supervision of its connection.
+//! The session of one client: its unanswered requests, and the supervision of its connection.
 
 use super::action::{HatAction, RequestId};
 use super::chatter::{ChatterMessage, Conversation};
@@ -26,7 +26,7 @@ use std::sync::Arc;
 pub struct HatSession {
     settings: Arc<Settings>,
     status: Status,
-    stage: HatSessionState,
+    state: HatSessionState,
     /// Number of messages sent.
     sent: i128,
     requests: RequestQueue,
@@ -37,21 +37,21 @@ pub struct HatSession {
     /// Time of the last message, or of the connection of an unauthenticated client.
     last_received: Instant,
     /// Time of the last ping, if the client has sent nothing since.
-    pinged: Option<Instant>,
+    last_ping: Option<Instant>,
 }
 
 /// State of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HatSessionState {
-    /// The client is unauthenticated. Holds the conversation of its attempt to authenticate.
+    /// The client is unauthenticated. Holds the conversation in which it tries to authenticate.
     Unauthenticated(Option<Conversation>),
     /// The client is authenticated, and waits for the answer to its first request.
     Authenticated,
     /// The client has its answer and receives events.
     Welcome,
-    /// The server stops when all requests are answered.
+    /// The server is stopping. The connection closes once all requests are answered.
     Stopping,
-    /// No further message is sent or processed.
+    /// The session neither sends nor processes messages.
     Closed,
 }
 
@@ -61,14 +61,14 @@ impl HatSession {
         HatSession {
             settings,
             status,
-            stage: HatSessionState::Unauthenticated(None),
+            state: HatSessionState::Unauthenticated(None),
             sent: 0,
             requests: RequestQueue::default(),
             actions: VecDeque::new(),
             disconnect_event: None,
             subscriptions: 0,
             last_received: now,
-            pinged: None,
+            last_ping: None,
         }
     }
 
@@ -82,15 +82,15 @@ impl HatSession {
         message: ChatterMessage<'_>,
         out: &mut OutputBuffer,
     ) -> Result<(), HatFault> {
-        let conversation = message.conversation.mirrored();
-        match self.stage {
+        let conversation = message.conversation.mirror();
+        match self.state {
             HatSessionState::Closed => return Ok(()),
             HatSessionState::Unauthenticated(_) if message.type_name == INIT_REQ && !message.is_last => {
-                self.stage = HatSessionState::Unauthenticated(Some(conversation));
+                self.state = HatSessionState::Unauthenticated(Some(conversation));
             }
             HatSessionState::Unauthenticated(_) => {}
             HatSessionState::Authenticated | HatSessionState::Welcome | HatSessionState::Stopping => {
-                (self.last_received, self.pinged) = (now, None)
+                (self.last_received, self.last_ping) = (now, None)
             }
         }
         let request = HatClientMessage::decode(&message, &self.settings)?;
@@ -118,13 +118,13 @@ impl HatSession {
         Ok(())
     }
 
-    /// Returns the next action for the shell. The shell drains it after every call that takes `out`. Requests, which
-    /// have answers, are returned only if the client takes answers.
+    /// Returns the next action for the shell, which polls until `None` after every call with `out`. The action is a
+    /// request with an answer only if `takes_answers` is true.
     pub fn poll_request(&mut self, takes_answers: bool) -> Option<HatAction> {
         self.actions.pop_front().or_else(|| if takes_answers { self.requests.submit_next() } else { None })
     }
 
-    /// Takes the stored events of an [`HatAction::Register`]; `None` if they are not stored.
+    /// Handles the stored events of an [`HatAction::Register`]; `None` if they are not stored.
     ///
     /// # Panics
     /// Panics if there is no such request.
@@ -141,7 +141,7 @@ impl HatSession {
         self.flush(out);
     }
 
-    /// Takes the answer to an [`HatAction::Query`].
+    /// Handles the answer to an [`HatAction::Query`].
     ///
     /// # Panics
     /// Panics if there is no such request.
@@ -151,9 +151,10 @@ impl HatSession {
         self.flush(out);
     }
 
-    /// Sends events of one session to which the client subscribes, at least one, ascending. Returns the number written.
+    /// Sends events of one session to which the client subscribes, at least one, ascending. Returns the number of
+    /// events sent.
     pub fn on_events(&mut self, events: &[&Event], out: &mut OutputBuffer) -> usize {
-        if !matches!(self.stage, HatSessionState::Welcome | HatSessionState::Stopping) {
+        if !matches!(self.state, HatSessionState::Welcome | HatSessionState::Stopping) {
             return 0;
         }
         let mut body = BytesMut::new();
@@ -165,7 +166,7 @@ impl HatSession {
 
     /// Records the new status of the server and sends it to the client.
     pub fn on_status(&mut self, status: Status, out: &mut OutputBuffer) {
-        if self.status == status || matches!(self.stage, HatSessionState::Stopping | HatSessionState::Closed) {
+        if self.status == status || matches!(self.state, HatSessionState::Stopping | HatSessionState::Closed) {
             return;
         }
         self.status = status;
@@ -176,25 +177,25 @@ impl HatSession {
     /// client receives the final status and the connection is closed.
     pub fn on_stop(&mut self, out: &mut OutputBuffer) {
         self.on_status(Status::Stopping, out);
-        match self.stage {
-            HatSessionState::Welcome => self.stage = HatSessionState::Stopping,
+        match self.state {
+            HatSessionState::Welcome => self.state = HatSessionState::Stopping,
             HatSessionState::Unauthenticated(_) | HatSessionState::Authenticated => self.end(),
             HatSessionState::Stopping | HatSessionState::Closed => {}
         }
         self.flush(out);
     }
 
-    /// Ends the session. It reports the fault if the protocol allows that, which is only in the answer to the first
-    /// request.
+    /// Ends the session. Reports the fault if the first request is unanswered, since only its answer can report an
+    /// error.
     pub fn on_fault(&mut self, fault: &HatFault, out: &mut OutputBuffer) {
-        if let HatSessionState::Unauthenticated(Some(conversation)) = self.stage {
+        if let HatSessionState::Unauthenticated(Some(conversation)) = self.state {
             self.send(conversation, true, &HatServerMessage::Init(Err(fault.to_string())), out);
         }
-        self.stage = HatSessionState::Closed;
+        self.state = HatSessionState::Closed;
     }
 
-    /// Returns the registrations to make when the connection has ended, each in a session of its own. They are the
-    /// registrations that the shell has not received yet, and the event of the disconnection. They are returned once.
+    /// Removes and returns the registrations to make after the connection has ended, each in a session of its own:
+    /// those that the shell has not received yet, and the event of the disconnection.
     pub fn take_final_registrations(&mut self) -> Vec<Vec<Registration>> {
         let mut registrations = self.requests.take_waiting_registrations();
         registrations.extend(self.disconnect_event.take().map(|event| vec![event]));
@@ -203,17 +204,17 @@ impl HatSession {
 
     /// Returns the time at which [`on_deadline`](HatSession::on_deadline) is due.
     pub fn deadline(&self) -> Option<Instant> {
-        match self.stage {
+        match self.state {
             HatSessionState::Unauthenticated(_) => Some(self.last_received + self.settings.auth_time),
             HatSessionState::Authenticated | HatSessionState::Welcome | HatSessionState::Stopping => {
-                Some(self.pinged.unwrap_or(self.last_received) + self.settings.ping_interval)
+                Some(self.last_ping.unwrap_or(self.last_received) + self.settings.ping_interval)
             }
             HatSessionState::Closed => None,
         }
     }
 
-    /// Handles the passage of time. `is_read` is false while the client is not read, because it has yet to take its
-    /// answers.
+    /// Handles the passage of time. `is_read` is false while the listener does not read from the client, because the
+    /// client has not accepted its answers.
     ///
     /// # Errors
     /// The client did not authenticate in time, or does not answer a ping.
@@ -224,15 +225,15 @@ impl HatSession {
         if !self.is_admitted() {
             return Err(HatFault::AuthTime);
         }
-        // The listener has not read what the client may have sent.
+        // The client may have sent messages that the listener has not read.
         if self.is_full() || !is_read {
-            (self.last_received, self.pinged) = (now, None);
+            (self.last_received, self.last_ping) = (now, None);
             return Ok(());
         }
-        if self.pinged.is_some() {
+        if self.last_ping.is_some() {
             return Err(HatFault::Idle);
         }
-        self.pinged = Some(now);
+        self.last_ping = Some(now);
         let conversation = self.new_conversation();
         self.send(conversation, false, &HatServerMessage::Ping, out);
         Ok(())
@@ -243,15 +244,15 @@ impl HatSession {
         self.requests.is_registering(request)
     }
 
-    /// Returns whether the limit of unanswered requests is reached, so that the client may not be read. The result may
-    /// change with every call that takes `out`.
+    /// Returns whether the limit of unanswered requests is reached, so that the listener may not read from the client.
+    /// The result may change with every call with `out`.
     pub fn is_full(&self) -> bool {
         self.settings.requests_max <= self.requests.len() || self.settings.requests_bytes_max <= self.requests.bytes()
     }
 
     /// Returns whether the client is authenticated, or needs no authentication.
     pub fn is_admitted(&self) -> bool {
-        matches!(self.stage, HatSessionState::Authenticated | HatSessionState::Welcome | HatSessionState::Stopping)
+        matches!(self.state, HatSessionState::Authenticated | HatSessionState::Welcome | HatSessionState::Stopping)
     }
 
     /// Returns the number of patterns that the client subscribes to.
@@ -265,13 +266,13 @@ impl HatSession {
     }
 
     fn on_init(&mut self, now: Instant, init: Init, bytes: usize) -> Result<(), HatFault> {
-        let HatSessionState::Unauthenticated(conversation) = self.stage else {
+        let HatSessionState::Unauthenticated(conversation) = self.state else {
             unreachable!("only an unauthenticated client is initialized")
         };
         let Init { name, token, subscription, persisted: _ } = init;
         let account = self.account(&name, token.as_deref()).ok_or(HatFault::Token)?;
         self.last_received = now;
-        self.stage = HatSessionState::Authenticated;
+        self.state = HatSessionState::Authenticated;
         self.subscriptions = subscription.patterns.len();
         let connected = self.announcement(&name, "\"CONNECTED\"");
         self.disconnect_event = self.announcement(&name, "\"DISCONNECTED\"");
@@ -284,10 +285,10 @@ impl HatSession {
         Ok(())
     }
 
-    /// Returns the account of a client, for people; `None` if it has none and needs one.
+    /// Returns the account of a client, for people; `None` if the client needs an account and has not authenticated.
     fn account(&self, name: &str, token: Option<&str>) -> Option<String> {
         let access = &self.settings.access;
-        if !access.is_closed() {
+        if !access.requires_authentication() {
             return Some("open".to_owned());
         }
         let token = token?.as_bytes();
@@ -308,7 +309,7 @@ impl HatSession {
         if !self.settings.announces || self.status != Status::Operational {
             return None;
         }
-        let (server, name) = (self.settings.server.to_string(), subtype(name));
+        let (server, name) = (self.settings.server.to_string(), escape_subtype(name));
         let event_type = EventType::new(["event", &server, "eventer", &name]).ok()?;
         let payload = Json::from_bytes(Bytes::from_static(text.as_bytes())).expect("a string of JSON");
         Some(Registration { event_type, source_timestamp: None, payload: Some(Payload::Json(payload)) })
@@ -346,21 +347,22 @@ impl HatSession {
         self.requests.push(QueuedRequest { conversation, bytes, welcome, state });
     }
 
-    /// Sends the answers that are due in order. If the server stops and no request is left, sends the final status.
+    /// Sends the answers that are due, in the order of the requests. If the server is stopping and all requests are
+    /// answered, sends the final status.
     fn flush(&mut self, out: &mut OutputBuffer) {
         while let Some(AnsweredRequest { conversation, welcome, answer }) = self.requests.pop_answered() {
-            if self.stage == HatSessionState::Closed {
+            if self.state == HatSessionState::Closed {
                 continue;
             }
             if let Some(conversation) = conversation {
                 self.send(conversation, true, &answer, out);
             }
             if let Some(subscription) = welcome {
-                self.stage = HatSessionState::Welcome;
+                self.state = HatSessionState::Welcome;
                 self.actions.push_back(HatAction::Subscribe(subscription));
             }
         }
-        if self.stage == HatSessionState::Stopping && self.requests.is_empty() {
+        if self.state == HatSessionState::Stopping && self.requests.is_empty() {
             self.status = Status::Standby;
             self.send_status(out);
             self.end();
@@ -369,14 +371,14 @@ impl HatSession {
 
     /// Sends the status to a client that has received an earlier one.
     fn send_status(&mut self, out: &mut OutputBuffer) {
-        if matches!(self.stage, HatSessionState::Welcome | HatSessionState::Stopping) {
+        if matches!(self.state, HatSessionState::Welcome | HatSessionState::Stopping) {
             let conversation = self.new_conversation();
             self.send(conversation, true, &HatServerMessage::Status(self.status), out);
         }
     }
 
     fn end(&mut self) {
-        self.stage = HatSessionState::Closed;
+        self.state = HatSessionState::Closed;
         self.actions.push_back(HatAction::Close);
     }
 
@@ -397,8 +399,8 @@ impl HatSession {
     }
 }
 
-/// Returns a name as one subtype: characters that a subtype cannot hold are escaped as in a URL, and then `%` is too.
-fn subtype(name: &str) -> String {
+/// Converts a name to one subtype. If it has characters that a subtype cannot have, escapes these and `%` as in a URL.
+fn escape_subtype(name: &str) -> String {
     let is_reserved = |c: char| matches!(c, '?' | '*' | '/');
     if !name.contains(is_reserved) {
         return name.to_owned();

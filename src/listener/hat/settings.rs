@@ -10,12 +10,12 @@ use std::time::Duration;
 /// Settings and limits of the listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Accounts that may use it. A token is a credential by itself; with the name of the client it is the password of a
-    /// user. Keys are not accepted here.
+    /// Accounts that may use the listener. The token of a client is the token of an account, or the password of the
+    /// account with the client's name. The listener does not support keys.
     pub access: Access,
     /// The server that registers the events.
     pub server: ServerId,
-    /// True if an event announces each client that connects, and another one that it disconnects.
+    /// True if the listener registers an event for each connection and each disconnection of a client.
     pub announces: bool,
     /// Maximum size of a frame in bytes. A larger one ends the connection.
     pub frame_bytes_max: usize,
@@ -25,20 +25,20 @@ pub struct Settings {
     pub message_bytes_max: usize,
     /// Maximum number of events of a registration; a larger registration fails.
     pub registrations_max: usize,
-    /// Maximum number of subscriptions of a client, and of types of a query. More of them end the connection.
+    /// Maximum number of subscriptions of a client, and of types of a query. A larger number ends the connection.
     pub types_max: usize,
-    /// Maximum number of subtypes in all patterns with a `?` of one request together; more end the connection. It
-    /// bounds the steps that a client adds to each lookup of a type, whether for subscriptions or for a query. 2,048
+    /// Maximum total number of subtypes in the patterns with a `?` of one request. A larger number ends the connection.
+    /// It bounds the steps that a client adds to each lookup of a type, whether for subscriptions or for a query. 2,048
     /// steps take some 10 µs.
     pub wildcard_subtypes_max: usize,
     /// Maximum number of unanswered requests of a client. At the limit no further message is read.
     pub requests_max: usize,
-    /// Maximum bytes of unanswered requests; the last one may exceed it.
+    /// Maximum bytes of unanswered requests, which the last one may exceed.
     pub requests_bytes_max: usize,
-    /// Time within which a client must authenticate. Then the connection is closed.
+    /// Time within which a client must authenticate. After it, the connection is closed.
     pub auth_time: Duration,
-    /// Time without a message after which the client is pinged. After the same time without an answer its connection
-    /// ends.
+    /// Time without a message after which the listener sends a ping. After the same time without an answer the
+    /// connection is closed.
     pub ping_interval: Duration,
 }
 

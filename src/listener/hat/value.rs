@@ -1,4 +1,4 @@
-//! Components of messages: types, times, ids and events.
+//! Values in messages: types, times, ids and events.
 //!
 //! ```text
 //! type         array of texts
@@ -28,11 +28,11 @@ pub enum RegistrationError {
     Type(TypeError),
     /// Its source timestamp is outside the years 0000 to 9999. Holds microseconds since 1970.
     SourceTime(i128),
-    /// Its payload claims to be JSON and is not.
+    /// Its JSON payload is invalid.
     Json(JsonError),
     /// Its payload is too large.
     TooLarge {
-        /// Bytes of the payload, the name of its type included.
+        /// Bytes of the payload and of its type's name, of which each byte counts three.
         bytes: usize,
         /// Maximum bytes.
         bytes_max: usize,
@@ -56,8 +56,8 @@ impl fmt::Display for RegistrationError {
 
 impl std::error::Error for RegistrationError {}
 
-/// Reads a list of texts into `list`, replacing its content. Of a list longer than any pattern, only enough elements
-/// are stored to show that it is too long.
+/// Reads a list of texts into `list`, replacing its content. Of a list longer than any pattern, stores only as many
+/// elements as prove that it is too long.
 pub(super) fn subtypes<'a>(reader: &mut SbsReader<'a>, list: &mut Vec<&'a str>) -> Result<(), SbsError> {
     list.clear();
     for _ in 0..reader.count(1)? {
@@ -112,8 +112,8 @@ pub(super) fn put_id(out: &mut BytesMut, id: EventId) {
     put_integer(out, id.instance.into());
 }
 
-/// Reads an event to be registered, of at most `message_bytes_max` bytes as a message on the bus. `list` is scratch
-/// space.
+/// Reads an event to be registered, of at most `message_bytes_max` bytes as a message on the bus. `list` is a reusable
+/// buffer.
 pub(super) fn registration<'a>(
     reader: &mut SbsReader<'a>,
     message_bytes_max: usize,
@@ -123,16 +123,16 @@ pub(super) fn registration<'a>(
     subtypes(reader, list)?;
     let micros = reader.optional(micros)?;
     let payload = reader.optional(|reader| payload(reader, payload_bytes_max))?;
-    let checked = || {
+    let validate = || {
         let event_type = EventType::new(list.iter().copied()).map_err(RegistrationError::Type)?;
         let source_timestamp =
             micros.map(|micros| time(micros).ok_or(RegistrationError::SourceTime(micros))).transpose()?;
         Ok(Registration { event_type, source_timestamp, payload: payload.transpose()? })
     };
-    Ok(checked())
+    Ok(validate())
 }
 
-/// Reads a payload of at most `bytes_max` bytes, the name of its type included.
+/// Reads a payload of at most `bytes_max` bytes, including its type's name, of which each byte counts three.
 fn payload(reader: &mut SbsReader<'_>, bytes_max: usize) -> Result<Result<Payload, RegistrationError>, SbsError> {
     let is_binary = reader.choice(2)? == 0;
     let type_name = if is_binary { reader.text()? } else { "" };
@@ -184,14 +184,14 @@ pub(super) fn events(reader: &mut SbsReader<'_>) -> Result<Vec<Event>, SbsError>
 }
 
 fn event<'a>(reader: &mut SbsReader<'a>, list: &mut Vec<&'a str>) -> Result<Event, SbsError> {
-    let meaningless = SbsError { at: reader.at(), kind: SbsErrorKind::Meaningless };
+    let invalid_value = SbsError { at: reader.at(), kind: SbsErrorKind::Meaningless };
     let server = ServerId(reader.number()?);
     let id = EventId { server, session: reader.number()?, instance: reader.number()? };
     subtypes(reader, list)?;
-    let event_type = EventType::new(list.iter().copied()).map_err(|_| meaningless)?;
-    let timestamp = time(micros(reader)?).ok_or(meaningless)?;
-    let source_timestamp = reader.optional(micros)?.map(|micros| time(micros).ok_or(meaningless)).transpose()?;
-    let payload = reader.optional(|reader| payload(reader, usize::MAX))?.transpose().map_err(|_| meaningless)?;
+    let event_type = EventType::new(list.iter().copied()).map_err(|_| invalid_value)?;
+    let timestamp = time(micros(reader)?).ok_or(invalid_value)?;
+    let source_timestamp = reader.optional(micros)?.map(|micros| time(micros).ok_or(invalid_value)).transpose()?;
+    let payload = reader.optional(|reader| payload(reader, usize::MAX))?.transpose().map_err(|_| invalid_value)?;
     Ok(Event { id, event_type, timestamp, source_timestamp, payload })
 }
 

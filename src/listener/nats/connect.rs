@@ -20,7 +20,7 @@ pub(super) struct ConnectOptions {
     pub(super) echo: bool,
     /// True if the client supports headers.
     pub(super) headers: bool,
-    /// True if the client wants a notification when a request has no receivers.
+    /// True if the client wants a notification if a request has no receivers.
     pub(super) no_responders: bool,
     /// True if the client accepts INFO at any time.
     pub(super) takes_info: bool,
@@ -48,8 +48,8 @@ pub(super) struct Identity {
 /// Reads the object after CONNECT. As in nats-server, the case of names is ignored, null members leave the option
 /// unchanged, and unknown members are ignored.
 pub(super) fn read(json: &[u8], options: &mut ConnectOptions) -> Result<Identity, ConnectFault> {
-    let text = String::from_utf8_lossy(json);
-    let value: Value = serde_json::from_str(&text)
+    let json = String::from_utf8_lossy(json);
+    let value: Value = serde_json::from_str(&json)
         .map_err(|error| ConnectFault::Json { line: error.line(), column: error.column() })?;
     let members = match value {
         Value::Object(members) => members,
@@ -59,22 +59,22 @@ pub(super) fn read(json: &[u8], options: &mut ConnectOptions) -> Result<Identity
     let mut identity = Identity::default();
     for (name, value) in members.iter().filter(|(_, value)| !value.is_null()) {
         match name.to_ascii_lowercase().as_str() {
-            "verbose" => options.verbose = switch("verbose", value)?,
-            "pedantic" => _ = switch("pedantic", value)?,
-            "echo" => options.echo = switch("echo", value)?,
-            "headers" => options.headers = switch("headers", value)?,
-            "no_responders" => options.no_responders = switch("no_responders", value)?,
-            "tls_required" => _ = switch("tls_required", value)?,
+            "verbose" => options.verbose = boolean("verbose", value)?,
+            "pedantic" => _ = boolean("pedantic", value)?,
+            "echo" => options.echo = boolean("echo", value)?,
+            "headers" => options.headers = boolean("headers", value)?,
+            "no_responders" => options.no_responders = boolean("no_responders", value)?,
+            "tls_required" => _ = boolean("tls_required", value)?,
             "protocol" => options.takes_info = protocol(value)?,
-            "name" => identity.name = name_of(text_of("name", value)?),
-            "lang" => _ = text_of("lang", value)?,
-            "version" => _ = text_of("version", value)?,
-            "user" => identity.user = text_of("user", value)?.to_owned(),
-            "pass" => identity.password = text_of("pass", value)?.to_owned(),
-            "auth_token" => identity.token = text_of("auth_token", value)?.to_owned(),
-            "nkey" => identity.nkey = text_of("nkey", value)?.to_owned(),
-            "sig" => identity.signature = text_of("sig", value)?.to_owned(),
-            "jwt" => identity.has_jwt = !text_of("jwt", value)?.is_empty(),
+            "name" => identity.name = sanitize_name(text("name", value)?),
+            "lang" => _ = text("lang", value)?,
+            "version" => _ = text("version", value)?,
+            "user" => identity.user = text("user", value)?.to_owned(),
+            "pass" => identity.password = text("pass", value)?.to_owned(),
+            "auth_token" => identity.token = text("auth_token", value)?.to_owned(),
+            "nkey" => identity.nkey = text("nkey", value)?.to_owned(),
+            "sig" => identity.signature = text("sig", value)?.to_owned(),
+            "jwt" => identity.has_jwt = !text("jwt", value)?.is_empty(),
             _ => {}
         }
     }
@@ -84,11 +84,11 @@ pub(super) fn read(json: &[u8], options: &mut ConnectOptions) -> Result<Identity
     Ok(identity)
 }
 
-fn switch(name: &'static str, value: &Value) -> Result<bool, ConnectFault> {
+fn boolean(name: &'static str, value: &Value) -> Result<bool, ConnectFault> {
     value.as_bool().ok_or(ConnectFault::Member { name, wanted: "true or false" })
 }
 
-fn text_of<'a>(name: &'static str, value: &'a Value) -> Result<&'a str, ConnectFault> {
+fn text<'a>(name: &'static str, value: &'a Value) -> Result<&'a str, ConnectFault> {
     value.as_str().ok_or(ConnectFault::Member { name, wanted: "text" })
 }
 
@@ -102,7 +102,7 @@ fn protocol(value: &Value) -> Result<bool, ConnectFault> {
 }
 
 /// Returns the name without control characters, cut to the maximum length.
-fn name_of(text: &str) -> String {
+fn sanitize_name(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(NAME_CHARS_MAX).collect()
 }
 
@@ -111,8 +111,8 @@ pub(super) fn has_nkeys(access: &Access) -> bool {
     access.accounts.iter().any(|account| matches!(account.credentials, Credentials::Nkey(_)))
 }
 
-/// Returns the account whose credentials the client has proven. Every account is checked, so that the time reveals
-/// nothing about the accounts.
+/// Returns the account whose credentials the client has proven. Checks every account, so that the time does not reveal
+/// which account matches.
 pub(super) fn authenticate<'a>(
     access: &'a Access,
     identity: &Identity,

@@ -18,8 +18,8 @@ const LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 /// Length of a server id, in characters.
 const ID_BYTES: usize = 56;
 
-/// Value of `go`, where nats-server names the toolchain that built it. Client libraries require the field and show it
-/// as text.
+/// Value of the field `go`, in which nats-server names its toolchain. Client libraries require the field and only
+/// display it.
 const TOOLCHAIN: &str = "rust";
 
 /// The object after INFO, in the field order of nats-server 2.10. It omits `git_commit` and `xkey`, which released
@@ -54,24 +54,24 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// Returns the INFO line for this client. `is_stopping` asks the client to reconnect elsewhere.
-pub(super) fn line(settings: &Settings, hello: &ConnectionInfo, is_stopping: bool) -> Vec<u8> {
+/// Returns the INFO line for this client. With `is_stopping`, the line requests the client to reconnect elsewhere.
+pub(super) fn line(settings: &Settings, connection: &ConnectionInfo, is_stopping: bool) -> Vec<u8> {
     let info = ServerInfoJson {
         server_id: server_id(settings.epoch),
         server_name: settings.peer.as_str(),
         version: VERSION,
         proto: 1,
         go: TOOLCHAIN,
-        host: hello.listen.ip().to_string(),
-        port: hello.listen.port(),
+        host: connection.listen.ip().to_string(),
+        port: connection.listen.port(),
         headers: true,
-        auth_required: settings.access.is_closed(),
+        auth_required: settings.access.requires_authentication(),
         tls_required: settings.tls == Tls::Required,
         tls_available: settings.tls == Tls::Available,
         max_payload: settings.payload_bytes_max,
-        client_id: hello.client,
-        client_ip: hello.from.ip().to_string(),
-        nonce: connect::has_nkeys(&settings.access).then(|| nonce(hello)),
+        client_id: connection.client,
+        client_ip: connection.from.ip().to_string(),
+        nonce: connect::has_nkeys(&settings.access).then(|| nonce(connection)),
         ldm: is_stopping,
     };
     let mut line = b"INFO ".to_vec();
@@ -81,8 +81,8 @@ pub(super) fn line(settings: &Settings, hello: &ConnectionInfo, is_stopping: boo
 }
 
 /// Returns the nonce that a client signs.
-pub(super) fn nonce(hello: &ConnectionInfo) -> String {
-    URL_SAFE_NO_PAD.encode(hello.nonce)
+pub(super) fn nonce(connection: &ConnectionInfo) -> String {
+    URL_SAFE_NO_PAD.encode(connection.nonce)
 }
 
 /// Returns an id in the form of nats-server; each epoch has a different one.

@@ -1,7 +1,7 @@
 //! Encoding of messages to a client: MSG and HMSG.
 //!
-//! The common part of all messages of a call is encoded once. The line of a message is encoded again only if it
-//! differs from the previous one.
+//! The common part of all messages of a call is encoded once. The line of a message is encoded only if it differs from
+//! the previous line.
 
 use super::subscriptions::NatsSubscriptions;
 use crate::delivery::Deliveries;
@@ -12,7 +12,7 @@ use std::ops::Range;
 
 /// The first line of headers.
 pub(super) const HEADERS_LINE: &[u8] = b"NATS/1.0\r\n";
-/// Start of a first line with a status. Such a line is part of the message's headers as published.
+/// Beginning of a first line with a status. Such a line is published as a part of the message's headers.
 pub(super) const STATUS: &[u8] = b"NATS/1.0 ";
 /// Prefix of the names of headers that only the bus writes.
 pub(super) const RESERVED_PREFIX: &[u8] = b"Seqcast-";
@@ -34,10 +34,10 @@ struct DeliveryTarget {
     sub: SubId,
     /// Range of its `HMSG subject sid ` in the prefixes.
     prefix: Range<usize>,
-    /// Maximum number of messages that it may still receive.
-    left: u64,
+    /// Number of messages that the subscription may still receive.
+    remaining: u64,
     written: u64,
-    /// Number of messages lost before its first one in this call.
+    /// Number of messages lost before its first message in this call.
     lost: Option<Count>,
 }
 
@@ -59,29 +59,29 @@ pub(super) struct MessageWriter {
 
 impl MessageWriter {
     /// Writes the messages for those of the subscriptions that the client has. Returns the total number of messages
-    /// written for all of them. Calls `ended` with each subscription that has received its last message.
+    /// written for all of them. Calls `on_end` with each subscription that has received its last message.
     pub(super) fn write(
         &mut self,
         subs: &mut NatsSubscriptions,
-        to: &[SubId],
+        ids: &[SubId],
         deliveries: &Deliveries,
-        form: HeaderMode,
+        mode: HeaderMode,
         out: &mut OutputBuffer,
-        mut ended: impl FnMut(SubId),
+        mut on_end: impl FnMut(SubId),
     ) -> usize {
         self.begin();
         if SHARE_BYTES <= deliveries.bytes() / deliveries.len().max(1) {
             for delivery in deliveries.clone() {
-                self.message(subs, to, &(&delivery).into(), Some(&delivery.message), form, out);
+                self.message(subs, ids, &(&delivery).into(), Some(&delivery.message), mode, out);
             }
         } else {
-            deliveries.clone().visit(|delivery| self.message(subs, to, delivery, None, form, out));
+            deliveries.clone().visit(|delivery| self.message(subs, ids, delivery, None, mode, out));
         }
         let mut written = 0;
         for target in &self.targets {
             written += target.written;
             if let Some(sub) = subs.on_delivered(target.sub, target.written) {
-                ended(sub);
+                on_end(sub);
             }
         }
         usize::try_from(written).unwrap_or(usize::MAX)
@@ -96,19 +96,25 @@ impl MessageWriter {
     }
 
     /// Encodes the parts that all messages of the call share. All messages have the same subject and publisher.
-    fn prepare(&mut self, subs: &mut NatsSubscriptions, to: &[SubId], delivery: &DeliveryRef<'_>, form: HeaderMode) {
+    fn prepare(&mut self, subs: &mut NatsSubscriptions, ids: &[SubId], delivery: &DeliveryRef<'_>, mode: HeaderMode) {
         self.is_prepared = true;
-        for id in to {
+        for id in ids {
             let Some(sub) = subs.get(*id) else { continue };
             let start = self.prefixes.len();
             for part in [b"HMSG ".as_slice(), delivery.subject.as_bytes(), b" ", &sub.sid, b" "] {
                 self.prefixes.extend_from_slice(part);
             }
-            let left = sub.remaining();
-            let lost = if form == HeaderMode::Annotated { subs.take_lost(*id) } else { None };
-            self.targets.push(DeliveryTarget { sub: *id, prefix: start..self.prefixes.len(), left, written: 0, lost });
+            let remaining = sub.remaining();
+            let lost = if mode == HeaderMode::Annotated { subs.take_lost(*id) } else { None };
+            self.targets.push(DeliveryTarget {
+                sub: *id,
+                prefix: start..self.prefixes.len(),
+                remaining,
+                written: 0,
+                lost,
+            });
         }
-        if form == HeaderMode::Annotated {
+        if mode == HeaderMode::Annotated {
             put_publisher(&mut self.publisher_headers, delivery.publisher);
         }
     }
@@ -117,28 +123,28 @@ impl MessageWriter {
     fn message(
         &mut self,
         subs: &mut NatsSubscriptions,
-        to: &[SubId],
+        ids: &[SubId],
         delivery: &DeliveryRef<'_>,
         shared: Option<&Message>,
-        form: HeaderMode,
+        mode: HeaderMode,
         out: &mut OutputBuffer,
     ) {
         if !self.is_prepared {
-            self.prepare(subs, to, delivery, form);
+            self.prepare(subs, ids, delivery, mode);
         }
         for index in 0..self.targets.len() {
             let target = &mut self.targets[index];
-            if target.left == target.written {
+            if target.remaining == target.written {
                 continue;
             }
             target.written += 1;
-            let has_headers = match form {
+            let has_headers = match mode {
                 HeaderMode::Plain => false,
                 HeaderMode::Headers => !delivery.headers.is_empty(),
                 HeaderMode::Annotated => true,
             };
             if has_headers {
-                let (rest, end) = self.line_with_headers(index, delivery, form);
+                let (rest, end) = self.line_with_headers(index, delivery, mode);
                 out.put(&self.line);
                 out.put(&self.headers);
                 match shared {
@@ -181,19 +187,19 @@ impl MessageWriter {
         &mut self,
         index: usize,
         delivery: &DeliveryRef<'a>,
-        form: HeaderMode,
+        mode: HeaderMode,
     ) -> (&'a [u8], &'static [u8]) {
         let MessageWriter { targets, prefixes, line, headers, publisher_headers, .. } = self;
         let target = &mut targets[index];
         let (first, rest) = first_line(delivery.headers);
         headers.clear();
         headers.extend_from_slice(first);
-        if form == HeaderMode::Annotated {
+        if mode == HeaderMode::Annotated {
             headers.extend_from_slice(publisher_headers);
             put_delivery_headers(headers, delivery, target.lost.take());
         }
-        let is_whole = rest.ends_with(b"\r\n") || rest.is_empty() && headers.ends_with(b"\r\n");
-        let end: &[u8] = if is_whole { b"\r\n" } else { b"\r\n\r\n" };
+        let is_terminated = rest.ends_with(b"\r\n") || rest.is_empty() && headers.ends_with(b"\r\n");
+        let end: &[u8] = if is_terminated { b"\r\n" } else { b"\r\n\r\n" };
         let headers_bytes = headers.len() + rest.len() + end.len();
         line.clear();
         line.extend_from_slice(&prefixes[target.prefix.clone()]);

@@ -8,7 +8,7 @@ use super::settings::Settings;
 use crate::listener::buffer::Buffer;
 use std::mem;
 
-/// Maximum memory, in bytes, that an empty buffer keeps. The parser releases more, so that idle clients cost little.
+/// Maximum capacity that an empty buffer retains, in bytes. It bounds the memory of idle clients.
 const IDLE_BYTES: usize = 1024;
 /// Maximum number of digits of a size; a message has at most 8 MiB.
 const SIZE_DIGITS_MAX: usize = 9;
@@ -20,12 +20,12 @@ const ARGUMENTS_MAX: usize = 6;
 #[derive(Debug)]
 pub struct NatsParser {
     buffer: Buffer,
-    /// Bytes of the last returned command, which is still in the buffer.
+    /// Size of the last returned command, which is still in the buffer, in bytes.
     returned_bytes: usize,
-    /// Bytes of the next command that were searched and contain no line end.
-    searched: usize,
-    /// Total bytes of the next command, as far as its line is known; 0 if unknown.
-    wanted: usize,
+    /// Number of bytes of the next command that contain no line end.
+    searched_bytes: usize,
+    /// Total size of the next command in bytes; 0 until its line is complete.
+    command_bytes: usize,
     /// True if commands other than CONNECT are allowed.
     is_admitted: bool,
     line_bytes_max: usize,
@@ -39,22 +39,22 @@ impl NatsParser {
         NatsParser {
             buffer: Buffer::new(IDLE_BYTES),
             returned_bytes: 0,
-            searched: 0,
-            wanted: 0,
-            is_admitted: !settings.access.is_closed(),
+            searched_bytes: 0,
+            command_bytes: 0,
+            is_admitted: !settings.access.requires_authentication(),
             line_bytes_max: settings.line_bytes_max,
             unauthenticated_bytes_max: settings.unauthenticated_bytes_max.min(settings.line_bytes_max),
             payload_bytes_max: settings.payload_bytes_max,
         }
     }
 
-    /// Adds received bytes. The following call of [`next`](NatsParser::next) drops the command that it returned last,
-    /// unless that is kept.
+    /// Adds received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.push(bytes);
     }
 
-    /// Returns the next complete command, or `None` until more bytes arrive.
+    /// Returns the next complete command, or `None` until more bytes arrive. The next call consumes the bytes of the
+    /// command, unless [`repeat_last`](NatsParser::repeat_last) is called before.
     ///
     /// # Errors
     /// The bytes are not a command, or the command is not allowed. The parser cannot continue after an error.
@@ -63,16 +63,16 @@ impl NatsParser {
         self.buffer.skip(mem::take(&mut self.returned_bytes));
         let line_bytes_max = if self.is_admitted { self.line_bytes_max } else { self.unauthenticated_bytes_max };
         let rest = self.buffer.rest();
-        if rest.is_empty() || rest.len() < self.wanted {
+        if rest.is_empty() || rest.len() < self.command_bytes {
             return Ok(None);
         }
-        let matched = match_op(rest)?;
-        if !self.is_admitted && !matches!(matched, OpMatch::Partial | OpMatch::Complete(Op::Connect, _)) {
+        let op_match = match_op(rest)?;
+        if !self.is_admitted && !matches!(op_match, OpMatch::Partial | OpMatch::Complete(Op::Connect, _)) {
             return Err(NatsFault::Unauthorized(AuthenticationFailure::NotConnected));
         }
-        let Some(line_end) = line_end(&rest[self.searched..]).map(|at| self.searched + at) else {
-            self.searched = rest.len();
-            return match matched {
+        let Some(line_end) = line_end(&rest[self.searched_bytes..]).map(|at| self.searched_bytes + at) else {
+            self.searched_bytes = rest.len();
+            return match op_match {
                 // The limit leaves room for a space and for the CR of the line end.
                 OpMatch::Complete(_, op_bytes) if line_bytes_max + 2 < rest.len() - op_bytes => {
                     Err(NatsFault::LineTooLong)
@@ -80,7 +80,7 @@ impl NatsParser {
                 _ => Ok(None),
             };
         };
-        let OpMatch::Complete(op, op_bytes) = matched else { return Err(NatsFault::UnknownOperation) };
+        let OpMatch::Complete(op, op_bytes) = op_match else { return Err(NatsFault::UnknownOperation) };
         let line = &rest[op_bytes..line_end];
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line_bytes_max + 1 < line.len() {
@@ -94,15 +94,15 @@ impl NatsParser {
                 }
                 let bytes = line_end + 1 + head.bytes + 2;
                 let Some(content) = rest.get(line_end + 1..bytes) else {
-                    (self.searched, self.wanted) = (line_end, bytes);
+                    (self.searched_bytes, self.command_bytes) = (line_end, bytes);
                     return Ok(None);
                 };
-                (NatsCommand::Pub(head.with(content)?), bytes)
+                (NatsCommand::Pub(head.into_pub(content)?), bytes)
             }
-            _ => (plain(op, line)?, line_end + 1),
+            _ => (parse_line(op, line)?, line_end + 1),
         };
         self.returned_bytes = bytes;
-        (self.searched, self.wanted) = (0, 0);
+        (self.searched_bytes, self.command_bytes) = (0, 0);
         Ok(Some(command))
     }
 
@@ -111,7 +111,7 @@ impl NatsParser {
         self.returned_bytes = 0;
     }
 
-    /// Ends the limits of unauthenticated clients.
+    /// Lifts the limits of unauthenticated clients.
     pub fn admit(&mut self) {
         self.is_admitted = true;
     }
@@ -222,9 +222,11 @@ impl<'a> PubLine<'a> {
             (Op::Hpub, [subject, reply, header_bytes, bytes]) => (subject, Some(*reply), Some(header_bytes), bytes),
             _ => return Err(NatsFault::Arguments(op)),
         };
-        let bytes = size(bytes).ok_or(NatsFault::Size(op))?;
+        let bytes = parse_size(bytes).ok_or(NatsFault::Size(op))?;
         let header_bytes = match header_bytes {
-            Some(text) => Some(size(text).filter(|header_bytes| *header_bytes <= bytes).ok_or(NatsFault::Size(op))?),
+            Some(text) => {
+                Some(parse_size(text).filter(|header_bytes| *header_bytes <= bytes).ok_or(NatsFault::Size(op))?)
+            }
             None => None,
         };
         Ok(PubLine { subject, reply, header_bytes, bytes })
@@ -232,7 +234,7 @@ impl<'a> PubLine<'a> {
 
     /// Returns the complete command. `content` must end with CR LF.
     #[inline]
-    fn with(self, content: &'a [u8]) -> Result<Pub<'a>, NatsFault> {
+    fn into_pub(self, content: &'a [u8]) -> Result<Pub<'a>, NatsFault> {
         let content = content.strip_suffix(b"\r\n").ok_or(NatsFault::UnknownOperation)?;
         let (headers, payload) = match self.header_bytes {
             Some(bytes) => (Some(&content[..bytes]), &content[bytes..]),
@@ -244,7 +246,7 @@ impl<'a> PubLine<'a> {
 
 /// Parses a size of at most nine digits.
 #[inline]
-fn size(text: &[u8]) -> Option<usize> {
+fn parse_size(text: &[u8]) -> Option<usize> {
     if text.is_empty() || SIZE_DIGITS_MAX < text.len() || !text.iter().all(u8::is_ascii_digit) {
         return None;
     }
@@ -252,7 +254,7 @@ fn size(text: &[u8]) -> Option<usize> {
 }
 
 /// Parses a command that consists of a single line.
-fn plain(op: Op, line: &[u8]) -> Result<NatsCommand<'_>, NatsFault> {
+fn parse_line(op: Op, line: &[u8]) -> Result<NatsCommand<'_>, NatsFault> {
     match op {
         Op::Connect => return Ok(NatsCommand::Connect(line.trim_ascii())),
         Op::Ping => return Ok(NatsCommand::Ping),
@@ -267,7 +269,7 @@ fn plain(op: Op, line: &[u8]) -> Result<NatsCommand<'_>, NatsFault> {
         (Op::Sub, [subject, queue, sid]) => Ok(NatsCommand::Sub { subject, queue: Some(queue), sid }),
         (Op::Unsub, [sid]) => Ok(NatsCommand::Unsub { sid, max: 0 }),
         // As in nats-server, a value that is not a number ends the subscription at once.
-        (Op::Unsub, [sid, max]) => Ok(NatsCommand::Unsub { sid, max: size(max).unwrap_or(0) as u64 }),
+        (Op::Unsub, [sid, max]) => Ok(NatsCommand::Unsub { sid, max: parse_size(max).unwrap_or(0) as u64 }),
         _ => Err(NatsFault::Arguments(op)),
     }
 }

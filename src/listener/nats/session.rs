@@ -21,11 +21,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Maximum delay of the first PING before its random spread, as in nats-server.
+/// Maximum delay of the first PING without its random part, as in nats-server.
 const FIRST_PING: Duration = Duration::from_secs(2);
-/// Divisor of the first delay that bounds the random spread of the first PING. Clients that connect together are thus
-/// not pinged together.
-const SPREAD_PART: u64 = 5;
+/// Divisor of the delay of the first PING that yields its random part. Clients that connect together thus get their
+/// PINGs at different times.
+const SPREAD_DIVISOR: u64 = 5;
 /// Maximum size, in bytes, of headers that are cached for the next message with equal headers.
 const HEADERS_CACHED_BYTES_MAX: usize = 512;
 
@@ -33,7 +33,7 @@ const HEADERS_CACHED_BYTES_MAX: usize = 512;
 #[derive(Debug)]
 pub struct NatsSession {
     settings: Arc<Settings>,
-    hello: ConnectionInfo,
+    connection: ConnectionInfo,
     options: ConnectOptions,
     name: String,
     is_admitted: bool,
@@ -47,14 +47,16 @@ pub struct NatsSession {
     /// True if a `+OK` is due once the peer answers.
     is_ok_pending: bool,
     /// True if a PONG is due once the peer answers.
-    is_pinged: bool,
+    is_pong_pending: bool,
     /// Subject of the last published message.
     subject: Option<Subject>,
     /// Last headers, as the client sent them and as they are published.
     headers: Option<(Bytes, Headers)>,
-    since: Instant,
+    /// Time of the connection.
+    connected_at: Instant,
     last_received: Instant,
     next_ping: Instant,
+    /// True once the first PING was sent.
     was_pinged: bool,
     /// Number of PINGs that the client has not answered.
     pings: u32,
@@ -62,15 +64,15 @@ pub struct NatsSession {
 
 impl NatsSession {
     /// Creates the session of a new connection.
-    pub fn new(settings: Arc<Settings>, hello: &ConnectionInfo, now: Instant) -> NatsSession {
-        let is_open = !settings.access.is_closed();
+    pub fn new(settings: Arc<Settings>, connection: &ConnectionInfo, now: Instant) -> NatsSession {
+        let is_open = !settings.access.requires_authentication();
         let first = settings.ping_interval.min(FIRST_PING);
-        let spread = crate::time::nanos(first) / SPREAD_PART;
-        let chance = crate::rng::Rng::new(seed(hello)).below(spread);
+        let spread = crate::time::nanos(first) / SPREAD_DIVISOR;
+        let chance = crate::rng::Rng::new(seed(connection)).below(spread);
         let mut session = NatsSession {
             is_annotated: settings.access.headers,
             settings,
-            hello: *hello,
+            connection: *connection,
             options: ConnectOptions::default(),
             name: String::new(),
             is_admitted: is_open,
@@ -78,11 +80,11 @@ impl NatsSession {
             subs: NatsSubscriptions::default(),
             writer: MessageWriter::default(),
             has_pending_request: false,
-            is_pinged: false,
+            is_pong_pending: false,
             is_ok_pending: false,
             subject: None,
             headers: None,
-            since: now,
+            connected_at: now,
             last_received: now,
             next_ping: now + first + Duration::from_nanos(chance),
             was_pinged: false,
@@ -96,7 +98,7 @@ impl NatsSession {
 
     /// Writes the greeting.
     pub fn on_open(&mut self, out: &mut OutputBuffer) {
-        out.put(&info::line(&self.settings, &self.hello, false));
+        out.put(&info::line(&self.settings, &self.connection, false));
     }
 
     /// Answers a command, or returns its request to the peer.
@@ -129,7 +131,7 @@ impl NatsSession {
         }
     }
 
-    /// Returns a further request to the peer from the last command or the last deliveries.
+    /// Returns a further request to the peer that the last command or the last deliveries caused.
     pub fn poll_request(&mut self) -> Option<SessionRequest<'static>> {
         let request = self.requests.pop_front();
         if self.requests.is_empty() && request.is_some() {
@@ -166,15 +168,15 @@ impl NatsSession {
         }
     }
 
-    /// Handles the receiver count of a published message with the reply subject `reply`. If it is certain that the
-    /// message has no receivers, the client is notified, provided that it asked for this.
+    /// Handles the receiver count of a published message with the reply subject `reply`. Notifies a client that
+    /// requested it (`no_responders`) if the message certainly has no receivers.
     pub fn on_published(&mut self, reply: Option<&Subject>, receivers: ReceiverCount, out: &mut OutputBuffer) {
         let Some(reply) = reply.filter(|_| receivers.count == 0 && receivers.is_certain) else { return };
         if !self.options.no_responders {
             return;
         }
         self.send_ok(out);
-        let Some(sub) = self.subs.waiting(reply, seed(&self.hello)) else { return };
+        let Some(sub) = self.subs.find_by_reply(reply, seed(&self.connection)) else { return };
         for part in [b"HMSG ".as_slice(), reply.as_bytes(), b" ", &sub.sid, b" 16 16\r\nNATS/1.0 503\r\n\r\n\r\n"] {
             out.put(part);
         }
@@ -184,7 +186,7 @@ impl NatsSession {
     /// followed requests.
     pub fn on_counts(&mut self, _counts: &[ReceiverCount], out: &mut OutputBuffer) {
         self.send_ok(out);
-        if std::mem::take(&mut self.is_pinged) {
+        if std::mem::take(&mut self.is_pong_pending) {
             out.put(b"PONG\r\n");
         }
     }
@@ -202,14 +204,14 @@ impl NatsSession {
 
     /// Writes messages for the client's subscriptions. Returns the total number of messages written for all of them.
     pub fn on_deliveries(&mut self, subs: &[SubId], deliveries: &Deliveries, out: &mut OutputBuffer) -> usize {
-        let form = match (self.options.headers, self.is_annotated) {
+        let mode = match (self.options.headers, self.is_annotated) {
             (false, _) => HeaderMode::Plain,
             (true, false) => HeaderMode::Headers,
             (true, true) => HeaderMode::Annotated,
         };
         let requests = &mut self.requests;
         let ended = |sub| requests.push_back(SessionRequest::Unsubscribe { sub });
-        self.writer.write(&mut self.subs, subs, deliveries, form, out, ended)
+        self.writer.write(&mut self.subs, subs, deliveries, mode, out, ended)
     }
 
     /// Records that `lost` messages of each of these subscriptions are lost before its next message.
@@ -222,13 +224,13 @@ impl NatsSession {
     /// Reports to the client that the peer is about to stop and that it should reconnect elsewhere.
     pub fn on_stop(&mut self, out: &mut OutputBuffer) {
         if self.options.takes_info {
-            out.put(&info::line(&self.settings, &self.hello, true));
+            out.put(&info::line(&self.settings, &self.connection, true));
         }
     }
 
     /// Returns the time of the next necessary call of [`on_deadline`](NatsSession::on_deadline).
     pub fn deadline(&self) -> Option<Instant> {
-        Some(if self.is_admitted { self.next_ping } else { self.since + self.settings.auth_time })
+        Some(if self.is_admitted { self.next_ping } else { self.connected_at + self.settings.auth_time })
     }
 
     /// Handles the deadline if it has passed.
@@ -274,9 +276,9 @@ impl NatsSession {
         let mut options = self.options;
         let identity = connect::read(json, &mut options)?;
         let access = &self.settings.access;
-        if access.is_closed() {
-            let account =
-                connect::authenticate(access, &identity, &info::nonce(&self.hello)).map_err(NatsFault::Unauthorized)?;
+        if access.requires_authentication() {
+            let account = connect::authenticate(access, &identity, &info::nonce(&self.connection))
+                .map_err(NatsFault::Unauthorized)?;
             self.is_annotated = access.headers || account.headers;
             if !self.is_admitted {
                 self.is_admitted = true;
@@ -302,7 +304,7 @@ impl NatsSession {
         }
         // A PONG confirms that earlier commands are complete. It therefore waits for the peer's answer to a count
         // request without subjects.
-        self.is_pinged = true;
+        self.is_pong_pending = true;
         Some(SessionRequest::Count { subjects: Vec::new() })
     }
 
@@ -344,7 +346,7 @@ impl NatsSession {
         Ok(Some(SessionRequest::Publish(Publish { subject, reply, headers, payload, wants_receivers })))
     }
 
-    /// Returns the subject with this text. It is parsed only if it differs from the subject of the last message.
+    /// Returns the subject with this text. Parses the text only if it differs from the subject of the last message.
     #[inline]
     fn subject(&mut self, text: &[u8]) -> Option<Subject> {
         if let Some(last) = self.subject.as_ref().filter(|last| last.as_bytes() == text) {
@@ -360,7 +362,7 @@ impl NatsSession {
         if let Some((_, headers)) = self.headers.as_ref().filter(|(last, _)| last == text) {
             return Some(headers.clone());
         }
-        let headers = published(text)?;
+        let headers = convert_headers(text)?;
         if text.len() <= HEADERS_CACHED_BYTES_MAX {
             self.headers = Some((Bytes::copy_from_slice(text), headers.clone()));
         }
@@ -399,7 +401,7 @@ impl NatsSession {
         let sub = self.subs.add(sid, pattern.clone(), queue.is_some());
         self.has_pending_request = true;
         self.confirm_when_done();
-        Some(SessionRequest::Subscribe { sub, wanted: SubscriptionFilter { pattern, glob: None, queue } })
+        Some(SessionRequest::Subscribe { sub, filter: SubscriptionFilter { pattern, glob: None, queue } })
     }
 
     fn unsubscribe(&mut self, sid: &[u8], max: u64, out: &mut OutputBuffer) -> Option<SessionRequest<'static>> {
@@ -439,14 +441,14 @@ fn put_error(out: &mut OutputBuffer, text: impl fmt::Display) {
 }
 
 /// Returns an unpredictable number.
-fn seed(hello: &ConnectionInfo) -> u64 {
-    let (half, _) = hello.nonce.split_first_chunk().expect("16 bytes");
+fn seed(connection: &ConnectionInfo) -> u64 {
+    let (half, _) = connection.nonce.split_first_chunk().expect("16 bytes");
     u64::from_le_bytes(*half)
 }
 
-/// Converts headers to the form of the bus. It removes a version line without a status, the final empty line, and
-/// fields reserved for the bus. Returns `None` if the headers are invalid.
-fn published(text: &[u8]) -> Option<Headers> {
+/// Converts headers to the form of the bus: removes a version line without a status, the final empty line, and fields
+/// reserved for the bus. Returns `None` if the headers are invalid.
+fn convert_headers(text: &[u8]) -> Option<Headers> {
     let text = text.strip_suffix(b"\r\n")?;
     let lines = text.strip_prefix(HEADERS_LINE).or_else(|| Some(text).filter(|text| text.starts_with(STATUS)))?;
     let mut block = Vec::with_capacity(lines.len());
@@ -454,16 +456,16 @@ fn published(text: &[u8]) -> Option<Headers> {
         if !line.ends_with(b"\r\n") || line.len() == 2 {
             return None;
         }
-        if !is_own(line) {
+        if !is_reserved(line) {
             block.extend_from_slice(line);
         }
     }
     Some(Headers::from_block(block.into()))
 }
 
-/// Returns whether a library could read the line as a field reserved for the bus. Some libraries trim names, and some
-/// treat CR as the end of a line.
-fn is_own(line: &[u8]) -> bool {
+/// Returns whether a client library could parse the line as a field reserved for the bus. Some libraries trim names,
+/// and some treat CR as the end of a line.
+fn is_reserved(line: &[u8]) -> bool {
     line.split(|byte| *byte == b'\r').any(|part| {
         let name = part.trim_ascii_start();
         name.get(..RESERVED_PREFIX.len()).is_some_and(|name| name.eq_ignore_ascii_case(RESERVED_PREFIX))

@@ -6,7 +6,7 @@ use crate::subject::{Pattern, Subject};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Maximum number of matching steps to find the subscription that waits for an answer.
+/// Maximum number of matching steps to find the subscription for a reply subject.
 const STEPS_MAX: usize = 10_000;
 
 /// A subscription.
@@ -23,14 +23,14 @@ pub(super) struct NatsSubscription {
 }
 
 impl NatsSubscription {
-    /// Returns the maximum number of messages that it may still receive.
+    /// Returns the number of messages that the subscription may still receive.
     pub(super) fn remaining(&self) -> u64 {
         if self.max == 0 { u64::MAX } else { self.max.saturating_sub(self.delivered) }
     }
 }
 
-/// All subscriptions of the client. New numbers skip those in use, and numbers are reused only after the counter
-/// wraps. Late deliveries for an ended subscription thus reach no other.
+/// All subscriptions of the client. A number is reused only after the counter wraps, and never while it is in use. So a
+/// late delivery for an ended subscription reaches no other subscription.
 #[derive(Debug, Default)]
 pub(super) struct NatsSubscriptions {
     by_id: BTreeMap<SubId, NatsSubscription>,
@@ -38,8 +38,8 @@ pub(super) struct NatsSubscriptions {
     last: u32,
     /// Number of messages lost for each subscription since its last message.
     lost: BTreeMap<SubId, Count>,
-    /// Index of the subscriptions that wait for answers; built at the first lookup.
-    waiting: Option<Box<Tree<SubId>>>,
+    /// Index of the patterns of all subscriptions without a queue group, built at the first lookup by a reply subject.
+    reply_index: Option<Box<Tree<SubId>>>,
 }
 
 impl NatsSubscriptions {
@@ -59,8 +59,8 @@ impl NatsSubscriptions {
             self.last = self.last.wrapping_add(1);
         }
         let (id, sid) = (SubId(self.last), Arc::<[u8]>::from(sid));
-        if let Some(waiting) = self.waiting.as_mut().filter(|_| !is_queue) {
-            waiting.insert(&pattern, id);
+        if let Some(index) = self.reply_index.as_mut().filter(|_| !is_queue) {
+            index.insert(&pattern, id);
         }
         self.by_sid.insert(Arc::clone(&sid), id);
         self.by_id.insert(id, NatsSubscription { sid, pattern, is_queue, delivered: 0, max: 0 });
@@ -75,8 +75,8 @@ impl NatsSubscriptions {
         let Some(sub) = self.by_id.remove(&id) else { return };
         self.by_sid.remove(&sub.sid);
         self.lost.remove(&id);
-        if let Some(waiting) = self.waiting.as_mut().filter(|_| !sub.is_queue) {
-            waiting.remove(&sub.pattern, id);
+        if let Some(index) = self.reply_index.as_mut().filter(|_| !sub.is_queue) {
+            index.remove(&sub.pattern, id);
         }
     }
 
@@ -118,11 +118,11 @@ impl NatsSubscriptions {
         if self.lost.is_empty() { None } else { self.lost.remove(&id) }
     }
 
-    /// Returns a subscription that waits for answers on this subject. One that names the subject precedes one with
-    /// wildcards. As in nats-server, members of queue groups do not count. `seed` makes the table unpredictable.
-    pub(super) fn waiting(&mut self, reply: &Subject, seed: u64) -> Option<&NatsSubscription> {
+    /// Returns a subscription that matches this reply subject. A subscription to exactly this subject precedes one with
+    /// wildcards. As in nats-server, members of queue groups do not count. `seed` makes hashing unpredictable.
+    pub(super) fn find_by_reply(&mut self, reply: &Subject, seed: u64) -> Option<&NatsSubscription> {
         let by_id = &self.by_id;
-        let tree = self.waiting.get_or_insert_with(|| {
+        let tree = self.reply_index.get_or_insert_with(|| {
             let mut tree = Tree::new(seed);
             for (id, sub) in by_id.iter().filter(|(_, sub)| !sub.is_queue) {
                 tree.insert(&sub.pattern, *id);
@@ -130,7 +130,7 @@ impl NatsSubscriptions {
             Box::new(tree)
         });
         let mut found = Vec::new();
-        // If the steps are used up, the subscriptions found until then are sufficient.
+        // Any subscription suffices, so those found before the steps are used up are enough.
         tree.matches_within(reply, &mut found, STEPS_MAX);
         let subs = || found.iter().filter_map(|id| by_id.get(id));
         subs().find(|sub| sub.pattern.as_str() == reply.as_str()).or_else(|| subs().next())

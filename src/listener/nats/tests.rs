@@ -181,8 +181,8 @@ fn carry_out(
                 session.on_published(reply.as_ref(), receivers, out);
             }
         }
-        SessionRequest::Subscribe { sub, wanted: what } => {
-            assert_eq!(wanted.insert(sub, what), None, "a number is given once")
+        SessionRequest::Subscribe { sub, filter } => {
+            assert_eq!(wanted.insert(sub, filter), None, "a number is assigned once")
         }
         SessionRequest::Unsubscribe { sub } => _ = wanted.remove(&sub).expect("what ends has begun"),
         SessionRequest::Count { subjects } => {

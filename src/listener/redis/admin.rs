@@ -1,11 +1,11 @@
 //! Commands about commands and about the configuration, answered from constant tables.
 
 use super::command::RedisCommand;
-use super::command_table::{CommandEntry, CommandId, ENTRIES, named};
+use super::command_table::{CommandEntry, CommandId, ENTRIES, find_entry};
 use super::reply::ReplyWriter;
 use crate::subject::glob::Glob;
 
-/// Options that `CONFIG GET` knows, because load generators and libraries read them before they work.
+/// Options that `CONFIG GET` returns, because load generators and libraries read them at their start.
 const CONFIG: [(&str, &str); 5] =
     [("appendonly", "no"), ("databases", "16"), ("maxmemory", "0"), ("save", ""), ("timeout", "0")];
 
@@ -24,14 +24,16 @@ pub(super) fn run(id: CommandId, command: RedisCommand<'_>, reply: &mut ReplyWri
         CommandId::CommandInfo => {
             reply.array(command.len() - 2);
             for name in command.args(2) {
-                match named(name) {
+                match find_entry(name) {
                     Some(entry) => describe(entry, reply),
                     None => reply.null(),
                 }
             }
         }
         CommandId::CommandList => list(command, all(), reply),
-        CommandId::CommandGetkeys if named(command.arg(2)).is_none() => reply.error("ERR Invalid command specified"),
+        CommandId::CommandGetkeys if find_entry(command.arg(2)).is_none() => {
+            reply.error("ERR Invalid command specified")
+        }
         CommandId::CommandGetkeys => reply.error("ERR The command has no key arguments"),
         CommandId::ConfigGet => config_get(command, reply),
         CommandId::ConfigSet => {
@@ -65,7 +67,7 @@ fn describe(entry: &CommandEntry, reply: &mut ReplyWriter<'_>) {
 
 fn list<'a>(command: RedisCommand<'_>, all: impl Iterator<Item = &'a CommandEntry>, reply: &mut ReplyWriter<'_>) {
     let is = |at, word: &[u8]| command.arg(at).eq_ignore_ascii_case(word);
-    let fitting: Vec<_> = match command.len() {
+    let matching: Vec<_> = match command.len() {
         2 => all.collect(),
         5 if is(2, b"FILTERBY") && is(3, b"PATTERN") => match Glob::new(&command.arg(4).to_ascii_lowercase()) {
             Ok(glob) => all.filter(|entry| glob.matches(entry.name.as_bytes())).collect(),
@@ -77,8 +79,8 @@ fn list<'a>(command: RedisCommand<'_>, all: impl Iterator<Item = &'a CommandEntr
         5 if is(2, b"FILTERBY") && is(3, b"MODULE") => Vec::new(),
         _ => return reply.error("ERR syntax error"),
     };
-    reply.array(fitting.len());
-    fitting.iter().for_each(|entry| reply.bulk(entry.name.as_bytes()));
+    reply.array(matching.len());
+    matching.iter().for_each(|entry| reply.bulk(entry.name.as_bytes()));
 }
 
 fn config_get(command: RedisCommand<'_>, reply: &mut ReplyWriter<'_>) {
@@ -98,14 +100,15 @@ const CONFIG_GLOBS_MAX: usize = 64;
 
 /// Writes the subcommands of a command.
 fn help(command: RedisCommand<'_>, reply: &mut ReplyWriter<'_>) {
-    let of = command.arg(0).to_ascii_lowercase();
-    let is_part =
-        |entry: &&CommandEntry| entry.name.as_bytes().strip_prefix(&of[..]).is_some_and(|rest| rest.starts_with(b"|"));
-    let parts: Vec<_> = ENTRIES.iter().filter(is_part).collect();
-    reply.array(1 + parts.len());
-    let of = String::from_utf8_lossy(&of).to_ascii_uppercase();
-    reply.simple(&format!("{of} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"));
-    for entry in parts {
-        reply.simple(&entry.name[of.len() + 1..].to_ascii_uppercase());
+    let name = command.arg(0).to_ascii_lowercase();
+    let is_subcommand = |entry: &&CommandEntry| {
+        entry.name.as_bytes().strip_prefix(&name[..]).is_some_and(|rest| rest.starts_with(b"|"))
+    };
+    let subcommands: Vec<_> = ENTRIES.iter().filter(is_subcommand).collect();
+    reply.array(1 + subcommands.len());
+    let name = String::from_utf8_lossy(&name).to_ascii_uppercase();
+    reply.simple(&format!("{name} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"));
+    for entry in subcommands {
+        reply.simple(&entry.name[name.len() + 1..].to_ascii_uppercase());
     }
 }

@@ -16,16 +16,16 @@ pub(super) struct ClientFilter {
     from: Option<Vec<u8>>,
     /// Local address of the listener, as text.
     listen: Option<Vec<u8>>,
-    /// True for clients with subscriptions, false for those without. The inner `None` is a type that no client here
-    /// has.
+    /// True for clients with subscriptions, false for those without. The inner `None` is a type that no client of this
+    /// listener has.
     is_subscriber: Option<Option<bool>>,
     /// True to exclude the client that sent the command.
-    is_other: bool,
+    skips_sender: bool,
 }
 
 impl ClientFilter {
     /// Parses the arguments of `CLIENT LIST`, or returns the error reply.
-    pub(super) fn of_list(command: RedisCommand<'_>) -> Result<ClientFilter, Vec<u8>> {
+    pub(super) fn parse_list(command: RedisCommand<'_>) -> Result<ClientFilter, Vec<u8>> {
         let mut filter = ClientFilter::default();
         match command.len() {
             2 => {}
@@ -42,12 +42,12 @@ impl ClientFilter {
     }
 
     /// Parses the arguments of `CLIENT KILL`, or returns the error reply.
-    pub(super) fn of_kill(command: RedisCommand<'_>) -> Result<ClientFilter, Vec<u8>> {
-        // The old form names an address and includes the caller's own connection.
+    pub(super) fn parse_kill(command: RedisCommand<'_>) -> Result<ClientFilter, Vec<u8>> {
+        // The old form names an address and includes the connection of the sender.
         if command.len() == 3 {
             return Ok(ClientFilter { from: Some(command.arg(2).to_vec()), ..ClientFilter::default() });
         }
-        let mut filter = ClientFilter { is_other: true, ..ClientFilter::default() };
+        let mut filter = ClientFilter { skips_sender: true, ..ClientFilter::default() };
         if !command.len().is_multiple_of(2) {
             return Err(SYNTAX.into());
         }
@@ -61,17 +61,17 @@ impl ClientFilter {
                 b"addr" => filter.from = Some(value.to_vec()),
                 b"laddr" => filter.listen = Some(value.to_vec()),
                 b"type" => filter.is_subscriber = Some(client_type(value)?),
-                b"skipme" if value.eq_ignore_ascii_case(b"yes") => filter.is_other = true,
-                b"skipme" if value.eq_ignore_ascii_case(b"no") => filter.is_other = false,
+                b"skipme" if value.eq_ignore_ascii_case(b"yes") => filter.skips_sender = true,
+                b"skipme" if value.eq_ignore_ascii_case(b"no") => filter.skips_sender = false,
                 _ => return Err(SYNTAX.into()),
             }
         }
         Ok(filter)
     }
 
-    /// Returns whether the client matches. `listen` is the local address, and `own` the number of the client that sent
-    /// the command.
-    pub(super) fn matches(&self, client: &ClientFacts, listen: SocketAddr, own: u32) -> bool {
+    /// Returns whether the client matches. `listen` is the local address, and `sender` the number of the client that
+    /// sent the command.
+    pub(super) fn matches(&self, client: &ClientFacts, listen: SocketAddr, sender: u32) -> bool {
         let is = |wanted: &Option<Vec<u8>>, address: SocketAddr| {
             wanted.as_ref().is_none_or(|wanted| address.to_string().as_bytes() == wanted)
         };
@@ -79,7 +79,7 @@ impl ClientFilter {
             && is(&self.from, client.from)
             && is(&self.listen, listen)
             && self.is_subscriber.is_none_or(|wanted| wanted == Some(is_subscriber(client)))
-            && !(self.is_other && client.id == own)
+            && !(self.skips_sender && client.id == sender)
     }
 }
 
@@ -88,7 +88,8 @@ pub(super) fn is_subscriber(client: &ClientFacts) -> bool {
     client.resp.subscriptions != [0; 3]
 }
 
-/// Parses a client type: false for `normal`, true for `pubsub`, and `None` for types that no client here has.
+/// Parses a client type: false for `normal`, true for `pubsub`, and `None` for types that no client of this
+/// listener has.
 fn client_type(text: &[u8]) -> Result<Option<bool>, Vec<u8>> {
     match &text.to_ascii_lowercase()[..] {
         b"normal" => Ok(Some(false)),

@@ -116,17 +116,17 @@ pub(super) static ENTRIES: [CommandEntry; 49] = [
 ];
 
 impl CommandEntry {
-    /// Returns whether it is a subcommand.
+    /// Returns whether the entry is a subcommand.
     pub(super) fn is_sub(&self) -> bool {
         self.name.contains('|')
     }
 
-    /// Returns whether unauthenticated clients may use it.
+    /// Returns whether unauthenticated clients may use the command.
     pub(super) fn is_allowed_unauthenticated(&self) -> bool {
         matches!(self.id, CommandId::Auth | CommandId::Hello | CommandId::Quit | CommandId::Reset)
     }
 
-    /// Returns whether a RESP2 client may use it while it has subscriptions.
+    /// Returns whether a RESP2 client may use the command while it has subscriptions.
     pub(super) fn is_for_subscribers(&self) -> bool {
         use CommandId::{
             Ping, Psubscribe, Punsubscribe, Quit, Reset, Ssubscribe, Subscribe, Sunsubscribe, Unsubscribe,
@@ -146,25 +146,25 @@ impl CommandEntry {
 }
 
 /// Returns a command by its name; the name of a subcommand contains a `|`.
-pub(super) fn named(name: &[u8]) -> Option<&'static CommandEntry> {
+pub(super) fn find_entry(name: &[u8]) -> Option<&'static CommandEntry> {
     ENTRIES.iter().find(|entry| entry.name.as_bytes().eq_ignore_ascii_case(name))
 }
 
 /// Returns the entry of a command or subcommand without checking its arguments, or the error reply if none exists.
 pub(super) fn find(command: &RedisCommand<'_>) -> Result<&'static CommandEntry, Vec<u8>> {
-    let entry = named(command.arg(0)).filter(|entry| !entry.is_sub()).ok_or_else(|| unknown(command))?;
+    let entry = find_entry(command.arg(0)).filter(|entry| !entry.is_sub()).ok_or_else(|| unknown_command(command))?;
     let has_subs = matches!(entry.id, CommandId::Container | CommandId::CommandAll);
     match has_subs && 1 < command.len() {
-        true => sub(entry, command.arg(1)),
+        true => find_subcommand(entry, command.arg(1)),
         false => Ok(entry),
     }
 }
 
-fn sub(of: &CommandEntry, name: &[u8]) -> Result<&'static CommandEntry, Vec<u8>> {
-    let full = [of.name.as_bytes(), b"|", name].concat();
-    named(&full).ok_or_else(|| {
+fn find_subcommand(command: &CommandEntry, name: &[u8]) -> Result<&'static CommandEntry, Vec<u8>> {
+    let full = [command.name.as_bytes(), b"|", name].concat();
+    find_entry(&full).ok_or_else(|| {
         let name = &name[..name.len().min(TEXT_BYTES)];
-        let (before, after) = (b"ERR unknown subcommand '", of.name.to_ascii_uppercase());
+        let (before, after) = (b"ERR unknown subcommand '", command.name.to_ascii_uppercase());
         [before, name, b"'. Try ", after.as_bytes(), b" HELP."].concat()
     })
 }
@@ -174,10 +174,10 @@ pub(super) fn wrong_number(name: &str) -> Vec<u8> {
     format!("ERR wrong number of arguments for '{name}' command").into_bytes()
 }
 
-/// Maximum number of bytes of a name or of arguments repeated in an error.
+/// Maximum number of bytes of a name or of arguments that an error quotes.
 const TEXT_BYTES: usize = 128;
 
-fn unknown(command: &RedisCommand<'_>) -> Vec<u8> {
+fn unknown_command(command: &RedisCommand<'_>) -> Vec<u8> {
     let name = command.arg(0);
     let mut args = Vec::new();
     for arg in command.args(1) {

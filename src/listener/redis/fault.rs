@@ -25,7 +25,7 @@ pub enum RedisFault {
     Quotes,
     /// The total length of a command's arguments exceeds the limit.
     Command,
-    /// The client sent an HTTP request, so a browser may be abused to reach this listener. It gets no answer.
+    /// The client sent an HTTP request, so a browser may be abused to reach this listener. The client gets no answer.
     Http,
     /// The client did not authenticate in time.
     AuthTime,

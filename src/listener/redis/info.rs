@@ -1,13 +1,13 @@
-//! Answers to `INFO` and `HELLO`, which client libraries request before they work.
+//! Replies to `INFO` and `HELLO`, which client libraries send at their start.
 
 use super::reply::ReplyWriter;
 use crate::listener::session_request::ServerFacts;
 use crate::message::Count;
 
-/// Version of Redis that this listener implements. Libraries use it to select their commands.
+/// Version of Redis that this listener implements, by which libraries select their commands.
 const VERSION: &str = "7.0.15";
 
-/// Writes the answer to `HELLO`.
+/// Writes the reply to `HELLO`.
 pub(super) fn hello(client: u32, is_resp3: bool, reply: &mut ReplyWriter<'_>) {
     reply.map(7);
     for (key, value) in [("server", "redis"), ("version", VERSION)] {
@@ -26,7 +26,7 @@ pub(super) fn hello(client: u32, is_resp3: bool, reply: &mut ReplyWriter<'_>) {
     reply.array(0);
 }
 
-/// Returns the answer to `INFO`: the requested sections, or all of them. `lost` is the number of messages that the
+/// Returns the reply to `INFO`: the requested sections, or all of them. `lost` is the number of messages that the
 /// client has lost.
 pub(super) fn text(facts: &ServerFacts, sections: &[Vec<u8>], lost: Count) -> String {
     let is_for_all = |section: &Vec<u8>| [&b"default"[..], b"all", b"everything"].contains(&&section[..]);

@@ -1,7 +1,7 @@
 //! Parser for commands: arrays of byte strings, or lines of text.
 //!
-//! The parser remembers its progress in an incomplete command, so that bytes that arrive singly cost no more than a
-//! whole command. A length is checked before it is used, and never causes an allocation.
+//! The parser records its progress in an incomplete command, so that bytes that arrive singly cost no more than a
+//! complete command. A length is checked before its use, and never causes an allocation.
 
 use super::command::{ArgumentRange, RedisCommand, number};
 use super::fault::RedisFault;
@@ -9,9 +9,9 @@ use super::inline;
 use super::settings::Settings;
 use crate::listener::buffer::{Buffer, LARGE_BYTES, held_bytes};
 
-/// Maximum length, in bytes, of a number of arguments or of an argument's length. Valid ones have at most ten digits.
+/// Maximum number of digits of a number of arguments or of an argument's length. Valid numbers have at most ten digits.
 const DIGITS_MAX: usize = 32;
-/// Maximum capacity, in bytes, that an empty buffer keeps. It keeps the cost of idle clients low.
+/// Maximum capacity that an empty buffer retains, in bytes. It bounds the memory of idle clients.
 const IDLE_BYTES: usize = 4096;
 
 /// Buffers received bytes until they form a complete command.
@@ -20,16 +20,16 @@ pub struct RedisParser {
     buffer: Buffer,
     /// Offset of the first unparsed byte from the start of the command.
     at: usize,
-    /// Number of arguments still to come; `None` before their number is known.
-    left: Option<usize>,
+    /// Number of arguments not parsed yet; `None` before their number is parsed.
+    arguments_left: Option<usize>,
     /// Ranges of the arguments in `buffer` or in `inline_bytes`.
     spans: Vec<ArgumentRange>,
     /// Arguments of an inline command; empty for other commands.
     inline_bytes: Vec<u8>,
     is_inline: bool,
     /// True if a complete command is buffered and was returned.
-    is_whole: bool,
-    /// True if that command is returned once more.
+    is_complete: bool,
+    /// True if the next call returns that command once more.
     is_repeated: bool,
     arguments_max: usize,
     bulk_bytes_max: usize,
@@ -48,11 +48,11 @@ impl RedisParser {
         let mut parser = RedisParser {
             buffer: Buffer::new(IDLE_BYTES),
             at: 0,
-            left: None,
+            arguments_left: None,
             spans: Vec::new(),
             inline_bytes: Vec::new(),
             is_inline: false,
-            is_whole: false,
+            is_complete: false,
             is_repeated: false,
             arguments_max: settings.unauthenticated_arguments_max,
             bulk_bytes_max: settings.unauthenticated_bytes_max,
@@ -62,13 +62,13 @@ impl RedisParser {
             admitted_arguments_max: settings.arguments_max,
             admitted_bulk_bytes_max: settings.payload_bytes_max,
         };
-        if !settings.access.is_closed() {
+        if !settings.access.requires_authentication() {
             parser.admit();
         }
         parser
     }
 
-    /// Ends the limits of unauthenticated clients.
+    /// Lifts the limits of unauthenticated clients.
     pub fn admit(&mut self) {
         self.is_unauthenticated = false;
         self.arguments_max = self.admitted_arguments_max;
@@ -82,24 +82,23 @@ impl RedisParser {
 
     /// Makes the parser return the last command once more.
     pub fn repeat_last(&mut self) {
-        self.is_repeated = self.is_whole;
+        self.is_repeated = self.is_complete;
     }
 
-    /// Returns the next command, or `None` if more bytes are needed. The following call drops the bytes of the
-    /// command.
+    /// Returns the next command, or `None` until more bytes arrive. The next call consumes the bytes of the command.
     ///
     /// # Errors
     /// The bytes are not a valid command; the connection ends.
     #[expect(clippy::should_implement_trait, reason = "the command borrows from the parser")]
     pub fn next(&mut self) -> Result<Option<RedisCommand<'_>>, RedisFault> {
         if !std::mem::take(&mut self.is_repeated) {
-            if std::mem::take(&mut self.is_whole) {
+            if std::mem::take(&mut self.is_complete) {
                 self.drop_command();
                 self.shrink();
             }
-            self.is_whole = self.advance()?;
+            self.is_complete = self.advance()?;
         }
-        if !self.is_whole {
+        if !self.is_complete {
             self.release();
             return Ok(None);
         }
@@ -117,7 +116,7 @@ impl RedisParser {
 
     fn drop_command(&mut self) {
         self.buffer.skip(std::mem::take(&mut self.at));
-        self.left = None;
+        self.arguments_left = None;
         self.spans.clear();
         self.inline_bytes.clear();
         self.is_inline = false;
@@ -149,7 +148,7 @@ impl RedisParser {
     /// Parses further bytes. Returns whether a complete command is buffered.
     fn advance(&mut self) -> Result<bool, RedisFault> {
         loop {
-            let whole = match self.left {
+            let is_parsed = match self.arguments_left {
                 Some(0) => return Ok(true),
                 Some(left) => self.bulk(left)?,
                 None => match self.buffer.rest().first() {
@@ -158,7 +157,7 @@ impl RedisParser {
                     Some(_) => self.line()?,
                 },
             };
-            if !whole {
+            if !is_parsed {
                 return Ok(false);
             }
         }
@@ -180,7 +179,7 @@ impl RedisParser {
         if count == 0 {
             self.drop_command();
         } else {
-            self.left = Some(count);
+            self.arguments_left = Some(count);
         }
         Ok(true)
     }
@@ -212,7 +211,7 @@ impl RedisParser {
         }
         self.spans.push(ArgumentRange::new(start, end));
         self.at = end + 2;
-        self.left = Some(left - 1);
+        self.arguments_left = Some(left - 1);
         Ok(true)
     }
 
@@ -247,7 +246,7 @@ impl RedisParser {
             self.drop_command();
         } else {
             self.is_inline = true;
-            self.left = Some(0);
+            self.arguments_left = Some(0);
         }
         Ok(true)
     }

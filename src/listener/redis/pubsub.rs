@@ -1,4 +1,4 @@
-//! Subscriptions of a client, and encoding of the messages for them.
+//! Subscriptions of a client, and the encoding of messages for them.
 
 use super::reply::{push, put_bulk, put_head};
 use crate::delivery::Deliveries;
@@ -9,7 +9,7 @@ use crate::subject::{Pattern, Subject, SubjectError, channel};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-/// Command that made a subscription.
+/// Kind of a subscription, named after its command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SubscriptionKind {
     /// `SUBSCRIBE`.
@@ -48,7 +48,7 @@ impl RedisSubscriptions {
         self.ids.len()
     }
 
-    /// Returns the number of subscriptions that replies about this kind contain.
+    /// Returns the number of subscriptions in replies about this kind.
     pub(super) fn count(&self, kind: SubscriptionKind) -> usize {
         match kind {
             SubscriptionKind::Channel | SubscriptionKind::Glob => self.len() - self.shards,
@@ -149,7 +149,7 @@ const SHARE_BYTES: usize = 8 * 1024;
 /// Writes the messages to each of these subscriptions. Returns the number of messages written.
 pub(super) fn deliver(
     subs: &RedisSubscriptions,
-    of: &[SubId],
+    ids: &[SubId],
     deliveries: &Deliveries,
     is_resp3: bool,
     out: &mut OutputBuffer,
@@ -159,19 +159,19 @@ pub(super) fn deliver(
     if SHARE_BYTES * deliveries.len() <= deliveries.bytes() {
         for delivery in deliveries.clone() {
             let message = delivery.message;
-            let heads = heads.get_or_insert_with(|| PushHeaders::new(subs.heads(of, &message.subject, is_resp3)));
+            let heads = heads.get_or_insert_with(|| PushHeaders::new(subs.heads(ids, &message.subject, is_resp3)));
             written += heads.put(message.payload.len(), out, |out| out.put_payload(&message.payload));
         }
         return written;
     }
     deliveries.clone().visit(|delivery| {
-        let heads = heads.get_or_insert_with(|| PushHeaders::new(subs.heads(of, delivery.subject, is_resp3)));
+        let heads = heads.get_or_insert_with(|| PushHeaders::new(subs.heads(ids, delivery.subject, is_resp3)));
         written += heads.put(delivery.payload.len(), out, |out| out.put(delivery.payload));
     });
     written
 }
 
-/// Bytes before payloads of one length; rebuilt when the length changes.
+/// Headers before payloads of one length. They are rebuilt when the length changes.
 struct PushHeaders {
     /// Each header with the payload length, if it is known, and the offset of that length.
     heads: Vec<(Vec<u8>, usize)>,

@@ -1,4 +1,4 @@
-//! State of a Redis connection: its account, its protocol version and the pending answer.
+//! Session of a Redis connection: its account, its protocol version and the pending reply.
 
 mod authentication;
 mod client_commands;
@@ -26,7 +26,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Commands that are answered (`CLIENT REPLY`).
+/// Commands to which the session replies (`CLIENT REPLY`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReplyMode {
     All,
@@ -37,7 +37,7 @@ enum ReplyMode {
     None,
 }
 
-/// Answer from the peer that the client's last command waits for.
+/// Reply to the client's last command that waits for an answer from the peer.
 #[derive(Debug)]
 enum PendingReply {
     Nothing,
@@ -71,7 +71,7 @@ pub struct RedisSession {
     pending: PendingReply,
     requests: VecDeque<SessionRequest<'static>>,
     /// Channel of the last published message, and its subject.
-    recent: Option<(Vec<u8>, Subject)>,
+    last_channel: Option<(Vec<u8>, Subject)>,
     /// Name of the last command, or `None` before the first one and after an unknown one.
     last_command: Option<&'static str>,
     /// Time of the last command, or of the connection before the first one.
@@ -84,14 +84,14 @@ const SECTIONS_MAX: usize = 64;
 
 impl RedisSession {
     /// Creates the session of a new connection.
-    pub fn new(settings: Arc<Settings>, hello: &ConnectionInfo, now: Instant) -> RedisSession {
-        let is_closed = settings.access.is_closed();
+    pub fn new(settings: Arc<Settings>, connection: &ConnectionInfo, now: Instant) -> RedisSession {
+        let requires_authentication = settings.access.requires_authentication();
         RedisSession {
-            client: hello.client,
-            listen: hello.listen,
+            client: connection.client,
+            listen: connection.listen,
             is_resp3: false,
             name: String::new(),
-            account: (!is_closed).then(|| authentication::DEFAULT_USER.into()),
+            account: (!requires_authentication).then(|| authentication::DEFAULT_USER.into()),
             wrong_passwords: 0,
             auth_deadline: now + settings.auth_time,
             answers: ReplyMode::All,
@@ -99,7 +99,7 @@ impl RedisSession {
             lost: LossCounter::default(),
             pending: PendingReply::Nothing,
             requests: VecDeque::new(),
-            recent: None,
+            last_channel: None,
             last_command: None,
             last_command_at: now,
             is_closing: false,
@@ -107,7 +107,7 @@ impl RedisSession {
         }
     }
 
-    /// Handles the opened connection. This protocol has no greeting.
+    /// Handles a new connection. This protocol has no greeting.
     pub fn on_open(&mut self, _: &mut OutputBuffer) {
         if let Some(account) = &self.account {
             self.requests.push_back(SessionRequest::Admitted { account: account.clone() });
@@ -172,19 +172,19 @@ impl RedisSession {
     pub fn on_fault(&mut self, fault: &RedisFault, out: &mut OutputBuffer) {
         self.is_closing = true;
         match fault {
-            // The browser gets no answer that it could show.
+            // A browser gets no answer that it could display.
             RedisFault::Http => {}
             RedisFault::Passwords => ReplyWriter::new(out, self.is_resp3, false).error(authentication::WRONG_PASSWORD),
             fault => ReplyWriter::new(out, self.is_resp3, false).error(format!("ERR {fault}")),
         }
     }
 
-    /// Handles the peer's refusal of the last request. A subscription with this number does not exist.
+    /// Handles the peer's refusal of the last request. If `sub` is given, this subscription does not exist.
     pub fn on_refused(&mut self, sub: Option<SubId>, refusal: &Refusal, out: &mut OutputBuffer) {
         let text = refusal_reply(refusal);
         self.pending = PendingReply::Nothing;
         self.reply(out).error(text);
-        // The subscription was already confirmed, so the client is notified that it has ended.
+        // The session has confirmed the subscription already, so it notifies the client of its end.
         if let Some((kind, name)) = sub.and_then(|sub| self.subs.by_id(sub)) {
             self.subs.remove(kind, &name);
             let count = self.subs.count(kind);
@@ -302,11 +302,11 @@ impl RedisSession {
     #[inline]
     fn publish<'a>(&mut self, command: RedisCommand<'a>, out: &mut OutputBuffer) -> Option<SessionRequest<'a>> {
         let name = command.arg(1);
-        let subject = match &self.recent {
-            Some((recent, subject)) if recent == name => subject.clone(),
+        let subject = match &self.last_channel {
+            Some((last_channel, subject)) if last_channel == name => subject.clone(),
             _ => match channel::to_subject(name) {
                 Ok(subject) => {
-                    self.recent = Some((name.to_vec(), subject.clone()));
+                    self.last_channel = Some((name.to_vec(), subject.clone()));
                     subject
                 }
                 Err(error) => {

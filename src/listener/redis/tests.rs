@@ -409,7 +409,7 @@ impl Shell {
     }
 
     fn on_request(&mut self, request: SessionRequest<'_>) {
-        let (text, out) = (shown(&request), &mut self.out);
+        let (text, out) = (describe(&request), &mut self.out);
         self.log.push(text);
         let receivers = |subs: &BTreeMap<SubId, SubscriptionFilter>, subject: &Subject| {
             let found: Vec<_> =
@@ -431,7 +431,7 @@ impl Shell {
             SessionRequest::Subscribe { sub, .. } if self.refusal.is_some() => {
                 self.session.on_refused(Some(sub), self.refusal.as_ref().unwrap(), out);
             }
-            SessionRequest::Subscribe { sub, wanted } => assert_eq!(self.subs.insert(sub, wanted), None),
+            SessionRequest::Subscribe { sub, filter } => assert_eq!(self.subs.insert(sub, filter), None),
             SessionRequest::Unsubscribe { sub } => assert!(self.subs.remove(&sub).is_some()),
             SessionRequest::Events(_) | SessionRequest::Refused { .. } => {
                 unreachable!("nothing of this protocol has to do with events")
@@ -442,7 +442,7 @@ impl Shell {
             }
             SessionRequest::List => {
                 let listed: Vec<_> =
-                    self.subs.values().map(|wanted| ListedSubscription { wanted: wanted.clone() }).collect();
+                    self.subs.values().map(|filter| ListedSubscription { filter: filter.clone() }).collect();
                 assert!(self.session.on_subscription_list(&listed, out) <= 20_000_000);
             }
             SessionRequest::ServerFacts => self.session.on_server_facts(&facts(), out),
@@ -460,14 +460,14 @@ impl Shell {
     }
 }
 
-fn shown(request: &SessionRequest<'_>) -> String {
+fn describe(request: &SessionRequest<'_>) -> String {
     match request {
         SessionRequest::Publish(Publish { subject, payload, .. }) => {
             format!("publish {subject} {}", payload.escape_ascii())
         }
-        SessionRequest::Subscribe { sub, wanted } => {
-            let glob = wanted.glob.as_ref().map(|glob| format!(" {glob:?}"));
-            format!("subscribe {} {}{}", sub.0, wanted.pattern, glob.unwrap_or_default())
+        SessionRequest::Subscribe { sub, filter } => {
+            let glob = filter.glob.as_ref().map(|glob| format!(" {glob:?}"));
+            format!("subscribe {} {}{}", sub.0, filter.pattern, glob.unwrap_or_default())
         }
         SessionRequest::Unsubscribe { sub } => format!("unsubscribe {}", sub.0),
         SessionRequest::Count { subjects } => {

@@ -1,8 +1,8 @@
 //! Answers to requests about streams.
 
 use super::fields::{
-    ADD, CONSUMERS, LIST, READ, REGISTER, REMOVE, RESET, consumer, json, missed, parsed, put_consumer, put_count,
-    put_missed, put_numbers, stream_id,
+    ADD, CONSUMERS, LIST, READ, REGISTER, REMOVE, RESET, consumer, json, missed_range, parse_field, put_consumer,
+    put_count, put_missed, put_numbers, stream_id,
 };
 use super::stream_refusal::{StreamRefusal, put_refusal, refusal};
 use crate::event::model::{Json, ServerId};
@@ -51,7 +51,7 @@ pub enum StreamAnswer {
 /// The streams of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Streams {
-    /// Server of the peer. The id of an event belongs to a stream of one server.
+    /// Server of the peer. Ids of events are unique within a stream of one server.
     pub server: ServerId,
     /// Streams, in the order of the configuration.
     pub streams: Vec<StreamRow>,
@@ -71,11 +71,11 @@ pub struct StreamRow {
 /// Events of a stream, in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamEvents {
-    /// Position where the read began. It is the accepted position if that is later than the requested one.
+    /// Position after which the read began: the requested position, or the accepted one if that is later.
     pub after: StreamId,
     /// The events.
     pub events: Vec<StreamEvent>,
-    /// Position up to which the answer is complete: it has all wanted events after `after`.
+    /// Position up to which the answer is complete: it has all wanted events after `after` up to this position.
     pub covered: StreamId,
 }
 
@@ -176,7 +176,7 @@ fn streams(reader: &mut FrameReader) -> Result<Streams, FrameError> {
     let server = ServerId(reader.u32()?);
     let count = reader.count32(STREAM_BYTES_MIN)?;
     let stream = |reader: &mut FrameReader| {
-        let name = parsed(&reader.bytes8()?, "stream")?;
+        let name = parse_field(&reader.bytes8()?, "stream")?;
         let types = read_types(reader)?;
         let flags = reader.u8()?;
         if flags & !(AGE | BYTES | BLOCK) != 0 {
@@ -202,7 +202,7 @@ fn put_event(out: &mut BytesMut, event: &StreamEvent) {
 
 fn event(reader: &mut FrameReader) -> Result<StreamEvent, FrameError> {
     let (id, time, origin) = (stream_id(reader)?, time(reader)?, id(reader)?);
-    let kind = parsed(&reader.bytes8()?, "type")?;
+    let kind = parse_field(&reader.bytes8()?, "type")?;
     Ok(StreamEvent { id, kind, data: json(reader, Json::from_stored)?, time, origin })
 }
 
@@ -219,7 +219,7 @@ fn put_row(out: &mut BytesMut, row: &ConsumerRow) {
 fn row(reader: &mut FrameReader) -> Result<ConsumerRow, FrameError> {
     let (consumer, position) = (consumer(reader)?, stream_id(reader)?);
     let (registered, last_request, lag) = (time(reader)?, time(reader)?, reader.u64()?);
-    let lapsed = reader.flag(1)?.then(|| missed(reader)).transpose()?;
+    let lapsed = reader.flag(1)?.then(|| missed_range(reader)).transpose()?;
     Ok(ConsumerRow { consumer, position, lapsed, registered, last_request, lag })
 }
 

@@ -1,4 +1,4 @@
-//! Codes and fields that requests about streams, answers and refusals share.
+//! Codes and fields of requests about streams, answers and refusals.
 
 use crate::event::model::{Json, JsonError};
 use crate::event::stream::name::{Consumer, StreamId};
@@ -31,15 +31,15 @@ pub(super) fn put_consumer(out: &mut BytesMut, Consumer { user, component }: &Co
 }
 
 pub(super) fn consumer(reader: &mut FrameReader) -> Result<Consumer, FrameError> {
-    let user = parsed(&reader.bytes8()?, "user")?;
-    Ok(Consumer { user, component: parsed(&reader.bytes8()?, "component")? })
+    let user = parse_field(&reader.bytes8()?, "user")?;
+    Ok(Consumer { user, component: parse_field(&reader.bytes8()?, "component")? })
 }
 
 pub(super) fn put_missed(out: &mut BytesMut, MissedRange { first, last, count }: MissedRange) {
     put_numbers(out, &[first.number(), last.number(), count]);
 }
 
-pub(super) fn missed(reader: &mut FrameReader) -> Result<MissedRange, FrameError> {
+pub(super) fn missed_range(reader: &mut FrameReader) -> Result<MissedRange, FrameError> {
     Ok(MissedRange { first: stream_id(reader)?, last: stream_id(reader)?, count: reader.u64()? })
 }
 
@@ -51,6 +51,6 @@ pub(super) fn stream_id(reader: &mut FrameReader) -> Result<StreamId, FrameError
     StreamId::from_number(reader.u64()?).ok_or(FrameError::Value("id"))
 }
 
-pub(super) fn parsed<T: FromStr>(text: &Bytes, field: &'static str) -> Result<T, FrameError> {
+pub(super) fn parse_field<T: FromStr>(text: &Bytes, field: &'static str) -> Result<T, FrameError> {
     str::from_utf8(text).ok().and_then(|text| text.parse().ok()).ok_or(FrameError::Value(field))
 }

@@ -1,4 +1,5 @@
-//! Streams and their consumers in the frames of the local protocol: requests and answers; encoding and decoding.
+//! Encoding and decoding of requests about streams and consumers, and of their answers, in frames of the local
+//! protocol.
 
 mod answer;
 mod fields;

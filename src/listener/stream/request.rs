@@ -1,8 +1,8 @@
 //! Requests about streams and their consumers.
 
 use super::fields::{
-    ACCEPT, ADD, CONSUMERS, LIST, POLL, READ, REGISTER, REMOVE, RESET, consumer, json, parsed, put_consumer, put_count,
-    stream_id,
+    ACCEPT, ADD, CONSUMERS, LIST, POLL, READ, REGISTER, REMOVE, RESET, consumer, json, parse_field, put_consumer,
+    put_count, stream_id,
 };
 use crate::event::model::Json;
 use crate::event::stream::name::{Consumer, StreamId, StreamName, StreamType};
@@ -45,14 +45,14 @@ pub enum StreamOperation {
         consumer: Consumer,
         /// Position that the consumer accepts with this request.
         last: Option<StreamId>,
-        /// Types that the consumer wants; `None` for all. The consumer accepts events of other types automatically.
+        /// Types that the consumer wants; `None` for all. Events of other types count as accepted.
         want: Option<BTreeSet<StreamType>>,
         /// Maximum number of events.
         events_max: u32,
     },
     /// Reads the events after a position, without a consumer.
     Read {
-        /// Position before the first event to read.
+        /// Position after which the read begins.
         after: StreamId,
         /// Types of the events; `None` for all.
         want: Option<BTreeSet<StreamType>>,
@@ -134,11 +134,11 @@ impl StreamRequest {
     pub(crate) fn read(reader: &mut FrameReader) -> Result<StreamRequest, FrameError> {
         let code = reader.u8()?;
         let name = reader.bytes8()?;
-        let stream = if name.is_empty() { None } else { Some(parsed(&name, "stream")?) };
+        let stream = if name.is_empty() { None } else { Some(parse_field(&name, "stream")?) };
         let operation = match code {
             LIST => StreamOperation::List,
             ADD => {
-                let kind = parsed(&reader.bytes8()?, "type")?;
+                let kind = parse_field(&reader.bytes8()?, "type")?;
                 StreamOperation::Add { kind, data: json(reader, Json::from_bytes)? }
             }
             POLL => {
@@ -197,7 +197,7 @@ fn read_range(reader: &mut FrameReader) -> Result<ReadRange, FrameError> {
         0 => None,
         _ => {
             let count = reader.count32(2)?;
-            Some((0..count).map(|_| parsed(&reader.bytes8()?, "want")).collect::<Result<_, _>>()?)
+            Some((0..count).map(|_| parse_field(&reader.bytes8()?, "want")).collect::<Result<_, _>>()?)
         }
     };
     Ok(ReadRange { last, want, events_max: reader.u32()? })

@@ -1,6 +1,6 @@
 //! Refusals of requests about streams.
 
-use super::fields::{missed, put_missed};
+use super::fields::{missed_range, put_missed};
 use crate::event::stream::store::MissedRange;
 use crate::listener::codec::{FrameError, FrameReader, put_bytes32};
 use bytes::{BufMut, BytesMut};
@@ -114,7 +114,7 @@ fn refusal_kind(reader: &mut FrameReader) -> Result<StreamRefusalKind, FrameErro
         4 => Kind::NotServed,
         5 => Kind::UnknownStream,
         6 => Kind::NotRegistered,
-        7 => Kind::Lapsed(missed(reader)?),
+        7 => Kind::Lapsed(missed_range(reader)?),
         _ => return Err(FrameError::Value("reason")),
     })
 }

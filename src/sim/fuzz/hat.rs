@@ -288,7 +288,7 @@ fn parse_output(bytes: &[u8]) -> SessionOutput {
                 .all(|two| two[0].id.session == two[1].id.session && two[0].id.instance < two[1].id.instance);
             assert!(!events.is_empty() && is_one_session);
         }
-        output.push((message.conversation.mirrored(), what));
+        output.push((message.conversation.mirror(), what));
     }
     assert_eq!(parser.held_bytes(), 0, "part of a frame");
     output

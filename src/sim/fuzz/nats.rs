@@ -94,7 +94,7 @@ impl Client {
         let mut out = OutputBuffer::new();
         session.on_open(&mut out);
         let is_admitted = session.is_admitted();
-        assert_eq!(is_admitted, !settings.access.is_closed());
+        assert_eq!(is_admitted, !settings.access.requires_authentication());
         Client {
             parser: NatsParser::new(settings),
             session,

@@ -132,12 +132,12 @@ impl RedisWorld {
                 let refusal = Refusal::TooManySubscriptions { max: 1 };
                 self.session.on_refused(Some(*sub), &refusal, &mut self.out);
             }
-            SessionRequest::Subscribe { sub, wanted } => assert!(self.subs.insert(*sub, wanted.clone()).is_none()),
+            SessionRequest::Subscribe { sub, filter } => assert!(self.subs.insert(*sub, filter.clone()).is_none()),
             SessionRequest::Unsubscribe { sub } => assert!(self.subs.remove(sub).is_some()),
             SessionRequest::Count { subjects } => self.session.on_counts(&vec![none; subjects.len()], &mut self.out),
             SessionRequest::List => {
                 let listed: Vec<_> =
-                    self.subs.values().map(|wanted| ListedSubscription { wanted: wanted.clone() }).collect();
+                    self.subs.values().map(|filter| ListedSubscription { filter: filter.clone() }).collect();
                 self.session.on_subscription_list(&listed, &mut self.out);
             }
             SessionRequest::ServerFacts => self.session.on_server_facts(&facts(), &mut self.out),

@@ -1,4 +1,4 @@
-//! Errors of a journal's file, with their remedies.
+//! Errors of a journal's file, whose texts name the remedy.
 
 use crate::event::model::{EventId, ServerId};
 use crate::storage::sqlite_file::{FileSignature, SqliteFileError, is_corruption};
@@ -7,28 +7,28 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Maximum number of servers that an error names when a query asks for an unknown one.
+/// Maximum number of servers that an error names if a query names an unknown server.
 const SERVERS_NAMED: usize = 16;
 
-/// Reason why a journal cannot be opened. Nothing was changed or deleted.
+/// Reason why a journal cannot be opened. The file is unchanged.
 #[derive(Debug)]
 pub enum JournalOpenError {
-    /// The file is no journal of events.
+    /// The file is not a journal of events.
     Foreign(PathBuf),
     /// The file was written by another version of this program.
     Version {
         /// The file.
         path: PathBuf,
-        /// Its version.
+        /// Version of the file.
         version: i32,
         /// The version that this program supports.
-        known: i32,
+        supported: i32,
     },
     /// The file is shorter than its pages require.
     Truncated {
         /// The file.
         path: PathBuf,
-        /// Its length in bytes.
+        /// Length of the file in bytes.
         bytes: u64,
         /// The length in bytes that it should have.
         wanted: u64,
@@ -37,8 +37,8 @@ pub enum JournalOpenError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// The fault that was found, in the words of SQLite.
-        why: String,
+        /// Description of the damage.
+        reason: String,
     },
     /// Another peer writes to it.
     InUse(PathBuf),
@@ -48,17 +48,17 @@ pub enum JournalOpenError {
     Refused {
         /// The file of the operation.
         path: PathBuf,
-        /// The error message of the system or SQLite.
-        why: String,
+        /// Error message of the system or SQLite.
+        reason: String,
     },
 }
 
 impl JournalOpenError {
-    pub(super) fn file_error(path: &Path, mark: FileSignature, file_error: SqliteFileError) -> JournalOpenError {
+    pub(super) fn file_error(path: &Path, signature: FileSignature, file_error: SqliteFileError) -> JournalOpenError {
         match file_error {
             SqliteFileError::Foreign(_) => JournalOpenError::Foreign(path.to_owned()),
             SqliteFileError::Version(version) => {
-                JournalOpenError::Version { path: path.to_owned(), version, known: mark.version }
+                JournalOpenError::Version { path: path.to_owned(), version, supported: signature.version }
             }
             SqliteFileError::Truncated { bytes, wanted } => {
                 JournalOpenError::Truncated { path: path.to_owned(), bytes, wanted }
@@ -72,7 +72,7 @@ impl JournalOpenError {
         let path = path.to_owned();
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => JournalOpenError::Full(path),
-            _ => JournalOpenError::Refused { path, why: error.to_string() },
+            _ => JournalOpenError::Refused { path, reason: error.to_string() },
         }
     }
 
@@ -81,9 +81,9 @@ impl JournalOpenError {
         match error.sqlite_error_code() {
             _ if is_full(&error) => JournalOpenError::Full(path),
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
-                JournalOpenError::Damaged { path, why: error.to_string() }
+                JournalOpenError::Damaged { path, reason: error.to_string() }
             }
-            _ => JournalOpenError::Refused { path, why: error.to_string() },
+            _ => JournalOpenError::Refused { path, reason: error.to_string() },
         }
     }
 }
@@ -102,16 +102,16 @@ impl fmt::Display for JournalOpenError {
                     path.display()
                 )
             }
-            JournalOpenError::Version { path, version, known } => write!(
+            JournalOpenError::Version { path, version, supported } => write!(
                 f,
-                "the journal {} has version {version}, this program knows {known}: start the program that wrote it",
+                "the journal {} has version {version}, this program knows {supported}: start the program that wrote it",
                 path.display()
             ),
             JournalOpenError::Truncated { path, bytes, wanted } => {
                 write!(f, "the journal {} has {bytes} of {wanted} bytes; {REMEDY}", path.display())
             }
-            JournalOpenError::Damaged { path, why } => {
-                write!(f, "the journal {} is damaged ({why}); {REMEDY}", path.display())
+            JournalOpenError::Damaged { path, reason } => {
+                write!(f, "the journal {} is damaged ({reason}); {REMEDY}", path.display())
             }
             JournalOpenError::InUse(path) => {
                 write!(f, "another peer uses the journal {}: stop it, or give each its own data-dir", path.display())
@@ -119,9 +119,9 @@ impl fmt::Display for JournalOpenError {
             JournalOpenError::Full(path) => {
                 write!(f, "the disk of the journal {} is full: make room, then try again", path.display())
             }
-            JournalOpenError::Refused { path, why } => write!(
+            JournalOpenError::Refused { path, reason } => write!(
                 f,
-                "cannot open the journal {}: {why}; let this user read and write it and its directory, or set data-dir to another place",
+                "cannot open the journal {}: {reason}; let this user read and write it and its directory, or set data-dir to another place",
                 path.display()
             ),
         }
@@ -133,19 +133,19 @@ impl std::error::Error for JournalOpenError {}
 /// Reason why a journal rejects an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreError {
-    /// The disk is full. The operation was not done and can be repeated.
+    /// The disk is full. The operation had no effect and can be repeated.
     Full,
-    /// The file is damaged; the text names the fault.
+    /// The file is damaged. Holds a description of the damage.
     Damaged(String),
-    /// An event id has a session or an instance of 2^63 or more, which a file cannot store.
+    /// An event id has a session or an instance of 2^63 or more, which the file cannot store.
     Range,
-    /// A query names an event that is not stored, or no longer.
+    /// A query names an event that the journal does not store, or no longer stores.
     NoEvent(EventId),
-    /// A query names a server that never had an event here. The list holds the servers that had one.
+    /// A query names a server of which the journal never stored an event. The list has the servers of stored events.
     NoServer(ServerId, Vec<ServerId>),
-    /// SQLite refuses the operation; the text is its message.
+    /// SQLite refuses the operation. Holds its message.
     Sqlite(String),
-    /// Too many requests are pending. The request was rejected.
+    /// Too many requests are pending. The request had no effect.
     Busy,
     /// The journal's writer thread has panicked. The outcome of the request is unknown.
     Ended,
@@ -158,7 +158,7 @@ impl StoreError {
     }
 }
 
-/// Returns whether space is missing for the file, its WAL, or the WAL's index.
+/// Returns whether the disk has no space for the file, its WAL, or the WAL's index.
 fn is_full(error: &rusqlite::Error) -> bool {
     let code = error.sqlite_error().map(|error| (error.code, error.extended_code));
     code.is_some_and(|(code, extended)| code == ErrorCode::DiskFull || extended == ffi::SQLITE_IOERR_SHMSIZE)
@@ -178,9 +178,9 @@ impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StoreError::Full => write!(f, "the disk of the journal is full: make room, then try again"),
-            StoreError::Damaged(why) => write!(
+            StoreError::Damaged(reason) => write!(
                 f,
-                "the journal, events.db in the peer's data-dir, is damaged ({why}), and the request was not done: stop the peer, then start a new journal or restore a copy as \
+                "the journal, events.db in the peer's data-dir, is damaged ({reason}), and the request was not done: stop the peer, then start a new journal or restore a copy as \
                  docs/events.md says"
             ),
             StoreError::Range => write!(f, "an id in which a number is 2^63 or more cannot be stored"),

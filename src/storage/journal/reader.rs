@@ -1,5 +1,5 @@
 //! The thread that answers queries of a journal, so that no other thread waits for the disk. Requesters take turns.
-//! Each turn runs one slice of the requester's first query, so a requester waits for at most one slice of each other
+//! Each turn runs one slice of the requester's first query. So a requester waits for at most one slice of each other
 //! requester.
 
 use super::error::StoreError;
@@ -12,7 +12,7 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-/// Maximum number of pending queries of one requester; further ones are refused.
+/// Maximum number of pending queries of one requester. Further queries are refused.
 const CLIENT_QUERIES_MAX: usize = 1024;
 /// Maximum number of pending queries of all requesters.
 const WAITING_MAX: usize = 65_536;
@@ -45,8 +45,8 @@ impl JournalReader {
     /// Enqueues a valid query. Returns false, without calling `callback`, if too many queries are pending.
     pub fn request(&self, requester: ClientId, query: Query, callback: QueryCallback) -> bool {
         let mut state = self.queries.lock();
-        let own = state.waiting.get(&requester).map_or(0, VecDeque::len);
-        if CLIENT_QUERIES_MAX <= own || WAITING_MAX <= state.count {
+        let pending_count = state.waiting.get(&requester).map_or(0, VecDeque::len);
+        if CLIENT_QUERIES_MAX <= pending_count || WAITING_MAX <= state.count {
             return false;
         }
         state.count += 1;
@@ -54,9 +54,9 @@ impl JournalReader {
             .waiting
             .entry(requester)
             .or_default()
-            .push_back(PendingQuery { work: QueryProgress::Queued(query), callback });
+            .push_back(PendingQuery { progress: QueryProgress::Queued(query), callback });
         // A requester whose query is running gets its next turn when the slice is done.
-        if own == 0 && state.in_progress != Some(requester) {
+        if pending_count == 0 && state.in_progress != Some(requester) {
             state.turns.push_back(requester);
         }
         drop(state);
@@ -64,7 +64,7 @@ impl JournalReader {
         true
     }
 
-    /// Removes the queries of a requester that is gone, and returns their number. They are not answered.
+    /// Removes the queries of a requester that has disconnected, without answers. Returns their number.
     pub fn cancel_queries(&self, requester: ClientId) -> usize {
         let mut state = self.queries.lock();
         let waiting = state.waiting.remove(&requester).map_or(0, |queries| queries.len());
@@ -94,19 +94,19 @@ struct QueryQueue {
 
 #[derive(Debug, Default)]
 struct QueryQueueState {
-    /// Pending queries of each requester that has any, without the one that runs.
+    /// Pending queries of each requester, without the running query. Requesters without pending queries are absent.
     waiting: BTreeMap<ClientId, VecDeque<PendingQuery>>,
     /// Number of pending queries.
     count: usize,
     /// Requesters with pending queries, in the order of their turns.
     turns: VecDeque<ClientId>,
-    /// Requester of the running query; `None` if that requester is gone.
+    /// Requester of the running query; `None` if that requester has disconnected.
     in_progress: Option<ClientId>,
     is_closed: bool,
 }
 
 struct PendingQuery {
-    work: QueryProgress,
+    progress: QueryProgress,
     callback: QueryCallback,
 }
 
@@ -118,7 +118,7 @@ enum QueryProgress {
 
 impl fmt::Debug for PendingQuery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PendingQuery").field("work", &self.work).finish_non_exhaustive()
+        f.debug_struct("PendingQuery").field("progress", &self.progress).finish_non_exhaustive()
     }
 }
 
@@ -129,37 +129,37 @@ impl QueryQueue {
     }
 
     fn run(&self, mut reader: SqliteReader) {
-        while let Some((requester, PendingQuery { work, callback })) = self.next() {
-            let mut search = match work {
+        while let Some((requester, PendingQuery { progress, callback })) = self.next() {
+            let mut cursor = match progress {
                 QueryProgress::Queued(query) => Box::new(QueryCursor::new(query)),
-                QueryProgress::Started(search) => search,
+                QueryProgress::Started(cursor) => cursor,
             };
-            let outcome = match reader.advance(&mut search) {
-                Ok(true) => reader.check_names(&search).map(|()| true),
+            let outcome = match reader.advance(&mut cursor) {
+                Ok(true) => reader.check_names(&cursor).map(|()| true),
                 outcome => outcome,
             };
             let mut state = self.lock();
             if state.in_progress.take().is_none() {
-                // The requester is gone.
+                // The requester has disconnected.
                 continue;
             }
-            let answered = match outcome {
+            let completed = match outcome {
                 Ok(false) => {
                     state.count += 1;
                     state
                         .waiting
                         .entry(requester)
                         .or_default()
-                        .push_front(PendingQuery { work: QueryProgress::Started(search), callback });
+                        .push_front(PendingQuery { progress: QueryProgress::Started(cursor), callback });
                     None
                 }
-                outcome => Some((callback, outcome.map(|_| search.end()))),
+                outcome => Some((callback, outcome.map(|_| cursor.end()))),
             };
             if state.waiting.contains_key(&requester) {
                 state.turns.push_back(requester);
             }
             drop(state);
-            if let Some((callback, answer)) = answered {
+            if let Some((callback, answer)) = completed {
                 callback(answer);
             }
         }

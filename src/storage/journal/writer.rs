@@ -1,6 +1,6 @@
-//! The thread that appends to a journal. Pending requests are stored together and share the wait for the disk (group
-//! commit). While one batch is written, the next one gathers. Between batches the thread removes a few events that the
-//! retention rules do not keep.
+//! The thread that appends to a journal. It stores pending requests in batches that share the wait for the disk (group
+//! commit). While it writes one batch, requests for the next one are queued. Between batches it removes a few events
+//! that exceed the retention.
 
 use super::error::StoreError;
 use crate::clock::Clock;
@@ -19,63 +19,63 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Maximum number of pending requests; more are refused. This slows down the requester instead of filling the memory.
+/// Maximum number of pending requests. Further requests are refused, which bounds the memory of the queue.
 const WAITING_MAX: usize = 65_536;
 /// Maximum number of requests in a batch.
 const BATCH_REQUESTS: usize = 4096;
-/// Payload bytes from which a batch takes no further request.
+/// Payload bytes at which a batch takes no further request.
 const BATCH_BYTES: usize = 4 << 20;
-/// Interval between retention runs while nothing is left to remove.
+/// Interval between removals while no event exceeds the retention.
 const TRIM_INTERVAL: Duration = Duration::from_secs(1);
-/// Target time of one removal; a batch may have to wait for it.
+/// Target duration of one removal, for which a batch may have to wait.
 const TRIM_TIME: Duration = Duration::from_millis(5);
-/// Minimum and maximum number of events removed at a time. The number adapts to the disk so that a removal takes about
-/// [`TRIM_TIME`]. It is at least twice the number of events appended since the last run, so that more events leave
-/// than arrive.
+/// Minimum and maximum number of events removed at a time. The number adapts to the disk, so that a removal takes about
+/// [`TRIM_TIME`]. It is at least twice the number of events appended since the last removal, so that more events are
+/// removed than added.
 const TRIM_EVENTS: [usize; 2] = [256, 16_384];
 
 /// A request to store events.
 #[derive(Debug)]
 pub enum AppendOp {
-    /// New events of this server, which assigns their ids and the timestamp. All of them form one session; an empty
-    /// list forms none.
+    /// New events of this server, to which the writer assigns ids and a timestamp. They form one session; an empty list
+    /// forms no session.
     Register {
         /// The events to register.
-        requested: Vec<Registration>,
+        registrations: Vec<Registration>,
         /// The current time.
         now: Timestamp,
     },
-    /// Events created by other servers, in id order per server. Events already stored are skipped.
+    /// Events of other servers, in the order of their ids for each server. Events that are stored already are skipped.
     Follow(Vec<Event>),
 }
 
 impl AppendOp {
     fn bytes(&self) -> usize {
         match self {
-            AppendOp::Register { requested, .. } => {
-                requested.iter().filter_map(|one| one.payload.as_ref()).map(Payload::size).sum()
+            AppendOp::Register { registrations, .. } => {
+                registrations.iter().filter_map(|one| one.payload.as_ref()).map(Payload::size).sum()
             }
             AppendOp::Follow(events) => events.iter().map(Event::payload_size).sum(),
         }
     }
 }
 
-/// Callback that receives the outcome of a request on the writer thread. On success the events survive a crash of the
-/// host; on an error none of them is stored.
+/// Callback that receives the outcome of a request on the writer thread. After success, the events survive a crash of
+/// the host. After an error, none of them is stored.
 pub type AppendCallback = Box<dyn FnOnce(Result<Vec<Event>, StoreError>) + Send>;
 
 struct AppendRequest {
-    append: AppendOp,
-    done: CallbackGuard,
+    op: AppendOp,
+    callback: CallbackGuard,
 }
 
-/// Guard of a callback. It reports [`StoreError::Ended`] if it is dropped without an outcome, because the thread
-/// panics.
+/// Guard of a callback. If it is dropped without an outcome because the thread panics, it reports
+/// [`StoreError::Ended`].
 struct CallbackGuard(Option<AppendCallback>);
 
 impl CallbackGuard {
-    fn complete(mut self, what: Result<Vec<Event>, StoreError>) {
-        self.take()(what);
+    fn complete(mut self, outcome: Result<Vec<Event>, StoreError>) {
+        self.take()(outcome);
     }
 
     fn take(&mut self) -> AppendCallback {
@@ -85,13 +85,13 @@ impl CallbackGuard {
 
 impl Drop for CallbackGuard {
     fn drop(&mut self) {
-        if let Some(done) = self.0.take() {
-            done(Err(StoreError::Ended));
+        if let Some(callback) = self.0.take() {
+            callback(Err(StoreError::Ended));
         }
     }
 }
 
-/// The writer thread of a journal. Dropping it first stores all pending requests.
+/// Handle of the writer thread of a journal. Dropping the handle first stores all pending requests.
 #[derive(Debug)]
 pub struct JournalWriter {
     requests: Option<Sender<AppendRequest>>,
@@ -104,7 +104,7 @@ pub struct JournalWriter {
 pub struct TrimCounters {
     /// Events removed by each rule, in the order of the rules.
     pub removed: Vec<AtomicU64>,
-    /// Number of removals that the journal refused.
+    /// Number of failed removals.
     pub failed: AtomicU64,
 }
 
@@ -113,20 +113,20 @@ pub struct AppendError {
     /// The reason: [`StoreError::Busy`] if the caller can retry, [`StoreError::Ended`] if not.
     pub error: StoreError,
     /// The refused request.
-    pub append: AppendOp,
-    /// Its callback.
-    pub done: AppendCallback,
+    pub op: AppendOp,
+    /// Callback of the request.
+    pub callback: AppendCallback,
 }
 
 impl fmt::Debug for AppendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let AppendError { error, append, .. } = self;
-        f.debug_struct("AppendError").field("error", error).field("append", append).finish_non_exhaustive()
+        let AppendError { error, op, .. } = self;
+        f.debug_struct("AppendError").field("error", error).field("op", op).finish_non_exhaustive()
     }
 }
 
 impl JournalWriter {
-    /// Starts the thread of a journal that keeps all events for ever. `sequencer` continues after the journal's last
+    /// Starts the thread of a journal that retains all events forever. `sequencer` continues after the journal's last
     /// session.
     ///
     /// # Errors
@@ -138,7 +138,7 @@ impl JournalWriter {
         JournalWriter::start_retaining(journal, sequencer, Retention::default())
     }
 
-    /// Starts the thread of a journal that removes events by `retention`.
+    /// Starts the thread of a journal that removes the events beyond `retention`.
     ///
     /// # Errors
     /// The system cannot create the thread.
@@ -177,15 +177,15 @@ impl JournalWriter {
     ///
     /// # Errors
     /// Too many requests are pending, or the thread has ended.
-    pub fn append(&self, append: AppendOp, done: AppendCallback) -> Result<(), AppendError> {
+    pub fn append(&self, op: AppendOp, callback: AppendCallback) -> Result<(), AppendError> {
         let requests = self.requests.as_ref().expect("open until it is dropped");
-        let request = AppendRequest { append, done: CallbackGuard(Some(done)) };
-        let (error, AppendRequest { append, mut done }) = match requests.try_send(request) {
+        let request = AppendRequest { op, callback: CallbackGuard(Some(callback)) };
+        let (error, AppendRequest { op, mut callback }) = match requests.try_send(request) {
             Ok(()) => return Ok(()),
-            Err(TrySendError::Full(back)) => (StoreError::Busy, back),
-            Err(TrySendError::Disconnected(back)) => (StoreError::Ended, back),
+            Err(TrySendError::Full(request)) => (StoreError::Busy, request),
+            Err(TrySendError::Disconnected(request)) => (StoreError::Ended, request),
         };
-        Err(AppendError { error, append, done: done.take() })
+        Err(AppendError { error, op, callback: callback.take() })
     }
 }
 
@@ -206,10 +206,11 @@ struct WriterThread<J> {
     trim: TrimSchedule,
 }
 
-/// Schedule of the removal of events that the retention rules do not keep.
+/// Schedule of the removal of events that exceed the retention.
 struct TrimSchedule {
     retention: Retention,
     trimmed: Arc<TrimCounters>,
+    /// Time of the next removal.
     due: Instant,
     /// Number of events removed at a time.
     events: usize,
@@ -240,8 +241,8 @@ impl TrimSchedule {
         if removed.iter().sum::<u64>() == budget as u64 {
             // There may be more events to remove.
             self.due = now.instant;
-            let took = Clock::now().instant.since(now.instant);
-            let events = if took < TRIM_TIME { 2 * self.events } else { self.events / 2 };
+            let elapsed = Clock::now().instant.since(now.instant);
+            let events = if elapsed < TRIM_TIME { 2 * self.events } else { self.events / 2 };
             self.events = events.clamp(TRIM_EVENTS[0], TRIM_EVENTS[1]);
         }
         for (sum, count) in self.trimmed.removed.iter().zip(removed) {
@@ -262,13 +263,13 @@ impl<J: Journal<Error = StoreError>> WriterThread<J> {
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
             };
-            let mut bytes = first.append.bytes();
+            let mut bytes = first.op.bytes();
             batch.push(first);
             while batch.len() < BATCH_REQUESTS
                 && bytes < BATCH_BYTES
                 && let Ok(next) = self.requests.try_recv()
             {
-                bytes += next.append.bytes();
+                bytes += next.op.bytes();
                 batch.push(next);
             }
             self.store(&mut batch);
@@ -284,15 +285,15 @@ impl<J: Journal<Error = StoreError>> WriterThread<J> {
         self.requests.recv_timeout(self.trim.due.since(Clock::now().instant))
     }
 
-    /// Stores all requests of the batch or none, and reports the outcome to each.
+    /// Stores all requests of the batch or none, and passes the outcome to the callback of each.
     fn store(&mut self, batch: &mut Vec<AppendRequest>) {
         let before = self.sequencer.session();
-        let (mut events, mut waiting) = (Vec::new(), Vec::with_capacity(batch.len()));
-        for AppendRequest { append, done } in batch.drain(..) {
+        let (mut events, mut callbacks) = (Vec::new(), Vec::with_capacity(batch.len()));
+        for AppendRequest { op, callback } in batch.drain(..) {
             let start = events.len();
-            let is_storable = match append {
-                AppendOp::Register { requested, now } => {
-                    events.extend(self.sequencer.register(now, requested));
+            let is_storable = match op {
+                AppendOp::Register { registrations, now } => {
+                    events.extend(self.sequencer.register(now, registrations));
                     true
                 }
                 // An event that cannot be stored must not prevent the others from being stored.
@@ -302,7 +303,7 @@ impl<J: Journal<Error = StoreError>> WriterThread<J> {
                     true
                 }
             };
-            waiting.push((done, is_storable.then(|| events.len() - start)));
+            callbacks.push((callback, is_storable.then(|| events.len() - start)));
         }
         let appended = self.journal.append(&events);
         self.trim.appended += *appended.as_ref().unwrap_or(&0);
@@ -310,8 +311,8 @@ impl<J: Journal<Error = StoreError>> WriterThread<J> {
             self.sequencer.roll_back(before + 1);
         }
         let mut events = events.into_iter();
-        for (done, count) in waiting {
-            done.complete(match (count, &appended) {
+        for (callback, count) in callbacks {
+            callback.complete(match (count, &appended) {
                 (None, _) => Err(StoreError::Range),
                 (Some(count), Ok(_)) => Ok(events.by_ref().take(count).collect()),
                 (Some(_), Err(error)) => Err(error.clone()),
@@ -320,7 +321,7 @@ impl<J: Journal<Error = StoreError>> WriterThread<J> {
     }
 }
 
-/// Returns whether the numbers of its id are below 2^63.
+/// Returns whether the numbers in the event's id are below 2^63.
 fn is_storable(event: &Event) -> bool {
     i64::try_from(event.id.session.max(event.id.instance)).is_ok()
 }
@@ -372,15 +373,15 @@ mod tests {
     fn registrations(types: &[&str]) -> AppendOp {
         let one =
             |text: &&str| Registration { event_type: text.parse().unwrap(), source_timestamp: None, payload: None };
-        AppendOp::Register { requested: types.iter().map(one).collect(), now: Timestamp::MIN }
+        AppendOp::Register { registrations: types.iter().map(one).collect(), now: Timestamp::MIN }
     }
 
     type Outcomes = Arc<Mutex<Vec<Result<Vec<String>, StoreError>>>>;
 
     fn recorder(outcomes: &Outcomes) -> AppendCallback {
         let outcomes = Arc::clone(outcomes);
-        Box::new(move |what| {
-            let ids = what.map(|events| events.iter().map(|event| event.id.to_string()).collect());
+        Box::new(move |outcome| {
+            let ids = outcome.map(|events| events.iter().map(|event| event.id.to_string()).collect());
             outcomes.lock().unwrap().push(ids);
         })
     }
@@ -506,9 +507,9 @@ mod tests {
         assert!(WAITING_MAX <= taken && taken <= WAITING_MAX + BATCH_REQUESTS, "{taken}");
         assert_eq!(busy.error, StoreError::Busy);
         drop(locked);
-        let AppendError { mut append, mut done, .. } = busy;
-        while let Err(busy) = writer.append(append, done) {
-            (append, done) = (busy.append, busy.done);
+        let AppendError { mut op, mut callback, .. } = busy;
+        while let Err(busy) = writer.append(op, callback) {
+            (op, callback) = (busy.op, busy.callback);
         }
         drop(writer);
         assert_eq!(outcomes.lock().unwrap().len(), taken + 1);

@@ -1,4 +1,4 @@
-//! A front end: pushes events of an object with its new state.
+//! A front end, which pushes events of an object with its new state.
 
 use super::error::{OrderError, OrderFault};
 use super::worker_run::{RetryBackoff, now_ms};
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use std::thread;
 use std::time::Duration;
 
-/// A front end.
+/// A front end on a store.
 #[derive(Debug)]
 pub struct FrontEnd<S> {
     store: S,
@@ -43,11 +43,11 @@ impl Push {
 pub struct PushReceipt {
     /// The highest stamp seen; the caller stores it for the next run.
     pub mark: OrderStamp,
-    /// Loss of the state before the push, certain or possible.
+    /// Certain or possible loss of the state before the push.
     pub lost: Option<StateLoss>,
 }
 
-/// The state was lost or reverted, or may have been. Events pushed before may be gone; the caller has to push those
+/// A certain or possible loss or rollback of the state. Events pushed before may be lost; the caller must push them
 /// again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateLoss {
@@ -59,22 +59,23 @@ pub struct StateLoss {
 
 impl<S: Store<Error = OrderError>> FrontEnd<S> {
     /// Creates a front end. `mark` is the highest stamp stored by an earlier run, if any. `patience` is the maximum
-    /// time for which the store may fail in a row.
+    /// time for which the front end retries a failing step.
     pub fn new(store: S, mark: Option<OrderStamp>, patience: Duration) -> FrontEnd<S> {
         FrontEnd { store, mark, patience }
     }
 
     /// Queues the events and sets the state of the object, in one step.
     ///
-    /// The step was not done, because the store fails for longer than the patience or with a permanent fault. Or its
-    /// outcome is unknown ([`OrderError::is_unknown`]). It is not retried then, since the events might be queued
+    /// # Errors
+    /// The step had no effect, because the store failed for longer than the patience or with a permanent fault. Or the
+    /// outcome is unknown ([`OrderError::is_unknown`]). Such a step is not retried, since the events might be queued
     /// twice.
     pub fn push(&mut self, push: &Push) -> Result<PushReceipt, OrderError> {
         let mut retries = RetryBackoff::new(self.patience);
         let (mut known, mut lost) = (self.mark, None);
         loop {
             let op = known.map_or(StoreOp::ReadMark, |mark| push.to_op(mark));
-            let mut failed = None;
+            let mut failure = None;
             match self.store.apply(&op) {
                 Ok(OpOutcome::Pushed { mark }) => {
                     self.mark = Some(mark);
@@ -88,14 +89,14 @@ impl<S: Store<Error = OrderError>> FrontEnd<S> {
                     known = Some(mark);
                 }
                 Ok(OpOutcome::LostGeneration { .. }) if known.is_some() => known = None,
-                Ok(OpOutcome::LostGeneration { found }) => failed = self.begin(&mut lost, found).err(),
-                Ok(OpOutcome::MarkRead { mark }) => failed = self.begin(&mut lost, Some(mark.generation())).err(),
+                Ok(OpOutcome::LostGeneration { found }) => failure = self.begin(&mut lost, found).err(),
+                Ok(OpOutcome::MarkRead { mark }) => failure = self.begin(&mut lost, Some(mark.generation())).err(),
                 Ok(outcome) => unreachable!("{outcome:?} of a push"),
                 Err(error) if error.is_unknown() && known.is_some() => return Err(error),
-                Err(error) => failed = Some(error),
+                Err(error) => failure = Some(error),
             }
-            if let Some(error) = failed {
-                thread::sleep(retries.failed(&error).ok_or(error)?);
+            if let Some(error) = failure {
+                thread::sleep(retries.on_failure(&error).ok_or(error)?);
             }
         }
     }
@@ -112,8 +113,10 @@ impl<S: Store<Error = OrderError>> FrontEnd<S> {
     fn begin(&mut self, lost: &mut Option<StateLoss>, found: Option<Generation>) -> Result<(), OrderError> {
         self.record_loss(lost, found);
         let known = self.mark.map(OrderStamp::generation).max(found);
-        let none =
-            || OrderError { at: "order".into(), fault: OrderFault::Other("there is no higher generation".into()) };
+        let none = || OrderError {
+            location: "order".into(),
+            fault: OrderFault::Other("there is no higher generation".into()),
+        };
         let generation = Generation::after(known, now_ms()).ok_or_else(none)?;
         self.store.apply(&StoreOp::Begin { found, generation }).map(drop)
     }

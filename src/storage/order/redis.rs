@@ -1,21 +1,21 @@
 //! The shared state in Redis, for several hosts: Redis 7.0 or later, or Valkey; a single primary, with or without
-//! replicas. A cluster is not supported: the waiting objects are one list.
+//! replicas. A cluster is not supported, because the queued objects are one list.
 //!
 //! The keys are those of [`event::order::store`](crate::event::order::store), behind a prefix. No key of an object
-//! equals that of another object or of a worker, since the part after the last colon distinguishes them. There are
-//! also:
+//! equals that of another object or of a worker, since the part after the last colon distinguishes them. Further keys
+//! are:
 //!
-//! | key | holds |
+//! | key | value |
 //! |---|---|
-//! | `generation` | a hash: the `version` of the keys, the `number` of the generation, and the `replid` of the server that it began on |
+//! | `generation` | a hash: `version` of the keys, `number` of the generation, `replid` of its first server |
 //! | `next.event.id` | the bare count, as the seed defines it |
 //! | `leases` | the end of the lease on each taken object: a sorted set of object, NUL, worker |
 //! | `event.workers` | the names of the known workers |
 //!
 //! A server draws a new replication id whenever it starts and whenever it becomes a primary. The script of each step
-//! compares it with the id of the generation. So no process continues on what a restart or a failover has left, before
-//! a new generation has begun. Every restart therefore counts as a loss, even if nothing was lost. So do the first
-//! replica, and an hour without replicas (`repl-backlog-ttl`), since a primary draws a new id then too.
+//! compares this id with the id in `generation`. After a restart or a failover, all processes therefore wait for a new
+//! generation. So every restart counts as a loss, even if no data was lost. The first replica and an hour without
+//! replicas (`repl-backlog-ttl`) also count as a loss, since a primary then draws a new id, too.
 
 use super::error::{OrderError, OrderFault};
 use crate::clock::Clock;
@@ -31,16 +31,17 @@ use redis::{Client, Connection, ConnectionAddr, ErrorKind, RedisError, Script, S
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Version of the keys; a greater one is of a later program. In version 1 a worker had one event in process, not a
+/// Version of the keys; later programs have greater versions. In version 1 a worker had one event in process, not a
 /// batch.
 const VERSION: u32 = 2;
 /// Maximum time for a server to answer. A step takes well below a millisecond.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
-/// Minimum answer timeout: a busy disk may take a while, and a step without an answer may have been done.
+/// Minimum answer timeout. A busy disk delays answers, and the outcome of a step without an answer is unknown.
 const ANSWER_TIME_MIN: Duration = Duration::from_secs(1);
 /// Error text of an answer that exceeds the timeout.
 const NO_ANSWER: &str = "no answer in time";
-/// Idle time after which a connection is tested before it is used: servers and network devices close idle ones.
+/// Idle time after which a connection is tested before its next use, since servers and network devices close idle
+/// connections.
 const IDLE_CHECK_AFTER: Duration = Duration::from_secs(1);
 /// Maximum end of a lease, in milliseconds: scores of sorted sets are exact below 2^53.
 const LEASE_END_MAX: u64 = (1 << 53) - 1;
@@ -50,7 +51,7 @@ const SCRIPT_SOURCE: &str = include_str!("redis.lua");
 /// A shared state in Redis.
 pub struct RedisStore {
     client: Client,
-    at: String,
+    location: String,
     prefix: String,
     /// Maximum time for the server to answer.
     answer_time: Duration,
@@ -61,7 +62,10 @@ pub struct RedisStore {
 
 impl std::fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RedisStore").field("at", &self.at).field("prefix", &self.prefix).finish_non_exhaustive()
+        f.debug_struct("RedisStore")
+            .field("location", &self.location)
+            .field("prefix", &self.prefix)
+            .finish_non_exhaustive()
     }
 }
 
@@ -72,16 +76,16 @@ impl RedisStore {
     /// # Errors
     /// The address is invalid.
     pub fn new(url: &str, prefix: &str) -> Result<RedisStore, OrderError> {
-        let wrong = |why| OrderError { at: "redis".into(), fault: OrderFault::Address(why) };
+        let address_error = |reason| OrderError { location: "redis".into(), fault: OrderFault::Address(reason) };
         if !url.starts_with("redis://") {
-            return Err(wrong("the address of a Redis server begins with redis://"));
+            return Err(address_error("the address of a Redis server begins with redis://"));
         }
-        let client = Client::open(url).map_err(|_| wrong("this is no address of a Redis server"))?;
+        let client = Client::open(url).map_err(|_| address_error("this is no address of a Redis server"))?;
         let info = client.get_connection_info();
         let ConnectionAddr::Tcp(host, port) = info.addr() else {
-            return Err(wrong("the address of a Redis server names host and port"));
+            return Err(address_error("the address of a Redis server names host and port"));
         };
-        let at = format!("redis://{host}:{port}/{}", info.redis_settings().db());
+        let location = format!("redis://{host}:{port}/{}", info.redis_settings().db());
         let radix = OrderStamp::begin(Generation::new(1).expect("1 is one")).number();
         let head = format!(
             "local VERSION, OBJECTS_PER_STEP, EVENTS_PER_STEP, BYTES_PER_STEP = \
@@ -93,7 +97,7 @@ impl RedisStore {
         );
         let script = Script::new(&(head + SCRIPT_SOURCE));
         let (prefix, answer_time) = (prefix.to_owned(), ANSWER_TIME_MAX);
-        Ok(RedisStore { client, at, prefix, answer_time, script, connection: None })
+        Ok(RedisStore { client, location, prefix, answer_time, script, connection: None })
     }
 
     /// Sets the answer timeout to `patience`, but at least 1 second and at most 5.
@@ -102,7 +106,7 @@ impl RedisStore {
     }
 
     fn error(&self, fault: OrderFault) -> OrderError {
-        OrderError { at: self.at.clone(), fault }
+        OrderError { location: self.location.clone(), fault }
     }
 
     fn connect(&self) -> Result<Connection, OrderError> {
@@ -112,15 +116,15 @@ impl RedisStore {
         connection.set_write_timeout(Some(self.answer_time)).map_err(failed)?;
         let info: String = redis::cmd("INFO").query(&mut connection).map_err(failed)?;
         match misconfiguration(&info) {
-            Some(why) => Err(self.error(OrderFault::Misconfigured(why))),
+            Some(reason) => Err(self.error(OrderFault::Misconfigured(reason))),
             None => Ok(connection),
         }
     }
 
-    /// Returns a connection that was recently alive.
+    /// Returns a connection that was recently usable.
     fn live_connection(&mut self) -> Result<Connection, OrderError> {
-        let Some((mut connection, used)) = self.connection.take() else { return self.connect() };
-        if Clock::now().instant.since(used) < IDLE_CHECK_AFTER {
+        let Some((mut connection, last_used)) = self.connection.take() else { return self.connect() };
+        if Clock::now().instant.since(last_used) < IDLE_CHECK_AFTER {
             return Ok(connection);
         }
         match redis::cmd("PING").exec(&mut connection) {
@@ -156,31 +160,31 @@ impl Store for RedisStore {
         let mut reply = self.invoke_script(op);
         // A read-only step can be repeated: the server may have closed the connection since.
         let is_reading = matches!(op, StoreOp::ReadMark | StoreOp::Show { .. });
-        let is_closed = |error: &OrderError| matches!(&error.fault, OrderFault::Unknown(why) if why != NO_ANSWER);
+        let is_closed = |error: &OrderError| matches!(&error.fault, OrderFault::Unknown(reason) if reason != NO_ANSWER);
         if was_connected && is_reading && reply.as_ref().is_err_and(is_closed) {
             reply = self.invoke_script(op);
         }
         let what = format!("keys {}*", self.prefix);
-        outcome(reply?).ok_or_else(|| self.error(OrderFault::Foreign(what)))
+        parse_outcome(reply?).ok_or_else(|| self.error(OrderFault::Foreign(what)))
     }
 }
 
-/// Returns why the server may lose the state, or cannot hold it, according to its `INFO` output.
+/// Returns the reason why the server may lose the state or cannot hold it, from its `INFO` output.
 fn misconfiguration(info: &str) -> Option<&'static str> {
-    let of = |name: &str| {
+    let value_of = |name: &str| {
         let mut lines = info.lines().filter_map(|line| line.split_once(':'));
         lines.find(|(found, _)| *found == name).map_or("", |(_, value)| value)
     };
-    if of("cluster_enabled") == "1" {
+    if value_of("cluster_enabled") == "1" {
         return Some("is a cluster, which the order cannot use: name a single primary");
     }
-    let evicts = of("maxmemory") != "0" && of("maxmemory_policy").starts_with("allkeys");
+    let evicts = value_of("maxmemory") != "0" && value_of("maxmemory_policy").starts_with("allkeys");
     evicts.then_some("evicts keys when its memory is full: set maxmemory-policy to noeviction")
 }
 
-/// Converts an error to a fault; `is_sent` if the step may have reached the server.
+/// Converts an error to a fault. `is_sent` is true if the step may have reached the server.
 fn fault(error: &RedisError, is_sent: bool) -> OrderFault {
-    // The position in the script is cut off, since it does not help users.
+    // The position in the script is removed, since users cannot use it.
     let detail = error.detail().unwrap_or_default().split(" script: ").next().unwrap_or_default();
     let text = || match error.code() {
         Some(code) => format!("{code} {detail}").trim().to_owned(),
@@ -188,8 +192,8 @@ fn fault(error: &RedisError, is_sent: bool) -> OrderFault {
     };
     match error.kind() {
         ErrorKind::Io => {
-            let why = if error.is_timeout() { NO_ANSWER.to_owned() } else { error.to_string() };
-            return if is_sent { OrderFault::Unknown(why) } else { OrderFault::Unreachable(why) };
+            let reason = if error.is_timeout() { NO_ANSWER.to_owned() } else { error.to_string() };
+            return if is_sent { OrderFault::Unknown(reason) } else { OrderFault::Unreachable(reason) };
         }
         ErrorKind::AuthenticationFailed | ErrorKind::Server(ServerErrorKind::NoPerm) => {
             return OrderFault::Denied(text());
@@ -205,7 +209,7 @@ fn fault(error: &RedisError, is_sent: bool) -> OrderFault {
         Some("BUSY" | "LOADING" | "MASTERDOWN") => OrderFault::Busy,
         Some("WRONGTYPE") => OrderFault::Foreign(text()),
         Some("OOM" | "MISCONF" | "NOREPLICAS") => OrderFault::Full(text()),
-        Some("SEQCASTVERSION") => OrderFault::Version { found: detail.to_owned(), known: VERSION },
+        Some("SEQCASTVERSION") => OrderFault::Version { found: detail.to_owned(), supported: VERSION },
         Some(_) => OrderFault::Other(text()),
         None => OrderFault::Other(error.to_string()),
     }
@@ -215,7 +219,7 @@ fn fault(error: &RedisError, is_sent: bool) -> OrderFault {
 
 fn invocation<'a>(script: &'a Script, prefix: &str, op: &StoreOp) -> redis::ScriptInvocation<'a> {
     let mut invocation = script.prepare_invoke();
-    invocation.arg(prefix).arg(name(op));
+    invocation.arg(prefix).arg(step_name(op));
     match op {
         StoreOp::ReadMark => {}
         StoreOp::Begin { found, generation } => {
@@ -228,10 +232,10 @@ fn invocation<'a>(script: &'a Script, prefix: &str, op: &StoreOp) -> redis::Scri
                 invocation.arg(&sub[..]);
             }
         }
-        StoreOp::Open { by } => push_caller_args(&mut invocation, by, None),
-        StoreOp::WorkerOp { by, session, act } => {
-            push_caller_args(&mut invocation, by, Some(*session));
-            match act {
+        StoreOp::Open { context } => push_caller_args(&mut invocation, context, None),
+        StoreOp::WorkerOp { context, session, op } => {
+            push_caller_args(&mut invocation, context, Some(*session));
+            match op {
                 WorkerOp::Take | WorkerOp::TakeOver | WorkerOp::Leave => {}
                 WorkerOp::Claim { object } | WorkerOp::Drop { object } => {
                     invocation.arg(object.as_str());
@@ -254,15 +258,15 @@ fn invocation<'a>(script: &'a Script, prefix: &str, op: &StoreOp) -> redis::Scri
     invocation
 }
 
-/// Returns the script's name of the step.
-fn name(op: &StoreOp) -> &'static str {
+/// Returns the name of the step in the script.
+fn step_name(op: &StoreOp) -> &'static str {
     match op {
         StoreOp::ReadMark => "read mark",
         StoreOp::Begin { .. } => "begin",
         StoreOp::Push { .. } => "push",
         StoreOp::Open { .. } => "open",
         StoreOp::Show { .. } => "show",
-        StoreOp::WorkerOp { act, .. } => match act {
+        StoreOp::WorkerOp { op, .. } => match op {
             WorkerOp::Take => "take",
             WorkerOp::TakeOver => "take over",
             WorkerOp::Claim { .. } => "claim",
@@ -280,15 +284,21 @@ fn push_mark_args(invocation: &mut redis::ScriptInvocation<'_>, mark: OrderStamp
     invocation.arg(mark.generation().number()).arg(mark.count());
 }
 
-fn push_caller_args(invocation: &mut redis::ScriptInvocation<'_>, by: &WorkerContext, session: Option<OrderStamp>) {
-    push_mark_args(invocation, by.mark);
-    invocation.arg(by.worker.as_str()).arg(session.map(|session| session.number().to_string()).unwrap_or_default());
-    invocation.arg(by.now_ms.min(LEASE_END_MAX)).arg(by.lease_end_ms().min(LEASE_END_MAX));
+fn push_caller_args(
+    invocation: &mut redis::ScriptInvocation<'_>,
+    context: &WorkerContext,
+    session: Option<OrderStamp>,
+) {
+    push_mark_args(invocation, context.mark);
+    invocation
+        .arg(context.worker.as_str())
+        .arg(session.map(|session| session.number().to_string()).unwrap_or_default());
+    invocation.arg(context.now_ms.min(LEASE_END_MAX)).arg(context.lease_end_ms().min(LEASE_END_MAX));
 }
 
 // ---- replies
 
-/// The parts of a reply, read in order. Each reader returns `None` for an unexpected part.
+/// Reader of the parts of a reply, in their order. Each method returns `None` for an unexpected part.
 struct ReplyParts(std::vec::IntoIter<Value>);
 
 impl ReplyParts {
@@ -299,7 +309,7 @@ impl ReplyParts {
         }
     }
 
-    /// Returns `Some(None)` if the part is nil, or left out at the end.
+    /// Returns `Some(None)` if the part is nil, or is omitted at the end.
     fn bytes(&mut self) -> Option<Option<Vec<u8>>> {
         match self.0.next() {
             None | Some(Value::Nil) => Some(None),
@@ -309,7 +319,7 @@ impl ReplyParts {
         }
     }
 
-    fn parsed<T>(&mut self, parse: impl Fn(&str) -> Option<T>) -> Option<Option<T>> {
+    fn parse_text<T>(&mut self, parse: impl Fn(&str) -> Option<T>) -> Option<Option<T>> {
         match self.bytes()? {
             None => Some(None),
             Some(bytes) => Some(Some(parse(std::str::from_utf8(&bytes).ok()?)?)),
@@ -317,19 +327,19 @@ impl ReplyParts {
     }
 
     fn number(&mut self) -> Option<Option<u64>> {
-        self.parsed(|text| text.parse().ok())
+        self.parse_text(|text| text.parse().ok())
     }
 
     fn stamp(&mut self) -> Option<Option<OrderStamp>> {
-        self.parsed(|text| OrderStamp::from_number(text.parse().ok()?))
+        self.parse_text(|text| OrderStamp::from_number(text.parse().ok()?))
     }
 
     fn object(&mut self) -> Option<Option<Object>> {
-        self.parsed(|text| Object::new(text).ok())
+        self.parse_text(|text| Object::new(text).ok())
     }
 
     fn worker(&mut self) -> Option<Option<WorkerName>> {
-        self.parsed(|text| WorkerName::new(text).ok())
+        self.parse_text(|text| WorkerName::new(text).ok())
     }
 
     /// Reads a batch, which may be empty: the last id, the id before the batch, and then its events.
@@ -342,11 +352,11 @@ impl ReplyParts {
         let payloads: Vec<Bytes> = self.0.by_ref().map(payload).collect::<Option<_>>()?;
         let Some(last) = last else { return payloads.is_empty().then(Vec::new) };
         let before = last.number().checked_sub(payloads.len() as u64)?;
-        let one = |(number, payload)| {
+        let stamp = |(number, payload)| {
             let id = OrderStamp::from_number(number)?;
             Some(StampedEvent { id, prev: prev.replace(id), payload })
         };
-        (before + 1..).zip(payloads).map(one).collect()
+        (before + 1..).zip(payloads).map(stamp).collect()
     }
 
     /// Reads a batch of at least one event.
@@ -355,18 +365,18 @@ impl ReplyParts {
     }
 
     /// Reads a list whose elements have parts of their own.
-    fn each<T>(&mut self, one: impl Fn(&mut ReplyParts) -> Option<T>) -> Option<Vec<T>> {
+    fn list<T>(&mut self, read: impl Fn(&mut ReplyParts) -> Option<T>) -> Option<Vec<T>> {
         let Some(Value::Array(all)) = self.0.next() else { return None };
-        all.into_iter().map(|parts| one(&mut ReplyParts::of(parts)?)).collect()
+        all.into_iter().map(|parts| read(&mut ReplyParts::of(parts)?)).collect()
     }
 }
 
-/// Parses a reply; `None` if our script never replies that.
-fn outcome(value: Value) -> Option<OpOutcome> {
+/// Parses a reply. Returns `None` if the script never returns such a reply.
+fn parse_outcome(value: Value) -> Option<OpOutcome> {
     let mut parts = ReplyParts::of(value)?;
     Some(match parts.bytes()??.as_slice() {
         b"lost" => {
-            OpOutcome::LostGeneration { found: parts.parsed(|text| text.parse().ok().and_then(Generation::new))? }
+            OpOutcome::LostGeneration { found: parts.parse_text(|text| text.parse().ok().and_then(Generation::new))? }
         }
         b"mark" => OpOutcome::MarkRead { mark: parts.stamp()?? },
         b"pushed" => OpOutcome::Pushed { mark: parts.stamp()?? },
@@ -383,19 +393,19 @@ fn outcome(value: Value) -> Option<OpOutcome> {
         b"advanced" => OpOutcome::Advanced { object: parts.object()??, token: parts.stamp()??, batch: parts.events()? },
         b"paused" => OpOutcome::Paused,
         b"done" => OpOutcome::Done,
-        b"shown" => OpOutcome::Shown(shown(&mut parts)?),
+        b"shown" => OpOutcome::Shown(parse_snapshot(&mut parts)?),
         _ => return None,
     })
 }
 
-fn shown(parts: &mut ReplyParts) -> Option<StoreSnapshot> {
+fn parse_snapshot(parts: &mut ReplyParts) -> Option<StoreSnapshot> {
     let (mark, is_suspect, queued) = (parts.stamp()?, parts.number()?? == 1, parts.number()??);
-    let workers = parts.each(|parts| {
+    let workers = parts.list(|parts| {
         let (name, object) = (parts.worker()??, parts.object()?);
         let (lease_end_ms, events, last) = (parts.number()?, parts.number()??, parts.stamp()?);
         Some((name.clone(), WorkerSnapshot { name, object, lease_end_ms, events, last }))
     })?;
-    let objects = parts.each(|parts| {
+    let objects = parts.list(|parts| {
         let (name, queued) = (parts.object()??, parts.number()??);
         Some((name.clone(), ObjectSnapshot { name, queued, last: parts.stamp()?, owner: parts.worker()? }))
     })?;
@@ -413,7 +423,7 @@ mod tests {
     #[test]
     fn address_is_shown_without_its_password() {
         let store = RedisStore::new("redis://ann:secret@example.org:7000/3", REDIS_PREFIX).unwrap();
-        assert_eq!(store.at, "redis://example.org:7000/3");
+        assert_eq!(store.location, "redis://example.org:7000/3");
         assert!(!format!("{store:?}").contains("secret"));
         for url in ["rediss://:secret@a", "unix:///secret", "redis://:secret@a:b", "secret", "redis://:secret@a/b"] {
             let error = RedisStore::new(url, REDIS_PREFIX).unwrap_err();
@@ -454,7 +464,7 @@ mod tests {
             (vec![text("what")], None),
             (vec![], None),
         ] {
-            assert_eq!(outcome(Value::Array(parts.clone())), expected, "{parts:?}");
+            assert_eq!(parse_outcome(Value::Array(parts.clone())), expected, "{parts:?}");
         }
     }
 }

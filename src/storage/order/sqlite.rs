@@ -1,6 +1,6 @@
 //! The shared state in a SQLite file, for several processes of one host.
 //!
-//! | table | a row is |
+//! | table | row |
 //! |---|---|
 //! | `state` | the generation, the count of its last stamp, and the file in which it began; one row |
 //! | `object` | an object: `OBJ:data`, `OBJ:last.event.id`, `OBJ:event.worker` |
@@ -9,11 +9,11 @@
 //! | `worker` | a worker: its session, and `event.worker:W:object` with the lease |
 //! | `process` | an event in `event.worker:W:event`, with its id |
 //!
-//! Each step is a transaction, and survives a crash of the host once it is answered: WAL with `synchronous=FULL`
-//! (<https://sqlite.org/wal.html>). Only copying and restoring files can therefore lose data. A generation remembers
-//! the file in which it began, by inode and time of birth: in a copy a new generation has to begin. A restore may also
-//! overwrite the file in place, or remove the `-wal` file beside it. Only a client that remembers a higher stamp
-//! detects that.
+//! Each step is a transaction, and survives a crash of the host once the store returns its outcome: WAL with
+//! `synchronous=FULL` (<https://sqlite.org/wal.html>). Only copies and restores of files can therefore lose data. The
+//! state records the file in which its generation began, by inode and time of birth. In a copy a new generation must
+//! begin. A restore may also overwrite the file in place, or remove the `-wal` file beside it. Only a client that
+//! remembers a higher stamp detects such a restore.
 
 mod step;
 
@@ -61,7 +61,7 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Returns whether the file exists, or a WAL remains of one that was removed.
+    /// Returns whether the file exists, or only its WAL remains.
     pub fn exists(path: &Path) -> bool {
         path.exists() || sibling_path(path, "-wal").exists()
     }
@@ -69,20 +69,21 @@ impl SqliteStore {
     /// Opens the file, or creates it. Other processes of this host may have it open.
     ///
     /// # Errors
-    /// The file is not ours, damaged, of a later program, or the system refuses it. Nothing is changed then.
+    /// The file has no shared state, is damaged, is of another version, or the system refuses to open it. The file is
+    /// then unchanged.
     pub fn open(path: &Path) -> Result<SqliteStore, OrderError> {
-        let wrong = |fault| OrderError { at: path.display().to_string(), fault };
-        let failed = |error| wrong(fault(&error));
-        check_header(path).map_err(|why| wrong(file_error(why)))?;
+        let error_of = |fault| OrderError { location: path.display().to_string(), fault };
+        let failed = |error| error_of(fault(&error));
+        check_header(path).map_err(|error| error_of(file_error(error)))?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
         connection.busy_handler(Some(retry_busy)).map_err(failed)?;
-        SIGNATURE.check(path, &connection).map_err(|why| wrong(file_error(why)))?;
+        SIGNATURE.check(path, &connection).map_err(|error| error_of(file_error(error)))?;
         connection.set_prepared_statement_cache_capacity(64);
         connection.pragma_update(None, "journal_mode", "WAL").map_err(failed)?;
         connection.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
         SIGNATURE.create_tables(&mut connection, SCHEMA).map_err(failed)?;
-        let identity = identity(path).map_err(|error| wrong(OrderFault::Unreachable(error.to_string())))?;
+        let identity = identity(path).map_err(|error| error_of(OrderFault::Unreachable(error.to_string())))?;
         Ok(SqliteStore { connection, path: path.to_owned(), identity })
     }
 }
@@ -91,23 +92,24 @@ impl Store for SqliteStore {
     type Error = OrderError;
 
     fn apply(&mut self, op: &StoreOp) -> Result<OpOutcome, OrderError> {
-        let wrong = |fault| OrderError { at: self.path.display().to_string(), fault };
+        let error_of = |fault| OrderError { location: self.path.display().to_string(), fault };
         if identity(&self.path).ok().as_ref() != Some(&self.identity) {
-            return Err(wrong(OrderFault::Replaced));
+            return Err(error_of(OrderFault::Replaced));
         }
         let is_reading = matches!(op, StoreOp::ReadMark | StoreOp::Show { .. });
         let behavior = if is_reading { TransactionBehavior::Deferred } else { TransactionBehavior::Immediate };
-        let transaction = self.connection.transaction_with_behavior(behavior).map_err(|error| wrong(fault(&error)))?;
+        let transaction =
+            self.connection.transaction_with_behavior(behavior).map_err(|error| error_of(fault(&error)))?;
         let outcome = StepTransaction::begin(&transaction, &self.identity)
             .and_then(|mut steps| {
                 let outcome = steps.apply(op)?;
                 steps.end()?;
                 Ok(outcome)
             })
-            .map_err(|error| wrong(fault(&error)))?;
+            .map_err(|error| error_of(fault(&error)))?;
         transaction.commit().map_err(|error| match fault(&error) {
-            OrderFault::Other(why) => wrong(OrderFault::Unknown(why)),
-            fault => wrong(fault),
+            OrderFault::Other(error) => error_of(OrderFault::Unknown(error)),
+            fault => error_of(fault),
         })?;
         Ok(outcome)
     }
@@ -117,15 +119,15 @@ impl Store for SqliteStore {
 /// birth, since inodes are reused.
 fn identity(path: &Path) -> io::Result<String> {
     let metadata = fs::metadata(path)?;
-    let born = metadata.created().ok().and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
-    Ok(format!("{}-{}", metadata.ino(), born.unwrap_or_default().as_nanos()))
+    let birth_time = metadata.created().ok().and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
+    Ok(format!("{}-{}", metadata.ino(), birth_time.unwrap_or_default().as_nanos()))
 }
 
-fn file_error(why: SqliteFileError) -> OrderFault {
-    match why {
-        SqliteFileError::Foreign(what) => OrderFault::Foreign(what.into()),
+fn file_error(error: SqliteFileError) -> OrderFault {
+    match error {
+        SqliteFileError::Foreign(content) => OrderFault::Foreign(content.into()),
         SqliteFileError::Version(version) => {
-            OrderFault::Version { found: version.to_string(), known: SIGNATURE.version.unsigned_abs() }
+            OrderFault::Version { found: version.to_string(), supported: SIGNATURE.version.unsigned_abs() }
         }
         SqliteFileError::Truncated { bytes, wanted } => {
             OrderFault::Damaged(format!("it has {bytes} of {wanted} bytes"))

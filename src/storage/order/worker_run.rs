@@ -1,4 +1,4 @@
-//! Runs a worker on a store: sends its events, waits when nothing is queued, and retries while the store fails.
+//! Runs a worker on a store: sends its events, waits while no object is queued, and retries while the store fails.
 
 use super::error::OrderError;
 use crate::clock::Clock;
@@ -10,16 +10,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// First pause when nothing is queued or something failed; each further pause is twice as long.
+/// First pause while no object is queued, or after a failure. Each further pause is twice as long.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
-/// Longest pause when nothing is queued. No notification announces a push, so an event may wait this long.
+/// Longest pause while no object is queued. No notification announces a push, so an event may wait this long.
 const IDLE_PAUSE_MAX: Duration = Duration::from_millis(20);
-/// Longest pause while the store fails, and while the sender does not take an event.
+/// Longest pause while the store fails, or `send` refuses an event.
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Maximum delay until a stopping worker notices the stop.
+/// Interval at which a waiting worker checks whether it must stop.
 const END_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A notification of a running worker.
+/// A notice of a running worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkerNotice {
     /// An advisory about the shared state, or about the object that the worker holds.
@@ -37,22 +37,22 @@ pub struct WorkerRun<'a, Send, Notify> {
     pub settings: Settings,
     /// The highest stamp stored by an earlier run, if any.
     pub mark: Option<OrderStamp>,
-    /// Maximum time for which the store may fail in a row.
+    /// Maximum time for which the worker retries a failing step.
     pub patience: Duration,
-    /// Sends an event as durably as required, and returns whether it was sent. If not, it is called again. It may
-    /// receive the same event more than once, and should take less than half a lease.
+    /// Sends an event as durably as required, and returns whether it was sent. If it refuses an event, it is called
+    /// again for this event. It may get the same event more than once, and should take less than half a lease.
     pub send: Send,
-    /// Receives the notifications.
+    /// Receives the notices.
     pub notify: Notify,
-    /// Set when the worker has to stop. It finishes its current object and takes no other. If an event is not taken
-    /// then, it stops without sending it.
+    /// True once the worker must stop. It then sends the events of its present object and takes no other object. If
+    /// `send` refuses an event, the worker stops without sending it.
     pub is_ending: &'a AtomicBool,
 }
 
 /// Outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerExit {
-    /// The reason.
+    /// Reason why the worker has stopped.
     pub stop: WorkerEnd,
     /// The highest stamp seen; the caller stores it for the next run.
     pub mark: Option<OrderStamp>,
@@ -80,7 +80,7 @@ where
             match worker.poll_step(now_ms()) {
                 WorkerAction::Apply(op) => {
                     let applied = store.apply(&op);
-                    // The event is only retried while the worker holds the object.
+                    // The worker retries the event only while it holds the object.
                     if !(is_renewal(&op) && applied == Ok(OpOutcome::Done)) {
                         unsent = None;
                     }
@@ -90,7 +90,7 @@ where
                                 idle = PAUSE_MIN;
                             }
                             worker.on_outcome(now_ms(), outcome);
-                            if retries.succeeded() {
+                            if retries.on_success() {
                                 (self.notify)(WorkerNotice::Recovered);
                             }
                         }
@@ -138,7 +138,7 @@ where
         error: OrderError,
     ) -> Result<(), OrderError> {
         let is_first = retries.is_fresh();
-        match retries.failed(&error) {
+        match retries.on_failure(&error) {
             Some(pause) if !self.is_ending.load(Ordering::Relaxed) => {
                 if is_first {
                     (self.notify)(WorkerNotice::Unreachable(error));
@@ -151,7 +151,7 @@ where
         }
     }
 
-    /// Waits for `pause`, or until the stop is noticed.
+    /// Waits for `pause`, or until the worker must stop.
     fn wait(&self, pause: Duration) {
         let mut left = pause;
         while !left.is_zero() && !self.is_ending.load(Ordering::Relaxed) {
@@ -163,7 +163,7 @@ where
 }
 
 fn is_renewal(op: &StoreOp) -> bool {
-    matches!(op, StoreOp::WorkerOp { act: WorkerOp::Renew { .. }, .. })
+    matches!(op, StoreOp::WorkerOp { op: WorkerOp::Renew { .. }, .. })
 }
 
 /// Returns the current time in milliseconds since 1970-01-01 UTC.
@@ -171,7 +171,7 @@ pub(super) fn now_ms() -> u64 {
     Clock::now().wall.as_nanos() / 1_000_000
 }
 
-/// Retry schedule of a failing operation.
+/// Backoff of a failing operation.
 #[derive(Debug)]
 pub(super) struct RetryBackoff {
     patience: Duration,
@@ -188,8 +188,8 @@ impl RetryBackoff {
         self.since.is_none()
     }
 
-    /// Returns the pause before the next try; `None` if there is no further try.
-    pub(super) fn failed(&mut self, error: &OrderError) -> Option<Duration> {
+    /// Records a failure. Returns the pause before the next try; `None` if the operation must not be retried.
+    pub(super) fn on_failure(&mut self, error: &OrderError) -> Option<Duration> {
         let now = Clock::now().instant;
         let since = *self.since.get_or_insert(now);
         if !error.is_transient() || self.patience <= now.since(since) {
@@ -201,7 +201,7 @@ impl RetryBackoff {
     }
 
     /// Records a success. Returns whether the operation had failed before.
-    fn succeeded(&mut self) -> bool {
+    fn on_success(&mut self) -> bool {
         self.pause = PAUSE_MIN;
         self.since.take().is_some()
     }

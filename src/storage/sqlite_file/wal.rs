@@ -1,5 +1,5 @@
-//! The transactions in the WAL beside a SQLite file (<https://www.sqlite.org/walformat.html>), read without changing
-//! it.
+//! The transactions in the WAL of a SQLite file (<https://www.sqlite.org/walformat.html>), read without a change to the
+//! WAL.
 
 use super::sibling_path;
 use std::collections::BTreeSet;
@@ -19,9 +19,9 @@ const PAGE_BYTES_MAX: usize = 65_536;
 /// Content of a WAL as SQLite reads it: the complete transactions.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct WalContents {
-    /// Numbers of their pages.
+    /// Numbers of the pages in these transactions.
     pub(super) pages: BTreeSet<u64>,
-    /// Length of the file with these transactions, in bytes; zero if there are none.
+    /// Length of the file with these transactions, in bytes; 0 without transactions.
     pub(super) bytes: u64,
     /// True if the WAL was modified: a damaged frame hides a stored transaction from SQLite. Two transactions follow
     /// the damage, and the second was written after the first. The first had therefore been synchronized, and no crash
@@ -40,47 +40,47 @@ impl WalContents {
     }
 
     fn of(wal: &mut impl Read) -> io::Result<WalContents> {
-        let mut waiting = WalContents::default();
-        let (mut head, mut frame) = ([0; HEAD_BYTES], [0; FRAME_BYTES]);
-        if !fill(wal, &mut head)? {
-            return Ok(waiting);
+        let mut contents = WalContents::default();
+        let (mut header, mut frame) = ([0; HEAD_BYTES], [0; FRAME_BYTES]);
+        if !fill(wal, &mut header)? {
+            return Ok(contents);
         }
-        let page_bytes = word(&head, 2) as usize;
-        let mut sum = WalChecksum { is_big_endian: word(&head, 0) == MAGIC | 1, sum: [0; 2] };
-        sum.add(&head[..24]);
-        let is_head = word(&head, 0) | 1 == MAGIC | 1 && sum.sum == [word(&head, 6), word(&head, 7)];
-        if !is_head || !page_bytes.is_power_of_two() || PAGE_BYTES_MAX < page_bytes {
-            return Ok(waiting);
+        let page_bytes = word(&header, 2) as usize;
+        let mut sum = WalChecksum { is_big_endian: word(&header, 0) == MAGIC | 1, sum: [0; 2] };
+        sum.add(&header[..24]);
+        let is_valid_header = word(&header, 0) | 1 == MAGIC | 1 && sum.sum == [word(&header, 6), word(&header, 7)];
+        if !is_valid_header || !page_bytes.is_power_of_two() || PAGE_BYTES_MAX < page_bytes {
+            return Ok(contents);
         }
         let mut page = vec![0; page_bytes];
-        // Pages of the transaction that has no end yet.
+        // Pages of the transaction whose end was not read yet.
         let mut open = Vec::new();
-        // SQLite reads the next frame while `is_found`. `lost_ends` is the number of transaction ends in a row that it
-        // does not read.
+        // SQLite reads the next frame as long as `is_found`. `lost_ends` is the number of consecutive transaction ends
+        // that SQLite does not read.
         let (mut is_found, mut lost_ends) = (true, 0);
         while fill(wal, &mut frame)? && fill(wal, &mut page)? {
             sum.add(&frame[..8]);
             sum.add(&page);
             let stored = [word(&frame, 4), word(&frame, 5)];
-            let is_whole = frame[8..16] == head[16..24] && sum.sum == stored;
-            // SQLite stops at a frame that is left from an earlier round, or was torn by a crash.
-            is_found &= is_whole;
+            let is_valid = frame[8..16] == header[16..24] && sum.sum == stored;
+            // SQLite stops at a frame that an earlier use of the WAL has left, or that a crash has torn.
+            is_found &= is_valid;
             let is_end = word(&frame, 1) != 0;
             if is_found {
                 open.push(u64::from(word(&frame, 0)));
                 if is_end {
-                    waiting.pages.extend(open.drain(..));
-                    waiting.bytes = u64::from(word(&frame, 1)) * page_bytes as u64;
+                    contents.pages.extend(open.drain(..));
+                    contents.bytes = u64::from(word(&frame, 1)) * page_bytes as u64;
                 }
             } else {
-                lost_ends = if is_whole { lost_ends + u32::from(is_end) } else { 0 };
-                waiting.is_damaged |= lost_ends == 2;
+                lost_ends = if is_valid { lost_ends + u32::from(is_end) } else { 0 };
+                contents.is_damaged |= lost_ends == 2;
                 // Each checksum continues the previous one. So a frame proves that it was written after this one,
                 // whatever precedes it.
                 sum.sum = stored;
             }
         }
-        Ok(waiting)
+        Ok(contents)
     }
 }
 
@@ -145,15 +145,15 @@ mod tests {
         for length in (0..wal.len()).step_by(263) {
             fs::write(&cut, &file).unwrap();
             fs::write(sibling_path(&cut, "-wal"), &wal[..length]).unwrap();
-            let waiting = WalContents::read(&cut).unwrap();
+            let contents = WalContents::read(&cut).unwrap();
             let other = Connection::open(&cut).unwrap();
             let number = |sql, column| other.query_row(sql, [], |row| row.get::<_, i64>(column)).unwrap();
             let (pages, frames) = (number("PRAGMA page_count", 0), number("PRAGMA wal_checkpoint(PASSIVE)", 1));
-            assert_eq!(frames == 0, waiting.bytes == 0, "at {length}");
-            if waiting.bytes != 0 {
-                assert_eq!(waiting.bytes, pages.unsigned_abs() * 1024, "at {length}");
+            assert_eq!(frames == 0, contents.bytes == 0, "at {length}");
+            if contents.bytes != 0 {
+                assert_eq!(contents.bytes, pages.unsigned_abs() * 1024, "at {length}");
             }
-            seen.insert(waiting.bytes);
+            seen.insert(contents.bytes);
         }
         assert!(3 < seen.len(), "{seen:?}");
         // A page with a wrong checksum ends the content.

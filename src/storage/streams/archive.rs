@@ -1,5 +1,5 @@
-//! Archives of events: files, or database tables, that hold all events of one stream of one peer behind a start
-//! position. Each event is there once and in order, and gaps are recorded.
+//! Archives of events. An archive is a file, or a part of a database, with all events of one stream of one peer after a
+//! start position. It has each event once, in their order, and records gaps.
 
 mod lines;
 #[cfg(feature = "postgres")]
@@ -15,7 +15,7 @@ use crate::event::timestamp::Timestamp;
 use std::io;
 use std::path::Path;
 
-/// The archived stream. Ids of events are those of a stream of one peer.
+/// The stream of an archive. Ids of events are unique within a stream of one peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArchiveSource {
     /// The server of the peer.
@@ -53,7 +53,8 @@ pub trait ArchiveStore {
     /// Returns the id up to which the archive holds the stream or records a gap.
     fn last(&self) -> StreamId;
 
-    /// Stores events after the last one, all or none of them. They survive a crash of the host when it returns.
+    /// Stores events after the last one, all or none of them. They survive a crash of the host once this function
+    /// returns.
     ///
     /// # Errors
     /// None of the events is stored.
@@ -72,22 +73,22 @@ pub trait ArchiveStore {
     fn count_from(&mut self, first: StreamId) -> Result<u64, StreamStorageError>;
 }
 
-/// Opens an archive of the stream, at a path or at the address of a database. It is created, starting after `after`,
-/// if it does not exist.
+/// Opens an archive of the stream, at a path or at the address of a database. A missing archive is created and begins
+/// after `after`.
 ///
 /// # Errors
-/// It is not an archive, or the archive of another stream, or damaged, or the system refuses it, or this build lacks
-/// its backend. Nothing is changed then.
+/// The path is not an archive of this stream, or the archive is damaged, or the system refuses to open it, or this
+/// build lacks its backend. The archive is then unchanged.
 pub fn open(
     path: &Path,
-    format: ArchiveBackend,
+    backend: ArchiveBackend,
     source: &ArchiveSource,
     after: StreamId,
 ) -> Result<Box<dyn ArchiveStore>, StreamStorageError> {
-    let wrong = |fault| StreamStorageError { at: path.display().to_string(), fault };
-    match format {
+    let error_of = |fault| StreamStorageError { location: path.display().to_string(), fault };
+    match backend {
         #[cfg(feature = "sqlite")]
-        ArchiveBackend::Sqlite => Ok(Box::new(sqlite::SqliteArchive::open(path, source, after).map_err(wrong)?)),
+        ArchiveBackend::Sqlite => Ok(Box::new(sqlite::SqliteArchive::open(path, source, after).map_err(error_of)?)),
         #[cfg(not(feature = "sqlite"))]
         ArchiveBackend::Sqlite => Err(StreamStorageError::unsupported(path.display().to_string(), "sqlite")),
         #[cfg(not(feature = "postgres"))]
@@ -96,11 +97,11 @@ pub fn open(
         ArchiveBackend::Postgres => {
             Ok(Box::new(postgres::PostgresArchive::open(path.to_str().unwrap_or_default(), source, after)?))
         }
-        ArchiveBackend::Lines => Ok(Box::new(lines::LinesArchive::open(path, source, after).map_err(wrong)?)),
+        ArchiveBackend::Lines => Ok(Box::new(lines::LinesArchive::open(path, source, after).map_err(error_of)?)),
     }
 }
 
-/// Returns the fault for the archive of another stream.
+/// Returns the fault of an archive that belongs to another stream.
 fn foreign_archive(server: u64, stream: &str) -> StreamFault {
     StreamFault::Foreign(format!("an archive of the stream {stream} of the server {server}"))
 }
@@ -125,7 +126,7 @@ mod tests {
     use std::path::PathBuf;
     use std::process::Command;
 
-    const FORMATS: &[ArchiveBackend] = &[
+    const BACKENDS: &[ArchiveBackend] = &[
         #[cfg(feature = "sqlite")]
         ArchiveBackend::Sqlite,
         ArchiveBackend::Lines,
@@ -176,11 +177,11 @@ mod tests {
     /// are closed here, with their locks, until the exec.
     fn open(
         path: &Path,
-        format: ArchiveBackend,
+        backend: ArchiveBackend,
         source: &ArchiveSource,
         after: StreamId,
     ) -> Result<Box<dyn ArchiveStore>, StreamStorageError> {
-        let opened = || match super::open(path, format, source, after) {
+        let opened = || match super::open(path, backend, source, after) {
             Err(error) if error.fault == StreamFault::Busy => None,
             done => Some(done),
         };
@@ -193,9 +194,9 @@ mod tests {
 
     #[test]
     fn reopened_archive_continues_where_it_ended() {
-        for format in FORMATS.iter().copied() {
-            let directory = TestDirectory::new(&format!("goes-{format:?}"));
-            let opened = || open(&directory.path(), format, &source(), id(4)).unwrap();
+        for backend in BACKENDS.iter().copied() {
+            let directory = TestDirectory::new(&format!("goes-{backend:?}"));
+            let opened = || open(&directory.path(), backend, &source(), id(4)).unwrap();
             let mut target = opened();
             assert_eq!(target.last(), id(4));
             target.store(&events(5..=9)).unwrap();
@@ -214,14 +215,14 @@ mod tests {
 
     #[test]
     fn archive_of_another_stream_is_refused_unchanged() {
-        for format in FORMATS.iter().copied() {
-            let directory = TestDirectory::new(&format!("other-{format:?}"));
-            open(&directory.path(), format, &source(), StreamId::START).unwrap().store(&events(1..=2)).unwrap();
+        for backend in BACKENDS.iter().copied() {
+            let directory = TestDirectory::new(&format!("other-{backend:?}"));
+            open(&directory.path(), backend, &source(), StreamId::START).unwrap().store(&events(1..=2)).unwrap();
             for foreign_archive in [
                 ArchiveSource { server: ServerId(8), ..source() },
                 ArchiveSource { stream: "plant".parse().unwrap(), ..source() },
             ] {
-                let Err(error) = open(&directory.path(), format, &foreign_archive, StreamId::START) else {
+                let Err(error) = open(&directory.path(), backend, &foreign_archive, StreamId::START) else {
                     panic!("it is another's")
                 };
                 assert!(matches!(error.fault, StreamFault::Foreign(_)), "{error}");
@@ -229,7 +230,7 @@ mod tests {
             let letter = "a letter, and longer than any header of a file that is ours\n".repeat(9);
             for letter in [&letter[..], &letter[..40]] {
                 fs::write(directory.path(), letter).unwrap();
-                assert!(open(&directory.path(), format, &source(), StreamId::START).is_err());
+                assert!(open(&directory.path(), backend, &source(), StreamId::START).is_err());
                 assert_eq!(fs::read_to_string(directory.path()).unwrap(), letter);
             }
         }
@@ -262,18 +263,18 @@ mod tests {
     fn pipe_is_refused_as_an_archive() {
         let directory = TestDirectory::new("pipe");
         assert!(Command::new("mkfifo").arg(directory.path()).status().unwrap().success());
-        for format in FORMATS.iter().copied() {
-            let refused = open(&directory.path(), format, &source(), StreamId::START).map(drop).unwrap_err();
+        for backend in BACKENDS.iter().copied() {
+            let refused = open(&directory.path(), backend, &source(), StreamId::START).map(drop).unwrap_err();
             assert_eq!(refused.fault, StreamFault::Foreign("no regular file".into()));
         }
     }
 
     #[test]
     fn second_writer_is_refused() {
-        for format in FORMATS.iter().copied() {
-            let directory = TestDirectory::new(&format!("two-{format:?}"));
-            let mut first = open(&directory.path(), format, &source(), StreamId::START).unwrap();
-            match super::open(&directory.path(), format, &source(), StreamId::START) {
+        for backend in BACKENDS.iter().copied() {
+            let directory = TestDirectory::new(&format!("two-{backend:?}"));
+            let mut first = open(&directory.path(), backend, &source(), StreamId::START).unwrap();
+            match super::open(&directory.path(), backend, &source(), StreamId::START) {
                 Err(error) => assert_eq!(error.fault, StreamFault::Busy),
                 Ok(mut second) => {
                     second.store(&events(1..=1)).unwrap();

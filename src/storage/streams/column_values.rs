@@ -1,4 +1,4 @@
-//! Column values that the databases of streams share. All numbers are signed 64-bit integers.
+//! Conversion of column values, for all databases of streams. All numbers are signed 64-bit integers.
 
 use super::error::StreamFault;
 use crate::event::stream::name::StreamId;
@@ -18,12 +18,12 @@ pub(super) fn damaged(what: &str) -> StreamFault {
     StreamFault::Damaged(format!("it holds {what} with an invalid value"))
 }
 
-/// Encodes a number of an id, or a count.
+/// Encodes a part of an id, or a count.
 pub(super) fn signed(number: u64) -> Result<i64, StreamFault> {
     i64::try_from(number).map_err(|_| StreamFault::Other(format!("{number} does not fit into a column")))
 }
 
-/// Decodes a number of an id, or a count.
+/// Decodes a part of an id, or a count.
 pub(super) fn unsigned(number: i64) -> Result<u64, StreamFault> {
     u64::try_from(number).map_err(|_| damaged("a number"))
 }

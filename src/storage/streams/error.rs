@@ -8,7 +8,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamStorageError {
     /// Location: the path of a file, or host, port and database of a server.
-    pub at: String,
+    pub location: String,
     /// The fault.
     pub fault: StreamFault,
 }
@@ -16,50 +16,52 @@ pub struct StreamStorageError {
 /// Faults of a stream store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamFault {
-    /// The store cannot be reached or opened; the text is the system's message.
+    /// The store cannot be reached or opened. Holds the system's message.
     Unreachable(String),
-    /// The store is full; the text is its message. Nothing was changed.
+    /// The store is full. Holds its message. The step had no effect.
     Full(String),
-    /// Other processes have held the store for longer than the timeout. Nothing was changed.
+    /// Other processes have locked the store for longer than the timeout. The step had no effect.
     Busy,
-    /// It is not a database, or its tables with our names are not ours.
+    /// The file is not a database, or tables with the names of seqcast are not those of seqcast. Holds a description.
     Foreign(String),
-    /// Its tables are of another version of this program.
+    /// The tables are of another version of this program.
     Version {
         /// The version of the tables.
         found: i64,
         /// The version that this program supports.
-        known: i64,
+        supported: i64,
     },
-    /// The store is damaged, or holds a value that no version of this program writes. The text names the fault.
+    /// The store is damaged, or has a value that no version of this program writes. Holds a description of the damage.
     Damaged(String),
-    /// This build lacks the feature of this name, which the store needs.
+    /// The store needs a feature that this build lacks. Holds its name.
     Unsupported(&'static str),
-    /// Any other error; the text is the store's message. Nothing was changed.
+    /// Any other error. Holds the store's message. The step had no effect.
     Other(String),
 }
 
-/// Reason why a step is not done, before the location of the store is added.
+/// Error of a step, before the location of the store is added.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(super) type StepError = StreamStoreError<StreamFault>;
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 impl StreamStorageError {
     /// Adds the location of the store to an error.
-    pub(super) fn refused(at: &str, refused: StepError) -> StreamStoreError<StreamStorageError> {
-        match refused {
+    pub(super) fn with_location(location: &str, error: StepError) -> StreamStoreError<StreamStorageError> {
+        match error {
             StreamStoreError::NotRegistered => StreamStoreError::NotRegistered,
             StreamStoreError::Lapsed(missed) => StreamStoreError::Lapsed(missed),
             StreamStoreError::Full => StreamStoreError::Full,
-            StreamStoreError::Store(fault) => StreamStoreError::Store(StreamStorageError { at: at.to_owned(), fault }),
+            StreamStoreError::Store(fault) => {
+                StreamStoreError::Store(StreamStorageError { location: location.to_owned(), fault })
+            }
         }
     }
 
-    /// Returns the store's error of a step that only the store can refuse.
-    pub(super) fn expect_store_error(refused: StreamStoreError<StreamStorageError>) -> StreamStorageError {
-        match refused {
+    /// Returns the store's error of a step that no state of a stream or consumer can refuse.
+    pub(super) fn expect_store_error(error: StreamStoreError<StreamStorageError>) -> StreamStorageError {
+        match error {
             StreamStoreError::Store(error) => error,
-            refused => unreachable!("{refused:?} is no matter of the store"),
+            error => unreachable!("{error:?} is not an error of the store"),
         }
     }
 }
@@ -67,11 +69,11 @@ impl StreamStorageError {
 impl StreamStorageError {
     /// Returns the error of a store that this build cannot use.
     #[cfg(not(all(feature = "postgres", feature = "sqlite")))]
-    pub(super) fn unsupported(at: String, feature: &'static str) -> StreamStorageError {
-        StreamStorageError { at, fault: StreamFault::Unsupported(feature) }
+    pub(super) fn unsupported(location: String, feature: &'static str) -> StreamStorageError {
+        StreamStorageError { location, fault: StreamFault::Unsupported(feature) }
     }
 
-    /// Returns whether a later retry may succeed without anybody changing anything.
+    /// Returns whether a later retry may succeed without an operator's intervention.
     pub fn is_transient(&self) -> bool {
         matches!(self.fault, StreamFault::Unreachable(_) | StreamFault::Full(_) | StreamFault::Busy)
     }
@@ -79,32 +81,34 @@ impl StreamStorageError {
 
 impl fmt::Display for StreamStorageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let at = &self.at;
+        let location = &self.location;
         match &self.fault {
-            StreamFault::Unreachable(why) => {
-                write!(f, "{at} cannot be used ({why}): start its server, or check the path and the network")
+            StreamFault::Unreachable(reason) => {
+                write!(f, "{location} cannot be used ({reason}): start its server, or check the path and the network")
             }
-            StreamFault::Full(why) => {
-                write!(f, "{at} has no room ({why}): nothing was changed; make room, then try again")
+            StreamFault::Full(reason) => {
+                write!(f, "{location} has no room ({reason}): nothing was changed; make room, then try again")
             }
-            StreamFault::Busy => write!(f, "other processes hold {at} for too long: nothing was changed; try again"),
-            StreamFault::Foreign(what) => {
+            StreamFault::Busy => {
+                write!(f, "other processes hold {location} for too long: nothing was changed; try again")
+            }
+            StreamFault::Foreign(content) => {
                 write!(
                     f,
-                    "{at} holds other data where streams are kept ({what}): nothing was changed; choose another location"
+                    "{location} holds other data where streams are kept ({content}): nothing was changed; choose another location"
                 )
             }
-            StreamFault::Version { found, known } => write!(
+            StreamFault::Version { found, supported } => write!(
                 f,
-                "the streams in {at} have version {found}, this program knows {known}: start the program that wrote them"
+                "the streams in {location} have version {found}, this program knows {supported}: start the program that wrote them"
             ),
-            StreamFault::Damaged(why) => {
-                write!(f, "{at} is damaged ({why}): nothing was changed; restore a copy, or start a new one")
+            StreamFault::Damaged(reason) => {
+                write!(f, "{location} is damaged ({reason}): nothing was changed; restore a copy, or start a new one")
             }
             StreamFault::Unsupported(feature) => {
-                write!(f, "{at} cannot be used: this build has no {feature}; build it with the feature {feature}")
+                write!(f, "{location} cannot be used: this build has no {feature}; build it with the feature {feature}")
             }
-            StreamFault::Other(why) => write!(f, "{at}: {why}"),
+            StreamFault::Other(reason) => write!(f, "{location}: {reason}"),
         }
     }
 }

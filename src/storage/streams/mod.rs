@@ -1,4 +1,4 @@
-//! Durable stores of the streams of seed 003, and the archives that a program can copy them to.
+//! Durable stores of the streams of seed 003, and the archives to which programs copy streams.
 
 pub mod archive;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
@@ -38,7 +38,8 @@ pub fn open_postgres(url: &str) -> Result<Box<dyn BatchStore>, StreamStorageErro
     Ok(Box::new(postgres::PostgresStreams::open(url)?))
 }
 
-/// Refuses to open a database, since this build has no PostgreSQL. The address may hold a password.
+/// Refuses to open a database, since this build has no PostgreSQL. The error omits the address, which may contain a
+/// password.
 #[cfg(not(feature = "postgres"))]
 pub fn open_postgres(_url: &str) -> Result<Box<dyn BatchStore>, StreamStorageError> {
     Err(StreamStorageError::unsupported("postgres".into(), "postgres"))

@@ -1,11 +1,11 @@
 //! Streams in a PostgreSQL database, which several peers and applications can share.
 //!
-//! The tables are those of [`sqlite`](super::sqlite). A step survives a crash of the server's host once it is
-//! answered, if the server runs with `fsync` on. Each writer holds one lock of the database until its change is
+//! The tables are those of [`sqlite`](super::sqlite). A step survives a crash of the server's host once the server has
+//! answered it, if the server runs with `fsync` on. Each writer holds one lock of the database until its change is
 //! committed, as with SQLite. So ids become readable in ascending order without gaps, and no deadlock can occur. The
-//! retained events are always the last ones, so they are counted by their ids.
+//! retained events are always the last ones of a stream, so their number follows from their ids.
 //!
-//! The next step retries an unreachable server, but at the earliest one second after the last try.
+//! If the server is unreachable, the next step tries to reconnect, at the earliest one second after the last attempt.
 
 mod connection;
 mod outbox;
@@ -29,16 +29,18 @@ use crate::time::Instant;
 pub(super) use connection::PostgresAddress;
 use connection::{NO_ANSWER, PostgresConnection, PostgresSession, column};
 use rows::{
-    consumer, consumers, cover, covered, find, find_or_create, insert, put_consumer, read, trim, update_contents,
+    consumers, cover, covered, find, find_consumer, find_or_create, insert, read, trim, update_contents,
+    upsert_consumer,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-/// Pause before an unreachable server is tried again, so that not every step waits for it.
+/// Minimum time between two attempts to connect to an unreachable server, so that not every step waits for it.
 const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Begins a step. The second number of the lock is the oid of our table, so that each schema has its own lock.
+/// Begins a step. The second number of the lock is the oid of the table of streams, so that each schema has its own
+/// lock.
 const BEGIN: &str =
     "BEGIN; SELECT pg_advisory_xact_lock(1936027507, 'seqcast_streams'::regclass::oid::int4); SAVEPOINT step";
 
@@ -51,10 +53,10 @@ pub struct PostgresStreams {
     batch: PostgresBatch,
 }
 
-/// Pause before an unreachable server is tried again.
+/// Pause before the next attempt to connect.
 struct ReconnectPause {
     until: Instant,
-    /// Fault of the last try.
+    /// Fault of the last attempt.
     fault: StreamFault,
 }
 
@@ -74,32 +76,32 @@ enum PostgresBatch {
 impl fmt::Debug for PostgresStreams {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresStreams")
-            .field("at", &self.address.at)
+            .field("location", &self.address.location)
             .field("batch", &self.batch)
             .finish_non_exhaustive()
     }
 }
 
 impl PostgresStreams {
-    /// Opens the database at `postgres://[user[:password]@]host[:port][/database]`, and creates our tables in its
+    /// Opens the database at `postgres://[user[:password]@]host[:port][/database]`, and creates the tables in its
     /// current schema.
     ///
     /// # Errors
-    /// The address is invalid, the server is unreachable, or the tables are not ours or of another version. Nothing is
-    /// changed then.
+    /// The address is invalid, the server is unreachable, or tables of these names are of another program or version.
+    /// The database is then unchanged.
     ///
     /// # Panics
-    /// The caller is an asynchronous task, which this function would block. The other methods panic there as well.
+    /// Panics if the caller is an asynchronous task, which this function would block. The other methods do as well.
     pub fn open(url: &str) -> Result<PostgresStreams, StreamStorageError> {
         let address =
-            PostgresAddress::parse(url).map_err(|fault| StreamStorageError { at: "postgres".into(), fault })?;
+            PostgresAddress::parse(url).map_err(|fault| StreamStorageError { location: "postgres".into(), fault })?;
         let connection = PostgresConnection::connect(&address, schema::create)
-            .map_err(|fault| StreamStorageError { at: address.at.clone(), fault })?;
+            .map_err(|fault| StreamStorageError { location: address.location.clone(), fault })?;
         Ok(PostgresStreams { address, connection: Some(connection), backoff: None, batch: PostgresBatch::Inactive })
     }
 
     fn error(&self, fault: StreamFault) -> StreamStorageError {
-        StreamStorageError { at: self.address.at.clone(), fault }
+        StreamStorageError { location: self.address.location.clone(), fault }
     }
 
     fn open_connection(&mut self) -> Result<&mut PostgresConnection, StreamFault> {
@@ -120,7 +122,7 @@ impl PostgresStreams {
         Ok(self.connection.insert(connection))
     }
 
-    /// Runs a step over the connection, which is dropped if it is no longer usable.
+    /// Runs a step over the connection, and drops a connection that is no longer usable.
     fn run_step<T, E>(
         &mut self,
         bytes: usize,
@@ -129,15 +131,15 @@ impl PostgresStreams {
     where
         E: From<StreamFault> + Into<StepError>,
     {
-        let done = self.open_connection()?.run(bytes, step).map_err(E::into);
-        if matches!(done, Err(StreamStoreError::Store(StreamFault::Unreachable(_)))) {
+        let result = self.open_connection()?.run(bytes, step).map_err(E::into);
+        if matches!(result, Err(StreamStoreError::Store(StreamFault::Unreachable(_)))) {
             self.connection = None;
         }
-        done
+        result
     }
 
-    /// Runs a step outside a transaction. A server that has closed the connection since, as after a restart, is tried
-    /// once more.
+    /// Runs a step outside a transaction. If the server has closed the connection, as after a restart, reconnects once
+    /// and runs the step again.
     fn run_with_reconnect<T, E>(
         &mut self,
         bytes: usize,
@@ -148,10 +150,10 @@ impl PostgresStreams {
     {
         let was_connected = self.connection.is_some();
         match self.run_step(bytes, &step) {
-            Err(StreamStoreError::Store(StreamFault::Unreachable(why))) if was_connected && why != NO_ANSWER => {
+            Err(StreamStoreError::Store(StreamFault::Unreachable(reason))) if was_connected && reason != NO_ANSWER => {
                 self.run_step(bytes, &step)
             }
-            done => done,
+            result => result,
         }
     }
 
@@ -167,8 +169,8 @@ impl PostgresStreams {
         bytes: usize,
         step: impl AsyncFnOnce(&PostgresSession) -> Result<T, StepError>,
     ) -> Result<T, StreamStoreError<StreamStorageError>> {
-        let done = self.step(bytes, step);
-        done.map_err(|refused| StreamStorageError::refused(&self.address.at, refused))
+        let result = self.step(bytes, step);
+        result.map_err(|error| StreamStorageError::with_location(&self.address.location, error))
     }
 
     fn step<T>(
@@ -187,41 +189,41 @@ impl PostgresStreams {
                 }
             }
             PostgresBatch::Inactive | PostgresBatch::Armed => {
-                if let Err(refused) =
+                if let Err(error) =
                     self.run_with_reconnect(0, async |session: &PostgresSession| session.simple(BEGIN).await)
                 {
                     // The next connection has no transaction.
                     self.connection = None;
-                    return Err(refused);
+                    return Err(error);
                 }
                 if !is_alone {
                     self.batch = PostgresBatch::Active;
                 }
             }
         }
-        let done = self.run_step(bytes, async |session: &PostgresSession| {
-            let done = step(session).await;
-            let end = match (&done, is_alone) {
+        let result = self.run_step(bytes, async |session: &PostgresSession| {
+            let result = step(session).await;
+            let end = match (&result, is_alone) {
                 (Ok(_), true) => "COMMIT",
-                (Ok(_), false) | (Err(StreamStoreError::Store(StreamFault::Unreachable(_))), _) => return done,
+                (Ok(_), false) | (Err(StreamStoreError::Store(StreamFault::Unreachable(_))), _) => return result,
                 (Err(_), true) => "ROLLBACK",
                 (Err(_), false) => "ROLLBACK TO step",
             };
             match session.simple(end).await {
-                Err(StreamFault::Unreachable(why)) if done.is_ok() => Err(unknown(&why).into()),
-                Err(fault) if done.is_ok() => Err(fault.into()),
-                // The connection is not used any more.
+                Err(StreamFault::Unreachable(reason)) if result.is_ok() => Err(unknown(&reason).into()),
+                Err(fault) if result.is_ok() => Err(fault.into()),
+                // The caller drops the connection.
                 Err(_) => Err(StreamFault::Unreachable("the step could not be rolled back".into()).into()),
-                Ok(()) => done,
+                Ok(()) => result,
             }
         });
-        if let (Err(StreamStoreError::Store(fault)), None, false) = (&done, &self.connection, is_alone) {
+        if let (Err(StreamStoreError::Store(fault)), None, false) = (&result, &self.connection, is_alone) {
             self.batch = PostgresBatch::RolledBack(fault.clone());
         }
-        done
+        result
     }
 
-    /// Runs a change that only the store can refuse.
+    /// Runs a change that no state of a stream or consumer can refuse.
     fn change_unconditionally<T>(
         &mut self,
         step: impl AsyncFnOnce(&PostgresSession) -> Result<T, StepError>,
@@ -234,27 +236,27 @@ impl PostgresStreams {
         bytes: usize,
         read_only: impl AsyncFn(&PostgresSession) -> Result<T, StreamFault>,
     ) -> Result<T, StreamStorageError> {
-        let done = match &self.batch {
+        let result = match &self.batch {
             PostgresBatch::RolledBack(fault) => Err(fault.clone().into()),
             PostgresBatch::Inactive | PostgresBatch::Armed => self.run_with_reconnect(bytes, read_only),
             PostgresBatch::Active => {
-                let done = self.run_step(bytes, read_only);
-                if let Err(StreamStoreError::Store(fault)) = &done {
+                let result = self.run_step(bytes, read_only);
+                if let Err(StreamStoreError::Store(fault)) = &result {
                     // The server refuses all further statements of the transaction.
                     self.abandon_batch(&fault.clone());
                 }
-                done
+                result
             }
         };
-        done.map_err(|refused| {
-            StreamStorageError::expect_store_error(StreamStorageError::refused(&self.address.at, refused))
+        result.map_err(|error| {
+            StreamStorageError::expect_store_error(StreamStorageError::with_location(&self.address.location, error))
         })
     }
 }
 
 /// Returns the fault for a missing answer to the end of a transaction.
-fn unknown(why: &str) -> StreamFault {
-    StreamFault::Unreachable(format!("{why}; it is unknown whether the last step is stored"))
+fn unknown(reason: &str) -> StreamFault {
+    StreamFault::Unreachable(format!("{reason}; it is unknown whether the last step is stored"))
 }
 
 impl BatchStore for PostgresStreams {
@@ -269,12 +271,15 @@ impl BatchStore for PostgresStreams {
             PostgresBatch::Active => {}
         }
         // If the server has aborted the transaction, RELEASE is refused; a COMMIT alone would succeed.
-        let done = self.run_step(0, async |session: &PostgresSession| session.simple("RELEASE step; COMMIT").await);
-        done.map_err(|refused| {
+        let result = self.run_step(0, async |session: &PostgresSession| session.simple("RELEASE step; COMMIT").await);
+        result.map_err(|error| {
             self.connection = None;
-            match StreamStorageError::expect_store_error(StreamStorageError::refused(&self.address.at, refused)) {
-                StreamStorageError { at, fault: StreamFault::Unreachable(why) } => {
-                    StreamStorageError { at, fault: unknown(&why) }
+            match StreamStorageError::expect_store_error(StreamStorageError::with_location(
+                &self.address.location,
+                error,
+            )) {
+                StreamStorageError { location, fault: StreamFault::Unreachable(reason) } => {
+                    StreamStorageError { location, fault: unknown(&reason) }
                 }
                 error => error,
             }
@@ -282,7 +287,7 @@ impl BatchStore for PostgresStreams {
     }
 
     fn location(&self) -> String {
-        self.address.at.clone()
+        self.address.location.clone()
     }
 
     fn is_shared(&self) -> bool {
@@ -294,11 +299,11 @@ impl StreamStore for PostgresStreams {
     type Error = StreamStorageError;
 
     fn check(&mut self) -> Result<(), StreamStorageError> {
-        let checked = match &self.batch {
+        let result = match &self.batch {
             PostgresBatch::RolledBack(fault) => Err(fault.clone()),
             PostgresBatch::Inactive | PostgresBatch::Armed | PostgresBatch::Active => self.open_connection().map(drop),
         };
-        checked.map_err(|fault| self.error(fault))
+        result.map_err(|fault| self.error(fault))
     }
 
     fn covered(&mut self, stream: &StreamName) -> Result<Vec<EventId>, StreamStorageError> {
@@ -355,7 +360,7 @@ impl StreamStore for PostgresStreams {
                 update_contents(session, found)
             )?;
             for (server, stamps) in posted {
-                outbox::done(session, server, stream, &stamps).await?;
+                outbox::remove_registered(session, server, stream, &stamps).await?;
             }
             Ok(ids)
         })
@@ -366,13 +371,13 @@ impl StreamStore for PostgresStreams {
         stream: &StreamName,
         after: StreamId,
         want: Option<&BTreeSet<StreamType>>,
-        room: PageBudget,
+        budget: PageBudget,
     ) -> Result<StreamPage, StreamStorageError> {
         let kinds: Option<Vec<&str>> = want.map(|want| want.iter().map(StreamType::as_str).collect());
-        self.read_only(room.bytes, async |session: &PostgresSession| {
+        self.read_only(budget.bytes, async |session: &PostgresSession| {
             let page = StreamPage::new(after);
             match find(session, stream).await? {
-                Some(found) => read(session, &found, page, kinds.as_deref(), room).await,
+                Some(found) => read(session, &found, page, kinds.as_deref(), budget).await,
                 None => Ok(page),
             }
         })
@@ -381,14 +386,14 @@ impl StreamStore for PostgresStreams {
     fn register(
         &mut self,
         stream: &StreamName,
-        who: &Consumer,
+        consumer: &Consumer,
         now: Timestamp,
     ) -> Result<Option<ConsumerRow>, StreamStorageError> {
         self.change_unconditionally(async |session: &PostgresSession| {
             let found = find_or_create(session, stream).await?;
-            let before = consumer(session, &found, who).await?;
-            let row = ConsumerRow::registered(before.as_ref(), who, &found.contents, now);
-            put_consumer(session, found.number, &row).await?;
+            let before = find_consumer(session, &found, consumer).await?;
+            let row = ConsumerRow::registered(before.as_ref(), consumer, &found.contents, now);
+            upsert_consumer(session, found.number, &row).await?;
             Ok(before)
         })
     }
@@ -396,11 +401,11 @@ impl StreamStore for PostgresStreams {
     fn accept(
         &mut self,
         stream: &StreamName,
-        who: &Consumer,
+        consumer: &Consumer,
         accepted: StreamId,
         now: Timestamp,
     ) -> Result<StreamId, StreamStoreError<StreamStorageError>> {
-        let (user, component) = (who.user.as_str(), who.component.as_str());
+        let (user, component) = (consumer.user.as_str(), consumer.component.as_str());
         self.change(0, async |session: &PostgresSession| {
             let accept = r#"UPDATE seqcast_consumers c SET position = greatest(c.position, least($4, s.last)), heard = $5
                 FROM seqcast_streams s WHERE s.name = $1 AND c.stream = s.number AND c."user" = $2 AND c.component = $3
@@ -411,13 +416,18 @@ impl StreamStore for PostgresStreams {
                 return Ok(id(column(row, 0)?)?);
             }
             let Some(found) = find(session, stream).await? else { return Err(StreamStoreError::NotRegistered) };
-            let lapsed = consumer(session, &found, who).await?.and_then(|row| row.lapsed);
+            let lapsed = find_consumer(session, &found, consumer).await?.and_then(|row| row.lapsed);
             Err(lapsed.map_or(StreamStoreError::NotRegistered, StreamStoreError::Lapsed))
         })
     }
 
-    fn reset(&mut self, stream: &StreamName, who: &Consumer, position: StreamId) -> Result<bool, StreamStorageError> {
-        let (user, component) = (who.user.as_str(), who.component.as_str());
+    fn reset(
+        &mut self,
+        stream: &StreamName,
+        consumer: &Consumer,
+        position: StreamId,
+    ) -> Result<bool, StreamStorageError> {
+        let (user, component) = (consumer.user.as_str(), consumer.component.as_str());
         self.change_unconditionally(async |session: &PostgresSession| {
             let reset = r#"UPDATE seqcast_consumers c SET position = least($4, s.last),
                 missed_first = NULL, missed_last = NULL, missed_count = NULL
@@ -427,8 +437,8 @@ impl StreamStore for PostgresStreams {
         })
     }
 
-    fn remove(&mut self, stream: &StreamName, who: &Consumer) -> Result<bool, StreamStorageError> {
-        let (user, component) = (who.user.as_str(), who.component.as_str());
+    fn remove(&mut self, stream: &StreamName, consumer: &Consumer) -> Result<bool, StreamStorageError> {
+        let (user, component) = (consumer.user.as_str(), consumer.component.as_str());
         self.change_unconditionally(async |session: &PostgresSession| {
             let remove = r#"DELETE FROM seqcast_consumers c USING seqcast_streams s
                 WHERE s.name = $1 AND c.stream = s.number AND c."user" = $2 AND c.component = $3"#;
@@ -462,7 +472,7 @@ impl StreamStore for PostgresStreams {
         count_max: usize,
     ) -> Result<Vec<PostedEvent>, StreamStorageError> {
         let names: Vec<&str> = streams.iter().map(StreamName::as_str).collect();
-        // Usually nothing is posted, and then no lock is taken.
+        // Usually no event is posted. The query then takes no lock.
         if self.read_only(0, async |session: &PostgresSession| outbox::is_empty(session, &names).await)? {
             return Ok(Vec::new());
         }
@@ -475,9 +485,9 @@ impl StreamStore for PostgresStreams {
         self.read_only(0, async |session: &PostgresSession| outbox::claimed(session, server, stream).await)
     }
 
-    fn quarantine(&mut self, number: u64, why: &str) -> Result<(), StreamStorageError> {
+    fn quarantine(&mut self, number: u64, reason: &str) -> Result<(), StreamStorageError> {
         self.change_unconditionally(async |session: &PostgresSession| {
-            Ok(outbox::quarantine(session, signed(number)?, why).await?)
+            Ok(outbox::quarantine(session, signed(number)?, reason).await?)
         })
     }
 

@@ -1,15 +1,15 @@
-//! Streams in a SQLite file: the peer's own, or that of an application, which adds events within its own transactions.
+//! Streams in a SQLite file of the peer, or of an application that adds events within its own transactions.
 //!
-//! | table | a row is |
+//! | table | row |
 //! |---|---|
 //! | `seqcast_streams` | a stream: its last id, and the number and bytes of its retained events |
 //! | `seqcast_events` | a retained event |
 //! | `seqcast_consumers` | a registered consumer |
 //! | `seqcast_outbox` | an event that an application has posted, and that is in no stream yet |
-//! | `seqcast_covered` | the position up to which the journal of a server was scanned for a stream |
-//! | `seqcast_version` | the version of these tables; one row |
+//! | `seqcast_covered` | the position up to which a stream has the events of a server's journal |
+//! | `seqcast_version` | one row: the version of these tables |
 //!
-//! A step survives a crash of the host once it is answered: WAL with `synchronous=FULL`
+//! A step survives a crash of the host once its function returns: WAL with `synchronous=FULL`
 //! (<https://sqlite.org/wal.html>). Several steps between [`BatchStore::begin`] and [`BatchStore::commit`] share the
 //! wait for the disk.
 
@@ -30,7 +30,7 @@ use crate::event::stream::store::{
 };
 use crate::event::timestamp::Timestamp;
 use crate::storage::sqlite_file::{SqliteFileError, check_header, is_corruption};
-use rows::{consumer, consumers, covered, find, find_or_create, put_consumer, read, trim, update_contents};
+use rows::{consumers, covered, find, find_consumer, find_or_create, read, trim, update_contents, upsert_consumer};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 use schema::VERSION;
 use std::collections::BTreeSet;
@@ -72,33 +72,33 @@ enum SqliteBatch {
     Inactive,
     /// A batch begins with the next step that changes something.
     Armed,
-    /// Other processes hold the file; the batch does not wait for it again.
+    /// Other processes have locked the file. Further steps of the batch do not wait for it again.
     Busy,
     /// Changes are pending.
     Active,
-    /// SQLite has rolled back the batch, because the disk is full or fails.
+    /// SQLite has rolled back the batch, because the disk is full or has failed.
     RolledBack,
 }
 
 impl SqliteStreams {
-    /// Opens the file, or creates it, with our tables in it. Other processes of this host may have it open.
+    /// Opens the file, or creates it, and creates missing tables. Other processes of this host may have the file open.
     ///
     /// # Errors
-    /// The file is not a SQLite file, our tables in it are of another version, or the system refuses it. Nothing is
-    /// changed then.
+    /// The file is not a SQLite file, its tables are of another version, or the system refuses to open it. The file is
+    /// then unchanged.
     pub fn open(path: &Path) -> Result<SqliteStreams, StreamStorageError> {
-        let wrong = |fault| StreamStorageError { at: path.display().to_string(), fault };
-        check_header(path).map_err(|why| wrong(file_error(why)))?;
-        let connection = schema::open(path).map_err(wrong)?;
+        let error_of = |fault| StreamStorageError { location: path.display().to_string(), fault };
+        check_header(path).map_err(|reason| error_of(file_error(reason)))?;
+        let connection = schema::open(path).map_err(error_of)?;
         Ok(SqliteStreams { connection, path: path.to_owned(), batch: SqliteBatch::Inactive })
     }
 
     fn error(&self, fault: StreamFault) -> StreamStorageError {
-        StreamStorageError { at: self.path.display().to_string(), fault }
+        StreamStorageError { location: self.path.display().to_string(), fault }
     }
 
-    fn refused(&self, refused: StepError) -> StreamStoreError<StreamStorageError> {
-        StreamStorageError::refused(&self.path.display().to_string(), refused)
+    fn with_location(&self, error: StepError) -> StreamStoreError<StreamStorageError> {
+        StreamStorageError::with_location(&self.path.display().to_string(), error)
     }
 
     /// Runs a step as one transaction or savepoint, all or nothing.
@@ -110,33 +110,34 @@ impl SqliteStreams {
             if let Err(error) = self.connection.execute_batch("BEGIN IMMEDIATE") {
                 let fault = StreamFault::from(error);
                 self.batch = if fault == StreamFault::Busy { SqliteBatch::Busy } else { SqliteBatch::Armed };
-                return Err(self.refused(fault.into()));
+                return Err(self.with_location(fault.into()));
             }
             self.batch = SqliteBatch::Active;
         }
         let [begin, end, back] = match self.batch {
             SqliteBatch::Active => ["SAVEPOINT step", "RELEASE step", "ROLLBACK TO step; RELEASE step"],
             SqliteBatch::Inactive | SqliteBatch::Armed => ["BEGIN IMMEDIATE", "COMMIT", "ROLLBACK"],
-            SqliteBatch::Busy => return Err(self.refused(StreamFault::Busy.into())),
-            SqliteBatch::RolledBack => return Err(self.refused(rolled_back().into())),
+            SqliteBatch::Busy => return Err(self.with_location(StreamFault::Busy.into())),
+            SqliteBatch::RolledBack => return Err(self.with_location(rolled_back().into())),
         };
         let run = || -> Result<T, StepError> {
             self.connection.execute_batch(begin)?;
-            let done = step(&self.connection).and_then(|done| Ok(self.connection.execute_batch(end).map(|()| done)?));
-            if done.is_err() {
+            let result =
+                step(&self.connection).and_then(|result| Ok(self.connection.execute_batch(end).map(|()| result)?));
+            if result.is_err() {
                 // If the transaction is over already, nothing remains to roll back.
                 drop(self.connection.execute_batch(back));
             }
-            done
+            result
         };
-        let done = run().map_err(|refused| self.refused(refused));
+        let result = run().map_err(|error| self.with_location(error));
         if self.batch == SqliteBatch::Active && self.connection.is_autocommit() {
             self.batch = SqliteBatch::RolledBack;
         }
-        done
+        result
     }
 
-    /// Runs a change that only the store can refuse.
+    /// Runs a change that no state of a stream or consumer can refuse.
     fn change_unconditionally<T>(
         &mut self,
         step: impl FnOnce(&Connection) -> Result<T, StepError>,
@@ -152,10 +153,10 @@ impl SqliteStreams {
     }
 }
 
-pub(super) fn file_error(why: SqliteFileError) -> StreamFault {
-    match why {
+pub(super) fn file_error(reason: SqliteFileError) -> StreamFault {
+    match reason {
         SqliteFileError::Foreign(what) => StreamFault::Foreign(what.into()),
-        SqliteFileError::Version(version) => StreamFault::Version { found: version.into(), known: VERSION },
+        SqliteFileError::Version(version) => StreamFault::Version { found: version.into(), supported: VERSION },
         SqliteFileError::Truncated { bytes, wanted } => {
             StreamFault::Damaged(format!("it has {bytes} of {wanted} bytes"))
         }
@@ -243,7 +244,7 @@ impl StreamStore for SqliteStreams {
                     signed(origin.instance)?,
                 ])?;
                 if let Some(stamp) = stamp {
-                    outbox::done(connection, origin.server, stream, *stamp)?;
+                    outbox::remove_registered(connection, origin.server, stream, *stamp)?;
                 }
                 scanned.insert(origin.server, *origin);
                 changed.insert(origin.server);
@@ -270,10 +271,10 @@ impl StreamStore for SqliteStreams {
         stream: &StreamName,
         after: StreamId,
         want: Option<&BTreeSet<StreamType>>,
-        room: PageBudget,
+        budget: PageBudget,
     ) -> Result<StreamPage, StreamStorageError> {
         self.read_only(|connection| match find(connection, stream)? {
-            Some(record) => read(connection, record, after, want, room),
+            Some(record) => read(connection, record, after, want, budget),
             None => Ok(StreamPage::new(after)),
         })
     }
@@ -281,14 +282,14 @@ impl StreamStore for SqliteStreams {
     fn register(
         &mut self,
         stream: &StreamName,
-        who: &Consumer,
+        consumer: &Consumer,
         now: Timestamp,
     ) -> Result<Option<ConsumerRow>, StreamStorageError> {
         self.change_unconditionally(|connection| {
             let record = find_or_create(connection, stream)?;
-            let before = consumer(connection, record, who)?;
-            let row = ConsumerRow::registered(before.as_ref(), who, &record.contents, now);
-            put_consumer(connection, record.number, &row)?;
+            let before = find_consumer(connection, record, consumer)?;
+            let row = ConsumerRow::registered(before.as_ref(), consumer, &record.contents, now);
+            upsert_consumer(connection, record.number, &row)?;
             Ok(before)
         })
     }
@@ -296,39 +297,44 @@ impl StreamStore for SqliteStreams {
     fn accept(
         &mut self,
         stream: &StreamName,
-        who: &Consumer,
+        consumer: &Consumer,
         accepted: StreamId,
         now: Timestamp,
     ) -> Result<StreamId, StreamStoreError<StreamStorageError>> {
         self.change(|connection| {
             let Some(record) = find(connection, stream)? else { return Err(StreamStoreError::NotRegistered) };
-            let mut row = consumer(connection, record, who)?.ok_or(StreamStoreError::NotRegistered)?;
+            let mut row = find_consumer(connection, record, consumer)?.ok_or(StreamStoreError::NotRegistered)?;
             if let Some(missed) = row.lapsed {
                 return Err(StreamStoreError::Lapsed(missed));
             }
             row.position = accepted.min(record.contents.last).max(row.position);
             row.last_request = now;
-            put_consumer(connection, record.number, &row)?;
+            upsert_consumer(connection, record.number, &row)?;
             Ok(row.position)
         })
     }
 
-    fn reset(&mut self, stream: &StreamName, who: &Consumer, position: StreamId) -> Result<bool, StreamStorageError> {
+    fn reset(
+        &mut self,
+        stream: &StreamName,
+        consumer: &Consumer,
+        position: StreamId,
+    ) -> Result<bool, StreamStorageError> {
         self.change_unconditionally(|connection| {
             let Some(record) = find(connection, stream)? else { return Ok(false) };
-            let Some(row) = consumer(connection, record, who)? else { return Ok(false) };
+            let Some(row) = find_consumer(connection, record, consumer)? else { return Ok(false) };
             let row = ConsumerRow { position: position.min(record.contents.last), lapsed: None, ..row };
-            put_consumer(connection, record.number, &row)?;
+            upsert_consumer(connection, record.number, &row)?;
             Ok(true)
         })
     }
 
-    fn remove(&mut self, stream: &StreamName, who: &Consumer) -> Result<bool, StreamStorageError> {
+    fn remove(&mut self, stream: &StreamName, consumer: &Consumer) -> Result<bool, StreamStorageError> {
         self.change_unconditionally(|connection| {
             let Some(StreamRecord { number, .. }) = find(connection, stream)? else { return Ok(false) };
             let mut remove = connection
                 .prepare_cached("DELETE FROM seqcast_consumers WHERE stream = ? AND user = ? AND component = ?")?;
-            Ok(0 < remove.execute(params![number, who.user.as_str(), who.component.as_str()])?)
+            Ok(0 < remove.execute(params![number, consumer.user.as_str(), consumer.component.as_str()])?)
         })
     }
 
@@ -359,7 +365,7 @@ impl StreamStore for SqliteStreams {
         count_max: usize,
     ) -> Result<Vec<PostedEvent>, StreamStorageError> {
         let names = outbox::names(streams);
-        // Usually nothing is posted, and then no lock is taken.
+        // Usually no event is posted. The query then takes no lock.
         if self.read_only(|connection| outbox::is_empty(connection, &names))? {
             return Ok(Vec::new());
         }
@@ -370,8 +376,8 @@ impl StreamStore for SqliteStreams {
         self.read_only(|connection| outbox::claimed(connection, server, stream))
     }
 
-    fn quarantine(&mut self, number: u64, why: &str) -> Result<(), StreamStorageError> {
-        self.change_unconditionally(|connection| Ok(outbox::quarantine(connection, signed(number)?, why)?))
+    fn quarantine(&mut self, number: u64, reason: &str) -> Result<(), StreamStorageError> {
+        self.change_unconditionally(|connection| Ok(outbox::quarantine(connection, signed(number)?, reason)?))
     }
 
     fn contents(&mut self, stream: &StreamName) -> Result<Contents, StreamStorageError> {

@@ -17,7 +17,7 @@ use seqcast::storage::order::redis::RedisStore;
 use seqcast::storage::order::sqlite::SqliteStore;
 use std::collections::BTreeMap;
 
-/// Names that a store must keep distinct.
+/// Names that would break a store that does not keep them apart.
 const OBJECTS: [&str; 6] =
     ["work:1", "event.worker:A", "objects.with", "work:1:events", "' OR 1=1 --; \"\\ %s \u{1f980}", "{x}*?[a-c]"];
 const WORKERS: [&str; 4] = ["A", "B", "A:object", "C C"];
@@ -27,13 +27,13 @@ const WORKERS: [&str; 4] = ["A", "B", "A:object", "C C"];
 struct ObservedValues {
     stamps: Vec<OrderStamp>,
     sessions: BTreeMap<WorkerName, OrderStamp>,
-    ownerships: BTreeMap<WorkerName, (Object, Option<OrderStamp>, Option<OrderStamp>)>,
+    leases: BTreeMap<WorkerName, (Object, Option<OrderStamp>, Option<OrderStamp>)>,
     mark: Option<OrderStamp>,
     now_ms: u64,
 }
 
 impl ObservedValues {
-    fn see(&mut self, by: Option<&WorkerName>, act: Option<&WorkerOp>, outcome: &OpOutcome) {
+    fn observe(&mut self, worker: Option<&WorkerName>, op: Option<&WorkerOp>, outcome: &OpOutcome) {
         let seen: &[OrderStamp] = match outcome {
             OpOutcome::MarkRead { mark } | OpOutcome::Pushed { mark } => &[*mark],
             OpOutcome::Opened { session, .. } => &[*session],
@@ -44,34 +44,34 @@ impl ObservedValues {
         };
         self.stamps.extend(seen);
         self.mark = self.mark.max(seen.iter().max().copied());
-        let Some(by) = by else { return };
-        match (outcome, act) {
+        let Some(worker) = worker else { return };
+        match (outcome, op) {
             (OpOutcome::Opened { session, object }, _) => {
-                self.sessions.insert(by.clone(), *session);
+                self.sessions.insert(worker.clone(), *session);
                 if let Some(object) = object {
-                    self.ownerships.insert(by.clone(), (object.clone(), None, None));
+                    self.leases.insert(worker.clone(), (object.clone(), None, None));
                 }
             }
-            (OpOutcome::Taken { object }, _) => drop(self.ownerships.insert(by.clone(), (object.clone(), None, None))),
+            (OpOutcome::Taken { object }, _) => drop(self.leases.insert(worker.clone(), (object.clone(), None, None))),
             (OpOutcome::Claimed { token, unfinished }, Some(WorkerOp::Claim { object })) => {
                 let id = unfinished.last().map(|event| event.id);
-                self.ownerships.insert(by.clone(), (object.clone(), Some(*token), id));
+                self.leases.insert(worker.clone(), (object.clone(), Some(*token), id));
             }
             (OpOutcome::Next(batch), Some(WorkerOp::Next { object, token })) => {
-                self.ownerships.insert(by.clone(), (object.clone(), Some(*token), Some(last(batch))));
+                self.leases.insert(worker.clone(), (object.clone(), Some(*token), Some(last(batch))));
             }
             (OpOutcome::Advanced { object, token, batch }, _) => {
-                self.ownerships.insert(by.clone(), (object.clone(), Some(*token), Some(last(batch))));
+                self.leases.insert(worker.clone(), (object.clone(), Some(*token), Some(last(batch))));
             }
             (OpOutcome::Done, Some(WorkerOp::Record { object, token, .. })) => {
-                self.ownerships.insert(by.clone(), (object.clone(), Some(*token), None));
+                self.leases.insert(worker.clone(), (object.clone(), Some(*token), None));
             }
             (OpOutcome::Emptied, Some(WorkerOp::Next { object, .. })) => {
-                self.ownerships.insert(by.clone(), (object.clone(), None, None));
+                self.leases.insert(worker.clone(), (object.clone(), None, None));
             }
             (OpOutcome::Empty | OpOutcome::Paused | OpOutcome::NotHeld, _)
             | (OpOutcome::Done, Some(WorkerOp::Drop { .. })) => {
-                self.ownerships.remove(by);
+                self.leases.remove(worker);
             }
             _ => {}
         }
@@ -92,7 +92,7 @@ impl ObservedValues {
         }
     }
 
-    fn op(&mut self, rng: &mut Rng) -> StoreOp {
+    fn random_op(&mut self, rng: &mut Rng) -> StoreOp {
         let pick = |rng: &mut Rng, names: &[&'static str]| names[rng.below(names.len() as u64) as usize];
         let object = Object::new(pick(rng, &OBJECTS)).expect("a name");
         self.now_ms += rng.below(30);
@@ -121,19 +121,19 @@ impl ObservedValues {
             return StoreOp::ReadMark;
         }
         let worker = WorkerName::new(pick(rng, &WORKERS)).expect("a name");
-        let by = WorkerContext { worker, mark: self.mark(rng), now_ms: self.now_ms, lease_ms: 100 };
-        let Some(session) = self.sessions.get(&by.worker).copied().filter(|_| rng.chance(0.95)) else {
-            return StoreOp::Open { by };
+        let context = WorkerContext { worker, mark: self.mark(rng), now_ms: self.now_ms, lease_ms: 100 };
+        let Some(session) = self.sessions.get(&context.worker).copied().filter(|_| rng.chance(0.95)) else {
+            return StoreOp::Open { context };
         };
         let session = if rng.chance(0.02) { self.any(rng) } else { session };
-        let act = self.act(rng, &by.worker, object);
-        StoreOp::WorkerOp { by, session, act }
+        let op = self.random_worker_op(rng, &context.worker, object);
+        StoreOp::WorkerOp { context, session, op }
     }
 
-    fn act(&self, rng: &mut Rng, worker: &WorkerName, other: Object) -> WorkerOp {
-        let ownerships = self.ownerships.get(worker).cloned();
+    fn random_worker_op(&self, rng: &mut Rng, worker: &WorkerName, other: Object) -> WorkerOp {
+        let lease = self.leases.get(worker).cloned();
         let wrong = OrderStamp::begin(Generation::new(1).expect("one"));
-        let (mut object, mut token, mut id) = match ownerships {
+        let (mut object, mut token, mut id) = match lease {
             Some((object, token, id)) => (object, token.unwrap_or(wrong), id.unwrap_or(wrong)),
             None => (other.clone(), wrong, wrong),
         };
@@ -144,7 +144,7 @@ impl ObservedValues {
             _ => {}
         }
         // A worker's likely step is drawn most of the time.
-        let likely = match self.ownerships.get(worker) {
+        let likely = match self.leases.get(worker) {
             None => 0..5,
             Some((_, None, _)) => 5..8,
             Some((_, Some(_), None)) => 8..10,
@@ -190,16 +190,16 @@ fn check<S: Store<Error: std::fmt::Debug>>(
     };
     both(real, &StoreOp::ReadMark, "first");
     let begin = StoreOp::Begin { found: None, generation: Generation::new(1 << 24).expect("below 2^25") };
-    observed.see(None, None, &both(real, &begin, "second"));
+    observed.observe(None, None, &both(real, &begin, "second"));
     for step in 0..steps {
-        let op = observed.op(&mut rng);
+        let op = observed.random_op(&mut rng);
         let outcome = both(real, &op, &format!("step {step}"));
-        let (by, act) = match &op {
-            StoreOp::Open { by } => (Some(&by.worker), None),
-            StoreOp::WorkerOp { by, act, .. } => (Some(&by.worker), Some(act)),
+        let (worker, worker_op) = match &op {
+            StoreOp::Open { context } => (Some(&context.worker), None),
+            StoreOp::WorkerOp { context, op, .. } => (Some(&context.worker), Some(op)),
             _ => (None, None),
         };
-        observed.see(by, act, &outcome);
+        observed.observe(worker, worker_op, &outcome);
         *counts.entry(name(&outcome)).or_insert(0) += 1;
         if step % 10 == 0 {
             let objects = OBJECTS.iter().map(|name| Object::new(name).expect("a name")).collect();
@@ -305,22 +305,22 @@ fn all_stores_pause_after_equally_many_entries() {
             let (object, data, main) = (object.clone(), Bytes::new(), Bytes::from("e"));
             apply(&mut store, &StoreOp::Push { mark, object, data, main, subs: Vec::new() });
         }
-        let by = WorkerContext { worker: WorkerName::new("A").expect("a name"), mark, now_ms: 0, lease_ms: 9 };
-        let OpOutcome::Opened { session, .. } = apply(&mut store, &StoreOp::Open { by: by.clone() }) else {
+        let context = WorkerContext { worker: WorkerName::new("A").expect("a name"), mark, now_ms: 0, lease_ms: 9 };
+        let OpOutcome::Opened { session, .. } = apply(&mut store, &StoreOp::Open { context: context.clone() }) else {
             panic!("opens")
         };
-        let mut act = |act| apply(&mut store, &StoreOp::WorkerOp { by: by.clone(), session, act });
-        act(WorkerOp::Take);
-        let OpOutcome::Claimed { token, .. } = act(WorkerOp::Claim { object: object.clone() }) else {
+        let mut apply_op = |op| apply(&mut store, &StoreOp::WorkerOp { context: context.clone(), session, op });
+        apply_op(WorkerOp::Take);
+        let OpOutcome::Claimed { token, .. } = apply_op(WorkerOp::Claim { object: object.clone() }) else {
             panic!("claims")
         };
-        let mut outcomes = vec![act(WorkerOp::Next { object: object.clone(), token })];
+        let mut outcomes = vec![apply_op(WorkerOp::Next { object: object.clone(), token })];
         loop {
             let id = match outcomes.last() {
                 Some(OpOutcome::Next(batch) | OpOutcome::Advanced { batch, .. }) => last(batch),
                 _ => return outcomes,
             };
-            outcomes.push(act(WorkerOp::Advance { object: object.clone(), token, id }));
+            outcomes.push(apply_op(WorkerOp::Advance { object: object.clone(), token, id }));
         }
     }
     let dir = TempDir::new();

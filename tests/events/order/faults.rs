@@ -90,7 +90,7 @@ fn foreign_data_under_the_keys_is_left_alone() {
         begin(&mut redis(&server.url()));
         server.command::<i64>(&["HSET", "t:generation", "version", version]);
         let error = refused(redis(&server.url()));
-        assert_eq!(error.fault, OrderFault::Version { found: version.into(), known: 2 });
+        assert_eq!(error.fault, OrderFault::Version { found: version.into(), supported: 2 });
     }
 }
 
@@ -163,7 +163,7 @@ fn foreign_or_damaged_file_is_refused_unchanged() {
     drop(front_end);
     for version in [1, 3] {
         Connection::open(&ours).and_then(|file| file.pragma_update(None, "user_version", version)).expect("a file");
-        assert_eq!(open(&ours), Err(OrderFault::Version { found: version.to_string(), known: 2 }));
+        assert_eq!(open(&ours), Err(OrderFault::Version { found: version.to_string(), supported: 2 }));
     }
     Connection::open(&ours).and_then(|file| file.pragma_update(None, "user_version", 2)).expect("a file");
     assert_eq!(open(&ours), Ok(()));

@@ -138,7 +138,7 @@ pub(super) async fn post(context: &RequestContext, message: Result<&str, CallFau
         }
         let AccountedMessage { message, reservation } = messages.recv().await?;
         if let ClientMessage::CallResult(call, done) = message {
-            session.on_done(call, done);
+            session.on_result(call, done);
             answer_reservation = reservation;
         }
     }

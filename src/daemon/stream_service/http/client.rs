@@ -72,7 +72,7 @@ impl StreamClient {
                 self.shared.counts.on_malformed(&fault);
                 return Ok(None);
             }
-            CallOutput::Call { call, user, what } => {
+            CallOutput::Call { id: call, user, call: what } => {
                 (Some(call), StreamInput::Called { conn: self.conn, call, stream, user, what })
             }
             CallOutput::Answered { push, seq, is_accepted } => {
@@ -84,7 +84,7 @@ impl StreamClient {
             (Ok(()) | Err(InputPushError::Closed), _) => Ok(None),
             (Err(InputPushError::Full), Some(call)) => {
                 self.shared.counts.on_busy();
-                session.on_done(call, Err(CallFault::new(FaultName::DefenseRejected, BUSY)));
+                session.on_result(call, Err(CallFault::new(FaultName::DefenseRejected, BUSY)));
                 Ok(None)
             }
             (Err(InputPushError::Full), None) => {

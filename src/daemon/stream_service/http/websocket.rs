@@ -161,7 +161,7 @@ async fn exchange(
                 let AccountedMessage { message, reservation } = received.ok_or(CloseReason::Stopping)?;
                 match message {
                     ClientMessage::CallResult(call, done) => {
-                        session.on_done(call, done);
+                        session.on_result(call, done);
                         answer = reservation;
                     }
                     ClientMessage::Group { push, version, seq, events } => {

@@ -38,7 +38,7 @@ fn event(text: &str) -> OrderedEvent {
 }
 
 /// Returns a short text for an effect.
-fn shown(effect: &ConsumerEffect) -> String {
+fn describe(effect: &ConsumerEffect) -> String {
     let count = |stamp: &OrderStamp| stamp.count();
     match effect {
         ConsumerEffect::Deliver(event) => format!("{} {}", event.object, count(&event.id)),
@@ -55,8 +55,8 @@ fn shown(effect: &ConsumerEffect) -> String {
     }
 }
 
-/// Runs a story: `30: x 7<5` is an event at 30 ms, `30: unrecoverable x 5` reports that this one cannot be fetched, `30:` is
-/// time that passes.
+/// Runs a story: `30: x 7<5` is an event at 30 ms, `30: unrecoverable x 5` reports that this one cannot be fetched,
+/// `30:` is time that passes.
 fn check(settings: &Settings, story: &[(&str, &[&str])]) {
     let mut consumer = OrderConsumer::new(settings.clone(), 0);
     for (line, expected) in story {
@@ -67,7 +67,7 @@ fn check(settings: &Settings, story: &[(&str, &[&str])]) {
             None if input.is_empty() => consumer.on_deadline(now_ms, &mut out),
             None => consumer.on_event(now_ms, event(input.trim()), &mut out),
         }
-        assert_eq!(out.iter().map(shown).collect::<Vec<_>>(), *expected, "{line}");
+        assert_eq!(out.iter().map(describe).collect::<Vec<_>>(), *expected, "{line}");
     }
     assert_eq!((consumer.buffered(), consumer.deadline_ms()), (0, None));
 }
@@ -263,7 +263,7 @@ fn consumer_equals_its_reference_model() {
             }
             consumer.on_deadline(now_ms, &mut out);
             let mut found = [Vec::new(), Vec::new()];
-            for effect in out.iter().map(shown) {
+            for effect in out.iter().map(describe) {
                 found[usize::from(effect.starts_with('y'))].push(effect);
             }
             for (index, twin) in twins.iter_mut().enumerate() {

@@ -101,7 +101,7 @@ fn shared_predecessor_in_a_batch_is_detected() {
 
 #[test]
 fn unreserved_ids_are_detected() {
-    // The worker that drew the batch has seen more ids than the store knows.
+    // The worker that drew the batch has seen more ids than the store has assigned.
     check(OrderMutant::IdsUnreserved, &two(), "a loss is reported, and there was none");
 }
 

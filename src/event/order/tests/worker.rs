@@ -41,13 +41,13 @@ fn push_to(store: &mut MemoryStore, object: &str, events: &[&'static str]) {
 }
 
 /// Returns a short text for a step; ids are written as the count of their generation.
-fn shown(step: &WorkerAction) -> String {
+fn describe(step: &WorkerAction) -> String {
     match step {
         WorkerAction::Apply(StoreOp::ReadMark) => "read mark".to_owned(),
         WorkerAction::Apply(StoreOp::Begin { generation, .. }) => format!("begin {generation}"),
         WorkerAction::Apply(StoreOp::Open { .. }) => "open".to_owned(),
         WorkerAction::Apply(StoreOp::Push { .. } | StoreOp::Show { .. }) => unreachable!("workers do neither"),
-        WorkerAction::Apply(StoreOp::WorkerOp { act, .. }) => match act {
+        WorkerAction::Apply(StoreOp::WorkerOp { op, .. }) => match op {
             WorkerOp::Take => "take".to_owned(),
             WorkerOp::TakeOver => "take over".to_owned(),
             WorkerOp::Claim { .. } => "claim".to_owned(),
@@ -77,7 +77,7 @@ fn run(worker: &mut Worker, store: &mut MemoryStore, now_ms: u64, is_sent: bool)
     let mut steps = Vec::new();
     loop {
         let step = worker.poll_step(now_ms);
-        steps.push(shown(&step));
+        steps.push(describe(&step));
         match step {
             WorkerAction::Apply(op) => {
                 let Ok(outcome) = store.apply(&op);
@@ -96,7 +96,7 @@ fn worker_takes_the_steps_of_the_seed() {
     assert_eq!(run(&mut a, &mut store, 0, true), "read mark, begin 1, open, take over, take, wait 100");
     push(&mut store, &["one", "two"]);
     a.on_push();
-    let mut stepwise = a.clone().mutated(OrderMutants::default().stepwise());
+    let mut stepwise = a.clone().with_mutants(OrderMutants::default().stepwise());
     let expected = "take, claim, next, send 3 - @2, send 4 3 @2, record, next, drop, take, claim, next, drop, \
                     take, wait 100";
     assert_eq!(run(&mut stepwise, &mut store.clone(), 1, true), expected);
@@ -104,7 +104,7 @@ fn worker_takes_the_steps_of_the_seed() {
     let mut single = store.clone().with_batches_of(1);
     let expected = "take, claim, next, send 3 - @2, record, next, send 4 3 @2, record, next, drop, take, claim, next, drop, \
                     take, wait 100";
-    assert_eq!(run(&mut a.clone().mutated(OrderMutants::default().stepwise()), &mut single, 1, true), expected);
+    assert_eq!(run(&mut a.clone().with_mutants(OrderMutants::default().stepwise()), &mut single, 1, true), expected);
     assert_eq!(run(&mut a, &mut store, 1, true), "take, claim, next, send 3 - @2, send 4 3 @2, advance, wait 100");
     assert_eq!(run(&mut a, &mut store, 100, true), "take over, take, wait 200");
     assert_eq!((a.object(), a.mark().map(OrderStamp::count)), (None, Some(4)));
@@ -116,7 +116,8 @@ fn combined_step_equals_the_single_steps() {
     for objects in [vec!["x"], vec!["x", "x"], vec!["x", "y"], vec!["x", "x", "y"], vec!["x", "y", "x", "y", "x"]] {
         let mut ends = Vec::new();
         for mutants in [OrderMutants::default(), OrderMutants::default().stepwise()] {
-            let (mut store, mut a) = (MemoryStore::default().with_batches_of(2), worker("A", None).mutated(mutants));
+            let (mut store, mut a) =
+                (MemoryStore::default().with_batches_of(2), worker("A", None).with_mutants(mutants));
             for name in &objects {
                 push_to(&mut store, name, &["main"]);
             }
@@ -140,7 +141,7 @@ fn combined_step_equals_the_single_steps() {
             let events: Vec<_> = sent.iter().map(|event| (event.object.clone(), event.prev.map(position))).collect();
             let lasts: Vec<_> = ["x", "y"].map(|name| store.last(&Object::new(name).unwrap()).map(position)).into();
             let is_empty =
-                store.with_events().next().is_none() && store.workers().all(|(_, record)| record.hold.is_none());
+                store.with_events().next().is_none() && store.workers().all(|(_, record)| record.lease.is_none());
             assert_eq!((events.len(), is_empty), (objects.len(), true), "{objects:?}");
             ends.push((events, lasts));
         }

@@ -24,12 +24,12 @@ pub struct Scenario {
     pub crashes: u8,
     /// Starts of workers that crashed or stopped.
     pub restarts: u8,
-    /// Number of times that a worker is asked to end.
+    /// Number of times that the model ends a worker.
     pub ends: u8,
     /// Number of times that time passes, and the step in milliseconds.
     pub ticks: u8,
     pub tick_ms: u64,
-    /// Number of times that the store goes back to any earlier state.
+    /// Number of times that the store is rolled back to any earlier state.
     pub losses: u8,
     /// True if workers have begun before all other moves.
     pub is_warm: bool,
@@ -118,7 +118,7 @@ struct Sent {
 #[derive(Clone, Debug, Hash)]
 struct Slot {
     worker: Option<Worker>,
-    /// Generation that it knew when the state went back, until it learns of that.
+    /// Generation that the worker knew when the state was rolled back, until it reports the loss.
     unreported: Option<Generation>,
 }
 
@@ -157,11 +157,11 @@ pub enum Move {
     Step(usize),
     /// The event that this worker sends is sent.
     Sent(usize),
-    /// This worker learns that an object may be taken, and does its next step.
+    /// This worker is notified of a push, and performs its next step.
     Wake(usize),
     Crash(usize),
     Restart(usize),
-    /// This worker is asked to end.
+    /// The model ends this worker.
     End(usize),
     Tick,
     /// From here on the store may go back to this state.
@@ -174,7 +174,7 @@ impl World {
         let scenario = &fixed.scenario;
         let mut world = World {
             fixed: Arc::clone(fixed),
-            store: MemoryStore::default().with_batches_of(scenario.batch_max).mutated(scenario.mutants),
+            store: MemoryStore::default().with_batches_of(scenario.batch_max).with_mutants(scenario.mutants),
             slots: vec![Slot { worker: None, unreported: None }; scenario.workers.len()],
             front: None,
             pushed: 0,
@@ -209,8 +209,8 @@ impl World {
         for object in &self.fixed.objects {
             let owner = self.store.owner(object).map(|owner| owner.token);
             (self.store.last(object), owner, self.store.events(object).count()).hash(&mut all);
-            let holds = self.holds().filter(|(_, hold)| hold.object == *object);
-            holds.for_each(|(_, hold)| hold.batch.hash(&mut all));
+            let holds = self.holds().filter(|(_, lease)| lease.object == *object);
+            holds.for_each(|(_, lease)| lease.batch.hash(&mut all));
         }
         let one = |index| {
             let mut one = all.clone();
@@ -248,7 +248,7 @@ impl World {
         }
         match after.peek(index)? {
             WorkerAction::Send(event) => Some((event.object, event.token)),
-            WorkerAction::Apply(StoreOp::WorkerOp { act: WorkerOp::Renew { object, token }, .. }) => {
+            WorkerAction::Apply(StoreOp::WorkerOp { op: WorkerOp::Renew { object, token }, .. }) => {
                 Some((object, token))
             }
             _ => None,
@@ -256,7 +256,7 @@ impl World {
     }
 
     fn start(&mut self, index: usize) {
-        let worker = Worker::new(self.fixed.settings(index), None).mutated(self.fixed.scenario.mutants);
+        let worker = Worker::new(self.fixed.settings(index), None).with_mutants(self.fixed.scenario.mutants);
         self.slots[index] = Slot { worker: Some(worker), unreported: None };
     }
 
@@ -453,7 +453,7 @@ impl World {
     }
 
     fn holds(&self) -> impl Iterator<Item = (&WorkerName, &ObjectLease)> {
-        self.store.workers().filter_map(|(name, record)| Some((name, record.hold.as_ref()?)))
+        self.store.workers().filter_map(|(name, record)| Some((name, record.lease.as_ref()?)))
     }
 
     // ---- invariants
@@ -509,31 +509,31 @@ impl World {
 
     /// Checks Q4 and Q5 of a step on the store.
     fn check_step(&self, before: &MemoryStore, op: &StoreOp, outcome: &OpOutcome) -> Result<(), String> {
-        let StoreOp::WorkerOp { by, session, act } = op else { return Ok(()) };
+        let StoreOp::WorkerOp { context, session, op } = op else { return Ok(()) };
         let wrong = |text: &str| Err(format!("{text}: {op:?} {outcome:?}"));
         if matches!(outcome, OpOutcome::LostGeneration { .. } | OpOutcome::Superseded | OpOutcome::NotHeld) {
             return if *before == self.store { Ok(()) } else { wrong("a step that is refused changed something") };
         }
-        let own = before.workers().find(|(name, _)| **name == by.worker).map(|(_, record)| record);
+        let own = before.workers().find(|(name, _)| **name == context.worker).map(|(_, record)| record);
         if own.is_none_or(|record| record.session != *session) {
             return wrong("Q4: two runs of one worker");
         }
-        let others = || before.workers().filter(|(name, _)| **name != by.worker);
-        let ends = || others().filter_map(|(_, record)| record.hold.as_ref().map(|hold| hold.lease_end_ms));
-        match (act, outcome) {
+        let others = || before.workers().filter(|(name, _)| **name != context.worker);
+        let ends = || others().filter_map(|(_, record)| record.lease.as_ref().map(|lease| lease.lease_end_ms));
+        match (op, outcome) {
             (
                 WorkerOp::Next { object, token }
                 | WorkerOp::Record { object, token, .. }
                 | WorkerOp::Advance { object, token, .. }
                 | WorkerOp::Renew { object, token },
                 _,
-            ) if before.owner(object).is_none_or(|owner| owner.worker != by.worker || owner.token != *token) => {
+            ) if before.owner(object).is_none_or(|owner| owner.worker != context.worker || owner.token != *token) => {
                 wrong("Q4: done by an old token")
             }
-            (WorkerOp::TakeOver, OpOutcome::Taken { .. }) if ends().all(|end_ms| by.now_ms < end_ms) => {
+            (WorkerOp::TakeOver, OpOutcome::Taken { .. }) if ends().all(|end_ms| context.now_ms < end_ms) => {
                 wrong("Q5: taken over before the lease ended")
             }
-            (WorkerOp::TakeOver, OpOutcome::NoneEnded { .. }) if ends().any(|end_ms| end_ms <= by.now_ms) => {
+            (WorkerOp::TakeOver, OpOutcome::NoneEnded { .. }) if ends().any(|end_ms| end_ms <= context.now_ms) => {
                 wrong("Q5: not taken over after the lease ended")
             }
             _ => Ok(()),
@@ -545,13 +545,13 @@ impl World {
         for (index, object) in self.fixed.objects.iter().enumerate() {
             self.check_object(index, object).map_err(|text| format!("{object}: {text}"))?;
         }
-        for (name, hold) in self.holds() {
-            let owner = self.store.owner(&hold.object).map(|owner| &owner.worker);
-            if owner != Some(name) && !hold.batch.is_empty() {
-                return Err(format!("invariant 3: {name} does not own {} and has events of it", hold.object));
+        for (name, lease) in self.holds() {
+            let owner = self.store.owner(&lease.object).map(|owner| &owner.worker);
+            if owner != Some(name) && !lease.batch.is_empty() {
+                return Err(format!("invariant 3: {name} does not own {} and has events of it", lease.object));
             }
-            if self.now_ms + LEASE_MS < hold.lease_end_ms {
-                return Err(format!("Q5: {name} holds {} for more than a lease", hold.object));
+            if self.now_ms + LEASE_MS < lease.lease_end_ms {
+                return Err(format!("Q5: {name} holds {} for more than a lease", lease.object));
             }
         }
         for (index, slot) in self.slots.iter().enumerate() {
@@ -562,7 +562,7 @@ impl World {
             }
             let Some(WorkerAction::Wait { until_ms }) = self.peek(index) else { continue };
             let others = self.holds().filter(|(name, _)| **name != self.fixed.names[index]);
-            if others.map(|(_, hold)| hold.lease_end_ms).any(|end_ms| end_ms < until_ms) {
+            if others.map(|(_, lease)| lease.lease_end_ms).any(|end_ms| end_ms < until_ms) {
                 return Err(format!("Q5: {} sleeps until {until_ms}", self.fixed.names[index]));
             }
         }
@@ -571,7 +571,7 @@ impl World {
 
     fn check_object(&self, index: usize, object: &Object) -> Result<(), String> {
         let owner = self.store.owner(object);
-        let holders = || self.holds().filter(|(_, hold)| hold.object == *object);
+        let holders = || self.holds().filter(|(_, lease)| lease.object == *object);
         let mains = self.store.events(object).filter(|event| event.starts_with(b"main")).count();
         let queued = self.store.with_events().filter(|queued| *queued == object).count();
         if queued + holders().count() < mains && owner.is_none() {
@@ -582,7 +582,8 @@ impl World {
         {
             return Err(format!("invariant 2: {} owns it and does not hold it", owner.worker));
         }
-        let in_process: Vec<&Bytes> = holders().flat_map(|(_, hold)| &hold.batch).map(|(_, payload)| payload).collect();
+        let in_process: Vec<&Bytes> =
+            holders().flat_map(|(_, lease)| &lease.batch).map(|(_, payload)| payload).collect();
         if self.store.events(object).any(|event| in_process.contains(&event)) {
             return Err("invariant 4: an event in process is queued as well".to_owned());
         }
@@ -612,7 +613,7 @@ impl World {
         let mut world = self.clone();
         let name = WorkerName::new("Z").expect("a name");
         let worker = Worker::new(Settings { name, lease_ms: LEASE_MS }, None);
-        let worker = worker.mutated(self.fixed.scenario.mutants);
+        let worker = worker.with_mutants(self.fixed.scenario.mutants);
         world.slots.push(Slot { worker: Some(worker), unreported: None });
         let index = self.slots.len();
         for _ in 0..200 {

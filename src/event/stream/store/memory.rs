@@ -21,7 +21,7 @@ pub struct MemoryStreams {
 
 #[derive(Clone, Debug)]
 struct PostEntry {
-    /// The posted event; its stamp is valid once it is claimed.
+    /// The posted event. Its stamp is valid once it is claimed.
     posted: PostedEvent,
     claimed: Option<ServerId>,
     is_quarantined: bool,
@@ -50,14 +50,14 @@ impl MemoryStream {
 
     /// Returns the number of the oldest events that all consumers have accepted, or that exceed the limits.
     fn removable(&self, limits: &StreamLimits, now: Timestamp) -> usize {
-        let active = self.consumers.values().filter(|reader| reader.lapsed.is_none());
-        let floor = active.map(|reader| reader.position).min();
+        let active = self.consumers.values().filter(|entry| entry.lapsed.is_none());
+        let floor = active.map(|entry| entry.position).min();
         let mut bytes = self.bytes();
         let is_removable = |event: &&StreamEvent| {
-            let is_read = floor.is_some_and(|floor| event.id <= floor);
-            let is_much = limits.bytes.is_some_and(|max| max < bytes);
+            let is_accepted = floor.is_some_and(|floor| event.id <= floor);
+            let exceeds_bytes = limits.bytes.is_some_and(|max| max < bytes);
             bytes -= event.data.bytes().len() as u64;
-            is_read || limits.policy == Policy::Lapse && (limits.is_old(now, event.time) || is_much)
+            is_accepted || limits.policy == Policy::Lapse && (limits.is_old(now, event.time) || exceeds_bytes)
         };
         self.events.iter().take_while(is_removable).count()
     }
@@ -68,23 +68,23 @@ impl MemoryStream {
         self.events.first().map_or(self.last, before)
     }
 
-    fn row(&self, consumer: &Consumer, reader: &ConsumerEntry) -> ConsumerRow {
-        let ConsumerEntry { position, lapsed, registered, last_request } = *reader;
+    fn row(&self, consumer: &Consumer, entry: &ConsumerEntry) -> ConsumerRow {
+        let ConsumerEntry { position, lapsed, registered, last_request } = *entry;
         let lag = self.events.iter().filter(|event| position < event.id).count() as u64;
         ConsumerRow { consumer: consumer.clone(), position, lapsed, registered, last_request, lag }
     }
 
-    fn reader(&mut self, consumer: &Consumer) -> Result<&mut ConsumerEntry, StreamStoreError<Infallible>> {
+    fn active_consumer(&mut self, consumer: &Consumer) -> Result<&mut ConsumerEntry, StreamStoreError<Infallible>> {
         match self.consumers.get_mut(consumer) {
             None => Err(StreamStoreError::NotRegistered),
             Some(ConsumerEntry { lapsed: Some(missed), .. }) => Err(StreamStoreError::Lapsed(*missed)),
-            Some(reader) => Ok(reader),
+            Some(entry) => Ok(entry),
         }
     }
 }
 
 impl PostEntry {
-    fn is(&self, server: ServerId) -> bool {
+    fn is_claimed_by(&self, server: ServerId) -> bool {
         self.claimed == Some(server) && !self.is_quarantined
     }
 }
@@ -124,7 +124,7 @@ impl StreamStore for MemoryStreams {
         let name = stream;
         let stream = self.stream(name);
         let mut new = stream.clone();
-        let (mut ids, mut done) = (Vec::new(), Vec::new());
+        let (mut ids, mut added_stamps) = (Vec::new(), Vec::new());
         for NewEvent { kind, data, time, origin, stamp } in events {
             if new.covered.get(&origin.server).is_some_and(|covered| origin <= covered) {
                 ids.push(None);
@@ -135,7 +135,7 @@ impl StreamStore for MemoryStreams {
             }
             new.last = StreamId::from_number(new.last.number() + 1).ok_or(StreamStoreError::Full)?;
             new.covered.insert(origin.server, *origin);
-            done.extend(stamp.map(|stamp| (origin.server, stamp)));
+            added_stamps.extend(stamp.map(|stamp| (origin.server, stamp)));
             let (kind, data) = (kind.clone(), data.clone());
             new.events.push(StreamEvent { id: new.last, kind, data, time: *time, origin: *origin });
             ids.push(Some(new.last));
@@ -145,11 +145,11 @@ impl StreamStore for MemoryStreams {
             *last = (*position).max(*last);
         }
         *stream = new;
-        let is_done = |post: &PostEntry| {
+        let is_added = |post: &PostEntry| {
             post.posted.stream == *name
-                && done.iter().any(|(server, stamp)| post.is(*server) && post.posted.stamp == *stamp)
+                && added_stamps.iter().any(|(server, stamp)| post.is_claimed_by(*server) && post.posted.stamp == *stamp)
         };
-        self.posted.retain(|post| !is_done(post));
+        self.posted.retain(|post| !is_added(post));
         Ok(ids)
     }
 
@@ -186,14 +186,14 @@ impl StreamStore for MemoryStreams {
         now: Timestamp,
     ) -> Result<Option<ConsumerRow>, Infallible> {
         let stream = self.stream(stream);
-        let before = stream.consumers.get(consumer).map(|reader| stream.row(consumer, reader));
+        let before = stream.consumers.get(consumer).map(|entry| stream.row(consumer, entry));
         let start = stream.start();
         let new = ConsumerEntry { position: start, lapsed: None, registered: now, last_request: now };
-        let reader = stream.consumers.entry(consumer.clone()).or_insert(new);
-        if reader.lapsed.take().is_some() {
-            reader.position = start;
+        let entry = stream.consumers.entry(consumer.clone()).or_insert(new);
+        if entry.lapsed.take().is_some() {
+            entry.position = start;
         }
-        reader.last_request = now;
+        entry.last_request = now;
         Ok(before)
     }
 
@@ -206,17 +206,17 @@ impl StreamStore for MemoryStreams {
     ) -> Result<StreamId, StreamStoreError<Infallible>> {
         let stream = self.stream(stream);
         let last = stream.last;
-        let reader = stream.reader(consumer)?;
-        reader.position = accepted.min(last).max(reader.position);
-        reader.last_request = now;
-        Ok(reader.position)
+        let entry = stream.active_consumer(consumer)?;
+        entry.position = accepted.min(last).max(entry.position);
+        entry.last_request = now;
+        Ok(entry.position)
     }
 
     fn reset(&mut self, stream: &StreamName, consumer: &Consumer, position: StreamId) -> Result<bool, Infallible> {
         let stream = self.stream(stream);
         let last = stream.last;
-        let Some(reader) = stream.consumers.get_mut(consumer) else { return Ok(false) };
-        (reader.position, reader.lapsed) = (position.min(last), None);
+        let Some(entry) = stream.consumers.get_mut(consumer) else { return Ok(false) };
+        (entry.position, entry.lapsed) = (position.min(last), None);
         Ok(true)
     }
 
@@ -226,7 +226,7 @@ impl StreamStore for MemoryStreams {
 
     fn consumers(&mut self, stream: &StreamName) -> Result<Vec<ConsumerRow>, Infallible> {
         let stream = self.stream(stream);
-        Ok(stream.consumers.iter().map(|(consumer, reader)| stream.row(consumer, reader)).collect())
+        Ok(stream.consumers.iter().map(|(consumer, entry)| stream.row(consumer, entry)).collect())
     }
 
     fn find(&mut self, stream: &StreamName, origin: EventId) -> Result<Option<StreamId>, Infallible> {
@@ -256,8 +256,8 @@ impl StreamStore for MemoryStreams {
     }
 
     fn claimed(&mut self, server: ServerId, stream: &StreamName) -> Result<Vec<PostedEvent>, Infallible> {
-        let of = self.posted.iter().filter(|post| post.is(server) && post.posted.stream == *stream);
-        Ok(of.map(|post| post.posted.clone()).collect())
+        let claimed = self.posted.iter().filter(|post| post.is_claimed_by(server) && post.posted.stream == *stream);
+        Ok(claimed.map(|post| post.posted.clone()).collect())
     }
 
     fn quarantine(&mut self, number: u64, _: &str) -> Result<(), Infallible> {
@@ -280,16 +280,16 @@ impl StreamStore for MemoryStreams {
         let stream = self.stream(stream);
         let count = stream.removable(limits, now).min(budget);
         let removed: Vec<StreamEvent> = stream.events.drain(..count).collect();
-        let mut trimmed = TrimReport { removed: removed.len() as u64, missed: Vec::new() };
-        for (consumer, reader) in &mut stream.consumers {
-            let mut lost = removed.iter().filter(|event| reader.position < event.id);
+        let mut report = TrimReport { removed: removed.len() as u64, missed: Vec::new() };
+        for (consumer, entry) in &mut stream.consumers {
+            let mut lost = removed.iter().filter(|event| entry.position < event.id);
             let Some(first) = lost.next() else { continue };
             let last = removed.last().expect("there is a first one").id;
             let missed = MissedRange { first: first.id, last, count: 1 + lost.count() as u64 };
-            reader.lapsed = Some(reader.lapsed.map_or(missed, |before| before.merge(missed)));
-            reader.position = last;
-            trimmed.missed.push((consumer.clone(), missed));
+            entry.lapsed = Some(entry.lapsed.map_or(missed, |before| before.merge(missed)));
+            entry.position = last;
+            report.missed.push((consumer.clone(), missed));
         }
-        Ok(trimmed)
+        Ok(report)
     }
 }

@@ -38,7 +38,7 @@ impl StreamService {
         let name = self.streams[stream].settings.name.clone();
         let time = Timestamp::from(now.wall);
         let consumer = |component| Consumer { user, component };
-        let done = match call {
+        let result = match call {
             Call::Ping { .. } => unreachable!("the session answers a ping"),
             Call::Add { kind, data } => return self.add(store, from, stream, &kind, data),
             Call::Register(component) if component.is_live() => Err(CallFault::new(
@@ -60,7 +60,7 @@ impl StreamService {
                 self.begin_push(store, now, from.conn, request).map(|()| CallResult::Accepted)
             }
         };
-        self.effects.push_back(StreamEffect::CallCompleted { conn: from.conn, call: from.call, done });
+        self.effects.push_back(StreamEffect::CallCompleted { conn: from.conn, call: from.call, result });
     }
 
     /// Registers an event for a stream, unless the stream is full.
@@ -81,7 +81,7 @@ impl StreamService {
                 .map(|contents| settings.limits.is_blocked(contents.bytes + self.pending_bytes(stream))),
             false => store.check().map(|()| false),
         };
-        let done = match is_full {
+        let result = match is_full {
             Err(error) => Err(internal(error)),
             Ok(true) => {
                 let text = format!("the stream {} is full: a consumer has to accept events first", settings.name);
@@ -90,8 +90,8 @@ impl StreamService {
             Ok(false) => {
                 let subtypes = [settings.name.as_str(), kind.as_str()];
                 let event_type = EventType::new(subtypes).expect("two short subtypes");
-                let number = self.numbers;
-                self.numbers += 1;
+                let number = self.registration_next;
+                self.registration_next += 1;
                 let caller = PendingAdd { from, bytes: data.bytes().len() as u64 };
                 let payload = Some(Payload::Json(data));
                 self.registering.insert(number, JournalRegistration::Call(caller, stream));
@@ -99,10 +99,10 @@ impl StreamService {
                 return self.effects.push_back(StreamEffect::Register { number, registrations });
             }
         };
-        self.effects.push_back(StreamEffect::CallCompleted { conn: from.conn, call: from.call, done });
+        self.effects.push_back(StreamEffect::CallCompleted { conn: from.conn, call: from.call, result });
     }
 
-    /// Returns the bytes of added events that are not in the stream yet.
+    /// Returns the bytes of the events that calls have added and that are not in the stream yet.
     fn pending_bytes(&self, stream: usize) -> u64 {
         let registering = self.registering.values().filter_map(|registering| match registering {
             JournalRegistration::Call(caller, of) if *of == stream => Some(caller.bytes),
@@ -112,7 +112,7 @@ impl StreamService {
         registering.chain(unfed).sum()
     }
 
-    /// Takes the result of a registration.
+    /// Handles the result of a registration.
     pub fn on_registered(&mut self, number: u64, registered: Result<EventId, EventRefusal>) {
         match (self.registering.remove(&number), registered) {
             (None, _) => return,
@@ -129,15 +129,19 @@ impl StreamService {
                         FaultName::InternalError
                     }
                 };
-                let done = Err(CallFault::new(name, refusal.text));
-                self.effects.push_back(StreamEffect::CallCompleted { conn: from.conn, call: from.call, done });
+                let result = Err(CallFault::new(name, refusal.text));
+                self.effects.push_back(StreamEffect::CallCompleted { conn: from.conn, call: from.call, result });
             }
             (Some(JournalRegistration::Call(caller, stream)), Ok(id)) => {
                 match self.fed.remove(&(id, stream)) {
                     Some(id) => {
-                        let done = Ok(CallResult::Added(id));
+                        let result = Ok(CallResult::Added(id));
                         let PendingAdd { from, .. } = caller;
-                        self.effects.push_back(StreamEffect::CallCompleted { conn: from.conn, call: from.call, done });
+                        self.effects.push_back(StreamEffect::CallCompleted {
+                            conn: from.conn,
+                            call: from.call,
+                            result,
+                        });
                     }
                     None => {
                         self.unfed.insert((stream, id), caller);
@@ -146,7 +150,7 @@ impl StreamService {
                 if let Some(feed) = self.streams[stream].feeds.get(&self.server) {
                     self.fail_missing(stream, feed.covered);
                 }
-                // Events arrive in their order, so no call waits for earlier ones.
+                // Registrations are confirmed in the order of their events, so no call waits for earlier events.
                 self.fed = self.fed.split_off(&(id, 0));
             }
         }

@@ -7,11 +7,11 @@ use crate::event::timestamp::Timestamp;
 use crate::listener::ftn18::fault::{CallFault, FaultName};
 use std::fmt;
 
-/// Maximum number of consumers of a stream: all of them are examined once a second. With the longest names they fit a
-/// frame.
+/// Maximum number of consumers of a stream. The service examines all of them once a second. A list of them with the
+/// longest names fits a frame.
 pub(super) const CONSUMERS_MAX: usize = 10_000;
 
-/// Registers a consumer unless the maximum number is reached. Returns its row as it was before.
+/// Registers a consumer unless the maximum number is reached. Returns the previous row of the consumer.
 pub(super) fn register<S>(
     store: &mut S,
     name: &StreamName,

@@ -18,7 +18,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConnectionId(pub u64);
 
-/// A call of a connection, to which its result goes.
+/// Origin of a call, to which its result goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallOrigin {
     /// Connection of the call.
@@ -32,7 +32,7 @@ pub struct CallOrigin {
 pub struct Settings {
     /// The streams; calls name them by their index here.
     pub streams: Vec<StreamSettings>,
-    /// True if other peers may serve the same streams from the same store. The first peer feeds an event.
+    /// True if other peers may serve the same streams from the same store. The first peer that has an event feeds it.
     pub is_shared: bool,
     /// Maximum number of groups that a consumer has not accepted.
     pub groups_max: usize,
@@ -43,37 +43,37 @@ pub struct Settings {
 /// An effect that the service requests of the shell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamEffect {
-    /// Register these events in a session of their own; [`StreamService::on_registered`] takes the result.
+    /// Register these events in a session of their own, and pass the result to [`StreamService::on_registered`].
     Register {
         /// Number of the request.
         number: u64,
         /// The registrations, at least one.
         registrations: Vec<Registration>,
     },
-    /// Find events in the journal; [`StreamService::on_found`] takes them.
+    /// Find events in the journal, and pass them to [`StreamService::on_found`].
     Find {
         /// Index of the stream.
         stream: usize,
         /// Position after which events are wanted, in the journal of its server.
         after: EventId,
     },
-    /// A call is completed.
+    /// Return the result of a call.
     CallCompleted {
         /// Connection of the call.
         conn: ConnectionId,
         /// Id of the call.
         call: CallId,
         /// Its result.
-        done: Result<CallResult, CallFault>,
+        result: Result<CallResult, CallFault>,
     },
-    /// A request of an attached program is answered.
+    /// Answer a request of an attached program.
     Answered {
         /// Number of the request.
         number: u64,
         /// Its result.
         answer: Result<StreamAnswer, StreamRefusal>,
     },
-    /// Push a group; [`StreamService::on_answer`] takes the consumer's answer.
+    /// Push a group, and pass the consumer's answer to [`StreamService::on_answer`].
     Group {
         /// Connection of the consumer.
         conn: ConnectionId,
@@ -86,13 +86,13 @@ pub enum StreamEffect {
         /// Its events.
         events: Arc<Vec<StreamEvent>>,
     },
-    /// Pushing to this consumer has ended; the consumer must reconnect to continue.
+    /// End the push to this consumer, which must reconnect to continue.
     PushEnd {
         /// Connection of the consumer.
         conn: ConnectionId,
         /// Id of the consumer's push.
         push: PushId,
-        /// True if the connection must be closed, so that the consumer notices.
+        /// True if the connection must be closed, so that the consumer detects the end.
         is_closed: bool,
     },
     /// Report a notice to people.
@@ -111,7 +111,7 @@ pub enum StreamNotice {
         /// Events missed now.
         missed: MissedRange,
     },
-    /// A posted event is never registered: its number, and the reason.
+    /// A posted event cannot be registered. Holds its number and the reason.
     Quarantined(u64, String),
     /// The store failed; the operation is retried.
     Failed(String),

@@ -1,4 +1,4 @@
-//! Feeding of streams from the journals of servers, and, in a shared store, from other peers.
+//! Feeds streams from the journals of servers, and detects events that other peers have fed into a shared store.
 
 use super::effect::{StreamEffect, StreamNotice};
 use super::pushes::{PushMode, PushedConsumer};
@@ -17,7 +17,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Maximum number of fetched events that are remembered until all streams contain them.
+/// Maximum number of fetched events that are remembered until all streams are fed with them.
 const FETCHED_MAX: usize = 65_536;
 
 impl StreamService {
@@ -29,8 +29,8 @@ impl StreamService {
         }
     }
 
-    /// Takes events of one server that the journal has just stored, all of them in its order. A stream that has all
-    /// events before them takes them at once. The others read the journal later.
+    /// Handles all events of one server that the journal has just stored, in their order. Feeds them at once to the
+    /// streams that have all earlier events. The other streams are fed from the journal later.
     pub fn on_stored<S>(&mut self, store: &mut S, now: Instant, events: &[Event])
     where
         S: StreamStore + ?Sized,
@@ -44,8 +44,8 @@ impl StreamService {
             if feed.has_unread || feed.is_requested || is_paused {
                 feed.has_unread = true;
             } else {
-                let known = events.partition_point(|event| event.id <= feed.covered);
-                self.feed(store, now, stream, &events[known..], false);
+                let fed = events.partition_point(|event| event.id <= feed.covered);
+                self.feed(store, now, stream, &events[fed..], false);
             }
         }
     }
@@ -58,20 +58,20 @@ impl StreamService {
         }
     }
 
-    /// Removes the fetched events that all streams have passed.
+    /// Removes the fetched events with which all streams are fed.
     fn prune_fetched(&mut self, server: ServerId) {
         if self.fetched.is_empty() {
             return;
         }
         let feeds = self.streams.iter().filter_map(|stream| stream.feeds.get(&server));
-        let Some(done) = feeds.map(|feed| feed.covered).min() else { return };
-        let done: Vec<EventId> = self.fetched.range(start(server)..=done).map(|(id, _)| *id).collect();
-        for id in done {
+        let Some(covered) = feeds.map(|feed| feed.covered).min() else { return };
+        let passed: Vec<EventId> = self.fetched.range(start(server)..=covered).map(|(id, _)| *id).collect();
+        for id in passed {
             self.fetched.remove(&id);
         }
     }
 
-    /// Takes the journal's events after a position; `None` if the journal could not be read.
+    /// Handles the journal's events after a position; `None` if the journal could not be read.
     pub fn on_found<S>(&mut self, store: &mut S, now: Instant, stream: usize, after: EventId, found: Option<QueryPage>)
     where
         S: StreamStore + ?Sized,
@@ -80,7 +80,7 @@ impl StreamService {
         let Some(feed) = self.streams[stream].feeds.get_mut(&after.server) else { return };
         feed.is_requested = false;
         if after != feed.covered {
-            // The query precedes a rollback.
+            // The service was rolled back after the query.
             feed.has_unread = true;
             return;
         }
@@ -92,7 +92,7 @@ impl StreamService {
         self.feed(store, now, stream, &events, more_follows);
     }
 
-    /// Adds the next events of a server to a stream. `more_follows` is true if the journal has events after them.
+    /// Adds the next events of a server to a stream. `more_follows` is true if the journal has later events.
     fn feed<S>(&mut self, store: &mut S, now: Instant, stream: usize, events: &[Event], more_follows: bool)
     where
         S: StreamStore + ?Sized,
@@ -105,7 +105,7 @@ impl StreamService {
         let settings = &self.streams[stream].settings;
         let (ids, new): (Vec<EventId>, Vec<NewEvent>) =
             events.iter().filter_map(|event| Some((event.id, new_event(settings, event)?))).unzip();
-        // A nearly full stream takes a part of the events if it cannot take all.
+        // A nearly full stream takes a part of the events.
         let (mut count, mut position) = (new.len(), covered);
         let added = loop {
             match store.add(&settings.name, &new[..count], &[position], &settings.limits) {
@@ -118,7 +118,7 @@ impl StreamService {
         };
         match added {
             Ok(numbers) => {
-                let feed = self.streams[stream].feeds.get_mut(&covered.server).expect("its caller has found the feed");
+                let feed = self.streams[stream].feeds.get_mut(&covered.server).expect("the caller has found the feed");
                 feed.covered = position;
                 feed.has_unread |= more_follows || position < covered;
                 if position < covered {
@@ -146,13 +146,13 @@ impl StreamService {
     fn schedule_trim<S: StreamStore + ?Sized>(&mut self, store: &mut S, now: Instant, stream: usize) {
         let StreamSettings { name, limits, .. } = &self.streams[stream].settings;
         let Some(max) = limits.bytes.filter(|_| limits.policy == Policy::Lapse) else { return };
-        // If the size cannot be read, trimming follows later.
+        // If the size cannot be read, a later run trims the stream.
         if store.contents(name).is_ok_and(|contents| max < contents.bytes) {
             self.trim_due = now;
         }
     }
 
-    /// Retries later to add events of this server, and fails the calls that wait for them.
+    /// Schedules a retry to add events of this server, and fails the calls that wait for them.
     fn on_add_failed<E: fmt::Display>(
         &mut self,
         now: Instant,
@@ -170,7 +170,8 @@ impl StreamService {
         }
     }
 
-    /// Returns whether another peer that shares the store has already fed the journal of a server up to `covered`.
+    /// Returns whether another peer that shares the store has fed the stream with the events of a server up to
+    /// `covered`. If so, moves the feed there.
     fn skip_fed<S: StreamStore + ?Sized>(&mut self, store: &mut S, stream: usize, covered: EventId) -> bool {
         let served = &mut self.streams[stream];
         let (Some(feed), true) = (served.feeds.get_mut(&covered.server), self.settings.is_shared) else { return false };
@@ -207,7 +208,7 @@ impl StreamService {
                     self.effects.push_back(StreamEffect::CallCompleted {
                         conn: from.conn,
                         call: from.call,
-                        done: Ok(CallResult::Added(id)),
+                        result: Ok(CallResult::Added(id)),
                     });
                 }
             }
@@ -216,35 +217,35 @@ impl StreamService {
         Ok(())
     }
 
-    /// Returns the id of an event of this server that another peer has fed, if a caller may wait for it.
+    /// Returns the stream id of an event of this server that another peer has fed, if a caller may wait for this id.
     fn find<S: StreamStore + ?Sized>(&self, store: &mut S, stream: usize, origin: EventId) -> Option<StreamId> {
         let is_awaited = self.unfed.contains_key(&(stream, origin)) || !self.registering.is_empty();
         let name = &self.streams[stream].settings.name;
         if origin.server == self.server && is_awaited { store.find(name, origin).ok().flatten() } else { None }
     }
 
-    /// Fails all calls whose events are not in the stream although it is fed up to `position`. The journal lost these
-    /// events, or removed them before.
+    /// Fails all calls whose events are not in the stream although it is fed up to `position`. The journal lost or
+    /// removed these events before.
     pub(super) fn fail_missing(&mut self, stream: usize, position: EventId) {
         let lost = self.unfed.range((stream, start(position.server))..=(stream, position)).map(|(key, _)| *key);
         for key in lost.collect::<Vec<_>>() {
             if let Some(PendingAdd { from, .. }) = self.unfed.remove(&key) {
                 let text = format!("the event {} is registered, but is not in the stream", key.1);
-                let done = Err(CallFault::new(FaultName::InternalError, text));
-                self.effects.push_back(StreamEffect::CallCompleted { conn: from.conn, call: from.call, done });
+                let result = Err(CallFault::new(FaultName::InternalError, text));
+                self.effects.push_back(StreamEffect::CallCompleted { conn: from.conn, call: from.call, result });
             }
         }
     }
 
-    /// Fails all calls whose events cannot be put into the stream now, so that no caller waits until they can.
+    /// Fails all calls whose events cannot be added to the stream now, so that no caller waits longer.
     pub(super) fn fail_unfed(&mut self, stream: usize, reason: &str) {
         let (failed, rest) = std::mem::take(&mut self.unfed).into_iter().partition(|((of, _), _)| *of == stream);
         self.unfed = rest;
         let failed: BTreeMap<(usize, EventId), PendingAdd> = failed;
         for ((_, id), PendingAdd { from, .. }) in failed {
             let text = format!("the event {id} is registered, and will be added to the stream later: {reason}");
-            let done = Err(CallFault::new(FaultName::InternalError, text));
-            self.effects.push_back(StreamEffect::CallCompleted { conn: from.conn, call: from.call, done });
+            let result = Err(CallFault::new(FaultName::InternalError, text));
+            self.effects.push_back(StreamEffect::CallCompleted { conn: from.conn, call: from.call, result });
         }
     }
 
@@ -259,7 +260,7 @@ impl StreamService {
                     self.effects.push_back(StreamEffect::CallCompleted {
                         conn: from.conn,
                         call: from.call,
-                        done: Ok(CallResult::Added(id)),
+                        result: Ok(CallResult::Added(id)),
                     });
                 }
                 None if self.registering.is_empty() => {}
@@ -272,7 +273,7 @@ impl StreamService {
             }
         }
         if self.settings.is_shared {
-            // The poll of the shared store finds it with the events of other peers, in the order of the ids.
+            // The poll of the shared store returns the event with those of other peers, in the order of the ids.
             self.shared_poll_due = Instant::ZERO;
         } else {
             self.on_new(stream, &StreamEvent { id, kind, data, time, origin });
@@ -286,9 +287,9 @@ impl StreamService {
             match &mut push.mode {
                 PushMode::Reliable(pusher) => pusher.on_events_added(),
                 PushMode::Live(_) if !is_wanted(push.want.as_ref(), &event.kind) => continue,
-                // The bus has lost it, and the journal has it: a live consumer must learn that an event is missing.
+                // The bus has lost the event, and the journal has it: a live consumer must detect a missing event.
                 PushMode::Live(pusher) if fetched == Some(true) => pusher.on_loss(),
-                // The event may be older than the consumer: its server was unknown, or it waited in the journal.
+                // The event may precede the push: its server was unknown, or the event waited in the journal.
                 PushMode::Live(_)
                     if (fetched == Some(false) || event.origin.server == self.server) && event.time < push.since =>
                 {
@@ -300,7 +301,7 @@ impl StreamService {
         }
     }
 
-    /// Finds events that other peers have added to a shared store.
+    /// Notifies the pushes of events that any peer has added to a shared store.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -336,13 +337,13 @@ impl StreamService {
     }
 }
 
-/// Returns the stream's form of an event that belongs to it. The last subtype must be a valid stream type. The payload
-/// must be JSON, or absent, which becomes null.
+/// Converts an event to an event of the stream; returns `None` if it does not belong to the stream. The last subtype
+/// must be a valid stream type. The payload must be JSON, or absent, which becomes null.
 fn new_event(settings: &StreamSettings, event: &Event) -> Option<NewEvent> {
     let subtypes: Vec<_> = event.event_type.subtypes().collect();
     let last = subtypes.last()?;
-    let is_own = subtypes.len() == 2 && subtypes[0] == settings.name.as_str();
-    if !is_own && !settings.types.iter().any(|pattern| pattern.matches(&event.event_type)) {
+    let is_added = subtypes.len() == 2 && subtypes[0] == settings.name.as_str();
+    if !is_added && !settings.types.iter().any(|pattern| pattern.matches(&event.event_type)) {
         return None;
     }
     let data = match &event.payload {
@@ -350,6 +351,6 @@ fn new_event(settings: &StreamSettings, event: &Event) -> Option<NewEvent> {
         Some(Payload::Json(json)) => json.clone(),
         Some(Payload::Binary { .. }) => return None,
     };
-    let stamp = event.source_timestamp.filter(|_| is_own);
+    let stamp = event.source_timestamp.filter(|_| is_added);
     Some(NewEvent { kind: last.parse().ok()?, data, time: event.timestamp, origin: event.id, stamp })
 }

@@ -6,15 +6,15 @@ use crate::time::Instant;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Interval of reports.
+/// Minimum interval between two reports.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Events that consumers missed and that are not reported yet. They are reported at once, and then once a second.
+/// Unreported events that consumers have missed. The first report is immediate; further ones follow once a second.
 #[derive(Debug, Default)]
 pub(super) struct LapseReports {
-    /// Missed in this turn, which may be rolled back.
+    /// Events missed in this turn, which may be rolled back.
     pub(super) new: Vec<((usize, Consumer), MissedRange)>,
-    /// Missed according to the store.
+    /// Events missed in earlier turns, which are stored.
     stored: BTreeMap<(usize, Consumer), MissedRange>,
     /// Time before which nothing is reported.
     due: Instant,

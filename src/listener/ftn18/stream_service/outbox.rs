@@ -1,8 +1,9 @@
-//! Events that applications have posted in transactions of their own. The service claims them, registers them, and
-//! removes them when they are fed into their streams.
+//! Events that applications have posted within their own transactions. The service claims them, registers them, and
+//! removes them once it has fed them into their streams.
 //!
-//! A peer may end at any step. So each event is registered under a source timestamp that was stored with the claim.
-//! Once the peer has read its journal again, an event that is claimed and still posted was never registered.
+//! A peer may fail at any step. So it registers each event under a source timestamp that was stored with the claim.
+//! After a restart it first reads its journal to the end. An event that is then claimed and still posted was never
+//! registered.
 
 use super::effect::{StreamEffect, StreamNotice};
 use super::registration::JournalRegistration;
@@ -20,40 +21,41 @@ use std::time::Duration;
 
 /// Polling interval for posted events.
 const INTERVAL: Duration = Duration::from_millis(20);
-/// Maximum number of events of a stream that are claimed and not in it yet.
+/// Maximum number of claimed events of a stream that are not in the stream yet.
 const WAITING_MAX: usize = 1024;
-/// Maximum bytes of data registered at a time, unless it is one event.
+/// Maximum bytes of data in a registration, unless it has one event.
 const BATCH_BYTES: usize = 1 << 20;
 
 /// State of posted events in progress.
 #[derive(Debug)]
 pub(super) struct Outbox {
-    /// Last event of this server that the journal held at the start.
-    held: EventId,
-    /// Claimed events: the index of the stream, and the stamp.
-    waiting: BTreeSet<(usize, Timestamp)>,
-    /// Claimed events that are in their streams once the turn is stored.
+    /// Last event of this server in the journal at the start.
+    journal_end: EventId,
+    /// Claimed events that are not in their streams yet: the index of the stream, and the stamp.
+    claimed: BTreeSet<(usize, Timestamp)>,
+    /// Claimed events that were fed in this turn, which may be rolled back.
     fed: Vec<(usize, Timestamp)>,
-    /// Batches to register, each as one session, one after the other. Their order is kept even if one is refused.
+    /// Batches to register one after the other, each as one session. A refused batch keeps its position.
     queue: VecDeque<Vec<PostedEvent>>,
     /// True while a batch is being registered.
     is_registering: bool,
-    /// True if a batch was refused; the outbox pauses from the next run on,
+    /// True if a batch was refused. The next run then pauses the registration.
     is_refused: bool,
     /// Time until which registration pauses.
     paused_until: Instant,
-    /// Events that are never registered, and the reasons.
+    /// Events to quarantine, since they can never be registered, with the reasons.
     rejected: Vec<(PostedEvent, String)>,
     /// Last assigned stamp. No stamp is assigned twice, however the clock moves.
     stamp: Timestamp,
+    /// Time of the next run.
     due: Instant,
 }
 
 impl Outbox {
-    pub(super) fn new(held: EventId) -> Outbox {
+    pub(super) fn new(journal_end: EventId) -> Outbox {
         Outbox {
-            held,
-            waiting: BTreeSet::new(),
+            journal_end,
+            claimed: BTreeSet::new(),
             fed: Vec::new(),
             queue: VecDeque::new(),
             is_registering: false,
@@ -79,14 +81,14 @@ impl Outbox {
         (self.is_registering, self.due) = (false, Instant::ZERO);
     }
 
-    /// Takes back a batch that was refused.
+    /// Handles the refusal of a batch.
     pub(super) fn on_refused(&mut self, posted: Vec<PostedEvent>, refusal: EventRefusal) {
         (self.is_registering, self.due) = (false, Instant::ZERO);
         match refusal.kind {
             EventRefusalKind::Invalid if posted.len() == 1 => {
                 self.rejected.extend(posted.into_iter().map(|posted| (posted, refusal.text.clone())));
             }
-            // One of the events is invalid: each is now registered by itself.
+            // One of the events is invalid: each one is now registered separately.
             EventRefusalKind::Invalid => {
                 posted.into_iter().rev().for_each(|posted| self.queue.push_front(vec![posted]))
             }
@@ -110,14 +112,14 @@ impl Outbox {
 
     fn discard(&mut self, batch: &[PostedEvent]) {
         let stamps: BTreeSet<Timestamp> = batch.iter().map(|posted| posted.stamp).collect();
-        self.waiting.retain(|(_, stamp)| !stamps.contains(stamp));
+        self.claimed.retain(|(_, stamp)| !stamps.contains(stamp));
     }
 
     /// Queues claimed events in batches.
     fn enqueue(&mut self, stream: impl Fn(&PostedEvent) -> usize, claimed: Vec<PostedEvent>) {
         let (mut batch, mut bytes) = (Vec::new(), 0);
         for posted in claimed {
-            self.waiting.insert((stream(&posted), posted.stamp));
+            self.claimed.insert((stream(&posted), posted.stamp));
             bytes += posted.data.bytes().len();
             if BATCH_BYTES < bytes && !batch.is_empty() {
                 self.queue.push_back(std::mem::take(&mut batch));
@@ -132,10 +134,10 @@ impl Outbox {
 }
 
 impl StreamService {
-    /// Removes the events fed in earlier turns, which are stored by now.
+    /// Removes the claimed events that were fed in earlier turns, which are now stored.
     pub(super) fn commit_outbox(&mut self) {
         for fed in self.outbox.fed.drain(..) {
-            self.outbox.waiting.remove(&fed);
+            self.outbox.claimed.remove(&fed);
         }
     }
 
@@ -158,14 +160,14 @@ impl StreamService {
     fn claim<S: StreamStore + ?Sized>(&mut self, store: &mut S, now: ClockReading) -> Result<(), S::Error> {
         for (posted, reason) in std::mem::take(&mut self.outbox.rejected) {
             store.quarantine(posted.number, &reason)?;
-            self.outbox.waiting.retain(|(_, stamp)| *stamp != posted.stamp);
+            self.outbox.claimed.retain(|(_, stamp)| *stamp != posted.stamp);
             self.effects.push_back(StreamEffect::Notice(StreamNotice::Quarantined(posted.number, reason)));
         }
         if std::mem::take(&mut self.outbox.is_refused) {
             self.outbox.paused_until = now.instant + RETRY_TIME;
         }
         for stream in 0..self.streams.len() {
-            self.check(store, stream)?;
+            self.recover_claims(store, stream)?;
         }
         if self.outbox.is_registering || now.instant < self.outbox.paused_until {
             return Ok(());
@@ -183,7 +185,7 @@ impl StreamService {
         let (mut open, mut remaining): (Vec<StreamName>, usize) = (Vec::new(), WAITING_MAX);
         for (number, stream) in self.streams.iter().enumerate().filter(|(_, stream)| stream.is_checked) {
             let of_stream = (number, Timestamp::MIN)..=(number, Timestamp::MAX);
-            let left = WAITING_MAX.saturating_sub(self.outbox.waiting.range(of_stream).count());
+            let left = WAITING_MAX.saturating_sub(self.outbox.claimed.range(of_stream).count());
             let settings = &stream.settings;
             let may_block = settings.limits.may_block();
             let is_blocked = may_block && settings.limits.is_blocked(store.contents(&settings.name)?.bytes);
@@ -211,21 +213,21 @@ impl StreamService {
         self.outbox.enqueue(index, claimed);
     }
 
-    /// Registers the events that were claimed before and are still posted, unless that is in progress. It does so once
-    /// the journal has been read up to its end at the start.
-    fn check<S: StreamStore + ?Sized>(&mut self, store: &mut S, stream: usize) -> Result<(), S::Error> {
-        let of = &mut self.streams[stream];
-        let covered = of.feeds.get(&self.server).map_or(super::start(self.server), |feed| feed.covered);
-        if of.is_checked || covered < self.outbox.held {
+    /// Queues the events that an earlier run of the peer has claimed and not registered. It does so once, when the
+    /// stream is fed up to the end that the journal had at the start.
+    fn recover_claims<S: StreamStore + ?Sized>(&mut self, store: &mut S, stream: usize) -> Result<(), S::Error> {
+        let served = &mut self.streams[stream];
+        let covered = served.feeds.get(&self.server).map_or(super::start(self.server), |feed| feed.covered);
+        if served.is_checked || covered < self.outbox.journal_end {
             return Ok(());
         }
-        let claimed = store.claimed(self.server, &of.settings.name)?;
-        of.is_checked = true;
+        let claimed = store.claimed(self.server, &served.settings.name)?;
+        served.is_checked = true;
         let stamps: BTreeSet<Timestamp> = claimed.iter().map(|posted| posted.stamp).collect();
-        // A rollback may bring back the events fed in this turn.
-        let Outbox { waiting, fed, .. } = &mut self.outbox;
+        // After a rollback, the events fed in this turn are still to be registered.
+        let Outbox { claimed: waiting, fed, .. } = &mut self.outbox;
         waiting.retain(|(index, stamp)| *index != stream || stamps.contains(stamp) || fed.contains(&(stream, *stamp)));
-        let is_new = |posted: &PostedEvent| !self.outbox.waiting.contains(&(stream, posted.stamp));
+        let is_new = |posted: &PostedEvent| !self.outbox.claimed.contains(&(stream, posted.stamp));
         let new = claimed.into_iter().filter(is_new).collect();
         self.enqueue(new);
         Ok(())
@@ -238,14 +240,15 @@ impl StreamService {
             payload: Some(Payload::Json(posted.data.clone())),
         };
         let registrations = batch.iter().map(registration).collect();
-        let number = self.numbers;
-        self.numbers += 1;
+        let number = self.registration_next;
+        self.registration_next += 1;
         self.outbox.is_registering = true;
         self.registering.insert(number, JournalRegistration::Posted(batch));
         self.effects.push_back(StreamEffect::Register { number, registrations });
     }
 
-    /// Cancels a registration claimed in a turn that could not be stored. Returns whether the number belongs to one.
+    /// Cancels the registration with this number if it is of posted events, whose claim could not be stored. Returns
+    /// whether it is.
     pub(super) fn cancel_claim(&mut self, number: u64) -> bool {
         let is_posted = matches!(self.registering.get(&number), Some(JournalRegistration::Posted(_)));
         if is_posted && let Some(JournalRegistration::Posted(batch)) = self.registering.remove(&number) {

@@ -1,4 +1,4 @@
-//! Pushes of groups of events to consumers over their connections.
+//! Pushes groups of events to consumers over their connections.
 
 use super::effect::{ConnectionId, StreamEffect, StreamNotice};
 use super::search::SearchRequester;
@@ -19,16 +19,16 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-/// Maximum number of consumers that are pushed to over one connection.
+/// Maximum number of pushes over one connection.
 const PUSHES_MAX: usize = 16;
 /// Assumed maximum difference of the clocks of two hosts, in microseconds.
 const CLOCKS_MICROS: i64 = 1_000_000;
-/// Maximum bytes of a group, unless it is one event. Several groups of each consumer wait for slow clients.
+/// Maximum bytes of a group, unless it is one event. Several groups of each consumer may wait for a slow client.
 const GROUP_BYTES_MAX: usize = 1 << 20;
 /// Maximum number of groups that a live consumer has not answered.
 const LIVE_GROUPS_MAX: usize = 2;
 
-/// How events are pushed to a consumer.
+/// Pusher of a reliable or live consumer.
 #[derive(Debug)]
 pub(super) enum PushMode {
     Reliable(Pusher),
@@ -42,7 +42,7 @@ pub(super) struct PushedConsumer {
     pub(super) consumer: Consumer,
     pub(super) want: Option<BTreeSet<StreamType>>,
     pub(super) version: Version,
-    /// Time from which a live consumer wants events.
+    /// Timestamp before which a live consumer gets no events.
     pub(super) since: Timestamp,
     pub(super) mode: PushMode,
 }
@@ -60,15 +60,15 @@ pub(super) struct PushRequest {
 impl StreamService {
     /// Handles a consumer's answer to a group.
     pub fn on_answer(&mut self, now: Instant, conn: ConnectionId, push: PushId, seq: u32, is_accepted: bool) {
-        let Some(of) = self.pushes.get_mut(&(conn, push)) else { return };
-        match &mut of.mode {
+        let Some(pushed) = self.pushes.get_mut(&(conn, push)) else { return };
+        match &mut pushed.mode {
             PushMode::Reliable(pusher) => pusher.on_answer(now, seq, is_accepted),
             PushMode::Live(pusher) => pusher.on_answer(seq),
         }
         self.awake.insert((conn, push));
     }
 
-    /// Handles the end of a connection. Its calls are completed, but not answered.
+    /// Handles the end of a connection: ends its pushes and searches. Other calls are completed, but not answered.
     pub fn on_close(&mut self, conn: ConnectionId) {
         self.pushes_of(conn).collect::<Vec<_>>().into_iter().for_each(|key| self.end_push(key));
         self.searches.retain(|search| !matches!(search.requester, SearchRequester::Call(from, _) if from.conn == conn));
@@ -117,7 +117,7 @@ impl StreamService {
             let time = Timestamp::from(now.wall);
             let accepted =
                 store.accept(name, &consumer, StreamId::START, time).map_err(|error| store_fault(&consumer, error))?;
-            // A new push of the consumer replaces an earlier one, perhaps over a dead connection.
+            // A new push of the consumer replaces an earlier one, whose connection may be dead.
             if let Some((conn, push)) = self.reliable_pushes.get(&(stream, consumer.clone())).copied() {
                 self.end_push((conn, push));
                 self.effects.push_back(StreamEffect::PushEnd { conn, push, is_closed: false });
@@ -168,7 +168,7 @@ impl StreamService {
                     }
                     Err(error) => {
                         pusher.on_read_failed();
-                        self.retry = Some(now.instant + RETRY_TIME);
+                        self.retry_at = Some(now.instant + RETRY_TIME);
                         self.effects.push_back(StreamEffect::Notice(StreamNotice::Failed(error.to_string())));
                     }
                 },
@@ -178,8 +178,8 @@ impl StreamService {
                 PusherAction::Accept(up_to) => {
                     let accepted = store.accept(name, &pushed.consumer, up_to, Timestamp::from(now.wall));
                     if accepted.is_err() {
-                        // The consumer was removed, reset or has lapsed, or the cause is unknown. It reconnects and
-                        // learns it.
+                        // The consumer was removed or reset, or has lapsed, or the store failed. The consumer gets
+                        // the error when it reconnects.
                         self.effects.push_back(StreamEffect::PushEnd { conn, push, is_closed: true });
                         return self.end_push(key);
                     }
@@ -193,7 +193,7 @@ impl StreamService {
     }
 }
 
-/// Returns the time from which a live consumer that connects now gets events. It allows for the difference of hosts'
+/// Returns the timestamp from which a live consumer that connects now gets events, less the assumed difference of
 /// clocks.
 fn live_since(now: ClockReading) -> Timestamp {
     let micros = Timestamp::from(now.wall).as_micros() - CLOCKS_MICROS;

@@ -1,9 +1,9 @@
-//! Registrations in the journal that are not confirmed yet.
+//! Unconfirmed registrations in the journal.
 
 use super::effect::CallOrigin;
 use crate::event::stream::store::PostedEvent;
 
-/// A caller that has added an event and is not answered yet.
+/// An unanswered call that adds an event.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PendingAdd {
     pub(super) from: CallOrigin,
@@ -14,8 +14,8 @@ pub(super) struct PendingAdd {
 /// The origin of a registration.
 #[derive(Debug)]
 pub(super) enum JournalRegistration {
-    /// A call, and the index of its stream.
+    /// A call that adds an event, with the index of its stream.
     Call(PendingAdd, usize),
-    /// Posted events, for which no caller waits.
+    /// Claimed posted events, for which no caller waits.
     Posted(Vec<PostedEvent>),
 }

@@ -1,5 +1,5 @@
-//! Requests of programs attached to the peer: those that clients of the listener have, and those of operators of
-//! streams.
+//! Requests of programs attached to the peer: the calls that clients of the listener have, and operations for
+//! operators.
 
 use super::StreamService;
 use super::consumer_limit::{CONSUMERS_MAX, register};
@@ -19,13 +19,13 @@ use crate::listener::stream::{
 use crate::time::ClockReading;
 use std::fmt;
 
-/// Connection id of attached programs; no connection has it.
+/// Connection id in effects for attached programs. No connection has this id.
 const LOCAL_CONNECTION: ConnectionId = ConnectionId(u64::MAX);
-/// Maximum bytes of events of one answer: many answers may wait together.
+/// Maximum bytes of events in one answer, since many answers may wait at the same time.
 const EVENTS_BYTES: usize = 1 << 20;
 
 impl StreamService {
-    /// Handles a request. The number of the answer is unique among the pending requests.
+    /// Handles a request. `number` is unique among the pending requests, and the answer has the same number.
     pub fn on_request<S>(&mut self, store: &mut S, now: ClockReading, number: u64, request: StreamRequest)
     where
         S: StreamStore + ?Sized,
@@ -106,7 +106,7 @@ impl StreamService {
                 unreachable!("handled by on_request")
             }
             StreamOperation::Accept(consumer, up_to) => {
-                registrable(&consumer)?;
+                refuse_live(&consumer)?;
                 let accepted = store.accept(name, &consumer, up_to, now);
                 accepted.map(StreamAnswer::Position).map_err(|error| store_refusal(name, &consumer, error))
             }
@@ -117,7 +117,7 @@ impl StreamService {
                 Ok(StreamAnswer::Consumers(Consumers { rows, omitted }))
             }
             StreamOperation::Register(consumer) => {
-                registrable(&consumer)?;
+                refuse_live(&consumer)?;
                 register(store, name, &consumer, now).map(StreamAnswer::Registered).map_err(refusal_of_fault)
             }
             StreamOperation::Reset(consumer, to) => {
@@ -127,24 +127,30 @@ impl StreamService {
                     ResetPosition::End => last,
                     ResetPosition::After(id) => id.min(last),
                 };
-                let is_known = store.reset(name, &consumer, position).map_err(unavailable)?;
-                self.disconnect_consumer(index, consumer, is_known)?;
+                let is_registered = store.reset(name, &consumer, position).map_err(unavailable)?;
+                self.disconnect_consumer(index, consumer, is_registered)?;
                 Ok(StreamAnswer::Position(position))
             }
             StreamOperation::Remove(consumer) => {
-                let is_known = store.remove(name, &consumer).map_err(unavailable)?;
-                self.disconnect_consumer(index, consumer, is_known)?;
+                let is_registered = store.remove(name, &consumer).map_err(unavailable)?;
+                self.disconnect_consumer(index, consumer, is_registered)?;
                 Ok(StreamAnswer::Removed)
             }
         }
     }
 
-    /// Ends the pushes and searches of a consumer, which must reconnect. Fails if the consumer is unknown.
-    fn disconnect_consumer(&mut self, stream: usize, consumer: Consumer, is_known: bool) -> Result<(), StreamRefusal> {
-        if !is_known {
+    /// Ends the pushes and searches of a consumer, which must reconnect. Fails if the consumer was not registered.
+    fn disconnect_consumer(
+        &mut self,
+        stream: usize,
+        consumer: Consumer,
+        is_registered: bool,
+    ) -> Result<(), StreamRefusal> {
+        if !is_registered {
             return Err(unregistered(&self.streams[stream].settings.name, &consumer));
         }
-        let is_of_consumer = |search: &StreamSearch| search.stream == stream && search.registered() == Some(&consumer);
+        let is_of_consumer =
+            |search: &StreamSearch| search.stream == stream && search.reliable_consumer() == Some(&consumer);
         self.end_searches("its position was set meanwhile", is_of_consumer);
         if let Some((conn, push)) = self.reliable_pushes.get(&(stream, consumer)).copied() {
             self.end_push((conn, push));
@@ -154,13 +160,13 @@ impl StreamService {
     }
 }
 
-/// Turns the result of an attached program's call into an answer.
+/// Converts the result of an attached program's call to an answer.
 pub(super) fn into_answer(effect: StreamEffect) -> StreamEffect {
     match effect {
-        StreamEffect::CallCompleted { conn: LOCAL_CONNECTION, call, done } => {
-            let answer = match done {
+        StreamEffect::CallCompleted { conn: LOCAL_CONNECTION, call, result } => {
+            let answer = match result {
                 Ok(CallResult::Added(id)) => Ok(StreamAnswer::Added(id)),
-                Ok(done) => unreachable!("attached programs make no call with {done:?}"),
+                Ok(result) => unreachable!("attached programs make no call with {result:?}"),
                 Err(fault) => Err(refusal_of_fault(fault)),
             };
             StreamEffect::Answered { number: call.0, answer }
@@ -169,15 +175,15 @@ pub(super) fn into_answer(effect: StreamEffect) -> StreamEffect {
     }
 }
 
-/// Replaces a result that could not be stored by the reason.
+/// Replaces a result that could not be stored by an error with the reason.
 pub(super) fn fail(effect: &mut StreamEffect, reason: &str) {
     match effect {
-        StreamEffect::CallCompleted { done: done @ Ok(CallResult::Added(_)), .. } => {
+        StreamEffect::CallCompleted { result: result @ Ok(CallResult::Added(_)), .. } => {
             let text = format!("the event is registered, and will be added to the stream later: {reason}");
-            *done = Err(CallFault::new(FaultName::InternalError, text));
+            *result = Err(CallFault::new(FaultName::InternalError, text));
         }
-        StreamEffect::CallCompleted { done: done @ Ok(_), .. } => {
-            *done = Err(CallFault::new(FaultName::InternalError, reason))
+        StreamEffect::CallCompleted { result: result @ Ok(_), .. } => {
+            *result = Err(CallFault::new(FaultName::InternalError, reason))
         }
         StreamEffect::Answered { answer: answer @ Ok(_), .. } => {
             *answer = Err(StreamRefusal::new(Kind::Unavailable, reason))
@@ -203,7 +209,8 @@ where
     Ok(first.map_or(last, |first| StreamId::from_number(first - 1).expect("less than an id")))
 }
 
-fn registrable(consumer: &Consumer) -> Result<(), StreamRefusal> {
+/// Refuses a live consumer, which cannot be registered.
+fn refuse_live(consumer: &Consumer) -> Result<(), StreamRefusal> {
     match consumer.component.is_live() {
         true => Err(StreamRefusal::new(
             Kind::Invalid,

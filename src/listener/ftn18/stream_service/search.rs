@@ -13,14 +13,14 @@ use crate::listener::stream::{StreamAnswer, StreamEvents};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// The requester of a search.
+/// Requester of a search, to which the result goes.
 #[derive(Debug)]
 pub(super) enum SearchRequester {
-    /// A client that polls as this consumer.
+    /// A call of a client that polls as this consumer.
     Call(CallOrigin, Consumer),
-    /// A program that polls as this consumer, under this number.
+    /// The request with this number, of a program that polls as this consumer.
     Poll(u64, Consumer),
-    /// A program that reads, under this number.
+    /// The request with this number, of a program that reads.
     Read(u64),
 }
 
@@ -34,7 +34,7 @@ pub(super) struct StreamSearch {
     pub(super) budget: PageBudget,
     /// Position after which events are wanted. For a registered consumer it is the accepted position, if that is later.
     pub(super) after: StreamId,
-    /// Position up to which nothing was found.
+    /// Position up to which no wanted event was found.
     searched: StreamId,
 }
 
@@ -49,8 +49,8 @@ impl StreamSearch {
         StreamSearch { requester, stream, want, budget, after, searched: after }
     }
 
-    /// Returns the consumer that accepts skipped events, if it is a registered one.
-    pub(super) fn registered(&self) -> Option<&Consumer> {
+    /// Returns the reliable consumer for which the search accepts skipped events, if any.
+    pub(super) fn reliable_consumer(&self) -> Option<&Consumer> {
         match &self.requester {
             SearchRequester::Call(_, consumer) | SearchRequester::Poll(_, consumer) => {
                 Some(consumer).filter(|consumer| !consumer.component.is_live())
@@ -61,13 +61,13 @@ impl StreamSearch {
 }
 
 impl StreamService {
-    /// Begins a search. A registered consumer first accepts everything up to `after`.
+    /// Begins a search. A reliable consumer first accepts all events up to `after`.
     pub(super) fn search<S>(&mut self, store: &mut S, mut search: StreamSearch, now: Timestamp)
     where
         S: StreamStore + ?Sized,
         S::Error: fmt::Display,
     {
-        if let Some(consumer) = search.registered() {
+        if let Some(consumer) = search.reliable_consumer() {
             match store.accept(&self.streams[search.stream].settings.name, consumer, search.after, now) {
                 Ok(position) => search.after = search.after.max(position),
                 Err(error) => return self.fail_search(search, error),
@@ -106,7 +106,7 @@ impl StreamService {
         };
         if search.want.is_some()
             && search.searched < passed
-            && let Some(consumer) = search.registered()
+            && let Some(consumer) = search.reliable_consumer()
             && let Err(error) = store.accept(name, consumer, passed, now)
         {
             return self.fail_search(search, error);
@@ -116,17 +116,21 @@ impl StreamService {
             search.searched = covered;
             return self.searches.push_back(search);
         }
-        self.found(search, events, covered);
+        self.complete_search(search, events, covered);
     }
 
-    fn found(&mut self, search: StreamSearch, events: Vec<StreamEvent>, covered: StreamId) {
+    fn complete_search(&mut self, search: StreamSearch, events: Vec<StreamEvent>, covered: StreamId) {
         let after = search.after;
         let (number, covered) = match search.requester {
             SearchRequester::Call(from, _) => {
-                let done = Ok(CallResult::Events(events));
-                return self.effects.push_back(StreamEffect::CallCompleted { conn: from.conn, call: from.call, done });
+                let result = Ok(CallResult::Events(events));
+                return self.effects.push_back(StreamEffect::CallCompleted {
+                    conn: from.conn,
+                    call: from.call,
+                    result,
+                });
             }
-            // The consumer accepts only the events that it got.
+            // The consumer will accept only events that it has received.
             SearchRequester::Poll(number, _) => (number, events.last().map_or(after, |event| event.id)),
             SearchRequester::Read(number) => (number, covered),
         };
@@ -140,7 +144,7 @@ impl StreamService {
             (SearchRequester::Call(from, consumer), error) => StreamEffect::CallCompleted {
                 conn: from.conn,
                 call: from.call,
-                done: Err(store_fault(&consumer, error)),
+                result: Err(store_fault(&consumer, error)),
             },
             (SearchRequester::Poll(number, consumer), error) => {
                 StreamEffect::Answered { number, answer: Err(store_refusal(name, &consumer, error)) }

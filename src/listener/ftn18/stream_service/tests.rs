@@ -141,20 +141,20 @@ impl World {
 
     /// Returns the result of a call.
     #[track_caller]
-    fn done(&mut self, stream: usize, what: Call) -> Result<CallResult, CallFault> {
+    fn result(&mut self, stream: usize, what: Call) -> Result<CallResult, CallFault> {
         let call = self.call(1, stream, "alice", what);
         let is_it =
             |effect: &StreamEffect| matches!(effect, StreamEffect::CallCompleted { call: of, .. } if *of == call);
         let at = self.pending_effects.iter().position(is_it).expect("it is done");
-        let StreamEffect::CallCompleted { done, .. } = self.pending_effects.remove(at) else {
+        let StreamEffect::CallCompleted { result, .. } = self.pending_effects.remove(at) else {
             unreachable!("just found")
         };
-        done
+        result
     }
 
     #[track_caller]
     fn add(&mut self, stream: usize, kind: &str, data: &str) -> u64 {
-        match self.done(stream, Call::Add { kind: kind.parse().unwrap(), data: json(data) }) {
+        match self.result(stream, Call::Add { kind: kind.parse().unwrap(), data: json(data) }) {
             Ok(CallResult::Added(id)) => id.number(),
             other => panic!("{other:?}"),
         }
@@ -168,14 +168,14 @@ impl World {
             want: want.map(wanted),
             answer_bytes_max: ROOM,
         };
-        match self.done(stream, what) {
+        match self.result(stream, what) {
             Ok(CallResult::Events(events)) => rows(&events),
             other => panic!("{other:?}"),
         }
     }
 
     pub(super) fn register(&mut self, component: &str) -> Result<CallResult, CallFault> {
-        self.done(0, Call::Register(component.parse().unwrap()))
+        self.result(0, Call::Register(component.parse().unwrap()))
     }
 
     pub(super) fn ready(&mut self, conn: u64, component: &str, want: Option<&[&str]>) {
@@ -229,8 +229,8 @@ fn strings(expected: &[(u64, &str)]) -> Vec<(u64, String)> {
 }
 
 #[track_caller]
-fn is_fault(done: Result<CallResult, CallFault>, name: FaultName, part: &str) {
-    let fault = done.expect_err("a fault");
+fn is_fault(result: Result<CallResult, CallFault>, name: FaultName, part: &str) {
+    let fault = result.expect_err("a fault");
     assert!(fault.name == name && fault.text.contains(part), "{fault:?}");
 }
 
@@ -239,7 +239,7 @@ fn added_event_is_polled_and_accepted() {
     let mut world = World::new(StreamLimits::default());
     is_fault(world.register("LIVE"), FaultName::LiveNotAllowed, "readyToReceive");
     let poll = Call::Poll { component: "C".parse().unwrap(), last: None, want: None, answer_bytes_max: ROOM };
-    is_fault(world.done(0, poll), FaultName::NotRegistered, "alice:C is not registered");
+    is_fault(world.result(0, poll), FaultName::NotRegistered, "alice:C is not registered");
     assert_eq!(world.register("C"), Ok(CallResult::Accepted));
     assert_eq!(world.poll(0, "C", None, None), []);
     let ids = [world.add(0, "A", "1"), world.add(0, "B", "{\"x\":1.50}"), world.add(0, "A", "null")];
@@ -305,7 +305,7 @@ fn accepted_group_advances_the_position() {
     world.add(0, "A", "1");
     world.ready(1, "C", None);
     assert!(
-        matches!(&world.pending_effects[..], [StreamEffect::CallCompleted { done: Err(fault), .. }] if fault.name == FaultName::NotRegistered)
+        matches!(&world.pending_effects[..], [StreamEffect::CallCompleted { result: Err(fault), .. }] if fault.name == FaultName::NotRegistered)
     );
     world.pending_effects.clear();
     world.register("C").unwrap();
@@ -384,7 +384,7 @@ fn lapsed_consumer_receives_the_range_of_missed_events() {
         is_closed: true
     }));
     let poll = Call::Poll { component: "C".parse().unwrap(), last: None, want: None, answer_bytes_max: ROOM };
-    is_fault(world.done(0, poll), FaultName::NotRegistered, "6 events, 1 to 6, were not accepted in time");
+    is_fault(world.result(0, poll), FaultName::NotRegistered, "6 events, 1 to 6, were not accepted in time");
     world.register("C").unwrap();
     assert_eq!(world.poll(0, "C", None, None).len(), 3);
 }
@@ -395,7 +395,7 @@ fn full_stream_refuses_events_until_some_are_accepted() {
     world.register("C").unwrap();
     (1..=3).for_each(|number| assert_eq!(world.add(0, "A", "1"), number));
     let add = || Call::Add { kind: "A".parse().unwrap(), data: json("1") };
-    is_fault(world.done(0, add()), FaultName::DefenseRejected, "the stream main is full");
+    is_fault(world.result(0, add()), FaultName::DefenseRejected, "the stream main is full");
     // Events of other servers wait.
     world.append(ServerId(9), "main/A", None);
     world.later(1000);
@@ -478,7 +478,7 @@ fn consumer_beyond_the_maximum_is_refused() {
     let refused = world.register("D").expect_err("it is one too many");
     assert_eq!(refused.name, FaultName::DefenseRejected);
     let what = Call::Poll { component: "D".parse().unwrap(), last: None, want: None, answer_bytes_max: ROOM };
-    assert_eq!(world.done(0, what).expect_err("it is not registered").name, FaultName::NotRegistered);
+    assert_eq!(world.result(0, what).expect_err("it is not registered").name, FaultName::NotRegistered);
     let known = Consumer { user: "bob".parse().unwrap(), component: "C0".parse().unwrap() };
     world.store.remove(&name, &known).unwrap();
     assert_eq!((world.register("D"), world.register("D")), (Ok(CallResult::Accepted), Ok(CallResult::Accepted)));
@@ -525,7 +525,7 @@ fn rollback_or_reset_ends_a_search() {
     let pending_effects = |world: &mut World| {
         let pending_effects: Vec<StreamEffect> = std::iter::from_fn(|| world.stream_service.poll_effect()).collect();
         let is_it = |effect: &&StreamEffect| {
-            matches!(effect, StreamEffect::CallCompleted { call: CallId(9), done: Err(_), .. })
+            matches!(effect, StreamEffect::CallCompleted { call: CallId(9), result: Err(_), .. })
         };
         assert_eq!(pending_effects.iter().filter(is_it).count(), 1, "{pending_effects:?}");
         assert!(world.stream_service.searches.is_empty());
@@ -574,10 +574,10 @@ fn long_search_does_not_delay_other_calls() {
         world.stream_service.run(&mut world.store, world.now);
         while let Some(effect) = world.stream_service.poll_effect() {
             match effect {
-                StreamEffect::CallCompleted { call: CallId(4), done, .. } => {
-                    assert_eq!((done, turns), (Ok(CallResult::Accepted), 1))
+                StreamEffect::CallCompleted { call: CallId(4), result, .. } => {
+                    assert_eq!((result, turns), (Ok(CallResult::Accepted), 1))
                 }
-                StreamEffect::CallCompleted { call, done: Ok(CallResult::Events(events)), .. } => {
+                StreamEffect::CallCompleted { call, result: Ok(CallResult::Events(events)), .. } => {
                     found.push((call.0, rows(&events)))
                 }
                 StreamEffect::Group { events, .. } => groups.push(rows(&events)),
@@ -591,8 +591,8 @@ fn long_search_does_not_delay_other_calls() {
     assert_eq!((world.position("C"), world.position("D")), (last - 1, 3 * PASSED_MAX));
 }
 
-/// A caller learns that its event is not in the stream yet when the journal cannot be read. The event is fed later, and
-/// once.
+/// If the journal cannot be read, the caller gets an error, since its event is not in the stream yet. The service feeds
+/// the event once, later.
 #[test]
 fn unreadable_journal_fails_the_waiting_calls() {
     let mut world = World::new(StreamLimits::default());
@@ -611,7 +611,7 @@ fn unreadable_journal_fails_the_waiting_calls() {
     world.stream_service.on_found(&mut world.store, world.now.instant, stream, after, None);
     world.run();
     let pending_effects = std::mem::take(&mut world.pending_effects);
-    let [StreamEffect::CallCompleted { call: CallId(99), done: Err(fault), .. }] = &pending_effects[..] else {
+    let [StreamEffect::CallCompleted { call: CallId(99), result: Err(fault), .. }] = &pending_effects[..] else {
         panic!("{pending_effects:?}")
     };
     assert_eq!(fault.name, FaultName::InternalError);
@@ -658,7 +658,7 @@ fn event_lost_by_the_journal_fails_its_call() {
     world.run();
     let pending_effects = std::mem::take(&mut world.pending_effects);
     assert!(
-        matches!(&pending_effects[..], [StreamEffect::CallCompleted { call: CallId(77), done: Err(fault), .. }] if fault.name == FaultName::InternalError),
+        matches!(&pending_effects[..], [StreamEffect::CallCompleted { call: CallId(77), result: Err(fault), .. }] if fault.name == FaultName::InternalError),
         "{pending_effects:?}"
     );
 }
@@ -669,9 +669,9 @@ fn added_event_is_confirmed_in_any_order() {
     for seed in 0..200 {
         let mut rng = Rng::new(seed);
         let mut world = World::new(StreamLimits::default());
-        let (mut registered, mut finds, mut done) = (Vec::new(), Vec::new(), BTreeMap::new());
+        let (mut registered, mut finds, mut result) = (Vec::new(), Vec::new(), BTreeMap::new());
         let mut left: u64 = 12;
-        while done.len() < 12 {
+        while result.len() < 12 {
             if 0 < left && rng.chance(0.4) {
                 left -= 1;
                 let what = Call::Add { kind: "A".parse().unwrap(), data: json(&left.to_string()) };
@@ -686,8 +686,8 @@ fn added_event_is_confirmed_in_any_order() {
                         registered.push((number, id));
                     }
                     StreamEffect::Find { stream, after } => finds.push((stream, after)),
-                    StreamEffect::CallCompleted { call, done: Ok(CallResult::Added(id)), .. } => {
-                        assert_eq!(done.insert(call, id), None, "seed {seed}");
+                    StreamEffect::CallCompleted { call, result: Ok(CallResult::Added(id)), .. } => {
+                        assert_eq!(result.insert(call, id), None, "seed {seed}");
                     }
                     other => panic!("seed {seed}: {other:?}"),
                 }
@@ -706,6 +706,6 @@ fn added_event_is_confirmed_in_any_order() {
             world.store.read(&"main".parse().unwrap(), StreamId::START, None, PageBudget { events: 99, bytes: ROOM });
         let expected: BTreeMap<CallId, StreamId> =
             all.unwrap().events.iter().map(|event| (CallId(event.data.as_str().parse().unwrap()), event.id)).collect();
-        assert_eq!(done, expected, "seed {seed}");
+        assert_eq!(result, expected, "seed {seed}");
     }
 }

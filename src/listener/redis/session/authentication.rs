@@ -20,7 +20,7 @@ const HELLO_FIRST: &str = "NOAUTH HELLO must be called with the client already a
 impl RedisSession {
     pub(super) fn auth(&mut self, command: RedisCommand<'_>, out: &mut OutputBuffer) -> Result<(), RedisFault> {
         let (name, password) = match command.len() {
-            2 if !self.settings.access.is_closed() => {
+            2 if !self.settings.access.requires_authentication() => {
                 self.reply(out).error(
                     "ERR AUTH <password> called without any password configured for the default user. Are you sure your \
                      configuration is correct?",
@@ -42,7 +42,7 @@ impl RedisSession {
         Ok(())
     }
 
-    /// Returns whether the name and password belong to an account, and records the account if they do.
+    /// Authenticates the client by name and password. Returns whether an account has them.
     fn log_in(&mut self, name: &[u8], password: &[u8]) -> Result<bool, RedisFault> {
         let access = &self.settings.access;
         // Every account is checked, so that the time does not reveal which account matched.
@@ -51,8 +51,8 @@ impl RedisSession {
             Credentials::Token(secret) => (name == DEFAULT_USER.as_bytes()) & is_equal(secret, password),
             Credentials::Nkey(_) => false,
         };
-        let is_right = access.accounts.iter().fold(false, |found, account| found | matches(account));
-        if is_right || !access.is_closed() && name == DEFAULT_USER.as_bytes() {
+        let is_proven = access.accounts.iter().fold(false, |found, account| found | matches(account));
+        if is_proven || !access.requires_authentication() && name == DEFAULT_USER.as_bytes() {
             let account = String::from_utf8_lossy(name).into_owned();
             self.account = Some(account.clone());
             self.requests.push_back(SessionRequest::Admitted { account });
@@ -123,8 +123,8 @@ impl RedisSession {
         }
         self.answers = ReplyMode::All;
         self.is_resp3 = false;
-        // An unauthenticated client gains no time.
-        if self.settings.access.is_closed() && self.account.take().is_some() {
+        // A RESET does not extend the deadline of an unauthenticated client.
+        if self.settings.access.requires_authentication() && self.account.take().is_some() {
             self.auth_deadline = now + self.settings.auth_time;
         }
         self.reply(out).simple("RESET");

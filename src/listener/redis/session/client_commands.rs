@@ -46,12 +46,12 @@ impl RedisSession {
                 self.requests.push_back(SessionRequest::Clients { only: Some(self.client) });
             }
             CommandId::ClientList => {
-                self.request_clients(ClientFilter::of_list(command).map(PendingReply::Clients), out)
+                self.request_clients(ClientFilter::parse_list(command).map(PendingReply::Clients), out)
             }
             _ => {
                 let is_counted = command.len() != 3;
                 self.request_clients(
-                    ClientFilter::of_kill(command).map(|filter| PendingReply::Kill(filter, is_counted)),
+                    ClientFilter::parse_kill(command).map(|filter| PendingReply::Kill(filter, is_counted)),
                     out,
                 );
             }
@@ -106,7 +106,8 @@ impl RedisSession {
         line
     }
 
-    /// Closes the connections of the matching clients. The reply is their number, or whether there was one.
+    /// Closes the connections of the matching clients. The reply is their number, or in the old form an error if no
+    /// client matches.
     pub(super) fn kill(
         &mut self,
         clients: &[ClientFacts],
@@ -114,10 +115,10 @@ impl RedisSession {
         is_counted: bool,
         out: &mut OutputBuffer,
     ) {
-        let (own, listen, mut count) = (self.client, self.listen, 0);
-        for client in clients.iter().filter(|client| filter.matches(client, listen, own)) {
+        let (sender, listen, mut count) = (self.client, self.listen, 0);
+        for client in clients.iter().filter(|client| filter.matches(client, listen, sender)) {
             count += 1;
-            if client.id == own {
+            if client.id == sender {
                 self.close();
             } else {
                 self.requests.push_back(SessionRequest::Kill { client: client.id });
@@ -137,7 +138,7 @@ impl RedisSession {
         self.requests.push_back(SessionRequest::Named { name });
     }
 
-    /// Sets which commands are answered.
+    /// Sets the commands to which the session replies.
     pub(super) fn client_reply(&mut self, command: RedisCommand<'_>, out: &mut OutputBuffer) {
         let mode = command.arg(2).to_ascii_lowercase();
         match (&mode[..], self.answers) {

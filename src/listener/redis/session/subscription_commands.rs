@@ -1,4 +1,4 @@
-//! `SUBSCRIBE`, `UNSUBSCRIBE` and `PUBSUB`, with the answers of the peer to the latter.
+//! `SUBSCRIBE`, `UNSUBSCRIBE` and `PUBSUB`, and the peer's answers for `PUBSUB`.
 
 use super::{PendingReply, RedisSession};
 use crate::listener::output_buffer::OutputBuffer;
@@ -31,13 +31,13 @@ impl RedisSession {
         match self.take_pending() {
             PendingReply::Patterns => {
                 let patterns: BTreeSet<_> =
-                    listed.iter().filter(|listed| !listed.is_exact()).map(|l| &l.wanted).collect();
+                    listed.iter().filter(|listed| !listed.is_exact()).map(|listed| &listed.filter).collect();
                 self.reply(out).integer(patterns.len() as u64);
                 0
             }
             PendingReply::Channels(glob) => {
                 let exact = listed.iter().filter(|listed| listed.is_exact());
-                let subjects = exact.filter_map(|listed| listed.wanted.pattern.as_str().parse::<Subject>().ok());
+                let subjects = exact.filter_map(|listed| listed.filter.pattern.as_str().parse::<Subject>().ok());
                 let names = subjects.map(|subject| channel::of_subject(&subject).into_owned());
                 let mut reply = self.reply(out);
                 let (channels, steps) = matching_channels(names.collect(), glob.as_ref());
@@ -58,12 +58,12 @@ impl RedisSession {
 
     /// Begins all subscriptions, or none if one of them is invalid.
     pub(super) fn subscribe(&mut self, kind: SubscriptionKind, command: RedisCommand<'_>, out: &mut OutputBuffer) {
-        let mut wanted = Vec::with_capacity(command.len() - 1);
+        let mut filters = Vec::with_capacity(command.len() - 1);
         let mut added = BTreeSet::new();
         for name in command.args(1) {
             let name = Bytes::copy_from_slice(name);
             match subscription_filter(kind, &name) {
-                Ok(want) => wanted.push((name.clone(), want)),
+                Ok(filter) => filters.push((name.clone(), filter)),
                 Err(error) => return self.reply(out).error(error),
             }
             if !self.subs.has(kind, &name) {
@@ -74,10 +74,10 @@ impl RedisSession {
                 return self.reply(out).error(format!("ERR a client may have at most {max} subscriptions"));
             }
         }
-        for (name, wanted) in wanted {
+        for (name, filter) in filters {
             if !self.subs.has(kind, &name) {
                 let sub = self.subs.add(kind, name.clone());
-                self.requests.push_back(SessionRequest::Subscribe { sub, wanted });
+                self.requests.push_back(SessionRequest::Subscribe { sub, filter });
             }
             let count = self.subs.count(kind);
             self.reply(out).subscription(kind.push_types()[0], Some(&name), count);

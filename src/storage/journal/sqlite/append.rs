@@ -22,14 +22,14 @@ pub(super) fn append(
     let before = cache.next;
     insert(&transaction, cache, events)?;
     if tail_events <= cache.tail.len() {
-        let mut taken = usage.take();
-        index_tail(&transaction, cache, taken.as_mut())?;
+        let mut known_usage = usage.take();
+        index_tail(&transaction, cache, known_usage.as_mut())?;
         transaction.commit()?;
-        *usage = taken;
+        *usage = known_usage;
     } else {
         transaction.commit()?;
     }
-    Ok(usize::try_from(cache.next - before).expect("as many as there are events, at most"))
+    Ok(usize::try_from(cache.next - before).expect("at most the number of events"))
 }
 
 /// Inserts the events that are not stored yet after the last one.

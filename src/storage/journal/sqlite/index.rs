@@ -1,4 +1,4 @@
-//! The index tables of the journal, and the writer's cached knowledge of them.
+//! The index tables of the journal, and the writer's cache of its content.
 
 use super::row::signed;
 use super::usage::RetentionUsage;
@@ -13,8 +13,9 @@ use std::collections::BTreeMap;
 pub(super) const IS_TAIL: &str = "(SELECT arrival FROM filled) < i.arrival";
 /// Maximum number of types whose numbers are cached.
 const TYPES_MAX: usize = 65_536;
-/// Adds the tail to the index tables and the sums of types, and advances `filled`. Ids and times almost rise with the
-/// arrival. Only types need sorting, since otherwise each event would touch another page than the previous one.
+/// Statements that add the tail to the index tables and to the sums of types, and advance `filled`. Ids and times
+/// almost rise with the arrival. Only types need sorting, since otherwise each event would touch another page than the
+/// previous event.
 const INDEX_TAIL: [&str; 6] = [
     "INSERT INTO by_id SELECT server, session, instance, arrival FROM event WHERE (SELECT arrival FROM filled) < arrival",
     "INSERT INTO by_type SELECT type, time, arrival FROM event \
@@ -29,7 +30,7 @@ const INDEX_TAIL: [&str; 6] = [
     "UPDATE filled SET arrival = max(arrival, (SELECT coalesce(max(arrival), 0) FROM event))",
 ];
 
-/// The writer's cached knowledge of the file.
+/// The writer's cache of the content of the file.
 #[derive(Debug, Default)]
 pub(super) struct WriterCache {
     /// Numbers of types.
@@ -43,7 +44,7 @@ pub(super) struct WriterCache {
 }
 
 impl WriterCache {
-    /// Reads what the file holds.
+    /// Reads the cache from the file.
     pub(super) fn read(connection: &Connection) -> rusqlite::Result<WriterCache> {
         let next = connection.query_row(
             "SELECT 1 + max((SELECT coalesce(max(arrival), 0) FROM event), (SELECT arrival FROM filled))",
@@ -78,7 +79,7 @@ impl WriterCache {
         Ok(find.exists(params![id.server.0, signed(id.session)?, signed(id.instance)?])?)
     }
 
-    /// Enters an event after it was inserted with the next arrival.
+    /// Adds an event that was inserted with the next arrival.
     pub(super) fn add(&mut self, id: EventId) -> Result<(), StoreError> {
         self.next = self.next.checked_add(1).ok_or_else(|| StoreError::damaged("an arrival"))?;
         self.tail.insert(id);
@@ -92,7 +93,7 @@ impl WriterCache {
         self.types.remove(subject);
     }
 
-    /// Returns the number of a type; assigns one if it has none.
+    /// Returns the number of a type. A type without a number gets one.
     pub(super) fn type_number(&mut self, transaction: &Transaction<'_>, subject: &Subject) -> Result<i64, StoreError> {
         if let Some(number) = self.types.get(subject) {
             return Ok(*number);
@@ -117,7 +118,7 @@ impl WriterCache {
     }
 }
 
-/// Moves the tail into the index tables, and adds it to the retention usage if that is known.
+/// Moves the tail into the index tables, and adds its events to the retention usage, if given.
 pub(super) fn index_tail(
     transaction: &Transaction<'_>,
     cache: &mut WriterCache,

@@ -1,20 +1,24 @@
-//! The journal of events in a SQLite file, which `sqlite3` opens as well.
+//! The journal of events in a SQLite file, which the program `sqlite3` can open, too.
 //!
-//! | table | a row is |
+//! | table | row |
 //! |---|---|
-//! | `event` | an event; `arrival` is the order in which this peer received the events. A JSON payload is text, a binary one a blob, with its type's name in `payload_type` |
-//! | `type` | an event type that has events, as their subject; the number of its events in the index tables, the bytes of their payloads, and a lower bound of their times |
+//! | `event` | an event |
+//! | `type` | the subject of an event type that has events, with the usage of those in the index tables |
 //! | `server` | a server with its last session that was ever stored |
 //! | `by_id`, `by_type`, `by_time`, `by_source_time` | an index entry: the position of an event in that order |
-//! | `filled` | the one row: the index tables hold the events up to this arrival |
-//! | `drawn` | the one row, if `server-id` is `auto`: the number drawn for the server that owns this file |
+//! | `filled` | one row: the arrival up to which the index tables hold the events |
+//! | `drawn` | one row, if `server-id` is `auto`: the id drawn for the server that owns this file |
+//!
+//! The column `arrival` of an event is its position in the order in which this peer received the events. A JSON payload
+//! is a text. A binary payload is a blob, whose type's name is in `payload_type`. The usage of a type is the number of
+//! its events, the bytes of their payloads, and a lower bound of their times.
 //!
 //! Times are microseconds since 1970. Appended events survive a crash of the host once [`Journal::append`] returns:
 //! WAL with `synchronous=FULL` (<https://sqlite.org/wal.html>).
 //!
-//! An append only writes rows after the last one. The positions in the index tables are scattered over the file. The
-//! index tables therefore get the last few thousand events at once, so that one page write covers many of them.
-//! Queries scan the events that are not indexed yet (the tail) one by one.
+//! An append only writes rows after the last row of `event`. The entries of the index tables are scattered over the
+//! file. The writer therefore adds some thousand events to them at once, so that one page write covers many events.
+//! Queries scan the events that are not indexed yet (the *tail*) one by one.
 
 mod append;
 mod index;
@@ -42,8 +46,8 @@ use usage::RetentionUsage;
 
 /// "sqca".
 const SIGNATURE: FileSignature = FileSignature { application_id: 0x7371_6361, version: 2 };
-/// Number of events in the tail from which it is moved into the index tables. Scanning the tail takes a query a
-/// fraction of a millisecond. An append that fills the index tables takes some milliseconds more.
+/// Number of events at which the tail is moved into the index tables. A query scans a tail of this size in a fraction
+/// of a millisecond. An append that moves the tail takes some milliseconds more.
 const TAIL_EVENTS: usize = 4096;
 /// Maximum number of cached prepared statements.
 const STATEMENT_CACHE_SIZE: usize = 64;
@@ -88,30 +92,30 @@ const SCHEMA: &str = "
 #[derive(Debug)]
 pub struct SqliteJournal {
     connection: Connection,
-    /// Cached knowledge of the file; `None` after an append that was rolled back.
+    /// Cache of the content of the file; `None` after an append that was rolled back.
     cache: Option<WriterCache>,
     /// Retention usage; `None` until retention runs, and after a rollback of a change to it.
     usage: Option<RetentionUsage>,
-    /// Number of events in the tail from which it is moved into the index tables.
+    /// Number of events at which the tail is moved into the index tables.
     tail_events: usize,
-    /// Released when the connection is closed.
+    /// Lock of the process on the journal, released when the connection is closed.
     _lock: File,
 }
 
 impl SqliteJournal {
-    /// Opens the file, or creates it. The process holds it exclusively until this is dropped or the process ends. It
-    /// locks a file with the suffix `-lock` beside it, which remains there.
+    /// Opens the file, or creates it. The process locks the journal until it drops this value or ends. The lock is on a
+    /// file with the suffix `-lock` beside the journal, which remains there.
     ///
     /// # Errors
-    /// The file is in use, not a journal, damaged, of another version, or the system refuses it. Nothing is changed
-    /// then.
+    /// The file is in use, is not a journal, is damaged, is of another version, or the system refuses to open it. The
+    /// file is then unchanged.
     pub fn open(path: &Path) -> Result<SqliteJournal, JournalOpenError> {
         let lock = lock(path)?;
         let file_error = |file_error| JournalOpenError::file_error(path, SIGNATURE, file_error);
         check_header(path).map_err(file_error)?;
         if is_wal_damaged(path).map_err(|error| JournalOpenError::of_system(path, error))? {
-            let why = "its -wal file does not hold what was written".to_owned();
-            return Err(JournalOpenError::Damaged { path: path.to_owned(), why });
+            let reason = "its -wal file does not hold what was written".to_owned();
+            return Err(JournalOpenError::Damaged { path: path.to_owned(), reason });
         }
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let failed = |error| JournalOpenError::of_sqlite(path, error);
@@ -120,8 +124,8 @@ impl SqliteJournal {
         configure(&connection).map_err(failed)?;
         SIGNATURE.create_tables(&mut connection, SCHEMA).map_err(failed)?;
         let cache = WriterCache::read(&connection).map_err(failed)?;
-        // The checkpoint moves the WAL that a crash has left into the file, so that nobody deletes it. On a full disk
-        // it stays.
+        // The checkpoint moves the WAL that a crash has left into the file, since a user might delete the WAL. On a
+        // full disk the WAL remains.
         match connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0)) {
             Ok(false) => {}
             Ok(true) => {
@@ -134,7 +138,7 @@ impl SqliteJournal {
         Ok(SqliteJournal { connection, cache: Some(cache), usage: None, tail_events: TAIL_EVENTS, _lock: lock })
     }
 
-    /// Takes the cache out; the caller puts it back when its operation succeeds.
+    /// Takes the cache. The caller returns it after a successful operation.
     fn take_cache(&mut self) -> Result<WriterCache, StoreError> {
         match self.cache.take() {
             Some(cache) => Ok(cache),
@@ -165,8 +169,8 @@ impl SqliteJournal {
         Ok(last)
     }
 
-    /// Returns the number drawn for the server that owns this file. The first call stores `drawn` durably before it
-    /// returns. A new file is a new server, since its sessions start again.
+    /// Returns the id drawn for the server that owns this file. The first call stores `drawn` durably before it
+    /// returns. A new file belongs to a new server, since its sessions begin again.
     ///
     /// # Errors
     /// The file cannot be read or written, or is damaged.
@@ -180,7 +184,7 @@ impl SqliteJournal {
         Ok(found.map_or(drawn, ServerId))
     }
 
-    /// Opens a second, read-only connection to the same file.
+    /// Opens a read-only connection to the file, for another thread.
     ///
     /// # Errors
     /// The system refuses to open the file.
@@ -193,7 +197,7 @@ impl SqliteJournal {
     }
 }
 
-/// A view of a journal that another thread writes. It sees everything appended before the query.
+/// Reader of a journal to which another thread appends. A query finds all events appended before it.
 #[derive(Debug)]
 pub struct SqliteReader {
     connection: Connection,
@@ -204,20 +208,20 @@ impl SqliteReader {
     ///
     /// # Errors
     /// The file cannot be read, or is damaged.
-    pub fn advance(&mut self, search: &mut QueryCursor) -> Result<bool, StoreError> {
-        search.advance(&mut self.connection)
+    pub fn advance(&mut self, cursor: &mut QueryCursor) -> Result<bool, StoreError> {
+        cursor.advance(&mut self.connection)
     }
 
     /// Checks that the journal has, or had, the event or server that an answered query names.
     ///
     /// # Errors
-    /// [`StoreError::NoEvent`] or [`StoreError::NoServer`] if the query found nothing because it has not. Otherwise
-    /// the file cannot be read.
-    pub fn check_names(&mut self, search: &QueryCursor) -> Result<(), StoreError> {
-        search.check_names(&self.connection)
+    /// [`StoreError::NoEvent`] or [`StoreError::NoServer`] if the query found no event for this reason. Other errors
+    /// mean that the file cannot be read.
+    pub fn check_names(&mut self, cursor: &QueryCursor) -> Result<(), StoreError> {
+        cursor.check_names(&self.connection)
     }
 
-    /// Answers a valid query in one go, without a time limit.
+    /// Answers a valid query without slices, however long it takes.
     ///
     /// # Errors
     /// The file cannot be read, or is damaged.

@@ -1,4 +1,4 @@
-//! Answers queries: finds positions in the index tables and in the tail, and reads the events there. It works in
+//! Answers queries: finds positions in the index tables and in the tail, and reads their events. A query runs in
 //! slices, so that a query that has to scan the whole journal does not block others.
 
 use super::index::{IS_TAIL, arrival};
@@ -17,10 +17,10 @@ const SLICE_ROWS: usize = 8192;
 const SLICE_ROWS_MIN: usize = 64;
 /// Maximum number of events read in a slice of a series.
 const SLICE_EVENTS: usize = 1024;
-/// Cost of scan and reading the latest event of a type, in rows.
+/// Cost of finding and reading the latest event of a type, in rows.
 const LATEST_ROWS: usize = 32;
 
-/// The progress of a query. Events appended or removed meanwhile may or may not be in the answer.
+/// Progress of a query. The answer may omit or include events that are appended or removed meanwhile.
 #[derive(Debug)]
 pub struct QueryCursor {
     query: Query,
@@ -33,7 +33,8 @@ pub struct QueryCursor {
 /// Next step of a query's scan.
 #[derive(Debug)]
 enum QueryStage {
-    /// Scans the types: for the latest event of each, or to find out whether they are few.
+    /// Scans the types: for the latest event of each, or for the numbers of the selected types, as long as they are
+    /// few.
     Types(TypeCursor, BTreeSet<i64>),
     /// Scans positions after the last one examined. The set holds the selected types, if they are few.
     Positions(Option<BTreeSet<i64>>, Option<SeriesPosition>),
@@ -50,7 +51,7 @@ impl QueryCursor {
             Query::Series(Series { types: None, .. }) | Query::Server(_) => (None, QueryStage::Positions(None, None)),
         };
         let (types, page) = (TypeFilter::new(types), QueryPageBuilder::new(&query));
-        let slice_rows = (SLICE_ROWS / types.rows()).max(SLICE_ROWS_MIN);
+        let slice_rows = (SLICE_ROWS / types.match_rows()).max(SLICE_ROWS_MIN);
         QueryCursor { query, types, stage, page, slice_rows }
     }
 
@@ -69,13 +70,13 @@ impl QueryCursor {
             Query::Series(series) => {
                 self::series(&snapshot, series, &self.types, &mut self.stage, &mut self.page, rows)?
             }
-            Query::Server(of_server) => self::of_server(&snapshot, of_server, &mut self.page)?,
+            Query::Server(query) => server_events(&snapshot, query, &mut self.page)?,
         };
         snapshot.commit()?;
         Ok(is_done)
     }
 
-    /// Checks that the event or server that the query names exists, if nothing was found.
+    /// Checks that the event or server that the query names exists, if the query found no event.
     pub(super) fn check_names(&self, connection: &Connection) -> Result<(), StoreError> {
         match &self.query {
             Query::Series(Series { after: Some(id), .. })
@@ -98,11 +99,11 @@ impl QueryCursor {
     }
 }
 
-/// Answers a query in one go.
+/// Runs all slices of a query.
 pub(super) fn answer(connection: &mut Connection, query: &Query) -> Result<QueryPage, StoreError> {
-    let mut search = QueryCursor::new(query.clone());
-    while !search.advance(connection)? {}
-    Ok(search.end())
+    let mut cursor = QueryCursor::new(query.clone());
+    while !cursor.advance(connection)? {}
+    Ok(cursor.end())
 }
 
 /// Reads the events with these arrivals until the page is full. Returns whether the page takes more.
@@ -132,7 +133,7 @@ fn latest(
     page: &mut QueryPageBuilder,
     mut rows_left: usize,
 ) -> Result<bool, StoreError> {
-    let QueryStage::Types(at, _) = stage else { unreachable!("it looks for types only") };
+    let QueryStage::Types(cursor, _) = stage else { unreachable!("this query only scans types") };
     let mut in_tail: HashMap<i64, (i64, i64)> = HashMap::new();
     let mut tail = connection.prepare_cached(&format!("SELECT type, time, arrival FROM event i WHERE {IS_TAIL}"))?;
     let mut rows = tail.query([])?;
@@ -143,7 +144,7 @@ fn latest(
     }
     let mut find = connection
         .prepare_cached("SELECT time, arrival FROM by_type WHERE type = ? ORDER BY time DESC, arrival DESC LIMIT 1")?;
-    types.scan(connection, at, &mut rows_left, |number, rows_left| {
+    types.scan(connection, cursor, &mut rows_left, |number, rows_left| {
         *rows_left = rows_left.saturating_sub(LATEST_ROWS);
         let mut rows = find.query([number])?;
         let filled = rows.next()?.map(|row| Ok::<_, rusqlite::Error>((row.get(0)?, row.get(1)?))).transpose()?;
@@ -153,14 +154,14 @@ fn latest(
 }
 
 /// Adds the events of a server to the page, in the order of their ids.
-fn of_server(
+fn server_events(
     connection: &Connection,
-    of_server: &ServerQuery,
+    query: &ServerQuery,
     page: &mut QueryPageBuilder,
 ) -> Result<bool, StoreError> {
     let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-    let (session, instance) = of_server.after.map_or((0, 0), |after| (number(after.session), number(after.instance)));
-    // One more than needed, which shows whether there are more.
+    let (session, instance) = query.after.map_or((0, 0), |after| (number(after.session), number(after.instance)));
+    // One more position than the page takes shows whether more events match.
     let wanted = page.remaining() + 1;
     let mut positions: Vec<(i64, i64, i64)> = Vec::new();
     for (table, condition) in [("by_id", "true"), ("event", IS_TAIL)] {
@@ -168,7 +169,7 @@ fn of_server(
             "SELECT session, instance, arrival FROM {table} i WHERE {condition} AND server = ? \
              AND (session, instance) > (?, ?) ORDER BY session, instance LIMIT {wanted}"
         ))?;
-        let mut rows = find.query(params![of_server.server.0, session, instance])?;
+        let mut rows = find.query(params![query.server.0, session, instance])?;
         while let Some(row) = rows.next()? {
             positions.push((row.get(0)?, row.get(1)?, row.get(2)?));
         }
@@ -187,8 +188,8 @@ fn series(
     page: &mut QueryPageBuilder,
     mut rows: usize,
 ) -> Result<bool, StoreError> {
-    if let QueryStage::Types(at, found) = stage {
-        let is_done = types.scan(connection, at, &mut rows, |number, _| {
+    if let QueryStage::Types(cursor, found) = stage {
+        let is_done = types.scan(connection, cursor, &mut rows, |number, _| {
             found.insert(number);
             Ok(found.len() <= MERGED_TYPES_MAX)
         })?;
@@ -198,7 +199,7 @@ fn series(
         *stage =
             QueryStage::Positions(Some(std::mem::take(found)).filter(|found| found.len() <= MERGED_TYPES_MAX), None);
     }
-    let QueryStage::Positions(selected_types, after) = stage else { unreachable!("it was made so") };
+    let QueryStage::Positions(selected_types, after) = stage else { unreachable!("the types were scanned") };
     if selected_types.as_ref().is_some_and(BTreeSet::is_empty) {
         return Ok(true);
     }
@@ -211,7 +212,7 @@ fn series(
             return Ok(true);
         }
     }
-    // One more than needed, which shows whether there are more.
+    // One more position than the page takes shows whether more events match.
     let wanted = page.remaining().saturating_add(1).min(SLICE_EVENTS);
     let (positions, end) = scan.positions(*after, wanted, rows)?;
     if !take(connection, positions.iter().take(wanted).map(|position| position.arrival), page)? {

@@ -11,9 +11,9 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params_from_iter};
 use std::collections::BTreeSet;
 
-/// Maximum number of types that a query looks up one by one; for more types it scans all events.
+/// Maximum number of types whose events a query looks up separately. For more types it scans all events.
 pub(super) const MERGED_TYPES_MAX: usize = 256;
-/// Minimum rows of a partition examined in a slice, regardless of the number of partitions.
+/// Minimum number of rows of each partition examined in a slice, regardless of the number of partitions.
 const PARTITION_ROWS_MIN: usize = 16;
 
 /// Position of an event in a series.
@@ -26,7 +26,7 @@ pub(super) struct SeriesPosition {
     pub(super) arrival: i64,
 }
 
-/// Index partition that is searched for positions of a series.
+/// Partition of an index table in which the positions of a series are searched.
 #[derive(Clone, Copy)]
 enum SeriesPartition {
     /// All events, ordered by time.
@@ -65,8 +65,8 @@ impl<'a> SeriesScan<'a> {
         rows.next()?.map_or(Ok(None), |row| self.matching_position(row))
     }
 
-    /// Returns the first positions after `after`: at most `wanted`, from about `rows` rows, not counting the tail.
-    /// Also returns the position up to which they are complete, if there may be more.
+    /// Returns the first positions after `after`: at most `wanted` of each partition, from about `rows` rows, and those
+    /// in the tail. Also returns the position up to which they are complete, if more positions may follow.
     pub(super) fn positions(
         &mut self,
         after: Option<SeriesPosition>,
@@ -74,21 +74,21 @@ impl<'a> SeriesScan<'a> {
         rows: usize,
     ) -> Result<(Vec<SeriesPosition>, Option<SeriesPosition>), StoreError> {
         let is_descending = self.series.is_descending;
-        let mut positions = self.tail(after)?;
-        let parts: Vec<SeriesPartition> = match self.selected_types {
+        let mut positions = self.scan_tail(after)?;
+        let partitions: Vec<SeriesPartition> = match self.selected_types {
             Some(selected_types) if self.series.by == SeriesOrder::Time => {
                 selected_types.iter().map(|number| SeriesPartition::Type(*number)).collect()
             }
             _ => vec![SeriesPartition::All],
         };
-        let part_rows = (rows / parts.len().max(1)).max(PARTITION_ROWS_MIN);
+        let partition_rows = (rows / partitions.len().max(1)).max(PARTITION_ROWS_MIN);
         let mut end: Option<SeriesPosition> = None;
-        for part in parts {
-            let part_end = self.part(part, after, wanted, part_rows, &mut positions)?;
-            end = match (end, part_end) {
-                (Some(end), Some(part_end)) if is_descending => Some(end.max(part_end)),
-                (Some(end), Some(part_end)) => Some(end.min(part_end)),
-                (end, part_end) => end.or(part_end),
+        for partition in partitions {
+            let partition_end = self.scan_partition(partition, after, wanted, partition_rows, &mut positions)?;
+            end = match (end, partition_end) {
+                (Some(end), Some(partition_end)) if is_descending => Some(end.max(partition_end)),
+                (Some(end), Some(partition_end)) => Some(end.min(partition_end)),
+                (end, partition_end) => end.or(partition_end),
             };
         }
         positions.sort_unstable_by(|a, b| if is_descending { b.cmp(a) } else { a.cmp(b) });
@@ -103,8 +103,8 @@ impl<'a> SeriesScan<'a> {
         if self.series.is_descending { position < other } else { other < position }
     }
 
-    /// Returns the positions in the tail.
-    fn tail(&mut self, after: Option<SeriesPosition>) -> Result<Vec<SeriesPosition>, StoreError> {
+    /// Returns the matching positions in the tail after `after`.
+    fn scan_tail(&mut self, after: Option<SeriesPosition>) -> Result<Vec<SeriesPosition>, StoreError> {
         let sql = format!("SELECT time, arrival, type, source_time FROM event i WHERE {IS_TAIL}");
         let mut find = self.connection.prepare_cached(&sql)?;
         let mut rows = find.query([])?;
@@ -116,17 +116,17 @@ impl<'a> SeriesScan<'a> {
         Ok(positions)
     }
 
-    /// Adds the first positions of a partition. Returns the position up to which they are complete, if there may be
-    /// more.
-    fn part(
+    /// Adds the first positions of a partition. Returns the position up to which they are complete, if more positions
+    /// may follow.
+    fn scan_partition(
         &mut self,
-        part: SeriesPartition,
+        partition: SeriesPartition,
         after: Option<SeriesPosition>,
         wanted: usize,
         rows_max: usize,
         positions: &mut Vec<SeriesPosition>,
     ) -> Result<Option<SeriesPosition>, StoreError> {
-        let (sql, values) = self.sql(part, after, rows_max);
+        let (sql, values) = self.sql(partition, after, rows_max);
         let mut find = self.connection.prepare_cached(&sql)?;
         let mut rows = find.query(params_from_iter(&values))?;
         let (mut count, mut found) = (0, 0);
@@ -172,20 +172,20 @@ impl<'a> SeriesScan<'a> {
         Ok(is_type_matched)
     }
 
-    /// Builds the SQL query for rows of a partition, and its values. Its only condition is the range in the order, so
-    /// that it examines no more rows than it returns. The alias `i` is the index table; `e` is the event, for columns
-    /// that the index lacks.
-    fn sql(&self, part: SeriesPartition, after: Option<SeriesPosition>, rows_max: usize) -> (String, Vec<Value>) {
+    /// Builds the SQL query for rows of a partition, and its values. Its only condition is a range in the order, so
+    /// that it examines no more rows than it returns. The alias `i` is the index table. The alias `e` is the table
+    /// `event`, for columns that the index lacks.
+    fn sql(&self, partition: SeriesPartition, after: Option<SeriesPosition>, rows_max: usize) -> (String, Vec<Value>) {
         let series = self.series;
         let is_by_time = series.by == SeriesOrder::Time;
-        let (table, mut values) = match part {
+        let (table, mut values) = match partition {
             SeriesPartition::Type(number) => ("by_type", vec![number]),
             SeriesPartition::All if is_by_time => ("by_time", vec![]),
             SeriesPartition::All => ("by_source_time", vec![]),
         };
-        let needs_type = matches!(part, SeriesPartition::All) && !self.types.is_unrestricted();
+        let needs_type = matches!(partition, SeriesPartition::All) && !self.types.is_unrestricted();
         let needs_source_time = is_by_time && series.source_time.is_bounded();
-        let event_type = match part {
+        let event_type = match partition {
             SeriesPartition::Type(_) => "i.type",
             SeriesPartition::All if needs_type => "e.type",
             SeriesPartition::All => "NULL",
@@ -198,7 +198,7 @@ impl<'a> SeriesScan<'a> {
         let mut sql = format!(
             "SELECT i.time, i.arrival, {event_type}, {source_time} FROM {table} i{} WHERE {}",
             if needs_type || needs_source_time { " CROSS JOIN event e ON e.arrival = i.arrival" } else { "" },
-            if matches!(part, SeriesPartition::Type(_)) { "i.type = ?" } else { "true" },
+            if matches!(partition, SeriesPartition::Type(_)) { "i.type = ?" } else { "true" },
         );
         let (key, order, span) = match is_by_time {
             true => ("i.time", &["i.time", "i.arrival"][..], series.time),
@@ -208,7 +208,7 @@ impl<'a> SeriesScan<'a> {
             false => (">", "ASC", span.from, span.to),
             true => ("<", "DESC", span.to, span.from),
         };
-        // Beside the position the first bound is redundant, and SQLite might start its scan there.
+        // With a position, the first bound is redundant, and SQLite might begin its scan at it.
         match (after, from) {
             (Some(SeriesPosition { key: at, time, arrival }), _) => {
                 let placeholders = vec!["?"; order.len()].join(", ");

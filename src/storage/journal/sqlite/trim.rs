@@ -1,4 +1,4 @@
-//! Removes events that the retention rules do not keep.
+//! Removes events that exceed the retention.
 
 use super::index::{WriterCache, index_tail};
 use super::row::timestamp;
@@ -22,8 +22,8 @@ struct TypeRemoval {
 
 /// Removes at most `budget` events and returns the number removed by each rule. After an error the caches are invalid.
 ///
-/// Removing an event takes about ten microseconds. Types without events are removed as well; their numbers are not
-/// reused.
+/// Removing an event takes about ten microseconds. Types without events are removed as well, and their numbers are
+/// never reused.
 pub(super) fn trim(
     connection: &mut Connection,
     cache: &mut WriterCache,
@@ -32,17 +32,17 @@ pub(super) fn trim(
     now: Timestamp,
     budget: usize,
 ) -> Result<Vec<u64>, StoreError> {
-    let mut taken = usage.take().filter(|usage| usage.retention == *retention);
+    let mut known_usage = usage.take().filter(|usage| usage.retention == *retention);
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    index_tail(&transaction, cache, taken.as_mut())?;
-    let mut new = match taken {
+    index_tail(&transaction, cache, known_usage.as_mut())?;
+    let mut new_usage = match known_usage {
         Some(usage) => usage,
         None => RetentionUsage::read(&transaction, retention)?,
     };
     let (mut left, mut counts) = (budget, Vec::new());
-    for (rule, of_rule) in retention.rules.iter().zip(&mut new.rules) {
+    for (rule, rule_usage) in retention.rules.iter().zip(&mut new_usage.rules) {
         let mut types = BTreeMap::new();
-        let count = trim_rule(&transaction, rule, of_rule, &mut types, now, left)?;
+        let count = trim_rule(&transaction, rule, rule_usage, &mut types, now, left)?;
         for (number, removed) in types {
             update_type_row(&transaction, cache, number, &removed)?;
         }
@@ -50,11 +50,11 @@ pub(super) fn trim(
         counts.push(count as u64);
     }
     transaction.commit()?;
-    *usage = Some(new);
+    *usage = Some(new_usage);
     Ok(counts)
 }
 
-/// Removes events of one rule, the earliest first. Returns their number.
+/// Removes events of one rule, earliest first, and records the removals in `types`. Returns their number.
 fn trim_rule(
     transaction: &Transaction<'_>,
     rule: &Rule,

@@ -1,4 +1,4 @@
-//! Selects the types in a journal that match a query.
+//! Selection of the types in a journal that match a query.
 
 use super::row::event_type;
 use crate::clock::random_u64;
@@ -15,9 +15,9 @@ const ROW_STEPS: usize = 128;
 pub(super) struct TypeFilter {
     /// Index of the query's patterns, without duplicates; `None` for all types.
     pattern_index: Option<PatternIndex<()>>,
-    /// Ranges of the patterns in the order of subjects; ascending, and none within another.
+    /// Ranges of the patterns in the order of subjects, ascending and disjoint.
     ranges: Vec<SubjectRange>,
-    /// Number of subtypes of the patterns with a `?`: the maximum number of steps to match a type.
+    /// Total number of subtypes of the patterns with a `?`: the maximum number of steps to match a type.
     steps: usize,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct TypeCursor {
 }
 
 impl TypeFilter {
-    /// Selects the types that match one of the patterns, or all.
+    /// Creates a filter for the types that match one of the patterns; `None` selects all types.
     pub(super) fn new(patterns: Option<&[TypePattern]>) -> TypeFilter {
         let Some(patterns) = patterns else {
             return TypeFilter {
@@ -72,7 +72,7 @@ impl TypeFilter {
     }
 
     /// Returns the maximum cost of matching a type, in rows.
-    pub(super) fn rows(&self) -> usize {
+    pub(super) fn match_rows(&self) -> usize {
         1 + self.steps / ROW_STEPS
     }
 
@@ -85,20 +85,20 @@ impl TypeFilter {
         })
     }
 
-    /// Calls `each` with the numbers of the selected types that the journal knows, in the order of their subjects. It
-    /// stops when `each` returns false or `rows_left` is used up; `each` subtracts the rows it examines itself.
-    /// Returns false if there may be more types.
+    /// Calls `each` with the numbers of the selected types in the journal, in the order of their subjects. The scan
+    /// stops when `each` returns false or `rows_left` is used up; `each` subtracts the rows that it examines. Returns
+    /// false if the scan has to continue.
     pub(super) fn scan(
         &self,
         connection: &Connection,
-        at: &mut TypeCursor,
+        cursor: &mut TypeCursor,
         rows_left: &mut usize,
         mut each: impl FnMut(i64, &mut usize) -> Result<bool, StoreError>,
     ) -> Result<bool, StoreError> {
         let mut find =
             connection.prepare_cached("SELECT number, subject FROM type WHERE ? <= subject ORDER BY subject")?;
-        while let Some(range) = self.ranges.get(at.range) {
-            let mut rows = find.query([at.last.as_ref().map_or(&*range.prefix, |last| last.subject().as_str())])?;
+        while let Some(range) = self.ranges.get(cursor.range) {
+            let mut rows = find.query([cursor.last.as_ref().map_or(&*range.prefix, |last| last.subject().as_str())])?;
             loop {
                 if *rows_left == 0 {
                     return Ok(false);
@@ -109,14 +109,14 @@ impl TypeFilter {
                 if !range.contains(event_type.subject().as_str()) {
                     break;
                 }
-                // The type at which the previous slice stopped is returned once more.
-                let is_new = at.last.as_ref() != Some(&event_type);
+                // The query returns the type at which the previous slice stopped once more.
+                let is_new = cursor.last.as_ref() != Some(&event_type);
                 if is_new && self.is_match(&event_type) && !each(row.get(0)?, rows_left)? {
                     return Ok(true);
                 }
-                at.last = Some(event_type);
+                cursor.last = Some(event_type);
             }
-            *at = TypeCursor { range: at.range + 1, last: None };
+            *cursor = TypeCursor { range: cursor.range + 1, last: None };
         }
         Ok(true)
     }

@@ -1,4 +1,4 @@
-//! Usage of the indexed events by retention rule, so that no operation has to scan all types.
+//! Number and size of the indexed events of each retention rule, so that no operation has to scan all types.
 
 use super::row::{event_type, unsigned};
 use crate::event::store::retention::Retention;
@@ -8,7 +8,7 @@ use rusqlite::{Connection, Transaction};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Placeholder for an arrival that was not looked up yet; sorts before all others.
+/// Placeholder for an arrival that was not looked up yet. It sorts before all arrivals.
 pub(super) const UNKNOWN_ARRIVAL: i64 = i64::MIN;
 /// Usage that the tail adds to each of its types.
 const TAIL_USAGE: &str = "SELECT t.subject, t.number, t.events, t.first, count(*), sum(coalesce(octet_length(e.payload), 0)), min(e.time) \
@@ -23,7 +23,7 @@ pub(super) struct RetentionUsage {
     pub(super) rules: Vec<RuleUsage>,
 }
 
-/// Earliest event of a type. They are ordered as they are removed.
+/// Earliest event of a type. Heads are ordered by their removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct TypeHead {
     pub(super) time: i64,
@@ -37,12 +37,12 @@ pub(super) struct TypeHead {
 pub(super) struct RuleUsage {
     pub(super) events: u64,
     pub(super) bytes: u64,
-    /// Earliest event of each type. If an earlier event arrived since, both entries are there.
+    /// Earliest event of each type. If an earlier event arrived later, the heap has both entries.
     pub(super) heads: BinaryHeap<Reverse<TypeHead>>,
 }
 
 impl RetentionUsage {
-    /// Reads the usage of all types, which takes a microsecond or two per type.
+    /// Reads the usage of all types, which takes one or two microseconds per type.
     pub(super) fn read(connection: &Connection, retention: &Retention) -> Result<RetentionUsage, StoreError> {
         let rules = retention.rules.iter().map(|_| RuleUsage::default()).collect();
         let mut usage = RetentionUsage { retention: retention.clone(), rules };
@@ -69,7 +69,7 @@ impl RetentionUsage {
         Ok(())
     }
 
-    /// Adds events and bytes of a type, and its earliest event if that is new.
+    /// Adds events and bytes of a type, and `head` if the type has a new earliest event.
     fn add(
         &mut self,
         subject: ValueRef<'_>,

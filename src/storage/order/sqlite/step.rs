@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 pub(super) struct StepTransaction<'t> {
     transaction: &'t Transaction<'t>,
     identity: &'t str,
-    /// Stamps that the step has assigned; `None` if there is no generation.
+    /// Last stamps before the step and now; `None` without a generation.
     stamps: Option<StampProgress>,
     /// True if the file is a copy of the one in which the generation began.
     is_suspect: bool,
@@ -35,7 +35,7 @@ impl StampProgress {
 }
 
 impl<'t> StepTransaction<'t> {
-    /// Begins a step: reads the generation and its last stamp.
+    /// Begins a step. Reads the generation and its last stamp.
     pub(super) fn begin(transaction: &'t Transaction<'t>, identity: &'t str) -> rusqlite::Result<StepTransaction<'t>> {
         let mut steps = StepTransaction { transaction, identity, stamps: None, is_suspect: false };
         let found = steps.find("SELECT generation, count, file FROM state", [], |row| {
@@ -50,7 +50,7 @@ impl<'t> StepTransaction<'t> {
         Ok(steps)
     }
 
-    /// Ends the step: stores the last stamp that it has assigned.
+    /// Ends the step. Stores the last stamp that it has assigned.
     pub(super) fn end(self) -> rusqlite::Result<()> {
         match self.stamps {
             Some(StampProgress { before, last }) if before != last => {
@@ -82,17 +82,17 @@ impl<'t> StepTransaction<'t> {
             }
             StoreOp::Begin { found, generation } => return self.begin_generation(*found, *generation),
             StoreOp::Push { mark, .. } => *mark,
-            StoreOp::Open { by } | StoreOp::WorkerOp { by, .. } => by.mark,
+            StoreOp::Open { context } | StoreOp::WorkerOp { context, .. } => context.mark,
         };
         if self.is_lost(mark) {
-            return Ok(self.lost());
+            return Ok(self.lost_generation());
         }
         match op {
             StoreOp::Push { object, data, main, subs, .. } => {
                 self.push(object, data, std::iter::once(main).chain(subs))
             }
-            StoreOp::Open { by } => self.open(by),
-            StoreOp::WorkerOp { by, session, act } => self.act(by, *session, act),
+            StoreOp::Open { context } => self.open(context),
+            StoreOp::WorkerOp { context, session, op } => self.apply_worker_op(context, *session, op),
             StoreOp::ReadMark | StoreOp::Show { .. } | StoreOp::Begin { .. } => unreachable!("done above"),
         }
     }
@@ -108,14 +108,14 @@ impl<'t> StepTransaction<'t> {
             })
     }
 
-    fn lost(&self) -> OpOutcome {
+    fn lost_generation(&self) -> OpOutcome {
         OpOutcome::LostGeneration { found: self.mark().map(OrderStamp::generation) }
     }
 
     fn read_mark(&self) -> OpOutcome {
         match self.mark() {
             Some(mark) if !self.is_lost(mark) => OpOutcome::MarkRead { mark },
-            _ => self.lost(),
+            _ => self.lost_generation(),
         }
     }
 
@@ -153,30 +153,35 @@ impl<'t> StepTransaction<'t> {
         Ok(OpOutcome::Pushed { mark: self.mark().expect("checked before each step") })
     }
 
-    fn open(&mut self, by: &WorkerContext) -> rusqlite::Result<OpOutcome> {
+    fn open(&mut self, context: &WorkerContext) -> rusqlite::Result<OpOutcome> {
         let session = self.stamp();
         self.run(
             "INSERT INTO worker (name, session) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET session = excluded.session",
-            params![by.worker.as_str(), signed(session.number())],
+            params![context.worker.as_str(), signed(session.number())],
         )?;
         let sql = "SELECT object FROM worker WHERE name = ?1";
-        let held = self.find(sql, [by.worker.as_str()], |row| object(row, 0))?.flatten();
-        if held.is_some() {
-            self.renew(by)?;
+        let taken = self.find(sql, [context.worker.as_str()], |row| object(row, 0))?.flatten();
+        if taken.is_some() {
+            self.renew(context)?;
         }
-        Ok(OpOutcome::Opened { session, object: held })
+        Ok(OpOutcome::Opened { session, object: taken })
     }
 
-    fn act(&mut self, by: &WorkerContext, session: OrderStamp, act: &WorkerOp) -> rusqlite::Result<OpOutcome> {
+    fn apply_worker_op(
+        &mut self,
+        context: &WorkerContext,
+        session: OrderStamp,
+        op: &WorkerOp,
+    ) -> rusqlite::Result<OpOutcome> {
         let sql =
             "SELECT session, object, (SELECT max(id) FROM process WHERE worker = name) FROM worker WHERE name = ?1";
         let found =
-            self.find(sql, [by.worker.as_str()], |row| Ok((stamp(row, 0)?, object(row, 1)?, stamp(row, 2)?)))?;
-        let Some((opened, held, in_process)) = found else { return Ok(OpOutcome::NotHeld) };
-        if opened != Some(session) {
+            self.find(sql, [context.worker.as_str()], |row| Ok((stamp(row, 0)?, object(row, 1)?, stamp(row, 2)?)))?;
+        let Some((current, taken, in_process)) = found else { return Ok(OpOutcome::NotHeld) };
+        if current != Some(session) {
             return Ok(OpOutcome::Superseded);
         }
-        let (object, token) = match act {
+        let (object, token) = match op {
             WorkerOp::Take | WorkerOp::TakeOver | WorkerOp::Leave => (None, None),
             WorkerOp::Claim { object } | WorkerOp::Drop { object } => (Some(object), None),
             WorkerOp::Next { object, token }
@@ -184,37 +189,37 @@ impl<'t> StepTransaction<'t> {
             | WorkerOp::Record { object, token, .. }
             | WorkerOp::Advance { object, token, .. } => (Some(object), Some(*token)),
         };
-        let ends = match act {
+        let batch_end = match op {
             WorkerOp::Record { id, .. } | WorkerOp::Advance { id, .. } => Some(*id),
             WorkerOp::Next { .. } => None,
             _ => in_process,
         };
         let owner = object.map(|object| self.owner(object)).transpose()?.flatten();
-        let is_owner = owner.as_ref().is_some_and(|(worker, _)| *worker == by.worker);
+        let is_owner = owner.as_ref().is_some_and(|(worker, _)| *worker == context.worker);
         let owns = token.is_none() || is_owner && owner.as_ref().map(|(_, token)| *token) == token;
-        let drops_owned = is_owner && matches!(act, WorkerOp::Drop { .. });
-        if held.as_ref() != object || !owns || drops_owned || ends != in_process {
+        let drops_owned = is_owner && matches!(op, WorkerOp::Drop { .. });
+        if taken.as_ref() != object || !owns || drops_owned || batch_end != in_process {
             return Ok(OpOutcome::NotHeld);
         }
         if object.is_some() {
-            self.renew(by)?;
+            self.renew(context)?;
         }
-        match act {
-            WorkerOp::Take => Ok(self.take(by)?.map_or(OpOutcome::Empty, |object| OpOutcome::Taken { object })),
-            WorkerOp::TakeOver => self.take_over(by),
+        match op {
+            WorkerOp::Take => Ok(self.take(context)?.map_or(OpOutcome::Empty, |object| OpOutcome::Taken { object })),
+            WorkerOp::TakeOver => self.take_over(context),
             WorkerOp::Claim { .. } if owner.is_some() && !is_owner => Ok(OpOutcome::Owned),
-            WorkerOp::Claim { object } => self.claim(by, object),
+            WorkerOp::Claim { object } => self.claim(context, object),
             WorkerOp::Next { object, .. } => {
-                Ok(self.dequeue_batch(by, object)?.map_or(OpOutcome::Emptied, OpOutcome::Next))
+                Ok(self.dequeue_batch(context, object)?.map_or(OpOutcome::Emptied, OpOutcome::Next))
             }
             WorkerOp::Renew { .. } => Ok(OpOutcome::Done),
-            WorkerOp::Record { object, id, .. } => self.record(by, object, *id).map(|()| OpOutcome::Done),
+            WorkerOp::Record { object, id, .. } => self.record(context, object, *id).map(|()| OpOutcome::Done),
             WorkerOp::Advance { object, token, id } => {
-                self.record(by, object, *id)?;
-                self.advance(by, object, *token)
+                self.record(context, object, *id)?;
+                self.advance(context, object, *token)
             }
-            WorkerOp::Drop { .. } => self.release_object(by).map(|()| OpOutcome::Done),
-            WorkerOp::Leave => self.remove_worker(&by.worker).map(|()| OpOutcome::Done),
+            WorkerOp::Drop { .. } => self.release_object(context).map(|()| OpOutcome::Done),
+            WorkerOp::Leave => self.remove_worker(&context.worker).map(|()| OpOutcome::Done),
         }
     }
 
@@ -224,11 +229,11 @@ impl<'t> StepTransaction<'t> {
         Ok(found.and_then(|(worker, token)| worker.zip(token)))
     }
 
-    fn grant_ownership(&mut self, by: &WorkerContext, object: &Object) -> rusqlite::Result<OrderStamp> {
+    fn grant_ownership(&mut self, context: &WorkerContext, object: &Object) -> rusqlite::Result<OrderStamp> {
         let token = self.stamp();
         self.run(
             "UPDATE object SET owner = ?2, token = ?3 WHERE name = ?1",
-            params![object.as_str(), by.worker.as_str(), signed(token.number())],
+            params![object.as_str(), context.worker.as_str(), signed(token.number())],
         )?;
         Ok(token)
     }
@@ -238,29 +243,32 @@ impl<'t> StepTransaction<'t> {
         Ok(self.find(sql, [object.as_str()], |row| stamp(row, 0))?.flatten())
     }
 
-    fn renew(&self, by: &WorkerContext) -> rusqlite::Result<()> {
-        self.run("UPDATE worker SET lease_end = ?2 WHERE name = ?1", params![by.worker.as_str(), lease_end(by)])
+    fn renew(&self, context: &WorkerContext) -> rusqlite::Result<()> {
+        self.run(
+            "UPDATE worker SET lease_end = ?2 WHERE name = ?1",
+            params![context.worker.as_str(), lease_end(context)],
+        )
     }
 
     fn remove_worker(&self, name: &WorkerName) -> rusqlite::Result<()> {
         self.run("DELETE FROM worker WHERE name = ?1", [name.as_str()])
     }
 
-    fn take(&self, by: &WorkerContext) -> rusqlite::Result<Option<Object>> {
+    fn take(&self, context: &WorkerContext) -> rusqlite::Result<Option<Object>> {
         let sql = "DELETE FROM queue WHERE number = (SELECT min(number) FROM queue) RETURNING object";
         let Some(object) = self.find(sql, [], |row| object(row, 0))?.flatten() else { return Ok(None) };
-        self.assign_object(by, &object)?;
+        self.assign_object(context, &object)?;
         Ok(Some(object))
     }
 
-    fn assign_object(&self, by: &WorkerContext, object: &Object) -> rusqlite::Result<()> {
+    fn assign_object(&self, context: &WorkerContext, object: &Object) -> rusqlite::Result<()> {
         self.run(
             "UPDATE worker SET object = ?2, lease_end = ?3 WHERE name = ?1",
-            params![by.worker.as_str(), object.as_str(), lease_end(by)],
+            params![context.worker.as_str(), object.as_str(), lease_end(context)],
         )
     }
 
-    fn take_over(&mut self, by: &WorkerContext) -> rusqlite::Result<OpOutcome> {
+    fn take_over(&mut self, context: &WorkerContext) -> rusqlite::Result<OpOutcome> {
         let sql = "SELECT name, object, lease_end FROM worker WHERE object IS NOT NULL \
                    ORDER BY lease_end, object, name LIMIT 1";
         let found = self.find(sql, [], |row| {
@@ -270,25 +278,25 @@ impl<'t> StepTransaction<'t> {
         let Some((Some((from, object)), first_ms)) = found else {
             return Ok(OpOutcome::NoneEnded { first_ms: None });
         };
-        if by.now_ms < first_ms {
+        if context.now_ms < first_ms {
             return Ok(OpOutcome::NoneEnded { first_ms: Some(first_ms) });
         }
         self.remove_worker(&from)?;
-        self.run("UPDATE process SET worker = ?2 WHERE worker = ?1", [from.as_str(), by.worker.as_str()])?;
-        self.assign_object(by, &object)?;
+        self.run("UPDATE process SET worker = ?2 WHERE worker = ?1", [from.as_str(), context.worker.as_str()])?;
+        self.assign_object(context, &object)?;
         if self.owner(&object)?.is_some_and(|(owner, _)| owner == from) {
-            self.grant_ownership(by, &object)?;
+            self.grant_ownership(context, &object)?;
         }
         Ok(OpOutcome::Taken { object })
     }
 
-    fn claim(&mut self, by: &WorkerContext, object: &Object) -> rusqlite::Result<OpOutcome> {
-        let token = self.grant_ownership(by, object)?;
+    fn claim(&mut self, context: &WorkerContext, object: &Object) -> rusqlite::Result<OpOutcome> {
+        let token = self.grant_ownership(context, object)?;
         let mut prev = self.last(object)?;
         let mut unfinished = Vec::new();
         let mut statement =
             self.transaction.prepare_cached("SELECT id, payload FROM process WHERE worker = ?1 ORDER BY id")?;
-        let mut rows = statement.query([by.worker.as_str()])?;
+        let mut rows = statement.query([context.worker.as_str()])?;
         while let Some(row) = rows.next()? {
             let Some(id) = stamp(row, 0)? else { continue };
             unfinished.push(StampedEvent {
@@ -300,8 +308,12 @@ impl<'t> StepTransaction<'t> {
         Ok(OpOutcome::Claimed { token, unfinished })
     }
 
-    /// Takes the object's next events. If there are none, the object loses its owner.
-    fn dequeue_batch(&mut self, by: &WorkerContext, object: &Object) -> rusqlite::Result<Option<Vec<StampedEvent>>> {
+    /// Moves the object's next events into the batch in process. Without events, ends the ownership of the object.
+    fn dequeue_batch(
+        &mut self,
+        context: &WorkerContext,
+        object: &Object,
+    ) -> rusqlite::Result<Option<Vec<StampedEvent>>> {
         let (mut batch, mut bytes, mut prev) = (Vec::new(), 0, self.last(object)?);
         while batch.len() < EVENTS_PER_STEP && bytes < BYTES_PER_STEP {
             let sql =
@@ -310,7 +322,7 @@ impl<'t> StepTransaction<'t> {
             let id = self.stamp();
             self.run(
                 "INSERT INTO process VALUES (?1, ?2, ?3)",
-                params![signed(id.number()), by.worker.as_str(), payload],
+                params![signed(id.number()), context.worker.as_str(), payload],
             )?;
             bytes += payload.len();
             batch.push(StampedEvent { id, prev: prev.replace(id), payload: Bytes::from(payload) });
@@ -322,26 +334,26 @@ impl<'t> StepTransaction<'t> {
         Ok(Some(batch))
     }
 
-    fn record(&self, by: &WorkerContext, object: &Object, id: OrderStamp) -> rusqlite::Result<()> {
-        self.run("DELETE FROM process WHERE worker = ?1", [by.worker.as_str()])?;
+    fn record(&self, context: &WorkerContext, object: &Object, id: OrderStamp) -> rusqlite::Result<()> {
+        self.run("DELETE FROM process WHERE worker = ?1", [context.worker.as_str()])?;
         self.run("UPDATE object SET last = ?2 WHERE name = ?1", params![object.as_str(), signed(id.number())])
     }
 
-    /// Continues after `record`: takes the next batch of the object, or the next object.
-    fn advance(&mut self, by: &WorkerContext, object: &Object, token: OrderStamp) -> rusqlite::Result<OpOutcome> {
-        if let Some(batch) = self.dequeue_batch(by, object)? {
+    /// Continues after `record` with the next batch of the object, or of the next object.
+    fn advance(&mut self, context: &WorkerContext, object: &Object, token: OrderStamp) -> rusqlite::Result<OpOutcome> {
+        if let Some(batch) = self.dequeue_batch(context, object)? {
             return Ok(OpOutcome::Advanced { object: object.clone(), token, batch });
         }
-        self.release_object(by)?;
+        self.release_object(context)?;
         for _ in 0..OBJECTS_PER_STEP {
-            let Some(object) = self.take(by)? else { return Ok(OpOutcome::Empty) };
+            let Some(object) = self.take(context)? else { return Ok(OpOutcome::Empty) };
             // An object that has an owner or no events needs no worker.
             if self.has_events(&object)? && self.owner(&object)?.is_none() {
-                let token = self.grant_ownership(by, &object)?;
-                let batch = self.dequeue_batch(by, &object)?.expect("it has events");
+                let token = self.grant_ownership(context, &object)?;
+                let batch = self.dequeue_batch(context, &object)?.expect("the object has events");
                 return Ok(OpOutcome::Advanced { object, token, batch });
             }
-            self.release_object(by)?;
+            self.release_object(context)?;
         }
         Ok(OpOutcome::Paused)
     }
@@ -351,8 +363,8 @@ impl<'t> StepTransaction<'t> {
         Ok(self.find(sql, [object.as_str()], |_| Ok(()))?.is_some())
     }
 
-    fn release_object(&self, by: &WorkerContext) -> rusqlite::Result<()> {
-        self.run("UPDATE worker SET object = NULL, lease_end = NULL WHERE name = ?1", [by.worker.as_str()])
+    fn release_object(&self, context: &WorkerContext) -> rusqlite::Result<()> {
+        self.run("UPDATE worker SET object = NULL, lease_end = NULL WHERE name = ?1", [context.worker.as_str()])
     }
 
     fn show(&self, objects: &[Object], queued_max: usize) -> rusqlite::Result<StoreSnapshot> {
@@ -376,7 +388,7 @@ impl<'t> StepTransaction<'t> {
         let count = |sql: &str, parameters: &[&str]| -> rusqlite::Result<u64> {
             Ok(self.find(sql, rusqlite::params_from_iter(parameters), |row| unsigned(row, 0))?.flatten().unwrap_or(0))
         };
-        let of = |name: Object| {
+        let snapshot = |name: Object| {
             Ok(ObjectSnapshot {
                 queued: count("SELECT count(*) FROM event WHERE object = ?1", &[name.as_str()])?,
                 last: self.last(&name)?,
@@ -389,14 +401,14 @@ impl<'t> StepTransaction<'t> {
             is_suspect: self.is_suspect,
             queued: count("SELECT count(*) FROM queue", &[])?,
             workers,
-            objects: names.into_iter().map(of).collect::<rusqlite::Result<_>>()?,
+            objects: names.into_iter().map(snapshot).collect::<rusqlite::Result<_>>()?,
         })
     }
 }
 
 /// Returns the end of a lease that begins now.
-fn lease_end(by: &WorkerContext) -> i64 {
-    i64::try_from(by.lease_end_ms()).unwrap_or(i64::MAX)
+fn lease_end(context: &WorkerContext) -> i64 {
+    i64::try_from(context.lease_end_ms()).unwrap_or(i64::MAX)
 }
 
 /// Converts a count or a part of a stamp, which have at most 63 bits.
@@ -406,13 +418,13 @@ fn signed(number: u64) -> i64 {
 
 fn unsigned(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<u64>> {
     let number: Option<i64> = row.get(at)?;
-    let wrong = |number| rusqlite::Error::IntegralValueOutOfRange(at, number);
-    number.map(|number| u64::try_from(number).map_err(|_| wrong(number))).transpose()
+    let out_of_range = |number| rusqlite::Error::IntegralValueOutOfRange(at, number);
+    number.map(|number| u64::try_from(number).map_err(|_| out_of_range(number))).transpose()
 }
 
 fn stamp(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<OrderStamp>> {
-    let wrong = |number| rusqlite::Error::IntegralValueOutOfRange(at, signed(number));
-    unsigned(row, at)?.map(|number| OrderStamp::from_number(number).ok_or_else(|| wrong(number))).transpose()
+    let out_of_range = |number| rusqlite::Error::IntegralValueOutOfRange(at, signed(number));
+    unsigned(row, at)?.map(|number| OrderStamp::from_number(number).ok_or_else(|| out_of_range(number))).transpose()
 }
 
 fn object(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<Object>> {
@@ -425,6 +437,6 @@ fn worker(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<WorkerName>> {
 
 fn name<T>(row: &Row<'_>, at: usize, parse: fn(&str) -> Result<T, ObjectNameError>) -> rusqlite::Result<Option<T>> {
     let text: Option<String> = row.get(at)?;
-    let wrong = |error| rusqlite::Error::FromSqlConversionFailure(at, Type::Text, Box::new(error));
-    text.map(|text| parse(&text).map_err(wrong)).transpose()
+    let out_of_range = |error| rusqlite::Error::FromSqlConversionFailure(at, Type::Text, Box::new(error));
+    text.map(|text| parse(&text).map_err(out_of_range)).transpose()
 }

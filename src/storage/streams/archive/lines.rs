@@ -1,4 +1,4 @@
-//! An archive as lines of JSON. The first line names the stream; each other line is an event, or records a gap.
+//! An archive of lines of JSON. The first line names the stream; each further line is an event or a gap.
 
 use super::super::error::{StreamFault, StreamStorageError};
 use super::{ArchiveGap, ArchiveSource, ArchiveStore, foreign_archive};
@@ -49,20 +49,20 @@ impl LinesArchive {
             Err(TryLockError::WouldBlock) => return Err(StreamFault::Busy),
             Err(TryLockError::Error(error)) => return Err(error.into()),
         }
-        let mut head = Vec::new();
-        BufReader::new(Read::by_ref(&mut file).take(HEAD_BYTES_MAX)).read_until(b'\n', &mut head)?;
+        let mut first_line = Vec::new();
+        BufReader::new(Read::by_ref(&mut file).take(HEAD_BYTES_MAX)).read_until(b'\n', &mut first_line)?;
         let path = path.to_owned();
-        if head.last() != Some(&b'\n') {
-            return LinesArchive { file, path, length: 0, last: after }.begin(&head, source);
+        if first_line.last() != Some(&b'\n') {
+            return LinesArchive { file, path, length: 0, last: after }.begin(&first_line, source);
         }
-        check(&head, source)?;
-        let length = end_of_lines(&mut file)?;
-        let start = start_of_line(&mut file, length - 1)?;
+        check(&first_line, source)?;
+        let length = find_lines_end(&mut file)?;
+        let start = find_line_start(&mut file, length - 1)?;
         let mut line = vec![0; usize::try_from(length - start).expect("a line fits the memory")];
         file.seek(SeekFrom::Start(start))?;
         file.read_exact(&mut line)?;
-        let last =
-            last_of(&line).ok_or_else(|| StreamFault::Damaged("its last complete line is not of an archive".into()))?;
+        let last = covered_id(&line)
+            .ok_or_else(|| StreamFault::Damaged("its last complete line is not of an archive".into()))?;
         if length < file.metadata()?.len() {
             file.set_len(length)?;
             file.sync_all()?;
@@ -70,8 +70,8 @@ impl LinesArchive {
         Ok(LinesArchive { file, path, length, last })
     }
 
-    /// Writes the first line; `head` is the rest of a first line that a crash has torn.
-    fn begin(mut self, head: &[u8], source: &ArchiveSource) -> Result<LinesArchive, StreamFault> {
+    /// Writes the first line. `first_line` is the part of a first line that a crash has left in the file.
+    fn begin(mut self, first_line: &[u8], source: &ArchiveSource) -> Result<LinesArchive, StreamFault> {
         let line = json!({
             "type": "archive",
             "version": VERSION,
@@ -80,7 +80,7 @@ impl LinesArchive {
             "after": self.last.to_string(),
         });
         let line = line.to_string();
-        if !is_torn(head, line.as_bytes()) {
+        if !is_torn(first_line, line.as_bytes()) {
             return Err(StreamFault::Foreign("another kind of file".into()));
         }
         self.write(format!("{line}\n").as_bytes())?;
@@ -99,7 +99,7 @@ impl LinesArchive {
             self.file.sync_all()
         };
         if let Err(error) = write() {
-            // If truncation fails, the next open of the archive cuts the lines off, or finds them stored.
+            // If truncation fails, the next open of the archive truncates incomplete lines and accepts complete ones.
             drop(self.file.set_len(self.length));
             return Err(error.into());
         }
@@ -108,7 +108,7 @@ impl LinesArchive {
     }
 
     fn error(&self, fault: StreamFault) -> StreamStorageError {
-        StreamStorageError { at: self.path.display().to_string(), fault }
+        StreamStorageError { location: self.path.display().to_string(), fault }
     }
 }
 
@@ -129,7 +129,7 @@ impl ArchiveStore for LinesArchive {
                 event_type: event.kind.as_str(),
                 time: event.time.to_string(),
                 origin: event.origin.to_string(),
-                data: serde_json::from_str(&data).expect("it was checked when it was added"),
+                data: serde_json::from_str(&data).expect("the data of events are checked when they are added"),
             };
             serde_json::to_writer(&mut lines, &line).expect("writing to memory does not fail");
             lines.push(b'\n');
@@ -159,7 +159,7 @@ impl ArchiveStore for LinesArchive {
             let (mut reader, mut line, mut count) = (BufReader::new(&self.file), Vec::new(), 0);
             while 0 < reader.read_until(b'\n', &mut line)? {
                 let value: Value = serde_json::from_slice(&line).unwrap_or_default();
-                count += u64::from(value["type"] == "event" && id_of(&value["id"]).is_some_and(|id| first <= id));
+                count += u64::from(value["type"] == "event" && parse_id(&value["id"]).is_some_and(|id| first <= id));
                 line.clear();
             }
             Ok(count)
@@ -168,62 +168,62 @@ impl ArchiveStore for LinesArchive {
     }
 }
 
-/// Returns whether `head` can be the rest of such a first line, with any start position.
-fn is_torn(head: &[u8], line: &[u8]) -> bool {
+/// Returns whether `first_line` can be the torn beginning of `line`, whatever its start position.
+fn is_torn(first_line: &[u8], line: &[u8]) -> bool {
     const BEGINNING: &[u8] = b"{\"after\":\"";
     let rest = |text: &[u8]| {
         let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
         text[digits..].to_vec()
     };
-    match head.strip_prefix(BEGINNING) {
-        None => BEGINNING.starts_with(head),
-        Some(head) => rest(&line[BEGINNING.len()..]).starts_with(&rest(head)),
+    match first_line.strip_prefix(BEGINNING) {
+        None => BEGINNING.starts_with(first_line),
+        Some(first_line) => rest(&line[BEGINNING.len()..]).starts_with(&rest(first_line)),
     }
 }
 
 /// Checks that the first line names an archive of this stream.
-fn check(head: &[u8], source: &ArchiveSource) -> Result<(), StreamFault> {
-    let head: Value = serde_json::from_slice(head).unwrap_or_default();
-    let (Some(stream), Some(server)) = (head["stream"].as_str(), head["server"].as_u64()) else {
+fn check(first_line: &[u8], source: &ArchiveSource) -> Result<(), StreamFault> {
+    let first_line: Value = serde_json::from_slice(first_line).unwrap_or_default();
+    let (Some(stream), Some(server)) = (first_line["stream"].as_str(), first_line["server"].as_u64()) else {
         return Err(StreamFault::Foreign("another kind of file".into()));
     };
-    match head["version"].as_u64() {
-        _ if head["type"] != "archive" => Err(StreamFault::Foreign("another kind of file".into())),
+    match first_line["version"].as_u64() {
+        _ if first_line["type"] != "archive" => Err(StreamFault::Foreign("another kind of file".into())),
         Some(VERSION) if stream == source.stream.as_str() && server == u64::from(source.server.0) => Ok(()),
         Some(VERSION) => Err(foreign_archive(server, stream)),
         found => {
             let found = found.and_then(|found| i64::try_from(found).ok()).unwrap_or(-1);
-            Err(StreamFault::Version { found, known: VERSION.cast_signed() })
+            Err(StreamFault::Version { found, supported: VERSION.cast_signed() })
         }
     }
 }
 
-fn id_of(value: &Value) -> Option<StreamId> {
+fn parse_id(value: &Value) -> Option<StreamId> {
     match value.as_str()? {
         "0" => Some(StreamId::START),
         text => text.parse().ok(),
     }
 }
 
-/// Returns the id up to which an archive with this last line goes.
-fn last_of(line: &[u8]) -> Option<StreamId> {
+/// Returns the id up to which an archive with this last line has events or gaps.
+fn covered_id(line: &[u8]) -> Option<StreamId> {
     let line: Value = serde_json::from_slice(line).ok()?;
     match line["type"].as_str()? {
-        "event" => id_of(&line["id"]),
-        "gap" => id_of(&line["last"]),
-        "archive" => id_of(&line["after"]),
+        "event" => parse_id(&line["id"]),
+        "gap" => parse_id(&line["last"]),
+        "archive" => parse_id(&line["after"]),
         _ => None,
     }
 }
 
-/// Returns the end of the last complete line, which must exist.
-fn end_of_lines(file: &mut File) -> io::Result<u64> {
+/// Returns the offset of the end of the last complete line, which must exist.
+fn find_lines_end(file: &mut File) -> io::Result<u64> {
     let length = file.metadata()?.len();
-    start_of_line(file, length)
+    find_line_start(file, length)
 }
 
-/// Returns the start of the line that contains the byte before `end`.
-fn start_of_line(file: &mut File, end: u64) -> io::Result<u64> {
+/// Returns the offset of the line that contains the byte before `end`.
+fn find_line_start(file: &mut File, end: u64) -> io::Result<u64> {
     let mut end = end;
     let mut chunk = Vec::new();
     while 0 < end {
@@ -231,8 +231,8 @@ fn start_of_line(file: &mut File, end: u64) -> io::Result<u64> {
         chunk.resize(usize::try_from(end - start).expect("a small number"), 0);
         file.seek(SeekFrom::Start(start))?;
         file.read_exact(&mut chunk)?;
-        if let Some(at) = chunk.iter().rposition(|byte| *byte == b'\n') {
-            return Ok(start + at as u64 + 1);
+        if let Some(index) = chunk.iter().rposition(|byte| *byte == b'\n') {
+            return Ok(start + index as u64 + 1);
         }
         end = start;
     }

@@ -1,6 +1,6 @@
 //! Archives in a PostgreSQL database, which can hold archives of any number of streams.
 //!
-//! | table | a row is |
+//! | table | row |
 //! |---|---|
 //! | `stream_archive` | an archive: its stream and server, and the event after which it begins |
 //! | `stream_archive_event` | an event |
@@ -40,7 +40,7 @@ const LAST: &str = "SELECT greatest(a.after, (SELECT max(id) FROM stream_archive
 /// An archive in a database.
 pub(super) struct PostgresArchive {
     client: Client,
-    at: String,
+    location: String,
     number: i64,
     last: StreamId,
 }
@@ -52,7 +52,7 @@ impl PostgresArchive {
         after: StreamId,
     ) -> Result<PostgresArchive, StreamStorageError> {
         let address =
-            PostgresAddress::parse(url).map_err(|fault| StreamStorageError { at: "postgres".into(), fault })?;
+            PostgresAddress::parse(url).map_err(|fault| StreamStorageError { location: "postgres".into(), fault })?;
         let open = || -> Result<(Client, i64, StreamId), StreamFault> {
             let mut client = Config::from(address.config.clone()).connect(NoTls)?;
             client.batch_execute(SETTINGS)?;
@@ -65,15 +65,16 @@ impl PostgresArchive {
             let last = last(&mut client, number)?;
             Ok((client, number, last))
         };
-        let (client, number, last) = open().map_err(|fault| StreamStorageError { at: address.at.clone(), fault })?;
-        Ok(PostgresArchive { client, at: address.at, number, last })
+        let (client, number, last) =
+            open().map_err(|fault| StreamStorageError { location: address.location.clone(), fault })?;
+        Ok(PostgresArchive { client, location: address.location, number, last })
     }
 
     fn error(&self, fault: StreamFault) -> StreamStorageError {
-        StreamStorageError { at: self.at.clone(), fault }
+        StreamStorageError { location: self.location.clone(), fault }
     }
 
-    /// Runs a step as one transaction, if no other process has written since.
+    /// Runs a step as one transaction, unless another process has written to the archive meanwhile.
     fn change(
         &mut self,
         end: StreamId,

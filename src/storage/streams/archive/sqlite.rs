@@ -1,8 +1,8 @@
 //! An archive in a SQLite file.
 //!
-//! | table | a row is |
+//! | table | row |
 //! |---|---|
-//! | `archive` | its stream and server, and the event after which it begins; one row |
+//! | `archive` | one row: the stream and server of the archive, and the event after which it begins |
 //! | `event` | an event |
 //! | `gap` | events that are missing |
 //!
@@ -69,7 +69,7 @@ impl SqliteArchive {
         Ok(SqliteArchive { connection, path: path.to_owned(), last })
     }
 
-    /// Runs a step as one transaction, if no other process has written since.
+    /// Runs a step as one transaction, unless another process has written to the archive meanwhile.
     fn change(
         &mut self,
         end: StreamId,
@@ -84,7 +84,7 @@ impl SqliteArchive {
             step(&transaction)?;
             Ok(transaction.commit()?)
         };
-        change().map_err(|fault| StreamStorageError { at: self.path.display().to_string(), fault })?;
+        change().map_err(|fault| StreamStorageError { location: self.path.display().to_string(), fault })?;
         self.last = end;
         Ok(())
     }
@@ -123,7 +123,7 @@ impl ArchiveStore for SqliteArchive {
             .query_row("SELECT count(*) FROM event WHERE ? <= id", [number(first)], |row| row.get::<_, i64>(0));
         count
             .map(i64::unsigned_abs)
-            .map_err(|error| StreamStorageError { at: self.path.display().to_string(), fault: error.into() })
+            .map_err(|error| StreamStorageError { location: self.path.display().to_string(), fault: error.into() })
     }
 }
 

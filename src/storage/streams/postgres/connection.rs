@@ -1,4 +1,4 @@
-//! A connection to a PostgreSQL server: its address, its setup, its timeouts, and the meaning of its errors.
+//! A connection to a PostgreSQL server: its address, setup and timeouts, and the mapping of its errors.
 
 use crate::storage::streams::error::StreamFault;
 use std::cell::RefCell;
@@ -13,7 +13,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, WrongType};
 use tokio_postgres::{Client, Config, Error, NoTls, Row, Statement};
 
-/// Maximum time until a connection can be used.
+/// Maximum time to open and set up a connection.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 /// Maximum time for the server to answer a step, in addition to the transfer time.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
@@ -28,9 +28,9 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 /// Number of unanswered probes after which the server counts as dead.
 const KEEPALIVE_PROBES: u32 = 3;
 
-/// Session settings. The server also ends a session that takes too long, since other peers wait for the locks of a
-/// peer that is gone. Plans are made once, and use keys: the server's statistics are poor for tables that grow and
-/// shrink all the time.
+/// Session settings. The server also ends a session that takes too long, since other peers would wait for the locks of
+/// a peer that has failed. The server plans each statement once, for the use of keys: its statistics are poor for
+/// tables that grow and shrink all the time.
 const SETTINGS: &str = "
     SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';
     SET statement_timeout = '8s';
@@ -47,28 +47,28 @@ const SETTINGS: &str = "
 pub(in crate::storage::streams) struct PostgresAddress {
     pub(in crate::storage::streams) config: Config,
     /// Address for messages, without user and password.
-    pub(in crate::storage::streams) at: String,
+    pub(in crate::storage::streams) location: String,
 }
 
 impl PostgresAddress {
-    /// Reads `postgres://[user[:password]@]host[:port][/database][?parameters]`.
+    /// Parses `postgres://[user[:password]@]host[:port][/database][?parameters]`.
     ///
     /// # Errors
-    /// The text states the expected form, and nothing of the address: any part may belong to a password.
+    /// The text states the expected form without the address, any part of which may belong to a password.
     pub(in crate::storage::streams) fn parse(url: &str) -> Result<PostgresAddress, StreamFault> {
         const NO_TLS: &str = "connections to PostgreSQL are not encrypted: leave sslmode out, and use a network that you trust or a tunnel";
         const FORM: &str = "the address of a PostgreSQL database is postgres://USER:PASSWORD@HOST:PORT/DATABASE; \
             in a password, %xx stands for what is no letter or digit";
-        let wrong = |why: &str| StreamFault::Other(why.into());
+        let invalid = |reason: &str| StreamFault::Other(reason.into());
         if ["require", "verify-ca", "verify-full"].iter().any(|mode| url.contains(&format!("sslmode={mode}"))) {
-            return Err(wrong(NO_TLS));
+            return Err(invalid(NO_TLS));
         }
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
-            return Err(wrong(FORM));
+            return Err(invalid(FORM));
         }
-        let mut config: Config = url.parse().map_err(|_| wrong(FORM))?;
+        let mut config: Config = url.parse().map_err(|_| invalid(FORM))?;
         let host = |host: &Host| match host {
-            Host::Tcp(name) if name.contains('@') => Err(wrong(FORM)),
+            Host::Tcp(name) if name.contains('@') => Err(invalid(FORM)),
             Host::Tcp(name) if name.contains(':') => Ok(format!("[{name}]")),
             Host::Tcp(name) => Ok(name.clone()),
             Host::Unix(dir) => Ok(dir.display().to_string()),
@@ -79,14 +79,14 @@ impl PostgresAddress {
         let hosts = hosts.map(|(index, of)| Ok(format!("{}:{}", host(of)?, port(index))));
         let hosts = hosts.collect::<Result<Vec<String>, StreamFault>>()?;
         if hosts.is_empty() {
-            return Err(wrong(FORM));
+            return Err(invalid(FORM));
         }
         let database = config.get_dbname().unwrap_or("");
-        // The address has a password with a `/` that is not written as %2F.
+        // A password in the address has a `/` that is not written as %2F.
         if database.contains('@') {
-            return Err(wrong(FORM));
+            return Err(invalid(FORM));
         }
-        let at = format!("postgres://{}/{database}", hosts.join(","));
+        let location = format!("postgres://{}/{database}", hosts.join(","));
         if config.get_application_name().is_none() {
             config.application_name("seqcast");
         }
@@ -100,7 +100,7 @@ impl PostgresAddress {
             .keepalives_retries(KEEPALIVE_PROBES)
             // A read-only replica cannot be used.
             .target_session_attrs(TargetSessionAttrs::ReadWrite);
-        Ok(PostgresAddress { config, at })
+        Ok(PostgresAddress { config, location })
     }
 }
 
@@ -132,14 +132,14 @@ impl PostgresConnection {
         match connected.unwrap_or_else(|_| Err(StreamFault::Unreachable(NO_ANSWER.into()))) {
             Ok(session) => Ok(PostgresConnection { session, runtime }),
             Err(fault) => {
-                // A pending name lookup is not waited for.
+                // The shutdown does not wait for a pending name lookup.
                 runtime.shutdown_background();
                 Err(fault)
             }
         }
     }
 
-    /// Runs a step that sends and reads about `bytes` bytes at most. After [`StreamFault::Unreachable`] the connection
+    /// Runs a step that sends and reads at most about `bytes` bytes. After [`StreamFault::Unreachable`] the connection
     /// is unusable.
     pub(super) fn run<T, E: From<StreamFault>>(
         &mut self,
@@ -148,8 +148,8 @@ impl PostgresConnection {
     ) -> Result<T, E> {
         let time = ANSWER_TIME + BYTE_TIME.saturating_mul(u32::try_from(bytes).unwrap_or(u32::MAX));
         let PostgresConnection { session, runtime } = self;
-        let done = runtime.block_on(async { timeout(time, step(session)).await });
-        done.unwrap_or_else(|_| Err(StreamFault::Unreachable(NO_ANSWER.into()).into()))
+        let result = runtime.block_on(async { timeout(time, step(session)).await });
+        result.unwrap_or_else(|_| Err(StreamFault::Unreachable(NO_ANSWER.into()).into()))
     }
 }
 
@@ -162,9 +162,9 @@ pub(super) struct PostgresSession {
 
 impl PostgresSession {
     async fn statement(&self, sql: &'static str) -> Result<Statement, StreamFault> {
-        let known = self.statements.borrow().get(sql).cloned();
-        if let Some(known) = known {
-            return Ok(known);
+        let prepared = self.statements.borrow().get(sql).cloned();
+        if let Some(prepared) = prepared {
+            return Ok(prepared);
         }
         let statement = self.client.prepare(sql).await?;
         self.statements.borrow_mut().insert(sql, statement.clone());
@@ -185,7 +185,7 @@ impl PostgresSession {
         Ok(self.client.execute(&self.statement(sql).await?, values).await?)
     }
 
-    /// Runs several statements at once. The first failure stops the rest.
+    /// Runs several statements at once. The first failure stops the others.
     pub(super) async fn simple(&self, sql: &str) -> Result<(), StreamFault> {
         Ok(self.client.batch_execute(sql).await?)
     }
@@ -193,7 +193,7 @@ impl PostgresSession {
 
 impl From<Error> for StreamFault {
     fn from(error: Error) -> StreamFault {
-        let Some(of_server) = error.as_db_error() else {
+        let Some(server_error) = error.as_db_error() else {
             let cause = error.source();
             return match cause {
                 Some(cause) if cause.is::<WrongType>() => StreamFault::Foreign(format!("{error}: {cause}")),
@@ -201,7 +201,7 @@ impl From<Error> for StreamFault {
                 None => StreamFault::Unreachable(error.to_string()),
             };
         };
-        let (code, text) = (of_server.code(), of_server.message().to_owned());
+        let (code, text) = (server_error.code(), server_error.message().to_owned());
         match *code {
             SqlState::DISK_FULL | SqlState::OUT_OF_MEMORY => return StreamFault::Full(text),
             SqlState::LOCK_NOT_AVAILABLE

@@ -1,4 +1,4 @@
-//! The rows in PostgreSQL: how each is found and written, and its meaning.
+//! Queries and updates of the rows in PostgreSQL.
 
 use super::connection::{PostgresSession, column};
 use crate::event::model::{EventId, Json, ServerId};
@@ -76,10 +76,10 @@ pub(super) async fn cover(session: &PostgresSession, number: i64, positions: &[E
     let cover = "INSERT INTO seqcast_covered SELECT $1::bigint, * FROM unnest($2::bigint[], $3::bigint[], $4::bigint[]) \
         ON CONFLICT (stream, server) DO UPDATE SET session = excluded.session, instance = excluded.instance";
     let servers: Vec<i64> = positions.iter().map(|position| position.server.0.into()).collect();
-    let of = |of: fn(&EventId) -> u64| {
-        positions.iter().map(|position| signed(of(position))).collect::<Result<Vec<i64>, StreamFault>>()
+    let column = |field: fn(&EventId) -> u64| {
+        positions.iter().map(|position| signed(field(position))).collect::<Result<Vec<i64>, StreamFault>>()
     };
-    let (sessions, instances) = (of(|position| position.session)?, of(|position| position.instance)?);
+    let (sessions, instances) = (column(|position| position.session)?, column(|position| position.instance)?);
     session.change(cover, &[&number, &servers, &sessions, &instances]).await?;
     Ok(())
 }
@@ -101,20 +101,21 @@ pub(super) async fn insert(
         };
         let count = events.iter().take(STATEMENT_EVENTS_MAX).take_while(fits).count().max(1);
         let (part, rest) = events.split_at(count);
-        let of = |of: fn(&NewEvent) -> u64| part.iter().map(|event| signed(of(event))).collect::<Result<Vec<_>, _>>();
+        let column =
+            |field: fn(&NewEvent) -> u64| part.iter().map(|event| signed(field(event))).collect::<Result<Vec<_>, _>>();
         let ids: Vec<i64> = (last + 1..).take(count).collect();
         let kinds: Vec<&str> = part.iter().map(|event| event.kind.as_str()).collect();
         let data: Vec<&str> = part.iter().map(|event| event.data.as_str()).collect();
         let times: Vec<i64> = part.iter().map(|event| event.time.as_micros()).collect();
         let servers: Vec<i64> = part.iter().map(|event| event.origin.server.0.into()).collect();
-        let (sessions, instances) = (of(|event| event.origin.session)?, of(|event| event.origin.instance)?);
+        let (sessions, instances) = (column(|event| event.origin.session)?, column(|event| event.origin.instance)?);
         session.change(insert, &[&number, &ids, &kinds, &data, &times, &servers, &sessions, &instances]).await?;
         (last, events) = (last + count as i64, rest);
     }
     Ok(())
 }
 
-macro_rules! consumer {
+macro_rules! select_consumers {
     ($where:literal) => {
         concat!(
             r#"SELECT "user", component, position, missed_first, missed_last, missed_count, registered, heard "#,
@@ -124,7 +125,7 @@ macro_rules! consumer {
     };
 }
 
-fn consumer_row(of: &StreamRecord, row: &Row) -> Result<ConsumerRow, StreamFault> {
+fn consumer_row(record: &StreamRecord, row: &Row) -> Result<ConsumerRow, StreamFault> {
     let user = column::<&str>(row, 0)?.parse().map_err(|_| damaged("a user"))?;
     let component = column::<&str>(row, 1)?.parse().map_err(|_| damaged("a component"))?;
     let lapsed = match column::<Option<i64>>(row, 3)? {
@@ -141,30 +142,37 @@ fn consumer_row(of: &StreamRecord, row: &Row) -> Result<ConsumerRow, StreamFault
         lapsed,
         registered: timestamp(column(row, 6)?)?,
         last_request: timestamp(column(row, 7)?)?,
-        lag: of.contents.behind(position),
+        lag: record.contents.count_after(position),
     })
 }
 
-pub(super) async fn consumers(session: &PostgresSession, of: &StreamRecord) -> Result<Vec<ConsumerRow>, StreamFault> {
-    let rows = session.rows(consumer!(r#"ORDER BY "user", component"#), &[&of.number]).await?;
-    rows.iter().map(|row| consumer_row(of, row)).collect()
-}
-
-pub(super) async fn consumer(
+pub(super) async fn consumers(
     session: &PostgresSession,
-    of: &StreamRecord,
-    who: &Consumer,
-) -> Result<Option<ConsumerRow>, StreamFault> {
-    let find = consumer!(r#"AND "user" = $2 AND component = $3"#);
-    let rows = session.rows(find, &[&of.number, &who.user.as_str(), &who.component.as_str()]).await?;
-    rows.first().map(|row| consumer_row(of, row)).transpose()
+    record: &StreamRecord,
+) -> Result<Vec<ConsumerRow>, StreamFault> {
+    let rows = session.rows(select_consumers!(r#"ORDER BY "user", component"#), &[&record.number]).await?;
+    rows.iter().map(|row| consumer_row(record, row)).collect()
 }
 
-pub(super) async fn put_consumer(session: &PostgresSession, stream: i64, row: &ConsumerRow) -> Result<(), StreamFault> {
+pub(super) async fn find_consumer(
+    session: &PostgresSession,
+    record: &StreamRecord,
+    consumer: &Consumer,
+) -> Result<Option<ConsumerRow>, StreamFault> {
+    let find = select_consumers!(r#"AND "user" = $2 AND component = $3"#);
+    let rows = session.rows(find, &[&record.number, &consumer.user.as_str(), &consumer.component.as_str()]).await?;
+    rows.first().map(|row| consumer_row(record, row)).transpose()
+}
+
+pub(super) async fn upsert_consumer(
+    session: &PostgresSession,
+    stream: i64,
+    row: &ConsumerRow,
+) -> Result<(), StreamFault> {
     let put = r#"INSERT INTO seqcast_consumers VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
         ON CONFLICT (stream, "user", component) DO UPDATE SET position = excluded.position, missed_first = excluded.missed_first,
         missed_last = excluded.missed_last, missed_count = excluded.missed_count, heard = excluded.heard"#;
-    let missed = |of: fn(&MissedRange) -> u64| row.lapsed.as_ref().map(|missed| signed(of(missed))).transpose();
+    let missed = |field: fn(&MissedRange) -> u64| row.lapsed.as_ref().map(|missed| signed(field(missed))).transpose();
     let (first, last) = (missed(|missed| missed.first.number())?, missed(|missed| missed.last.number())?);
     let (count, position) = (missed(|missed| missed.count)?, signed(row.position.number())?);
     let (user, component) = (row.consumer.user.as_str(), row.consumer.component.as_str());
@@ -175,15 +183,15 @@ pub(super) async fn put_consumer(session: &PostgresSession, stream: i64, row: &C
     Ok(())
 }
 
-/// Fills the page, which begins after its position.
+/// Fills the page with the events after its position.
 pub(super) async fn read(
     session: &PostgresSession,
     found: &StreamRecord,
     mut page: StreamPage,
     kinds: Option<&[&str]>,
-    mut room: PageBudget,
+    mut budget: PageBudget,
 ) -> Result<StreamPage, StreamFault> {
-    // Reads the events that fit, and one more that shows where the page ends; that one may be large.
+    // Reads the events that fit, and one further event, which shows that the page ends and may be large.
     let part = "SELECT id, type, data, time, server, session, instance FROM ( \
             SELECT *, sum(octet_length(data)) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) AS total FROM seqcast_events \
             WHERE stream = $1 AND $2 < id AND id <= $3 AND ($4::text[] IS NULL OR type = ANY ($4)) ORDER BY id LIMIT $5 \
@@ -193,8 +201,8 @@ pub(super) async fn read(
     while from < last.number() {
         let end = if kinds.is_some() { last.number().min(from + PASSED_MAX) } else { last.number() };
         let (limit, bytes) = (
-            room.events.saturating_add(1).min(STATEMENT_EVENTS_MAX) as i64,
-            room.bytes.min(STATEMENT_BYTES_MAX) as i64,
+            budget.events.saturating_add(1).min(STATEMENT_EVENTS_MAX) as i64,
+            budget.bytes.min(STATEMENT_BYTES_MAX) as i64,
         );
         let rows = session.rows(part, &[&found.number, &signed(from)?, &signed(end)?, &kinds, &limit, &bytes]).await?;
         let mut read = 0;
@@ -209,8 +217,8 @@ pub(super) async fn read(
                 origin: event_id(row, 4)?,
             };
             from = event.id.number();
-            if !page.take(event, &mut room) {
-                // The retained events before it were passed.
+            if !page.take(event, &mut budget) {
+                // The page covers the retained events before this one.
                 if start < from - 1 {
                     page.covered = page.covered.max(id(signed(from - 1)?)?);
                 }
@@ -224,7 +232,7 @@ pub(super) async fn read(
             return Ok(page);
         }
     }
-    // Events added meanwhile come after that.
+    // Events added meanwhile follow this position.
     page.covered = page.covered.max(last);
     Ok(page)
 }
@@ -236,14 +244,14 @@ pub(super) async fn trim(
     now: Timestamp,
     budget: usize,
 ) -> Result<TrimReport, StreamFault> {
-    let mut trimmed = TrimReport::default();
-    let readers = consumers(session, &found).await?;
-    let floor = readers.iter().filter(|row| row.lapsed.is_none()).map(|row| row.position).min();
+    let mut report = TrimReport::default();
+    let consumer_rows = consumers(session, &found).await?;
+    let floor = consumer_rows.iter().filter(|row| row.lapsed.is_none()).map(|row| row.position).min();
     let (before, start) = (found, found.contents.start().number());
-    let is_much = |bytes: u64| limits.bytes.is_some_and(|max| max < bytes);
-    let is_read = floor.is_some_and(|floor| start < floor.number());
-    if !is_read && limits.age.is_none() && !is_much(found.contents.bytes) {
-        return Ok(trimmed);
+    let exceeds_bytes = |bytes: u64| limits.bytes.is_some_and(|max| max < bytes);
+    let is_accepted = floor.is_some_and(|floor| start < floor.number());
+    if !is_accepted && limits.age.is_none() && !exceeds_bytes(found.contents.bytes) {
+        return Ok(report);
     }
     let oldest = "SELECT id, time, octet_length(data)::bigint FROM seqcast_events WHERE stream = $1 AND $2 < id ORDER BY id LIMIT $3";
     let count = i64::try_from(budget).unwrap_or(i64::MAX);
@@ -251,9 +259,9 @@ pub(super) async fn trim(
     for row in &session.rows(oldest, &[&found.number, &signed(start)?, &count]).await? {
         let (oldest, time, bytes) = (id(column(row, 0)?)?, timestamp(column(row, 1)?)?, unsigned(column(row, 2)?)?);
         let contents = &mut found.contents;
-        let is_read = floor.is_some_and(|floor| oldest <= floor);
-        let is_excess = limits.policy == Policy::Lapse && (limits.is_old(now, time) || is_much(contents.bytes));
-        if !is_read && !is_excess {
+        let is_accepted = floor.is_some_and(|floor| oldest <= floor);
+        let is_excess = limits.policy == Policy::Lapse && (limits.is_old(now, time) || exceeds_bytes(contents.bytes));
+        if !is_accepted && !is_excess {
             break;
         }
         end += 1;
@@ -264,19 +272,19 @@ pub(super) async fn trim(
         contents.bytes = contents.bytes.checked_sub(bytes).ok_or_else(|| damaged("a count of bytes"))?;
     }
     if end == start {
-        return Ok(trimmed);
+        return Ok(report);
     }
     let last = id(signed(end)?)?;
-    for row in readers.into_iter().filter(|row| row.position < last) {
+    for row in consumer_rows.into_iter().filter(|row| row.position < last) {
         let behind = row.position.number().max(start);
         let missed = MissedRange { first: id(signed(behind + 1)?)?, last, count: end - behind };
         let lapsed = Some(row.lapsed.map_or(missed, |before| before.merge(missed)));
-        trimmed.missed.push((row.consumer.clone(), missed));
-        put_consumer(session, found.number, &ConsumerRow { lapsed, position: last, ..row }).await?;
+        report.missed.push((row.consumer.clone(), missed));
+        upsert_consumer(session, found.number, &ConsumerRow { lapsed, position: last, ..row }).await?;
     }
     let remove = "DELETE FROM seqcast_events WHERE stream = $1 AND $2 < id AND id <= $3";
     session.change(remove, &[&found.number, &signed(start)?, &signed(end)?]).await?;
     update_contents(session, found).await?;
-    trimmed.removed = before.contents.events - found.contents.events;
-    Ok(trimmed)
+    report.removed = before.contents.events - found.contents.events;
+    Ok(report)
 }

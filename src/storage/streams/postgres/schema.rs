@@ -3,14 +3,15 @@
 use super::connection::{PostgresSession, column};
 use crate::storage::streams::error::StreamFault;
 
-/// Version of the tables; those of any other version are refused.
+/// Version of the tables. Tables of any other version are refused.
 const VERSION: i64 = 1;
 
-/// Serializes processes that create the tables of a database. The first number is `seqs`.
+/// Statement that serializes processes which create the tables of a database. The first number is `seqs`.
 const LOCK_SCHEMA: &str = "BEGIN; SELECT pg_advisory_xact_lock(1936027507, 0)";
 
-/// Data of events are `text`, unlike the `json` of posted events. Servers differ in the JSON that they accept (the
-/// depth, for example), and a refused event would block all that follow. Sorting is by bytes, as everywhere else.
+/// The data of an event are `text`, unlike the `json` of posted events. Servers differ in the JSON that they accept,
+/// for example in its depth, and a refused event would block all later ones. Texts are sorted by bytes, as in other
+/// stores.
 const TABLES: &str = r#"
     CREATE TABLE seqcast_version (one bigint PRIMARY KEY CHECK (one = 1), version bigint NOT NULL);
     INSERT INTO seqcast_version VALUES (1, 1);
@@ -43,7 +44,7 @@ const TABLES: &str = r#"
     CREATE INDEX seqcast_outbox_claimed ON seqcast_outbox (server, stream, stamp) WHERE refused IS NULL;
 "#;
 
-/// Creates our tables if they do not exist.
+/// Creates the tables if they do not exist.
 pub(super) async fn create(session: &PostgresSession) -> Result<(), StreamFault> {
     if tables_exist(session).await? {
         return Ok(());
@@ -55,7 +56,7 @@ pub(super) async fn create(session: &PostgresSession) -> Result<(), StreamFault>
     session.simple("COMMIT").await
 }
 
-/// Checks that our tables still exist.
+/// Checks that the tables still exist.
 pub(super) async fn check(session: &PostgresSession) -> Result<(), StreamFault> {
     match tables_exist(session).await? {
         true => Ok(()),
@@ -63,7 +64,7 @@ pub(super) async fn check(session: &PostgresSession) -> Result<(), StreamFault> 
     }
 }
 
-/// Returns whether our tables exist; an error if they are of another version, or not ours.
+/// Returns whether the tables exist. Returns an error if they are of another version or program.
 async fn tables_exist(session: &PostgresSession) -> Result<bool, StreamFault> {
     const INSPECT_SCHEMA: &str = "SELECT current_setting('server_encoding'), \
         (SELECT count(*) FROM pg_tables WHERE schemaname = ANY (current_schemas(false)) AND tablename LIKE 'seqcast\\_%')";
@@ -79,13 +80,13 @@ async fn tables_exist(session: &PostgresSession) -> Result<bool, StreamFault> {
         return Ok(false);
     }
     let foreign = |fault| match fault {
-        StreamFault::Foreign(why) => StreamFault::Foreign(format!("seqcast_version: {why}")),
+        StreamFault::Foreign(reason) => StreamFault::Foreign(format!("seqcast_version: {reason}")),
         fault => fault,
     };
     let rows = session.rows("SELECT version FROM seqcast_version", &[]).await.map_err(foreign)?;
     let row = rows.first().ok_or_else(|| StreamFault::Foreign("seqcast_version: it is empty".into()))?;
     match column(row, 0).map_err(foreign)? {
         VERSION => Ok(true),
-        found => Err(StreamFault::Version { found, known: VERSION }),
+        found => Err(StreamFault::Version { found, supported: VERSION }),
     }
 }

@@ -1,7 +1,8 @@
-//! Events that applications post in their own transactions: rows of `seqcast_outbox`. A peer claims a row, registers
-//! it in its journal under a distinct source timestamp, and removes it once it is fed into its stream.
+//! Events that applications post within their own transactions: rows of `seqcast_outbox`. A peer claims a row,
+//! registers the event in its journal under a distinct source timestamp, and removes the row once the event is in its
+//! stream.
 //!
-//! Any program can post: `INSERT INTO seqcast_outbox (stream, type, data) VALUES ('main', 'DEPOSIT',
+//! Any program can post an event: `INSERT INTO seqcast_outbox (stream, type, data) VALUES ('main', 'DEPOSIT',
 //! '{"amount":"10.00"}')`. The table refuses data that cannot be an event.
 
 use crate::event::model::{Json, ServerId};
@@ -17,13 +18,13 @@ const UNCLAIMED: &str = "SELECT number, stream, type, data, stamp FROM seqcast_o
     stream IN (SELECT value FROM json_each(?)) ORDER BY number LIMIT ?";
 
 /// Adds an event to a stream within the caller's transaction (003, section 3.2.1). The event is delivered exactly if
-/// the transaction commits, as soon as a peer runs that serves the stream from this file (`stream-store`). It gets its
-/// id then, in the order of the commits.
+/// the transaction commits, as soon as a peer runs that serves the stream from this file (`stream-store`). The peer
+/// then assigns its id, in the order of the commits.
 ///
 /// # Errors
-/// SQLite refuses it, and nothing was added. Either the tables do not exist, the file is locked or full, or SQLite does
-/// not accept the data as JSON. [`SqliteStreams::open`](super::SqliteStreams::open) creates the tables, as a peer does
-/// when it starts.
+/// SQLite refuses the event, which is not added. Either the tables do not exist, the file is locked or full, or SQLite
+/// does not accept the data as JSON. [`SqliteStreams::open`](super::SqliteStreams::open) creates the tables, as a peer
+/// does when it starts.
 pub fn add_event_in(
     transaction: &Transaction<'_>,
     stream: &StreamName,
@@ -36,13 +37,13 @@ pub fn add_event_in(
     Ok(())
 }
 
-/// Returns the names of streams in the form that the statements take.
+/// Returns the names of streams as a JSON array, which the statements take as a parameter.
 pub(super) fn names(streams: &[StreamName]) -> String {
     let names: Vec<&str> = streams.iter().map(StreamName::as_str).collect();
-    serde_json::to_string(&names).expect("short words")
+    serde_json::to_string(&names).expect("texts are valid JSON")
 }
 
-/// Returns whether these streams have no posted event that is unclaimed.
+/// Returns whether these streams have no unclaimed posted event.
 pub(super) fn is_empty(connection: &Connection, names: &str) -> Result<bool, StreamFault> {
     Ok(!connection.prepare_cached(UNCLAIMED)?.exists(params![names, 1])?)
 }
@@ -60,24 +61,24 @@ pub(super) fn claim(
         .query_row([server.0], |row| row.get(0))?;
     let last = last.map(timestamp).transpose()?;
     let mut stamp = last.map_or(now, |last| now.max(last.following()));
-    let mut free = Vec::new();
+    let mut unclaimed = Vec::new();
     {
         let mut find = connection.prepare_cached(UNCLAIMED)?;
         let mut rows = find.query(params![names, i64::try_from(count_max).unwrap_or(i64::MAX)])?;
         while let Some(row) = rows.next()? {
-            free.push((row.get(0)?, posted(row)?));
+            unclaimed.push((row.get(0)?, parse_row(row)?));
         }
     }
     let mut claim = connection.prepare_cached("UPDATE seqcast_outbox SET server = ?, stamp = ? WHERE number = ?")?;
     let mut claimed = Vec::new();
-    for (number, found) in free {
+    for (number, found) in unclaimed {
         match found {
             Ok(posted) => {
                 claim.execute(params![server.0, stamp.as_micros(), number])?;
                 claimed.push(PostedEvent { stamp, ..posted });
                 stamp = stamp.following();
             }
-            Err(why) => quarantine(connection, number, &why)?,
+            Err(reason) => quarantine(connection, number, &reason)?,
         }
     }
     Ok(claimed)
@@ -96,21 +97,21 @@ pub(super) fn claimed(
     let mut rows = find.query(params![server.0, stream.as_str()])?;
     let mut claimed = Vec::new();
     while let Some(row) = rows.next()? {
-        claimed.push(posted(row)?.map_err(StreamFault::Damaged)?);
+        claimed.push(parse_row(row)?.map_err(StreamFault::Damaged)?);
     }
     Ok(claimed)
 }
 
-/// Marks a row that can never be registered.
-pub(super) fn quarantine(connection: &Connection, number: i64, why: &str) -> Result<(), StreamFault> {
+/// Marks the row of an event that can never be registered.
+pub(super) fn quarantine(connection: &Connection, number: i64, reason: &str) -> Result<(), StreamFault> {
     connection
         .prepare_cached("UPDATE seqcast_outbox SET refused = ? WHERE number = ?")?
-        .execute(params![why, number])?;
+        .execute(params![reason, number])?;
     Ok(())
 }
 
-/// Removes the row of an event that is in its stream now.
-pub(super) fn done(
+/// Removes the row of an event that is now in its stream.
+pub(super) fn remove_registered(
     connection: &Connection,
     server: ServerId,
     stream: &StreamName,
@@ -122,8 +123,8 @@ pub(super) fn done(
     Ok(())
 }
 
-/// Converts a row. Returns the reason if it is no valid event, although the table accepted it.
-fn posted(row: &Row<'_>) -> Result<Result<PostedEvent, String>, StreamFault> {
+/// Parses a row. Returns the inner error, the reason, if the table accepted a row that is not a valid event.
+fn parse_row(row: &Row<'_>) -> Result<Result<PostedEvent, String>, StreamFault> {
     let number = unsigned(row.get(0)?)?;
     let stream = row.get_ref(1)?.as_str().map_err(|_| damaged("a stream"))?.parse();
     let kind = row.get_ref(2)?.as_str().map_err(|_| damaged("a type"))?.parse();

@@ -1,4 +1,4 @@
-//! The rows in SQLite: how each is found and written, and its meaning.
+//! Queries and updates of the rows in SQLite.
 
 use crate::event::model::{EventId, Json, ServerId};
 use crate::event::stream::model::{PASSED_MAX, PageBudget, StreamEvent, StreamPage};
@@ -59,7 +59,7 @@ pub(super) fn covered(connection: &Connection, stream: i64) -> Result<BTreeMap<S
     Ok(positions)
 }
 
-fn consumer_row(row: &Row<'_>, of: StreamRecord) -> Result<ConsumerRow, StreamFault> {
+fn consumer_row(row: &Row<'_>, record: StreamRecord) -> Result<ConsumerRow, StreamFault> {
     let name = |text: String| text.parse().map_err(|_| damaged("a user"));
     let component = |text: String| text.parse().map_err(|_| damaged("a component"));
     let missed = |first: Option<i64>| -> Result<Option<MissedRange>, StreamFault> {
@@ -73,38 +73,38 @@ fn consumer_row(row: &Row<'_>, of: StreamRecord) -> Result<ConsumerRow, StreamFa
         lapsed: missed(row.get(3)?)?,
         registered: timestamp(row.get(6)?)?,
         last_request: timestamp(row.get(7)?)?,
-        lag: of.contents.behind(position),
+        lag: record.contents.count_after(position),
     })
 }
 
-const CONSUMER: &str = "SELECT user, component, position, missed_first, missed_last, missed_count, registered, heard \
+const SELECT_CONSUMERS: &str = "SELECT user, component, position, missed_first, missed_last, missed_count, registered, heard \
     FROM seqcast_consumers WHERE stream = ?1";
 
 /// Finds a consumer of a stream.
-pub(super) fn consumer(
+pub(super) fn find_consumer(
     connection: &Connection,
-    of: StreamRecord,
+    record: StreamRecord,
     consumer: &Consumer,
 ) -> Result<Option<ConsumerRow>, StreamFault> {
-    let mut find = connection.prepare_cached(&format!("{CONSUMER} AND user = ?2 AND component = ?3"))?;
-    let mut rows = find.query(params![of.number, consumer.user.as_str(), consumer.component.as_str()])?;
-    rows.next()?.map(|row| consumer_row(row, of)).transpose()
+    let mut find = connection.prepare_cached(&format!("{SELECT_CONSUMERS} AND user = ?2 AND component = ?3"))?;
+    let mut rows = find.query(params![record.number, consumer.user.as_str(), consumer.component.as_str()])?;
+    rows.next()?.map(|row| consumer_row(row, record)).transpose()
 }
 
 /// Returns the consumers of a stream, in the order of their names.
-pub(super) fn consumers(connection: &Connection, of: StreamRecord) -> Result<Vec<ConsumerRow>, StreamFault> {
-    let mut find = connection.prepare_cached(&format!("{CONSUMER} ORDER BY user, component"))?;
-    let mut rows = find.query([of.number])?;
+pub(super) fn consumers(connection: &Connection, record: StreamRecord) -> Result<Vec<ConsumerRow>, StreamFault> {
+    let mut find = connection.prepare_cached(&format!("{SELECT_CONSUMERS} ORDER BY user, component"))?;
+    let mut rows = find.query([record.number])?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
-        found.push(consumer_row(row, of)?);
+        found.push(consumer_row(row, record)?);
     }
     Ok(found)
 }
 
 /// Inserts or replaces the row of a consumer.
-pub(super) fn put_consumer(connection: &Connection, stream: i64, row: &ConsumerRow) -> Result<(), StreamFault> {
-    let missed = |of: fn(&MissedRange) -> u64| row.lapsed.as_ref().map(|missed| signed(of(missed))).transpose();
+pub(super) fn upsert_consumer(connection: &Connection, stream: i64, row: &ConsumerRow) -> Result<(), StreamFault> {
+    let missed = |field: fn(&MissedRange) -> u64| row.lapsed.as_ref().map(|missed| signed(field(missed))).transpose();
     connection.prepare_cached("REPLACE INTO seqcast_consumers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?.execute(
         params![
             stream,
@@ -124,17 +124,17 @@ pub(super) fn put_consumer(connection: &Connection, stream: i64, row: &ConsumerR
 /// Reads the events after `after` that match, until the page is full.
 pub(super) fn read(
     connection: &Connection,
-    of: StreamRecord,
+    record: StreamRecord,
     after: StreamId,
     want: Option<&BTreeSet<StreamType>>,
-    mut room: PageBudget,
+    mut budget: PageBudget,
 ) -> Result<StreamPage, StreamFault> {
     let (mut page, mut passed) = (StreamPage::new(after), 0);
     let mut read = connection.prepare_cached(
         "SELECT id, type, data, time, server, session, instance FROM seqcast_events \
          WHERE stream = ? AND ? < id ORDER BY id",
     )?;
-    let mut rows = read.query(params![of.number, signed(after.number())?])?;
+    let mut rows = read.query(params![record.number, signed(after.number())?])?;
     while let Some(row) = rows.next()? {
         let (found, kind) = (id(row.get(0)?)?, row.get_ref(1)?.as_str().map_err(|_| damaged("a type"))?);
         if want.is_none_or(|want| want.contains(kind)) {
@@ -146,7 +146,7 @@ pub(super) fn read(
                 time: timestamp(row.get(3)?)?,
                 origin: event_id(row, 4)?,
             };
-            if !page.take(event, &mut room) {
+            if !page.take(event, &mut budget) {
                 return Ok(page);
             }
         } else if passed == PASSED_MAX {
@@ -157,8 +157,8 @@ pub(super) fn read(
         }
         page.covered = found;
     }
-    // Events added meanwhile come after that.
-    page.covered = page.covered.max(of.contents.last);
+    // Events added meanwhile follow this position.
+    page.covered = page.covered.max(record.contents.last);
     Ok(page)
 }
 
@@ -170,10 +170,10 @@ pub(super) fn trim(
     now: Timestamp,
     budget: usize,
 ) -> Result<TrimReport, StreamFault> {
-    let mut trimmed = TrimReport::default();
+    let mut report = TrimReport::default();
     let StreamRecord { number, mut contents } = record;
-    let readers = consumers(connection, record)?;
-    let active = readers.iter().filter(|row| row.lapsed.is_none());
+    let consumer_rows = consumers(connection, record)?;
+    let active = consumer_rows.iter().filter(|row| row.lapsed.is_none());
     let floor = active.map(|row| row.position).min();
     let mut end = None;
     {
@@ -183,10 +183,10 @@ pub(super) fn trim(
         let mut rows = oldest.query(params![number, i64::try_from(budget).unwrap_or(i64::MAX)])?;
         while let Some(row) = rows.next()? {
             let (found, time, bytes) = (id(row.get(0)?)?, timestamp(row.get(1)?)?, unsigned(row.get(2)?)?);
-            let is_read = floor.is_some_and(|floor| found <= floor);
-            let is_much = limits.bytes.is_some_and(|max| max < contents.bytes);
-            let is_excess = limits.policy == Policy::Lapse && (limits.is_old(now, time) || is_much);
-            if !is_read && !is_excess {
+            let is_accepted = floor.is_some_and(|floor| found <= floor);
+            let exceeds_bytes = limits.bytes.is_some_and(|max| max < contents.bytes);
+            let is_excess = limits.policy == Policy::Lapse && (limits.is_old(now, time) || exceeds_bytes);
+            if !is_accepted && !is_excess {
                 break;
             }
             contents.events = contents.events.checked_sub(1).ok_or_else(|| damaged("a count of events"))?;
@@ -194,23 +194,23 @@ pub(super) fn trim(
             end = Some(found);
         }
     }
-    let Some(end) = end else { return Ok(trimmed) };
-    for row in readers.into_iter().filter(|row| row.position < end) {
-        let mut gone = connection
+    let Some(end) = end else { return Ok(report) };
+    for row in consumer_rows.into_iter().filter(|row| row.position < end) {
+        let mut find_missed = connection
             .prepare_cached("SELECT min(id), count(*) FROM seqcast_events WHERE stream = ? AND ? < id AND id <= ?")?;
         let bounds = params![number, signed(row.position.number())?, signed(end.number())?];
         let (first, count) =
-            gone.query_row(bounds, |row| Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, i64>(1)?)))?;
+            find_missed.query_row(bounds, |row| Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, i64>(1)?)))?;
         let Some(first) = first else { continue };
         let missed = MissedRange { first: id(first)?, last: end, count: unsigned(count)? };
         let lapsed = Some(row.lapsed.map_or(missed, |before| before.merge(missed)));
-        trimmed.missed.push((row.consumer.clone(), missed));
-        put_consumer(connection, number, &ConsumerRow { lapsed, position: end, ..row })?;
+        report.missed.push((row.consumer.clone(), missed));
+        upsert_consumer(connection, number, &ConsumerRow { lapsed, position: end, ..row })?;
     }
     connection
         .prepare_cached("DELETE FROM seqcast_events WHERE stream = ? AND id <= ?")?
         .execute(params![number, signed(end.number())?])?;
     update_contents(connection, StreamRecord { number, contents })?;
-    trimmed.removed = record.contents.events - contents.events;
-    Ok(trimmed)
+    report.removed = record.contents.events - contents.events;
+    Ok(report)
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// Version of the tables; a file of any other version is refused.
 pub(super) const VERSION: i64 = 1;
-/// Prefix of the application ids of our other files: "sq".
+/// Prefix of the application ids of the other files of seqcast: "sq".
 const OTHER_APPLICATION_PREFIX: i32 = 0x7371;
 
 const SCHEMA: &str = "
@@ -38,7 +38,7 @@ const SCHEMA: &str = "
     CREATE INDEX seqcast_outbox_claimed ON seqcast_outbox (server, stream, stamp) WHERE refused IS NULL;
 ";
 
-/// Opens the file, or creates it, with our tables in it.
+/// Opens the file, or creates it, and creates missing tables.
 pub(super) fn open(path: &Path) -> Result<Connection, StreamFault> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags)?;
@@ -48,11 +48,11 @@ pub(super) fn open(path: &Path) -> Result<Connection, StreamFault> {
     if application >> 16 == OTHER_APPLICATION_PREFIX {
         return Err(StreamFault::Foreign("a journal, an archive or a shared state of ours".into()));
     }
-    let is_ours = check_version(&connection)?;
+    let has_tables = check_version(&connection)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
-    if !is_ours {
-        // Another process may be creating them too.
+    if !has_tables {
+        // Another process may create the tables at the same time.
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         if !check_version(&transaction)? {
             transaction.execute_batch(SCHEMA)?;
@@ -62,7 +62,7 @@ pub(super) fn open(path: &Path) -> Result<Connection, StreamFault> {
     Ok(connection)
 }
 
-/// Returns whether our tables exist; an error if they are of another version, or not ours.
+/// Returns whether the tables exist. Returns an error if they are of another version or program.
 fn check_version(connection: &Connection) -> Result<bool, StreamFault> {
     let names = "SELECT count(*) FROM sqlite_schema WHERE name GLOB 'seqcast_*' AND type = 'table'";
     if connection.query_row(names, [], |row| row.get::<_, i64>(0))? == 0 {
@@ -71,6 +71,6 @@ fn check_version(connection: &Connection) -> Result<bool, StreamFault> {
     let found = connection.query_row("SELECT version FROM seqcast_version", [], |row| row.get(0));
     match found.map_err(|error| StreamFault::Foreign(format!("seqcast_version: {error}")))? {
         VERSION => Ok(true),
-        found => Err(StreamFault::Version { found, known: VERSION }),
+        found => Err(StreamFault::Version { found, supported: VERSION }),
     }
 }

@@ -236,7 +236,7 @@ fn event_in_a_shared_store_is_fed_once() {
         world.pending_effects.contains(&StreamEffect::CallCompleted {
             conn: ConnectionId(3),
             call: CallId(77),
-            done: added
+            result: added
         }),
         "{:?}",
         world.pending_effects
@@ -314,7 +314,7 @@ fn shared_store_confirms_the_stored_id() {
             world.pending_effects.contains(&StreamEffect::CallCompleted {
                 conn: ConnectionId(3),
                 call: CallId(77),
-                done: added
+                result: added
             }),
             "{:?}",
             world.pending_effects
