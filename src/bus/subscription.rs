@@ -348,6 +348,8 @@ impl futures_core::Stream for Subscription {
                 Err(RecvError::Empty) => {}
             }
             if self.is_backpressured() {
+                // The peer takes a request each turn, and reports no free place in its queue. The task polls again at
+                // once.
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }

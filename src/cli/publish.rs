@@ -66,7 +66,7 @@ pub fn run(options: &PublishOptions, out: &mut Output) -> Result<Exit, CommandFa
         });
         let wait = if total == Some(messages) { Duration::ZERO } else { pacer.wait(messages, now) };
         if !wait.is_zero() {
-            std::thread::sleep(wait);
+            interrupt.sleep(wait);
         }
     }
     peer::flush(&bus)?;

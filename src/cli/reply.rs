@@ -65,7 +65,7 @@ pub fn run(options: &ReplyOptions, out: &mut Output) -> Result<Exit, CommandFail
     }
     peer::flush(&bus)?;
     out.flush()?;
-    Ok(Exit::Done)
+    Ok(if options.count.is_some_and(|count| answers < count) { Exit::Failed } else { Exit::Done })
 }
 
 impl ReplySource<'_> {

@@ -3,8 +3,13 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
+
+/// Maximum time after a signal at which a sleep ends.
+const SLEEP_STEP: Duration = Duration::from_millis(50);
 
 /// Flag that the user wants the command to end. Watching begins with the first value of a process and never stops: the
 /// console runs many commands in turn.
@@ -29,6 +34,18 @@ impl Interrupt {
         Ok(WATCHED.get_or_init(|| Interrupt(flag)).clone())
     }
 
+    /// Sleeps for `span`; returns within [`SLEEP_STEP`] of a signal.
+    pub fn sleep(&self, span: Duration) {
+        let end = Instant::now() + span;
+        while !self.is_raised() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            thread::sleep(left.min(SLEEP_STEP));
+        }
+    }
+
     /// Returns the flag that a signal sets; setting it has the same effect.
     pub fn flag(&self) -> &AtomicBool {
         &self.0
@@ -37,5 +54,21 @@ impl Interrupt {
     /// Returns whether a signal came.
     pub fn is_raised(&self) -> bool {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signal_ends_a_sleep() {
+        let interrupt = Interrupt(Arc::new(AtomicBool::new(false)));
+        let handle = interrupt.clone();
+        let signal = thread::spawn(move || handle.flag().store(true, Ordering::Relaxed));
+        // Without the signal the test would not end.
+        interrupt.sleep(Duration::from_secs(100_000));
+        signal.join().unwrap();
+        assert!(interrupt.is_raised());
     }
 }

@@ -160,6 +160,35 @@ fn repliers_of_a_queue_group_share_the_requests() {
 }
 
 #[test]
+fn interrupted_commands_fail_before_their_count() {
+    let place = Place::new();
+    let _peer = place.peer(&[]);
+    for (arguments, report, code) in [
+        (&["reply", "a", "x"][..], "answering", DONE),
+        (&["reply", "a", "x", "--count", "1"], "answering", FAILED),
+        (&["sub", "a", "--count", "1"], "listening on", FAILED),
+    ] {
+        let mut command = place.start(arguments);
+        command.await_report(report);
+        command.signal("INT");
+        assert_eq!(command.ended().code(), Some(code), "{arguments:?}");
+    }
+}
+
+#[test]
+fn slow_publisher_ends_at_a_signal() {
+    let place = Place::new();
+    let _peer = place.peer(&[]);
+    let subscriber = place.start(&["sub", "a", "--count", "1"]);
+    subscriber.await_report("listening on");
+    // The second message would be due in a hundred seconds.
+    let mut publisher = place.start(&["pub", "a", "x", "--count", "2", "--rate", "0.01"]);
+    subscriber.line();
+    publisher.signal("TERM");
+    assert_eq!(publisher.ended().code(), Some(FAILED));
+}
+
+#[test]
 fn pub_reads_lines_files_and_templates() {
     let place = Place::new();
     let _peer = place.peer(&[]);

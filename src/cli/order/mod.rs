@@ -246,6 +246,7 @@ fn work(options: &WorkOptions, out: &mut Output) -> Result<Exit, CommandFailure>
         return Err(failed);
     }
     match ended.map_err(failure)?.stop {
+        WorkerEnd::Ended if options.count.is_some_and(|count| sent < count) => Ok(Exit::Failed),
         WorkerEnd::Ended => Ok(Exit::Done),
         WorkerEnd::Superseded => Err(CommandFailure::new(
             Exit::Failed,

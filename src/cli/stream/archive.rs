@@ -55,8 +55,8 @@ pub(super) fn run(options: &ArchiveOptions, out: &mut Output) -> Result<Exit, Co
         let events = pluralize(archive.events, "event");
         note(format_args!("archived {events} of the stream {}, up to {}", archive.stream, archive.target.last()));
     }
-    ended?;
-    Ok(if archive.missed == 0 { Exit::Done } else { Exit::Failed })
+    let is_complete = ended?;
+    Ok(if archive.missed == 0 && (is_complete || !options.once) { Exit::Done } else { Exit::Failed })
 }
 
 /// Returns the archive, and the last event of the stream.
@@ -126,19 +126,20 @@ fn begin(bus: &Bus, options: &ArchiveOptions) -> Result<(Archive, StreamId), Com
 }
 
 impl Archive {
-    /// Archives until the user ends it, or everything up to `end` is stored and accepted.
+    /// Archives until the user ends it, or everything up to `end` is stored and accepted. Returns false if the user has
+    /// ended it.
     fn work(
         &mut self,
         peer: &mut PeerConnection<'_>,
         end: Option<StreamId>,
         progress: &mut Progress,
-    ) -> Result<(), CommandFailure> {
+    ) -> Result<bool, CommandFailure> {
         let start = Clock::now().instant;
         loop {
             let (stream, consumer, last) = (self.stream.clone(), self.consumer.clone(), self.target.last());
             // The poll accepts the stored events.
             let poll = |bus: &Bus| bus.poll_stream(Some(&stream), &consumer, Some(last), None, LIST_EVENTS_MAX as u32);
-            let Some(polled) = peer.request(poll)? else { return Ok(()) };
+            let Some(polled) = peer.request(poll)? else { return Ok(false) };
             let StreamEvents { after, events, .. } = match polled {
                 Ok(page) => page,
                 Err(StreamError::Refused(refusal)) => match refusal.kind {
@@ -155,7 +156,7 @@ impl Archive {
                 Err(error) => return Err(failure(&peer.bus, error)),
             };
             if end.is_some_and(|end| end <= last || events.is_empty() && after <= last) {
-                return Ok(());
+                return Ok(true);
             }
             if last < after {
                 // Another client has set the consumer's position.
