@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -36,13 +36,11 @@ impl Interrupt {
 
     /// Sleeps for `span`; returns within [`SLEEP_STEP`] of a signal.
     pub fn sleep(&self, span: Duration) {
-        let end = Instant::now() + span;
-        while !self.is_raised() {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return;
-            }
-            thread::sleep(left.min(SLEEP_STEP));
+        let mut left = span;
+        while !left.is_zero() && !self.is_raised() {
+            let step = left.min(SLEEP_STEP);
+            thread::sleep(step);
+            left -= step;
         }
     }
 
