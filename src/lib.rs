@@ -54,8 +54,8 @@
 //! | `bench` | the measurements of `seqcast bench` |
 //! | `cli` | the command line |
 //!
-//! `sim` is a feature, and so is `cli` with `terminal` and `bench`. The services of a peer are features too. Without any
-//! of them the crate is the library: the bus, embedded and attached.
+//! `sim` is a feature, and so is `cli` with `terminal` and `bench`. The services of a peer are features too. Without
+//! any of them the crate is the library: the bus, embedded and attached.
 
 #![cfg_attr(
     not(feature = "streams"),

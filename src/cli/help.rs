@@ -311,6 +311,12 @@ Examples:
 
 Further tables list the open listeners, and the event servers that this peer follows (event-follow).";
 
+/// Below `seqcast show health --help`.
+pub const SHOW_HEALTH: &str = "\
+Examples:
+  seqcast show health
+  seqcast show health --json | jq -r .health.state";
+
 /// Below `seqcast show peers --help`.
 pub const SHOW_PEERS: &str = "\
 Examples:
@@ -318,7 +324,7 @@ Examples:
   seqcast show peers --json | jq -r '.rows[] | select(.state == \"up\").address'
 
 Columns:
-  state       up, silent, left or crashed; 'no multicast' if only unicast of this peer arrives; 'excluded' while flow \
+  state       up, silent, left or crashed; 'no multicast' if only the unicast of that peer arrives; 'excluded' while flow \
 control does not wait for it
   last heard  time since its last datagram
   msgs in     number of messages received from it; datagrams likewise

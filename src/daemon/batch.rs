@@ -150,7 +150,8 @@ impl RecvBatch {
     }
 
     /// Receives available datagrams without waiting; undrained ones stay in front. Returns the number of datagrams
-    /// received, without discarded ones; 0 if there is none. `overruns` is the last known value of the socket's drop counter.
+    /// received, without discarded ones; 0 if there is none. `overruns` is the last known value of the socket's drop
+    /// counter.
     pub(super) fn recv(&mut self, socket: BorrowedFd<'_>, overruns: &mut u32) -> io::Result<usize> {
         let count = self.wanted;
         let before = self.received.len();

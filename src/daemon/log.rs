@@ -18,7 +18,7 @@ pub(crate) fn member(publisher: &Publisher, event: MemberEvent) {
             tracing::warn!(peer = name, %epoch, uid, "multicasts of a peer do not arrive, its unicasts do; see docs/network.md");
         }
         MemberEvent::FlowExcluded => {
-            tracing::warn!(peer = name, %epoch, uid, "peer receives too slowly, and publishers no longer wait for it; see 'show peers'");
+            tracing::warn!(peer = name, %epoch, uid, "peer receives too slowly, and this peer no longer waits for it; see 'show peers'");
         }
         MemberEvent::CaughtUp => tracing::info!(peer = name, %epoch, uid, "peer has caught up"),
         MemberEvent::DuplicateName => {

@@ -17,8 +17,10 @@ use std::time::Duration;
 use super::advisories::AdvisoryCount;
 
 /// Names of all reports.
-pub const REPORTS: [&str; 11] =
-    ["status", "loss", "outbound", "peers", "subs", "interest", "seqno", "windows", "history", "counters", "clients"];
+pub const REPORTS: [&str; 12] = [
+    "status", "health", "loss", "outbound", "peers", "subs", "interest", "seqno", "windows", "history", "counters",
+    "clients",
+];
 
 /// Default maximum of rows in a report.
 const LIMIT: u64 = 10_000;
@@ -69,6 +71,8 @@ pub(crate) struct ReportInput<'a> {
     pub(crate) now: ClockReading,
     /// The fields of `show status`.
     pub(crate) status: Value,
+    /// The fields of `show health`.
+    pub(crate) health: Value,
     pub(crate) clients: Vec<ClientRow>,
     pub(crate) counters: Vec<CounterRow>,
 }
@@ -85,6 +89,7 @@ pub(crate) fn answer(query: &Value, input: &ReportInput<'_>) -> Value {
     };
     let mut rows: Vec<Value> = match what {
         "status" => return json!({ "show": what, "status": input.status }),
+        "health" => return json!({ "show": what, "health": input.health }),
         "loss" => input.peer.loss_rows().iter().map(loss).collect(),
         "outbound" => input.peer.outbound_rows().iter().map(outbound).collect(),
         "history" => return history(input.peer, query, limit(HISTORY_LIMIT)),

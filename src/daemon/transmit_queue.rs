@@ -3,12 +3,22 @@
 use crate::daemon::batch::OutgoingDatagram;
 use crate::daemon::multicast::Sockets;
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 
 /// Number of waiting datagrams at which local publishers are blocked: about half a second at 10 Mbit/s.
 const BACKLOG_DATAGRAMS: usize = 512;
 /// Maximum number of waiting datagrams: a message of 8 MiB in small datagrams must fit. Beyond it, unicasts to other
 /// peers are discarded; those peers request again.
 const DATAGRAMS_MAX: usize = 32 * 1024;
+
+/// A datagram that the system refused to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RefusedSend {
+    /// Destination; `None` for the group.
+    pub(crate) to: Option<SocketAddr>,
+    /// Error number of the system.
+    pub(crate) errno: i32,
+}
 
 /// Waiting datagrams, and counts of those that were not sent.
 #[derive(Debug, Default)]
@@ -20,6 +30,8 @@ pub(crate) struct TransmitQueue {
     is_blocked: bool,
     /// Number of datagrams that the system refused.
     pub(crate) errors: u64,
+    /// The last refused datagram since [`TransmitQueue::take_refused`].
+    refused: Option<RefusedSend>,
     /// Number of unicasts discarded because too many datagrams waited.
     pub(crate) overflow: u64,
 }
@@ -64,6 +76,11 @@ impl TransmitQueue {
         self.is_blocked
     }
 
+    /// Takes the last datagram that the system refused since the last call.
+    pub(crate) fn take_refused(&mut self) -> Option<RefusedSend> {
+        self.refused.take()
+    }
+
     /// Records that the socket is writable.
     pub(crate) fn on_writable(&mut self) {
         self.is_blocked = false;
@@ -77,8 +94,11 @@ impl TransmitQueue {
                 Ok(0) => self.is_blocked = true,
                 Ok(sent) => drop(self.queue.drain(..sent)),
                 Err(error) => {
-                    self.queue.pop_front();
+                    let refused = self.queue.pop_front();
                     self.errors += 1;
+                    self.refused = refused
+                        .zip(error.raw_os_error())
+                        .map(|(datagram, errno)| RefusedSend { to: datagram.to, errno });
                     // Only errors whose count is a power of two are logged: a dead network must not fill the log.
                     if self.errors.is_power_of_two() {
                         tracing::warn!(%error, errors = self.errors, "datagram refused by the system");

@@ -140,7 +140,7 @@ pub struct Follower {
     notices: VecDeque<FollowerNotice>,
     /// Number of requests so far.
     requests: u64,
-    /// True once [`FollowerNotice::TooMany`] was reported.
+    /// True once [`FollowerNotice::ServerLimit`] was reported.
     is_full_reported: bool,
 }
 

@@ -50,7 +50,7 @@ pub enum Input {
         bytes: u64,
     },
     /// The kernel's drop counter of a receive socket rose by `drops` since the last such input of that socket. This
-    /// input precedes the datagram that carried the counter.
+    /// input precedes the datagram that carried the counter, unless that datagram was this peer's own.
     Overrun {
         /// The socket.
         path: Path,

@@ -25,7 +25,7 @@ const STEPS: usize = 32;
 /// Maximum number of cached match sets. Few subscriptions have few different match sets.
 const MATCH_SETS_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("not 0");
 
-/// The subscriptions that match a subject; at least entry.
+/// The subscriptions that match a subject; at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MatchSet {
     /// All matching subscriptions, ascending, including those of queue groups.

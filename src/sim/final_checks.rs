@@ -310,8 +310,8 @@ impl Oracle {
         }
     }
 
-    /// Returns the time in nanoseconds from the sealing of a message to its verdict (`docs/loss-accounting.md`, "Bounds
-    /// in time"). By then it is delivered, reported as missing, or covered by an open silence.
+    /// Returns the time in nanoseconds from the sealing of a message to its verdict (`docs/loss-accounting.md`, "Time
+    /// bounds"). By then it is delivered, reported as missing, or covered by an open silence.
     fn bound(&self, receiver: &PeerRun, stream: usize, track: &Track, sent: &MessageTrace) -> u64 {
         let truth = &self.truth.streams[stream];
         let silence_bound = self.silence_bound(receiver, truth);

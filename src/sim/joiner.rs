@@ -158,8 +158,8 @@ impl Joiner {
     /// Checks the join at the end of the run, when everything has settled.
     pub fn finish(&self, now: u64, truth: &GroundTruth, run: &PeerRun, out: &mut Findings) {
         if self.join.is_joining() || self.joined.is_none() {
-            // If limits discard parts of an answer, the client repeats each question until it gives up. If the budget for
-            // retransmission is small, lost parts arrive late.
+            // If limits discard parts of an answer, the client repeats each question until it gives up. If the budget
+            // for retransmission is small, lost parts arrive late.
             let may_be_reading =
                 run.is_limited() || run.settings.recovery.resend_rate_min < Recovery::modest().resend_rate_min;
             // A replay may bring back a dead publisher just before the end, and no answer comes from it.

@@ -88,8 +88,8 @@ impl PostgresServer {
         if done.status.success() { Ok(text(&done.stdout)) } else { Err(text(&done.stderr)) }
     }
 
-    /// Kills it at once with the processes that serve its connections, as a crash of its host would end it. Those outlive their parent
-    /// for a moment otherwise.
+    /// Kills it at once with the processes that serve its connections, as a crash of its host would end it. Those
+    /// outlive their parent for a moment otherwise.
     pub fn kill(&mut self) {
         let children =
             Command::new("pgrep").args(["-P", &self.child.id().to_string()]).output().expect("procps is installed");

@@ -1,7 +1,8 @@
 //! Checks that the modules of the library import each other without circles.
 //!
 //! A module and the modules below it may use each other: children extend a type of their parent, and the parent calls
-//! them. But siblings may not use each other in a circle, and no circle may lead through a module outside of the parent.
+//! them. But siblings may not use each other in a circle, and no circle may lead through a module outside of the
+//! parent.
 
 use super::source::{code, without_tests};
 use super::{assert_tidy, is_test, module, paths, rust, within};

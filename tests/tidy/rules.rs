@@ -1,8 +1,10 @@
-//! Rules of the protocol: each has a test that names it, and the rules of loss accounting also have a place in the code.
+//! Rules of the protocol: each has a test that names it, and the rules of loss accounting also have a place in the
+//! code.
 //!
 //! A rule is named by its number in `docs/wire.md` (W1, W2 …), or by its name in the table of `src/proto/mod.rs`. The
-//! line `/// Proves: W1, gap` in the doc comment of a `#[test]` function says that this test shows these rules; anywhere
-//! else the line is refused. The line `// Rule: gap` in the code of the product says that the rule is kept there.
+//! line `/// Proves: W1, gap` in the doc comment of a `#[test]` function says that this test shows these rules;
+//! anywhere else the line is refused. The line `// Rule: gap` in the code of the product says that the rule is kept
+//! there.
 
 use super::source::{code, tests, without_tests};
 use super::{assert_tidy, is_test, rust};

@@ -1,6 +1,6 @@
 //! `demo loss`: three peers in this process on loopback multicast. One publishes. The other two drop a share of the
-//! datagrams that reach their sockets, before the protocol sees them, and request them again. Then every message must be
-//! accounted for.
+//! datagrams that reach their sockets, before the protocol sees them, and request them again. Then every message must
+//! be accounted for.
 
 mod audit;
 
@@ -230,7 +230,8 @@ impl DemoPeers {
         Ok(DemoPeers { group, port, publisher, receivers, subscriptions })
     }
 
-    /// Waits until each receiver has received every message or reported it as lost or unverified, or `patience` is over.
+    /// Waits until each receiver has received every message or reported it as lost or unverified, or `patience` is
+    /// over.
     fn settle(&self, sent: &SentCounts, patience: Duration) -> Result<(), CommandFailure> {
         let sent: u64 = sent.values().sum();
         let deadline = Clock::now().instant + patience;

@@ -100,7 +100,8 @@ pub struct WorkOptions {
     /// Register each event in the journal of the peer before it counts as sent, so that consumers find it there later.
     #[arg(long)]
     pub journal: bool,
-    /// Time without a renewal after which other workers take this worker's object over; equal for all workers of a store.
+    /// Time without a renewal after which other workers take this worker's object over; equal for all workers of a
+    /// store.
     #[arg(long, value_name = "TIME", value_parser = value::wait, default_value = "10s")]
     pub lease: Duration,
     /// End after this number of events, with exit code 0.

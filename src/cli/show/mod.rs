@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 
 use self::args::{ShowOptions, ShowReport};
 use self::columns::{
-    CLIENTS, COUNTERS, Cell, FOLLOWED, HISTORY, INTEREST, LISTENERS, LOSS, LOSS_DATAGRAMS, LOSS_MESSAGES, OUTBOUND,
-    PEERS, SEQNO, STATUS, SUBS, TOTALS, WINDOWS,
+    CLIENTS, COUNTERS, Cell, FOLLOWED, HEALTH, HISTORY, INTEREST, LISTENERS, LOSS, LOSS_DATAGRAMS, LOSS_MESSAGES,
+    OUTBOUND, PEERS, SEQNO, STATUS, SUBS, TOTALS, WINDOWS,
 };
 use super::bus_options::PeerOptions;
 use super::connect;
 use crate::terminal::exit::{CommandFailure, Exit};
-use crate::terminal::output::{Output, note};
+use crate::terminal::output::{EscapedText, Output, note};
 use crate::terminal::peer;
 use crate::terminal::table::{Column, TextTable};
 
@@ -43,6 +43,7 @@ fn query(what: &ShowReport) -> Value {
             json!({ "show": "history", "pattern": pattern.as_str(), "limit": limit })
         }
         ShowReport::Status => json!({ "show": "status" }),
+        ShowReport::Health => json!({ "show": "health" }),
         ShowReport::Loss { .. } => json!({ "show": "loss" }),
         ShowReport::Peers => json!({ "show": "peers" }),
         ShowReport::Subs => json!({ "show": "subs" }),
@@ -75,6 +76,7 @@ fn text(what: &ShowReport, answer: &Value) -> String {
             let further = further.map(|(cells, of)| format!("\n{}", rows(cells, &json!({ "rows": of }))));
             [first].into_iter().chain(further).collect()
         }
+        ShowReport::Health => health(&answer["health"]),
         _ => first,
     }
 }
@@ -82,6 +84,7 @@ fn text(what: &ShowReport, answer: &Value) -> String {
 /// Returns a peer's answer as the table of the report, or the first one of several.
 pub fn table(what: &ShowReport, answer: &Value) -> TextTable {
     let cells: &[(Column, Cell)] = match what {
+        ShowReport::Health => return rows(HEALTH, &json!({ "rows": answer["health"]["findings"] })),
         ShowReport::Status => return fields("this peer", STATUS, &answer["status"]),
         ShowReport::Loss { outbound: false, .. } => LOSS,
         ShowReport::Loss { outbound: true, .. } => OUTBOUND,
@@ -95,6 +98,20 @@ pub fn table(what: &ShowReport, answer: &Value) -> TextTable {
         ShowReport::Clients => CLIENTS,
     };
     rows(cells, answer)
+}
+
+/// Returns the findings, each as a few lines.
+fn health(health: &Value) -> String {
+    let findings = health["findings"].as_array().map_or(&[][..], Vec::as_slice);
+    if findings.is_empty() {
+        return "ok: the peer has found nothing wrong with this host or its network\n".to_owned();
+    }
+    let lines = findings.iter().map(|finding| {
+        let [severity, check, since, found, effect, fix] = ["severity", "check", "since", "found", "effect", "fix"]
+            .map(|field| EscapedText(finding[field].as_str().unwrap_or_default().as_bytes()).to_string());
+        format!("{severity}: {check}: {found} (since {since})\n  {effect}\n  fix: {fix}\n")
+    });
+    lines.collect()
 }
 
 /// Returns a table with a row for each row of the answer.

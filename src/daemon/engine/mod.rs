@@ -16,6 +16,7 @@ mod wait;
 use self::services::Services;
 use crate::clock::Clock;
 use crate::daemon::engine_core::{EngineCore, Phase};
+use crate::daemon::health::Health;
 use crate::daemon::mailbox::CommandQueue;
 use crate::daemon::signals::Signals;
 use crate::daemon::timer::Timer;
@@ -29,6 +30,7 @@ use std::time::Duration;
 pub(crate) struct Engine {
     pub(crate) core: EngineCore,
     services: Services,
+    health: Health,
     /// Constant fields of `show status`.
     static_status: Value,
     /// Events that the system reported in this turn.
@@ -84,6 +86,7 @@ impl Engine {
         if is_caught_up {
             self.core.tick(now);
         }
+        self.health.on_turn(&mut self.core, now);
         self.core.report_unserved(now);
         self.core.confirm_due(now);
         self.process_internal_commands(now);

@@ -9,6 +9,7 @@ use crate::daemon::drop_rule::Dropper;
 use crate::daemon::engine::Engine;
 use crate::daemon::engine::services::Services;
 use crate::daemon::engine_core::{EngineCore, EngineCoreParts};
+use crate::daemon::health::Health;
 use crate::daemon::interface::{self, ChosenInterface, Family};
 use crate::daemon::local_socket::LocalSocket;
 use crate::daemon::mailbox::{CommandQueue, Mailbox};
@@ -68,6 +69,7 @@ impl Engine {
         let static_status = static_status(config, &chosen, &sockets, local_socket.as_ref());
         let mut settings = config.settings(chosen.payload_bytes_max());
         settings.pace.room_bytes = sockets.room_bytes();
+        let health = Health::new(&chosen, sockets.group_address(), config.ttl, started);
         let mut engine = Engine {
             core: EngineCore::new(
                 config,
@@ -82,6 +84,7 @@ impl Engine {
                 },
             ),
             services,
+            health,
             static_status,
             ready: Events::with_capacity(EVENTS),
             timer,

@@ -13,7 +13,8 @@ impl Engine {
         self.core.count_published();
         let counters = self.counters();
         let clients = self.core.clients.rows(now);
-        show::answer(query, &ReportInput { peer: &self.core.peer, now, status: self.status(now), clients, counters })
+        let (status, health) = (self.status(now), self.health.report());
+        show::answer(query, &ReportInput { peer: &self.core.peer, now, status, health, clients, counters })
     }
 
     fn status(&self, now: ClockReading) -> Value {

@@ -113,6 +113,7 @@ impl Engine {
             self.services.deadline(&self.core),
             self.core.receiver_waits.deadline(),
             self.core.confirm_deadline(),
+            Some(self.health.deadline()),
             stop,
             timeout.map(|timeout| now + timeout),
         ]

@@ -18,8 +18,8 @@ const GREETING_TIME: Duration = Duration::from_secs(2);
 /// holds 16,000 messages of 64 bytes.
 const RECV_BYTES: usize = 1 << 20;
 /// Maximum bytes of this peer's own multicasts received in one turn. The kernel returns multicasts to their sender,
-/// where they are only counted. The limit exceeds a receive buffer, so that a peer that publishes at full speed reads its
-/// inbox in every turn.
+/// where they are only counted. The limit exceeds a receive buffer, so that a peer that publishes at full speed reads
+/// its inbox in every turn.
 const OWN_BYTES: u64 = 64 << 20;
 /// Maximum time for which the inbox and the clock tick wait while the group socket has more than one turn can receive.
 /// The inbox carries requests to publishers and their receive windows, which must arrive in time however fast

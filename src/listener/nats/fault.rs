@@ -7,7 +7,8 @@ use std::fmt;
 /// Text of the error that nats-server sends to an unauthenticated client for any reason.
 const AUTHORIZATION_VIOLATION: &str = "Authorization Violation";
 
-/// Reason for the end of a connection. [`NatsSession::on_fault`](super::NatsSession::on_fault) reports it to the client.
+/// Reason for the end of a connection. [`NatsSession::on_fault`](super::NatsSession::on_fault) reports it to the
+/// client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NatsFault {
     /// A line does not begin with an operation of clients, or a payload is not followed by CR LF.

@@ -193,7 +193,8 @@ impl Peer {
     }
 
     /// Returns the next effect, or `None` if there are no more. Consecutive published messages are sent, and delivered
-    /// to clients of this peer, together: with the next input other than a publish request, at the latest with a tick.
+    /// to clients of this peer, together: with the next input that is neither a publish request nor
+    /// [`Input::OwnDatagrams`], at the latest with a tick.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }

@@ -110,7 +110,7 @@ impl Peer {
             self.update_pace(now.instant);
             self.send_queued(now);
         }
-        // Flow control waits for a reporting receiver only if its address is proven.
+        // Flow control waits for an unproven receiver only briefly (W133).
         let is_proven = self.members.get(&epoch).is_some_and(|member| member.proof.is_proven);
         if !is_proven && self.may_send_to(epoch) {
             self.send_early_heartbeat(now, epoch);

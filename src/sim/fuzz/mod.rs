@@ -1,6 +1,7 @@
 //! The bodies of the fuzz targets. Each takes any bytes and panics if something is wrong.
 //!
-//! `tools/fuzz` runs them with libFuzzer, `tools/fuzz-run` without, and `tests/corpus.rs` replays the inputs that both found.
+//! `tools/fuzz` runs them with libFuzzer, `tools/fuzz-run` without, and `tests/corpus.rs` replays the inputs that both
+//! found.
 
 mod decode;
 mod hat;

@@ -1,0 +1,75 @@
+//! A finding about this host or its network.
+
+use std::fmt;
+
+/// Subject of a finding. A peer has at most one finding for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Check {
+    /// The peer's network interface and its address.
+    Interface,
+    /// Datagrams that the system refuses to send.
+    Sending,
+    /// Multicasts of other peers.
+    Multicast,
+    /// Presence of other peers.
+    Peers,
+    /// The wall clock of this host.
+    Clock,
+    /// Names of peers.
+    Names,
+}
+
+impl Check {
+    /// Returns the name in JSON, in tables and in the log.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Check::Interface => "interface",
+            Check::Sending => "sending",
+            Check::Multicast => "multicast",
+            Check::Peers => "peers",
+            Check::Clock => "clock",
+            Check::Names => "names",
+        }
+    }
+}
+
+/// Weight of a finding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Severity {
+    /// Normal for the first peer of a LAN, and worth a look otherwise.
+    Notice,
+    /// The peer works, with a defect.
+    Warning,
+    /// The peer cannot reach others, or cannot be reached.
+    Broken,
+}
+
+impl Severity {
+    /// Returns the name in JSON and in tables.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Severity::Notice => "notice",
+            Severity::Warning => "warning",
+            Severity::Broken => "broken",
+        }
+    }
+}
+
+/// What a check found, why it matters, and what mends it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Finding {
+    pub(crate) check: Check,
+    pub(crate) severity: Severity,
+    /// What was found, as a sentence without a full stop.
+    pub(crate) found: String,
+    /// Consequence for the messages.
+    pub(crate) effect: &'static str,
+    /// Command or change that mends it.
+    pub(crate) fix: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}; {}", self.found, self.effect, self.fix)
+    }
+}

@@ -1,0 +1,329 @@
+//! The checks, as a state machine: observations in, changes of findings out. It reads no clock and asks no system.
+
+use super::finding::{Check, Finding, Severity};
+use crate::daemon::transmit_queue::RefusedSend;
+use crate::time::{ClockReading, Instant, WallTime};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+/// Time after the start within which another peer is usually heard: several heartbeats.
+const DISCOVERY_TIME: Duration = Duration::from_secs(10);
+/// Time for which a check that observes single events keeps its finding after the last event.
+const EVENT_TIME: Duration = Duration::from_secs(30);
+/// Minimum step of the wall clock against the monotonic one that is a finding.
+const CLOCK_STEP_MIN: Duration = Duration::from_secs(1);
+/// Maximum number of peers that a finding names.
+const NAMES_MAX: usize = 3;
+
+/// The network of the peer, as it was at the start.
+#[derive(Clone, Debug)]
+pub(crate) struct NetworkSetup {
+    /// Name of the interface.
+    pub(crate) interface: String,
+    /// True if the interface leads to this host only.
+    pub(crate) is_loopback: bool,
+    /// Address of the interface from which datagrams leave.
+    pub(crate) address: IpAddr,
+    /// The group with its port.
+    pub(crate) group: SocketAddr,
+    /// Hops of a multicast; 0 keeps it on this host.
+    pub(crate) ttl: u8,
+}
+
+/// Present state of the interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum InterfaceState {
+    /// The interface is up, has a carrier, and has the address.
+    Usable,
+    /// No interface has the name.
+    Absent,
+    /// The administrator has switched it off.
+    Down,
+    /// No cable, or no radio network.
+    NoCarrier,
+    /// The interface has other addresses only.
+    AddressGone(Vec<IpAddr>),
+}
+
+/// Another peer, as observed here.
+#[derive(Clone, Debug)]
+pub(crate) struct ObservedPeer {
+    pub(crate) name: String,
+    /// True if the peer is heard.
+    pub(crate) is_up: bool,
+    /// True if the peer is not heard and has not said that it ends.
+    pub(crate) is_silent: bool,
+    /// True if its unicasts arrive and its multicasts do not.
+    pub(crate) is_multicast_dead: bool,
+    /// True if another live peer has its name.
+    pub(crate) has_duplicate_name: bool,
+}
+
+/// One sample of what the checks judge.
+#[derive(Clone, Debug)]
+pub(crate) struct Observation {
+    pub(crate) interface: InterfaceState,
+    /// The last datagram that the system has refused since the sample before.
+    pub(crate) refused: Option<RefusedSend>,
+    pub(crate) peers: Vec<ObservedPeer>,
+}
+
+/// Change of a finding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum HealthChange {
+    /// A check has found something new.
+    Raised(Finding),
+    /// A check finds nothing any more; the text says what is well again.
+    Cleared(Check, String),
+}
+
+/// A finding and the time at which it was raised.
+#[derive(Clone, Debug)]
+pub(crate) struct ActiveFinding {
+    pub(crate) finding: Finding,
+    pub(crate) since: WallTime,
+}
+
+/// The findings about one peer's host and network.
+#[derive(Debug)]
+pub(crate) struct HealthMonitor {
+    network: NetworkSetup,
+    started: Instant,
+    findings: BTreeMap<Check, ActiveFinding>,
+    /// True once another peer was heard.
+    has_heard_peer: bool,
+    /// Clocks of the sample before.
+    last: ClockReading,
+    /// The last step of the wall clock: its time, its span, and whether it went back.
+    clock_step: Option<(Instant, Duration, bool)>,
+    /// The last datagram that the system refused, and its time.
+    refused: Option<(Instant, RefusedSend)>,
+}
+
+impl HealthMonitor {
+    /// Creates a monitor of a peer that starts now.
+    pub(crate) fn new(network: NetworkSetup, now: ClockReading) -> HealthMonitor {
+        HealthMonitor {
+            network,
+            started: now.instant,
+            findings: BTreeMap::new(),
+            has_heard_peer: false,
+            last: now,
+            clock_step: None,
+            refused: None,
+        }
+    }
+
+    /// Returns the present findings, in the order of the checks.
+    pub(crate) fn findings(&self) -> impl Iterator<Item = &ActiveFinding> {
+        self.findings.values()
+    }
+
+    /// Returns the severity of the worst finding; `None` if there is none.
+    pub(crate) fn worst(&self) -> Option<Severity> {
+        self.findings.values().map(|active| active.finding.severity).max()
+    }
+
+    /// Judges a sample and returns the changes since the sample before.
+    pub(crate) fn update(&mut self, now: ClockReading, seen: &Observation) -> Vec<HealthChange> {
+        self.has_heard_peer |= seen.peers.iter().any(|peer| peer.is_up);
+        self.observe_clock(now);
+        if let Some(refused) = seen.refused {
+            self.refused = Some((now.instant, refused));
+        }
+        let is_usable = seen.interface == InterfaceState::Usable;
+        // An unusable interface explains what the next three checks would find.
+        let explained = |finding: Option<Finding>| finding.filter(|_| is_usable);
+        let found = [
+            (Check::Interface, self.check_interface(&seen.interface)),
+            (Check::Sending, explained(self.check_sending(now.instant))),
+            (Check::Multicast, explained(self.check_multicast(&seen.peers))),
+            (Check::Peers, explained(self.check_presence(now.instant))),
+            (Check::Clock, self.check_clock(now.instant)),
+            (Check::Names, check_names(&seen.peers)),
+        ];
+        found.into_iter().filter_map(|(check, finding)| self.replace(now.wall, check, finding)).collect()
+    }
+
+    /// Replaces the finding of a check. Returns the change, unless only the words of a finding differ.
+    fn replace(&mut self, at: WallTime, check: Check, finding: Option<Finding>) -> Option<HealthChange> {
+        let Some(finding) = finding else {
+            self.findings.remove(&check)?;
+            return Some(HealthChange::Cleared(check, self.recovery_text(check)));
+        };
+        match self.findings.get_mut(&check) {
+            Some(active) if active.finding.severity == finding.severity => {
+                active.finding = finding;
+                None
+            }
+            _ => {
+                self.findings.insert(check, ActiveFinding { finding: finding.clone(), since: at });
+                Some(HealthChange::Raised(finding))
+            }
+        }
+    }
+
+    fn recovery_text(&self, check: Check) -> String {
+        let NetworkSetup { interface, address, .. } = &self.network;
+        match check {
+            Check::Interface => format!("{interface} is back, with the address {address}"),
+            Check::Sending => "the system sends all datagrams again".to_owned(),
+            Check::Multicast => "the multicasts of the other peers arrive again".to_owned(),
+            Check::Peers => "another peer is heard".to_owned(),
+            Check::Clock => "the clock of this host has made no further step".to_owned(),
+            Check::Names => "each peer has a name of its own again".to_owned(),
+        }
+    }
+
+    fn check_interface(&self, state: &InterfaceState) -> Option<Finding> {
+        let NetworkSetup { interface, address, .. } = &self.network;
+        let (found, fix) = match state {
+            InterfaceState::Usable => return None,
+            InterfaceState::Absent => {
+                (format!("{interface} is gone"), "look at: ip -brief link; then restart the peer".to_owned())
+            }
+            InterfaceState::Down => (format!("{interface} is down"), format!("ip link set {interface} up")),
+            InterfaceState::NoCarrier => (
+                format!("{interface} has no carrier"),
+                "check the cable, the switch port, or the radio network".to_owned(),
+            ),
+            InterfaceState::AddressGone(others) => {
+                let others: Vec<String> = others.iter().map(ToString::to_string).collect();
+                let found = match others.is_empty() {
+                    true => format!("{interface} has no address; it had {address}"),
+                    false => format!("{interface} has the address {} instead of {address}", others.join(", ")),
+                };
+                (found, "restart the peer, or give the interface a fixed address".to_owned())
+            }
+        };
+        let effect = "this peer sends and receives nothing";
+        Some(Finding { check: Check::Interface, severity: Severity::Broken, found, effect, fix })
+    }
+
+    fn check_sending(&self, now: Instant) -> Option<Finding> {
+        let (_, refused) = self.refused.filter(|(at, _)| now.since(*at) < EVENT_TIME)?;
+        let NetworkSetup { interface, group, .. } = &self.network;
+        let what = match refused.to {
+            None => format!("multicasts to {group} on {interface}"),
+            Some(to) => format!("unicasts to {to}"),
+        };
+        let error = std::io::Error::from_raw_os_error(refused.errno);
+        let fix = match refused.errno {
+            libc::EPERM | libc::EACCES => "a firewall rule on this host forbids them; look at: nft list ruleset",
+            libc::ENETUNREACH | libc::EHOSTUNREACH => "there is no route; look at: ip route show table all",
+            libc::EMSGSIZE => "lower datagram-size below the MTU; look at: ip link",
+            _ => "look at: ip -brief addr",
+        };
+        Some(Finding {
+            check: Check::Sending,
+            severity: Severity::Broken,
+            found: format!("the system refuses to send {what}: {error}"),
+            effect: "other peers miss what this peer publishes, or cannot get it repaired",
+            fix: fix.to_owned(),
+        })
+    }
+
+    fn check_multicast(&self, peers: &[ObservedPeer]) -> Option<Finding> {
+        let NetworkSetup { interface, group, .. } = &self.network;
+        let present = || peers.iter().filter(|peer| peer.is_up);
+        let dead: Vec<&ObservedPeer> = present().filter(|peer| peer.is_multicast_dead).collect();
+        let silent: Vec<&ObservedPeer> = peers.iter().filter(|peer| peer.is_silent).collect();
+        let (severity, found, fix) = if !dead.is_empty() && dead.len() == present().count() {
+            let found = format!("the unicasts of {} arrive, their multicasts do not", names(&dead));
+            let fix = format!(
+                "a firewall of this host drops UDP port {} (nft list ruleset), or the switch forwards the group {} no longer: \
+                 IGMP snooping needs a querier (ip maddr show dev {interface})",
+                group.port(),
+                group.ip()
+            );
+            (Severity::Broken, found, fix)
+        } else if !dead.is_empty() {
+            let found = format!("the unicasts of {} arrive, the multicasts do not; those of others do", names(&dead));
+            (Severity::Warning, found, "look at the firewall of that host, and at the switch between".to_owned())
+        } else if 1 < silent.len() && present().count() == 0 {
+            let found = format!("all {} peers fell silent: {}", silent.len(), names(&silent));
+            let fix =
+                format!("look at the network of this host: ip -statistics link show {interface}; nft list ruleset");
+            (Severity::Broken, found, fix)
+        } else {
+            return None;
+        };
+        let effect = "messages are missing here until multicasts arrive again";
+        Some(Finding { check: Check::Multicast, severity, found, effect, fix })
+    }
+
+    fn check_presence(&self, now: Instant) -> Option<Finding> {
+        let NetworkSetup { interface, is_loopback, group, ttl, .. } = &self.network;
+        if self.has_heard_peer || *is_loopback || now.since(self.started) < DISCOVERY_TIME {
+            return None;
+        }
+        let fix = match ttl {
+            0 => "ttl: 0 keeps multicasts on this host; set ttl: 1 for a LAN".to_owned(),
+            _ => format!(
+                "start a peer on another host with the same group and port; if one runs there, a firewall or a switch drops \
+                 UDP port {} or the group {}",
+                group.port(),
+                group.ip()
+            ),
+        };
+        Some(Finding {
+            check: Check::Peers,
+            severity: Severity::Notice,
+            found: format!("no other peer was heard on {interface} in the group {group}"),
+            effect: "messages reach programs of this host only",
+            fix,
+        })
+    }
+
+    /// Compares the progress of the wall clock with that of the monotonic clock since the sample before.
+    fn observe_clock(&mut self, now: ClockReading) {
+        let elapsed = now.instant.since(self.last.instant);
+        let expected = self.last.wall.as_nanos().saturating_add(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX));
+        let step = Duration::from_nanos(now.wall.as_nanos().abs_diff(expected));
+        if CLOCK_STEP_MIN <= step {
+            self.clock_step = Some((now.instant, step, now.wall.as_nanos() < expected));
+        }
+        self.last = now;
+    }
+
+    fn check_clock(&self, now: Instant) -> Option<Finding> {
+        let (_, step, is_back) = self.clock_step.filter(|(at, ..)| now.since(*at) < EVENT_TIME)?;
+        let step = humantime::format_duration(Duration::from_secs(step.as_secs()));
+        let (direction, effect) = match is_back {
+            true => ("back", "the stamps of events stand still until the clock has reached its former time"),
+            false => ("forward", "the stamps of messages and events jump; sequence numbers begin a new time frame"),
+        };
+        Some(Finding {
+            check: Check::Clock,
+            severity: Severity::Warning,
+            found: format!("the clock of this host went {direction} by {step}"),
+            effect,
+            fix: "let a time service slew the clock instead of setting it; look at: timedatectl timesync-status"
+                .to_owned(),
+        })
+    }
+}
+
+fn check_names(peers: &[ObservedPeer]) -> Option<Finding> {
+    let duplicates: Vec<&ObservedPeer> = peers.iter().filter(|peer| peer.has_duplicate_name && peer.is_up).collect();
+    (!duplicates.is_empty()).then(|| Finding {
+        check: Check::Names,
+        severity: Severity::Warning,
+        found: format!("two live peers have the same name: {}", names(&duplicates)),
+        effect: "reports do not distinguish them",
+        fix: "give each peer its own (key 'name')".to_owned(),
+    })
+}
+
+/// Returns the first names, and the number of further ones.
+fn names(peers: &[&ObservedPeer]) -> String {
+    let first: Vec<&str> = peers.iter().take(NAMES_MAX).map(|peer| peer.name.as_str()).collect();
+    match peers.len().saturating_sub(NAMES_MAX) {
+        0 => first.join(", "),
+        more => format!("{} and {more} more", first.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+use super::*;
+
+fn network() -> NetworkSetup {
+    NetworkSetup {
+        interface: "eth0".to_owned(),
+        is_loopback: false,
+        address: [10, 0, 0, 7].into(),
+        group: ([239, 1, 2, 3], 7500).into(),
+        ttl: 1,
+    }
+}
+
+fn at(millis: u64) -> ClockReading {
+    const WALL_MILLIS: u64 = 1_700_000_000_000;
+    ClockReading {
+        instant: Instant::from_nanos(millis * 1_000_000),
+        wall: WallTime::from_nanos((WALL_MILLIS + millis) * 1_000_000),
+    }
+}
+
+fn peer(name: &str) -> ObservedPeer {
+    ObservedPeer {
+        name: name.to_owned(),
+        is_up: true,
+        is_silent: false,
+        is_multicast_dead: false,
+        has_duplicate_name: false,
+    }
+}
+
+fn seen(peers: &[ObservedPeer]) -> Observation {
+    Observation { interface: InterfaceState::Usable, refused: None, peers: peers.to_vec() }
+}
+
+/// Returns the checks whose findings have begun (+) and ended (-).
+fn changes(monitor: &mut HealthMonitor, millis: u64, seen: &Observation) -> Vec<String> {
+    let line = |change: HealthChange| match change {
+        HealthChange::Raised(finding) => format!("+{} {}", finding.check.as_str(), finding.severity.as_str()),
+        HealthChange::Cleared(check, _) => format!("-{}", check.as_str()),
+    };
+    monitor.update(at(millis), seen).into_iter().map(line).collect()
+}
+
+#[test]
+fn healthy_peer_has_no_finding() {
+    let mut monitor = HealthMonitor::new(network(), at(0));
+    for second in 1..60 {
+        assert_eq!(changes(&mut monitor, second * 1000, &seen(&[peer("B.1")])), [""; 0]);
+    }
+    assert_eq!(monitor.worst(), None);
+}
+
+#[test]
+fn unusable_interface_is_raised_and_cleared_once() {
+    let mut monitor = HealthMonitor::new(network(), at(0));
+    let down = Observation { interface: InterfaceState::Down, ..seen(&[peer("B.1")]) };
+    assert_eq!(changes(&mut monitor, 1000, &down), ["+interface broken"]);
+    assert_eq!(changes(&mut monitor, 2000, &down), [""; 0]);
+    let text = |monitor: &HealthMonitor| monitor.findings().next().unwrap().finding.to_string();
+    assert!(text(&monitor).starts_with("eth0 is down: ") && text(&monitor).ends_with("ip link set eth0 up"));
+    let moved = Observation { interface: InterfaceState::AddressGone(vec![[10, 0, 0, 9].into()]), ..down };
+    assert_eq!(changes(&mut monitor, 3000, &moved), [""; 0]);
+    assert!(text(&monitor).starts_with("eth0 has the address 10.0.0.9 instead of 10.0.0.7"));
+    let back = monitor.update(at(4000), &seen(&[peer("B.1")]));
+    assert_eq!(back, [HealthChange::Cleared(Check::Interface, "eth0 is back, with the address 10.0.0.7".to_owned())]);
+}
+
+#[test]
+fn refused_datagrams_are_a_finding_for_half_a_minute() {
+    let mut monitor = HealthMonitor::new(network(), at(0));
+    let refused = |errno| Observation { refused: Some(RefusedSend { to: None, errno }), ..seen(&[peer("B.1")]) };
+    assert_eq!(changes(&mut monitor, 1000, &refused(libc::EPERM)), ["+sending broken"]);
+    let finding = monitor.findings().next().unwrap().finding.clone();
+    assert!(finding.found.contains("multicasts to 239.1.2.3:7500 on eth0"), "{finding}");
+    assert!(finding.fix.contains("firewall"), "{finding}");
+    assert_eq!(changes(&mut monitor, 30_000, &seen(&[peer("B.1")])), [""; 0]);
+    assert_eq!(changes(&mut monitor, 31_000, &seen(&[peer("B.1")])), ["-sending"]);
+    // An interface that is down explains it.
+    let down = Observation { interface: InterfaceState::Down, ..refused(libc::ENETUNREACH) };
+    assert_eq!(changes(&mut monitor, 32_000, &down), ["+interface broken"]);
+}
+
+#[test]
+fn dead_multicast_names_the_likely_side() {
+    let mut monitor = HealthMonitor::new(network(), at(0));
+    let dead = |name| ObservedPeer { is_multicast_dead: true, ..peer(name) };
+    assert_eq!(changes(&mut monitor, 1000, &seen(&[dead("B.1"), peer("C.2")])), ["+multicast warning"]);
+    assert_eq!(changes(&mut monitor, 2000, &seen(&[dead("B.1"), dead("C.2")])), ["+multicast broken"]);
+    let finding = monitor.findings().next().unwrap().finding.clone();
+    assert!(finding.found.contains("B.1, C.2") && finding.fix.contains("UDP port 7500"), "{finding}");
+    let silent = |name| ObservedPeer { is_up: false, is_silent: true, ..peer(name) };
+    assert_eq!(changes(&mut monitor, 3000, &seen(&[silent("B.1"), silent("C.2")])), [""; 0]);
+    assert!(monitor.findings().next().unwrap().finding.found.starts_with("all 2 peers fell silent"));
+    assert_eq!(changes(&mut monitor, 4000, &seen(&[peer("B.1"), silent("C.2")])), ["-multicast"]);
+}
+
+#[test]
+fn lonely_peer_is_noticed_after_ten_seconds() {
+    let mut monitor = HealthMonitor::new(network(), at(0));
+    assert_eq!(changes(&mut monitor, 9_900, &seen(&[])), [""; 0]);
+    assert_eq!(changes(&mut monitor, 10_000, &seen(&[])), ["+peers notice"]);
+    assert_eq!(changes(&mut monitor, 11_000, &seen(&[peer("B.1")])), ["-peers"]);
+    // Peers that were heard once may leave.
+    assert_eq!(changes(&mut monitor, 90_000, &seen(&[])), [""; 0]);
+    let mut loopback = HealthMonitor::new(NetworkSetup { is_loopback: true, ..network() }, at(0));
+    assert_eq!(changes(&mut loopback, 60_000, &seen(&[])), [""; 0]);
+    let mut local = HealthMonitor::new(NetworkSetup { ttl: 0, ..network() }, at(0));
+    local.update(at(10_000), &seen(&[]));
+    assert!(local.findings().next().unwrap().finding.fix.contains("ttl: 1"));
+}
+
+#[test]
+fn clock_step_is_a_finding_in_both_directions() {
+    let mut monitor = HealthMonitor::new(network(), at(0));
+    let seen = seen(&[peer("B.1")]);
+    let shifted = |millis, shift: i64| {
+        let wall = at(millis).wall.as_nanos().checked_add_signed(shift * 1_000_000_000).unwrap();
+        ClockReading { wall: WallTime::from_nanos(wall), ..at(millis) }
+    };
+    assert_eq!(monitor.update(shifted(1000, 0), &seen), []);
+    let raised = monitor.update(shifted(2000, -3600), &seen);
+    assert!(matches!(&raised[..], [HealthChange::Raised(finding)] if finding.found.ends_with("went back by 1h")));
+    assert_eq!(monitor.update(shifted(3000, -3600), &seen), [], "the same step is no second one");
+    assert_eq!(monitor.update(shifted(32_000, -3600), &seen).len(), 1, "the finding has ended");
+    let raised = monitor.update(shifted(33_000, -3598), &seen);
+    assert!(matches!(&raised[..], [HealthChange::Raised(finding)] if finding.found.ends_with("went forward by 2s")));
+    // A suspended host is no clock step: both clocks may stand still or go on.
+    assert_eq!(monitor.update(shifted(34_000, -3598), &seen), []);
+}
+
+#[test]
+fn duplicate_names_are_listed_up_to_three() {
+    let mut monitor = HealthMonitor::new(network(), at(0));
+    let doubles: Vec<ObservedPeer> =
+        (0..5).map(|index| ObservedPeer { has_duplicate_name: true, ..peer(&format!("B.{index}")) }).collect();
+    assert_eq!(changes(&mut monitor, 1000, &seen(&doubles)), ["+names warning"]);
+    let found = &monitor.findings().next().unwrap().finding.found;
+    assert!(found.ends_with("B.0, B.1, B.2 and 2 more"), "{found}");
+}
