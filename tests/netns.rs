@@ -10,6 +10,7 @@ mod account;
 mod bench;
 mod client;
 mod events;
+mod health;
 mod lan;
 mod listeners;
 mod queue;

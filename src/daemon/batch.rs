@@ -6,11 +6,14 @@
 //! writes into a slot of 64 KiB. A datagram that fills less than half of it is copied into a buffer of its own size,
 //! and the slot is reused.
 
+mod raw_address;
+
+use self::raw_address::{NAME_BYTES, RawAddress};
 use crate::time::WallTime;
 use bytes::{Bytes, BytesMut};
 use std::io;
 use std::mem::{self, MaybeUninit};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
@@ -414,73 +417,6 @@ impl AncillaryData {
     }
 }
 
-/// A socket address as the kernel reads and writes it.
-#[repr(C)]
-#[derive(Clone, Copy)]
-union RawAddress {
-    family: libc::sa_family_t,
-    v4: libc::sockaddr_in,
-    v6: libc::sockaddr_in6,
-}
-
-impl RawAddress {
-    const EMPTY: RawAddress = RawAddress {
-        v6: libc::sockaddr_in6 {
-            sin6_family: 0,
-            sin6_port: 0,
-            sin6_flowinfo: 0,
-            sin6_addr: libc::in6_addr { s6_addr: [0; 16] },
-            sin6_scope_id: 0,
-        },
-    };
-
-    /// Writes an address and returns its length in bytes.
-    fn encode(&mut self, address: SocketAddr) -> libc::socklen_t {
-        match address {
-            SocketAddr::V4(address) => {
-                self.v4 = libc::sockaddr_in {
-                    sin_family: libc::AF_INET as libc::sa_family_t,
-                    sin_port: address.port().to_be(),
-                    sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(address.ip().octets()) },
-                    sin_zero: [0; 8],
-                };
-                size_of::<libc::sockaddr_in>() as libc::socklen_t
-            }
-            SocketAddr::V6(address) => {
-                self.v6 = libc::sockaddr_in6 {
-                    sin6_family: libc::AF_INET6 as libc::sa_family_t,
-                    sin6_port: address.port().to_be(),
-                    sin6_flowinfo: address.flowinfo(),
-                    sin6_addr: libc::in6_addr { s6_addr: address.ip().octets() },
-                    sin6_scope_id: address.scope_id(),
-                };
-                NAME_BYTES
-            }
-        }
-    }
-
-    /// Returns the address that the kernel wrote; `None` if it is of no Internet family.
-    fn decode(&self) -> Option<SocketAddr> {
-        // SAFETY: every variant starts with the family, every byte of the union is initialised (EMPTY), and all of its
-        // fields are plain integers.
-        match i32::from(unsafe { self.family }) {
-            libc::AF_INET => {
-                // SAFETY: as above.
-                let v4 = unsafe { self.v4 };
-                let ip = Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes());
-                Some(SocketAddr::V4(SocketAddrV4::new(ip, u16::from_be(v4.sin_port))))
-            }
-            libc::AF_INET6 => {
-                // SAFETY: as above.
-                let v6 = unsafe { self.v6 };
-                let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
-                Some(SocketAddr::V6(SocketAddrV6::new(ip, u16::from_be(v6.sin6_port), 0, v6.sin6_scope_id)))
-            }
-            _ => None,
-        }
-    }
-}
-
 /// Buffer for the requested control messages: a u32, a time and an int, aligned as the kernel requires.
 #[repr(C, align(8))]
 struct ControlBuffer([u8; 96]);
@@ -512,13 +448,9 @@ fn empty_header() -> libc::mmsghdr {
 const SK_MEMINFO_VARS: usize = SK_MEMINFO_DROPS + 1;
 const SK_MEMINFO_DROPS: usize = libc::SK_MEMINFO_DROPS as usize;
 
-/// Bytes of the larger of the two addresses.
-const NAME_BYTES: libc::socklen_t = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
-
 /// Size of a slot in bytes: larger than any UDP datagram (65,527 bytes over IPv6), so that none is truncated.
 const SLOT_BYTES: usize = 64 * 1024;
 
-const _: () = assert!(size_of::<RawAddress>() == NAME_BYTES as usize);
 // SAFETY: CMSG_SPACE only computes.
 const _: () = assert!(
     unsafe { 2 * libc::CMSG_SPACE(size_of::<u32>() as u32) + libc::CMSG_SPACE(size_of::<libc::timespec>() as u32) }
@@ -532,17 +464,6 @@ mod tests {
     use nix::sys::socket::{setsockopt, sockopt};
     use std::net::UdpSocket;
     use std::os::fd::AsFd;
-
-    #[test]
-    fn encoded_address_decodes_with_all_parts() {
-        for text in ["192.0.2.7:7500", "[fe80::1%3]:9", "[2001:db8::2]:65535"] {
-            let address: SocketAddr = text.parse().unwrap();
-            let mut name = RawAddress::EMPTY;
-            name.encode(address);
-            assert_eq!(name.decode(), Some(address));
-        }
-        assert_eq!(RawAddress::EMPTY.decode(), None);
-    }
 
     #[test]
     fn only_segmentation_errors_disable_segmentation() {

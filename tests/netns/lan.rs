@@ -285,11 +285,16 @@ impl Peer {
         command
     }
 
+    /// Returns a report of this peer.
+    pub fn report(&self, what: &str) -> Value {
+        let text = run(&mut self.seqcast(&["show", what, "--json"]));
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("no JSON ({error}): {text}"))
+    }
+
     /// Returns the rows of a report of this peer.
     pub fn rows(&self, what: &str) -> Vec<Value> {
-        let text = run(&mut self.seqcast(&["show", what, "--json"]));
-        let report: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("no JSON ({error}): {text}"));
-        report["rows"].as_array().unwrap_or_else(|| panic!("no rows: {text}")).clone()
+        let report = self.report(what);
+        report["rows"].as_array().unwrap_or_else(|| panic!("no rows: {report}")).clone()
     }
 
     /// Returns one of its counters.

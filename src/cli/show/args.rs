@@ -27,7 +27,7 @@ pub enum ShowReport {
     /// The local peer itself: name, epoch, group, interface, buffers, state.
     #[command(after_help = help::SHOW_STATUS)]
     Status,
-    /// What is wrong with this host or its network, as far as the peer notices while it runs, and what mends it.
+    /// Defects of this host or its network that the peer notices while it runs, each with its remedy.
     #[command(after_help = help::SHOW_HEALTH)]
     Health,
     /// Repeated, unwanted and lost messages of each publisher.

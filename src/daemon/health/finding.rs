@@ -55,16 +55,16 @@ impl Severity {
     }
 }
 
-/// What a check found, why it matters, and what mends it.
+/// A defect that a check found, with its consequence and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
     pub(crate) check: Check,
     pub(crate) severity: Severity,
-    /// What was found, as a sentence without a full stop.
+    /// The defect, as a sentence without a full stop.
     pub(crate) found: String,
     /// Consequence for the messages.
     pub(crate) effect: &'static str,
-    /// Command or change that mends it.
+    /// Remedy: a command or a change.
     pub(crate) fix: String,
 }
 

@@ -289,7 +289,11 @@ impl HealthMonitor {
 
     fn check_clock(&self, now: Instant) -> Option<Finding> {
         let (_, step, is_back) = self.clock_step.filter(|(at, ..)| now.since(*at) < EVENT_TIME)?;
-        let step = humantime::format_duration(Duration::from_secs(step.as_secs()));
+        let step = match step.as_secs() {
+            seconds @ 0..120 => format!("{seconds} s"),
+            seconds @ 120..7200 => format!("{} min", seconds / 60),
+            seconds => format!("{} h", seconds / 3600),
+        };
         let (direction, effect) = match is_back {
             true => ("back", "the stamps of events stand still until the clock has reached its former time"),
             false => ("forward", "the stamps of messages and events jump; sequence numbers begin a new time frame"),

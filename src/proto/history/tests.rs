@@ -321,7 +321,9 @@ impl Twin {
 }
 
 /// The retained events equal those of the model. Once the limit of all bytes is reached, they are the newest part of
-/// those over all subjects. Proves: W92
+/// those over all subjects.
+///
+/// Proves: W92
 #[test]
 fn history_agrees_with_its_reference_model() {
     for seed in 0..40 {

@@ -158,7 +158,8 @@ impl RecvStream {
                     _ => (Verdict::Next, None),
                 }
             }
-            // Rule: release While the first datagram of an abandoned message is awaited, it is unknown whether that
+            // Rule: release
+            // While the first datagram of an abandoned message is awaited, it is unknown whether that
             // datagram or the item accounts for the message.
             Continuity::Follows if !settled && item.is_headless() => return Disposition::Wait,
             Continuity::Follows => (Verdict::Next, None),

@@ -33,7 +33,9 @@ impl RecvStream {
     }
 }
 
-/// A filled gap releases the same items, in the same order, as judging all buffered items again would. Proves: W83
+/// A filled gap releases the same items, in the same order, as judging all buffered items again would.
+///
+/// Proves: W83
 #[test]
 fn release_agrees_with_judging_all_buffered_items() {
     let mut seen = Seen::default();

@@ -1,3 +1,5 @@
+//! Tests of the checks, sample by sample.
+
 use super::*;
 
 fn network() -> NetworkSetup {
@@ -66,7 +68,7 @@ fn unusable_interface_is_raised_and_cleared_once() {
 }
 
 #[test]
-fn refused_datagrams_are_a_finding_for_half_a_minute() {
+fn refused_datagrams_are_found_for_half_a_minute() {
     let mut monitor = HealthMonitor::new(network(), at(0));
     let refused = |errno| Observation { refused: Some(RefusedSend { to: None, errno }), ..seen(&[peer("B.1")]) };
     assert_eq!(changes(&mut monitor, 1000, &refused(libc::EPERM)), ["+sending broken"]);
@@ -119,11 +121,11 @@ fn clock_step_is_a_finding_in_both_directions() {
     };
     assert_eq!(monitor.update(shifted(1000, 0), &seen), []);
     let raised = monitor.update(shifted(2000, -3600), &seen);
-    assert!(matches!(&raised[..], [HealthChange::Raised(finding)] if finding.found.ends_with("went back by 1h")));
+    assert!(matches!(&raised[..], [HealthChange::Raised(finding)] if finding.found.ends_with("went back by 60 min")));
     assert_eq!(monitor.update(shifted(3000, -3600), &seen), [], "the same step is no second one");
     assert_eq!(monitor.update(shifted(32_000, -3600), &seen).len(), 1, "the finding has ended");
     let raised = monitor.update(shifted(33_000, -3598), &seen);
-    assert!(matches!(&raised[..], [HealthChange::Raised(finding)] if finding.found.ends_with("went forward by 2s")));
+    assert!(matches!(&raised[..], [HealthChange::Raised(finding)] if finding.found.ends_with("went forward by 2 s")));
     // A suspended host is no clock step: both clocks may stand still or go on.
     assert_eq!(monitor.update(shifted(34_000, -3598), &seen), []);
 }

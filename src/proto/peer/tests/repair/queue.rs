@@ -228,8 +228,9 @@ fn returned_message_without_another_member_is_counted() {
 }
 
 /// A returned message that does not arrive counts among the losses of the directed stream, though no client of the
-/// publisher wants its subject. That holds for large and small messages, and for a missing beginning or end. Proves:
-/// W153
+/// publisher wants its subject. That holds for large and small messages, and for a missing beginning or end.
+///
+/// Proves: W153
 #[test]
 fn returned_message_that_does_not_arrive_is_counted() {
     for (bytes, lost) in [(1, 1), (3_000, 1), (3_000, 2), (3_000, 3)] {
@@ -252,7 +253,9 @@ fn returned_message_that_does_not_arrive_is_counted() {
 }
 
 /// A peer returns a message and answers a HELLO before its datagram is sealed. Then the datagram is lost and the peer
-/// crashes. Its last report counts the message as returned, so it must also cover the datagram. Proves: W156
+/// crashes. Its last report counts the message as returned, so it must also cover the datagram.
+///
+/// Proves: W156
 #[test]
 fn report_of_a_returned_message_covers_its_datagram() {
     let mut lan = Lan::of_queues(2, |settings| settings.forget = Duration::from_secs(5));
