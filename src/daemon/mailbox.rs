@@ -1,4 +1,4 @@
-//! The bounded mailbox through which embedded clients pass requests to the engine.
+//! The bounded mailbox through which embedded clients and the threads of services pass requests to the engine.
 //!
 //! The engine takes all requests at once, so the cost of each is small. A request wakes the engine only if it sleeps.
 

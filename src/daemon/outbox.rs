@@ -1,4 +1,5 @@
-//! The output of one attached client that is not yet written: bounded in messages and bytes, with drop counts in place.
+//! The output of one attached client that is not yet written: bounded in messages and bytes. A drop count
+//! stands where messages are missing.
 //!
 //! Frames are encoded on entry.
 

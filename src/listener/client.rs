@@ -1,4 +1,5 @@
-//! One client of a listener, for any client protocol: the parser of its commands and the state of its session.
+//! One client of the NATS, Redis or Hat listener: the parser of its commands and the state of its session. FTN18 and
+//! the local protocol are served elsewhere.
 
 use crate::delivery::Deliveries;
 use crate::listener::access::Access;

@@ -1,4 +1,5 @@
-//! Listeners: client protocols without I/O. Their input is bytes; their output is frames and bytes to send.
+//! Listeners: client protocols without I/O. Their input is bytes; their output is requests to the peer and bytes to
+//! send. Only the stream service of FTN18 calls a store.
 //!
 //! A listener uses no socket, no clock and no core. The shell passes its requests to the core, and deliveries back to
 //! it. `docs/local-protocol.md` describes every byte of the local protocol.

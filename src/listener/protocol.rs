@@ -1,4 +1,4 @@
-//! The client protocols that have a listener.
+//! The client protocols of listeners with sessions: NATS, Redis and Hat. FTN18 is served over HTTP.
 
 use std::fmt;
 

@@ -1,8 +1,8 @@
 //! State kept of departed members, so that a returning member causes neither a loss nor a repetition.
 //!
 //! The peer removes a member some time after the member left or was given up. Its epoch may be heard again after a long
-//! outage. Its earlier datagrams were delivered or reported before, so they are not owed again, although this peer is
-//! older than the epoch. The directed streams of both sides continue at their previous numbers, because numbers are
+//! outage. By R4 its earlier datagrams would be owed again, because this peer is older than the epoch; they are
+//! not, because each was delivered or reported before. The directed streams of both sides continue at their previous numbers, because numbers are
 //! never reused.
 
 use crate::message::{Dseq, Epoch};

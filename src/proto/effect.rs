@@ -1,5 +1,5 @@
-//! `Input` and `Effect`: events for the core, and what its shell must do. Publishing, requests and reports are direct
-//! calls of `Peer` too.
+//! `Input` and `Effect`: events for the core, and what its shell must do. Requests are inputs; publishing, requests
+//! and reports also have direct calls of `Peer`.
 
 use crate::delivery::Deliveries;
 use crate::message::{

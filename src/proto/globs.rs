@@ -1,6 +1,6 @@
 //! Cost of the globs of local clients for each message: the maximum number of steps to match all of them.
 //!
-//! A glob is only matched for subjects with the whole tokens of its prefix. In the worst case all globs have the same
+//! A glob is matched only against subjects that begin with its leading whole tokens. In the worst case all globs have the same
 //! prefix, and one message is matched against all of them. So the limit is on their sum.
 
 use crate::message::{ClientId, Refusal};

@@ -1,8 +1,7 @@
 //! Local subscriptions, and the lookup of those that match a subject.
 //!
 //! Matches are looked up in a tree. If a lookup takes many steps, its result goes into a cache of the most recently
-//! used subjects. All other lookups are faster than a search of such a cache, above all with more subjects than it can
-//! hold. Subjects with the same subscriptions share one match set; the match set of a single subscription is stored
+//! used subjects. All other lookups bypass the cache, because the tree is faster. Subjects with the same subscriptions share one match set; the match set of a single subscription is stored
 //! with it. Every change of the subscriptions clears the caches. Match sets are in the order of (client, subscription).
 
 use crate::message::{ClientId, DeliveryMode, Queue, Refusal, SubId, SubscriptionFilter, Target, Targets};

@@ -2,7 +2,7 @@
 //! lost or unverified (`docs/loss-accounting.md`, "Terms"). It also counts the messages in the missing datagrams.
 //!
 //! The ledger works on numbers and counts alone. It never looks into a datagram, so no limit on per-subject state can
-//! cost detection (R9).
+//! prevent detection (R9).
 
 mod forgery;
 mod settled;

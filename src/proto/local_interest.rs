@@ -3,7 +3,7 @@
 //!
 //! Every change gets the next version. A record covers all entries whose last change lies in a span of versions. Lost
 //! records are repeated from the requester's version, and late or duplicate records are recognized as known. Ended
-//! entries stay for the peers that know them, up to a limit. A requester below the oldest of them builds a new table.
+//! entries stay for the peers that know them, up to a limit. A requester that is older than an evicted entry builds a new table.
 
 use crate::message::SubscriptionFilter;
 use crate::proto::mutant::{Mutant, Mutants};

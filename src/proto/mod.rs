@@ -14,26 +14,26 @@
 //! | `heartbeat` | heartbeats repeat the highest number, ever more rarely; only newer datagrams prove liveness | R3 |
 //! | `baseline` | a receiver older than the publisher is owed everything, others what follows first contact | R4 |
 //! | `gap` | a skipped datagram is pending for the grace, then settled | R5, A2 |
-//! | `silence` | silence is reported, its ledger is kept | R8 |
-//! | `blackhole` | a peer heard by unicast only is not heard by multicast: reported, and the group joined anew | W111 |
-//! | `overflow` | limits end gaps early and report so; they never cost detection | R9, A8 |
-//! | `frame` | a new frame is above every frame given up; no proof depends on a clock | R10, A11 |
+//! | `silence` | a silent publisher is reported, and its ledger is kept | R8 |
+//! | `blackhole` | a peer whose unicasts arrive and whose multicasts do not is reported; the group is rejoined | W111 |
+//! | `overflow` | limits end gaps early and report so; they never prevent detection | R9, A8 |
+//! | `frame` | a new frame is above every evicted frame; no proof depends on a clock | R10, A11 |
 //! | `evict` | only idle subjects leave the windows, and an evicted subject proves nothing | R11 |
 //! | `cross-check` | numbers of subjects and counts of datagrams must agree | R12 |
-//! | `release` | a message is released when it follows its subject's last, or nothing before it is open | A3 |
+//! | `release` | a message is released if it directly follows its subject's last, or if no earlier gap is open | A3 |
 //! | `quarantine` | an implausible jump waits for a second datagram | A10 |
 //! | `resend` | a request is answered with the very datagram, with its manifest, or with an expiry notice | R6 |
-//! | `proof` | no answer goes to an address that did not return its token | 5.6 |
+//! | `proof` | no answer goes to an address that did not return its token | W99 to W102 |
 //! | `linger` | a stopping peer stays while others request, but not forever | R6 |
 //! | `suppress` | the first request gets a unicast, the second a multicast, a premature one nothing | A9 |
-//! | `credit` | no peer is sent much more than it can miss, however often it requests | 5.6 |
-//! | `budget` | answers take a quarter of the live rate, or the minimum, and a burst; requesters share equally | 5.6 |
-//! | `pace` | no receiver is sent more than its receive window, and no datagram is announced before it is sent | 3.2 |
-//! | `pace-resends` | no datagram is sent if pending requests could then no longer be answered | 3.2 |
-//! | `pace-proven` | a receiver with an unproven address is waited for during 200 ms at most | 3.2 |
-//! | `flow-exclusion` | a receiver slower than the floor is not waited for until it has caught up | 3.2 |
+//! | `credit` | no peer is sent much more than it can miss, however often it requests | W114 |
+//! | `budget` | answers take a quarter of the live rate, or the minimum, and a burst; requesters share equally | W114 |
+//! | `pace` | no receiver is sent more than its receive window, and no datagram is announced before it is sent | W132, W135 |
+//! | `pace-resends` | no datagram is sent if pending requests could then no longer be answered | W132 |
+//! | `pace-proven` | a receiver with an unproven address is waited for during 200 ms at most | W133 |
+//! | `flow-exclusion` | a receiver slower than the floor is not waited for until it has caught up | W133 |
 //! | `publish-suppression` | a suppressed message takes no number; confirmed subscriptions miss nothing | W143, W145 |
-//! | `advisory-throttle` | the first at once, then one a second with sums, the last flushed | seed 002 |
+//! | `advisory-throttle` | the first advisory at once, then one a second with sums; pending sums are flushed at the end | seed 002 |
 
 mod address_proof;
 pub mod advisory;

@@ -68,9 +68,9 @@ pub enum Mutant {
     LargeNotRequested,
     /// The content of a repaired datagram is released at once, even if datagrams before it are missing (A3).
     RepairedFirst,
-    /// Every peer is answered, even with an unproven address (5.6).
+    /// Every peer is answered, even with an unproven address (W102).
     AnswerUnproven,
-    /// Answers have no budget (5.6).
+    /// Answers have no budget (W114).
     NoBudget,
     /// A receiver does not report its losses to the publisher.
     SilentReport,

@@ -2,7 +2,7 @@
 //! all later datagrams look old (docs/wire.md W60).
 //!
 //! The uptime of an honest peer never falls while its numbers rise. So a lower number with a later uptime proves that
-//! one of two datagrams was forged. A late or replayed datagram also has an earlier uptime.
+//! one of two datagrams was forged. A late or replayed datagram proves nothing: its uptime is earlier too.
 
 use crate::time::{Instant, nanos};
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Queue groups whose messages another peer has just returned. Its subscriptions as known here are then out of date.
+//! Queue groups whose messages another peer has just returned. Its subscriptions as known here are then out of
+//! date. These are no refusals of requests of clients (`src/message/refusal.rs`).
 
 use crate::message::Queue;
 use crate::time::Instant;

@@ -1,4 +1,4 @@
-//! Sending side: numbers messages and datagrams, packs records, splits large messages, and schedules heartbeats.
+//! Sending side: packs records, numbers and seals datagrams, splits large messages, and schedules heartbeats.
 
 use crate::message::{Dseq, Epoch};
 use crate::proto::mutant::{Mutant, Mutants};

@@ -34,7 +34,7 @@ impl Interrupt {
         Ok(WATCHED.get_or_init(|| Interrupt(flag)).clone())
     }
 
-    /// Sleeps for `span`; returns within [`SLEEP_STEP`] of a signal.
+    /// Sleeps for `span`; returns within 50 ms of a signal.
     pub fn sleep(&self, span: Duration) {
         let mut left = span;
         while !left.is_zero() && !self.is_raised() {

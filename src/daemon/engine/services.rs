@@ -1,4 +1,5 @@
-//! The services that are attached to the core, as far as this build has them. It refuses requests to absent ones.
+//! The services that are attached to the core, as far as this build has them. [`Services`] refuses requests to absent
+//! ones.
 #![cfg_attr(not(feature = "streams"), expect(unused_variables, reason = "absent services need no arguments"))]
 
 use crate::config::Config;

@@ -1,4 +1,5 @@
-//! The memory that clients hold: events that wait to be sent to them, and groups that they have not answered. At the
+//! The memory that clients hold: events that wait to be sent to them, and pushed groups of events that
+//! they have not answered. At the
 //! limit, the client that holds the most is evicted.
 
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! The thread that serves streams. Inputs that arrive meanwhile are processed together, stored together, and then
-//! answered.
+//! The thread that serves streams. Inputs that arrive during a turn are processed, stored and answered together in
+//! the next one.
 
 use super::input::{AnswerCallback, ClientCallback, ClientMessage, StreamInput};
 use super::input_queue::{InputChannel, InputReceiver, InputSender};

@@ -364,6 +364,29 @@ fn welcome() -> PeerFrame {
     })
 }
 
+/// Returns every reason of a refusal.
+fn refusal_reasons() -> Vec<RefusalReason> {
+    // A new reason does not compile here until the list below has it.
+    let is_listed = |reason: &RefusalReason| match reason {
+        RefusalReason::MessageTooLarge { .. }
+        | RefusalReason::TooManySubscriptions { .. }
+        | RefusalReason::Subject(_)
+        | RefusalReason::QueueLive
+        | RefusalReason::QueueDiscovery
+        | RefusalReason::Stopping => true,
+    };
+    let reasons = vec![
+        RefusalReason::MessageTooLarge { bytes: 9, bytes_max: 8 },
+        RefusalReason::TooManySubscriptions { max: 5 },
+        RefusalReason::Subject("reserved".into()),
+        RefusalReason::QueueLive,
+        RefusalReason::QueueDiscovery,
+        RefusalReason::Stopping,
+    ];
+    assert!(reasons.iter().all(is_listed));
+    reasons
+}
+
 fn to_client(rng: &mut Rng) -> PeerFrame {
     match rng.below(13) {
         12 => PeerFrame::Streams { id: rng.next_u64(), answer: stream_answer(rng) },
@@ -375,14 +398,8 @@ fn to_client(rng: &mut Rng) -> PeerFrame {
         2 => PeerFrame::Loss { subs: subs(rng), loss: loss(rng) },
         3 => PeerFrame::Dropped { counts: subs(rng).into_iter().map(|sub| (sub, 9)).collect() },
         4 => {
-            let reason = match rng.below(6) {
-                0 => RefusalReason::MessageTooLarge { bytes: 9, bytes_max: 8 },
-                1 => RefusalReason::TooManySubscriptions { max: 5 },
-                2 => RefusalReason::Subject("reserved".into()),
-                3 => RefusalReason::QueueLive,
-                4 => RefusalReason::QueueDiscovery,
-                _ => RefusalReason::Stopping,
-            };
+            let reasons = refusal_reasons();
+            let reason = reasons[rng.below(reasons.len() as u64) as usize].clone();
             PeerFrame::Refused(RequestRefusal { sub: rng.chance(0.5).then_some(SubId(4)), reason })
         }
         5 => {

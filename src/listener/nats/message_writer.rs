@@ -1,7 +1,7 @@
 //! Encoding of messages to a client: MSG and HMSG.
 //!
 //! The common part of all messages of a call is encoded once. The line of a message is encoded only if it differs from
-//! the previous line.
+//! that of the message before.
 
 use super::subscriptions::NatsSubscriptions;
 use crate::delivery::Deliveries;

@@ -1,5 +1,5 @@
 //! Transcripts of commands and replies, limits, and requests to the peer. Transcripts are played whole, byte by byte
-//! and with random splits, against a shell that is the whole LAN.
+//! and with random splits, against a shell that plays the peer and the LAN.
 
 use super::*;
 use crate::delivery::Deliveries;

@@ -1,4 +1,5 @@
-//! The log of all events: records of one or more of them in sequence, in segments, in the order of time.
+//! The log of all retained messages, in the order of time. A record holds consecutive messages of one subject; a
+//! segment holds records.
 //!
 //! A segment is filled once. Dead records stay in it as garbage until the whole segment is released, or until it is
 //! *packed*. Packing moves its live records, in order, to the end of the segment before, or into a smaller one that

@@ -3,7 +3,7 @@
 //! Each receiver reports its progress and its window ([`ReceiveWindow`], [`ReceiveProgress`]; RECEIVER_REPORT on the
 //! wire). A publisher sends until one receiver's window is used up ([`Pacer`], [`PacedReceiver`]). It queues further
 //! sealed datagrams until the next report. The publisher therefore runs at the speed of the slowest receiver, without a
-//! clock and at any delay of the network. It also stays so close to requested datagrams that it can still resend them.
+//! clock and at any delay of the network. It also never runs so far ahead that it can no longer resend requested datagrams.
 //!
 //! A receiver that allows less than the floor for longer than the patience is excluded from flow control. The publisher
 //! does not wait for it until it has caught up; its losses are accounted for as always.

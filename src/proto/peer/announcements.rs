@@ -1,4 +1,4 @@
-//! Announcements of this peer: HELLO, heartbeats, BYE, and a new epoch when the frames ran out.
+//! Announcements of this peer: HELLO, heartbeats, BYE, and the new epoch that begins when no time frame is left.
 
 use super::{BYES, Peer, inbox_of};
 use crate::message::{Dseq, Epoch, Reason};

@@ -1,4 +1,4 @@
-//! State of publishing: the numbers and the history of its subjects, and the route of the current one.
+//! State of publishing: the numbers and the history of published subjects, and the route of the current subject.
 
 use super::batch::PublishBatch;
 use super::queue::QueueGroup;

@@ -1,4 +1,4 @@
-//! Requests of local clients, and the datagrams that they cause.
+//! Publishing and other requests of local clients, and the sending of all datagrams.
 
 use super::batch::PublishBatch;
 use super::publication::Route;

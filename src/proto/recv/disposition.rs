@@ -1,4 +1,4 @@
-//! Disposition of an item of a stream.
+//! Decides what happens to an item of a stream: it is delivered, waits, is dropped, or goes to a service.
 
 use super::proven_loss::ProvenLoss;
 use super::{ANSWERS, HISTORY, ReceiveContext, RecvStream, RunLookup, StreamKind, StreamOutcome};

@@ -1,4 +1,5 @@
-//! The publication and the subscription window: the last number of each stream, bounded by size and time (seed 002).
+//! The publication and the subscription window: the last number of each subject, bounded by size and time (seed
+//! 002). The windows of flow control are in `src/proto/pace`.
 //!
 //! A window has two generations. A rotation is due when the current one is larger than `bytes` (or an entry was
 //! refused) and at least `time` old. It makes the current generation the previous one, and evicts the entries of the

@@ -2,7 +2,7 @@
 //! removes them once it has fed them into their streams.
 //!
 //! A peer may fail at any step. So it registers each event under a source timestamp that was stored with the claim.
-//! After a restart it first reads its journal to the end. An event that is then claimed and still posted was never
+//! After a restart it first reads its journal to the end. An event that is claimed, and still posted then, was never
 //! registered.
 
 use super::effect::{StreamEffect, StreamNotice};
