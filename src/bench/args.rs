@@ -93,7 +93,7 @@ pub struct TestbedOptions {
 #[derive(Args, Clone, Copy, Debug)]
 pub struct RunOptions {
     /// Publishing time of each run.
-    #[arg(long, value_name = "TIME", value_parser = value::wait, default_value = "2s")]
+    #[arg(long, value_name = "TIME", value_parser = value::seconds, default_value = "2s")]
     pub secs: Duration,
     /// Number of runs of each case, one after the other in turn; the median counts.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=101))]

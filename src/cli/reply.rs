@@ -95,5 +95,13 @@ fn command_output(command: &OsStr, request: &Message) -> std::io::Result<Bytes> 
     if !output.status.success() {
         note(format_args!("seqcast: the command ended with {}", output.status));
     }
-    Ok(output.stdout.into())
+    Ok(without_newline(output.stdout).into())
+}
+
+/// Returns the output of a command without its last line break, which ends the output of most commands.
+fn without_newline(mut output: Vec<u8>) -> Vec<u8> {
+    if output.ends_with(b"\n") {
+        output.pop();
+    }
+    output
 }

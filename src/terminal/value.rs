@@ -15,13 +15,26 @@ pub struct Setting {
     pub value: String,
 }
 
-/// Reads a time: `2s`, `500 ms`, `1m 30s`, or a number of seconds.
+/// Reads a number of seconds, or a time as [`wait`] does.
+///
+/// # Errors
+/// Returns the form of a time.
+pub fn seconds(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) => Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string()),
+        Err(_) => wait(text),
+    }
+}
+
+/// Reads a time: `2s`, `500 ms`, `1m 30s`. A number without a unit is refused, as in the configuration.
 ///
 /// # Errors
 /// Returns the form of a time.
 pub fn wait(text: &str) -> Result<Duration, String> {
-    if let Ok(seconds) = text.parse::<f64>() {
-        return Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string());
+    match text.parse::<f64>() {
+        Ok(0.0) => return Ok(Duration::ZERO),
+        Ok(_) => return Err(format!("a time needs a unit: {text}s or {text}ms")),
+        Err(_) => {}
     }
     humantime::parse_duration(text).map_err(|error| format!("{error}; a time looks like 2s or 500ms"))
 }
@@ -67,8 +80,12 @@ mod tests {
 
     #[test]
     fn invalid_values_are_refused() {
-        assert_eq!(wait("2"), Ok(Duration::from_secs(2)));
-        assert_eq!(wait("0.5"), Ok(Duration::from_millis(500)));
+        assert_eq!(seconds("2"), Ok(Duration::from_secs(2)));
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        assert_eq!(seconds("500ms"), Ok(Duration::from_millis(500)));
+        assert!(seconds("-1").is_err() && seconds("nan").is_err());
+        assert_eq!(wait("2"), Err("a time needs a unit: 2s or 2ms".to_owned()));
+        assert_eq!(wait("0"), Ok(Duration::ZERO));
         assert_eq!(wait("1m 30s"), Ok(Duration::from_secs(90)));
         assert!(wait("-1").is_err() && wait("soon").is_err() && wait("nan").is_err() && wait("").is_err());
         assert_eq!(rate("20000/s"), Ok(Rate(20_000.0)));

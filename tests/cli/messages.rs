@@ -60,7 +60,7 @@ fn expired_wait_exits_27() {
     let place = Place::new();
     let _peer = place.peer(&[]);
     place.run(&["sub", "demo.>", "--wait", "100ms"]).exits(TIMED_OUT).prints("");
-    place.run(&["sub", "demo.>", "--count", "1", "--wait", "0.1"]).exits(TIMED_OUT).prints("");
+    place.run(&["sub", "demo.>", "--count", "1", "--wait", "100ms"]).exits(TIMED_OUT).prints("");
     let silent = place.start(&["sub", "nobody.answers"]);
     silent.await_report("listening on");
     place
@@ -95,7 +95,7 @@ fn requests_are_answered() {
     let mut fixed = place.start(&["reply", "demo.fixed", "answer {{count}}", "--count", "2"]);
     let mut echo = place.start(&["reply", "demo.echo.>", "--echo", "--count", "1", "--json"]);
     let mut command =
-        place.start(&["reply", "demo.sh", "--command", "printf '%s:' $SEQCAST_SUBJECT; cat", "--count", "1"]);
+        place.start(&["reply", "demo.sh", "--command", "printf '%s:' $SEQCAST_SUBJECT; cat; echo", "--count", "1"]);
     for reply in [&fixed, &echo, &command] {
         reply.await_report("answering");
     }
