@@ -246,6 +246,8 @@ pub struct StatusReport {
     pub group: IpAddr,
     /// UDP port of the group.
     pub port: u16,
+    /// Maximum hops of a multicast; 0 keeps it on this host.
+    pub ttl: u8,
     /// Address at which other peers reach this one.
     pub inbox: SocketAddr,
     /// Name of the interface on which the group is joined.

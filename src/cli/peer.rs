@@ -42,7 +42,11 @@ fn banner(status: &Value) -> String {
     };
     let streams = Some(&status["streams"]).filter(|streams| !streams.is_null());
     let listeners: String = listeners.iter().chain(streams).map(listener).collect();
-    let reach = if status["loopback"] == true { "this host only; --interface NAME reaches a LAN" } else { "this LAN" };
+    let reach = match (&status["loopback"], &status["ttl"]) {
+        (loopback, _) if loopback == true => "this host only; --interface NAME reaches a LAN",
+        (_, ttl) if ttl == 0 => "this host only; ttl: 1 reaches the LAN",
+        _ => "this LAN",
+    };
     format!(
         "peer {}, epoch {}\n  group      {} port {}: {reach}\n  interface  {} {} ({})\n  inbox      {}\n  socket     {}\n{listeners}  \
          OPEN mode: traffic is not encrypted, and anyone in the group can publish",
@@ -56,4 +60,22 @@ fn banner(status: &Value) -> String {
         text("inbox"),
         text("socket"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn banner_says_how_far_multicasts_reach() {
+        let reach = |loopback: bool, ttl: u8| {
+            let banner = banner(&json!({ "loopback": loopback, "ttl": ttl, "group": "239.1.2.3", "port": 7500 }));
+            let line = banner.lines().find(|line| line.contains("239.1.2.3")).unwrap();
+            line.split(": ").nth(1).unwrap().to_owned()
+        };
+        assert_eq!(reach(false, 1), "this LAN");
+        assert_eq!(reach(false, 0), "this host only; ttl: 1 reaches the LAN");
+        assert_eq!(reach(true, 1), "this host only; --interface NAME reaches a LAN");
+    }
 }

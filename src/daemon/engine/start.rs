@@ -155,6 +155,7 @@ fn static_status(
         "pid": std::process::id(),
         "group": sockets.group_address().ip().to_string(),
         "port": sockets.group_address().port(),
+        "ttl": config.ttl,
         "inbox": sockets.inbox_address().to_string(),
         "interface": chosen.name,
         "address": chosen.address.to_string(),
