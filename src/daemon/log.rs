@@ -1,7 +1,7 @@
 //! Lines of the log about other peers and losses.
 
 use crate::message::{Cause, Count, Publisher};
-use crate::proto::advisory::Advisory;
+use crate::proto::advisory::{Advisory, AdvisoryStream};
 use crate::proto::effect::MemberEvent;
 
 /// Logs a change in the state of another peer.
@@ -15,7 +15,7 @@ pub(crate) fn member(publisher: &Publisher, event: MemberEvent) {
         MemberEvent::Crashed => tracing::warn!(peer = name, %epoch, uid, "peer crashed"),
         MemberEvent::MulticastRestored => tracing::info!(peer = name, %epoch, uid, "multicasts of a peer arrive again"),
         MemberEvent::MulticastDead => {
-            tracing::warn!(peer = name, %epoch, uid, "multicasts of a peer do not arrive, its unicasts do; see docs/network.md");
+            tracing::warn!(peer = name, %epoch, uid, "multicasts of a peer do not arrive, its unicasts do; see 'show health'");
         }
         MemberEvent::FlowExcluded => {
             tracing::warn!(peer = name, %epoch, uid, "peer receives too slowly, and this peer no longer waits for it; see 'show peers'");
@@ -27,22 +27,30 @@ pub(crate) fn member(publisher: &Publisher, event: MemberEvent) {
     }
 }
 
-/// Logs a loss, summarized as in the advisory to the clients: the first at once, then one line a second.
+/// Logs a loss, summarized as in the advisory to the clients: the first at once, then one line a second. A line has the
+/// number of lost messages only if some are lost.
 pub(crate) fn advisory(advisory: &Advisory) {
     let Advisory { publisher, subjects_count, unverified, reason, cause, .. } = advisory;
-    let lost = Count::from_bounds(advisory.lost_min, advisory.lost_max);
+    let lost = (0 < advisory.lost_max).then(|| Count::from_bounds(advisory.lost_min, advisory.lost_max));
+    let event = match (advisory.stream, lost) {
+        (AdvisoryStream::Outbound, Some(_)) => "another peer has lost messages of this peer",
+        (AdvisoryStream::Outbound, None) => "another peer may have missed messages of this peer",
+        (_, Some(_)) => "messages lost",
+        (_, None) if 0 < *unverified => "messages are missing, and no message or manifest explains them yet",
+        (_, None) => "the publisher's last messages may be missing",
+    };
     tracing::warn!(
         peer = name(publisher),
         epoch = %publisher.epoch,
         uid = publisher.uid,
-        %lost,
-        subjects = subjects_count,
-        unverified,
+        lost = lost.map(tracing::field::display),
+        subjects = lost.map(|_| *subjects_count),
+        unverified = Some(*unverified).filter(|count| 0 < *count),
         %reason,
         cause = cause.as_str(),
         kernel_drops = (*cause != Cause::Network).then(|| cause.overrun()),
         network_drops = Some(cause.network()).filter(|drops| 0 < *drops),
-        "loss"
+        "{event}"
     );
 }
 

@@ -80,8 +80,9 @@ pub fn wait_for_peers(peer: &mut BenchPeer, subscribers: usize) -> Result<(), Co
         }
         if deadline < Clock::now().instant {
             let text = format!("only {met} of {subscribers} subscribers answered within {PEER_DISCOVERY_TIME:?}");
-            return Err(CommandFailure::new(Exit::Unreachable, text)
-                .fix("check multicast between the hosts: see docs/network.md, and --interface"));
+            return Err(CommandFailure::new(Exit::Unreachable, text).fix(
+                "check --interface, the firewalls of both hosts, and the multicast forwarding of the switch between",
+            ));
         }
         peer.drive(5 * POLL_INTERVAL)?;
     }

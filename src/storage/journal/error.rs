@@ -180,8 +180,8 @@ impl fmt::Display for StoreError {
             StoreError::Full => write!(f, "the disk of the journal is full: make room, then try again"),
             StoreError::Damaged(reason) => write!(
                 f,
-                "the journal, events.db in the peer's data-dir, is damaged ({reason}), and the request was not done: stop the peer, then start a new journal or restore a copy as \
-                 docs/events.md says"
+                "the journal, events.db in the peer's data-dir, is damaged ({reason}), and the request was not done: stop the peer, then restore a copy of it, or move it and its -wal \
+                 away and change server-id"
             ),
             StoreError::Range => write!(f, "an id in which a number is 2^63 or more cannot be stored"),
             StoreError::NoEvent(id) => write!(
