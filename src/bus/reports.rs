@@ -126,6 +126,8 @@ pub struct LossReport {
     pub overrun: u64,
     /// Failed cross-checks of the accounts. More than 0 is a fault of seqcast.
     pub inconsistencies: u64,
+    /// One sentence on what was missing, what came back, and where it was lost; `None` if nothing was missing.
+    pub verdict: Option<String>,
 }
 
 /// Another peer of the group: a row of [`Bus::peers`].

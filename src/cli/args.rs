@@ -13,7 +13,7 @@ use super::bus_options::{BusOptions, PeerOptions};
 use super::events::args::EventOptions;
 use super::header::{self, HeaderField};
 use super::order::args::OrderOptions;
-use super::show::args::ShowOptions;
+use super::show::args::{HEALTH_HELP, HealthOptions, ShowOptions};
 use super::stream::args::{ConsumerOptions, StreamOptions};
 use super::{help, history};
 use crate::bench::args::BenchOptions;
@@ -93,6 +93,9 @@ pub enum Command {
     /// Show reports of the local peer: losses, peers, subscriptions, numbers, counters.
     #[command(after_help = help::SHOW)]
     Show(ShowOptions),
+    /// Check that the local peer works: its host and its network, as far as it notices.
+    #[command(after_help = HEALTH_HELP)]
+    Health(HealthOptions),
     /// Check a configuration, or show its effective values.
     #[command(after_help = help::CONFIG)]
     Config(ConfigOptions),

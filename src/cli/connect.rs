@@ -136,6 +136,11 @@ impl Events {
         Ok(Events { bus: bus.clone(), source: EventSource::Request(Box::new(replies), subject), deadline, interrupt })
     }
 
+    /// Returns the flag that ends the events. To watch for signals again would lose one that has come.
+    pub fn interrupt(&self) -> Interrupt {
+        self.interrupt.clone()
+    }
+
     /// Returns the next event, or the reason why there is none. Flushes standard output before it waits.
     ///
     /// # Errors

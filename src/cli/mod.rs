@@ -96,6 +96,7 @@ fn execute_common(command: &Command, out: &mut Output) -> Result<Exit, CommandFa
         Command::Stream(options) => stream::run(&options.what, out),
         Command::Consumer(options) => stream::run_consumer(&options.what, out),
         Command::Show(options) => show::run(options, out),
+        Command::Health(options) => show::run_health(options, out),
         Command::Config(options) => config::run(&options.what, out),
         Command::Version { json } => version(*json, out),
     }
@@ -146,6 +147,7 @@ fn socket_for(command: &mut Command, socket: &Path) {
             None => return,
         },
         Command::Show(options) => &mut options.socket,
+        Command::Health(options) => &mut options.socket,
         Command::Config(_) | Command::Version { .. } => return,
     };
     socket_option.get_or_insert_with(|| socket.to_path_buf());

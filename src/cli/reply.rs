@@ -14,7 +14,6 @@ use super::pacer::Template;
 use crate::bus::{Notice, SubscribeOptions};
 use crate::message::Message;
 use crate::terminal::exit::{CommandFailure, Exit};
-use crate::terminal::interrupt::Interrupt;
 use crate::terminal::output::{Output, note};
 use crate::terminal::peer;
 
@@ -39,7 +38,7 @@ pub fn run(options: &ReplyOptions, out: &mut Output) -> Result<Exit, CommandFail
     let wanted = SubscribeOptions { queue: options.queue.clone(), ..SubscribeOptions::default() };
     let mut events = Events::subscribe(&bus, std::slice::from_ref(&options.pattern), &wanted, options.wait)?;
     note(format_args!("answering requests on {}", options.pattern));
-    let interrupt = Interrupt::watch()?;
+    let interrupt = events.interrupt();
     let mut answers = 0;
     while options.count.is_none_or(|count| answers < count) {
         match events.next(out)? {

@@ -24,6 +24,7 @@ pub mod log;
 mod log_file;
 #[cfg(feature = "cli")]
 pub mod log_output;
+mod loss_verdict;
 pub(crate) mod mailbox;
 pub mod multicast;
 pub(crate) mod outbox;

@@ -15,6 +15,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::advisories::AdvisoryCount;
+use super::loss_verdict::verdict;
 
 /// Names of all reports.
 pub const REPORTS: [&str; 12] = [
@@ -184,6 +185,7 @@ fn loss(row: &LossRow) -> Value {
             },
             "overrun": row.overrun,
             "inconsistencies": row.inconsistencies,
+            "verdict": verdict(row),
         }),
     )
 }

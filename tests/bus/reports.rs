@@ -45,7 +45,7 @@ fn reports_have_the_documented_fields() {
     assert_eq!((&limited["rows"], &limited["omitted"]), (&Value::Array(Vec::new()), &1.into()));
     let limited = attached.query(serde_json::json!({ "show": "seqno", "limit": 0 })).unwrap();
     assert_eq!(limited["rows"], Value::Array(Vec::new()));
-    assert!(attached.show("nothing").unwrap()["error"].as_str().unwrap().contains("status, loss"));
+    assert!(attached.show("nothing").unwrap()["error"].as_str().unwrap().contains("status, health, loss"));
     assert!(attached.query(Value::Null).unwrap()["error"].is_string());
 }
 

@@ -3,7 +3,7 @@
 use crate::support::command::{Place, RunningCommand, parse_json};
 use crate::support::exit_code::{DONE, USAGE};
 use crate::support::wait::wait_until_some;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::io::Write;
 use std::process::Stdio;
 
@@ -114,6 +114,9 @@ fn show_answers_in_text_and_in_json() {
     assert!(place.run(&["show", "windows"]).exits(DONE).stdout.contains("4194304"));
     assert!(place.run(&["show", "counters"]).exits(DONE).stdout.contains("inconsistencies"));
     assert!(place.run(&["show", "clients"]).exits(DONE).stdout.contains("sub"));
+    assert!(place.run(&["health"]).exits(DONE).stdout.starts_with("ok: "));
+    let health = parse_json(&place.run(&["health", "--json"]).exits(DONE).stdout);
+    assert_eq!(health, json!({ "show": "health", "health": { "state": "ok", "findings": [] } }));
     let status = place.run(&["show", "status"]).exits(DONE).stdout;
     assert!(status.contains("A.test") && status.contains("running"), "{status}");
     for what in seqcast::daemon::show::REPORTS {

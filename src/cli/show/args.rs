@@ -75,3 +75,24 @@ pub enum ShowReport {
     #[command(after_help = help::SHOW_CLIENTS)]
     Clients,
 }
+
+/// Below `seqcast health --help`.
+pub const HEALTH_HELP: &str = "\
+Examples:
+  seqcast health
+  seqcast health --json | jq -r .health.state
+  seqcast health || systemctl restart seqcast
+
+The exit code is 1 if a finding is 'broken': the peer cannot reach others, or be reached. Warnings and notices leave it \
+at 0. It is 4 if no peer answers.";
+
+/// `seqcast health`.
+#[derive(Args, Clone, Debug)]
+pub struct HealthOptions {
+    /// The Unix socket of the local peer (or SEQCAST_SOCKET).
+    #[arg(long, value_name = "PATH", help_heading = "Peer")]
+    pub socket: Option<PathBuf>,
+    /// Print a JSON object.
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+}

@@ -5,7 +5,7 @@ mod columns;
 
 use serde_json::{Value, json};
 
-use self::args::{ShowOptions, ShowReport};
+use self::args::{HealthOptions, ShowOptions, ShowReport};
 use self::columns::{
     CLIENTS, COUNTERS, Cell, FOLLOWED, HEALTH, HISTORY, INTEREST, LISTENERS, LOSS, LOSS_DATAGRAMS, LOSS_MESSAGES,
     OUTBOUND, PEERS, SEQNO, STATUS, SUBS, TOTALS, WINDOWS,
@@ -33,6 +33,21 @@ pub fn run(options: &ShowOptions, out: &mut Output) -> Result<Exit, CommandFailu
         note(format_args!("{omitted} more rows are not shown"));
     }
     Ok(Exit::Done)
+}
+
+/// Runs `health`.
+///
+/// # Errors
+/// The peer cannot be reached.
+pub fn run_health(options: &HealthOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
+    let peer = PeerOptions { socket: options.socket.clone(), ..PeerOptions::default() };
+    let bus = peer::attach(&connect::socket(&peer)?, "health")?;
+    let answer = peer::show(&bus, json!({ "show": "health" }))?;
+    match options.json {
+        true => out.line(&answer)?,
+        false => out.bytes(health(&answer["health"]).as_bytes())?,
+    }
+    Ok(if answer["health"]["state"] == "broken" { Exit::Failed } else { Exit::Done })
 }
 
 fn query(what: &ShowReport) -> Value {
@@ -65,6 +80,7 @@ fn text(what: &ShowReport, answer: &Value) -> String {
                 "{first}\nmessages\n{messages}\ndatagrams: missing = repaired + pending + lost + unverified\n{datagrams}"
             )
         }
+        ShowReport::Loss { verbose: false, outbound: false } => first + &verdicts(answer),
         ShowReport::History { .. } => format!("{first}\n{}", fields("all subjects", TOTALS, &answer["totals"])),
         ShowReport::Status => {
             let status = &answer["status"];
@@ -98,6 +114,17 @@ pub fn table(what: &ShowReport, answer: &Value) -> TextTable {
         ShowReport::Clients => CLIENTS,
     };
     rows(cells, answer)
+}
+
+/// Returns a line for each publisher of which something was missing, below an empty line.
+fn verdicts(answer: &Value) -> String {
+    let rows = answer["rows"].as_array().map_or(&[][..], Vec::as_slice);
+    let line = |row: &Value| {
+        let [user, verdict] = [row["user"].as_str()?, row["verdict"].as_str()?];
+        Some(format!("{}: {}\n", EscapedText(user.as_bytes()), EscapedText(verdict.as_bytes())))
+    };
+    let lines: String = rows.iter().filter_map(line).collect();
+    if lines.is_empty() { lines } else { format!("\n{lines}") }
 }
 
 /// Returns the findings, each as a few lines.
@@ -151,6 +178,13 @@ user | repeat | rep time | not sub | not time |  msg loss |   loss time  | ibx l
 
     fn text_of_the_seed(row: &Value) -> String {
         text(&LOSS_PLAIN, &json!({ "rows": [row] }))
+    }
+
+    #[test]
+    fn verdicts_follow_the_loss_table() {
+        let rows = json!([{ "user": "B.1", "verdict": "it was the path" }, { "user": "C.2", "verdict": null }]);
+        let text = text(&LOSS_PLAIN, &json!({ "rows": rows }));
+        assert!(text.ends_with("\n\nB.1: it was the path\n"), "{text}");
     }
 
     #[test]
