@@ -72,7 +72,7 @@ mod tests {
         let reach = |loopback: bool, ttl: u8| {
             let banner = banner(&json!({ "loopback": loopback, "ttl": ttl, "group": "239.1.2.3", "port": 7500 }));
             let line = banner.lines().find(|line| line.contains("239.1.2.3")).unwrap();
-            line.split(": ").nth(1).unwrap().to_owned()
+            line.split_once(": ").unwrap().1.to_owned()
         };
         assert_eq!(reach(false, 1), "this LAN");
         assert_eq!(reach(false, 0), "this host only; ttl: 1 reaches the LAN");
