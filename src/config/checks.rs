@@ -1,5 +1,6 @@
 //! Checks of values that depend on each other.
 
+use super::Config;
 use super::draft::Draft;
 use super::error::{ConfigError, ConfigErrorKind, ValueSource};
 use super::keys::{KEYS, find_key};
@@ -91,14 +92,7 @@ impl Draft {
 
     /// Checks that a listener that other hosts can reach has accounts, or is explicitly open.
     fn check_listeners(&mut self) {
-        let config = &self.config;
-        let listeners = [
-            ("nats", config.nats, config.nats_open),
-            ("redis", config.redis, config.redis_open),
-            ("hat", config.hat, config.hat_open),
-            ("ftn18", config.ftn18, config.ftn18_open),
-        ];
-        for (key, listen, is_open) in listeners {
+        for (key, listen, is_open) in listeners(&self.config) {
             let index = find_key(key).expect("a key");
             let Some(address) = listen.filter(|address| !address.ip().is_loopback()) else { continue };
             if is_open || !self.config.accounts.is_empty() || self.refused[index] {
@@ -111,9 +105,8 @@ impl Draft {
 
     /// Checks that no two listeners share an address.
     fn check_addresses(&mut self) {
-        let config = &self.config;
-        let listeners = [("nats", config.nats), ("redis", config.redis), ("hat", config.hat), ("ftn18", config.ftn18)];
-        let listeners: Vec<_> = listeners.into_iter().filter_map(|(key, address)| Some((key, address?))).collect();
+        let listeners: Vec<_> =
+            listeners(&self.config).into_iter().filter_map(|(key, address, _)| Some((key, address?))).collect();
         let overlap = |a: SocketAddr, b: SocketAddr| {
             let is_same = a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified();
             is_same && a.port() == b.port() && a.port() != 0
@@ -127,4 +120,14 @@ impl Draft {
             }
         }
     }
+}
+
+/// Returns the key and the address of each listener, and whether it is explicitly open.
+fn listeners(config: &Config) -> [(&'static str, Option<SocketAddr>, bool); 4] {
+    [
+        ("nats", config.nats, config.nats_open),
+        ("redis", config.redis, config.redis_open),
+        ("hat", config.hat, config.hat_open),
+        ("ftn18", config.ftn18, config.ftn18_open),
+    ]
 }
