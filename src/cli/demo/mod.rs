@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::args::{DemoOptions, DemoScenario};
 use super::pacer::{Progress, RatePacer};
-use super::show::{self, args::ShowReport};
+use super::show;
 use crate::bus::{Bus, DropRule, RecvError, SubscribeError, Subscription};
 use crate::clock::{Clock, random_u64};
 use crate::config::{Config, GRACE, Override};
@@ -304,7 +304,7 @@ fn print(options: &DemoOptions, receivers: &[DemoReceiver], out: &mut Output) ->
             "\n{} dropped {dropped} before the protocol saw them; the protocol reports:",
             receiver.name
         ))?;
-        let table = show::table(&ShowReport::Loss { verbose: false, outbound: false }, &receiver.loss);
+        let table = show::loss_table(&receiver.loss);
         out.bytes(table.to_string().as_bytes())?;
         let headers = ["sent", "delivered", "repaired", "lost", "unverified"].map(Column::new);
         let mut columns = vec![Column::new("subject").left()];

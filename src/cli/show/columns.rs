@@ -63,14 +63,6 @@ pub(super) const STATUS: &[(&str, Cell)] = &[
     ("journal", FieldOr("/events/journal", "-")),
 ];
 
-pub(super) const HEALTH: &[(Column, Cell)] = &[
-    (Column::new("check").left(), Field("/check")),
-    (Column::new("severity").left(), Field("/severity")),
-    (Column::new("since"), Field("/since")),
-    (Column::new("found").left(), Field("/found")),
-    (Column::new("fix").left(), Field("/fix")),
-];
-
 /// Seed 002, "Show loss": the columns and their order.
 pub(super) const LOSS: &[(Column, Cell)] = &[
     (Column::new("user"), Field("/user")),

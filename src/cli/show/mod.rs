@@ -3,12 +3,14 @@
 pub mod args;
 mod columns;
 
+use std::path::PathBuf;
+
 use serde_json::{Value, json};
 
 use self::args::{HealthOptions, ShowOptions, ShowReport};
 use self::columns::{
-    CLIENTS, COUNTERS, Cell, FOLLOWED, HEALTH, HISTORY, INTEREST, LISTENERS, LOSS, LOSS_DATAGRAMS, LOSS_MESSAGES,
-    OUTBOUND, PEERS, SEQNO, STATUS, SUBS, TOTALS, WINDOWS,
+    CLIENTS, COUNTERS, Cell, FOLLOWED, HISTORY, INTEREST, LISTENERS, LOSS, LOSS_DATAGRAMS, LOSS_MESSAGES, OUTBOUND,
+    PEERS, SEQNO, STATUS, SUBS, TOTALS, WINDOWS,
 };
 use super::bus_options::PeerOptions;
 use super::connect;
@@ -22,13 +24,7 @@ use crate::terminal::table::{Column, TextTable};
 /// # Errors
 /// The peer cannot be reached, or does not know the report.
 pub fn run(options: &ShowOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
-    let peer = PeerOptions { socket: options.socket.clone(), ..PeerOptions::default() };
-    let bus = peer::attach(&connect::socket(&peer)?, "show")?;
-    let answer = peer::show(&bus, query(&options.what))?;
-    match options.json {
-        true => out.line(&answer)?,
-        false => out.bytes(text(&options.what, &answer).as_bytes())?,
-    }
+    let answer = print_report(&options.what, options.socket.clone(), options.json, out)?;
     if let Some(omitted) = answer["omitted"].as_u64().filter(|omitted| 0 < *omitted) {
         note(format_args!("{omitted} more rows are not shown"));
     }
@@ -40,14 +36,25 @@ pub fn run(options: &ShowOptions, out: &mut Output) -> Result<Exit, CommandFailu
 /// # Errors
 /// The peer cannot be reached.
 pub fn run_health(options: &HealthOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
-    let peer = PeerOptions { socket: options.socket.clone(), ..PeerOptions::default() };
-    let bus = peer::attach(&connect::socket(&peer)?, "health")?;
-    let answer = peer::show(&bus, json!({ "show": "health" }))?;
-    match options.json {
-        true => out.line(&answer)?,
-        false => out.bytes(health(&answer["health"]).as_bytes())?,
-    }
+    let answer = print_report(&ShowReport::Health, options.socket.clone(), options.json, out)?;
     Ok(if answer["health"]["state"] == "broken" { Exit::Failed } else { Exit::Done })
+}
+
+/// Prints a report of the local peer, and returns it.
+fn print_report(
+    what: &ShowReport,
+    socket: Option<PathBuf>,
+    json: bool,
+    out: &mut Output,
+) -> Result<Value, CommandFailure> {
+    let peer = PeerOptions { socket, ..PeerOptions::default() };
+    let bus = peer::attach(&connect::socket(&peer)?, "show")?;
+    let answer = peer::show(&bus, query(what))?;
+    match json {
+        true => out.line(&answer)?,
+        false => out.bytes(text(what, &answer).as_bytes())?,
+    }
+    Ok(answer)
 }
 
 fn query(what: &ShowReport) -> Value {
@@ -72,7 +79,8 @@ fn query(what: &ShowReport) -> Value {
 
 /// Returns a peer's answer as text: one table, or several with an empty line between them.
 fn text(what: &ShowReport, answer: &Value) -> String {
-    let first = table(what, answer).to_string();
+    let Some(first) = table(what, answer) else { return health(&answer["health"]) };
+    let first = first.to_string();
     match what {
         ShowReport::Loss { verbose: true, .. } => {
             let [messages, datagrams] = [LOSS_MESSAGES, LOSS_DATAGRAMS].map(|cells| rows(cells, answer));
@@ -92,16 +100,15 @@ fn text(what: &ShowReport, answer: &Value) -> String {
             let further = further.map(|(cells, of)| format!("\n{}", rows(cells, &json!({ "rows": of }))));
             [first].into_iter().chain(further).collect()
         }
-        ShowReport::Health => health(&answer["health"]),
         _ => first,
     }
 }
 
 /// Returns a peer's answer as the table of the report, or the first one of several.
-pub fn table(what: &ShowReport, answer: &Value) -> TextTable {
+fn table(what: &ShowReport, answer: &Value) -> Option<TextTable> {
     let cells: &[(Column, Cell)] = match what {
-        ShowReport::Health => return rows(HEALTH, &json!({ "rows": answer["health"]["findings"] })),
-        ShowReport::Status => return fields("this peer", STATUS, &answer["status"]),
+        ShowReport::Health => return None,
+        ShowReport::Status => return Some(fields("this peer", STATUS, &answer["status"])),
         ShowReport::Loss { outbound: false, .. } => LOSS,
         ShowReport::Loss { outbound: true, .. } => OUTBOUND,
         ShowReport::History { .. } => HISTORY,
@@ -113,7 +120,12 @@ pub fn table(what: &ShowReport, answer: &Value) -> TextTable {
         ShowReport::Counters => COUNTERS,
         ShowReport::Clients => CLIENTS,
     };
-    rows(cells, answer)
+    Some(rows(cells, answer))
+}
+
+/// Returns the answer to `show loss` as the table of the seed.
+pub fn loss_table(answer: &Value) -> TextTable {
+    rows(LOSS, answer)
 }
 
 /// Returns a line for each publisher of which something was missing, below an empty line.
@@ -287,15 +299,15 @@ too large    | 7
     #[test]
     fn absent_values_are_blank_or_named() {
         let rows = json!({ "rows": [{ "subject": "a.b", "seq": "0x1", "count": 1 }] });
-        let text = table(&ShowReport::Seqno { limit: 1 }, &rows).to_string();
+        let text = table(&ShowReport::Seqno { limit: 1 }, &rows).unwrap().to_string();
         assert_eq!(text.lines().nth(2), Some("   - | a.b     |      0x1 |             |     1"));
         let rows = json!({ "rows": [{ "user": "?.1", "publisher": null, "duplicate_name": true, "state": "up", "multicast_dead": true, "flow_exclusion": { "for_ms": 2500, "reason": "slow" } }] });
-        let text = table(&ShowReport::Peers, &rows).to_string();
+        let text = table(&ShowReport::Peers, &rows).unwrap().to_string();
         assert!(
             text.contains("? (name used twice)") && text.contains("up, no multicast, excluded for 2.5s (slow)"),
             "{text}"
         );
-        assert_eq!(table(&ShowReport::Subs, &json!({})).to_string().lines().count(), 2);
+        assert_eq!(table(&ShowReport::Subs, &json!({})).unwrap().to_string().lines().count(), 2);
     }
 
     #[test]
@@ -305,7 +317,7 @@ too large    | 7
             "receive_buffer": 10, "receive_buffer_wanted": 20, "send_buffer": 20, "send_buffer_wanted": 20,
             "offloads": { "gso": true, "gro": true }, "events": { "server": 7 },
         });
-        let text = table(&ShowReport::Status, &json!({ "show": "status", "status": about })).to_string();
+        let text = table(&ShowReport::Status, &json!({ "show": "status", "status": about })).unwrap().to_string();
         for row in ["name           | A.test\n", "up             | 1m 1s\n", "socket         | -\n"] {
             assert!(text.contains(row), "{row:?} is not in {text}");
         }
