@@ -1,14 +1,14 @@
 //! The verdict on one publisher's losses, in words: how many datagrams were missing, how many came back, and where they
 //! were lost.
 
-use crate::message::{Count, Reason};
+use crate::message::Reason;
 use crate::proto::stats::LossRow;
 
 /// Returns one sentence on the losses of a publisher; `None` if nothing was ever missing.
 pub(crate) fn verdict(row: &LossRow) -> Option<String> {
     let states = row.datagrams;
     let (missing, owed) = (states.missing(), states.high.0.saturating_sub(states.baseline.0));
-    let lost = Count::from_bounds(row.msg_loss.count, row.msg_loss.count + row.msg_loss_uncertain);
+    let lost = row.lost();
     if missing == 0 && lost.max() == 0 && row.ibx_loss.count == 0 && row.unverified.count == 0 {
         return None;
     }

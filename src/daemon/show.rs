@@ -158,7 +158,6 @@ fn loss(row: &LossRow) -> Value {
     let nonzero = Reason::ALL.iter().zip(row.reasons).filter(|(_, count)| *count != 0);
     let reasons: serde_json::Map<String, Value> =
         nonzero.map(|(reason, count)| (reason.as_str().to_owned(), count.into())).collect();
-    let lost = Count::from_bounds(row.msg_loss.count, row.msg_loss.count + row.msg_loss_uncertain);
     publisher_row(
         &row.publisher,
         json!({
@@ -167,7 +166,7 @@ fn loss(row: &LossRow) -> Value {
             "repaired": tally(row.repaired),
             "msg_loss": tally(row.msg_loss),
             "msg_loss_uncertain": row.msg_loss_uncertain,
-            "lost": serde_json::to_value(AdvisoryCount(lost)).expect("numbers are valid JSON"),
+            "lost": serde_json::to_value(AdvisoryCount(row.lost())).expect("numbers are valid JSON"),
             "ibx_loss": tally(row.ibx_loss),
             "unverified": tally(row.unverified),
             "reason": row.reason.map(|reason| reason.as_str()),

@@ -331,15 +331,16 @@ impl Member {
 
     /// Returns the report on what this peer missed of the member's multicast stream.
     pub fn own_report(&self) -> Report {
-        let LossRow { datagrams: states, msg_loss, msg_loss_uncertain, overrun, .. } = self.loss_row();
+        let row = self.loss_row();
+        let (states, lost) = (row.datagrams, row.lost());
         Report {
-            missing: states.repaired + states.pending + states.lost + states.unverified,
+            missing: states.missing(),
             repaired: states.repaired,
             pending: states.pending,
             unverified: states.unverified,
-            lost_min: msg_loss.count,
-            lost_max: msg_loss.count.saturating_add(msg_loss_uncertain),
-            overrun,
+            lost_min: lost.min(),
+            lost_max: lost.max(),
+            overrun: row.overrun,
         }
     }
 
@@ -370,9 +371,13 @@ impl Member {
             name: self.publisher.name.as_ref(),
             address: self.address,
             started: self.started,
-            first_heard: self.first_heard,
             last_heard: self.last_heard,
         }
+    }
+
+    /// Returns whether this member is a later run of the peer of a former run.
+    pub fn follows(&self, former: RunIdentity<'_>) -> bool {
+        former.precedes(self.run(), self.first_heard)
     }
 
     /// Applies the name and the intervals of an announcement.

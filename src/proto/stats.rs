@@ -1,7 +1,7 @@
 //! Counters of the peer, and the rows that `show` prints. Counters only rise. Those of resends are in `resend::answer`,
 //! those of one publisher's losses in `loss`.
 
-use crate::message::{ClientId, DeliveryMode, Dseq, Publisher, Reason, SubId, SubscriptionFilter};
+use crate::message::{ClientId, Count, DeliveryMode, Dseq, Publisher, Reason, SubId, SubscriptionFilter};
 use crate::seqno::Seq;
 use crate::subject::Subject;
 use crate::time::WallTime;
@@ -212,6 +212,13 @@ pub struct LossRow {
     pub overrun: u64,
     /// Cross-checks that failed for this publisher; must stay 0.
     pub inconsistencies: u64,
+}
+
+impl LossRow {
+    /// Returns the number of multicast messages lost, as exactly as it is known.
+    pub fn lost(&self) -> Count {
+        Count::from_bounds(self.msg_loss.count, self.msg_loss.count.saturating_add(self.msg_loss_uncertain))
+    }
 }
 
 /// One receiver in `show loss --outbound`.

@@ -382,8 +382,7 @@ impl Peer {
     fn supersede_former_runs(&mut self, epoch: Epoch) {
         let Some(member) = self.members.get(&epoch) else { return };
         let others = self.members.values().filter(|other| other.epoch() != epoch && other.is_reachable());
-        let departed: Vec<Epoch> =
-            others.filter(|other| other.run().precedes(member.run())).map(Member::epoch).collect();
+        let departed: Vec<Epoch> = others.filter(|other| member.follows(other.run())).map(Member::epoch).collect();
         for departed in departed {
             if let Some(member) = self.members.get_mut(&departed) {
                 member.is_superseded = true;

@@ -40,25 +40,18 @@ struct AbsentPeer {
     name: Option<PeerName>,
     address: SocketAddr,
     started: Instant,
-    first_heard: Instant,
     last_heard: Instant,
 }
 
 impl AbsentPeer {
     fn of(member: &Member) -> AbsentPeer {
-        let RunIdentity { name, address, started, first_heard, last_heard } = member.run();
-        AbsentPeer { name: name.cloned(), address, started, first_heard, last_heard }
+        let RunIdentity { name, address, started, last_heard } = member.run();
+        AbsentPeer { name: name.cloned(), address, started, last_heard }
     }
 
     fn run(&self) -> RunIdentity<'_> {
-        let AbsentPeer { name, address, started, first_heard, last_heard } = self;
-        RunIdentity {
-            name: name.as_ref(),
-            address: *address,
-            started: *started,
-            first_heard: *first_heard,
-            last_heard: *last_heard,
-        }
+        let AbsentPeer { name, address, started, last_heard } = self;
+        RunIdentity { name: name.as_ref(), address: *address, started: *started, last_heard: *last_heard }
     }
 }
 
@@ -234,7 +227,7 @@ impl Peer {
         let is_followed = self
             .members
             .values()
-            .any(|other| other.epoch() != epoch && other.is_alive() && member.run().precedes(other.run()));
+            .any(|other| other.epoch() != epoch && other.is_alive() && other.follows(member.run()));
         // A member without a confirmation does not rely on this peer.
         let is_owed = self.settings.suppresses && self.remote_interest.was_reported(epoch);
         if !is_owed || is_followed || self.settings.mutants.is(Mutant::SuppressForgets) {
@@ -269,7 +262,7 @@ impl Peer {
         let Some(member) = self.members.get(&epoch) else { return };
         let absent = self.suppression.absent.iter();
         let departed: Vec<Epoch> =
-            absent.filter(|(_, absent)| absent.run().precedes(member.run())).map(|(epoch, _)| *epoch).collect();
+            absent.filter(|(_, absent)| member.follows(absent.run())).map(|(epoch, _)| *epoch).collect();
         departed.into_iter().for_each(|departed| self.discard_absent(departed));
     }
 }
