@@ -46,22 +46,8 @@ impl fmt::Display for SelfTestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SelfTestError::Send { group, interface, error } => {
-                write!(f, "cannot send to the group {group} on {interface}: {error}; ")?;
-                match (error.raw_os_error(), group) {
-                    (Some(libc::EPERM), _) => f.write_str("a firewall forbids it; look at: nft list ruleset"),
-                    (Some(libc::ENETUNREACH), SocketAddr::V4(_)) => {
-                        write!(f, "there is no route; add one: ip route add 224.0.0.0/4 dev {interface}")
-                    }
-                    // The kernel makes IPv6 multicast routes for all interfaces but the loopback one.
-                    (Some(libc::ENETUNREACH), SocketAddr::V6(_)) if interface == "lo" => {
-                        f.write_str("there is no route; add one: ip -6 route add local ff00::/8 dev lo table local")
-                    }
-                    (Some(libc::ENETUNREACH), SocketAddr::V6(_)) => {
-                        let route = format!("multicast ff00::/8 dev {interface} table local");
-                        write!(f, "there is no route; add one: ip -6 route add {route}")
-                    }
-                    _ => write!(f, "look at: ip addr show {interface}"),
-                }
+                let remedy = send_remedy(error.raw_os_error(), *group, interface);
+                write!(f, "cannot send to the group {group} on {interface}: {error}; {remedy}")
             }
             SelfTestError::Silence { group, interface, timeout, received_count } => write!(
                 f,
@@ -75,6 +61,29 @@ impl fmt::Display for SelfTestError {
 }
 
 impl std::error::Error for SelfTestError {}
+
+/// Returns the remedy for a datagram to the group or to a peer that the system refuses to send on an interface, by the
+/// error number of the system.
+pub(crate) fn send_remedy(errno: Option<i32>, to: SocketAddr, interface: &str) -> String {
+    match (errno, to) {
+        (Some(libc::EPERM | libc::EACCES), _) => "a firewall forbids it; look at: nft list ruleset".to_owned(),
+        (Some(libc::ENETUNREACH | libc::EHOSTUNREACH), to) if !to.ip().is_multicast() => {
+            format!("there is no route; look at: ip route get {}", to.ip())
+        }
+        (Some(libc::ENETUNREACH), SocketAddr::V4(_)) => {
+            format!("there is no route; add one: ip route add 224.0.0.0/4 dev {interface}")
+        }
+        // The kernel makes IPv6 multicast routes for all interfaces but the loopback one.
+        (Some(libc::ENETUNREACH), SocketAddr::V6(_)) if interface == "lo" => {
+            "there is no route; add one: ip -6 route add local ff00::/8 dev lo table local".to_owned()
+        }
+        (Some(libc::ENETUNREACH), SocketAddr::V6(_)) => {
+            format!("there is no route; add one: ip -6 route add multicast ff00::/8 dev {interface} table local")
+        }
+        (Some(libc::EMSGSIZE), _) => "lower datagram-size below the MTU; look at: ip link".to_owned(),
+        _ => format!("look at: ip addr show {interface}"),
+    }
+}
 
 /// Sends a probe to the group and waits for it for at most `timeout`. `nonce` distinguishes it from the probes of
 /// others. Returns the datagrams that arrived during the test on either socket, in order of arrival, which the caller

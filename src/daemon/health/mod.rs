@@ -5,16 +5,13 @@ mod finding;
 mod monitor;
 
 use self::finding::Severity;
-use self::monitor::{HealthChange, HealthMonitor, InterfaceState, Observation, ObservedPeer};
+use self::monitor::{HealthChange, HealthMonitor, InterfaceState, NetworkSetup, Observation};
 use crate::daemon::engine_core::EngineCore;
 use crate::daemon::interface::{self, ChosenInterface, Interface};
-use crate::proto::stats::{MemberRow, MemberState};
 use crate::time::{ClockReading, Instant};
 use serde_json::{Value, json};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
-
-pub(super) use self::monitor::NetworkSetup;
 
 /// Interval between two samples.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
@@ -23,8 +20,6 @@ const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Health {
     monitor: HealthMonitor,
-    interface: String,
-    address: IpAddr,
     next_sample: Instant,
     /// True if the list of interfaces could not be read; this is logged once.
     has_list_failed: bool,
@@ -42,8 +37,6 @@ impl Health {
         };
         Health {
             monitor: HealthMonitor::new(network, now),
-            interface: chosen.name.clone(),
-            address: chosen.address,
             next_sample: now.instant + SAMPLE_INTERVAL,
             has_list_failed: false,
         }
@@ -63,7 +56,7 @@ impl Health {
         let observation = Observation {
             interface: self.interface_state(),
             refused: core.transmit_queue.take_refused(),
-            peers: core.peer.member_rows(now).iter().map(observed).collect(),
+            peers: core.peer.member_rows(now),
         };
         for change in self.monitor.update(now, &observation) {
             log(&change);
@@ -91,7 +84,10 @@ impl Health {
 
     fn interface_state(&mut self) -> InterfaceState {
         match interface::list() {
-            Ok(interfaces) => state_of(&interfaces, &self.interface, self.address),
+            Ok(interfaces) => {
+                let NetworkSetup { interface, address, .. } = self.monitor.network();
+                state_of(&interfaces, interface, *address)
+            }
             Err(error) => {
                 if !self.has_list_failed {
                     self.has_list_failed = true;
@@ -117,16 +113,6 @@ fn state_of(interfaces: &[Interface], name: &str, address: IpAddr) -> InterfaceS
         InterfaceState::AddressGone(addresses().filter(|ip| ip.is_ipv4() == address.is_ipv4()).collect())
     } else {
         InterfaceState::Usable
-    }
-}
-
-fn observed(row: &MemberRow) -> ObservedPeer {
-    ObservedPeer {
-        name: row.publisher.to_string(),
-        is_up: row.state == MemberState::Up,
-        is_silent: matches!(row.state, MemberState::Silent | MemberState::Crashed),
-        is_multicast_dead: row.is_multicast_dead,
-        has_duplicate_name: row.duplicate_name,
     }
 }
 

@@ -1,7 +1,9 @@
 //! The checks, as a state machine: observations in, changes of findings out. It reads no clock and asks no system.
 
 use super::finding::{Check, Finding, Severity};
+use crate::daemon::self_test::send_remedy;
 use crate::daemon::transmit_queue::RefusedSend;
+use crate::proto::stats::{MemberRow, MemberState};
 use crate::time::{ClockReading, Instant, WallTime};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -46,27 +48,14 @@ pub(crate) enum InterfaceState {
     AddressGone(Vec<IpAddr>),
 }
 
-/// Another peer, as observed here.
-#[derive(Clone, Debug)]
-pub(crate) struct ObservedPeer {
-    pub(crate) name: String,
-    /// True if the peer is heard.
-    pub(crate) is_up: bool,
-    /// True if the peer is not heard and has not said that it ends.
-    pub(crate) is_silent: bool,
-    /// True if its unicasts arrive and its multicasts do not.
-    pub(crate) is_multicast_dead: bool,
-    /// True if another live peer has its name.
-    pub(crate) has_duplicate_name: bool,
-}
-
 /// One sample of what the checks judge.
 #[derive(Clone, Debug)]
 pub(crate) struct Observation {
     pub(crate) interface: InterfaceState,
     /// The last datagram that the system has refused since the sample before.
     pub(crate) refused: Option<RefusedSend>,
-    pub(crate) peers: Vec<ObservedPeer>,
+    /// The other peers, as in `show peers`.
+    pub(crate) peers: Vec<MemberRow>,
 }
 
 /// Change of a finding.
@@ -115,6 +104,11 @@ impl HealthMonitor {
         }
     }
 
+    /// Returns the network of the peer, as it was at the start.
+    pub(crate) fn network(&self) -> &NetworkSetup {
+        &self.network
+    }
+
     /// Returns the present findings, in the order of the checks.
     pub(crate) fn findings(&self) -> impl Iterator<Item = &ActiveFinding> {
         self.findings.values()
@@ -127,7 +121,7 @@ impl HealthMonitor {
 
     /// Judges a sample and returns the changes since the sample before.
     pub(crate) fn update(&mut self, now: ClockReading, seen: &Observation) -> Vec<HealthChange> {
-        self.has_heard_peer |= seen.peers.iter().any(|peer| peer.is_up);
+        self.has_heard_peer |= seen.peers.iter().any(is_up);
         self.observe_clock(now);
         if let Some(refused) = seen.refused {
             self.refused = Some((now.instant, refused));
@@ -209,26 +203,21 @@ impl HealthMonitor {
             Some(to) => format!("unicasts to {to}"),
         };
         let error = std::io::Error::from_raw_os_error(refused.errno);
-        let fix = match refused.errno {
-            libc::EPERM | libc::EACCES => "a firewall rule on this host forbids them; look at: nft list ruleset",
-            libc::ENETUNREACH | libc::EHOSTUNREACH => "there is no route; look at: ip route show table all",
-            libc::EMSGSIZE => "lower datagram-size below the MTU; look at: ip link",
-            _ => "look at: ip -brief addr",
-        };
         Some(Finding {
             check: Check::Sending,
             severity: Severity::Broken,
             found: format!("the system refuses to send {what}: {error}"),
             effect: "other peers miss what this peer publishes, or cannot get it repaired",
-            fix: fix.to_owned(),
+            fix: send_remedy(Some(refused.errno), refused.to.unwrap_or(*group), interface),
         })
     }
 
-    fn check_multicast(&self, peers: &[ObservedPeer]) -> Option<Finding> {
+    fn check_multicast(&self, peers: &[MemberRow]) -> Option<Finding> {
         let NetworkSetup { interface, group, .. } = &self.network;
-        let present = || peers.iter().filter(|peer| peer.is_up);
-        let dead: Vec<&ObservedPeer> = present().filter(|peer| peer.is_multicast_dead).collect();
-        let silent: Vec<&ObservedPeer> = peers.iter().filter(|peer| peer.is_silent).collect();
+        let present = || peers.iter().filter(|peer| is_up(peer));
+        let dead: Vec<&MemberRow> = present().filter(|peer| peer.is_multicast_dead).collect();
+        let is_silent = |peer: &&MemberRow| matches!(peer.state, MemberState::Silent | MemberState::Crashed);
+        let silent: Vec<&MemberRow> = peers.iter().filter(is_silent).collect();
         let (severity, found, fix) = if !dead.is_empty() && dead.len() == present().count() {
             let found = format!("the unicasts of {} arrive, their multicasts do not", names(&dead));
             let fix = format!(
@@ -309,8 +298,13 @@ impl HealthMonitor {
     }
 }
 
-fn check_names(peers: &[ObservedPeer]) -> Option<Finding> {
-    let duplicates: Vec<&ObservedPeer> = peers.iter().filter(|peer| peer.has_duplicate_name && peer.is_up).collect();
+/// Returns whether the peer is heard.
+fn is_up(peer: &MemberRow) -> bool {
+    peer.state == MemberState::Up
+}
+
+fn check_names(peers: &[MemberRow]) -> Option<Finding> {
+    let duplicates: Vec<&MemberRow> = peers.iter().filter(|peer| peer.duplicate_name && is_up(peer)).collect();
     (!duplicates.is_empty()).then(|| Finding {
         check: Check::Names,
         severity: Severity::Warning,
@@ -321,8 +315,8 @@ fn check_names(peers: &[ObservedPeer]) -> Option<Finding> {
 }
 
 /// Returns the first names, and the number of further ones.
-fn names(peers: &[&ObservedPeer]) -> String {
-    let first: Vec<&str> = peers.iter().take(NAMES_MAX).map(|peer| peer.name.as_str()).collect();
+fn names(peers: &[&MemberRow]) -> String {
+    let first: Vec<String> = peers.iter().take(NAMES_MAX).map(|peer| peer.publisher.to_string()).collect();
     match peers.len().saturating_sub(NAMES_MAX) {
         0 => first.join(", "),
         more => format!("{} and {more} more", first.join(", ")),

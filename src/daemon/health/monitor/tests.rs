@@ -1,6 +1,7 @@
 //! Tests of the checks, sample by sample.
 
 use super::*;
+use crate::message::{Epoch, Publisher};
 
 fn network() -> NetworkSetup {
     NetworkSetup {
@@ -20,17 +21,33 @@ fn at(millis: u64) -> ClockReading {
     }
 }
 
-fn peer(name: &str) -> ObservedPeer {
-    ObservedPeer {
-        name: name.to_owned(),
-        is_up: true,
-        is_silent: false,
+/// Returns a peer that is up, by its name and its number here.
+fn peer(user: &str) -> MemberRow {
+    let (name, uid) = user.split_once('.').unwrap();
+    MemberRow {
+        publisher: Publisher {
+            name: Some(name.parse().unwrap()),
+            epoch: Epoch::new(7).unwrap(),
+            uid: uid.parse().unwrap(),
+        },
+        address: ([10, 0, 0, 8], 9).into(),
+        state: MemberState::Up,
+        uptime: Duration::ZERO,
+        last_heard: Duration::ZERO,
+        messages_in: 0,
+        datagrams_in: 0,
+        lost: 0,
+        unverified: 0,
+        duplicate_name: false,
         is_multicast_dead: false,
-        has_duplicate_name: false,
+        is_proven: true,
+        flow_exclusion: None,
+        flow_exclusion_count: 0,
+        kernel_drops: None,
     }
 }
 
-fn seen(peers: &[ObservedPeer]) -> Observation {
+fn seen(peers: &[MemberRow]) -> Observation {
     Observation { interface: InterfaceState::Usable, refused: None, peers: peers.to_vec() }
 }
 
@@ -85,12 +102,12 @@ fn refused_datagrams_are_found_for_half_a_minute() {
 #[test]
 fn dead_multicast_names_the_likely_side() {
     let mut monitor = HealthMonitor::new(network(), at(0));
-    let dead = |name| ObservedPeer { is_multicast_dead: true, ..peer(name) };
+    let dead = |name| MemberRow { is_multicast_dead: true, ..peer(name) };
     assert_eq!(changes(&mut monitor, 1000, &seen(&[dead("B.1"), peer("C.2")])), ["+multicast warning"]);
     assert_eq!(changes(&mut monitor, 2000, &seen(&[dead("B.1"), dead("C.2")])), ["+multicast broken"]);
     let finding = monitor.findings().next().unwrap().finding.clone();
     assert!(finding.found.contains("B.1, C.2") && finding.fix.contains("UDP port 7500"), "{finding}");
-    let silent = |name| ObservedPeer { is_up: false, is_silent: true, ..peer(name) };
+    let silent = |name| MemberRow { state: MemberState::Silent, ..peer(name) };
     assert_eq!(changes(&mut monitor, 3000, &seen(&[silent("B.1"), silent("C.2")])), [""; 0]);
     assert!(monitor.findings().next().unwrap().finding.found.starts_with("all 2 peers fell silent"));
     assert_eq!(changes(&mut monitor, 4000, &seen(&[peer("B.1"), silent("C.2")])), ["-multicast"]);
@@ -133,8 +150,8 @@ fn clock_step_is_a_finding_in_both_directions() {
 #[test]
 fn duplicate_names_are_listed_up_to_three() {
     let mut monitor = HealthMonitor::new(network(), at(0));
-    let doubles: Vec<ObservedPeer> =
-        (0..5).map(|index| ObservedPeer { has_duplicate_name: true, ..peer(&format!("B.{index}")) }).collect();
+    let doubles: Vec<MemberRow> =
+        (0..5).map(|index| MemberRow { duplicate_name: true, ..peer(&format!("B.{index}")) }).collect();
     assert_eq!(changes(&mut monitor, 1000, &seen(&doubles)), ["+names warning"]);
     let found = &monitor.findings().next().unwrap().finding.found;
     assert!(found.ends_with("B.0, B.1, B.2 and 2 more"), "{found}");
