@@ -1,6 +1,7 @@
 //! The arguments of `seqcast` as typed: parsing is pure and touches neither files, environment nor network.
 //!
-//! `help.rs` contains the examples below each verb's help; `bus_options.rs` contains the options of the bus.
+//! `help.rs` contains the examples below the help of each verb that has no folder of its own; `bus_options.rs` contains
+//! the options of the bus.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -79,16 +80,16 @@ pub enum Command {
     #[command(after_help = help::POLL)]
     Poll(PollOptions),
     /// Register events, find them again, and receive them.
-    #[command(after_help = help::EVENT)]
+    #[command(after_help = super::events::help::EVENT)]
     Event(EventOptions),
     /// One order for the events of each object, though several producers make them.
-    #[command(after_help = help::ORDER)]
+    #[command(after_help = super::order::help::ORDER)]
     Order(OrderOptions),
     /// Event streams: add events, poll and follow them.
-    #[command(after_help = help::STREAM)]
+    #[command(after_help = super::stream::help::STREAM)]
     Stream(StreamOptions),
     /// The registered consumers of event streams: their progress, and their positions.
-    #[command(after_help = help::CONSUMER)]
+    #[command(after_help = super::stream::help::CONSUMER)]
     Consumer(ConsumerOptions),
     /// Show reports of the local peer: losses, peers, subscriptions, numbers, counters.
     #[command(after_help = help::SHOW)]

@@ -1,6 +1,7 @@
 //! `event`: registers events, finds them in the journal, prints them as they come.
 
 pub mod args;
+pub mod help;
 mod print;
 
 use std::io::{self, IsTerminal};

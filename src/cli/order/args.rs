@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
+use super::help;
 use crate::cli::bus_options::BusOptions;
-use crate::cli::help;
 use crate::cli::tail_options::TailOptions;
 use crate::event::order::name::{Object, WorkerName};
 use crate::storage::order::REDIS_PREFIX;

@@ -1,6 +1,7 @@
 //! `order`: pushes events of objects, sends them as a worker, shows them in their order, shows the shared state.
 
 pub mod args;
+pub mod help;
 mod tail;
 
 use std::io;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::help;
 use crate::bus::ResetPosition;
 use crate::cli::bus_options::BusOptions;
-use crate::cli::help;
 use crate::cli::tail_options::TailOptions;
 use crate::config::StreamStoreLocation;
 use crate::event::stream::name::{Component, Consumer, StreamId, StreamName, StreamType, UserName};

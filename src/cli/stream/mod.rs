@@ -3,6 +3,7 @@
 mod archive;
 pub mod args;
 mod consumer;
+pub mod help;
 mod print;
 mod tail;
 
