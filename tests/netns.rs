@@ -8,6 +8,7 @@
 
 mod account;
 mod bench;
+mod capture;
 mod client;
 mod events;
 mod health;

@@ -11,6 +11,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use super::bus_options::{BusOptions, PeerOptions};
+use super::decode::args::DecodeOptions;
 use super::events::args::EventOptions;
 use super::header::{self, HeaderField};
 use super::order::args::OrderOptions;
@@ -53,6 +54,9 @@ pub enum Verb {
     /// Measure rates and latencies of the bus, and compare them with those of the kernel.
     #[command(after_help = crate::bench::help::BENCH)]
     Bench(BenchOptions),
+    /// Print the datagrams of a packet capture, as peers decode them.
+    #[command(after_help = super::decode::args::HELP)]
+    Decode(DecodeOptions),
     /// Print the completion script for a shell.
     #[command(after_help = help::COMPLETION)]
     Completion {

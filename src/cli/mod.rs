@@ -9,6 +9,7 @@ pub mod config;
 pub mod connect;
 pub mod console;
 pub mod console_line;
+pub mod decode;
 pub mod demo;
 pub mod event;
 pub mod events;
@@ -75,6 +76,7 @@ fn execute(verb: &Verb, out: &mut Output) -> Result<Exit, CommandFailure> {
         Verb::Console(options) => run_console(options, out),
         Verb::Demo(options) => demo::run(options, out),
         Verb::Bench(options) => bench::run(options, out),
+        Verb::Decode(options) => decode::run(options, out),
         Verb::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut CommandLine::command(), "seqcast", &mut script);

@@ -94,6 +94,19 @@ pub enum DecodeError {
     ManifestEmpty,
 }
 
+impl DiscardReason {
+    /// Returns the name of the reason (`docs/wire.md`, W12).
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            DiscardReason::Foreign => "foreign",
+            DiscardReason::Version(_) => "version",
+            DiscardReason::Mode(_) => "mode",
+            DiscardReason::Check => "check",
+            DiscardReason::Malformed(_) => "malformed",
+        }
+    }
+}
+
 impl fmt::Display for DiscardReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -154,6 +154,15 @@ pub fn claimed_epoch(bytes: &[u8]) -> Option<Epoch> {
     if u16::from_be_bytes([*m0, *m1]) == MAGIC { Epoch::new(u64::from_be_bytes(*epoch)) } else { None }
 }
 
+/// Returns the header of a datagram of this version, without checking anything after it. The header is readable in every
+/// security mode (W14).
+pub fn unchecked_header(bytes: &Bytes) -> Option<Header> {
+    match **bytes {
+        [m0, m1, VERSION, ..] if u16::from_be_bytes([m0, m1]) == MAGIC => Header::decode(&mut Reader::new(bytes)).ok(),
+        _ => None,
+    }
+}
+
 /// Decodes one datagram. Subjects, headers and payloads are slices of `bytes`; nothing is copied.
 ///
 /// # Errors

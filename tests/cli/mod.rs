@@ -2,6 +2,7 @@
 
 mod bench;
 mod commands;
+mod decode;
 mod log;
 mod messages;
 mod peer;

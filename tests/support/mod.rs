@@ -3,6 +3,7 @@
 pub mod bus;
 pub mod certificate;
 pub mod command;
+pub mod dissector;
 pub mod exit_code;
 pub mod postgres_server;
 pub mod redis_server;

@@ -1,0 +1,27 @@
+//! Arguments of `seqcast decode`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// Below `seqcast decode --help`.
+pub const HELP: &str = "\
+Examples:
+  tcpdump -i eth0 -w lan.pcap udp port 7500        captures the datagrams of the group
+  seqcast decode lan.pcap
+  seqcast decode lan.pcap --json | jq 'select(.kind == \"control\")'
+  tcpdump -i eth0 -w - -U udp | seqcast decode -
+
+A datagram that peers would discard is printed with the reason. Standard error reports at the end how many datagrams \
+and other packets there were. The exit code is 1 if the capture is damaged; what stands before the damage is printed.";
+
+/// `seqcast decode`.
+#[derive(Args, Clone, Debug)]
+pub struct DecodeOptions {
+    /// Capture in the format pcap or pcapng; - reads standard input.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Print a JSON object for each datagram.
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+}
