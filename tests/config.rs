@@ -174,8 +174,8 @@ fn errors_name_their_flag_or_variable() {
     };
     check(
         &[Override::flag("--port", "port", "x"), Override::set("prot", "1")],
-        "--port x: port: \"x\": not a whole number\n      = allowed: 1 to 65535\n\
-         --set prot=1: prot: unknown key\n      = did you mean port?",
+        "--port x: port: \"x\": not a whole number\n  fix: allowed: 1 to 65535\n\
+         --set prot=1: prot: unknown key\n  fix: did you mean port?",
     );
     check(
         &[Override {
@@ -183,12 +183,12 @@ fn errors_name_their_flag_or_variable() {
             value: " ".into(),
             source: ValueSource::Environment("SEQCAST_GROUP".into()),
         }],
-        "$SEQCAST_GROUP: group: \" \": the value is missing\n      = write group: 239.1.2.3",
+        "$SEQCAST_GROUP: group: \" \": the value is missing\n  fix: write group: 239.1.2.3",
     );
     check(
         &[Override::set("pub-window-max", "1 mb")],
         "--set pub-window-max=1 mb: pub-window-max: pub-window-max (1 mb) is less than pub-window-size (4 mb): the hard limit cannot be \
-         below the size at which the window rotates\n      = raise pub-window-max to 4 mb, or lower pub-window-size",
+         below the size at which the window rotates\n  fix: raise pub-window-max to 4 mb, or lower pub-window-size",
     );
 }
 

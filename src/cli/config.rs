@@ -76,8 +76,17 @@ fn named_file() -> Option<PathBuf> {
 }
 
 fn failure(errors: ConfigErrors) -> CommandFailure {
-    let noun = if errors.0.len() == 1 { "error" } else { "errors" };
-    CommandFailure::new(Exit::Configuration, format!("{} {noun} in the configuration\n{errors}", errors.0.len()))
+    match errors.0.as_slice() {
+        [error] => {
+            let problem = ConfigError { suggestion: None, ..error.clone() };
+            let failure = CommandFailure::new(Exit::Configuration, format!("1 error in the configuration\n{problem}"));
+            CommandFailure { fix: error.suggestion.clone(), ..failure }
+        }
+        several => {
+            let text = format!("{} errors in the configuration\n{errors}", several.len());
+            CommandFailure::new(Exit::Configuration, text)
+        }
+    }
 }
 
 /// The answer of `config check --json`.

@@ -14,6 +14,7 @@ use rustyline::{Context, Editor, Helper};
 
 use super::args::{self, Command, ConsoleVerb};
 use super::console_line::split_words;
+use super::usage;
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::output::note;
 
@@ -99,7 +100,7 @@ impl ConsoleSession<'_> {
         let words = match split_words(line) {
             Ok(words) => words,
             Err(error) => {
-                note(format_args!("seqcast: {error}"));
+                CommandFailure::new(Exit::Usage, error).report(false);
                 self.exit = Exit::Usage;
                 return Ok(true);
             }
@@ -107,6 +108,7 @@ impl ConsoleSession<'_> {
         if words.is_empty() {
             return Ok(true);
         }
+        let json = usage::is_json(&words);
         match args::parse_line(&words) {
             Ok(ConsoleVerb::Quit) => return Ok(false),
             Ok(ConsoleVerb::Common(command)) => match (self.execute)(*command) {
@@ -115,16 +117,18 @@ impl ConsoleSession<'_> {
                 // Standard output is closed, so further results would be lost.
                 Err(failure) if failure.exit == Exit::Done => return Err(failure),
                 Err(failure) => {
-                    note(format_args!("seqcast: {failure}"));
+                    failure.report(json);
                     self.exit = failure.exit;
                 }
             },
-            Err(error) => {
-                if error.use_stderr() {
-                    self.exit = Exit::Usage;
+            Err(error) => match usage::respond(&error, json) {
+                Ok(_) => {}
+                Err(failure) if failure.exit == Exit::Done => return Err(failure),
+                Err(failure) => {
+                    failure.report(json);
+                    self.exit = failure.exit;
                 }
-                error.print()?;
-            }
+            },
         }
         Ok(true)
     }

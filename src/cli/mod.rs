@@ -28,6 +28,7 @@ pub mod show;
 pub mod stream;
 pub mod subscribe;
 pub mod tail_options;
+pub mod usage;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -39,34 +40,28 @@ use bus_options::PeerOptions;
 
 use crate::bench;
 use crate::terminal::exit::{CommandFailure, Exit};
-use crate::terminal::output::{self, Output, note};
+use crate::terminal::output::{self, Output};
 
 /// Runs the command with these arguments, the program's name first, and reports failures.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
-    let arguments = match args::parse(arguments) {
+    let words: Vec<OsString> = arguments.into_iter().collect();
+    let json = usage::is_json(&words);
+    let arguments = match args::parse(words) {
         Ok(arguments) => arguments,
-        Err(error) => {
-            let printed = error.print().map_err(CommandFailure::from);
-            return if error.use_stderr() { Exit::Usage } else { exit_code(printed.map(|()| Exit::Done)) };
-        }
+        Err(error) => return exit_code(usage::respond(&error, json), json),
     };
     let mut out = Output::new(arguments.no_color || output::is_colour_refused());
     let result = execute(&arguments.verb, &mut out);
     let flushed = out.flush();
-    exit_code(result.and_then(|exit| flushed.map(|()| exit).map_err(CommandFailure::from)))
+    exit_code(result.and_then(|exit| flushed.map(|()| exit).map_err(CommandFailure::from)), json)
 }
 
 /// Reports a failure and returns the exit code.
-fn exit_code(result: Result<Exit, CommandFailure>) -> Exit {
-    match result {
-        Ok(exit) => exit,
-        Err(failure) => {
-            if !failure.text.is_empty() {
-                note(format_args!("seqcast: {failure}"));
-            }
-            failure.exit
-        }
-    }
+fn exit_code(result: Result<Exit, CommandFailure>, json: bool) -> Exit {
+    result.unwrap_or_else(|failure| {
+        failure.report(json);
+        failure.exit
+    })
 }
 
 fn execute(verb: &Verb, out: &mut Output) -> Result<Exit, CommandFailure> {

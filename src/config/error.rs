@@ -213,7 +213,7 @@ impl fmt::Display for ConfigError {
             write!(f, "{}{}", " ".repeat(excerpt.indent), "^".repeat(excerpt.width))?;
         }
         if let Some(suggestion) = &self.suggestion {
-            write!(f, "\n      = {suggestion}")?;
+            write!(f, "\n  fix: {suggestion}")?;
         }
         Ok(())
     }

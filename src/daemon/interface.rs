@@ -210,13 +210,13 @@ impl fmt::Display for ChooseError {
         match self {
             ChooseError::List(error) => write!(f, "cannot list the network interfaces: {error}"),
             ChooseError::NoSuchName { name, interfaces } => {
-                write!(f, "no interface '{name}'; there are: {}", List(interfaces))
+                write!(f, "no interface '{name}'; name one of: {}", List(interfaces))
             }
             ChooseError::NoSuchAddress { spec: spec @ InterfaceSpec::Subnet(_), interfaces } => {
-                write!(f, "no interface has an address in {spec}; there are: {}", List(interfaces))
+                write!(f, "no interface has an address in {spec}; name one of: {}", List(interfaces))
             }
             ChooseError::NoSuchAddress { spec, interfaces } => {
-                write!(f, "no interface has the address {spec}; there are: {}", List(interfaces))
+                write!(f, "no interface has the address {spec}; name one of: {}", List(interfaces))
             }
             ChooseError::OtherFamily { spec, family } => {
                 write!(f, "{spec} is not {family}, but the group is; use a group and an interface of one kind")
@@ -233,8 +233,8 @@ impl fmt::Display for ChooseError {
             ),
             ChooseError::NoneFit { family, interfaces } => write!(
                 f,
-                "no interface is up, can multicast and has an {family} address beside loopback; there are: {}; \
-                 for this host alone use lo",
+                "no interface is up, can multicast and has an {family} address beside loopback ({}); for this \
+                 host alone use lo",
                 List(interfaces)
             ),
             ChooseError::Ambiguous { spec, candidates } => {

@@ -85,7 +85,7 @@ impl fmt::Display for DirectoryError {
             }
             DirectoryError::Writable(path, mode) => {
                 let path = path.display();
-                write!(f, "others may write in {path} (mode {mode:o}): chmod 700 {path}, or use --socket")
+                write!(f, "others may write in {path} (mode {mode:o}); chmod 700 {path}, or use --socket")
             }
         }
     }

@@ -4,6 +4,10 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
+use serde_json::json;
+
+use super::output::note;
+
 /// The exit codes of the `seqcast` command; the numbers never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
@@ -44,6 +48,25 @@ impl CommandFailure {
         CommandFailure { exit, text: text.to_string(), fix: None }
     }
 
+    /// Returns a failure with the text of an error of the peer: the problem, then the remedy after the first `; `.
+    pub fn of_peer(exit: Exit, error: impl fmt::Display) -> CommandFailure {
+        let text = error.to_string();
+        match text.split_once("; ") {
+            Some((problem, remedy)) => CommandFailure::new(exit, problem).fix(remedy),
+            None => CommandFailure::new(exit, text),
+        }
+    }
+
+    /// Reports the failure on standard error: as one JSON object if `json`, otherwise for people. A failure without a
+    /// text has nothing to report.
+    pub fn report(&self, json: bool) {
+        match (self.text.is_empty(), json) {
+            (true, _) => {}
+            (false, true) => note(json!({ "error": self.text, "fix": self.fix, "exit": self.exit as u8 })),
+            (false, false) => note(format_args!("seqcast: {self}")),
+        }
+    }
+
     /// Returns the same failure with a remedy.
     pub fn fix(self, fix: impl fmt::Display) -> CommandFailure {
         CommandFailure { fix: Some(fix.to_string()), ..self }
@@ -80,6 +103,13 @@ mod tests {
         let closed = CommandFailure::from(io::Error::from(io::ErrorKind::BrokenPipe));
         assert_eq!((closed.exit, closed.text.as_str()), (Exit::Done, ""));
         assert_eq!(CommandFailure::from(io::Error::other("disk full")).exit, Exit::Failed);
+    }
+
+    #[test]
+    fn peer_error_is_divided_into_problem_and_remedy() {
+        let failure = CommandFailure::of_peer(Exit::Failed, "eth0 is down; switch it on; or use eth1");
+        assert_eq!(failure, CommandFailure::new(Exit::Failed, "eth0 is down").fix("switch it on; or use eth1"));
+        assert_eq!(CommandFailure::of_peer(Exit::Failed, "no room").fix, None);
     }
 
     #[test]

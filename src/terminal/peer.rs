@@ -63,12 +63,12 @@ pub fn counter(bus: &Bus, name: &str) -> Result<u64, CommandFailure> {
 fn open_failure(error: OpenError) -> CommandFailure {
     match error {
         OpenError::Start(error) => start_failure(&error),
-        OpenError::System { .. } => CommandFailure::new(Exit::Failed, error),
+        OpenError::System { .. } => CommandFailure::of_peer(Exit::Failed, error),
         OpenError::NoPeer { .. }
         | OpenError::Directory(_)
         | OpenError::NoPermission { .. }
         | OpenError::Incompatible { .. }
-        | OpenError::Refused(_) => CommandFailure::new(Exit::Unreachable, error),
+        | OpenError::Refused(_) => CommandFailure::of_peer(Exit::Unreachable, error),
     }
 }
 
@@ -86,7 +86,7 @@ pub fn start_failure(error: &StartError) -> CommandFailure {
         | StartError::Streams(_)
         | StartError::System { .. } => Exit::Failed,
     };
-    CommandFailure::new(exit, error)
+    CommandFailure::of_peer(exit, error)
 }
 
 /// Publishes a message; waits while the peer is busy, until the user ends it.

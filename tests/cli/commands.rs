@@ -1,7 +1,7 @@
 //! The built command from the user's view: exit codes, standard output, standard error.
 
 use crate::support::command::{Place, RunningCommand, parse_json};
-use crate::support::exit_code::{DONE, USAGE};
+use crate::support::exit_code::{CONFIGURATION, DONE, FAILED, UNREACHABLE, USAGE};
 use crate::support::wait::wait_until_some;
 use serde_json::{Value, json};
 use std::io::Write;
@@ -38,8 +38,40 @@ fn wrong_arguments_exit_2_with_a_remedy() {
     ] {
         let outcome = place.run(arguments).exits(USAGE).reports(parts);
         assert_eq!(outcome.stdout, "", "{outcome:#?}");
+        if !arguments.contains(&"--json") {
+            let lines: Vec<&str> = outcome.stderr.lines().collect();
+            let [problem, remedy] = lines[..] else { panic!("a failure has two lines: {outcome:#?}") };
+            assert!(problem.starts_with("seqcast: ") && remedy.starts_with("  fix: "), "{outcome:#?}");
+        }
     }
-    assert!(place.run(&[]).exits(USAGE).stderr.contains("Usage: seqcast"));
+    place.run(&[]).exits(USAGE).reports(&["Usage: seqcast", "\nseqcast: the command is incomplete\n  fix: "]);
+}
+
+#[test]
+fn failures_with_json_are_one_object() {
+    let place = Place::new();
+    std::fs::write(place.dir().join("wrong.yaml"), "parameters:\n  prot: 1\n").unwrap();
+    let socket = place.socket().display().to_string();
+    for (arguments, exit, error, fix) in [
+        (&["show", "losses", "--json"][..], USAGE, "unrecognized subcommand 'losses'", Some("use 'loss'")),
+        (&["sub", "--json"], USAGE, "required arguments", Some("usage: seqcast sub")),
+        (&["show", "--json"], USAGE, "requires a subcommand", Some("usage: seqcast show")),
+        (&["show", "loss", "--json"], UNREACHABLE, &*socket, Some("start one with 'seqcast peer'")),
+        (&["pub", "a", "--file", "none", "--json", "--embed"], FAILED, "none cannot be read", Some("readable file")),
+        (&["config", "show", "wrong.yaml", "--json"], CONFIGURATION, "prot: unknown key", Some("did you mean port?")),
+    ] {
+        let outcome = place.run(arguments).exits(exit);
+        assert_eq!(outcome.stdout, "", "{outcome:#?}");
+        let failure = parse_json(&outcome.stderr);
+        assert!(failure["error"].as_str().unwrap().contains(error), "{outcome:#?}");
+        assert_eq!(failure["exit"], exit, "{outcome:#?}");
+        assert_eq!(failure["fix"].as_str().is_some(), fix.is_some(), "{outcome:#?}");
+        assert!(fix.is_none_or(|fix| failure["fix"].as_str().unwrap().contains(fix)), "{outcome:#?}");
+    }
+    let lines = b"show losses --json\nshow 'los --json\nshow loss --json\n";
+    let _peer = place.peer(&["--name", "A.test"]);
+    let outcome = place.run_with_input(&["console"], lines).exits(USAGE);
+    assert!(outcome.stderr.starts_with("{\"error\":\"unrecognized subcommand 'losses'"), "{outcome:#?}");
 }
 
 #[test]

@@ -16,13 +16,13 @@ pub const CASES: &[Case] = &[
         name: "nothing at all",
         text: "",
         errors: r#"param.yaml: contains no configuration
-      = write 'parameters:' and keys below it; omit the file for the defaults"#,
+  fix: write 'parameters:' and keys below it; omit the file for the defaults"#,
     },
     Case {
         name: "a list",
         text: "- a\n- b\n",
         errors: r#"param.yaml: must contain lines of the form 'key: value'
-      = begin with 'parameters:'"#,
+  fix: begin with 'parameters:'"#,
     },
     Case {
         name: "a section without keys",
@@ -37,19 +37,19 @@ pub const CASES: &[Case] = &[
         errors: r#"param.yaml:2:3: pub-windw-size: unknown key
     2 |   pub-windw-size: 10 mb
       |   ^^^^^^^^^^^^^^
-      = did you mean pub-window-size?
+  fix: did you mean pub-window-size?
 param.yaml:3:3: colour: unknown key
     3 |   colour: red
       |   ^^^^^^
-      = 'seqcast config show' lists the keys
+  fix: 'seqcast config show' lists the keys
 param.yaml:4:3: Port: unknown key
     4 |   Port: 7500
       |   ^^^^
-      = did you mean port?
+  fix: did you mean port?
 param.yaml:5:3: pub_window_tme: unknown key
     5 |   pub_window_tme: 1 s
       |   ^^^^^^^^^^^^^^
-      = did you mean pub-window-time?"#,
+  fix: did you mean pub-window-time?"#,
     },
     Case {
         name: "keys that were renamed",
@@ -57,11 +57,11 @@ param.yaml:5:3: pub_window_tme: unknown key
         errors: r#"param.yaml:2:3: door-memory: unknown key
     2 |   door-memory: 1 gb
       |   ^^^^^^^^^^^
-      = it was renamed: write listener-memory
+  fix: it was renamed: write listener-memory
 param.yaml:3:3: door_stranger_max: unknown key
     3 |   door_stranger_max: 64
       |   ^^^^^^^^^^^^^^^^^
-      = it was renamed: write listener-unauthenticated-max"#,
+  fix: it was renamed: write listener-unauthenticated-max"#,
     },
     Case {
         name: "a pace that is none",
@@ -69,11 +69,11 @@ param.yaml:3:3: door_stranger_max: unknown key
         errors: r#"param.yaml:2:9: pace: "atuo": neither auto nor off nor a size
     2 |   pace: atuo
       |         ^^^^
-      = did you mean auto?
+  fix: did you mean auto?
 param.yaml:3:15: pace-floor: "fast": a size starts with a number
     3 |   pace_floor: fast
       |               ^^^^
-      = write a number of bytes, or a number with kb, mb or gb, such as 10 mb"#,
+  fix: write a number of bytes, or a number with kb, mb or gb, such as 10 mb"#,
     },
     Case {
         name: "a pace that is too slow",
@@ -81,7 +81,7 @@ param.yaml:3:15: pace-floor: "fast": a size starts with a number
         errors: r#"param.yaml:2:9: pace: "10 kb/s": less than 64 kb, the least allowed
     2 |   pace: 10 kb/s
       |         ^^^^^^^
-      = allowed: auto, off, or 64 kb to 100 gb a second"#,
+  fix: allowed: auto, off, or 64 kb to 100 gb a second"#,
     },
     Case {
         name: "a history of one message",
@@ -89,7 +89,7 @@ param.yaml:3:15: pace-floor: "fast": a size starts with a number
         errors: r#"param.yaml:2:18: history-count: "1": one message is too few: a poll names the predecessor of the requested message, and both must be retained
     2 |   history-count: 1
       |                  ^
-      = write 2 or more, or 0 to retain none"#,
+  fix: write 2 or more, or 0 to retain none"#,
     },
     Case {
         name: "rules of the history",
@@ -97,43 +97,43 @@ param.yaml:3:15: pace-floor: "fast": a size starts with a number
         errors: r#"param.yaml:3:7: history-rules: "a..b count 2": a rule begins with a pattern: empty token at byte 2: a subject must not begin or end with '.' or hold '..'
     3 |     - a..b count 2
       |       ^^^^^^^^^^^^
-      = write a rule such as plant.> count 10 size 64 kb time 5 min
+  fix: write a rule such as plant.> count 10 size 64 kb time 5 min
 param.yaml:4:7: history-rules: "a.b cuont 2": "cuont" is none of count, size, time
     4 |     - a.b cuont 2
       |       ^^^^^^^^^^^
-      = did you mean count?
+  fix: did you mean count?
 param.yaml:5:7: history-rules: "a.b count 1": count: one message is too few: a poll names the predecessor of the requested message, and both must be retained
     5 |     - a.b count 1
       |       ^^^^^^^^^^^
-      = write 2 or more, or 0 to retain none
+  fix: write 2 or more, or 0 to retain none
 param.yaml:6:7: history-rules: "a.b count 2 count 3": count is repeated in a rule
     6 |     - a.b count 2 count 3
       |       ^^^^^^^^^^^^^^^^^^^
-      = write a rule such as plant.> count 10 size 64 kb time 5 min
+  fix: write a rule such as plant.> count 10 size 64 kb time 5 min
 param.yaml:7:7: history-rules: "a.b": the rule has no limit
     7 |     - a.b
       |       ^^^
-      = write a rule such as plant.> count 10 size 64 kb time 5 min
+  fix: write a rule such as plant.> count 10 size 64 kb time 5 min
 param.yaml:8:7: history-rules: "a.b time 5": time: a time needs a unit
     8 |     - a.b time 5
       |       ^^^^^^^^^^
-      = write 5 sec or 5 ms
+  fix: write 5 sec or 5 ms
 param.yaml:9:7: history-rules: "a.b size": size: the value is missing
     9 |     - a.b size
       |       ^^^^^^^^
-      = write a rule such as plant.> count 10 size 64 kb time 5 min
+  fix: write a rule such as plant.> count 10 size 64 kb time 5 min
 param.yaml:10:6: history-rules: the value is missing
    10 |     -
       |      ^
-      = write - plant.> count 10 time 5 min
+  fix: write - plant.> count 10 time 5 min
 param.yaml:11:7: history-rules: takes one value, not a list
    11 |     - [a]
       |       ^
-      = write - plant.> count 10 time 5 min
+  fix: write - plant.> count 10 time 5 min
 param.yaml:12:7: history-rules: takes one value, not further keys
    12 |     - a: b
       |       ^
-      = write - plant.> count 10 time 5 min"#,
+  fix: write - plant.> count 10 time 5 min"#,
     },
     Case {
         name: "an unknown section",
@@ -141,7 +141,7 @@ param.yaml:12:7: history-rules: takes one value, not further keys
         errors: r#"param.yaml:1:1: parameter: unknown key
     1 | parameter:
       | ^^^^^^^^^
-      = did you mean parameters?"#,
+  fix: did you mean parameters?"#,
     },
     Case {
         name: "keys beside the section",
@@ -149,11 +149,11 @@ param.yaml:12:7: history-rules: takes one value, not further keys
         errors: r#"param.yaml:3:1: ttl: is not indented below 'parameters:'
     3 | ttl: 4
       | ^^^
-      = write it below 'parameters:', two spaces further in
+  fix: write it below 'parameters:', two spaces further in
 param.yaml:4:1: color: unknown key
     4 | color: 1
       | ^^^^^
-      = the only section is 'parameters:'"#,
+  fix: the only section is 'parameters:'"#,
     },
     Case {
         name: "repeated keys and sections",
@@ -161,15 +161,15 @@ param.yaml:4:1: color: unknown key
         errors: r#"param.yaml:3:3: inbox-port: is repeated; it was set in line 2
     3 |   inbox_port: 2
       |   ^^^^^^^^^^
-      = remove one of the two
+  fix: remove one of the two
 param.yaml:4:1: parameters: is repeated; it was set in line 1
     4 | parameters:
       | ^^^^^^^^^^
-      = merge the two
+  fix: merge the two
 param.yaml:5:8: ttl: "300": more than 255, the most allowed
     5 |   ttl: 300
       |        ^^^
-      = allowed: 0 to 255"#,
+  fix: allowed: 0 to 255"#,
     },
     Case {
         name: "no single values",
@@ -177,19 +177,19 @@ param.yaml:5:8: ttl: "300": more than 255, the most allowed
         errors: r#"param.yaml:2:9: port: takes one value, not a list
     2 |   port: [1, 2]
       |         ^
-      = write port: 7501
+  fix: write port: 7501
 param.yaml:3:8: ttl: takes one value, not further keys
     3 |   ttl: {a: b}
       |        ^
-      = write ttl: 4
+  fix: write ttl: 4
 param.yaml:4:7: name: the value is missing
     4 |   name:
       |       ^
-      = write name: A.test
+  fix: write name: A.test
 param.yaml:5:10: group: the value is missing
     5 |   group: ''
       |          ^^
-      = write group: 239.1.2.3"#,
+  fix: write group: 239.1.2.3"#,
     },
     Case {
         name: "sizes and times",
@@ -197,31 +197,31 @@ param.yaml:5:10: group: the value is missing
         errors: r#"param.yaml:2:20: pub-window-size: "ten mb": a size starts with a number
     2 |   pub-window-size: ten mb
       |                    ^^^^^^
-      = write a number of bytes, or a number with kb, mb or gb, such as 10 mb
+  fix: write a number of bytes, or a number with kb, mb or gb, such as 10 mb
 param.yaml:3:20: pub-window-time: "60": a time needs a unit
     3 |   pub-window-time: 60
       |                    ^^
-      = write 60 sec or 60 ms
+  fix: write 60 sec or 60 ms
 param.yaml:4:19: pub-window-max: "10 mbit": "mbit" is no unit of size
     4 |   pub-window-max: 10 mbit
       |                   ^^^^^^^
-      = write a number of bytes, or a number with kb, mb or gb, such as 10 mb
+  fix: write a number of bytes, or a number with kb, mb or gb, such as 10 mb
 param.yaml:5:20: sub-window-time: "1 fortnight": not a time: unknown time unit "fortnight", supported units: ns, us/µs, ms, sec, min, hours, days, weeks, months, years (and few variations)
     5 |   sub-window-time: 1 fortnight
       |                    ^^^^^^^^^^^
-      = write a number with a unit, such as 250 ms, 60 sec or 5 min
+  fix: write a number with a unit, such as 250 ms, 60 sec or 5 min
 param.yaml:6:14: heartbeat: "1 ms": less than 100 ms, the least allowed
     6 |   heartbeat: 1 ms
       |              ^^^^
-      = allowed: 100 ms to 60 sec
+  fix: allowed: 100 ms to 60 sec
 param.yaml:7:11: forget: "1 year": more than 1 day, the most allowed
     7 |   forget: 1 year
       |           ^^^^^^
-      = allowed: 1 sec to 1 day
+  fix: allowed: 1 sec to 1 day
 param.yaml:8:16: reliability: "-5 ms": not a time: expected number at 0
     8 |   reliability: -5 ms
       |                ^^^^^
-      = write a number with a unit, such as 250 ms, 60 sec or 5 min"#,
+  fix: write a number with a unit, such as 250 ms, 60 sec or 5 min"#,
     },
     Case {
         name: "the least window",
@@ -229,7 +229,7 @@ param.yaml:8:16: reliability: "-5 ms": not a time: expected number at 0
         errors: r#"param.yaml:2:20: pub-window-time: "9999 ms": less than 10 sec, the least allowed: evicting a subject earlier could hide a loss (seed 002 requires 10 sec)
     2 |   pub-window-time: 9999 ms
       |                    ^^^^^^^
-      = allowed: 10 sec to 1 day"#,
+  fix: allowed: 10 sec to 1 day"#,
     },
     Case {
         name: "numbers",
@@ -237,23 +237,23 @@ param.yaml:8:16: reliability: "-5 ms": not a time: expected number at 0
         errors: r#"param.yaml:2:9: port: "70000": more than 65535, the most allowed
     2 |   port: 70000
       |         ^^^^^
-      = allowed: 1 to 65535
+  fix: allowed: 1 to 65535
 param.yaml:3:15: inbox-port: "-1": not a whole number
     3 |   inbox-port: -1
       |               ^^
-      = allowed: 0 to 65535
+  fix: allowed: 0 to 65535
 param.yaml:4:8: ttl: "1.5": not a whole number
     4 |   ttl: 1.5
       |        ^^^
-      = allowed: 0 to 255
+  fix: allowed: 0 to 255
 param.yaml:5:14: peers-max: "99999999999999999999999999": more than 65536, the most allowed
     5 |   peers-max: 99999999999999999999999999
       |              ^^^^^^^^^^^^^^^^^^^^^^^^^^
-      = allowed: 1 to 65536
+  fix: allowed: 1 to 65536
 param.yaml:6:13: gaps-max: "many": not a whole number
     6 |   gaps-max: many
       |             ^^^^
-      = allowed: 16 to 1048576"#,
+  fix: allowed: 16 to 1048576"#,
     },
     Case {
         name: "words and addresses",
@@ -261,27 +261,27 @@ param.yaml:6:13: gaps-max: "many": not a whole number
         errors: r#"param.yaml:2:9: name: "a b": a peer name has only letters, digits, '.', '_' and '-', not ' '
     2 |   name: a b
       |         ^^^
-      = allowed: 1 to 64 of A-Z a-z 0-9 . _ -; auto is the name of the host
+  fix: allowed: 1 to 64 of A-Z a-z 0-9 . _ -; auto is the name of the host
 param.yaml:3:9: mode: "realm": not supported by this build
     3 |   mode: realm
       |         ^^^^^
-      = only mode: open is supported
+  fix: only mode: open is supported
 param.yaml:4:10: group: "10.0.0.1": 10.0.0.1 is not a multicast address
     4 |   group: 10.0.0.1
       |          ^^^^^^^^
-      = use 224.0.0.0 to 239.255.255.255
+  fix: use 224.0.0.0 to 239.255.255.255
 param.yaml:5:14: interface: "a b c": 'a b c' is no interface name: a name has at most 15 bytes without spaces and slashes
     5 |   interface: a b c
       |              ^^^^^
-      = write eth0, 192.0.2.7, 192.0.2.0/24, lo or auto
+  fix: write eth0, 192.0.2.7, 192.0.2.0/24, lo or auto
 param.yaml:6:14: log-level: "warning": must be one of error, warn, info, debug, trace
     6 |   log-level: warning
       |              ^^^^^^^
-      = did you mean warn?
+  fix: did you mean warn?
 param.yaml:7:15: log-format: "jsn": must be one of text, json
     7 |   log-format: jsn
       |               ^^^
-      = did you mean json?"#,
+  fix: did you mean json?"#,
     },
     Case {
         name: "networks and long paths",
@@ -289,19 +289,19 @@ param.yaml:7:15: log-format: "jsn": must be one of text, json
         errors: r#"param.yaml:2:10: group: "fe80::1": fe80::1 is not a multicast address
     2 |   group: fe80::1
       |          ^^^^^^^
-      = use an address that starts with ff
+  fix: use an address that starts with ff
 param.yaml:3:9: mode: "closed": must be one of open
     3 |   mode: closed
       |         ^^^^^^
-      = allowed: open
+  fix: allowed: open
 param.yaml:4:14: interface: "10.0.0.0/40": '10.0.0.0/40' is no network: the part after the slash is 0 to 32 bits, or 0 to 128 for IPv6
     4 |   interface: 10.0.0.0/40
       |              ^^^^^^^^^^^
-      = write eth0, 192.0.2.7, 192.0.2.0/24, lo or auto
+  fix: write eth0, 192.0.2.7, 192.0.2.0/24, lo or auto
 param.yaml:5:11: socket: "/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa…": the path of a Unix socket has at most 107 bytes, this one has 113
     5 |   socket: /aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
       |           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-      = allowed: a path of at most 107 bytes; auto is $XDG_RUNTIME_DIR/seqcast.sock, else /tmp/seqcast-UID/seqcast.sock"#,
+  fix: allowed: a path of at most 107 bytes; auto is $XDG_RUNTIME_DIR/seqcast.sock, else /tmp/seqcast-UID/seqcast.sock"#,
     },
     Case {
         name: "values that contradict each other",
@@ -309,23 +309,23 @@ param.yaml:5:11: socket: "/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
         errors: r#"param.yaml:2:20: pub-window-size: pub-window-max (64 mb) is less than pub-window-size (100 mb): the hard limit cannot be below the size at which the window rotates
     2 |   pub-window-size: 100 mb
       |                    ^^^^^^
-      = raise pub-window-max to 100 mb, or lower pub-window-size
+  fix: raise pub-window-max to 100 mb, or lower pub-window-size
 param.yaml:3:19: sub-window-max: sub-window-max (1 mb) is less than sub-window-size (4 mb): the hard limit cannot be below the size at which the window rotates
     3 |   sub-window-max: 1 mb
       |                   ^^^^
-      = raise sub-window-max to 4 mb, or lower sub-window-size
+  fix: raise sub-window-max to 4 mb, or lower sub-window-size
 param.yaml:4:14: hold-size: hold-size (1 mb) is less than message-size (8 mb): the largest message must fit
     4 |   hold-size: 1 mb
       |              ^^^^
-      = raise hold-size to 8 mb, or lower message-size
+  fix: raise hold-size to 8 mb, or lower message-size
 param.yaml:5:29: client-subscriptions-max: subscriptions-max (1000000) is less than client-subscriptions-max (10000000): the limit for one cannot be above the limit for all
     5 |   client-subscriptions-max: 10,000,000
       |                             ^^^^^^^^^^
-      = raise subscriptions-max to 10000000, or lower client-subscriptions-max
+  fix: raise subscriptions-max to 10000000, or lower client-subscriptions-max
 param.yaml:6:20: listener-memory: listener-memory (2 mb) is less than four times client-queue-size (64 mb): the maximum memory of one client of a listener must fit
     6 |   listener-memory: 2 mb
       |                    ^^^^
-      = raise listener-memory to 64 mb, or lower client-queue-size"#,
+  fix: raise listener-memory to 64 mb, or lower client-queue-size"#,
     },
     Case {
         name: "a tab",
@@ -382,7 +382,7 @@ param.yaml:6:20: listener-memory: listener-memory (2 mb) is less than four times
         errors: r#"param.yaml:2:3: <<: unknown key
     2 |   <<: {port: 1}
       |   ^^
-      = 'seqcast config show' lists the keys"#,
+  fix: 'seqcast config show' lists the keys"#,
     },
     Case {
         name: "an alias bomb",
@@ -402,7 +402,7 @@ param.yaml:6:20: listener-memory: listener-memory (2 mb) is less than four times
         name: "control characters",
         text: "\u{1}\n",
         errors: r#"param.yaml: is not text: byte 0 is not UTF-8, or is a control character
-      = is this the right file?"#,
+  fix: is this the right file?"#,
     },
     Case {
         name: "line ends of another system",
@@ -410,6 +410,6 @@ param.yaml:6:20: listener-memory: listener-memory (2 mb) is less than four times
         errors: r#"param.yaml:3:3: tll: unknown key
     3 |   tll: 1
       |   ^^^
-      = did you mean ttl?"#,
+  fix: did you mean ttl?"#,
     },
 ];

@@ -37,8 +37,8 @@ fn auto_takes_the_lan_or_refuses() {
     auto(
         "lo:l 127.0.0.1; eth0:d 192.0.2.2; eth1:u 192.0.2.3; eth2:n 192.0.2.4; eth3 fd00::1",
         None,
-        "no interface is up, can multicast and has an IPv4 address beside loopback; there are: lo 127.0.0.1, \
-         eth0 192.0.2.2 (down), eth1 192.0.2.3, eth2 192.0.2.4, eth3 fd00::1; for this host alone use lo",
+        "no interface is up, can multicast and has an IPv4 address beside loopback (lo 127.0.0.1, \
+         eth0 192.0.2.2 (down), eth1 192.0.2.3, eth2 192.0.2.4, eth3 fd00::1); for this host alone use lo",
     );
 }
 
@@ -47,9 +47,9 @@ fn interface_errors_list_candidates_and_remedy() {
     let host = "lo:l 127.0.0.1; eth0:d 192.0.2.2; eth1:n 192.0.2.3; eth2 192.0.2.4";
     let refused = |spec: &str, expected: &str| check(host, None, spec, Family::V4, expected);
     let there = "lo 127.0.0.1, eth0 192.0.2.2 (down), eth1 192.0.2.3, eth2 192.0.2.4";
-    refused("eth9", &format!("no interface 'eth9'; there are: {there}"));
-    refused("10.0.0.1", &format!("no interface has the address 10.0.0.1; there are: {there}"));
-    refused("10.0.0.0/8", &format!("no interface has an address in 10.0.0.0/8; there are: {there}"));
+    refused("eth9", &format!("no interface 'eth9'; name one of: {there}"));
+    refused("10.0.0.1", &format!("no interface has the address 10.0.0.1; name one of: {there}"));
+    refused("10.0.0.0/8", &format!("no interface has an address in 10.0.0.0/8; name one of: {there}"));
     refused("eth0", "interface 'eth0' is down; switch it on: ip link set eth0 up");
     refused("eth1", "interface 'eth1' cannot multicast; allow it: ip link set eth1 multicast on");
     refused("fd00::1", "fd00::1 is not IPv4, but the group is; use a group and an interface of one kind");
@@ -64,7 +64,7 @@ fn interface_errors_list_candidates_and_remedy() {
         Family::V6,
         "interface 'eth2' has no IPv6 address; give it one (ip addr add ADDRESS/BITS dev eth2) or use a group of the other kind",
     );
-    check("", None, "eth2", Family::V4, "no interface 'eth2'; there are: none");
+    check("", None, "eth2", Family::V4, "no interface 'eth2'; name one of: none");
 }
 
 #[test]

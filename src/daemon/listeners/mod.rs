@@ -65,7 +65,7 @@ impl fmt::Display for ListenerError {
         match self {
             ListenerError::Listen { protocol, address, error } if error.kind() == io::ErrorKind::AddrInUse => write!(
                 f,
-                "another program listens at {address}: stop it, or write another address for the {protocol} listener, such as \
+                "another program listens at {address}; stop it, or write another address for the {protocol} listener, such as \
                  {protocol}: {}",
                 address.port().checked_add(10_000).unwrap_or(0)
             ),

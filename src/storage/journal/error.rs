@@ -98,13 +98,13 @@ impl fmt::Display for JournalOpenError {
             JournalOpenError::Foreign(path) => {
                 write!(
                     f,
-                    "{} is no journal of events: set data-dir to another place, or move the file away",
+                    "{} is no journal of events; set data-dir to another place, or move the file away",
                     path.display()
                 )
             }
             JournalOpenError::Version { path, version, supported } => write!(
                 f,
-                "the journal {} has version {version}, this program knows {supported}: start the program that wrote it",
+                "the journal {} has version {version}, this program knows {supported}; start the program that wrote it",
                 path.display()
             ),
             JournalOpenError::Truncated { path, bytes, wanted } => {
@@ -114,10 +114,10 @@ impl fmt::Display for JournalOpenError {
                 write!(f, "the journal {} is damaged ({reason}); {REMEDY}", path.display())
             }
             JournalOpenError::InUse(path) => {
-                write!(f, "another peer uses the journal {}: stop it, or give each its own data-dir", path.display())
+                write!(f, "another peer uses the journal {}; stop it, or give each its own data-dir", path.display())
             }
             JournalOpenError::Full(path) => {
-                write!(f, "the disk of the journal {} is full: make room, then try again", path.display())
+                write!(f, "the disk of the journal {} is full; make room, then try again", path.display())
             }
             JournalOpenError::Refused { path, reason } => write!(
                 f,
