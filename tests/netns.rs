@@ -18,6 +18,7 @@ mod queue;
 mod repair;
 mod streams;
 mod suppression;
+mod systemd;
 mod tap;
 
 use crate::support::wait::{let_time_pass, wait_until, wait_until_some};

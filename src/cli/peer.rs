@@ -18,7 +18,7 @@ use crate::terminal::peer;
 pub fn run(options: &DaemonOptions) -> Result<Exit, CommandFailure> {
     let config = config::resolve_daemon(options)?;
     log_output::start(&config).map_err(|error| CommandFailure::new(Exit::Failed, error))?;
-    let all = Options { serve: true, signals: true, drop: None };
+    let all = Options { serve: true, signals: true, systemd: true, drop: None };
     let mut daemon = Daemon::open(&config, &all).map_err(|error| peer::start_failure(&error))?;
     if config.log_format == LogFormat::Text {
         note(banner(&daemon.status()));

@@ -37,6 +37,7 @@ pub(crate) mod stream_request;
 #[cfg(feature = "streams")]
 pub mod stream_service;
 pub mod subscription_queue;
+mod systemd;
 pub(crate) mod timer;
 pub(crate) mod tokens;
 pub(crate) mod transmit_queue;

@@ -8,3 +8,4 @@ mod messages;
 mod peer;
 mod readme;
 mod streams;
+mod systemd;

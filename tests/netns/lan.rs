@@ -166,6 +166,11 @@ impl Host {
 
     /// Starts a peer with this name and waits until it answers.
     pub fn start_peer(&self, name: &str, group: IpAddr, settings: &[&str]) -> Peer {
+        self.start_service(name, group, settings, None)
+    }
+
+    /// Starts a peer like [`Host::start_peer`], which notifies the service manager at this socket.
+    pub fn start_service(&self, name: &str, group: IpAddr, settings: &[&str], notify_socket: Option<&str>) -> Peer {
         let mut peer = Peer { host: *self, name: name.to_owned(), process: None };
         let group = group.to_string();
         let mut arguments = vec!["peer", "--name", name, "--interface", "eth0", "--group", &group];
@@ -178,7 +183,9 @@ impl Host {
             // The peer ends if a database that it needs is away. Like a service manager, this starts it again.
             if peer.process.as_mut().is_none_or(Process::has_ended) {
                 let log = log.try_clone().expect("a file can be open twice");
-                peer.process = Some(Process::start(peer.seqcast(&arguments).stderr(log)));
+                let mut command = peer.seqcast(&arguments);
+                peer.process =
+                    Some(Process::start(command.envs(notify_socket.map(|path| ("NOTIFY_SOCKET", path))).stderr(log)));
             }
             peer.seqcast(&["show", "counters"]).output().is_ok_and(|done| done.status.success())
         });

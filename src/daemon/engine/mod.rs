@@ -19,6 +19,7 @@ use crate::daemon::engine_core::{EngineCore, Phase};
 use crate::daemon::health::Health;
 use crate::daemon::mailbox::CommandQueue;
 use crate::daemon::signals::Signals;
+use crate::daemon::systemd::SystemdNotifier;
 use crate::daemon::timer::Timer;
 use crate::time::ClockReading;
 use mio::Events;
@@ -39,6 +40,7 @@ pub(crate) struct Engine {
     signals: Option<Signals>,
     /// Number of received signals not yet handled.
     pending_signals: usize,
+    systemd: Option<SystemdNotifier>,
     /// Time for which the engine polls for events before it sleeps.
     busy_poll: Duration,
     /// True if the inbox is registered for writability.
@@ -87,12 +89,26 @@ impl Engine {
             self.core.tick(now);
         }
         self.health.on_turn(&mut self.core, now);
+        self.notify_systemd(now);
         self.core.report_unserved(now);
         self.core.confirm_due(now);
         self.process_internal_commands(now);
         self.flush_output(now, is_caught_up);
         self.advance(now);
         Ok(self.core.phase != Phase::Ended)
+    }
+
+    /// Notifies systemd that the sockets are joined and that all services are open.
+    fn notify_ready(&mut self, now: ClockReading) {
+        if let Some(systemd) = &mut self.systemd {
+            systemd.notify_ready(now.instant, status::summary(&self.core.peer, now));
+        }
+    }
+
+    fn notify_systemd(&mut self, now: ClockReading) {
+        if let Some(systemd) = &mut self.systemd {
+            systemd.on_turn(now.instant, || status::summary(&self.core.peer, now));
+        }
     }
 
     /// Sends queued datagrams, then writes to the clients.

@@ -11,6 +11,9 @@ pub struct Options {
     /// On SIGHUP it reopens its log, or ends if the log is no file. Only a program that is nothing but a peer should
     /// set it.
     pub signals: bool,
+    /// True if the peer notifies systemd of its state, provided that the environment names systemd's socket. Only a program
+    /// that is nothing but a peer should set it.
+    pub systemd: bool,
     /// Rule that drops some received datagrams, for demonstrations and tests.
     pub drop: Option<DropRule>,
 }

@@ -27,6 +27,9 @@ impl Engine {
     pub(crate) fn stop(&mut self, now: ClockReading) {
         if self.core.phase == Phase::Running {
             tracing::info!("stopping");
+            if let Some(systemd) = &mut self.systemd {
+                systemd.notify_stopping();
+            }
             self.services.on_stop(&mut self.core, now);
             self.core.phase = Phase::Draining { until: now.instant + DRAIN_TIME };
             self.end_drain(now);

@@ -16,6 +16,7 @@ use crate::daemon::mailbox::{CommandQueue, Mailbox};
 use crate::daemon::multicast::{self, Sockets};
 use crate::daemon::self_test;
 use crate::daemon::signals::Signals;
+use crate::daemon::systemd::SystemdNotifier;
 use crate::daemon::timer::Timer;
 use crate::daemon::tokens::{GROUP, INBOX, LOCAL_SOCKET, TIMER, WAKER};
 use crate::message::Epoch;
@@ -90,6 +91,7 @@ impl Engine {
             timer,
             signals,
             pending_signals: 0,
+            systemd: options.systemd.then(|| SystemdNotifier::connect(started.instant)).flatten(),
             busy_poll: config.busy_poll,
             is_watching_writes: false,
             commands: CommandQueue::default(),
@@ -101,6 +103,7 @@ impl Engine {
         }
         engine.core.apply_effects(started);
         engine.services.start(&mut engine.core, started, config, options)?;
+        engine.notify_ready(Clock::now());
         Ok(engine)
     }
 

@@ -3,8 +3,21 @@
 use super::Engine;
 use crate::daemon::engine_core::Phase;
 use crate::daemon::show::{self, CounterRow, ReportInput};
+use crate::message::Count;
+use crate::proto::peer::Peer;
+use crate::proto::stats::MemberState;
 use crate::time::ClockReading;
 use serde_json::{Value, json};
+
+/// Returns the state of a peer in a few words: `4 peers, 0 lost`. The peers are the others that it hears; the lost
+/// messages are those since its start.
+pub(super) fn summary(peer: &Peer, now: ClockReading) -> String {
+    let peers = peer.member_rows(now).iter().filter(|row| row.state == MemberState::Up).count();
+    let rows = peer.loss_rows();
+    let sum = |lost: fn(Count) -> u64| rows.iter().map(|row| lost(row.lost()).saturating_add(row.ibx_loss.count)).sum();
+    let lost = Count::from_bounds(sum(Count::min), sum(Count::max));
+    format!("{peers} {}, {lost} lost", if peers == 1 { "peer" } else { "peers" })
+}
 
 impl Engine {
     /// Answers a `show` query about the peer.

@@ -4,6 +4,7 @@ use super::Engine;
 use crate::clock::Clock;
 use crate::daemon::engine_core::Phase;
 use crate::daemon::signals::Signals;
+use crate::daemon::systemd::SystemdNotifier;
 use crate::daemon::tokens::{CLIENTS, GROUP, INBOX, LISTENERS, LOCAL_SOCKET, SIGNALS, TIMER, WAKER};
 use crate::message::ClientId;
 use crate::time::Instant;
@@ -114,6 +115,7 @@ impl Engine {
             self.core.receiver_waits.deadline(),
             self.core.confirm_deadline(),
             Some(self.health.deadline()),
+            self.systemd.as_ref().and_then(SystemdNotifier::deadline),
             stop,
             timeout.map(|timeout| now + timeout),
         ]
