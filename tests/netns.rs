@@ -7,6 +7,7 @@
 //! test shows real loss.
 
 mod account;
+mod beacon;
 mod bench;
 mod capture;
 mod client;

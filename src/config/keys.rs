@@ -117,6 +117,9 @@ keys! {
     "inbox-port" inbox_port: u16 = "0", NumberFormat { min: 0, max: 65_535 }, "7601";
     /// Maximum number of routers that a multicast datagram may pass, plus one; 1 stays on the LAN, 0 on the host.
     "ttl" ttl: u8 = "1", NumberFormat { min: 0, max: 255 }, "4";
+    /// True if the peer announces its group to peers of other groups on the LAN, at most once a minute, and reports
+    /// those that it hears. So a wrong group or port on one host is noticed.
+    "beacon" beacon: bool = "on", ON_OFF, "off";
     /// The Unix socket through which local programs reach the peer.
     "socket" socket: PathBuf = "auto", SocketPathFormat, "/run/seqcast/seqcast.sock";
     /// Maximum interval between heartbeats. A peer is silent after 3.5 times the interval that it announces.

@@ -360,7 +360,7 @@ fn open_group(options: &SocketOptions<'_>, address: SocketAddr) -> Result<(Socke
 }
 
 /// Joins the group on an interface. The host reports the membership to the switches if it is new.
-fn join(socket: &SockRef<'_>, group: IpAddr, index: u32) -> io::Result<()> {
+pub(super) fn join(socket: &SockRef<'_>, group: IpAddr, index: u32) -> io::Result<()> {
     match group {
         IpAddr::V4(group) => socket.join_multicast_v4_n(&group, &InterfaceIndexOrAddress::Index(index)),
         IpAddr::V6(group) => socket.join_multicast_v6(&group, index),
@@ -429,7 +429,7 @@ fn enable_ancillary_data(socket: &Socket) -> Result<(), SocketOpenError> {
 
 /// Makes multicasts leave by one interface. The interface is given by number, because another one may have the same
 /// address.
-fn set_multicast_interface(socket: &Socket, index: u32) -> io::Result<()> {
+pub(super) fn set_multicast_interface(socket: &Socket, index: u32) -> io::Result<()> {
     let request = libc::ip_mreqn {
         imr_multiaddr: libc::in_addr { s_addr: 0 },
         imr_address: libc::in_addr { s_addr: 0 },
@@ -450,7 +450,7 @@ fn set_multicast_interface(socket: &Socket, index: u32) -> io::Result<()> {
 
 /// Returns the address with its port. An IPv6 address gets the interface as its scope, which the kernel applies where
 /// needed.
-fn scoped_address(ip: IpAddr, port: u16, index: u32) -> SocketAddr {
+pub(super) fn scoped_address(ip: IpAddr, port: u16, index: u32) -> SocketAddr {
     match ip {
         IpAddr::V4(_) => SocketAddr::new(ip, port),
         IpAddr::V6(ip) => SocketAddr::V6(SocketAddrV6::new(ip, port, 0, index)),

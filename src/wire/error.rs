@@ -92,6 +92,10 @@ pub enum DecodeError {
     Ranges,
     /// A manifest of no datagrams.
     ManifestEmpty,
+    /// A beacon of a group that is no multicast address, or has no port.
+    Group,
+    /// Bytes between the name of a beacon and its check value; holds their number.
+    BeaconTrailing(usize),
 }
 
 impl DiscardReason {
@@ -159,6 +163,8 @@ impl fmt::Display for DecodeError {
             DecodeError::Versions => write!(f, "versions must ascend and not be above the highest"),
             DecodeError::Ranges => write!(f, "ranges of datagrams must be there, ascend and not overlap"),
             DecodeError::ManifestEmpty => write!(f, "a manifest must describe a datagram"),
+            DecodeError::Group => write!(f, "a beacon must name a multicast address and a port"),
+            DecodeError::BeaconTrailing(bytes) => write!(f, "{bytes} bytes too many at the end of a beacon"),
         }
     }
 }

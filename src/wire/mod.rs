@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
+mod beacon;
 mod builder;
 mod control;
 pub(crate) mod entry;
@@ -28,6 +29,7 @@ mod run;
 #[cfg(test)]
 mod tests;
 
+pub use beacon::Beacon;
 pub use builder::{Builder, Entry, fits_alone};
 pub use control::{Hello, InterestAnnouncement, PeerAnnouncement, QueueReport, Report, ShareCount, encode_control};
 pub use error::{DecodeError, DiscardReason};

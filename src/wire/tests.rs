@@ -1,5 +1,6 @@
 //! Tests of the wire: the examples of `docs/wire.md`, and properties drawn from a seed.
 
+mod beacon;
 mod interest;
 mod repair;
 mod vectors;

@@ -42,7 +42,7 @@ impl Pair {
 }
 
 impl Peer {
-    fn findings(&self) -> Vec<Value> {
+    pub(super) fn findings(&self) -> Vec<Value> {
         let report = self.report("health");
         report["health"]["findings"].as_array().expect("a list").clone()
     }

@@ -5,6 +5,7 @@ pub use super::start_error::StartError;
 
 use crate::clock::{Clock, random_u64};
 use crate::config::Config;
+use crate::daemon::beacon::Beacons;
 use crate::daemon::drop_rule::Dropper;
 use crate::daemon::engine::Engine;
 use crate::daemon::engine::services::Services;
@@ -70,7 +71,8 @@ impl Engine {
         let static_status = static_status(config, &chosen, &sockets, local_socket.as_ref());
         let mut settings = config.settings(chosen.payload_bytes_max());
         settings.pace.room_bytes = sockets.room_bytes();
-        let health = Health::new(&chosen, sockets.group_address(), config.ttl, started);
+        let beacons = Beacons::open(config, &chosen, started.instant);
+        let health = Health::new(&chosen, sockets.group_address(), config.ttl, beacons, started);
         let mut engine = Engine {
             core: EngineCore::new(
                 config,

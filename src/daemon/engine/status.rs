@@ -52,6 +52,7 @@ impl Engine {
     fn counters(&self) -> Vec<CounterRow> {
         let by_rule = self.core.dropper.as_ref().map_or(0, |dropper| dropper.dropped);
         let [registered, refused, followed, too_deep] = self.services.event_counts();
+        let [beacons_sent, beacons_received, beacons_discarded] = self.health.beacon_counts();
         vec![
             ("events_registered", registered, "Events registered here."),
             ("events_refused", refused, "Requests about events that were refused."),
@@ -79,6 +80,9 @@ impl Engine {
                 self.core.clients.dropped_at_listeners(),
                 "Messages dropped because clients of listeners did not read fast enough.",
             ),
+            ("beacons_sent", beacons_sent, "Beacons sent, which announce the group to peers of other groups."),
+            ("beacons_received", beacons_received, "Beacons received from other peers, of this group and of others."),
+            ("beacons_discarded", beacons_discarded, "Datagrams received at the port of beacons that are no beacon."),
             ("dropped_by_rule", by_rule, "Received datagrams dropped on purpose by a drop rule."),
         ]
     }

@@ -17,6 +17,8 @@ pub(crate) enum Check {
     Clock,
     /// Names of peers.
     Names,
+    /// Peers of other groups on this LAN.
+    Groups,
 }
 
 impl Check {
@@ -29,6 +31,7 @@ impl Check {
             Check::Peers => "peers",
             Check::Clock => "clock",
             Check::Names => "names",
+            Check::Groups => "groups",
         }
     }
 }

@@ -6,6 +6,7 @@ mod monitor;
 
 use self::finding::Severity;
 use self::monitor::{HealthChange, HealthMonitor, InterfaceState, NetworkSetup, Observation};
+use crate::daemon::beacon::Beacons;
 use crate::daemon::engine_core::EngineCore;
 use crate::daemon::interface::{self, ChosenInterface, Interface};
 use crate::time::{ClockReading, Instant};
@@ -20,6 +21,8 @@ const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Health {
     monitor: HealthMonitor,
+    /// Beacons of this peer and of peers of other groups; `None` if it sends and hears none.
+    beacons: Option<Beacons>,
     next_sample: Instant,
     /// True if the list of interfaces could not be read; this is logged once.
     has_list_failed: bool,
@@ -27,7 +30,13 @@ pub(super) struct Health {
 
 impl Health {
     /// Starts the checks of a peer on this interface.
-    pub(super) fn new(chosen: &ChosenInterface, group: SocketAddr, ttl: u8, now: ClockReading) -> Health {
+    pub(super) fn new(
+        chosen: &ChosenInterface,
+        group: SocketAddr,
+        ttl: u8,
+        beacons: Option<Beacons>,
+        now: ClockReading,
+    ) -> Health {
         let network = NetworkSetup {
             interface: chosen.name.clone(),
             is_loopback: chosen.loopback,
@@ -37,6 +46,7 @@ impl Health {
         };
         Health {
             monitor: HealthMonitor::new(network, now),
+            beacons,
             next_sample: now.instant + SAMPLE_INTERVAL,
             has_list_failed: false,
         }
@@ -53,10 +63,14 @@ impl Health {
             return;
         }
         self.next_sample = now.instant + SAMPLE_INTERVAL;
+        if let Some(beacons) = &mut self.beacons {
+            beacons.exchange(now.instant, core.peer.epoch());
+        }
         let observation = Observation {
             interface: self.interface_state(),
             refused: core.transmit_queue.take_refused(),
             peers: core.peer.member_rows(now),
+            foreign_peers: self.beacons.as_ref().map_or(Vec::new(), |beacons| beacons.foreign_peers().to_vec()),
         };
         for change in self.monitor.update(now, &observation) {
             log(&change);
@@ -80,6 +94,11 @@ impl Health {
             "state": self.monitor.worst().map_or("ok", Severity::as_str),
             "findings": findings.collect::<Vec<Value>>(),
         })
+    }
+
+    /// Returns the numbers of beacons sent and received, and of received datagrams that are no beacon.
+    pub(super) fn beacon_counts(&self) -> [u64; 3] {
+        self.beacons.as_ref().map_or([0; 3], Beacons::counts)
     }
 
     fn interface_state(&mut self) -> InterfaceState {

@@ -1,6 +1,7 @@
 //! The checks, as a state machine: observations in, changes of findings out. It reads no clock and asks no system.
 
 use super::finding::{Check, Finding, Severity};
+use crate::daemon::beacon::ForeignPeer;
 use crate::daemon::self_test::send_remedy;
 use crate::daemon::transmit_queue::RefusedSend;
 use crate::proto::stats::{MemberRow, MemberState};
@@ -56,6 +57,8 @@ pub(crate) struct Observation {
     pub(crate) refused: Option<RefusedSend>,
     /// The other peers, as in `show peers`.
     pub(crate) peers: Vec<MemberRow>,
+    /// Peers of other groups, in the order in which their beacons were first heard.
+    pub(crate) foreign_peers: Vec<ForeignPeer>,
 }
 
 /// Change of a finding.
@@ -136,6 +139,7 @@ impl HealthMonitor {
             (Check::Peers, explained(self.check_presence(now.instant))),
             (Check::Clock, self.check_clock(now.instant)),
             (Check::Names, check_names(&seen.peers)),
+            (Check::Groups, self.check_groups(&seen.foreign_peers)),
         ];
         found.into_iter().filter_map(|(check, finding)| self.replace(now.wall, check, finding)).collect()
     }
@@ -167,6 +171,7 @@ impl HealthMonitor {
             Check::Peers => "another peer is heard".to_owned(),
             Check::Clock => "the clock of this host has made no further step".to_owned(),
             Check::Names => "each peer has a name of its own again".to_owned(),
+            Check::Groups => "no peer of another group is heard on this LAN any more".to_owned(),
         }
     }
 
@@ -262,6 +267,29 @@ impl HealthMonitor {
             found: format!("no other peer was heard on {interface} in the group {group}"),
             effect: "messages reach programs of this host only",
             fix,
+        })
+    }
+
+    fn check_groups(&self, foreign: &[ForeignPeer]) -> Option<Finding> {
+        let (own_group, own_port) = (self.network.group.ip(), self.network.group.port());
+        let ForeignPeer { address, name, group, port, .. } = foreign.first()?;
+        let mut found = format!("a peer {name} ({address}) of group {group} port {port} is on this LAN");
+        if 1 < foreign.len() {
+            found += &format!(", and {} more of other groups", foreign.len() - 1);
+        }
+        let (here, there) = if *group == own_group {
+            (format!("port: {port}"), format!("port: {own_port}"))
+        } else if *port == own_port {
+            (format!("group: {group}"), format!("group: {own_group}"))
+        } else {
+            (format!("group: {group} and port: {port}"), format!("group: {own_group} and port: {own_port}"))
+        };
+        Some(Finding {
+            check: Check::Groups,
+            severity: Severity::Notice,
+            found,
+            effect: "the two do not hear each other",
+            fix: format!("if they belong together, set {here} here, or {there} there; if not, set beacon: off"),
         })
     }
 

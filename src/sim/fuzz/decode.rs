@@ -1,12 +1,13 @@
-//! Target `decode`: bytes to records and back.
+//! Target `decode`: bytes to records, or to a beacon, and back.
 
 use super::{CHECK_BYTES, repaired};
 use crate::message::{Message, Stamp};
 use crate::seqno::Seq;
-use crate::wire::{self, Builder, Content, ContentKind, Datagram, Entry, Fragment, Header, Manifest, Record};
+use crate::wire::{self, Beacon, Builder, Content, ContentKind, Datagram, Entry, Fragment, Header, Manifest, Record};
 use bytes::Bytes;
 
-/// Decodes a datagram as it comes, and with its check value repaired. Any datagram that decodes encodes back.
+/// Decodes a datagram as it comes, and with its check value repaired. Any datagram that decodes encodes back, and so
+/// does any beacon.
 pub fn decode(bytes: &[u8]) {
     // The decoder refuses damaged bytes, or accepts them once in 2^32 times. It does not panic in either case.
     if let Ok(datagram) = wire::decode(Bytes::copy_from_slice(bytes)) {
@@ -14,6 +15,9 @@ pub fn decode(bytes: &[u8]) {
     }
     if let Ok(datagram) = wire::decode(repaired(bytes)) {
         check_datagram(&datagram, bytes.len().max(CHECK_BYTES));
+    }
+    if let Ok(beacon) = Beacon::decode(&repaired(bytes)) {
+        assert_eq!(Beacon::decode(&beacon.encode()), Ok(beacon));
     }
 }
 

@@ -48,7 +48,7 @@ fn peer(user: &str) -> MemberRow {
 }
 
 fn seen(peers: &[MemberRow]) -> Observation {
-    Observation { interface: InterfaceState::Usable, refused: None, peers: peers.to_vec() }
+    Observation { interface: InterfaceState::Usable, refused: None, peers: peers.to_vec(), foreign_peers: Vec::new() }
 }
 
 /// Returns the checks whose findings have begun (+) and ended (-).
@@ -155,4 +155,23 @@ fn duplicate_names_are_listed_up_to_three() {
     assert_eq!(changes(&mut monitor, 1000, &seen(&doubles)), ["+names warning"]);
     let found = &monitor.findings().next().unwrap().finding.found;
     assert!(found.ends_with("B.0, B.1, B.2 and 2 more"), "{found}");
+}
+
+#[test]
+fn peer_of_another_group_names_the_keys() {
+    let mut monitor = HealthMonitor::new(network(), at(0));
+    let foreign = |group: [u8; 4], port| ForeignPeer::example("B", [10, 0, 0, 8].into(), group.into(), port);
+    let of =
+        |foreign_peers: &[ForeignPeer]| Observation { foreign_peers: foreign_peers.to_vec(), ..seen(&[peer("B.1")]) };
+    assert_eq!(changes(&mut monitor, 1000, &of(&[foreign([239, 1, 2, 3], 7501)])), ["+groups notice"]);
+    let text = |monitor: &HealthMonitor| monitor.findings().next().unwrap().finding.to_string();
+    let expected = "a peer B (10.0.0.8) of group 239.1.2.3 port 7501 is on this LAN: the two do not hear each other; \
+                    if they belong together, set port: 7501 here, or port: 7500 there; if not, set beacon: off";
+    assert_eq!(text(&monitor), expected);
+    changes(&mut monitor, 2000, &of(&[foreign([239, 9, 9, 9], 7500)]));
+    assert!(text(&monitor).contains("set group: 239.9.9.9 here, or group: 239.1.2.3 there"));
+    changes(&mut monitor, 3000, &of(&[foreign([239, 9, 9, 9], 7501), foreign([239, 9, 9, 9], 7502)]));
+    assert!(text(&monitor).contains("set group: 239.9.9.9 and port: 7501 here, or group: 239.1.2.3 and port: 7500"));
+    assert!(text(&monitor).contains("is on this LAN, and 1 more of other groups"));
+    assert_eq!(changes(&mut monitor, 4000, &of(&[])), ["-groups"]);
 }
