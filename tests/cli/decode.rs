@@ -44,7 +44,8 @@ fn fixtures() -> Vec<Vec<u8>> {
     let bytes = |digits: String| {
         (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect()
     };
-    let mut fixtures: Vec<Vec<u8>> = specification.split("```hex ").skip(1).map(|block| bytes(digits(block))).collect();
+    let blocks = ["```hex ", "```beacon "].into_iter().flat_map(|mark| specification.split(mark).skip(1));
+    let mut fixtures: Vec<Vec<u8>> = blocks.map(|block| bytes(digits(block))).collect();
     assert!(10 < fixtures.len());
     let mut files: Vec<_> =
         fs::read_dir(root().join("tests/corpus/decode")).unwrap().map(|e| e.unwrap().path()).collect();
@@ -70,6 +71,7 @@ fn dissector_and_decoder_agree_on_every_fixture() {
     }
     let records: BTreeSet<&str> = pairs.iter().flat_map(|pair| &pair.records).map(String::as_str).collect();
     let known = [
+        "beacon",
         "bye",
         "expired",
         "fragment",

@@ -8,7 +8,8 @@
 
 local seqcast = Proto("seqcast", "seqcast")
 
-local MAGIC, VERSION, MODE_OPEN = 0x5343, 1, 0
+local MAGIC, BEACON_MAGIC, VERSION, MODE_OPEN = 0x5343, 0x5342, 1, 0
+local BEACON_BYTES_MIN = 25
 local HEADER_BYTES, CHECK_BYTES, RECORD_HEADER_BYTES = 36, 4, 4
 local DATA, DIRECTED, CONTROL = 0, 1, 2
 
@@ -115,6 +116,10 @@ field("uint32", "interest.entries.count")
 field("uint64", "interest_request.peer", base.HEX)
 field("uint64", "interest_request.from")
 field("uint64", "interest_request.base")
+
+field("string", "beacon.group")
+field("uint16", "beacon.port")
+field("string", "beacon.name")
 
 field("uint64", "receiver_report.publisher", base.HEX)
 for _, name in ipairs({ "taken", "window_bytes", "awaited", "dropped" }) do
@@ -449,7 +454,36 @@ local function add_header(header, tree)
     return KINDS[kind] .. " #" .. tostring(number), header.at
 end
 
+-- Adds the check value at the end, and returns whether it fits.
+local function add_check(buffer, tree)
+    local bytes = buffer:len()
+    local check = buffer(bytes - CHECK_BYTES)
+    local check_tree = tree:add(fields.check, check)
+    local fits = crc32c(buffer(0, bytes - CHECK_BYTES)) == check:uint()
+    if not fits then check_tree:add_proto_expert_info(bad_check) end
+    return fits
+end
+
+local function dissect_beacon(buffer, tree)
+    tree:add(fields.version, buffer(2, 1))
+    tree:add(fields.kind, "beacon")
+    local body = reader(buffer(4, buffer:len() - 4 - CHECK_BYTES))
+    body:add(tree, "epoch", 8)
+    local port = body:add(tree, "beacon.port", 2)
+    local address_bytes, name_bytes = body:take(1):uint(), body:take(1):uint()
+    if address_bytes ~= 4 and address_bytes ~= 16 then error({ malformed = "the group is no IP address" }) end
+    local address = body:take(address_bytes)
+    local group = tostring(address_bytes == 4 and address:ipv4() or address:ipv6())
+    tree:add(fields["beacon.group"], address, group)
+    local name = body:take(name_bytes)
+    tree:add(fields["beacon.name"], name, name:string(ENC_UTF_8))
+    body:finish()
+    local summary = "beacon of " .. name:string(ENC_UTF_8) .. ", group " .. group .. " port " .. port
+    return add_check(buffer, tree) and summary or summary .. " damaged"
+end
+
 local function dissect(buffer, tree)
+    if buffer(0, 2):uint() == BEACON_MAGIC then return dissect_beacon(buffer, tree) end
     local bytes, mode = buffer:len(), buffer(3, 1):uint()
     local summary, header_bytes = add_header(reader(buffer()), tree)
     if mode ~= MODE_OPEN then
@@ -457,12 +491,7 @@ local function dissect(buffer, tree)
         return summary .. " sealed by mode " .. mode
     end
     if bytes < header_bytes + CHECK_BYTES then error({ malformed = "the datagram is too short" }) end
-    local check = buffer(bytes - CHECK_BYTES)
-    local check_tree = tree:add(fields.check, check)
-    if crc32c(buffer(0, bytes - CHECK_BYTES)) ~= check:uint() then
-        check_tree:add_proto_expert_info(bad_check)
-        return summary .. " damaged"
-    end
+    if not add_check(buffer, tree) then return summary .. " damaged" end
     if header_bytes + CHECK_BYTES == bytes then return summary end
     return summary .. " " .. add_records(buffer(header_bytes, bytes - header_bytes - CHECK_BYTES), tree)
 end
@@ -483,7 +512,10 @@ function seqcast.dissector(buffer, packet, root)
 end
 
 local function recognizes(buffer, packet, root)
-    if buffer:len() < HEADER_BYTES or buffer(0, 2):uint() ~= MAGIC or buffer(2, 1):uint() ~= VERSION then return false end
+    if buffer:len() < BEACON_BYTES_MIN or buffer(2, 1):uint() ~= VERSION then return false end
+    local magic = buffer(0, 2):uint()
+    local is_datagram = magic == MAGIC and HEADER_BYTES <= buffer:len()
+    if not is_datagram and magic ~= BEACON_MAGIC then return false end
     seqcast.dissector(buffer, packet, root)
     return true
 end

@@ -17,7 +17,7 @@ use self::args::DecodeOptions;
 use self::capture::{Capture, CapturedDatagram};
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::output::{Output, note, pluralize};
-use crate::wire::{self, DiscardReason};
+use crate::wire::{self, Beacon, DiscardReason};
 
 /// Numbers of the datagrams of a capture.
 #[derive(Debug, Default)]
@@ -75,11 +75,18 @@ fn print(datagram: &CapturedDatagram, totals: &mut DatagramTotals, json: bool, o
     fields.insert("source".to_owned(), datagram.source.to_string().into());
     fields.insert("destination".to_owned(), datagram.destination.to_string().into());
     fields.insert("bytes".to_owned(), payload.len().into());
-    match wire::decode(payload.clone()) {
+    let decoded = match wire::decode(payload.clone()) {
         Ok(decoded) => {
-            totals.decoded += 1;
-            fields.extend(report::header_fields(&decoded.header));
             let records: Vec<Value> = decoded.records.iter().map(report::record_json).collect();
+            Ok((report::header_fields(&decoded.header), records))
+        }
+        Err(DiscardReason::Foreign) => Beacon::decode(&payload).map(|beacon| report::beacon_fields(&beacon)),
+        Err(reason) => Err(reason),
+    };
+    match decoded {
+        Ok((header, records)) => {
+            totals.decoded += 1;
+            fields.extend(header);
             fields.insert("records".to_owned(), records.into());
         }
         Err(DiscardReason::Foreign) => {

@@ -7,8 +7,8 @@ use super::super::event::{HeadersJson, PayloadJson};
 use crate::message::{Epoch, Message, Stamp};
 use crate::seqno::Seq;
 use crate::wire::{
-    Content, ContentKind, Fragment, Header, Interest, InterestEntry, Kind, Manifest, PeerAnnouncement, Range, Record,
-    Report, Run, ShareCount,
+    Beacon, Content, ContentKind, Fragment, Header, Interest, InterestEntry, Kind, Manifest, PeerAnnouncement, Range,
+    Record, Report, Run, ShareCount,
 };
 
 /// Returns the fields of a header.
@@ -27,6 +27,13 @@ pub(super) fn header_fields(header: &Header) -> Map<String, Value> {
         "uptime_ms": header.uptime_ms,
         "receiver": header.receiver.map(text_of),
     }))
+}
+
+/// Returns the header fields of a beacon, and its only record.
+pub(super) fn beacon_fields(beacon: &Beacon) -> (Map<String, Value>, Vec<Value>) {
+    let header = object(json!({ "kind": "beacon", "epoch": text_of(beacon.epoch) }));
+    let Beacon { group, port, name, .. } = beacon;
+    (header, vec![json!({ "beacon": { "group": group.to_string(), "port": port, "name": name.as_str() } })])
 }
 
 /// Returns a record as an object whose only key is the type of the record.
