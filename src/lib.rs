@@ -52,9 +52,10 @@
 //! | `sim` | many cores on one simulated network, and an oracle |
 //! | `terminal` | exit codes, output, tables and arguments of the programs |
 //! | `bench` | the measurements of `seqcast bench` |
+//! | `doctor` | the checks of `seqcast doctor` |
 //! | `cli` | the command line |
 //!
-//! `sim` is a feature, and so is `cli` with `terminal` and `bench`. The services of a peer are features too. Without
+//! `sim` is a feature, and so is `cli` with `terminal`, `bench` and `doctor`. The services of a peer are features too. Without
 //! any of them the crate is the library: the bus, embedded and attached.
 
 #![cfg_attr(
@@ -71,6 +72,8 @@ pub mod clock;
 pub mod config;
 pub mod daemon;
 pub mod delivery;
+#[cfg(feature = "cli")]
+pub mod doctor;
 pub mod event;
 pub mod listener;
 pub mod message;

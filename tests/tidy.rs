@@ -161,10 +161,15 @@ const LAYERS: &[Layer] = &[
         crates: &["clap", "crossbeam_channel", "hdrhistogram", "libc", "nix", "serde", "serde_json", "socket2"],
     },
     Layer {
+        module: "doctor",
+        may_use: &["clock", "time", "message", "wire", "config", "daemon", "bus", "proto::effect", "terminal"],
+        crates: &["bytes", "libc", "nix", "serde", "serde_json", "socket2"],
+    },
+    Layer {
         module: "cli",
         may_use: &[
             "clock", "time", "subject", "seqno", "offset", "message", "wire", "event", "listener", "config", "storage",
-            "daemon", "bus", "terminal", "bench",
+            "daemon", "bus", "terminal", "bench", "doctor",
         ],
         crates: &[
             "base64",

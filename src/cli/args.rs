@@ -12,6 +12,7 @@ use clap_complete::Shell;
 
 use super::bus_options::{BusOptions, PeerOptions};
 use super::decode::args::DecodeOptions;
+use super::doctor::args::{DOCTOR_HELP, DoctorOptions};
 use super::events::args::EventOptions;
 use super::header::{self, HeaderField};
 use super::order::args::OrderOptions;
@@ -51,6 +52,9 @@ pub enum Verb {
     /// Watch loss happen and be reported exactly.
     #[command(after_help = help::DEMO)]
     Demo(DemoOptions),
+    /// Find out why messages do not arrive: each reason with its consequence and its remedy.
+    #[command(after_help = DOCTOR_HELP)]
+    Doctor(DoctorOptions),
     /// Measure rates and latencies of the bus, and compare them with those of the kernel.
     #[command(after_help = crate::bench::help::BENCH)]
     Bench(BenchOptions),
@@ -470,6 +474,7 @@ mod tests {
             ("console", "Type the same commands"),
             ("demo", "Watch loss happen"),
             ("bench", "Measure rates and latencies"),
+            ("doctor", "Find out why messages do not arrive"),
             ("completion", "Print the completion"),
         ] {
             let help = parse(["seqcast", verb, "--help"].map(OsString::from)).unwrap_err();

@@ -8,6 +8,7 @@ Examples, each in a shell of its own:
   seqcast pub demo.hello 'hi there'         publishes a message
   seqcast show loss                         shows the losses of each publisher
   seqcast demo loss                         drops datagrams and accounts for them; needs no peer
+  seqcast doctor                            says why nothing arrives, and what mends it
 Try 'seqcast VERB --help' for the examples of a verb.
 
 Exit codes:  0 done, 1 failed, 2 wrong arguments, 3 wrong configuration,

@@ -11,6 +11,7 @@ pub mod console;
 pub mod console_line;
 pub mod decode;
 pub mod demo;
+pub mod doctor;
 pub mod event;
 pub mod events;
 pub mod header;
@@ -72,6 +73,7 @@ fn execute(verb: &Verb, out: &mut Output) -> Result<Exit, CommandFailure> {
         Verb::Demo(options) => demo::run(options, out),
         Verb::Bench(options) => bench::run(options, out),
         Verb::Decode(options) => decode::run(options, out),
+        Verb::Doctor(options) => doctor::run(options, out),
         Verb::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut CommandLine::command(), "seqcast", &mut script);

@@ -77,14 +77,14 @@ pub struct Interface {
 impl Interface {
     /// Returns the address to use for a family: stable before temporary, wide before link-local, then the kernel's
     /// order.
-    fn address(&self, family: Family) -> Option<IpAddr> {
+    pub(crate) fn address(&self, family: Family) -> Option<IpAddr> {
         let of_family = self.addresses.iter().filter(|address| Family::of(address.ip) == family);
         of_family.min_by_key(|address| (!address.stable, is_link_local(address.ip))).map(|address| address.ip)
     }
 
     /// Returns whether a container, a virtual machine monitor or a VPN made the interface: it is rarely the intended
     /// LAN.
-    fn is_virtual(&self) -> bool {
+    pub(crate) fn is_virtual(&self) -> bool {
         self.point_to_point || VIRTUAL_PREFIXES.iter().any(|prefix| self.name.starts_with(prefix))
     }
 }

@@ -14,7 +14,7 @@ pub(crate) mod event_report;
 pub(crate) mod event_request;
 #[cfg(feature = "events")]
 pub mod events;
-mod health;
+pub(crate) mod health;
 pub mod interface;
 pub(crate) mod internal_command;
 #[cfg(feature = "listeners")]

@@ -147,6 +147,11 @@ fn send(sockets: &mut Sockets, probe: &Bytes) -> io::Result<()> {
     sent.map(|_| ())
 }
 
+/// Returns whether a datagram is the probe of a self-test, of this program or of another one on this host.
+pub(crate) fn is_probe(bytes: &[u8]) -> bool {
+    bytes.starts_with(PROBE)
+}
+
 fn probe(nonce: u64) -> Bytes {
     let mut bytes = BytesMut::from(PROBE);
     bytes.put_u64(nonce);

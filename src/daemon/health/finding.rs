@@ -58,10 +58,11 @@ impl Severity {
     }
 }
 
-/// A defect that a check found, with its consequence and its remedy.
+/// A defect that a check found, with its consequence and its remedy. `C` names the checks of a running peer, or those of
+/// another program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Finding {
-    pub(crate) check: Check,
+pub(crate) struct Finding<C = Check> {
+    pub(crate) check: C,
     pub(crate) severity: Severity,
     /// The defect, as a sentence without a full stop.
     pub(crate) found: String,
@@ -71,7 +72,7 @@ pub(crate) struct Finding {
     pub(crate) fix: String,
 }
 
-impl fmt::Display for Finding {
+impl<C> fmt::Display for Finding<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}; {}", self.found, self.effect, self.fix)
     }

@@ -1,7 +1,7 @@
 //! Health of the peer: it checks its host and its network while it runs, logs each change once, and shows the present
 //! findings in `show health`.
 
-mod finding;
+pub(crate) mod finding;
 mod monitor;
 
 use self::finding::Severity;

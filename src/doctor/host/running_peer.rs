@@ -1,0 +1,76 @@
+//! The running peer of this host, as it reports itself over its local socket.
+
+use crate::bus::{Bus, OpenError, PeerReport, StatusReport};
+use crate::daemon::health::finding::Severity;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// The peer at the local socket.
+#[derive(Debug)]
+pub(crate) enum LocalPeer {
+    /// No peer listens at the socket.
+    Absent,
+    /// A peer may listen there, and does not answer this program; holds the reason.
+    Unreachable(String),
+    /// The peer has answered.
+    Running(Box<RunningPeer>),
+}
+
+/// Reports of a running peer.
+#[derive(Debug)]
+pub(crate) struct RunningPeer {
+    pub(crate) status: StatusReport,
+    /// The other peers of the group.
+    pub(crate) peers: Vec<PeerReport>,
+    /// Counters by name.
+    pub(crate) counters: BTreeMap<String, u64>,
+    /// Findings of the peer's own checks.
+    pub(crate) findings: Vec<PeerFinding>,
+}
+
+/// A finding of the peer's own checks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PeerFinding {
+    pub(crate) check: String,
+    pub(crate) severity: Severity,
+    pub(crate) found: String,
+    pub(crate) effect: String,
+    pub(crate) fix: String,
+}
+
+/// Asks the peer at a local socket for its reports.
+pub(super) fn read(socket: &Path) -> LocalPeer {
+    let bus = match Bus::attach_as(socket, "doctor") {
+        Ok(bus) => bus,
+        Err(OpenError::NoPeer { .. }) => return LocalPeer::Absent,
+        Err(error) => return LocalPeer::Unreachable(error.to_string()),
+    };
+    reports(&bus).map_or_else(LocalPeer::Unreachable, |peer| LocalPeer::Running(Box::new(peer)))
+}
+
+fn reports(bus: &Bus) -> Result<RunningPeer, String> {
+    let text = |error: crate::bus::ReportError| error.to_string();
+    let health = bus.show("health").map_err(|error| error.to_string())?;
+    let findings = health["health"]["findings"].as_array().map_or(&[][..], Vec::as_slice);
+    Ok(RunningPeer {
+        status: bus.status().map_err(text)?,
+        peers: bus.peers().map_err(text)?.rows,
+        counters: bus.counters().map_err(text)?.into_iter().map(|row| (row.name, row.value)).collect(),
+        findings: findings.iter().filter_map(finding).collect(),
+    })
+}
+
+/// Reads a finding of `show health`. A severity that this version does not know counts as a warning.
+fn finding(row: &Value) -> Option<PeerFinding> {
+    let text = |field: &str| row[field].as_str().map(str::to_owned);
+    let name = text("severity")?;
+    let known = [Severity::Notice, Severity::Warning, Severity::Broken];
+    Some(PeerFinding {
+        check: text("check")?,
+        severity: known.into_iter().find(|severity| severity.as_str() == name).unwrap_or(Severity::Warning),
+        found: text("found")?,
+        effect: text("effect")?,
+        fix: text("fix")?,
+    })
+}

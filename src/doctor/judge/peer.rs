@@ -1,0 +1,168 @@
+//! The checks of the running peer, and of what arrives in its group.
+
+use crate::bus::{MemberState, PeerReport};
+use crate::daemon::health::finding::{Finding, Severity};
+use crate::doctor::host::HostState;
+use crate::doctor::host::running_peer::{LocalPeer, RunningPeer};
+use crate::doctor::host::traffic::InterfaceTest;
+use crate::doctor::outcome::{CheckOutcome, HostCheck, OutcomeState};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+/// Maximum number of addresses or names that an outcome lists.
+const LISTED_MAX: usize = 3;
+
+fn running(state: &HostState) -> Option<&RunningPeer> {
+    match &state.peer {
+        LocalPeer::Running(peer) => Some(peer),
+        LocalPeer::Absent | LocalPeer::Unreachable(_) => None,
+    }
+}
+
+pub(super) fn check_peer(state: &HostState) -> Vec<CheckOutcome> {
+    let (group, port) = (state.setup.group, state.setup.port);
+    match &state.peer {
+        LocalPeer::Absent => {
+            let found =
+                format!("none at {}; checked is what it would use: {group} port {port}", state.socket.display());
+            vec![CheckOutcome::well(HostCheck::Peer, found)]
+        }
+        LocalPeer::Unreachable(reason) => {
+            let fix = "run this as the user of the peer, or name its socket (--socket)";
+            vec![CheckOutcome::unknown(HostCheck::Peer, reason.as_str(), fix)]
+        }
+        LocalPeer::Running(peer) => {
+            let found = format!("{} runs in {group} port {port}, version {}", peer.status.name, peer.status.version);
+            // The check of identities has the addresses of both peers.
+            let findings = peer.findings.iter().filter(|finding| finding.check != "names");
+            let findings = findings.map(|finding| CheckOutcome {
+                state: OutcomeState::Defect(finding.severity),
+                effect: Some(finding.effect.clone().into()),
+                fix: Some(finding.fix.clone()),
+                ..CheckOutcome::well(HostCheck::Peer, format!("it reports ({}): {}", finding.check, finding.found))
+            });
+            [CheckOutcome::well(HostCheck::Peer, found)].into_iter().chain(findings).collect()
+        }
+    }
+}
+
+pub(super) fn check_traffic(state: &HostState) -> Vec<CheckOutcome> {
+    let Some(heard) = state.test.as_ref().and_then(InterfaceTest::heard) else { return Vec::new() };
+    let (group, port) = (state.setup.group, state.setup.port);
+    let defect = |found: String, effect, fix: String| {
+        CheckOutcome::from(Finding { check: HostCheck::Traffic, severity: Severity::Warning, found, effect, fix })
+    };
+    let mut outcomes = Vec::new();
+    if !heard.foreign.is_empty() {
+        outcomes.push(defect(
+            format!("datagrams of another program arrive in {group} port {port}, from {}", listed(&heard.foreign)),
+            "they take buffer space and time of every peer",
+            "choose another group or port on all hosts (keys group and port), or end that program".to_owned(),
+        ));
+    }
+    if !heard.incompatible.is_empty() {
+        outcomes.push(defect(
+            format!("peers of another version or security mode send here: {}", listed(&heard.incompatible)),
+            "peers of different versions do not exchange messages",
+            "run the same version of seqcast with the same mode on all hosts".to_owned(),
+        ));
+    }
+    if outcomes.is_empty() {
+        let own: BTreeSet<_> =
+            state.interfaces.iter().flat_map(|interface| &interface.addresses).map(|a| a.ip).collect();
+        let others = heard.peers.iter().filter(|source| !own.contains(&source.ip())).count();
+        let found = match (others, heard.peers.len()) {
+            (0, 0) => "no peer was heard within 1.2 s".to_owned(),
+            (0, _) => "peers of this host were heard, and none of another host, within 1.2 s".to_owned(),
+            (1, _) => "a peer of another host was heard".to_owned(),
+            (others, _) => format!("{others} peers of other hosts were heard"),
+        };
+        outcomes.push(CheckOutcome::well(HostCheck::Traffic, found));
+    }
+    outcomes
+}
+
+/// Returns the first addresses, and the number of further ones.
+fn listed(sources: &BTreeSet<SocketAddr>) -> String {
+    let first: Vec<String> = sources.iter().take(LISTED_MAX).map(ToString::to_string).collect();
+    match sources.len().saturating_sub(LISTED_MAX) {
+        0 => first.join(", "),
+        more => format!("{} and {more} more", first.join(", ")),
+    }
+}
+
+/// A counter of datagrams that a peer cannot use: name, description, remedy.
+struct DiscardCounter(&'static str, &'static str, &'static str);
+
+const DISCARD_COUNTERS: [DiscardCounter; 6] = [
+    DiscardCounter("discard_version", "of another version", "run the same version of seqcast on all hosts"),
+    DiscardCounter("discard_mode", "with another security mode", "give all peers the same mode and keys"),
+    DiscardCounter("discard_group", "of another group", "give each group a port of its own"),
+    DiscardCounter("discard_check", "with damaged bytes", "look for a faulty card or cable: ethtool -S INTERFACE"),
+    DiscardCounter("discard_malformed", "that are malformed", "find their sender: tcpdump -n udp port PORT"),
+    DiscardCounter("forgeries_detected", "that were forged", "find their sender: tcpdump -n udp port PORT"),
+];
+
+pub(super) fn check_datagrams(state: &HostState) -> Vec<CheckOutcome> {
+    let Some(peer) = running(state) else { return Vec::new() };
+    let count = |name: &str| peer.counters.get(name).copied().unwrap_or(0);
+    let mut outcomes: Vec<CheckOutcome> = Vec::new();
+    for DiscardCounter(name, description, remedy) in DISCARD_COUNTERS {
+        let count = count(name);
+        if 0 < count {
+            let fix =
+                remedy.replace("INTERFACE", &peer.status.interface).replace("PORT", &state.setup.port.to_string());
+            let finding = Finding {
+                check: HostCheck::Datagrams,
+                severity: Severity::Warning,
+                found: format!("the peer has discarded {count} datagrams {description}"),
+                effect: "whatever they contain does not arrive",
+                fix,
+            };
+            outcomes.push(finding.into());
+        }
+    }
+    if outcomes.is_empty() {
+        let found = format!("the peer can use what arrives: {} datagrams so far", count("datagrams_in"));
+        outcomes.push(CheckOutcome::well(HostCheck::Datagrams, found));
+    }
+    outcomes
+}
+
+pub(super) fn check_identity(state: &HostState) -> Vec<CheckOutcome> {
+    let Some(peer) = running(state) else { return Vec::new() };
+    let mut outcomes = Vec::new();
+    let is_twin = |row: &&PeerReport| row.has_duplicate_name && row.state == MemberState::Up;
+    let twin = |row: &PeerReport| {
+        let name =
+            row.publisher.name.as_ref().map_or_else(|| row.publisher.to_string(), |name| name.as_str().to_owned());
+        format!("{name} at {}", row.address)
+    };
+    let twins: Vec<String> = peer.peers.iter().filter(is_twin).map(twin).collect();
+    if !twins.is_empty() {
+        let finding = Finding {
+            check: HostCheck::Identity,
+            severity: Severity::Warning,
+            found: format!("live peers share a name: {}", twins.join(", ")),
+            effect: "reports do not distinguish them",
+            fix: "give each peer its own (key name); a copied data directory needs a server-id of its own, too"
+                .to_owned(),
+        };
+        outcomes.push(finding.into());
+    }
+    let moved = peer.counters.get("discard_source").copied().unwrap_or(0);
+    if 0 < moved {
+        let finding = Finding {
+            check: HostCheck::Identity,
+            severity: Severity::Warning,
+            found: format!("{moved} datagrams carried the epoch of a peer and came from another address"),
+            effect: "they are discarded: their sender may be a copy of a peer, or behind a translated address",
+            fix: format!("find the sender: tcpdump -n udp port {}; peers must not be behind NAT", state.setup.port),
+        };
+        outcomes.push(finding.into());
+    }
+    if outcomes.is_empty() {
+        outcomes.push(CheckOutcome::well(HostCheck::Identity, "each peer has a name and an address of its own"));
+    }
+    outcomes
+}
