@@ -15,6 +15,8 @@ pub(crate) mod event_request;
 #[cfg(feature = "events")]
 pub mod events;
 pub(crate) mod health;
+#[cfg(feature = "streams")]
+pub mod http_server;
 pub mod interface;
 pub(crate) mod internal_command;
 #[cfg(feature = "listeners")]

@@ -10,8 +10,8 @@ use super::interrupt::Interrupt;
 use crate::bus::{Bus, DropRule, OpenError, Options, PublishError, StartError, WaitError};
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::daemon::http_server::HttpError;
 use crate::daemon::listeners::ListenerError;
-use crate::daemon::stream_service::http::HttpError;
 use crate::daemon::stream_service::peer_streams as streams;
 use crate::message::Message;
 
@@ -78,7 +78,7 @@ pub fn start_failure(error: &StartError) -> CommandFailure {
         StartError::Interface(_) | StartError::SelfTest(_) => Exit::Unreachable,
         StartError::Absent { .. }
         | StartError::Listener(ListenerError::Tls { .. })
-        | StartError::Streams(streams::StreamsOpenError::Http(HttpError::Tls(_))) => Exit::Configuration,
+        | StartError::Streams(streams::StreamsOpenError::Http(HttpError::Tls { .. })) => Exit::Configuration,
         StartError::Sockets(_)
         | StartError::Socket(_)
         | StartError::Listener(_)

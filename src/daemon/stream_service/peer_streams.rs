@@ -1,6 +1,6 @@
 //! The streams of a peer: opened when the peer starts, and fed from its journal.
 
-use super::http::{self, HttpError, HttpServer};
+use super::http::{self, StreamServer};
 use super::input::StreamInput;
 use super::input_queue::{InputChannel, InputSender};
 use super::requests::StreamRequests;
@@ -8,6 +8,7 @@ use super::service_thread::{JournalAccess, StreamServiceHandle};
 use crate::config::{Config, StreamStoreLocation};
 use crate::daemon::event_request::{EventRequester, EventServiceCommand};
 use crate::daemon::events::JournalSource;
+use crate::daemon::http_server::HttpError;
 use crate::daemon::mailbox::{EngineCommand, Mailbox};
 use crate::daemon::stream_request::{StreamServiceCommand, StreamServiceEvent};
 use crate::event::model::{EventId, Registration};
@@ -62,7 +63,7 @@ impl std::error::Error for StreamsOpenError {}
 /// The streams. The HTTP server is dropped before the stream service, so that no client calls it any more.
 #[derive(Debug)]
 pub(crate) struct PeerStreams {
-    http: HttpServer,
+    http: StreamServer,
     /// Number of accounts that may connect.
     accounts: usize,
     /// TLS mode for the status: whether clients must or may encrypt.
@@ -102,7 +103,7 @@ impl PeerStreams {
             is_trusted,
             tls: config.ftn18_tls.clone(),
         };
-        let http = HttpServer::start(settings, inputs.clone()).map_err(StreamsOpenError::Http)?;
+        let http = StreamServer::start(settings, inputs.clone()).map_err(StreamsOpenError::Http)?;
         tracing::info!(address = %http.address(), accounts = config.accounts.len(), trusted = is_trusted, "ftn18 listener open");
         let is_open = config.accounts.is_empty() && !address.ip().is_loopback();
         if config.ftn18_open && is_open {
@@ -115,19 +116,19 @@ impl PeerStreams {
 
     /// Returns the part of `show status`.
     pub(crate) fn status(&self) -> Value {
-        let counts = self.http.counts();
+        let (connections, counts) = (self.http.connections(), self.http.counts());
         let (bytes, evicted) = self.http.memory_counts();
         json!({
             "listener": "ftn18",
             "tls": self.tls,
             "accounts": self.accounts,
             "address": self.http.address().to_string(),
-            "clients": counts.clients.load(Ordering::Relaxed),
-            "accepted": counts.accepted.load(Ordering::Relaxed),
+            "clients": connections.open.load(Ordering::Relaxed),
+            "accepted": connections.accepted.load(Ordering::Relaxed),
             "malformed": counts.malformed.load(Ordering::Relaxed),
             "busy": counts.busy.load(Ordering::Relaxed),
-            "refused": counts.refused.load(Ordering::Relaxed),
-            "ended": counts.ended(),
+            "refused": connections.refused.load(Ordering::Relaxed),
+            "ended": connections.ended(),
             "requests": counts.requests.load(Ordering::Relaxed),
             "bytes": bytes,
             "evicted": evicted,

@@ -3,6 +3,7 @@
 use super::client::{AccountedMessage, StreamClient};
 use super::context::RequestContext;
 use super::websocket::{self, MESSAGE_BYTES_READ};
+use crate::daemon::http_server::REQUEST_TIME;
 use crate::daemon::stream_service::client_memory::MemoryReservation;
 use crate::daemon::stream_service::input::ClientMessage;
 use crate::event::stream::name::StreamName;
@@ -16,7 +17,6 @@ use axum::extract::{FromRequestParts, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 /// Content type of messages (FTN5). Clients compare the whole value.
 const CONTENT_TYPE: &str = "application/futoin+json";
@@ -24,8 +24,6 @@ const CONTENT_TYPE: &str = "application/futoin+json";
 const CONTENT_TYPE_VND: &str = "application/vnd.futoin+json";
 /// Headers that browsers send with the requests of a page, except `sec-fetch-site` with the value `none`.
 const BROWSER_HEADERS: [&str; 3] = ["origin", "referer", "sec-fetch-site"];
-/// Maximum time for a client to send a request, or to complete the TLS handshake.
-pub(super) const REQUEST_TIME: Duration = Duration::from_secs(30);
 
 /// Answers a request.
 pub(super) async fn answer(State(context): State<RequestContext>, request: Request) -> Response {
@@ -70,7 +68,7 @@ pub(super) async fn answer(State(context): State<RequestContext>, request: Reque
         }
         Ok(Err(_)) => (StatusCode::PAYLOAD_TOO_LARGE, "a request has 65536 bytes at most\n").into_response(),
         Err(_) => {
-            context.shared.counts.on_ended("no whole request in time");
+            context.shared.connections.on_ended("no whole request in time");
             StatusCode::REQUEST_TIMEOUT.into_response()
         }
     }

@@ -2,6 +2,7 @@
 
 use super::counts::HttpCounts;
 use crate::config::TlsFiles;
+use crate::daemon::http_server::ConnectionCounts;
 use crate::daemon::stream_service::client_memory::{ClientMemory, MemoryAccount};
 use crate::daemon::stream_service::input_queue::InputSender;
 use crate::event::stream::name::StreamName;
@@ -19,8 +20,6 @@ use tokio::sync::watch;
 pub(super) const PING_TIME: Duration = Duration::from_secs(60);
 /// Additional time per byte for a client to receive a message: 16 kB a second.
 pub(super) const BYTE_TIME: Duration = Duration::from_micros(62);
-/// Close reason for a client that reads nothing.
-pub(super) const STALLED: &str = "the client neither reads nor answers";
 /// Error text for a client whose request is refused temporarily.
 pub(super) const BUSY: &str = "too many requests wait; try again";
 
@@ -49,6 +48,7 @@ pub(super) struct HttpShared {
     pub(super) inputs: InputSender,
     /// Number of the next client.
     pub(super) next: AtomicU64,
+    pub(super) connections: Arc<ConnectionCounts>,
     pub(super) counts: Arc<HttpCounts>,
     /// Changes when the server stops.
     pub(super) end: watch::Receiver<()>,

@@ -1,4 +1,4 @@
-//! The server without its stream service: refusals, and clients that do not read.
+//! The server without its stream service: refusals, and clients that read nothing.
 
 use super::answer::post;
 use super::client::{CLIENT_QUEUE_MAX, StreamClient};
@@ -8,10 +8,8 @@ use crate::daemon::stream_service::input::{ClientMessage, StreamInput};
 use crate::daemon::stream_service::input_queue::{InputChannel, InputLimits, InputReceiver};
 use crate::listener::ftn18::session::{CallId, CallResult};
 use axum::body::Bytes;
-use std::collections::BTreeMap;
-use std::pin::Pin;
-use std::task::{Context, Poll};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use std::sync::atomic::Ordering;
+use tokio::sync::watch;
 
 /// Creates a server that takes at most `count_max` inputs, with the receiver in place of its stream service.
 fn context(count_max: usize) -> (RequestContext, InputReceiver) {
@@ -28,7 +26,15 @@ fn context(count_max: usize) -> (RequestContext, InputReceiver) {
     };
     let memory = ClientMemory::new(1 << 20);
     let account = memory.account();
-    let shared = HttpShared { settings, inputs, next: AtomicU64::new(0), counts: Arc::default(), end, memory };
+    let shared = HttpShared {
+        settings,
+        inputs,
+        next: AtomicU64::new(0),
+        connections: Arc::new(ConnectionCounts::new("ftn18")),
+        counts: Arc::default(),
+        end,
+        memory,
+    };
     (RequestContext { shared: Arc::new(shared), is_secure: true, account }, receiver)
 }
 
@@ -46,43 +52,6 @@ fn call_beyond_input_limit_is_answered_busy() {
     assert_eq!((&answer["e"], &answer["edesc"]), (&"DefenseRejected".into(), &BUSY.into()));
     assert_eq!(posted(&context), None, "the queue has no room for the next client");
     assert_eq!(context.shared.counts.busy.load(Ordering::Relaxed), 2);
-}
-
-/// A connection on which a request has arrived, and whose client acknowledges nothing: the system times out.
-struct Unacknowledged(&'static [u8]);
-
-impl AsyncRead for Unacknowledged {
-    fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if self.0.is_empty() {
-            return Poll::Pending;
-        }
-        into.put_slice(std::mem::take(&mut self.0));
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Unacknowledged {
-    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-}
-
-#[test]
-fn client_that_takes_no_answer_counts_as_stalled() {
-    let (context, _receiver) = context(1);
-    let counts = Arc::clone(&context.shared.counts);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    let stream = Unacknowledged(b"GET /no-such-stream HTTP/1.1\r\nHost: a\r\n\r\n");
-    runtime.block_on(serve_connection_http(TokioIo::new(stream), context));
-    assert_eq!(counts.ended(), BTreeMap::from([(STALLED, 1)]));
 }
 
 #[test]

@@ -2,8 +2,9 @@
 //! section 5.5.1).
 
 use super::client::{AccountedMessage, Overload, StreamClient};
-use super::context::{BUSY, BYTE_TIME, PING_TIME, RequestContext, STALLED};
-use super::counts::{ConnectionGuard, HttpCounts};
+use super::context::{BUSY, BYTE_TIME, PING_TIME, RequestContext};
+use super::counts::HttpCounts;
+use crate::daemon::http_server::{ConnectionGuard, STALLED};
 use crate::daemon::stream_service::input::ClientMessage;
 use crate::listener::ftn18::call::MESSAGE_BYTES;
 use crate::listener::ftn18::session::CallOutput;
@@ -19,7 +20,7 @@ use tungstenite::Error;
 /// connection that ends with unread bytes is reset, and the client would not see the Close frame.
 pub(super) const MESSAGE_BYTES_READ: usize = 4 * MESSAGE_BYTES;
 /// Maximum time for a client to answer a Close frame.
-pub(super) const CLOSE_TIME: Duration = Duration::from_secs(1);
+const CLOSE_TIME: Duration = Duration::from_secs(1);
 /// Interval between checks of the number of open connections, while the server stops.
 const CLOSE_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -91,7 +92,7 @@ pub(super) async fn wait_until_closed(counts: &HttpCounts) {
 /// Serves a WebSocket until it ends.
 pub(super) async fn serve_websocket(context: RequestContext, mut socket: WebSocket, stream: usize) {
     // The HTTP server counts the connection as ended when it becomes a WebSocket.
-    let _guard = ConnectionGuard::new(&context.shared.counts);
+    let _guard = ConnectionGuard::new(&context.shared.connections);
     let counts = &context.shared.counts;
     counts.websockets.fetch_add(1, Ordering::Relaxed);
     counts.open_websockets.fetch_add(1, Ordering::Relaxed);
@@ -103,7 +104,7 @@ pub(super) async fn serve_websocket(context: RequestContext, mut socket: WebSock
     };
     if let Some((code, reason)) = close_reason.frame() {
         if !matches!(close_reason, CloseReason::Stopping | CloseReason::Replaced) {
-            counts.on_ended(reason);
+            context.shared.connections.on_ended(reason);
         }
         let frame = CloseFrame { code, reason: reason.into() };
         // A client that is gone, or reads nothing, needs no frame.
