@@ -323,7 +323,13 @@ fn reachable_listener_needs_accounts_or_permission() {
 
 #[test]
 fn open_listener_without_accounts_needs_permission() {
-    let keys = [("nats", "nats-open"), ("redis", "redis-open"), ("hat", "hat-open"), ("ftn18", "ftn18-open")];
+    let keys = [
+        ("nats", "nats-open"),
+        ("redis", "redis-open"),
+        ("hat", "hat-open"),
+        ("ftn18", "ftn18-open"),
+        ("http", "http-open"),
+    ];
     for (listener, key) in keys {
         let read = |value: &str| {
             let text = format!("parameters:\n  {listener}: 0.0.0.0\n  {key}: {value}\n");

@@ -12,3 +12,4 @@ mod netns;
 mod sim;
 mod support;
 mod tidy;
+mod web;

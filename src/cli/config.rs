@@ -35,6 +35,7 @@ pub fn resolve_daemon(options: &DaemonOptions) -> Result<Config, CommandFailure>
         ("--redis", "redis", options.redis.as_deref()),
         ("--hat", "hat", options.hat.as_deref()),
         ("--ftn18", "ftn18", options.ftn18.as_deref()),
+        ("--http", "http", options.http.as_deref()),
         ("--busy-poll", "busy-poll", options.busy_poll.as_deref()),
         ("--log-level", "log-level", options.log_level.as_deref()),
         ("--log-format", "log-format", options.log_format.as_deref()),

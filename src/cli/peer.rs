@@ -40,8 +40,8 @@ fn banner(status: &Value) -> String {
         let tls = listener["tls"].as_str().map_or(String::new(), |tls| format!(", TLS {tls}"));
         format!("  {:<10} {} ({access}{tls})\n", text("listener"), text("address"))
     };
-    let streams = Some(&status["streams"]).filter(|streams| !streams.is_null());
-    let listeners: String = listeners.iter().chain(streams).map(listener).collect();
+    let servers = [&status["streams"], &status["http"]].into_iter().filter(|server| !server.is_null());
+    let listeners: String = listeners.iter().chain(servers).map(listener).collect();
     let reach = match (&status["loopback"], &status["ttl"]) {
         (loopback, _) if loopback == true => "this host only; --interface NAME reaches a LAN",
         (_, ttl) if ttl == 0 => "this host only; ttl: 1 reaches the LAN",

@@ -123,11 +123,12 @@ impl Draft {
 }
 
 /// Returns the key and the address of each listener, and whether it is explicitly open.
-fn listeners(config: &Config) -> [(&'static str, Option<SocketAddr>, bool); 4] {
+fn listeners(config: &Config) -> [(&'static str, Option<SocketAddr>, bool); 5] {
     [
         ("nats", config.nats, config.nats_open),
         ("redis", config.redis, config.redis_open),
         ("hat", config.hat, config.hat_open),
         ("ftn18", config.ftn18, config.ftn18_open),
+        ("http", config.http, config.http_open),
     ]
 }

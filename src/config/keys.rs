@@ -263,6 +263,15 @@ keys! {
     /// True if connections to the FTN18 listener from beyond this host count as secure, since a proxy before it
     /// encrypts. Events are added over secure channels only.
     "ftn18-trusted" ftn18_trusted: bool = "no", YES_NO, "yes";
+    /// Address of the web server with the health and the metrics of the peer: `off`, `on` (127.0.0.1:7580), a port, an
+    /// address, or both.
+    "http" http: Option<SocketAddr> = "off", ListenAddressFormat { port: 7580 }, "on";
+    /// True if the web server may listen beyond this host without accounts, so that anyone who reaches it can read the
+    /// reports of the peer.
+    "http-open" http_open: bool = "no", YES_NO, "yes";
+    /// Certificates and key for encrypted connections to the web server; encryption is required, unless `optional`
+    /// follows.
+    "http-tls" http_tls: Option<TlsFiles> = "none", TlsFilesFormat, "cert.pem key.pem";
     /// The event streams of the FTN18 listener. Each has a name, patterns of event types if it contains more than the
     /// events added to it, and its retention for consumers that do not accept. The first one is the default of paths
     /// that name none.

@@ -45,5 +45,7 @@ pub(crate) mod timer;
 pub(crate) mod tokens;
 pub(crate) mod transmit_queue;
 mod unserved_report;
+#[cfg(feature = "streams")]
+mod web;
 
 pub use engine::start;

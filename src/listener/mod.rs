@@ -16,6 +16,8 @@ pub mod frame;
 pub mod ftn18;
 #[cfg(feature = "listeners")]
 pub mod hat;
+#[cfg(feature = "streams")]
+pub mod http_access;
 pub mod local;
 #[cfg(feature = "listeners")]
 pub mod nats;

@@ -78,12 +78,14 @@ pub fn start_failure(error: &StartError) -> CommandFailure {
         StartError::Interface(_) | StartError::SelfTest(_) => Exit::Unreachable,
         StartError::Absent { .. }
         | StartError::Listener(ListenerError::Tls { .. })
+        | StartError::Web(HttpError::Tls { .. })
         | StartError::Streams(streams::StreamsOpenError::Http(HttpError::Tls { .. })) => Exit::Configuration,
         StartError::Sockets(_)
         | StartError::Socket(_)
         | StartError::Listener(_)
         | StartError::Events(_)
         | StartError::Streams(_)
+        | StartError::Web(_)
         | StartError::System { .. } => Exit::Failed,
     };
     CommandFailure::of_peer(exit, error)

@@ -181,7 +181,7 @@ pub(super) const WINDOWS: &[(Column, Cell)] = &[
     (Column::new("limit"), Field("/bytes_max")),
     (Column::new("time"), Span("/time_ms")),
     (Column::new("rotations"), Field("/rotations")),
-    (Column::new("evicted"), Field("/evicted")),
+    (Column::new("evicted"), FieldOr("/evicted", "-")),
 ];
 
 pub(super) const COUNTERS: &[(Column, Cell)] = &[

@@ -94,7 +94,8 @@ fn text(what: &ShowReport, answer: &Value) -> String {
             let status = &answer["status"];
             let list = |of: &Value| of.as_array().cloned().unwrap_or_default();
             let mut listeners = list(&status["listeners"]);
-            listeners.extend(Some(&status["streams"]).filter(|streams| !streams.is_null()).cloned());
+            let servers = [&status["streams"], &status["http"]];
+            listeners.extend(servers.into_iter().filter(|server| !server.is_null()).cloned());
             let tables = [(LISTENERS, listeners), (FOLLOWED, list(&status["events"]["followed"]))];
             let further = tables.into_iter().filter(|(_, of)| !of.is_empty());
             let further = further.map(|(cells, of)| format!("\n{}", rows(cells, &json!({ "rows": of }))));

@@ -18,6 +18,8 @@ use crate::daemon::service::Service;
 use crate::daemon::stream_request::StreamServiceCommand;
 #[cfg(feature = "streams")]
 use crate::daemon::stream_service::stream_host::StreamHost;
+#[cfg(feature = "streams")]
+use crate::daemon::web::WebServer;
 use crate::message::{ClientId, Epoch};
 use crate::time::{ClockReading, Instant};
 use mio::Registry;
@@ -38,6 +40,8 @@ pub(super) struct Services {
     streams: StreamHost,
     #[cfg(feature = "events")]
     events: EventService,
+    #[cfg(feature = "streams")]
+    web: Option<WebServer>,
 }
 
 impl Services {
@@ -59,6 +63,8 @@ impl Services {
             streams: StreamHost::default(),
             #[cfg(feature = "events")]
             events,
+            #[cfg(feature = "streams")]
+            web: None,
         })
     }
 
@@ -85,6 +91,10 @@ impl Services {
         if let Some(address) = config.ftn18.filter(|_| options.serve) {
             self.streams =
                 StreamHost::open(core, &mut self.events, now, config, address).map_err(StartError::Streams)?;
+        }
+        #[cfg(feature = "streams")]
+        if let Some(address) = config.http.filter(|_| options.serve) {
+            self.web = Some(WebServer::open(core, config, address).map_err(StartError::Web)?);
         }
         #[cfg(feature = "events")]
         self.events.replicate(core, now).map_err(StartError::Events)?;
@@ -212,7 +222,10 @@ impl Services {
         #[cfg(feature = "listeners")]
         self.listeners.close(core);
         #[cfg(feature = "streams")]
-        self.streams.close(core);
+        {
+            self.streams.close(core);
+            self.web = None;
+        }
     }
 
     /// Closes the journal. It stores nothing afterwards.
@@ -225,13 +238,18 @@ impl Services {
     pub(super) fn add_status(&self, core: &EngineCore, status: &mut Value) {
         status["listeners"] = json!([]);
         status["listener_bytes"] = json!(0);
-        (status["events"], status["streams"]) = (Value::Null, Value::Null);
+        for service in ["events", "streams", "http"] {
+            status[service] = Value::Null;
+        }
         #[cfg(feature = "listeners")]
         self.listeners.add_status(core, status);
         #[cfg(feature = "events")]
         self.events.add_status(core, status);
         #[cfg(feature = "streams")]
-        self.streams.add_status(core, status);
+        {
+            self.streams.add_status(core, status);
+            status["http"] = self.web.as_ref().map_or(Value::Null, WebServer::status);
+        }
     }
 
     /// Returns the number of events registered, of requests refused, and of events of other servers stored and refused
@@ -253,6 +271,7 @@ fn check_presence(config: &Config, options: &Options) -> Result<(), StartError> 
         ("redis", options.serve && config.redis.is_some(), "listeners", cfg!(feature = "listeners")),
         ("hat", options.serve && config.hat.is_some(), "listeners", cfg!(feature = "listeners")),
         ("ftn18", options.serve && config.ftn18.is_some(), "streams", cfg!(feature = "streams")),
+        ("http", options.serve && config.http.is_some(), "streams", cfg!(feature = "streams")),
     ];
     match uses.into_iter().find(|(_, is_used, _, is_present)| *is_used && !is_present) {
         Some((key, _, feature, _)) => Err(StartError::Absent { key, feature }),
@@ -288,6 +307,7 @@ mod tests {
             ("  redis: on\n", "redis: this build has no listeners"),
             ("  hat: on\n  server-id: 7\n", "server-id: this build has no events"),
             ("  ftn18: on\n  streams: main\n", "ftn18: this build has no streams"),
+            ("  http: on\n", "http: this build has no streams"),
         ] {
             let config = Config::from_text("param.yaml", &format!("parameters:\n{keys}")).unwrap();
             let refused = check_presence(&config, &serving).unwrap_err().to_string();

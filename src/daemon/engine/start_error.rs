@@ -28,6 +28,9 @@ pub enum StartError {
     /// The event streams could not be opened.
     #[cfg(feature = "streams")]
     Streams(crate::daemon::stream_service::peer_streams::StreamsOpenError),
+    /// The web server could not be opened.
+    #[cfg(feature = "streams")]
+    Web(crate::daemon::http_server::HttpError),
     /// The configuration asks for a service that this build does not have.
     Absent {
         /// Key of the configuration.
@@ -57,6 +60,8 @@ impl fmt::Display for StartError {
             StartError::Listener(error) => error.fmt(f),
             #[cfg(feature = "streams")]
             StartError::Streams(error) => error.fmt(f),
+            #[cfg(feature = "streams")]
+            StartError::Web(error) => error.fmt(f),
             StartError::Absent { key, feature } => {
                 write!(f, "{key}: this build has no {feature}; build with --features {feature}, or leave the key out")
             }

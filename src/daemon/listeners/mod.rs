@@ -100,6 +100,7 @@ pub fn check_files(config: &Config) -> Vec<(&'static str, TlsError)> {
         ("redis-tls", &config.redis_tls),
         ("hat-tls", &config.hat_tls),
         ("ftn18-tls", &config.ftn18_tls),
+        ("http-tls", &config.http_tls),
     ];
     let check = |(key, files): (_, &Option<_>)| Some((key, tls::load(files.as_ref()?).err()?));
     of_listeners.into_iter().filter_map(check).collect()

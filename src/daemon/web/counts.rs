@@ -1,0 +1,24 @@
+//! Counters of the requests to the web server.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Counters since the start. They only rise.
+#[derive(Debug, Default)]
+pub(super) struct RequestCounts {
+    /// Number of requests.
+    pub(super) requests: AtomicU64,
+    /// Number of requests with wrong credentials, or without any although accounts are configured.
+    pub(super) unauthorized: AtomicU64,
+    /// Number of requests refused because they use a foreign name of this host, or come from a page of another site.
+    pub(super) foreign: AtomicU64,
+}
+
+impl RequestCounts {
+    /// Counts a request that is refused because of its name or its page, and logs the first, second, fourth … one.
+    pub(super) fn on_foreign(&self, reason: &str) {
+        let count = self.foreign.fetch_add(1, Ordering::Relaxed) + 1;
+        if count.is_power_of_two() {
+            tracing::warn!(listener = "http", count, reason, "request refused");
+        }
+    }
+}

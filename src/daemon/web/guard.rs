@@ -1,0 +1,150 @@
+//! Admission of requests: the names in their Host headers, the pages that send them, and the accounts.
+
+use crate::listener::access::Access;
+use crate::listener::http_access::{account_name, authenticate, is_own_host, is_own_origin};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
+use std::sync::Arc;
+
+/// Header in which browsers say where the page that sends a request comes from.
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// Reason why a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GuardRefusal {
+    /// The request has no Host header, or several, or one that is not text.
+    NoHost,
+    /// The Host header names this host neither by an address nor by its name.
+    ForeignHost,
+    /// A page of another site sends the request.
+    ForeignPage,
+    /// The request has no valid credentials although accounts are configured. Holds whether it has any.
+    Unauthorized(bool),
+}
+
+/// Decides which requests are answered.
+#[derive(Debug)]
+pub(super) struct RequestGuard {
+    access: Arc<Access>,
+    /// Name of this host.
+    host_name: String,
+}
+
+impl RequestGuard {
+    /// Creates the guard of a server on the host with this name.
+    pub(super) fn new(access: Arc<Access>, host_name: String) -> RequestGuard {
+        RequestGuard { access, host_name }
+    }
+
+    /// Checks the names in a request, and the page that sends it. With accounts any name is accepted: a page of another
+    /// site does not have the credentials.
+    ///
+    /// # Errors
+    /// The request must not be answered.
+    pub(super) fn check_source(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), GuardRefusal> {
+        let mut hosts = headers.get_all(header::HOST).iter();
+        let host = hosts.next().and_then(|host| host.to_str().ok()).ok_or(GuardRefusal::NoHost)?;
+        if hosts.next().is_some() {
+            return Err(GuardRefusal::NoHost);
+        }
+        let names = [Some(host), uri.authority().map(|authority| authority.as_str())];
+        let is_open = !self.access.requires_authentication();
+        if is_open && !names.into_iter().flatten().all(|name| is_own_host(name, &self.host_name)) {
+            return Err(GuardRefusal::ForeignHost);
+        }
+        let is_own = |origin: &HeaderValue| origin.to_str().is_ok_and(|origin| is_own_origin(origin, host));
+        // A link on another page may lead here: such a request has no Origin.
+        let is_of_site = |site: &HeaderValue| site == "same-origin" || site == "none";
+        let is_link = headers.get("sec-fetch-mode").is_some_and(|mode| mode == "navigate");
+        if headers.get_all(header::ORIGIN).iter().all(is_own)
+            && (is_link || headers.get_all(FETCH_SITE).iter().all(is_of_site))
+        {
+            return Ok(());
+        }
+        Err(GuardRefusal::ForeignPage)
+    }
+
+    /// Returns the account of a request; `None` if the server needs none.
+    ///
+    /// # Errors
+    /// The credentials are missing or wrong.
+    pub(super) fn authenticate(&self, headers: &HeaderMap) -> Result<Option<&str>, GuardRefusal> {
+        if !self.access.requires_authentication() {
+            return Ok(None);
+        }
+        let header = headers.get(header::AUTHORIZATION).ok_or(GuardRefusal::Unauthorized(false))?;
+        let account = header.to_str().ok().and_then(|authorization| authenticate(&self.access, authorization));
+        account.map(|account| Some(account_name(account))).ok_or(GuardRefusal::Unauthorized(true))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::listener::access::{Account, Credentials};
+
+    fn guard(accounts: &[&str]) -> RequestGuard {
+        let account = |token: &&str| Account { credentials: Credentials::Token((*token).to_owned()), headers: false };
+        let accounts = accounts.iter().map(account).collect();
+        RequestGuard::new(Arc::new(Access { accounts, headers: false }), "plant-7".to_owned())
+    }
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap())).collect()
+    }
+
+    #[track_caller]
+    fn check(
+        guard: &RequestGuard,
+        uri: &'static str,
+        pairs: &[(&'static str, &str)],
+        expected: Result<(), GuardRefusal>,
+    ) {
+        assert_eq!(guard.check_source(&Uri::from_static(uri), &headers(pairs)), expected, "{uri} {pairs:?}");
+    }
+
+    #[test]
+    fn host_must_be_an_own_name() {
+        let open = guard(&[]);
+        check(&open, "/", &[("host", "127.0.0.1:7580")], Ok(()));
+        check(&open, "/", &[("host", "plant-7")], Ok(()));
+        check(&open, "/", &[("host", "evil.example")], Err(GuardRefusal::ForeignHost));
+        check(&open, "http://evil.example/", &[("host", "127.0.0.1")], Err(GuardRefusal::ForeignHost));
+        check(&open, "/", &[], Err(GuardRefusal::NoHost));
+        let mut twice = headers(&[("host", "127.0.0.1")]);
+        twice.append(header::HOST, HeaderValue::from_static("evil.example"));
+        assert_eq!(open.check_source(&Uri::from_static("/"), &twice), Err(GuardRefusal::NoHost));
+        check(&guard(&["t0ken"]), "/", &[("host", "seqcast.plant.example")], Ok(()));
+    }
+
+    #[test]
+    fn pages_of_other_sites_are_refused() {
+        let open = guard(&[]);
+        let host = ("host", "127.0.0.1:7580");
+        check(&open, "/", &[host, ("origin", "http://127.0.0.1:7580")], Ok(()));
+        check(&open, "/", &[host, ("sec-fetch-site", "same-origin")], Ok(()));
+        check(&open, "/", &[host, ("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")], Ok(()));
+        for foreign in [
+            ("origin", "http://evil.example"),
+            ("origin", "null"),
+            ("sec-fetch-site", "cross-site"),
+            ("sec-fetch-site", "same-site"),
+        ] {
+            check(&open, "/", &[host, foreign], Err(GuardRefusal::ForeignPage));
+        }
+        let sent = [host, ("origin", "http://evil.example"), ("sec-fetch-mode", "navigate")];
+        check(&open, "/", &sent, Err(GuardRefusal::ForeignPage));
+    }
+
+    #[test]
+    fn accounts_must_authenticate() {
+        let with = |authorization: &str| {
+            guard(&["t0ken"])
+                .authenticate(&headers(&[("authorization", authorization)]))
+                .map(|account| account.map(str::to_owned))
+        };
+        assert_eq!(with("Bearer t0ken"), Ok(Some("token".to_owned())));
+        assert_eq!(with("Bearer other"), Err(GuardRefusal::Unauthorized(true)));
+        assert_eq!(guard(&["t0ken"]).authenticate(&HeaderMap::new()), Err(GuardRefusal::Unauthorized(false)));
+        assert_eq!(guard(&[]).authenticate(&HeaderMap::new()), Ok(None));
+    }
+}

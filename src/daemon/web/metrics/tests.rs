@@ -1,0 +1,127 @@
+//! The text of the metrics: values, labels, escapes, and both formats.
+
+use super::*;
+
+fn overview() -> Value {
+    let loss = |count: u64| json!({ "count": count, "time": null });
+    json!({
+        "status": {
+            "name": "A.test", "version": "0.1.0", "group": "239.1.2.3", "port": 7500, "interface": "eth0",
+            "address": "10.0.0.7", "uptime_ms": 61_500, "phase": "running", "clients": 2, "flow_excluded": ["B"],
+            "listeners": [{ "listener": "nats", "clients": 1, "accepted": 4 }], "streams": null,
+            "http": { "listener": "http", "clients": 3, "accepted": 5 },
+        },
+        "health": { "state": "warning", "findings": [{ "check": "clock", "severity": "warning" }] },
+        "clients": [
+            { "listener": "nats", "queued": 3, "queued_bytes": 300 },
+            { "listener": "nats", "queued": 4, "queued_bytes": 900 },
+            { "listener": null, "queued": 5, "queued_bytes": 50 },
+        ],
+        "peers": [
+            { "publisher": "B \"x\"\\\n", "epoch": "abc", "state": "up", "last_heard_ms": 250, "kernel_drops": null },
+            { "publisher": null, "epoch": "def", "state": "left", "last_heard_ms": 7000, "kernel_drops": 9 },
+        ],
+        "loss": [{
+            "publisher": "B", "epoch": "abc", "msg_loss": loss(7), "reasons": { "DEADLINE": 2 }, "overrun": 1,
+            "datagrams": { "delivered": 10, "buffered": 0, "pending": 1, "lost": 2, "unverified": 3 },
+        }],
+        "outbound": [{ "publisher": "C", "epoch": "fed", "lost": { "min": 3, "max": 8 } }],
+        "loss_omitted": 12,
+        "counters": [{ "counter": "datagrams_in", "value": 18_446_744_073_709_551_615_u64, "meaning": "Datagrams \"in\"." }],
+    })
+}
+
+/// Asserts that the text has exactly these samples of a metric.
+#[track_caller]
+fn assert_samples(text: &str, name: &str, expected: &[&str]) {
+    let is_sample = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{']));
+    assert_eq!(text.lines().filter(is_sample).collect::<Vec<&str>>(), expected);
+}
+
+#[test]
+fn metrics_have_the_values_of_the_reports() {
+    let text = render(&overview(), true);
+    assert_samples(&text, "seqcast_uptime_seconds", &["seqcast_uptime_seconds 61.5"]);
+    assert_samples(&text, "seqcast_running", &["seqcast_running 1"]);
+    assert_samples(&text, "seqcast_health_state", &["seqcast_health_state 2"]);
+    assert_samples(
+        &text,
+        "seqcast_health_finding",
+        &["seqcast_health_finding{check=\"clock\",severity=\"warning\"} 1"],
+    );
+    assert_samples(
+        &text,
+        "seqcast_listener_accepted_total",
+        &[
+            "seqcast_listener_accepted_total{listener=\"nats\"} 4",
+            "seqcast_listener_accepted_total{listener=\"http\"} 5",
+        ],
+    );
+    assert_samples(
+        &text,
+        "seqcast_client_queue_messages",
+        &[
+            "seqcast_client_queue_messages{listener=\"local\"} 5",
+            "seqcast_client_queue_messages{listener=\"nats\"} 7",
+            "seqcast_client_queue_messages{listener=\"redis\"} 0",
+            "seqcast_client_queue_messages{listener=\"hat\"} 0",
+        ],
+    );
+    let largest: Vec<&str> =
+        text.lines().filter(|line| line.starts_with("seqcast_client_queue_largest_bytes{")).collect();
+    assert_eq!(largest[1], "seqcast_client_queue_largest_bytes{listener=\"nats\"} 900");
+    assert_samples(
+        &text,
+        "seqcast_peer_kernel_drops_total",
+        &["seqcast_peer_kernel_drops_total{publisher=\"\",epoch=\"def\"} 9"],
+    );
+    assert_samples(
+        &text,
+        "seqcast_publisher_loss_reports_total",
+        &["seqcast_publisher_loss_reports_total{publisher=\"B\",epoch=\"abc\",reason=\"DEADLINE\"} 2"],
+    );
+    assert_samples(
+        &text,
+        "seqcast_receiver_lost_messages",
+        &["seqcast_receiver_lost_messages{publisher=\"C\",epoch=\"fed\"} 3"],
+    );
+    assert_samples(
+        &text,
+        "seqcast_omitted_rows",
+        &[
+            "seqcast_omitted_rows{report=\"loss\"} 12",
+            "seqcast_omitted_rows{report=\"outbound\"} 0",
+            "seqcast_omitted_rows{report=\"peers\"} 0",
+        ],
+    );
+    assert_samples(&text, "seqcast_datagrams_in_total", &["seqcast_datagrams_in_total 18446744073709551615"]);
+}
+
+#[test]
+fn labels_and_help_are_escaped() {
+    let text = render(&overview(), true);
+    assert!(text.contains("seqcast_peer_up{publisher=\"B \\\"x\\\"\\\\\\n\",epoch=\"abc\"} 1\n"), "{text}");
+    assert!(text.contains("# HELP seqcast_datagrams_in Datagrams \\\"in\\\".\n"), "{text}");
+    assert!(text.ends_with("\n# EOF\n"));
+}
+
+#[test]
+fn older_format_names_families_like_their_samples() {
+    let text = render(&overview(), false);
+    for line in [
+        "# TYPE seqcast_datagrams_in_total counter\n# HELP seqcast_datagrams_in_total Datagrams \"in\".\n",
+        "# TYPE seqcast_peer_info gauge\n",
+        "\nseqcast_peer_info{name=\"A.test\",version=\"0.1.0\",group=\"239.1.2.3\",interface=\"eth0\",address=\"10.0.0.7\",port=\"7500\"} 1\n",
+    ] {
+        assert!(text.contains(line), "{line} in {text}");
+    }
+    assert!(render(&overview(), true).contains("# TYPE seqcast_peer info\n"));
+}
+
+#[test]
+fn absent_reports_have_no_samples() {
+    let text = render(&json!({ "status": { "phase": "stopping" } }), true);
+    assert_samples(&text, "seqcast_running", &["seqcast_running 0"]);
+    assert_samples(&text, "seqcast_peer_up", &[]);
+    assert_samples(&text, "seqcast_history_bytes", &[]);
+}

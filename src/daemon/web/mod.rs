@@ -1,0 +1,123 @@
+//! The web server of a peer (`http`): its health and its metrics for programs that watch it.
+//!
+//! It runs on a thread of its own and asks the engine for the reports of `show`; it has no numbers of its own. An idle
+//! server costs nothing.
+
+mod answer;
+mod counts;
+mod guard;
+mod metrics;
+mod reports;
+
+use self::answer::answer;
+use self::counts::RequestCounts;
+use self::guard::RequestGuard;
+use self::reports::ReportSource;
+use crate::config::Config;
+use crate::daemon::engine_core::EngineCore;
+use crate::daemon::http_server::{
+    ConnectionLimits, HttpConnection, HttpError, HttpServer, HttpService, ServerSettings,
+};
+use crate::listener::access::Access;
+use axum::Router;
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Maximum number of connections: a browser opens up to six.
+const CONNECTIONS_MAX: usize = 256;
+/// Maximum time for which a connection may be open without a whole request.
+const IDLE_TIME: Duration = Duration::from_secs(30);
+/// Maximum bytes of the head of a request.
+const HEAD_BYTES_MAX: usize = 16 << 10;
+
+/// State that all requests share.
+#[derive(Debug)]
+struct WebContext {
+    guard: RequestGuard,
+    reports: ReportSource,
+    counts: Arc<RequestCounts>,
+}
+
+/// The web server of a peer. It stops when this is dropped.
+#[derive(Debug)]
+pub(crate) struct WebServer {
+    server: HttpServer,
+    counts: Arc<RequestCounts>,
+    /// Number of accounts that may connect.
+    accounts: usize,
+    /// TLS mode for the status: whether clients must or may encrypt.
+    tls: Option<&'static str>,
+}
+
+impl WebServer {
+    /// Opens the server at an address.
+    ///
+    /// # Errors
+    /// The server cannot listen, or its TLS files cannot be used.
+    pub(crate) fn open(core: &EngineCore, config: &Config, address: SocketAddr) -> Result<WebServer, HttpError> {
+        let access = Arc::new(Access { accounts: config.accounts.clone(), headers: false });
+        let host_name = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
+        let counts = Arc::new(RequestCounts::default());
+        let context = Arc::new(WebContext {
+            guard: RequestGuard::new(access, host_name),
+            reports: ReportSource::new(Arc::clone(&core.mailbox)),
+            counts: Arc::clone(&counts),
+        });
+        let settings = ServerSettings {
+            listener: "http",
+            address,
+            tls: config.http_tls.clone(),
+            limits: ConnectionLimits {
+                count_max: CONNECTIONS_MAX,
+                full: "too many connections",
+                idle_time: IDLE_TIME,
+                head_bytes_max: HEAD_BYTES_MAX,
+            },
+        };
+        let server = HttpServer::start(settings, |_, _| WebService(context))?;
+        let (address, accounts) = (server.address(), config.accounts.len());
+        tracing::info!(%address, accounts, "http listener open");
+        if config.http_open && accounts == 0 && !address.ip().is_loopback() {
+            tracing::warn!(%address, "anyone who reaches the http listener can read the reports of this peer");
+        }
+        let tls = config.http_tls.as_ref().map(|tls| if tls.is_optional { "optional" } else { "required" });
+        Ok(WebServer { server, counts, accounts, tls })
+    }
+
+    /// Returns the part of `show status`.
+    pub(crate) fn status(&self) -> Value {
+        let connections = self.server.counts();
+        json!({
+            "listener": "http",
+            "address": self.server.address().to_string(),
+            "tls": self.tls,
+            "accounts": self.accounts,
+            "clients": connections.open.load(Ordering::Relaxed),
+            "accepted": connections.accepted.load(Ordering::Relaxed),
+            "refused": connections.refused.load(Ordering::Relaxed),
+            "ended": connections.ended(),
+            "requests": self.counts.requests.load(Ordering::Relaxed),
+            "unauthorized": self.counts.unauthorized.load(Ordering::Relaxed),
+            "foreign": self.counts.foreign.load(Ordering::Relaxed),
+        })
+    }
+}
+
+/// The service of the server.
+struct WebService(Arc<WebContext>);
+
+impl HttpService for WebService {
+    fn open(&self, _is_encrypted: bool) -> HttpConnection {
+        let router = Router::new().fallback(answer).with_state(Arc::clone(&self.0));
+        HttpConnection { router, end: Box::pin(std::future::pending()) }
+    }
+
+    async fn run(&self) {
+        std::future::pending().await
+    }
+
+    async fn close(&self) {}
+}

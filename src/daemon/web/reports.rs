@@ -1,0 +1,147 @@
+//! The reports of the peer, as the web server gets them: the answers of the engine to `show` queries.
+
+use crate::clock::Clock;
+use crate::daemon::mailbox::{EngineCommand, Mailbox};
+use crate::time::Instant;
+use crossbeam_channel::bounded;
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Mutex, Semaphore};
+
+/// Maximum time for the engine to answer.
+const ANSWER_TIME: Duration = Duration::from_secs(2);
+/// Minimum interval between two questions to the engine, so that clients cannot keep it from its work.
+const QUESTION_INTERVAL: Duration = Duration::from_millis(50);
+/// Maximum number of questions that wait for their turn: about 1.6 s of them.
+const QUESTIONS_MAX: usize = 32;
+
+/// Reason why there is no report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReportFailure {
+    /// Too many questions of all clients wait.
+    Busy,
+    /// The engine does not answer within [`ANSWER_TIME`], or has ended.
+    NoAnswer,
+}
+
+impl ReportFailure {
+    /// Returns the reason for people.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            ReportFailure::Busy => "too many requests wait; try again",
+            ReportFailure::NoAnswer => "the peer does not answer: it is stopping, or its loop is stuck",
+        }
+    }
+}
+
+/// Asks the engine for reports: one question at a time, each with several queries.
+#[derive(Debug)]
+pub(super) struct ReportSource {
+    mailbox: Arc<Mailbox>,
+    waiting: Semaphore,
+    /// Time from which the next question may be asked.
+    next: Mutex<Instant>,
+}
+
+impl ReportSource {
+    /// Creates the source of an engine with this mailbox.
+    pub(super) fn new(mailbox: Arc<Mailbox>) -> ReportSource {
+        ReportSource { mailbox, waiting: Semaphore::new(QUESTIONS_MAX), next: Mutex::new(Clock::now().instant) }
+    }
+
+    /// Returns the answers to these queries, in their order. They show the peer at one time, unless it is busy.
+    pub(super) async fn ask(&self, queries: Vec<Value>) -> Result<Vec<Value>, ReportFailure> {
+        let _waiting = self.waiting.try_acquire().map_err(|_| ReportFailure::Busy)?;
+        let mut next = self.next.lock().await;
+        tokio::time::sleep(next.since(Clock::now().instant)).await;
+        let mailbox = Arc::clone(&self.mailbox);
+        let answers = tokio::task::spawn_blocking(move || ask_blocking(&mailbox, queries)).await;
+        *next = Clock::now().instant + QUESTION_INTERVAL;
+        answers.unwrap_or(Err(ReportFailure::NoAnswer))
+    }
+
+    /// Returns several reports as one object: rows where a report has them, and otherwise its fields.
+    pub(super) async fn overview(&self, queries: Vec<Value>) -> Result<Value, ReportFailure> {
+        let answers = self.ask(queries).await?;
+        let mut overview = Map::new();
+        for mut answer in answers {
+            let Some(name) = answer["show"].as_str().map(str::to_owned) else { continue };
+            for part in ["omitted", "totals"] {
+                let value = answer[part].take();
+                if !value.is_null() {
+                    overview.insert(format!("{name}_{part}"), value);
+                }
+            }
+            let content = if answer["rows"].is_array() { answer["rows"].take() } else { answer[&name].take() };
+            overview.insert(name, content);
+        }
+        Ok(Value::Object(overview))
+    }
+
+    /// Returns the reasons why the peer is not ready; none if it is.
+    pub(super) async fn obstacles(&self) -> Vec<String> {
+        let queries = vec![json!({ "show": "status" }), json!({ "show": "health" })];
+        let overview = match self.overview(queries).await {
+            Ok(overview) => overview,
+            Err(failure) => return vec![failure.as_str().to_owned()],
+        };
+        let mut obstacles = Vec::new();
+        if overview["status"]["phase"] != "running" {
+            obstacles.push("the peer is stopping".to_owned());
+        }
+        let findings = overview["health"]["findings"].as_array().into_iter().flatten();
+        let text = |finding: &Value, field: &str| finding[field].as_str().unwrap_or_default().to_owned();
+        obstacles.extend(findings.filter(|finding| finding["severity"] == "broken").map(|finding| {
+            format!("{}: {}; {}", text(finding, "found"), text(finding, "effect"), text(finding, "fix"))
+        }));
+        obstacles
+    }
+}
+
+/// Asks the engine, and waits for its answers.
+fn ask_blocking(mailbox: &Mailbox, queries: Vec<Value>) -> Result<Vec<Value>, ReportFailure> {
+    let deadline = Clock::now().instant + ANSWER_TIME;
+    let mut answers = Vec::with_capacity(queries.len());
+    for query in queries {
+        let (answer, receiver) = bounded(1);
+        // A full mailbox has no room because the engine is stuck, and a closed one has no engine.
+        mailbox.push(EngineCommand::Show { query, answer }, ANSWER_TIME).map_err(|_| ReportFailure::NoAnswer)?;
+        answers.push(receiver);
+    }
+    let wait = |answer: crossbeam_channel::Receiver<Value>| {
+        answer.recv_timeout(deadline.since(Clock::now().instant)).map_err(|_| ReportFailure::NoAnswer)
+    };
+    answers.into_iter().map(wait).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mio::{Poll, Token, Waker};
+
+    fn source() -> (Poll, ReportSource) {
+        let poll = Poll::new().unwrap();
+        let waker = Waker::new(poll.registry(), Token(0)).unwrap();
+        (poll, ReportSource::new(Arc::new(Mailbox::new(waker))))
+    }
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
+    }
+
+    #[test]
+    fn ended_engine_is_an_obstacle() {
+        let (_poll, source) = source();
+        source.mailbox.close("stopped");
+        let obstacles = runtime().block_on(source.obstacles());
+        assert_eq!(obstacles, [ReportFailure::NoAnswer.as_str()]);
+    }
+
+    #[test]
+    fn questions_beyond_the_limit_are_refused() {
+        let (_poll, source) = source();
+        let _all = source.waiting.try_acquire_many(u32::try_from(QUESTIONS_MAX).unwrap()).unwrap();
+        assert_eq!(runtime().block_on(source.ask(Vec::new())), Err(ReportFailure::Busy));
+    }
+}
