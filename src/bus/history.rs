@@ -1,22 +1,25 @@
 //! Requests to the history of a peer: the polls of seed 000, alone or many at once, and the list of subjects that can
-//! be polled.
+//! be polled. Queries for reports of other peers take the same way.
 
 use super::{Bus, WaitError};
 use crate::clock::Clock;
 use crate::daemon::mailbox::{AnswerReceiver, AnswerResult, AnswerSender};
 use crate::message::{Dseq, Epoch, PeerRef, QuestionFailure};
 use crate::proto::history::{ListedSubject, Selection};
-use crate::proto::question::{Answer, AnswerContent, ITEMS_MAX, LISTED_MAX, Poll, PollAnswer, Question, Refused};
+use crate::proto::question::{
+    Answer, AnswerContent, ITEMS_MAX, LISTED_MAX, Poll, PollAnswer, QUERY_BYTES_MAX, Question, Refused,
+};
 use crate::subject::{Pattern, Subject};
 use crate::time::Instant;
 use crossbeam_channel::{RecvTimeoutError, TryRecvError};
+use serde_json::Value;
 use std::fmt;
 use std::time::Duration;
 
 /// Time that the caller waits, beyond the time limit of the answer, for the peer to report that there is none.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Reason why a request to a history has no answer.
+/// Reason why a request to a history, or a query for a report of another peer, has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HistoryError {
@@ -47,6 +50,9 @@ impl fmt::Display for HistoryError {
             HistoryError::Timeout => QuestionFailure::Timeout.fmt(f),
             HistoryError::TooMany => QuestionFailure::TooMany.fmt(f),
             HistoryError::Refused(Refused::Off) => write!(f, "{} (history-count is 0 there)", Refused::Off),
+            HistoryError::Refused(Refused::NoReports) => {
+                write!(f, "{} (remote-reports is 'no' there)", Refused::NoReports)
+            }
             HistoryError::Refused(reason) => reason.fmt(f),
             HistoryError::Misfit => {
                 write!(f, "the answer does not fit the request; the requested peer is faulty, update it")
@@ -156,6 +162,10 @@ pub(super) fn check_question(question: &Question) -> Result<(), HistoryError> {
         Question::Poll(polls) => polls.len(),
         Question::Fetch(fetches) => fetches.len(),
         Question::List { .. } => return Ok(()),
+        Question::Report(query) if query.is_empty() || QUERY_BYTES_MAX < query.len() => {
+            return Err(HistoryError::Refused(Refused::Malformed));
+        }
+        Question::Report(_) => return Ok(()),
     };
     match items {
         0 => Err(HistoryError::Refused(Refused::Malformed)),
@@ -256,6 +266,34 @@ impl Bus {
                 None => return Ok(HistoryList { epoch, listed: all }),
                 Some(next) if next <= from => return Err(HistoryError::Misfit),
                 Some(next) => (from, peer) = (next, epoch.into()),
+            }
+        }
+    }
+
+    /// Queries a peer for one of its reports, as [`Bus::query`] queries the bus's own peer. The peer may be any of the
+    /// group; it refuses if its `remote-reports` is off. `timeout` covers the whole call.
+    ///
+    /// # Errors
+    /// Returns the reason why there is no report.
+    pub fn query_peer(
+        &self,
+        peer: impl Into<PeerRef>,
+        query: &Value,
+        timeout: Duration,
+    ) -> Result<Value, HistoryError> {
+        let pending = self.request_history(peer, Question::Report(query.to_string().into()), timeout)?;
+        let (mut report, mut parts) = (Vec::new(), 0);
+        loop {
+            let Answer { part, last, content, .. } = pending.recv()?;
+            let AnswerContent::Report(bytes) = content else { return Err(HistoryError::Misfit) };
+            // A missing part was lost on its way.
+            if part != parts {
+                return Err(HistoryError::Timeout);
+            }
+            parts += 1;
+            report.extend_from_slice(&bytes);
+            if last {
+                return serde_json::from_slice(&report).map_err(|_| HistoryError::Misfit);
             }
         }
     }

@@ -16,8 +16,11 @@ use super::doctor::args::{DOCTOR_HELP, DoctorOptions};
 use super::events::args::EventOptions;
 use super::header::{self, HeaderField};
 use super::order::args::OrderOptions;
+use super::ping::args::PingOptions;
 use super::show::args::{HEALTH_HELP, HealthOptions, ShowOptions};
 use super::stream::args::{ConsumerOptions, StreamOptions};
+use super::subjects::args::SubjectListOptions;
+use super::trace::args::TraceOptions;
 use super::{help, history};
 use crate::bench::args::BenchOptions;
 use crate::bus::Selection;
@@ -105,6 +108,15 @@ pub enum Command {
     /// Check that the local peer works: its host and its network, as far as it notices.
     #[command(after_help = HEALTH_HELP)]
     Health(HealthOptions),
+    /// Measure the round trip to another peer, and the difference of the clocks.
+    #[command(after_help = super::ping::args::HELP)]
+    Ping(PingOptions),
+    /// Show how far each peer of the LAN has received a subject.
+    #[command(after_help = super::trace::args::HELP)]
+    Trace(TraceOptions),
+    /// Show subjects with their rates: those received here, or all that peers publish.
+    #[command(after_help = super::subjects::args::HELP)]
+    Subjects(SubjectListOptions),
     /// Check a configuration, or show its effective values.
     #[command(after_help = help::CONFIG)]
     Config(ConfigOptions),

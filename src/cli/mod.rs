@@ -14,6 +14,7 @@ pub mod demo;
 pub mod doctor;
 pub mod event;
 pub mod events;
+pub mod group_reports;
 pub mod header;
 pub mod help;
 pub mod history;
@@ -21,14 +22,17 @@ pub mod lines;
 pub mod order;
 pub mod pacer;
 pub mod peer;
+pub mod ping;
 pub mod poll;
 pub mod publish;
 pub mod reply;
 pub mod request;
 pub mod show;
 pub mod stream;
+pub mod subjects;
 pub mod subscribe;
 pub mod tail_options;
+pub mod trace;
 pub mod usage;
 
 use std::ffi::OsString;
@@ -96,6 +100,9 @@ fn execute_common(command: &Command, out: &mut Output) -> Result<Exit, CommandFa
         Command::Consumer(options) => stream::run_consumer(&options.what, out),
         Command::Show(options) => show::run(options, out),
         Command::Health(options) => show::run_health(options, out),
+        Command::Ping(options) => ping::run(options, out),
+        Command::Trace(options) => trace::run(options, out),
+        Command::Subjects(options) => subjects::run(options, out),
         Command::Config(options) => config::run(&options.what, out),
         Command::Version { json } => version(*json, out),
     }
@@ -147,6 +154,9 @@ fn socket_for(command: &mut Command, socket: &Path) {
         },
         Command::Show(options) => &mut options.socket,
         Command::Health(options) => &mut options.socket,
+        Command::Ping(options) => &mut options.socket,
+        Command::Trace(options) => &mut options.socket,
+        Command::Subjects(options) => &mut options.socket,
         Command::Config(_) | Command::Version { .. } => return,
     };
     socket_option.get_or_insert_with(|| socket.to_path_buf());

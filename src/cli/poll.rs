@@ -9,12 +9,13 @@ use super::connect;
 use super::event::{HeadersJson, PayloadJson};
 use crate::bus::{Bus, HistoryError, HistoryEvent, Poll, PollAnswer, PollResult};
 use crate::clock::Clock;
-use crate::message::{Epoch, PeerRef};
+use crate::message::Epoch;
 use crate::offset::{HistorySpan, Modulus, PollCase, PollReply, Tracker, TrackerAction};
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::interrupt::Interrupt;
 use crate::terminal::output::json;
 use crate::terminal::output::{EscapedText, Output, note, pluralize};
+use crate::terminal::peer;
 use crate::time::Instant;
 
 /// Maximum number of events that one poll requests.
@@ -140,7 +141,7 @@ impl PollClient<'_> {
                     unanswered = Some(error);
                     false
                 }
-                Err(error) => return Err(failure(bus, &self.options.peer, &error)),
+                Err(error) => return Err(peer::question_failure(bus, &self.options.peer, &error)),
             };
             match is_new {
                 true => {}
@@ -291,34 +292,4 @@ fn why(error: &HistoryError) -> &'static str {
         HistoryError::Misfit => "misfit",
         HistoryError::Closed => "closed",
     }
-}
-
-fn failure(bus: &Bus, peer: &PeerRef, error: &HistoryError) -> CommandFailure {
-    let exit = match error {
-        HistoryError::UnknownPeer | HistoryError::Gone | HistoryError::Closed => Exit::Unreachable,
-        HistoryError::Timeout => Exit::TimedOut,
-        HistoryError::Ambiguous | HistoryError::TooMany | HistoryError::Refused(_) | HistoryError::Misfit => {
-            Exit::Failed
-        }
-    };
-    let failure = CommandFailure::new(exit, format!("{peer}: {error}"));
-    let peers = match error {
-        HistoryError::UnknownPeer | HistoryError::Ambiguous | HistoryError::Gone => reachable_peers(bus),
-        _ => None,
-    };
-    match peers {
-        Some(peers) => failure.fix(format!("name one of {peers}")),
-        None => failure,
-    }
-}
-
-/// Returns the peers that can be polled: this one and those that are up.
-fn reachable_peers(bus: &Bus) -> Option<String> {
-    let shown = bus.show("peers").ok()?;
-    let live = shown["rows"].as_array()?.iter().filter(|row| row["state"] == "up");
-    let peer = |row: &serde_json::Value| {
-        Some(format!("{} ({})", row["publisher"].as_str().unwrap_or("?"), row["epoch"].as_str()?))
-    };
-    let own = format!("{} ({})", bus.info().peer, bus.info().epoch);
-    Some(std::iter::once(own).chain(live.filter_map(peer)).collect::<Vec<_>>().join(", "))
 }

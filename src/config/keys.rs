@@ -298,6 +298,8 @@ keys! {
     "slow-client" slow_client: SlowClient = "tell", SLOW_CLIENT, "close";
     /// Maximum number of subjects named in one advisory of loss; the others are counted.
     "advisory-subjects" advisory_subjects: usize = "64", NumberFormat { min: 1, max: 1024 }, "16";
+    /// True if other peers get the reports of this one (`show --at`, `ping`, `trace`).
+    "remote-reports" remote_reports: bool = "yes", YES_NO, "no";
     /// Lowest severity of logged events.
     "log-level" log_level: LogLevel = "info", LOG_LEVEL, "debug";
     /// Text for people, or one JSON object a line.

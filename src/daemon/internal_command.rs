@@ -4,7 +4,9 @@
 use crate::daemon::event_report::EventReport;
 use crate::daemon::event_request::EventServiceCommand;
 use crate::daemon::stream_request::StreamServiceCommand;
-use crate::message::ClientId;
+use crate::message::{ClientId, Epoch};
+use crate::subject::Subject;
+use bytes::Bytes;
 use serde_json::Value;
 
 /// A command for another part of the engine. The budgets of a turn bound the number of commands queued in it.
@@ -24,6 +26,15 @@ pub(crate) enum InternalCommand {
         id: u32,
         /// The query.
         query: Value,
+    },
+    /// A query of another peer for a report of this one, or of a client by the name of this peer.
+    AnswerReport {
+        /// The peer that asks.
+        from: Epoch,
+        /// Subject of the answer.
+        reply: Subject,
+        /// The query, unread.
+        query: Bytes,
     },
     /// The peer has sent its last BYE to the group.
     Stopped,

@@ -184,6 +184,7 @@ impl EngineCommand {
                         Question::Poll(polls) => ITEM_BYTES * polls.len(),
                         Question::Fetch(fetches) => ITEM_BYTES * fetches.len(),
                         Question::List { .. } => 0,
+                        Question::Report(query) => query.len(),
                     }
             }
             _ => COMMAND_BYTES,

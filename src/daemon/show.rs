@@ -6,11 +6,11 @@ use crate::message::{Count, Publisher, Reason, SubscriptionFilter};
 use crate::proto::history::{HistoryRow, HistoryTotals};
 use crate::proto::peer::Peer;
 use crate::proto::stats::{LossRow, LossTally, MemberRow, OutboundRow, RemoteRow, SeqnoRow, WindowRow};
-use crate::subject::Pattern;
+use crate::subject::{Pattern, Subject};
 use crate::time::ClockReading;
 use crate::wire::Report;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -118,6 +118,30 @@ pub(crate) fn answer(query: &Value, input: &ReportInput<'_>) -> Value {
         0 => json!({ "show": what, "rows": rows }),
         _ => json!({ "show": what, "rows": rows, "omitted": omitted }),
     }
+}
+
+/// Answers `{"show": "subject", "subject": "a.b"}`: what the peer publishes and receives of one subject, and for how many
+/// clients. Returns `{"error": "…"}` for an invalid query.
+pub(crate) fn subject(peer: &mut Peer, query: &Value) -> Value {
+    let subject = match query["subject"].as_str().map(str::parse::<Subject>) {
+        Some(Ok(subject)) => subject,
+        Some(Err(error)) => return json!({ "error": error.to_string() }),
+        None => return json!({ "error": "the query names no subject: {\"show\": \"subject\", \"subject\": \"a.b\"}" }),
+    };
+    let rows = peer.subject_rows(&subject);
+    let (published, received): (Vec<&SeqnoRow>, Vec<&SeqnoRow>) = rows.iter().partition(|row| row.publisher.is_none());
+    let targets = peer.subscribers(&subject);
+    let clients: BTreeSet<u32> = targets.iter().map(|target| target.client.0).collect();
+    json!({
+        "show": "subject",
+        "subject": {
+            "subject": subject.as_str(),
+            "published": published.first().map(|row| seqno(row)),
+            "received": received.into_iter().map(seqno).collect::<Vec<Value>>(),
+            "clients": clients.len(),
+            "subscriptions": targets.len(),
+        },
+    })
 }
 
 /// Returns `user` as in the seed's table, then the identity of the publisher.

@@ -8,6 +8,7 @@ use crate::message::{
 };
 use crate::proto::advisory::Advisory;
 use crate::proto::question::{Answer, Question};
+use crate::subject::Subject;
 use crate::time::Instant;
 use bytes::Bytes;
 use std::net::SocketAddr;
@@ -207,6 +208,16 @@ pub enum Effect {
         id: u64,
         /// The part, or the reason for which there is none.
         answer: Result<Answer, QuestionFailure>,
+    },
+    /// Another peer, or a client of this one, asks for a report of this peer.
+    /// [`Peer::answer_report`](crate::proto::peer::Peer::answer_report) answers.
+    QueryReport {
+        /// Peer that asks; its address is proven. This peer itself for its own clients.
+        from: Epoch,
+        /// Subject of the answer.
+        reply: Subject,
+        /// The query, unread.
+        query: Bytes,
     },
     /// This peer has discovered a publisher whose messages the subscription is not fully owed. The first is this peer
     /// itself, then come the publishers already known, then each new one. This effect precedes every delivery from that

@@ -456,6 +456,9 @@ impl<'a> World<'a> {
             Effect::Refuse { refusal, .. } => {
                 self.oracle.findings.add("refuse", format!("host {host} refused: {refusal:?}"));
             }
+            Effect::QueryReport { from, .. } => {
+                self.oracle.findings.add("report", format!("host {host} gets a question of {from} that nobody asked"));
+            }
             Effect::PublisherKnown { to, publisher } => match &mut self.machines[host].joiner {
                 Some(joiner) if joiner.target == to => joiner.on_publisher(publisher),
                 _ => self.oracle.findings.add("known", format!("host {host} names publishers to {to:?}")),

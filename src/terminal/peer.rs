@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 
 use super::exit::{CommandFailure, Exit};
 use super::interrupt::Interrupt;
-use crate::bus::{Bus, DropRule, OpenError, Options, PublishError, StartError, WaitError};
+use crate::bus::{Bus, DropRule, HistoryError, OpenError, Options, PublishError, StartError, WaitError};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::daemon::http_server::HttpError;
 use crate::daemon::listeners::ListenerError;
 use crate::daemon::stream_service::peer_streams as streams;
-use crate::message::Message;
+use crate::message::{Message, PeerRef};
 
 /// Time limit for a peer of one's own to send HELLO.
 const HELLO_TIME: Duration = Duration::from_secs(2);
@@ -23,6 +23,8 @@ const HELLO_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 const ANSWER_TIME: Duration = Duration::from_millis(30);
 /// Time limit for the peer to send all published messages, as its socket and the network need.
 const FLUSH_TIME: Duration = Duration::from_secs(30);
+/// Time limit for the report of another peer.
+const REPORT_TIME: Duration = Duration::from_secs(5);
 /// Interval between checks whether the user has ended the command.
 const INTERRUPT_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -126,11 +128,53 @@ pub fn show(bus: &Bus, query: Value) -> Result<Value, CommandFailure> {
     }
 }
 
+/// Asks a peer of the group for a report.
+///
+/// # Errors
+/// The peer is unknown, does not answer in time, refuses, or does not know the report.
+pub fn show_of(bus: &Bus, peer: &PeerRef, query: &Value) -> Result<Value, CommandFailure> {
+    let answer =
+        bus.query_peer(peer.clone(), query, REPORT_TIME).map_err(|error| question_failure(bus, peer, &error))?;
+    match answer["error"].as_str() {
+        None => Ok(answer),
+        Some(error) => Err(CommandFailure::new(Exit::Failed, format!("{peer}: {error}"))),
+    }
+}
+
 fn wait_failure(bus: &Bus, error: WaitError, what: &str) -> CommandFailure {
     match error {
         WaitError::Closed => end_failure(bus),
         WaitError::Timeout | WaitError::Refused(_) => CommandFailure::new(Exit::Failed, format!("{what}: {error}")),
     }
+}
+
+/// Returns the failure of a command whose question to another peer has no answer.
+pub fn question_failure(bus: &Bus, peer: &PeerRef, error: &HistoryError) -> CommandFailure {
+    let exit = match error {
+        HistoryError::UnknownPeer | HistoryError::Gone | HistoryError::Closed => Exit::Unreachable,
+        HistoryError::Timeout => Exit::TimedOut,
+        HistoryError::Ambiguous | HistoryError::TooMany | HistoryError::Refused(_) | HistoryError::Misfit => {
+            Exit::Failed
+        }
+    };
+    let failure = CommandFailure::new(exit, format!("{peer}: {error}"));
+    let peers = match error {
+        HistoryError::UnknownPeer | HistoryError::Ambiguous | HistoryError::Gone => reachable_peers(bus),
+        _ => None,
+    };
+    match peers {
+        Some(peers) => failure.fix(format!("name one of {peers}")),
+        None => failure,
+    }
+}
+
+/// Returns the peers that can be asked: this one and those that are up.
+fn reachable_peers(bus: &Bus) -> Option<String> {
+    let shown = bus.show("peers").ok()?;
+    let live = shown["rows"].as_array()?.iter().filter(|row| row["state"] == "up");
+    let peer = |row: &Value| Some(format!("{} ({})", row["publisher"].as_str().unwrap_or("?"), row["epoch"].as_str()?));
+    let own = format!("{} ({})", bus.info().peer, bus.info().epoch);
+    Some(std::iter::once(own).chain(live.filter_map(peer)).collect::<Vec<_>>().join(", "))
 }
 
 /// Returns the failure of a command whose peer has ended.

@@ -2,7 +2,7 @@
 
 use crate::support::bus::{PATIENCE, config_with_socket, message, serve, wait_for};
 use crate::support::wait::wait_until;
-use seqcast::bus::{Bus, DropRule, Notice, Options};
+use seqcast::bus::{Bus, DropRule, HistoryError, Notice, Options, Refused};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -134,4 +134,48 @@ fn serve_in_group_of(config: &seqcast::config::Config) -> Bus {
     let mut config = config.clone();
     config.name = "source".parse().unwrap();
     Bus::embed(&config).unwrap()
+}
+
+#[test]
+fn report_of_another_peer_equals_its_own() {
+    let (config, directory) = config_with_socket("remote");
+    let mut other = config.clone();
+    other.socket = directory.path().join("other.sock");
+    other.name = "other".parse().unwrap();
+    let (peer, second) = (serve(&config), serve(&other));
+    wait_for(&peer, &second);
+    // The report of the subscriptions takes several parts.
+    let patterns = (0..1_000).map(|number| format!("long.names.make.large.reports.{number}.>").parse().unwrap());
+    let _subscriptions: Vec<_> = patterns.map(|pattern| second.subscribe(pattern).unwrap()).collect();
+    let attached = Bus::attach(&config.socket).unwrap();
+    let name = |text: &str| text.parse::<seqcast::message::PeerRef>().unwrap();
+    for (bus, of) in [(&attached, "other"), (&peer, "other"), (&second, "other")] {
+        let report = bus.query_peer(name(of), &serde_json::json!({ "show": "subs" }), PATIENCE).unwrap();
+        assert_eq!(report, second.show("subs").unwrap());
+        assert!(48 * 1024 < report.to_string().len());
+    }
+    let subject = serde_json::json!({ "show": "subject", "subject": "long.names.make.large.reports.7.x" });
+    let report = peer.query_peer(name("other"), &subject, PATIENCE).unwrap();
+    assert_eq!((&report["subject"]["clients"], &report["subject"]["subscriptions"]), (&1.into(), &1.into()));
+    let wrong = peer.query_peer(name("other"), &serde_json::json!({ "show": "nothing" }), PATIENCE).unwrap();
+    assert!(wrong["error"].as_str().unwrap().contains("no report 'nothing'"), "{wrong}");
+    let unknown = peer.query_peer(name("nobody"), &serde_json::json!({ "show": "status" }), PATIENCE);
+    assert_eq!(unknown, Err(HistoryError::UnknownPeer));
+}
+
+#[test]
+fn peer_without_permission_refuses_remote_reports() {
+    let (config, directory) = config_with_socket("private");
+    let mut other = config.clone();
+    other.socket = directory.path().join("other.sock");
+    other.name = "other".parse().unwrap();
+    other.remote_reports = false;
+    let (peer, second) = (serve(&config), serve(&other));
+    wait_for(&peer, &second);
+    let query = serde_json::json!({ "show": "status" });
+    let refused = peer.query_peer(second.info().epoch, &query, PATIENCE);
+    assert_eq!(refused, Err(HistoryError::Refused(Refused::NoReports)));
+    assert!(refused.unwrap_err().to_string().contains("remote-reports is 'no' there"));
+    let own = second.query_peer(second.info().epoch, &query, PATIENCE).unwrap();
+    assert_eq!(own["status"]["name"], "other", "clients of a host get its reports");
 }

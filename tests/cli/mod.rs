@@ -3,6 +3,7 @@
 mod bench;
 mod commands;
 mod decode;
+mod group;
 mod log;
 mod messages;
 mod peer;

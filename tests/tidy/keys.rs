@@ -95,6 +95,7 @@ const PROOFS: &[Proof<'_>] = &[
     ("listener-memory", "tests/listeners/memory.rs", "largest_holder_of_incomplete_commands_is_closed"),
     ("slow-client", "tests/listeners/slow.rs", "slow_client_is_closed_if_configured"),
     ("advisory-subjects", "src/proto/peer/tests/settings.rs", "advisory_names_subjects_up_to_the_limit"),
+    ("remote-reports", "tests/bus/reports.rs", "peer_without_permission_refuses_remote_reports"),
     ("log-level", "tests/cli/log.rs", "less_severe_events_are_not_logged"),
     ("log-format", "tests/cli/log.rs", "log_lines_have_the_format"),
     ("log-file", "tests/cli/log.rs", "moved_log_continues_in_a_new_file"),

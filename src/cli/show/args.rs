@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use crate::cli::help;
+use crate::message::PeerRef;
 use crate::subject::Pattern;
 
 /// `seqcast show`.
@@ -16,6 +17,9 @@ pub struct ShowOptions {
     /// Print a JSON object.
     #[arg(long, global = true, help_heading = "Output")]
     pub json: bool,
+    /// Show the report of another peer (its name or epoch), which its `remote-reports` must allow.
+    #[arg(long, value_name = "PEER", global = true, help_heading = "Peer")]
+    pub at: Option<PeerRef>,
     /// The Unix socket of the local peer (or SEQCAST_SOCKET).
     #[arg(long, value_name = "PATH", global = true, help_heading = "Peer")]
     pub socket: Option<PathBuf>,
@@ -89,6 +93,9 @@ at 0. It is 4 if no peer answers.";
 /// `seqcast health`.
 #[derive(Args, Clone, Debug)]
 pub struct HealthOptions {
+    /// Show the findings of another peer (its name or epoch), which its `remote-reports` must allow.
+    #[arg(long, value_name = "PEER", help_heading = "Peer")]
+    pub at: Option<PeerRef>,
     /// The Unix socket of the local peer (or SEQCAST_SOCKET).
     #[arg(long, value_name = "PATH", help_heading = "Peer")]
     pub socket: Option<PathBuf>,

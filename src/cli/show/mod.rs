@@ -14,6 +14,7 @@ use self::columns::{
 };
 use super::bus_options::PeerOptions;
 use super::connect;
+use crate::message::PeerRef;
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::output::{EscapedText, Output, note};
 use crate::terminal::peer;
@@ -24,7 +25,8 @@ use crate::terminal::table::{Column, TextTable};
 /// # Errors
 /// The peer cannot be reached, or does not know the report.
 pub fn run(options: &ShowOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
-    let answer = print_report(&options.what, options.socket.clone(), options.json, out)?;
+    let ShowOptions { what, json, at, socket } = options;
+    let answer = print_report(what, at.as_ref(), socket.clone(), *json, out)?;
     if let Some(omitted) = answer["omitted"].as_u64().filter(|omitted| 0 < *omitted) {
         note(format_args!("{omitted} more rows are not shown"));
     }
@@ -36,20 +38,25 @@ pub fn run(options: &ShowOptions, out: &mut Output) -> Result<Exit, CommandFailu
 /// # Errors
 /// The peer cannot be reached.
 pub fn run_health(options: &HealthOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
-    let answer = print_report(&ShowReport::Health, options.socket.clone(), options.json, out)?;
+    let HealthOptions { json, at, socket } = options;
+    let answer = print_report(&ShowReport::Health, at.as_ref(), socket.clone(), *json, out)?;
     Ok(if answer["health"]["state"] == "broken" { Exit::Failed } else { Exit::Done })
 }
 
-/// Prints a report of the local peer, and returns it.
+/// Prints a report of the local peer, or of another one, and returns it.
 fn print_report(
     what: &ShowReport,
+    at: Option<&PeerRef>,
     socket: Option<PathBuf>,
     json: bool,
     out: &mut Output,
 ) -> Result<Value, CommandFailure> {
     let peer = PeerOptions { socket, ..PeerOptions::default() };
     let bus = peer::attach(&connect::socket(&peer)?, "show")?;
-    let answer = peer::show(&bus, query(what))?;
+    let answer = match at {
+        Some(other) => peer::show_of(&bus, other, &query(what))?,
+        None => peer::show(&bus, query(what))?,
+    };
     match json {
         true => out.line(&answer)?,
         false => out.bytes(text(what, &answer).as_bytes())?,

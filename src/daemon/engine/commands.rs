@@ -44,6 +44,9 @@ impl Engine {
                         let answer = self.show(now, &query);
                         self.core.answer_show(client, id, &answer);
                     }
+                    InternalCommand::AnswerReport { from, reply, query } => {
+                        self.answer_report(now, from, &reply, &query);
+                    }
                     InternalCommand::Stopped => self.close(now),
                 }
             }

@@ -6,6 +6,7 @@
 
 mod commands;
 mod options;
+mod remote_reports;
 mod services;
 pub(crate) mod shutdown;
 pub mod start;
@@ -13,6 +14,7 @@ mod start_error;
 mod status;
 mod wait;
 
+use self::remote_reports::RemoteReports;
 use self::services::Services;
 use crate::clock::Clock;
 use crate::daemon::engine_core::{EngineCore, Phase};
@@ -32,6 +34,7 @@ pub(crate) struct Engine {
     pub(crate) core: EngineCore,
     services: Services,
     health: Health,
+    remote_reports: RemoteReports,
     /// Constant fields of `show status`.
     static_status: Value,
     /// Events that the system reported in this turn.

@@ -5,9 +5,11 @@ pub use super::start_error::StartError;
 
 use crate::clock::{Clock, random_u64};
 use crate::config::Config;
+use crate::daemon::batch::ReceivedDatagram;
 use crate::daemon::beacon::Beacons;
 use crate::daemon::drop_rule::Dropper;
 use crate::daemon::engine::Engine;
+use crate::daemon::engine::remote_reports::RemoteReports;
 use crate::daemon::engine::services::Services;
 use crate::daemon::engine_core::{EngineCore, EngineCoreParts};
 use crate::daemon::health::Health;
@@ -21,9 +23,10 @@ use crate::daemon::systemd::SystemdNotifier;
 use crate::daemon::timer::Timer;
 use crate::daemon::tokens::{GROUP, INBOX, LOCAL_SOCKET, TIMER, WAKER};
 use crate::message::Epoch;
-use crate::proto::effect::Input;
+use crate::proto::effect::{Input, Path};
 use crate::proto::peer::Peer;
 use crate::rng::Rng;
+use crate::time::ClockReading;
 use mio::{Events, Interest, Poll, Waker};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde_json::{Value, json};
@@ -73,7 +76,9 @@ impl Engine {
         settings.pace.room_bytes = sockets.room_bytes();
         let beacons = Beacons::open(config, &chosen, started.instant);
         let health = Health::new(&chosen, sockets.group_address(), config.ttl, beacons, started);
+        let remote_reports = RemoteReports::new(config.remote_reports, started.instant);
         let mut engine = Engine {
+            remote_reports,
             core: EngineCore::new(
                 config,
                 EngineCoreParts {
@@ -100,13 +105,18 @@ impl Engine {
             is_commands_turn: false,
         };
         engine.log_start(config);
-        for (path, received) in early_datagrams {
-            engine.core.peer.handle(started, Input::Datagram { from: received.from, path, bytes: received.bytes });
-        }
-        engine.core.apply_effects(started);
+        engine.receive_early(started, early_datagrams);
         engine.services.start(&mut engine.core, started, config, options)?;
         engine.notify_ready(Clock::now());
         Ok(engine)
+    }
+
+    /// Handles the datagrams that arrived during the self-test.
+    fn receive_early(&mut self, now: ClockReading, datagrams: Vec<(Path, ReceivedDatagram)>) {
+        for (path, received) in datagrams {
+            self.core.peer.handle(now, Input::Datagram { from: received.from, path, bytes: received.bytes });
+        }
+        self.core.apply_effects(now);
     }
 
     fn log_start(&self, config: &Config) {

@@ -23,6 +23,9 @@ impl Engine {
     /// Answers a `show` query about the peer.
     pub(crate) fn show(&mut self, now: ClockReading, query: &Value) -> Value {
         self.core.peer.settle();
+        if query["show"] == "subject" {
+            return show::subject(&mut self.core.peer, query);
+        }
         self.core.count_published();
         let counters = self.counters();
         let clients = self.core.clients.rows(now);

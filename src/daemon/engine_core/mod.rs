@@ -395,6 +395,9 @@ impl EngineCore {
                 Effect::Member { publisher, event } => log::member(&publisher, event),
                 Effect::NewEpoch(epoch) => tracing::warn!(%epoch, "new epoch: the frames of the old one ran out"),
                 Effect::Answer { client, id, answer } => self.on_answered(client, id, answer),
+                Effect::QueryReport { from, reply, query } => {
+                    self.queue_command(InternalCommand::AnswerReport { from, reply, query });
+                }
                 Effect::PublisherKnown { to, publisher } => self.clients.report_publisher(to, publisher),
                 Effect::Rejoin => self.rejoin(),
                 Effect::Stopped => self.queue_command(InternalCommand::Stopped),

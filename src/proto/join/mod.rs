@@ -188,7 +188,9 @@ impl Join {
                 let taken = match answer.content {
                     AnswerContent::List { listed, next } => self.on_listed(from, listed, next, is_last),
                     AnswerContent::Poll { first, answers } => self.on_polled(now, from, first, answers, is_last),
-                    AnswerContent::Fetch { .. } | AnswerContent::Refused(_) => Err(MALFORMED),
+                    AnswerContent::Fetch { .. } | AnswerContent::Report(_) | AnswerContent::Refused(_) => {
+                        Err(MALFORMED)
+                    }
                 };
                 match taken {
                     Ok(()) => self.finish_if_done(now, from),

@@ -1,5 +1,5 @@
 //! The history service: questions of other peers to this peer's history, and this peer's own questions to theirs, for
-//! its clients and for repair (seed 000; docs/wire.md, "History service").
+//! its clients and for repair (seed 000; docs/wire.md, "History service"). Questions about reports take the same way.
 //!
 //! Both travel as directed messages on subjects of the inbox, so they are numbered, repaired and split like any other.
 
@@ -8,7 +8,7 @@ use super::{INBOX_PREFIX, Peer, inbox_of};
 use crate::message::{Dseq, Epoch, Message, MessageRef, QuestionFailure};
 use crate::proto::effect::Effect;
 use crate::proto::members::{Member, Side};
-use crate::proto::question::{self, Answer, AnswerContent, Question};
+use crate::proto::question::{self, Answer, AnswerContent, Question, Refused};
 use crate::proto::recv::{ANSWERS, HISTORY};
 use crate::subject::Subject;
 use crate::time::{ClockReading, Instant};
@@ -36,6 +36,14 @@ impl Peer {
         question: &Question,
         timeout: Duration,
     ) {
+        if peer == self.origin.epoch
+            && let Question::Report(query) = question
+        {
+            let id = self.questions.add(PendingQuestion { peer, requester, deadline: now.instant + timeout });
+            let (reply, query) = (subject_of_answer(peer, id), query.clone());
+            self.effects.push_back(Effect::QueryReport { from: peer, reply, query });
+            return;
+        }
         let payload = question.encode();
         if peer == self.origin.epoch {
             for part in self.answer_question(now, &payload) {
@@ -192,16 +200,37 @@ impl Peer {
             }
             return;
         }
+        if let Some(query) = question::report_query(&message.payload) {
+            member.answers_due = member.answers_due.max(now.instant) + allowance;
+            self.effects.push_back(Effect::QueryReport { from, reply, query });
+            return;
+        }
         let parts = self.answer_question(now, &message.payload);
+        self.send_answer(now, from, &reply, &parts, allowance);
+    }
+
+    /// Answers a question about a report ([`Effect::QueryReport`]) with the report, or refuses it. The report has at most
+    /// [`ANSWER_BYTES_MAX`](question::ANSWER_BYTES_MAX) bytes.
+    pub fn answer_report(&mut self, now: ClockReading, to: Epoch, reply: &Subject, report: Result<&[u8], Refused>) {
+        let parts = question::report_parts(self.origin.epoch, self.outbound.multicast.high(), report);
+        if to != self.origin.epoch {
+            return self.send_answer(now, to, reply, &parts, Duration::ZERO);
+        }
+        for part in parts {
+            self.on_service(now, to, Message::new(reply.clone(), part));
+        }
+    }
+
+    /// Sends an answer to another peer. It counts against the rate of answers, with at least `allowance`.
+    fn send_answer(&mut self, now: ClockReading, to: Epoch, reply: &Subject, parts: &[Bytes], allowance: Duration) {
+        let Some(member) = self.members.get_mut(&to) else { return };
         self.counters.history_answered += 1;
         let bytes: u64 = parts.iter().map(|part| part.len() as u64).sum();
         let cost = Duration::from_nanos(bytes.saturating_mul(1_000_000_000 / ANSWER_RATE)).max(allowance);
-        if let Some(member) = self.members.get_mut(&from) {
-            member.answers_due = member.answers_due.max(now.instant) + cost;
-        }
+        member.answers_due = member.answers_due.max(now.instant) + cost;
         self.outbound.record_opened(now.instant);
         for part in parts {
-            self.send_to(now, from, MessageRef::new(&reply, &part));
+            self.send_to(now, to, MessageRef::new(reply, part));
         }
     }
 

@@ -22,7 +22,7 @@ mod suppression;
 mod text_poll;
 mod tick;
 
-use crate::message::{Epoch, Publisher};
+use crate::message::{Epoch, Publisher, Targets};
 use crate::proto::Settings;
 use crate::proto::effect::{ClientRequest, Effect, Input, Path};
 use crate::proto::history::{HistoryRow, HistoryTotals};
@@ -43,7 +43,7 @@ use crate::proto::resend::ResendCounters;
 use crate::proto::send::{HeartbeatTimer, Origin};
 use crate::proto::stats::{Counters, LossRow, MemberRow, OutboundRow, SeqnoRow, SubRow, WindowRow};
 use crate::rng::Rng;
-use crate::subject::Pattern;
+use crate::subject::{Pattern, Subject};
 use crate::time::{ClockReading, Instant};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -319,6 +319,22 @@ impl Peer {
             Some(SeqnoRow { publisher, subject, last: entry.last })
         });
         published.take(limit).chain(received.take(limit)).collect()
+    }
+
+    /// Returns what `show seqno` has of one subject: the published stream, if there is one, then the received ones.
+    pub fn subject_rows(&self, subject: &Subject) -> Vec<SeqnoRow> {
+        let row = |publisher, last| SeqnoRow { publisher, subject: subject.clone(), last };
+        let published = self.publication.window.last(subject).map(|last| row(None, last));
+        let received = self.members.values().filter_map(|member| {
+            let last = self.inbound.window.last(member.publisher.uid, subject)?;
+            Some(row(Some(member.publisher.clone()), last))
+        });
+        published.into_iter().chain(received).collect()
+    }
+
+    /// Returns the local subscriptions that match a subject.
+    pub fn subscribers(&mut self, subject: &Subject) -> Targets {
+        self.interest.matches_any(subject).map_or_else(|| Targets::from([]), |matched| matched.targets.clone())
     }
 
     /// `show windows`: returns the publication window, then the subscription window.

@@ -133,6 +133,8 @@ impl Peer {
                     Refused::Unknown => "unknown",
                     Refused::TooMany => "too-many",
                     Refused::Off => "off",
+                    // These are answers to questions about reports.
+                    Refused::NoReports | Refused::Busy => "refused",
                 };
                 return self.reply_error(now, requester, name, &reason.to_string());
             }

@@ -1,10 +1,10 @@
-//! Answers to questions from the history, in parts of limited size. Events are copied straight from the log into the
+//! Answers to questions, in parts of limited size. Events are copied straight from the log into the
 //! payload.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 use super::format::{
-    ANSWER, FETCH, FLAG_EVENT, FLAG_LAST, FLAG_META, FLAG_MORE, FLAG_NEXT, FLAG_SPAN, LIST, POLL, REFUSED,
+    ANSWER, FETCH, FLAG_EVENT, FLAG_LAST, FLAG_META, FLAG_MORE, FLAG_NEXT, FLAG_SPAN, LIST, POLL, REFUSED, REPORT,
     SubjectWriter, put_text,
 };
 use super::model::{ANSWER_BYTES_MAX, HistoryDecodeError, LISTED_MAX, PART_BYTES_MAX, Question, Refused};
@@ -76,7 +76,38 @@ pub fn answer(history: &History, epoch: Epoch, high: Dseq, question: &Bytes) -> 
             }
             parts.finish(listing.next)
         }
+        Question::Report(_) => refuse(epoch, high, Refused::NoReports),
     }
+}
+
+/// Returns the query of a question about a report; `None` if the question is another one, or cannot be read.
+pub fn report_query(question: &Bytes) -> Option<Bytes> {
+    match Question::decode(question) {
+        Ok(Question::Report(query)) => Some(query),
+        _ => None,
+    }
+}
+
+/// Returns the payloads of all parts of an answer about a report, at least one. `epoch` and `high` are those of
+/// [`answer`].
+pub fn report_parts(epoch: Epoch, high: Dseq, report: Result<&[u8], Refused>) -> Vec<Bytes> {
+    let report = match report {
+        Ok(report) => report,
+        Err(reason) => return refuse(epoch, high, reason),
+    };
+    // An empty report has one part, too.
+    let parts = report.len().div_ceil(PART_BYTES_MAX).max(1);
+    let part = |number: usize| {
+        let bytes = report.chunks(PART_BYTES_MAX).nth(number).unwrap_or_default();
+        let mut out = BytesMut::with_capacity(HEAD_BYTES + 2 + bytes.len());
+        let flags = if number + 1 == parts { FLAG_LAST } else { 0 };
+        let number = u16::try_from(number).expect("a report has few parts");
+        put_head(&mut out, ANSWER | REPORT, flags, number, epoch, high);
+        out.put_u16(u16::try_from(bytes.len()).expect("a part has at most 48 KiB"));
+        out.put_slice(bytes);
+        out.freeze()
+    };
+    (0..parts).map(part).collect()
 }
 
 fn refuse(epoch: Epoch, high: Dseq, reason: Refused) -> Vec<Bytes> {

@@ -4,9 +4,11 @@
 
 use super::format::{
     ANSWER, CASE_BITS, FETCH, FLAG_EVENT, FLAG_LAST, FLAG_META, FLAG_MORE, FLAG_NEXT, FLAG_SPAN, LIST, POLL, REFUSED,
+    REPORT,
 };
 use super::model::{
-    Answer, AnswerContent, Fetch, FetchAnswer, HistoryDecodeError, ITEMS_MAX, Poll, PollAnswer, Question, Refused,
+    Answer, AnswerContent, Fetch, FetchAnswer, HistoryDecodeError, ITEMS_MAX, Poll, PollAnswer, QUERY_BYTES_MAX,
+    Question, Refused,
 };
 use crate::message::{Dseq, Epoch, Message};
 use crate::offset::{HistorySpan, PollCase};
@@ -124,6 +126,11 @@ impl Question {
                 }
                 Question::List { pattern, selection, from, limit }
             }
+            REPORT => match usize::from(fields.reader.u16()?) {
+                0 => return Err(HistoryDecodeError::Empty),
+                bytes if bytes <= QUERY_BYTES_MAX => Question::Report(fields.reader.bytes(bytes)?),
+                _ => return Err(wire::DecodeError::Truncated.into()),
+            },
             unknown => return Err(HistoryDecodeError::UnknownKind(unknown)),
         };
         fields.finish(kind)?;
@@ -169,6 +176,7 @@ impl Answer {
         const POLLS: u8 = ANSWER | POLL;
         const FETCHES: u8 = ANSWER | FETCH;
         const LISTS: u8 = ANSWER | LIST;
+        const REPORTS: u8 = ANSWER | REPORT;
         let content = match kind {
             POLLS => {
                 AnswerContent::Poll { first: fields.reader.u16()?, answers: items(&mut fields, PollAnswer::decode)? }
@@ -184,6 +192,10 @@ impl Answer {
                     listed.push(ListedSubject { subject: fields.subject()?, span: fields.span()? });
                 }
                 AnswerContent::List { listed, next }
+            }
+            REPORTS => {
+                let bytes = usize::from(fields.reader.u16()?);
+                AnswerContent::Report(fields.reader.bytes(bytes)?)
             }
             REFUSED => {
                 let code = fields.reader.u8()?;

@@ -3,9 +3,9 @@
 
 use super::answer::{put_event, put_head, put_span};
 use super::format::{
-    ANSWER, FETCH, FLAG_LAST, FLAG_MORE, FLAG_NEXT, FLAG_SPAN, LIST, POLL, REFUSED, SubjectWriter, put_text,
+    ANSWER, FETCH, FLAG_LAST, FLAG_MORE, FLAG_NEXT, FLAG_SPAN, LIST, POLL, REFUSED, REPORT, SubjectWriter, put_text,
 };
-use super::model::{Answer, AnswerContent, ITEMS_MAX, Question};
+use super::model::{Answer, AnswerContent, ITEMS_MAX, QUERY_BYTES_MAX, Question};
 use crate::offset::{HistorySpan, PollCase};
 use crate::proto::history::{HistoryEvent, RetainedEvent};
 use crate::subject::Subject;
@@ -16,7 +16,7 @@ impl Question {
     /// Writes the payload of a question.
     ///
     /// # Panics
-    /// If it has no items or more than [`ITEMS_MAX`].
+    /// If it has no items or more than [`ITEMS_MAX`], or a query of 0 or more than [`QUERY_BYTES_MAX`] bytes.
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::new();
         let mut subjects = SubjectWriter::default();
@@ -51,6 +51,12 @@ impl Question {
                 out.put_u32(*from);
                 out.put_u16(*limit);
             }
+            Question::Report(query) => {
+                assert!(1 <= query.len() && query.len() <= QUERY_BYTES_MAX, "a query has 1 to {QUERY_BYTES_MAX} bytes");
+                out.put_u8(REPORT);
+                out.put_u16(query.len() as u16);
+                out.put_slice(query);
+            }
         }
         out.freeze()
     }
@@ -63,6 +69,7 @@ impl Answer {
             AnswerContent::Poll { .. } => (ANSWER | POLL, None),
             AnswerContent::Fetch { .. } => (ANSWER | FETCH, None),
             AnswerContent::List { next, .. } => (ANSWER | LIST, *next),
+            AnswerContent::Report(_) => (ANSWER | REPORT, None),
             AnswerContent::Refused(_) => (REFUSED, None),
         };
         let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
@@ -104,6 +111,10 @@ impl Answer {
                     put_span(&mut out, &listed.span);
                 }
             }
+            AnswerContent::Report(part) => {
+                out.put_u16(count(part.len()));
+                out.put_slice(part);
+            }
             AnswerContent::Refused(reason) => out.put_u8(reason.code()),
         }
         out.freeze()
@@ -111,7 +122,7 @@ impl Answer {
 }
 
 fn count(len: usize) -> u16 {
-    u16::try_from(len).expect("a part counts its items and events in 16 bits")
+    u16::try_from(len).expect("a part counts its items, events and bytes in 16 bits")
 }
 
 fn put_case(

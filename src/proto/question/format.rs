@@ -5,6 +5,7 @@ use bytes::{BufMut, BytesMut};
 pub(super) const POLL: u8 = 0x01;
 pub(super) const FETCH: u8 = 0x02;
 pub(super) const LIST: u8 = 0x03;
+pub(super) const REPORT: u8 = 0x04;
 /// Bit that is set in the kind of an answer.
 pub(super) const ANSWER: u8 = 0x80;
 pub(super) const REFUSED: u8 = 0xff;

@@ -1,4 +1,4 @@
-//! Questions to a history, answers, and the limits of both.
+//! Questions to a peer, answers, and the limits of both.
 
 use crate::message::{Dseq, Epoch};
 use crate::offset::{HistorySpan, PollCase};
@@ -6,6 +6,7 @@ use crate::proto::history::{HistoryEvent, ListedSubject, Selection};
 use crate::seqno::Seq;
 use crate::subject::{Pattern, Subject, SubjectError};
 use crate::wire::{self, queue};
+use bytes::Bytes;
 use std::fmt;
 
 /// Maximum number of polls or fetches in one question.
@@ -16,6 +17,9 @@ pub const LISTED_MAX: u16 = 4096;
 pub const PART_BYTES_MAX: usize = 48 * 1024;
 /// Bytes of the parts of an answer after which the rest of the question stays unanswered.
 pub const ANSWER_BYTES_MAX: usize = 1024 * 1024;
+
+/// Maximum bytes of the query of a report.
+pub const QUERY_BYTES_MAX: usize = 4096;
 
 /// One poll for the events that follow an offset of a subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +43,7 @@ pub struct Fetch {
     pub last: Seq,
 }
 
-/// Question to a peer's history.
+/// Question to a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
     /// The polls of seed 000; 1 to [`ITEMS_MAX`].
@@ -57,6 +61,9 @@ pub enum Question {
         /// Maximum number of subjects, at least 1; the answer has no more than [`LISTED_MAX`].
         limit: u16,
     },
+    /// A query for a report of the peer, in the form of clients of that peer: 1 to [`QUERY_BYTES_MAX`] bytes of JSON. The
+    /// core passes it on unread.
+    Report(Bytes),
 }
 
 /// One part of the answer to a question.
@@ -98,6 +105,8 @@ pub enum AnswerContent {
         /// In the last part: start of the next listing, unless this listing is complete.
         next: Option<u32>,
     },
+    /// A part of a report. All parts, joined, are the report in JSON.
+    Report(Bytes),
     /// A refusal of the question.
     Refused(Refused),
 }
@@ -117,7 +126,7 @@ impl AnswerContent {
             AnswerContent::Fetch { answers, .. } => {
                 answers.iter_mut().flat_map(|answer| &mut answer.events).for_each(unstamp);
             }
-            AnswerContent::List { .. } | AnswerContent::Refused(_) => {}
+            AnswerContent::List { .. } | AnswerContent::Report(_) | AnswerContent::Refused(_) => {}
         }
     }
 }
@@ -162,11 +171,16 @@ pub enum Refused {
     TooMany,
     /// This peer keeps no history.
     Off,
+    /// This peer reports nothing to other peers.
+    NoReports,
+    /// This peer answers too many questions about reports at present.
+    Busy,
 }
 
 impl Refused {
     /// All reasons.
-    pub(super) const ALL: [Refused; 4] = [Refused::Malformed, Refused::Unknown, Refused::TooMany, Refused::Off];
+    pub(super) const ALL: [Refused; 6] =
+        [Refused::Malformed, Refused::Unknown, Refused::TooMany, Refused::Off, Refused::NoReports, Refused::Busy];
 
     /// Returns the number on the wire.
     pub(super) fn code(self) -> u8 {
@@ -175,6 +189,8 @@ impl Refused {
             Refused::Unknown => 2,
             Refused::TooMany => 3,
             Refused::Off => 4,
+            Refused::NoReports => 5,
+            Refused::Busy => 6,
         }
     }
 }
@@ -186,6 +202,8 @@ impl fmt::Display for Refused {
             Refused::Unknown => write!(f, "the peer does not know this kind of question"),
             Refused::TooMany => write!(f, "one question holds at most {ITEMS_MAX} polls"),
             Refused::Off => write!(f, "the peer keeps no history"),
+            Refused::NoReports => write!(f, "the peer reports nothing to others"),
+            Refused::Busy => write!(f, "the peer is asked for reports too often at present"),
         }
     }
 }

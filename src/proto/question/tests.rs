@@ -281,3 +281,45 @@ fn specification_examples_encode_byte_for_byte() {
         assert_eq!(answer_to(&example(&format!("{name}-question"))), [example(&format!("{name}-refused"))], "{name}");
     }
 }
+
+#[test]
+fn report_questions_have_bounded_queries() {
+    let query = Bytes::from(vec![b'x'; QUERY_BYTES_MAX]);
+    let question = Question::Report(query.clone());
+    assert_eq!(Question::decode(&question.encode()), Ok(question.clone()));
+    assert_eq!(report_query(&question.encode()), Some(query));
+    let claimed = |bytes: u16, rest: usize| {
+        let mut payload = vec![0x04];
+        payload.extend(bytes.to_be_bytes());
+        payload.resize(3 + rest, b'x');
+        Question::decode(&Bytes::from(payload))
+    };
+    assert_eq!(claimed(0, 0), Err(HistoryDecodeError::Empty));
+    let too_long = QUERY_BYTES_MAX + 1;
+    assert!(claimed(too_long as u16, too_long).is_err());
+    assert!(claimed(4, 3).is_err() && claimed(4, 5).is_err());
+    assert_eq!(report_query(&Question::Poll(vec![poll("a", 0, 1)]).encode()), None);
+}
+
+#[test]
+fn reports_and_their_refusals_decode_to_the_same() {
+    let (epoch, high) = (Epoch::new(5).unwrap(), Dseq(77));
+    for (report, sizes) in [(vec![], vec![0]), (vec![7; 2 * PART_BYTES_MAX], vec![PART_BYTES_MAX; 2])] {
+        let parts = report_parts(epoch, high, Ok(&report));
+        let answers: Vec<Answer> = parts.iter().map(|part| Answer::decode(part).unwrap()).collect();
+        let found: Vec<usize> = answers
+            .iter()
+            .map(|answer| match &answer.content {
+                AnswerContent::Report(bytes) => bytes.len(),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(found, sizes);
+        assert!(answers.iter().zip(&parts).all(|(answer, part)| answer.encode() == *part));
+        assert!(answers.last().unwrap().last);
+    }
+    for reason in [Refused::NoReports, Refused::Busy] {
+        let parts = report_parts(epoch, high, Err(reason));
+        assert_eq!(Answer::decode(&parts[0]).unwrap().content, AnswerContent::Refused(reason));
+    }
+}

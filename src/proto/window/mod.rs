@@ -164,6 +164,11 @@ impl PubWindow {
         self.streams.row()
     }
 
+    /// Returns the last number of a subject, if the window has it. It may leave no later for that.
+    pub fn last(&self, subject: &Subject) -> Option<Seq> {
+        self.streams.peek(OWN, subject.as_bytes()).map(|slot| slot.last)
+    }
+
     /// Returns all subjects with their last numbers. The order is arbitrary, yet the same in each run.
     pub fn iter(&self) -> impl Iterator<Item = (Subject, Seq)> {
         self.streams.table.iter().map(|(text, entry)| (subject_of(text), entry.last))
@@ -251,6 +256,11 @@ impl SubWindow {
     /// Returns the size and the history of the window.
     pub fn row(&self) -> WindowRow {
         self.streams.row()
+    }
+
+    /// Returns the last number of a publisher's subject, if the window has it. It may leave no later for that.
+    pub fn last(&self, publisher: u32, subject: &Subject) -> Option<Seq> {
+        self.streams.peek(publisher, subject.as_bytes()).map(|slot| slot.entry.last)
     }
 
     /// Returns all streams. The order is arbitrary, yet the same in each run.
@@ -380,6 +390,12 @@ impl<E: WindowEntry> RotatingTable<E> {
     fn touch(&mut self, publisher: u32, key: SubjectRunKey<'_>) -> Option<&mut E> {
         let index = self.index_of(publisher, key)?;
         Some(self.table.entry_mut(index))
+    }
+
+    /// Returns the entry, and does not move it into the current generation.
+    fn peek(&self, publisher: u32, text: &[u8]) -> Option<&E> {
+        let index = self.table.find(self.table.hash(publisher, text), publisher, text)?;
+        Some(self.table.at(index).0)
     }
 
     /// Returns the index of the entry, moved into the current generation; valid until the next rotation.

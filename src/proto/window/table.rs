@@ -231,7 +231,7 @@ impl<E: WindowEntry> WindowTable<E> {
         &mut self.shards[shard_of(hash)]
     }
 
-    fn at(&self, index: EntryIndex) -> (&E, &[u8]) {
+    pub fn at(&self, index: EntryIndex) -> (&E, &[u8]) {
         at(&self.classes, index)
     }
 

@@ -59,7 +59,7 @@ fn check_question(history: &History, payload: &Bytes) {
         let events: usize = match &answer.content {
             AnswerContent::Poll { answers, .. } => answers.iter().map(|answer| answer.events.len()).sum(),
             AnswerContent::Fetch { answers, .. } => answers.iter().map(|answer| answer.events.len()).sum(),
-            AnswerContent::List { .. } | AnswerContent::Refused(_) => 0,
+            AnswerContent::List { .. } | AnswerContent::Report(_) | AnswerContent::Refused(_) => 0,
         };
         assert!(part.len() <= PART_BYTES_MAX || events == 1, "{} bytes", part.len());
     }
@@ -86,7 +86,7 @@ fn check_answer(payload: &Bytes) {
     let events = match answer.content {
         AnswerContent::Poll { answers, .. } => answers.into_iter().flat_map(|answer| answer.events).collect(),
         AnswerContent::Fetch { answers, .. } => answers.into_iter().flat_map(|answer| answer.events).collect(),
-        AnswerContent::List { .. } | AnswerContent::Refused(_) => Vec::new(),
+        AnswerContent::List { .. } | AnswerContent::Report(_) | AnswerContent::Refused(_) => Vec::new(),
     };
     let body_bytes: usize = events.iter().map(|event| event.message.body_bytes()).sum();
     assert!(body_bytes <= payload.len(), "messages do not grow by decoding");

@@ -372,6 +372,7 @@ impl PeerWorld {
             | Effect::Member { .. }
             | Effect::Answer { .. }
             | Effect::PublisherKnown { .. }
+            | Effect::QueryReport { .. }
             | Effect::Rejoin => {}
         }
     }

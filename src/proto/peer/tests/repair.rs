@@ -8,7 +8,7 @@ mod suppression;
 use super::*;
 use crate::message::QuestionFailure;
 use crate::offset::PollCase;
-use crate::proto::question::{Answer, AnswerContent, Poll, Question};
+use crate::proto::question::{Answer, AnswerContent, PART_BYTES_MAX, Poll, Question};
 use crate::wire::{self, Kind, Record};
 use std::cell::Cell;
 
@@ -733,6 +733,45 @@ fn remote_and_local_histories_answer_questions() {
     lan.hosts[1].peer.handle(at(lan.millis + 500), Input::Tick);
     let late = Effect::Answer { client: CLIENT, id: 7, answer: Err(QuestionFailure::Timeout) };
     assert!(lan.hosts[1].drain().contains(&late));
+}
+
+/// Proves: W167
+#[test]
+fn questions_about_reports_are_answered_in_parts() {
+    let mut lan = Lan::new(2, |_| {});
+    lan.run(50, |_| false);
+    let report: Vec<u8> = (0..PART_BYTES_MAX + 1).map(|at| at as u8).collect();
+    // A client asks another peer, then its own.
+    for peer in [1, 2] {
+        let (id, timeout) = (7, Duration::from_millis(500));
+        let question = Question::Report(Bytes::from_static(b"{}"));
+        let request = ClientRequest::QueryHistory { id, peer: Epoch::new(peer).unwrap(), question, timeout };
+        lan.hosts[1].peer.handle(at(lan.millis), Input::ClientRequest { client: CLIENT, request });
+        let mut parts = Vec::new();
+        for _ in 0..20 {
+            let now = at(lan.millis);
+            for host in 0..2 {
+                lan.hosts[host].peer.handle(now, Input::Tick);
+                while let Some(effect) = lan.hosts[host].peer.poll_effect() {
+                    match effect {
+                        Effect::QueryReport { from, reply, query } => {
+                            assert_eq!((from, &*query), (Epoch::new(2).unwrap(), &b"{}"[..]));
+                            lan.hosts[host].peer.answer_report(now, from, &reply, Ok(&report));
+                        }
+                        Effect::Answer { client: CLIENT, id: 7, answer } => parts.push(answer.unwrap()),
+                        effect => lan.effect(host, effect, &mut |_| false),
+                    }
+                }
+            }
+            lan.millis += 1;
+        }
+        assert_eq!(parts.iter().map(|part| (part.part, part.last)).collect::<Vec<_>>(), [(0, false), (1, true)]);
+        let bytes = parts.iter().flat_map(|part| match &part.content {
+            AnswerContent::Report(bytes) => bytes.to_vec(),
+            other => panic!("{other:?}"),
+        });
+        assert!(bytes.eq(report.iter().copied()), "the parts of peer {peer} are the report");
+    }
 }
 
 /// Proves: W126

@@ -1,0 +1,77 @@
+//! One report of every peer of the group: of the local peer, and of the others that are up.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use super::bus_options::PeerOptions;
+use super::connect;
+use crate::bus::Bus;
+use crate::message::PeerRef;
+use crate::terminal::exit::CommandFailure;
+use crate::terminal::output::note;
+use crate::terminal::peer;
+
+/// A peer of the group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupPeer {
+    /// Name of the peer; its epoch while its name is unknown.
+    pub name: String,
+    /// Epoch, as in reports.
+    pub epoch: String,
+    /// True for the local peer.
+    pub is_local: bool,
+}
+
+/// Attaches to the local peer.
+///
+/// # Errors
+/// The peer cannot be reached.
+pub fn attach(socket: Option<&PathBuf>, name: &str) -> Result<Bus, CommandFailure> {
+    let options = PeerOptions { socket: socket.cloned(), ..PeerOptions::default() };
+    peer::attach(&connect::socket(&options)?, name)
+}
+
+/// Returns the local peer, then the others that are up.
+///
+/// # Errors
+/// The local peer does not answer.
+pub fn peers(bus: &Bus) -> Result<Vec<GroupPeer>, CommandFailure> {
+    let info = bus.info();
+    let local = GroupPeer { name: info.peer.to_string(), epoch: info.epoch.to_string(), is_local: true };
+    let report = peer::show(bus, serde_json::json!({ "show": "peers" }))?;
+    let rows = report["rows"].as_array().cloned().unwrap_or_default();
+    let others = rows.iter().filter(|row| row["state"] == "up").filter_map(|row| {
+        let epoch = row["epoch"].as_str()?;
+        Some(GroupPeer {
+            name: row["publisher"].as_str().unwrap_or(epoch).to_owned(),
+            epoch: epoch.to_owned(),
+            is_local: false,
+        })
+    });
+    Ok(std::iter::once(local).chain(others).collect())
+}
+
+/// Queries each of the peers for a report, and returns those that came. The other peers are named on standard error.
+///
+/// # Errors
+/// The local peer does not answer.
+pub fn query_all<'p>(
+    bus: &Bus,
+    peers: &'p [GroupPeer],
+    query: &Value,
+) -> Result<Vec<(&'p GroupPeer, Value)>, CommandFailure> {
+    let mut reports = Vec::new();
+    for of in peers {
+        if of.is_local {
+            reports.push((of, peer::show(bus, query.clone())?));
+            continue;
+        }
+        let Ok(epoch) = of.epoch.parse::<PeerRef>() else { continue };
+        match peer::show_of(bus, &epoch, query) {
+            Ok(report) => reports.push((of, report)),
+            Err(failure) => note(format_args!("{}: no report: {}", of.name, failure.text)),
+        }
+    }
+    Ok(reports)
+}

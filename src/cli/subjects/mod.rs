@@ -1,0 +1,176 @@
+//! `subjects`: the subjects of messages, with their rates: those that this host receives, or all that peers publish.
+
+pub mod args;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use self::args::SubjectListOptions;
+use super::group_reports::{self, GroupPeer};
+use crate::bus::Bus;
+use crate::clock::Clock;
+use crate::subject::{Pattern, Subject};
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::interrupt::Interrupt;
+use crate::terminal::output::{EscapedText, Output, note};
+use crate::terminal::table::{Column, TextTable};
+
+/// Publisher and subject of a stream of messages.
+type StreamKey = (String, String);
+
+/// Position of a stream: its frame, and its messages in that frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct SampledPosition {
+    frame: u64,
+    count: u64,
+    seq: String,
+}
+
+/// The positions of all streams at one time.
+#[derive(Debug, Default)]
+struct StreamSample {
+    streams: BTreeMap<StreamKey, SampledPosition>,
+    /// Number of streams that the reports left out.
+    omitted: bool,
+    /// Number of peers that gave their report.
+    peers: usize,
+}
+
+/// Runs `subjects`.
+///
+/// # Errors
+/// The local peer cannot be reached, or does not answer.
+pub fn run(options: &SubjectListOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
+    let bus = group_reports::attach(options.socket.as_ref(), "subjects")?;
+    let interrupt = Interrupt::watch()?;
+    let mut peers = group_reports::peers(&bus)?;
+    peers.retain(|peer| options.published || peer.is_local);
+    let first = sample(&bus, &peers, options)?;
+    let began = Clock::now().instant;
+    interrupt.sleep(options.interval);
+    if interrupt.is_raised() {
+        return Ok(Exit::Failed);
+    }
+    let second = sample(&bus, &peers, options)?;
+    let rows = rates(&first, &second, Clock::now().instant.since(began));
+    match options.json {
+        true => out.line(json!({ "rows": rows }))?,
+        false => out.bytes(table(&rows).to_string().as_bytes())?,
+    }
+    if second.omitted {
+        note(format_args!("further subjects are not shown; --limit is {}", options.limit));
+    }
+    Ok(if second.peers == peers.len() { Exit::Done } else { Exit::Failed })
+}
+
+fn sample(bus: &Bus, peers: &[GroupPeer], options: &SubjectListOptions) -> Result<StreamSample, CommandFailure> {
+    // One more than is shown, so that the sample knows whether there are more.
+    let query = json!({ "show": "seqno", "limit": options.limit.saturating_add(1) });
+    let reports = group_reports::query_all(bus, peers, &query)?;
+    let mut sample = StreamSample { peers: reports.len(), ..StreamSample::default() };
+    for (peer, report) in &reports {
+        sample.add(&peer.name, report, options);
+    }
+    Ok(sample)
+}
+
+impl StreamSample {
+    /// Adds the streams of one peer's report that the options ask for.
+    fn add(&mut self, peer: &str, report: &Value, options: &SubjectListOptions) {
+        let rows = report["rows"].as_array().map_or(&[][..], Vec::as_slice);
+        // Rows of published subjects name no publisher.
+        let wanted: Vec<&Value> = rows.iter().filter(|row| row["epoch"].is_null() == options.published).collect();
+        self.omitted |= options.limit < wanted.len();
+        for row in wanted.into_iter().take(options.limit) {
+            let Some(subject) = row["subject"].as_str().filter(|subject| is_match(options.pattern.as_ref(), subject))
+            else {
+                continue;
+            };
+            let publisher = row["publisher"].as_str().or(row["epoch"].as_str()).unwrap_or(peer);
+            let position = SampledPosition {
+                frame: row["frame"].as_u64().unwrap_or_default(),
+                count: row["count"].as_u64().unwrap_or_default(),
+                seq: row["seq"].as_str().unwrap_or_default().to_owned(),
+            };
+            self.streams.insert((publisher.to_owned(), subject.to_owned()), position);
+        }
+    }
+}
+
+fn is_match(pattern: Option<&Pattern>, subject: &str) -> bool {
+    pattern.is_none_or(|pattern| subject.parse::<Subject>().is_ok_and(|subject| pattern.matches(&subject)))
+}
+
+/// Returns a row for each stream of the second sample, the fastest first.
+fn rates(first: &StreamSample, second: &StreamSample, elapsed: Duration) -> Vec<Value> {
+    let messages = |key: &StreamKey, now: &SampledPosition| match first.streams.get(key) {
+        Some(before) if before.frame == now.frame => Some(now.count.saturating_sub(before.count)),
+        // The first sample may have left the stream out.
+        None if first.omitted => None,
+        // The stream, or its frame, began after the first sample.
+        _ => Some(now.count),
+    };
+    let mut rows: Vec<(Option<u64>, Value)> = second
+        .streams
+        .iter()
+        .map(|(key, now)| {
+            let messages = messages(key, now);
+            let rate = messages.map(|messages| messages as f64 / elapsed.as_secs_f64().max(f64::EPSILON));
+            let row = json!({
+                "publisher": key.0,
+                "subject": key.1,
+                "seq": now.seq,
+                "messages": messages,
+                "rate": rate.map(|rate| (rate * 10.0).round() / 10.0),
+            });
+            (messages, row)
+        })
+        .collect();
+    rows.sort_by(|a, b| b.0.cmp(&a.0));
+    rows.into_iter().map(|(_, row)| row).collect()
+}
+
+fn table(rows: &[Value]) -> TextTable {
+    let columns = [
+        Column::new("subject").left(),
+        Column::new("publisher").left(),
+        Column::new("messages/s"),
+        Column::new("last"),
+    ];
+    let mut table = TextTable::new(&columns);
+    for row in rows {
+        let text = |field: &str| EscapedText(row[field].as_str().unwrap_or_default().as_bytes()).to_string();
+        let rate = row["rate"].as_f64().map_or_else(|| "-".to_owned(), |rate| rate.to_string());
+        table.row(vec![text("subject"), text("publisher"), rate, text("seq")]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rate_counts_the_messages_between_two_samples() {
+        let sample = |streams: &[(&str, u64, u64)]| StreamSample {
+            streams: streams
+                .iter()
+                .map(|(subject, frame, count)| {
+                    let position = SampledPosition { frame: *frame, count: *count, seq: format!("{count}") };
+                    (("A".to_owned(), (*subject).to_owned()), position)
+                })
+                .collect(),
+            ..StreamSample::default()
+        };
+        let first = sample(&[("idle", 1, 5), ("fast", 1, 100), ("frame", 1, 900)]);
+        let second = sample(&[("idle", 1, 5), ("fast", 1, 300), ("frame", 2, 40), ("new", 1, 6)]);
+        let rows = rates(&first, &second, Duration::from_secs(2));
+        let found: Vec<_> = rows.iter().map(|row| (row["subject"].as_str().unwrap(), &row["rate"])).collect();
+        assert_eq!(
+            found,
+            [("fast", &json!(100.0)), ("frame", &json!(20.0)), ("new", &json!(3.0)), ("idle", &json!(0.0))]
+        );
+    }
+}

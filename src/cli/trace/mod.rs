@@ -1,0 +1,138 @@
+//! `trace`: what each peer of the group has received of a subject, to how many clients it delivers it, and what it lost.
+
+pub mod args;
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use self::args::TraceOptions;
+use super::group_reports;
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::output::{EscapedText, Output};
+use crate::terminal::table::{Column, TextTable};
+
+const COLUMNS: [Column; 8] = [
+    Column::new("peer").left(),
+    Column::new("publisher").left(),
+    Column::new("last"),
+    Column::new("behind"),
+    Column::new("clients"),
+    Column::new("lost"),
+    Column::new("repaired"),
+    Column::new("pending"),
+];
+
+/// Runs `trace`.
+///
+/// # Errors
+/// The local peer cannot be reached, or does not answer.
+pub fn run(options: &TraceOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
+    let bus = group_reports::attach(options.socket.as_ref(), "trace")?;
+    let peers = group_reports::peers(&bus)?;
+    let query = json!({ "show": "subject", "subject": options.subject.as_str() });
+    let reports = group_reports::query_all(&bus, &peers, &query)?;
+    let losses = group_reports::query_all(&bus, &peers, &json!({ "show": "loss" }))?;
+    let rows = rows(
+        &reports.iter().map(|(peer, report)| (peer.name.as_str(), peer.epoch.as_str(), report)).collect::<Vec<_>>(),
+        &losses.iter().map(|(peer, report)| (peer.epoch.as_str(), report)).collect(),
+    );
+    match options.json {
+        true => out.line(json!({ "subject": options.subject.as_str(), "rows": rows }))?,
+        false if rows.is_empty() => {
+            out.line(format_args!("no peer publishes or has received {}", options.subject))?;
+        }
+        false => out.bytes(table(&rows).to_string().as_bytes())?,
+    }
+    Ok(if reports.len() == peers.len() { Exit::Done } else { Exit::Failed })
+}
+
+/// Joins the reports of all peers: a row for each publisher, then one for each receiver of it.
+fn rows(reports: &[(&str, &str, &Value)], losses: &BTreeMap<&str, &Value>) -> Vec<Value> {
+    let published: BTreeMap<&str, (&str, &Value)> = reports
+        .iter()
+        .filter(|(_, _, report)| report["subject"]["published"].is_object())
+        .map(|(name, epoch, report)| (*epoch, (*name, &report["subject"]["published"])))
+        .collect();
+    let mut rows: Vec<Value> = published
+        .values()
+        .map(|(name, last)| json!({ "peer": name, "publisher": name, "state": "published", "seq": last["seq"] }))
+        .collect();
+    for (name, epoch, report) in reports {
+        for received in report["subject"]["received"].as_array().into_iter().flatten() {
+            let publisher = received["epoch"].as_str().unwrap_or_default();
+            let loss = losses.get(epoch).map_or(&Value::Null, |report| of_publisher(report, publisher));
+            rows.push(json!({
+                "peer": name,
+                "publisher": published.get(publisher).map_or(&received["publisher"], |(_, _)| &received["publisher"]),
+                "state": "received",
+                "seq": received["seq"],
+                "behind": published.get(publisher).and_then(|(_, last)| behind(last, received)),
+                "clients": report["subject"]["clients"],
+                "lost": loss["lost"],
+                "repaired": loss["repaired"]["count"],
+                "pending": loss["datagrams"]["pending"],
+            }));
+        }
+    }
+    rows
+}
+
+/// Returns the row of a publisher in `show loss`.
+fn of_publisher<'r>(report: &'r Value, epoch: &str) -> &'r Value {
+    let mut rows = report["rows"].as_array().into_iter().flatten();
+    rows.find(|row| row["epoch"] == epoch).unwrap_or(&Value::Null)
+}
+
+/// Returns the number of messages between two numbers of one frame; `None` if their frames differ. The sample of the
+/// receiver may be the later one.
+fn behind(published: &Value, received: &Value) -> Option<u64> {
+    if published["frame"] != received["frame"] {
+        return None;
+    }
+    Some(published["count"].as_u64()?.saturating_sub(received["count"].as_u64()?))
+}
+
+fn table(rows: &[Value]) -> TextTable {
+    let mut table = TextTable::new(&COLUMNS);
+    for row in rows {
+        let fields = ["peer", "publisher", "seq", "behind", "clients", "lost", "repaired", "pending"];
+        table.row(fields.map(|field| cell(&row[field])).to_vec());
+    }
+    table
+}
+
+/// Returns the text of a cell; a count that is not exact is an interval.
+fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => EscapedText(text.as_bytes()).to_string(),
+        Value::Object(count) => format!("{}..{}", count["min"], count["max"]),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_of_all_peers_are_joined() {
+        let publisher = json!({ "subject": { "clients": 0, "received": [],
+            "published": { "seq": "0x09", "frame": 1, "count": 9 } } });
+        let receiver = json!({ "subject": { "clients": 2, "published": null, "received": [
+            { "publisher": "A", "epoch": "a", "seq": "0x07", "frame": 1, "count": 7 },
+            { "publisher": "Z", "epoch": "z", "seq": "0x03", "frame": 1, "count": 3 }] } });
+        let loss = json!({ "rows": [
+            { "epoch": "a", "lost": { "min": 1, "max": 2 }, "repaired": { "count": 4 }, "datagrams": { "pending": 5 } }] });
+        let rows = rows(&[("A", "a", &publisher), ("B", "b", &receiver)], &BTreeMap::from([("b", &loss)]));
+        let expected = "\
+peer | publisher | last | behind | clients | lost | repaired | pending
+-----+-----------+------+--------+---------+------+----------+--------
+A    | A         | 0x09 |      - |       - |    - |        - |       -
+B    | A         | 0x07 |      2 |       2 | 1..2 |        4 |       5
+B    | Z         | 0x03 |      - |       2 |    - |        - |       -
+";
+        assert_eq!(table(&rows).to_string(), expected);
+    }
+}
