@@ -153,7 +153,7 @@ const LAYERS: &[Layer] = &[
     Layer {
         module: "terminal",
         may_use: &["clock", "time", "message", "config", "daemon", "bus"],
-        crates: &["humantime", "nix", "serde", "serde_json", "signal_hook"],
+        crates: &["humantime", "indicatif", "nix", "serde", "serde_json", "signal_hook"],
     },
     Layer {
         module: "bench",

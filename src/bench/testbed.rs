@@ -1,5 +1,6 @@
 //! The machines and processes of the bench, and the runs of every measurement.
 
+use std::cell::Cell;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,10 +10,11 @@ use super::job::{
     Drop, Job, Load, PeerSettings, PingJob, PingReport, ProcessCommand, PublishJob, RawJob, RawMode, ReadyReport,
     ReceiveReport, SendReport, SubscribeJob,
 };
-use crate::clock::random_u64;
+use crate::clock::{Clock, random_u64};
 use crate::config::Config;
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::interrupt::Interrupt;
+use crate::terminal::progress::Progress;
 use crate::time::nanos;
 
 /// Size of a subscription's queue in a run: the bench measures the path to the queue, and reads it as fast as it can.
@@ -43,6 +45,8 @@ pub struct Testbed {
     publisher_via: Option<String>,
     subscriber_via: Option<String>,
     interrupt: Interrupt,
+    /// Number of runs that have begun.
+    runs: Cell<u32>,
 }
 
 /// Result of a run.
@@ -160,6 +164,7 @@ impl Testbed {
             publisher_via: options.publisher_via.clone(),
             subscriber_via: options.subscriber_via.clone(),
             interrupt: Interrupt::watch()?,
+            runs: Cell::new(0),
         })
     }
 
@@ -170,6 +175,7 @@ impl Testbed {
     /// A process fails.
     pub fn raw(&self, raw: &RawCase, span: Duration) -> Result<Result<BenchRun, String>, CommandFailure> {
         let RawCase { mode, bytes, receivers, rate } = *raw;
+        let _progress = self.progress(&format!("raw datagrams of {bytes} bytes"));
         let job = RawJob { values: self.values.clone(), mode, bytes, span_ns: nanos(span), rate };
         let receivers = vec![Job::RawReceive(job.clone()); receivers];
         self.run(&Job::RawSend(job), &receivers, span)
@@ -204,6 +210,7 @@ impl Testbed {
     /// A process fails.
     pub fn library(&self, case: &LoadCase) -> Result<BenchRun, CommandFailure> {
         let LoadCase { load, subscribers, is_each, drop } = *case;
+        let _progress = self.progress(&format!("messages of {} bytes", load.bytes));
         let subscriber = |seed| {
             let drop = (0.0 < drop).then_some(Drop { share: drop, seed });
             let values = self.values.with("bench", "name", &format!("bench-sub-{seed}"));
@@ -222,6 +229,8 @@ impl Testbed {
     /// A process fails.
     pub fn ping(&self, case: PingCase, span: Duration) -> Result<PingRun, CommandFailure> {
         let PingCase { is_raw, is_busy, bytes } = case;
+        let what = if is_raw { "raw datagrams" } else { "messages" };
+        let _progress = self.progress(&format!("{what} of {bytes} bytes to and fro"));
         let [ping, pong] = ["bench-ping", "bench-pong"].map(|name| PingJob {
             values: self.values.with("bench", "name", name),
             path: self.path,
@@ -242,6 +251,12 @@ impl Testbed {
         pinger.send(ProcessCommand::Stop);
         ponger.send(ProcessCommand::Stop);
         Ok(PingRun { has_one_clock: here.host.boot == there.host.boot, report: pinged })
+    }
+
+    /// Shows the next run until the value is dropped.
+    fn progress(&self, what: &str) -> Progress {
+        self.runs.set(self.runs.get() + 1);
+        Progress::activity(format!("run {}: {what}", self.runs.get()), Clock::now().instant)
     }
 
     /// Returns the start parameters of publishers and subscribers.

@@ -1,6 +1,5 @@
-//! The payload template of `pub` and `reply`, the pace of `--rate`, and the progress line of long work.
+//! The payload template of `pub` and `reply`, and the pace of `--rate`.
 
-use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -66,38 +65,6 @@ impl RatePacer {
     /// Returns the messages per second so far.
     pub fn achieved_rate(&self, sent: u64, now: Instant) -> f64 {
         sent as f64 / now.since(self.start).as_secs_f64().max(1e-9)
-    }
-}
-
-/// A line on a terminal's standard error that reports the progress of long work; nothing elsewhere.
-#[derive(Debug)]
-pub struct Progress {
-    wanted: bool,
-    shown: Option<Instant>,
-}
-
-impl Progress {
-    /// Starts the progress of work that begins now. The first line comes after a second: short work needs none.
-    pub fn new(now: Instant) -> Progress {
-        Progress { wanted: io::stderr().is_terminal(), shown: Some(now) }
-    }
-
-    /// Shows `text` if a second has passed since the last time.
-    pub fn show(&mut self, now: Instant, text: impl FnOnce() -> String) {
-        let due = self.shown.is_none_or(|shown| Duration::from_secs(1) <= now.since(shown));
-        if self.wanted && due {
-            self.shown = Some(now);
-            let mut stderr = io::stderr().lock();
-            // Progress is a courtesy: a terminal that has gone away must not end the work.
-            drop(write!(stderr, "\r\x1b[K{}", text()).and_then(|()| stderr.flush()));
-        }
-    }
-
-    /// Removes the line.
-    pub fn clear(&self) {
-        if self.wanted {
-            drop(write!(io::stderr().lock(), "\r\x1b[K"));
-        }
     }
 }
 

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::args::PublishOptions;
 use super::connect;
 use super::header;
-use super::pacer::{Progress, RatePacer, Template};
+use super::pacer::{RatePacer, Template};
 use crate::bus::Bus;
 use crate::clock::Clock;
 use crate::message::{Headers, MESSAGE_BYTES_MAX, Message};
@@ -21,6 +21,7 @@ use crate::terminal::interrupt::Interrupt;
 use crate::terminal::output::json;
 use crate::terminal::output::{Output, note, pluralize};
 use crate::terminal::peer;
+use crate::terminal::progress::Progress;
 
 /// Source of the payloads.
 enum PayloadSource {
@@ -52,7 +53,7 @@ pub fn run(options: &PublishOptions, out: &mut Output) -> Result<Exit, CommandFa
     let interrupt = Interrupt::watch()?;
     let start = Clock::now().instant;
     let pacer = RatePacer::new(options.rate, start);
-    let mut progress = Progress::new(start);
+    let mut progress = Progress::new(total, start);
     let (mut messages, mut bytes) = (0, 0);
     while total.is_none_or(|total| messages < total) && !interrupt.is_raised() {
         let Some(payload) = payloads.next(messages + 1)? else { break };
@@ -60,7 +61,7 @@ pub fn run(options: &PublishOptions, out: &mut Output) -> Result<Exit, CommandFa
         publish(&bus, options, headers.clone(), payload, &interrupt)?;
         messages += 1;
         let now = Clock::now().instant;
-        progress.show(now, || {
+        progress.show(now, messages, || {
             let of = total.map_or(String::new(), |total| format!(" of {total}"));
             format!("published {messages}{of} messages, {:.0}/s", pacer.achieved_rate(messages, now))
         });

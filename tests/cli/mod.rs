@@ -7,6 +7,7 @@ mod group;
 mod log;
 mod messages;
 mod peer;
+mod progress;
 mod readme;
 mod streams;
 mod systemd;

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::args::{DemoOptions, DemoScenario};
-use super::pacer::{Progress, RatePacer};
+use super::pacer::RatePacer;
 use super::show;
 use crate::bus::{Bus, DropRule, RecvError, SubscribeError, Subscription};
 use crate::clock::{Clock, random_u64};
@@ -23,6 +23,7 @@ use crate::terminal::interrupt::Interrupt;
 use crate::terminal::output::json;
 use crate::terminal::output::{Output, note, pluralize};
 use crate::terminal::peer;
+use crate::terminal::progress::Progress;
 use crate::terminal::table::{Column, TextTable};
 use audit::{DeliveryAudit, SentCounts, SubjectBalance};
 
@@ -259,7 +260,7 @@ fn publish(bus: &Bus, options: &DemoOptions) -> Result<SentCounts, CommandFailur
     let mut sent: SentCounts = subjects.iter().map(|subject| (subject.clone(), 0)).collect();
     let start = Clock::now().instant;
     let pacer = RatePacer::new(Some(options.rate), start);
-    let mut progress = Progress::new(start);
+    let mut progress = Progress::new(Some(options.count), start);
     let interrupt = Interrupt::watch()?;
     for (number, subject) in (0..options.count).zip(subjects.iter().cycle()) {
         let now = Clock::now().instant;
@@ -276,7 +277,7 @@ fn publish(bus: &Bus, options: &DemoOptions) -> Result<SentCounts, CommandFailur
         if number % FLUSH_MESSAGES == 0 {
             peer::flush(bus)?;
         }
-        progress.show(now, || format!("published {number} of {} messages", options.count));
+        progress.show(now, number, || format!("published {number} of {} messages", options.count));
     }
     progress.clear();
     peer::flush(bus)?;

@@ -9,7 +9,6 @@ use super::failure;
 use super::print::MissedRangeText;
 use super::tail::PeerConnection;
 use crate::bus::{Bus, StreamError, StreamEvents, StreamRefusalKind, Streams};
-use crate::cli::pacer::Progress;
 use crate::clock::Clock;
 use crate::event::stream::model::LIST_EVENTS_MAX;
 use crate::event::stream::name::{Consumer, StreamId, StreamName};
@@ -19,6 +18,7 @@ use crate::storage::streams::archive::{ArchiveGap, ArchiveSource, ArchiveStore, 
 use crate::storage::streams::error::StreamStorageError as StoreError;
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::output::{Output, note, pluralize};
+use crate::terminal::progress::Progress;
 
 /// Time to wait when nothing is new.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -40,7 +40,7 @@ pub(super) fn run(options: &ArchiveOptions, out: &mut Output) -> Result<Exit, Co
     }
     let mut peer = PeerConnection::open(&options.bus, options.patience)?;
     let (mut archive, end) = begin(&peer.bus, options)?;
-    let mut progress = Progress::new(Clock::now().instant);
+    let mut progress = Progress::new(None, Clock::now().instant);
     let ended = archive.work(&mut peer, options.once.then_some(end), &mut progress);
     progress.clear();
     if options.json {
@@ -165,7 +165,7 @@ impl Archive {
             self.target.store(&events).map_err(store_failure)?;
             self.events += events.len() as u64;
             let now = Clock::now().instant;
-            progress.show(now, || self.progress(&peer.bus, now.since(start)));
+            progress.show(now, self.events, || self.progress(&peer.bus, now.since(start)));
             if events.is_empty() {
                 std::thread::sleep(POLL_INTERVAL);
             }
