@@ -4,8 +4,12 @@
 //! without such interfaces on the machine.
 
 mod list;
+mod state;
+mod watch;
 
 pub use list::list;
+pub(crate) use state::{InterfaceState, state_of, successor};
+pub(crate) use watch::InterfaceWatch;
 
 use crate::config::{INTERFACE_NAME_BYTES_MAX, InterfaceSpec, Subnet};
 use std::fmt;

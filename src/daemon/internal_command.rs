@@ -36,6 +36,8 @@ pub(crate) enum InternalCommand {
         /// The query, unread.
         query: Bytes,
     },
+    /// The peer has begun a new epoch.
+    EpochChanged,
     /// The peer has sent its last BYE to the group.
     Stopped,
 }

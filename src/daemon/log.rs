@@ -1,8 +1,8 @@
 //! Lines of the log about other peers and losses.
 
-use crate::message::{Cause, Count, Publisher};
+use crate::message::{Cause, Count, Epoch, Publisher};
 use crate::proto::advisory::{Advisory, AdvisoryStream};
-use crate::proto::effect::MemberEvent;
+use crate::proto::effect::{EpochChange, MemberEvent};
 
 /// Logs a change in the state of another peer.
 pub(crate) fn member(publisher: &Publisher, event: MemberEvent) {
@@ -24,6 +24,14 @@ pub(crate) fn member(publisher: &Publisher, event: MemberEvent) {
         MemberEvent::DuplicateName => {
             tracing::warn!(peer = name, %epoch, uid, "two peers have the same name; give each its own (key 'name')");
         }
+    }
+}
+
+/// Logs that this peer continues under a new epoch.
+pub(crate) fn new_epoch(epoch: Epoch, change: EpochChange) {
+    match change {
+        EpochChange::FramesExhausted => tracing::warn!(%epoch, "new epoch: the frames of the old one ran out"),
+        EpochChange::AddressChanged => tracing::info!(%epoch, "new epoch: the address of this peer changed"),
     }
 }
 

@@ -5,6 +5,10 @@
 //! host share it. The inbox is bound to the interface's address and to a port of its own. Every datagram leaves from
 //! it, so the source address of a multicast is the unicast address of its sender.
 
+mod socket_open_error;
+
+pub use socket_open_error::SocketOpenError;
+
 use crate::daemon::batch::{self, OutgoingDatagram, RecvBatch};
 use crate::daemon::interface::ChosenInterface;
 use crate::proto::effect::Path;
@@ -37,97 +41,6 @@ pub struct SocketOptions<'a> {
     /// Requested send buffer, in bytes.
     pub send_buffer: usize,
 }
-
-/// Reason why the sockets could not be opened. The text names the fix.
-#[derive(Debug)]
-pub enum SocketOpenError {
-    /// The group's address is no multicast address.
-    NotMulticast(IpAddr),
-    /// The group's port is 0.
-    NoPort,
-    /// The group and the interface's address are of two families.
-    OtherFamily {
-        /// The group.
-        group: IpAddr,
-        /// The interface's address.
-        address: IpAddr,
-    },
-    /// The kernel has no IPv6.
-    NoIpv6,
-    /// Another program holds the group's port and does not share it.
-    GroupBusy(SocketAddr),
-    /// Another program, perhaps another peer, holds the inbox's port.
-    InboxBusy(SocketAddr),
-    /// The user may not use the port.
-    NoPermission(SocketAddr),
-    /// The interface does not have the address any more, or not yet.
-    NoSuchAddress(SocketAddr),
-    /// The host has reached the maximum number of group memberships of one socket, or of the kernel.
-    MembershipsMax,
-    /// The interface refused the membership.
-    Join {
-        /// The group.
-        group: IpAddr,
-        /// The interface.
-        interface: String,
-        /// Error that the kernel returned.
-        error: io::Error,
-    },
-    /// The kernel refused another operation.
-    System {
-        /// Operation that failed.
-        step: &'static str,
-        /// Error that the kernel returned.
-        error: io::Error,
-    },
-}
-
-impl fmt::Display for SocketOpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SocketOpenError::NotMulticast(group) => write!(
-                f,
-                "the group {group} is no multicast address; use one of 239.0.0.0 to 239.255.255.255, or ff15::/16 for IPv6"
-            ),
-            SocketOpenError::NoPort => write!(f, "the group's port is 0; use one from 1024 to 65535"),
-            SocketOpenError::OtherFamily { group, address } => {
-                write!(f, "the group {group} and the interface's address {address} are not both IPv4 or both IPv6")
-            }
-            SocketOpenError::NoIpv6 => {
-                write!(f, "this kernel has no IPv6; use an IPv4 group such as 239.255.75.0, or boot with IPv6")
-            }
-            SocketOpenError::GroupBusy(address) => write!(
-                f,
-                "the group's port is busy: {address} is held by a program that does not share it; find it \
-                 (ss -ulnp 'sport = {}') or choose another port",
-                address.port()
-            ),
-            SocketOpenError::InboxBusy(address) => write!(
-                f,
-                "the inbox's port is busy: {address} is held by another program, perhaps another peer; find it \
-                 (ss -ulnp 'sport = {}'), or let the kernel choose with inbox port 0",
-                address.port()
-            ),
-            SocketOpenError::NoPermission(address) => {
-                write!(f, "no permission to use {address}; choose a port from 1024 to 65535")
-            }
-            SocketOpenError::NoSuchAddress(address) => {
-                write!(f, "the address {} is not usable on this host now; look at: ip addr", address.ip())
-            }
-            SocketOpenError::MembershipsMax => write!(
-                f,
-                "this host has joined as many multicast groups as it may; raise the limit: \
-                 sysctl -w net.ipv4.igmp_max_memberships=100"
-            ),
-            SocketOpenError::Join { group, interface, error } => {
-                write!(f, "cannot join {group} on {interface}: {error}; look at: ip link show {interface}")
-            }
-            SocketOpenError::System { step, error } => write!(f, "cannot {step}: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for SocketOpenError {}
 
 /// Requested and granted size of a socket buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -253,6 +166,35 @@ impl Sockets {
         granted - granted / 8
     }
 
+    /// Moves to an interface with another address or another number. The inbox stays open, with its port, while its
+    /// address does. Datagrams that were not read from a closed socket are lost. The sockets must not be registered.
+    ///
+    /// # Errors
+    /// A socket cannot be opened on the interface. The sockets then stay as they were.
+    pub(super) fn move_to(&mut self, options: &SocketOptions<'_>) -> Result<(), SocketOpenError> {
+        let interface = options.interface;
+        let is_bound_to_number = matches!(interface.address, IpAddr::V6(ip) if ip.is_unicast_link_local());
+        if interface.address != self.inbox_address.ip() || is_bound_to_number {
+            *self = Sockets::open(options)?;
+            return Ok(());
+        }
+        let group_address = scoped_address(options.group, options.port, interface.index);
+        let (group, receive_granted) = open_group(options, group_address)?;
+        prepare_inbox(&SockRef::from(&self.inbox), options)?;
+        let coalesces = self.coalesces && setsockopt(&group, sockopt::UdpGroSegment, &true).is_ok();
+        self.group = UdpSocket::from_std(group.into());
+        (self.group_address, self.receive_granted) = (group_address, receive_granted);
+        (self.interface, self.index) = (interface.name.clone(), interface.index);
+        (self.group_overruns, self.coalesces) = (0, coalesces);
+        Ok(())
+    }
+
+    /// Ends the registration of both sockets.
+    pub(super) fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
+        registry.deregister(&mut self.group)?;
+        registry.deregister(&mut self.inbox)
+    }
+
     /// Registers both sockets for readability. The events are edge-triggered: the caller must read until a socket is
     /// empty.
     pub fn register(&mut self, registry: &Registry, group: Token, inbox: Token) -> io::Result<()> {
@@ -369,14 +311,22 @@ pub(super) fn join(socket: &SockRef<'_>, group: IpAddr, index: u32) -> io::Resul
 
 /// Opens the inbox, which also sends all datagrams.
 fn open_inbox(options: &SocketOptions<'_>) -> Result<(Socket, BufferGrant), SocketOpenError> {
-    let SocketOptions { interface, ttl, .. } = *options;
+    let interface = options.interface;
     let address = scoped_address(interface.address, options.inbox_port, interface.index);
     let socket = open(address)?;
     set_buffer_size(&socket, true, options.receive_buffer)?;
     let granted = set_buffer_size(&socket, false, options.send_buffer)?;
     socket.bind(&address.into()).map_err(|error| bind_error(error, address, SocketOpenError::InboxBusy))?;
+    prepare_inbox(&SockRef::from(&socket), options)?;
+    enable_ancillary_data(&socket)?;
+    Ok((socket, granted))
+}
+
+/// Makes the inbox send multicasts on the interface, and only as far as the TTL allows.
+fn prepare_inbox(socket: &SockRef<'_>, options: &SocketOptions<'_>) -> Result<(), SocketOpenError> {
+    let SocketOptions { interface, ttl, .. } = *options;
     let prepared = match options.group {
-        IpAddr::V4(_) => set_multicast_interface(&socket, interface.index)
+        IpAddr::V4(_) => set_multicast_interface(socket, interface.index)
             .and_then(|()| socket.set_multicast_loop_v4(true))
             .and_then(|()| socket.set_multicast_ttl_v4(ttl.into())),
         IpAddr::V6(_) => socket
@@ -384,9 +334,7 @@ fn open_inbox(options: &SocketOptions<'_>) -> Result<(Socket, BufferGrant), Sock
             .and_then(|()| socket.set_multicast_loop_v6(true))
             .and_then(|()| socket.set_multicast_hops_v6(ttl.into())),
     };
-    prepared.map_err(system("prepare the inbox for sending to the group"))?;
-    enable_ancillary_data(&socket)?;
-    Ok((socket, granted))
+    prepared.map_err(system("prepare the inbox for sending to the group"))
 }
 
 /// Opens a non-blocking UDP socket of the address's family.

@@ -9,8 +9,9 @@ pub(super) const LOCAL_SOCKET: Token = Token(2);
 pub(super) const WAKER: Token = Token(3);
 pub(super) const SIGNALS: Token = Token(4);
 pub(super) const TIMER: Token = Token(5);
+pub(super) const INTERFACES: Token = Token(6);
 /// Tokens from here on belong to listeners.
-pub(super) const LISTENERS: usize = 6;
+pub(super) const LISTENERS: usize = 7;
 /// Tokens from here on belong to clients, by their number.
 pub(super) const CLIENTS: usize = 16;
 

@@ -28,7 +28,7 @@ pub(crate) struct TransmitQueue {
     enqueued: u64,
     /// True if the last attempt sent nothing, until the socket is writable.
     is_blocked: bool,
-    /// Number of datagrams that the system refused.
+    /// Number of datagrams that the system refused, or that waited when their epoch ended.
     pub(crate) errors: u64,
     /// The last refused datagram since [`TransmitQueue::take_refused`].
     refused: Option<RefusedSend>,
@@ -79,6 +79,13 @@ impl TransmitQueue {
     /// Takes the last datagram that the system refused since the last call.
     pub(crate) fn take_refused(&mut self) -> Option<RefusedSend> {
         self.refused.take()
+    }
+
+    /// Discards all waiting datagrams, which belong to an epoch that has ended. The new socket is writable.
+    pub(crate) fn discard(&mut self) {
+        self.errors += self.queue.len() as u64;
+        self.queue.clear();
+        self.is_blocked = false;
     }
 
     /// Records that the socket is writable.

@@ -87,6 +87,9 @@ pub enum Input {
         /// Earliest arrival time of the next datagram.
         at: Instant,
     },
+    /// The peer's inbox has another address from now on. The peer begins a new epoch, because an epoch has one address
+    /// (wire.md W2). Datagrams that were not sent yet belong to the former epoch: the shell discards them.
+    AddressChanged,
     /// Time has passed: the deadline was reached, or the shell has nothing more to hand in and open datagrams
     /// should leave.
     Tick,
@@ -155,6 +158,15 @@ pub enum MemberEvent {
     FlowExcluded,
     /// The excluded peer has caught up, and flow control waits for it again.
     CaughtUp,
+}
+
+/// Reason why a running peer begins a new epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EpochChange {
+    /// The time frames of its sequence numbers ran out (R10).
+    FramesExhausted,
+    /// Its address changed ([`Input::AddressChanged`]).
+    AddressChanged,
 }
 
 /// Outputs of the core.
@@ -239,8 +251,13 @@ pub enum Effect {
     /// Leave the group and join it anew: the multicast of others does not arrive, and a switch may have dropped this
     /// host's membership.
     Rejoin,
-    /// This peer began a new epoch because its frames ran out (R10).
-    NewEpoch(Epoch),
+    /// This peer began a new epoch.
+    NewEpoch {
+        /// The new epoch.
+        epoch: Epoch,
+        /// The reason.
+        change: EpochChange,
+    },
     /// The graceful stop is complete: nothing more will be sent.
     Stopped,
 }

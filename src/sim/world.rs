@@ -468,7 +468,7 @@ impl<'a> World<'a> {
                 self.network.rejoin(host);
                 self.oracle.on_rejoin(run);
             }
-            Effect::NewEpoch(epoch) => {
+            Effect::NewEpoch { epoch, .. } => {
                 self.log(|| format!("host {host} begins epoch {epoch}"));
                 self.oracle.on_new_epoch(self.now, now, run, epoch);
             }

@@ -1,23 +1,31 @@
 //! Tests of the checks of a running peer: each fault is made by the kernel, and the peer names it and its end.
 
-use super::lan::{Host, Lan, Peer, in_namespaces};
-use super::{group, wait_until, wait_until_some};
+use super::lan::{Host, Lan, Peer, Process, in_namespaces};
+use super::{group, group_v6, wait_until, wait_until_some};
+use seqcast::clock::Clock;
 use serde_json::Value;
+use std::net::IpAddr;
+use std::time::Duration;
 
 /// A peer whose health is observed, and another one that it hears.
 struct Pair {
     lan: Lan,
     observed: Peer,
-    _other: Peer,
+    other: Peer,
 }
 
 impl Pair {
     fn new() -> Pair {
+        Pair::with(group(), &[])
+    }
+
+    /// Starts the pair with settings of the observed peer.
+    fn with(group: IpAddr, settings: &[&str]) -> Pair {
         let lan = Lan::new(2);
-        let observed = lan.hosts[0].start_peer("A.health", group(), &[]);
-        let other = lan.hosts[1].start_peer("B.health", group(), &[]);
+        let observed = lan.hosts[0].start_peer("A.health", group, settings);
+        let other = lan.hosts[1].start_peer("B.health", group, &[]);
         wait_until("the peers hear each other", || observed.rows("peers").iter().any(|row| row["state"] == "up"));
-        Pair { lan, observed, _other: other }
+        Pair { lan, observed, other }
     }
 
     fn host(&self) -> Host {
@@ -29,6 +37,24 @@ impl Pair {
         let is_meant = |finding: &&Value| finding["check"] == check && finding["found"].to_string().contains(part);
         let find = || self.observed.findings().iter().find(is_meant).cloned();
         wait_until_some(|| format!("a finding of {check} with {part:?}"), find)
+    }
+
+    /// Waits until the observed peer logs a text, which must happen within this time.
+    fn await_log(&self, text: &str, bound: Duration) {
+        let start = Clock::now().instant;
+        wait_until(text, || self.observed.log().iter().any(|line| line.contains(text)));
+        let elapsed = Clock::now().instant.since(start);
+        assert!(elapsed <= bound, "{text:?} was logged after {elapsed:?}");
+    }
+
+    /// Publishes a message at each peer and waits until a subscriber at the other one prints it. Each subscriber began
+    /// before the fault.
+    fn exchange(&self, subscribers: &[Process; 2], payload: &str) {
+        let peers = [&self.observed, &self.other];
+        for (publisher, subscriber) in peers.into_iter().zip(subscribers.iter().rev()) {
+            publisher.publish_one("t", payload);
+            wait_until("the message arrives", || subscriber.lines().iter().any(|line| line.contains(payload)));
+        }
     }
 
     /// Waits until a check has no finding, and the log says so once.
@@ -62,11 +88,65 @@ fn failed_interface_is_named_until_it_returns() {
         wait_until("the other peer is heard again", || {
             pair.observed.rows("peers").iter().all(|row| row["state"] == "up")
         });
+    });
+}
 
-        ip(&["address", "add", "10.75.0.99/24", "dev", "eth0"]);
-        ip(&["address", "delete", "10.75.0.1/24", "dev", "eth0"]);
-        let finding = pair.await_finding("interface", "10.75.0.1");
-        assert!(finding["found"].as_str().unwrap().starts_with("eth0 has "), "{finding}");
+/// Returns whether a report shows a peer that is up at this address.
+fn is_up_at(rows: &[Value], address: &str) -> bool {
+    let is_at = |row: &Value| row["address"].as_str().is_some_and(|text| text.starts_with(address));
+    rows.iter().any(|row| row["state"] == "up" && is_at(row))
+}
+
+/// Takes the address of the observed peer's host away, gives it the next one, and waits until the peer uses that one.
+/// `shown` begins the peer's new address; `scope` matches its multicasts with the configured number of hops.
+fn change_address(group: IpAddr, former: &str, next: Option<&str>, shown: &str, scope: &str) {
+    let pair = Pair::with(group, &["ttl=3"]);
+    let subscribers = [pair.observed.subscribe("t"), pair.other.subscribe("t")];
+    pair.exchange(&subscribers, "before");
+    pair.host().run("ip", &["address", "delete", former, "dev", "eth0"]);
+    if let Some(next) = next {
+        pair.await_log("eth0 has no address; it had 10.75.0.1", Duration::from_secs(2));
+        pair.host().run("ip", &["address", "add", next, "dev", "eth0"]);
+    }
+    pair.await_log("this peer continues with it", Duration::from_secs(2));
+    let status = pair.observed.report("status")["status"].take();
+    assert!(status["inbox"].as_str().unwrap().starts_with(shown), "{status}");
+    pair.lan.fault(&pair.host(), &format!("udp dport 7500 {scope} counter name hits"));
+    pair.exchange(&subscribers, "after");
+    assert_ne!(pair.lan.heal(), 0, "multicasts leave with the configured number of hops");
+    assert!(is_up_at(&pair.other.rows("peers"), shown), "the other peer shows the new address");
+    wait_until("no finding is left", || pair.observed.findings().is_empty());
+}
+
+#[test]
+fn changed_address_is_followed_within_two_seconds() {
+    in_namespaces("netns::health::changed_address_is_followed_within_two_seconds", || {
+        let scope = "ip saddr 10.75.0.99 ip ttl 3";
+        change_address(group(), "10.75.0.1/24", Some("10.75.0.99/24"), "10.75.0.99:", scope);
+    });
+}
+
+#[test]
+fn remaining_ipv6_address_is_followed_within_two_seconds() {
+    in_namespaces("netns::health::remaining_ipv6_address_is_followed_within_two_seconds", || {
+        let scope = "ip6 saddr fe80::/10 ip6 hoplimit 3";
+        change_address(group_v6(), "fd75::1/64", None, "[fe80::", scope);
+    });
+}
+
+#[test]
+fn replaced_network_card_is_joined_again() {
+    in_namespaces("netns::health::replaced_network_card_is_joined_again", || {
+        let pair = Pair::with(group(), &["inbox-port=7600"]);
+        let subscribers = [pair.observed.subscribe("t"), pair.other.subscribe("t")];
+        pair.exchange(&subscribers, "before");
+        let epoch = pair.observed.report("status")["status"]["epoch"].clone();
+        pair.host().run("ip", &["link", "delete", "eth0"]);
+        pair.await_log("eth0 is gone", Duration::from_secs(2));
+        pair.lan.replace_card(&pair.host());
+        pair.await_end("interface", "eth0 is back, with the address 10.75.0.1");
+        pair.exchange(&subscribers, "after");
+        assert_eq!(pair.observed.report("status")["status"]["epoch"], epoch, "the address is the same");
     });
 }
 

@@ -82,27 +82,28 @@ impl Lan {
              ip link set br0 up\n",
         );
         for host in 1..=count {
-            script += &format!(
-                "ip netns add h{host}
-                 ip link add port{host} gso_max_segs 1 type veth peer name eth0 gso_max_segs 1 netns h{host}
-                 ip link set port{host} master br0 up
-                 ip -n h{host} link set lo up
-                 ip -n h{host} addr add 10.75.0.{host}/24 dev eth0
-                 ip -n h{host} addr add fd75::{host}/64 dev eth0 nodad
-                 ip -n h{host} link set eth0 up\n"
-            );
+            script += &format!("ip netns add h{host}\nip -n h{host} link set lo up\n{}", insert_card(host));
         }
         run(Command::new("sh").args(["-e", "-c", &script]));
-        let hosts: Vec<Host> = (1..=count).map(|number| Host { number }).collect();
-        for host in &hosts {
-            // The kernel takes a while to notice that a cable is plugged in; until then the switch forwards nothing.
-            let port = format!("port{}", host.number);
-            let port = || run(Command::new("ip").args(["-d", "-o", "link", "show", "dev", &port]));
-            wait_until("the switch forwards", || port().contains("state forwarding"));
-            let card = || run(host.command("ip").args(["-o", "link", "show", "dev", "eth0"]));
-            wait_until("the host is on the switch", || card().contains("state UP"));
-        }
-        Lan { hosts }
+        let lan = Lan { hosts: (1..=count).map(|number| Host { number }).collect() };
+        lan.hosts.iter().for_each(|host| lan.await_link(host));
+        lan
+    }
+
+    /// Replaces the network card of a host by a new one of the same name and with the same addresses.
+    pub fn replace_card(&self, host: &Host) {
+        run(Command::new("sh").args(["-e", "-c", &insert_card(host.number)]));
+        self.await_link(host);
+    }
+
+    /// Waits until the switch and the host can reach each other.
+    fn await_link(&self, host: &Host) {
+        // The kernel takes a while to notice that a cable is plugged in; until then the switch forwards nothing.
+        let port = format!("port{}", host.number);
+        let port = || run(Command::new("ip").args(["-d", "-o", "link", "show", "dev", &port]));
+        wait_until("the switch forwards", || port().contains("state forwarding"));
+        let card = || run(host.command("ip").args(["-o", "link", "show", "dev", "eth0"]));
+        wait_until("the host is on the switch", || card().contains("state UP"));
     }
 
     /// Duplicates the matching datagrams that the switch forwards from one host to another.
@@ -138,6 +139,17 @@ impl Lan {
     pub fn heal(&self) -> u64 {
         heal(|| Command::new("nft"))
     }
+}
+
+/// Returns the commands that give a host a network card, with a cable to the switch.
+fn insert_card(host: usize) -> String {
+    format!(
+        "ip link add port{host} gso_max_segs 1 type veth peer name eth0 gso_max_segs 1 netns h{host}
+         ip link set port{host} master br0 up
+         ip -n h{host} addr add 10.75.0.{host}/24 dev eth0
+         ip -n h{host} addr add fd75::{host}/64 dev eth0 nodad
+         ip -n h{host} link set eth0 up\n"
+    )
 }
 
 /// One host.

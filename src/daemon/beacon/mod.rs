@@ -67,6 +67,15 @@ impl Beacons {
         }
     }
 
+    /// Moves to an interface with another address or another number. If the socket cannot be opened there, which is
+    /// logged, the former one stays.
+    pub(crate) fn move_to(&mut self, interface: &ChosenInterface, ttl: u8) {
+        match BeaconSocket::open(discovery_address(self.group, interface.index), interface, ttl) {
+            Ok(socket) => self.socket = socket,
+            Err(error) => tracing::warn!(%error, "no new socket for beacons"),
+        }
+    }
+
     /// Receives beacons, and sends one if it is due. `epoch` is the present one of this peer.
     pub(crate) fn exchange(&mut self, now: Instant, epoch: Epoch) {
         for _ in 0..RECEIVED_MAX {

@@ -47,6 +47,7 @@ impl Engine {
                     InternalCommand::AnswerReport { from, reply, query } => {
                         self.answer_report(now, from, &reply, &query);
                     }
+                    InternalCommand::EpochChanged => self.services.on_new_epoch(&mut self.core, now),
                     InternalCommand::Stopped => self.close(now),
                 }
             }

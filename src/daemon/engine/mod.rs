@@ -5,6 +5,8 @@
 //! missing.
 
 mod commands;
+mod interface_tracking;
+mod network;
 mod options;
 mod remote_reports;
 mod services;
@@ -14,9 +16,11 @@ mod start_error;
 mod status;
 mod wait;
 
+use self::interface_tracking::TrackedInterface;
 use self::remote_reports::RemoteReports;
 use self::services::Services;
 use crate::clock::Clock;
+use crate::config::Config;
 use crate::daemon::engine_core::{EngineCore, Phase};
 use crate::daemon::health::Health;
 use crate::daemon::mailbox::CommandQueue;
@@ -35,7 +39,9 @@ pub(crate) struct Engine {
     services: Services,
     health: Health,
     remote_reports: RemoteReports,
-    /// Constant fields of `show status`.
+    interface: TrackedInterface,
+    config: Config,
+    /// Fields of `show status` that only another address of the interface changes.
     static_status: Value,
     /// Events that the system reported in this turn.
     ready: Events,
@@ -71,6 +77,7 @@ impl Engine {
         let now = Clock::now();
         self.process_internal_commands(now);
         self.on_signals(now);
+        self.track_interface(now)?;
         self.core.accept(now);
         self.core.report_backlog(now);
         let is_caught_up = self.core.receive(now);
@@ -91,7 +98,7 @@ impl Engine {
         if is_caught_up {
             self.core.tick(now);
         }
-        self.health.on_turn(&mut self.core, now);
+        self.health.on_turn(&mut self.core, self.interface.state(), now);
         self.notify_systemd(now);
         self.core.report_unserved(now);
         self.core.confirm_due(now);

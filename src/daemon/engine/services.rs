@@ -152,6 +152,12 @@ impl Services {
         self.listeners.schedule_if_input(clients, id);
     }
 
+    /// Continues the services under a new epoch of the peer.
+    pub(super) fn on_new_epoch(&mut self, core: &mut EngineCore, now: ClockReading) {
+        #[cfg(feature = "events")]
+        self.events.on_new_epoch(core, now);
+    }
+
     /// Does the work of the services in a turn of the engine.
     pub(super) fn on_turn(&mut self, core: &mut EngineCore, now: ClockReading) {
         #[cfg(feature = "listeners")]

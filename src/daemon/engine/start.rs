@@ -6,22 +6,22 @@ pub use super::start_error::StartError;
 use crate::clock::{Clock, random_u64};
 use crate::config::Config;
 use crate::daemon::batch::ReceivedDatagram;
-use crate::daemon::beacon::Beacons;
 use crate::daemon::drop_rule::Dropper;
 use crate::daemon::engine::Engine;
+use crate::daemon::engine::interface_tracking::TrackedInterface;
+use crate::daemon::engine::network::{open_sockets, static_status};
 use crate::daemon::engine::remote_reports::RemoteReports;
 use crate::daemon::engine::services::Services;
 use crate::daemon::engine_core::{EngineCore, EngineCoreParts};
 use crate::daemon::health::Health;
-use crate::daemon::interface::{self, ChosenInterface, Family};
+use crate::daemon::interface::{self, ChosenInterface, Family, InterfaceWatch};
 use crate::daemon::local_socket::LocalSocket;
 use crate::daemon::mailbox::{CommandQueue, Mailbox};
-use crate::daemon::multicast::{self, Sockets};
 use crate::daemon::self_test;
 use crate::daemon::signals::Signals;
 use crate::daemon::systemd::SystemdNotifier;
 use crate::daemon::timer::Timer;
-use crate::daemon::tokens::{GROUP, INBOX, LOCAL_SOCKET, TIMER, WAKER};
+use crate::daemon::tokens::{GROUP, INBOX, INTERFACES, LOCAL_SOCKET, TIMER, WAKER};
 use crate::message::Epoch;
 use crate::proto::effect::{Input, Path};
 use crate::proto::peer::Peer;
@@ -42,10 +42,10 @@ const EVENTS: usize = 256;
 impl Engine {
     /// Starts a peer.
     pub(crate) fn open(config: &Config, options: &Options) -> Result<Engine, StartError> {
-        let chosen = interface::choose(&config.interface, Family::of(config.group)).map_err(StartError::Interface)?;
-        tracing::info!(interface = chosen.name, address = %chosen.address, mtu = chosen.mtu, reason = %chosen.reason, "interface");
         let step = |step| move |error| StartError::System { step, error };
         let poll = Poll::new().map_err(step("open an event queue"))?;
+        let watch = InterfaceWatch::open(poll.registry(), INTERFACES).map_err(step("watch the network interfaces"))?;
+        let chosen = choose_interface(config)?;
         // Signals are watched before the socket exists: a program that finds the socket can then end the peer
         // gracefully.
         let signals = options.signals.then(|| Signals::watch(poll.registry())).transpose();
@@ -58,7 +58,6 @@ impl Engine {
         let early_datagrams =
             self_test::run(&mut sockets, random_u64(), SELF_TEST_TIME).map_err(StartError::SelfTest)?;
         tracing::info!(group = %sockets.group_address(), "self-test passed: multicast comes back");
-
         let waker = Waker::new(poll.registry(), WAKER).map_err(step("make a waker"))?;
         let timer = Timer::new(poll.registry(), TIMER).map_err(step("make a timer"))?;
         sockets.register(poll.registry(), GROUP, INBOX).map_err(step("watch the UDP sockets"))?;
@@ -74,9 +73,8 @@ impl Engine {
         let static_status = static_status(config, &chosen, &sockets, local_socket.as_ref());
         let mut settings = config.settings(chosen.payload_bytes_max());
         settings.pace.room_bytes = sockets.room_bytes();
-        let beacons = Beacons::open(config, &chosen, started.instant);
-        let health = Health::new(&chosen, sockets.group_address(), config.ttl, beacons, started);
         let remote_reports = RemoteReports::new(config.remote_reports, started.instant);
+        let health = Health::new(config, &chosen, sockets.group_address(), started);
         let mut engine = Engine {
             remote_reports,
             core: EngineCore::new(
@@ -93,6 +91,8 @@ impl Engine {
             ),
             services,
             health,
+            interface: TrackedInterface::new(watch, chosen),
+            config: config.clone(),
             static_status,
             ready: Events::with_capacity(EVENTS),
             timer,
@@ -133,58 +133,11 @@ impl Engine {
     }
 }
 
-fn open_sockets(config: &Config, chosen: &ChosenInterface) -> Result<Sockets, StartError> {
-    let sockets = Sockets::open(&multicast::SocketOptions {
-        group: config.group,
-        port: config.port,
-        interface: chosen,
-        inbox_port: config.inbox_port,
-        ttl: config.ttl,
-        receive_buffer: config.receive_buffer,
-        send_buffer: config.send_buffer,
-    })
-    .map_err(StartError::Sockets)?;
-    for granted in sockets.granted() {
-        let multicast::BufferGrant { wanted, granted: bytes, .. } = granted;
-        if granted.is_short() {
-            tracing::warn!(wanted, granted = bytes, "{granted}");
-        } else {
-            tracing::debug!(wanted, granted = bytes, "{granted}");
-        }
-    }
-    Ok(sockets)
-}
-
-/// Returns the constant fields of `show status`.
-fn static_status(
-    config: &Config,
-    chosen: &ChosenInterface,
-    sockets: &Sockets,
-    local_socket: Option<&LocalSocket>,
-) -> Value {
-    let [receive, send] = sockets.granted();
-    json!({
-        "name": config.name.as_str(),
-        "mode": config.mode.to_string(),
-        "version": env!("CARGO_PKG_VERSION"),
-        "pid": std::process::id(),
-        "group": sockets.group_address().ip().to_string(),
-        "port": sockets.group_address().port(),
-        "ttl": config.ttl,
-        "inbox": sockets.inbox_address().to_string(),
-        "interface": chosen.name,
-        "address": chosen.address.to_string(),
-        "interface_reason": chosen.reason.to_string(),
-        "loopback": chosen.loopback,
-        "mtu": chosen.mtu,
-        "datagram_bytes": config.datagram_bytes(chosen.payload_bytes_max()),
-        "message_bytes_max": config.message_size,
-        "receive_buffer_wanted": receive.wanted,
-        "receive_buffer": receive.granted,
-        "send_buffer_wanted": send.wanted,
-        "send_buffer": send.granted,
-        "socket": local_socket.map(|local_socket| local_socket.path().display().to_string()),
-    })
+/// Chooses the interface of a peer, and logs the choice.
+fn choose_interface(config: &Config) -> Result<ChosenInterface, StartError> {
+    let chosen = interface::choose(&config.interface, Family::of(config.group)).map_err(StartError::Interface)?;
+    tracing::info!(interface = chosen.name, address = %chosen.address, mtu = chosen.mtu, reason = %chosen.reason, "interface");
+    Ok(chosen)
 }
 
 /// Raises the limit of open files to the hard limit, because each client is an open file. The usual soft limit of

@@ -66,7 +66,11 @@ impl Engine {
                 "Events of other servers that were not stored because their JSON is nested deeper than 900 levels.",
             ),
             ("recv_errors", self.core.recv_errors, "Errors that the system reported on receiving datagrams."),
-            ("send_errors", self.core.transmit_queue.errors, "Datagrams that the system refused to send."),
+            (
+                "send_errors",
+                self.core.transmit_queue.errors,
+                "Datagrams that the system refused to send, or that waited when the address of the peer changed.",
+            ),
             (
                 "send_overflow",
                 self.core.transmit_queue.overflow,

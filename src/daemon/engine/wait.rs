@@ -5,7 +5,7 @@ use crate::clock::Clock;
 use crate::daemon::engine_core::Phase;
 use crate::daemon::signals::Signals;
 use crate::daemon::systemd::SystemdNotifier;
-use crate::daemon::tokens::{CLIENTS, GROUP, INBOX, LISTENERS, LOCAL_SOCKET, SIGNALS, TIMER, WAKER};
+use crate::daemon::tokens::{CLIENTS, GROUP, INBOX, INTERFACES, LISTENERS, LOCAL_SOCKET, SIGNALS, TIMER, WAKER};
 use crate::message::ClientId;
 use crate::time::Instant;
 use mio::Token;
@@ -43,6 +43,7 @@ impl Engine {
                 LOCAL_SOCKET => self.core.is_acceptable = true,
                 WAKER => {}
                 TIMER => self.timer.on_event(),
+                INTERFACES => self.interface.on_event(),
                 SIGNALS => {
                     self.pending_signals += self.signals.as_mut().map_or(0, Signals::take);
                 }
@@ -116,6 +117,7 @@ impl Engine {
             self.core.confirm_deadline(),
             Some(self.health.deadline()),
             self.systemd.as_ref().and_then(SystemdNotifier::deadline),
+            self.interface.deadline(),
             stop,
             timeout.map(|timeout| now + timeout),
         ]

@@ -393,7 +393,10 @@ impl EngineCore {
                 }
                 Effect::Refuse { client, sub, refusal } => self.report_refusal(client, sub, &refusal),
                 Effect::Member { publisher, event } => log::member(&publisher, event),
-                Effect::NewEpoch(epoch) => tracing::warn!(%epoch, "new epoch: the frames of the old one ran out"),
+                Effect::NewEpoch { epoch, change } => {
+                    log::new_epoch(epoch, change);
+                    self.queue_command(InternalCommand::EpochChanged);
+                }
                 Effect::Answer { client, id, answer } => self.on_answered(client, id, answer),
                 Effect::QueryReport { from, reply, query } => {
                     self.queue_command(InternalCommand::AnswerReport { from, reply, query });
@@ -410,6 +413,17 @@ impl EngineCore {
         match self.sockets.rejoin() {
             Ok(()) => tracing::info!(group = %self.sockets.group_address(), "group rejoined"),
             Err(error) => tracing::warn!(%error, group = %self.sockets.group_address(), "group not rejoined"),
+        }
+    }
+
+    /// Continues on sockets that were opened anew. If the address of the peer has changed, a new epoch begins.
+    pub(super) fn on_sockets_moved(&mut self, now: ClockReading, has_new_address: bool) {
+        self.batch.discard_sender(self.sockets.inbox_address());
+        self.is_readable = [true; 2];
+        if has_new_address {
+            self.peer.handle(now, Input::AddressChanged);
+            self.apply_effects(now);
+            self.transmit_queue.discard();
         }
     }
 

@@ -4,6 +4,7 @@
 //! other peers.
 
 mod journal_handle;
+mod page_queue;
 mod replication;
 mod service;
 

@@ -1,6 +1,7 @@
 //! Replication of a journal between peers. One thread claims the server number, announces registered events, answers
 //! followers, and follows other servers.
 
+use super::page_queue::PageQueue;
 use super::{JournalObserver, push};
 use crate::clock::Clock;
 use crate::daemon::event_request::EventServiceCommand;
@@ -24,9 +25,9 @@ use crate::storage::journal::reader::JournalReader;
 use crate::storage::journal::writer::{AppendOp, JournalWriter};
 use crate::subject::{Pattern, Subject};
 use crate::time::Instant;
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::bounded;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,9 +41,6 @@ const MESSAGES_PER_TURN: usize = 64;
 const MESSAGE_EVENTS_BYTES: usize = 256 * 1024;
 /// Maximum number of events examined for a page.
 const PAGE_EVENTS: usize = 2048;
-/// Maximum number of queries of other peers in progress. Further queries get no answer, and their peers must retry. The
-/// log reports the first, second, fourth … of these.
-const PAGES_MAX: usize = 64;
 /// Client under which queries of other peers run. No connected client has this id, so none cancels them by leaving.
 const FOLLOWER_CLIENT: ClientId = ClientId(0);
 /// Maximum number of peer names that are cached.
@@ -52,7 +50,8 @@ const NAMES_MAX: usize = 4096;
 #[derive(Clone, Debug)]
 pub(super) struct LocalServer {
     pub(super) server: ServerId,
-    pub(super) epoch: Epoch,
+    /// Bits of the present epoch of this peer. The engine stores those of a new one.
+    pub(super) epoch: Arc<AtomicU64>,
     /// The client under which messages are published.
     pub(super) client: ClientId,
     pub(super) message_bytes_max: usize,
@@ -60,12 +59,17 @@ pub(super) struct LocalServer {
 }
 
 impl LocalServer {
-    /// Returns the subject of replies, without the query number at its end.
-    fn inbox(&self) -> String {
-        format!("{}{}.", inbox_of(self.epoch), self.client.0)
+    /// Returns the present epoch of this peer.
+    fn epoch(&self) -> Epoch {
+        Epoch::new(self.epoch.load(Ordering::Relaxed)).expect("the bits of an epoch are not 0")
     }
 
-    /// Returns the patterns to subscribe to.
+    /// Returns the subject of replies, without the query number at its end.
+    fn inbox(&self) -> String {
+        format!("{}{}.", inbox_of(self.epoch()), self.client.0)
+    }
+
+    /// Returns the patterns to subscribe to. The last one is that of the replies, which an epoch changes.
     pub(super) fn patterns(&self) -> [Pattern; 3] {
         let patterns =
             [format!("{SERVER_PREFIX}*"), format!("{REQUEST_PREFIX}{}", self.server), format!("{}*", self.inbox())];
@@ -202,8 +206,7 @@ impl Replication {
         let queue = Arc::new(SubscriptionQueue::new(QUEUE));
         let status = Arc::new(ReplicationStatus::default());
         let replicator = Replicator {
-            inbox: local.inbox(),
-            claim: ServerIdClaim::new(now.instant, local.server, local.epoch, opened),
+            claim: ServerIdClaim::new(now.instant, local.server, local.epoch(), opened),
             follower,
             names: BTreeMap::new(),
             pages: PageQueue::new(),
@@ -217,6 +220,14 @@ impl Replication {
         };
         let thread = thread::Builder::new().name("replication".into()).spawn(move || replicator.run())?;
         Ok(Replication { announcer, status, queue, thread: Some(thread) })
+    }
+
+    /// Continues under a new epoch of this peer. Returns the pattern of the replies from now on.
+    pub(super) fn set_epoch(&self, epoch: Epoch) -> Pattern {
+        let local = &self.announcer.local;
+        local.epoch.store(epoch.bits(), Ordering::Relaxed);
+        let [.., replies] = local.patterns();
+        replies
     }
 
     /// Returns the part of `show status` about the followed servers.
@@ -244,58 +255,8 @@ impl Drop for Replication {
     }
 }
 
-/// A peer that sent a query, the subject of the reply, and the reply; `None` if the journal cannot be read.
-type PageReply = (Epoch, Subject, Option<ReplicationPage>);
-
-/// Queries of other peers, each from its arrival until the publication of its answer: at most one of each peer, and at
-/// most [`PAGES_MAX`] in all.
-struct PageQueue {
-    /// Peers whose queries have no published answer yet.
-    pending: BTreeSet<Epoch>,
-    /// Answers of the journal's reader. The channel has room for one answer to each peer in `pending`.
-    replies: (Sender<PageReply>, Receiver<PageReply>),
-    /// Number of queries that were not answered because of [`PAGES_MAX`].
-    unanswered: u64,
-}
-
-impl PageQueue {
-    fn new() -> PageQueue {
-        PageQueue { pending: BTreeSet::new(), replies: bounded(PAGES_MAX), unanswered: 0 }
-    }
-
-    /// Registers a query of a peer and returns the sender for its answer. Returns `None` while an earlier query of the
-    /// peer is pending, or at [`PAGES_MAX`] pending queries: the peer must retry.
-    fn admit(&mut self, from: Epoch) -> Option<Sender<PageReply>> {
-        if self.pending.contains(&from) {
-            return None;
-        }
-        if PAGES_MAX <= self.pending.len() {
-            self.unanswered += 1;
-            if self.unanswered.is_power_of_two() {
-                tracing::warn!(peer = %from, unanswered = self.unanswered, "query of events not answered: too many peers query at a time");
-            }
-            return None;
-        }
-        self.pending.insert(from);
-        Some(self.replies.0.clone())
-    }
-
-    /// Removes the query of a peer that gets no answer.
-    fn cancel(&mut self, from: Epoch) {
-        self.pending.remove(&from);
-    }
-
-    /// Takes the next answer. Its peer may send the next query.
-    fn take(&mut self) -> Option<PageReply> {
-        let reply = self.replies.1.try_recv().ok()?;
-        self.pending.remove(&reply.0);
-        Some(reply)
-    }
-}
-
 struct Replicator {
     local: LocalServer,
-    inbox: String,
     claim: ServerIdClaim,
     follower: Follower,
     names: BTreeMap<Epoch, PeerName>,
@@ -399,7 +360,7 @@ impl Replicator {
         if let Some(number) = subject.strip_prefix(SERVER_PREFIX) {
             let Ok(mut announcement) = read_announcement(payload, self.follower.is_following()) else { return };
             self.drop_too_deep_events(from, &mut announcement.events);
-            if announcement.until.server.to_string() == number && from != self.local.epoch {
+            if announcement.until.server.to_string() == number && from != self.local.epoch() {
                 if let Some(name) = publisher.name {
                     if NAMES_MAX <= self.names.len() {
                         self.names.clear();
@@ -409,7 +370,7 @@ impl Replicator {
                 self.claim.on_announcement(now, from, &announcement);
                 self.follower.on_announcement(now, from, announcement);
             }
-        } else if let Some(number) = subject.strip_prefix(&self.inbox) {
+        } else if let Some(number) = subject.strip_prefix(&self.local.inbox()) {
             let (Ok(number), Ok(mut page)) = (number.parse(), read_page(payload)) else { return };
             self.drop_too_deep_events(from, &mut page.events);
             self.follower.on_page(now, from, number, page);
@@ -433,7 +394,7 @@ impl Replicator {
 
     fn request(&self, number: u64, question: &ReplicationRequest) {
         let subject = format!("{REQUEST_PREFIX}{}", question.after.server).parse().expect("words and a number");
-        let reply = format!("{}{number}", self.inbox).parse().expect("words and numbers");
+        let reply = format!("{}{number}", self.local.inbox()).parse().expect("words and numbers");
         self.local.publish(Message { reply: Some(reply), ..Message::new(subject, encode_request(question)) });
     }
 
@@ -489,31 +450,5 @@ impl Replicator {
                 tracing::warn!(error, events = count, "events of other servers not stored; they are requested again")
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn question_beyond_the_limit_waits_for_an_answer() {
-        let peer = |number: u64| Epoch::new(number).unwrap();
-        let answer = |from: Epoch| (from, "a".parse::<Subject>().unwrap(), None);
-        let (mut pages, limit) = (PageQueue::new(), PAGES_MAX as u64);
-        let admitted: Vec<_> = (1..=limit).map(|number| pages.admit(peer(number)).expect("there is room")).collect();
-        assert!(pages.admit(peer(1)).is_none(), "its first question has no answer yet");
-        assert_eq!(pages.unanswered, 0);
-        assert!(pages.admit(peer(limit + 1)).is_none());
-        assert_eq!(pages.unanswered, 1);
-        for (sender, number) in admitted.iter().zip(1..) {
-            assert!(sender.try_send(answer(peer(number))).is_ok(), "no admitted question loses its answer");
-        }
-        assert_eq!(pages.take().map(|(from, ..)| from), Some(peer(1)));
-        assert!(pages.admit(peer(limit + 1)).is_some());
-        pages.cancel(peer(limit + 1));
-        assert!(pages.admit(peer(1)).is_some());
-        assert!(pages.admit(peer(limit + 1)).is_none());
-        assert_eq!(pages.unanswered, 2);
     }
 }

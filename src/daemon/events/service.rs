@@ -8,15 +8,38 @@ use crate::daemon::event_request::{EventCompletion, EventRequester, EventService
 use crate::daemon::internal_command::InternalCommand;
 use crate::daemon::mailbox::SubscriptionRequest;
 use crate::daemon::service::Service;
+use crate::daemon::subscription_queue::SubscriptionQueue;
 use crate::event::model::{Json, Payload, Registration};
 use crate::event::refusal::{EventRefusal, EventRefusalKind};
 use crate::listener::event::EventRequest;
-use crate::message::{DeliveryMode, SubId, SubscriptionFilter};
+use crate::message::{ClientId, DeliveryMode, SubId, SubscriptionFilter};
+use crate::proto::effect::ClientRequest;
+use crate::subject::Pattern;
 use crate::subject::event_type::EventType;
 use crate::time::ClockReading;
 use bytes::Bytes;
 use serde_json::Value;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+/// Subscription of the replication to the replies of other peers.
+const REPLIES: SubId = SubId(2);
+
+/// Subscribes for the replication of the journal.
+fn subscribe(
+    core: &mut EngineCore,
+    now: ClockReading,
+    client: ClientId,
+    sub: SubId,
+    pattern: Pattern,
+    queue: Arc<SubscriptionQueue>,
+) {
+    let wanted = SubscriptionFilter { pattern, glob: None, queue: None };
+    let request = SubscriptionRequest { wanted, mode: Some(DeliveryMode::Repair), wants_discovery: false };
+    if let Err(refusal) = core.subscribe(now, client, sub, request, queue) {
+        tracing::error!(?refusal, "the journal of events is not shared with other peers");
+    }
+}
 
 impl Service for EventService {
     type Command = EventServiceCommand;
@@ -79,17 +102,23 @@ impl EventService {
     pub(crate) fn replicate(&mut self, core: &mut EngineCore, now: ClockReading) -> Result<(), EventsError> {
         let Some(server) = self.server().filter(|_| self.needs_replication()) else { return Ok(()) };
         let client = self.publisher(now, &mut core.clients);
-        let (epoch, message_bytes_max) = (core.peer.epoch(), core.peer.settings().message_bytes_max);
+        let epoch = Arc::new(AtomicU64::new(core.peer.epoch().bits()));
+        let message_bytes_max = core.peer.settings().message_bytes_max;
         let local = LocalServer { server, epoch, client, message_bytes_max, mailbox: Arc::clone(&core.mailbox) };
         let queue = self.start_replication(&local)?;
         for (sub, pattern) in (0..).map(SubId).zip(local.patterns()) {
-            let wanted = SubscriptionFilter { pattern, glob: None, queue: None };
-            let request = SubscriptionRequest { wanted, mode: Some(DeliveryMode::Repair), wants_discovery: false };
-            if let Err(refusal) = core.subscribe(now, client, sub, request, Arc::clone(&queue)) {
-                tracing::error!(?refusal, "the journal of events is not shared with other peers");
-            }
+            subscribe(core, now, client, sub, pattern, Arc::clone(&queue));
         }
         Ok(())
+    }
+
+    /// Continues the replication of the journal under a new epoch of this peer, to which other peers reply.
+    pub(crate) fn on_new_epoch(&mut self, core: &mut EngineCore, now: ClockReading) {
+        if let (Some(replication), Some(client)) = (&self.replication, self.client) {
+            let pattern = replication.set_epoch(core.peer.epoch());
+            core.request_or_report(now, client, ClientRequest::Unsubscribe { sub: REPLIES });
+            subscribe(core, now, client, REPLIES, pattern, Arc::clone(&replication.queue));
+        }
     }
 
     /// Starts the requests that have waited for the server-id claim.

@@ -5,13 +5,14 @@ pub(crate) mod finding;
 mod monitor;
 
 use self::finding::Severity;
-use self::monitor::{HealthChange, HealthMonitor, InterfaceState, NetworkSetup, Observation};
+use self::monitor::{HealthChange, HealthMonitor, NetworkSetup, Observation};
+use crate::config::Config;
 use crate::daemon::beacon::Beacons;
 use crate::daemon::engine_core::EngineCore;
-use crate::daemon::interface::{self, ChosenInterface, Interface};
+use crate::daemon::interface::{ChosenInterface, InterfaceState};
 use crate::time::{ClockReading, Instant};
 use serde_json::{Value, json};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Interval between two samples.
@@ -24,31 +25,35 @@ pub(super) struct Health {
     /// Beacons of this peer and of peers of other groups; `None` if it sends and hears none.
     beacons: Option<Beacons>,
     next_sample: Instant,
-    /// True if the list of interfaces could not be read; this is logged once.
-    has_list_failed: bool,
 }
 
 impl Health {
     /// Starts the checks of a peer on this interface.
-    pub(super) fn new(
-        chosen: &ChosenInterface,
-        group: SocketAddr,
-        ttl: u8,
-        beacons: Option<Beacons>,
-        now: ClockReading,
-    ) -> Health {
+    pub(super) fn new(config: &Config, chosen: &ChosenInterface, group: SocketAddr, now: ClockReading) -> Health {
         let network = NetworkSetup {
             interface: chosen.name.clone(),
             is_loopback: chosen.loopback,
             address: chosen.address,
             group,
-            ttl,
+            ttl: config.ttl,
         };
         Health {
             monitor: HealthMonitor::new(network, now),
-            beacons,
+            beacons: Beacons::open(config, chosen, now.instant),
             next_sample: now.instant + SAMPLE_INTERVAL,
-            has_list_failed: false,
+        }
+    }
+
+    /// Records that the interface has another state or another address, which the next turn judges.
+    pub(super) fn on_interface(&mut self, chosen: &ChosenInterface, now: Instant) {
+        self.monitor.set_interface(&chosen.name, chosen.address);
+        self.next_sample = now;
+    }
+
+    /// Moves the beacons to an interface with another address or another number.
+    pub(super) fn move_beacons(&mut self, chosen: &ChosenInterface) {
+        if let Some(beacons) = &mut self.beacons {
+            beacons.move_to(chosen, self.monitor.network().ttl);
         }
     }
 
@@ -58,7 +63,7 @@ impl Health {
     }
 
     /// Takes a sample if one is due, and logs what has changed.
-    pub(super) fn on_turn(&mut self, core: &mut EngineCore, now: ClockReading) {
+    pub(super) fn on_turn(&mut self, core: &mut EngineCore, interface: &InterfaceState, now: ClockReading) {
         if now.instant < self.next_sample {
             return;
         }
@@ -67,7 +72,7 @@ impl Health {
             beacons.exchange(now.instant, core.peer.epoch());
         }
         let observation = Observation {
-            interface: self.interface_state(),
+            interface: interface.clone(),
             refused: core.transmit_queue.take_refused(),
             peers: core.peer.member_rows(now),
             foreign_peers: self.beacons.as_ref().map_or(Vec::new(), |beacons| beacons.foreign_peers().to_vec()),
@@ -100,39 +105,6 @@ impl Health {
     pub(super) fn beacon_counts(&self) -> [u64; 3] {
         self.beacons.as_ref().map_or([0; 3], Beacons::counts)
     }
-
-    fn interface_state(&mut self) -> InterfaceState {
-        match interface::list() {
-            Ok(interfaces) => {
-                let NetworkSetup { interface, address, .. } = self.monitor.network();
-                state_of(&interfaces, interface, *address)
-            }
-            Err(error) => {
-                if !self.has_list_failed {
-                    self.has_list_failed = true;
-                    tracing::warn!(%error, "the network interfaces cannot be listed, so their changes are not noticed");
-                }
-                InterfaceState::Usable
-            }
-        }
-    }
-}
-
-/// Returns the state of the interface with a name, which had this address.
-fn state_of(interfaces: &[Interface], name: &str, address: IpAddr) -> InterfaceState {
-    let Some(interface) = interfaces.iter().find(|interface| interface.name == name) else {
-        return InterfaceState::Absent;
-    };
-    let addresses = || interface.addresses.iter().map(|entry| entry.ip);
-    if !interface.up {
-        InterfaceState::Down
-    } else if !interface.running {
-        InterfaceState::NoCarrier
-    } else if !addresses().any(|ip| ip == address) {
-        InterfaceState::AddressGone(addresses().filter(|ip| ip.is_ipv4() == address.is_ipv4()).collect())
-    } else {
-        InterfaceState::Usable
-    }
 }
 
 fn log(change: &HealthChange) {
@@ -146,34 +118,5 @@ fn log(change: &HealthChange) {
             }
         }
         HealthChange::Cleared(check, text) => tracing::info!(check = check.as_str(), "{text}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::daemon::interface::InterfaceAddress;
-
-    #[test]
-    fn interface_state_names_the_first_defect() {
-        let usable = Interface {
-            name: "eth0".to_owned(),
-            index: 2,
-            mtu: 1500,
-            up: true,
-            running: true,
-            multicast: true,
-            loopback: false,
-            point_to_point: false,
-            addresses: vec![InterfaceAddress { ip: [10, 0, 0, 7].into(), stable: true }],
-        };
-        let state = |interface: &Interface| state_of(std::slice::from_ref(interface), "eth0", [10, 0, 0, 7].into());
-        assert_eq!(state(&usable), InterfaceState::Usable);
-        assert_eq!(state(&Interface { up: false, running: false, ..usable.clone() }), InterfaceState::Down);
-        assert_eq!(state(&Interface { running: false, ..usable.clone() }), InterfaceState::NoCarrier);
-        assert_eq!(state(&Interface { name: "eth1".to_owned(), ..usable.clone() }), InterfaceState::Absent);
-        let moved = InterfaceAddress { ip: [10, 0, 0, 8].into(), stable: true };
-        let other = Interface { addresses: vec![moved], ..usable };
-        assert_eq!(state(&other), InterfaceState::AddressGone(vec![[10, 0, 0, 8].into()]));
     }
 }

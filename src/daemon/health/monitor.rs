@@ -2,6 +2,7 @@
 
 use super::finding::{Check, Finding, Severity};
 use crate::daemon::beacon::ForeignPeer;
+use crate::daemon::interface::InterfaceState;
 use crate::daemon::self_test::send_remedy;
 use crate::daemon::transmit_queue::RefusedSend;
 use crate::proto::stats::{MemberRow, MemberState};
@@ -19,7 +20,7 @@ const CLOCK_STEP_MIN: Duration = Duration::from_secs(1);
 /// Maximum number of peers that a finding names.
 const NAMES_MAX: usize = 3;
 
-/// The network of the peer, as it was at the start.
+/// The network of the peer.
 #[derive(Clone, Debug)]
 pub(crate) struct NetworkSetup {
     /// Name of the interface.
@@ -32,21 +33,6 @@ pub(crate) struct NetworkSetup {
     pub(crate) group: SocketAddr,
     /// Hops of a multicast; 0 keeps it on this host.
     pub(crate) ttl: u8,
-}
-
-/// Present state of the interface.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum InterfaceState {
-    /// The interface is up, has a carrier, and has the address.
-    Usable,
-    /// No interface has the name.
-    Absent,
-    /// The administrator has switched it off.
-    Down,
-    /// No cable, or no radio network.
-    NoCarrier,
-    /// The interface has other addresses only.
-    AddressGone(Vec<IpAddr>),
 }
 
 /// One sample of what the checks judge.
@@ -107,9 +93,15 @@ impl HealthMonitor {
         }
     }
 
-    /// Returns the network of the peer, as it was at the start.
+    /// Returns the network of the peer.
     pub(crate) fn network(&self) -> &NetworkSetup {
         &self.network
+    }
+
+    /// Records the interface and the address that the peer uses from now on.
+    pub(crate) fn set_interface(&mut self, name: &str, address: IpAddr) {
+        name.clone_into(&mut self.network.interface);
+        self.network.address = address;
     }
 
     /// Returns the present findings, in the order of the checks.
@@ -126,11 +118,12 @@ impl HealthMonitor {
     pub(crate) fn update(&mut self, now: ClockReading, seen: &Observation) -> Vec<HealthChange> {
         self.has_heard_peer |= seen.peers.iter().any(is_up);
         self.observe_clock(now);
-        if let Some(refused) = seen.refused {
-            self.refused = Some((now.instant, refused));
-        }
         let is_usable = seen.interface == InterfaceState::Usable;
-        // An unusable interface explains what the next three checks would find.
+        // An unusable interface explains refused datagrams, also those between its last sample and this one.
+        let was_usable = !self.findings.contains_key(&Check::Interface);
+        self.refused = seen.refused.map(|refused| (now.instant, refused)).or(self.refused);
+        self.refused = self.refused.filter(|_| is_usable && was_usable);
+        // It explains also what the next three checks would find.
         let explained = |finding: Option<Finding>| finding.filter(|_| is_usable);
         let found = [
             (Check::Interface, self.check_interface(&seen.interface)),
@@ -179,9 +172,10 @@ impl HealthMonitor {
         let NetworkSetup { interface, address, .. } = &self.network;
         let (found, fix) = match state {
             InterfaceState::Usable => return None,
-            InterfaceState::Absent => {
-                (format!("{interface} is gone"), "look at: ip -brief link; then restart the peer".to_owned())
-            }
+            InterfaceState::Absent => (
+                format!("{interface} is gone"),
+                "look at: ip -brief link; the peer continues by itself once the interface is back".to_owned(),
+            ),
             InterfaceState::Down => (format!("{interface} is down"), format!("ip link set {interface} up")),
             InterfaceState::NoCarrier => (
                 format!("{interface} has no carrier"),
@@ -189,11 +183,20 @@ impl HealthMonitor {
             ),
             InterfaceState::AddressGone(others) => {
                 let others: Vec<String> = others.iter().map(ToString::to_string).collect();
-                let found = match others.is_empty() {
-                    true => format!("{interface} has no address; it had {address}"),
-                    false => format!("{interface} has the address {} instead of {address}", others.join(", ")),
-                };
-                (found, "restart the peer, or give the interface a fixed address".to_owned())
+                match others.is_empty() {
+                    true => (
+                        format!("{interface} has no address; it had {address}"),
+                        format!("look at the DHCP client, or: ip addr add ADDRESS/BITS dev {interface}"),
+                    ),
+                    // The peer follows another address by itself, unless its configuration excludes that.
+                    false => (
+                        format!("{interface} has the address {} instead of {address}", others.join(", ")),
+                        format!(
+                            "ip addr add {address}/BITS dev {interface}, or set the key 'interface' to {interface}: \
+                             a peer that is given a name follows the address"
+                        ),
+                    ),
+                }
             }
         };
         let effect = "this peer sends and receives nothing";

@@ -1,9 +1,10 @@
-//! Announcements of this peer: HELLO, heartbeats, BYE, and the new epoch that begins when no time frame is left.
+//! Announcements of this peer: HELLO, heartbeats, BYE, and the new epoch of a peer whose frames ran out or whose
+//! address changed.
 
 use super::{BYES, Peer, inbox_of};
 use crate::message::{Dseq, Epoch, Reason};
 use crate::proto::address_proof::HELLO_BYTES;
-use crate::proto::effect::Effect;
+use crate::proto::effect::{Effect, EpochChange};
 use crate::proto::members::{Member, Side};
 use crate::proto::mutant::Mutant;
 use crate::proto::pace::PacedReceiver;
@@ -173,8 +174,8 @@ impl Peer {
         }
     }
 
-    /// Ends this epoch, whose frames ran out, in order and begins a new one (R10).
-    pub(super) fn begin_epoch(&mut self, now: ClockReading) {
+    /// Ends this epoch in order and begins a new one.
+    pub(super) fn begin_epoch(&mut self, now: ClockReading, change: EpochChange) {
         self.flush(now);
         self.flush_queued(now);
         // Directed streams end with the epoch: outstanding data of those to this peer is settled now.
@@ -210,6 +211,6 @@ impl Peer {
         }
         self.update_pace(now.instant);
         self.admission.departed.on_new_epoch();
-        self.effects.push_back(Effect::NewEpoch(epoch));
+        self.effects.push_back(Effect::NewEpoch { epoch, change });
     }
 }

@@ -24,7 +24,7 @@ mod tick;
 
 use crate::message::{Epoch, Publisher, Targets};
 use crate::proto::Settings;
-use crate::proto::effect::{ClientRequest, Effect, Input, Path};
+use crate::proto::effect::{ClientRequest, Effect, EpochChange, Input, Path};
 use crate::proto::history::{HistoryRow, HistoryTotals};
 use crate::proto::interest::InterestTable;
 use crate::proto::member_table::MemberTable;
@@ -181,6 +181,12 @@ impl Peer {
                 self.on_interest(now);
             }
             Input::Arrived { path, at } => self.inbound.on_arrived(path, at.min(now.instant)),
+            Input::AddressChanged => {
+                // A peer that stops has no use for a new epoch.
+                if self.stop.is_none() {
+                    self.begin_epoch(now, EpochChange::AddressChanged);
+                }
+            }
             Input::Tick => self.on_tick(now),
             Input::Stop => self.on_stop(now),
         }

@@ -7,7 +7,7 @@ use super::queue::QueueRecipients;
 use super::text_poll::is_text_poll;
 use super::{INBOX_PREFIX, Peer};
 use crate::message::{ClientId, Delivery, DeliveryMode, Epoch, Headers, Message, MessageRef, Refusal, Target, Verdict};
-use crate::proto::effect::{ClientRequest, Effect, PublishedPosition};
+use crate::proto::effect::{ClientRequest, Effect, EpochChange, PublishedPosition};
 use crate::proto::interest::MatchSet;
 use crate::proto::members::Member;
 use crate::proto::send::SealedDatagram;
@@ -293,7 +293,7 @@ impl Peer {
     ) -> Option<(Seq, u32)> {
         let numbering = match self.publication.window.number(key, now, &mut self.rng) {
             Numbering::FramesExhausted => {
-                self.begin_epoch(now);
+                self.begin_epoch(now, EpochChange::FramesExhausted);
                 self.outbound.record_opened(now.instant);
                 self.publication.window.number(key, now, &mut self.rng)
             }

@@ -133,7 +133,8 @@ impl PeerWorld {
                 0 => self.peer.handle(self.now, Input::Stop),
                 1 => self.honest.handle(self.now, Input::Stop),
                 2 => self.peer.handle(self.now, Input::Detach { client: client(script) }),
-                3..0xa0 => self.forge_repair(script),
+                3 => self.peer.handle(self.now, Input::AddressChanged),
+                4..0xa0 => self.forge_repair(script),
                 other => {
                     let drops = u64::from(other);
                     self.peer.handle(self.now, Input::Overrun { path: Path::Multicast, drops, datagrams_max: drops });
@@ -363,7 +364,7 @@ impl PeerWorld {
                 assert!(advisory.lost_min <= advisory.lost_max);
                 assert!(advisory.subjects.len() as u64 <= advisory.subjects_count);
             }
-            Effect::NewEpoch(epoch) => {
+            Effect::NewEpoch { epoch, .. } => {
                 let has_stopped = self.sent.has_stopped;
                 self.sent = SenderTrace { epoch, has_stopped, ..SenderTrace::default() };
             }

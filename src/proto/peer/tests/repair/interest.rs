@@ -164,7 +164,7 @@ fn new_epoch_advertises_subscriptions_without_request() {
     subscribe(&mut lan, 1, 1, "b", None);
     lan.run(100, |_| false);
     let now = at(lan.millis);
-    lan.hosts[1].peer.begin_epoch(now);
+    lan.hosts[1].peer.handle(now, Input::AddressChanged);
     lan.hosts[1].peer.handle(now, Input::Tick);
     lan.run(20, |copy| copy.records().iter().any(|record| matches!(record, Record::InterestRequest(_))));
     assert_eq!(known(&lan, 0, 1), (vec![("a".to_owned(), 1), ("b".to_owned(), 1)], true));

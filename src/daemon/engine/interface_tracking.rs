@@ -1,0 +1,133 @@
+//! The interface of a running peer: its state, and the move of the sockets to its new address or its new number.
+
+use super::Engine;
+use super::network::{socket_options, static_status};
+use crate::daemon::engine_core::Phase;
+use crate::daemon::interface::{self, ChosenInterface, InterfaceState, InterfaceWatch, state_of, successor};
+use crate::daemon::multicast::SocketOpenError;
+use crate::daemon::tokens::{GROUP, INBOX};
+use crate::time::{ClockReading, Instant};
+use std::io;
+use std::time::Duration;
+
+/// Minimum time between two lists of the interfaces. A host that starts many containers changes them often.
+const LIST_INTERVAL_MIN: Duration = Duration::from_millis(100);
+/// Time after which a failed list or a failed move to another address is tried again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The interface that the peer uses, as the system last reported it.
+#[derive(Debug)]
+pub(super) struct TrackedInterface {
+    watch: InterfaceWatch,
+    current: ChosenInterface,
+    state: InterfaceState,
+    /// Time of the next list of the interfaces, if one is needed.
+    list_at: Option<Instant>,
+    /// Time of the last list.
+    listed_at: Instant,
+    /// Text of the last error, which is logged once.
+    error: String,
+}
+
+impl TrackedInterface {
+    /// Creates the state of a peer that uses this interface.
+    pub(super) fn new(watch: InterfaceWatch, current: ChosenInterface) -> TrackedInterface {
+        TrackedInterface {
+            watch,
+            current,
+            state: InterfaceState::Usable,
+            list_at: None,
+            listed_at: Instant::ZERO,
+            error: String::new(),
+        }
+    }
+
+    /// Takes the notifications that an interface has changed.
+    pub(super) fn on_event(&mut self) {
+        if self.watch.take() {
+            self.list_at = Some(self.listed_at + LIST_INTERVAL_MIN);
+        }
+    }
+
+    /// Returns the time of the next list of the interfaces, if one is needed.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.list_at
+    }
+
+    /// Returns the present state of the interface.
+    pub(super) fn state(&self) -> &InterfaceState {
+        &self.state
+    }
+
+    /// Logs an error that is not the last one, and schedules another attempt.
+    fn retry(&mut self, now: Instant, error: String) {
+        self.list_at = Some(now + RETRY_INTERVAL);
+        if self.error != error {
+            tracing::warn!(interface = self.current.name, "{error}");
+            self.error = error;
+        }
+    }
+}
+
+impl Engine {
+    /// Lists the interfaces if one has changed, and moves the sockets if the interface of this peer has another address
+    /// or another number.
+    ///
+    /// # Errors
+    /// The system's event queue is broken.
+    pub(super) fn track_interface(&mut self, now: ClockReading) -> io::Result<()> {
+        let is_due = self.interface.list_at.is_some_and(|at| at <= now.instant);
+        if !is_due || self.core.phase != Phase::Running {
+            return Ok(());
+        }
+        (self.interface.list_at, self.interface.listed_at) = (None, now.instant);
+        let interfaces = match interface::list() {
+            Ok(interfaces) => interfaces,
+            Err(error) => {
+                self.interface.retry(now.instant, format!("the network interfaces cannot be listed: {error}"));
+                return Ok(());
+            }
+        };
+        if let Some(next) = successor(&interfaces, &self.config.interface, &self.interface.current) {
+            match self.move_sockets(now, &next)? {
+                Ok(()) => self.interface.current = next,
+                Err(error) => {
+                    let text = format!("this peer cannot continue with the address {}: {error}", next.address);
+                    self.interface.retry(now.instant, text);
+                }
+            }
+        }
+        let state = state_of(&interfaces, &self.interface.current);
+        self.health.on_interface(&self.interface.current, now.instant);
+        self.interface.state = state;
+        Ok(())
+    }
+
+    /// Moves the sockets to an interface with another address or another number. With another address the peer begins a
+    /// new epoch.
+    fn move_sockets(&mut self, now: ClockReading, next: &ChosenInterface) -> io::Result<Result<(), SocketOpenError>> {
+        let former = self.core.sockets.inbox_address();
+        let registry = self.core.poll.registry();
+        self.core.sockets.deregister(registry)?;
+        let moved = self.core.sockets.move_to(&socket_options(&self.config, next));
+        self.core.sockets.register(registry, GROUP, INBOX)?;
+        self.is_watching_writes = false;
+        if moved.is_ok() {
+            let inbox = self.core.sockets.inbox_address();
+            tracing::warn!(
+                interface = next.name,
+                address = %next.address,
+                %inbox,
+                former = %former.ip(),
+                "the interface has another address or is a new one; this peer continues with it"
+            );
+            let mut status = static_status(&self.config, next, &self.core.sockets, self.core.local_socket.as_ref());
+            // The core keeps the size of its datagrams.
+            status["datagram_bytes"] = self.static_status["datagram_bytes"].take();
+            self.static_status = status;
+            self.core.on_sockets_moved(now, inbox != former);
+            self.health.move_beacons(next);
+        }
+        Ok(moved)
+    }
+}

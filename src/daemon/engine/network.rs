@@ -1,0 +1,67 @@
+//! The sockets of a peer on its interface, and what `show status` tells about them.
+
+use super::start_error::StartError;
+use crate::config::Config;
+use crate::daemon::interface::ChosenInterface;
+use crate::daemon::local_socket::LocalSocket;
+use crate::daemon::multicast::{BufferGrant, SocketOptions, Sockets};
+use serde_json::{Value, json};
+
+/// Returns the options of the sockets of a peer on an interface.
+pub(super) fn socket_options<'a>(config: &Config, chosen: &'a ChosenInterface) -> SocketOptions<'a> {
+    SocketOptions {
+        group: config.group,
+        port: config.port,
+        interface: chosen,
+        inbox_port: config.inbox_port,
+        ttl: config.ttl,
+        receive_buffer: config.receive_buffer,
+        send_buffer: config.send_buffer,
+    }
+}
+
+/// Opens the sockets of a peer on an interface, and logs the buffers that the system grants.
+pub(super) fn open_sockets(config: &Config, chosen: &ChosenInterface) -> Result<Sockets, StartError> {
+    let sockets = Sockets::open(&socket_options(config, chosen)).map_err(StartError::Sockets)?;
+    for granted in sockets.granted() {
+        let BufferGrant { wanted, granted: bytes, .. } = granted;
+        if granted.is_short() {
+            tracing::warn!(wanted, granted = bytes, "{granted}");
+        } else {
+            tracing::debug!(wanted, granted = bytes, "{granted}");
+        }
+    }
+    Ok(sockets)
+}
+
+/// Returns the fields of `show status` that only another address of the interface changes.
+pub(super) fn static_status(
+    config: &Config,
+    chosen: &ChosenInterface,
+    sockets: &Sockets,
+    local_socket: Option<&LocalSocket>,
+) -> Value {
+    let [receive, send] = sockets.granted();
+    json!({
+        "name": config.name.as_str(),
+        "mode": config.mode.to_string(),
+        "version": env!("CARGO_PKG_VERSION"),
+        "pid": std::process::id(),
+        "group": sockets.group_address().ip().to_string(),
+        "port": sockets.group_address().port(),
+        "ttl": config.ttl,
+        "inbox": sockets.inbox_address().to_string(),
+        "interface": chosen.name,
+        "address": chosen.address.to_string(),
+        "interface_reason": chosen.reason.to_string(),
+        "loopback": chosen.loopback,
+        "mtu": chosen.mtu,
+        "datagram_bytes": config.datagram_bytes(chosen.payload_bytes_max()),
+        "message_bytes_max": config.message_size,
+        "receive_buffer_wanted": receive.wanted,
+        "receive_buffer": receive.granted,
+        "send_buffer_wanted": send.wanted,
+        "send_buffer": send.granted,
+        "socket": local_socket.map(|local_socket| local_socket.path().display().to_string()),
+    })
+}
