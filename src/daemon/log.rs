@@ -13,17 +13,12 @@ pub(crate) fn member(publisher: &Publisher, event: MemberEvent) {
         MemberEvent::Resumed => tracing::info!(peer = name, %epoch, uid, "peer heard again"),
         MemberEvent::Silent => tracing::warn!(peer = name, %epoch, uid, "peer silent"),
         MemberEvent::Crashed => tracing::warn!(peer = name, %epoch, uid, "peer crashed"),
-        MemberEvent::MulticastRestored => tracing::info!(peer = name, %epoch, uid, "multicasts of a peer arrive again"),
-        MemberEvent::MulticastDead => {
-            tracing::warn!(peer = name, %epoch, uid, "multicasts of a peer do not arrive, its unicasts do; see 'show health'");
-        }
         MemberEvent::FlowExcluded => {
             tracing::warn!(peer = name, %epoch, uid, "peer receives too slowly, and this peer no longer waits for it; see 'show peers'");
         }
         MemberEvent::CaughtUp => tracing::info!(peer = name, %epoch, uid, "peer has caught up"),
-        MemberEvent::DuplicateName => {
-            tracing::warn!(peer = name, %epoch, uid, "two peers have the same name; give each its own (key 'name')");
-        }
+        // The checks of the running peer log these, with the remedy.
+        MemberEvent::MulticastDead | MemberEvent::MulticastRestored | MemberEvent::DuplicateName => {}
     }
 }
 

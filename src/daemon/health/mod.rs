@@ -5,7 +5,7 @@ pub(crate) mod finding;
 mod monitor;
 
 use self::finding::Severity;
-use self::monitor::{HealthChange, HealthMonitor, NetworkSetup, Observation};
+use self::monitor::{HealthChange, HealthMonitor, MulticastCounts, NetworkSetup, Observation};
 use crate::config::Config;
 use crate::daemon::beacon::Beacons;
 use crate::daemon::engine_core::EngineCore;
@@ -71,11 +71,14 @@ impl Health {
         if let Some(beacons) = &mut self.beacons {
             beacons.exchange(now.instant, core.peer.epoch());
         }
+        let counters = core.peer.counters();
+        let multicasts = MulticastCounts { sent: counters.datagrams_multicast, returned: counters.discard_own };
         let observation = Observation {
             interface: interface.clone(),
             refused: core.transmit_queue.take_refused(),
             peers: core.peer.member_rows(now),
             foreign_peers: self.beacons.as_ref().map_or(Vec::new(), |beacons| beacons.foreign_peers().to_vec()),
+            multicasts,
         };
         for change in self.monitor.update(now, &observation) {
             log(&change);

@@ -1,5 +1,10 @@
 //! The checks, as a state machine: observations in, changes of findings out. It reads no clock and asks no system.
 
+mod multicast;
+
+pub(crate) use self::multicast::MulticastCounts;
+
+use self::multicast::{ReturnedMulticasts, check_multicast};
 use super::finding::{Check, Finding, Severity};
 use crate::daemon::beacon::ForeignPeer;
 use crate::daemon::interface::InterfaceState;
@@ -45,6 +50,7 @@ pub(crate) struct Observation {
     pub(crate) peers: Vec<MemberRow>,
     /// Peers of other groups, in the order in which their beacons were first heard.
     pub(crate) foreign_peers: Vec<ForeignPeer>,
+    pub(crate) multicasts: MulticastCounts,
 }
 
 /// Change of a finding.
@@ -77,6 +83,7 @@ pub(crate) struct HealthMonitor {
     clock_step: Option<(Instant, Duration, bool)>,
     /// The last datagram that the system refused, and its time.
     refused: Option<(Instant, RefusedSend)>,
+    returned: ReturnedMulticasts,
 }
 
 impl HealthMonitor {
@@ -90,6 +97,7 @@ impl HealthMonitor {
             last: now,
             clock_step: None,
             refused: None,
+            returned: ReturnedMulticasts::new(now.instant),
         }
     }
 
@@ -118,6 +126,7 @@ impl HealthMonitor {
     pub(crate) fn update(&mut self, now: ClockReading, seen: &Observation) -> Vec<HealthChange> {
         self.has_heard_peer |= seen.peers.iter().any(is_up);
         self.observe_clock(now);
+        self.returned.observe(now.instant, seen.multicasts);
         let is_usable = seen.interface == InterfaceState::Usable;
         // An unusable interface explains refused datagrams, also those between its last sample and this one.
         let was_usable = !self.findings.contains_key(&Check::Interface);
@@ -128,7 +137,7 @@ impl HealthMonitor {
         let found = [
             (Check::Interface, self.check_interface(&seen.interface)),
             (Check::Sending, explained(self.check_sending(now.instant))),
-            (Check::Multicast, explained(self.check_multicast(&seen.peers))),
+            (Check::Multicast, explained(check_multicast(&self.network, now.instant, &self.returned, &seen.peers))),
             (Check::Peers, explained(self.check_presence(now.instant))),
             (Check::Clock, self.check_clock(now.instant)),
             (Check::Names, check_names(&seen.peers)),
@@ -218,36 +227,6 @@ impl HealthMonitor {
             effect: "other peers miss what this peer publishes, or cannot get it repaired",
             fix: send_remedy(Some(refused.errno), refused.to.unwrap_or(*group), interface),
         })
-    }
-
-    fn check_multicast(&self, peers: &[MemberRow]) -> Option<Finding> {
-        let NetworkSetup { interface, group, .. } = &self.network;
-        let present = || peers.iter().filter(|peer| is_up(peer));
-        let dead: Vec<&MemberRow> = present().filter(|peer| peer.is_multicast_dead).collect();
-        let is_silent = |peer: &&MemberRow| matches!(peer.state, MemberState::Silent | MemberState::Crashed);
-        let silent: Vec<&MemberRow> = peers.iter().filter(is_silent).collect();
-        let (severity, found, fix) = if !dead.is_empty() && dead.len() == present().count() {
-            let found = format!("the unicasts of {} arrive, their multicasts do not", names(&dead));
-            let fix = format!(
-                "a firewall of this host drops UDP port {} (nft list ruleset), or the switch forwards the group {} no longer: \
-                 IGMP snooping needs a querier (ip maddr show dev {interface})",
-                group.port(),
-                group.ip()
-            );
-            (Severity::Broken, found, fix)
-        } else if !dead.is_empty() {
-            let found = format!("the unicasts of {} arrive, the multicasts do not; those of others do", names(&dead));
-            (Severity::Warning, found, "look at the firewall of that host, and at the switch between".to_owned())
-        } else if 1 < silent.len() && present().count() == 0 {
-            let found = format!("all {} peers fell silent: {}", silent.len(), names(&silent));
-            let fix =
-                format!("look at the network of this host: ip -statistics link show {interface}; nft list ruleset");
-            (Severity::Broken, found, fix)
-        } else {
-            return None;
-        };
-        let effect = "messages are missing here until multicasts arrive again";
-        Some(Finding { check: Check::Multicast, severity, found, effect, fix })
     }
 
     fn check_presence(&self, now: Instant) -> Option<Finding> {

@@ -48,7 +48,13 @@ fn peer(user: &str) -> MemberRow {
 }
 
 fn seen(peers: &[MemberRow]) -> Observation {
-    Observation { interface: InterfaceState::Usable, refused: None, peers: peers.to_vec(), foreign_peers: Vec::new() }
+    Observation {
+        interface: InterfaceState::Usable,
+        refused: None,
+        peers: peers.to_vec(),
+        foreign_peers: Vec::new(),
+        multicasts: MulticastCounts::default(),
+    }
 }
 
 /// Returns the checks whose findings have begun (+) and ended (-).
@@ -107,10 +113,67 @@ fn dead_multicast_names_the_likely_side() {
     assert_eq!(changes(&mut monitor, 2000, &seen(&[dead("B.1"), dead("C.2")])), ["+multicast broken"]);
     let finding = monitor.findings().next().unwrap().finding.clone();
     assert!(finding.found.contains("B.1, C.2") && finding.fix.contains("UDP port 7500"), "{finding}");
-    let silent = |name| MemberRow { state: MemberState::Silent, ..peer(name) };
-    assert_eq!(changes(&mut monitor, 3000, &seen(&[silent("B.1"), silent("C.2")])), [""; 0]);
-    assert!(monitor.findings().next().unwrap().finding.found.starts_with("all 2 peers fell silent"));
-    assert_eq!(changes(&mut monitor, 4000, &seen(&[peer("B.1"), silent("C.2")])), ["-multicast"]);
+    assert_eq!(changes(&mut monitor, 3000, &seen(&[peer("B.1"), peer("C.2")])), ["-multicast"]);
+}
+
+/// Returns a peer that was last heard this number of milliseconds ago.
+fn silent(user: &str, millis: u64) -> MemberRow {
+    MemberRow { state: MemberState::Silent, last_heard: Duration::from_millis(millis), ..peer(user) }
+}
+
+#[test]
+fn peers_that_fall_silent_together_are_found() {
+    let mut monitor = HealthMonitor::new(network(), at(0));
+    let named = |row: MemberRow, name: &str, host: u8| MemberRow {
+        publisher: Publisher { name: Some(name.parse().unwrap()), ..row.publisher },
+        address: ([10, 0, 0, host], 9).into(),
+        ..row
+    };
+    let (b, c) = (named(silent("B.1", 3600), "B.x", 8), named(silent("C.2", 4400), "C.x", 9));
+    assert_eq!(changes(&mut monitor, 1000, &seen(&[b.clone(), c.clone()])), ["+multicast broken"]);
+    let finding = monitor.findings().next().unwrap().finding.clone();
+    assert!(finding.found.starts_with("all 2 peers fell silent at once: B.1, C.2"), "{finding}");
+    assert!(finding.fix.contains("the switch port"), "{finding}");
+    // Peers of one host have the host in common.
+    let other = named(c.clone(), "C.x", 8);
+    assert_eq!(changes(&mut monitor, 2000, &seen(&[b.clone(), other])), [""; 0]);
+    assert!(monitor.findings().next().unwrap().finding.fix.contains("ping 10.0.0.8"));
+    for healthy in [
+        vec![b.clone(), peer("C.2")],
+        // One peer was killed, or one after the other, or one that had been started again.
+        vec![b.clone()],
+        vec![b.clone(), named(silent("C.2", 5700), "C.x", 9)],
+        vec![b.clone(), named(silent("C.2", 3600), "B.x", 9)],
+        // A peer that sent BYE has left.
+        vec![b.clone(), MemberRow { state: MemberState::Left, ..c.clone() }],
+    ] {
+        let mut monitor = HealthMonitor::new(network(), at(0));
+        assert_eq!(changes(&mut monitor, 1000, &seen(&healthy)), [""; 0], "{healthy:?}");
+    }
+    let mut loopback = HealthMonitor::new(NetworkSetup { is_loopback: true, ..network() }, at(0));
+    assert_eq!(changes(&mut loopback, 1000, &seen(&[b, c])), [""; 0]);
+}
+
+#[test]
+fn own_multicasts_that_do_not_return_are_found() {
+    let mut monitor = HealthMonitor::new(network(), at(0));
+    let dead = MemberRow { is_multicast_dead: true, ..peer("B.1") };
+    let counted = |sent, returned| Observation {
+        multicasts: MulticastCounts { sent, returned },
+        ..seen(std::slice::from_ref(&dead))
+    };
+    let alive = |sent, returned| Observation { peers: vec![peer("B.1")], ..counted(sent, returned) };
+    assert_eq!(changes(&mut monitor, 1000, &alive(4, 4)), [""; 0]);
+    // A burst of this moment still comes back.
+    assert_eq!(changes(&mut monitor, 2000, &alive(900, 4)), [""; 0]);
+    assert_eq!(changes(&mut monitor, 3000, &alive(901, 900)), [""; 0]);
+    assert_eq!(changes(&mut monitor, 4000, &alive(902, 900)), [""; 0]);
+    assert_eq!(changes(&mut monitor, 5000, &alive(903, 900)), [""; 0]);
+    assert_eq!(changes(&mut monitor, 6000, &counted(904, 900)), ["+multicast broken"]);
+    let finding = monitor.findings().next().unwrap().finding.clone();
+    assert!(finding.found.contains("does not return") && finding.found.ends_with("nor do those of B.1 arrive"));
+    assert!(finding.fix.contains("UDP port 7500"), "{finding}");
+    assert_eq!(changes(&mut monitor, 7000, &alive(905, 901)), ["-multicast"]);
 }
 
 #[test]
