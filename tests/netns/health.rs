@@ -211,6 +211,23 @@ fn peers_that_fall_silent_together_are_named() {
 }
 
 #[test]
+fn kernel_drops_are_named_with_their_remedy() {
+    in_namespaces("netns::health::kernel_drops_are_named_with_their_remedy", || {
+        let pair = Pair::with(group(), &["receive-buffer=64 kb"]);
+        let subscriber = pair.observed.subscribe("t");
+        pair.observed.process().signal("STOP");
+        // The publisher stops waiting for a peer that stands still.
+        pair.other.publish("t", 20_000, 100_000).finish();
+        wait_until("the kernel drops datagrams", || 0 < pair.host().kernel_drops());
+        pair.observed.process().signal("CONT");
+        pair.await_log("the kernel of this host has dropped", WITHIN);
+        let finding = pair.await_finding("kernel_drops", "the receive buffer of");
+        assert!(finding["fix"].as_str().unwrap().contains("sysctl -w net.core.rmem_max="), "{finding}");
+        drop(subscriber);
+    });
+}
+
+#[test]
 fn first_peer_of_a_lan_gets_a_notice() {
     in_namespaces("netns::health::first_peer_of_a_lan_gets_a_notice", || {
         let lan = Lan::new(2);

@@ -13,6 +13,8 @@ pub(crate) enum Check {
     Multicast,
     /// Presence of other peers.
     Peers,
+    /// Datagrams that the kernel of this host drops.
+    KernelDrops,
     /// The wall clock of this host.
     Clock,
     /// Names of peers.
@@ -29,6 +31,7 @@ impl Check {
             Check::Sending => "sending",
             Check::Multicast => "multicast",
             Check::Peers => "peers",
+            Check::KernelDrops => "kernel_drops",
             Check::Clock => "clock",
             Check::Names => "names",
             Check::Groups => "groups",

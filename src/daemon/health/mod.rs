@@ -79,6 +79,8 @@ impl Health {
             peers: core.peer.member_rows(now),
             foreign_peers: self.beacons.as_ref().map_or(Vec::new(), |beacons| beacons.foreign_peers().to_vec()),
             multicasts,
+            kernel_drops: counters.kernel_drops,
+            receive_buffer: core.sockets.granted()[0],
         };
         for change in self.monitor.update(now, &observation) {
             log(&change);

@@ -1,13 +1,16 @@
 //! The checks, as a state machine: observations in, changes of findings out. It reads no clock and asks no system.
 
+mod kernel_drops;
 mod multicast;
 
 pub(crate) use self::multicast::MulticastCounts;
 
+use self::kernel_drops::KernelDrops;
 use self::multicast::{ReturnedMulticasts, check_multicast};
 use super::finding::{Check, Finding, Severity};
 use crate::daemon::beacon::ForeignPeer;
 use crate::daemon::interface::InterfaceState;
+use crate::daemon::multicast::BufferGrant;
 use crate::daemon::self_test::send_remedy;
 use crate::daemon::transmit_queue::RefusedSend;
 use crate::proto::stats::{MemberRow, MemberState};
@@ -51,6 +54,10 @@ pub(crate) struct Observation {
     /// Peers of other groups, in the order in which their beacons were first heard.
     pub(crate) foreign_peers: Vec<ForeignPeer>,
     pub(crate) multicasts: MulticastCounts,
+    /// Number of datagrams that the kernel has dropped at the sockets of this peer since its start.
+    pub(crate) kernel_drops: u64,
+    /// The receive buffer of the group socket.
+    pub(crate) receive_buffer: BufferGrant,
 }
 
 /// Change of a finding.
@@ -84,6 +91,7 @@ pub(crate) struct HealthMonitor {
     /// The last datagram that the system refused, and its time.
     refused: Option<(Instant, RefusedSend)>,
     returned: ReturnedMulticasts,
+    kernel_drops: KernelDrops,
 }
 
 impl HealthMonitor {
@@ -98,6 +106,7 @@ impl HealthMonitor {
             clock_step: None,
             refused: None,
             returned: ReturnedMulticasts::new(now.instant),
+            kernel_drops: KernelDrops::default(),
         }
     }
 
@@ -127,6 +136,7 @@ impl HealthMonitor {
         self.has_heard_peer |= seen.peers.iter().any(is_up);
         self.observe_clock(now);
         self.returned.observe(now.instant, seen.multicasts);
+        self.kernel_drops.observe(now.instant, seen.kernel_drops);
         let is_usable = seen.interface == InterfaceState::Usable;
         // An unusable interface explains refused datagrams, also those between its last sample and this one.
         let was_usable = !self.findings.contains_key(&Check::Interface);
@@ -139,6 +149,7 @@ impl HealthMonitor {
             (Check::Sending, explained(self.check_sending(now.instant))),
             (Check::Multicast, explained(check_multicast(&self.network, now.instant, &self.returned, &seen.peers))),
             (Check::Peers, explained(self.check_presence(now.instant))),
+            (Check::KernelDrops, self.kernel_drops.check(now.instant, &seen.receive_buffer)),
             (Check::Clock, self.check_clock(now.instant)),
             (Check::Names, check_names(&seen.peers)),
             (Check::Groups, self.check_groups(&seen.foreign_peers)),
@@ -171,6 +182,7 @@ impl HealthMonitor {
             Check::Sending => "the system sends all datagrams again".to_owned(),
             Check::Multicast => "the multicasts of the other peers arrive again".to_owned(),
             Check::Peers => "another peer is heard".to_owned(),
+            Check::KernelDrops => "the kernel drops no datagrams any more".to_owned(),
             Check::Clock => "the clock of this host has made no further step".to_owned(),
             Check::Names => "each peer has a name of its own again".to_owned(),
             Check::Groups => "no peer of another group is heard on this LAN any more".to_owned(),

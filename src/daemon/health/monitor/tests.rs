@@ -54,6 +54,8 @@ fn seen(peers: &[MemberRow]) -> Observation {
         peers: peers.to_vec(),
         foreign_peers: Vec::new(),
         multicasts: MulticastCounts::default(),
+        kernel_drops: 0,
+        receive_buffer: BufferGrant { receive: true, wanted: 4_194_304, granted: 212_992 },
     }
 }
 
@@ -208,6 +210,24 @@ fn clock_step_is_a_finding_in_both_directions() {
     assert!(matches!(&raised[..], [HealthChange::Raised(finding)] if finding.found.ends_with("went forward by 2 s")));
     // A suspended host is no clock step: both clocks may stand still or go on.
     assert_eq!(monitor.update(shifted(34_000, -3598), &seen), []);
+}
+
+#[test]
+fn kernel_drops_are_found_while_they_grow() {
+    let mut monitor = HealthMonitor::new(network(), at(0));
+    let dropped = |kernel_drops| Observation { kernel_drops, ..seen(&[peer("B.1")]) };
+    assert_eq!(changes(&mut monitor, 1000, &dropped(7)), ["+kernel_drops warning"]);
+    assert_eq!(changes(&mut monitor, 2000, &dropped(12)), [""; 0]);
+    let finding = monitor.findings().next().unwrap().finding.clone();
+    assert!(finding.found.contains("12 datagrams") && finding.found.contains("212992 bytes"), "{finding}");
+    assert!(finding.fix.contains("sysctl -w net.core.rmem_max=4194304"), "{finding}");
+    assert_eq!(changes(&mut monitor, 31_000, &dropped(12)), [""; 0]);
+    assert_eq!(changes(&mut monitor, 32_000, &dropped(12)), ["-kernel_drops"]);
+    let granted = BufferGrant { receive: true, wanted: 4_194_304, granted: 4_194_304 };
+    let full = Observation { receive_buffer: granted, ..dropped(13) };
+    assert_eq!(changes(&mut monitor, 33_000, &full), ["+kernel_drops warning"]);
+    let finding = monitor.findings().next().unwrap().finding.clone();
+    assert!(finding.found.contains("dropped 1 datagram,") && finding.fix.contains("'receive-buffer'"), "{finding}");
 }
 
 #[test]
