@@ -1,12 +1,13 @@
 //! Requesters of the journal of events, the cost of their requests, and what the journal reports to the engine.
 
 use crate::daemon::answer_parts::PartSender;
-use crate::event::model::{Event, EventId};
+use crate::event::model::{Event, EventId, ServerId};
 use crate::event::refusal::EventRefusal;
 use crate::event::store::QueryPage;
 use crate::listener::event::{EventAnswer, EventRequest};
-use crate::message::ClientId;
+use crate::message::{ClientId, Publisher};
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// A service thread that registers events.
@@ -75,6 +76,38 @@ pub(crate) struct EventRequestCost {
     pub(crate) bytes: usize,
 }
 
+/// Another peer that registers events under the server id of this peer, which therefore registers none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ServerIdConflict {
+    pub(crate) server: ServerId,
+    pub(crate) other: Publisher,
+    /// Address of the other peer's host, if it was heard.
+    pub(crate) other_host: Option<IpAddr>,
+    /// Address of this peer's host.
+    pub(crate) own_host: IpAddr,
+}
+
+impl ServerIdConflict {
+    /// Remedy of the conflict.
+    pub(crate) const FIX: &'static str = "set another server-id here, or end that peer, and start this one again";
+}
+
+impl fmt::Display for ServerIdConflict {
+    /// Formats both peers, as a sentence without a full stop.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Publisher { name, epoch, .. } = &self.other;
+        match name {
+            Some(name) => write!(f, "the peer {name} ({epoch})")?,
+            None => write!(f, "the peer {epoch}")?,
+        }
+        if let Some(host) = self.other_host {
+            write!(f, " on the host {host}")?;
+        }
+        let ServerIdConflict { server, own_host, .. } = self;
+        write!(f, " registers events of server {server} too, and did so before this peer on the host {own_host}")
+    }
+}
+
 /// A command for the service of events.
 #[derive(Debug)]
 pub(crate) enum EventServiceCommand {
@@ -82,9 +115,9 @@ pub(crate) enum EventServiceCommand {
     Request { requester: EventRequester, request: EventRequest },
     /// Reports that the journal has completed a request.
     Completed(Box<EventCompletion>),
-    /// Reports whether events can be registered under the server id of this peer. Sent once that is known, and again
-    /// whenever it changes.
-    ClaimDecided(Result<(), EventRefusal>),
+    /// Reports that events can be registered under the server id of this peer, or names the peer that has the id. Sent
+    /// once that is known, and again whenever it changes.
+    ClaimDecided(Result<(), Publisher>),
     /// Ends a request whose events are published.
     Ended(EventRequestCost),
 }

@@ -98,7 +98,8 @@ impl Engine {
         if is_caught_up {
             self.core.tick(now);
         }
-        self.health.on_turn(&mut self.core, self.interface.state(), now);
+        let conflict = self.services.server_id_conflict();
+        self.health.on_turn(&mut self.core, self.interface.state(), conflict, now);
         self.notify_systemd(now);
         self.core.report_unserved(now);
         self.core.confirm_due(now);

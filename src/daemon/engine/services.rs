@@ -8,7 +8,7 @@ use crate::daemon::engine::options::Options;
 use crate::daemon::engine::start_error::StartError;
 use crate::daemon::engine_core::{DetachedClient, EngineCore};
 use crate::daemon::event_report::EventReport;
-use crate::daemon::event_request::EventServiceCommand;
+use crate::daemon::event_request::{EventServiceCommand, ServerIdConflict};
 #[cfg(feature = "events")]
 use crate::daemon::events::EventService;
 #[cfg(feature = "listeners")]
@@ -256,6 +256,14 @@ impl Services {
             self.streams.add_status(core, status);
             status["http"] = self.web.as_ref().map_or(Value::Null, WebServer::status);
         }
+    }
+
+    /// Returns the peer that holds the server id of this one, if there is one.
+    pub(super) fn server_id_conflict(&self) -> Option<&ServerIdConflict> {
+        #[cfg(feature = "events")]
+        return self.events.server_id_conflict();
+        #[cfg(not(feature = "events"))]
+        None
     }
 
     /// Returns the number of events registered, of requests refused, and of events of other servers stored and refused

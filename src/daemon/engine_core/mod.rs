@@ -431,7 +431,8 @@ impl EngineCore {
         Publisher { name: Some(self.peer.settings().name.clone()), epoch: self.peer.epoch(), uid: 0 }
     }
 
-    fn host(&mut self, now: ClockReading, epoch: Epoch) -> Option<IpAddr> {
+    /// Returns the address of the host of another peer, if the peer was heard.
+    pub(super) fn host(&mut self, now: ClockReading, epoch: Epoch) -> Option<IpAddr> {
         if !self.hosts.contains_key(&epoch) {
             let rows = self.peer.member_rows(now);
             self.hosts = rows.iter().map(|row| (row.publisher.epoch, row.address.ip())).collect();

@@ -13,7 +13,7 @@ pub use journal_handle::EventsError;
 use crate::config::Config;
 use crate::daemon::clients::{ClientTransport, Clients};
 use crate::daemon::event_request::{
-    EventCompletion, EventRequestCost, EventRequester, EventServiceCommand, JournalReply,
+    EventCompletion, EventRequestCost, EventRequester, EventServiceCommand, JournalReply, ServerIdConflict,
 };
 use crate::daemon::mailbox::{EngineCommand, Mailbox, PushError};
 use crate::daemon::subscription_queue::SubscriptionQueue;
@@ -80,7 +80,7 @@ enum ClaimStatus {
     /// This peer may register events under the number.
     Granted,
     /// Another peer holds the number.
-    Denied(EventRefusal),
+    Denied(ServerIdConflict),
 }
 
 /// Requests of one client that wait for the journal.
@@ -283,7 +283,7 @@ impl EventService {
                     PublishTask { notify, publisher, announcer, observer: self.observer.clone() },
                 )
             }
-            (_, ClaimStatus::Denied(refusal), _) => return Err(refusal.clone()),
+            (_, ClaimStatus::Denied(conflict), _) => return Err(denial(conflict)),
             (request, ..) => {
                 self.waiting_for_claim.push((requester.clone(), cost, request));
                 Ok(())
@@ -322,14 +322,22 @@ impl EventService {
     }
 
     /// Records the outcome of the server-id claim. Returns the requests that have waited for it.
-    fn on_claim_decision(&mut self, outcome: Result<(), EventRefusal>) -> Vec<(EventRequester, EventRequest)> {
+    fn on_claim_decision(&mut self, outcome: Result<(), ServerIdConflict>) -> Vec<(EventRequester, EventRequest)> {
         self.claim = match outcome {
             Ok(()) => ClaimStatus::Granted,
-            Err(refusal) => ClaimStatus::Denied(refusal),
+            Err(conflict) => ClaimStatus::Denied(conflict),
         };
         let waiting = std::mem::take(&mut self.waiting_for_claim);
         waiting.iter().for_each(|(_, cost, _)| self.end(*cost));
         waiting.into_iter().map(|(requester, _, request)| (requester, request)).collect()
+    }
+
+    /// Returns the peer that holds the server id of this one, if there is one.
+    pub(crate) fn server_id_conflict(&self) -> Option<&ServerIdConflict> {
+        match &self.claim {
+            ClaimStatus::Denied(conflict) => Some(conflict),
+            ClaimStatus::Pending | ClaimStatus::Granted => None,
+        }
     }
 
     /// Returns whether the journal is open and not yet shared with other peers.
@@ -430,6 +438,11 @@ fn push(mailbox: &Mailbox, command: EngineCommand) {
 
 fn unavailable(error: EventsError) -> EventRefusal {
     EventRefusal { kind: refusal::EventRefusalKind::Unavailable, text: error.to_string() }
+}
+
+fn denial(conflict: &ServerIdConflict) -> EventRefusal {
+    let text = format!("{conflict}: {}", ServerIdConflict::FIX);
+    EventRefusal { kind: refusal::EventRefusalKind::Unavailable, text }
 }
 
 fn refusal(error: StoreError) -> EventRefusal {

@@ -9,7 +9,6 @@ use crate::daemon::mailbox::{EngineCommand, Mailbox};
 use crate::daemon::subscription_queue::{Notice, PopError, QueueItem, QueueLimits, SubscriptionQueue};
 use crate::event::follower::{Follower, FollowerAction, ServerStatus};
 use crate::event::model::{Event, EventId, JSON_DEPTH_MAX, ServerId};
-use crate::event::refusal::{EventRefusal, EventRefusalKind};
 use crate::event::replication::{Announcement, INSTANCE_END, ReplicationPage, ReplicationRequest, split_session};
 use crate::event::server_id_claim::{ClaimAction, ServerIdClaim};
 use crate::event::store::{Query, QueryPage, ServerQuery};
@@ -18,7 +17,7 @@ use crate::listener::replication::{
     HEAD_BYTES, REQUEST_PREFIX, SERVER_PREFIX, encode_announcement, encode_page, encode_request, event_bytes,
     read_announcement, read_page, read_request, remove_too_deep_events,
 };
-use crate::message::{ClientId, Delivery, Epoch, Message, PeerName};
+use crate::message::{ClientId, Delivery, Epoch, Message, PeerName, Publisher};
 use crate::proto::peer::inbox_of;
 use crate::storage::journal::error::StoreError;
 use crate::storage::journal::reader::JournalReader;
@@ -106,7 +105,7 @@ impl LocalServer {
     }
 }
 
-fn claim_decision(outcome: Result<(), EventRefusal>) -> EngineCommand {
+fn claim_decision(outcome: Result<(), Publisher>) -> EngineCommand {
     EngineCommand::Events(EventServiceCommand::ClaimDecided(outcome))
 }
 
@@ -318,15 +317,9 @@ impl Replicator {
     }
 
     fn yield_claim(&self, to: Epoch) {
-        let server = self.local.server;
-        let name = self.names.get(&to).map_or_else(|| to.to_string(), |name| format!("{name} ({to})"));
-        let text = format!(
-            "the peer {name} registers events of server {server} too, and did so earlier: set another server-id here, or end that \
-             peer, and start this one again"
-        );
-        tracing::error!("no events are registered: {text}");
         self.announcer.announce(false);
-        push(&self.local.mailbox, claim_decision(Err(EventRefusal { kind: EventRefusalKind::Unavailable, text })));
+        let other = Publisher { name: self.names.get(&to).cloned(), epoch: to, uid: 0 };
+        push(&self.local.mailbox, claim_decision(Err(other)));
     }
 
     fn on_item(&mut self, now: Instant, item: QueueItem) {

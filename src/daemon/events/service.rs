@@ -4,7 +4,9 @@ use super::replication::LocalServer;
 use super::{EventService, EventsError, found_answers, registered_answer, unavailable};
 use crate::daemon::engine_core::{DetachedClient, EngineCore};
 use crate::daemon::event_report::EventReport;
-use crate::daemon::event_request::{EventCompletion, EventRequester, EventServiceCommand, JournalReply};
+use crate::daemon::event_request::{
+    EventCompletion, EventRequester, EventServiceCommand, JournalReply, ServerIdConflict,
+};
 use crate::daemon::internal_command::InternalCommand;
 use crate::daemon::mailbox::SubscriptionRequest;
 use crate::daemon::service::Service;
@@ -12,7 +14,7 @@ use crate::daemon::subscription_queue::SubscriptionQueue;
 use crate::event::model::{Json, Payload, Registration};
 use crate::event::refusal::{EventRefusal, EventRefusalKind};
 use crate::listener::event::EventRequest;
-use crate::message::{ClientId, DeliveryMode, SubId, SubscriptionFilter};
+use crate::message::{ClientId, DeliveryMode, Publisher, SubId, SubscriptionFilter};
 use crate::proto::effect::ClientRequest;
 use crate::subject::Pattern;
 use crate::subject::event_type::EventType;
@@ -49,7 +51,7 @@ impl Service for EventService {
             EventServiceCommand::Request { requester, request } => self.request(core, now, requester, request),
             EventServiceCommand::Completed(completion) => self.on_completion(core, *completion),
             EventServiceCommand::Ended(cost) => self.end(cost),
-            EventServiceCommand::ClaimDecided(outcome) => self.start_waiting_requests(core, now, outcome),
+            EventServiceCommand::ClaimDecided(outcome) => self.on_claim_decided(core, now, outcome),
         }
     }
 
@@ -121,8 +123,15 @@ impl EventService {
         }
     }
 
-    /// Starts the requests that have waited for the server-id claim.
-    fn start_waiting_requests(&mut self, core: &mut EngineCore, now: ClockReading, outcome: Result<(), EventRefusal>) {
+    /// Records the outcome of the server-id claim, and starts the requests that have waited for it.
+    fn on_claim_decided(&mut self, core: &mut EngineCore, now: ClockReading, outcome: Result<(), Publisher>) {
+        let Some(server) = self.server() else { return };
+        let outcome = outcome.map_err(|other| ServerIdConflict {
+            server,
+            other_host: core.host(now, other.epoch),
+            other,
+            own_host: core.sockets.inbox_address().ip(),
+        });
         let publisher = self.publisher(now, &mut core.clients);
         for (requester, request) in self.on_claim_decision(outcome) {
             if let Err(refusal) = self.begin(now, publisher, &core.mailbox, &requester, request) {

@@ -19,6 +19,8 @@ pub(crate) enum Check {
     Clock,
     /// Names of peers.
     Names,
+    /// The server id under which this peer registers events.
+    ServerId,
     /// Peers of other groups on this LAN.
     Groups,
 }
@@ -34,6 +36,7 @@ impl Check {
             Check::KernelDrops => "kernel_drops",
             Check::Clock => "clock",
             Check::Names => "names",
+            Check::ServerId => "server_id",
             Check::Groups => "groups",
         }
     }

@@ -9,6 +9,7 @@ use self::monitor::{HealthChange, HealthMonitor, MulticastCounts, NetworkSetup, 
 use crate::config::Config;
 use crate::daemon::beacon::Beacons;
 use crate::daemon::engine_core::EngineCore;
+use crate::daemon::event_request::ServerIdConflict;
 use crate::daemon::interface::{ChosenInterface, InterfaceState};
 use crate::time::{ClockReading, Instant};
 use serde_json::{Value, json};
@@ -63,7 +64,13 @@ impl Health {
     }
 
     /// Takes a sample if one is due, and logs what has changed.
-    pub(super) fn on_turn(&mut self, core: &mut EngineCore, interface: &InterfaceState, now: ClockReading) {
+    pub(super) fn on_turn(
+        &mut self,
+        core: &mut EngineCore,
+        interface: &InterfaceState,
+        conflict: Option<&ServerIdConflict>,
+        now: ClockReading,
+    ) {
         if now.instant < self.next_sample {
             return;
         }
@@ -81,6 +88,7 @@ impl Health {
             multicasts,
             kernel_drops: counters.kernel_drops,
             receive_buffer: core.sockets.granted()[0],
+            server_id_conflict: conflict.cloned(),
         };
         for change in self.monitor.update(now, &observation) {
             log(&change);

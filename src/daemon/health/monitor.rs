@@ -9,6 +9,7 @@ use self::kernel_drops::KernelDrops;
 use self::multicast::{ReturnedMulticasts, check_multicast};
 use super::finding::{Check, Finding, Severity};
 use crate::daemon::beacon::ForeignPeer;
+use crate::daemon::event_request::ServerIdConflict;
 use crate::daemon::interface::InterfaceState;
 use crate::daemon::multicast::BufferGrant;
 use crate::daemon::self_test::send_remedy;
@@ -58,6 +59,8 @@ pub(crate) struct Observation {
     pub(crate) kernel_drops: u64,
     /// The receive buffer of the group socket.
     pub(crate) receive_buffer: BufferGrant,
+    /// The peer that holds the server id of this one.
+    pub(crate) server_id_conflict: Option<ServerIdConflict>,
 }
 
 /// Change of a finding.
@@ -152,6 +155,7 @@ impl HealthMonitor {
             (Check::KernelDrops, self.kernel_drops.check(now.instant, &seen.receive_buffer)),
             (Check::Clock, self.check_clock(now.instant)),
             (Check::Names, check_names(&seen.peers)),
+            (Check::ServerId, seen.server_id_conflict.as_ref().map(server_id_finding)),
             (Check::Groups, self.check_groups(&seen.foreign_peers)),
         ];
         found.into_iter().filter_map(|(check, finding)| self.replace(now.wall, check, finding)).collect()
@@ -185,6 +189,7 @@ impl HealthMonitor {
             Check::KernelDrops => "the kernel drops no datagrams any more".to_owned(),
             Check::Clock => "the clock of this host has made no further step".to_owned(),
             Check::Names => "each peer has a name of its own again".to_owned(),
+            Check::ServerId => "no other peer has the server id of this peer any more".to_owned(),
             Check::Groups => "no peer of another group is heard on this LAN any more".to_owned(),
         }
     }
@@ -330,15 +335,34 @@ fn check_names(peers: &[MemberRow]) -> Option<Finding> {
     (!duplicates.is_empty()).then(|| Finding {
         check: Check::Names,
         severity: Severity::Warning,
-        found: format!("two live peers have the same name: {}", names(&duplicates)),
+        found: format!("two live peers have the same name: {}", named_hosts(&duplicates)),
         effect: "reports do not distinguish them",
         fix: "give each peer its own (key 'name')".to_owned(),
     })
 }
 
+fn server_id_finding(conflict: &ServerIdConflict) -> Finding {
+    Finding {
+        check: Check::ServerId,
+        severity: Severity::Warning,
+        found: conflict.to_string(),
+        effect: "no events are registered here",
+        fix: ServerIdConflict::FIX.to_owned(),
+    }
+}
+
 /// Returns the first names, and the number of further ones.
 fn names(peers: &[&MemberRow]) -> String {
-    let first: Vec<String> = peers.iter().take(NAMES_MAX).map(|peer| peer.publisher.to_string()).collect();
+    list(peers, |peer| peer.publisher.to_string())
+}
+
+/// Returns the first names, each with the address of its host, and the number of further ones.
+fn named_hosts(peers: &[&MemberRow]) -> String {
+    list(peers, |peer| format!("{} on the host {}", peer.publisher, peer.address.ip()))
+}
+
+fn list(peers: &[&MemberRow], text: impl Fn(&MemberRow) -> String) -> String {
+    let first: Vec<String> = peers.iter().take(NAMES_MAX).map(|peer| text(peer)).collect();
     match peers.len().saturating_sub(NAMES_MAX) {
         0 => first.join(", "),
         more => format!("{} and {more} more", first.join(", ")),

@@ -1,6 +1,7 @@
 //! Tests of the checks, sample by sample.
 
 use super::*;
+use crate::event::model::ServerId;
 use crate::message::{Epoch, Publisher};
 
 fn network() -> NetworkSetup {
@@ -56,6 +57,7 @@ fn seen(peers: &[MemberRow]) -> Observation {
         multicasts: MulticastCounts::default(),
         kernel_drops: 0,
         receive_buffer: BufferGrant { receive: true, wanted: 4_194_304, granted: 212_992 },
+        server_id_conflict: None,
     }
 }
 
@@ -237,7 +239,24 @@ fn duplicate_names_are_listed_up_to_three() {
         (0..5).map(|index| MemberRow { duplicate_name: true, ..peer(&format!("B.{index}")) }).collect();
     assert_eq!(changes(&mut monitor, 1000, &seen(&doubles)), ["+names warning"]);
     let found = &monitor.findings().next().unwrap().finding.found;
-    assert!(found.ends_with("B.0, B.1, B.2 and 2 more"), "{found}");
+    assert!(found.contains("B.0 on the host 10.0.0.8, B.1 on the host") && found.ends_with(" and 2 more"), "{found}");
+}
+
+#[test]
+fn duplicate_server_id_names_both_hosts() {
+    let mut monitor = HealthMonitor::new(network(), at(0));
+    let conflict = ServerIdConflict {
+        server: ServerId(7),
+        other: peer("B.1").publisher,
+        other_host: Some([10, 0, 0, 8].into()),
+        own_host: [10, 0, 0, 7].into(),
+    };
+    let seen = Observation { server_id_conflict: Some(conflict), ..seen(&[peer("B.1")]) };
+    assert_eq!(changes(&mut monitor, 1000, &seen), ["+server_id warning"]);
+    let finding = monitor.findings().next().unwrap().finding.clone();
+    for part in ["the peer B (", "on the host 10.0.0.8 registers events of server 7 too", "on the host 10.0.0.7"] {
+        assert!(finding.found.contains(part), "{finding}");
+    }
 }
 
 #[test]
