@@ -104,7 +104,8 @@ pub use error::{OpenError, PublishError, RecvError, RequestError, SubscribeError
 pub use events::{EventError, PendingRegistration};
 pub use history::{HistoryError, HistoryList, PendingAnswer, PollResult};
 pub use reports::{
-    Counter, FlowExclusion, LossReport, PeerReport, ReportError, ReportRows, StatusReport, SubscriptionReport,
+    ClockSkew, Counter, FlowExclusion, LossReport, PeerReport, ReportError, ReportRows, StatusReport,
+    SubscriptionReport,
 };
 pub use request::{Replies, RequestOptions};
 pub use streams::{PendingStreamEvent, StreamError};

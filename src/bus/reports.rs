@@ -171,6 +171,20 @@ pub struct PeerReport {
     pub flow_exclusion_count: u64,
     /// Datagrams that its kernel dropped for lack of buffer space, by its last report.
     pub kernel_drops: Option<u64>,
+    /// Difference between its wall clock and that of this peer, once a stamp of it has arrived.
+    pub clock_skew: Option<ClockSkew>,
+}
+
+/// Difference between the wall clock of another peer and that of this one, as a stamp of the other peer showed it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[non_exhaustive]
+pub struct ClockSkew {
+    /// Milliseconds by which the other clock is ahead; negative if it is behind. The time that the message was on its
+    /// way makes the other clock look behind by as much.
+    pub ahead_ms: i64,
+    /// Time since the stamp arrived.
+    #[serde(rename = "age_ms", deserialize_with = "millis")]
+    pub age: Duration,
 }
 
 /// Exclusion of a receiver from the flow control of this peer: the peer publishes without waiting for it.

@@ -295,6 +295,10 @@ fn peer(row: &MemberRow) -> Value {
             })),
             "flow_exclusion_count": row.flow_exclusion_count,
             "kernel_drops": row.kernel_drops,
+            "clock_skew": row.clock_offset.map(|(nanos, age)| json!({
+                "ahead_ms": nanos / 1_000_000,
+                "age_ms": millis(age),
+            })),
         }),
     )
 }

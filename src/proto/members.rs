@@ -26,6 +26,7 @@ use crate::proto::resend::Ring;
 use crate::proto::send::{HEARTBEAT_FIRST, HeartbeatTimer, SendStream};
 use crate::proto::stats::{LossRow, MemberRow, MemberState};
 use crate::proto::transit::Transit;
+use crate::proto::wall_clock::ClockOffset;
 use crate::proto::{Settings, mutant::Mutant};
 use crate::rng::Rng;
 use crate::time::{Instant, WallTime};
@@ -84,6 +85,8 @@ pub struct Member {
     pub started: Instant,
     /// Transit time of the peer's datagrams.
     transit: Transit,
+    /// Difference between the wall clocks of the peer and of this one, if a stamp of the peer has arrived.
+    pub clock_offset: Option<ClockOffset>,
     /// Liveness of the peer's multicast.
     pub liveness: MulticastLiveness,
     /// Time at which the peer left or was given up.
@@ -173,6 +176,7 @@ impl Member {
             last_heard: now,
             started: arrived - uptime,
             transit: Transit::new(now, contact.uptime_ms),
+            clock_offset: None,
             liveness: MulticastLiveness::new(now),
             ended: None,
             control: NewestControl::default(),
@@ -479,6 +483,7 @@ impl Member {
             is_proven: self.proof.is_proven,
             flow_exclusion_count: self.receiver.exclusion_count(),
             kernel_drops: self.receiver.report().map(|report| report.dropped),
+            clock_offset: self.clock_offset.map(|offset| (offset.nanos, offset.age(now))),
         }
     }
 }

@@ -73,6 +73,7 @@ pub mod stats;
 mod stream_item;
 pub mod subject_run;
 mod transit;
+mod wall_clock;
 pub mod window;
 
 use crate::message::PeerName;

@@ -321,6 +321,9 @@ pub struct MemberRow {
     /// Datagrams dropped by the peer's system for lack of buffer space, by its last report; datagrams that arrived as
     /// one buffer count once.
     pub kernel_drops: Option<u64>,
+    /// Nanoseconds by which the wall clock of the peer is ahead of that of this one, and the time since a stamp of the
+    /// peer showed that.
+    pub clock_offset: Option<(i64, Duration)>,
 }
 
 /// One subscription in `show subs`.

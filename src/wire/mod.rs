@@ -46,7 +46,7 @@ pub(crate) use {
     run::EntryMeta,
 };
 
-use crate::message::Epoch;
+use crate::message::{Epoch, Stamp};
 use bytes::Bytes;
 
 /// The first two bytes of every datagram: "SC".
@@ -122,6 +122,15 @@ pub enum Record {
 }
 
 impl Record {
+    /// Returns the publisher's time and offset, if a message in this record begins a frame.
+    pub fn stamp(&self) -> Option<Stamp> {
+        match self {
+            Record::Run(run) => run.stamp,
+            Record::Fragment(fragment) => fragment.stamp,
+            _ => None,
+        }
+    }
+
     /// Returns the number of messages that begin in this record: all of a run, one in a fragment with index 0.
     pub fn messages_begun(&self) -> u64 {
         match self {

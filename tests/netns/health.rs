@@ -228,6 +228,22 @@ fn kernel_drops_are_named_with_their_remedy() {
 }
 
 #[test]
+fn clock_skew_is_named_and_shown() {
+    in_namespaces("netns::health::clock_skew_is_named_and_shown", || {
+        let lan = Lan::new(2);
+        let observed = lan.hosts[0].start_peer("A.health", group(), &[]);
+        let skewed = lan.hosts[1].start_peer_with_clock("B.health", group(), &[], "+60s");
+        wait_until("the peers hear each other", || is_up_at(&observed.rows("peers"), "10.75.0.2"));
+        assert_eq!(observed.rows("peers")[0]["clock_skew"], Value::Null, "no stamp has arrived");
+        skewed.publish_one("t", "with a stamp");
+        let expected = "the clock of B.1 on the host 10.75.0.2 is 60 s ahead of that of A.health on the host 10.75.0.1";
+        await_log(&observed, expected, WITHIN);
+        let ahead = observed.rows("peers")[0]["clock_skew"]["ahead_ms"].as_i64().expect("it is measured");
+        assert!((55_000..=60_001).contains(&ahead), "{ahead} ms");
+    });
+}
+
+#[test]
 fn first_peer_of_a_lan_gets_a_notice() {
     in_namespaces("netns::health::first_peer_of_a_lan_gets_a_notice", || {
         let lan = Lan::new(2);

@@ -178,11 +178,24 @@ impl Host {
 
     /// Starts a peer with this name and waits until it answers.
     pub fn start_peer(&self, name: &str, group: IpAddr, settings: &[&str]) -> Peer {
-        self.start_service(name, group, settings, None)
+        self.start_in_environment(name, group, settings, &[])
     }
 
     /// Starts a peer like [`Host::start_peer`], which notifies the service manager at this socket.
     pub fn start_service(&self, name: &str, group: IpAddr, settings: &[&str], notify_socket: Option<&str>) -> Peer {
+        let variables: Vec<_> = notify_socket.map(|path| ("NOTIFY_SOCKET", path)).into_iter().collect();
+        self.start_in_environment(name, group, settings, &variables)
+    }
+
+    /// Starts a peer like [`Host::start_peer`]. Its wall clock differs by an offset such as `+60s`.
+    pub fn start_peer_with_clock(&self, name: &str, group: IpAddr, settings: &[&str], offset: &str) -> Peer {
+        // The dynamic linker replaces `$LIB`. Clocks that never go back stay as they are.
+        let library = "/usr/$LIB/faketime/libfaketime.so.1";
+        let variables = [("LD_PRELOAD", library), ("FAKETIME", offset), ("FAKETIME_DONT_FAKE_MONOTONIC", "1")];
+        self.start_in_environment(name, group, settings, &variables)
+    }
+
+    fn start_in_environment(&self, name: &str, group: IpAddr, settings: &[&str], variables: &[(&str, &str)]) -> Peer {
         let mut peer = Peer { host: *self, name: name.to_owned(), process: None };
         let group = group.to_string();
         let mut arguments = vec!["peer", "--name", name, "--interface", "eth0", "--group", &group];
@@ -196,8 +209,7 @@ impl Host {
             if peer.process.as_mut().is_none_or(Process::has_ended) {
                 let log = log.try_clone().expect("a file can be open twice");
                 let mut command = peer.seqcast(&arguments);
-                peer.process =
-                    Some(Process::start(command.envs(notify_socket.map(|path| ("NOTIFY_SOCKET", path))).stderr(log)));
+                peer.process = Some(Process::start(command.envs(variables.iter().copied()).stderr(log)));
             }
             peer.seqcast(&["show", "counters"]).output().is_ok_and(|done| done.status.success())
         });

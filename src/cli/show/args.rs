@@ -47,6 +47,9 @@ pub enum ShowReport {
     /// The other peers of the group.
     #[command(after_help = help::SHOW_PEERS)]
     Peers,
+    /// The clocks of the other peers, compared with that of this one.
+    #[command(after_help = SKEW_HELP)]
+    Skew,
     /// The subscriptions of this peer's clients.
     #[command(after_help = help::SHOW_SUBS)]
     Subs,
@@ -79,6 +82,17 @@ pub enum ShowReport {
     #[command(after_help = help::SHOW_CLIENTS)]
     Clients,
 }
+
+/// Below `seqcast show skew --help`.
+const SKEW_HELP: &str = "\
+Examples:
+  seqcast show skew
+  seqcast show skew --json | jq '.rows[] | {publisher, clock_skew}'
+
+'clock' says how much the wall clock of the peer is ahead (+) of that of this one, or behind (-). It is measured when the \
+peer begins to publish on a subject, as long ago as 'measured' says, and unknown before. The time that the message was on \
+its way, usually a few milliseconds, makes the other clock look behind by as much. From 8.6 s on, which is a time frame, \
+'seqcast health' reports it.";
 
 /// Below `seqcast health --help`.
 pub const HEALTH_HELP: &str = "\

@@ -144,6 +144,15 @@ pub(super) const PEERS: &[(Column, Cell)] = &[
     (Column::new("unverified"), Field("/unverified")),
 ];
 
+pub(super) const SKEW: &[(Column, Cell)] = &[
+    (Column::new("user"), Field("/user")),
+    (Column::new("name").left(), Rule(peer_name)),
+    (Column::new("address").left(), Field("/address")),
+    (Column::new("state"), Field("/state")),
+    (Column::new("clock"), Rule(clock)),
+    (Column::new("measured"), Rule(measured)),
+];
+
 pub(super) const SUBS: &[(Column, Cell)] = &[
     (Column::new("client"), Field("/client")),
     (Column::new("name").left(), Field("/name")),
@@ -285,6 +294,26 @@ fn peer_name(row: &Value) -> String {
     format!("{}{note}", FieldOr("/publisher", "?").text(row))
 }
 
+/// Returns by how much the clock of a peer is ahead (+) or behind (-).
+fn clock(row: &Value) -> String {
+    let millis = row.pointer("/clock_skew/ahead_ms").and_then(Value::as_i64);
+    millis.map_or_else(
+        || "unknown".to_owned(),
+        |millis| {
+            let sign = if millis < 0 { '-' } else { '+' };
+            match millis.unsigned_abs() {
+                millis @ 0..1000 => format!("{sign}{millis}ms"),
+                millis => format!("{sign}{}", span(millis)),
+            }
+        },
+    )
+}
+
+fn measured(row: &Value) -> String {
+    let age = row.pointer("/clock_skew/age_ms").and_then(Value::as_u64);
+    age.map_or(String::new(), |age| format!("{} ago", span(age)))
+}
+
 fn peer_state(row: &Value) -> String {
     let multicast = if row["multicast_dead"] == true { ", no multicast" } else { "" };
     let excluded = row["flow_exclusion"]["for_ms"].as_u64().map_or(String::new(), |millis| {
@@ -308,6 +337,13 @@ fn span(millis: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn clock_is_ahead_or_behind() {
+        let text = |ahead_ms: i64| clock(&serde_json::json!({ "clock_skew": { "ahead_ms": ahead_ms } }));
+        assert_eq!([-7, 0, 61_000, -3_700_000].map(text), ["-7ms", "+0ms", "+1m 1s", "-1h 1m"]);
+        assert_eq!(clock(&serde_json::json!({ "clock_skew": null })), "unknown");
+    }
 
     #[test]
     fn spans_have_two_units() {

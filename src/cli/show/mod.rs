@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use self::args::{HealthOptions, ShowOptions, ShowReport};
 use self::columns::{
     CLIENTS, COUNTERS, Cell, FOLLOWED, HISTORY, INTEREST, LISTENERS, LOSS, LOSS_DATAGRAMS, LOSS_MESSAGES, OUTBOUND,
-    PEERS, SEQNO, STATUS, SUBS, TOTALS, WINDOWS,
+    PEERS, SEQNO, SKEW, STATUS, SUBS, TOTALS, WINDOWS,
 };
 use super::bus_options::PeerOptions;
 use super::connect;
@@ -74,7 +74,7 @@ fn query(what: &ShowReport) -> Value {
         ShowReport::Status => json!({ "show": "status" }),
         ShowReport::Health => json!({ "show": "health" }),
         ShowReport::Loss { .. } => json!({ "show": "loss" }),
-        ShowReport::Peers => json!({ "show": "peers" }),
+        ShowReport::Peers | ShowReport::Skew => json!({ "show": "peers" }),
         ShowReport::Subs => json!({ "show": "subs" }),
         ShowReport::Interest => json!({ "show": "interest" }),
         ShowReport::Seqno { limit } => json!({ "show": "seqno", "limit": limit }),
@@ -121,6 +121,7 @@ fn table(what: &ShowReport, answer: &Value) -> Option<TextTable> {
         ShowReport::Loss { outbound: true, .. } => OUTBOUND,
         ShowReport::History { .. } => HISTORY,
         ShowReport::Peers => PEERS,
+        ShowReport::Skew => SKEW,
         ShowReport::Subs => SUBS,
         ShowReport::Interest => INTEREST,
         ShowReport::Seqno { .. } => SEQNO,

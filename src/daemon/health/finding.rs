@@ -17,6 +17,8 @@ pub(crate) enum Check {
     KernelDrops,
     /// The wall clock of this host.
     Clock,
+    /// The wall clocks of other peers.
+    Skew,
     /// Names of peers.
     Names,
     /// The server id under which this peer registers events.
@@ -35,6 +37,7 @@ impl Check {
             Check::Peers => "peers",
             Check::KernelDrops => "kernel_drops",
             Check::Clock => "clock",
+            Check::Skew => "skew",
             Check::Names => "names",
             Check::ServerId => "server_id",
             Check::Groups => "groups",

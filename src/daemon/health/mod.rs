@@ -32,6 +32,7 @@ impl Health {
     /// Starts the checks of a peer on this interface.
     pub(super) fn new(config: &Config, chosen: &ChosenInterface, group: SocketAddr, now: ClockReading) -> Health {
         let network = NetworkSetup {
+            name: config.name.to_string(),
             interface: chosen.name.clone(),
             is_loopback: chosen.loopback,
             address: chosen.address,

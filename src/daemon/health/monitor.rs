@@ -1,10 +1,12 @@
 //! The checks, as a state machine: observations in, changes of findings out. It reads no clock and asks no system.
 
+mod clock_skew;
 mod kernel_drops;
 mod multicast;
 
 pub(crate) use self::multicast::MulticastCounts;
 
+use self::clock_skew::check_skew;
 use self::kernel_drops::KernelDrops;
 use self::multicast::{ReturnedMulticasts, check_multicast};
 use super::finding::{Check, Finding, Severity};
@@ -32,6 +34,8 @@ const NAMES_MAX: usize = 3;
 /// The network of the peer.
 #[derive(Clone, Debug)]
 pub(crate) struct NetworkSetup {
+    /// Name of the peer.
+    pub(crate) name: String,
     /// Name of the interface.
     pub(crate) interface: String,
     /// True if the interface leads to this host only.
@@ -154,6 +158,7 @@ impl HealthMonitor {
             (Check::Peers, explained(self.check_presence(now.instant))),
             (Check::KernelDrops, self.kernel_drops.check(now.instant, &seen.receive_buffer)),
             (Check::Clock, self.check_clock(now.instant)),
+            (Check::Skew, check_skew(&self.network, &seen.peers)),
             (Check::Names, check_names(&seen.peers)),
             (Check::ServerId, seen.server_id_conflict.as_ref().map(server_id_finding)),
             (Check::Groups, self.check_groups(&seen.foreign_peers)),
@@ -188,6 +193,7 @@ impl HealthMonitor {
             Check::Peers => "another peer is heard".to_owned(),
             Check::KernelDrops => "the kernel drops no datagrams any more".to_owned(),
             Check::Clock => "the clock of this host has made no further step".to_owned(),
+            Check::Skew => "the clocks of the other peers agree with that of this host again".to_owned(),
             Check::Names => "each peer has a name of its own again".to_owned(),
             Check::ServerId => "no other peer has the server id of this peer any more".to_owned(),
             Check::Groups => "no peer of another group is heard on this LAN any more".to_owned(),
@@ -305,11 +311,6 @@ impl HealthMonitor {
 
     fn check_clock(&self, now: Instant) -> Option<Finding> {
         let (_, step, is_back) = self.clock_step.filter(|(at, ..)| now.since(*at) < EVENT_TIME)?;
-        let step = match step.as_secs() {
-            seconds @ 0..120 => format!("{seconds} s"),
-            seconds @ 120..7200 => format!("{} min", seconds / 60),
-            seconds => format!("{} h", seconds / 3600),
-        };
         let (direction, effect) = match is_back {
             true => ("back", "the stamps of events stand still until the clock has reached its former time"),
             false => ("forward", "the stamps of messages and events jump; sequence numbers begin a new time frame"),
@@ -317,11 +318,20 @@ impl HealthMonitor {
         Some(Finding {
             check: Check::Clock,
             severity: Severity::Warning,
-            found: format!("the clock of this host went {direction} by {step}"),
+            found: format!("the clock of this host went {direction} by {}", span_text(step)),
             effect,
             fix: "let a time service slew the clock instead of setting it; look at: timedatectl timesync-status"
                 .to_owned(),
         })
+    }
+}
+
+/// Returns a span of time in one unit.
+fn span_text(span: Duration) -> String {
+    match span.as_secs() {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds @ 120..7200 => format!("{} min", seconds / 60),
+        seconds => format!("{} h", seconds / 3600),
     }
 }
 

@@ -11,6 +11,7 @@ use crate::proto::mutant::Mutant;
 use crate::proto::quarantine::{JumpVerdict, is_plausible};
 use crate::proto::send::AnnouncementKind;
 use crate::proto::stats::MemberState;
+use crate::proto::wall_clock::ClockOffset;
 use crate::time::{ClockReading, Instant};
 use crate::wire::{self, DiscardReason, Header, Hello, Kind, PeerAnnouncement, Record};
 use bytes::Bytes;
@@ -133,8 +134,16 @@ impl Peer {
             self.accept_side(now, Side::Live, header, records.clone());
         }
         let side = if directed { Side::Ptp } else { Side::Bcast };
+        let stamp = records.iter().rev().find_map(Record::stamp);
         let counter = match self.accept_side(now, side, header, records) {
-            Some(Acceptance::Fresh | Acceptance::Filled | Acceptance::Repaired) => return,
+            // The stamp of a resent datagram is old.
+            Some(Acceptance::Fresh) => {
+                if let (Some(stamp), Some(member)) = (stamp, self.members.get_mut(&epoch)) {
+                    member.clock_offset = Some(ClockOffset::new(now, stamp.time));
+                }
+                return;
+            }
+            Some(Acceptance::Filled | Acceptance::Repaired) => return,
             Some(Acceptance::BeforeBaseline) => &mut self.counters.discard_before_baseline,
             Some(Acceptance::Duplicate) => &mut self.counters.discard_duplicate,
             Some(Acceptance::Late) => &mut self.counters.discard_late,

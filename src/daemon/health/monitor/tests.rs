@@ -6,6 +6,7 @@ use crate::message::{Epoch, Publisher};
 
 fn network() -> NetworkSetup {
     NetworkSetup {
+        name: "A.test".to_owned(),
         interface: "eth0".to_owned(),
         is_loopback: false,
         address: [10, 0, 0, 7].into(),
@@ -45,6 +46,7 @@ fn peer(user: &str) -> MemberRow {
         flow_exclusion: None,
         flow_exclusion_count: 0,
         kernel_drops: None,
+        clock_offset: None,
     }
 }
 
@@ -230,6 +232,24 @@ fn kernel_drops_are_found_while_they_grow() {
     assert_eq!(changes(&mut monitor, 33_000, &full), ["+kernel_drops warning"]);
     let finding = monitor.findings().next().unwrap().finding.clone();
     assert!(finding.found.contains("dropped 1 datagram,") && finding.fix.contains("'receive-buffer'"), "{finding}");
+}
+
+#[test]
+fn clock_skew_names_both_peers() {
+    let mut monitor = HealthMonitor::new(network(), at(0));
+    let skewed = |user, seconds: i64, age| MemberRow {
+        clock_offset: Some((seconds * 1_000_000_000, Duration::from_secs(age))),
+        ..peer(user)
+    };
+    assert_eq!(changes(&mut monitor, 1000, &seen(&[skewed("B.1", 8, 1), skewed("C.2", -8, 1)])), [""; 0]);
+    assert_eq!(changes(&mut monitor, 2000, &seen(&[skewed("B.1", 60, 1)])), ["+skew warning"]);
+    let text = |monitor: &HealthMonitor| monitor.findings().next().unwrap().finding.found.clone();
+    let expected = "the clock of B.1 on the host 10.0.0.8 is 60 s ahead of that of A.test on the host 10.0.0.7";
+    assert_eq!(text(&monitor), expected);
+    monitor.update(at(3000), &seen(&[skewed("B.1", 60, 1), skewed("C.2", -7200, 1)]));
+    assert!(text(&monitor).starts_with("the clock of C.2 on the host 10.0.0.8 is 2 h behind that of A.test"));
+    assert!(text(&monitor).ends_with("the clocks of 1 more peers differ by a time frame or more, too"));
+    assert_eq!(changes(&mut monitor, 4000, &seen(&[skewed("B.1", 60, 601)])), ["-skew"]);
 }
 
 #[test]
