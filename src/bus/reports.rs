@@ -162,6 +162,9 @@ pub struct PeerReport {
     /// True if its unicast datagrams arrive and its multicast datagrams do not.
     #[serde(rename = "multicast_dead")]
     pub is_multicast_dead: bool,
+    /// True if none of its unicast datagrams has arrived for 3.5 of its heartbeats: perhaps it does not hear this peer.
+    #[serde(rename = "unicast_absent")]
+    pub is_unicast_absent: bool,
     /// True if it has proven its address. Only then this peer answers it and waits for it.
     #[serde(rename = "proven")]
     pub is_proven: bool,

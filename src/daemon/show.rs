@@ -288,6 +288,7 @@ fn peer(row: &MemberRow) -> Value {
             "unverified": row.unverified,
             "duplicate_name": row.duplicate_name,
             "multicast_dead": row.is_multicast_dead,
+            "unicast_absent": row.is_unicast_absent,
             "proven": row.is_proven,
             "flow_exclusion": row.flow_exclusion.map(|(span, has_reported)| json!({
                 "for_ms": millis(span),

@@ -40,6 +40,12 @@ impl MulticastLiveness {
         self.rejoin_at.is_some()
     }
 
+    /// Returns whether the member has sent this peer no unicast control message for 3.5 heartbeats, or none since the
+    /// first contact. A member sends one per heartbeat to each peer that it hears (wire.md W47).
+    pub fn is_unicast_absent(&self, now: Instant, heartbeat: Duration) -> bool {
+        self.announced_at + heartbeat * 7 / 2 <= now
+    }
+
     /// Handles a multicast of the member. Returns true if multicast was dead before.
     pub fn on_multicast(&mut self, now: Instant) -> bool {
         let was_dead = self.is_dead();
@@ -130,6 +136,15 @@ mod tests {
         // While the member publishes, the second control message is enough.
         check("c:10@500 c:510@1500 c:1010@2500", "1500");
         check("m@900 c:10@1000 c:17@2000 c:30@3000", "3000");
+    }
+
+    #[test]
+    fn unicast_is_absent_after_some_heartbeats() {
+        let mut liveness = MulticastLiveness::new(at(1000));
+        assert!(!liveness.is_unicast_absent(at(4499), BEAT) && liveness.is_unicast_absent(at(4500), BEAT));
+        liveness.on_control(at(5000), BEAT, Dseq(1));
+        liveness.on_multicast(at(7000));
+        assert!(!liveness.is_unicast_absent(at(8499), BEAT) && liveness.is_unicast_absent(at(8500), BEAT));
     }
 
     #[test]

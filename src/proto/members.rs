@@ -479,6 +479,7 @@ impl Member {
             unverified: self.bcast.ledger().unexplained(),
             duplicate_name: self.duplicate_name,
             is_multicast_dead: self.liveness.is_dead(),
+            is_unicast_absent: self.liveness.is_unicast_absent(now, self.heartbeat),
             flow_exclusion: self.receiver.exclusion().map(|lagging| (now.since(lagging.since), lagging.has_reported)),
             is_proven: self.proof.is_proven,
             flow_exclusion_count: self.receiver.exclusion_count(),

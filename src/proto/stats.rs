@@ -311,6 +311,8 @@ pub struct MemberRow {
     pub duplicate_name: bool,
     /// True if the peer's unicast arrives and its multicast does not (wire.md W111).
     pub is_multicast_dead: bool,
+    /// True if no unicast of the peer has arrived for 3.5 of its heartbeats, or since the first contact.
+    pub is_unicast_absent: bool,
     /// True if the peer has proven its address.
     pub is_proven: bool,
     /// Time since the peer was excluded from flow control because it was too slow, and whether it ever reported its

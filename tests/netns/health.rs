@@ -105,7 +105,7 @@ fn is_up_at(rows: &[Value], address: &str) -> bool {
     rows.iter().any(|row| row["state"] == "up" && is_at(row))
 }
 
-/// Takes the address of the observed peer's host away, gives it the next one, and waits until the peer uses that one.
+/// Takes the address of the observed peer's host away, and gives it the next one, which the peer then uses.
 /// `shown` begins the peer's new address; `scope` matches its multicasts with the configured number of hops.
 fn change_address(group: IpAddr, former: &str, next: Option<&str>, shown: &str, scope: &str) {
     let pair = Pair::with(group, &["ttl=3"]);
@@ -207,6 +207,27 @@ fn peers_that_fall_silent_together_are_named() {
         await_log(&observed, "all 2 peers fell silent at once", WITHIN);
         lan.hosts[0].heal();
         wait_until("no finding is left", || observed.findings().is_empty());
+    });
+}
+
+#[test]
+fn blocked_sender_is_named_on_both_sides() {
+    in_namespaces("netns::health::blocked_sender_is_named_on_both_sides", || {
+        let lan = Lan::new(3);
+        let sender = lan.hosts[0].start_peer("A.health", group(), &["forget=1 sec"]);
+        let receivers = ["B.health", "C.health"];
+        let receivers: Vec<Peer> =
+            receivers.iter().zip(&lan.hosts[1..]).map(|(name, host)| host.start_peer(name, group(), &[])).collect();
+        wait_until("the peers hear each other", || {
+            sender.rows("peers").iter().filter(|row| row["state"] == "up").count() == 2
+        });
+        lan.hosts[0].fault("meta l4proto udp counter name hits drop");
+        await_log(&sender, "all 2 peers fell silent at once", WITHIN);
+        // The sender still announces itself to them, until it gives them up.
+        let text = "on the host 10.75.0.1 arrive, their unicasts do not";
+        await_log(&receivers[0], text, Duration::from_secs(15));
+        lan.hosts[0].heal();
+        wait_until("no finding is left", || receivers[0].findings().is_empty() && sender.findings().is_empty());
     });
 }
 

@@ -11,6 +11,8 @@ pub(crate) enum Check {
     Sending,
     /// Multicasts of other peers.
     Multicast,
+    /// Unicasts of other peers.
+    Unicast,
     /// Presence of other peers.
     Peers,
     /// Datagrams that the kernel of this host drops.
@@ -34,6 +36,7 @@ impl Check {
             Check::Interface => "interface",
             Check::Sending => "sending",
             Check::Multicast => "multicast",
+            Check::Unicast => "unicast",
             Check::Peers => "peers",
             Check::KernelDrops => "kernel_drops",
             Check::Clock => "clock",

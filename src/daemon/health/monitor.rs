@@ -3,12 +3,14 @@
 mod clock_skew;
 mod kernel_drops;
 mod multicast;
+mod unicast;
 
 pub(crate) use self::multicast::MulticastCounts;
 
 use self::clock_skew::check_skew;
 use self::kernel_drops::KernelDrops;
 use self::multicast::{ReturnedMulticasts, check_multicast};
+use self::unicast::check_unicast;
 use super::finding::{Check, Finding, Severity};
 use crate::daemon::beacon::ForeignPeer;
 use crate::daemon::event_request::ServerIdConflict;
@@ -155,6 +157,7 @@ impl HealthMonitor {
             (Check::Interface, self.check_interface(&seen.interface)),
             (Check::Sending, explained(self.check_sending(now.instant))),
             (Check::Multicast, explained(check_multicast(&self.network, now.instant, &self.returned, &seen.peers))),
+            (Check::Unicast, explained(check_unicast(&self.network, &seen.peers))),
             (Check::Peers, explained(self.check_presence(now.instant))),
             (Check::KernelDrops, self.kernel_drops.check(now.instant, &seen.receive_buffer)),
             (Check::Clock, self.check_clock(now.instant)),
@@ -190,6 +193,7 @@ impl HealthMonitor {
             Check::Interface => format!("{interface} is back, with the address {address}"),
             Check::Sending => "the system sends all datagrams again".to_owned(),
             Check::Multicast => "the multicasts of the other peers arrive again".to_owned(),
+            Check::Unicast => "the unicasts of the other peers arrive again".to_owned(),
             Check::Peers => "another peer is heard".to_owned(),
             Check::KernelDrops => "the kernel drops no datagrams any more".to_owned(),
             Check::Clock => "the clock of this host has made no further step".to_owned(),

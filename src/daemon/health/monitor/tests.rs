@@ -42,6 +42,7 @@ fn peer(user: &str) -> MemberRow {
         unverified: 0,
         duplicate_name: false,
         is_multicast_dead: false,
+        is_unicast_absent: false,
         is_proven: true,
         flow_exclusion: None,
         flow_exclusion_count: 0,
@@ -214,6 +215,18 @@ fn clock_step_is_a_finding_in_both_directions() {
     assert!(matches!(&raised[..], [HealthChange::Raised(finding)] if finding.found.ends_with("went forward by 2 s")));
     // A suspended host is no clock step: both clocks may stand still or go on.
     assert_eq!(monitor.update(shifted(34_000, -3598), &seen), []);
+}
+
+#[test]
+fn peer_without_unicasts_is_found_after_its_start() {
+    let mut monitor = HealthMonitor::new(network(), at(0));
+    let absent = |seconds| MemberRow { is_unicast_absent: true, uptime: Duration::from_secs(seconds), ..peer("B.1") };
+    assert_eq!(changes(&mut monitor, 1000, &seen(&[absent(4)])), [""; 0]);
+    assert_eq!(changes(&mut monitor, 2000, &seen(&[absent(5)])), ["+unicast warning"]);
+    let finding = monitor.findings().next().unwrap().finding.clone();
+    assert!(finding.found.contains("B.1 on the host 10.0.0.8 arrive, their unicasts do not"), "{finding}");
+    let silent = MemberRow { state: MemberState::Silent, ..absent(6) };
+    assert_eq!(changes(&mut monitor, 3000, &seen(&[silent])), ["-unicast"]);
 }
 
 #[test]
