@@ -176,7 +176,6 @@ const LAYERS: &[Layer] = &[
             "bytes",
             "clap",
             "clap_complete",
-            "crossbeam_channel",
             "etherparse",
             "humantime",
             "nix",

@@ -190,13 +190,20 @@ pub struct DaemonOptions {
 #[derive(Args, Clone, Debug)]
 pub struct PublishOptions {
     /// The subject, such as demo.hello.
-    pub subject: Subject,
+    #[arg(required_unless_present_any = ["subject_lines", "json_lines"])]
+    pub subject: Option<Subject>,
     /// The message; {{count}} in it becomes 1, 2, 3 … Without it each line of standard input is a message.
     #[arg(allow_hyphen_values = true, conflicts_with_all = ["lines", "files"])]
     pub payload: Option<OsString>,
     /// Publish each line of standard input as a message, also from a terminal.
     #[arg(long, conflicts_with = "files")]
     pub lines: bool,
+    /// Publish each line of standard input, SUBJECT PAYLOAD, as a message.
+    #[arg(long, conflicts_with_all = ["subject", "lines", "files"])]
+    pub subject_lines: bool,
+    /// Publish each line of standard input as a message: a JSON object with the fields that 'sub --json' prints.
+    #[arg(long, conflicts_with_all = ["subject", "lines", "subject_lines", "files", "headers", "reply"])]
+    pub json_lines: bool,
     /// Publish each file as a message; - is standard input.
     #[arg(long = "file", value_name = "FILE", num_args = 1..)]
     pub files: Vec<PathBuf>,

@@ -36,8 +36,14 @@ Examples:
   seqcast pub demo.n 'number {{count}}' --count 100000 --rate 20000/s
   ls | seqcast pub demo.files                       publishes each line as a message
   seqcast pub demo.picture --file a.png b.png       publishes each file as a message
+  sensors | seqcast pub --subject-lines             publishes each line, SUBJECT PAYLOAD
+  seqcast pub --json-lines < messages.jsonl         publishes what 'seqcast sub --json' has printed
   seqcast pub demo.text hi -H Content-Type:text/plain --reply my.answers
-  seqcast pub demo.hello hi --embed                 needs no local peer";
+  seqcast pub demo.hello hi --embed                 needs no local peer
+
+A line of --json-lines is an object such as {\"subject\": \"demo.hello\", \"payload\": \"hi there\"}. Its other fields \
+are payload_base64 (instead of payload), reply and headers. A malformed line ends the command with exit code 1, after \
+the messages of the lines before it.";
 
 /// Below `seqcast sub --help`.
 pub const SUB: &str = "\

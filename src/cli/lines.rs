@@ -1,23 +1,17 @@
 //! Processes each line of standard input. Several lines are in flight at a time, and the result of each is printed as
 //! soon as it is there. The user can interrupt the wait for a line.
 
-use super::publish::next_line;
+use super::line_reader::{InputRead, LineReader, MESSAGE_LINE_BYTES_MAX, POLL_INTERVAL};
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::interrupt::Interrupt;
 use crate::terminal::output::Output;
 use bytes::Bytes;
-use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use std::collections::VecDeque;
 use std::io;
-use std::thread;
 use std::time::Duration;
 
 /// Maximum number of lines in flight.
 const IN_FLIGHT_MAX: usize = 256;
-/// Interval between checks whether to end, while no line comes.
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Maximum number of lines that are read ahead.
-const READ_AHEAD_MAX: usize = 64;
 
 /// Reason why a line is not done.
 #[derive(Debug)]
@@ -45,7 +39,7 @@ pub fn process_lines<T, D>(
     let mut count = 0;
     let mut in_flight: VecDeque<(u64, T)> = VecDeque::new();
     let mut run = || -> Result<(), CommandFailure> {
-        let (input, mut line) = (LineReader::start()?, 0);
+        let (mut input, mut line) = (LineReader::open(MESSAGE_LINE_BYTES_MAX)?, 0);
         let mut is_over = false;
         loop {
             is_over |= refused.is_some() || interrupt.is_raised();
@@ -90,52 +84,4 @@ pub fn process_lines<T, D>(
         return Err(CommandFailure { text: format!("line {line}: {}", failure.text), ..failure });
     }
     Ok(if interrupt.is_raised() { Exit::Failed } else { Exit::Done })
-}
-
-/// Result of reading the next line.
-#[derive(Debug)]
-enum InputRead {
-    /// A line without its end.
-    Line(Bytes),
-    /// No line yet.
-    Nothing,
-    /// There is no further line.
-    End,
-}
-
-/// The lines, which a thread of its own reads.
-#[derive(Debug)]
-struct LineReader(Receiver<Result<Bytes, CommandFailure>>);
-
-impl LineReader {
-    /// Starts to read the lines.
-    ///
-    /// # Errors
-    /// The system cannot start a thread.
-    fn start() -> io::Result<LineReader> {
-        let (sender, receiver) = bounded(READ_AHEAD_MAX);
-        // The thread may end only with the program: a blocked read of standard input cannot be woken.
-        thread::Builder::new().name("stdin".into()).spawn(move || {
-            let mut input = io::stdin().lock();
-            while let Some(line) = next_line(&mut input).transpose() {
-                let is_last = line.is_err();
-                if sender.send(line).is_err() || is_last {
-                    return;
-                }
-            }
-        })?;
-        Ok(LineReader(receiver))
-    }
-
-    /// Returns the next line, if it comes in time.
-    ///
-    /// # Errors
-    /// Standard input cannot be read.
-    fn next(&self, wait: Duration) -> Result<InputRead, CommandFailure> {
-        match self.0.recv_timeout(wait) {
-            Ok(line) => Ok(InputRead::Line(line?)),
-            Err(RecvTimeoutError::Timeout) => Ok(InputRead::Nothing),
-            Err(RecvTimeoutError::Disconnected) => Ok(InputRead::End),
-        }
-    }
 }

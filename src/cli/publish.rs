@@ -1,7 +1,7 @@
 //! `pub`: messages from the argument, from lines or from files, at a pace.
 
 use std::fs::File;
-use std::io::{self, BufRead, IsTerminal, Read};
+use std::io::{self, IsTerminal, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
@@ -12,10 +12,13 @@ use serde::Serialize;
 use super::args::PublishOptions;
 use super::connect;
 use super::header;
+use super::line_reader::{InputRead, LineReader, MESSAGE_LINE_BYTES_MAX, POLL_INTERVAL};
+use super::message_input::{JSON_LINE_BYTES_MAX, json_line, subject_line};
 use super::pacer::{RatePacer, Template};
 use crate::bus::Bus;
 use crate::clock::Clock;
 use crate::message::{Headers, MESSAGE_BYTES_MAX, Message};
+use crate::subject::{SUBJECT_BYTES_MAX, Subject};
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::interrupt::Interrupt;
 use crate::terminal::output::json;
@@ -23,20 +26,11 @@ use crate::terminal::output::{Output, note, pluralize};
 use crate::terminal::peer;
 use crate::terminal::progress::Progress;
 
-/// Source of the payloads.
-enum PayloadSource {
-    /// One payload repeatedly, with its number in it.
-    Template(Template),
-    /// Each file in turn, repeatedly.
-    Files(Vec<Bytes>),
-    /// The lines of standard input.
-    Lines(io::StdinLock<'static>),
-}
-
 /// The published messages in JSON.
 #[derive(Serialize)]
 struct PublishJson<'a> {
-    subject: &'a str,
+    /// `None` if each line names its own.
+    subject: Option<&'a str>,
     messages: u64,
     bytes: u64,
     seconds: f64,
@@ -47,19 +41,56 @@ struct PublishJson<'a> {
 /// # Errors
 /// The input cannot be read, the peer cannot be reached, or a message cannot be published.
 pub fn run(options: &PublishOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
-    let (mut payloads, total) = payloads(options)?;
+    let (mut source, total) = MessageSource::open(options)?;
     let bus = connect::bus(&options.bus, "pub")?;
-    let headers = header::headers(&options.headers);
     let interrupt = Interrupt::watch()?;
+    let start = Clock::now().instant;
+    let (mut messages, mut bytes) = (0, 0);
+    let published = publish_all(options, &bus, &mut source, total, &interrupt, |payload_bytes| {
+        messages += 1;
+        bytes += payload_bytes as u64;
+    });
+    // The messages before a refused one leave the peer, and are reported.
+    let flushed = peer::flush(&bus);
+    if flushed.is_ok() && (published.is_ok() || 0 < messages) {
+        let subject = options.subject.as_ref().map(|subject| subject.as_str());
+        if options.json {
+            let seconds = Clock::now().instant.since(start).as_secs_f64();
+            out.line(json(&PublishJson { subject, messages, bytes, seconds }))?;
+        } else {
+            let on = subject.map_or(String::new(), |subject| format!(" on {subject}"));
+            let skipped = match source.skipped() {
+                0 => String::new(),
+                skipped => format!("; skipped {} of other types", pluralize(skipped, "line")),
+            };
+            let (messages, bytes) = (pluralize(messages, "message"), pluralize(bytes, "byte"));
+            note(format_args!("published {messages}{on} ({bytes}){skipped}"));
+        }
+    }
+    published.and(flushed)?;
+    Ok(if interrupt.is_raised() { Exit::Failed } else { Exit::Done })
+}
+
+/// Publishes the messages of `source`, at most `total`, until the user interrupts it. Calls `on_published` for each,
+/// with the bytes of its payload.
+fn publish_all(
+    options: &PublishOptions,
+    bus: &Bus,
+    source: &mut MessageSource,
+    total: Option<u64>,
+    interrupt: &Interrupt,
+    mut on_published: impl FnMut(usize),
+) -> Result<(), CommandFailure> {
     let start = Clock::now().instant;
     let pacer = RatePacer::new(options.rate, start);
     let mut progress = Progress::new(total, start);
-    let (mut messages, mut bytes) = (0, 0);
+    let mut messages = 0;
     while total.is_none_or(|total| messages < total) && !interrupt.is_raised() {
-        let Some(payload) = payloads.next(messages + 1)? else { break };
-        bytes += payload.len() as u64;
-        publish(&bus, options, headers.clone(), payload, &interrupt)?;
+        let Some(message) = source.next(messages + 1, interrupt)? else { break };
+        let payload_bytes = message.payload.len();
+        peer::publish(bus, message, interrupt).map_err(|failure| source.locate(failure))?;
         messages += 1;
+        on_published(payload_bytes);
         let now = Clock::now().instant;
         progress.show(now, messages, || {
             let of = total.map_or(String::new(), |total| format!(" of {total}"));
@@ -70,84 +101,152 @@ pub fn run(options: &PublishOptions, out: &mut Output) -> Result<Exit, CommandFa
             interrupt.sleep(wait);
         }
     }
-    peer::flush(&bus)?;
     progress.clear();
-    let subject = options.subject.as_str();
-    if options.json {
-        let seconds = Clock::now().instant.since(start).as_secs_f64();
-        out.line(json(&PublishJson { subject, messages, bytes, seconds }))?;
-    } else {
-        note(format_args!("published {} on {subject} ({})", pluralize(messages, "message"), pluralize(bytes, "byte")));
-    }
-    Ok(if interrupt.is_raised() { Exit::Failed } else { Exit::Done })
+    Ok(())
 }
 
-fn publish(
-    bus: &Bus,
-    options: &PublishOptions,
+/// The fields that the arguments give to every message, beside subject and payload.
+struct MessageFields {
+    reply: Option<Subject>,
     headers: Headers,
-    payload: Bytes,
-    interrupt: &Interrupt,
-) -> Result<(), CommandFailure> {
-    let mut message = Message::new(options.subject.clone(), payload);
-    message.headers = headers;
-    message.reply.clone_from(&options.reply);
-    peer::publish(bus, message, interrupt)
 }
 
-/// Returns the source of the payloads, and the number of messages, if it is known.
-fn payloads(options: &PublishOptions) -> Result<(PayloadSource, Option<u64>), CommandFailure> {
-    if let Some(payload) = &options.payload {
-        return Ok((PayloadSource::Template(Template::new(payload.as_bytes())), Some(options.count.unwrap_or(1))));
+impl MessageFields {
+    fn message(&self, subject: &Subject, payload: Bytes) -> Message {
+        self.fill(Message::new(subject.clone(), payload))
     }
-    if !options.files.is_empty() {
-        let files = options.files.iter().map(|path| read(path)).collect::<Result<Vec<Bytes>, CommandFailure>>()?;
-        let total = options.count.unwrap_or(files.len() as u64);
-        return Ok((PayloadSource::Files(files), Some(total)));
+
+    fn fill(&self, message: Message) -> Message {
+        Message { reply: self.reply.clone(), headers: self.headers.clone(), ..message }
     }
-    if !options.lines && io::stdin().is_terminal() {
-        return Err(CommandFailure::new(Exit::Usage, "there is nothing to publish")
-            .fix("give the payload as an argument, --file FILE, or --lines to type each message as a line"));
-    }
-    Ok((PayloadSource::Lines(io::stdin().lock()), options.count))
 }
 
-impl PayloadSource {
-    /// Returns the payload of message `count`; `None` at the end of the input.
-    fn next(&mut self, count: u64) -> Result<Option<Bytes>, CommandFailure> {
-        Ok(match self {
-            PayloadSource::Template(template) => Some(template.payload(count)),
-            PayloadSource::Files(files) => {
-                let turn = (count - 1) % files.len() as u64;
-                Some(files[usize::try_from(turn).expect("below the number of files")].clone())
+/// Source of the messages.
+enum MessageSource {
+    /// One payload repeatedly, with its number in it.
+    Template(MessageFields, Subject, Template),
+    /// Each file in turn, repeatedly.
+    Files(MessageFields, Subject, Vec<Bytes>),
+    /// The lines of standard input.
+    Lines {
+        reader: LineReader,
+        format: LineFormat,
+        /// Number of the last line.
+        line: u64,
+        /// Number of lines that are no messages.
+        skipped: u64,
+    },
+}
+
+/// Form of a message in a line.
+enum LineFormat {
+    /// The line is the payload.
+    Payload(MessageFields, Subject),
+    /// `SUBJECT PAYLOAD`.
+    Subject(MessageFields),
+    /// A JSON object.
+    Json,
+}
+
+impl MessageSource {
+    /// Returns the source that the options select, and the number of its messages, if it is known.
+    fn open(options: &PublishOptions) -> Result<(MessageSource, Option<u64>), CommandFailure> {
+        let fields = MessageFields { reply: options.reply.clone(), headers: header::headers(&options.headers) };
+        let Some(subject) = options.subject.clone() else {
+            let format = if options.json_lines { LineFormat::Json } else { LineFormat::Subject(fields) };
+            return Ok((MessageSource::lines(format)?, options.count));
+        };
+        if let Some(payload) = &options.payload {
+            let template = Template::new(payload.as_bytes());
+            return Ok((MessageSource::Template(fields, subject, template), Some(options.count.unwrap_or(1))));
+        }
+        if !options.files.is_empty() {
+            let files = options.files.iter().map(|path| read(path)).collect::<Result<Vec<Bytes>, CommandFailure>>()?;
+            let total = options.count.unwrap_or(files.len() as u64);
+            return Ok((MessageSource::Files(fields, subject, files), Some(total)));
+        }
+        if !options.lines && io::stdin().is_terminal() {
+            return Err(CommandFailure::new(Exit::Usage, "there is nothing to publish")
+                .fix("give the payload as an argument, --file FILE, or --lines to type each message as a line"));
+        }
+        Ok((MessageSource::lines(LineFormat::Payload(fields, subject))?, options.count))
+    }
+
+    fn lines(format: LineFormat) -> io::Result<MessageSource> {
+        let line_bytes_max = match format {
+            LineFormat::Json => JSON_LINE_BYTES_MAX,
+            LineFormat::Subject(_) => SUBJECT_BYTES_MAX + MESSAGE_LINE_BYTES_MAX,
+            LineFormat::Payload(..) => MESSAGE_LINE_BYTES_MAX,
+        };
+        Ok(MessageSource::Lines { reader: LineReader::open(line_bytes_max)?, format, line: 0, skipped: 0 })
+    }
+
+    /// Returns message `count`; `None` at the end of the input, or if the user ends the command.
+    fn next(&mut self, count: u64, interrupt: &Interrupt) -> Result<Option<Message>, CommandFailure> {
+        let (reader, format, line, skipped) = match self {
+            MessageSource::Template(fields, subject, template) => {
+                return Ok(Some(fields.message(subject, template.payload(count))));
             }
-            PayloadSource::Lines(input) => next_line(input)?,
+            MessageSource::Files(fields, subject, files) => {
+                let turn = (count - 1) % files.len() as u64;
+                let payload = files[usize::try_from(turn).expect("below the number of files")].clone();
+                return Ok(Some(fields.message(subject, payload)));
+            }
+            MessageSource::Lines { reader, format, line, skipped } => (reader, format, line, skipped),
+        };
+        while !interrupt.is_raised() {
+            let bytes = match reader.next(POLL_INTERVAL)? {
+                InputRead::Line(bytes) => bytes,
+                InputRead::Nothing => continue,
+                InputRead::End => return Ok(None),
+            };
+            *line += 1;
+            let message = match format {
+                LineFormat::Payload(fields, subject) => return Ok(Some(fields.message(subject, bytes))),
+                _ if bytes.trim_ascii().is_empty() => continue,
+                LineFormat::Subject(fields) => subject_line(&bytes).map(|message| Some(fields.fill(message))),
+                LineFormat::Json => json_line(&bytes),
+            };
+            match message {
+                Ok(Some(message)) => return Ok(Some(message)),
+                Ok(None) => *skipped += 1,
+                Err(error) => return Err(self.locate(CommandFailure::new(Exit::Failed, error))),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Adds to a failure the line that caused it, if there are lines.
+    fn locate(&self, failure: CommandFailure) -> CommandFailure {
+        let line = match self {
+            MessageSource::Lines { line, .. } if failure.exit == Exit::Failed => *line,
+            _ => return failure,
+        };
+        let failure = CommandFailure { text: format!("line {line}: {}", failure.text), ..failure };
+        failure.fix(match line {
+            1 => "correct the line and start again; nothing is published".to_owned(),
+            _ => format!(
+                "correct the line and continue there, such as with 'tail -n +{line} FILE'; the lines before it are \
+                 published"
+            ),
         })
     }
-}
 
-/// Returns the next line without its line feed (and carriage return before it); `None` at the end. It never reads more
-/// than the largest message into memory; the caller refuses such a line like any message that is too large.
-pub(super) fn next_line(input: &mut impl BufRead) -> Result<Option<Bytes>, CommandFailure> {
-    let mut line = Vec::new();
-    if input.take(BYTES_MAX).read_until(b'\n', &mut line)? == 0 {
-        return Ok(None);
-    }
-    if line.last() == Some(&b'\n') {
-        line.pop();
-        if line.last() == Some(&b'\r') {
-            line.pop();
+    /// Returns the number of lines that were no messages.
+    fn skipped(&self) -> u64 {
+        match self {
+            MessageSource::Lines { skipped, .. } => *skipped,
+            MessageSource::Template(..) | MessageSource::Files(..) => 0,
         }
     }
-    Ok(Some(line.into()))
 }
 
 /// Returns a file's content; `-` is standard input.
 pub(super) fn read(path: &Path) -> Result<Bytes, CommandFailure> {
     let mut bytes = Vec::new();
     let read = match path == Path::new("-") {
-        true => io::stdin().lock().take(BYTES_MAX).read_to_end(&mut bytes),
-        false => File::open(path).and_then(|file| file.take(BYTES_MAX).read_to_end(&mut bytes)),
+        true => io::stdin().lock().take(FILE_BYTES_MAX).read_to_end(&mut bytes),
+        false => File::open(path).and_then(|file| file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)),
     };
     match read {
         Ok(_) => Ok(bytes.into()),
@@ -165,28 +264,5 @@ pub(super) fn check_size(bytes: &Bytes) -> Result<(), CommandFailure> {
     Err(CommandFailure::new(Exit::Usage, text).fix("give less input, or split it"))
 }
 
-/// Size limit of the largest message, plus one byte, plus two bytes for a line's end.
-const BYTES_MAX: u64 = MESSAGE_BYTES_MAX as u64 + 3;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_end_with_or_without_a_line_feed() {
-        let mut input: &[u8] = b"one\r\n\ntwo\rthree\n\xff";
-        let mut lines = Vec::new();
-        while let Some(line) = next_line(&mut input).unwrap() {
-            lines.push(line);
-        }
-        assert_eq!(lines, [&b"one"[..], b"", b"two\rthree", b"\xff"]);
-    }
-
-    #[test]
-    fn endless_line_is_read_up_to_the_limit() {
-        let mut input = io::repeat(b'x').take(3 * BYTES_MAX);
-        let mut input = io::BufReader::new(&mut input);
-        let line = next_line(&mut input).unwrap().unwrap();
-        assert!(MESSAGE_BYTES_MAX < line.len() && line.len() as u64 <= BYTES_MAX);
-    }
-}
+/// Size limit of a file: the largest message, plus one byte, plus two bytes for a line's end.
+const FILE_BYTES_MAX: u64 = MESSAGE_BYTES_MAX as u64 + 3;

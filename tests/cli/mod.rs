@@ -8,6 +8,7 @@ mod log;
 mod messages;
 mod peer;
 mod progress;
+mod publish;
 mod readme;
 mod streams;
 mod systemd;
