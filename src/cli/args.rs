@@ -260,8 +260,8 @@ pub struct SubOptions {
     /// Print JSON Lines.
     #[arg(long, help_heading = "Output")]
     pub json: bool,
-    /// Print the time of arrival (UTC) before each line.
-    #[arg(long, help_heading = "Output", conflicts_with = "json")]
+    /// Print the time of arrival (UTC) before each line; with --json it is always in the field "received".
+    #[arg(long, help_heading = "Output")]
     pub timestamp: bool,
     /// Print publisher, number, reply subject and header fields below each message.
     #[arg(long, help_heading = "Output", conflicts_with = "json")]

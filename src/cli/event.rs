@@ -7,8 +7,10 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::bus::{Baseline, Joined};
+use crate::event::timestamp::Timestamp;
 use crate::message::{Cause, Count, Delivery, Headers, Loss, LossScope, Publisher, Verdict};
 use crate::terminal::output::{EscapedText, json, pluralize};
+use crate::time::WallTime;
 
 /// A message in JSON.
 #[derive(serde::Serialize)]
@@ -32,6 +34,10 @@ struct MessageJson<'a> {
     /// Present only if true.
     #[serde(skip_serializing_if = "Option::is_none")]
     replayed: Option<bool>,
+    received: String,
+    /// Present only if the message carried it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sent: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reply: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -163,9 +169,14 @@ struct DroppedJson {
     count: u64,
 }
 
-/// Returns a delivered message as one line of JSON.
-pub fn message_json(delivery: &Delivery) -> String {
+/// Returns a delivered message as one line of JSON. `received` is the time at which this program took it.
+pub fn message_json(delivery: &Delivery, received: WallTime) -> String {
     let message = &delivery.message;
+    // The publisher sends its time only with the message that begins the numbering of a subject.
+    let sent = match delivery.verdict {
+        Verdict::Start(sent) => Some(Timestamp::from(sent).to_string()),
+        _ => None,
+    };
     let (verdict, missing) = match delivery.verdict {
         Verdict::Start(_) => ("start", None),
         Verdict::First => ("first", None),
@@ -185,6 +196,8 @@ pub fn message_json(delivery: &Delivery) -> String {
         missing,
         repaired: delivery.repaired.then_some(true),
         replayed: delivery.replayed.then_some(true),
+        received: Timestamp::from(received).to_string(),
+        sent,
         reply: message.reply.as_ref().map(|reply| reply.as_str()),
         headers: (!message.headers.is_empty()).then_some(HeadersJson(&message.headers)),
     })
@@ -334,14 +347,14 @@ mod tests {
     use super::*;
     use crate::message::{Dseq, Epoch, Message, Reason};
     use crate::seqno::Seq;
-    use crate::time::WallTime;
 
     #[test]
     fn message_json_has_the_agreed_fields() {
         let mut delivery = delivery(b"hi", Verdict::Next);
+        let received = WallTime::from_nanos(2_000_000_999);
         assert_eq!(
-            message_json(&delivery),
-            r#"{"type":"message","subject":"a.b","payload":"hi","user":"B.1","publisher":"B.test","epoch":"0000000000000abc","seq":"0x5c19adc000000005","verdict":"next"}"#
+            message_json(&delivery, received),
+            r#"{"type":"message","subject":"a.b","payload":"hi","user":"B.1","publisher":"B.test","epoch":"0000000000000abc","seq":"0x5c19adc000000005","verdict":"next","received":"1970-01-01T00:00:02.000000Z"}"#
         );
         delivery.message.payload = b"\xff\x00".as_slice().into();
         delivery.message.reply = Some("r".parse().unwrap());
@@ -349,16 +362,22 @@ mod tests {
         delivery.verdict = Verdict::Skip(Count::Between { min: 0, max: 7 });
         delivery.publisher.name = None;
         assert_eq!(
-            message_json(&delivery),
-            r#"{"type":"message","subject":"a.b","payload_base64":"/wA=","user":"?.1","publisher":null,"epoch":"0000000000000abc","seq":"0x5c19adc000000005","verdict":"skip","missing":{"min":0,"max":7},"reply":"r","headers":{"k":["1","2"],"x":"\"y\""}}"#
+            message_json(&delivery, received),
+            r#"{"type":"message","subject":"a.b","payload_base64":"/wA=","user":"?.1","publisher":null,"epoch":"0000000000000abc","seq":"0x5c19adc000000005","verdict":"skip","missing":{"min":0,"max":7},"received":"1970-01-01T00:00:02.000000Z","reply":"r","headers":{"k":["1","2"],"x":"\"y\""}}"#
         );
         delivery.repaired = true;
-        assert!(message_json(&delivery).contains(r#""missing":{"min":0,"max":7},"repaired":true,"reply":"r""#));
+        assert!(
+            message_json(&delivery, received).contains(r#""missing":{"min":0,"max":7},"repaired":true,"received":"#)
+        );
         delivery.repaired = false;
-        let verdicts = [Verdict::Start(WallTime::EPOCH), Verdict::First, Verdict::Unnumbered, Verdict::Direct];
+        let verdicts =
+            [Verdict::Start(WallTime::from_nanos(1_000_001_999)), Verdict::First, Verdict::Unnumbered, Verdict::Direct];
         for (verdict, word) in verdicts.into_iter().zip(["start", "first", "unnumbered", "direct"]) {
             delivery.verdict = verdict;
-            assert!(message_json(&delivery).contains(&format!(r#""verdict":"{word}""#)), "{word}");
+            let json = message_json(&delivery, received);
+            assert!(json.contains(&format!(r#""verdict":"{word}""#)), "{word}");
+            let has_time = json.contains(r#","sent":"1970-01-01T00:00:01.000001Z","#);
+            assert_eq!((has_time, json.contains("sent")), (word == "start", word == "start"), "{json}");
         }
     }
 

@@ -60,7 +60,7 @@ Examples:
 A line that begins with ! reports lost messages: the publisher sent them, and they will not arrive.
 A line that begins with ? reports unverified messages: datagrams are missing whose content is still unknown. A line \
 with ! follows when a later message of the subject proves the loss.
-With --json each line is an object. Its \"type\" is message, loss, joined (--history, --confirm) or dropped (this \
+With --json each line is an object, and each message has the time when it was received. The \"type\" is message, loss, joined (--history, --confirm) or dropped (this \
 program reads too slowly).";
 
 /// Below `seqcast req --help`.

@@ -128,6 +128,10 @@ struct MessageInput<'a> {
     _repaired: Option<IgnoredAny>,
     #[serde(rename = "replayed")]
     _replayed: Option<IgnoredAny>,
+    #[serde(rename = "received")]
+    _received: Option<IgnoredAny>,
+    #[serde(rename = "sent")]
+    _sent: Option<IgnoredAny>,
 }
 
 /// Header fields in their order. In JSON they are an object of texts, or of arrays of texts for keys that occur several
@@ -176,6 +180,7 @@ mod tests {
     use super::*;
     use crate::cli::event::{dropped_json, message_json};
     use crate::message::{Delivery, Epoch, Publisher, Verdict};
+    use crate::time::WallTime;
 
     #[test]
     fn subject_lines_are_split_at_blanks() {
@@ -198,15 +203,16 @@ mod tests {
 
     #[test]
     fn printed_message_is_accepted_back() {
+        let time = WallTime::from_nanos(7);
         let publisher = Publisher { name: None, epoch: Epoch::new(7).unwrap(), uid: 3 };
         let headers = Headers::from_pairs([("z", "1"), ("z", "\"2\""), ("a", "\u{e9}")]).unwrap();
         for payload in [&b""[..], b"hi\t\"there\"\x00", b"\xff\xfe\x00", "\u{2028}\u{1f600}".as_bytes()] {
             let mut message = Message::new("a.b".parse().unwrap(), payload);
             for (reply, headers) in [(None, Headers::new()), (Some("r.1".parse().unwrap()), headers.clone())] {
                 (message.reply, message.headers) = (reply, headers);
-                let mut delivery = Delivery::new(message.clone(), publisher.clone(), None, Verdict::Direct);
+                let mut delivery = Delivery::new(message.clone(), publisher.clone(), None, Verdict::Start(time));
                 (delivery.offset, delivery.repaired, delivery.replayed) = (Some(7), true, true);
-                let line = message_json(&delivery);
+                let line = message_json(&delivery, time);
                 assert_eq!(json_line(line.as_bytes()), Ok(Some(message.clone())), "{line}");
             }
         }

@@ -12,6 +12,7 @@ use super::connect::{self, Events, StopReason};
 use super::event::{self, LossLine, MessageLine};
 use super::pacer::Template;
 use crate::bus::{Notice, SubscribeOptions};
+use crate::clock::Clock;
 use crate::message::Message;
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::output::{Output, note};
@@ -48,7 +49,7 @@ pub fn run(options: &ReplyOptions, out: &mut Output) -> Result<Exit, CommandFail
                     continue;
                 };
                 match options.json {
-                    true => out.line(event::message_json(&delivery))?,
+                    true => out.line(event::message_json(&delivery, Clock::now().wall))?,
                     false => note(MessageLine(&delivery)),
                 }
                 answers += 1;

@@ -67,7 +67,7 @@ fn unconfirmed(joined: &Joined) -> CommandFailure {
 
 fn print(options: &SubOptions, event: &Notice, out: &mut Output) -> io::Result<()> {
     match event {
-        Notice::Message(delivery) if options.json => out.line(event::message_json(delivery)),
+        Notice::Message(delivery) if options.json => out.line(event::message_json(delivery, Clock::now().wall)),
         Notice::Loss(loss) if options.json => out.line(event::loss_json(loss)),
         Notice::Dropped(count) if options.json => out.line(event::dropped_json(*count)),
         Notice::Joined(joined) if options.json => out.line(event::joined_json(joined)),

@@ -2,7 +2,9 @@
 
 use crate::support::command::{Place, now, parse_json};
 use crate::support::exit_code::{DONE, FAILED, TIMED_OUT, UNREACHABLE, USAGE};
-use crate::support::wait::{wait_until, wait_until_some};
+use crate::support::wait::{PATIENCE, wait_until, wait_until_some};
+use seqcast::clock::Clock;
+use seqcast::event::timestamp::Timestamp;
 use std::io::Write;
 use std::process::Stdio;
 use std::time::Duration;
@@ -28,7 +30,7 @@ fn published_message_reaches_the_subscriber() {
 fn sub_prints_raw_json_and_timestamps() {
     let place = Place::new();
     let _peer = place.peer(&["--name", "A.test"]);
-    let mut subs = [&["--raw"][..], &["--json"], &["--timestamp"]].map(|how| {
+    let mut subs = [&["--raw"][..], &["--json", "--timestamp"], &["--timestamp"]].map(|how| {
         let sub = place.start(&[&["sub", "demo.>", "--count", "1"], how].concat());
         sub.await_report("listening on");
         sub
@@ -40,6 +42,9 @@ fn sub_prints_raw_json_and_timestamps() {
     assert_eq!((&json["subject"], &json["payload"]), (&"demo.x".into(), &"a\tb".into()));
     assert_eq!((&json["user"], &json["publisher"]), (&"A.0".into(), &"A.test".into()));
     assert_eq!((&json["verdict"], &json["headers"]["k"]), (&"direct".into(), &"v".into()));
+    let received: Timestamp = json["received"].as_str().expect("a text").parse().unwrap();
+    let age = Timestamp::from(Clock::now().wall).as_micros() - received.as_micros();
+    assert!((0..PATIENCE.as_micros() as i64).contains(&age), "{json}");
     let offset = json["offset"].as_u64().expect("a number");
     let polled =
         parse_json(place.run(&["poll", "A.test", "demo.x", "--json"]).exits(DONE).stdout.lines().nth(1).unwrap());
@@ -284,7 +289,10 @@ fn embedded_peer_needs_no_daemon() {
         (&json["payload"], &json["publisher"], &json["user"]),
         (&"across".into(), &"C.test".into(), &"C.1".into())
     );
+    // The clocks are the same one, so the message cannot arrive before it was sent.
+    let time = |field: &str| json[field].as_str().expect("a text").parse::<Timestamp>().unwrap();
     assert_eq!(json["verdict"], "start");
+    assert!(time("sent") <= time("received"), "{json}");
     assert_eq!(sub.ended().code(), Some(DONE));
 }
 
