@@ -245,6 +245,10 @@ pub struct SubOptions {
     /// End after this time, with exit code 27.
     #[arg(long, value_name = "TIME", value_parser = value::wait)]
     pub wait: Option<Duration>,
+    /// Time that the peer may be away, such as 1m, before the command gives up; without it the command ends with its
+    /// peer.
+    #[arg(long, value_name = "TIME", value_parser = value::wait, conflicts_with = "embed")]
+    pub patience: Option<Duration>,
     /// Print later messages at once while one is missing, with the number of missing ones.
     #[arg(long, conflicts_with = "repair")]
     pub live: bool,
@@ -328,6 +332,10 @@ pub struct ReplyOptions {
     /// End after this time, with exit code 27.
     #[arg(long, value_name = "TIME", value_parser = value::wait)]
     pub wait: Option<Duration>,
+    /// Time that the peer may be away, such as 1m, before the command gives up; without it the command ends with its
+    /// peer.
+    #[arg(long, value_name = "TIME", value_parser = value::wait, conflicts_with = "embed")]
+    pub patience: Option<Duration>,
     /// Print each request as a line of JSON.
     #[arg(long, help_heading = "Output")]
     pub json: bool,

@@ -1,5 +1,7 @@
 //! The bus that the options select, and its events until the time expires or the output is closed.
 
+pub mod resumption;
+
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,9 +14,10 @@ use crate::message::Message;
 use crate::subject::{Pattern, Subject};
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::interrupt::Interrupt;
-use crate::terminal::output::Output;
+use crate::terminal::output::{Output, note};
 use crate::terminal::peer;
 use crate::time::Instant;
+use resumption::{OutageEnd, Resumption};
 
 /// Interval between checks whether the user has interrupted the command, or the output is closed.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -67,6 +70,8 @@ pub struct Events {
     source: EventSource,
     deadline: Option<Instant>,
     interrupt: Interrupt,
+    /// How the command subscribes again if its peer restarts; `None` if it ends with its peer.
+    resumption: Option<Resumption>,
 }
 
 /// Source of the events.
@@ -115,7 +120,13 @@ impl Events {
             .subscribe_with(patterns.iter().cloned(), options)
             .map_err(|error| CommandFailure::new(Exit::Failed, error))?;
         let deadline = wait.map(|wait| Clock::now().instant + wait);
-        Ok(Events { bus: bus.clone(), source: EventSource::Subscription(Box::new(subscription)), deadline, interrupt })
+        let source = EventSource::Subscription(Box::new(subscription));
+        Ok(Events { bus: bus.clone(), source, deadline, interrupt, resumption: None })
+    }
+
+    /// Returns the same events, which survive a restart of the peer if there is a resumption.
+    pub fn resumed_by(self, resumption: Option<Resumption>) -> Events {
+        Events { resumption, ..self }
     }
 
     /// Sends a request; the events are its replies. From now on Ctrl-C ends the wait, not the process.
@@ -133,12 +144,41 @@ impl Events {
         let subject = request.subject.clone();
         let replies =
             bus.request_with(request, options, wait).map_err(|error| request_failure(bus, &subject, error))?;
-        Ok(Events { bus: bus.clone(), source: EventSource::Request(Box::new(replies), subject), deadline, interrupt })
+        let source = EventSource::Request(Box::new(replies), subject);
+        Ok(Events { bus: bus.clone(), source, deadline, interrupt, resumption: None })
     }
 
-    /// Returns the flag that ends the events. To watch for signals again would lose one that has come.
-    pub fn interrupt(&self) -> Interrupt {
-        self.interrupt.clone()
+    /// Publishes an answer; waits while the peer is busy, until the user ends it. If the peer is away and the events
+    /// survive that, the answer is lost: the call notes this and returns false.
+    ///
+    /// # Errors
+    /// The message is too large; the peer is gone.
+    pub fn publish_answer(&self, message: Message) -> Result<bool, CommandFailure> {
+        let subject = message.subject.clone();
+        match peer::publish(&self.bus, message, &self.interrupt) {
+            Err(failure) if self.survives(&failure) => {
+                note(format_args!("the answer to {subject} is lost: {}", failure.text));
+                Ok(false)
+            }
+            published => published.map(|()| true),
+        }
+    }
+
+    /// Waits until everything published has left the peer's socket. A peer that is away is no error if the events
+    /// survive that.
+    ///
+    /// # Errors
+    /// The peer is stuck or gone.
+    pub fn flush(&self) -> Result<(), CommandFailure> {
+        match peer::flush(&self.bus) {
+            Err(failure) if self.survives(&failure) => Ok(()),
+            flushed => flushed,
+        }
+    }
+
+    /// Returns whether the failure is that the peer is away, and the events survive that.
+    fn survives(&self, failure: &CommandFailure) -> bool {
+        self.resumption.is_some() && failure.exit == Exit::Unreachable
     }
 
     /// Returns the next event, or the reason why there is none. Flushes standard output before it waits.
@@ -166,9 +206,28 @@ impl Events {
             match event {
                 Ok(event) => return Ok(Ok(event)),
                 Err(RequestError::Timeout) => {}
+                Err(RequestError::Closed) if self.resumption.is_some() => {
+                    if let Some(reason) = self.resume(out)? {
+                        return Ok(Err(reason));
+                    }
+                }
                 Err(error) => return Err(self.failure(error)),
             }
         }
+    }
+
+    /// Subscribes again once the peer is back. Returns the reason why the events end, if they do.
+    fn resume(&mut self, out: &mut Output) -> Result<Option<StopReason>, CommandFailure> {
+        let resumption = self.resumption.as_ref().expect("the caller checks this");
+        Ok(match resumption.wait(&self.bus, self.deadline, &self.interrupt, out)? {
+            OutageEnd::Resumed(bus, subscription) => {
+                self.bus = bus;
+                self.source = EventSource::Subscription(Box::new(subscription));
+                None
+            }
+            OutageEnd::TimedOut => Some(StopReason::TimedOut),
+            OutageEnd::Interrupted => Some(StopReason::Interrupted),
+        })
     }
 
     fn failure(&self, error: RequestError) -> CommandFailure {

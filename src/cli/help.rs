@@ -56,12 +56,14 @@ Examples:
   seqcast sub 'demo.>' --history 1                  begins with the last message of each subject
   seqcast sub 'demo.>' --history '10 min' --json    begins with the messages of the last ten minutes
   seqcast sub 'demo.>' --json | jq -r 'select(.type == \"loss\")'
+  seqcast sub 'demo.>' --patience 1m                survives a restart of the local peer
 
 A line that begins with ! reports lost messages: the publisher sent them, and they will not arrive.
 A line that begins with ? reports unverified messages: datagrams are missing whose content is still unknown. A line \
 with ! follows when a later message of the subject proves the loss.
-With --json each line is an object, and each message has the time when it was received. The \"type\" is message, loss, joined (--history, --confirm) or dropped (this \
-program reads too slowly).";
+With --json each line is an object, and each message has the time when it was received. The \"type\" is message, loss, \
+joined (--history, --confirm), dropped (this program reads too slowly) or peer (--patience: the local peer is gone, or \
+back).";
 
 /// Below `seqcast req --help`.
 pub const REQ: &str = "\
@@ -81,7 +83,8 @@ Examples:
   seqcast reply 'demo.echo.>' --echo
   seqcast reply demo.time --command date
   seqcast reply demo.time --command date --queue clocks    shares the requests with other members of the group
-  seqcast reply demo.next 'number {{count}}' --count 10";
+  seqcast reply demo.next 'number {{count}}' --count 10
+  seqcast reply demo.ping pong --patience 1m               survives a restart of the local peer";
 
 /// Below `seqcast poll --help`.
 pub const POLL: &str = "\

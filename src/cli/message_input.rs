@@ -16,7 +16,7 @@ use crate::subject::Subject;
 pub const JSON_LINE_BYTES_MAX: usize = 6 * MESSAGE_BYTES_MAX + 64 * 1024;
 
 /// Values of `type` of the lines of `sub --json` that are no messages.
-const OTHER_TYPES: [&str; 3] = ["loss", "joined", "dropped"];
+const OTHER_TYPES: [&str; 4] = ["loss", "joined", "dropped", "peer"];
 
 /// Reads a line `SUBJECT PAYLOAD`. The blanks between the two belong to neither; the payload may be absent, which means
 /// that it is empty, and may hold any bytes.

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use bytes::Bytes;
 
 use super::args::ReplyOptions;
+use super::connect::resumption::Resumption;
 use super::connect::{self, Events, StopReason};
 use super::event::{self, LossLine, MessageLine};
 use super::pacer::Template;
@@ -16,7 +17,6 @@ use crate::clock::Clock;
 use crate::message::Message;
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::output::{Output, note};
-use crate::terminal::peer;
 
 /// Source of the answers.
 enum ReplySource<'a> {
@@ -37,9 +37,17 @@ pub fn run(options: &ReplyOptions, out: &mut Output) -> Result<Exit, CommandFail
     };
     let bus = connect::bus(&options.bus, "reply")?;
     let wanted = SubscribeOptions { queue: options.queue.clone(), ..SubscribeOptions::default() };
-    let mut events = Events::subscribe(&bus, std::slice::from_ref(&options.pattern), &wanted, options.wait)?;
+    let events = Events::subscribe(&bus, std::slice::from_ref(&options.pattern), &wanted, options.wait)?;
+    let mut events = events.resumed_by(options.patience.map(|patience| Resumption {
+        bus: options.bus.clone(),
+        name: "reply",
+        patterns: vec![options.pattern.clone()],
+        options: wanted,
+        patience,
+        json: options.json,
+        missing: "requests and answers",
+    }));
     note(format_args!("answering requests on {}", options.pattern));
-    let interrupt = events.interrupt();
     let mut answers = 0;
     while options.count.is_none_or(|count| answers < count) {
         match events.next(out)? {
@@ -52,9 +60,8 @@ pub fn run(options: &ReplyOptions, out: &mut Output) -> Result<Exit, CommandFail
                     true => out.line(event::message_json(&delivery, Clock::now().wall))?,
                     false => note(MessageLine(&delivery)),
                 }
-                answers += 1;
-                let reply = Message::new(to.clone(), answer.payload(answers, &delivery.message)?);
-                peer::publish(&bus, reply, &interrupt)?;
+                let reply = Message::new(to.clone(), answer.payload(answers + 1, &delivery.message)?);
+                answers += u64::from(events.publish_answer(reply)?);
             }
             Ok(Notice::Loss(loss)) => note(LossLine(&loss)),
             Ok(Notice::Dropped(count)) => note(event::dropped_line(count)),
@@ -63,7 +70,7 @@ pub fn run(options: &ReplyOptions, out: &mut Output) -> Result<Exit, CommandFail
             Err(StopReason::Interrupted) => break,
         }
     }
-    peer::flush(&bus)?;
+    events.flush()?;
     out.flush()?;
     Ok(if options.count.is_some_and(|count| answers < count) { Exit::Failed } else { Exit::Done })
 }

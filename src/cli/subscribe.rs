@@ -3,6 +3,7 @@
 use std::io;
 
 use super::args::SubOptions;
+use super::connect::resumption::Resumption;
 use super::connect::{self, Events, StopReason};
 use super::event::{self, JoinedLine, LossLine, MessageLine};
 use crate::bus::{self, Joined, Notice};
@@ -25,9 +26,19 @@ pub fn run(options: &SubOptions, out: &mut Output) -> Result<Exit, CommandFailur
         (_, true) => Some(DeliveryMode::Repair),
         _ => None,
     };
-    let queue = options.queue.clone();
-    let wanted = bus::SubscribeOptions { mode, history: options.history, confirm: options.confirm, queue };
-    let mut events = Events::subscribe(&bus, &options.patterns, &wanted, options.wait)?;
+    let live = bus::SubscribeOptions { mode, queue: options.queue.clone(), ..bus::SubscribeOptions::default() };
+    let wanted = bus::SubscribeOptions { history: options.history, confirm: options.confirm, ..live.clone() };
+    let resumption = options.patience.map(|patience| Resumption {
+        bus: options.bus.clone(),
+        name: "sub",
+        patterns: options.patterns.clone(),
+        options: live,
+        patience,
+        json: options.json,
+        missing: "messages",
+    });
+    let events = Events::subscribe(&bus, &options.patterns, &wanted, options.wait)?;
+    let mut events = events.resumed_by(resumption);
     let names: Vec<&str> = options.patterns.iter().map(|pattern| pattern.as_str()).collect();
     note(format_args!("listening on {}", names.join(" ")));
     let mut left = options.count;

@@ -6,6 +6,7 @@ mod decode;
 mod group;
 mod log;
 mod messages;
+mod patience;
 mod peer;
 mod progress;
 mod publish;
