@@ -287,7 +287,7 @@ pub const DEMO: &str = "\
 Examples:
   seqcast demo loss
   seqcast demo loss --drop 20% --seed 7
-  seqcast demo loss --drop 60% --reliability 1s     loses more than can be repaired in that time
+  seqcast demo loss --drop 60% --reliability 100ms  loses more than can be repaired in that time
   seqcast demo loss --reliability 5ms               requests no retransmissions
   seqcast demo loss --count 100000 --rate 50000/s --json
 

@@ -2,8 +2,9 @@
 //!
 //! A block is a shell of its own. Lines that begin with `$ ` are commands, and the lines below them their output,
 //! standard output and standard error together. A command with the comment `# leave it running` keeps running beside
-//! the following ones. Numbers, epochs and the path of the socket differ from run to run and are not compared. The
-//! words and their order are compared, except that the README may leave out log lines of a running command.
+//! the following ones. Numbers, epochs and the path of the socket differ from run to run and are not compared, except
+//! that a demonstration of loss must lose messages where the README shows losses, and none where it does not. The words
+//! and their order are compared, except that the README may leave out log lines of a running command.
 
 use crate::support::command::Place;
 use crate::support::wait::wait_until_some;
@@ -158,7 +159,14 @@ impl Drop for Shell {
 /// Returns the words of a line that do not differ from run to run, without the lines of tables.
 fn comparable(line: &str) -> String {
     let words = line.split([' ', '|', '+']).filter(|word| !word.bytes().all(|b| b == b'-'));
-    words.map(comparable_word).collect::<Vec<String>>().join(" ")
+    let comparable = words.map(comparable_word).collect::<Vec<String>>().join(" ");
+    if reports_loss(line) { comparable + " SOME LOST" } else { comparable }
+}
+
+/// Returns whether the line is an account of `demo loss`, `SENT = DELIVERED + LOST + UNVERIFIED`, with lost messages.
+fn reports_loss(line: &str) -> bool {
+    let lost = line.split_once(" = ").and_then(|(_, sum)| sum.split(" + ").nth(1));
+    lost.is_some_and(|lost| lost.bytes().all(|byte| byte.is_ascii_digit()) && lost != "0")
 }
 
 fn comparable_word(word: &str) -> String {
@@ -190,4 +198,6 @@ fn varying_output_is_not_compared() {
     assert_eq!(comparable("epoch 00ab34deadbeef00"), "epoch EPOCH");
     assert_eq!(comparable("socket /run/user/1/seqcast.sock"), "socket PATH");
     assert_ne!(comparable("lost 3"), comparable("unverified 3"));
+    assert_eq!(comparable("B.demo  20 = 9 + 11 + 0: fine"), comparable("B.demo  20 = 17 + 3 + 0: fine"));
+    assert_ne!(comparable("B.demo  20 = 9 + 11 + 0: fine"), comparable("B.demo  20 = 20 + 0 + 0: fine"));
 }

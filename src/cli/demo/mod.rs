@@ -87,6 +87,7 @@ pub fn run(options: &DemoOptions, out: &mut Output) -> Result<Exit, CommandFailu
 }
 
 fn loss(options: &DemoOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
+    let interrupt = Interrupt::watch()?;
     let peers = DemoPeers::open(options)?;
     if !options.json {
         note(format_args!("three peers on loopback, group {}:{}; traffic is not encrypted", peers.group, peers.port));
@@ -96,7 +97,8 @@ fn loss(options: &DemoOptions, out: &mut Output) -> Result<Exit, CommandFailure>
     let (sent, audits) = std::thread::scope(|scope| {
         let readers: Vec<_> = peers.subscriptions.iter().map(|events| scope.spawn(|| read(events, &is_over))).collect();
         let patience = SETTLE + options.reliability;
-        let sent = publish(&peers.publisher, options).and_then(|sent| peers.settle(&sent, patience).map(|()| sent));
+        let sent = publish(&peers.publisher, options, &interrupt);
+        let sent = sent.and_then(|sent| peers.settle(&sent, patience, &interrupt).map(|()| sent));
         is_over.store(true, Ordering::Release);
         let audits: Vec<DeliveryAudit> =
             readers.into_iter().map(|reader| reader.join().expect("a reader does not panic")).collect();
@@ -233,7 +235,7 @@ impl DemoPeers {
 
     /// Waits until each receiver has received every message or reported it as lost or unverified, or `patience` is
     /// over.
-    fn settle(&self, sent: &SentCounts, patience: Duration) -> Result<(), CommandFailure> {
+    fn settle(&self, sent: &SentCounts, patience: Duration, interrupt: &Interrupt) -> Result<(), CommandFailure> {
         let sent: u64 = sent.values().sum();
         let deadline = Clock::now().instant + patience;
         while Clock::now().instant < deadline {
@@ -248,32 +250,35 @@ impl DemoPeers {
             if is_settled {
                 break;
             }
-            std::thread::sleep(CHECK_INTERVAL);
+            interrupt.sleep(CHECK_INTERVAL);
+            check_interrupt(interrupt)?;
         }
         Ok(())
     }
 }
 
+/// Refuses to continue once the user ends the command.
+fn check_interrupt(interrupt: &Interrupt) -> Result<(), CommandFailure> {
+    if interrupt.is_raised() { Err(CommandFailure::new(Exit::Failed, "interrupted")) } else { Ok(()) }
+}
+
 /// Publishes in turn on all subjects; each payload contains the number of the message on its subject.
-fn publish(bus: &Bus, options: &DemoOptions) -> Result<SentCounts, CommandFailure> {
+fn publish(bus: &Bus, options: &DemoOptions, interrupt: &Interrupt) -> Result<SentCounts, CommandFailure> {
     let subjects = SUBJECTS.map(|subject| subject.parse::<Subject>().expect("a subject"));
     let mut sent: SentCounts = subjects.iter().map(|subject| (subject.clone(), 0)).collect();
     let start = Clock::now().instant;
     let pacer = RatePacer::new(Some(options.rate), start);
     let mut progress = Progress::new(Some(options.count), start);
-    let interrupt = Interrupt::watch()?;
     for (number, subject) in (0..options.count).zip(subjects.iter().cycle()) {
         let now = Clock::now().instant;
         let wait = pacer.wait(number, now);
         if !wait.is_zero() {
-            std::thread::sleep(wait);
+            interrupt.sleep(wait);
         }
+        check_interrupt(interrupt)?;
         let count = sent.get_mut(subject).expect("every subject is there");
         *count += 1;
-        peer::publish(bus, Message::new(subject.clone(), format!("{count}")), &interrupt)?;
-        if interrupt.is_raised() {
-            return Err(CommandFailure::new(Exit::Failed, "interrupted"));
-        }
+        peer::publish(bus, Message::new(subject.clone(), format!("{count}")), interrupt)?;
         if number % FLUSH_MESSAGES == 0 {
             peer::flush(bus)?;
         }
