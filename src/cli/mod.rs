@@ -27,6 +27,7 @@ pub mod peer;
 pub mod ping;
 pub mod poll;
 pub mod publish;
+pub mod receivers;
 pub mod reply;
 pub mod request;
 pub mod show;

@@ -15,6 +15,7 @@ use super::header;
 use super::line_reader::{InputRead, LineReader, MESSAGE_LINE_BYTES_MAX, POLL_INTERVAL};
 use super::message_input::{JSON_LINE_BYTES_MAX, json_line, subject_line};
 use super::pacer::{RatePacer, Template};
+use super::receivers::{KnownReceivers, LonePeerAdvice};
 use crate::bus::Bus;
 use crate::clock::Clock;
 use crate::message::{Headers, MESSAGE_BYTES_MAX, Message};
@@ -34,6 +35,8 @@ struct PublishJson<'a> {
     messages: u64,
     bytes: u64,
     seconds: f64,
+    /// `None` if unknown.
+    receivers: Option<u64>,
 }
 
 /// Runs `pub`.
@@ -53,18 +56,35 @@ pub fn run(options: &PublishOptions, out: &mut Output) -> Result<Exit, CommandFa
     // The messages before a refused one leave the peer, and are reported.
     let flushed = peer::flush(&bus);
     if flushed.is_ok() && (published.is_ok() || 0 < messages) {
-        let subject = options.subject.as_ref().map(|subject| subject.as_str());
+        let seconds = Clock::now().instant.since(start).as_secs_f64();
+        let subject = options.subject.as_ref();
+        // The messages are published, whatever the peer knows.
+        let receivers = KnownReceivers::of(&bus, subject).ok().filter(|_| 0 < messages);
+        let count = receivers.as_ref().and_then(|receivers| receivers.count);
         if options.json {
-            let seconds = Clock::now().instant.since(start).as_secs_f64();
-            out.line(json(&PublishJson { subject, messages, bytes, seconds }))?;
+            let subject = subject.map(|subject| subject.as_str());
+            out.line(json(&PublishJson { subject, messages, bytes, seconds, receivers: count }))?;
         } else {
             let on = subject.map_or(String::new(), |subject| format!(" on {subject}"));
+            let known = match count {
+                None => String::new(),
+                Some(0) => "; no known subscriber".to_owned(),
+                Some(count) => format!("; {}", pluralize(count, "known subscriber")),
+            };
             let skipped = match source.skipped() {
                 0 => String::new(),
                 skipped => format!("; skipped {} of other types", pluralize(skipped, "line")),
             };
             let (messages, bytes) = (pluralize(messages, "message"), pluralize(bytes, "byte"));
-            note(format_args!("published {messages}{on} ({bytes}){skipped}"));
+            note(format_args!("published {messages}{on} ({bytes}){known}{skipped}"));
+        }
+        if receivers.is_some_and(|receivers| receivers.is_nobody_there)
+            && let Ok(advice) = LonePeerAdvice::of(&bus)
+        {
+            let here = subject.map_or("".to_owned(), |subject| format!(" to {subject}"));
+            note(format_args!(
+                "nobody is there: the peer knows no other peer, and no program here subscribes{here}; {advice}"
+            ));
         }
     }
     published.and(flushed)?;

@@ -2,7 +2,7 @@
 
 use crate::support::command::{Place, RunningCommand, parse_json};
 use crate::support::exit_code::{DONE, FAILED, USAGE};
-use crate::support::wait::wait_until_some;
+use crate::support::wait::{wait_until, wait_until_some};
 use serde_json::Value;
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -83,6 +83,29 @@ fn malformed_line_ends_the_command_with_its_number() {
     outcome.reports(&["line 1: the line begins with a blank", "nothing is published"]);
     place.run(&["pub", "a.last", "y"]).exits(DONE);
     assert_eq!(sub.line(), "a.last  y", "no message follows a malformed line");
+}
+
+#[test]
+fn lone_publisher_learns_how_to_reach_others() {
+    let place = Place::new();
+    let _peer = place.peer(&[]);
+    let nobody = ["nobody is there", "subscribes to a.b", "reaches this host only", "fix: ", "--interface NAME"];
+    place.run(&["pub", "a.b", "x"]).exits(DONE).reports(&["no known subscriber"]).reports(&nobody).prints("");
+    place.run(&["show", "peers"]).exits(DONE).reports(&["this peer knows no other peer", "--interface NAME"]);
+
+    let local = place.start(&["sub", "a.*", "--queue", "q"]);
+    local.await_report("listening on");
+    let outcome = place.run(&["pub", "a.b", "x"]).exits(DONE);
+    assert_eq!(outcome.stderr, "published 1 message on a.b (1 byte); 1 known subscriber\n");
+    place.run(&["pub", "c", "x"]).exits(DONE).reports(&["nobody is there"]);
+
+    let remote = place.start(&["sub", "a.>", "--embed", "--name", "B.test"]);
+    remote.await_report("listening on");
+    let receivers = || parse_json(&place.run(&["pub", "a.b", "x", "--json"]).exits(DONE).stdout)["receivers"].take();
+    wait_until("the subscription of the other peer is known", || receivers() == 2);
+    let outcome = place.run(&["pub", "c", "x"]).exits(DONE);
+    assert_eq!(outcome.stderr, "published 1 message on c (1 byte); no known subscriber\n");
+    assert_eq!(place.run(&["show", "peers"]).exits(DONE).stderr, "");
 }
 
 #[test]

@@ -14,6 +14,7 @@ use self::columns::{
 };
 use super::bus_options::PeerOptions;
 use super::connect;
+use super::receivers::LonePeerAdvice;
 use crate::message::PeerRef;
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::output::{EscapedText, Output, note};
@@ -60,6 +61,10 @@ fn print_report(
     match json {
         true => out.line(&answer)?,
         false => out.bytes(text(what, &answer).as_bytes())?,
+    }
+    if *what == ShowReport::Peers && at.is_none() && answer["rows"].as_array().is_some_and(Vec::is_empty) {
+        out.flush()?;
+        note(format_args!("this peer knows no other peer; {}", LonePeerAdvice::of(&bus)?));
     }
     Ok(answer)
 }
