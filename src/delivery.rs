@@ -191,6 +191,20 @@ impl Deliveries {
         });
     }
 
+    /// Returns the publisher and the subject of the messages, if they were repaired.
+    #[inline]
+    pub(crate) fn repaired(&self) -> Option<(&Publisher, &Subject)> {
+        if !self.repaired {
+            return None;
+        }
+        let subject = match &self.messages {
+            Messages::One(message) => &message.as_ref()?.subject,
+            Messages::Run(messages) => &messages.rest(0).0.subject,
+            Messages::Fetched(messages) => &messages.as_slice().first()?.subject,
+        };
+        Some((&self.publisher, subject))
+    }
+
     /// Returns whether one of the messages has a stamp of a queue group.
     #[inline]
     pub(crate) fn is_stamped(&self) -> bool {

@@ -156,6 +156,9 @@ pub struct PeerReport {
     pub lost: u64,
     /// Messages in missing datagrams whose subjects are not known yet.
     pub unverified: u64,
+    /// Messages received after they were missing and requested; 0 from peers of older versions.
+    #[serde(default)]
+    pub repaired: u64,
     /// True if another live peer has the same name.
     #[serde(rename = "duplicate_name")]
     pub has_duplicate_name: bool,

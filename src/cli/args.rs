@@ -534,7 +534,11 @@ mod tests {
             let verb = parse_line(&words).unwrap();
             let ConsoleVerb::Common(command) = verb else { panic!("{line}: {verb:?}") };
             let Command::Show(show) = *command else { panic!("{line}: {command:?}") };
-            assert_eq!(show.what, ShowReport::Loss { verbose: line.ends_with("-v"), outbound: false }, "{line}");
+            assert_eq!(
+                show.what,
+                ShowReport::Loss { verbose: line.ends_with("-v"), outbound: false, by_subject: false },
+                "{line}"
+            );
         }
         for (line, kind) in [
             ("show s", ErrorKind::InvalidSubcommand),

@@ -6,6 +6,7 @@ use std::fmt;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
+use super::loss_text::{cause_text, reason_text};
 use crate::bus::{Baseline, Joined};
 use crate::event::timestamp::Timestamp;
 use crate::message::{Cause, Count, Delivery, Headers, Loss, LossScope, Publisher, Verdict};
@@ -315,17 +316,10 @@ impl fmt::Display for LossLine<'_> {
                 write!(f, "! lost {} to this peer's inbox from {publisher}", pluralize(*messages, "message"))?;
             }
         }
+        let reason = reason_text(self.0.reason);
         match self.0.cause {
-            Cause::Network => write!(f, " ({})", self.0.reason),
-            Cause::LocalOverrun { datagrams } => {
-                write!(f, " ({}, {}: {datagrams} in this host's kernel)", self.0.reason, self.0.cause.as_str())
-            }
-            Cause::Mixed { overrun, network } => write!(
-                f,
-                " ({}, {}: {overrun} in this host's kernel, {network} in the network)",
-                self.0.reason,
-                self.0.cause.as_str()
-            ),
+            Cause::Network => write!(f, " ({reason})"),
+            cause => write!(f, " ({reason}; {})", cause_text(cause)),
         }
     }
 }
@@ -391,22 +385,22 @@ mod tests {
         };
         check(
             messages,
-            "! lost 3 messages on a.b from B.1: 0x5c19adc000000005..0x5c19adc000000007 (DISABLED)",
+            "! lost 3 messages on a.b from B.1: 0x5c19adc000000005..0x5c19adc000000007 (repair is off)",
             r#""kind":"messages","user":"B.1","publisher":"B.test","epoch":"0000000000000abc","reason":"DISABLED","cause":"NETWORK","time":"00:00:01.000","subject":"a.b","first":"0x5c19adc000000005","last":"0x5c19adc000000007","count":3}"#,
         );
         check(
             LossScope::Datagrams { first: Dseq(4), last: Dseq(4), messages: Count::Exact(1) },
-            "? unverified: 1 message from B.1 in datagram 4 (DISABLED)",
+            "? unverified: 1 message from B.1 in datagram 4 (repair is off)",
             r#""time":"00:00:01.000","first":4,"last":4,"messages":1}"#,
         );
         check(
             LossScope::Tail { after: Dseq(9) },
-            "? unverified: anything from B.1 after datagram 9 (DISABLED)",
+            "? unverified: anything from B.1 after datagram 9 (repair is off)",
             r#""time":"00:00:01.000","after":9}"#,
         );
         check(
             LossScope::Inbox { messages: 2 },
-            "! lost 2 messages to this peer's inbox from B.1 (DISABLED)",
+            "! lost 2 messages to this peer's inbox from B.1 (repair is off)",
             r#""time":"00:00:01.000","messages":2}"#,
         );
         assert_eq!(dropped_json(5), r#"{"type":"dropped","count":5}"#);
@@ -420,11 +414,11 @@ mod tests {
         loss.cause = Cause::LocalOverrun { datagrams: 2 };
         assert_eq!(
             LossLine(&loss).to_string(),
-            "? unverified: 2..30 messages from B.1 in datagrams 4..6 (DISABLED, LOCAL_OVERRUN: 2 in this host's kernel)"
+            "? unverified: 2..30 messages from B.1 in datagrams 4..6 (repair is off; dropped by this host's kernel: 2)"
         );
         assert!(loss_json(&loss).contains(r#""cause":"LOCAL_OVERRUN","overrun_datagrams":2,"time""#));
         loss.cause = Cause::Mixed { overrun: 2, network: 1 };
-        assert!(LossLine(&loss).to_string().ends_with("(DISABLED, MIXED: 2 in this host's kernel, 1 in the network)"));
+        assert!(LossLine(&loss).to_string().ends_with("(repair is off; partly dropped by this host's kernel: 2 of 3)"));
         assert!(loss_json(&loss).contains(r#""cause":"MIXED","overrun_datagrams":2,"network_datagrams":1,"#));
     }
 

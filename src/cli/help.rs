@@ -107,6 +107,7 @@ Examples:
   seqcast show loss
   seqcast show loss -v --json
   seqcast show loss --outbound                      shows the messages that others missed
+  seqcast show loss --by-subject                    shows which subjects lost how much
   seqcast show history 'demo.>'
   seqcast show peers
   seqcast show status
@@ -137,7 +138,8 @@ Columns:
 control does not wait for it
   last heard  time since its last datagram
   msgs in     number of messages received from it; datagrams likewise
-  lost        number of its messages lost here; unverified likewise";
+  lost        number of its messages lost here; unverified likewise
+  repaired    number of its messages that were missing and came on request, and their share of all missed ones";
 
 /// Below `seqcast show subs --help`.
 pub const SHOW_SUBS: &str = "\
@@ -199,30 +201,6 @@ Columns:
   dropped                     number of messages and loss reports dropped because the client reads too slowly
   queued, bytes               messages and bytes in its queue
   unread                      bytes at a listener that are not a complete command yet";
-
-/// Below `seqcast show loss --help`.
-pub const SHOW_LOSS: &str = "\
-Examples:
-  seqcast show loss
-  seqcast show loss -v                              adds repairs, reasons, and datagrams by state
-  seqcast show loss --outbound                      shows the messages that others missed
-  seqcast show loss --json | jq '.rows[] | {user, lost}'
-
-Columns, one row for each publisher (its name up to the first dot, and a number in the order of first contact):
-  user      the publisher
-  repeat    multicast messages received more than once, and time of the last
-  not sub   multicast messages received without a local subscription, and time of the last
-  msg loss  multicast messages lost, and time of the last; 5..9 if the exact number is unknown
-  ibx loss  messages to this peer alone that were lost, and time of the last
-With -v, in further tables:
-  repaired    messages that were missing and arrived on request, and time of the last
-  unverified  messages in missing datagrams of unknown content, and time of the last
-  reasons     number of reports of lost or unverified messages for each reason
-  the datagrams of the publisher by state: range = delivered + buffered + pending + lost + unverified, and
-  missing = repaired + pending + lost + unverified; kernel: missing datagrams that the kernel of this host dropped.
-With --outbound, one row for each other peer, as that peer reports the losses of this peer's messages: datagrams missing,
-  repaired, pending and unverified; messages lost; time of the last change.
-Times are UTC.";
 
 /// Below `seqcast show history --help`.
 pub const SHOW_HISTORY: &str = "\

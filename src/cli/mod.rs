@@ -20,6 +20,7 @@ pub mod help;
 pub mod history;
 pub mod line_reader;
 pub mod lines;
+pub mod loss_text;
 pub mod message_input;
 pub mod order;
 pub mod pacer;

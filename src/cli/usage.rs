@@ -7,8 +7,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::output::note;
 
-/// Returns whether the words contain `--json` as an option. The words need not make sense otherwise: their error is then
-/// a JSON object, too.
+/// Returns whether the words contain `--json` as an option. The words need not make sense otherwise: their error is
+/// then a JSON object, too.
 pub fn is_json<Word: AsRef<OsStr>>(words: &[Word]) -> bool {
     words.iter().map(AsRef::as_ref).take_while(|word| *word != "--").any(|word| word == "--json")
 }
@@ -61,7 +61,7 @@ fn remedy(error: &clap::Error) -> String {
     remedies.join("; ")
 }
 
-/// Returns what similar names there are: `use 'sub'`, `use 'sub' or 'pub'`.
+/// Returns the similar names as a remedy: `use 'sub'`, `use 'sub' or 'pub'`.
 fn alternatives(similar: &ContextValue) -> Option<String> {
     let names = match similar {
         ContextValue::String(name) => std::slice::from_ref(name),

@@ -39,6 +39,7 @@ pub(crate) mod signals;
 pub(crate) mod stream_request;
 #[cfg(feature = "streams")]
 pub mod stream_service;
+mod subject_losses;
 pub mod subscription_queue;
 mod systemd;
 pub(crate) mod timer;

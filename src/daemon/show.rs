@@ -2,7 +2,7 @@
 //! which do not change.
 
 use crate::listener::protocol::Protocol;
-use crate::message::{Count, Publisher, Reason, SubscriptionFilter};
+use crate::message::{Count, Epoch, Publisher, Reason, SubscriptionFilter};
 use crate::proto::history::{HistoryRow, HistoryTotals};
 use crate::proto::peer::Peer;
 use crate::proto::stats::{LossRow, LossTally, MemberRow, OutboundRow, RemoteRow, SeqnoRow, WindowRow};
@@ -16,10 +16,22 @@ use std::time::Duration;
 
 use super::advisories::AdvisoryCount;
 use super::loss_verdict::verdict;
+use super::subject_losses::{LossSubject, SubjectLossRow, SubjectLosses};
 
 /// Names of all reports.
-pub const REPORTS: [&str; 12] = [
-    "status", "health", "loss", "outbound", "peers", "subs", "interest", "seqno", "windows", "history", "counters",
+pub const REPORTS: [&str; 13] = [
+    "status",
+    "health",
+    "loss",
+    "loss_by_subject",
+    "outbound",
+    "peers",
+    "subs",
+    "interest",
+    "seqno",
+    "windows",
+    "history",
+    "counters",
     "clients",
 ];
 
@@ -76,6 +88,7 @@ pub(crate) struct ReportInput<'a> {
     pub(crate) health: Value,
     pub(crate) clients: Vec<ClientRow>,
     pub(crate) counters: Vec<CounterRow>,
+    pub(crate) subject_losses: &'a SubjectLosses,
 }
 
 /// Answers one query: `{"show": "loss"}`, optionally with a `"limit"` of rows, and for `history` with a `"pattern"`.
@@ -92,9 +105,10 @@ pub(crate) fn answer(query: &Value, input: &ReportInput<'_>) -> Value {
         "status" => return json!({ "show": what, "status": input.status }),
         "health" => return json!({ "show": what, "health": input.health }),
         "loss" => input.peer.loss_rows().iter().map(loss).collect(),
+        "loss_by_subject" => input.subject_losses.rows(&input.peer.loss_rows()).iter().map(subject_loss).collect(),
         "outbound" => input.peer.outbound_rows().iter().map(outbound).collect(),
         "history" => return history(input.peer, query, limit(HISTORY_LIMIT)),
-        "peers" => input.peer.member_rows(input.now).iter().map(peer).collect(),
+        "peers" => peers(input),
         "subs" => subs(input),
         "interest" => input.peer.remote_rows().iter().map(interest).collect(),
         "seqno" => input.peer.seqno_rows(limit(SEQNO_LIMIT)).iter().map(seqno).collect(),
@@ -109,7 +123,7 @@ pub(crate) fn answer(query: &Value, input: &ReportInput<'_>) -> Value {
                 .collect()
         }
         "clients" => input.clients.iter().map(client).collect(),
-        _ => return json!({ "error": format!("no report '{what}'; there are {}", REPORTS.join(", ")) }),
+        _ => return json!({ "error": format!("no report '{what}'; use one of {}", REPORTS.join(", ")) }),
     };
     let rows_max = if what == "seqno" { rows.len() } else { limit(LIMIT) };
     let omitted = rows.len().saturating_sub(rows_max);
@@ -213,6 +227,35 @@ fn loss(row: &LossRow) -> Value {
     )
 }
 
+fn subject_loss(row: &SubjectLossRow) -> Value {
+    let (kind, subject) = match &row.subject {
+        LossSubject::Known(subject) => ("subject", Some(subject.as_str())),
+        LossSubject::Others => ("other_subjects", None),
+        LossSubject::Inbox => ("inbox", None),
+        LossSubject::Unknown { .. } => ("unknown_subject", None),
+    };
+    let (unverified, pending) = match row.subject {
+        LossSubject::Unknown { unverified, pending } => (Some(unverified), Some(pending)),
+        _ => (None, None),
+    };
+    let tally = &row.tally;
+    publisher_row(
+        &row.publisher,
+        json!({
+            "kind": kind,
+            "subject": subject,
+            "lost": serde_json::to_value(AdvisoryCount(tally.lost())).expect("numbers are valid JSON"),
+            "repaired": tally.repaired,
+            "unverified": unverified,
+            "pending_datagrams": pending,
+            "reason": tally.last.map(|(reason, _)| reason.as_str()),
+            "cause": tally.last.map(|(_, cause)| cause.as_str()),
+            "time": tally.at.map(|at| at.to_string()),
+            "time_ns": tally.at.map(|at| at.as_nanos()),
+        }),
+    )
+}
+
 fn outbound(row: &OutboundRow) -> Value {
     let Report { missing, repaired, pending, unverified, lost_min, lost_max, overrun } = row.report;
     let lost = Count::from_bounds(lost_min, lost_max);
@@ -274,7 +317,14 @@ fn history(peer: &Peer, query: &Value, limit: usize) -> Value {
     }
 }
 
-fn peer(row: &MemberRow) -> Value {
+fn peers(input: &ReportInput) -> Vec<Value> {
+    let repaired: BTreeMap<Epoch, u64> =
+        input.peer.loss_rows().iter().map(|row| (row.publisher.epoch, row.repaired.count)).collect();
+    let row = |row: &MemberRow| peer(row, repaired.get(&row.publisher.epoch).copied().unwrap_or(0));
+    input.peer.member_rows(input.now).iter().map(row).collect()
+}
+
+fn peer(row: &MemberRow, repaired: u64) -> Value {
     publisher_row(
         &row.publisher,
         json!({
@@ -286,6 +336,7 @@ fn peer(row: &MemberRow) -> Value {
             "datagrams_in": row.datagrams_in,
             "lost": row.lost,
             "unverified": row.unverified,
+            "repaired": repaired,
             "duplicate_name": row.duplicate_name,
             "multicast_dead": row.is_multicast_dead,
             "unicast_absent": row.is_unicast_absent,

@@ -124,7 +124,7 @@ pub fn show(bus: &Bus, query: Value) -> Result<Value, CommandFailure> {
     let answer = bus.query(query).map_err(|error| wait_failure(bus, error, "the peer does not answer"))?;
     match answer["error"].as_str() {
         None => Ok(answer),
-        Some(error) => Err(CommandFailure::new(Exit::Failed, error)),
+        Some(error) => Err(CommandFailure::of_peer(Exit::Failed, error)),
     }
 }
 

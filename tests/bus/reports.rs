@@ -1,6 +1,8 @@
 //! The reports of a peer to attached programs: tables, advisories, and the losses of others.
 
 use crate::support::bus::{PATIENCE, config_with_socket, message, serve, wait_for};
+use crate::support::command::Place;
+use crate::support::exit_code::DONE;
 use crate::support::wait::wait_until;
 use seqcast::bus::{Bus, DropRule, HistoryError, Notice, Options, Refused};
 use serde_json::Value;
@@ -31,6 +33,8 @@ fn reports_have_the_documented_fields() {
         let answer = attached.show(what).unwrap();
         assert_eq!(answer["show"], what);
         let object = match answer["rows"].as_array() {
+            // Nothing is lost here: `subject_losses_add_up_to_the_publisher` checks the fields of this report.
+            Some(_) if what == "loss_by_subject" => continue,
             Some(rows) => rows.last().unwrap_or_else(|| panic!("{what} has no rows")),
             None => &answer[what],
         };
@@ -128,6 +132,55 @@ fn publisher_sees_the_losses_of_others() {
     let most = row["lost"].as_u64().or(row["lost"]["max"].as_u64());
     assert!(advisory["lost"].as_u64() <= most, "{advisory} and {row}");
     assert!(count("repaired") == 0 && count("pending") + count("unverified") <= count("missing"), "{row}");
+}
+
+#[test]
+fn subject_losses_add_up_to_the_publisher() {
+    let (mut config, _directory) = config_with_socket("subjects");
+    // Nothing is requested again.
+    config.reliability = Duration::from_millis(5);
+    let drop = Some(DropRule { seed: 5, chance: 0.2, burst: 1 });
+    let _peer = Bus::embed_with(&config, &Options { serve: true, drop, ..Options::default() }).unwrap();
+    let bus = Bus::attach(&config.socket).unwrap();
+    let _data = bus.subscribe("s.>".parse().unwrap()).unwrap();
+    let publisher = serve_in_group_of(&config);
+    wait_for(&bus, &publisher);
+    let rows = |report: &str| bus.show(report).unwrap()["rows"].as_array().unwrap().clone();
+    let bounds = |lost: &Value| [&lost["min"], &lost["max"]].map(|bound| bound.as_u64().or(lost.as_u64()).unwrap());
+    let sum = |rows: &[Value]| {
+        let parts = rows.iter().filter(|row| row["kind"] != "inbox").map(|row| bounds(&row["lost"]));
+        parts.fold([0, 0], |sum, part| [sum[0] + part[0], sum[1] + part[1]])
+    };
+    wait_until("each subject has lost messages", || {
+        for subject in ["s.a", "s.a", "s.a", "s.b", "s.c"] {
+            publisher.publish_blocking(message(subject, "data")).unwrap();
+            publisher.flush(PATIENCE).unwrap();
+        }
+        let lost =
+            rows("loss_by_subject").into_iter().filter(|row| row["kind"] == "subject" && 4 < bounds(&row["lost"])[0]);
+        lost.count() == 3
+    });
+    // No message is under way while the two reports are compared, but a datagram may just have been given up.
+    wait_until("both reports agree", || {
+        let [before, by_subject, after] = ["loss", "loss_by_subject", "loss"].map(rows);
+        let row = |rows: &[Value]| rows.iter().find(|row| row["publisher"] == "source").unwrap().clone();
+        row(&before) == row(&after) && sum(&by_subject) == bounds(&row(&after)["lost"])
+    });
+    let by_subject = rows("loss_by_subject");
+    assert!(by_subject.is_sorted_by_key(|row| std::cmp::Reverse(bounds(&row["lost"])[1])), "{by_subject:?}");
+    let of = |subject: &str| by_subject.iter().find(|row| row["subject"] == subject).unwrap();
+    assert_eq!((&of("s.a")["reason"], &of("s.a")["cause"]), (&"DISABLED".into(), &"NETWORK".into()));
+    assert!(bounds(&of("s.b")["lost"])[0] < bounds(&of("s.a")["lost"])[0], "{by_subject:?}");
+    let page = std::fs::read_to_string(crate::support::root().join("docs/local-protocol.md")).unwrap();
+    let chapter = page.split("\n### ").find(|part| part.starts_with("`loss_by_subject`")).unwrap();
+    for field in of("s.a").as_object().unwrap().keys() {
+        assert!(chapter.contains(&format!("`{field}`")), "{field}");
+    }
+    let socket = config.socket.display().to_string();
+    let text = Place::new().run(&["show", "loss", "--by-subject", "--socket", &socket]).exits(DONE).stdout;
+    assert!(text.contains("| s.a") && text.contains("| repair is off | lost in the network"), "{text}");
+    let text = Place::new().run(&["show", "loss", "--socket", &socket]).exits(DONE).stdout;
+    assert!(text.contains("| missed |  repaired |") && text.contains(" %)"), "{text}");
 }
 
 fn serve_in_group_of(config: &seqcast::config::Config) -> Bus {

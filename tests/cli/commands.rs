@@ -152,7 +152,11 @@ fn show_answers_in_text_and_in_json() {
     let status = place.run(&["show", "status"]).exits(DONE).stdout;
     assert!(status.contains("A.test") && status.contains("running"), "{status}");
     for what in seqcast::daemon::show::REPORTS {
-        let words = if what == "outbound" { vec!["loss", "--outbound"] } else { vec![what] };
+        let words = match what {
+            "outbound" => vec!["loss", "--outbound"],
+            "loss_by_subject" => vec!["loss", "--by-subject"],
+            what => vec![what],
+        };
         let answer = parse_json(&place.run(&[&["show"], &words[..], &["--json"]].concat()).exits(DONE).stdout);
         assert_eq!(answer["show"], what);
     }

@@ -8,6 +8,36 @@ use crate::cli::help;
 use crate::message::PeerRef;
 use crate::subject::Pattern;
 
+/// Below `seqcast show loss --help`.
+const LOSS_HELP: &str = "\
+Examples:
+  seqcast show loss
+  seqcast show loss -v                              adds repairs, reasons, and datagrams by state
+  seqcast show loss --outbound                      shows the messages that others missed
+  seqcast show loss --by-subject                    shows which subjects lost how much
+  seqcast show loss --json | jq '.rows[] | {user, lost}'
+
+Columns, one row for each publisher (its name up to the first dot, and a number in the order of first contact):
+  user      the publisher
+  repeat    multicast messages received more than once, and time of the last
+  not sub   multicast messages received without a local subscription, and time of the last
+  msg loss  multicast messages lost, and time of the last; 5..9 if the exact number is unknown
+  ibx loss  messages to this peer alone that were lost, and time of the last
+Below, for each publisher of which messages were missed: how many, and how many of them were repaired, are lost, or are \
+unverified, each with its share; then one sentence about the datagrams.
+With -v, in further tables:
+  repaired    messages that were missing and arrived on request, and time of the last
+  unverified  messages in missing datagrams of unknown content, and time of the last
+  reasons     number of reports of lost or unverified messages for each reason
+  the datagrams of the publisher by state: range = delivered + buffered + pending + lost + unverified, and
+  missing = repaired + pending + lost + unverified; kernel: missing datagrams that the kernel of this host dropped.
+With --outbound, one row for each other peer, as that peer reports the losses of this peer's messages: datagrams missing,
+  repaired, pending and unverified; messages lost; time of the last change.
+With --by-subject, one row for each publisher and subject, most lost messages first: messages lost and repaired; time, \
+reason and cause of the last loss. Rows in parentheses count messages of unknown subjects with the datagrams that are \
+still awaited, messages to this peer alone, and messages of further subjects if there are over 10,000.
+Times are UTC.";
+
 /// `seqcast show`.
 #[derive(Args, Clone, Debug)]
 pub struct ShowOptions {
@@ -35,7 +65,7 @@ pub enum ShowReport {
     #[command(after_help = help::SHOW_HEALTH)]
     Health,
     /// Repeated, unwanted and lost messages of each publisher.
-    #[command(after_help = help::SHOW_LOSS)]
+    #[command(after_help = LOSS_HELP)]
     Loss {
         /// Also show repaired and unverified messages, the datagrams by state, and the kernel's drops.
         #[arg(short, long)]
@@ -43,6 +73,9 @@ pub enum ShowReport {
         /// Show instead what other peers report to have missed of this peer's messages.
         #[arg(long, conflicts_with = "verbose")]
         outbound: bool,
+        /// Show instead the losses of each subject, most lost messages first.
+        #[arg(long, conflicts_with_all = ["verbose", "outbound"])]
+        by_subject: bool,
     },
     /// The other peers of the group.
     #[command(after_help = help::SHOW_PEERS)]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::cli::loss_text::{cause_code_text, reason_code_text};
 use crate::terminal::output::EscapedText;
 use crate::terminal::table::Column;
 
@@ -76,6 +77,28 @@ pub(super) const LOSS: &[(Column, Cell)] = &[
     (Column::new("ibx time"), Field("/ibx_loss/time")),
 ];
 
+/// Messages that were missed, of the publishers for which there are some.
+pub(super) const LOSS_SHARES: &[(Column, Cell)] = &[
+    (Column::new("user"), Field("/user")),
+    (Column::new("missed"), Rule(|row| missed(row).to_string())),
+    (Column::new("repaired"), Rule(|row| share(row, row["repaired"]["count"].as_u64()))),
+    (Column::new("lost"), Rule(|row| share(row, messages_lost_max(row)))),
+    (Column::new("unverified"), Rule(|row| share(row, row["unverified"]["count"].as_u64()))),
+];
+
+/// A row without a subject counts messages whose subjects are not known, or not counted one by one.
+pub(super) const LOSS_BY_SUBJECT: &[(Column, Cell)] = &[
+    (Column::new("user"), Field("/user")),
+    (Column::new("subject").left(), Rule(subject_of_loss)),
+    (Column::new("lost"), Rule(|row| counted(&row["lost"]))),
+    (Column::new("repaired"), Field("/repaired")),
+    (Column::new("unverified"), Field("/unverified")),
+    (Column::new("pending datagrams"), Field("/pending_datagrams")),
+    (Column::new("loss time"), Field("/time")),
+    (Column::new("reason").left(), Rule(|row| reason_code_text(&field(row, "/reason")).to_owned())),
+    (Column::new("cause").left(), Rule(|row| cause_code_text(&field(row, "/cause")).to_owned())),
+];
+
 pub(super) const LOSS_MESSAGES: &[(Column, Cell)] = &[
     (Column::new("user"), Field("/user")),
     (Column::new("repaired"), Field("/repaired/count")),
@@ -142,6 +165,7 @@ pub(super) const PEERS: &[(Column, Cell)] = &[
     (Column::new("datagrams"), Field("/datagrams_in")),
     (Column::new("lost"), Field("/lost")),
     (Column::new("unverified"), Field("/unverified")),
+    (Column::new("repaired"), Rule(peer_repaired)),
 ];
 
 pub(super) const SKEW: &[(Column, Cell)] = &[
@@ -279,10 +303,52 @@ fn counted(count: &Value) -> String {
     }
 }
 
-/// Returns the reasons such as `DEADLINE 12, EXPIRED 1`.
+/// Returns whether messages of the publisher were missed.
+pub(super) fn is_any_missed(row: &Value) -> bool {
+    0 < missed(row)
+}
+
+/// Returns the number of messages that were missing at first; the upper bound, if it is not known exactly.
+fn missed(row: &Value) -> u64 {
+    let counts = [row["repaired"]["count"].as_u64(), messages_lost_max(row), row["unverified"]["count"].as_u64()];
+    counts.into_iter().flatten().fold(0, u64::saturating_add)
+}
+
+fn messages_lost_max(row: &Value) -> Option<u64> {
+    row["lost"]["max"].as_u64().or(row["lost"].as_u64())
+}
+
+/// Returns a number of messages, with its share of the missed ones: `3 (30.0 %)`.
+fn share(row: &Value, part: Option<u64>) -> String {
+    with_percent(part.unwrap_or(0), missed(row))
+}
+
+/// Returns the messages of a peer that were repaired, with their share of those that were missed.
+fn peer_repaired(row: &Value) -> String {
+    let [repaired, lost, unverified] = ["repaired", "lost", "unverified"].map(|field| row[field].as_u64().unwrap_or(0));
+    with_percent(repaired, repaired.saturating_add(lost).saturating_add(unverified))
+}
+
+fn with_percent(part: u64, whole: u64) -> String {
+    match whole {
+        0 => part.to_string(),
+        whole => format!("{part} ({:.1} %)", 100.0 * part as f64 / whole as f64),
+    }
+}
+
+fn subject_of_loss(row: &Value) -> String {
+    match row["kind"].as_str() {
+        Some("other_subjects") => "(further subjects)".to_owned(),
+        Some("inbox") => "(to this peer alone)".to_owned(),
+        Some("unknown_subject") => "(unknown subjects)".to_owned(),
+        _ => field(row, "/subject"),
+    }
+}
+
+/// Returns the reasons such as `not repaired in time 12, repair is off 1`.
 fn reasons(row: &Value) -> String {
     let counts = row["reasons"].as_object().into_iter().flatten();
-    counts.map(|(reason, count)| format!("{reason} {count}")).collect::<Vec<String>>().join(", ")
+    counts.map(|(reason, count)| format!("{} {count}", reason_code_text(reason))).collect::<Vec<String>>().join(", ")
 }
 
 fn range(row: &Value) -> String {

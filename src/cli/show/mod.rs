@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use self::args::{HealthOptions, ShowOptions, ShowReport};
 use self::columns::{
-    CLIENTS, COUNTERS, Cell, FOLLOWED, HISTORY, INTEREST, LISTENERS, LOSS, LOSS_DATAGRAMS, LOSS_MESSAGES, OUTBOUND,
-    PEERS, SEQNO, SKEW, STATUS, SUBS, TOTALS, WINDOWS,
+    CLIENTS, COUNTERS, Cell, FOLLOWED, HISTORY, INTEREST, LISTENERS, LOSS, LOSS_BY_SUBJECT, LOSS_DATAGRAMS,
+    LOSS_MESSAGES, LOSS_SHARES, OUTBOUND, PEERS, SEQNO, SKEW, STATUS, SUBS, TOTALS, WINDOWS, is_any_missed,
 };
 use super::bus_options::PeerOptions;
 use super::connect;
@@ -72,6 +72,7 @@ fn print_report(
 fn query(what: &ShowReport) -> Value {
     match what {
         ShowReport::Loss { outbound: true, .. } => json!({ "show": "outbound" }),
+        ShowReport::Loss { by_subject: true, .. } => json!({ "show": "loss_by_subject" }),
         ShowReport::History { pattern: None, limit } => json!({ "show": "history", "limit": limit }),
         ShowReport::History { pattern: Some(pattern), limit } => {
             json!({ "show": "history", "pattern": pattern.as_str(), "limit": limit })
@@ -100,7 +101,7 @@ fn text(what: &ShowReport, answer: &Value) -> String {
                 "{first}\nmessages\n{messages}\ndatagrams: missing = repaired + pending + lost + unverified\n{datagrams}"
             )
         }
-        ShowReport::Loss { verbose: false, outbound: false } => first + &verdicts(answer),
+        ShowReport::Loss { outbound: false, by_subject: false, .. } => first + &shares(answer) + &verdicts(answer),
         ShowReport::History { .. } => format!("{first}\n{}", fields("all subjects", TOTALS, &answer["totals"])),
         ShowReport::Status => {
             let status = &answer["status"];
@@ -122,8 +123,9 @@ fn table(what: &ShowReport, answer: &Value) -> Option<TextTable> {
     let cells: &[(Column, Cell)] = match what {
         ShowReport::Health => return None,
         ShowReport::Status => return Some(fields("this peer", STATUS, &answer["status"])),
-        ShowReport::Loss { outbound: false, .. } => LOSS,
         ShowReport::Loss { outbound: true, .. } => OUTBOUND,
+        ShowReport::Loss { by_subject: true, .. } => LOSS_BY_SUBJECT,
+        ShowReport::Loss { .. } => LOSS,
         ShowReport::History { .. } => HISTORY,
         ShowReport::Peers => PEERS,
         ShowReport::Skew => SKEW,
@@ -140,6 +142,16 @@ fn table(what: &ShowReport, answer: &Value) -> Option<TextTable> {
 /// Returns the answer to `show loss` as the table of the seed.
 pub fn loss_table(answer: &Value) -> TextTable {
     rows(LOSS, answer)
+}
+
+/// Returns a table of the publishers of which messages were missed, below an empty line.
+fn shares(answer: &Value) -> String {
+    let all = answer["rows"].as_array().map_or(&[][..], Vec::as_slice);
+    let missed: Vec<Value> = all.iter().filter(|row| is_any_missed(row)).cloned().collect();
+    match missed.is_empty() {
+        true => String::new(),
+        false => format!("\n{}", rows(LOSS_SHARES, &json!({ "rows": missed }))),
+    }
 }
 
 /// Returns a line for each publisher of which something was missing, below an empty line.
@@ -199,8 +211,8 @@ user | repeat | rep time | not sub | not time |  msg loss |   loss time  | ibx l
  C.4 |      0 |          |       0 |          |         0 |              |        0 |         
 ";
 
-    const LOSS_PLAIN: ShowReport = ShowReport::Loss { verbose: false, outbound: false };
-    const LOSS_IN_FULL: ShowReport = ShowReport::Loss { verbose: true, outbound: false };
+    const LOSS_PLAIN: ShowReport = ShowReport::Loss { verbose: false, outbound: false, by_subject: false };
+    const LOSS_IN_FULL: ShowReport = ShowReport::Loss { verbose: true, outbound: false, by_subject: false };
 
     fn text_of_the_seed(row: &Value) -> String {
         text(&LOSS_PLAIN, &json!({ "rows": [row] }))
@@ -218,6 +230,43 @@ user | repeat | rep time | not sub | not time |  msg loss |   loss time  | ibx l
         let mut rows = ["B.1", "D.3", "C.4"].map(row);
         rows[1]["msg_loss"] = json!({ "count": 766, "time": "20:42:24.431" });
         assert_eq!(text(&LOSS_PLAIN, &json!({ "show": "loss", "rows": rows })), SEED);
+    }
+
+    #[test]
+    fn missed_messages_follow_with_shares() {
+        let mut missed = row("B.1");
+        missed["repaired"] = json!({ "count": 30 });
+        missed["lost"] = json!({ "min": 9, "max": 10 });
+        missed["unverified"] = json!({ "count": 0 });
+        let text = text(&LOSS_PLAIN, &json!({ "rows": [missed, row("C.2")] }));
+        assert!(
+            text.ends_with(
+                "
+
+user | missed |  repaired   |    lost     | unverified
+-----+--------+-------------+-------------+-----------
+ B.1 |     40 | 30 (75.0 %) | 10 (25.0 %) |  0 (0.0 %)
+"
+            ),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn losses_by_subject_name_reason_and_cause() {
+        let row = |kind: &str, subject: Option<&str>| {
+            json!({
+                "user": "B.1", "kind": kind, "subject": subject, "lost": { "min": 1, "max": 3 }, "repaired": 4,
+                "time": "00:00:01.000", "reason": "DEADLINE", "cause": "MIXED",
+            })
+        };
+        let answer = json!({ "rows": [row("subject", Some("a.b")), row("unknown_subject", None)] });
+        let text = text(&ShowReport::Loss { verbose: false, outbound: false, by_subject: true }, &answer);
+        let lines: Vec<&str> = text.lines().collect();
+        let cells = |line: usize| lines[line].split('|').map(str::trim).collect::<Vec<&str>>();
+        let last = ["00:00:01.000", "not repaired in time", "partly dropped by this host's kernel"];
+        assert_eq!(cells(2), [&["B.1", "a.b", "1..3", "4", "", ""][..], &last].concat());
+        assert_eq!(cells(3)[1], "(unknown subjects)");
     }
 
     #[test]
@@ -253,7 +302,17 @@ user | repeat | rep time | not sub | not time |  msg loss |   loss time  | ibx l
         let lines: Vec<&str> = text.lines().collect();
         let cells = |line: usize| lines[line].split('|').map(str::trim).collect::<Vec<&str>>();
         assert_eq!(lines[..3].join("\n") + "\n", text_of_the_seed(&row), "the seed's table stays as it is");
-        assert_eq!(cells(7), ["B.1", "77", "00:00:02.000", "9", "00:00:01.000", "DEADLINE 12, EXPIRED 1"]);
+        assert_eq!(
+            cells(7),
+            [
+                "B.1",
+                "77",
+                "00:00:02.000",
+                "9",
+                "00:00:01.000",
+                "not repaired in time 12, no longer kept by the publisher 1"
+            ]
+        );
         assert_eq!(lines[9], "datagrams: missing = repaired + pending + lost + unverified");
         assert_eq!(cells(12), ["B.1", "10..110", "90", "1", "14", "5", "2", "3", "4", "3"]);
     }
@@ -268,7 +327,7 @@ user | repeat | rep time | not sub | not time |  msg loss |   loss time  | ibx l
         };
         let answer = json!({ "rows": [row(json!(3)), row(json!({ "min": 3, "max": 5 }))] });
         assert_eq!(
-            text(&ShowReport::Loss { verbose: false, outbound: true }, &answer),
+            text(&ShowReport::Loss { verbose: false, outbound: true, by_subject: false }, &answer),
             "\
 receiver | missing | repaired | pending | unverified | msg loss |     time    
 ---------+---------+----------+---------+------------+----------+-------------

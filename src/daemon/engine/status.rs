@@ -30,7 +30,8 @@ impl Engine {
         let counters = self.counters();
         let clients = self.core.clients.rows(now);
         let (status, health) = (self.status(now), self.health.report());
-        show::answer(query, &ReportInput { peer: &self.core.peer, now, status, health, clients, counters })
+        let (peer, subject_losses) = (&self.core.peer, &self.core.subject_losses);
+        show::answer(query, &ReportInput { peer, now, status, health, clients, counters, subject_losses })
     }
 
     fn status(&self, now: ClockReading) -> Value {
@@ -90,6 +91,11 @@ impl Engine {
             ("beacons_sent", beacons_sent, "Beacons sent, which announce the group to peers of other groups."),
             ("beacons_received", beacons_received, "Beacons received from other peers, of this group and of others."),
             ("beacons_discarded", beacons_discarded, "Datagrams received at the port of beacons that are no beacon."),
+            (
+                "subject_losses_unlisted",
+                self.core.subject_losses.unlisted,
+                "Losses and repairs that 'show loss --by-subject' counts together: there are too many subjects.",
+            ),
             ("dropped_by_rule", by_rule, "Received datagrams dropped on purpose by a drop rule."),
         ]
     }

@@ -24,12 +24,13 @@ use crate::daemon::local_socket::LocalSocket;
 use crate::daemon::log;
 use crate::daemon::mailbox::{AnswerSender, Mailbox};
 use crate::daemon::multicast::Sockets;
+use crate::daemon::subject_losses::SubjectLosses;
 use crate::daemon::subscription_queue::QueueLimits;
 use crate::daemon::transmit_queue::TransmitQueue;
 use crate::daemon::unserved_report::UnservedReport;
 use crate::listener::frame::{ByeReason, PeerFrame};
 use crate::message::{ClientId, DeliveryMode, Epoch, Message, Publisher, Refusal, SubscriptionFilter};
-use crate::proto::effect::{ClientRequest, Effect, Input};
+use crate::proto::effect::{ClientRequest, Effect, Input, MemberEvent};
 use crate::proto::peer::Peer;
 use crate::subject::Subject;
 use crate::time::{ClockReading, Instant};
@@ -123,6 +124,7 @@ pub(crate) struct EngineCore {
     hosts: BTreeMap<Epoch, IpAddr>,
     pub(super) dropper: Option<Dropper>,
     unserved_report: UnservedReport,
+    pub(super) subject_losses: SubjectLosses,
     pub(super) recv_errors: u64,
     /// Buffer for one read from a client.
     pub(super) scratch: Vec<u8>,
@@ -168,6 +170,7 @@ impl EngineCore {
             hosts: BTreeMap::new(),
             dropper,
             unserved_report: UnservedReport::default(),
+            subject_losses: SubjectLosses::default(),
             recv_errors: 0,
             scratch: vec![0; SCRATCH_BYTES],
             phase: Phase::Running,
@@ -383,8 +386,14 @@ impl EngineCore {
             match effect {
                 Effect::Multicast(bytes) => self.transmit_queue.push(OutgoingDatagram { to: None, bytes }),
                 Effect::Unicast { to, bytes } => self.transmit_queue.push(OutgoingDatagram { to: Some(to), bytes }),
-                Effect::Deliver { to, deliveries } => self.clients.deliver(now, &to, deliveries),
-                Effect::Report { to, loss } => self.clients.report(now, &to, &loss),
+                Effect::Deliver { to, deliveries } => {
+                    self.subject_losses.on_deliver(&deliveries);
+                    self.clients.deliver(now, &to, deliveries);
+                }
+                Effect::Report { to, loss } => {
+                    self.subject_losses.on_report(&loss);
+                    self.clients.report(now, &to, &loss);
+                }
                 Effect::Advise { to, advisory } => {
                     log::advisory(&advisory);
                     let host = self.host(now, advisory.publisher.epoch);
@@ -392,7 +401,12 @@ impl EngineCore {
                     self.clients.deliver(now, &to, delivery.into());
                 }
                 Effect::Refuse { client, sub, refusal } => self.report_refusal(client, sub, &refusal),
-                Effect::Member { publisher, event } => log::member(&publisher, event),
+                Effect::Member { publisher, event } => {
+                    log::member(&publisher, event);
+                    if event == MemberEvent::Up {
+                        self.subject_losses.retain(&self.peer.loss_rows());
+                    }
+                }
                 Effect::NewEpoch { epoch, change } => {
                     log::new_epoch(epoch, change);
                     self.queue_command(InternalCommand::EpochChanged);
