@@ -15,6 +15,7 @@ use super::decode::args::DecodeOptions;
 use super::doctor::args::{DOCTOR_HELP, DoctorOptions};
 use super::events::args::EventOptions;
 use super::header::{self, HeaderField};
+use super::log::args::{LOG_HELP, LogOptions};
 use super::order::args::OrderOptions;
 use super::ping::args::PingOptions;
 use super::show::args::{HEALTH_HELP, HealthOptions, ShowOptions};
@@ -117,6 +118,9 @@ pub enum Command {
     /// Show subjects with their rates: those received here, or all that peers publish.
     #[command(after_help = super::subjects::args::HELP)]
     Subjects(SubjectListOptions),
+    /// Show or set the levels of the local peer's log.
+    #[command(after_help = LOG_HELP)]
+    Log(LogOptions),
     /// Check a configuration, or show its effective values.
     #[command(after_help = help::CONFIG)]
     Config(ConfigOptions),

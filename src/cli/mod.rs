@@ -20,6 +20,7 @@ pub mod help;
 pub mod history;
 pub mod line_reader;
 pub mod lines;
+pub mod log;
 pub mod loss_text;
 pub mod message_input;
 pub mod order;
@@ -107,6 +108,7 @@ fn execute_common(command: &Command, out: &mut Output) -> Result<Exit, CommandFa
         Command::Ping(options) => ping::run(options, out),
         Command::Trace(options) => trace::run(options, out),
         Command::Subjects(options) => subjects::run(options, out),
+        Command::Log(options) => log::run(options, out),
         Command::Config(options) => config::run(&options.what, out),
         Command::Version { json } => version(*json, out),
     }
@@ -161,6 +163,7 @@ fn socket_for(command: &mut Command, socket: &Path) {
         Command::Ping(options) => &mut options.socket,
         Command::Trace(options) => &mut options.socket,
         Command::Subjects(options) => &mut options.socket,
+        Command::Log(options) => options.what.socket(),
         Command::Config(_) | Command::Version { .. } => return,
     };
     socket_option.get_or_insert_with(|| socket.to_path_buf());

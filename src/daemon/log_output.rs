@@ -2,14 +2,22 @@
 
 use crate::config::{Config, LogFormat, LogLevel};
 use crate::daemon::log_file::LogFile;
+use crate::daemon::log_levels::LogLevels;
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::layer;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, Registry, registry, reload};
 
 /// Log file of this process, if it logs to a file.
 static FILE: OnceLock<Mutex<LogFile>> = OnceLock::new();
+/// Filter of the log of this process.
+static FILTER: OnceLock<reload::Handle<Targets, Registry>> = OnceLock::new();
 
 /// Writer that appends to the log file from any thread.
 struct Appender(&'static Mutex<LogFile>);
@@ -62,28 +70,52 @@ impl std::error::Error for LogError {}
 /// # Errors
 /// The file cannot be written, or the process has a log already.
 pub fn start(config: &Config) -> Result<(), LogError> {
-    let level = match config.log_level {
-        LogLevel::Error => LevelFilter::ERROR,
-        LogLevel::Warn => LevelFilter::WARN,
-        LogLevel::Info => LevelFilter::INFO,
-        LogLevel::Debug => LevelFilter::DEBUG,
-        LogLevel::Trace => LevelFilter::TRACE,
-    };
-    // A log without a reader must not end the peer: reporting such an error on standard error would panic.
-    let builder = tracing_subscriber::fmt().with_max_level(level).with_target(false).log_internal_errors(false);
     if let Some(path) = &config.log_file {
         let file = LogFile::open(path, config.log_format);
         let file = file.map_err(|error| LogError::File { path: path.clone(), error })?;
         FILE.set(Mutex::new(file)).map_err(|_| LogError::AlreadyStarted)?;
     }
-    let builder = builder.with_ansi(!is_file() && io::stderr().is_terminal());
-    let started = match (config.log_format, FILE.get()) {
-        (LogFormat::Text, None) => builder.with_writer(io::stderr).try_init(),
-        (LogFormat::Text, Some(file)) => builder.with_writer(|| Appender(file)).try_init(),
-        (LogFormat::Json, None) => builder.json().flatten_event(true).with_writer(io::stderr).try_init(),
-        (LogFormat::Json, Some(file)) => builder.json().flatten_event(true).with_writer(|| Appender(file)).try_init(),
+    let (filter, handle) = reload::Layer::new(targets(&LogLevels::new(config.log_level)));
+    // A log without a reader must not end the peer: reporting such an error on standard error would panic.
+    let lines =
+        layer().with_target(false).log_internal_errors(false).with_ansi(!is_file() && io::stderr().is_terminal());
+    let lines = match (config.log_format, FILE.get()) {
+        (LogFormat::Text, None) => lines.with_writer(io::stderr).boxed(),
+        (LogFormat::Text, Some(file)) => lines.with_writer(|| Appender(file)).boxed(),
+        (LogFormat::Json, None) => lines.json().flatten_event(true).with_writer(io::stderr).boxed(),
+        (LogFormat::Json, Some(file)) => lines.json().flatten_event(true).with_writer(|| Appender(file)).boxed(),
     };
-    started.map_err(|_| LogError::AlreadyStarted)
+    registry().with(filter).with(lines).try_init().map_err(|_| LogError::AlreadyStarted)?;
+    FILTER.set(handle).map_err(|_| LogError::AlreadyStarted)
+}
+
+fn targets(levels: &LogLevels) -> Targets {
+    let modules = levels.modules().map(|(module, level)| (module, level_filter(level)));
+    Targets::new().with_default(level_filter(levels.default_level())).with_targets(modules)
+}
+
+fn level_filter(level: LogLevel) -> LevelFilter {
+    match level {
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
+    }
+}
+
+/// Returns whether [`start`] has opened the log of this process.
+pub(super) fn is_started() -> bool {
+    FILTER.get().is_some()
+}
+
+/// Applies these levels from now on.
+pub(super) fn apply(levels: &LogLevels) {
+    if let Some(filter) = FILTER.get()
+        && let Err(error) = filter.reload(targets(levels))
+    {
+        tracing::warn!(%error, "the log level stays as it is");
+    }
 }
 
 /// Returns whether the log of this process goes to a file.

@@ -25,6 +25,7 @@ pub mod local_socket;
 pub mod log;
 #[cfg(feature = "cli")]
 mod log_file;
+pub mod log_levels;
 #[cfg(feature = "cli")]
 pub mod log_output;
 mod loss_verdict;

@@ -1,7 +1,9 @@
 //! The log of `seqcast peer` from the operator's view: rotated, on a full disk, at the end of a terminal.
 
-use crate::support::command::{Place, RunningCommand};
+use crate::support::command::{Place, RunningCommand, parse_json};
+use crate::support::exit_code::{DONE, FAILED, USAGE};
 use crate::support::wait::wait_until;
+use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::{Command, Stdio};
@@ -84,6 +86,38 @@ fn log_lines_have_the_format() {
         let is_object = |line: &str| serde_json::from_str::<serde_json::Value>(line).is_ok_and(|line| line.is_object());
         assert!(log.contains("stopped") && log.lines().all(|line| is_object(line) == is_json), "{log}");
     }
+}
+
+#[test]
+fn log_level_is_set_for_a_time() {
+    let place = Place::new();
+    let log = format!("log-file={}", place.dir().join("peer.log").display());
+    let _peer = place.peer_with(&[&log]);
+    let connections = || read(&place, "peer.log").matches("client connected").count();
+    let levels = |arguments: &[&str]| {
+        let outcome = place.run(&[&["log", "level", "--json"], arguments].concat()).exits(DONE);
+        parse_json(&outcome.stdout)["log"].as_array().unwrap().clone()
+    };
+    let level =
+        |rows: &[Value], target: &str| rows.iter().find(|row| row["target"] == target).unwrap()["level"].clone();
+    let rows = levels(&[]);
+    assert_eq!((level(&rows, "all"), level(&rows, "clients"), connections()), ("info".into(), "info".into(), 0));
+    let rows = levels(&["clients=debug", "--for", "1s"]);
+    assert_eq!((level(&rows, "all"), level(&rows, "clients")), ("info".into(), "debug".into()));
+    wait_until("a connection is logged", || {
+        place.run(&["show", "status"]).exits(DONE);
+        0 < connections()
+    });
+    wait_until("the level reverts", || read(&place, "peer.log").contains("log level reverted"));
+    let logged = connections();
+    assert_eq!(level(&levels(&[]), "clients"), "info");
+    place.run(&["show", "status"]).exits(DONE);
+    assert_eq!(connections(), logged, "no connection is logged any more");
+    let text = place.run(&["log", "level", "warn"]).exits(DONE).stdout;
+    assert!(text.contains("\nall       | warn  |      | everything"), "{text}");
+    place.run(&["log", "level", "core=loud"]).exits(USAGE).reports(&["\"loud\" is no level", "trace"]);
+    place.run(&["log", "level", "cor=debug"]).exits(USAGE).reports(&["no target \"cor\" logs", "core", "listeners"]);
+    place.run(&["log", "level", "debug", "--for", "30d"]).exits(FAILED).reports(&["at most 7 days\n  fix: "]);
 }
 
 /// Starts a peer by another command, which decides about the handling of SIGHUP.

@@ -41,7 +41,7 @@ impl Engine {
                     InternalCommand::Streams(command) => self.services.on_stream_command(&mut self.core, now, command),
                     InternalCommand::Listeners(report) => self.services.on_event_report(&mut self.core, now, report),
                     InternalCommand::Show { client, id, query } => {
-                        let answer = self.show(now, &query);
+                        let answer = self.answer_local(now, &query);
                         self.core.answer_show(client, id, &answer);
                     }
                     InternalCommand::AnswerReport { from, reply, query } => {
@@ -96,7 +96,7 @@ impl Engine {
             EngineCommand::Events(command) => self.services.on_event_command(&mut self.core, now, command),
             EngineCommand::Streams(command) => self.services.on_stream_command(&mut self.core, now, command),
             // The requester may have stopped waiting.
-            EngineCommand::Show { query, answer } => drop(answer.send(self.show(now, &query))),
+            EngineCommand::Show { query, answer } => drop(answer.send(self.answer_local(now, &query))),
             EngineCommand::Flush { answer } => self.core.await_flush(FlushWaiter::Embedded(answer)),
             EngineCommand::Detach { client } => self.core.detach(now, client),
             EngineCommand::Stop => self.stop(now),

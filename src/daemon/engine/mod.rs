@@ -5,6 +5,7 @@
 //! missing.
 
 mod commands;
+mod control;
 mod interface_tracking;
 mod network;
 mod options;
@@ -23,6 +24,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::daemon::engine_core::{EngineCore, Phase};
 use crate::daemon::health::Health;
+use crate::daemon::log_levels::LogLevels;
 use crate::daemon::mailbox::CommandQueue;
 use crate::daemon::signals::Signals;
 use crate::daemon::systemd::SystemdNotifier;
@@ -41,6 +43,8 @@ pub(crate) struct Engine {
     remote_reports: RemoteReports,
     interface: TrackedInterface,
     config: Config,
+    /// Levels of the log; `None` if the peer has no log of its own.
+    log_levels: Option<LogLevels>,
     /// Fields of `show status` that only another address of the interface changes.
     static_status: Value,
     /// Events that the system reported in this turn.
@@ -101,6 +105,7 @@ impl Engine {
         let conflict = self.services.server_id_conflict();
         self.health.on_turn(&mut self.core, self.interface.state(), conflict, now);
         self.notify_systemd(now);
+        self.expire_log_levels(now);
         self.core.report_unserved(now);
         self.core.confirm_due(now);
         self.process_internal_commands(now);

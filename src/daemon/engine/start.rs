@@ -16,6 +16,9 @@ use crate::daemon::engine_core::{EngineCore, EngineCoreParts};
 use crate::daemon::health::Health;
 use crate::daemon::interface::{self, ChosenInterface, Family, InterfaceWatch};
 use crate::daemon::local_socket::LocalSocket;
+use crate::daemon::log_levels::LogLevels;
+#[cfg(feature = "cli")]
+use crate::daemon::log_output;
 use crate::daemon::mailbox::{CommandQueue, Mailbox};
 use crate::daemon::self_test;
 use crate::daemon::signals::Signals;
@@ -61,10 +64,7 @@ impl Engine {
         let waker = Waker::new(poll.registry(), WAKER).map_err(step("make a waker"))?;
         let timer = Timer::new(poll.registry(), TIMER).map_err(step("make a timer"))?;
         sockets.register(poll.registry(), GROUP, INBOX).map_err(step("watch the UDP sockets"))?;
-        if let Some(local_socket) = &mut local_socket {
-            let watched = poll.registry().register(&mut local_socket.socket, LOCAL_SOCKET, Interest::READABLE);
-            watched.map_err(step("watch the Unix socket"))?;
-        }
+        watch_local_socket(&poll, local_socket.as_mut()).map_err(step("watch the Unix socket"))?;
         let epoch = std::iter::repeat_with(random_u64).find_map(Epoch::new).expect("a random number is rarely 0");
         let mut services = Services::open(config, options, epoch)?;
         services.register(poll.registry()).map_err(step("watch the listeners"))?;
@@ -93,6 +93,7 @@ impl Engine {
             health,
             interface: TrackedInterface::new(watch, chosen),
             config: config.clone(),
+            log_levels: (options.signals && has_log()).then(|| LogLevels::new(config.log_level)),
             static_status,
             ready: Events::with_capacity(EVENTS),
             timer,
@@ -138,6 +139,21 @@ fn choose_interface(config: &Config) -> Result<ChosenInterface, StartError> {
     let chosen = interface::choose(&config.interface, Family::of(config.group)).map_err(StartError::Interface)?;
     tracing::info!(interface = chosen.name, address = %chosen.address, mtu = chosen.mtu, reason = %chosen.reason, "interface");
     Ok(chosen)
+}
+
+fn watch_local_socket(poll: &Poll, local_socket: Option<&mut LocalSocket>) -> io::Result<()> {
+    match local_socket {
+        Some(local_socket) => poll.registry().register(&mut local_socket.socket, LOCAL_SOCKET, Interest::READABLE),
+        None => Ok(()),
+    }
+}
+
+/// Returns whether this process has a log that the command line has started.
+fn has_log() -> bool {
+    #[cfg(feature = "cli")]
+    return log_output::is_started();
+    #[cfg(not(feature = "cli"))]
+    false
 }
 
 /// Raises the limit of open files to the hard limit, because each client is an open file. The usual soft limit of

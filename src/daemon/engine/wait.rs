@@ -3,6 +3,7 @@
 use super::Engine;
 use crate::clock::Clock;
 use crate::daemon::engine_core::Phase;
+use crate::daemon::log_levels::LogLevels;
 use crate::daemon::signals::Signals;
 use crate::daemon::systemd::SystemdNotifier;
 use crate::daemon::tokens::{CLIENTS, GROUP, INBOX, INTERFACES, LISTENERS, LOCAL_SOCKET, SIGNALS, TIMER, WAKER};
@@ -118,6 +119,7 @@ impl Engine {
             Some(self.health.deadline()),
             self.systemd.as_ref().and_then(SystemdNotifier::deadline),
             self.interface.deadline(),
+            self.log_levels.as_ref().and_then(LogLevels::deadline),
             stop,
             timeout.map(|timeout| now + timeout),
         ]
