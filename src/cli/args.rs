@@ -18,6 +18,7 @@ use super::header::{self, HeaderField};
 use super::log::args::{LOG_HELP, LogOptions};
 use super::order::args::OrderOptions;
 use super::ping::args::PingOptions;
+use super::reload::args::{RELOAD_HELP, ReloadOptions};
 use super::show::args::{HEALTH_HELP, HealthOptions, ShowOptions};
 use super::stream::args::{ConsumerOptions, StreamOptions};
 use super::subjects::args::SubjectListOptions;
@@ -121,7 +122,7 @@ pub enum Command {
     /// Show or set the levels of the local peer's log.
     #[command(after_help = LOG_HELP)]
     Log(LogOptions),
-    /// Check a configuration, or show its effective values.
+    /// Check a configuration, show its effective values, or let the peer read it again.
     #[command(after_help = help::CONFIG)]
     Config(ConfigOptions),
     /// Print the version.
@@ -401,6 +402,9 @@ pub enum ConfigCommand {
     /// Print the effective value of every key, and its source.
     #[command(after_help = help::CONFIG_SHOW)]
     Show(ConfigFile),
+    /// Let the running peer read its configuration again.
+    #[command(after_help = RELOAD_HELP)]
+    Reload(ReloadOptions),
 }
 
 /// The configuration to read.

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::args::{ConfigCommand, ConfigFile, DaemonOptions};
+use super::args::{ConfigFile, DaemonOptions};
 use super::bus_options::PeerOptions;
-use crate::config::{Config, ConfigError, ConfigErrorKind, ConfigErrors, ConfigRow, Override, ValueSource};
-use crate::daemon::listeners::{self, TlsError};
+use crate::config::{Config, ConfigError, ConfigErrors, ConfigOrigin, ConfigRow, Override};
+use crate::daemon::listeners;
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::output::Output;
 use crate::terminal::output::json;
@@ -22,14 +22,11 @@ pub const CONFIG_VARIABLE: &str = "SEQCAST_CONFIG";
 /// # Errors
 /// Returns all errors in any of them.
 pub fn resolve(options: &PeerOptions) -> Result<Config, CommandFailure> {
-    resolve_with(options, [])
+    load(&origin(options, []))
 }
 
-/// Returns the same for the daemon, which has a log.
-///
-/// # Errors
-/// The same as of [`resolve`].
-pub fn resolve_daemon(options: &DaemonOptions) -> Result<Config, CommandFailure> {
+/// Returns what the configuration of the daemon is read from.
+pub fn daemon_origin(options: &DaemonOptions) -> ConfigOrigin {
     let texts = [
         ("--nats", "nats", options.nats.as_deref()),
         ("--redis", "redis", options.redis.as_deref()),
@@ -40,15 +37,23 @@ pub fn resolve_daemon(options: &DaemonOptions) -> Result<Config, CommandFailure>
         ("--log-level", "log-level", options.log_level.as_deref()),
         ("--log-format", "log-format", options.log_format.as_deref()),
     ];
-    resolve_with(&options.peer, flag_overrides(texts))
+    origin(&options.peer, flag_overrides(texts))
 }
 
-fn resolve_with(options: &PeerOptions, more: impl IntoIterator<Item = Override>) -> Result<Config, CommandFailure> {
+/// Reads a configuration.
+///
+/// # Errors
+/// Returns all errors in it.
+pub fn load(origin: &ConfigOrigin) -> Result<Config, CommandFailure> {
+    origin.load().map_err(failure)
+}
+
+fn origin(options: &PeerOptions, more: impl IntoIterator<Item = Override>) -> ConfigOrigin {
     let file = options.config.clone().or_else(named_file);
     let mut overrides = Override::environment();
     overrides.extend(flags(options));
     overrides.extend(more);
-    Config::resolve(file.as_deref(), &overrides).map_err(failure)
+    ConfigOrigin { file, overrides }
 }
 
 /// Returns the overrides of the flags, in the order of the help; `--set` last.
@@ -105,39 +110,16 @@ struct ShowJson {
     keys: Vec<ConfigRow>,
 }
 
-/// Runs `config check` or `config show`.
+/// Checks the file, and those that it names, alone: neither environment nor flags can hide an error in it.
 ///
 /// # Errors
-/// Returns all errors in the configuration.
-pub fn run(what: &ConfigCommand, out: &mut Output) -> Result<Exit, CommandFailure> {
-    match what {
-        ConfigCommand::Check(options) => check(options, out),
-        ConfigCommand::Show(options) => show(options, out),
-    }
-}
-
-/// Returns the same configuration, if the files that it names can be used.
-fn check_files(config: Config) -> Result<Config, ConfigErrors> {
-    let rows = config.show();
-    let source = |key| rows.iter().find(|row| row.key == key).map_or(ValueSource::Default, |row| row.source.clone());
-    let error = |(key, error): (&'static str, TlsError)| ConfigError {
-        source: source(key),
-        key: key.to_owned(),
-        reason: ConfigErrorKind::File(error.to_string()),
-        suggestion: None,
-        excerpt: None,
-    };
-    let errors: Vec<ConfigError> = listeners::check_files(&config).into_iter().map(error).collect();
-    if errors.is_empty() { Ok(config) } else { Err(ConfigErrors(errors)) }
-}
-
-/// Checks the file, and those that it names, alone: neither environment nor flags can hide an error in it.
-fn check(options: &ConfigFile, out: &mut Output) -> Result<Exit, CommandFailure> {
+/// No file is named, or it has errors.
+pub fn check(options: &ConfigFile, out: &mut Output) -> Result<Exit, CommandFailure> {
     let Some(file) = options.file.clone().or_else(named_file) else {
         return Err(CommandFailure::new(Exit::Usage, "there is no configuration file to check")
             .fix(format!("name one: seqcast config check config/param.yaml (or set {CONFIG_VARIABLE})")));
     };
-    let checked = Config::load(&file).and_then(check_files);
+    let checked = Config::load(&file).and_then(listeners::check_configured_files);
     if options.json {
         let errors = checked.as_ref().err().map_or(&[][..], |errors| &errors.0);
         out.line(json(&CheckJson { file: path_text(&file), ok: checked.is_ok(), errors }))?;
@@ -148,7 +130,11 @@ fn check(options: &ConfigFile, out: &mut Output) -> Result<Exit, CommandFailure>
     Ok(Exit::Done)
 }
 
-fn show(options: &ConfigFile, out: &mut Output) -> Result<Exit, CommandFailure> {
+/// Prints every key with its effective value and its source.
+///
+/// # Errors
+/// The configuration is wrong.
+pub fn show(options: &ConfigFile, out: &mut Output) -> Result<Exit, CommandFailure> {
     let file = options.file.clone().or_else(named_file);
     let keys = resolve(&PeerOptions { config: file.clone(), ..PeerOptions::default() })?.show();
     if options.json {

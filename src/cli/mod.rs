@@ -30,6 +30,7 @@ pub mod ping;
 pub mod poll;
 pub mod publish;
 pub mod receivers;
+pub mod reload;
 pub mod reply;
 pub mod request;
 pub mod show;
@@ -45,7 +46,7 @@ use std::path::Path;
 
 use clap::CommandFactory;
 
-use args::{Command, CommandLine, ConsoleOptions, Verb};
+use args::{Command, CommandLine, ConfigCommand, ConsoleOptions, Verb};
 use bus_options::PeerOptions;
 
 use crate::bench;
@@ -109,7 +110,11 @@ fn execute_common(command: &Command, out: &mut Output) -> Result<Exit, CommandFa
         Command::Trace(options) => trace::run(options, out),
         Command::Subjects(options) => subjects::run(options, out),
         Command::Log(options) => log::run(options, out),
-        Command::Config(options) => config::run(&options.what, out),
+        Command::Config(options) => match &options.what {
+            ConfigCommand::Check(file) => config::check(file, out),
+            ConfigCommand::Show(file) => config::show(file, out),
+            ConfigCommand::Reload(options) => reload::run(options, out),
+        },
         Command::Version { json } => version(*json, out),
     }
 }
@@ -164,7 +169,11 @@ fn socket_for(command: &mut Command, socket: &Path) {
         Command::Trace(options) => &mut options.socket,
         Command::Subjects(options) => &mut options.socket,
         Command::Log(options) => options.what.socket(),
-        Command::Config(_) | Command::Version { .. } => return,
+        Command::Config(options) => match &mut options.what {
+            ConfigCommand::Reload(options) => &mut options.socket,
+            ConfigCommand::Check(_) | ConfigCommand::Show(_) => return,
+        },
+        Command::Version { .. } => return,
     };
     socket_option.get_or_insert_with(|| socket.to_path_buf());
 }

@@ -16,9 +16,10 @@ use crate::terminal::peer;
 /// # Errors
 /// The configuration is wrong, or the peer cannot start.
 pub fn run(options: &DaemonOptions) -> Result<Exit, CommandFailure> {
-    let config = config::resolve_daemon(options)?;
+    let origin = config::daemon_origin(options);
+    let config = config::load(&origin)?;
     log_output::start(&config).map_err(|error| CommandFailure::new(Exit::Failed, error))?;
-    let all = Options { serve: true, signals: true, systemd: true, drop: None };
+    let all = Options { serve: true, signals: true, systemd: true, drop: None, config_origin: Some(origin) };
     let mut daemon = Daemon::open(&config, &all).map_err(|error| peer::start_failure(&error))?;
     if config.log_format == LogFormat::Text {
         note(banner(&daemon.status()));

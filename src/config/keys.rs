@@ -61,6 +61,7 @@ pub struct Key {
     pub example: &'static str,
     pub(super) put: fn(&mut Config, &str, &HostDefaults) -> Result<(), ValueError>,
     pub(super) value: fn(&Config) -> String,
+    pub(super) is_equal: fn(&Config, &Config) -> bool,
     pub(super) is_list: fn() -> bool,
 }
 
@@ -78,6 +79,7 @@ macro_rules! keys {
                 Ok(())
             },
             value: |config| $kind.show(&config.$field),
+            is_equal: |a, b| a.$field == b.$field,
             is_list: || $kind.is_list(),
         }),+];
 

@@ -184,6 +184,11 @@ impl LogLevels {
         }
     }
 
+    /// Sets the level of everything. One that is set for a time stays until then.
+    pub(crate) fn set_lasting(&mut self, level: LogLevel) {
+        self.all.lasting = Some(level);
+    }
+
     /// Returns the time at which the next level ends.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.each().filter_map(|target| Some(target.temporary?.end)).min()

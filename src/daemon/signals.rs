@@ -1,4 +1,4 @@
-//! Signal handling: SIGTERM and SIGINT end the peer. SIGHUP reopens a log file, or ends the peer if the log is no file.
+//! Signal handling: SIGTERM and SIGINT end the peer. SIGHUP reopens a log file, and reads the configuration again.
 
 #[cfg(feature = "cli")]
 use crate::daemon::log_output;
@@ -18,6 +18,15 @@ pub(super) struct Signals {
     hangups: UnixStream,
 }
 
+/// Numbers of received signals.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ReceivedSignals {
+    /// SIGTERM and SIGINT.
+    pub(super) terminations: usize,
+    /// SIGHUP.
+    pub(super) hangups: usize,
+}
+
 impl Signals {
     /// Starts to watch for signals.
     pub(super) fn watch(registry: &Registry) -> io::Result<Signals> {
@@ -26,22 +35,14 @@ impl Signals {
         Ok(Signals { terminations: stream(registry, &[SIGTERM, SIGINT])?, hangups: stream(registry, hangups)? })
     }
 
-    /// Returns the number of requests to end the peer since the last call. Reopens the log file on SIGHUP.
-    pub(super) fn take(&mut self) -> usize {
-        let hangups = drain(&mut self.hangups);
-        #[cfg(feature = "cli")]
-        if logs_to_file() {
-            if 0 < hangups {
-                log_output::reopen();
-            }
-            return drain(&mut self.terminations);
-        }
-        hangups + drain(&mut self.terminations)
+    /// Returns the signals received since the last call.
+    pub(super) fn take(&mut self) -> ReceivedSignals {
+        ReceivedSignals { terminations: drain(&mut self.terminations), hangups: drain(&mut self.hangups) }
     }
 }
 
 /// Returns whether the log of this process goes to a file. Only the command line opens one.
-fn logs_to_file() -> bool {
+pub(super) fn logs_to_file() -> bool {
     #[cfg(feature = "cli")]
     return log_output::is_file();
     #[cfg(not(feature = "cli"))]

@@ -1,7 +1,7 @@
 //! The log of `seqcast peer` from the operator's view: rotated, on a full disk, at the end of a terminal.
 
 use crate::support::command::{Place, RunningCommand, parse_json};
-use crate::support::exit_code::{DONE, FAILED, USAGE};
+use crate::support::exit_code::{CONFIGURATION, DONE, FAILED, UNREACHABLE, USAGE};
 use crate::support::wait::wait_until;
 use serde_json::Value;
 use std::fs;
@@ -132,15 +132,82 @@ fn peer_by(place: &Place, command: &[&str]) -> RunningCommand {
 }
 
 #[test]
-fn hangup_ends_the_peer_unless_ignored() {
+fn hangup_without_configuration_file_ends_nothing() {
     let place = Place::new();
     // This does not depend on the signal handling that the tests were started with.
     let mut peer = peer_by(&place, &["env", "--default-signal=HUP"]);
     peer.signal("HUP");
-    assert_eq!(peer.ended().code(), Some(0));
+    peer.await_report("there is no configuration file to read again");
+    place
+        .run(&["config", "reload"])
+        .exits(FAILED)
+        .reports(&["without a configuration file\n  fix: name one with --config"]);
+    peer.signal("TERM");
+    assert_eq!(peer.ended().code(), Some(DONE));
     let mut peer = peer_by(&place, &["nohup"]);
     peer.signal("HUP");
-    place.run(&["show", "status"]).exits(0);
+    place.run(&["show", "status"]).exits(DONE);
     peer.signal("TERM");
-    assert_eq!(peer.ended().code(), Some(0));
+    assert_eq!(peer.ended().code(), Some(DONE));
+}
+
+#[test]
+fn closed_terminal_ends_its_peer() {
+    let place = Place::new();
+    let mut script = Command::new("script");
+    place.set_environment(&mut script);
+    script.args(["-qec", concat!(env!("CARGO_BIN_EXE_seqcast"), " peer"), "/dev/null"]);
+    script.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let script = RunningCommand::new(script.spawn().expect("script starts"), &["peer"]);
+    let script = place.reachable(script);
+    script.signal("KILL");
+    wait_until("the peer ends", || std::os::unix::net::UnixStream::connect(place.socket()).is_err());
+}
+
+#[test]
+fn configuration_is_read_again_while_the_peer_runs() {
+    let place = Place::new();
+    let write = |keys: &[&str]| {
+        let text = format!("parameters:\n  {}\n", keys.join("\n  "));
+        fs::write(place.dir().join("param.yaml"), text).unwrap();
+    };
+    write(&["log-file: peer.log", "linger: 1 sec"]);
+    let peer = place.peer(&["--config", "param.yaml"]);
+    let before = place.show("status")["status"].clone();
+    assert_eq!((&before["config_file"], &before["restart_needed"]), (&"param.yaml".into(), &serde_json::json!([])));
+
+    write(&["log-file: peer.log", "linger: 2 sec", "log-level: debug", "accounts: user alice password s3cret"]);
+    let outcome = place.run(&["config", "reload"]).exits(DONE);
+    for line in
+        ["log-level: info -> debug\n", "linger: 1 sec -> 2 sec (needs a restart)\n", "accounts: none -> user alice"]
+    {
+        assert!(outcome.stdout.contains(line), "{line:?} is not in {}", outcome.stdout);
+    }
+    let after = place.show("status")["status"].clone();
+    assert_eq!(after["restart_needed"], serde_json::json!(["linger", "accounts"]));
+    assert!(before["config_loaded_ns"].as_u64() < after["config_loaded_ns"].as_u64(), "{after}");
+    assert!(read(&place, "peer.log").contains("client connected"));
+    assert!(!read(&place, "peer.log").contains("s3cret"));
+
+    write(&["prot: 1", "log-level: error"]);
+    place
+        .run(&["config", "reload"])
+        .exits(CONFIGURATION)
+        .reports(&["param.yaml:2:3: prot: unknown key", "fix: did you mean port?"]);
+    let refused = parse_json(&place.run(&["config", "reload", "--json"]).exits(CONFIGURATION).stdout);
+    assert_eq!(refused["refused"][0]["key"], "prot");
+    let level = || parse_json(&place.run(&["log", "level", "--json"]).exits(DONE).stdout)["log"][0]["level"].clone();
+    assert_eq!(level(), "debug", "a refused configuration changes nothing");
+
+    write(&["log-file: peer.log", "linger: 1 sec", "log-level: warn"]);
+    peer.signal("HUP");
+    wait_until("the signal reads the configuration", || level() == "warn");
+    assert_eq!(place.show("status")["status"]["restart_needed"], serde_json::json!([]));
+
+    let sub = place.start(&["sub", "a"]);
+    sub.await_report("listening on");
+    write(&["log-file: peer.log", "linger: 1 sec", "log-level: warn", "client-max: 1", "delivery: live"]);
+    let outcome = place.run(&["config", "reload"]).exits(DONE);
+    assert!(!outcome.stdout.contains("restart"), "{}", outcome.stdout);
+    place.run(&["show", "subs"]).exits(UNREACHABLE);
 }

@@ -53,6 +53,9 @@ pub(super) const STATUS: &[(&str, Cell)] = &[
     ("chosen", Field("/interface_reason")),
     ("mtu", Field("/mtu")),
     ("socket", FieldOr("/socket", "-")),
+    ("configuration", FieldOr("/config_file", "-")),
+    ("loaded", Field("/config_loaded")),
+    ("needs restart", Rule(|status| names(&status["restart_needed"]))),
     ("clients", Field("/clients")),
     ("send queue", Field("/send_queue")),
     ("datagram max", Field("/datagram_bytes")),
@@ -293,6 +296,12 @@ fn messages_lost(row: &Value) -> String {
         None | Some(0) => least.to_string(),
         Some(more) => format!("{least}..{}", least + more),
     }
+}
+
+/// Returns names, or `-` without any.
+fn names(list: &Value) -> String {
+    let names: Vec<&str> = list.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    if names.is_empty() { "-".to_owned() } else { names.join(", ") }
 }
 
 /// Returns a number, or both bounds if it is not known exactly.

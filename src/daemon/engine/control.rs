@@ -1,6 +1,7 @@
-//! Commands that change a running peer: the levels of its log.
+//! Commands that change a running peer: the levels of its log, and its configuration.
 
 use super::Engine;
+use crate::config::LogLevel;
 use crate::daemon::log_levels::{DURATION_MAX, LogDirective, LogDirectiveError};
 #[cfg(feature = "cli")]
 use crate::daemon::log_output;
@@ -45,6 +46,9 @@ impl Engine {
 
     /// Carries out a command and returns its answer; `None` if the query is no command.
     fn control(&mut self, now: ClockReading, query: &Value) -> Option<Value> {
+        if query.get("reload").is_some() {
+            return Some(self.control_reload());
+        }
         query
             .get("log")
             .map(|command| self.control_log(now, command).unwrap_or_else(|error| json!({ "error": error.to_string() })))
@@ -77,6 +81,14 @@ impl Engine {
         if self.log_levels.as_mut().is_some_and(|levels| levels.expire(now.instant)) {
             self.apply_log_levels();
             tracing::info!("log level reverted");
+        }
+    }
+
+    /// Applies the level of a configuration that was read again. Levels that are set for a time stay.
+    pub(super) fn set_configured_log_level(&mut self, level: LogLevel) {
+        if let Some(levels) = &mut self.log_levels {
+            levels.set_lasting(level);
+            self.apply_log_levels();
         }
     }
 

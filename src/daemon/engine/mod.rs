@@ -9,6 +9,7 @@ mod control;
 mod interface_tracking;
 mod network;
 mod options;
+mod reload;
 mod remote_reports;
 mod services;
 pub(crate) mod shutdown;
@@ -18,6 +19,7 @@ mod status;
 mod wait;
 
 use self::interface_tracking::TrackedInterface;
+use self::reload::RunningConfig;
 use self::remote_reports::RemoteReports;
 use self::services::Services;
 use crate::clock::Clock;
@@ -51,8 +53,11 @@ pub(crate) struct Engine {
     ready: Events,
     timer: Timer,
     signals: Option<Signals>,
-    /// Number of received signals not yet handled.
+    /// Number of received signals to end the peer that are not handled yet.
     pending_signals: usize,
+    /// True if a SIGHUP is not handled yet.
+    has_hangup: bool,
+    running_config: RunningConfig,
     systemd: Option<SystemdNotifier>,
     /// Time for which the engine polls for events before it sleeps.
     busy_poll: Duration,

@@ -51,8 +51,12 @@ impl Engine {
         self.core.apply_effects(now);
     }
 
-    /// Handles signals: the first begins a graceful stop, the second ends the peer at once.
+    /// Handles signals: SIGHUP reads the configuration again. The first signal to end begins a graceful stop, the
+    /// second ends the peer at once.
     pub(super) fn on_signals(&mut self, now: ClockReading) {
+        if std::mem::take(&mut self.has_hangup) {
+            self.on_hangup();
+        }
         for _ in 0..std::mem::take(&mut self.pending_signals) {
             if self.core.is_running() {
                 self.stop(now);

@@ -10,6 +10,7 @@ use crate::daemon::drop_rule::Dropper;
 use crate::daemon::engine::Engine;
 use crate::daemon::engine::interface_tracking::TrackedInterface;
 use crate::daemon::engine::network::{open_sockets, static_status};
+use crate::daemon::engine::reload::RunningConfig;
 use crate::daemon::engine::remote_reports::RemoteReports;
 use crate::daemon::engine::services::Services;
 use crate::daemon::engine_core::{EngineCore, EngineCoreParts};
@@ -100,6 +101,8 @@ impl Engine {
             signals,
             pending_signals: 0,
             systemd: options.systemd.then(|| SystemdNotifier::connect(started.instant)).flatten(),
+            has_hangup: false,
+            running_config: RunningConfig::new(config, options),
             busy_poll: config.busy_poll,
             is_watching_writes: false,
             commands: CommandQueue::default(),

@@ -46,6 +46,7 @@ impl Engine {
         let excluded = rows.iter().filter(|row| row.flow_exclusion.is_some()).map(|row| row.publisher.to_string());
         status["flow_excluded"] = excluded.collect();
         status["send_queue"] = json!(self.core.transmit_queue.len());
+        self.running_config.add_status(&mut status);
         status["phase"] = json!(match self.core.phase {
             Phase::Running => "running",
             _ => "stopping",

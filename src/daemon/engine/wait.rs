@@ -46,7 +46,9 @@ impl Engine {
                 TIMER => self.timer.on_event(),
                 INTERFACES => self.interface.on_event(),
                 SIGNALS => {
-                    self.pending_signals += self.signals.as_mut().map_or(0, Signals::take);
+                    let received = self.signals.as_mut().map(Signals::take).unwrap_or_default();
+                    self.pending_signals += received.terminations;
+                    self.has_hangup |= 0 < received.hangups;
                 }
                 Token(listener @ LISTENERS..CLIENTS) => self.services.on_connection(listener - LISTENERS),
                 Token(token) => {

@@ -179,6 +179,16 @@ impl EngineCore {
         }
     }
 
+    /// Sets the default delivery mode of subscriptions that begin from now on.
+    pub(super) fn set_delivery(&mut self, delivery: DeliveryMode) {
+        self.delivery = delivery;
+    }
+
+    /// Sets the maximum number of clients. Clients above it stay.
+    pub(super) fn set_clients_max(&mut self, clients_max: usize) {
+        self.clients_max = clients_max;
+    }
+
     /// Queues a command for another part of the engine.
     pub(super) fn queue_command(&mut self, command: InternalCommand) {
         self.internal_commands.push_back(command);

@@ -14,7 +14,7 @@ pub(crate) mod tls;
 
 pub use tls::TlsError;
 
-use crate::config::{Config, SlowClient};
+use crate::config::{Config, ConfigError, ConfigErrorKind, ConfigErrors, SlowClient, ValueSource};
 use crate::daemon::clients::Clients;
 use crate::daemon::tokens::LISTENERS;
 use crate::event::model::ServerId;
@@ -92,9 +92,26 @@ fn load_encryption(protocol: Protocol, config: &Config) -> Result<Option<Listene
     files.as_ref().map(tls::load).transpose().map_err(|error| ListenerError::Tls { protocol, error })
 }
 
+/// Returns the same configuration, if the TLS files that it names for listeners can be used. They are only read.
+///
+/// # Errors
+/// Returns an error for each key whose files cannot be used.
+pub fn check_configured_files(config: Config) -> Result<Config, ConfigErrors> {
+    let rows = config.show();
+    let source = |key| rows.iter().find(|row| row.key == key).map_or(ValueSource::Default, |row| row.source.clone());
+    let error = |(key, error): (&'static str, TlsError)| ConfigError {
+        source: source(key),
+        key: key.to_owned(),
+        reason: ConfigErrorKind::File(error.to_string()),
+        suggestion: None,
+        excerpt: None,
+    };
+    let errors: Vec<ConfigError> = check_files(&config).into_iter().map(error).collect();
+    if errors.is_empty() { Ok(config) } else { Err(ConfigErrors(errors)) }
+}
+
 /// Checks the TLS files that a configuration names for listeners. Returns the key and the error of each invalid entry.
-/// The files are only read.
-pub fn check_files(config: &Config) -> Vec<(&'static str, TlsError)> {
+fn check_files(config: &Config) -> Vec<(&'static str, TlsError)> {
     let of_listeners = [
         ("nats-tls", &config.nats_tls),
         ("redis-tls", &config.redis_tls),

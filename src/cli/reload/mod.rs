@@ -1,0 +1,73 @@
+//! `config reload`: the running peer reads its configuration again.
+
+pub mod args;
+
+use serde_json::{Value, json};
+
+use self::args::ReloadOptions;
+use super::bus_options::PeerOptions;
+use super::connect;
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::output::{EscapedText, Output};
+use crate::terminal::peer;
+
+/// Runs `config reload`.
+///
+/// # Errors
+/// The peer cannot be reached, has no configuration file, or refuses the configuration.
+pub fn run(options: &ReloadOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
+    let peer = PeerOptions { socket: options.socket.clone(), ..PeerOptions::default() };
+    let bus = peer::attach(&connect::socket(&peer)?, "reload")?;
+    let answer = peer::show(&bus, json!({ "reload": {} }))?;
+    let refused = answer["refused_text"].as_str();
+    if options.json {
+        out.line(&answer)?;
+        return Ok(if refused.is_some() { Exit::Configuration } else { Exit::Done });
+    }
+    if let Some(errors) = refused {
+        let text = format!("the configuration is refused, and the peer continues with the previous one\n{errors}");
+        return Err(CommandFailure::new(Exit::Configuration, text));
+    }
+    out.bytes(text(&answer["reload"]).as_bytes())?;
+    Ok(Exit::Done)
+}
+
+fn text(reload: &Value) -> String {
+    let escaped = |value: &Value| EscapedText(value.as_str().unwrap_or_default().as_bytes()).to_string();
+    let line = |change: &Value, note: &str| {
+        let [key, old, new] = ["key", "old", "new"].map(|field| escaped(&change[field]));
+        match old == new {
+            true => format!("  {key}: changed{note}\n"),
+            false => format!("  {key}: {old} -> {new}{note}\n"),
+        }
+    };
+    let rows = |field: &str| reload[field].as_array().cloned().unwrap_or_default();
+    let applied = rows("applied").iter().map(|change| line(change, "")).collect::<String>();
+    let waiting = rows("restart_needed").iter().map(|change| line(change, " (needs a restart)")).collect::<String>();
+    let changes = match applied.is_empty() && waiting.is_empty() {
+        true => "  nothing changed\n".to_owned(),
+        false => applied + &waiting,
+    };
+    format!("{} was read again\n{changes}", escaped(&reload["file"]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_and_needed_restarts_are_listed() {
+        let change = |key: &str, old: &str, new: &str| json!({ "key": key, "old": old, "new": new });
+        let reload = json!({
+            "file": "p.yaml",
+            "applied": [change("log-level", "info", "debug")],
+            "restart_needed": [change("port", "1", "2"), change("accounts", "token ***", "token ***")],
+        });
+        assert_eq!(
+            text(&reload),
+            "p.yaml was read again\n  log-level: info -> debug\n  port: 1 -> 2 (needs a restart)\n  \
+             accounts: changed (needs a restart)\n"
+        );
+        assert_eq!(text(&json!({ "file": "p.yaml" })), "p.yaml was read again\n  nothing changed\n");
+    }
+}

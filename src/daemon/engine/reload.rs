@@ -1,0 +1,188 @@
+//! Reading the configuration again while the peer runs.
+
+use super::Engine;
+use super::options::Options;
+use crate::clock::Clock;
+use crate::config::{Config, ConfigChange, ConfigErrors, ConfigOrigin};
+use crate::daemon::signals::logs_to_file;
+use crate::time::WallTime;
+use serde_json::{Value, json};
+use std::fs::File;
+
+/// Terminal of the session; it cannot be opened once that terminal is closed.
+const TERMINAL: &str = "/dev/tty";
+
+/// A key that changes while the peer runs.
+struct RunTimeKey {
+    name: &'static str,
+    /// Applies the value of a configuration that was read again.
+    apply: fn(&mut Engine, &Config),
+}
+
+/// Keys that change while the peer runs. All others need a restart.
+const RUN_TIME_KEYS: [RunTimeKey; 4] = [
+    RunTimeKey {
+        name: "delivery",
+        apply: |engine, new| {
+            engine.running_config.config.delivery = new.delivery;
+            engine.core.set_delivery(new.delivery);
+        },
+    },
+    RunTimeKey {
+        name: "busy-poll",
+        apply: |engine, new| {
+            engine.running_config.config.busy_poll = new.busy_poll;
+            engine.busy_poll = new.busy_poll;
+        },
+    },
+    RunTimeKey {
+        name: "client-max",
+        apply: |engine, new| {
+            engine.running_config.config.client_max = new.client_max;
+            engine.core.set_clients_max(new.client_max);
+        },
+    },
+    RunTimeKey {
+        name: "log-level",
+        apply: |engine, new| {
+            engine.running_config.config.log_level = new.log_level;
+            engine.set_configured_log_level(new.log_level);
+        },
+    },
+];
+
+/// The configuration that the peer runs with.
+#[derive(Debug)]
+pub(super) struct RunningConfig {
+    pub(super) config: Config,
+    /// Origin of the configuration; `None` if the program that runs the peer has made it.
+    origin: Option<ConfigOrigin>,
+    /// Time at which it was last read.
+    loaded: WallTime,
+    /// Keys that differ in the configuration that was last read, and need a restart.
+    pending: Vec<&'static str>,
+    /// True if the process had a terminal when the peer started.
+    had_terminal: bool,
+}
+
+impl RunningConfig {
+    pub(super) fn new(config: &Config, options: &Options) -> RunningConfig {
+        RunningConfig {
+            config: config.clone(),
+            origin: options.config_origin.clone(),
+            loaded: Clock::now().wall,
+            pending: Vec::new(),
+            had_terminal: options.signals && has_terminal(),
+        }
+    }
+
+    /// Returns the file, if the configuration was read from one.
+    fn file(&self) -> Option<String> {
+        Some(self.origin.as_ref()?.file.as_ref()?.display().to_string())
+    }
+
+    /// Adds the fields of `show status`.
+    pub(super) fn add_status(&self, status: &mut Value) {
+        status["config_file"] = json!(self.file());
+        status["config_loaded"] = json!(self.loaded.to_string());
+        status["config_loaded_ns"] = json!(self.loaded.as_nanos());
+        status["restart_needed"] = json!(self.pending);
+    }
+}
+
+/// Reason why the configuration was not read again.
+enum ReloadError {
+    /// The peer was started without a file.
+    NoFile,
+    /// The configuration is wrong.
+    Refused(ConfigErrors),
+}
+
+/// Keys that differ in the configuration that was read again.
+struct ReloadOutcome {
+    applied: Vec<ConfigChange>,
+    restart_needed: Vec<ConfigChange>,
+}
+
+impl Engine {
+    /// Reads the configuration again, and answers the command.
+    pub(super) fn control_reload(&mut self) -> Value {
+        let rows = |changes: &[ConfigChange]| -> Value {
+            changes.iter().map(|change| json!({ "key": change.key, "old": change.old, "new": change.new })).collect()
+        };
+        match self.reload() {
+            Ok(outcome) => json!({ "reload": {
+                "file": self.running_config.file(),
+                "applied": rows(&outcome.applied),
+                "restart_needed": rows(&outcome.restart_needed),
+            }}),
+            Err(ReloadError::NoFile) => json!({
+                "error": "this peer was started without a configuration file; \
+                    name one with --config or SEQCAST_CONFIG when it starts",
+            }),
+            Err(ReloadError::Refused(errors)) => json!({ "refused": errors.0, "refused_text": errors.to_string() }),
+        }
+    }
+
+    /// Reopens the log and reads the configuration again, as SIGHUP requests. If the terminal of the peer has been
+    /// closed, the signal comes from the system, and ends the peer.
+    pub(super) fn on_hangup(&mut self) {
+        if self.running_config.had_terminal && !has_terminal() && !logs_to_file() {
+            tracing::info!("the terminal was closed");
+            self.pending_signals += 1;
+            return;
+        }
+        reopen_log();
+        drop(self.reload());
+    }
+
+    /// Reads the configuration again. It is applied as a whole or not at all, but for the keys that need a restart.
+    fn reload(&mut self) -> Result<ReloadOutcome, ReloadError> {
+        let origin = self.running_config.origin.as_ref().filter(|origin| origin.file.is_some());
+        let Some(origin) = origin else {
+            tracing::info!("there is no configuration file to read again");
+            return Err(ReloadError::NoFile);
+        };
+        let checked = origin.load().and_then(check_files);
+        let new = checked.map_err(|errors| {
+            tracing::error!(%errors, "configuration refused; the previous one stays in use");
+            ReloadError::Refused(errors)
+        })?;
+        let is_applied = |change: &ConfigChange| RUN_TIME_KEYS.iter().any(|key| key.name == change.key);
+        let changes = self.running_config.config.changes(&new);
+        let (applied, restart_needed): (Vec<ConfigChange>, Vec<ConfigChange>) =
+            changes.into_iter().partition(is_applied);
+        for key in RUN_TIME_KEYS {
+            if applied.iter().any(|change| change.key == key.name) {
+                (key.apply)(self, &new);
+            }
+        }
+        for change in &applied {
+            tracing::info!(key = change.key, old = change.old, new = change.new, "configuration changed");
+        }
+        for change in &restart_needed {
+            tracing::warn!(key = change.key, old = change.old, new = change.new, "configuration key needs a restart");
+        }
+        tracing::info!(changed = applied.len(), restart_needed = restart_needed.len(), "configuration read again");
+        self.running_config.loaded = Clock::now().wall;
+        self.running_config.pending = restart_needed.iter().map(|change| change.key).collect();
+        Ok(ReloadOutcome { applied, restart_needed })
+    }
+}
+
+/// Returns the configuration, if the files that it names can be used.
+fn check_files(config: Config) -> Result<Config, ConfigErrors> {
+    #[cfg(feature = "listeners")]
+    return crate::daemon::listeners::check_configured_files(config);
+    #[cfg(not(feature = "listeners"))]
+    Ok(config)
+}
+
+fn has_terminal() -> bool {
+    File::open(TERMINAL).is_ok()
+}
+
+fn reopen_log() {
+    #[cfg(feature = "cli")]
+    crate::daemon::log_output::reopen();
+}
