@@ -11,6 +11,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use super::bus_options::{BusOptions, PeerOptions};
+use super::debug::args::{DEBUG_HELP, DebugOptions};
 use super::decode::args::DecodeOptions;
 use super::doctor::args::{DOCTOR_HELP, DoctorOptions};
 use super::events::args::EventOptions;
@@ -119,6 +120,9 @@ pub enum Command {
     /// Show subjects with their rates: those received here, or all that peers publish.
     #[command(after_help = super::subjects::args::HELP)]
     Subjects(SubjectListOptions),
+    /// Collect what a maintainer needs to know about the local peer and its host.
+    #[command(after_help = DEBUG_HELP)]
+    Debug(DebugOptions),
     /// Show or set the levels of the local peer's log.
     #[command(after_help = LOG_HELP)]
     Log(LogOptions),

@@ -9,6 +9,7 @@ pub mod config;
 pub mod connect;
 pub mod console;
 pub mod console_line;
+pub mod debug;
 pub mod decode;
 pub mod demo;
 pub mod doctor;
@@ -109,6 +110,7 @@ fn execute_common(command: &Command, out: &mut Output) -> Result<Exit, CommandFa
         Command::Ping(options) => ping::run(options, out),
         Command::Trace(options) => trace::run(options, out),
         Command::Subjects(options) => subjects::run(options, out),
+        Command::Debug(options) => debug::run(options, out),
         Command::Log(options) => log::run(options, out),
         Command::Config(options) => match &options.what {
             ConfigCommand::Check(file) => config::check(file, out),
@@ -168,6 +170,7 @@ fn socket_for(command: &mut Command, socket: &Path) {
         Command::Ping(options) => &mut options.socket,
         Command::Trace(options) => &mut options.socket,
         Command::Subjects(options) => &mut options.socket,
+        Command::Debug(options) => options.what.socket(),
         Command::Log(options) => options.what.socket(),
         Command::Config(options) => match &mut options.what {
             ConfigCommand::Reload(options) => &mut options.socket,

@@ -3,6 +3,7 @@
 use crate::config::{Config, LogFormat, LogLevel};
 use crate::daemon::log_file::LogFile;
 use crate::daemon::log_levels::LogLevels;
+use crate::daemon::recent_lines::RecentLines;
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -19,23 +20,35 @@ static FILE: OnceLock<Mutex<LogFile>> = OnceLock::new();
 /// Filter of the log of this process.
 static FILTER: OnceLock<reload::Handle<Targets, Registry>> = OnceLock::new();
 
-/// Writer that appends to the log file from any thread.
-struct Appender(&'static Mutex<LogFile>);
+/// Last lines of the log of this process.
+static RECENT: Mutex<RecentLines> = Mutex::new(RecentLines::new());
+
+/// Writer of log lines from any thread: to the log file, or to standard error if there is none.
+struct Appender(Option<&'static Mutex<LogFile>>);
 
 impl Appender {
-    fn file(&self) -> MutexGuard<'static, LogFile> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn new() -> Appender {
+        Appender(FILE.get())
     }
 }
 
 impl Write for Appender {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.file().write(line)
+        lock(&RECENT).push(line);
+        match self.0 {
+            Some(file) => lock(file).write(line),
+            // A part of a line would otherwise be written, and kept, twice.
+            None => io::stderr().write_all(line).map(|()| line.len()),
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.file().flush()
+        self.0.map_or(Ok(()), |file| lock(file).flush())
     }
+}
+
+fn lock<T>(shared: &'static Mutex<T>) -> MutexGuard<'static, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Reason why the log could not be opened.
@@ -79,11 +92,10 @@ pub fn start(config: &Config) -> Result<(), LogError> {
     // A log without a reader must not end the peer: reporting such an error on standard error would panic.
     let lines =
         layer().with_target(false).log_internal_errors(false).with_ansi(!is_file() && io::stderr().is_terminal());
-    let lines = match (config.log_format, FILE.get()) {
-        (LogFormat::Text, None) => lines.with_writer(io::stderr).boxed(),
-        (LogFormat::Text, Some(file)) => lines.with_writer(|| Appender(file)).boxed(),
-        (LogFormat::Json, None) => lines.json().flatten_event(true).with_writer(io::stderr).boxed(),
-        (LogFormat::Json, Some(file)) => lines.json().flatten_event(true).with_writer(|| Appender(file)).boxed(),
+    let lines = lines.with_writer(Appender::new);
+    let lines = match config.log_format {
+        LogFormat::Text => lines.boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
     registry().with(filter).with(lines).try_init().map_err(|_| LogError::AlreadyStarted)?;
     FILTER.set(handle).map_err(|_| LogError::AlreadyStarted)
@@ -109,6 +121,11 @@ pub(super) fn is_started() -> bool {
     FILTER.get().is_some()
 }
 
+/// Returns the last lines of the log of this process, oldest first.
+pub(super) fn recent_lines() -> Vec<String> {
+    lock(&RECENT).lines()
+}
+
 /// Applies these levels from now on.
 pub(super) fn apply(levels: &LogLevels) {
     if let Some(filter) = FILTER.get()
@@ -127,7 +144,7 @@ pub(super) fn is_file() -> bool {
 pub(super) fn reopen() {
     let Some(file) = FILE.get() else { return };
     let opened = {
-        let mut file = Appender(file).file();
+        let mut file = lock(file);
         file.reopen().map_err(|error| LogError::File { path: file.path().to_owned(), error })
     };
     match opened {

@@ -33,6 +33,8 @@ pub(crate) mod mailbox;
 pub mod multicast;
 pub(crate) mod outbox;
 pub(crate) mod readiness;
+#[cfg(feature = "cli")]
+mod recent_lines;
 pub mod self_test;
 pub(crate) mod service;
 pub mod show;

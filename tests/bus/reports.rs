@@ -217,6 +217,23 @@ fn report_of_another_peer_equals_its_own() {
 }
 
 #[test]
+fn commands_of_other_peers_are_refused() {
+    let (config, directory) = config_with_socket("commands");
+    let mut other = config.clone();
+    other.socket = directory.path().join("other.sock");
+    other.name = "other".parse().unwrap();
+    let (peer, second) = (serve(&config), serve(&other));
+    wait_for(&peer, &second);
+    for command in ["log", "reload", "debug"] {
+        let command = serde_json::json!({ command: {} });
+        let answer = peer.query_peer(second.info().epoch, &command, PATIENCE).unwrap();
+        assert!(answer["error"].as_str().unwrap().starts_with("a question is a JSON object"), "{command}: {answer}");
+    }
+    let answer = second.query(serde_json::json!({ "debug": {} })).unwrap();
+    assert!(answer["debug"]["config"].is_array(), "programs of its host may: {answer}");
+}
+
+#[test]
 fn peer_without_permission_refuses_remote_reports() {
     let (config, directory) = config_with_socket("private");
     let mut other = config.clone();

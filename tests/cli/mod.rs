@@ -2,6 +2,7 @@
 
 mod bench;
 mod commands;
+mod debug;
 mod decode;
 mod group;
 mod log;

@@ -1,4 +1,4 @@
-//! Commands that change a running peer: the levels of its log, and its configuration.
+//! Commands beside reports: the levels of the log, the configuration, and what a report of a defect needs.
 
 use super::Engine;
 use crate::config::LogLevel;
@@ -37,6 +37,14 @@ impl fmt::Display for LogCommandError {
     }
 }
 
+/// Returns the last lines of the log of this process; none if the peer has no log of its own.
+fn recent_log_lines() -> Vec<String> {
+    #[cfg(feature = "cli")]
+    return log_output::recent_lines();
+    #[cfg(not(feature = "cli"))]
+    Vec::new()
+}
+
 impl Engine {
     /// Answers a query of a program of this host: a `show` query or a command. Other peers can send `show` queries only
     /// (`remote_reports.rs`).
@@ -48,6 +56,11 @@ impl Engine {
     fn control(&mut self, now: ClockReading, query: &Value) -> Option<Value> {
         if query.get("reload").is_some() {
             return Some(self.control_reload());
+        }
+        if query.get("debug").is_some() {
+            return Some(
+                json!({ "debug": { "config": self.running_config.config.show(), "log": recent_log_lines() } }),
+            );
         }
         query
             .get("log")

@@ -1,0 +1,175 @@
+//! `debug bundle`: one file with all that a maintainer needs to know about the local peer and its host.
+
+pub mod args;
+
+use std::fs::{self, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use self::args::{BundleOptions, DebugCommand, DebugOptions};
+use super::bus_options::PeerOptions;
+use super::{config, connect};
+use crate::bus::Bus;
+use crate::clock::Clock;
+use crate::daemon::interface;
+use crate::daemon::show::REPORTS;
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::output::{Output, note};
+use crate::terminal::peer;
+
+/// Maximum number of rows of each report.
+const ROWS_MAX: u64 = 1_000;
+/// Maximum number of bytes of each file of the system.
+const FILE_BYTES_MAX: u64 = 64 * 1024;
+
+/// Settings of the kernel that matter for multicast.
+const SYSCTLS: [&str; 14] = [
+    "kernel.osrelease",
+    "net.core.netdev_max_backlog",
+    "net.core.optmem_max",
+    "net.core.rmem_default",
+    "net.core.rmem_max",
+    "net.core.wmem_default",
+    "net.core.wmem_max",
+    "net.ipv4.conf.all.rp_filter",
+    "net.ipv4.conf.default.rp_filter",
+    "net.ipv4.igmp_max_memberships",
+    "net.ipv4.ip_local_port_range",
+    "net.ipv4.udp_mem",
+    "net.ipv4.udp_rmem_min",
+    "net.ipv6.conf.all.disable_ipv6",
+];
+
+/// Files with the memberships, routes and counters of this network namespace.
+const FILES: [&str; 7] = [
+    "/proc/net/dev",
+    "/proc/net/igmp",
+    "/proc/net/igmp6",
+    "/proc/net/route",
+    "/proc/net/snmp",
+    "/proc/net/udp",
+    "/proc/net/udp6",
+];
+
+/// Runs `debug`.
+///
+/// # Errors
+/// The file exists or cannot be written.
+pub fn run(options: &DebugOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
+    match &options.what {
+        DebugCommand::Bundle(options) => write_bundle(options, out),
+    }
+}
+
+fn write_bundle(options: &BundleOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
+    let text = format!("{:#}\n", bundle(options));
+    let name = format!("seqcast-debug-{}.json", Clock::now().wall.as_nanos() / 1_000_000_000);
+    let path = options.output.as_deref().unwrap_or(Path::new(&name));
+    if path == Path::new("-") {
+        out.bytes(text.as_bytes())?;
+        return Ok(Exit::Done);
+    }
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| {
+        CommandFailure::new(Exit::Failed, format!("{} cannot be written: {error}", path.display()))
+            .fix("name a file that does not exist yet with -o")
+    })?;
+    match options.json {
+        true => out.line(json!({ "file": path.display().to_string(), "bytes": text.len() }))?,
+        false => out.line(path.display())?,
+    }
+    note("the bundle has no passwords and tokens of the configuration; read it before you publish it");
+    Ok(Exit::Done)
+}
+
+fn bundle(options: &BundleOptions) -> Value {
+    let peer_options = PeerOptions { socket: options.socket.clone(), ..PeerOptions::default() };
+    let attached = connect::socket(&peer_options).and_then(|socket| peer::attach(&socket, "debug"));
+    let now = Clock::now().wall;
+    let mut bundle = json!({
+        "bundle": 1,
+        "created_ns": now.as_nanos(),
+        "version": env!("CARGO_PKG_VERSION"),
+        "wire": crate::wire::VERSION,
+        "local_protocol": crate::listener::frame::VERSION,
+        "interfaces": interfaces(),
+        "sysctls": SYSCTLS.iter().map(|name| (*name, sysctl(name))).collect::<std::collections::BTreeMap<_, _>>(),
+        "files": FILES.iter().map(|path| (*path, system_file(path))).collect::<std::collections::BTreeMap<_, _>>(),
+    });
+    match attached {
+        Ok(bus) => {
+            let [debug, levels] =
+                ["debug", "log"].map(|command| answer(peer::show(&bus, json!({ command: {} })), command));
+            bundle["peer"] = debug;
+            bundle["log_levels"] = levels;
+            bundle["reports"] = reports(&bus);
+        }
+        Err(failure) => {
+            bundle["peer"] = json!({ "error": failure.to_string() });
+            bundle["command_config"] = match config::resolve(&peer_options) {
+                Ok(config) => json!(config.show()),
+                Err(failure) => json!({ "error": failure.to_string() }),
+            };
+        }
+    }
+    bundle
+}
+
+/// Returns a part of an answer, or the reason why there is none.
+fn answer(answer: Result<Value, CommandFailure>, part: &str) -> Value {
+    match answer {
+        Ok(mut answer) => answer[part].take(),
+        Err(failure) => json!({ "error": failure.to_string() }),
+    }
+}
+
+/// Returns every report of the peer, by name.
+fn reports(bus: &Bus) -> Value {
+    let mut reports = Map::new();
+    for name in REPORTS {
+        let report = peer::show(bus, json!({ "show": name, "limit": ROWS_MAX }));
+        let report = match report {
+            Ok(report) => report,
+            Err(failure) => json!({ "error": failure.to_string() }),
+        };
+        reports.insert(name.to_owned(), report);
+    }
+    Value::Object(reports)
+}
+
+fn interfaces() -> Value {
+    let listed = match interface::list() {
+        Ok(listed) => listed,
+        Err(error) => return json!({ "error": error.to_string() }),
+    };
+    let row = |interface: &interface::Interface| {
+        json!({
+            "name": interface.name,
+            "index": interface.index,
+            "mtu": interface.mtu,
+            "up": interface.up,
+            "running": interface.running,
+            "multicast": interface.multicast,
+            "loopback": interface.loopback,
+            "point_to_point": interface.point_to_point,
+            "addresses": interface.addresses.iter().map(|address| address.ip.to_string()).collect::<Vec<_>>(),
+        })
+    };
+    listed.iter().map(row).collect()
+}
+
+/// Returns a setting of the kernel; null if it has none of this name.
+fn sysctl(name: &str) -> Option<String> {
+    let path = format!("/proc/sys/{}", name.replace('.', "/"));
+    system_file(&path).map(|text| text.trim().to_owned())
+}
+
+/// Returns the beginning of a file of the system; null if it cannot be read.
+fn system_file(path: &str) -> Option<String> {
+    let mut bytes = Vec::new();
+    fs::File::open(path).ok()?.take(FILE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
