@@ -88,7 +88,7 @@ impl Engine {
                 return Ok(());
             }
         };
-        if let Some(next) = successor(&interfaces, &self.config.interface, &self.interface.current) {
+        if let Some(next) = successor(&interfaces, &self.running_config.config.interface, &self.interface.current) {
             match self.move_sockets(now, &next)? {
                 Ok(()) => self.interface.current = next,
                 Err(error) => {
@@ -109,7 +109,7 @@ impl Engine {
         let former = self.core.sockets.inbox_address();
         let registry = self.core.poll.registry();
         self.core.sockets.deregister(registry)?;
-        let moved = self.core.sockets.move_to(&socket_options(&self.config, next));
+        let moved = self.core.sockets.move_to(&socket_options(&self.running_config.config, next));
         self.core.sockets.register(registry, GROUP, INBOX)?;
         self.is_watching_writes = false;
         if moved.is_ok() {
@@ -121,7 +121,8 @@ impl Engine {
                 former = %former.ip(),
                 "the interface has another address or is a new one; this peer continues with it"
             );
-            let mut status = static_status(&self.config, next, &self.core.sockets, self.core.local_socket.as_ref());
+            let mut status =
+                static_status(&self.running_config.config, next, &self.core.sockets, self.core.local_socket.as_ref());
             // The core keeps the size of its datagrams.
             status["datagram_bytes"] = self.static_status["datagram_bytes"].take();
             self.static_status = status;

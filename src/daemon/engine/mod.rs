@@ -23,7 +23,6 @@ use self::reload::RunningConfig;
 use self::remote_reports::RemoteReports;
 use self::services::Services;
 use crate::clock::Clock;
-use crate::config::Config;
 use crate::daemon::engine_core::{EngineCore, Phase};
 use crate::daemon::health::Health;
 use crate::daemon::log_levels::LogLevels;
@@ -44,7 +43,6 @@ pub(crate) struct Engine {
     health: Health,
     remote_reports: RemoteReports,
     interface: TrackedInterface,
-    config: Config,
     /// Levels of the log; `None` if the peer has no log of its own.
     log_levels: Option<LogLevels>,
     /// Fields of `show status` that only another address of the interface changes.

@@ -93,7 +93,6 @@ impl Engine {
             services,
             health,
             interface: TrackedInterface::new(watch, chosen),
-            config: config.clone(),
             log_levels: (options.signals && has_log()).then(|| LogLevels::new(config.log_level)),
             static_status,
             ready: Events::with_capacity(EVENTS),
