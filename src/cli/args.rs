@@ -19,6 +19,8 @@ use super::header::{self, HeaderField};
 use super::log::args::{LOG_HELP, LogOptions};
 use super::order::args::OrderOptions;
 use super::ping::args::PingOptions;
+use super::play::args::{PLAY_HELP, PlayOptions};
+use super::record::args::{RECORD_HELP, RecordOptions};
 use super::reload::args::{RELOAD_HELP, ReloadOptions};
 use super::show::args::{HEALTH_HELP, HealthOptions, ShowOptions};
 use super::stream::args::{ConsumerOptions, StreamOptions};
@@ -55,6 +57,12 @@ pub enum Verb {
     /// Type the same commands at a prompt, abbreviated if you like.
     #[command(after_help = help::CONSOLE)]
     Console(ConsoleOptions),
+    /// Record messages and losses to a file.
+    #[command(after_help = RECORD_HELP)]
+    Record(RecordOptions),
+    /// Publish a recording again, or show what it lacks.
+    #[command(after_help = PLAY_HELP)]
+    Play(PlayOptions),
     /// Watch loss happen and be reported exactly.
     #[command(after_help = help::DEMO)]
     Demo(DemoOptions),
@@ -514,6 +522,8 @@ mod tests {
             ("show", "Show reports of the local peer"),
             ("config", "Check a configuration"),
             ("console", "Type the same commands"),
+            ("record", "Record messages"),
+            ("play", "Publish a recording"),
             ("demo", "Watch loss happen"),
             ("bench", "Measure rates and latencies"),
             ("doctor", "Find out why messages do not arrive"),

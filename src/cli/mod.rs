@@ -28,9 +28,14 @@ pub mod order;
 pub mod pacer;
 pub mod peer;
 pub mod ping;
+pub mod play;
+pub mod poll;
 pub mod poll;
 pub mod publish;
+pub mod publish;
 pub mod receivers;
+pub mod record;
+pub mod recording;
 pub mod reload;
 pub mod reply;
 pub mod request;
@@ -81,6 +86,8 @@ fn execute(verb: &Verb, out: &mut Output) -> Result<Exit, CommandFailure> {
         Verb::Peer(options) => peer::run(options),
         Verb::Common(command) => execute_common(command, out),
         Verb::Console(options) => run_console(options, out),
+        Verb::Play(options) => play::run(options, out),
+        Verb::Record(options) => record::run(options, out),
         Verb::Demo(options) => demo::run(options, out),
         Verb::Bench(options) => bench::run(options, out),
         Verb::Decode(options) => decode::run(options, out),

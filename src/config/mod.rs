@@ -53,6 +53,7 @@ pub use keys::{Config, KEYS, Key};
 pub use listeners::TlsFiles;
 pub use network::DatagramSize;
 pub use overrides::Override;
+pub use quantity::parse_size;
 pub use reload::{ConfigChange, ConfigOrigin};
 pub use rules::HistoryOverride;
 pub use stream_store::StreamStoreLocation;

@@ -31,7 +31,10 @@ const UNITS: [(&str, u64); 14] = [
 ];
 
 /// Reads `4096`, `10 mb`, `10mb`, `1.5 kb`; truncates a fraction of a byte.
-pub(super) fn parse_size(text: &str) -> Result<usize, ValueError> {
+///
+/// # Errors
+/// The text is not a number with a unit of size, or is too large.
+pub fn parse_size(text: &str) -> Result<usize, ValueError> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = (&text[..digits], text[digits..].trim().to_ascii_lowercase());
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));

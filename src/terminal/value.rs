@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::config;
+
 /// Messages a second; above 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate(pub f64);
@@ -50,6 +52,18 @@ pub fn rate(text: &str) -> Result<Rate, String> {
     }
 }
 
+/// Reads a size in bytes, as in the configuration: `10 mb` is 10,485,760 bytes.
+///
+/// # Errors
+/// Returns the form of a size.
+pub fn size(text: &str) -> Result<u64, String> {
+    let bytes = config::parse_size(text).map_err(|error| format!("{error}; a size looks like 500 kb or 2 gb"))?;
+    match u64::try_from(bytes) {
+        Ok(bytes @ 1..) => Ok(bytes),
+        _ => Err("a size is above 0".to_owned()),
+    }
+}
+
 /// Reads a share of datagrams: `5%` or `5`, from 0 % to below 100 %.
 ///
 /// # Errors
@@ -91,6 +105,8 @@ mod tests {
         assert_eq!(rate("20000/s"), Ok(Rate(20_000.0)));
         assert_eq!(rate("0.5"), Ok(Rate(0.5)));
         assert!(rate("0").is_err() && rate("-3/s").is_err() && rate("inf").is_err() && rate("fast").is_err());
+        assert_eq!((size("10 mb"), size("512")), (Ok(10 << 20), Ok(512)));
+        assert!(size("0").is_err() && size("10 mbit").is_err() && size("-1 mb").is_err());
         assert_eq!(percent("5%"), Ok(0.05));
         assert_eq!(percent("0"), Ok(0.0));
         assert!(percent("100%").is_err() && percent("-1").is_err() && percent("x").is_err());

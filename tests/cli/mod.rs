@@ -12,5 +12,6 @@ mod peer;
 mod progress;
 mod publish;
 mod readme;
+mod recording;
 mod streams;
 mod systemd;
