@@ -295,6 +295,11 @@ fn foreign_files_are_played_or_refused() {
     sub.await_report("listening on");
     place.run(&["play", "pose.mcap"]).exits(DONE).reports(&["played 3 messages"]);
     assert_eq!([(); 3].map(|()| sub.line()), ["robot.pose  pose 0", "robot.pose  pose 1", "robot.pose  pose 2"]);
+    for compression in ["LZ4", "ZSTD"] {
+        python(&place, &["write", "packed.mcap", "/robot/pose", compression]);
+        let played = place.run(&["play", "packed.mcap", "--json"]).exits(DONE);
+        assert_eq!(parse_json(&played.stdout)["messages"], 3, "{compression}");
+    }
     python(&place, &["write", "invalid.mcap", "/robot pose", "NONE"]);
     let refused = place.run(&["play", "invalid.mcap"]).exits(FAILED);
     refused.reports(&["topic '/robot pose' is no subject", "--subjects"]);

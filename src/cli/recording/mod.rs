@@ -7,6 +7,7 @@
 
 pub mod annotation;
 pub mod decode;
+pub mod decompress;
 pub mod reader;
 
 use std::fmt;

@@ -9,6 +9,7 @@ use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::ops::Range;
 
 use super::decode::{self, MalformedRecord, RECORD_HEADER_BYTES, RecordHeader};
+use super::decompress::ChunkCompression;
 use super::{ChannelKind, EPOCH_KEY, KIND_KEY};
 use crate::subject::{Subject, SubjectError};
 
@@ -152,6 +153,8 @@ pub struct RecordingReader<R> {
     record_offset: u64,
     /// The record that was read last, or the decompressed records of a chunk.
     content: Vec<u8>,
+    /// Memory for the next decompressed chunk.
+    decompressed: Vec<u8>,
     /// The records in `content` that are not yet returned.
     records: Range<usize>,
     channels: BTreeMap<u16, RecordedChannel>,
@@ -179,6 +182,7 @@ impl<R: Read + Seek> RecordingReader<R> {
             position,
             record_offset: position,
             content: Vec::new(),
+            decompressed: Vec::new(),
             records: 0..0,
             channels: BTreeMap::new(),
         };
@@ -345,8 +349,23 @@ impl<R: Read + Seek> RecordingReader<R> {
     fn open_chunk(&mut self) -> Result<(), DamageKind> {
         let chunk = decode::chunk(&self.content).map_err(|MalformedRecord| DamageKind::Malformed)?;
         if !chunk.compression.is_empty() {
-            let name = chunk.compression.chars().take(TOPIC_CHARACTERS_MAX).collect();
-            return Err(DamageKind::Compression(name));
+            let compression = ChunkCompression::from_name(chunk.compression).ok_or_else(|| {
+                DamageKind::Compression(chunk.compression.chars().take(TOPIC_CHARACTERS_MAX).collect())
+            })?;
+            if CHUNK_BYTES_MAX < chunk.uncompressed_bytes {
+                return Err(DamageKind::TooLarge(chunk.uncompressed_bytes));
+            }
+            self.decompressed.clear();
+            let result = compression.decompress(chunk.data, chunk.uncompressed_bytes, &mut self.decompressed);
+            if !matches!(result, Ok(true)) {
+                return Err(DamageKind::Malformed);
+            }
+            if chunk.crc != 0 && chunk.crc != crc32fast::hash(&self.decompressed) {
+                return Err(DamageKind::Checksum);
+            }
+            std::mem::swap(&mut self.content, &mut self.decompressed);
+            self.records = 0..self.content.len();
+            return Ok(());
         }
         if chunk.crc != 0 && chunk.crc != crc32fast::hash(chunk.data) {
             return Err(DamageKind::Checksum);

@@ -8,6 +8,7 @@ use mcap::records::MessageHeader;
 
 use super::*;
 use crate::cli::recording::PROFILE;
+use crate::cli::recording::decompress::tests::{LZ4, ZSTD};
 use crate::rng::Rng;
 
 /// Number of chunks of the file, each with two messages.
@@ -133,6 +134,34 @@ fn flipped_bits_neither_panic_nor_invent_messages() {
             |channel: &RecordedChannel| matches!(channel, RecordedChannel::Message { epoch, .. } if !epoch.is_empty());
         let own: Vec<&str> = read.messages.iter().filter(|(channel, _)| is_own(channel)).map(|(_, d)| &d[..]).collect();
         assert!(own.iter().all(|data| *data == "first") && own.len() as u64 <= CHUNKS, "seed {seed}, round {round}");
+    }
+}
+
+/// Decoders must neither panic nor exceed the promised size, whatever a damaged chunk contains. The checksum of the
+/// chunk is off, so that each result of a decoder is used.
+#[test]
+fn flipped_bits_in_compressed_chunks_are_harmless() {
+    let records = file();
+    let text = |text: &str| [&u32::try_from(text.len()).unwrap().to_le_bytes()[..], text.as_bytes()].concat();
+    let frames = [("lz4", LZ4), ("zstd", ZSTD)];
+    let mut rng = Rng::new(24);
+    for (name, data) in frames {
+        for round in 0..5000 {
+            let mut data = data.to_vec();
+            for _ in 0..rng.below(3) {
+                let at = usize::try_from(rng.below(data.len() as u64)).unwrap();
+                data[at] ^= 1 << rng.below(8);
+            }
+            let bytes = if rng.chance(0.5) { 300 } else { rng.between(1, 600) };
+            let mut content = [&[0; 16][..], &bytes.to_le_bytes(), &[0; 4], &text(name)].concat();
+            content.extend_from_slice(&(data.len() as u64).to_le_bytes());
+            content.extend_from_slice(&data);
+            let length = (content.len() as u64).to_le_bytes();
+            let file = [&decode::MAGIC[..], &[decode::CHUNK], &length, &content, &records[8..]].concat();
+            let read = read(&file).unwrap();
+            // The records of the chunk are no records, and the rest of the file is read.
+            assert_eq!((read.messages.len() as u64, read.damage.len()), (2 * CHUNKS, 1), "{name}, round {round}");
+        }
     }
 }
 
