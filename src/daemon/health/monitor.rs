@@ -330,9 +330,9 @@ impl HealthMonitor {
     }
 }
 
-/// Returns a span of time in one unit.
+/// Returns a span of time in one unit, rounded to seconds.
 fn span_text(span: Duration) -> String {
-    match span.as_secs() {
+    match (span + Duration::from_millis(500)).as_secs() {
         seconds @ 0..120 => format!("{seconds} s"),
         seconds @ 120..7200 => format!("{} min", seconds / 60),
         seconds => format!("{} h", seconds / 3600),

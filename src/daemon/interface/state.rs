@@ -1,6 +1,6 @@
 //! The present state of the interface in use, and the address by which the peer continues after a change.
 
-use super::{ChosenInterface, Family, Interface, choose_from};
+use super::{ChosenInterface, Family, Interface, choose_from, is_link_local};
 use crate::config::InterfaceSpec;
 use std::net::IpAddr;
 
@@ -30,10 +30,16 @@ pub(crate) fn state_of(interfaces: &[Interface], current: &ChosenInterface) -> I
     } else if !interface.running {
         InterfaceState::NoCarrier
     } else if !addresses().any(|ip| ip == current.address) {
-        InterfaceState::AddressGone(addresses().filter(|ip| ip.is_ipv4() == current.address.is_ipv4()).collect())
+        InterfaceState::AddressGone(addresses().filter(|ip| can_replace(current.address, *ip)).collect())
     } else {
         InterfaceState::Usable
     }
+}
+
+/// Returns whether a peer can continue with another address: it is of the same family. A link-local address replaces no
+/// other one, because it does not lead to the unicast addresses of other peers.
+fn can_replace(former: IpAddr, next: IpAddr) -> bool {
+    former.is_ipv4() == next.is_ipv4() && (is_link_local(former) || !is_link_local(next))
 }
 
 /// Returns the interface with which the peer continues if the one in use has lost its address, or exists anew under
@@ -60,7 +66,8 @@ pub(crate) fn successor(
             && interface.addresses.iter().any(|entry| entry.ip == chosen.address && entry.stable)
     };
     let ChosenInterface { reason, others, .. } = current.clone();
-    interfaces.iter().any(is_stable).then_some(ChosenInterface { reason, others, ..chosen })
+    let is_usable = can_replace(current.address, chosen.address) && interfaces.iter().any(is_stable);
+    is_usable.then_some(ChosenInterface { reason, others, ..chosen })
 }
 
 #[cfg(test)]
@@ -125,6 +132,7 @@ mod tests {
             assert_eq!(next(spec, "10.0.0.7", &of(&["fd00::8", "10.0.0.8"])), found(2, "10.0.0.8"));
             assert_eq!(next(spec, "fe80::7", &of(&["10.0.0.8", "fd00::8"])), found(2, "fd00::8"));
         }
+        assert_eq!(next("eth0", "fd00::7", &of(&["fe80::8"])), None, "a link-local address leads to no other host");
         // The new network card has the same name and another number.
         assert_eq!(next("auto", "10.0.0.7", &[interface("eth0", 5, &["10.0.0.7"])]), found(5, "10.0.0.7"));
         assert_eq!(next("10.0.0.7", "10.0.0.7", &[interface("eth0", 5, &["10.0.0.7"])]), found(5, "10.0.0.7"));
