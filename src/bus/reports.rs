@@ -166,7 +166,7 @@ pub struct PeerReport {
     #[serde(rename = "multicast_dead")]
     pub is_multicast_dead: bool,
     /// True if none of its unicast datagrams has arrived for 3.5 of its heartbeats: perhaps it does not hear this peer.
-    #[serde(rename = "unicast_absent")]
+    #[serde(rename = "unicast_absent", default)]
     pub is_unicast_absent: bool,
     /// True if it has proven its address. Only then this peer answers it and waits for it.
     #[serde(rename = "proven")]
