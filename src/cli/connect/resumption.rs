@@ -48,7 +48,7 @@ pub struct Resumption {
 /// Reason why the wait for the peer ended.
 pub enum OutageEnd {
     /// The peer is back, and the command has subscribed again.
-    Resumed(Bus, Subscription),
+    Resumed(Bus, Box<Subscription>),
     /// The time of the command has expired.
     TimedOut,
     /// The user has ended the command.
@@ -118,7 +118,7 @@ impl Resumption {
             match attempts.recv_timeout(CHECK_INTERVAL) {
                 Ok(Ok((resumed, subscription))) => {
                     self.report_end(begin, bus.info().epoch, resumed.info().epoch, out)?;
-                    return Ok(OutageEnd::Resumed(resumed, subscription));
+                    return Ok(OutageEnd::Resumed(resumed, Box::new(subscription)));
                 }
                 Ok(Err(failure)) => last_failure = Some(failure),
                 Err(RecvTimeoutError::Timeout) => {}

@@ -7,8 +7,7 @@ use clap::Args;
 /// Below `seqcast decode --help`.
 pub const HELP: &str = "\
 Examples:
-  tcpdump -i eth0 -w lan.pcap udp port 7500        captures the datagrams of the group
-  seqcast decode lan.pcap
+  seqcast decode lan.pcap                          after: tcpdump -i eth0 -w lan.pcap udp port 7500
   seqcast decode lan.pcap --json | jq 'select(.kind == \"control\")'
   tcpdump -i eth0 -w - -U udp | seqcast decode -
 

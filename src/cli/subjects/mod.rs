@@ -128,7 +128,7 @@ fn rates(first: &StreamSample, second: &StreamSample, elapsed: Duration) -> Vec<
             (messages, row)
         })
         .collect();
-    rows.sort_by(|a, b| b.0.cmp(&a.0));
+    rows.sort_by_key(|(messages, _)| std::cmp::Reverse(*messages));
     rows.into_iter().map(|(_, row)| row).collect()
 }
 
