@@ -22,6 +22,7 @@ mod streams;
 mod suppression;
 mod systemd;
 mod tap;
+mod top;
 
 use crate::support::wait::{let_time_pass, wait_until, wait_until_some};
 use account::{Account, account};

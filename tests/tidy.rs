@@ -185,6 +185,7 @@ const LAYERS: &[Layer] = &[
             "mcap",
             "nix",
             "pcap_parser",
+            "ratatui",
             "rustyline",
             "ruzstd",
             "serde",

@@ -25,6 +25,7 @@ use super::reload::args::{RELOAD_HELP, ReloadOptions};
 use super::show::args::{HEALTH_HELP, HealthOptions, ShowOptions};
 use super::stream::args::{ConsumerOptions, StreamOptions};
 use super::subjects::args::SubjectListOptions;
+use super::top::args::TopOptions;
 use super::trace::args::TraceOptions;
 use super::{help, history};
 use crate::bench::args::BenchOptions;
@@ -72,6 +73,9 @@ pub enum Verb {
     /// Measure rates and latencies of the bus, and compare them with those of the kernel.
     #[command(after_help = crate::bench::help::BENCH)]
     Bench(BenchOptions),
+    /// Watch peers, subjects, losses, clients and listeners live.
+    #[command(after_help = super::top::args::HELP)]
+    Top(TopOptions),
     /// Print the datagrams of a packet capture, as peers decode them.
     #[command(after_help = super::decode::args::HELP)]
     Decode(DecodeOptions),

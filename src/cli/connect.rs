@@ -120,7 +120,7 @@ impl Events {
             .subscribe_with(patterns.iter().cloned(), options)
             .map_err(|error| CommandFailure::new(Exit::Failed, error))?;
         let deadline = wait.map(|wait| Clock::now().instant + wait);
-        let source = EventSource::Subscription(Box::new(subscription));
+        let source = EventSource::Subscription(subscription);
         Ok(Events { bus: bus.clone(), source, deadline, interrupt, resumption: None })
     }
 
@@ -222,7 +222,7 @@ impl Events {
         Ok(match resumption.wait(&self.bus, self.deadline, &self.interrupt, out)? {
             OutageEnd::Resumed(bus, subscription) => {
                 self.bus = bus;
-                self.source = EventSource::Subscription(Box::new(subscription));
+                self.source = EventSource::Subscription(subscription);
                 None
             }
             OutageEnd::TimedOut => Some(StopReason::TimedOut),

@@ -44,6 +44,7 @@ pub mod stream;
 pub mod subjects;
 pub mod subscribe;
 pub mod tail_options;
+pub mod top;
 pub mod trace;
 pub mod usage;
 
@@ -90,6 +91,7 @@ fn execute(verb: &Verb, out: &mut Output) -> Result<Exit, CommandFailure> {
         Verb::Record(options) => record::run(options, out),
         Verb::Demo(options) => demo::run(options, out),
         Verb::Bench(options) => bench::run(options, out),
+        Verb::Top(options) => top::run(options, out),
         Verb::Decode(options) => decode::run(options, out),
         Verb::Doctor(options) => doctor::run(options, out),
         Verb::Completion { shell } => {

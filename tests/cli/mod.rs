@@ -15,3 +15,4 @@ mod readme;
 mod recording;
 mod streams;
 mod systemd;
+mod top;

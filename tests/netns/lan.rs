@@ -316,6 +316,11 @@ impl Peer {
         command
     }
 
+    /// Runs a verb of the command line attached to this peer, and returns what it printed; it must succeed.
+    pub fn run(&self, arguments: &[&str]) -> String {
+        run(&mut self.seqcast(arguments))
+    }
+
     /// Returns a report of this peer.
     pub fn report(&self, what: &str) -> Value {
         let text = run(&mut self.seqcast(&["show", what, "--json"]));

@@ -179,7 +179,7 @@ impl Outcome {
     }
 }
 
-fn wait_with_output(child: Child, arguments: &[&str]) -> Output {
+pub fn wait_with_output(child: Child, arguments: &[&str]) -> Output {
     let pid = child.id();
     let (sender, receiver) = sync_channel(1);
     let waiter = std::thread::spawn(move || drop(sender.send(child.wait_with_output())));
