@@ -27,7 +27,7 @@ fn known_total_is_shown_as_a_bar() {
     assert!(printed.contains(" %  published ") && printed.contains(" of 300 messages"), "{printed:?}");
     assert!(printed.contains("left"), "{printed:?}");
     let lines = remaining_lines(&printed);
-    assert!(lines.last().is_some_and(|line| line.contains("published 300 messages on a.b")), "{lines:?}");
+    assert!(lines.iter().any(|line| line.contains("published 300 messages on a.b")), "{lines:?}");
     assert!(!lines.iter().any(|line| line.contains(" left")), "the progress stays: {lines:?}");
 }
 
