@@ -177,6 +177,7 @@ const LAYERS: &[Layer] = &[
             "clap",
             "clap_complete",
             "crc32fast",
+            "clap_mangen",
             "crossbeam_channel",
             "etherparse",
             "foldhash",

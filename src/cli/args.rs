@@ -17,6 +17,7 @@ use super::doctor::args::{DOCTOR_HELP, DoctorOptions};
 use super::events::args::EventOptions;
 use super::header::{self, HeaderField};
 use super::log::args::{LOG_HELP, LogOptions};
+use super::man::args::ManOptions;
 use super::order::args::OrderOptions;
 use super::ping::args::PingOptions;
 use super::play::args::{PLAY_HELP, PlayOptions};
@@ -85,6 +86,9 @@ pub enum Verb {
         /// The shell.
         shell: Shell,
     },
+    /// Write the manual pages, one for each verb.
+    #[command(after_help = super::man::args::HELP)]
+    Man(ManOptions),
 }
 
 /// The commands that both the shell and the console know.
@@ -532,6 +536,7 @@ mod tests {
             ("bench", "Measure rates and latencies"),
             ("doctor", "Find out why messages do not arrive"),
             ("completion", "Print the completion"),
+            ("man", "Write the manual pages"),
         ] {
             let help = parse(["seqcast", verb, "--help"].map(OsString::from)).unwrap_err();
             assert_eq!(help.kind(), ErrorKind::DisplayHelp);

@@ -23,6 +23,7 @@ pub mod line_reader;
 pub mod lines;
 pub mod log;
 pub mod loss_text;
+pub mod man;
 pub mod message_input;
 pub mod order;
 pub mod pacer;
@@ -100,6 +101,7 @@ fn execute(verb: &Verb, out: &mut Output) -> Result<Exit, CommandFailure> {
             out.bytes(&script)?;
             Ok(Exit::Done)
         }
+        Verb::Man(options) => man::run(options),
     }
 }
 

@@ -6,6 +6,7 @@ mod debug;
 mod decode;
 mod group;
 mod log;
+mod man;
 mod messages;
 mod patience;
 mod peer;
