@@ -3,13 +3,14 @@
 pub mod resumption;
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::bus_options::{BusOptions, PeerOptions};
 use super::config;
 use crate::bus::{Bus, Notice, RecvError, Replies, RequestError, RequestOptions, SubscribeOptions, Subscription};
 use crate::clock::Clock;
+use crate::config::Config;
 use crate::message::Message;
 use crate::subject::{Pattern, Subject};
 use crate::terminal::exit::{CommandFailure, Exit};
@@ -21,6 +22,9 @@ use resumption::{OutageEnd, Resumption};
 
 /// Interval between checks whether the user has interrupted the command, or the output is closed.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Socket of the peer that the Debian package runs as a service.
+const SERVICE_SOCKET: &str = "/run/seqcast/seqcast.sock";
 
 /// Attaches to the local peer under this name, or starts one inside this process.
 ///
@@ -40,15 +44,18 @@ pub fn bus(options: &BusOptions, name: &str) -> Result<Bus, CommandFailure> {
     peer::attach(&socket(&options.peer)?, name)
 }
 
-/// Returns the socket of the local peer: from the flag, the environment or the configuration.
+/// Returns the socket of the local peer: from the flag, the environment or the configuration. Where none of them names
+/// one, and the user runs no peer, it is that of the service if the service runs.
 ///
 /// # Errors
 /// The configuration is wrong.
 pub fn socket(options: &PeerOptions) -> Result<PathBuf, CommandFailure> {
-    match &options.socket {
-        Some(socket) => Ok(socket.clone()),
-        None => Ok(config::resolve(options)?.socket),
+    if let Some(socket) = &options.socket {
+        return Ok(socket.clone());
     }
+    let socket = config::resolve(options)?.socket;
+    let (service, is_default) = (Path::new(SERVICE_SOCKET), socket == Config::for_this_host().socket);
+    Ok(if is_default && !socket.exists() && service.exists() { service.to_owned() } else { socket })
 }
 
 /// Returns the first given flag that needs `--embed`.

@@ -3,6 +3,7 @@
 mod bench;
 mod commands;
 mod debug;
+mod container;
 mod decode;
 mod group;
 mod log;

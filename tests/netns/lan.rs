@@ -396,7 +396,8 @@ pub struct Process {
 }
 
 impl Process {
-    fn start(command: &mut Command) -> Process {
+    /// Starts a program; its standard output is read as it comes.
+    pub fn start(command: &mut Command) -> Process {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let out = child.stdout.take().expect("standard output is a pipe");
         let lines = Arc::new(Mutex::new(Vec::new()));
