@@ -31,8 +31,6 @@ pub mod peer;
 pub mod ping;
 pub mod play;
 pub mod poll;
-pub mod poll;
-pub mod publish;
 pub mod publish;
 pub mod receivers;
 pub mod record;

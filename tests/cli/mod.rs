@@ -2,8 +2,8 @@
 
 mod bench;
 mod commands;
-mod debug;
 mod container;
+mod debug;
 mod decode;
 mod group;
 mod log;

@@ -4,7 +4,6 @@ pub mod args;
 mod losses;
 mod remap;
 
-use std::fmt;
 use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
@@ -14,7 +13,6 @@ use serde::Serialize;
 
 use self::args::{PlayOptions, PlaySpeed};
 use super::connect;
-use super::pacer::Progress;
 use super::recording::ChannelKind;
 use super::recording::annotation::Annotation;
 use super::recording::reader::{FileDamage, RecordedChannel, RecordedMessage, RecordingEvent, RecordingReader};
@@ -26,10 +24,9 @@ use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::interrupt::Interrupt;
 use crate::terminal::output::{EscapedText, Output, json, note, pluralize};
 use crate::terminal::peer;
+use crate::terminal::progress::Progress;
 use crate::time::Instant;
 
-/// Number of characters of the progress bar.
-const BAR_CHARACTERS: u64 = 30;
 /// Number of damaged parts that are shown.
 const DAMAGE_REPORTS_MAX: u64 = 10;
 /// Time between two messages from which on those before are sent without waiting for more.
@@ -67,7 +64,7 @@ pub fn run(options: &PlayOptions, out: &mut Output) -> Result<Exit, CommandFailu
     let interrupt = Interrupt::watch()?;
     let start = Clock::now().instant;
     let summary = PlayJson { messages: 0, bytes: 0, skipped: 0, damaged: 0, truncated: false, seconds: 0.0 };
-    let progress = Progress::new(start);
+    let progress = Progress::new(Some(reader.bytes()), start);
     let mut player = Player { options, bus: &bus, interrupt: &interrupt, progress, summary };
     let result = loop {
         match player.play(&mut reader) {
@@ -255,26 +252,9 @@ impl Player<'_> {
         peer::publish(self.bus, message, self.interrupt)?;
         self.summary.messages += 1;
         self.summary.bytes += data.len() as u64;
-        let (messages, read, bytes) = (self.summary.messages, reader.position(), reader.bytes());
-        self.progress.show(Clock::now().instant, || {
-            format!("{} {}", ProgressBar { read, bytes }, pluralize(messages, "message"))
-        });
+        let messages = self.summary.messages;
+        self.progress.show(Clock::now().instant, reader.position(), || pluralize(messages, "message"));
         Ok(())
-    }
-}
-
-/// A bar for a terminal: the part of a file that was read.
-struct ProgressBar {
-    read: u64,
-    bytes: u64,
-}
-
-impl fmt::Display for ProgressBar {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let share = |of: u64| (u128::from(self.read) * u128::from(of) / u128::from(self.bytes.max(1))) as usize;
-        let (full, percent) = (share(BAR_CHARACTERS), share(100));
-        let rest = (BAR_CHARACTERS as usize).saturating_sub(full);
-        write!(f, "[{}{}] {percent:3} %", "#".repeat(full), "-".repeat(rest))
     }
 }
 
@@ -282,16 +262,4 @@ fn invalid_topic(topic: &str, error: &crate::subject::SubjectError) -> CommandFa
     let topic = EscapedText(topic.as_bytes());
     CommandFailure::new(Exit::Failed, format!("topic '{topic}' is no subject: {error}"))
         .fix("play the other topics alone with --subjects, such as --subjects '>'")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn progress_bar_fills_with_the_file() {
-        assert_eq!(ProgressBar { read: 0, bytes: 0 }.to_string(), format!("[{}]   0 %", "-".repeat(30)));
-        let half = format!("[{}{}]  50 %", "#".repeat(15), "-".repeat(15));
-        assert_eq!(ProgressBar { read: 5, bytes: 10 }.to_string(), half);
-    }
 }

@@ -23,7 +23,6 @@ use self::args::{RecordOptions, SPLIT_BYTES_MIN};
 use self::file_set::{FilePlan, FileSet, FileSummary, RecordingError};
 use self::notice_queue::{NoticeQueue, NoticeReceiver, notice_queue};
 use super::connect;
-use super::pacer::Progress;
 use super::recording::FORMAT_VERSION;
 use crate::bus::{Bus, NoticeRef, RecvError, SubscribeOptions, Subscription};
 use crate::clock::{Clock, random_u64};
@@ -32,6 +31,7 @@ use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::interrupt::Interrupt;
 use crate::terminal::output::{Output, json, note, pluralize};
 use crate::terminal::peer;
+use crate::terminal::progress::Progress;
 use crate::time::Instant;
 
 /// Interval between checks whether the user has interrupted the command, or the writer has failed.
@@ -109,7 +109,7 @@ pub fn run(options: &RecordOptions, out: &mut Output) -> Result<Exit, CommandFai
     let start = Clock::now().instant;
     let deadline = options.duration.or(options.wait).map(|span| start + span);
     let mut intake = RecordIntake { queue, totals: LossTotals::default(), count_max: options.count };
-    let progress = Progress::new(start);
+    let progress = Progress::new(None, start);
     let is_wait = options.wait.is_some();
     let shown = ShownCount { messages: 0, at: start };
     let mut watch = RecordWatch { interrupt, deadline, is_wait, progress, shown, file_bytes, last_wall: 0 };
@@ -348,7 +348,7 @@ impl RecordWatch {
         let (counts, totals) = (intake.queue.counts(), intake.totals);
         let file_bytes = self.file_bytes.load(Ordering::Relaxed);
         let shown = &mut self.shown;
-        self.progress.show(now, || {
+        self.progress.show(now, counts.messages, || {
             let last = std::mem::replace(shown, ShownCount { messages: counts.messages, at: now });
             let rate = (counts.messages - last.messages) as f64 / now.since(last.at).as_secs_f64().max(1e-9);
             format!(
