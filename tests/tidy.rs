@@ -163,7 +163,7 @@ const LAYERS: &[Layer] = &[
     Layer {
         module: "doctor",
         may_use: &["clock", "time", "message", "wire", "config", "daemon", "bus", "proto::effect", "terminal"],
-        crates: &["bytes", "libc", "nix", "serde", "serde_json", "socket2"],
+        crates: &["aws_lc_rs", "bytes", "libc", "nix", "serde", "serde_json", "socket2"],
     },
     Layer {
         module: "cli",

@@ -265,6 +265,24 @@ impl Sockets {
         }
     }
 
+    /// Makes the system refuse datagrams that are larger than the MTU, and mark the others as not to be fragmented; or
+    /// makes it send them in fragments, as usual.
+    pub(crate) fn forbid_fragments(&self, is_forbidden: bool) -> io::Result<()> {
+        let (level, name, forbidden, usual) = match self.group_address {
+            SocketAddr::V4(_) => {
+                (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE, libc::IP_PMTUDISC_WANT)
+            }
+            SocketAddr::V6(_) => {
+                (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE, libc::IPV6_PMTUDISC_WANT)
+            }
+        };
+        let value: libc::c_int = if is_forbidden { forbidden } else { usual };
+        let bytes = size_of::<libc::c_int>() as libc::socklen_t;
+        // SAFETY: both options read an int, which pointer and length describe and which outlives the call.
+        let answer = unsafe { libc::setsockopt(self.inbox.as_raw_fd(), level, name, (&raw const value).cast(), bytes) };
+        if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
     /// Returns the configured multicast TTL.
     pub(super) fn ttl(&self) -> u8 {
         self.ttl

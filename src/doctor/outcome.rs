@@ -5,7 +5,7 @@ use serde::Serialize;
 use std::borrow::Cow;
 use std::fmt;
 
-/// A check of this host.
+/// A check of this host, or of the path to another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HostCheck {
     /// The peer of this host, and its own findings.
@@ -46,6 +46,16 @@ pub(crate) enum HostCheck {
     Identity,
     /// Wall clock of this host.
     Clock,
+    /// Unicasts to and from another host.
+    Unicast,
+    /// Multicasts to and from another host.
+    Multicast,
+    /// Packets as large as the MTU to and from another host.
+    PathMtu,
+    /// Packets in fragments to and from another host.
+    Fragments,
+    /// Travel times to and from another host, and the offset of its clock.
+    Delay,
 }
 
 impl HostCheck {
@@ -71,6 +81,11 @@ impl HostCheck {
             HostCheck::Datagrams => "datagrams",
             HostCheck::Identity => "identity",
             HostCheck::Clock => "clock",
+            HostCheck::Unicast => "unicast",
+            HostCheck::Multicast => "multicast",
+            HostCheck::PathMtu => "path_mtu",
+            HostCheck::Fragments => "fragments",
+            HostCheck::Delay => "delay",
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The report of all checks: text for people, one object of JSON for programs.
 
 use super::outcome::{CheckOutcome, OutcomeState};
+use super::path::PathReport;
 use super::remedy::AppliedLimit;
 use super::setup::PeerSetup;
 use crate::daemon::health::finding::Severity;
@@ -39,8 +40,17 @@ pub(crate) fn text(outcomes: &[CheckOutcome]) -> String {
     text
 }
 
+/// Parts of a report beside the outcomes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ReportParts<'a> {
+    /// Limits that were to be raised.
+    pub(crate) applied: Option<&'a [AppliedLimit]>,
+    /// Counts and times of the path to another host.
+    pub(crate) path: Option<&'a PathReport>,
+}
+
 /// Returns the outcomes as one object.
-pub(crate) fn json(setup: &PeerSetup, outcomes: &[CheckOutcome], applied: Option<&[AppliedLimit]>) -> Value {
+pub(crate) fn json(setup: &PeerSetup, outcomes: &[CheckOutcome], parts: ReportParts<'_>) -> Value {
     let mut object = json!({
         "ok": !is_broken(outcomes),
         "state": worst(outcomes).as_str(),
@@ -48,8 +58,11 @@ pub(crate) fn json(setup: &PeerSetup, outcomes: &[CheckOutcome], applied: Option
         "port": setup.port,
         "checks": outcomes,
     });
-    if let Some(applied) = applied {
+    if let Some(applied) = parts.applied {
         object["applied"] = json!(applied);
+    }
+    if let Some(path) = parts.path {
+        object["path"] = json!(path);
     }
     object
 }
@@ -92,12 +105,13 @@ mod tests {
     #[test]
     fn json_names_the_worst_state() {
         let setup = PeerSetup::of_config(&Config::default());
-        let all = json(&setup, &outcomes(), None);
+        let all = json(&setup, &outcomes(), ReportParts::default());
         assert_eq!((&all["ok"], &all["state"]), (&false.into(), &"broken".into()));
         let route = &all["checks"][2];
         assert_eq!((&route["state"], &route["commands"]), (&"broken".into(), &json!(["ip route add x"])));
         assert_eq!(all["checks"][0].as_object().unwrap().len(), 4);
-        let first = json(&setup, &outcomes()[..2], Some(&[]));
+        let applied = ReportParts { applied: Some(&[]), path: None };
+        let first = json(&setup, &outcomes()[..2], applied);
         assert_eq!((&first["ok"], &first["state"], &first["applied"]), (&true.into(), &"unknown".into(), &json!([])));
     }
 }

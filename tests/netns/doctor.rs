@@ -226,3 +226,44 @@ fn remedies_are_printed_and_harmless_ones_applied() {
         );
     });
 }
+
+#[test]
+fn path_to_another_host_is_diagnosed() {
+    in_namespaces("netns::doctor::path_to_another_host_is_diagnosed", || {
+        let lan = Lan::new(2);
+        let [host, other] = [lan.hosts[0], lan.hosts[1]];
+        let listener = other.start(env!("CARGO_BIN_EXE_seqcast"), &["doctor", "--listen", "--interface", "eth0"]);
+        wait_until("the other doctor listens", || !listener.lines().is_empty());
+        let options = "--interface eth0 --with 10.75.0.2";
+        let healthy = Diagnosis::of(host, "", options);
+        assert_eq!(healthy.exit, "0", "{:#}", healthy.report);
+        let all = "here -> 10.75.0.2 50/50, 10.75.0.2 -> here 50/50";
+        healthy.expect("unicast", "ok", all);
+        healthy.expect("multicast", "ok", all);
+        healthy.expect("path_mtu", "ok", "1472 bytes");
+        healthy.expect("fragments", "ok", "arrive");
+        healthy.expect("delay", "ok", "(each ±");
+        wait_until("it names the prober", || listener.lines().iter().any(|line| line.contains("10.75.0.1:")));
+
+        other.fault("ip daddr 239.255.83.67 drop\nip frag-off & 0x3fff != 0 counter name hits drop");
+        let snooped = Diagnosis::of(host, "", options);
+        assert_eq!(
+            (snooped.exit.as_str(), &snooped.report["path"]["multicast_small"]["there"]["arrived"]),
+            ("1", &0.into())
+        );
+        snooped.expect("unicast", "ok", all);
+        snooped.expect("multicast", "broken", "here -> 10.75.0.2 0/50, 10.75.0.2 -> here 50/50");
+        snooped.expect("fragments", "notice", "in fragments");
+        other.heal();
+
+        other.run("ip", &["link", "set", "eth0", "mtu", "1400"]);
+        let narrow = Diagnosis::of(host, "", options);
+        narrow.expect("unicast", "ok", all);
+        narrow.expect("path_mtu", "broken", "unicast of 1472 bytes: here -> 10.75.0.2 0/50");
+
+        drop(listener);
+        let alone = Diagnosis::of(host, "", options);
+        assert_eq!(alone.exit, "1", "{:#}", alone.report);
+        alone.expect("unicast", "broken", "no doctor answers at 10.75.0.2:7500");
+    });
+}

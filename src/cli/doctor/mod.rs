@@ -5,7 +5,7 @@ pub mod args;
 use self::args::DoctorOptions;
 use super::bus_options::PeerOptions;
 use super::config;
-use crate::doctor::{self, HostChecks};
+use crate::doctor::{self, HostChecks, ListenOptions};
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::output::Output;
 
@@ -15,10 +15,15 @@ use crate::terminal::output::Output;
 /// The configuration is wrong, or standard output cannot be written.
 pub fn run(options: &DoctorOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     let config = config::resolve(&options.peer)?;
+    let asks_peer = !names_a_network(&options.peer);
+    if options.listen {
+        return doctor::listen(&config, &ListenOptions { asks_peer, port: options.bind, json: options.json }, out);
+    }
     let checks = HostChecks {
-        asks_peer: !names_a_network(&options.peer),
+        asks_peer,
         prints_remedies: options.fix,
         applies_remedies: options.yes,
+        other: options.with.clone(),
         json: options.json,
     };
     doctor::check_host(&config, &checks, out)

@@ -181,7 +181,8 @@ mod tests {
             true,
         );
         check(
-            ":INPUT DROP [0:0]\n-A INPUT -p udp -m udp --dport 7500 -j DROP\n-A INPUT -p udp -m multiport --dports 1:9000 -j ACCEPT",
+            ":INPUT DROP [0:0]\n-A INPUT -p udp -m udp --dport 7500 -j DROP\n\
+             -A INPUT -p udp -m multiport --dports 1:9000 -j ACCEPT",
             &["-A INPUT -p udp -m udp --dport 7500 -j DROP"],
             true,
             true,

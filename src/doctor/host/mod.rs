@@ -67,15 +67,21 @@ pub(crate) enum LinkKind {
     Other,
 }
 
-/// Reads the state of this host. The network is that of the peer at `socket` if `asks_peer` and one runs there, and
-/// otherwise that of the configuration. Takes about 1.2 seconds.
-pub(crate) fn read(config: &Config, asks_peer: bool) -> HostState {
-    let socket = config.socket.clone();
-    let peer = if asks_peer { running_peer::read(&socket) } else { LocalPeer::Absent };
+/// Returns the peer of this host and the network to check. It is that of the peer if `asks_peer` and one runs at the
+/// socket of the configuration, and otherwise that of the configuration.
+pub(crate) fn find_peer(config: &Config, asks_peer: bool) -> (LocalPeer, PeerSetup) {
+    let peer = if asks_peer { running_peer::read(&config.socket) } else { LocalPeer::Absent };
     let setup = match &peer {
         LocalPeer::Running(peer) => PeerSetup::of_peer(&peer.status),
         LocalPeer::Absent | LocalPeer::Unreachable(_) => PeerSetup::of_config(config),
     };
+    (peer, setup)
+}
+
+/// Reads the state of this host. [`find_peer`] chooses the network. Takes about 1.2 seconds.
+pub(crate) fn read(config: &Config, asks_peer: bool) -> HostState {
+    let socket = config.socket.clone();
+    let (peer, setup) = find_peer(config, asks_peer);
     let family = Family::of(setup.group);
     let choice = interface::choose(&setup.interface, family);
     let interfaces = interface::list().unwrap_or_default();

@@ -122,7 +122,8 @@ mod tests {
         let word = |bytes: [u8; 4]| format!("{:08X}", u32::from_ne_bytes(bytes));
         let (group, zero) = (word([239, 255, 83, 67]), "00000000".repeat(4));
         let table = format!(
-            "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops\n\
+            "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout \
+             inode ref pointer drops\n\
              12: {group}:1D4C 00000000:0000 07 00000000:00000000 00:00000000 00000000  1000        0 5 2 0 17\n\
              13: {zero}:1D4C {zero}:0000 07 00000000:00000000 00:00000000 00000000     0        0 6 2 0 0\n\
              garbage\n"

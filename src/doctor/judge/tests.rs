@@ -267,9 +267,9 @@ fn running() -> LocalPeer {
         "send_buffer_wanted": 1 << 20, "socket": null, "clients": 0, "send_queue": 0, "flow_excluded": [],
     });
     let other = json!({
-        "user": "B.1", "publisher": "B.1", "epoch": "2f6e2c5a90b3d874", "uid": 1, "address": "10.0.0.2:5", "state": "up",
-        "uptime_ms": 1, "last_heard_ms": 1, "messages_in": 0, "datagrams_in": 0, "lost": 0, "unverified": 0,
-        "duplicate_name": false, "multicast_dead": false, "proven": true, "flow_exclusion": null,
+        "user": "B.1", "publisher": "B.1", "epoch": "2f6e2c5a90b3d874", "uid": 1, "address": "10.0.0.2:5",
+        "state": "up", "uptime_ms": 1, "last_heard_ms": 1, "messages_in": 0, "datagrams_in": 0, "lost": 0,
+        "unverified": 0, "duplicate_name": false, "multicast_dead": false, "proven": true, "flow_exclusion": null,
         "flow_exclusion_count": 0, "kernel_drops": 0,
     });
     LocalPeer::Running(Box::new(RunningPeer {

@@ -1,0 +1,99 @@
+//! The path between two hosts: a doctor on each side sends datagrams of several sizes, by unicast and by multicast, and
+//! counts those of the other.
+
+mod datagram;
+mod prober;
+mod responder;
+mod verdict;
+
+pub(crate) use prober::PathReport;
+pub(crate) use verdict::judge;
+
+use self::datagram::PROBE_BYTES_MAX;
+use self::prober::Prober;
+use self::responder::{ReceivedProbe, Responder};
+use super::setup::PeerSetup;
+use crate::clock::{Clock, random_u64};
+use crate::daemon::batch::{OutgoingDatagram, ReceivedDatagram, RecvBatch};
+use crate::daemon::interface::ChosenInterface;
+use crate::daemon::multicast::{SocketOpenError, SocketOptions, Sockets};
+use crate::proto::effect::Path;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Number of probes of each series.
+const PROBES: u32 = 50;
+/// Interval between checks whether the user has ended the listener.
+const INTERRUPT_CHECK_INTERVAL: Duration = Duration::from_millis(200);
+/// Number of datagrams read at once.
+const BATCH_DATAGRAMS: usize = 16;
+
+/// Opens the sockets of a peer; `port` is that of the inbox, and 0 lets the kernel choose one.
+///
+/// # Errors
+/// The group cannot be joined, or the port is in use.
+pub(crate) fn open(setup: &PeerSetup, chosen: &ChosenInterface, port: u16) -> Result<Sockets, SocketOpenError> {
+    Sockets::open(&SocketOptions {
+        group: setup.group,
+        port: setup.port,
+        interface: chosen,
+        inbox_port: port,
+        ttl: setup.ttl,
+        receive_buffer: setup.receive_buffer,
+        send_buffer: setup.send_buffer,
+    })
+}
+
+/// Exchanges probes with the doctor that listens at an address. Returns `None` if none answers.
+///
+/// # Errors
+/// The system refuses to send there.
+pub(crate) fn probe(
+    sockets: &mut Sockets,
+    chosen: &ChosenInterface,
+    listener: SocketAddr,
+) -> io::Result<Option<PathReport>> {
+    let full_bytes = chosen.payload_bytes_max().min(PROBE_BYTES_MAX - 1);
+    Prober::new(sockets, listener, full_bytes).run(PROBES)
+}
+
+/// Answers probers until `is_over`. `on_begun` gets the address of each prober that begins.
+///
+/// # Errors
+/// Receiving fails, or `on_begun` does.
+pub(crate) fn listen(
+    sockets: &mut Sockets,
+    is_over: impl Fn() -> bool,
+    mut on_begun: impl FnMut(SocketAddr) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut responder = Responder::new(random_u64());
+    let mut batch = RecvBatch::new(BATCH_DATAGRAMS);
+    while !is_over() {
+        sockets.wait(INTERRUPT_CHECK_INTERVAL)?;
+        for path in [Path::Unicast, Path::Multicast] {
+            sockets.recv_batch(path, &mut batch)?;
+            let received: Vec<ReceivedDatagram> = batch.drain().collect();
+            for datagram in &received {
+                answer(sockets, &mut responder, path, datagram);
+            }
+        }
+        for prober in responder.take_begun() {
+            on_begun(prober)?;
+        }
+    }
+    Ok(())
+}
+
+fn answer(sockets: &mut Sockets, responder: &mut Responder, path: Path, datagram: &ReceivedDatagram) {
+    let now = Clock::now();
+    let received = datagram.arrived.unwrap_or(now.wall).as_nanos();
+    let arrival = ReceivedProbe { path, from: datagram.from, bytes: &datagram.bytes, received };
+    let Some(response) = responder.handle(now.instant, now.wall.as_nanos(), &arrival) else { return };
+    let outgoing = OutgoingDatagram { to: response.to, bytes: response.bytes.clone() };
+    let sent = sockets.forbid_fragments(!response.allows_fragments).and_then(|()| sockets.send_batch(&[outgoing]));
+    // An answer that the system refuses counts as not sent, and the prober learns that from the tallies.
+    if sent.is_ok_and(|count| count == 1) {
+        responder.on_sent(&response);
+    }
+}
