@@ -87,6 +87,8 @@ fn keys_of_the_core_reach_its_settings() {
         "hold-size",
         "reassembly-size",
         "gaps-max",
+        // Each copy of a multicast gets a share of the rates.
+        "peers",
         "peers-max",
         "interest-max",
         "interest",

@@ -11,6 +11,7 @@ mod beacon;
 mod bench;
 mod capture;
 mod client;
+mod copies;
 mod deb;
 mod doctor;
 mod events;

@@ -142,6 +142,8 @@ pub struct PeerReport {
     /// Liveness of the peer.
     #[serde(deserialize_with = "member_state")]
     pub state: MemberState,
+    /// Way of this peer's multicasts to it: `multicast`, `unicast`, or `none` if the key `peers` does not name its host.
+    pub reached_by: String,
     /// Time since the peer started.
     #[serde(rename = "uptime_ms", deserialize_with = "millis")]
     pub uptime: Duration,
@@ -270,6 +272,10 @@ pub struct StatusReport {
     pub port: u16,
     /// Maximum hops of a multicast; 0 keeps it on this host.
     pub ttl: u8,
+    /// Way of multicasts to other hosts: `multicast`, or `unicast` with the key `peers`.
+    pub transport: String,
+    /// Addresses to which each multicast is sent by unicast instead; none without the key `peers`.
+    pub copies_to: Vec<SocketAddr>,
     /// Address at which other peers reach this one.
     pub inbox: SocketAddr,
     /// Name of the interface on which the group is joined.

@@ -14,6 +14,7 @@ impl Draft {
         self.check_listener_memory();
         self.check_listeners();
         self.check_addresses();
+        self.check_peers();
     }
 
     /// Checks each value that must not be less than the value of another key.
@@ -100,6 +101,19 @@ impl Draft {
             }
             let suggestion = format!("write accounts: user NAME password WORD, or {key}-open: yes to admit any client");
             self.fail_key(index, ConfigErrorKind::Unguarded { address }, suggestion);
+        }
+    }
+
+    /// Checks that unicast copies can be sent to the listed peers: like the group, they are IPv4 or IPv6.
+    fn check_peers(&mut self) {
+        let group = self.config.group;
+        let other = self.config.peers.iter().find(|address| address.is_ipv4() != group.is_ipv4());
+        let (index, group_index) = (find_key("peers").expect("a key"), find_key("group").expect("a key"));
+        if let Some(address) = other.copied()
+            && !self.refused[group_index]
+        {
+            let suggestion = "write addresses of the family of the group".to_owned();
+            self.fail_key(index, ConfigErrorKind::OtherFamily { address, group }, suggestion);
         }
     }
 

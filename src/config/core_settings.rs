@@ -5,7 +5,7 @@ use super::network::DatagramSize;
 use super::rules::HistoryOverride;
 use crate::proto::history::{HistoryRule, HistorySettings};
 use crate::proto::mutant::Mutants;
-use crate::proto::pace::PaceSettings;
+use crate::proto::pace::{Pace, PaceSettings};
 use crate::proto::resend::RingSettings;
 use crate::proto::{Recovery, Settings, WindowSettings};
 use crate::seqno::COUNT_MAX;
@@ -46,7 +46,7 @@ impl Config {
                     time: self.resend_time,
                     manifest_bytes_max: self.resend_size,
                 },
-                resend_rate_min: self.resend_rate as u64,
+                resend_rate_min: self.rate_of_one_copy(self.resend_rate as u64),
                 history: self.history(),
                 linger: self.linger,
             },
@@ -75,12 +75,26 @@ impl Config {
             advisory_interval: ADVISORY_INTERVAL,
             advisory_subjects_max: self.advisory_subjects,
             pace: PaceSettings {
-                pace: self.pace,
+                pace: match self.pace {
+                    Pace::Rate(rate) => Pace::Rate(self.rate_of_one_copy(rate)),
+                    pace => pace,
+                },
                 floor: self.pace_floor as u64,
                 ..PaceSettings::auto(self.receive_buffer as u64)
             },
             mutants: Mutants::default(),
         }
+    }
+
+    /// Returns the share of a rate that one copy of each multicast may take. The core counts a multicast once, however
+    /// many copies leave.
+    fn rate_of_one_copy(&self, rate: u64) -> u64 {
+        (rate / (self.peers.len() as u64).max(1)).max(1)
+    }
+
+    /// Returns the TTL of multicasts. With `peers`, copies go to other hosts, and multicasts reach this host alone.
+    pub(crate) fn sent_ttl(&self) -> u8 {
+        if self.peers.is_empty() { self.ttl } else { 0 }
     }
 
     fn history(&self) -> HistorySettings {

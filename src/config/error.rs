@@ -3,7 +3,7 @@
 use super::value_error::ValueError;
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 /// Source of a value.
@@ -132,6 +132,13 @@ pub enum ConfigErrorKind {
         /// Address of the other listener.
         other_address: SocketAddr,
     },
+    /// An address of another family than the group.
+    OtherFamily {
+        /// The address.
+        address: IpAddr,
+        /// The group.
+        group: IpAddr,
+    },
     /// A file that a key names cannot be used; holds the reason.
     File(String),
     /// A listener that other hosts can reach without authentication.
@@ -159,6 +166,9 @@ impl fmt::Display for ConfigErrorKind {
             ConfigErrorKind::File(reason) => f.write_str(reason),
             ConfigErrorKind::AddressConflict { address, other, other_address } => {
                 write!(f, "listens at {address}, which {other} uses already ({other_address})")
+            }
+            ConfigErrorKind::OtherFamily { address, group } => {
+                write!(f, "{address} and the group {group} are not both IPv4 or both IPv6")
             }
             ConfigErrorKind::Unguarded { address } => {
                 write!(f, "listens at {address}, which other hosts can reach, without accounts")

@@ -8,7 +8,7 @@ use super::events::{DataDirFormat, EventTypesFormat, RetentionFormat, ServerIdFo
 use super::host_defaults::HostDefaults;
 use super::interface::InterfaceSpec;
 use super::listeners::{AccountsFormat, ListenAddressFormat, TlsFiles, TlsFilesFormat};
-use super::network::{DatagramSize, DatagramSizeFormat, GroupFormat, InterfaceFormat, PeerNameFormat};
+use super::network::{DatagramSize, DatagramSizeFormat, GroupFormat, InterfaceFormat, PeerNameFormat, PeersFormat};
 use super::path::{FilePathFormat, SocketPathFormat};
 use super::quantity::{DurationFormat, HistoryCountFormat, NumberFormat, PaceFormat, SizeFormat};
 use super::rules::{HistoryOverride, HistoryRulesFormat};
@@ -119,6 +119,9 @@ keys! {
     "inbox-port" inbox_port: u16 = "0", NumberFormat { min: 0, max: 65_535 }, "7601";
     /// Maximum number of routers that a multicast datagram may pass, plus one; 1 stays on the LAN, 0 on the host.
     "ttl" ttl: u8 = "1", NumberFormat { min: 0, max: 255 }, "4";
+    /// Hosts to which everything is sent by unicast instead of by multicast, for a network without multicast. One peer
+    /// of each host gets it. Every host needs the others in its list; its own address is skipped.
+    "peers" peers: Vec<IpAddr> = "none", PeersFormat, "10.0.0.7, 10.0.0.8";
     /// True if the peer announces its group to peers of other groups on the LAN, at most once a minute, and reports
     /// those that it hears. So a wrong group or port on one host is noticed.
     "beacon" beacon: bool = "on", ON_OFF, "off";

@@ -34,6 +34,7 @@ mod listeners;
 mod network;
 mod overrides;
 mod path;
+mod peers;
 mod quantity;
 mod reload;
 mod rules;

@@ -1,7 +1,8 @@
-//! Formats of the peer's name and of its location in the network: group, interface, datagram size.
+//! Formats of the peer's name and of its location in the network: group, interface, other hosts, datagram size.
 
 use super::host_defaults::HostDefaults;
 use super::interface::InterfaceSpec;
+use super::peers::{ADDRESSES_MAX, parse_addresses};
 use super::quantity::{SizeFormat, show_size};
 use super::value_error::ValueError;
 use super::value_format::ValueFormat;
@@ -64,6 +65,34 @@ impl ValueFormat for InterfaceFormat {
 
     fn range(&self) -> String {
         "a name (eth0; lo or loopback), an address, a network (192.0.2.0/24), or auto".into()
+    }
+}
+
+/// Hosts that get multicasts by unicast.
+pub(super) struct PeersFormat;
+
+impl ValueFormat for PeersFormat {
+    type Value = Vec<IpAddr>;
+
+    fn parse(&self, text: &str, _: &HostDefaults) -> Result<Vec<IpAddr>, ValueError> {
+        if text == "none" { Ok(Vec::new()) } else { parse_addresses(text).map_err(ValueError::PeerList) }
+    }
+
+    fn show(&self, addresses: &Vec<IpAddr>) -> String {
+        if addresses.is_empty() {
+            return "none".into();
+        }
+        addresses.iter().map(ToString::to_string).collect::<Vec<String>>().join(", ")
+    }
+
+    fn range(&self) -> String {
+        format!(
+            "none, or up to {ADDRESSES_MAX} addresses, separated by commas: 10.0.0.7, a range 10.0.0.7-12, a network 10.0.0.0/28"
+        )
+    }
+
+    fn is_list(&self) -> bool {
+        true
     }
 }
 

@@ -1,6 +1,7 @@
 //! Reasons why a text is no value of its key, with suggestions.
 
 use super::interface::InterfaceSpecError;
+use super::peers::PeerListError;
 use super::spelling::nearest;
 use crate::event::stream::name::StreamNameError;
 use crate::listener::nkey::NkeyError;
@@ -57,6 +58,8 @@ pub enum ValueError {
     NotMulticast(IpAddr),
     /// Not the name of an interface, an address or a network.
     Interface(InterfaceSpecError),
+    /// Not a list of hosts.
+    PeerList(PeerListError),
     /// A path too long for a Unix socket.
     SocketPath {
         /// Length of the path in bytes.
@@ -116,6 +119,7 @@ impl fmt::Display for ValueError {
             ValueError::Address => write!(f, "not an IP address"),
             ValueError::NotMulticast(address) => write!(f, "{address} is not a multicast address"),
             ValueError::Interface(error) => error.fmt(f),
+            ValueError::PeerList(error) => error.fmt(f),
             ValueError::SocketPath { bytes } => {
                 write!(f, "the path of a Unix socket has at most {SOCKET_PATH_BYTES_MAX} bytes, this one has {bytes}")
             }
@@ -171,6 +175,7 @@ impl ValueError {
             ValueError::EventType(_) | ValueError::EventTypes => Some("write patterns such as plant/? ; line/*".into()),
             ValueError::Account(error) => error.suggestion(),
             ValueError::ListenAddress { port } => Some(format!("write on, off, {port}, 192.0.2.7 or 192.0.2.7:{port}")),
+            ValueError::PeerList(error) => Some(error.suggestion()),
             ValueError::TlsFiles => Some("write CERTIFICATES.pem KEY.pem".into()),
             ValueError::Interface(_) => Some("write eth0, 192.0.2.7, 192.0.2.0/24, lo or auto".into()),
             _ => None,

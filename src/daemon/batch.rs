@@ -142,6 +142,12 @@ impl RecvBatch {
         self.is_full
     }
 
+    /// Counts the batch as full if a call before the last one filled all its buffers: more datagrams may be waiting
+    /// at the socket of that call.
+    pub(super) fn keep_full(&mut self, was_full: bool) {
+        self.is_full |= was_full;
+    }
+
     /// Returns the maximum number of datagrams that recently arrived as one buffer; at least 1.
     pub(super) fn segments_seen(&self) -> u64 {
         self.segments.peak()

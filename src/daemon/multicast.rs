@@ -1,14 +1,16 @@
-//! The two sockets of a peer: the group socket receives multicasts, and the inbox receives unicasts and sends all
-//! datagrams.
+//! The sockets of a peer: the group socket receives multicasts, and the inbox receives unicasts and sends all
+//! datagrams. A third one receives copies of multicasts that others send by unicast.
 //!
 //! The group socket is bound to the group's own address, so that two groups on one port do not mix. Other peers on this
 //! host share it. The inbox is bound to the interface's address and to a port of its own. Every datagram leaves from
 //! it, so the source address of a multicast is the unicast address of its sender.
 
+mod copy_socket;
 mod socket_open_error;
 
 pub use socket_open_error::SocketOpenError;
 
+use self::copy_socket::CopySocket;
 use crate::daemon::batch::{self, OutgoingDatagram, RecvBatch};
 use crate::daemon::interface::ChosenInterface;
 use crate::proto::effect::Path;
@@ -76,6 +78,9 @@ impl fmt::Display for BufferGrant {
 pub struct Sockets {
     group: UdpSocket,
     inbox: UdpSocket,
+    /// Socket for unicast copies of multicasts; `None` on the loopback interface, or if it could not be opened.
+    copies: Option<CopySocket>,
+    copies_error: Option<SocketOpenError>,
     group_address: SocketAddr,
     inbox_address: SocketAddr,
     interface: String,
@@ -111,11 +116,17 @@ impl Sockets {
         let segments = setsockopt(&inbox_socket, sockopt::UdpGsoSegment, &0).is_ok();
         let coalesces =
             [&group_socket, &inbox_socket].map(|socket| setsockopt(socket, sockopt::UdpGroSegment, &true).is_ok());
+        let (copies, copies_error) = match interface.loopback {
+            true => (None, None),
+            false => CopySocket::open(options).map_or_else(|error| (None, Some(error)), |copies| (Some(copies), None)),
+        };
         let inbox: std::net::UdpSocket = inbox_socket.into();
         let inbox_address = inbox.local_addr().map_err(system("read the inbox's address"))?;
         Ok(Sockets {
             group: UdpSocket::from_std(group_socket.into()),
             inbox: UdpSocket::from_std(inbox),
+            copies,
+            copies_error,
             group_address,
             inbox_address,
             interface: interface.name.clone(),
@@ -189,17 +200,19 @@ impl Sockets {
         Ok(())
     }
 
-    /// Ends the registration of both sockets.
+    /// Ends the registration of the sockets.
     pub(super) fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
         registry.deregister(&mut self.group)?;
-        registry.deregister(&mut self.inbox)
+        registry.deregister(&mut self.inbox)?;
+        self.copies.as_mut().map_or(Ok(()), |socket| socket.deregister(registry))
     }
 
-    /// Registers both sockets for readability. The events are edge-triggered: the caller must read until a socket is
-    /// empty.
-    pub fn register(&mut self, registry: &Registry, group: Token, inbox: Token) -> io::Result<()> {
+    /// Registers the sockets for readability: those of the group, the inbox and the copies. The events are
+    /// edge-triggered: the caller must read until a socket is empty.
+    pub fn register(&mut self, registry: &Registry, [group, inbox, copies]: [Token; 3]) -> io::Result<()> {
         registry.register(&mut self.group, group, Interest::READABLE)?;
-        registry.register(&mut self.inbox, inbox, Interest::READABLE)
+        registry.register(&mut self.inbox, inbox, Interest::READABLE)?;
+        self.copies.as_mut().map_or(Ok(()), |socket| socket.register(registry, copies))
     }
 
     /// Registers the inbox for writability after a send that took nothing, or ends that registration: otherwise every
@@ -231,7 +244,10 @@ impl Sockets {
     /// Receives datagrams from one socket into `batch` without waiting. Returns their number; 0 if none is left.
     pub fn recv_batch(&mut self, path: Path, batch: &mut RecvBatch) -> io::Result<usize> {
         match path {
-            Path::Multicast => batch.recv(self.group.as_fd(), &mut self.group_overruns),
+            Path::Multicast => {
+                let received = batch.recv(self.group.as_fd(), &mut self.group_overruns)?;
+                Ok(received + self.copies.as_mut().map_or(Ok(0), |copies| copies.recv(batch))?)
+            }
             Path::Unicast => batch.recv(self.inbox.as_fd(), &mut self.inbox_overruns),
         }
     }
@@ -240,7 +256,10 @@ impl Sockets {
     /// caller asks once a socket is empty. The core then knows of local drops before other datagrams reveal the gap.
     pub fn overrun(&mut self, path: Path) -> io::Result<u32> {
         match path {
-            Path::Multicast => batch::overrun(self.group.as_fd(), &mut self.group_overruns),
+            Path::Multicast => {
+                let at_group = batch::overrun(self.group.as_fd(), &mut self.group_overruns)?;
+                Ok(at_group + self.copies.as_mut().map_or(Ok(0), CopySocket::overrun)?)
+            }
             Path::Unicast => batch::overrun(self.inbox.as_fd(), &mut self.inbox_overruns),
         }
     }
@@ -256,8 +275,9 @@ impl Sockets {
     pub fn wait(&self, timeout: Duration) -> io::Result<bool> {
         let millis = timeout.as_nanos().div_ceil(1_000_000);
         let timeout = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
-        let mut fds =
-            [PollFd::new(self.group.as_fd(), PollFlags::POLLIN), PollFd::new(self.inbox.as_fd(), PollFlags::POLLIN)];
+        let copies = self.copies.as_ref().map(CopySocket::as_fd);
+        let sockets = [self.group.as_fd(), self.inbox.as_fd()].into_iter().chain(copies);
+        let mut fds: Vec<PollFd<'_>> = sockets.map(|socket| PollFd::new(socket, PollFlags::POLLIN)).collect();
         match poll(&mut fds, timeout) {
             Ok(ready) => Ok(0 < ready),
             Err(nix::Error::EINTR) => Ok(false),

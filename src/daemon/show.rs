@@ -11,7 +11,7 @@ use crate::time::ClockReading;
 use crate::wire::Report;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::advisories::AdvisoryCount;
@@ -89,6 +89,10 @@ pub(crate) struct ReportInput<'a> {
     pub(crate) clients: Vec<ClientRow>,
     pub(crate) counters: Vec<CounterRow>,
     pub(crate) subject_losses: &'a SubjectLosses,
+    /// Address of this host.
+    pub(crate) address: IpAddr,
+    /// Addresses to which multicasts are copied; none if they leave as multicasts.
+    pub(crate) copies_to: &'a [SocketAddr],
 }
 
 /// Answers one query: `{"show": "loss"}`, optionally with a `"limit"` of rows, and for `history` with a `"pattern"`.
@@ -320,16 +324,28 @@ fn history(peer: &Peer, query: &Value, limit: usize) -> Value {
 fn peers(input: &ReportInput) -> Vec<Value> {
     let repaired: BTreeMap<Epoch, u64> =
         input.peer.loss_rows().iter().map(|row| (row.publisher.epoch, row.repaired.count)).collect();
-    let row = |row: &MemberRow| peer(row, repaired.get(&row.publisher.epoch).copied().unwrap_or(0));
+    let row = |row: &MemberRow| peer(row, repaired.get(&row.publisher.epoch).copied().unwrap_or(0), input);
     input.peer.member_rows(input.now).iter().map(row).collect()
 }
 
-fn peer(row: &MemberRow, repaired: u64) -> Value {
+/// Returns how the multicasts of this peer reach a host.
+fn reached_by(address: IpAddr, input: &ReportInput<'_>) -> &'static str {
+    if input.copies_to.is_empty() || address == input.address {
+        "multicast"
+    } else if input.copies_to.iter().any(|to| to.ip() == address) {
+        "unicast"
+    } else {
+        "none"
+    }
+}
+
+fn peer(row: &MemberRow, repaired: u64, input: &ReportInput<'_>) -> Value {
     publisher_row(
         &row.publisher,
         json!({
             "address": row.address.to_string(),
             "state": row.state.as_str(),
+            "reached_by": reached_by(row.address.ip(), input),
             "uptime_ms": millis(row.uptime),
             "last_heard_ms": millis(row.last_heard),
             "messages_in": row.messages_in,

@@ -10,8 +10,9 @@ pub(super) const WAKER: Token = Token(3);
 pub(super) const SIGNALS: Token = Token(4);
 pub(super) const TIMER: Token = Token(5);
 pub(super) const INTERFACES: Token = Token(6);
+pub(super) const COPIES: Token = Token(7);
 /// Tokens from here on belong to listeners.
-pub(super) const LISTENERS: usize = 7;
+pub(super) const LISTENERS: usize = 8;
 /// Tokens from here on belong to clients, by their number.
 pub(super) const CLIENTS: usize = 16;
 

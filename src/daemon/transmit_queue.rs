@@ -1,4 +1,8 @@
 //! Queue of datagrams to be sent: in batches, and in order while the socket's buffer is full.
+//!
+//! With the key `peers` each multicast is also sent by unicast to each listed host, as a copy. The queue counts
+//! multicasts, not copies. It makes copies of some multicasts at a time, ordered by host, so that they can leave as one
+//! buffer.
 
 use crate::daemon::batch::OutgoingDatagram;
 use crate::daemon::multicast::Sockets;
@@ -11,6 +15,9 @@ const BACKLOG_DATAGRAMS: usize = 512;
 /// peers are discarded; those peers request again.
 const DATAGRAMS_MAX: usize = 32 * 1024;
 
+/// Maximum number of multicasts that are copied at a time.
+const COPIED_MAX: usize = 64;
+
 /// A datagram that the system refused to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RefusedSend {
@@ -21,9 +28,15 @@ pub(crate) struct RefusedSend {
 }
 
 /// Waiting datagrams, and counts of those that were not sent.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct TransmitQueue {
     queue: VecDeque<OutgoingDatagram>,
+    /// Addresses to which each multicast is copied.
+    copies_to: Vec<SocketAddr>,
+    /// Copies that are still to be sent, of the datagrams at the front of the queue.
+    copies: VecDeque<OutgoingDatagram>,
+    /// Number of multicasts at the front of the queue of which copies were made.
+    copied: usize,
     /// Number of datagrams ever enqueued.
     enqueued: u64,
     /// True if the last attempt sent nothing, until the socket is writable.
@@ -37,6 +50,26 @@ pub(crate) struct TransmitQueue {
 }
 
 impl TransmitQueue {
+    /// Creates an empty queue that copies each multicast to these addresses.
+    pub(crate) fn new(copies_to: Vec<SocketAddr>) -> TransmitQueue {
+        TransmitQueue {
+            queue: VecDeque::new(),
+            copies_to,
+            copies: VecDeque::new(),
+            copied: 0,
+            enqueued: 0,
+            is_blocked: false,
+            errors: 0,
+            refused: None,
+            overflow: 0,
+        }
+    }
+
+    /// Sets the addresses to which later multicasts are copied.
+    pub(crate) fn copy_to(&mut self, copies_to: Vec<SocketAddr>) {
+        self.copies_to = copies_to;
+    }
+
     pub(crate) fn push(&mut self, outgoing: OutgoingDatagram) {
         if DATAGRAMS_MAX <= self.queue.len() && outgoing.to.is_some() {
             self.overflow += 1;
@@ -44,6 +77,11 @@ impl TransmitQueue {
             self.queue.push_back(outgoing);
             self.enqueued += 1;
         }
+    }
+
+    /// Returns the addresses to which each multicast is copied.
+    pub(crate) fn copies_to(&self) -> &[SocketAddr] {
+        &self.copies_to
     }
 
     /// Returns the number of datagrams ever enqueued, for [`TransmitQueue::has_sent`].
@@ -97,11 +135,11 @@ impl TransmitQueue {
     /// receivers detect it as a loss, as if the network had dropped it.
     pub(crate) fn flush(&mut self, sockets: &mut Sockets) {
         while !self.queue.is_empty() && !self.is_blocked {
-            match sockets.send_batch(self.queue.as_slices().0) {
+            match sockets.send_batch(self.next_batch()) {
                 Ok(0) => self.is_blocked = true,
-                Ok(sent) => drop(self.queue.drain(..sent)),
+                Ok(sent) => drop(self.take(sent)),
                 Err(error) => {
-                    let refused = self.queue.pop_front();
+                    let refused = self.take(1);
                     self.errors += 1;
                     self.refused = refused
                         .zip(error.raw_os_error())
@@ -112,6 +150,91 @@ impl TransmitQueue {
                     }
                 }
             }
+        }
+    }
+
+    /// Returns the datagrams to send next, at least one if the queue is not empty: copies before their multicasts.
+    fn next_batch(&mut self) -> &[OutgoingDatagram] {
+        if self.copies_to.is_empty() && self.copied == 0 {
+            return self.queue.as_slices().0;
+        }
+        if self.copied == 0 {
+            let multicasts = self.queue.iter().take(COPIED_MAX).take_while(|datagram| datagram.to.is_none());
+            self.copied = multicasts.clone().count();
+            for to in &self.copies_to {
+                let copies =
+                    multicasts.clone().map(|multicast| OutgoingDatagram { to: Some(*to), ..multicast.clone() });
+                self.copies.extend(copies);
+            }
+        }
+        if !self.copies.is_empty() {
+            return self.copies.as_slices().0;
+        }
+        let front = self.queue.as_slices().0;
+        let unicasts = || front.iter().take_while(|datagram| datagram.to.is_some()).count();
+        let count = if 0 < self.copied { self.copied.min(front.len()) } else { unicasts() };
+        &front[..count]
+    }
+
+    /// Removes the first `count` datagrams of the last batch, and returns the last one of them.
+    fn take(&mut self, count: usize) -> Option<OutgoingDatagram> {
+        if !self.copies.is_empty() {
+            return self.copies.drain(..count).next_back();
+        }
+        self.copied = self.copied.saturating_sub(count);
+        self.queue.drain(..count).next_back()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    const HOSTS: [u8; 2] = [8, 9];
+
+    fn host(number: u8) -> SocketAddr {
+        ([10, 0, 0, number], 7500).into()
+    }
+
+    /// Returns all datagrams in the order in which the queue sends them, at most `batch_max` at a time: destination
+    /// (0: the group) and content.
+    fn sent(copies_to: Vec<SocketAddr>, datagrams: &[(u8, u8)], batch_max: usize) -> Vec<(u8, u8)> {
+        let mut queue = TransmitQueue::new(copies_to);
+        for (to, content) in datagrams {
+            let to = Some(*to).filter(|to| *to != 0).map(host);
+            queue.push(OutgoingDatagram { to, bytes: Bytes::copy_from_slice(&[*content]) });
+        }
+        let mut sent = Vec::new();
+        while !queue.is_empty() {
+            let before = queue.len();
+            let batch = queue.next_batch();
+            let count = batch.len().min(batch_max);
+            sent.extend(batch[..count].iter().map(|datagram| {
+                let to = datagram.to.map_or(0, |to| to.ip().to_string().rsplit('.').next().unwrap().parse().unwrap());
+                (to, datagram.bytes[0])
+            }));
+            assert!(0 < count && queue.take(count).is_some());
+            assert_eq!(queue.has_sent(queue.enqueued()), queue.is_empty());
+            assert!(queue.len() <= before);
+        }
+        sent
+    }
+
+    #[test]
+    fn each_multicast_is_copied_to_each_address() {
+        let datagrams = [(0, 1), (0, 2), (7, 3), (7, 4), (0, 5)];
+        let expected = [(8, 1), (8, 2), (9, 1), (9, 2), (0, 1), (0, 2), (7, 3), (7, 4), (8, 5), (9, 5), (0, 5)];
+        for batch_max in 1..12 {
+            assert_eq!(sent(HOSTS.map(host).to_vec(), &datagrams, batch_max), expected, "{batch_max}");
+            assert_eq!(sent(Vec::new(), &datagrams, batch_max), datagrams, "{batch_max}");
+        }
+        let many: Vec<(u8, u8)> = (0..200).map(|content| (0, content)).collect();
+        let copied = sent(HOSTS.map(host).to_vec(), &many, 50);
+        for to in [0, 8, 9] {
+            let of = |datagrams: &[(u8, u8)]| datagrams.iter().filter(|one| one.0 == to).map(|one| one.1).collect();
+            let contents: Vec<u8> = of(&copied);
+            assert_eq!(contents, (0..200).collect::<Vec<u8>>());
         }
     }
 }

@@ -93,6 +93,8 @@ impl Drop for Tap {
 fn listen(mut sockets: Sockets, sent: &Mutex<SentStreams>, stop: &AtomicBool) {
     let mut batch = RecvBatch::new(BATCH_BUFFERS_MAX);
     while !stop.load(Ordering::Relaxed) {
+        // Without an event queue nothing else says so.
+        sockets.on_copies_readable();
         if sockets.recv_batch(Path::Multicast, &mut batch).expect("receiving works") == 0 {
             sockets.wait(STOP_INTERVAL).expect("waiting works");
             continue;

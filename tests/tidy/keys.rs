@@ -19,6 +19,7 @@ const PROOFS: &[Proof<'_>] = &[
     ("interface", "tests/cli/peer.rs", "unusable_interface_and_port_are_named"),
     ("inbox-port", "tests/cli/peer.rs", "unusable_interface_and_port_are_named"),
     ("ttl", "tests/bus/multicast.rs", "multicasts_carry_the_ttl"),
+    ("peers", "tests/netns/copies.rs", "lan_without_multicast_works_by_unicast"),
     ("beacon", "tests/netns/beacon.rs", "peer_of_another_port_is_named_until_corrected"),
     ("socket", "tests/bus/attached.rs", "poll_continues_from_a_delivered_offset"),
     ("heartbeat", "src/proto/peer/tests/settings.rs", "silence_follows_the_publishers_heartbeat"),

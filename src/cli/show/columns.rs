@@ -47,6 +47,7 @@ pub(super) const STATUS: &[(&str, Cell)] = &[
     ("mode", Field("/mode")),
     ("group", Field("/group")),
     ("port", Field("/port")),
+    ("transport", Rule(transport)),
     ("inbox", Field("/inbox")),
     ("interface", Field("/interface")),
     ("address", Field("/address")),
@@ -389,13 +390,26 @@ fn measured(row: &Value) -> String {
     age.map_or(String::new(), |age| format!("{} ago", span(age)))
 }
 
+/// Returns how multicasts leave, with the number of hosts that get copies.
+fn transport(status: &Value) -> String {
+    match status["copies_to"].as_array().map_or(0, Vec::len) {
+        0 => field(status, "/transport"),
+        hosts => format!("{}, to {hosts} hosts", field(status, "/transport")),
+    }
+}
+
 fn peer_state(row: &Value) -> String {
     let multicast = if row["multicast_dead"] == true { ", no multicast" } else { "" };
     let excluded = row["flow_exclusion"]["for_ms"].as_u64().map_or(String::new(), |millis| {
         let reason = FieldOr("/flow_exclusion/reason", "?").text(row);
         format!(", excluded for {} ({reason})", span(millis))
     });
-    format!("{}{multicast}{excluded}", field(row, "/state"))
+    let reached = match row["reached_by"].as_str() {
+        Some("unicast") => ", by unicast",
+        Some("none") => ", not in 'peers'",
+        _ => "",
+    };
+    format!("{}{reached}{multicast}{excluded}", field(row, "/state"))
 }
 
 /// Returns a span of time in at most two units, such as `2d 3h`, `4m 5s` or `7.1s`.

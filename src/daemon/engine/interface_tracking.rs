@@ -1,11 +1,11 @@
 //! The interface of a running peer: its state, and the move of the sockets to its new address or its new number.
 
 use super::Engine;
-use super::network::{socket_options, static_status};
+use super::network::{log_copies, socket_options, static_status};
 use crate::daemon::engine_core::Phase;
 use crate::daemon::interface::{self, ChosenInterface, InterfaceState, InterfaceWatch, state_of, successor};
 use crate::daemon::multicast::SocketOpenError;
-use crate::daemon::tokens::{GROUP, INBOX};
+use crate::daemon::tokens::{COPIES, GROUP, INBOX};
 use crate::time::{ClockReading, Instant};
 use std::io;
 use std::time::Duration;
@@ -110,9 +110,11 @@ impl Engine {
         let registry = self.core.poll.registry();
         self.core.sockets.deregister(registry)?;
         let moved = self.core.sockets.move_to(&socket_options(&self.running_config.config, next));
-        self.core.sockets.register(registry, GROUP, INBOX)?;
+        self.core.sockets.register(registry, [GROUP, INBOX, COPIES])?;
         self.is_watching_writes = false;
         if moved.is_ok() {
+            log_copies(&self.running_config.config, &mut self.core.sockets);
+            self.core.transmit_queue.copy_to(self.core.sockets.copy_addresses(&self.running_config.config.peers));
             let inbox = self.core.sockets.inbox_address();
             tracing::warn!(
                 interface = next.name,

@@ -6,6 +6,7 @@ use crate::daemon::interface::ChosenInterface;
 use crate::daemon::local_socket::LocalSocket;
 use crate::daemon::multicast::{BufferGrant, SocketOptions, Sockets};
 use serde_json::{Value, json};
+use std::net::SocketAddr;
 
 /// Returns the options of the sockets of a peer on an interface.
 pub(super) fn socket_options<'a>(config: &Config, chosen: &'a ChosenInterface) -> SocketOptions<'a> {
@@ -14,7 +15,7 @@ pub(super) fn socket_options<'a>(config: &Config, chosen: &'a ChosenInterface) -
         port: config.port,
         interface: chosen,
         inbox_port: config.inbox_port,
-        ttl: config.ttl,
+        ttl: config.sent_ttl(),
         receive_buffer: config.receive_buffer,
         send_buffer: config.send_buffer,
     }
@@ -22,7 +23,8 @@ pub(super) fn socket_options<'a>(config: &Config, chosen: &'a ChosenInterface) -
 
 /// Opens the sockets of a peer on an interface, and logs the buffers that the system grants.
 pub(super) fn open_sockets(config: &Config, chosen: &ChosenInterface) -> Result<Sockets, StartError> {
-    let sockets = Sockets::open(&socket_options(config, chosen)).map_err(StartError::Sockets)?;
+    let mut sockets = Sockets::open(&socket_options(config, chosen)).map_err(StartError::Sockets)?;
+    log_copies(config, &mut sockets);
     for granted in sockets.granted() {
         let BufferGrant { wanted, granted: bytes, .. } = granted;
         if granted.is_short() {
@@ -32,6 +34,17 @@ pub(super) fn open_sockets(config: &Config, chosen: &ChosenInterface) -> Result<
         }
     }
     Ok(sockets)
+}
+
+/// Logs the reason why no unicast copies of multicasts can arrive, if there is one.
+pub(super) fn log_copies(config: &Config, sockets: &mut Sockets) {
+    match sockets.take_copies_error() {
+        Some(error) if !config.peers.is_empty() => {
+            tracing::warn!(%error, "no unicast copies of multicasts arrive here");
+        }
+        Some(error) => tracing::debug!(%error, "no unicast copies of multicasts arrive here"),
+        None => {}
+    }
 }
 
 /// Returns the fields of `show status` that only another address of the interface changes.
@@ -50,6 +63,8 @@ pub(super) fn static_status(
         "group": sockets.group_address().ip().to_string(),
         "port": sockets.group_address().port(),
         "ttl": config.ttl,
+        "transport": if config.peers.is_empty() { "multicast" } else { "unicast" },
+        "copies_to": sockets.copy_addresses(&config.peers).iter().map(SocketAddr::to_string).collect::<Vec<String>>(),
         "inbox": sockets.inbox_address().to_string(),
         "interface": chosen.name,
         "address": chosen.address.to_string(),

@@ -25,7 +25,7 @@ use crate::daemon::self_test;
 use crate::daemon::signals::Signals;
 use crate::daemon::systemd::SystemdNotifier;
 use crate::daemon::timer::Timer;
-use crate::daemon::tokens::{GROUP, INBOX, INTERFACES, LOCAL_SOCKET, TIMER, WAKER};
+use crate::daemon::tokens::{COPIES, GROUP, INBOX, INTERFACES, LOCAL_SOCKET, TIMER, WAKER};
 use crate::message::Epoch;
 use crate::proto::effect::{Input, Path};
 use crate::proto::peer::Peer;
@@ -64,7 +64,7 @@ impl Engine {
         tracing::info!(group = %sockets.group_address(), "self-test passed: multicast comes back");
         let waker = Waker::new(poll.registry(), WAKER).map_err(step("make a waker"))?;
         let timer = Timer::new(poll.registry(), TIMER).map_err(step("make a timer"))?;
-        sockets.register(poll.registry(), GROUP, INBOX).map_err(step("watch the UDP sockets"))?;
+        sockets.register(poll.registry(), [GROUP, INBOX, COPIES]).map_err(step("watch the UDP sockets"))?;
         watch_local_socket(&poll, local_socket.as_mut()).map_err(step("watch the Unix socket"))?;
         let epoch = std::iter::repeat_with(random_u64).find_map(Epoch::new).expect("a random number is rarely 0");
         let mut services = Services::open(config, options, epoch)?;

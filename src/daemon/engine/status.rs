@@ -31,7 +31,12 @@ impl Engine {
         let clients = self.core.clients.rows(now);
         let (status, health) = (self.status(now), self.health.report());
         let (peer, subject_losses) = (&self.core.peer, &self.core.subject_losses);
-        show::answer(query, &ReportInput { peer, now, status, health, clients, counters, subject_losses })
+        let address = self.core.sockets.inbox_address().ip();
+        let copies_to = self.core.transmit_queue.copies_to();
+        show::answer(
+            query,
+            &ReportInput { peer, now, status, health, clients, counters, subject_losses, address, copies_to },
+        )
     }
 
     fn status(&self, now: ClockReading) -> Value {

@@ -6,7 +6,9 @@ use crate::daemon::engine_core::Phase;
 use crate::daemon::log_levels::LogLevels;
 use crate::daemon::signals::Signals;
 use crate::daemon::systemd::SystemdNotifier;
-use crate::daemon::tokens::{CLIENTS, GROUP, INBOX, INTERFACES, LISTENERS, LOCAL_SOCKET, SIGNALS, TIMER, WAKER};
+use crate::daemon::tokens::{
+    CLIENTS, COPIES, GROUP, INBOX, INTERFACES, LISTENERS, LOCAL_SOCKET, SIGNALS, TIMER, WAKER,
+};
 use crate::message::ClientId;
 use crate::time::Instant;
 use mio::Token;
@@ -35,6 +37,10 @@ impl Engine {
         for event in &self.ready {
             match event.token() {
                 GROUP => self.core.is_readable[0] = true,
+                COPIES => {
+                    self.core.sockets.on_copies_readable();
+                    self.core.is_readable[0] = true;
+                }
                 INBOX => {
                     self.core.is_readable[1] |= event.is_readable();
                     if event.is_writable() {

@@ -141,6 +141,7 @@ impl EngineCore {
         let EngineCoreParts { peer, started, poll, sockets, local_socket, mailbox, dropper } = parts;
         let mut batch = RecvBatch::new(RECV_BUFFERS);
         batch.discard_sender(sockets.inbox_address());
+        let transmit_queue = TransmitQueue::new(sockets.copy_addresses(&config.peers));
         let limits = QueueLimits { count_max: config.client_queue_count, bytes_max: config.client_queue_size };
         EngineCore {
             peer,
@@ -151,7 +152,7 @@ impl EngineCore {
             is_readable: [true; 2],
             has_backlog: false,
             inbox_wait_since: None,
-            transmit_queue: TransmitQueue::default(),
+            transmit_queue,
             local_socket,
             is_acceptable: true,
             clients: Clients::new(limits, config.listener_memory),

@@ -38,6 +38,7 @@ impl Health {
             address: chosen.address,
             group,
             ttl: config.ttl,
+            has_copies: !config.peers.is_empty(),
         };
         Health {
             monitor: HealthMonitor::new(network, now),

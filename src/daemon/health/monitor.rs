@@ -48,6 +48,8 @@ pub(crate) struct NetworkSetup {
     pub(crate) group: SocketAddr,
     /// Hops of a multicast; 0 keeps it on this host.
     pub(crate) ttl: u8,
+    /// True if other hosts get unicast copies instead of multicasts (key `peers`).
+    pub(crate) has_copies: bool,
 }
 
 /// One sample of what the checks judge.
@@ -257,11 +259,16 @@ impl HealthMonitor {
     }
 
     fn check_presence(&self, now: Instant) -> Option<Finding> {
-        let NetworkSetup { interface, is_loopback, group, ttl, .. } = &self.network;
+        let NetworkSetup { interface, is_loopback, group, ttl, has_copies, .. } = &self.network;
         if self.has_heard_peer || *is_loopback || now.since(self.started) < DISCOVERY_TIME {
             return None;
         }
         let fix = match ttl {
+            _ if *has_copies => format!(
+                "start a peer on a host of 'peers' that names this host in its own 'peers'; if one runs there, a firewall \
+                 drops UDP port {}",
+                group.port()
+            ),
             0 => "ttl: 0 keeps multicasts on this host; set ttl: 1 for a LAN".to_owned(),
             _ => format!(
                 "start a peer on another host with the same group and port; if one runs there, a firewall or a switch drops \

@@ -24,6 +24,8 @@ pub enum SocketOpenError {
     GroupBusy(SocketAddr),
     /// Another program, perhaps another peer, holds the inbox's port.
     InboxBusy(SocketAddr),
+    /// Another program, usually another peer of this host, receives the unicast copies of multicasts.
+    CopiesBusy(SocketAddr),
     /// The user may not use the port.
     NoPermission(SocketAddr),
     /// The interface does not have the address any more, or not yet.
@@ -73,6 +75,10 @@ impl fmt::Display for SocketOpenError {
                 "the inbox's port is busy: {address} is held by another program, perhaps another peer; find it \
                  (ss -ulnp 'sport = {}'), or let the kernel choose with inbox port 0",
                 address.port()
+            ),
+            SocketOpenError::CopiesBusy(address) => write!(
+                f,
+                "another peer of this host receives the unicast copies at {address} already; attach programs to that peer"
             ),
             SocketOpenError::NoPermission(address) => {
                 write!(f, "no permission to use {address}; choose a port from 1024 to 65535")

@@ -61,7 +61,7 @@ pub(super) fn check_multicast(
     returned: &ReturnedMulticasts,
     peers: &[MemberRow],
 ) -> Option<Finding> {
-    let NetworkSetup { interface, group, .. } = network;
+    let NetworkSetup { interface, group, address, has_copies, .. } = network;
     let present = || peers.iter().filter(|peer| is_up(peer));
     let dead: Vec<&MemberRow> = present().filter(|peer| peer.is_multicast_dead).collect();
     let (severity, found, fix) = if returned.is_blocked(now) {
@@ -77,6 +77,13 @@ pub(super) fn check_multicast(
             group.ip()
         );
         (Severity::Broken, found, fix)
+    } else if !dead.is_empty() && *has_copies {
+        let found = format!("the heartbeats of {} arrive, the unicast copies of their multicasts do not", names(&dead));
+        let fix = format!(
+            "add {address} to 'peers' of these hosts; if it is there, allow UDP port {} here (nft list ruleset)",
+            group.port()
+        );
+        (Severity::Warning, found, fix)
     } else if !dead.is_empty() && dead.len() == present().count() {
         let found = format!("the unicasts of {} arrive, their multicasts do not", names(&dead));
         let fix = format!(

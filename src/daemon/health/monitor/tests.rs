@@ -12,6 +12,7 @@ fn network() -> NetworkSetup {
         address: [10, 0, 0, 7].into(),
         group: ([239, 1, 2, 3], 7500).into(),
         ttl: 1,
+        has_copies: false,
     }
 }
 
@@ -121,6 +122,10 @@ fn dead_multicast_names_the_likely_side() {
     let finding = monitor.findings().next().unwrap().finding.clone();
     assert!(finding.found.contains("B.1, C.2") && finding.fix.contains("UDP port 7500"), "{finding}");
     assert_eq!(changes(&mut monitor, 3000, &seen(&[peer("B.1"), peer("C.2")])), ["-multicast"]);
+    let mut copying = HealthMonitor::new(NetworkSetup { has_copies: true, ..network() }, at(0));
+    assert_eq!(changes(&mut copying, 1000, &seen(&[dead("B.1"), dead("C.2")])), ["+multicast warning"]);
+    let finding = copying.findings().next().unwrap().finding.clone();
+    assert!(finding.fix.contains("add 10.0.0.7 to 'peers' of these hosts"), "{finding}");
 }
 
 /// Returns a peer that was last heard this number of milliseconds ago.
