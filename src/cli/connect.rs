@@ -127,7 +127,7 @@ impl Events {
             .subscribe_with(patterns.iter().cloned(), options)
             .map_err(|error| CommandFailure::new(Exit::Failed, error))?;
         let deadline = wait.map(|wait| Clock::now().instant + wait);
-        let source = EventSource::Subscription(subscription);
+        let source = EventSource::Subscription(Box::new(subscription));
         Ok(Events { bus: bus.clone(), source, deadline, interrupt, resumption: None })
     }
 
