@@ -288,6 +288,11 @@ impl RunningCommand {
         signal(self.child.id(), name);
     }
 
+    /// Returns whether the command has ended.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("the command can be waited for").is_some()
+    }
+
     /// Waits for the end.
     #[track_caller]
     pub fn ended(&mut self) -> ExitStatus {

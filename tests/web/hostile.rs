@@ -48,6 +48,11 @@ fn strange_paths_name_nothing() {
         "/metrics%00",
         "/%ff%fe",
         "/METRICS",
+        "/index.html",
+        "/page/app.js",
+        "/api/v1/",
+        "/api/v1/../../metrics",
+        "/api/v1/nothing",
     ] {
         peer.get(path).has_status(404);
     }

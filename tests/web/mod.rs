@@ -1,11 +1,13 @@
 //! The web server of a peer that runs as a process of its own, as programs and browsers reach it.
 
 mod access;
+mod api;
 mod client;
 mod health;
 mod hostile;
 mod metrics;
 mod monitoring;
+mod page;
 
 use crate::support::command::{Place, RunningCommand};
 use client::{HttpReply, send};

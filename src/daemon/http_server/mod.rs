@@ -171,7 +171,12 @@ impl HttpServer {
                 Err(error) => tracing::error!(%error, listener, "the server cannot listen"),
             }
         };
-        let thread = thread::Builder::new().name(format!("{listener}-http")).spawn(move || runtime.block_on(serve));
+        let run = move || {
+            runtime.block_on(serve);
+            // The engine waits for this thread, so this thread must not wait for work that waits for the engine.
+            runtime.shutdown_background();
+        };
+        let thread = thread::Builder::new().name(format!("{listener}-http")).spawn(run);
         Ok(HttpServer { address, counts, end: Some(end), thread: Some(thread.map_err(failed)?) })
     }
 

@@ -1,13 +1,16 @@
 //! Answers to requests by HTTP: the checks that every request passes, and the resources.
 
 use super::WebContext;
+use super::api::{ApiReport, answer_report, find_report};
+use super::assets::{PageAsset, find_asset};
 use super::guard::GuardRefusal;
 use super::metrics;
 use super::reports::ReportFailure;
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -29,7 +32,7 @@ const SECURITY_HEADERS: [(header::HeaderName, &str); 6] = [
 ];
 
 /// A resource of the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 enum Resource {
     /// Whether the peer works.
     Liveness,
@@ -37,6 +40,12 @@ enum Resource {
     Readiness,
     /// The metrics.
     Metrics,
+    /// A file of the page.
+    Asset(&'static PageAsset),
+    /// A report in JSON.
+    Report(ApiReport),
+    /// The live snapshots.
+    Live,
 }
 
 impl Resource {
@@ -46,7 +55,11 @@ impl Resource {
             "/healthz" => Resource::Liveness,
             "/readyz" => Resource::Readiness,
             "/metrics" => Resource::Metrics,
-            _ => return None,
+            "/api/v1/live" => Resource::Live,
+            path => match path.strip_prefix("/api/v1/") {
+                Some(report) => Resource::Report(find_report(report)?),
+                None => Resource::Asset(find_asset(path)?),
+            },
         })
     }
 }
@@ -56,7 +69,7 @@ pub(super) async fn answer(State(context): State<Arc<WebContext>>, request: Requ
     context.counts.requests.fetch_add(1, Ordering::Relaxed);
     let (request, _) = request.into_parts();
     let mut response = match check(&context, &request).await {
-        Ok(resource) => answer_resource(&context, resource, &request.headers).await,
+        Ok(resource) => answer_resource(&context, resource, &request).await,
         Err(refused) => refused,
     };
     for (name, value) in SECURITY_HEADERS {
@@ -72,13 +85,13 @@ async fn check(context: &WebContext, request: &Parts) -> Result<Resource, Respon
     }
     let resource = Resource::find(request.uri.path());
     // A program that restarts a dead peer has no account, and learns nothing else.
-    if resource != Some(Resource::Liveness)
+    if !matches!(resource, Some(Resource::Liveness))
         && let Err(refusal) = context.guard.authenticate(&request.headers)
     {
         return Err(refuse(context, refusal).await);
     }
     let Some(resource) = resource else {
-        return Err((StatusCode::NOT_FOUND, "there are /metrics, /healthz and /readyz\n").into_response());
+        return Err((StatusCode::NOT_FOUND, "there is no such resource here: begin with /\n").into_response());
     };
     if !matches!(request.method, Method::GET | Method::HEAD) {
         let allowed = [(header::ALLOW, "GET, HEAD")];
@@ -115,19 +128,20 @@ async fn refuse(context: &WebContext, refusal: GuardRefusal) -> Response {
     }
 }
 
-async fn answer_resource(context: &WebContext, resource: Resource, headers: &HeaderMap) -> Response {
+async fn answer_resource(context: &WebContext, resource: Resource, request: &Parts) -> Response {
     match resource {
-        Resource::Liveness => match context.reports.ask(vec![serde_json::json!({ "show": "health" })]).await {
+        Resource::Liveness => match context.reports.ask(vec![json!({ "show": "health" })]).await {
             // A flood of requests is no reason to restart the peer.
             Ok(_) | Err(ReportFailure::Busy) => "ok\n".into_response(),
-            Err(failure) => (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", failure.as_str())).into_response(),
+            Err(failure) => unavailable(failure),
         },
         Resource::Readiness => match &context.reports.obstacles().await[..] {
             [] => "ready\n".into_response(),
             obstacles => (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", obstacles.join("\n"))).into_response(),
         },
         Resource::Metrics => {
-            let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+            let accept =
+                request.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
             let is_open_metrics = accept.contains("application/openmetrics-text");
             let content_type = if is_open_metrics { metrics::OPEN_METRICS } else { metrics::PROMETHEUS };
             match context.reports.overview(metrics::queries()).await {
@@ -135,8 +149,23 @@ async fn answer_resource(context: &WebContext, resource: Resource, headers: &Hea
                     let text = metrics::render(&overview, is_open_metrics);
                     ([(header::CONTENT_TYPE, content_type)], text).into_response()
                 }
-                Err(failure) => (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", failure.as_str())).into_response(),
+                Err(failure) => unavailable(failure),
             }
         }
+        Resource::Asset(asset) => ([(header::CONTENT_TYPE, asset.content_type)], asset.content).into_response(),
+        Resource::Report(report) => match answer_report(context, report, request.uri.query()).await {
+            Ok(answer) => ([(header::CONTENT_TYPE, "application/json")], answer.to_string()).into_response(),
+            Err(failure) => unavailable(failure),
+        },
+        Resource::Live if request.method == Method::HEAD => StatusCode::OK.into_response(),
+        Resource::Live => context.live.join().unwrap_or_else(|| {
+            let text = "too many pages show this peer: close one of them\n";
+            (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
+        }),
     }
+}
+
+/// Answers that there is no report.
+fn unavailable(failure: ReportFailure) -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", failure.as_str())).into_response()
 }

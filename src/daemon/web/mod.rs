@@ -1,17 +1,26 @@
-//! The web server of a peer (`http`): its health and its metrics for programs that watch it.
+//! The web server of a peer (`http`): a page for people, and its health and its metrics for programs that watch it.
 //!
 //! It runs on a thread of its own and asks the engine for the reports of `show`; it has no numbers of its own. An idle
 //! server costs nothing.
 
+mod advisory_log;
 mod answer;
+mod api;
+mod assets;
 mod counts;
+mod event_stream;
 mod guard;
+mod live;
 mod metrics;
+mod queue_reader;
 mod reports;
+mod stream_reports;
 
+use self::advisory_log::AdvisoryLog;
 use self::answer::answer;
 use self::counts::RequestCounts;
 use self::guard::RequestGuard;
+use self::live::LiveFeed;
 use self::reports::ReportSource;
 use crate::config::Config;
 use crate::daemon::engine_core::EngineCore;
@@ -38,14 +47,16 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 struct WebContext {
     guard: RequestGuard,
     reports: ReportSource,
-    counts: Arc<RequestCounts>,
+    advisories: AdvisoryLog,
+    live: LiveFeed,
+    counts: RequestCounts,
 }
 
 /// The web server of a peer. It stops when this is dropped.
 #[derive(Debug)]
 pub(crate) struct WebServer {
     server: HttpServer,
-    counts: Arc<RequestCounts>,
+    context: Arc<WebContext>,
     /// Number of accounts that may connect.
     accounts: usize,
     /// TLS mode for the status: whether clients must or may encrypt.
@@ -57,14 +68,16 @@ impl WebServer {
     ///
     /// # Errors
     /// The server cannot listen, or its TLS files cannot be used.
-    pub(crate) fn open(core: &EngineCore, config: &Config, address: SocketAddr) -> Result<WebServer, HttpError> {
+    pub(crate) fn open(core: &mut EngineCore, config: &Config, address: SocketAddr) -> Result<WebServer, HttpError> {
         let access = Arc::new(Access { accounts: config.accounts.clone(), headers: false });
         let host_name = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
-        let counts = Arc::new(RequestCounts::default());
+        let (client, advisories) = AdvisoryLog::open(core);
         let context = Arc::new(WebContext {
             guard: RequestGuard::new(access, host_name),
-            reports: ReportSource::new(Arc::clone(&core.mailbox)),
-            counts: Arc::clone(&counts),
+            reports: ReportSource::new(Arc::clone(&core.mailbox), client),
+            advisories,
+            live: LiveFeed::default(),
+            counts: RequestCounts::default(),
         });
         let settings = ServerSettings {
             listener: "http",
@@ -77,19 +90,20 @@ impl WebServer {
                 head_bytes_max: HEAD_BYTES_MAX,
             },
         };
-        let server = HttpServer::start(settings, |_, _| WebService(context))?;
+        let service = WebService(Arc::clone(&context));
+        let server = HttpServer::start(settings, |_, _| service)?;
         let (address, accounts) = (server.address(), config.accounts.len());
         tracing::info!(%address, accounts, "http listener open");
         if config.http_open && accounts == 0 && !address.ip().is_loopback() {
             tracing::warn!(%address, "anyone who reaches the http listener can read the reports of this peer");
         }
         let tls = config.http_tls.as_ref().map(|tls| if tls.is_optional { "optional" } else { "required" });
-        Ok(WebServer { server, counts, accounts, tls })
+        Ok(WebServer { server, context, accounts, tls })
     }
 
     /// Returns the part of `show status`.
     pub(crate) fn status(&self) -> Value {
-        let connections = self.server.counts();
+        let (connections, counts) = (self.server.counts(), &self.context.counts);
         json!({
             "listener": "http",
             "address": self.server.address().to_string(),
@@ -99,9 +113,10 @@ impl WebServer {
             "accepted": connections.accepted.load(Ordering::Relaxed),
             "refused": connections.refused.load(Ordering::Relaxed),
             "ended": connections.ended(),
-            "requests": self.counts.requests.load(Ordering::Relaxed),
-            "unauthorized": self.counts.unauthorized.load(Ordering::Relaxed),
-            "foreign": self.counts.foreign.load(Ordering::Relaxed),
+            "viewers": self.context.live.viewers(),
+            "requests": counts.requests.load(Ordering::Relaxed),
+            "unauthorized": counts.unauthorized.load(Ordering::Relaxed),
+            "foreign": counts.foreign.load(Ordering::Relaxed),
         })
     }
 }
@@ -116,7 +131,8 @@ impl HttpService for WebService {
     }
 
     async fn run(&self) {
-        std::future::pending().await
+        let context = &*self.0;
+        tokio::join!(context.advisories.run(), context.live.run(|| api::snapshot(context)));
     }
 
     async fn close(&self) {}

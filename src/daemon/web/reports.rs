@@ -2,6 +2,7 @@
 
 use crate::clock::Clock;
 use crate::daemon::mailbox::{EngineCommand, Mailbox};
+use crate::message::ClientId;
 use crate::time::Instant;
 use crossbeam_channel::bounded;
 use serde_json::{Map, Value, json};
@@ -39,26 +40,37 @@ impl ReportFailure {
 #[derive(Debug)]
 pub(super) struct ReportSource {
     mailbox: Arc<Mailbox>,
+    /// The web server, as a client of the peer.
+    client: ClientId,
     waiting: Semaphore,
     /// Time from which the next question may be asked.
     next: Mutex<Instant>,
 }
 
 impl ReportSource {
-    /// Creates the source of an engine with this mailbox.
-    pub(super) fn new(mailbox: Arc<Mailbox>) -> ReportSource {
-        ReportSource { mailbox, waiting: Semaphore::new(QUESTIONS_MAX), next: Mutex::new(Clock::now().instant) }
+    /// Creates the source of an engine with this mailbox. `client` is the web server, as a client of the peer.
+    pub(super) fn new(mailbox: Arc<Mailbox>, client: ClientId) -> ReportSource {
+        let next = Mutex::new(Clock::now().instant);
+        ReportSource { mailbox, client, waiting: Semaphore::new(QUESTIONS_MAX), next }
     }
 
     /// Returns the answers to these queries, in their order. They show the peer at one time, unless it is busy.
     pub(super) async fn ask(&self, queries: Vec<Value>) -> Result<Vec<Value>, ReportFailure> {
+        self.run(move |mailbox, _| ask_blocking(mailbox, queries)).await
+    }
+
+    /// Asks a question that waits for the engine, in its turn.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Mailbox, ClientId) -> Result<T, ReportFailure> + Send + 'static,
+    ) -> Result<T, ReportFailure> {
         let _waiting = self.waiting.try_acquire().map_err(|_| ReportFailure::Busy)?;
         let mut next = self.next.lock().await;
         tokio::time::sleep(next.since(Clock::now().instant)).await;
-        let mailbox = Arc::clone(&self.mailbox);
-        let answers = tokio::task::spawn_blocking(move || ask_blocking(&mailbox, queries)).await;
+        let (mailbox, client) = (Arc::clone(&self.mailbox), self.client);
+        let answer = tokio::task::spawn_blocking(move || question(&mailbox, client)).await;
         *next = Clock::now().instant + QUESTION_INTERVAL;
-        answers.unwrap_or(Err(ReportFailure::NoAnswer))
+        answer.unwrap_or(Err(ReportFailure::NoAnswer))
     }
 
     /// Returns several reports as one object: rows where a report has them, and otherwise its fields.
@@ -123,7 +135,7 @@ mod tests {
     fn source() -> (Poll, ReportSource) {
         let poll = Poll::new().unwrap();
         let waker = Waker::new(poll.registry(), Token(0)).unwrap();
-        (poll, ReportSource::new(Arc::new(Mailbox::new(waker))))
+        (poll, ReportSource::new(Arc::new(Mailbox::new(waker)), ClientId(1)))
     }
 
     fn runtime() -> tokio::runtime::Runtime {

@@ -1,0 +1,72 @@
+//! Reading of the queue of a subscription in the server's own loop.
+
+use crate::daemon::subscription_queue::{NoticeRef, SubscriptionQueue};
+use std::io;
+use std::os::fd::BorrowedFd;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// Reader of a queue.
+pub(super) struct QueueReader<'a> {
+    queue: &'a SubscriptionQueue,
+    ready: AsyncFd<BorrowedFd<'a>>,
+}
+
+impl<'a> QueueReader<'a> {
+    /// Creates the reader of a queue, inside the server's loop.
+    ///
+    /// # Errors
+    /// The system has no descriptor left.
+    pub(super) fn new(queue: &'a SubscriptionQueue) -> io::Result<QueueReader<'a>> {
+        let descriptor = queue.readiness_fd()?;
+        // SAFETY: the queue keeps its descriptor until it is dropped, and it is borrowed for as long as the reader lives.
+        let ready = unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) };
+        Ok(QueueReader { queue, ready: ready.map_err(io::Error::from)? })
+    }
+
+    /// Waits for notices, and calls `each` with all that wait. Returns false once the queue is closed and empty.
+    ///
+    /// # Errors
+    /// The server's loop is ending.
+    pub(super) async fn read(&self, each: impl FnMut(NoticeRef<'_>)) -> io::Result<bool> {
+        let mut guard = self.ready.readable().await?;
+        let since = self.queue.notifications();
+        if self.queue.drain(each).is_err() {
+            return Ok(false);
+        }
+        // A notification after `since` leaves the descriptor readable.
+        self.queue.clear_readiness(since);
+        guard.clear_ready();
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::daemon::subscription_queue::{Notice, QueueLimits};
+    use std::cell::Cell;
+
+    #[test]
+    fn reader_takes_notices_until_the_end() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        let queue = SubscriptionQueue::new(QueueLimits { count_max: 8, bytes_max: 1 << 20 });
+        runtime.block_on(async {
+            let reader = QueueReader::new(&queue).unwrap();
+            let dropped = Cell::new(0);
+            for round in 1..4 {
+                queue.push(Notice::Dropped(round));
+                let take = |notice: NoticeRef<'_>| match notice {
+                    NoticeRef::Dropped(count) => dropped.set(dropped.get() + count),
+                    other => panic!("{other:?}"),
+                };
+                // The descriptor is readable at first, although nothing waits.
+                while dropped.get() < round * (round + 1) / 2 {
+                    assert!(reader.read(take).await.unwrap());
+                }
+            }
+            queue.close();
+            assert!(!reader.read(|_| panic!("nothing waits")).await.unwrap());
+        });
+    }
+}

@@ -1,0 +1,95 @@
+// Opens the page of several peers in a headless browser, and checks what a person would meet: faults of scripts, names
+// and contrasts (axe), the keyboard, and that something is drawn. Prints a JSON object for each finding.
+//
+// Arguments: the browser, a directory for its profile and the screenshots, and for each LAN its name and its address.
+
+import { readFile, writeFile } from "node:fs/promises";
+import puppeteer from "puppeteer-core";
+
+const [browserPath, directory, ...lans] = process.argv.slice(2);
+const axe = await readFile(new URL("node_modules/axe-core/axe.min.js", import.meta.url), "utf8");
+const report = (kind, lan, detail) => console.log(JSON.stringify({ kind, lan, detail }));
+/** Maximum time for anything on the page, in milliseconds. */
+const PATIENCE = 60000;
+
+const browser = await puppeteer.launch({
+  executablePath: browserPath,
+  headless: true,
+  userDataDir: `${directory}/profile`,
+  args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync"],
+  defaultViewport: { width: 1280, height: 900 },
+});
+
+async function checkAxe(page, lan, view) {
+  await page.evaluate(axe);
+  const violations = await page.evaluate(async () => {
+    const { violations } = await window.axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21aa", "best-practice"] });
+    return violations.map(({ id, nodes }) => `${id}: ${nodes.map((node) => `${node.target} ${node.failureSummary}`).join("; ")}`);
+  });
+  for (const violation of violations) report("axe", lan, `${view}: ${violation}`);
+}
+
+async function checkKeyboard(page, lan) {
+  await page.evaluate(() => document.activeElement.blur());
+  const seen = [];
+  for (let at = 0; at < 12; at += 1) {
+    await page.keyboard.press("Tab");
+    seen.push(await page.evaluate(() => {
+      const { tagName, textContent, ariaLabel } = document.activeElement;
+      const { outlineStyle, outlineWidth } = getComputedStyle(document.activeElement);
+      return { name: ariaLabel ?? textContent.trim(), tagName, isVisible: outlineStyle !== "none" && parseFloat(outlineWidth) >= 2 };
+    }));
+  }
+  if (seen[0].name !== "Skip to the content") report("keyboard", lan, `the first stop is ${seen[0].name}`);
+  for (const stop of seen) if (!stop.isVisible) report("keyboard", lan, `the focus is not visible at ${stop.tagName} ${stop.name}`);
+  if (new Set(seen.map((stop) => stop.name)).size < 8) report("keyboard", lan, `only ${JSON.stringify(seen)} can be reached`);
+}
+
+async function screenshot(page, lan, name) {
+  const image = await page.screenshot({ fullPage: true });
+  await writeFile(`${directory}/${lan}-${name}.png`, image);
+  report("screenshot", lan, { name, bytes: image.length });
+}
+
+async function checkLan(lan, address) {
+  const page = await browser.newPage();
+  page.setDefaultTimeout(PATIENCE);
+  page.on("console", (message) => ["error", "warn"].includes(message.type()) && report("console", lan, message.text()));
+  page.on("pageerror", (error) => report("script", lan, String(error)));
+  page.on("requestfailed", (request) => !request.url().endsWith("/live") && report("request", lan, request.url()));
+  page.on("request", (request) => !request.url().startsWith(address) && report("outside", lan, request.url()));
+  await page.goto(address);
+  await page.waitForSelector(".verdict strong:not(:empty)");
+  if (lan === "lossy") await page.waitForFunction(() => document.querySelector(".verdict strong").textContent.includes("lost"));
+  if (lan === "calm") await page.waitForFunction(() => document.querySelectorAll(".picture .edge.good").length >= 6);
+  report("verdict", lan, await page.$eval(".verdict strong", (element) => element.textContent));
+  report("nodes", lan, await page.$$eval(".picture a", (nodes) => nodes.map((node) => node.getAttribute("aria-label"))));
+  if (lan === "calm") await checkKeyboard(page, lan);
+  // Every view has the same parts in each LAN. So the lossy one, which has the most of them, shows all views.
+  const links = await page.$$eval("#views a, .picture a", (all) => all.map((link) => link.getAttribute("href")));
+  const peer = links.find((href) => href.startsWith("#/peer/"));
+  const views = links.filter((href) => !href.startsWith("#/peer/")).slice(0, -1);
+  const visits = lan === "lossy" ? [...views, peer, "#/subject/plant.line1.speed"].map((view) => ["light", view]) : [["light", "#/"]];
+  if (lan !== "empty") visits.push(["dark", "#/"]);
+  for (const [scheme, view] of visits) {
+    await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
+    await page.evaluate((hash) => (location.hash = hash), view);
+    await page.waitForFunction((hash) => location.hash === hash && document.querySelector("h2"), {}, view);
+    await checkAxe(page, lan, `${scheme} ${view}`);
+    await screenshot(page, lan, `${scheme}${view.replace(/[^a-z]+/g, "-").replace(/-+$/, "")}`);
+  }
+  report("content", lan, await page.$eval("main", (main) => main.textContent.length));
+  // Closing the page cuts off the requests that are on their way.
+  page.removeAllListeners("requestfailed");
+  await page.close();
+}
+
+try {
+  const work = [];
+  for (let at = 0; at < lans.length; at += 2) work.push(checkLan(lans[at], lans[at + 1]));
+  await Promise.all(work);
+  report("done", "", lans.length / 2);
+} finally {
+  await browser.close();
+}

@@ -1,0 +1,132 @@
+//! The page in a real headless browser: a calm, a lossy and an empty LAN.
+
+use crate::support::TempDir;
+use crate::support::bus::{message, serve, wait_for};
+use crate::support::command::{Place, RunningCommand, now, parse_json};
+use crate::support::root;
+use crate::support::wait::{wait_until, wait_until_some};
+use seqcast::bus::{Bus, DropRule, Options, Subscription};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Minimum bytes of a screenshot with content.
+const SCREENSHOT_BYTES_MIN: u64 = 20_000;
+
+/// Interval between two messages of each peer while the browser runs.
+const TURN_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Peers of one group, of which the first has a web server.
+pub struct Lan {
+    pub peers: Vec<Bus>,
+    _subscription: Option<Subscription>,
+    _directory: TempDir,
+}
+
+impl Lan {
+    /// Starts a LAN of `count` peers. The first one drops this share of the datagrams that it receives.
+    pub fn start(name: &str, count: usize, chance: f64) -> Lan {
+        let (mut config, directory) = crate::support::bus::config_with_socket(name);
+        config.http = Some(([127, 0, 0, 1], 0).into());
+        if 0.0 < chance {
+            // Nothing is requested again.
+            config.reliability = Duration::from_millis(5);
+        }
+        let drop = (0.0 < chance).then_some(DropRule { seed: 3, chance, burst: 1 });
+        let first = Bus::embed_with(&config, &Options { serve: true, drop, ..Options::default() });
+        let mut peers = vec![first.expect("a peer on loopback")];
+        for number in 1..count {
+            let name = format!("line{number}.{name}").parse().expect("a peer name");
+            let socket = directory.path().join(format!("{number}.sock"));
+            let mut other = config.clone();
+            (other.name, other.socket, other.http) = (name, socket, None);
+            peers.push(serve(&other));
+            wait_for(&peers[0], &peers[number]);
+            wait_for(&peers[number], &peers[0]);
+        }
+        let subscription = (1 < count).then(|| peers[0].subscribe("plant.>".parse().unwrap()).expect("a subscription"));
+        Lan { peers, _subscription: subscription, _directory: directory }
+    }
+
+    /// Returns the address of the web server.
+    pub fn address(&self) -> SocketAddr {
+        let what = || "the web server listens".to_owned();
+        wait_until_some(what, || self.peers[0].show("status").ok()?["status"]["http"]["address"].as_str()?.parse().ok())
+    }
+
+    /// Publishes a message of each peer to the others.
+    pub fn publish(&self) {
+        for (number, peer) in self.peers.iter().enumerate() {
+            peer.publish_blocking(message(&format!("plant.line{number}.speed"), "17.5")).expect("the peer runs");
+        }
+    }
+
+    /// Returns the number of messages that the first peer lost.
+    fn lost(&self) -> u64 {
+        let loss = self.peers[0].show("loss").expect("the peer answers");
+        loss["rows"].as_array().expect("rows").iter().filter_map(|row| row["msg_loss"]["count"].as_u64()).sum()
+    }
+}
+
+/// Runs the browser on LANs, and returns what it reports. Each `turn` runs beside it.
+fn browse(place: &Place, lans: &[(&str, &Lan)], turn: impl Fn()) -> Vec<Value> {
+    let mut command = Command::new("node");
+    command.arg(root().join("target/clients/node/web_page.mjs")).arg("/usr/bin/chromium").arg(place.dir());
+    for (name, lan) in lans {
+        command.arg(name).arg(format!("http://{}/", lan.address()));
+    }
+    place.set_environment(&mut command);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().expect("tools/test has installed the client");
+    let mut browser = RunningCommand::new(child, &["web_page.mjs"]);
+    let mut next = now();
+    wait_until("the browser is done", || {
+        if next <= now() {
+            turn();
+            next = now() + TURN_INTERVAL;
+        }
+        browser.has_ended()
+    });
+    assert!(browser.ended().success(), "{:?}", browser.stderr_so_far());
+    browser.lines_so_far().iter().map(|line| parse_json(line)).collect()
+}
+
+#[test]
+fn page_works_in_a_browser() {
+    let (calm, lossy, empty) = (Lan::start("calm", 4, 0.0), Lan::start("lossy", 4, 0.3), Lan::start("empty", 1, 0.0));
+    lossy.publish();
+    wait_until("messages are lost", || {
+        lossy.publish();
+        0 < lossy.lost()
+    });
+    let place = Place::new();
+    let reports = browse(&place, &[("calm", &calm), ("lossy", &lossy), ("empty", &empty)], || {
+        calm.publish();
+        lossy.publish();
+    });
+    let of = |kind: &str| -> BTreeMap<String, &Value> {
+        let such = reports.iter().filter(|report| report["kind"] == kind);
+        such.map(|report| (report["lan"].as_str().unwrap().to_owned(), &report["detail"])).collect()
+    };
+    for fault in ["axe", "keyboard", "console", "script", "request", "outside"] {
+        assert!(
+            of(fault).is_empty(),
+            "{:#?}",
+            reports.iter().filter(|report| report["kind"] == fault).collect::<Vec<_>>()
+        );
+    }
+    let verdicts = of("verdict");
+    assert_eq!(verdicts["calm"], "All messages arrive");
+    assert_eq!(verdicts["lossy"], "Messages are being lost");
+    assert_eq!(verdicts["empty"], "No other peer is here");
+    let nodes = |lan: &str| of("nodes")[lan].as_array().expect("nodes").clone();
+    assert_eq!([nodes("calm").len(), nodes("lossy").len(), nodes("empty").len()], [4, 4, 1]);
+    assert!(nodes("lossy").iter().any(|node| node.as_str().unwrap().contains("losing")), "{:?}", nodes("lossy"));
+    let screenshots: Vec<&Value> = reports.iter().filter(|report| report["kind"] == "screenshot").collect();
+    assert_eq!(screenshots.len(), 12);
+    for screenshot in screenshots {
+        assert!(SCREENSHOT_BYTES_MIN <= screenshot["detail"]["bytes"].as_u64().unwrap(), "{screenshot}");
+    }
+}
