@@ -272,8 +272,10 @@ keys! {
     /// port, an address, or both.
     "http" http: Option<SocketAddr> = "off", ListenAddressFormat { port: 7580 }, "on";
     /// True if the web server may listen beyond this host without accounts, so that anyone who reaches it can read the
-    /// reports of the peer.
+    /// reports of the peer, and messages.
     "http-open" http_open: bool = "no", YES_NO, "yes";
+    /// True if the page of the web server may publish messages. Otherwise it only reads.
+    "http-publish" http_publish: bool = "no", YES_NO, "yes";
     /// Certificates and key for encrypted connections to the web server; encryption is required, unless `optional`
     /// follows.
     "http-tls" http_tls: Option<TlsFiles> = "none", TlsFilesFormat, "cert.pem key.pem";

@@ -5,6 +5,7 @@ mod api;
 mod client;
 mod health;
 mod hostile;
+mod messages;
 mod metrics;
 mod monitoring;
 mod page;

@@ -125,7 +125,7 @@ fn page_works_in_a_browser() {
     assert_eq!([nodes("calm").len(), nodes("lossy").len(), nodes("empty").len()], [4, 4, 1]);
     assert!(nodes("lossy").iter().any(|node| node.as_str().unwrap().contains("losing")), "{:?}", nodes("lossy"));
     let screenshots: Vec<&Value> = reports.iter().filter(|report| report["kind"] == "screenshot").collect();
-    assert_eq!(screenshots.len(), 12);
+    assert_eq!(screenshots.len(), 13);
     for screenshot in screenshots {
         assert!(SCREENSHOT_BYTES_MIN <= screenshot["detail"]["bytes"].as_u64().unwrap(), "{screenshot}");
     }

@@ -4,11 +4,16 @@ use super::WebContext;
 use super::api::{ApiReport, answer_report, find_report};
 use super::assets::{PageAsset, find_asset};
 use super::guard::GuardRefusal;
+use super::messages::{MessageRefusal, PUBLISH_BYTES_MAX, publish, subscribe};
 use super::metrics;
 use super::reports::ReportFailure;
+use crate::daemon::http_server::REQUEST_TIME;
+use crate::listener::ftn18::url::decode_form;
+use crate::subject::Pattern;
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 use std::sync::Arc;
@@ -46,6 +51,12 @@ enum Resource {
     Report(ApiReport),
     /// The live snapshots.
     Live,
+    /// The messages of a pattern, as they come.
+    Messages,
+    /// The account of the client, and what it may do.
+    Session,
+    /// Publishing.
+    Publish,
 }
 
 impl Resource {
@@ -56,6 +67,9 @@ impl Resource {
             "/readyz" => Resource::Readiness,
             "/metrics" => Resource::Metrics,
             "/api/v1/live" => Resource::Live,
+            "/api/v1/messages" => Resource::Messages,
+            "/api/v1/session" => Resource::Session,
+            "/api/v1/publish" => Resource::Publish,
             path => match path.strip_prefix("/api/v1/") {
                 Some(report) => Resource::Report(find_report(report)?),
                 None => Resource::Asset(find_asset(path)?),
@@ -67,9 +81,9 @@ impl Resource {
 /// Answers a request.
 pub(super) async fn answer(State(context): State<Arc<WebContext>>, request: Request) -> Response {
     context.counts.requests.fetch_add(1, Ordering::Relaxed);
-    let (request, _) = request.into_parts();
+    let (request, body) = request.into_parts();
     let mut response = match check(&context, &request).await {
-        Ok(resource) => answer_resource(&context, resource, &request).await,
+        Ok(resource) => answer_resource(&context, resource, &request, body).await,
         Err(refused) => refused,
     };
     for (name, value) in SECURITY_HEADERS {
@@ -93,9 +107,12 @@ async fn check(context: &WebContext, request: &Parts) -> Result<Resource, Respon
     let Some(resource) = resource else {
         return Err((StatusCode::NOT_FOUND, "there is no such resource here: begin with /\n").into_response());
     };
-    if !matches!(request.method, Method::GET | Method::HEAD) {
-        let allowed = [(header::ALLOW, "GET, HEAD")];
-        return Err((StatusCode::METHOD_NOT_ALLOWED, allowed, "this can only be read: GET\n").into_response());
+    let (allowed, text) = match resource {
+        Resource::Publish => ("POST", "a message is published by POST\n"),
+        _ => ("GET, HEAD", "this can only be read: GET\n"),
+    };
+    if !allowed.split(", ").any(|method| request.method == method) {
+        return Err((StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, allowed)], text).into_response());
     }
     Ok(resource)
 }
@@ -128,7 +145,7 @@ async fn refuse(context: &WebContext, refusal: GuardRefusal) -> Response {
     }
 }
 
-async fn answer_resource(context: &WebContext, resource: Resource, request: &Parts) -> Response {
+async fn answer_resource(context: &Arc<WebContext>, resource: Resource, request: &Parts, body: Body) -> Response {
     match resource {
         Resource::Liveness => match context.reports.ask(vec![json!({ "show": "health" })]).await {
             // A flood of requests is no reason to restart the peer.
@@ -157,11 +174,67 @@ async fn answer_resource(context: &WebContext, resource: Resource, request: &Par
             Ok(answer) => ([(header::CONTENT_TYPE, "application/json")], answer.to_string()).into_response(),
             Err(failure) => unavailable(failure),
         },
-        Resource::Live if request.method == Method::HEAD => StatusCode::OK.into_response(),
+        Resource::Live | Resource::Messages if request.method == Method::HEAD => StatusCode::OK.into_response(),
         Resource::Live => context.live.join().unwrap_or_else(|| {
             let text = "too many pages show this peer: close one of them\n";
             (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
         }),
+        Resource::Messages => answer_subscription(context, request.uri.query().unwrap_or_default()).await,
+        Resource::Session => {
+            // The request would not be here without a valid account.
+            let account = context.guard.authenticate(&request.headers).unwrap_or_default();
+            let session = json!({ "account": account, "can_publish": context.can_publish });
+            ([(header::CONTENT_TYPE, "application/json")], session.to_string()).into_response()
+        }
+        Resource::Publish => answer_publish(context, &request.headers, body).await,
+    }
+}
+
+/// Begins a subscription, or only checks its pattern if the query has `check=1`.
+async fn answer_subscription(context: &Arc<WebContext>, query: &str) -> Response {
+    let value = |name: &str| query.split('&').find_map(|part| part.strip_prefix(name)?.strip_prefix('='));
+    let refused = |text: &str| (StatusCode::BAD_REQUEST, format!("{text}\n")).into_response();
+    let Some(pattern) = value("pattern") else { return refused("write the pattern: ?pattern=plant.*") };
+    let pattern = match decode_form("the pattern", pattern) {
+        Ok(pattern) => pattern,
+        Err(fault) => return refused(&fault.text),
+    };
+    if value("check").is_some() {
+        return match pattern.parse::<Pattern>() {
+            Ok(_) => "ok\n".into_response(),
+            Err(error) => refused(&error.to_string()),
+        };
+    }
+    subscribe(context, &pattern).await.unwrap_or_else(|refusal| refuse_message(&refusal))
+}
+
+/// Publishes the message of a request. A page of another site cannot send the header without asking first.
+async fn answer_publish(context: &WebContext, headers: &HeaderMap, body: Body) -> Response {
+    if !context.can_publish {
+        return (StatusCode::FORBIDDEN, "publishing by HTTP is off: http-publish: yes turns it on\n").into_response();
+    }
+    if headers.get("x-seqcast").is_none_or(|value| value != "publish") {
+        let text = "a request that publishes needs the header X-Seqcast: publish\n";
+        return (StatusCode::FORBIDDEN, text).into_response();
+    }
+    match tokio::time::timeout(REQUEST_TIME, axum::body::to_bytes(body, PUBLISH_BYTES_MAX)).await {
+        Ok(Ok(body)) => match publish(context, &body) {
+            Ok(()) => StatusCode::NO_CONTENT.into_response(),
+            Err(refusal) => refuse_message(&refusal),
+        },
+        Ok(Err(_)) => (StatusCode::PAYLOAD_TOO_LARGE, "a message has at most 262144 bytes here\n").into_response(),
+        Err(_) => StatusCode::REQUEST_TIMEOUT.into_response(),
+    }
+}
+
+/// Answers a subscription or a message that is refused.
+fn refuse_message(refusal: &MessageRefusal) -> Response {
+    match refusal {
+        MessageRefusal::Invalid(text) => (StatusCode::BAD_REQUEST, format!("{text}\n")).into_response(),
+        MessageRefusal::Busy => {
+            (StatusCode::SERVICE_UNAVAILABLE, "too many subscriptions or messages wait; try again\n").into_response()
+        }
+        MessageRefusal::NoAnswer => unavailable(ReportFailure::NoAnswer),
     }
 }
 

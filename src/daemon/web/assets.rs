@@ -18,7 +18,7 @@ const fn asset(path: &'static str, content_type: &'static str, content: &'static
     PageAsset { path, content_type, content }
 }
 
-static ASSETS: [PageAsset; 14] = [
+static ASSETS: [PageAsset; 15] = [
     asset("/", HTML, include_str!("page/index.html")),
     asset("/page.css", STYLE, include_str!("page/page.css")),
     asset("/icon.svg", IMAGE, include_str!("page/icon.svg")),
@@ -26,6 +26,7 @@ static ASSETS: [PageAsset; 14] = [
     asset("/dom.js", SCRIPT, include_str!("page/dom.js")),
     asset("/format.js", SCRIPT, include_str!("page/format.js")),
     asset("/lan.js", SCRIPT, include_str!("page/lan.js")),
+    asset("/messages.js", SCRIPT, include_str!("page/messages.js")),
     asset("/picture.js", SCRIPT, include_str!("page/picture.js")),
     asset("/plots.js", SCRIPT, include_str!("page/plots.js")),
     asset("/state.js", SCRIPT, include_str!("page/state.js")),

@@ -11,6 +11,7 @@ mod counts;
 mod event_stream;
 mod guard;
 mod live;
+mod messages;
 mod metrics;
 mod queue_reader;
 mod reports;
@@ -21,6 +22,7 @@ use self::answer::answer;
 use self::counts::RequestCounts;
 use self::guard::RequestGuard;
 use self::live::LiveFeed;
+use self::messages::SUBSCRIPTIONS_MAX;
 use self::reports::ReportSource;
 use crate::config::Config;
 use crate::daemon::engine_core::EngineCore;
@@ -32,8 +34,9 @@ use axum::Router;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
+use tokio::sync::Semaphore;
 
 /// Maximum number of connections: a browser opens up to six.
 const CONNECTIONS_MAX: usize = 256;
@@ -49,6 +52,14 @@ struct WebContext {
     reports: ReportSource,
     advisories: AdvisoryLog,
     live: LiveFeed,
+    /// Room for subscriptions of pages.
+    subscriptions: Arc<Semaphore>,
+    /// Number of the next subscription.
+    next_sub: AtomicU32,
+    /// Maximum bytes of a published message.
+    message_bytes_max: usize,
+    /// True if pages may publish.
+    can_publish: bool,
     counts: RequestCounts,
 }
 
@@ -77,6 +88,10 @@ impl WebServer {
             reports: ReportSource::new(Arc::clone(&core.mailbox), client),
             advisories,
             live: LiveFeed::default(),
+            subscriptions: Arc::new(Semaphore::new(SUBSCRIPTIONS_MAX)),
+            next_sub: AtomicU32::new(1),
+            message_bytes_max: config.message_size,
+            can_publish: config.http_publish,
             counts: RequestCounts::default(),
         });
         let settings = ServerSettings {

@@ -1,8 +1,8 @@
 //! The reports of the peer, as the web server gets them: the answers of the engine to `show` queries.
 
 use crate::clock::Clock;
-use crate::daemon::mailbox::{EngineCommand, Mailbox};
-use crate::message::ClientId;
+use crate::daemon::mailbox::{EngineCommand, Mailbox, PushError};
+use crate::message::{ClientId, Message, SubId};
 use crate::time::Instant;
 use crossbeam_channel::bounded;
 use serde_json::{Map, Value, json};
@@ -57,6 +57,20 @@ impl ReportSource {
     /// Returns the answers to these queries, in their order. They show the peer at one time, unless it is busy.
     pub(super) async fn ask(&self, queries: Vec<Value>) -> Result<Vec<Value>, ReportFailure> {
         self.run(move |mailbox, _| ask_blocking(mailbox, queries)).await
+    }
+
+    /// Publishes a message without waiting.
+    ///
+    /// # Errors
+    /// Publishers wait for the network, or the peer has ended.
+    pub(super) fn publish(&self, message: Message) -> Result<(), PushError> {
+        self.mailbox.push(EngineCommand::Publish { client: self.client, message }, Duration::ZERO)
+    }
+
+    /// Ends a subscription of the server.
+    pub(super) fn end_subscription(&self, sub: SubId) {
+        // A peer that has ended has no subscriptions.
+        drop(self.mailbox.push(EngineCommand::Unsubscribe { client: self.client, sub }, Duration::ZERO));
     }
 
     /// Asks a question that waits for the engine, in its turn.

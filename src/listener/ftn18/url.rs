@@ -90,7 +90,7 @@ fn decode_basic(header: &str) -> Result<String, CallFault> {
 }
 
 /// Decodes `%41` and `+` (WHATWG URL, application/x-www-form-urlencoded).
-fn decode_form<'a>(what: &str, text: &'a str) -> Result<Cow<'a, str>, CallFault> {
+pub(crate) fn decode_form<'a>(what: &str, text: &'a str) -> Result<Cow<'a, str>, CallFault> {
     if !text.contains(['%', '+']) {
         return Ok(Cow::Borrowed(text));
     }

@@ -2,6 +2,7 @@
 
 import { make, setText } from "/dom.js";
 import { makeLan } from "/lan.js";
+import { makeMessages } from "/messages.js";
 import { State } from "/state.js";
 import { makeClients, makeLosses, makePeer, makePeers, makeStreams, makeSubject, makeSubjects } from "/views.js";
 
@@ -17,8 +18,9 @@ const VIEWS = [
   ["subjects", "Subjects", makeSubjects, "subject"],
   ["clients", "Clients", makeClients],
   ["streams", "Streams", makeStreams],
+  ["messages", "Messages", makeMessages, "messages"],
 ];
-const SINGLE = { peer: makePeer, subject: makeSubject };
+const SINGLE = { peer: makePeer, subject: makeSubject, messages: makeMessages };
 
 const state = new State();
 const content = document.getElementById("content");

@@ -1,6 +1,6 @@
 // The other views: peers, one peer, subjects, one subject, clients, streams, losses.
 
-import { make, makeTable, setText } from "/dom.js";
+import { card, make, makeTable, setText } from "/dom.js";
 import { bounds, bytes, clock, clockOf, count, name, rate, span } from "/format.js";
 import { makeAdvisories, makeLossTable, makeTiles } from "/lan.js";
 import { makePlot } from "/plots.js";
@@ -281,6 +281,10 @@ export function makeSubject(subject) {
       { class: "grid" },
       make("section", { class: "card" }, numbers.element),
       make("section", { class: "card" }, losses.element),
+    ),
+    card(
+      "Listen",
+      make("p", {}, make("a", { href: `#/messages/${encodeURIComponent(subject)}` }, "Show its messages as they come")),
     ),
   );
   const report = (answer) => {

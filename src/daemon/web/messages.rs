@@ -1,0 +1,297 @@
+//! Messages for the page: subscriptions whose messages and losses are sent as events, and publishing.
+//!
+//! A subscription shows what a person can read. Messages beyond that are counted, and so are those that the client is
+//! too slow for.
+
+use super::WebContext;
+use super::event_stream::{encode_event, event_stream};
+use super::queue_reader::QueueReader;
+use super::reports::ReportFailure;
+use crate::clock::Clock;
+use crate::daemon::mailbox::{EngineCommand, Mailbox, PushError, SubscriptionRequest};
+use crate::daemon::subscription_queue::{NoticeRef, QueueLimits, SubscriptionQueue};
+use crate::message::{ClientId, Count, DeliveryRef, Loss, LossScope, Message, SubId, SubscriptionFilter, Verdict};
+use crate::subject::Pattern;
+use axum::body::Bytes;
+use axum::response::Response;
+use crossbeam_channel::bounded;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::sync::mpsc::Sender;
+
+/// Maximum number of subscriptions of all pages together.
+pub(super) const SUBSCRIPTIONS_MAX: usize = 16;
+/// Maximum bytes of a published message, as JSON.
+pub(super) const PUBLISH_BYTES_MAX: usize = 256 << 10;
+/// Limits of the queue between the engine and a subscription.
+const LIMITS: QueueLimits = QueueLimits { count_max: 1000, bytes_max: 4 << 20 };
+/// Maximum number of events that wait for a client.
+const QUEUE: usize = 256;
+/// Maximum number of messages of a subscription that are shown of one reading.
+const SHOWN_MAX: usize = 50;
+/// Pause between two readings of a queue, so that a fast publisher does not keep the server busy.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Maximum number of bytes of a payload that are shown.
+const PAYLOAD_BYTES_MAX: usize = 1024;
+/// Interval of events without content, by which the system notices that a client is gone.
+const KEEPALIVE: Duration = Duration::from_secs(15);
+/// Maximum time for the engine to begin a subscription.
+const SUBSCRIBE_TIME: Duration = Duration::from_secs(5);
+
+/// Reason why a subscription or a message is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum MessageRefusal {
+    /// The request is not valid; holds the reason.
+    Invalid(String),
+    /// Too many subscriptions of pages, or publishers wait for the network.
+    Busy,
+    /// The peer does not answer.
+    NoAnswer,
+}
+
+/// Begins a subscription. The answer is a stream of events.
+pub(super) async fn subscribe(context: &Arc<WebContext>, pattern: &str) -> Result<Response, MessageRefusal> {
+    let pattern: Pattern = pattern.parse().map_err(|error| MessageRefusal::Invalid(format!("{error}")))?;
+    let permit = Arc::clone(&context.subscriptions).try_acquire_owned().map_err(|_| MessageRefusal::Busy)?;
+    let sub = SubId(context.next_sub.fetch_add(1, Ordering::Relaxed));
+    let queue = Arc::new(SubscriptionQueue::new(LIMITS));
+    let request = SubscriptionRequest { wanted: SubscriptionFilter::from(pattern), mode: None, wants_discovery: false };
+    let begin = {
+        let queue = Arc::clone(&queue);
+        move |mailbox: &Mailbox, client| begin_subscription(mailbox, client, sub, request, queue)
+    };
+    context.reports.run(begin).await.map_err(|failure| match failure {
+        ReportFailure::Busy => MessageRefusal::Busy,
+        ReportFailure::NoAnswer => MessageRefusal::NoAnswer,
+    })??;
+    let (events, response) = event_stream(QUEUE);
+    let context = Arc::clone(context);
+    tokio::spawn(async move {
+        send_notices(&queue, &events).await;
+        context.reports.end_subscription(sub);
+        drop(permit);
+    });
+    Ok(response)
+}
+
+fn begin_subscription(
+    mailbox: &Mailbox,
+    client: ClientId,
+    sub: SubId,
+    request: SubscriptionRequest,
+    queue: Arc<SubscriptionQueue>,
+) -> Result<Result<(), MessageRefusal>, ReportFailure> {
+    let (answer, receiver) = bounded(1);
+    let command = EngineCommand::Subscribe { client, sub, request, queue, answer };
+    mailbox.push(command, SUBSCRIBE_TIME).map_err(|_| ReportFailure::NoAnswer)?;
+    match receiver.recv_timeout(SUBSCRIBE_TIME) {
+        Ok(outcome) => Ok(outcome.map_err(|refusal| MessageRefusal::Invalid(refusal.to_string()))),
+        Err(_) => Err(ReportFailure::NoAnswer),
+    }
+}
+
+/// Sends the notices of a subscription to its client, until either ends.
+async fn send_notices(queue: &SubscriptionQueue, events: &Sender<Bytes>) {
+    let keepalive = async {
+        loop {
+            tokio::time::sleep(KEEPALIVE).await;
+            // A client that has not read the last one needs no further one.
+            drop(events.try_send(Bytes::from_static(b": alive\n\n")));
+        }
+    };
+    tokio::select! {
+        ended = read_notices(queue, events) => if let Err(error) = ended {
+            tracing::warn!(%error, "a subscription of the page has ended");
+        },
+        () = keepalive => {}
+        () = events.closed() => {}
+    }
+}
+
+/// Reads the notices of a subscription until it ends. Meanwhile a slow client's notices wait in the queue, which drops
+/// and counts what has no room.
+async fn read_notices(queue: &SubscriptionQueue, events: &Sender<Bytes>) -> io::Result<()> {
+    let reader = QueueReader::new(queue)?;
+    let mut feed = NoticeFeed { events, shown: 0, omitted: 0 };
+    while reader.read(|notice| feed.take(notice)).await? {
+        loop {
+            feed.report_omitted();
+            tokio::time::sleep(PAUSE).await;
+            if feed.omitted == 0 {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The notices of a subscription on their way to its client.
+struct NoticeFeed<'a> {
+    events: &'a Sender<Bytes>,
+    /// Number of messages taken in this reading.
+    shown: usize,
+    /// Number of notices that were not sent since the last report of them.
+    omitted: u64,
+}
+
+impl NoticeFeed<'_> {
+    /// Takes a notice.
+    fn take(&mut self, notice: NoticeRef<'_>) {
+        match notice {
+            NoticeRef::Message(_) if SHOWN_MAX <= self.shown => self.omitted += 1,
+            NoticeRef::Message(delivery) => {
+                self.shown += 1;
+                self.omitted += u64::from(!self.send(&message_event(delivery)));
+            }
+            NoticeRef::Loss(loss) => self.omitted += u64::from(!self.send(&loss_event(loss))),
+            NoticeRef::Dropped(count) => self.omitted += count,
+            NoticeRef::Joined(_) => {}
+        }
+    }
+
+    /// Reports the number of notices that were not sent, if there is room for the report. Ends a reading.
+    fn report_omitted(&mut self) {
+        self.shown = 0;
+        if 0 < self.omitted && self.send(&json!({ "type": "omitted", "count": self.omitted })) {
+            self.omitted = 0;
+        }
+    }
+
+    /// Sends an event. Returns false if the client has no room for it.
+    fn send(&self, event: &Value) -> bool {
+        self.events.try_send(encode_event("notice", &event.to_string())).is_ok()
+    }
+}
+
+/// Returns a message as JSON, with the beginning of its payload.
+fn message_event(delivery: &DeliveryRef<'_>) -> Value {
+    let shown = &delivery.payload[..delivery.payload.len().min(PAYLOAD_BYTES_MAX)];
+    let (first, missing) = match delivery.verdict {
+        Verdict::Skip(count) => (false, Some(count_json(count))),
+        Verdict::First | Verdict::Start(_) => (true, None),
+        Verdict::Next | Verdict::Unnumbered | Verdict::Direct => (false, None),
+    };
+    json!({
+        "type": "message",
+        "time_ns": Clock::now().wall.as_nanos(),
+        "subject": delivery.subject.as_str(),
+        "publisher": delivery.publisher.name.as_ref().map(|name| name.as_str()),
+        "user": delivery.publisher.to_string(),
+        "payload": String::from_utf8_lossy(shown),
+        "bytes": delivery.payload.len(),
+        "is_text": std::str::from_utf8(delivery.payload).is_ok(),
+        "first": first,
+        "missing": missing,
+        "repaired": delivery.repaired,
+    })
+}
+
+/// Returns a loss as JSON.
+fn loss_event(loss: &Loss) -> Value {
+    let (subject, count) = match &loss.what {
+        LossScope::Messages { subject, count, .. } => (Some(subject.as_str()), count_json(*count)),
+        LossScope::Datagrams { messages, .. } => (None, count_json(*messages)),
+        LossScope::Inbox { messages } => (None, json!(messages)),
+        LossScope::Tail { .. } => (None, Value::Null),
+    };
+    json!({
+        "type": "loss",
+        "time_ns": Clock::now().wall.as_nanos(),
+        "subject": subject,
+        "publisher": loss.publisher.name.as_ref().map(|name| name.as_str()),
+        "user": loss.publisher.to_string(),
+        "count": count,
+        "reason": loss.reason.as_str(),
+        "cause": loss.cause.as_str(),
+    })
+}
+
+fn count_json(count: Count) -> Value {
+    if count.is_exact() { json!(count.min()) } else { json!({ "min": count.min(), "max": count.max() }) }
+}
+
+/// A message that a page publishes.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PublishRequest {
+    subject: String,
+    payload: String,
+}
+
+/// Publishes the message of a request body.
+pub(super) fn publish(context: &WebContext, body: &[u8]) -> Result<(), MessageRefusal> {
+    let request: PublishRequest =
+        serde_json::from_slice(body).map_err(|error| MessageRefusal::Invalid(format!("the message: {error}")))?;
+    let subject = request.subject.parse().map_err(|error| MessageRefusal::Invalid(format!("the subject: {error}")))?;
+    let message = Message::new(subject, request.payload.into_bytes());
+    if context.message_bytes_max < message.body_bytes() {
+        let most = context.message_bytes_max;
+        return Err(MessageRefusal::Invalid(format!("a message has at most {most} bytes: see message-size")));
+    }
+    context.reports.publish(message).map_err(|error| match error {
+        PushError::Full(_) => MessageRefusal::Busy,
+        PushError::Closed => MessageRefusal::NoAnswer,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{Delivery, Epoch, Publisher};
+    use tokio::sync::mpsc::{Receiver, channel};
+
+    fn delivery(payload: &[u8]) -> Delivery {
+        let publisher = Publisher { name: Some("B.test".parse().unwrap()), epoch: Epoch::new(7).unwrap(), uid: 1 };
+        let message = Message::new("plant.a".parse().unwrap(), payload.to_vec());
+        Delivery::new(message, publisher, None, Verdict::Skip(Count::Between { min: 0, max: 3 }))
+    }
+
+    /// Returns the events that wait for a client.
+    fn received(events: &mut Receiver<Bytes>) -> Vec<Value> {
+        let texts =
+            std::iter::from_fn(|| events.try_recv().ok()).map(|event| String::from_utf8(event.to_vec()).unwrap());
+        texts.map(|text| serde_json::from_str(text.trim().split_once("data: ").unwrap().1).unwrap()).collect()
+    }
+
+    #[test]
+    fn message_shows_what_was_missing_before_it() {
+        let event = message_event(&(&delivery(b"17.5")).into());
+        let shown =
+            ["subject", "publisher", "payload", "bytes", "is_text", "missing"].map(|field| event[field].clone());
+        let expected =
+            [json!("plant.a"), json!("B.test"), json!("17.5"), json!(4), json!(true), json!({ "min": 0, "max": 3 })];
+        assert_eq!(shown, expected);
+        let long = message_event(&(&delivery(&[0xff; 5000])).into());
+        assert_eq!((&long["bytes"], &long["is_text"]), (&json!(5000), &json!(false)));
+        assert_eq!(long["payload"].as_str().unwrap().chars().count(), PAYLOAD_BYTES_MAX);
+    }
+
+    #[test]
+    fn messages_beyond_the_limit_are_counted() {
+        let (sender, mut events) = channel(QUEUE);
+        let mut feed = NoticeFeed { events: &sender, shown: 0, omitted: 0 };
+        let delivery = delivery(b"1");
+        (0..SHOWN_MAX + 7).for_each(|_| feed.take(NoticeRef::Message(&(&delivery).into())));
+        feed.take(NoticeRef::Dropped(5));
+        feed.report_omitted();
+        let events = received(&mut events);
+        assert_eq!(events.len(), SHOWN_MAX + 1);
+        assert_eq!(events[SHOWN_MAX], json!({ "type": "omitted", "count": 12 }));
+    }
+
+    #[test]
+    fn slow_client_learns_how_much_it_missed() {
+        let (sender, mut events) = channel(2);
+        let mut feed = NoticeFeed { events: &sender, shown: 0, omitted: 0 };
+        let delivery = delivery(b"1");
+        (0..5).for_each(|_| feed.take(NoticeRef::Message(&(&delivery).into())));
+        feed.report_omitted();
+        assert_eq!(received(&mut events).len(), 2);
+        feed.report_omitted();
+        assert_eq!(received(&mut events), [json!({ "type": "omitted", "count": 3 })]);
+    }
+}
