@@ -52,7 +52,10 @@ impl Question {
                 out.put_u16(*limit);
             }
             Question::Report(query) => {
-                assert!(1 <= query.len() && query.len() <= QUERY_BYTES_MAX, "a query has 1 to {QUERY_BYTES_MAX} bytes");
+                assert!(
+                    !query.is_empty() && query.len() <= QUERY_BYTES_MAX,
+                    "a query has 1 to {QUERY_BYTES_MAX} bytes"
+                );
                 out.put_u8(REPORT);
                 out.put_u16(query.len() as u16);
                 out.put_slice(query);
