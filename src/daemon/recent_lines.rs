@@ -22,7 +22,7 @@ impl RecentLines {
     /// Keeps a line, without the escape sequences that colour it on a terminal. Old lines make room for it.
     pub(super) fn push(&mut self, line: &[u8]) {
         let mut line = without_escapes(&String::from_utf8_lossy(line));
-        let end = (0..=BYTES_MAX).rev().find(|at| line.is_char_boundary(*at)).unwrap_or_default();
+        let end = (0..=BYTES_MAX.min(line.len())).rev().find(|at| line.is_char_boundary(*at)).unwrap_or_default();
         line.truncate(end);
         self.bytes += line.len();
         self.lines.push_back(line);
