@@ -2,6 +2,7 @@
 //! datagrams that reach their sockets, before the protocol sees them, and request them again. Then every message must
 //! be accounted for.
 
+pub mod args;
 mod audit;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +11,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::args::{DemoOptions, DemoScenario};
+use self::args::{DemoOptions, DemoScenario};
 use super::pacer::RatePacer;
 use super::show;
 use crate::bus::{Bus, DropRule, RecvError, SubscribeError, Subscription};

@@ -48,7 +48,7 @@ pub enum TopView {
     Peers,
     /// The subjects, with their rates.
     Subjects,
-    /// What was lost of each publisher, and why.
+    /// Losses of each publisher, and their reasons.
     Loss,
     /// The clients of the peer, and their queues.
     Clients,

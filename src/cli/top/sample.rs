@@ -165,13 +165,7 @@ fn number(row: &Value, pointer: &str) -> u64 {
 
 /// Returns the increase of a field a second since the earlier sample, for the row with the same key. `None` if the
 /// earlier sample has no such row.
-fn rate(
-    now: &TopSample,
-    before: Option<&TopSample>,
-    report: &str,
-    row: &Value,
-    (key, field): (&str, &str),
-) -> Option<f64> {
+fn rate(now: &TopSample, before: Option<&TopSample>, report: &str, row: &Value, key: &str, field: &str) -> Option<f64> {
     let before = before?;
     let old = before.rows(report).iter().find(|old| old.pointer(key) == row.pointer(key))?;
     Some(per_second(number(row, field).saturating_sub(number(old, field)), now.at.since(before.at)))
@@ -192,7 +186,7 @@ fn peers(now: &TopSample, before: Option<&TopSample>) -> TopTable {
         Column::new("unverified"),
     ];
     let rows = now.rows("peers").iter().map(|row| {
-        let rate = |field| TopCell::rate(rate(now, before, "peers", row, ("/epoch", field)));
+        let rate = |field| TopCell::rate(rate(now, before, "peers", row, "/epoch", field));
         vec![
             TopCell::text(text(row, if row["publisher"].is_null() { "/epoch" } else { "/publisher" })),
             TopCell::text(text(row, "/address")),
@@ -278,7 +272,7 @@ fn clients(now: &TopSample, before: Option<&TopSample>) -> TopTable {
         Column::new("dropped"),
     ];
     let rows = now.rows("clients").iter().map(|row| {
-        let rate = |field| TopCell::rate(rate(now, before, "clients", row, ("/client", field)));
+        let rate = |field| TopCell::rate(rate(now, before, "clients", row, "/client", field));
         let by = if row["listener"].is_null() { "local".to_owned() } else { text(row, "/listener") };
         vec![
             TopCell::text(format!("{} {}", row["client"], text(row, "/name"))),

@@ -24,7 +24,7 @@ p      pause and go on                   ?      these keys
 arrows, PageUp, PageDown, Home           scroll
 q      end";
 
-/// What follows from a key.
+/// Consequence of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyResult {
     /// The screen is drawn again.
