@@ -287,6 +287,7 @@ impl Sockets {
 
     /// Makes the system refuse datagrams that are larger than the MTU, and mark the others as not to be fragmented; or
     /// makes it send them in fragments, as usual.
+    #[cfg(feature = "cli")]
     pub(crate) fn forbid_fragments(&self, is_forbidden: bool) -> io::Result<()> {
         let (level, name, forbidden, usual) = match self.group_address {
             SocketAddr::V4(_) => {

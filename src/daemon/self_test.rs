@@ -148,6 +148,7 @@ fn send(sockets: &mut Sockets, probe: &Bytes) -> io::Result<()> {
 }
 
 /// Returns whether a datagram is the probe of a self-test, of this program or of another one on this host.
+#[cfg(feature = "cli")]
 pub(crate) fn is_probe(bytes: &[u8]) -> bool {
     bytes.starts_with(PROBE)
 }
