@@ -200,7 +200,7 @@ mod tests {
         check("sh", 0, &["show "]);
         check("re", 0, &["req ", "reply "]);
         check("show lo", 5, &["loss "]);
-        check("sho s", 4, &["status ", "subs ", "seqno "]);
+        check("sho s", 4, &["status ", "skew ", "subs ", "seqno "]);
         check("r s", 2, &[]);
         check("show loss x", 10, &[]);
     }

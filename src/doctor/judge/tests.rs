@@ -265,12 +265,13 @@ fn running() -> LocalPeer {
         "address": "10.0.0.1", "interface_reason": "named", "loopback": false, "mtu": 1500, "datagram_bytes": 1472,
         "message_bytes_max": 1, "receive_buffer": 4 << 20, "receive_buffer_wanted": 4 << 20, "send_buffer": 1 << 20,
         "send_buffer_wanted": 1 << 20, "socket": null, "clients": 0, "send_queue": 0, "flow_excluded": [],
+        "transport": "multicast", "copies_to": [],
     });
     let other = json!({
         "user": "B.1", "publisher": "B.1", "epoch": "2f6e2c5a90b3d874", "uid": 1, "address": "10.0.0.2:5",
         "state": "up", "uptime_ms": 1, "last_heard_ms": 1, "messages_in": 0, "datagrams_in": 0, "lost": 0,
         "unverified": 0, "duplicate_name": false, "multicast_dead": false, "proven": true, "flow_exclusion": null,
-        "flow_exclusion_count": 0, "kernel_drops": 0,
+        "flow_exclusion_count": 0, "kernel_drops": 0, "reached_by": "multicast",
     });
     LocalPeer::Running(Box::new(RunningPeer {
         status: serde_json::from_value(status).expect("a status"),
