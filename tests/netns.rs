@@ -321,7 +321,7 @@ fn stopped_subscriber_accounts_for_kernel_drops() {
         assert!(all.datagrams_missing <= pair.there.kernel_drops(), "{all:?}");
         // Every other surface names the same cause: the log, and the advisories on both hosts.
         // A silence of the publisher, which loses nothing, may be reported before the datagrams are missed.
-        let is_loss = |line: &String| line.contains("cause") && !line.contains("reason=SILENT");
+        let is_loss = |line: &String| line.contains("cause=") && !line.contains("reason=SILENT");
         let logged: Vec<String> = pair.subscriber.log().into_iter().filter(is_loss).collect();
         assert!(!logged.is_empty() && logged.iter().all(|line| line.contains("LOCAL_OVERRUN")), "{logged:?}");
         for advisories in [&inbound, &outbound] {

@@ -2,7 +2,7 @@
 
 use super::lan::{Lan, Peer, Process, in_namespaces};
 use super::tap::Tap;
-use super::{Account, ONE_IN_TEN, PORT, group, settled_by_epoch, wait_until};
+use super::{Account, ONE_IN_TEN, PORT, group, settled_by_epoch, wait_until, wait_until_some};
 
 /// Statements of a host that no multicast of another host reaches.
 const NO_MULTICAST: &str = "ip daddr 224.0.0.0/4 drop";
@@ -59,8 +59,8 @@ fn lan_without_multicast_works_by_unicast() {
             peer.rows("peers").iter().any(|row| row["publisher"] == name && row["multicast_dead"] == false)
         };
         assert!(hears(second, "A.copies") && hears(third, "A.copies") && hears(third, "B.copies"));
-        let finding = first.findings().into_iter().find(|finding| finding["check"] == "multicast");
-        let finding = finding.expect("the third host sends no copies");
+        let find = || first.findings().into_iter().find(|finding| finding["check"] == "multicast");
+        let finding = wait_until_some(|| "a finding: the third host sends no copies".into(), find);
         let found = finding["found"].as_str().expect("a text");
         assert!(found.starts_with("the heartbeats of C.2 arrive"), "{finding}");
         assert!(finding["fix"].as_str().expect("a text").starts_with("add 10.75.0.1 to 'peers' of these hosts"));
