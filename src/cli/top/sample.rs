@@ -299,7 +299,8 @@ fn listeners(now: &TopSample, before: Option<&TopSample>) -> TopTable {
     let listeners = |sample: &TopSample| -> Vec<Value> {
         let status = sample.object("status");
         let mut all = status["listeners"].as_array().cloned().unwrap_or_default();
-        all.extend(Some(&status["streams"]).filter(|streams| streams.is_object()).cloned());
+        let others = [&status["streams"], &status["http"]];
+        all.extend(others.into_iter().filter(|listener| listener.is_object()).cloned());
         all
     };
     let earlier = before.map(listeners).unwrap_or_default();
