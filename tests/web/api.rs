@@ -82,6 +82,9 @@ fn reports_have_the_fields_of_show() {
         assert_eq!(served.header("content-type"), Some("application/json"));
         let shown = match report {
             "outbound" => parse_json(&peer.place.run(&["show", "loss", "--outbound", "--json"]).exits(DONE).stdout),
+            "loss_by_subject" => {
+                parse_json(&peer.place.run(&["show", "loss", "--by-subject", "--json"]).exits(DONE).stdout)
+            }
             report => peer.place.show(report),
         };
         let [mut served_fields, mut shown_fields] = [BTreeSet::new(), BTreeSet::new()];
