@@ -1,4 +1,4 @@
-//! The sockets of a peer on its interface, and what `show status` tells about them.
+//! The sockets of a peer on its interface, and the fields of `show status` about them.
 
 use super::start_error::StartError;
 use crate::config::Config;

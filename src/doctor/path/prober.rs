@@ -76,7 +76,7 @@ pub(crate) struct PathReport {
     pub(crate) uncertainty_nanos: i64,
 }
 
-/// The shortest round trip, which tells most about the clocks.
+/// The shortest round trip, whose estimate of the clocks is the most exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ClockSample {
     pub(super) offset: i64,
