@@ -113,6 +113,8 @@ fn recorded_and_lost_messages_add_up() {
         Options { serve: true, drop: Some(DropRule { seed: 3, chance: 0.1, burst: 1 }), ..Options::default() };
     let receiver = Bus::embed_with(&config, &options).expect("a peer on loopback");
     wait_for(&publisher, &receiver);
+    // A message that is dropped before the receiver knows its publisher is not lost to it.
+    wait_for(&receiver, &publisher);
     let socket = config.socket.display().to_string();
     let recorder = record(&place, &["demo.>", "-o", "run.mcap", "--json", "--socket", &socket]);
     let subscription = receiver.subscribe("demo.a".parse().unwrap()).expect("the peer subscribes");
