@@ -16,6 +16,7 @@ use super::args::{self, Command, ConsoleVerb};
 use super::console_line::split_words;
 use super::usage;
 use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::interrupt::Interrupt;
 use crate::terminal::output::note;
 
 /// Reads lines until the end of the input or `quit`, and has each command executed. It reports a failure on standard
@@ -111,7 +112,7 @@ impl ConsoleSession<'_> {
         let json = usage::is_json(&words);
         match args::parse_line(&words) {
             Ok(ConsoleVerb::Quit) => return Ok(false),
-            Ok(ConsoleVerb::Common(command)) => match (self.execute)(*command) {
+            Ok(ConsoleVerb::Common(command)) => match self.execute(*command) {
                 Ok(Exit::Done) => {}
                 Ok(exit) => self.exit = exit,
                 // Standard output is closed, so further results would be lost.
@@ -131,6 +132,14 @@ impl ConsoleSession<'_> {
             },
         }
         Ok(true)
+    }
+
+    /// Executes a command. Meanwhile a signal concerns the command, not the console.
+    fn execute(&mut self, command: Command) -> Result<Exit, CommandFailure> {
+        let interrupt = Interrupt::watch()?;
+        let ended = (self.execute)(command);
+        interrupt.release();
+        ended
     }
 }
 

@@ -11,27 +11,42 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 /// Maximum time after a signal at which a sleep ends.
 const SLEEP_STEP: Duration = Duration::from_millis(50);
 
-/// Flag that the user wants the command to end. Watching begins with the first value of a process and never stops: the
-/// console runs many commands in turn.
+/// Flag that the user wants the command to end. One flag serves the whole process: the console runs many commands in turn.
 #[derive(Clone, Debug)]
-pub struct Interrupt(Arc<AtomicBool>);
+pub struct Interrupt {
+    is_raised: Arc<AtomicBool>,
+    /// True if a signal ends the process.
+    is_released: Arc<AtomicBool>,
+}
 
 impl Interrupt {
-    /// Watches for the signals; earlier ones do not count.
+    /// Watches for the signals: from now on they set the flag, and do not end the process.
     ///
     /// # Errors
     /// The system refuses to.
     pub fn watch() -> io::Result<Interrupt> {
         static WATCHED: OnceLock<Interrupt> = OnceLock::new();
         if let Some(interrupt) = WATCHED.get() {
-            interrupt.0.store(false, Ordering::Relaxed);
+            interrupt.is_released.store(false, Ordering::Relaxed);
             return Ok(interrupt.clone());
         }
-        let flag = Arc::new(AtomicBool::new(false));
+        let interrupt = Interrupt::new();
         for signal in [SIGINT, SIGTERM] {
-            signal_hook::flag::register(signal, Arc::clone(&flag))?;
+            signal_hook::flag::register_conditional_default(signal, Arc::clone(&interrupt.is_released))?;
+            signal_hook::flag::register(signal, Arc::clone(&interrupt.is_raised))?;
         }
-        Ok(WATCHED.get_or_init(|| Interrupt(flag)).clone())
+        Ok(WATCHED.get_or_init(|| interrupt).clone())
+    }
+
+    /// Clears the flag, and lets signals end the process until `watch` is called again. The console does so between two
+    /// commands.
+    pub fn release(&self) {
+        self.is_released.store(true, Ordering::Relaxed);
+        self.is_raised.store(false, Ordering::Relaxed);
+    }
+
+    fn new() -> Interrupt {
+        Interrupt { is_raised: Arc::new(AtomicBool::new(false)), is_released: Arc::new(AtomicBool::new(false)) }
     }
 
     /// Sleeps for `span`; returns within 50 ms of a signal.
@@ -46,12 +61,12 @@ impl Interrupt {
 
     /// Returns the flag that a signal sets; setting it has the same effect.
     pub fn flag(&self) -> &AtomicBool {
-        &self.0
+        &self.is_raised
     }
 
     /// Returns whether a signal came.
     pub fn is_raised(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.is_raised.load(Ordering::Relaxed)
     }
 }
 
@@ -61,7 +76,7 @@ mod tests {
 
     #[test]
     fn signal_ends_a_sleep() {
-        let interrupt = Interrupt(Arc::new(AtomicBool::new(false)));
+        let interrupt = Interrupt::new();
         let handle = interrupt.clone();
         let signal = thread::spawn(move || handle.flag().store(true, Ordering::Relaxed));
         // Without the signal the test would not end.

@@ -228,6 +228,25 @@ fn slow_demo_ends_at_a_signal() {
 }
 
 #[test]
+fn signal_between_two_commands_ends_the_console() {
+    let place = Place::new();
+    let mut child = place.command(&["console"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let mut console = RunningCommand::new(child, &["console"]);
+    input.write_all(b"version\n").unwrap();
+    assert!(console.line().starts_with("seqcast "));
+    // The first signal may still concern the command.
+    wait_until_some(
+        || "the console ends".to_owned(),
+        || {
+            console.signal("TERM");
+            console.has_ended().then_some(())
+        },
+    );
+    assert_eq!(console.ended().code(), None, "ended by the signal");
+}
+
+#[test]
 fn console_prompt_has_the_format_of_the_seed() {
     let place = Place::new();
     let _peer = place.peer(&["--name", "A.test"]);
