@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::mpsc::Sender;
+use tokio::sync::oneshot;
 
 /// Maximum number of subscriptions of all pages together.
 pub(super) const SUBSCRIPTIONS_MAX: usize = 16;
@@ -53,6 +54,15 @@ pub(super) enum MessageRefusal {
     NoAnswer,
 }
 
+impl From<ReportFailure> for MessageRefusal {
+    fn from(failure: ReportFailure) -> MessageRefusal {
+        match failure {
+            ReportFailure::Busy => MessageRefusal::Busy,
+            ReportFailure::NoAnswer => MessageRefusal::NoAnswer,
+        }
+    }
+}
+
 /// Begins a subscription. The answer is a stream of events.
 pub(super) async fn subscribe(context: &Arc<WebContext>, pattern: &str) -> Result<Response, MessageRefusal> {
     let pattern: Pattern = pattern.parse().map_err(|error| MessageRefusal::Invalid(format!("{error}")))?;
@@ -64,18 +74,21 @@ pub(super) async fn subscribe(context: &Arc<WebContext>, pattern: &str) -> Resul
         let queue = Arc::clone(&queue);
         move |mailbox: &Mailbox, client| begin_subscription(mailbox, client, sub, request, queue)
     };
-    context.reports.run(begin).await.map_err(|failure| match failure {
-        ReportFailure::Busy => MessageRefusal::Busy,
-        ReportFailure::NoAnswer => MessageRefusal::NoAnswer,
-    })??;
     let (events, response) = event_stream(QUEUE);
+    let (sender, begun) = oneshot::channel();
     let context = Arc::clone(context);
+    // The task goes on if the client leaves before the subscription has begun, and then ends it.
     tokio::spawn(async move {
-        send_notices(&queue, &events).await;
-        context.reports.end_subscription(sub);
+        let outcome = context.reports.run(begin).await.map_err(MessageRefusal::from).flatten();
+        let has_begun = outcome.is_ok();
+        drop(sender.send(outcome));
+        if has_begun {
+            send_notices(&queue, &events).await;
+            context.reports.end_subscription(sub);
+        }
         drop(permit);
     });
-    Ok(response)
+    begun.await.unwrap_or(Err(MessageRefusal::NoAnswer)).map(|()| response)
 }
 
 fn begin_subscription(
