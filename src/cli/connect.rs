@@ -44,6 +44,14 @@ pub fn bus(options: &BusOptions, name: &str) -> Result<Bus, CommandFailure> {
     peer::attach(&socket(&options.peer)?, name)
 }
 
+/// Attaches to the local peer under this name, for a command that asks for reports or changes the peer.
+///
+/// # Errors
+/// The configuration is wrong, or the peer cannot be reached.
+pub fn attach(socket: Option<&PathBuf>, name: &str) -> Result<Bus, CommandFailure> {
+    peer::attach(&self::socket(&PeerOptions { socket: socket.cloned(), ..PeerOptions::default() })?, name)
+}
+
 /// Returns the socket of the local peer: from the flag, the environment or the configuration. Where none of them names
 /// one, and the user runs no peer, it is that of the service if the service runs.
 ///

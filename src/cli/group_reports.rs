@@ -1,11 +1,7 @@
 //! One report of every peer of the group: of the local peer, and of the others that are up.
 
-use std::path::PathBuf;
-
 use serde_json::Value;
 
-use super::bus_options::PeerOptions;
-use super::connect;
 use crate::bus::Bus;
 use crate::message::PeerRef;
 use crate::terminal::exit::CommandFailure;
@@ -21,15 +17,6 @@ pub struct GroupPeer {
     pub epoch: String,
     /// True for the local peer.
     pub is_local: bool,
-}
-
-/// Attaches to the local peer.
-///
-/// # Errors
-/// The peer cannot be reached.
-pub fn attach(socket: Option<&PathBuf>, name: &str) -> Result<Bus, CommandFailure> {
-    let options = PeerOptions { socket: socket.cloned(), ..PeerOptions::default() };
-    peer::attach(&connect::socket(&options)?, name)
 }
 
 /// Returns the local peer, then the others that are up.

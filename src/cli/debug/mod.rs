@@ -86,8 +86,7 @@ fn write_bundle(options: &BundleOptions, out: &mut Output) -> Result<Exit, Comma
 }
 
 fn bundle(options: &BundleOptions) -> Value {
-    let peer_options = PeerOptions { socket: options.socket.clone(), ..PeerOptions::default() };
-    let attached = connect::socket(&peer_options).and_then(|socket| peer::attach(&socket, "debug"));
+    let attached = connect::attach(options.socket.as_ref(), "debug");
     let now = Clock::now().wall;
     let mut bundle = json!({
         "bundle": 1,
@@ -121,6 +120,7 @@ fn bundle(options: &BundleOptions) -> Value {
 /// Returns a part of an answer, or the reason why there is none.
 fn answer(answer: Result<Value, CommandFailure>, part: &str) -> Value {
     match answer {
+            let peer_options = PeerOptions { socket: options.socket.clone(), ..PeerOptions::default() };
         Ok(mut answer) => answer[part].take(),
         Err(failure) => json!({ "error": failure.to_string() }),
     }

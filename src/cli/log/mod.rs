@@ -7,7 +7,6 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use self::args::{LogCommand, LogLevelOptions, LogOptions};
-use super::bus_options::PeerOptions;
 use super::connect;
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::output::Output;
@@ -25,8 +24,7 @@ pub fn run(options: &LogOptions, out: &mut Output) -> Result<Exit, CommandFailur
 }
 
 fn level(options: &LogLevelOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
-    let peer = PeerOptions { socket: options.socket.clone(), ..PeerOptions::default() };
-    let bus = peer::attach(&connect::socket(&peer)?, "log")?;
+    let bus = connect::attach(options.socket.as_ref(), "log")?;
     let command = match options.directive {
         None => json!({}),
         Some(directive) => {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use self::args::PingOptions;
-use super::group_reports;
+use super::connect;
 use crate::bus::HistoryError;
 use crate::clock::Clock;
 use crate::terminal::exit::{CommandFailure, Exit};
@@ -98,7 +98,7 @@ impl fmt::Display for PingSummary {
 /// # Errors
 /// The local peer cannot be reached, or the other one is unknown or refuses.
 pub fn run(options: &PingOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
-    let bus = group_reports::attach(options.socket.as_ref(), "ping")?;
+    let bus = connect::attach(options.socket.as_ref(), "ping")?;
     let interrupt = Interrupt::watch()?;
     let mut summary = PingSummary::default();
     while !interrupt.is_raised() && !out.is_closed() {

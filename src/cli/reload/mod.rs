@@ -5,7 +5,6 @@ pub mod args;
 use serde_json::{Value, json};
 
 use self::args::ReloadOptions;
-use super::bus_options::PeerOptions;
 use super::connect;
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::output::{EscapedText, Output};
@@ -16,8 +15,7 @@ use crate::terminal::peer;
 /// # Errors
 /// The peer cannot be reached, has no configuration file, or refuses the configuration.
 pub fn run(options: &ReloadOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
-    let peer = PeerOptions { socket: options.socket.clone(), ..PeerOptions::default() };
-    let bus = peer::attach(&connect::socket(&peer)?, "reload")?;
+    let bus = connect::attach(options.socket.as_ref(), "reload")?;
     let answer = peer::show(&bus, json!({ "reload": {} }))?;
     let refused = answer["refused_text"].as_str();
     if options.json {

@@ -12,7 +12,6 @@ use self::columns::{
     CLIENTS, COUNTERS, Cell, FOLLOWED, HISTORY, INTEREST, LISTENERS, LOSS, LOSS_BY_SUBJECT, LOSS_DATAGRAMS,
     LOSS_MESSAGES, LOSS_SHARES, OUTBOUND, PEERS, SEQNO, SKEW, STATUS, SUBS, TOTALS, WINDOWS, is_any_missed,
 };
-use super::bus_options::PeerOptions;
 use super::connect;
 use super::receivers::LonePeerAdvice;
 use crate::message::PeerRef;
@@ -27,7 +26,7 @@ use crate::terminal::table::{Column, TextTable};
 /// The peer cannot be reached, or does not know the report.
 pub fn run(options: &ShowOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     let ShowOptions { what, json, at, socket } = options;
-    let answer = print_report(what, at.as_ref(), socket.clone(), *json, out)?;
+    let answer = print_report(what, at.as_ref(), socket.as_ref(), *json, out)?;
     if let Some(omitted) = answer["omitted"].as_u64().filter(|omitted| 0 < *omitted) {
         note(format_args!("{omitted} more rows are not shown"));
     }
@@ -40,7 +39,7 @@ pub fn run(options: &ShowOptions, out: &mut Output) -> Result<Exit, CommandFailu
 /// The peer cannot be reached.
 pub fn run_health(options: &HealthOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     let HealthOptions { json, at, socket } = options;
-    let answer = print_report(&ShowReport::Health, at.as_ref(), socket.clone(), *json, out)?;
+    let answer = print_report(&ShowReport::Health, at.as_ref(), socket.as_ref(), *json, out)?;
     Ok(if answer["health"]["state"] == "broken" { Exit::Failed } else { Exit::Done })
 }
 
@@ -48,12 +47,11 @@ pub fn run_health(options: &HealthOptions, out: &mut Output) -> Result<Exit, Com
 fn print_report(
     what: &ShowReport,
     at: Option<&PeerRef>,
-    socket: Option<PathBuf>,
+    socket: Option<&PathBuf>,
     json: bool,
     out: &mut Output,
 ) -> Result<Value, CommandFailure> {
-    let peer = PeerOptions { socket, ..PeerOptions::default() };
-    let bus = peer::attach(&connect::socket(&peer)?, "show")?;
+    let bus = connect::attach(socket, "show")?;
     let answer = match at {
         Some(other) => peer::show_of(&bus, other, &query(what))?,
         None => peer::show(&bus, query(what))?,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use self::args::SubjectListOptions;
+use super::connect;
 use super::group_reports::{self, GroupPeer};
 use crate::bus::Bus;
 use crate::clock::Clock;
@@ -43,7 +44,7 @@ struct StreamSample {
 /// # Errors
 /// The local peer cannot be reached, or does not answer.
 pub fn run(options: &SubjectListOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
-    let bus = group_reports::attach(options.socket.as_ref(), "subjects")?;
+    let bus = connect::attach(options.socket.as_ref(), "subjects")?;
     let interrupt = Interrupt::watch()?;
     let mut peers = group_reports::peers(&bus)?;
     peers.retain(|peer| options.published || peer.is_local);

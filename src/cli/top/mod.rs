@@ -12,7 +12,7 @@ use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use self::args::{TopOptions, TopView};
 use self::sample::{TopSample, TopTable};
 use self::screen::{KeyResult, TopScreen};
-use super::group_reports;
+use super::connect;
 use crate::bus::Bus;
 use crate::clock::Clock;
 use crate::terminal::exit::{CommandFailure, Exit};
@@ -27,7 +27,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// # Errors
 /// The peer cannot be reached, or ends; the terminal fails.
 pub fn run(options: &TopOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
-    let bus = group_reports::attach(options.socket.as_ref(), "top")?;
+    let bus = connect::attach(options.socket.as_ref(), "top")?;
     let interrupt = Interrupt::watch()?;
     let is_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
     if options.once || !is_terminal {

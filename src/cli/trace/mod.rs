@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use self::args::TraceOptions;
+use super::connect;
 use super::group_reports;
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::output::{EscapedText, Output};
@@ -28,7 +29,7 @@ const COLUMNS: [Column; 8] = [
 /// # Errors
 /// The local peer cannot be reached, or does not answer.
 pub fn run(options: &TraceOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
-    let bus = group_reports::attach(options.socket.as_ref(), "trace")?;
+    let bus = connect::attach(options.socket.as_ref(), "trace")?;
     let peers = group_reports::peers(&bus)?;
     let query = json!({ "show": "subject", "subject": options.subject.as_str() });
     let reports = group_reports::query_all(&bus, &peers, &query)?;
