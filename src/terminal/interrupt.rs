@@ -1,7 +1,9 @@
 //! Ctrl-C and SIGTERM: they end the waiting or the work of a command, which then ends in order.
 
 use std::io;
+use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
@@ -59,6 +61,27 @@ impl Interrupt {
         }
     }
 
+    /// Runs work that cannot be stopped on a thread of its own, and waits for its result; returns `None` within 50 ms of
+    /// a signal. The work then continues, and its result is dropped.
+    ///
+    /// # Errors
+    /// The system has no thread left.
+    pub fn wait_for<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> io::Result<Option<T>> {
+        let (sender, result) = sync_channel(1);
+        let worker = thread::Builder::new().name("work".into()).spawn(move || drop(sender.send(work())))?;
+        while !self.is_raised() {
+            match result.recv_timeout(SLEEP_STEP) {
+                Ok(result) => return Ok(Some(result)),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => match worker.join() {
+                    Err(panic) => resume_unwind(panic),
+                    Ok(()) => unreachable!("work that ends sends its result"),
+                },
+            }
+        }
+        Ok(None)
+    }
+
     /// Returns the flag that a signal sets; setting it has the same effect.
     pub fn flag(&self) -> &AtomicBool {
         &self.is_raised
@@ -83,5 +106,18 @@ mod tests {
         interrupt.sleep(Duration::from_secs(100_000));
         signal.join().unwrap();
         assert!(interrupt.is_raised());
+    }
+
+    #[test]
+    fn signal_ends_the_wait_for_work() {
+        let interrupt = Interrupt::new();
+        assert_eq!(interrupt.wait_for(|| 7).unwrap(), Some(7));
+        let (end, endless) = sync_channel::<()>(1);
+        let handle = interrupt.clone();
+        let signal = thread::spawn(move || handle.flag().store(true, Ordering::Relaxed));
+        // Without the signal the test would not end.
+        assert_eq!(interrupt.wait_for(move || endless.recv()).unwrap(), None);
+        signal.join().unwrap();
+        drop(end);
     }
 }

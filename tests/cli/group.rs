@@ -9,7 +9,7 @@ use serde_json::Value;
 struct PeerPair {
     place: Place,
     _local: RunningCommand,
-    _other: RunningCommand,
+    other: RunningCommand,
 }
 
 impl PeerPair {
@@ -17,10 +17,14 @@ impl PeerPair {
         let place = Place::new();
         let local = place.peer(&["--name", "A.test"]);
         let other = place.start(&[&["peer", "--name", "B.test", "--socket", "other.sock"], other_settings].concat());
-        wait_until("the peers have met", || {
-            place.show("peers")["rows"].as_array().unwrap().iter().any(|row| row["publisher"] == "B.test")
-        });
-        PeerPair { place, _local: local, _other: other }
+        let pair = PeerPair { place, _local: local, other };
+        wait_until("the peers have met", || pair.has_row("peers", "publisher", "B.test"));
+        pair
+    }
+
+    /// Returns whether a report of the local peer has a row with this value.
+    fn has_row(&self, report: &str, field: &str, value: &str) -> bool {
+        self.place.show(report)["rows"].as_array().unwrap().iter().any(|row| row[field] == value)
     }
 
     fn json(&self, arguments: &[&str]) -> Value {
@@ -113,4 +117,19 @@ fn peer_without_remote_reports_is_named() {
     pair.place.run(&["show", "status", "--at", "B.test"]).exits(FAILED).reports(&["remote-reports is 'no' there"]);
     pair.place.run(&["trace", "a"]).exits(FAILED).reports(&["B.test: no report"]);
     pair.place.run(&["subjects", "--published", "--interval", "1ms"]).exits(FAILED).reports(&["B.test: no report"]);
+}
+
+#[test]
+fn interrupt_ends_the_wait_for_an_answer() {
+    let pair = PeerPair::new(&["--set", "heartbeat=100 ms"]);
+    let arguments = ["ping", "B.test", "--timeout", "1h", "--interval", "1ms", "--count", "1000000"];
+    let mut ping = pair.place.start(&arguments);
+    ping.line();
+    pair.other.signal("STOP");
+    wait_until("the peer is silent", || pair.has_row("peers", "state", "silent"));
+    ping.signal("INT");
+    assert_eq!(ping.ended().code(), Some(FAILED));
+    let summary = std::iter::repeat_with(|| ping.line()).find(|line| line.contains(" sent, ")).unwrap();
+    let [sent, answered] = [" sent", " answered"].map(|word| summary.split(word).next().unwrap().rsplit(' ').next());
+    assert_eq!(sent, answered, "{summary}");
 }

@@ -64,6 +64,7 @@ impl fmt::Display for Pong {
 /// Round trips so far.
 #[derive(Debug, Default)]
 struct PingSummary {
+    /// Number of questions that were answered, or not answered in time.
     sent: u64,
     answered: u64,
     sum: Duration,
@@ -102,10 +103,14 @@ pub fn run(options: &PingOptions, out: &mut Output) -> Result<Exit, CommandFailu
     let interrupt = Interrupt::watch()?;
     let mut summary = PingSummary::default();
     while !interrupt.is_raised() && !out.is_closed() {
-        let sent = Clock::now();
+        let (asked, peer, timeout) = (bus.clone(), options.peer.clone(), options.timeout);
+        let question = move || {
+            let sent = Clock::now();
+            let answer = asked.query_peer(peer, &json!({ "ping": {} }), timeout);
+            (sent, answer, Clock::now())
+        };
+        let Some((sent, answer, received)) = interrupt.wait_for(question)? else { break };
         summary.sent += 1;
-        let answer = bus.query_peer(options.peer.clone(), &json!({ "ping": {} }), options.timeout);
-        let received = Clock::now();
         match answer {
             Ok(answer) => {
                 let pong = Pong::read(&answer, sent, received)
@@ -136,8 +141,8 @@ pub fn run(options: &PingOptions, out: &mut Output) -> Result<Exit, CommandFailu
         false => out.line(&summary)?,
     }
     Ok(match (summary.answered, options.count) {
-        (0, _) => Exit::TimedOut,
         (_, Some(count)) if summary.sent < count => Exit::Failed,
+        (0, _) => Exit::TimedOut,
         _ => Exit::Done,
     })
 }
