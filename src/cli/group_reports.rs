@@ -1,4 +1,4 @@
-//! One report of every peer of the group: of the local peer, and of the others that are up.
+//! One report of every peer of the group: of the local peer, and of the others that are up. Silent peers are named.
 
 use serde_json::Value;
 
@@ -17,23 +17,27 @@ pub struct GroupPeer {
     pub epoch: String,
     /// True for the local peer.
     pub is_local: bool,
+    /// True if nothing has been heard of it for a few heartbeats, so that no answer can be expected.
+    pub is_silent: bool,
 }
 
-/// Returns the local peer, then the others that are up.
+/// Returns the local peer, then the others that are up or silent.
 ///
 /// # Errors
 /// The local peer does not answer.
 pub fn peers(bus: &Bus) -> Result<Vec<GroupPeer>, CommandFailure> {
     let info = bus.info();
-    let local = GroupPeer { name: info.peer.to_string(), epoch: info.epoch.to_string(), is_local: true };
+    let local =
+        GroupPeer { name: info.peer.to_string(), epoch: info.epoch.to_string(), is_local: true, is_silent: false };
     let report = peer::show(bus, serde_json::json!({ "show": "peers" }))?;
-    let rows = report["rows"].as_array().cloned().unwrap_or_default();
-    let others = rows.iter().filter(|row| row["state"] == "up").filter_map(|row| {
+    let rows = report["rows"].as_array().map_or(&[][..], Vec::as_slice);
+    let others = rows.iter().filter(|row| row["state"] == "up" || row["state"] == "silent").filter_map(|row| {
         let epoch = row["epoch"].as_str()?;
         Some(GroupPeer {
             name: row["publisher"].as_str().unwrap_or(epoch).to_owned(),
             epoch: epoch.to_owned(),
             is_local: false,
+            is_silent: row["state"] == "silent",
         })
     });
     Ok(std::iter::once(local).chain(others).collect())
@@ -52,6 +56,10 @@ pub fn query_all<'p>(
     for of in peers {
         if of.is_local {
             reports.push((of, peer::show(bus, query.clone())?));
+            continue;
+        }
+        if of.is_silent {
+            note(format_args!("{}: no report: the peer is silent", of.name));
             continue;
         }
         let Ok(epoch) = of.epoch.parse::<PeerRef>() else { continue };

@@ -133,3 +133,14 @@ fn interrupt_ends_the_wait_for_an_answer() {
     let [sent, answered] = [" sent", " answered"].map(|word| summary.split(word).next().unwrap().rsplit(' ').next());
     assert_eq!(sent, answered, "{summary}");
 }
+
+#[test]
+fn silent_peer_is_named_and_not_asked() {
+    let pair = PeerPair::new(&["--set", "heartbeat=100 ms"]);
+    pair.other.signal("STOP");
+    wait_until("the peer is silent", || pair.has_row("peers", "state", "silent"));
+    let outcome = pair.place.run(&["trace", "a"]).exits(FAILED).prints("no peer publishes or has received a\n");
+    assert_eq!(outcome.stderr, "B.test: no report: the peer is silent\n");
+    let outcome = pair.place.run(&["subjects", "--published", "--interval", "1ms"]).exits(FAILED);
+    assert_eq!(outcome.stderr, "B.test: no report: the peer is silent\n");
+}

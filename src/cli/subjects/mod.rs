@@ -2,7 +2,7 @@
 
 pub mod args;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -18,12 +18,14 @@ use crate::terminal::interrupt::Interrupt;
 use crate::terminal::output::{EscapedText, Output, note};
 use crate::terminal::table::{Column, TextTable};
 
-/// Publisher and subject of a stream of messages.
+/// Subject of a stream of messages, and the epoch of its publisher: two peers may have one name.
 type StreamKey = (String, String);
 
 /// Position of a stream: its frame, and its messages in that frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct SampledPosition {
+    /// Name of the publisher; its epoch while its name is unknown.
+    publisher: String,
     frame: u64,
     count: u64,
     seq: String,
@@ -33,10 +35,10 @@ struct SampledPosition {
 #[derive(Debug, Default)]
 struct StreamSample {
     streams: BTreeMap<StreamKey, SampledPosition>,
-    /// Number of streams that the reports left out.
+    /// True if a report has more streams than the limit.
     omitted: bool,
-    /// Number of peers that gave their report.
-    peers: usize,
+    /// Epochs of the peers that gave their report.
+    peers: BTreeSet<String>,
 }
 
 /// Runs `subjects`.
@@ -48,7 +50,10 @@ pub fn run(options: &SubjectListOptions, out: &mut Output) -> Result<Exit, Comma
     let interrupt = Interrupt::watch()?;
     let mut peers = group_reports::peers(&bus)?;
     peers.retain(|peer| options.published || peer.is_local);
+    let asked = peers.len();
     let first = sample(&bus, &peers, options)?;
+    // A peer without a first report is not asked, and named, again: it would have no rates.
+    peers.retain(|peer| first.peers.contains(&peer.epoch));
     let began = Clock::now().instant;
     interrupt.sleep(options.interval);
     if interrupt.is_raised() {
@@ -63,23 +68,24 @@ pub fn run(options: &SubjectListOptions, out: &mut Output) -> Result<Exit, Comma
     if second.omitted {
         note(format_args!("further subjects are not shown; --limit is {}", options.limit));
     }
-    Ok(if second.peers == peers.len() { Exit::Done } else { Exit::Failed })
+    Ok(if second.peers.len() == asked { Exit::Done } else { Exit::Failed })
 }
 
 fn sample(bus: &Bus, peers: &[GroupPeer], options: &SubjectListOptions) -> Result<StreamSample, CommandFailure> {
     // One more than is shown, so that the sample knows whether there are more.
     let query = json!({ "show": "seqno", "limit": options.limit.saturating_add(1) });
     let reports = group_reports::query_all(bus, peers, &query)?;
-    let mut sample = StreamSample { peers: reports.len(), ..StreamSample::default() };
+    let mut sample = StreamSample::default();
     for (peer, report) in &reports {
-        sample.add(&peer.name, report, options);
+        sample.add(peer, report, options);
     }
     Ok(sample)
 }
 
 impl StreamSample {
     /// Adds the streams of one peer's report that the options ask for.
-    fn add(&mut self, peer: &str, report: &Value, options: &SubjectListOptions) {
+    fn add(&mut self, peer: &GroupPeer, report: &Value, options: &SubjectListOptions) {
+        self.peers.insert(peer.epoch.clone());
         let rows = report["rows"].as_array().map_or(&[][..], Vec::as_slice);
         // Rows of published subjects name no publisher.
         let wanted: Vec<&Value> = rows.iter().filter(|row| row["epoch"].is_null() == options.published).collect();
@@ -89,13 +95,17 @@ impl StreamSample {
             else {
                 continue;
             };
-            let publisher = row["publisher"].as_str().or(row["epoch"].as_str()).unwrap_or(peer);
+            let (epoch, name) = match row["epoch"].as_str() {
+                Some(epoch) => (epoch, row["publisher"].as_str().unwrap_or(epoch)),
+                None => (peer.epoch.as_str(), peer.name.as_str()),
+            };
             let position = SampledPosition {
+                publisher: name.to_owned(),
                 frame: row["frame"].as_u64().unwrap_or_default(),
                 count: row["count"].as_u64().unwrap_or_default(),
                 seq: row["seq"].as_str().unwrap_or_default().to_owned(),
             };
-            self.streams.insert((publisher.to_owned(), subject.to_owned()), position);
+            self.streams.insert((subject.to_owned(), epoch.to_owned()), position);
         }
     }
 }
@@ -120,8 +130,9 @@ fn rates(first: &StreamSample, second: &StreamSample, elapsed: Duration) -> Vec<
             let messages = messages(key, now);
             let rate = messages.map(|messages| messages as f64 / elapsed.as_secs_f64().max(f64::EPSILON));
             let row = json!({
-                "publisher": key.0,
-                "subject": key.1,
+                "publisher": now.publisher,
+                "epoch": key.1,
+                "subject": key.0,
                 "seq": now.seq,
                 "messages": messages,
                 "rate": rate.map(|rate| (rate * 10.0).round() / 10.0),
@@ -143,7 +154,7 @@ fn table(rows: &[Value]) -> TextTable {
     let mut table = TextTable::new(&columns);
     for row in rows {
         let text = |field: &str| EscapedText(row[field].as_str().unwrap_or_default().as_bytes()).to_string();
-        let rate = row["rate"].as_f64().map_or_else(|| "-".to_owned(), |rate| rate.to_string());
+        let rate = row["rate"].as_f64().map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"));
         table.row(vec![text("subject"), text("publisher"), rate, text("seq")]);
     }
     table
@@ -159,8 +170,9 @@ mod tests {
             streams: streams
                 .iter()
                 .map(|(subject, frame, count)| {
-                    let position = SampledPosition { frame: *frame, count: *count, seq: format!("{count}") };
-                    (("A".to_owned(), (*subject).to_owned()), position)
+                    let (publisher, seq) = ("A".to_owned(), format!("{count}"));
+                    let position = SampledPosition { publisher, frame: *frame, count: *count, seq };
+                    (((*subject).to_owned(), "a".to_owned()), position)
                 })
                 .collect(),
             ..StreamSample::default()

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use self::args::TraceOptions;
 use super::connect;
-use super::group_reports;
+use super::group_reports::{self, GroupPeer};
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::output::{EscapedText, Output};
 use crate::terminal::table::{Column, TextTable};
@@ -33,11 +33,10 @@ pub fn run(options: &TraceOptions, out: &mut Output) -> Result<Exit, CommandFail
     let peers = group_reports::peers(&bus)?;
     let query = json!({ "show": "subject", "subject": options.subject.as_str() });
     let reports = group_reports::query_all(&bus, &peers, &query)?;
-    let losses = group_reports::query_all(&bus, &peers, &json!({ "show": "loss" }))?;
-    let rows = rows(
-        &reports.iter().map(|(peer, report)| (peer.name.as_str(), peer.epoch.as_str(), report)).collect::<Vec<_>>(),
-        &losses.iter().map(|(peer, report)| (peer.epoch.as_str(), report)).collect(),
-    );
+    // A peer without the first report is not asked, and named, again.
+    let answered: Vec<GroupPeer> = reports.iter().map(|(peer, _)| (*peer).clone()).collect();
+    let losses = group_reports::query_all(&bus, &answered, &json!({ "show": "loss" }))?;
+    let rows = rows(&reports, &losses);
     match options.json {
         true => out.line(json!({ "subject": options.subject.as_str(), "rows": rows }))?,
         false if rows.is_empty() => {
@@ -45,30 +44,33 @@ pub fn run(options: &TraceOptions, out: &mut Output) -> Result<Exit, CommandFail
         }
         false => out.bytes(table(&rows).to_string().as_bytes())?,
     }
-    Ok(if reports.len() == peers.len() { Exit::Done } else { Exit::Failed })
+    Ok(if losses.len() == peers.len() { Exit::Done } else { Exit::Failed })
 }
 
 /// Joins the reports of all peers: a row for each publisher, then one for each receiver of it.
-fn rows(reports: &[(&str, &str, &Value)], losses: &BTreeMap<&str, &Value>) -> Vec<Value> {
+fn rows(reports: &[(&GroupPeer, Value)], losses: &[(&GroupPeer, Value)]) -> Vec<Value> {
     let published: BTreeMap<&str, (&str, &Value)> = reports
         .iter()
-        .filter(|(_, _, report)| report["subject"]["published"].is_object())
-        .map(|(name, epoch, report)| (*epoch, (*name, &report["subject"]["published"])))
+        .map(|(peer, report)| (peer.epoch.as_str(), (peer.name.as_str(), &report["subject"]["published"])))
+        .filter(|(_, (_, last))| last.is_object())
         .collect();
     let mut rows: Vec<Value> = published
         .values()
         .map(|(name, last)| json!({ "peer": name, "publisher": name, "state": "published", "seq": last["seq"] }))
         .collect();
-    for (name, epoch, report) in reports {
+    for (peer, report) in reports {
+        let of_peer = losses.iter().find(|(of, _)| of.epoch == peer.epoch).map_or(&Value::Null, |(_, report)| report);
         for received in report["subject"]["received"].as_array().into_iter().flatten() {
-            let publisher = received["epoch"].as_str().unwrap_or_default();
-            let loss = losses.get(epoch).map_or(&Value::Null, |report| of_publisher(report, publisher));
+            let epoch = received["epoch"].as_str().unwrap_or_default();
+            let publisher = published.get(epoch);
+            let loss = of_publisher(of_peer, epoch);
             rows.push(json!({
-                "peer": name,
-                "publisher": published.get(publisher).map_or(&received["publisher"], |(_, _)| &received["publisher"]),
+                "peer": peer.name,
+                // The receiver may not know the name yet, nor may the publisher have answered.
+                "publisher": publisher.map(|(name, _)| *name).or(received["publisher"].as_str()).unwrap_or(epoch),
                 "state": "received",
                 "seq": received["seq"],
-                "behind": published.get(publisher).and_then(|(_, last)| behind(last, received)),
+                "behind": publisher.and_then(|(_, last)| behind(last, received)),
                 "clients": report["subject"]["clients"],
                 "lost": loss["lost"],
                 "repaired": loss["repaired"]["count"],
@@ -122,17 +124,26 @@ mod tests {
         let publisher = json!({ "subject": { "clients": 0, "received": [],
             "published": { "seq": "0x09", "frame": 1, "count": 9 } } });
         let receiver = json!({ "subject": { "clients": 2, "published": null, "received": [
-            { "publisher": "A", "epoch": "a", "seq": "0x07", "frame": 1, "count": 7 },
-            { "publisher": "Z", "epoch": "z", "seq": "0x03", "frame": 1, "count": 3 }] } });
+            { "publisher": null, "epoch": "a", "seq": "0x07", "frame": 1, "count": 7 },
+            { "publisher": "Y", "epoch": "y", "seq": "0x02", "frame": 1, "count": 2 },
+            { "publisher": null, "epoch": "z", "seq": "0x03", "frame": 1, "count": 3 }] } });
         let loss = json!({ "rows": [
             { "epoch": "a", "lost": { "min": 1, "max": 2 }, "repaired": { "count": 4 }, "datagrams": { "pending": 5 } }] });
-        let rows = rows(&[("A", "a", &publisher), ("B", "b", &receiver)], &BTreeMap::from([("b", &loss)]));
+        let peer = |name: &str, epoch: &str| GroupPeer {
+            name: name.into(),
+            epoch: epoch.into(),
+            is_local: false,
+            is_silent: false,
+        };
+        let (a, b) = (peer("A", "a"), peer("B", "b"));
+        let rows = rows(&[(&a, publisher), (&b, receiver)], &[(&b, loss)]);
         let expected = "\
 peer | publisher | last | behind | clients | lost | repaired | pending
 -----+-----------+------+--------+---------+------+----------+--------
 A    | A         | 0x09 |      - |       - |    - |        - |       -
 B    | A         | 0x07 |      2 |       2 | 1..2 |        4 |       5
-B    | Z         | 0x03 |      - |       2 |    - |        - |       -
+B    | Y         | 0x02 |      - |       2 |    - |        - |       -
+B    | z         | 0x03 |      - |       2 |    - |        - |       -
 ";
         assert_eq!(table(&rows).to_string(), expected);
     }
