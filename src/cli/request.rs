@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use bytes::Bytes;
 
 use super::args::ReqOptions;
-use super::connect::{self, Events};
+use super::connect::{self, Events, StopReason};
 use super::event::{self, LossLine};
 use super::header;
 use crate::bus::{self, Notice};
@@ -41,7 +41,8 @@ pub fn run(options: &ReqOptions, out: &mut Output) -> Result<Exit, CommandFailur
             Ok(Notice::Loss(loss)) => note(LossLine(&loss)),
             Ok(Notice::Dropped(count)) => note(event::dropped_line(count)),
             Ok(Notice::Joined(_)) => {}
-            Err(_) => {
+            Err(StopReason::Interrupted) => return Ok(Exit::Failed),
+            Err(StopReason::TimedOut) => {
                 out.flush()?;
                 let wait = humantime::format_duration(options.wait);
                 let shortage = match replies {

@@ -178,6 +178,13 @@ fn interrupted_commands_fail_before_their_count() {
         command.signal("INT");
         assert_eq!(command.ended().code(), Some(code), "{arguments:?}");
     }
+    let subscriber = place.start(&["sub", "a"]);
+    subscriber.await_report("listening on");
+    let mut request = place.start(&["req", "a", "x", "--wait", "1h"]);
+    subscriber.line();
+    request.signal("INT");
+    assert_eq!(request.ended().code(), Some(FAILED));
+    assert_eq!(request.stderr_so_far(), [""; 0], "the time is not over");
 }
 
 #[test]
