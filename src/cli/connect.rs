@@ -196,6 +196,11 @@ impl Events {
         self.resumption.is_some() && failure.exit == Exit::Unreachable
     }
 
+    /// Returns the flag that a signal raises.
+    pub fn interrupt(&self) -> &Interrupt {
+        &self.interrupt
+    }
+
     /// Returns the next event, or the reason why there is none. Flushes standard output before it waits.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! `reply`: answers requests with a text, with the request itself, or with the output of a command.
 
 use std::ffi::OsStr;
-use std::io::Write;
+use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Stdio};
 
@@ -16,6 +16,7 @@ use crate::bus::{Notice, SubscribeOptions};
 use crate::clock::Clock;
 use crate::message::Message;
 use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::interrupt::Interrupt;
 use crate::terminal::output::{Output, note};
 
 /// Source of the answers.
@@ -60,7 +61,9 @@ pub fn run(options: &ReplyOptions, out: &mut Output) -> Result<Exit, CommandFail
                     true => out.line(event::message_json(&delivery, Clock::now().wall))?,
                     false => note(MessageLine(&delivery)),
                 }
-                let reply = Message::new(to.clone(), answer.payload(answers + 1, &delivery.message)?);
+                let payload = answer.payload(answers + 1, &delivery.message, events.interrupt())?;
+                let Some(payload) = payload else { continue };
+                let reply = Message::new(to.clone(), payload);
                 answers += u64::from(events.publish_answer(reply)?);
             }
             Ok(Notice::Loss(loss)) => note(LossLine(&loss)),
@@ -76,20 +79,22 @@ pub fn run(options: &ReplyOptions, out: &mut Output) -> Result<Exit, CommandFail
 }
 
 impl ReplySource<'_> {
-    fn payload(&self, count: u64, request: &Message) -> Result<Bytes, CommandFailure> {
+    /// Returns the answer; `None` if the user ends `reply` before the command has ended.
+    fn payload(&self, count: u64, request: &Message, interrupt: &Interrupt) -> Result<Option<Bytes>, CommandFailure> {
         match self {
-            ReplySource::Text(template) => Ok(template.payload(count)),
-            ReplySource::Echo => Ok(request.payload.clone()),
+            ReplySource::Text(template) => Ok(Some(template.payload(count))),
+            ReplySource::Echo => Ok(Some(request.payload.clone())),
             ReplySource::Command(command) => {
                 let failed = |error| CommandFailure::new(Exit::Failed, format!("the command cannot be run: {error}"));
-                command_output(command, request).map_err(failed)
+                command_output(command, request, interrupt).map_err(failed)
             }
         }
     }
 }
 
-/// Returns the output of the shell command; its exit code is reported and changes nothing.
-fn command_output(command: &OsStr, request: &Message) -> std::io::Result<Bytes> {
+/// Returns the output of the shell command; its exit code is reported and changes nothing. A signal kills the command,
+/// and there is no output.
+fn command_output(command: &OsStr, request: &Message, interrupt: &Interrupt) -> io::Result<Option<Bytes>> {
     let mut shell = Command::new("sh");
     shell.arg("-c").arg(command).env("SEQCAST_SUBJECT", request.subject.as_str());
     let mut child = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
@@ -97,12 +102,22 @@ fn command_output(command: &OsStr, request: &Message) -> std::io::Result<Bytes> 
     let payload = request.payload.clone();
     // The command may print before it has read, or not read at all: writing must not block it.
     let writer = std::thread::spawn(move || drop(stdin.write_all(&payload)));
-    let output = child.wait_with_output()?;
+    let mut stdout = child.stdout.take().expect("standard output is a pipe");
+    let output = interrupt.wait_for(move || {
+        let mut output = Vec::new();
+        stdout.read_to_end(&mut output).map(|_| output)
+    })?;
+    let Some(output) = output.transpose()? else {
+        child.kill()?;
+        child.wait()?;
+        return Ok(None);
+    };
+    let status = child.wait()?;
     writer.join().expect("writing to a pipe does not panic");
-    if !output.status.success() {
-        note(format_args!("seqcast: the command ended with {}", output.status));
+    if !status.success() {
+        note(format_args!("seqcast: the command ended with {status}"));
     }
-    Ok(without_newline(output.stdout).into())
+    Ok(Some(without_newline(output).into()))
 }
 
 /// Returns the output of a command without its last line break, which ends the output of most commands.

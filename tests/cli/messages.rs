@@ -188,6 +188,18 @@ fn interrupted_commands_fail_before_their_count() {
 }
 
 #[test]
+fn signal_ends_the_command_of_a_replier() {
+    let place = Place::new();
+    let _peer = place.peer(&[]);
+    let mut reply = place.start(&["reply", "a", "--command", "echo begun >&2; exec sleep 3600"]);
+    reply.await_report("answering");
+    place.run(&["pub", "a", "x", "--reply", "r"]).exits(DONE);
+    reply.await_report("begun");
+    reply.signal("TERM");
+    assert_eq!(reply.ended().code(), Some(DONE));
+}
+
+#[test]
 fn slow_publisher_ends_at_a_signal() {
     let place = Place::new();
     let _peer = place.peer(&[]);
