@@ -14,6 +14,7 @@ use rustyline::{Context, Editor, Helper};
 
 use super::args::{self, Command, ConsoleVerb};
 use super::console_line::split_words;
+use super::line_reader::input_error;
 use super::usage;
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::interrupt::Interrupt;
@@ -31,7 +32,7 @@ pub fn run(
     let mut session = ConsoleSession { execute: &mut execute, exit: Exit::Done };
     if !io::stdin().is_terminal() {
         for line in io::stdin().lines() {
-            if !session.line(&line?)? {
+            if !session.line(&line.map_err(input_error)?)? {
                 break;
             }
         }

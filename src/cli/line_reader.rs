@@ -73,10 +73,15 @@ impl LineReader {
                 Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {
                     return Ok(InputRead::Nothing);
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(input_error(error)),
             }
         }
     }
+}
+
+/// Returns an error of standard input with a text that names its place.
+pub fn input_error(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("standard input cannot be read: {error}"))
 }
 
 /// Returns whether a read would not block, once that is so or `wait` is over. A signal ends the wait.

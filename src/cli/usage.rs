@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::terminal::exit::{CommandFailure, Exit};
-use crate::terminal::output::note;
+use crate::terminal::output::{note, output_error};
 
 /// Returns whether the words contain `--json` as an option. The words need not make sense otherwise: their error is
 /// then a JSON object, too.
@@ -20,7 +20,7 @@ pub fn is_json<Word: AsRef<OsStr>>(words: &[Word]) -> bool {
 pub fn respond(error: &clap::Error, json: bool) -> Result<Exit, CommandFailure> {
     match error.kind() {
         _ if !error.use_stderr() => {
-            error.print()?;
+            error.print().map_err(output_error)?;
             Ok(Exit::Done)
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Err(incomplete(error, json)),

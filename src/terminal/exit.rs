@@ -79,6 +79,7 @@ impl From<io::Error> for CommandFailure {
     fn from(error: io::Error) -> CommandFailure {
         match error.kind() {
             io::ErrorKind::BrokenPipe => CommandFailure::new(Exit::Done, ""),
+            io::ErrorKind::StorageFull => CommandFailure::new(Exit::Failed, error).fix("make room on the disk"),
             _ => CommandFailure::new(Exit::Failed, error),
         }
     }

@@ -27,7 +27,7 @@ impl Output {
     /// # Errors
     /// Returns the error of standard output; a closed pipe is one.
     pub fn line(&mut self, line: impl fmt::Display) -> io::Result<()> {
-        writeln!(self.stdout, "{line}")
+        writeln!(self.stdout, "{line}").map_err(output_error)
     }
 
     /// Writes a line that reports a loss: red if `lost`, otherwise yellow, where there is colour.
@@ -40,6 +40,7 @@ impl Output {
             (true, true) => writeln!(self.stdout, "\x1b[31m{line}\x1b[0m"),
             (true, false) => writeln!(self.stdout, "\x1b[33m{line}\x1b[0m"),
         }
+        .map_err(output_error)
     }
 
     /// Writes bytes as they are.
@@ -47,7 +48,7 @@ impl Output {
     /// # Errors
     /// The same as of [`Output::line`].
     pub fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.stdout.write_all(bytes)
+        self.stdout.write_all(bytes).map_err(output_error)
     }
 
     /// Passes everything written so far to the system.
@@ -55,7 +56,7 @@ impl Output {
     /// # Errors
     /// The same as of [`Output::line`].
     pub fn flush(&mut self) -> io::Result<()> {
-        self.stdout.flush()
+        self.stdout.flush().map_err(output_error)
     }
 
     /// Returns whether the reader of a pipe has left, so that nothing written here will ever be read.
@@ -65,6 +66,11 @@ impl Output {
         matches!(poll(&mut fds, PollTimeout::ZERO), Ok(1..))
             && fds[0].revents().is_some_and(|events| events.contains(PollFlags::POLLERR))
     }
+}
+
+/// Returns an error of standard output with a text that names its place.
+pub fn output_error(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("standard output cannot be written: {error}"))
 }
 
 /// Writes a line to standard error; ignores a failure, as there is no other place to report it.

@@ -1,6 +1,6 @@
 //! `pub`, `sub`, `req` and `reply`: messages between commands.
 
-use crate::support::command::{Place, now, parse_json};
+use crate::support::command::{Outcome, Place, now, parse_json};
 use crate::support::exit_code::{DONE, FAILED, TIMED_OUT, UNREACHABLE, USAGE};
 use crate::support::wait::{PATIENCE, wait_until, wait_until_some};
 use seqcast::clock::Clock;
@@ -294,6 +294,24 @@ fn closed_pipe_is_no_error() {
         place.set_environment(&mut bash);
         let output = bash.arg("-c").arg(format!("set -o pipefail; '{seqcast}' {arguments}")).output().unwrap();
         assert!(output.status.code() == Some(code) && output.stderr.is_empty(), "{arguments}: {output:?}");
+    }
+}
+
+#[test]
+fn unusable_standard_streams_are_named() {
+    let place = Place::new();
+    let _peer = place.peer(&[]);
+    let full = "seqcast: standard output cannot be written: No space left on device (os error 28)\n  fix: make room";
+    for (arguments, report) in [
+        ("config show >/dev/full", full),
+        ("--help >/dev/full", full),
+        ("pub a.b --lines </", "seqcast: standard input cannot be read: Is a directory"),
+        ("console </", "seqcast: standard input cannot be read: Is a directory"),
+    ] {
+        let mut bash = std::process::Command::new("bash");
+        place.set_environment(&mut bash);
+        let output = bash.args(["-c", &format!("'{}' {arguments}", env!("CARGO_BIN_EXE_seqcast"))]).output().unwrap();
+        Outcome::of(output, &[arguments]).exits(FAILED).reports(&[report]);
     }
 }
 
