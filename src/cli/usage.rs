@@ -1,5 +1,6 @@
 //! Wrong arguments as failures of the command: the problem and the remedy that the parser of the arguments knows.
 
+use std::error::Error;
 use std::ffi::OsStr;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -39,8 +40,16 @@ fn incomplete(error: &clap::Error, json: bool) -> CommandFailure {
 fn failure(error: &clap::Error) -> CommandFailure {
     let text = error.render().to_string();
     let problem = text.split("\n\n").next().unwrap_or_default();
-    let problem = problem.strip_prefix("error: ").unwrap_or(problem);
-    CommandFailure::new(Exit::Usage, one_line(problem)).fix(remedy(error))
+    let problem = one_line(problem.strip_prefix("error: ").unwrap_or(problem));
+    // A value may contain the separator, too.
+    let reason = error.source().map(|reason| one_line(&reason.to_string())).unwrap_or_default();
+    match reason.split_once("; ") {
+        Some((_, fix)) if error.kind() == ErrorKind::ValueValidation => {
+            let problem = problem.strip_suffix(fix).and_then(|text| text.strip_suffix("; ")).unwrap_or(&problem);
+            CommandFailure::new(Exit::Usage, problem).fix(fix)
+        }
+        _ => CommandFailure::new(Exit::Usage, problem).fix(remedy(error)),
+    }
 }
 
 /// Returns the suggestions of the parser, then the usage of the command.
@@ -105,6 +114,11 @@ mod tests {
                 "sub a --count x",
                 "invalid value 'x' for '--count <N>': invalid digit found in string",
                 "add --help to see the arguments of this command",
+            ),
+            (
+                "sub a --wait ;_;",
+                "invalid value ';_;' for '--wait <TIME>': expected number at 0",
+                "a time looks like 2s or 500ms",
             ),
         ] {
             let words = std::iter::once("seqcast").chain(line.split(' ')).map(OsString::from);
