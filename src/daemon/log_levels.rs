@@ -72,9 +72,12 @@ pub static LOG_TARGETS: [LogTarget; 7] = [
     },
 ];
 
+/// Name of everything without a level of its own.
+const ALL: &str = "all";
+
 const LEVELS: [LogLevel; 5] = [LogLevel::Error, LogLevel::Warn, LogLevel::Info, LogLevel::Debug, LogLevel::Trace];
 
-/// A level for everything, or for a part of the program: `debug`, `core=debug`.
+/// A level for everything, or for a part of the program: `debug` or `all=debug`, `core=debug`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogDirective {
     /// Index of the part in [`LOG_TARGETS`]; `None` for everything without a level of its own.
@@ -96,8 +99,8 @@ impl fmt::Display for LogDirectiveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LogDirectiveError::Target(text) => {
-                let names: Vec<&str> = LOG_TARGETS.iter().map(|target| target.name).collect();
-                write!(f, "no target {text:?} logs; use one of {}", names.join(", "))
+                let names: Vec<&str> = [ALL].into_iter().chain(LOG_TARGETS.iter().map(|target| target.name)).collect();
+                write!(f, "there is no target {text:?}; use one of {}", names.join(", "))
             }
             LogDirectiveError::Level(text) => {
                 write!(f, "{text:?} is no level; use one of {}", LEVELS.map(|level| level.to_string()).join(", "))
@@ -113,6 +116,7 @@ impl FromStr for LogDirective {
 
     fn from_str(text: &str) -> Result<LogDirective, LogDirectiveError> {
         let (target, level) = match text.split_once('=') {
+            Some((ALL, level)) => (None, level),
             Some((target, level)) => (Some(target), level),
             None => (None, text),
         };
@@ -232,7 +236,7 @@ impl LogLevels {
                 "meaning": meaning,
             })
         };
-        let all = row("all", "everything without a level of its own", &self.all, self.default_level());
+        let all = row(ALL, "everything without a level of its own", &self.all, self.default_level());
         let targets = LOG_TARGETS.iter().zip(&self.targets);
         let targets = targets.map(|(target, own)| row(target.name, target.meaning, own, self.default_level()));
         [all].into_iter().chain(targets).collect()
@@ -261,8 +265,8 @@ mod tests {
         let error = |text: &str| text.parse::<LogDirective>().unwrap_err().to_string();
         assert_eq!(error("loud"), "\"loud\" is no level; use one of error, warn, info, debug, trace");
         assert_eq!(error("core=loud"), "\"loud\" is no level; use one of error, warn, info, debug, trace");
-        assert!(error("cor=debug").starts_with("no target \"cor\" logs; use one of core, clients, network"));
-        assert!(error("").contains("is no level") && error("=debug").contains("no target"));
+        assert!(error("cor=debug").starts_with("there is no target \"cor\"; use one of all, core, clients, network"));
+        assert!(error("").contains("is no level") && error("=debug").contains("no target \"\""));
     }
 
     #[test]

@@ -113,10 +113,14 @@ fn log_level_is_set_for_a_time() {
     assert_eq!(level(&levels(&[]), "clients"), "info");
     place.run(&["show", "status"]).exits(DONE);
     assert_eq!(connections(), logged, "no connection is logged any more");
-    let text = place.run(&["log", "level", "warn"]).exits(DONE).stdout;
-    assert!(text.contains("\nall       | warn  |      | everything"), "{text}");
-    place.run(&["log", "level", "core=loud"]).exits(USAGE).reports(&["\"loud\" is no level", "trace"]);
-    place.run(&["log", "level", "cor=debug"]).exits(USAGE).reports(&["no target \"cor\" logs", "core", "listeners"]);
+    for directive in ["warn", "all=error"] {
+        let text = place.run(&["log", "level", directive]).exits(DONE).stdout;
+        let level = directive.trim_start_matches("all=");
+        assert!(text.contains(&format!("\nall       | {level:<5} |      | everything")), "{text}");
+    }
+    place.run(&["log", "level", "core=loud"]).exits(USAGE).reports(&["\"loud\" is no level\n  fix: use one of error"]);
+    let outcome = place.run(&["log", "level", "cor=debug"]).exits(USAGE);
+    outcome.reports(&["there is no target \"cor\"\n  fix: use one of all, core, clients"]);
     place.run(&["log", "level", "debug", "--for", "30d"]).exits(FAILED).reports(&["at most 7 days\n  fix: "]);
 }
 

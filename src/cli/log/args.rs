@@ -23,7 +23,7 @@ Examples:
   seqcast log level listeners=error                 keeps this level until the peer ends
 
 Levels are error, warn, info, debug and trace. Without a level the command prints the levels in use and the targets, \
-with what each of them logs. A target without a level of its own has the level of 'all'. After the time of --for the \
+with what each of them logs. A target without a level of its own has the level of 'all'; LEVEL without TARGET sets that one. After the time of --for the \
 previous level applies again. The configuration file stays as it is.";
 
 /// `seqcast log`.
