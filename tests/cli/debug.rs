@@ -1,9 +1,10 @@
 //! `debug bundle`: what it contains, and what it must not contain.
 
-use crate::support::command::{Place, parse_json};
+use crate::support::command::{Outcome, Place, parse_json};
 use crate::support::exit_code::{CONFIGURATION, DONE, FAILED, UNREACHABLE};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 
 #[test]
 fn bundle_has_everything_but_secrets() {
@@ -49,8 +50,22 @@ fn bundle_has_everything_but_secrets() {
 fn bundle_without_peer_names_the_reason() {
     let place = Place::new();
     place.run(&["show", "status"]).exits(UNREACHABLE);
-    let bundle = parse_json(&place.run(&["debug", "bundle", "-o", "-"]).exits(DONE).stdout);
+    let outcome = place.run(&["debug", "bundle", "-o", "-"]).exits(DONE);
+    let outcome = outcome.reports(&["the bundle describes this host alone: no peer answers", "  fix: "]);
+    let bundle = parse_json(&outcome.stdout);
     assert!(bundle["peer"]["error"].as_str().unwrap().contains("no peer answers"), "{bundle}");
     assert!(bundle["command_config"].as_array().unwrap().iter().any(|row| row["key"] == "socket"));
     assert!(bundle["sysctls"]["kernel.osrelease"].is_string() && bundle["reports"].is_null());
+}
+
+#[test]
+fn failed_write_leaves_no_bundle() {
+    let place = Place::new();
+    let mut shell = Command::new("sh");
+    place.set_environment(&mut shell);
+    // A file of at most 512 bytes, as a full disk would allow.
+    let limited = format!("trap '' XFSZ; ulimit -f 1; exec {} debug bundle -o b.json", env!("CARGO_BIN_EXE_seqcast"));
+    let output = shell.args(["-c", &limited]).output().unwrap();
+    Outcome::of(output, &[&limited]).exits(FAILED).reports(&["b.json cannot be written", "fix: ", "-o -"]);
+    assert!(!place.dir().join("b.json").exists());
 }

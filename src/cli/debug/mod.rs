@@ -3,7 +3,7 @@
 pub mod args;
 
 use std::fs::{self, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -65,17 +65,23 @@ pub fn run(options: &DebugOptions, out: &mut Output) -> Result<Exit, CommandFail
 }
 
 fn write_bundle(options: &BundleOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
-    let text = format!("{:#}\n", bundle(options));
+    let bundle = bundle(options);
+    if let Some(error) = bundle["peer"]["error"].as_str() {
+        note(format_args!("the bundle describes this host alone: {error}"));
+    }
+    let text = format!("{bundle:#}\n");
     let name = format!("seqcast-debug-{}.json", Clock::now().wall.as_nanos() / 1_000_000_000);
     let path = options.output.as_deref().unwrap_or(Path::new(&name));
     if path == Path::new("-") {
         out.bytes(text.as_bytes())?;
         return Ok(Exit::Done);
     }
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-    file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| {
-        CommandFailure::new(Exit::Failed, format!("{} cannot be written: {error}", path.display()))
-            .fix("name a file that does not exist yet with -o")
+    write_new(path, text.as_bytes()).map_err(|error| {
+        let fix = match error.kind() {
+            io::ErrorKind::AlreadyExists => "name a file that does not exist yet with -o",
+            _ => "name a file in another directory with -o, or print the bundle with -o -",
+        };
+        CommandFailure::new(Exit::Failed, format!("{} cannot be written: {error}", path.display())).fix(fix)
     })?;
     match options.json {
         true => out.line(json!({ "file": path.display().to_string(), "bytes": text.len() }))?,
@@ -83,6 +89,12 @@ fn write_bundle(options: &BundleOptions, out: &mut Output) -> Result<Exit, Comma
     }
     note("the bundle has no passwords and tokens of the configuration; read it before you publish it");
     Ok(Exit::Done)
+}
+
+/// Writes a file that does not exist yet, readable by its owner only. A file that cannot be written whole is removed.
+fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(bytes).inspect_err(|_| drop(fs::remove_file(path)))
 }
 
 fn bundle(options: &BundleOptions) -> Value {
@@ -108,6 +120,7 @@ fn bundle(options: &BundleOptions) -> Value {
         }
         Err(failure) => {
             bundle["peer"] = json!({ "error": failure.to_string() });
+            let peer_options = PeerOptions { socket: options.socket.clone(), ..PeerOptions::default() };
             bundle["command_config"] = match config::resolve(&peer_options) {
                 Ok(config) => json!(config.show()),
                 Err(failure) => json!({ "error": failure.to_string() }),
@@ -120,7 +133,6 @@ fn bundle(options: &BundleOptions) -> Value {
 /// Returns a part of an answer, or the reason why there is none.
 fn answer(answer: Result<Value, CommandFailure>, part: &str) -> Value {
     match answer {
-            let peer_options = PeerOptions { socket: options.socket.clone(), ..PeerOptions::default() };
         Ok(mut answer) => answer[part].take(),
         Err(failure) => json!({ "error": failure.to_string() }),
     }
