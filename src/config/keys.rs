@@ -282,7 +282,7 @@ keys! {
     /// The event streams of the FTN18 listener. Each has a name, patterns of event types if it contains more than the
     /// events added to it, and its retention for consumers that do not accept. The first one is the default of paths
     /// that name none.
-    "streams" streams: Vec<StreamSettings> = "main", StreamsFormat, "main ; plant line/?/ALARM time 7 days size 1 gb policy block";
+    "streams" streams: Vec<StreamSettings> = "main", StreamsFormat, "main ; plant line/?/ALARM time 7 days size 1 gb";
     /// Storage of streams: `auto` is `streams.db` in `data-dir`. It can be another SQLite file, which may be an
     /// application's own, or a PostgreSQL database, which several peers can share.
     "stream-store" stream_store: StreamStoreLocation = "auto", StreamStoreFormat, "postgres://seqcast:s3cret@db.example/plant";

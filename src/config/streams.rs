@@ -1,8 +1,7 @@
 //! The value of `streams`: the event streams, their contents, and their retention.
 //!
 //! A stream is a name, patterns of event types if it contains more than the events added to it, and its limits: `plant
-//! line/?/ALARM time 7 days size 1 gb policy block`. A lone `;` separates two streams in one text; in the file they
-//! may be a list.
+//! line/?/ALARM time 7 days size 1 gb`. A lone `;` separates two streams in one text; in the file they may be a list.
 
 use super::choice::ChoiceFormat;
 use super::host_defaults::HostDefaults;
@@ -51,7 +50,7 @@ impl ValueFormat for StreamsFormat {
     fn range(&self) -> String {
         format!(
             "up to {STREAMS_MAX} streams: a name, patterns of event types with a / for further events, then time, size and policy \
-             (lapse or block) as far as it is limited"
+             (lapse; or block, with a size and no time) as far as it is limited"
         )
     }
 
@@ -86,7 +85,12 @@ fn stream(words: &[&str], defaults: &HostDefaults) -> Result<StreamSettings, Str
         }
     }
     stream.limits.policy = policy.unwrap_or_default();
-    Ok(stream)
+    match stream.limits {
+        StreamLimits { policy: Policy::Block, age, bytes } if age.is_some() || bytes.is_none() => {
+            Err(StreamSettingsError::IneffectiveBlock)
+        }
+        _ => Ok(stream),
+    }
 }
 
 const POLICY: ChoiceFormat<Policy> =
@@ -103,7 +107,9 @@ mod tests {
 
     #[test]
     fn shown_streams_are_read_back() {
-        for text in ["main", "main ; plant line/?/ALARM a/* time 7days size 1 gb policy block", "main size 10 mb"] {
+        for text in
+            ["main", "main size 1 gb policy block ; plant line/?/ALARM a/* time 7days size 1 gb", "main size 10 mb"]
+        {
             let value = StreamsFormat.parse(text, &defaults()).unwrap();
             let shown = StreamsFormat.show(&value);
             assert_eq!(StreamsFormat.parse(&shown, &defaults()).unwrap(), value, "{shown}");
@@ -126,6 +132,8 @@ mod tests {
             ("a time 1 min time 2 min", "time is repeated"),
             ("a size", "size: "),
             ("a policy what", "policy: "),
+            ("a policy block", "policy block needs a size"),
+            ("a time 1 min size 1 mb policy block", "admits no time"),
         ] {
             let error = StreamsFormat.parse(text, &defaults()).unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");

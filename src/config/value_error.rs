@@ -310,6 +310,8 @@ pub enum StreamSettingsError {
     Twice(String),
     /// An invalid value of a limit.
     Part(&'static str, Box<ValueError>),
+    /// `policy block` without a size, or with a time, which would have no effect.
+    IneffectiveBlock,
     /// Too many streams.
     TooMany,
 }
@@ -328,6 +330,9 @@ impl fmt::Display for StreamSettingsError {
             }
             StreamSettingsError::Twice(what) => write!(f, "{what} is repeated"),
             StreamSettingsError::Part(part, error) => write!(f, "{part}: {error}"),
+            StreamSettingsError::IneffectiveBlock => {
+                write!(f, "policy block needs a size and admits no time: it removes no event, whatever its age")
+            }
             StreamSettingsError::TooMany => write!(f, "more than {STREAMS_MAX} streams"),
         }
     }
@@ -342,8 +347,9 @@ impl StreamSettingsError {
             }
             StreamSettingsError::Part("policy", _) => Some("write policy lapse or policy block".into()),
             StreamSettingsError::Part(_, error) => error.suggestion(""),
+            StreamSettingsError::IneffectiveBlock => Some("write a stream such as plant size 1 gb policy block".into()),
             _ => None,
         }
-        .or_else(|| Some("write a stream such as plant line/?/ALARM time 7 days size 1 gb policy block".into()))
+        .or_else(|| Some("write a stream such as plant line/?/ALARM time 7 days size 1 gb".into()))
     }
 }
