@@ -132,7 +132,10 @@ impl Config {
             let name = path.display().to_string();
             match read_file(path) {
                 Ok(bytes) => draft.read_bytes(&name, bytes),
-                Err(reason) => draft.fail_file(&name, reason, None),
+                Err(reason) => {
+                    let fix = "name a file that exists and that this user may read";
+                    draft.fail_file(&name, reason, Some(fix.to_owned()));
+                }
             }
         }
         for over in overrides {

@@ -29,7 +29,10 @@ fn checked_configuration_has_no_side_effects() {
     assert_eq!(json["errors"].as_array().map(Vec::len), Some(2), "{json}");
     assert_eq!(json["errors"][0]["line"], 2);
     place.run(&["config", "check", &binary]).exits(CONFIGURATION).reports(&["binary.yaml"]);
-    place.run(&["config", "check", "missing.yaml"]).exits(CONFIGURATION).reports(&["missing.yaml", "cannot be read"]);
+    place
+        .run(&["config", "check", "missing.yaml"])
+        .exits(CONFIGURATION)
+        .reports(&["missing.yaml: cannot be read", "\n  fix: name a file"]);
     let shown = place.run(&["config", "show", &good]).exits(DONE).stdout;
     let row = |key: &str| shown.lines().find(|line| line.starts_with(key)).unwrap_or_default().to_owned();
     assert!(row("pub-window-time").contains("good.yaml:3"), "{shown}");
