@@ -45,7 +45,7 @@ fn unusable_address_and_files_are_named() {
     let other = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = other.local_addr().expect("an address").to_string();
     let refused = place.run(&["peer", "--http", &address]).exits(FAILED);
-    refused.reports(&[&format!("another program listens at {address}"), "http: "]);
+    refused.reports(&[&format!("another program listens at {address}\n  fix: stop it"), "http: "]);
     let refused = place.run(&["peer", "--http", "0", "--set", "http-tls=none.pem none.pem"]).exits(CONFIGURATION);
     refused.reports(&["http-tls: cannot read none.pem"]);
     place.run(&["peer", "--http", "0.0.0.0"]).exits(CONFIGURATION).reports(&["accounts: user NAME", "http-open: yes"]);

@@ -91,7 +91,7 @@ impl fmt::Display for HttpError {
         match self {
             HttpError::Listen { listener, address, error } if error.kind() == io::ErrorKind::AddrInUse => write!(
                 f,
-                "another program listens at {address}: stop it, or write another address for the {listener} listener, \
+                "another program listens at {address}; stop it, or write another address for the {listener} listener, \
                  such as {listener}: {}",
                 address.port().checked_add(10_000).unwrap_or(0)
             ),

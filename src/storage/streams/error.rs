@@ -84,7 +84,7 @@ impl fmt::Display for StreamStorageError {
         let location = &self.location;
         match &self.fault {
             StreamFault::Unreachable(reason) => {
-                write!(f, "{location} cannot be used ({reason}): start its server, or check the path and the network")
+                write!(f, "{location} cannot be used ({reason}); start its server, or check the path and the network")
             }
             StreamFault::Full(reason) => {
                 write!(f, "{location} has no room ({reason}): nothing was changed; make room, then try again")
