@@ -30,6 +30,11 @@ pub fn run(options: &ShowOptions, out: &mut Output) -> Result<Exit, CommandFailu
     if let Some(omitted) = answer["omitted"].as_u64().filter(|omitted| 0 < *omitted) {
         note(format_args!("{omitted} more rows are not shown"));
     }
+    if let ShowReport::Seqno { limit } = what
+        && is_limit_reached(&answer, *limit)
+    {
+        note(format_args!("{limit} subjects of each direction are shown at most; --limit raises that"));
+    }
     Ok(Exit::Done)
 }
 
@@ -65,6 +70,14 @@ fn print_report(
         note(format_args!("this peer knows no other peer; {}", LonePeerAdvice::of(&bus)?));
     }
     Ok(answer)
+}
+
+/// Returns whether a report of sequence numbers may lack subjects: it does not say so itself.
+fn is_limit_reached(answer: &Value, limit: usize) -> bool {
+    let rows = answer["rows"].as_array().map_or(&[][..], Vec::as_slice);
+    // Rows of published subjects name no publisher.
+    let published = rows.iter().filter(|row| row["epoch"].is_null()).count();
+    limit <= published || limit <= rows.len() - published
 }
 
 fn query(what: &ShowReport) -> Value {
@@ -369,6 +382,12 @@ evicted      | 6
 too large    | 7
 "
         );
+    }
+
+    #[test]
+    fn full_report_of_numbers_may_lack_subjects() {
+        let answer = json!({ "rows": [{ "epoch": null }, { "epoch": "a" }, { "epoch": "b" }] });
+        assert_eq!([1, 2, 3].map(|limit| is_limit_reached(&answer, limit)), [true, true, false]);
     }
 
     #[test]
