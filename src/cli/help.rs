@@ -3,7 +3,7 @@
 /// Below `seqcast --help`.
 pub const MAIN: &str = "\
 Examples, each in a shell of its own:
-  seqcast peer                              starts the peer of this host, on loopback until configured
+  seqcast peer                              starts the peer of this host, on loopback
   seqcast sub 'demo.>'                      prints the messages that arrive
   seqcast pub demo.hello 'hi there'         publishes a message
   seqcast show loss                         shows the losses of each publisher
@@ -94,7 +94,7 @@ Examples:
   seqcast poll B.test demo.hello --follow --json
   seqcast poll 1f6e2c5a90b3d874 demo.hello          asks this epoch of a publisher only
 
-Each line is an event: its offset and its payload. Standard error reports the begin and the end of a recovery phase \
+Each line is an event: its offset and its payload. Standard error reports the start and the end of a recovery phase \
 (events were lost, or this is the first poll), a restart of the publisher, and at the end the offset to continue from. \
 With --json these reports are lines, too; their \"type\" is recovery, recovered, restart, unanswered or end.
 

@@ -81,7 +81,7 @@ impl fmt::Display for PollNotice {
             PollNotice::Restart { epoch } => {
                 write!(f, "the publisher started again: epoch {epoch}; its offsets are new")
             }
-            PollNotice::Unanswered { text, .. } => write!(f, "{text}; polling on"),
+            PollNotice::Unanswered { text, .. } => write!(f, "{text}; polling continues"),
             PollNotice::End { offset, events } => {
                 write!(f, "{}; --offset {offset} continues from here", pluralize(*events, "event"))
             }

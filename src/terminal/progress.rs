@@ -14,7 +14,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Progress {
     line: ProgressBar,
-    /// Time of the last text, or the begin of the work.
+    /// Time of the last text, or the start of the work.
     shown: Instant,
 }
 

@@ -55,7 +55,7 @@ pub enum OutageEnd {
     Interrupted,
 }
 
-/// The begin or the end of an outage, in JSON.
+/// The start or the end of an outage, in JSON.
 #[derive(Serialize)]
 struct OutageJson<'a> {
     r#type: &'static str,

@@ -29,8 +29,8 @@ pub fn run(options: &ManOptions) -> Result<Exit, CommandFailure> {
         let name = command.get_display_name().unwrap_or_else(|| command.get_name());
         let path = options.directory.join(format!("{name}.1"));
         page(command).and_then(|page| fs::write(&path, page)).map_err(|error| {
-            CommandFailure::new(Exit::Failed, format!("cannot write {}: {error}", path.display()))
-                .fix("name a directory that exists and that you may write to")
+            CommandFailure::new(Exit::Failed, format!("{} cannot be written: {error}", path.display()))
+                .fix("name a directory that exists, that you may write to, and that has room")
         })?;
         pages += 1;
     }

@@ -47,7 +47,7 @@ pub struct ShowOptions {
     /// Print a JSON object.
     #[arg(long, global = true, help_heading = "Output")]
     pub json: bool,
-    /// Show the report of another peer (its name or epoch), which its `remote-reports` must allow.
+    /// Show the report of another peer (its name or epoch), which its key remote-reports must allow.
     #[arg(long, value_name = "PEER", global = true, help_heading = "Peer")]
     pub at: Option<PeerRef>,
     /// The Unix socket of the local peer (or SEQCAST_SOCKET).
@@ -140,7 +140,7 @@ at 0. It is 4 if no peer answers.";
 /// `seqcast health`.
 #[derive(Args, Clone, Debug)]
 pub struct HealthOptions {
-    /// Show the findings of another peer (its name or epoch), which its `remote-reports` must allow.
+    /// Show the findings of another peer (its name or epoch), which its key remote-reports must allow.
     #[arg(long, value_name = "PEER", help_heading = "Peer")]
     pub at: Option<PeerRef>,
     /// The Unix socket of the local peer (or SEQCAST_SOCKET).

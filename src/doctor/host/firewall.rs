@@ -54,7 +54,7 @@ pub(super) fn read(group: IpAddr, port: u16) -> FirewallState {
     }
 }
 
-/// Runs a command for a bounded time and returns the begin of its output; `None` if it fails.
+/// Runs a command for a bounded time and returns the beginning of its output; `None` if it fails.
 fn output_of(command: &[&str]) -> Option<String> {
     let (program, arguments) = command.split_first()?;
     let mut child = Command::new(program)
