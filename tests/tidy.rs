@@ -112,6 +112,7 @@ const LAYERS: &[Layer] = &[
             "listener", "storage", "config",
         ],
         crates: &[
+            "aws_lc_rs",
             "axum",
             "tungstenite",
             "bytes",
@@ -163,7 +164,7 @@ const LAYERS: &[Layer] = &[
     Layer {
         module: "doctor",
         may_use: &["clock", "time", "message", "wire", "config", "daemon", "bus", "proto::effect", "terminal"],
-        crates: &["aws_lc_rs", "bytes", "libc", "nix", "serde", "serde_json", "socket2"],
+        crates: &["bytes", "libc", "nix", "serde", "serde_json", "socket2"],
     },
     Layer {
         module: "cli",

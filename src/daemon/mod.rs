@@ -32,6 +32,8 @@ mod loss_verdict;
 pub(crate) mod mailbox;
 pub mod multicast;
 pub(crate) mod outbox;
+#[cfg(feature = "cli")]
+pub(crate) mod path_test;
 pub(crate) mod readiness;
 #[cfg(feature = "cli")]
 mod recent_lines;

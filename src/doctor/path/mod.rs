@@ -1,22 +1,20 @@
 //! The path between two hosts: a doctor on each side sends datagrams of several sizes, by unicast and by multicast, and
 //! counts those of the other.
 
-mod datagram;
 mod prober;
-mod responder;
 mod verdict;
 
 pub(crate) use prober::PathReport;
 pub(crate) use verdict::judge;
 
-use self::datagram::PROBE_BYTES_MAX;
 use self::prober::Prober;
-use self::responder::{ReceivedProbe, Responder};
 use super::setup::PeerSetup;
 use crate::clock::{Clock, random_u64};
 use crate::daemon::batch::{OutgoingDatagram, ReceivedDatagram, RecvBatch};
 use crate::daemon::interface::ChosenInterface;
 use crate::daemon::multicast::{SocketOpenError, SocketOptions, Sockets};
+use crate::daemon::path_test::datagram::PROBE_BYTES_MAX;
+use crate::daemon::path_test::responder::{ReceivedProbe, Responder};
 use crate::proto::effect::Path;
 use std::io;
 use std::net::SocketAddr;

@@ -1,12 +1,12 @@
 //! The asking side: it proves its address, exchanges probes with a listener, and collects what arrived on both sides.
 
-use super::datagram::{
-    DatagramBody, DoctorDatagram, PROBE_BYTES_MIN, ProbeRoute, ProbeSeries, SERIES_COUNT, SeriesTally, SizeClass,
-};
-use super::responder::{ProbeCounts, delay};
 use crate::clock::{Clock, random_u64};
 use crate::daemon::batch::{OutgoingDatagram, ReceivedDatagram, RecvBatch};
 use crate::daemon::multicast::Sockets;
+use crate::daemon::path_test::datagram::{
+    DatagramBody, DoctorDatagram, PROBE_BYTES_MIN, ProbeRoute, ProbeSeries, SERIES_COUNT, SeriesTally, SizeClass,
+};
+use crate::daemon::path_test::responder::{ProbeCounts, delay};
 use crate::proto::effect::Path;
 use serde::Serialize;
 use std::io;
