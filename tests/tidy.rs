@@ -164,7 +164,7 @@ const LAYERS: &[Layer] = &[
     Layer {
         module: "doctor",
         may_use: &["clock", "time", "message", "wire", "config", "daemon", "bus", "proto::effect", "terminal"],
-        crates: &["bytes", "libc", "nix", "serde", "serde_json", "socket2"],
+        crates: &["libc", "nix", "serde", "serde_json", "socket2"],
     },
     Layer {
         module: "cli",

@@ -125,6 +125,9 @@ keys! {
     /// True if the peer announces its group to peers of other groups on the LAN, at most once a minute, and reports
     /// those that it hears. So a wrong group or port on one host is noticed.
     "beacon" beacon: bool = "on", ON_OFF, "off";
+    /// True if the peer answers `doctor --with` of other hosts, which tests the path to this one. Answers are never
+    /// longer than what they answer, and go to proven addresses only.
+    "path-tests" path_tests: bool = "on", ON_OFF, "off";
     /// The Unix socket through which local programs reach the peer.
     "socket" socket: PathBuf = "auto", SocketPathFormat, "/run/seqcast/seqcast.sock";
     /// Maximum interval between heartbeats. A peer is silent after 3.5 times the interval that it announces.

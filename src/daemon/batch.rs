@@ -44,6 +44,8 @@ pub struct ReceivedDatagram {
     pub overrun: u32,
     /// Time at which the kernel received it, if the kernel reports it.
     pub arrived: Option<WallTime>,
+    /// True if it arrived at the socket for unicast copies of multicasts.
+    pub is_copy: bool,
 }
 
 /// A datagram to send.
@@ -148,6 +150,11 @@ impl RecvBatch {
         self.is_full |= was_full;
     }
 
+    /// Marks the last `count` datagrams as received at the socket for unicast copies.
+    pub(super) fn mark_copies(&mut self, count: usize) {
+        self.received.iter_mut().rev().take(count).for_each(|datagram| datagram.is_copy = true);
+    }
+
     /// Returns the maximum number of datagrams that recently arrived as one buffer; at least 1.
     pub(super) fn segments_seen(&self) -> u64 {
         self.segments.peak()
@@ -214,9 +221,10 @@ impl RecvBatch {
                 slot.clear();
                 continue;
             }
+            let arrived = ancillary.arrived;
             let mut push = |bytes| {
                 let overrun = mem::take(unreported);
-                self.received.push(ReceivedDatagram { from, bytes, overrun, arrived: ancillary.arrived });
+                self.received.push(ReceivedDatagram { from, bytes, overrun, arrived, is_copy: false });
             };
             match segment {
                 Some(bytes) => slot.chunks(bytes).for_each(|datagram| push(Bytes::copy_from_slice(datagram))),

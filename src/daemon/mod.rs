@@ -32,7 +32,7 @@ mod loss_verdict;
 pub(crate) mod mailbox;
 pub mod multicast;
 pub(crate) mod outbox;
-#[cfg(feature = "cli")]
+#[cfg(feature = "listeners")]
 pub(crate) mod path_test;
 pub(crate) mod readiness;
 #[cfg(feature = "cli")]

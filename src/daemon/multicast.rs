@@ -191,7 +191,10 @@ impl Sockets {
         }
         let group_address = scoped_address(options.group, options.port, interface.index);
         let (group, receive_granted) = open_group(options, group_address)?;
-        prepare_inbox(&SockRef::from(&self.inbox), options)?;
+        prepare_sending(&SockRef::from(&self.inbox), options)?;
+        if let Some(copies) = &self.copies {
+            prepare_sending(&SockRef::from(&copies.as_fd()), options)?;
+        }
         let coalesces = self.coalesces && setsockopt(&group, sockopt::UdpGroSegment, &true).is_ok();
         self.group = UdpSocket::from_std(group.into());
         (self.group_address, self.receive_granted) = (group_address, receive_granted);
@@ -271,6 +274,22 @@ impl Sockets {
         batch::send(self.inbox.as_fd(), self.group_address, batch, &mut self.segments)
     }
 
+    /// Sends the answer to a datagram of a path test. It leaves from the socket for copies, where that datagram arrived.
+    /// `ttl` is the number of hops of a multicast: the test is about the network, whether or not the peer uses
+    /// multicast there. Returns whether the system took it.
+    ///
+    /// # Errors
+    /// The system refuses it.
+    #[cfg(feature = "listeners")]
+    pub(crate) fn answer_path_test(&self, answer: OutgoingDatagram, may_fragment: bool, ttl: u8) -> io::Result<bool> {
+        let Some(copies) = &self.copies else { return Ok(false) };
+        forbid_fragments(&copies.as_fd(), self.group_address, !may_fragment)?;
+        if answer.to.is_none() {
+            set_ttl(&SockRef::from(&copies.as_fd()), self.group_address.ip(), ttl)?;
+        }
+        batch::send(copies.as_fd(), self.group_address, &[answer], &mut false).map(|sent| sent == 1)
+    }
+
     /// Waits until one of the sockets can be read, for at most `timeout` (rounded up to milliseconds).
     pub fn wait(&self, timeout: Duration) -> io::Result<bool> {
         let millis = timeout.as_nanos().div_ceil(1_000_000);
@@ -289,19 +308,7 @@ impl Sockets {
     /// makes it send them in fragments, as usual.
     #[cfg(feature = "cli")]
     pub(crate) fn forbid_fragments(&self, is_forbidden: bool) -> io::Result<()> {
-        let (level, name, forbidden, usual) = match self.group_address {
-            SocketAddr::V4(_) => {
-                (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE, libc::IP_PMTUDISC_WANT)
-            }
-            SocketAddr::V6(_) => {
-                (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE, libc::IPV6_PMTUDISC_WANT)
-            }
-        };
-        let value: libc::c_int = if is_forbidden { forbidden } else { usual };
-        let bytes = size_of::<libc::c_int>() as libc::socklen_t;
-        // SAFETY: both options read an int, which pointer and length describe and which outlives the call.
-        let answer = unsafe { libc::setsockopt(self.inbox.as_raw_fd(), level, name, (&raw const value).cast(), bytes) };
-        if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        forbid_fragments(&self.inbox, self.group_address, is_forbidden)
     }
 
     /// Returns the configured multicast TTL.
@@ -311,11 +318,7 @@ impl Sockets {
 
     /// Sets the TTL of all later multicasts.
     pub(super) fn limit_ttl(&self, ttl: u8) -> io::Result<()> {
-        let inbox = SockRef::from(&self.inbox);
-        match self.group_address {
-            SocketAddr::V4(_) => inbox.set_multicast_ttl_v4(u32::from(ttl)),
-            SocketAddr::V6(_) => inbox.set_multicast_hops_v6(u32::from(ttl)),
-        }
+        set_ttl(&SockRef::from(&self.inbox), self.group_address.ip(), ttl)
     }
 }
 
@@ -356,24 +359,47 @@ fn open_inbox(options: &SocketOptions<'_>) -> Result<(Socket, BufferGrant), Sock
     set_buffer_size(&socket, true, options.receive_buffer)?;
     let granted = set_buffer_size(&socket, false, options.send_buffer)?;
     socket.bind(&address.into()).map_err(|error| bind_error(error, address, SocketOpenError::InboxBusy))?;
-    prepare_inbox(&SockRef::from(&socket), options)?;
+    prepare_sending(&SockRef::from(&socket), options)?;
     enable_ancillary_data(&socket)?;
     Ok((socket, granted))
 }
 
-/// Makes the inbox send multicasts on the interface, and only as far as the TTL allows.
-fn prepare_inbox(socket: &SockRef<'_>, options: &SocketOptions<'_>) -> Result<(), SocketOpenError> {
+/// Makes a socket send multicasts on the interface, and only as far as the TTL allows.
+fn prepare_sending(socket: &SockRef<'_>, options: &SocketOptions<'_>) -> Result<(), SocketOpenError> {
     let SocketOptions { interface, ttl, .. } = *options;
     let prepared = match options.group {
-        IpAddr::V4(_) => set_multicast_interface(socket, interface.index)
-            .and_then(|()| socket.set_multicast_loop_v4(true))
-            .and_then(|()| socket.set_multicast_ttl_v4(ttl.into())),
-        IpAddr::V6(_) => socket
-            .set_multicast_if_v6(interface.index)
-            .and_then(|()| socket.set_multicast_loop_v6(true))
-            .and_then(|()| socket.set_multicast_hops_v6(ttl.into())),
+        IpAddr::V4(_) => {
+            set_multicast_interface(socket, interface.index).and_then(|()| socket.set_multicast_loop_v4(true))
+        }
+        IpAddr::V6(_) => socket.set_multicast_if_v6(interface.index).and_then(|()| socket.set_multicast_loop_v6(true)),
     };
-    prepared.map_err(system("prepare the inbox for sending to the group"))
+    let prepared = prepared.and_then(|()| set_ttl(socket, options.group, ttl));
+    prepared.map_err(system("prepare a socket for sending to the group"))
+}
+
+/// Sets the TTL of the multicasts of a socket.
+fn set_ttl(socket: &SockRef<'_>, group: IpAddr, ttl: u8) -> io::Result<()> {
+    match group {
+        IpAddr::V4(_) => socket.set_multicast_ttl_v4(ttl.into()),
+        IpAddr::V6(_) => socket.set_multicast_hops_v6(ttl.into()),
+    }
+}
+
+/// Makes the system refuse datagrams that are larger than the MTU, and mark the others as not to be fragmented; or makes
+/// it send them in fragments, as usual.
+#[cfg(feature = "listeners")]
+fn forbid_fragments(socket: &impl AsFd, group: SocketAddr, is_forbidden: bool) -> io::Result<()> {
+    let (level, name, forbidden, usual) = match group {
+        SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE, libc::IP_PMTUDISC_WANT),
+        SocketAddr::V6(_) => {
+            (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE, libc::IPV6_PMTUDISC_WANT)
+        }
+    };
+    let value: libc::c_int = if is_forbidden { forbidden } else { usual };
+    let bytes = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: both options read an int, which pointer and length describe and which outlives the call.
+    let answer = unsafe { libc::setsockopt(socket.as_fd().as_raw_fd(), level, name, (&raw const value).cast(), bytes) };
+    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Opens a non-blocking UDP socket of the address's family.

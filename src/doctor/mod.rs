@@ -18,14 +18,16 @@ use self::host::HostState;
 use self::outcome::{CheckOutcome, HostCheck};
 use self::path::PathReport;
 use self::report::ReportParts;
+use self::setup::PeerSetup;
 use crate::config::Config;
 use crate::daemon::health::finding::{Finding, Severity};
-use crate::daemon::interface::{self, Family};
+use crate::daemon::interface::{self, ChosenInterface, Family};
 use crate::daemon::multicast::SocketOpenError;
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::interrupt::Interrupt;
 use crate::terminal::output::Output;
 use serde_json::json;
+use std::net::SocketAddr;
 use std::path::Path;
 
 /// Options of the checks.
@@ -37,7 +39,7 @@ pub struct HostChecks {
     pub prints_remedies: bool,
     /// True to carry out the harmless remedies.
     pub applies_remedies: bool,
-    /// Another host, on which a doctor listens, to check the path to it.
+    /// Another host, on which a peer or a doctor answers, to check the path to it.
     pub other: Option<PathTarget>,
     /// True to print a JSON object.
     pub json: bool,
@@ -74,7 +76,7 @@ pub fn check_host(config: &Config, options: &HostChecks, out: &mut Output) -> Re
     Ok(if has_failed || report::is_broken(&outcomes) { Exit::Failed } else { Exit::Done })
 }
 
-/// Checks the path to another host. Returns its counts if a doctor answers there.
+/// Checks the path to another host. Returns its counts if a peer or a doctor answers there.
 fn check_path(state: &HostState, other: &PathTarget, outcomes: &mut Vec<CheckOutcome>) -> Option<PathReport> {
     let Ok(chosen) = &state.choice else { return None };
     let setup = &state.setup;
@@ -100,12 +102,12 @@ fn check_path(state: &HostState, other: &PathTarget, outcomes: &mut Vec<CheckOut
         }
         Ok(None) => {
             let fix = format!(
-                "start one there: seqcast doctor --listen --interface NAME; on both hosts admit UDP port {}, and look \
-                 at: ping {}",
+                "start a peer there without path-tests: off, or: seqcast doctor --listen --interface NAME; on both hosts \
+                 admit UDP port {}, and look at: ping {}",
                 address.port(),
                 address.ip()
             );
-            outcomes.push(broken(format!("no doctor answers at {address}"), unknown, fix));
+            outcomes.push(broken(format!("no peer and no doctor answers at {address}"), unknown, fix));
             None
         }
         Err(error) => {
@@ -137,9 +139,7 @@ pub fn listen(config: &Config, options: &ListenOptions, out: &mut Output) -> Res
         .map_err(|error| CommandFailure::new(Exit::Unreachable, error))?;
     let port = options.port.unwrap_or(setup.port);
     let mut sockets = path::open(&setup, &chosen, port).map_err(|error| match error {
-        SocketOpenError::InboxBusy(address) => CommandFailure::new(Exit::Failed, format!("{address} is in use")).fix(
-            format!("choose another port: --bind {}, and on the other host --with HOST:PORT", port.wrapping_add(1)),
-        ),
+        SocketOpenError::InboxBusy(address) => port_failure(&setup, &chosen, address),
         error => CommandFailure::new(Exit::Failed, error),
     })?;
     let interrupt = Interrupt::watch()?;
@@ -166,4 +166,18 @@ pub fn listen(config: &Config, options: &ListenOptions, out: &mut Output) -> Res
         },
     )?;
     Ok(Exit::Done)
+}
+
+/// Returns the failure of a listener whose address is in use, usually by the running peer, which then answers as well.
+fn port_failure(setup: &PeerSetup, chosen: &ChosenInterface, address: SocketAddr) -> CommandFailure {
+    let sockets = path::open(setup, chosen, 0);
+    let is_answered = sockets.is_ok_and(|mut sockets| path::is_answered(&mut sockets, address).unwrap_or(false));
+    if is_answered {
+        let found = format!("a peer or a doctor of this host answers at {address} already");
+        let fix = format!("on the other host run: seqcast doctor --with {address}");
+        return CommandFailure::new(Exit::Failed, found).fix(fix);
+    }
+    let other_port = address.port().wrapping_add(1).max(1);
+    CommandFailure::new(Exit::Failed, format!("{address} is in use"))
+        .fix(format!("choose another port: --bind {other_port}, and on the other host --with HOST:PORT"))
 }

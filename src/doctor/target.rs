@@ -1,4 +1,4 @@
-//! The other host of a path: a name or an address as typed, and where a doctor listens there.
+//! The other host of a path: a name or an address as typed, and where a peer or a doctor answers there.
 
 use super::host::running_peer::LocalPeer;
 use crate::daemon::interface::ChosenInterface;
@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6, ToSocketAddrs};
 pub struct PathTarget {
     /// Name or address.
     host: String,
-    /// Port of the listening doctor, if it is not that of the group.
+    /// Port at which it answers, if that is not the port of the group.
     port: Option<u16>,
 }
 
@@ -42,7 +42,7 @@ impl PathTarget {
         &self.host
     }
 
-    /// Resolves the address of the listening doctor. The name of a peer that the local one knows is resolved first.
+    /// Resolves the address at which it answers. The name of a peer that the local one knows is resolved first.
     ///
     /// # Errors
     /// The system does not know the name, or knows no address of the family of the interface.

@@ -264,6 +264,54 @@ fn path_to_another_host_is_diagnosed() {
         drop(listener);
         let alone = Diagnosis::of(host, "", options);
         assert_eq!(alone.exit, "1", "{:#}", alone.report);
-        alone.expect("unicast", "broken", "no doctor answers at 10.75.0.2:7500");
+        alone.expect("unicast", "broken", "no peer and no doctor answers at 10.75.0.2:7500");
+    });
+}
+
+#[test]
+fn running_peer_answers_the_doctor_unless_forbidden() {
+    in_namespaces("netns::doctor::running_peer_answers_the_doctor_unless_forbidden", || {
+        let lan = Lan::new(3);
+        let [host, other, third] = [lan.hosts[0], lan.hosts[1], lan.hosts[2]];
+        let near = host.start_peer("A.path", group(), &[]);
+        // A peer that sends by unicast answers by multicast all the same: the test is about the network.
+        let far = other.start_peer("B.path", group(), &["peers=10.75.0.1"]);
+        let silent = third.start_peer("C.path", group(), &["path-tests=off"]);
+        wait_until("the near peer knows the far one", || {
+            near.rows("peers").iter().any(|row| row["publisher"] == "B.path" && row["state"] == "up")
+        });
+        let options = "--socket /run/A.path.sock --with";
+        let healthy = Diagnosis::of(host, "", &format!("{options} B.path"));
+        assert_eq!(healthy.exit, "0", "{:#}", healthy.report);
+        let all = "here -> B.path 50/50, B.path -> here 50/50";
+        healthy.expect("unicast", "ok", all);
+        healthy.expect("multicast", "ok", all);
+        healthy.expect("path_mtu", "ok", "1472 bytes");
+        healthy.expect("fragments", "ok", "arrive");
+        healthy.expect("delay", "ok", "(each ±");
+        // 450 probes, a question before and one behind them, which may be repeated.
+        let received = far.counter("path_tests_received");
+        assert!((452..462).contains(&received), "{received}");
+        assert_eq!((far.counter("path_tests_discarded"), far.counter("discard_foreign")), (0, 0));
+        assert!(far.log().iter().any(|line| line.contains("another host tests the path to this peer")));
+        assert!(0 < silent.counter("discard_foreign"), "it takes the multicasts for those of another program");
+
+        other.fault("ip daddr 239.255.83.67 drop");
+        let snooped = Diagnosis::of(host, "", &format!("{options} B.path"));
+        assert_eq!(snooped.exit, "1", "{:#}", snooped.report);
+        snooped.expect("multicast", "broken", "here -> B.path 0/50, B.path -> here 50/50");
+        other.heal();
+
+        let refused = Diagnosis::of(host, "", &format!("{options} C.path"));
+        refused.expect("unicast", "broken", "no peer and no doctor answers at 10.75.0.3:7500");
+        let listen = |host: Host| {
+            let script = format!("{} doctor --listen --interface eth0 2>&1 || true", env!("CARGO_BIN_EXE_seqcast"));
+            host.run("sh", &["-c", &script])
+        };
+        let busy = listen(other);
+        assert!(busy.contains("a peer or a doctor of this host answers at 10.75.0.2:7500 already"), "{busy}");
+        assert!(busy.contains("run: seqcast doctor --with 10.75.0.2:7500"), "{busy}");
+        let silent_port = listen(third);
+        assert!(silent_port.contains("10.75.0.3:7500 is in use"), "{silent_port}");
     });
 }

@@ -21,6 +21,7 @@ const PROOFS: &[Proof<'_>] = &[
     ("ttl", "tests/bus/multicast.rs", "multicasts_carry_the_ttl"),
     ("peers", "tests/netns/copies.rs", "lan_without_multicast_works_by_unicast"),
     ("beacon", "tests/netns/beacon.rs", "peer_of_another_port_is_named_until_corrected"),
+    ("path-tests", "tests/netns/doctor.rs", "running_peer_answers_the_doctor_unless_forbidden"),
     ("socket", "tests/bus/attached.rs", "poll_continues_from_a_delivered_offset"),
     ("heartbeat", "src/proto/peer/tests/settings.rs", "silence_follows_the_publishers_heartbeat"),
     ("reliability", "src/proto/peer/tests/repair/settings.rs", "loss_is_reported_after_the_reliability_time"),

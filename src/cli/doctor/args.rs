@@ -12,8 +12,8 @@ Examples:
   seqcast doctor --interface eth0           checks an interface before a peer uses it
   seqcast doctor --fix                      prints the commands that mend what is wrong
   sudo seqcast doctor --fix --yes           raises the limits of buffers, and changes nothing else
-  seqcast doctor --listen --interface eth0  waits on one host for the doctor of another one
   seqcast doctor --with 10.0.0.2            checks the path to that host, both ways
+  seqcast doctor --listen --interface eth0  answers there, if no peer runs on that host
   seqcast doctor --json | jq '.checks[] | select(.state == \"broken\")'
 
 Each line is a check. ✓ is well; ! is a notice or a warning; ✗ is broken; ? could not be checked. Below what is \
@@ -22,10 +22,10 @@ not well stand the consequence (why) and the remedy (fix). The exit code is 1 if
 Only the rules of the firewall need root; without it that line begins with ?. The checks send probes that do not leave \
 this host, and listen to the group for 1.2 seconds.
 
---with needs a 'seqcast doctor --listen' on the other host, with the same group and port. Both send 50 datagrams of \
-each kind: by unicast and by multicast, small, as large as the MTU, and one byte larger. Peers of the group count \
-these as datagrams of another program. The listening side sends to an address only after a proof that it belongs to \
-the other host, and never more than it receives from there.";
+--with needs a peer on the other host, with the same group and port, or 'seqcast doctor --listen'. Both sides send 50 \
+datagrams of each kind: by unicast and by multicast, small, as large as the MTU, and one byte larger. The other side \
+sends to an address only after a proof that it belongs to this host, and never more than it receives from there. A \
+peer answers unless its configuration has 'path-tests: off', and of several peers on one host only one answers.";
 
 /// `seqcast doctor`.
 #[derive(Args, Clone, Debug)]
@@ -36,8 +36,8 @@ pub struct DoctorOptions {
     /// Carry out the harmless ones: limits of the kernel that only allow larger buffers.
     #[arg(long, requires = "fix")]
     pub yes: bool,
-    /// Also check the path to this host, on which 'seqcast doctor --listen' runs: a name, an address, or the name of a
-    /// peer.
+    /// Also check the path to this host, on which a peer or 'seqcast doctor --listen' runs: a name, an address, or the
+    /// name of a peer.
     #[arg(long, value_name = "HOST[:PORT]", value_parser = PathTarget::parse)]
     pub with: Option<PathTarget>,
     /// Answer the doctors of other hosts until Ctrl-C, instead of checking this one.

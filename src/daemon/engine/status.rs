@@ -63,6 +63,7 @@ impl Engine {
         let by_rule = self.core.dropper.as_ref().map_or(0, |dropper| dropper.dropped);
         let [registered, refused, followed, too_deep] = self.services.event_counts();
         let [beacons_sent, beacons_received, beacons_discarded] = self.health.beacon_counts();
+        let [path_tests_received, path_tests_discarded] = self.core.path_test_counts();
         vec![
             ("events_registered", registered, "Events registered here."),
             ("events_refused", refused, "Requests about events that were refused."),
@@ -97,6 +98,12 @@ impl Engine {
             ("beacons_sent", beacons_sent, "Beacons sent, which announce the group to peers of other groups."),
             ("beacons_received", beacons_received, "Beacons received from other peers, of this group and of others."),
             ("beacons_discarded", beacons_discarded, "Datagrams received at the port of beacons that are no beacon."),
+            ("path_tests_received", path_tests_received, "Datagrams received from 'doctor --with' of other hosts."),
+            (
+                "path_tests_discarded",
+                path_tests_discarded,
+                "Those that were not answered, because there were too many.",
+            ),
             (
                 "subject_losses_unlisted",
                 self.core.subject_losses.unlisted,

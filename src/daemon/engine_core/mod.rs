@@ -14,6 +14,8 @@ use self::confirmation::PendingConfirmation;
 use self::flush::{FLUSHES_MAX, FlushPoint, FlushWaiter};
 use self::local_clients::SCRATCH_BYTES;
 use self::receiver_waits::ReceiverWaits;
+#[cfg(feature = "listeners")]
+use crate::clock::random_u64;
 use crate::config::Config;
 use crate::daemon::advisories;
 use crate::daemon::batch::{OutgoingDatagram, RecvBatch};
@@ -24,6 +26,8 @@ use crate::daemon::local_socket::LocalSocket;
 use crate::daemon::log;
 use crate::daemon::mailbox::{AnswerSender, Mailbox};
 use crate::daemon::multicast::Sockets;
+#[cfg(feature = "listeners")]
+use crate::daemon::path_test::PathTests;
 use crate::daemon::subject_losses::SubjectLosses;
 use crate::daemon::subscription_queue::QueueLimits;
 use crate::daemon::transmit_queue::TransmitQueue;
@@ -123,6 +127,9 @@ pub(crate) struct EngineCore {
     /// Source address of each publisher's datagrams. An epoch is bound to its address.
     hosts: BTreeMap<Epoch, IpAddr>,
     pub(super) dropper: Option<Dropper>,
+    /// Answers to path tests; `None` if they are switched off.
+    #[cfg(feature = "listeners")]
+    path_tests: Option<PathTests>,
     unserved_report: UnservedReport,
     pub(super) subject_losses: SubjectLosses,
     pub(super) recv_errors: u64,
@@ -170,6 +177,8 @@ impl EngineCore {
             next_question: 0,
             hosts: BTreeMap::new(),
             dropper,
+            #[cfg(feature = "listeners")]
+            path_tests: config.path_tests.then(|| PathTests::new(random_u64(), config.ttl, started.instant)),
             unserved_report: UnservedReport::default(),
             subject_losses: SubjectLosses::default(),
             recv_errors: 0,
@@ -188,6 +197,14 @@ impl EngineCore {
     /// Sets the maximum number of clients. Clients above it stay.
     pub(super) fn set_clients_max(&mut self, clients_max: usize) {
         self.clients_max = clients_max;
+    }
+
+    /// Returns the number of datagrams of path tests that arrived, and that of those above the rate.
+    pub(super) fn path_test_counts(&self) -> [u64; 2] {
+        #[cfg(feature = "listeners")]
+        return self.path_tests.as_ref().map_or([0; 2], PathTests::counts);
+        #[cfg(not(feature = "listeners"))]
+        [0; 2]
     }
 
     /// Queues a command for another part of the engine.

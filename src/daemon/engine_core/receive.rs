@@ -3,6 +3,8 @@
 use super::EngineCore;
 use crate::daemon::clients::ClientTransport;
 use crate::daemon::local_socket::Connection;
+#[cfg(feature = "listeners")]
+use crate::daemon::path_test::datagram::is_path_test;
 use crate::daemon::tokens::client_token;
 use crate::listener::frame::{ByeReason, PeerFrame};
 use crate::proto::effect::{Input, Path};
@@ -111,6 +113,14 @@ impl EngineCore {
                 if let Some(dropper) = &mut self.dropper
                     && dropper.drops()
                 {
+                    continue;
+                }
+                #[cfg(feature = "listeners")]
+                if let Some(path_tests) = &mut self.path_tests
+                    && path == Path::Multicast
+                    && is_path_test(&received.bytes)
+                {
+                    path_tests.handle(&self.sockets, &received);
                     continue;
                 }
                 self.peer.handle(now, Input::Datagram { from: received.from, path, bytes: received.bytes });

@@ -2,13 +2,16 @@
 //!
 //! A peer whose multicasts do not reach this host can send a copy of each to this host (key `peers`). Copies count as
 //! multicasts: they do not arrive at the inbox, where the multicasts of a peer would seem to be missing.
+//!
+//! The path tests of other hosts arrive here, too, because they know this address in advance. Their answers leave from it.
 
 use super::{SocketOpenError, SocketOptions, Sockets, bind_error, enable_ancillary_data, open};
-use super::{scoped_address, set_buffer_size};
+use super::{prepare_sending, scoped_address, set_buffer_size};
 use crate::daemon::batch::{self, RecvBatch};
 use mio::net::UdpSocket;
 use mio::{Interest, Registry, Token};
 use nix::sys::socket::{setsockopt, sockopt};
+use socket2::SockRef;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -31,6 +34,7 @@ impl CopySocket {
         let socket = open(address)?;
         set_buffer_size(&socket, true, options.receive_buffer)?;
         socket.bind(&address.into()).map_err(|error| bind_error(error, address, SocketOpenError::CopiesBusy))?;
+        prepare_sending(&SockRef::from(&socket), options)?;
         enable_ancillary_data(&socket)?;
         // Kernels before 5.0 lack GRO, which only saves time.
         let _ = setsockopt(&socket, sockopt::UdpGroSegment, &true);
@@ -61,6 +65,7 @@ impl CopySocket {
         let received = batch.recv(self.socket.as_fd(), &mut self.overruns)?;
         self.is_readable = batch.is_full();
         batch.keep_full(was_full);
+        batch.mark_copies(received);
         Ok(received)
     }
 

@@ -32,6 +32,8 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 const MAGIC: u32 = 0x7371_4472;
 const VERSION: u8 = 1;
 const HEADER_BYTES: usize = 36;
+/// Position of the kind.
+const KIND_OFFSET: usize = 5;
 
 /// Bytes of a HELLO, and of the COOKIE that answers it.
 const HELLO_BYTES: usize = HEADER_BYTES + ECHO_BYTES;
@@ -145,6 +147,16 @@ pub(crate) struct DoctorDatagram {
     /// Time of sending, in nanoseconds since 1970 by the sender's clock.
     pub(crate) sent: u64,
     pub(crate) body: DatagramBody,
+}
+
+/// Returns whether a datagram begins as those of a path test do, and no other of the group does.
+pub(crate) fn is_path_test(bytes: &[u8]) -> bool {
+    bytes.starts_with(&MAGIC.to_be_bytes())
+}
+
+/// Returns whether a datagram of a path test comes from the side that asks. The kinds of the other side are even.
+pub(crate) fn is_of_prober(bytes: &[u8]) -> bool {
+    bytes.get(KIND_OFFSET).is_some_and(|kind| kind % 2 == 1)
 }
 
 impl DoctorDatagram {
@@ -265,5 +277,13 @@ mod tests {
         let bytes: Vec<usize> = examples().iter().map(|datagram| datagram.encode().len()).collect();
         assert_eq!((bytes[0], bytes[4]), (bytes[1], bytes[5]));
         assert_ne!(MAGIC >> 16, u32::from(crate::wire::MAGIC));
+    }
+
+    #[test]
+    fn questions_and_answers_are_distinguished() {
+        let datagrams: Vec<Bytes> = examples().iter().map(DoctorDatagram::encode).collect();
+        assert!(datagrams.iter().all(|bytes| is_path_test(bytes)) && !is_path_test(b"SC"));
+        let of_prober: Vec<bool> = datagrams.iter().map(|bytes| is_of_prober(bytes)).collect();
+        assert_eq!(of_prober, [true, false, true, false, true, false]);
     }
 }

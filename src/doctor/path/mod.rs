@@ -9,12 +9,13 @@ pub(crate) use verdict::judge;
 
 use self::prober::Prober;
 use super::setup::PeerSetup;
-use crate::clock::{Clock, random_u64};
+use crate::clock::random_u64;
 use crate::daemon::batch::{OutgoingDatagram, ReceivedDatagram, RecvBatch};
 use crate::daemon::interface::ChosenInterface;
 use crate::daemon::multicast::{SocketOpenError, SocketOptions, Sockets};
 use crate::daemon::path_test::datagram::PROBE_BYTES_MAX;
-use crate::daemon::path_test::responder::{ReceivedProbe, Responder};
+use crate::daemon::path_test::respond;
+use crate::daemon::path_test::responder::Responder;
 use crate::proto::effect::Path;
 use std::io;
 use std::net::SocketAddr;
@@ -43,7 +44,15 @@ pub(crate) fn open(setup: &PeerSetup, chosen: &ChosenInterface, port: u16) -> Re
     })
 }
 
-/// Exchanges probes with the doctor that listens at an address. Returns `None` if none answers.
+/// Returns whether a peer or a doctor answers at an address.
+///
+/// # Errors
+/// The system refuses to send there.
+pub(crate) fn is_answered(sockets: &mut Sockets, listener: SocketAddr) -> io::Result<bool> {
+    Prober::new(sockets, listener, 0).begin()
+}
+
+/// Exchanges probes with the peer or the doctor at an address. Returns `None` if none answers.
 ///
 /// # Errors
 /// The system refuses to send there.
@@ -73,7 +82,11 @@ pub(crate) fn listen(
             sockets.recv_batch(path, &mut batch)?;
             let received: Vec<ReceivedDatagram> = batch.drain().collect();
             for datagram in &received {
-                answer(sockets, &mut responder, path, datagram);
+                respond(&mut responder, path, datagram, |response| {
+                    let outgoing = OutgoingDatagram { to: response.to, bytes: response.bytes.clone() };
+                    sockets.forbid_fragments(!response.allows_fragments)?;
+                    sockets.send_batch(&[outgoing]).map(|sent| sent == 1)
+                });
             }
         }
         for prober in responder.take_begun() {
@@ -81,17 +94,4 @@ pub(crate) fn listen(
         }
     }
     Ok(())
-}
-
-fn answer(sockets: &mut Sockets, responder: &mut Responder, path: Path, datagram: &ReceivedDatagram) {
-    let now = Clock::now();
-    let received = datagram.arrived.unwrap_or(now.wall).as_nanos();
-    let arrival = ReceivedProbe { path, from: datagram.from, bytes: &datagram.bytes, received };
-    let Some(response) = responder.handle(now.instant, now.wall.as_nanos(), &arrival) else { return };
-    let outgoing = OutgoingDatagram { to: response.to, bytes: response.bytes.clone() };
-    let sent = sockets.forbid_fragments(!response.allows_fragments).and_then(|()| sockets.send_batch(&[outgoing]));
-    // An answer that the system refuses counts as not sent, and the prober learns that from the tallies.
-    if sent.is_ok_and(|count| count == 1) {
-        responder.on_sent(&response);
-    }
 }

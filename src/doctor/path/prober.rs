@@ -127,12 +127,20 @@ impl Prober<'_> {
         }
     }
 
+    /// Asks the listener for a cookie. Returns whether it answers.
+    ///
+    /// # Errors
+    /// The system refuses to send to the listener, or to receive.
+    pub(super) fn begin(&mut self) -> io::Result<bool> {
+        self.ask(&DatagramBody::Hello, |prober| prober.cookie != 0)
+    }
+
     /// Exchanges `count` probes of each series. Returns `None` if nobody answers.
     ///
     /// # Errors
     /// The system refuses to send to the listener, or to receive.
     pub(super) fn run(mut self, count: u32) -> io::Result<Option<PathReport>> {
-        if !self.ask(&DatagramBody::Hello, |prober| prober.cookie != 0)? {
+        if !self.begin()? {
             return Ok(None);
         }
         for number in 0..count {
