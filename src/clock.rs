@@ -20,6 +20,12 @@ impl Clock {
     }
 }
 
+/// Returns the microseconds of the monotonic clock, by which systemd orders notifications. It stands still during
+/// suspend.
+pub fn monotonic_micros() -> u64 {
+    read(libc::CLOCK_MONOTONIC) / 1000
+}
+
 /// Returns 64 random bits from the kernel, for epochs and seeds. Early after boot it waits until the kernel has
 /// gathered enough entropy.
 ///

@@ -1,9 +1,10 @@
 //! Notifications of a peer to systemd, or to another service manager with its protocol (`sd_notify(3)`): that the peer
-//! is ready, its status, that its loop runs, and that it stops.
+//! is ready, its status, that its loop runs, that it reads its configuration again, and that it stops.
 //!
 //! The engine's loop sends all of them, so a loop that is stuck ends the watchdog's notifications. Each is a datagram to
 //! the Unix socket that the environment names. Once the peer runs, a full socket discards it: the loop never blocks.
 
+use crate::clock::monotonic_micros;
 use crate::time::Instant;
 use std::ffi::OsStr;
 use std::io;
@@ -60,6 +61,26 @@ impl SystemdNotifier {
         if let Err(error) = self.socket.set_nonblocking(true) {
             tracing::warn!(%error, "notifications of systemd may block this peer");
         }
+    }
+
+    /// Notifies systemd that the peer reads its configuration again. [`SystemdNotifier::notify_reloaded`] must follow:
+    /// until then `systemctl reload` waits.
+    pub(super) fn notify_reloading(&mut self) {
+        if !self.is_stopping() {
+            self.send(&format!("RELOADING=1\nMONOTONIC_USEC={}", monotonic_micros()));
+        }
+    }
+
+    /// Notifies systemd that the configuration was read again, whether or not it was refused.
+    pub(super) fn notify_reloaded(&mut self) {
+        if !self.is_stopping() {
+            self.send("READY=1");
+        }
+    }
+
+    /// Returns whether systemd knows that the peer stops. It then expects no other state.
+    fn is_stopping(&self) -> bool {
+        self.next_status.is_none()
     }
 
     /// Notifies systemd that the peer has begun to stop.
@@ -164,9 +185,16 @@ mod tests {
         assert_eq!(notifier.deadline(), Some(at(1000)));
         assert_eq!(turn(&mut notifier, 3000, "1 peer"), (text("WATCHDOG=1"), text("STATUS=1 peer")));
         assert_eq!(turn(&mut notifier, 6000, "1 peer"), (text("WATCHDOG=1"), None));
+        notifier.notify_reloading();
+        assert!(take().unwrap().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+        notifier.notify_reloaded();
+        assert_eq!(take(), text("READY=1"));
         notifier.notify_stopping();
         assert_eq!(turn(&mut notifier, 9000, "2 peers"), (text("STOPPING=1\nSTATUS=stopping"), text("WATCHDOG=1")));
         assert_eq!(notifier.deadline(), Some(at(10_000)));
+        notifier.notify_reloading();
+        notifier.notify_reloaded();
+        assert_eq!(take(), None, "a stopping peer is not ready again");
     }
 
     #[test]

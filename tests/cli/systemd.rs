@@ -1,8 +1,9 @@
 //! The notifications of a peer to systemd. The test has the socket that systemd would have.
 
 use crate::support::command::{Place, RunningCommand, parse_json, signal};
-use crate::support::exit_code::{DONE, UNREACHABLE};
+use crate::support::exit_code::{CONFIGURATION, DONE, UNREACHABLE};
 use crate::support::wait::{let_time_pass, wait_until, wait_until_some};
+use seqcast::clock::monotonic_micros;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::time::Duration;
 
@@ -63,6 +64,31 @@ fn systemd_learns_readiness_status_and_stop() {
     peer.signal("TERM");
     systemd.wait_for("STOPPING=1\nSTATUS=stopping");
     assert_eq!(peer.ended().code(), Some(DONE));
+}
+
+#[test]
+fn reload_is_notified_until_it_ends() {
+    let place = Place::new();
+    let write = |text: &str| std::fs::write(place.dir().join("param.yaml"), text).unwrap();
+    write("parameters:\n  linger: 1 sec\n");
+    let (systemd, peer) = ServiceManager::start(&place, &["--config", "param.yaml"]);
+    systemd.wait_for("READY=1\nSTATUS=0 peers, 0 lost");
+    let wait_for_reload = |begin: u64| {
+        let is_reloading = |text: &String| text.starts_with("RELOADING=1\n");
+        let text = wait_until_some(|| "a reload begins".to_owned(), || systemd.next().filter(is_reloading));
+        let micros: u64 = text.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").unwrap().parse().unwrap();
+        systemd.wait_for("READY=1");
+        assert!((begin..=monotonic_micros()).contains(&micros), "{text} is not after {begin}");
+    };
+    write("parameters:\n  linger: 1 sec\n  log-level: debug\n");
+    let begin = monotonic_micros();
+    peer.signal("HUP");
+    wait_for_reload(begin);
+    peer.await_report("configuration read again");
+    write("parameters:\n  linger: never\n");
+    let begin = monotonic_micros();
+    place.run(&["config", "reload"]).exits(CONFIGURATION);
+    wait_for_reload(begin);
 }
 
 #[test]

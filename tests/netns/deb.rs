@@ -58,8 +58,12 @@ fn package_is_installed_used_and_purged() {
         // Users without a peer of their own reach the service.
         let status = || run_as_user(&["show", "status", "--json"]);
         wait_until("the service answers", || status().is_some());
-        let status: Value = serde_json::from_str(&status().unwrap()).unwrap();
-        assert_eq!(status["status"]["socket"], "/run/seqcast/seqcast.sock", "{status}");
+        let report = || serde_json::from_str::<Value>(&status().unwrap()).unwrap()["status"].take();
+        let status = report();
+        assert_eq!(status["socket"], "/run/seqcast/seqcast.sock", "{status}");
+        let loaded = |status: &Value| status["config_loaded_ns"].as_u64().unwrap();
+        shell(&format!("MAINPID={}; {}", status["pid"], setting("ExecReload=")));
+        wait_until("the configuration is read again", || loaded(&status) < loaded(&report()));
         drop(peer);
 
         shell("dpkg --no-triggers --remove seqcast >/dev/null");

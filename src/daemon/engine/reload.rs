@@ -136,8 +136,20 @@ impl Engine {
         drop(self.reload());
     }
 
-    /// Reads the configuration again. It is applied as a whole or not at all, but for the keys that need a restart.
+    /// Reads the configuration again, and notifies systemd of the begin and the end.
     fn reload(&mut self) -> Result<ReloadOutcome, ReloadError> {
+        if let Some(systemd) = &mut self.systemd {
+            systemd.notify_reloading();
+        }
+        let outcome = self.read_configuration();
+        if let Some(systemd) = &mut self.systemd {
+            systemd.notify_reloaded();
+        }
+        outcome
+    }
+
+    /// Reads the configuration again. It is applied as a whole or not at all, but for the keys that need a restart.
+    fn read_configuration(&mut self) -> Result<ReloadOutcome, ReloadError> {
         let origin = self.running_config.origin.as_ref().filter(|origin| origin.file.is_some());
         let Some(origin) = origin else {
             tracing::info!("there is no configuration file to read again");
