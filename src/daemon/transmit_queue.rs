@@ -119,11 +119,13 @@ impl TransmitQueue {
         self.refused.take()
     }
 
-    /// Discards all waiting datagrams, which belong to an epoch that has ended. The new socket is writable.
+    /// Discards all waiting datagrams with their copies, since they belong to an epoch that has ended. The new socket is
+    /// writable.
     pub(crate) fn discard(&mut self) {
         self.errors += self.queue.len() as u64;
         self.queue.clear();
-        self.is_blocked = false;
+        self.copies.clear();
+        (self.copied, self.is_blocked) = (0, false);
     }
 
     /// Records that the socket is writable.
@@ -236,5 +238,18 @@ mod tests {
             let contents: Vec<u8> = of(&copied);
             assert_eq!(contents, (0..200).collect::<Vec<u8>>());
         }
+    }
+
+    #[test]
+    fn discarded_multicast_leaves_no_copies() {
+        let mut queue = TransmitQueue::new(HOSTS.map(host).to_vec());
+        let multicast = |content: u8| OutgoingDatagram { to: None, bytes: Bytes::copy_from_slice(&[content]) };
+        queue.push(multicast(1));
+        assert_eq!(queue.next_batch().len(), 2, "its copies leave first");
+        queue.take(1);
+        queue.discard();
+        queue.push(multicast(2));
+        let copies: Vec<u8> = queue.next_batch().iter().map(|datagram| datagram.bytes[0]).collect();
+        assert_eq!(copies, [2, 2]);
     }
 }

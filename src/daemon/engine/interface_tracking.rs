@@ -76,11 +76,14 @@ impl Engine {
     /// # Errors
     /// The system's event queue is broken.
     pub(super) fn track_interface(&mut self, now: ClockReading) -> io::Result<()> {
-        let is_due = self.interface.list_at.is_some_and(|at| at <= now.instant);
-        if !is_due || self.core.phase != Phase::Running {
+        if self.interface.list_at.is_none_or(|at| now.instant < at) {
             return Ok(());
         }
         (self.interface.list_at, self.interface.listed_at) = (None, now.instant);
+        // A peer that stops moves no more.
+        if self.core.phase != Phase::Running {
+            return Ok(());
+        }
         let interfaces = match interface::list() {
             Ok(interfaces) => interfaces,
             Err(error) => {
