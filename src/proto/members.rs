@@ -358,6 +358,13 @@ impl Member {
         matches!(self.state, MemberState::Up | MemberState::Silent)
     }
 
+    /// Returns whether messages on the subjects of the peer's inbox go to the peer alone. If a later epoch of the same
+    /// name at another address has replaced it, they go to the group, where programs that attached to the former epoch
+    /// still receive them. Two live peers of one name keep their inboxes.
+    pub fn has_inbox(&self) -> bool {
+        self.is_alive() && (!self.has_successor || self.duplicate_name)
+    }
+
     /// Returns whether history requests of the peer wait only for the answer rate.
     pub fn has_questions_waiting(&self) -> bool {
         self.is_alive() && self.proof.is_proven && !self.parked_questions.is_empty()

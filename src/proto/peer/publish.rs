@@ -253,10 +253,10 @@ impl Peer {
         Delivery { offset, ..Delivery::new(message, self.own_publisher(), seq, Verdict::Direct) }
     }
 
-    /// Returns the peer that the current subject belongs to, if it is present: this one or another.
+    /// Returns the peer whose inbox the current subject belongs to, if it is present: this one or another.
     fn owner(&self) -> Option<Epoch> {
         let is_present =
-            |owner: &Epoch| *owner == self.origin.epoch || self.members.get(owner).is_some_and(Member::is_alive);
+            |owner: &Epoch| *owner == self.origin.epoch || self.members.get(owner).is_some_and(Member::has_inbox);
         self.publication.route.owner.filter(is_present)
     }
 

@@ -169,3 +169,24 @@ fn new_epoch_advertises_subscriptions_without_request() {
     lan.run(20, |copy| copy.records().iter().any(|record| matches!(record, Record::InterestRequest(_))));
     assert_eq!(known(&lan, 0, 1), (vec![("a".to_owned(), 1), ("b".to_owned(), 1)], true));
 }
+
+#[test]
+fn reply_follows_its_peer_to_another_address() {
+    let mut lan = Lan::new(2, |_| {});
+    let inbox = format!("_INBOX.{}.7", lan.hosts[1].peer.epoch());
+    subscribe(&mut lan, 1, 1, &inbox, None);
+    lan.run(100, |_| false);
+    lan.publish(&inbox);
+    assert_eq!(lan.hosts[0].peer.seqno_rows(1).len(), 0, "the inbox belongs to its peer alone");
+    lan.run(1, |_| false);
+
+    lan.hosts[1].peer.handle(at(lan.millis), Input::AddressChanged);
+    // The shell discards what the former epoch has not sent.
+    lan.hosts[1].drain();
+    lan.hosts[1].address.set_port(9902);
+    lan.run(20, |_| false);
+    lan.publish(&inbox);
+    lan.run(1, |_| false);
+    let received = lan.given.iter().filter(|(host, _, message)| *host == 1 && message.subject.as_str() == inbox);
+    assert_eq!(received.count(), 2);
+}
