@@ -62,6 +62,8 @@ pub struct Key {
     pub(super) put: fn(&mut Config, &str, &HostDefaults) -> Result<(), ValueError>,
     pub(super) value: fn(&Config) -> String,
     pub(super) is_equal: fn(&Config, &Config) -> bool,
+    /// Sets the value of the first configuration to that of the second.
+    pub(super) copy: fn(&mut Config, &Config),
     pub(super) is_list: fn() -> bool,
 }
 
@@ -80,6 +82,7 @@ macro_rules! keys {
             },
             value: |config| $kind.show(&config.$field),
             is_equal: |a, b| a.$field == b.$field,
+            copy: |to, from| to.$field.clone_from(&from.$field),
             is_list: || $kind.is_list(),
         }),+];
 

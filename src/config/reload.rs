@@ -40,6 +40,14 @@ impl Config {
         let changed = KEYS.iter().filter(|key| !(key.is_equal)(self, new));
         changed.map(|key| ConfigChange { key: key.name, old: (key.value)(self), new: (key.value)(new) }).collect()
     }
+
+    /// Adopts the values of these keys, and their sources, from another configuration.
+    pub fn adopt(&mut self, new: &Config, keys: &[&str]) {
+        for (index, key) in KEYS.iter().enumerate().filter(|(_, key)| keys.contains(&key.name)) {
+            (key.copy)(self, new);
+            self.sources[index].clone_from(&new.sources[index]);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -56,5 +64,15 @@ mod tests {
         assert_eq!(old.changes(&old.clone()), []);
         let changes = Config::for_this_host().changes(&config("linger: 1 sec\n  ttl: 2"));
         assert_eq!(changes.iter().map(|change| change.key).collect::<Vec<_>>(), ["ttl", "linger"]);
+    }
+
+    #[test]
+    fn adopted_keys_have_the_new_value_and_source() {
+        let (mut running, new) =
+            (Config::for_this_host(), Config::from_text("x", "parameters:\n  ttl: 2\n  linger: 1 sec\n").unwrap());
+        running.adopt(&new, &["ttl"]);
+        assert_eq!(running.changes(&new).iter().map(|change| change.key).collect::<Vec<_>>(), ["linger"]);
+        let source = |config: &Config| config.show().into_iter().find(|row| row.key == "ttl").unwrap().source;
+        assert_eq!(source(&running), source(&new));
     }
 }

@@ -211,7 +211,8 @@ fn configuration_is_read_again_while_the_peer_runs() {
 
     let sub = place.start(&["sub", "a"]);
     sub.await_report("listening on");
-    write(&["log-file: peer.log", "linger: 1 sec", "log-level: warn", "client-max: 1", "delivery: live"]);
+    let run_time_keys = ["client-max: 1", "delivery: live", "busy-poll: 1 ms", "remote-reports: no"];
+    write(&[&["log-file: peer.log", "linger: 1 sec", "log-level: warn"], &run_time_keys[..]].concat());
     let outcome = place.run(&["config", "reload"]).exits(DONE);
     assert!(!outcome.stdout.contains("restart"), "{}", outcome.stdout);
     place.run(&["show", "subs"]).exits(UNREACHABLE);

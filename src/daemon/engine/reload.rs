@@ -12,43 +12,16 @@ use std::fs::File;
 /// Terminal of the session; it cannot be opened once that terminal is closed.
 const TERMINAL: &str = "/dev/tty";
 
-/// A key that changes while the peer runs.
-struct RunTimeKey {
-    name: &'static str,
-    /// Applies the value of a configuration that was read again.
-    apply: fn(&mut Engine, &Config),
-}
+/// Function that applies the value of a key from a configuration that was read again.
+type ApplyKey = fn(&mut Engine, &Config);
 
 /// Keys that change while the peer runs. All others need a restart.
-const RUN_TIME_KEYS: [RunTimeKey; 4] = [
-    RunTimeKey {
-        name: "delivery",
-        apply: |engine, new| {
-            engine.running_config.config.delivery = new.delivery;
-            engine.core.set_delivery(new.delivery);
-        },
-    },
-    RunTimeKey {
-        name: "busy-poll",
-        apply: |engine, new| {
-            engine.running_config.config.busy_poll = new.busy_poll;
-            engine.busy_poll = new.busy_poll;
-        },
-    },
-    RunTimeKey {
-        name: "client-max",
-        apply: |engine, new| {
-            engine.running_config.config.client_max = new.client_max;
-            engine.core.set_clients_max(new.client_max);
-        },
-    },
-    RunTimeKey {
-        name: "log-level",
-        apply: |engine, new| {
-            engine.running_config.config.log_level = new.log_level;
-            engine.set_configured_log_level(new.log_level);
-        },
-    },
+const RUN_TIME_KEYS: [(&str, ApplyKey); 5] = [
+    ("delivery", |engine, new| engine.core.set_delivery(new.delivery)),
+    ("busy-poll", |engine, new| engine.busy_poll = new.busy_poll),
+    ("client-max", |engine, new| engine.core.set_clients_max(new.client_max)),
+    ("remote-reports", |engine, new| engine.remote_reports.allow(new.remote_reports)),
+    ("log-level", |engine, new| engine.set_configured_log_level(new.log_level)),
 ];
 
 /// The configuration that the peer runs with.
@@ -160,13 +133,13 @@ impl Engine {
             tracing::error!(%errors, "configuration refused; the previous one stays in use");
             ReloadError::Refused(errors)
         })?;
-        let is_applied = |change: &ConfigChange| RUN_TIME_KEYS.iter().any(|key| key.name == change.key);
         let changes = self.running_config.config.changes(&new);
         let (applied, restart_needed): (Vec<ConfigChange>, Vec<ConfigChange>) =
-            changes.into_iter().partition(is_applied);
-        for key in RUN_TIME_KEYS {
-            if applied.iter().any(|change| change.key == key.name) {
-                (key.apply)(self, &new);
+            changes.into_iter().partition(|change| RUN_TIME_KEYS.iter().any(|(key, _)| *key == change.key));
+        self.running_config.config.adopt(&new, &RUN_TIME_KEYS.map(|(key, _)| key));
+        for (key, apply) in RUN_TIME_KEYS {
+            if applied.iter().any(|change| change.key == key) {
+                apply(self, &new);
             }
         }
         for change in &applied {

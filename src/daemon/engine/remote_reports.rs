@@ -28,6 +28,11 @@ impl RemoteReports {
         RemoteReports { is_allowed, due: now }
     }
 
+    /// Allows or forbids reports to other peers from now on.
+    pub(super) fn allow(&mut self, is_allowed: bool) {
+        self.is_allowed = is_allowed;
+    }
+
     /// Admits a query of another peer, or returns the reason for a refusal.
     fn admit(&mut self, now: Instant) -> Result<(), Refused> {
         if !self.is_allowed {
