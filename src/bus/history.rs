@@ -7,7 +7,8 @@ use crate::daemon::mailbox::{AnswerReceiver, AnswerResult, AnswerSender};
 use crate::message::{Dseq, Epoch, PeerRef, QuestionFailure};
 use crate::proto::history::{ListedSubject, Selection};
 use crate::proto::question::{
-    Answer, AnswerContent, ITEMS_MAX, LISTED_MAX, Poll, PollAnswer, QUERY_BYTES_MAX, Question, Refused,
+    ANSWER_BYTES_MAX, Answer, AnswerContent, ITEMS_MAX, LISTED_MAX, Poll, PollAnswer, QUERY_BYTES_MAX, Question,
+    Refused,
 };
 use crate::subject::{Pattern, Subject};
 use crate::time::Instant;
@@ -286,6 +287,9 @@ impl Bus {
         loop {
             let Answer { part, last, content, .. } = pending.recv()?;
             let AnswerContent::Report(bytes) = content else { return Err(HistoryError::Misfit) };
+            if ANSWER_BYTES_MAX < report.len() + bytes.len() {
+                return Err(HistoryError::Misfit);
+            }
             // A missing part was lost on its way.
             if part != parts {
                 return Err(HistoryError::Timeout);

@@ -36,13 +36,13 @@ pub const REPORTS: [&str; 13] = [
 ];
 
 /// Default maximum of rows in a report.
-const LIMIT: u64 = 10_000;
+const LIMIT: usize = 10_000;
 /// Default maximum of rows of `show seqno` for each direction.
-const SEQNO_LIMIT: u64 = 1_000;
+const SEQNO_LIMIT: usize = 1_000;
 /// Default maximum of rows of `show history`.
-const HISTORY_LIMIT: u64 = 1_000;
-/// Maximum number of rows that a query can ask for: an answer should fit a frame.
-const LIMIT_MAX: u64 = 50_000;
+const HISTORY_LIMIT: usize = 1_000;
+/// Maximum number of rows that a query of a program of this host can ask for: an answer should fit a frame.
+pub(crate) const LIMIT_MAX: usize = 50_000;
 
 /// A counter of the shell: name, value, meaning.
 pub(crate) type CounterRow = (&'static str, u64, &'static str);
@@ -93,6 +93,8 @@ pub(crate) struct ReportInput<'a> {
     pub(crate) address: IpAddr,
     /// Addresses to which multicasts are copied; none if they leave as multicasts.
     pub(crate) copies_to: &'a [SocketAddr],
+    /// Maximum number of rows that the query can ask for.
+    pub(crate) rows_max: usize,
 }
 
 /// Answers one query: `{"show": "loss"}`, optionally with a `"limit"` of rows, and for `history` with a `"pattern"`.
@@ -101,9 +103,9 @@ pub(crate) fn answer(query: &Value, input: &ReportInput<'_>) -> Value {
     let Some(what) = query.get("show").and_then(Value::as_str) else {
         return json!({ "error": "a question is a JSON object such as {\"show\": \"loss\"}" });
     };
-    let limit = |default| {
-        let limit = query.get("limit").and_then(Value::as_u64).unwrap_or(default).min(LIMIT_MAX);
-        usize::try_from(limit).expect("at most 50,000")
+    let limit = |default: usize| {
+        let wanted = query.get("limit").and_then(Value::as_u64);
+        wanted.map_or(default, |wanted| usize::try_from(wanted).unwrap_or(usize::MAX)).min(input.rows_max)
     };
     let mut rows: Vec<Value> = match what {
         "status" => return json!({ "show": what, "status": input.status }),

@@ -1,6 +1,9 @@
-//! Reports of this peer for other peers: the same as `show` gives to clients of this host, at a bounded rate.
+//! Reports of this peer for other peers: the same as `show` gives to clients of this host, at a bounded rate and of a
+//! bounded size. The engine makes them between its other work, so they take little of its time.
 
 use super::Engine;
+use crate::clock::Clock;
+use crate::daemon::show::LIMIT_MAX;
 use crate::message::Epoch;
 use crate::proto::question::{ANSWER_BYTES_MAX, Refused};
 use crate::subject::Subject;
@@ -12,6 +15,10 @@ use std::time::Duration;
 const REPORT_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum lead of reports over that rate: 20 reports at once.
 const REPORTS_AHEAD: Duration = Duration::from_secs(1);
+/// Part of the engine's time that reports may take: a twentieth.
+const TIME_SHARE: u32 = 20;
+/// Maximum number of rows of a report for another peer. About as many fit into an answer.
+const REMOTE_ROWS_MAX: usize = 4_000;
 
 /// The rule for queries of other peers.
 #[derive(Clone, Copy, Debug)]
@@ -33,34 +40,45 @@ impl RemoteReports {
         self.is_allowed = is_allowed;
     }
 
-    /// Admits a query of another peer, or returns the reason for a refusal.
-    fn admit(&mut self, now: Instant) -> Result<(), Refused> {
+    /// Checks a query of another peer. Returns the reason for a refusal.
+    fn check(&self, now: Instant) -> Result<(), Refused> {
         if !self.is_allowed {
             return Err(Refused::NoReports);
         }
         if now + REPORTS_AHEAD < self.due {
             return Err(Refused::Busy);
         }
-        self.due = self.due.max(now) + REPORT_INTERVAL;
         Ok(())
+    }
+
+    /// Counts a report that took the engine this time.
+    fn charge(&mut self, now: Instant, time: Duration) {
+        self.due = self.due.max(now) + REPORT_INTERVAL.max(TIME_SHARE * time);
     }
 }
 
 impl Engine {
     /// Answers a query for a report. A client may ask its own peer by name; that is not limited.
     pub(super) fn answer_report(&mut self, now: ClockReading, from: Epoch, reply: &Subject, query: &[u8]) {
-        let is_own = from == self.core.peer.epoch();
-        let admitted = if is_own { Ok(()) } else { self.remote_reports.admit(now.instant) };
-        let report = admitted.map(|()| self.report_bytes(now, query));
+        let report = if from == self.core.peer.epoch() {
+            Ok(self.report_bytes(now, query, LIMIT_MAX))
+        } else {
+            self.remote_reports.check(now.instant).map(|()| {
+                let start = Clock::now().instant;
+                let report = self.report_bytes(now, query, REMOTE_ROWS_MAX);
+                self.remote_reports.charge(now.instant, Clock::now().instant.since(start));
+                report
+            })
+        };
         self.core.peer.answer_report(now, from, reply, report.as_deref().map_err(|reason| *reason));
         self.core.apply_effects(now);
     }
 
-    /// Returns a report in JSON, or an object with the reason why there is none.
-    fn report_bytes(&mut self, now: ClockReading, query: &[u8]) -> Vec<u8> {
+    /// Returns a report in JSON of at most `rows_max` rows, or an object with the reason why there is none.
+    fn report_bytes(&mut self, now: ClockReading, query: &[u8], rows_max: usize) -> Vec<u8> {
         let answer = match serde_json::from_slice::<Value>(query) {
             Ok(query) if query.get("ping").is_some() => self.pong(now),
-            Ok(query) => self.show(now, &query),
+            Ok(query) => self.show_limited(now, &query, rows_max),
             Err(error) => json!({ "error": format!("the query is not JSON: {error}") }),
         };
         let bytes = answer.to_string().into_bytes();
@@ -89,18 +107,32 @@ mod tests {
     fn reports_keep_to_their_rate() {
         let mut now = Instant::from_nanos(0);
         let mut reports = RemoteReports::new(true, now);
-        let admitted = |reports: &mut RemoteReports, now| (0..100).filter(|_| reports.admit(now).is_ok()).count();
-        assert_eq!(admitted(&mut reports, now), 21);
-        assert_eq!(reports.admit(now), Err(Refused::Busy));
+        // Returns the number of 100 queries at once that get a report, if each report takes this time.
+        let admitted = |reports: &mut RemoteReports, now, micros| {
+            let mut admit = || reports.check(now).map(|()| reports.charge(now, Duration::from_micros(micros)));
+            (0..100).filter(|_| admit().is_ok()).count()
+        };
+        assert_eq!(admitted(&mut reports, now, 100), 21);
+        assert_eq!(reports.check(now), Err(Refused::Busy));
         now = now + Duration::from_millis(100);
-        assert_eq!(admitted(&mut reports, now), 2);
+        assert_eq!(admitted(&mut reports, now, 100), 2);
         now = now + Duration::from_secs(60);
-        assert_eq!(admitted(&mut reports, now), 21);
+        assert_eq!(admitted(&mut reports, now, 100), 21);
+        // Reports that take long come at a lower rate: 100 ms of 2 s.
+        now = now + Duration::from_secs(60);
+        assert_eq!(admitted(&mut reports, now, 100_000), 1);
+        now = now + Duration::from_millis(999);
+        assert_eq!(admitted(&mut reports, now, 100_000), 0);
+        now = now + Duration::from_millis(1);
+        assert_eq!(admitted(&mut reports, now, 100_000), 1);
     }
 
     #[test]
     fn peer_without_permission_refuses_every_query() {
         let now = Instant::from_nanos(0);
-        assert_eq!(RemoteReports::new(false, now).admit(now), Err(Refused::NoReports));
+        let mut reports = RemoteReports::new(false, now);
+        assert_eq!(reports.check(now), Err(Refused::NoReports));
+        reports.allow(true);
+        assert_eq!(reports.check(now), Ok(()));
     }
 }

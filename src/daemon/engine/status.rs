@@ -2,7 +2,7 @@
 
 use super::Engine;
 use crate::daemon::engine_core::Phase;
-use crate::daemon::show::{self, CounterRow, ReportInput};
+use crate::daemon::show::{self, CounterRow, LIMIT_MAX, ReportInput};
 use crate::message::Count;
 use crate::proto::peer::Peer;
 use crate::proto::stats::MemberState;
@@ -22,6 +22,11 @@ pub(super) fn summary(peer: &Peer, now: ClockReading) -> String {
 impl Engine {
     /// Answers a `show` query about the peer.
     pub(crate) fn show(&mut self, now: ClockReading, query: &Value) -> Value {
+        self.show_limited(now, query, LIMIT_MAX)
+    }
+
+    /// Answers a `show` query with at most `rows_max` rows.
+    pub(super) fn show_limited(&mut self, now: ClockReading, query: &Value, rows_max: usize) -> Value {
         self.core.peer.settle();
         if query["show"] == "subject" {
             return show::subject(&mut self.core.peer, query);
@@ -35,7 +40,7 @@ impl Engine {
         let copies_to = self.core.transmit_queue.copies_to();
         show::answer(
             query,
-            &ReportInput { peer, now, status, health, clients, counters, subject_losses, address, copies_to },
+            &ReportInput { peer, now, status, health, clients, counters, subject_losses, address, copies_to, rows_max },
         )
     }
 
