@@ -163,8 +163,8 @@ impl Events {
         Ok(Events { bus: bus.clone(), source, deadline, interrupt, resumption: None })
     }
 
-    /// Publishes an answer; waits while the peer is busy, until the user ends it. If the peer is away and the events
-    /// survive that, the answer is lost: the call notes this and returns false.
+    /// Publishes an answer; waits while the peer is busy. Returns false if the user ends the command first, or if the
+    /// peer is away and the events survive that: the answer is then lost, which the call notes.
     ///
     /// # Errors
     /// The message is too large; the peer is gone.
@@ -175,7 +175,7 @@ impl Events {
                 note(format_args!("the answer to {subject} is lost: {}", failure.text));
                 Ok(false)
             }
-            published => published.map(|()| true),
+            published => published,
         }
     }
 

@@ -108,7 +108,9 @@ fn publish_all(
     while total.is_none_or(|total| messages < total) && !interrupt.is_raised() {
         let Some(message) = source.next(messages + 1, interrupt)? else { break };
         let payload_bytes = message.payload.len();
-        peer::publish(bus, message, interrupt).map_err(|failure| source.locate(failure))?;
+        if !peer::publish(bus, message, interrupt).map_err(|failure| source.locate(failure))? {
+            break;
+        }
         messages += 1;
         on_published(payload_bytes);
         let now = Clock::now().instant;

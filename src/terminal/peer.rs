@@ -93,15 +93,16 @@ pub fn start_failure(error: &StartError) -> CommandFailure {
     CommandFailure::of_peer(exit, error)
 }
 
-/// Publishes a message; waits while the peer is busy, until the user ends it.
+/// Publishes a message; waits while the peer is busy. Returns false if the user ends the command first.
 ///
 /// # Errors
 /// The message is too large; the peer is gone.
-pub fn publish(bus: &Bus, message: Message, interrupt: &Interrupt) -> Result<(), CommandFailure> {
+pub fn publish(bus: &Bus, message: Message, interrupt: &Interrupt) -> Result<bool, CommandFailure> {
     loop {
         match bus.publish_timeout(message.clone(), INTERRUPT_CHECK_INTERVAL) {
-            Ok(()) => return Ok(()),
-            Err(PublishError::Full) if !interrupt.is_raised() => {}
+            Ok(()) => return Ok(true),
+            Err(PublishError::Full) if interrupt.is_raised() => return Ok(false),
+            Err(PublishError::Full) => {}
             Err(PublishError::Closed) => return Err(end_failure(bus)),
             Err(error) => return Err(CommandFailure::new(Exit::Failed, error)),
         }

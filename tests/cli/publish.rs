@@ -1,11 +1,12 @@
 //! `pub` with lines of standard input: subjects in the lines, JSON lines, malformed lines, the end by a signal.
 
-use crate::support::command::{Place, RunningCommand, parse_json};
+use crate::support::command::{Outcome, Place, RunningCommand, parse_json, signal, wait_with_output};
 use crate::support::exit_code::{DONE, FAILED, USAGE};
-use crate::support::wait::{wait_until, wait_until_some};
+use crate::support::wait::{let_time_pass, wait_until, wait_until_some};
 use serde_json::Value;
 use std::io::Write;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 #[test]
 fn one_process_publishes_on_many_subjects() {
@@ -129,6 +130,34 @@ fn signal_ends_the_wait_for_a_line() {
         assert_eq!(publisher.ended().code(), Some(FAILED), "{arguments:?}");
         publisher.await_report("published 1 message");
     }
+}
+
+#[test]
+fn signal_ends_the_wait_for_a_busy_peer() {
+    let place = Place::new();
+    let peer = place.peer(&[]);
+    let arguments = ["pub", "a.b", "--lines"];
+    let mut child = place.command(&arguments).stdin(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(b"first\n").unwrap();
+    wait_until("the first line is published", || {
+        place.show("clients")["rows"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|row| row["name"] == "pub" && row["published"] == 1)
+    });
+    peer.signal("STOP");
+    // More than the socket of the peer takes.
+    let lines = [&[b'x'; 999][..], b"\n"].concat().repeat(16_000);
+    let writer = std::thread::spawn(move || drop(stdin.write_all(&lines)));
+    let_time_pass(Duration::from_millis(500), "a publisher that waits for its peer reports nothing");
+    signal(child.id(), "INT");
+    let_time_pass(Duration::from_millis(300), "the publisher notices the signal while its peer is busy");
+    peer.signal("CONT");
+    let outcome = Outcome::of(wait_with_output(child, &arguments), &arguments).exits(FAILED);
+    assert!(outcome.reports(&["published "]).stderr.lines().all(|line| !line.starts_with("seqcast: ")));
+    writer.join().unwrap();
 }
 
 #[test]

@@ -280,7 +280,9 @@ fn publish(bus: &Bus, options: &DemoOptions, interrupt: &Interrupt) -> Result<Se
         check_interrupt(interrupt)?;
         let count = sent.get_mut(subject).expect("every subject is there");
         *count += 1;
-        peer::publish(bus, Message::new(subject.clone(), format!("{count}")), interrupt)?;
+        if !peer::publish(bus, Message::new(subject.clone(), format!("{count}")), interrupt)? {
+            check_interrupt(interrupt)?;
+        }
         if number % FLUSH_MESSAGES == 0 {
             peer::flush(bus)?;
         }

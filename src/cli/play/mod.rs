@@ -249,7 +249,9 @@ impl Player<'_> {
             self.summary.skipped += 1;
             return Ok(());
         }
-        peer::publish(self.bus, message, self.interrupt)?;
+        if !peer::publish(self.bus, message, self.interrupt)? {
+            return Ok(());
+        }
         self.summary.messages += 1;
         self.summary.bytes += data.len() as u64;
         let messages = self.summary.messages;
