@@ -57,38 +57,51 @@ pub fn run(options: &PublishOptions, out: &mut Output) -> Result<Exit, CommandFa
     let flushed = peer::flush(&bus);
     if flushed.is_ok() && (published.is_ok() || 0 < messages) {
         let seconds = Clock::now().instant.since(start).as_secs_f64();
-        let subject = options.subject.as_ref();
-        // The messages are published, whatever the peer knows.
-        let receivers = KnownReceivers::of(&bus, subject).ok().filter(|_| 0 < messages);
-        let count = receivers.as_ref().and_then(|receivers| receivers.count);
-        if options.json {
-            let subject = subject.map(|subject| subject.as_str());
-            out.line(json(&PublishJson { subject, messages, bytes, seconds, receivers: count }))?;
-        } else {
-            let on = subject.map_or(String::new(), |subject| format!(" on {subject}"));
-            let known = match count {
-                None => String::new(),
-                Some(0) => "; no known subscriber".to_owned(),
-                Some(count) => format!("; {}", pluralize(count, "known subscriber")),
-            };
-            let skipped = match source.skipped() {
-                0 => String::new(),
-                skipped => format!("; skipped {} of other types", pluralize(skipped, "line")),
-            };
-            let (messages, bytes) = (pluralize(messages, "message"), pluralize(bytes, "byte"));
-            note(format_args!("published {messages}{on} ({bytes}){known}{skipped}"));
-        }
-        if receivers.is_some_and(|receivers| receivers.is_nobody_there)
-            && let Ok(advice) = LonePeerAdvice::of(&bus)
-        {
-            let here = subject.map_or("".to_owned(), |subject| format!(" to {subject}"));
-            note(format_args!(
-                "nobody is there: the peer knows no other peer, and no program here subscribes{here}; {advice}"
-            ));
-        }
+        let subject = options.subject.as_ref().map(|subject| subject.as_str());
+        let summary = PublishJson { subject, messages, bytes, seconds, receivers: None };
+        report(options, &bus, summary, source.skipped(), out)?;
     }
     published.and(flushed)?;
     Ok(if interrupt.is_raised() { Exit::Failed } else { Exit::Done })
+}
+
+/// Reports the published messages with their known receivers, and the number of skipped lines.
+fn report(
+    options: &PublishOptions,
+    bus: &Bus,
+    summary: PublishJson<'_>,
+    skipped: u64,
+    out: &mut Output,
+) -> io::Result<()> {
+    let subject = options.subject.as_ref();
+    // The messages are published, whatever the peer knows.
+    let receivers = KnownReceivers::of(bus, subject).ok().filter(|_| 0 < summary.messages);
+    let count = receivers.as_ref().and_then(|receivers| receivers.count);
+    if options.json {
+        out.line(json(&PublishJson { receivers: count, ..summary }))?;
+    } else {
+        let on = subject.map_or(String::new(), |subject| format!(" on {subject}"));
+        let known = match count {
+            None => String::new(),
+            Some(0) => "; no known subscriber".to_owned(),
+            Some(count) => format!("; {}", pluralize(count, "known subscriber")),
+        };
+        let skipped = match skipped {
+            0 => String::new(),
+            skipped => format!("; skipped {} of other types", pluralize(skipped, "line")),
+        };
+        let (messages, bytes) = (pluralize(summary.messages, "message"), pluralize(summary.bytes, "byte"));
+        note(format_args!("published {messages}{on} ({bytes}){known}{skipped}"));
+    }
+    if receivers.is_some_and(|receivers| receivers.is_nobody_there)
+        && let Ok(advice) = LonePeerAdvice::of(bus)
+    {
+        let here = subject.map_or(String::new(), |subject| format!(" to {subject}"));
+        note(format_args!(
+            "nobody is there: the peer knows no other peer, and no program here subscribes{here}; {advice}"
+        ));
+    }
+    Ok(())
 }
 
 /// Publishes the messages of `source`, at most `total`, until the user interrupts it. Calls `on_published` for each,
