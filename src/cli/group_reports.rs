@@ -5,6 +5,7 @@ use serde_json::Value;
 use crate::bus::Bus;
 use crate::message::PeerRef;
 use crate::terminal::exit::CommandFailure;
+use crate::terminal::interrupt::Interrupt;
 use crate::terminal::output::note;
 use crate::terminal::peer;
 
@@ -46,11 +47,12 @@ pub fn peers(bus: &Bus) -> Result<Vec<GroupPeer>, CommandFailure> {
 /// Queries each of the peers for a report, and returns those that came. The other peers are named on standard error.
 ///
 /// # Errors
-/// The local peer does not answer.
+/// The local peer does not answer, or the user ends the command.
 pub fn query_all<'p>(
     bus: &Bus,
     peers: &'p [GroupPeer],
     query: &Value,
+    interrupt: &Interrupt,
 ) -> Result<Vec<(&'p GroupPeer, Value)>, CommandFailure> {
     let mut reports = Vec::new();
     for of in peers {
@@ -63,7 +65,9 @@ pub fn query_all<'p>(
             continue;
         }
         let Ok(epoch) = of.epoch.parse::<PeerRef>() else { continue };
-        match peer::show_of(bus, &epoch, query) {
+        let (asked, query) = (bus.clone(), query.clone());
+        let report = interrupt.wait_for(move || peer::show_of(&asked, &epoch, &query))?;
+        match report.ok_or_else(CommandFailure::interrupted)? {
             Ok(report) => reports.push((of, report)),
             Err(failure) => note(format_args!("{}: no report: {}", of.name, failure.text)),
         }

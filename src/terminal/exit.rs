@@ -48,6 +48,11 @@ impl CommandFailure {
         CommandFailure { exit, text: text.to_string(), fix: None }
     }
 
+    /// Returns the failure of a command that the user ends before it has a result. There is nothing to report.
+    pub fn interrupted() -> CommandFailure {
+        CommandFailure::new(Exit::Failed, "")
+    }
+
     /// Returns a failure with the text of an error of the peer: the problem, then the remedy after the first `; `.
     pub fn of_peer(exit: Exit, error: impl fmt::Display) -> CommandFailure {
         let text = error.to_string();

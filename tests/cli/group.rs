@@ -135,6 +135,20 @@ fn interrupt_ends_the_wait_for_an_answer() {
 }
 
 #[test]
+fn interrupt_ends_the_wait_for_a_report() {
+    // The stopped peer does not become silent, so it is asked.
+    let pair = PeerPair::new(&["--set", "heartbeat=60 sec"]);
+    pair.other.signal("STOP");
+    for arguments in [&["trace", "a.b"][..], &["subjects", "--published"]] {
+        let mut command = pair.place.start(arguments);
+        wait_until("the command is attached", || pair.has_row("clients", "name", arguments[0]));
+        command.signal("INT");
+        assert_eq!(command.ended().code(), Some(FAILED));
+        assert_eq!((command.lines_so_far(), command.stderr_so_far()), (vec![], vec![]), "{arguments:?}");
+    }
+}
+
+#[test]
 fn silent_peer_is_named_and_not_asked() {
     let pair = PeerPair::new(&["--set", "heartbeat=100 ms"]);
     pair.other.signal("STOP");

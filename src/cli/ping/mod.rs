@@ -99,8 +99,8 @@ impl fmt::Display for PingSummary {
 /// # Errors
 /// The local peer cannot be reached, or the other one is unknown or refuses.
 pub fn run(options: &PingOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
-    let bus = connect::attach(options.socket.as_ref(), "ping")?;
     let interrupt = Interrupt::watch()?;
+    let bus = connect::attach(options.socket.as_ref(), "ping")?;
     let mut summary = PingSummary::default();
     while !interrupt.is_raised() && !out.is_closed() {
         let (asked, peer, timeout) = (bus.clone(), options.peer.clone(), options.timeout);

@@ -46,20 +46,20 @@ struct StreamSample {
 /// # Errors
 /// The local peer cannot be reached, or does not answer.
 pub fn run(options: &SubjectListOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
-    let bus = connect::attach(options.socket.as_ref(), "subjects")?;
     let interrupt = Interrupt::watch()?;
+    let bus = connect::attach(options.socket.as_ref(), "subjects")?;
     let mut peers = group_reports::peers(&bus)?;
     peers.retain(|peer| options.published || peer.is_local);
     let asked = peers.len();
-    let first = sample(&bus, &peers, options)?;
+    let first = sample(&bus, &peers, options, &interrupt)?;
     // A peer without a first report is not asked, and named, again: it would have no rates.
     peers.retain(|peer| first.peers.contains(&peer.epoch));
     let began = Clock::now().instant;
     interrupt.sleep(options.interval);
     if interrupt.is_raised() {
-        return Ok(Exit::Failed);
+        return Err(CommandFailure::interrupted());
     }
-    let second = sample(&bus, &peers, options)?;
+    let second = sample(&bus, &peers, options, &interrupt)?;
     let rows = rates(&first, &second, Clock::now().instant.since(began));
     match options.json {
         true => out.line(json!({ "rows": rows }))?,
@@ -71,10 +71,15 @@ pub fn run(options: &SubjectListOptions, out: &mut Output) -> Result<Exit, Comma
     Ok(if second.peers.len() == asked { Exit::Done } else { Exit::Failed })
 }
 
-fn sample(bus: &Bus, peers: &[GroupPeer], options: &SubjectListOptions) -> Result<StreamSample, CommandFailure> {
+fn sample(
+    bus: &Bus,
+    peers: &[GroupPeer],
+    options: &SubjectListOptions,
+    interrupt: &Interrupt,
+) -> Result<StreamSample, CommandFailure> {
     // One more than is shown, so that the sample knows whether there are more.
     let query = json!({ "show": "seqno", "limit": options.limit.saturating_add(1) });
-    let reports = group_reports::query_all(bus, peers, &query)?;
+    let reports = group_reports::query_all(bus, peers, &query, interrupt)?;
     let mut sample = StreamSample::default();
     for (peer, report) in &reports {
         sample.add(peer, report, options);

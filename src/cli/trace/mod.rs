@@ -10,6 +10,7 @@ use self::args::TraceOptions;
 use super::connect;
 use super::group_reports::{self, GroupPeer};
 use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::interrupt::Interrupt;
 use crate::terminal::output::{EscapedText, Output};
 use crate::terminal::table::{Column, TextTable};
 
@@ -29,13 +30,14 @@ const COLUMNS: [Column; 8] = [
 /// # Errors
 /// The local peer cannot be reached, or does not answer.
 pub fn run(options: &TraceOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
+    let interrupt = Interrupt::watch()?;
     let bus = connect::attach(options.socket.as_ref(), "trace")?;
     let peers = group_reports::peers(&bus)?;
     let query = json!({ "show": "subject", "subject": options.subject.as_str() });
-    let reports = group_reports::query_all(&bus, &peers, &query)?;
+    let reports = group_reports::query_all(&bus, &peers, &query, &interrupt)?;
     // A peer without the first report is not asked, and named, again.
     let answered: Vec<GroupPeer> = reports.iter().map(|(peer, _)| (*peer).clone()).collect();
-    let losses = group_reports::query_all(&bus, &answered, &json!({ "show": "loss" }))?;
+    let losses = group_reports::query_all(&bus, &answered, &json!({ "show": "loss" }), &interrupt)?;
     let rows = rows(&reports, &losses);
     match options.json {
         true => out.line(json!({ "subject": options.subject.as_str(), "rows": rows }))?,
