@@ -1,5 +1,5 @@
-//! The levels of the log while the peer runs: one for everything, and others for parts of the program, for ever or for
-//! a time.
+//! The levels of the log while the peer runs: one for everything, and others for parts of the program, until the peer
+//! ends or for a time.
 
 use crate::config::LogLevel;
 use crate::time::Instant;
@@ -23,54 +23,63 @@ pub struct LogTarget {
 }
 
 /// All parts of the program that log.
-pub static LOG_TARGETS: [LogTarget; 7] = [
-    LogTarget {
-        name: "core",
-        meaning: "other peers, losses, messages without receivers",
-        modules: &["seqcast::daemon::engine_core", "seqcast::daemon::log", "seqcast::daemon::unserved_report"],
-    },
-    LogTarget {
-        name: "clients",
-        meaning: "attached and embedded programs",
-        modules: &[
+pub static LOG_TARGETS: [LogTarget; 8] = [
+    target(
+        "core",
+        "other peers, losses, messages without receivers",
+        &["seqcast::daemon::engine_core", "seqcast::daemon::log", "seqcast::daemon::unserved_report"],
+    ),
+    target(
+        "clients",
+        "attached and embedded programs",
+        &[
             "seqcast::bus",
             "seqcast::daemon::clients",
             "seqcast::daemon::engine_core::local_clients",
             "seqcast::daemon::local_socket",
         ],
-    },
-    LogTarget {
-        name: "network",
-        meaning: "the UDP sockets, and the checks of host and network",
-        modules: &[
+    ),
+    target(
+        "network",
+        "the UDP sockets and their interface, beacons, and the checks of host and network",
+        &[
             "seqcast::daemon::batch",
+            "seqcast::daemon::beacon",
+            "seqcast::daemon::engine::interface_tracking",
+            "seqcast::daemon::engine::network",
             "seqcast::daemon::engine_core::receive",
             "seqcast::daemon::health",
             "seqcast::daemon::multicast",
+            "seqcast::daemon::path_test",
             "seqcast::daemon::transmit_queue",
         ],
-    },
-    LogTarget {
-        name: "listeners",
-        meaning: "clients of NATS, Redis and Hat",
-        modules: &["seqcast::daemon::listeners", "seqcast::listener"],
-    },
-    LogTarget {
-        name: "events",
-        meaning: "the journal of events and its replication",
-        modules: &["seqcast::daemon::events", "seqcast::storage::journal"],
-    },
-    LogTarget {
-        name: "streams",
-        meaning: "event streams and their clients",
-        modules: &["seqcast::daemon::stream_service", "seqcast::storage::streams"],
-    },
-    LogTarget {
-        name: "daemon",
-        meaning: "start, stop, signals, configuration",
-        modules: &["seqcast::daemon::engine", "seqcast::daemon::log_output"],
-    },
+    ),
+    target("listeners", "clients of NATS, Redis and Hat", &["seqcast::daemon::listeners", "seqcast::listener"]),
+    target(
+        "events",
+        "the journal of events and its replication",
+        &["seqcast::daemon::events", "seqcast::storage::journal"],
+    ),
+    target(
+        "streams",
+        "event streams and their clients",
+        &["seqcast::daemon::stream_service", "seqcast::storage::streams"],
+    ),
+    target(
+        "http",
+        "the web server and all connections by HTTP",
+        &["seqcast::daemon::http_server", "seqcast::daemon::web"],
+    ),
+    target(
+        "daemon",
+        "start, stop, signals, configuration, systemd",
+        &["seqcast::daemon::engine", "seqcast::daemon::log_output", "seqcast::daemon::systemd"],
+    ),
 ];
+
+const fn target(name: &'static str, meaning: &'static str, modules: &'static [&'static str]) -> LogTarget {
+    LogTarget { name, meaning, modules }
+}
 
 /// Name of everything without a level of its own.
 const ALL: &str = "all";
@@ -246,6 +255,7 @@ impl LogLevels {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     const NOW: Instant = Instant::from_nanos(1_000_000_000);
 
@@ -295,5 +305,35 @@ mod tests {
         levels.set(directive("trace"), Some(NOW + DURATION_MAX));
         levels.set(directive("warn"), None);
         assert_eq!((levels.default_level(), levels.deadline()), (LogLevel::Warn, None));
+    }
+
+    /// Returns the names of the modules below a folder of the sources that log.
+    fn logging_modules(folder: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let modules = entries.flat_map(|path| match path.is_dir() {
+            true => logging_modules(&path),
+            false => {
+                let is_logging =
+                    std::fs::read_to_string(&path).is_ok_and(|text| text.contains(concat!("tracing", "::")));
+                let below = path.strip_prefix(SOURCES).unwrap().with_extension("");
+                let below = below.to_str().unwrap().trim_end_matches("/mod").replace('/', "::");
+                Vec::from_iter(is_logging.then(|| format!("seqcast::{below}")))
+            }
+        });
+        modules.collect()
+    }
+
+    const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
+
+    #[test]
+    fn every_module_that_logs_has_a_target() {
+        let covers = |path: &&str, module: &str| {
+            module.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+        };
+        let all = || LOG_TARGETS.iter().flat_map(|target| target.modules);
+        let modules = logging_modules(Path::new(SOURCES));
+        assert!(10 < modules.len(), "{modules:?}");
+        let missing: Vec<&String> = modules.iter().filter(|module| !all().any(|path| covers(path, module))).collect();
+        assert!(missing.is_empty(), "no log target has {missing:?}");
     }
 }
