@@ -153,7 +153,7 @@ impl HealthMonitor {
         let was_usable = !self.findings.contains_key(&Check::Interface);
         self.refused = seen.refused.map(|refused| (now.instant, refused)).or(self.refused);
         self.refused = self.refused.filter(|_| is_usable && was_usable);
-        // It explains also what the next three checks would find.
+        // It explains also what the next four checks would find.
         let explained = |finding: Option<Finding>| finding.filter(|_| is_usable);
         let found = [
             (Check::Interface, self.check_interface(&seen.interface)),
