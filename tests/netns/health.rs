@@ -3,6 +3,7 @@
 use super::lan::{Host, Lan, Peer, Process, in_namespaces};
 use super::{group, group_v6, wait_until, wait_until_some};
 use seqcast::clock::Clock;
+use seqcast::message::Message;
 use serde_json::Value;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -111,6 +112,7 @@ fn change_address(group: IpAddr, former: &str, next: &str, shown: &str, scope: &
     let pair = Pair::with(group, &["ttl=3"]);
     let subscribers = [pair.observed.subscribe("t"), pair.other.subscribe("t")];
     pair.exchange(&subscribers, "before");
+    let (program, service) = (pair.observed.attach(), pair.other.attach());
     pair.host().run("ip", &["address", "delete", former, "dev", "eth0"]);
     pair.await_log("eth0 has no address; it had ", Duration::from_secs(2));
     pair.host().run("ip", &["address", "add", next, "dev", "eth0", "nodad"]);
@@ -120,6 +122,11 @@ fn change_address(group: IpAddr, former: &str, next: &str, shown: &str, scope: &
     pair.lan.fault(&pair.host(), &format!("udp dport 7500 {scope} counter name hits"));
     pair.exchange(&subscribers, "after");
     assert_ne!(pair.lan.heal(), 0, "multicasts leave with the configured number of hops");
+    // A program that attached before the change names the former epoch in its inbox.
+    let inbox = program.inbox();
+    let replies = program.subscribe(inbox.clone().into()).expect("the program is attached");
+    service.publish(Message::new(inbox, "reply")).expect("the service is attached");
+    wait_until("the reply arrives", || replies.try_recv().is_ok());
     assert!(is_up_at(&pair.other.rows("peers"), shown), "the other peer shows the new address");
     wait_until("no finding is left", || pair.observed.findings().is_empty());
 }
@@ -212,10 +219,11 @@ fn peers_that_fall_silent_together_are_named() {
 fn blocked_sender_is_named_on_both_sides() {
     in_namespaces("netns::health::blocked_sender_is_named_on_both_sides", || {
         let lan = Lan::new(3);
-        let sender = lan.hosts[0].start_peer("A.health", group(), &["forget=1 sec"]);
-        let receivers = ["B.health", "C.health"];
-        let receivers: Vec<Peer> =
-            receivers.iter().zip(&lan.hosts[1..]).map(|(name, host)| host.start_peer(name, group(), &[])).collect();
+        // With a shorter heartbeat peers fall silent sooner.
+        let heartbeat = "heartbeat=250 ms";
+        let sender = lan.hosts[0].start_peer("A.health", group(), &[heartbeat, "forget=1 sec"]);
+        let receivers = ["B.health", "C.health"].into_iter().zip(&lan.hosts[1..]);
+        let receivers: Vec<Peer> = receivers.map(|(name, host)| host.start_peer(name, group(), &[heartbeat])).collect();
         wait_until("the peers hear each other", || {
             sender.rows("peers").iter().filter(|row| row["state"] == "up").count() == 2
         });
