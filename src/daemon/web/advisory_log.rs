@@ -6,7 +6,7 @@ use crate::daemon::clients::ClientTransport;
 use crate::daemon::engine_core::EngineCore;
 use crate::daemon::mailbox::SubscriptionRequest;
 use crate::daemon::subscription_queue::{NoticeRef, QueueLimits, SubscriptionQueue};
-use crate::message::{ClientId, Epoch, SubId, SubscriptionFilter};
+use crate::message::{ClientId, SubId, SubscriptionFilter};
 use crate::subject::Pattern;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
@@ -18,14 +18,14 @@ const ADVISORIES: &str = "_RV.>";
 const ADVISORIES_MAX: usize = 100;
 /// Maximum bytes of the content of one; a longer one is kept without its content.
 const CONTENT_BYTES_MAX: usize = 16 << 10;
+/// Number of this peer as a publisher, in each of its epochs.
+const OWN_UID: u32 = 0;
 /// Limits of the queue between the engine and the web server.
 const LIMITS: QueueLimits = QueueLimits { count_max: 1024, bytes_max: 1 << 20 };
 
 /// The last advisories.
 #[derive(Debug)]
 pub(super) struct AdvisoryLog {
-    /// Epoch of this peer.
-    epoch: Epoch,
     queue: Arc<SubscriptionQueue>,
     kept: Mutex<VecDeque<Value>>,
 }
@@ -41,7 +41,7 @@ impl AdvisoryLog {
         if let Err(error) = core.subscribe(now, client, SubId(0), request, Arc::clone(&queue)) {
             tracing::warn!(?error, "the web server shows no advisories");
         }
-        (client, AdvisoryLog { epoch: core.me().epoch, queue, kept: Mutex::default() })
+        (client, AdvisoryLog { queue, kept: Mutex::default() })
     }
 
     /// Returns the kept advisories, the oldest first.
@@ -66,7 +66,7 @@ impl AdvisoryLog {
     fn take(&self, notice: NoticeRef<'_>, number: &mut u64) {
         let NoticeRef::Message(delivery) = notice else { return };
         // Any program can publish on these subjects. Only the messages of programs have numbers.
-        if delivery.publisher.epoch != self.epoch || delivery.seq.is_some() {
+        if delivery.publisher.uid != OWN_UID || delivery.seq.is_some() {
             return;
         }
         let payload = delivery.payload;
