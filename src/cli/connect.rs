@@ -66,6 +66,16 @@ pub fn socket(options: &PeerOptions) -> Result<PathBuf, CommandFailure> {
     Ok(if is_default && !socket.exists() && service.exists() { service.to_owned() } else { socket })
 }
 
+/// Returns the configuration that the options select, with the socket of the local peer as [`socket`] finds it.
+///
+/// # Errors
+/// The configuration is wrong.
+pub fn config_of_peer(options: &PeerOptions) -> Result<Config, CommandFailure> {
+    let mut config = config::resolve(options)?;
+    config.socket = socket(options)?;
+    Ok(config)
+}
+
 /// Returns the first given flag that needs `--embed`.
 fn embed_only_flag(options: &PeerOptions) -> Option<&'static str> {
     let given = [

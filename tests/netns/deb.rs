@@ -64,6 +64,11 @@ fn package_is_installed_used_and_purged() {
         let loaded = |status: &Value| status["config_loaded_ns"].as_u64().unwrap();
         shell(&format!("MAINPID={}; {}", status["pid"], setting("ExecReload=")));
         wait_until("the configuration is read again", || loaded(&status) < loaded(&report()));
+        // Whatever the doctor finds wrong with this namespace, it finds the service.
+        let doctor =
+            Command::new("/usr/bin/seqcast").arg("doctor").env_clear().env("HOME", "/run/home").output().unwrap();
+        let doctor = String::from_utf8(doctor.stdout).unwrap();
+        assert!(doctor.lines().next().is_some_and(|line| line.contains(" runs in ")), "{doctor}");
         drop(peer);
 
         shell("dpkg --no-triggers --remove seqcast >/dev/null");

@@ -4,7 +4,7 @@ pub mod args;
 
 use self::args::DoctorOptions;
 use super::bus_options::PeerOptions;
-use super::config;
+use super::connect;
 use crate::doctor::{self, HostChecks, ListenOptions};
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::output::Output;
@@ -14,7 +14,7 @@ use crate::terminal::output::Output;
 /// # Errors
 /// The configuration is wrong, or standard output cannot be written.
 pub fn run(options: &DoctorOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
-    let config = config::resolve(&options.peer)?;
+    let config = connect::config_of_peer(&options.peer)?;
     let asks_peer = !names_a_network(&options.peer);
     if options.listen {
         return doctor::listen(&config, &ListenOptions { asks_peer, port: options.bind, json: options.json }, out);
