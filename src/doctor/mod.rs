@@ -26,7 +26,7 @@ use crate::daemon::multicast::SocketOpenError;
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::interrupt::Interrupt;
 use crate::terminal::output::Output;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -74,6 +74,13 @@ pub fn check_host(config: &Config, options: &HostChecks, out: &mut Output) -> Re
     }
     let has_failed = applied.is_some_and(|applied| applied.iter().any(|limit| limit.error.is_some()));
     Ok(if has_failed || report::is_broken(&outcomes) { Exit::Failed } else { Exit::Done })
+}
+
+/// Checks this host, with the network of the peer that runs at the socket of the configuration, if there is one. Returns
+/// the report that `doctor --json` prints.
+pub fn host_report(config: &Config) -> Value {
+    let state = host::read(config, true);
+    report::json(&state.setup, &judge::judge(&state), ReportParts::default())
 }
 
 /// Checks the path to another host. Returns its counts if a peer or a doctor answers there.

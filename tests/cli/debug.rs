@@ -38,6 +38,8 @@ fn bundle_has_everything_but_secrets() {
     let has_line = |part: &str| log.iter().any(|line| line.as_str().unwrap().contains(part));
     assert!(has_line("peer started") && has_line("client connected") && has_line("configuration refused"), "{log:?}");
     assert_eq!(bundle["log_levels"][0]["level"], "debug");
+    let checked = bundle["doctor"]["checks"].as_array().unwrap().iter().find(|check| check["check"] == "peer").unwrap();
+    assert!(checked["found"].as_str().unwrap().starts_with("A.test runs in "), "{checked}");
     assert!(bundle["interfaces"].as_array().unwrap().iter().any(|interface| interface["name"] == "lo"));
     assert!(bundle["sysctls"]["net.core.rmem_max"].is_string() && bundle["files"]["/proc/net/snmp"].is_string());
 

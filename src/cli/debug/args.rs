@@ -18,7 +18,7 @@ Examples:
   seqcast debug bundle -o - | jq .reports.health
 
 The file is JSON: versions, the configuration of the local peer, all reports of 'show', the last 1,000 lines of its log, \
-and the interfaces, limits and UDP counters of this host. Passwords and tokens of the configuration are left out; names \
+the report of 'doctor', and the interfaces, limits and UDP counters of this host. Passwords and tokens of the configuration are left out; names \
 of peers, subjects and addresses are not, so read the file before you publish it. No message is in it. If no peer \
 answers, the file has the rest, and the reason.";
 

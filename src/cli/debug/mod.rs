@@ -11,11 +11,13 @@ use serde_json::{Map, Value, json};
 
 use self::args::{BundleOptions, DebugCommand, DebugOptions};
 use super::bus_options::PeerOptions;
-use super::{config, connect};
+use super::connect;
 use crate::bus::Bus;
 use crate::clock::Clock;
+use crate::config::Config;
 use crate::daemon::interface;
 use crate::daemon::show::REPORTS;
+use crate::doctor;
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::output::{Output, note};
 use crate::terminal::peer;
@@ -98,6 +100,8 @@ fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 fn bundle(options: &BundleOptions) -> Value {
+    let peer_options = PeerOptions { socket: options.socket.clone(), ..PeerOptions::default() };
+    let config = connect::config_of_peer(&peer_options);
     let attached = connect::attach(options.socket.as_ref(), "debug");
     let now = Clock::now().wall;
     let mut bundle = json!({
@@ -109,6 +113,7 @@ fn bundle(options: &BundleOptions) -> Value {
         "interfaces": interfaces(),
         "sysctls": SYSCTLS.iter().map(|name| (*name, sysctl(name))).collect::<std::collections::BTreeMap<_, _>>(),
         "files": FILES.iter().map(|path| (*path, system_file(path))).collect::<std::collections::BTreeMap<_, _>>(),
+        "doctor": with_config(&config, doctor::host_report),
     });
     match attached {
         Ok(bus) => {
@@ -120,14 +125,18 @@ fn bundle(options: &BundleOptions) -> Value {
         }
         Err(failure) => {
             bundle["peer"] = json!({ "error": failure.to_string() });
-            let peer_options = PeerOptions { socket: options.socket.clone(), ..PeerOptions::default() };
-            bundle["command_config"] = match config::resolve(&peer_options) {
-                Ok(config) => json!(config.show()),
-                Err(failure) => json!({ "error": failure.to_string() }),
-            };
+            bundle["command_config"] = with_config(&config, |config| json!(config.show()));
         }
     }
     bundle
+}
+
+/// Returns a part that needs the configuration of the command, or the reason why there is none.
+fn with_config(config: &Result<Config, CommandFailure>, part: impl FnOnce(&Config) -> Value) -> Value {
+    match config {
+        Ok(config) => part(config),
+        Err(failure) => json!({ "error": failure.to_string() }),
+    }
 }
 
 /// Returns a part of an answer, or the reason why there is none.
