@@ -33,7 +33,7 @@ pub struct RecordOptions {
     /// The file; with --split each file has a number before its extension.
     #[arg(short = 'o', long, value_name = "FILE")]
     pub output: PathBuf,
-    /// Replace the file, or with --split all files of this name, if they exist.
+    /// Replace the file, or with --split all numbered files of this name, if they exist.
     #[arg(long)]
     pub force: bool,
     /// Begin the next file when one has this size, such as '1 gb'.

@@ -69,31 +69,32 @@ impl FilePlan {
         self.path.with_file_name(name)
     }
 
-    /// Returns the existing files whose names this recording may use.
+    /// Returns the existing files that this recording replaces: with `split` all with a number of at least four digits,
+    /// otherwise the file itself alone.
     fn existing(&self) -> io::Result<Vec<PathBuf>> {
+        if self.split.is_none() {
+            return Ok(self.path.symlink_metadata().is_ok().then(|| self.path.clone()).into_iter().collect());
+        }
         let directory = match self.path.parent() {
             Some(parent) if parent != Path::new("") => parent,
             _ => Path::new("."),
         };
-        let pattern = self.path(u32::MAX);
-        let pattern = pattern.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let (prefix, suffix) = pattern.split_once(&u32::MAX.to_string()).unwrap_or((&pattern, ""));
         let mut found = Vec::new();
         for entry in fs::read_dir(directory)? {
-            let name = entry?.file_name();
-            let text = name.to_string_lossy();
-            let number = text.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(suffix));
-            let is_part =
-                number.is_some_and(|digits| 4 <= digits.len() && digits.bytes().all(|byte| byte.is_ascii_digit()));
-            if is_part {
-                found.push(self.path.with_file_name(&name));
+            let path = self.path.with_file_name(entry?.file_name());
+            if self.number_of(&path).is_some() {
+                found.push(path);
             }
-        }
-        if self.split.is_none() && self.path.symlink_metadata().is_ok() {
-            found.push(self.path.clone());
         }
         found.sort();
         Ok(found)
+    }
+
+    /// Returns the number of a file of this recording; `None` if another recording or program uses the name.
+    fn number_of(&self, path: &Path) -> Option<u32> {
+        let (_, digits) = path.file_stem()?.to_str()?.rsplit_once('-')?;
+        let number = digits.parse().ok()?;
+        (self.path(number) == path).then_some(number)
     }
 }
 
@@ -112,7 +113,7 @@ pub struct FileSet {
     messages: u64,
 }
 
-/// Result of a recording that ended in order or not.
+/// Result of a recording.
 #[derive(Debug)]
 pub struct FileSummary {
     /// Messages in complete chunks.
@@ -131,15 +132,12 @@ impl FileSet {
     /// # Errors
     /// The file exists or cannot be created.
     pub fn create(plan: FilePlan) -> Result<FileSet, RecordingError> {
-        let failure = |path: &Path| {
-            let path = path.to_owned();
-            move |error| RecordingError::Io(path, error)
-        };
-        for path in plan.existing().map_err(failure(&plan.path))? {
+        let existing = plan.existing().map_err(|error| RecordingError::Io(plan.path.clone(), error))?;
+        for path in existing {
             if !plan.force {
                 return Err(RecordingError::Exists(path));
             }
-            fs::remove_file(&path).map_err(failure(&path))?;
+            remove_file(&path)?;
         }
         let path = plan.path(1);
         let file = create_file(&plan, &path)?;
@@ -203,11 +201,12 @@ impl FileSet {
         let path = self.plan.path(self.number);
         let file = create_file(&self.plan, &path)?;
         let path = std::mem::replace(&mut self.path, path);
-        let bytes = std::mem::replace(&mut self.file, file)
-            .finish()
-            .map_err(|error| RecordingError::Io(path.clone(), error))?;
-        self.complete.push_back((path, bytes));
+        let finished = std::mem::replace(&mut self.file, file).finish();
+        // A file without its index is still a file of this recording.
+        let bytes = file_bytes(&path);
+        self.complete.push_back((path.clone(), bytes));
         self.complete_bytes += bytes;
+        finished.map_err(|error| RecordingError::Io(path, error))?;
         while self.plan.keep.is_some_and(|keep| keep <= self.complete.len()) {
             self.remove_oldest()?;
         }
@@ -229,10 +228,7 @@ impl FileSet {
     fn remove_oldest(&mut self) -> Result<(), RecordingError> {
         let Some((path, bytes)) = self.complete.pop_front() else { return Ok(()) };
         self.complete_bytes -= bytes;
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(RecordingError::Io(path, error)),
-            _ => Ok(()),
-        }
+        remove_file(&path)
     }
 
     fn failure(&self, error: io::Error) -> RecordingError {
@@ -256,7 +252,7 @@ impl FileSet {
             // The first error is the one to report.
             Some(_) => drop(file.abandon()),
         }
-        let bytes = complete_bytes + fs::metadata(&path).map_or(0, |metadata| metadata.len());
+        let bytes = complete_bytes + file_bytes(&path);
         let files = complete.into_iter().map(|(path, _)| path).chain([path]).collect();
         FileSummary { messages, bytes, files, error }
     }
@@ -265,7 +261,11 @@ impl FileSet {
 /// Bytes of a loss or drop in a file; rounded up.
 const NOTICE_BYTES: u64 = 1024;
 
+/// Creates a file, in place of an existing one with `force`.
 fn create_file(plan: &FilePlan, path: &Path) -> Result<McapFile, RecordingError> {
+    if plan.force {
+        remove_file(path)?;
+    }
     let create = || -> io::Result<McapFile> {
         let file: File = OpenOptions::new().write(true).create_new(true).open(path)?;
         McapFile::create(file, &plan.metadata, plan.encoding.clone(), plan.seed)
@@ -274,6 +274,19 @@ fn create_file(plan: &FilePlan, path: &Path) -> Result<McapFile, RecordingError>
         io::ErrorKind::AlreadyExists => RecordingError::Exists(path.to_owned()),
         _ => RecordingError::Io(path.to_owned(), error),
     })
+}
+
+/// Removes a file, unless there is none of this name.
+fn remove_file(path: &Path) -> Result<(), RecordingError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(RecordingError::Io(path.to_owned(), error)),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the size of a file in bytes; 0 if there is none of this name.
+fn file_bytes(path: &Path) -> u64 {
+    fs::metadata(path).map_or(0, |metadata| metadata.len())
 }
 
 /// Returns a loss in JSON, with the text that `sub` prints.
@@ -320,6 +333,17 @@ mod tests {
         assert_eq!(plan("run", Some(1)).path(10_000), Path::new("run-10000"));
         assert_eq!(plan("run.mcap", None).path(1), Path::new("run.mcap"));
         assert_eq!(plan("run.mcap", None).path(2), Path::new("run-0002.mcap"));
+    }
+
+    #[test]
+    fn other_recordings_keep_their_files() {
+        let split = plan("logs/run.mcap", Some(1));
+        let number = |path: &str| split.number_of(Path::new(path));
+        assert_eq!((number("logs/run-0001.mcap"), number("logs/run-10000.mcap")), (Some(1), Some(10_000)));
+        let others = ["run.mcap", "run-1.mcap", "run-00001.mcap", "run-+001.mcap", "run-0001.txt", "run-a-0001.mcap"];
+        for other in others {
+            assert_eq!(number(&format!("logs/{other}")), None, "{other}");
+        }
     }
 
     #[test]

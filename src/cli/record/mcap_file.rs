@@ -294,22 +294,17 @@ impl McapFile {
         Ok(std::mem::replace(&mut self.chunk, OpenChunk { number, ..OpenChunk::default() }).messages)
     }
 
-    /// Writes the index and closes the file, all of whose chunks are written. Returns its size in bytes. After a
-    /// failure the file ends with its last complete chunk.
+    /// Writes the index and closes the file. [`McapFile::seal`] has written all chunks.
     ///
     /// # Errors
-    /// The file cannot be written.
-    pub fn finish(mut self) -> io::Result<u64> {
+    /// The file cannot be written; it then ends with its last complete chunk.
+    pub fn finish(mut self) -> io::Result<()> {
         let end = self.writer.finish();
         let mut sink = self.writer.into_inner();
-        match end.map_err(io_error).and_then(|_| sink.flush()) {
-            Ok(()) => Ok(self.position.bytes()),
-            Err(error) => {
-                // The first error is the one to report.
-                drop(sink.replace_end(self.sealed_bytes, &end_without_index()));
-                Err(error)
-            }
-        }
+        end.map_err(io_error).and_then(|_| sink.flush()).inspect_err(|_| {
+            // The first error is the one to report.
+            drop(sink.replace_end(self.sealed_bytes, &end_without_index()));
+        })
     }
 
     /// Shortens the file to its complete chunks after a failure and ends it there, without an index.
