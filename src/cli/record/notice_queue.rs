@@ -12,10 +12,11 @@ use crate::cli::recording::DropPlace;
 use crate::message::{DeliveryRef, Loss, Publisher, Verdict};
 use crate::seqno::Seq;
 
-/// Maximum number of batches in the queue; a batch that does not fit grows until it does.
+/// Maximum number of batches in the queue. While it has that many, the next batch grows.
 const BATCHES_MAX: usize = 256;
 /// Bytes of a notice in a batch, beside the content of a message; rounded up.
 const ENTRY_BYTES: usize = 160;
+const _: () = assert!(size_of::<BatchEntry>() <= ENTRY_BYTES);
 /// Bytes that loss reports may take beyond the limit for messages.
 const LOSS_RESERVE_BYTES: usize = 1 << 20;
 
@@ -27,7 +28,7 @@ pub struct NoticeQueue {
     /// Bytes of the batches that were sent and are not yet written.
     in_flight: Arc<AtomicUsize>,
     bytes_max: usize,
-    /// Messages dropped since the last accepted notice.
+    /// Messages and loss reports dropped since the last accepted notice.
     pending_drops: u64,
     counts: IntakeCounts,
 }
@@ -39,10 +40,8 @@ pub struct IntakeCounts {
     pub messages: u64,
     /// Bytes of payload of these.
     pub payload_bytes: u64,
-    /// Messages dropped because the queue was full.
+    /// Messages and loss reports dropped because the queue was full.
     pub dropped: u64,
-    /// Loss reports dropped because the queue was full.
-    pub dropped_losses: u64,
 }
 
 /// Notices in their order.
@@ -80,7 +79,7 @@ struct MessageEntry {
 /// Messages that were dropped here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DropEntry {
-    /// Number of messages, and of loss reports if the subscription dropped them.
+    /// Number of messages and loss reports.
     pub count: u64,
     /// Place of the drop.
     pub place: DropPlace,
@@ -175,11 +174,8 @@ impl NoticeQueue {
         match notice {
             NoticeRef::Message(delivery) => self.push_message(delivery, log_time),
             NoticeRef::Loss(loss) => {
-                if self.has_room(ENTRY_BYTES, self.bytes_max + LOSS_RESERVE_BYTES) {
-                    self.push_pending_drops(log_time);
+                if self.make_room(ENTRY_BYTES, self.bytes_max.saturating_add(LOSS_RESERVE_BYTES), log_time) {
                     self.batch.entries.push(BatchEntry::Loss(Box::new(loss.clone()), log_time));
-                } else {
-                    self.counts.dropped_losses += 1;
                 }
             }
             NoticeRef::Dropped(count) => {
@@ -194,12 +190,9 @@ impl NoticeQueue {
         let DeliveryRef { subject, reply, headers, payload, .. } = *delivery;
         let subject = subject.as_bytes();
         let bytes = ENTRY_BYTES + subject.len() + reply.len() + headers.len() + payload.len();
-        if !self.has_room(bytes, self.bytes_max) {
-            self.pending_drops += 1;
-            self.counts.dropped += 1;
+        if !self.make_room(bytes, self.bytes_max, log_time) {
             return;
         }
-        self.push_pending_drops(log_time);
         self.counts.messages += 1;
         self.counts.payload_bytes += payload.len() as u64;
         for part in [subject, reply, headers, payload] {
@@ -221,11 +214,20 @@ impl NoticeQueue {
         }));
     }
 
-    fn has_room(&self, bytes: usize, bytes_max: usize) -> bool {
-        self.in_flight.load(Ordering::Relaxed) + self.batch.bytes() + bytes <= bytes_max
+    /// Returns whether a notice of `bytes` bytes fits, so that the queue has at most `bytes_max`, and then reports the
+    /// drops before it. Otherwise the notice is counted as dropped.
+    fn make_room(&mut self, bytes: usize, bytes_max: usize, log_time: u64) -> bool {
+        let fits = self.in_flight.load(Ordering::Relaxed) + self.batch.bytes() + bytes <= bytes_max;
+        if fits {
+            self.push_pending_drops(log_time);
+        } else {
+            self.pending_drops += 1;
+            self.counts.dropped += 1;
+        }
+        fits
     }
 
-    /// Reports the messages dropped before the present notice.
+    /// Adds an entry for the notices dropped before the present one.
     fn push_pending_drops(&mut self, log_time: u64) {
         let count = std::mem::take(&mut self.pending_drops);
         if 0 < count {
@@ -326,7 +328,25 @@ impl NoticeBatch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{Delivery, Epoch, Message};
+    use crate::message::{Cause, Delivery, Epoch, LossScope, Message, Reason};
+    use crate::time::WallTime;
+
+    #[test]
+    fn dropped_loss_report_is_counted() {
+        let (mut queue, receiver) = notice_queue(0);
+        let publisher = Publisher { name: None, epoch: Epoch::new(1).unwrap(), uid: 1 };
+        let what = LossScope::Inbox { messages: 1 };
+        let loss = Loss { publisher, what, reason: Reason::Deadline, cause: Cause::Network, at: WallTime::EPOCH };
+        let accepted = LOSS_RESERVE_BYTES / ENTRY_BYTES;
+        for _ in 0..accepted + 2 {
+            queue.push(NoticeRef::Loss(&loss), 7);
+        }
+        assert_eq!(queue.finish(8).dropped, 2);
+        let batch = receiver.batches.recv().unwrap();
+        assert_eq!(batch.entries.len(), accepted + 1);
+        let last = DropEntry { count: 2, place: DropPlace::Recorder, log_time: 8 };
+        assert!(matches!(batch.entries.last(), Some(BatchEntry::Drop(drop)) if *drop == last));
+    }
 
     #[test]
     fn full_queue_drops_and_counts_exactly() {
@@ -364,7 +384,7 @@ mod tests {
             });
             assert_eq!(visited, Ok(()));
         }
-        // The drops stand where the messages are missing: before the next message, and at the end.
+        // An entry of drops precedes the next accepted message, or ends the queue.
         let (recorder, subscription) = (DropPlace::Recorder, DropPlace::Subscription);
         assert_eq!(drops, [(6, recorder, 7), (3, subscription, 8), (2, recorder, 9)]);
     }
