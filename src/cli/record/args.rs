@@ -45,7 +45,7 @@ pub struct RecordOptions {
     /// Maximum size of all files: with --split the oldest one is removed, else the recording ends with exit code 1.
     #[arg(long, value_name = "SIZE", value_parser = value::size)]
     pub disk_quota: Option<u64>,
-    /// Maximum size of messages that wait for the disk; beyond it messages are dropped and counted.
+    /// Maximum size of messages that wait for the disk; further messages are dropped and counted.
     #[arg(long, value_name = "SIZE", value_parser = value::size, default_value = "64 mb")]
     pub max_memory: u64,
     /// Message encoding that viewers read, such as protobuf; without it, json if the first payload is an object.

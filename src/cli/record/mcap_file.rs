@@ -62,8 +62,20 @@ pub struct McapFile {
     encoding: Option<String>,
 }
 
-/// Publisher of a channel: bits of its epoch, and whether its name is known.
-type ChannelPublisher = (u64, bool);
+/// Publisher of a channel. A publisher has a second channel once its name is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct ChannelPublisher {
+    /// Bits of its epoch.
+    epoch: u64,
+    /// True if the metadata of the channel has its name.
+    is_named: bool,
+}
+
+impl From<&Publisher> for ChannelPublisher {
+    fn from(publisher: &Publisher) -> ChannelPublisher {
+        ChannelPublisher { epoch: publisher.epoch.bits(), is_named: publisher.name.is_some() }
+    }
+}
 
 /// The chunk that is being built.
 #[derive(Debug, Default)]
@@ -78,7 +90,7 @@ struct OpenChunk {
     messages: u64,
 }
 
-/// A channel of messages, and what is known of its last message.
+/// A channel of messages.
 #[derive(Clone, Copy, Debug)]
 struct MessageChannel {
     id: u16,
@@ -88,7 +100,7 @@ struct MessageChannel {
     numbering: ChannelNumbering,
 }
 
-/// The part of the numbers of a message that stays the same from one message to the next.
+/// The parts of the numbers of a message that usually stay the same from one message to the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct ChannelNumbering {
     /// The high 32 bits of the number.
@@ -161,7 +173,7 @@ impl McapFile {
         CHUNK_BYTES <= self.chunk.bytes
     }
 
-    /// Returns whether the file has any message, written or not.
+    /// Returns whether the file has any message, in a written chunk or in the open one.
     pub fn has_messages(&self) -> bool {
         0 < self.chunk.number || 0 < self.chunk.bytes
     }
@@ -171,8 +183,8 @@ impl McapFile {
     /// # Errors
     /// The file cannot be written.
     pub fn write_message(&mut self, message: &QueuedMessage<'_>) -> io::Result<()> {
-        let key = (message.publisher.epoch.bits(), message.publisher.name.is_some());
-        let known = self.channel_index.get(&key).and_then(|subjects| subjects.get(message.subject)).copied();
+        let publisher = ChannelPublisher::from(message.publisher);
+        let known = self.channel_index.get(&publisher).and_then(|subjects| subjects.get(message.subject)).copied();
         let index = match known {
             Some(index) => index,
             None => self.add_message_channel(message)?,
@@ -247,8 +259,8 @@ impl McapFile {
         let index = self.channels.len();
         self.channels.push(MessageChannel { id, last_chunk: None, numbering: ChannelNumbering::default() });
         let state = FixedState::with_seed(self.seed);
-        let key = (epoch.bits(), name.is_some());
-        let subjects = self.channel_index.entry(key).or_insert_with(|| HashMap::with_hasher(state));
+        let publisher = ChannelPublisher::from(message.publisher);
+        let subjects = self.channel_index.entry(publisher).or_insert_with(|| HashMap::with_hasher(state));
         subjects.insert(message.subject.into(), index);
         Ok(index)
     }
@@ -323,7 +335,7 @@ fn end_without_index() -> Vec<u8> {
     [&data_end[..], &footer, &decode::MAGIC].concat()
 }
 
-/// Returns what the fields of MCAP do not say about a message.
+/// Returns the properties of a message that MCAP has no fields for.
 fn annotation(message: &QueuedMessage<'_>, sequence: u32) -> Annotation {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let mut annotation = Annotation {

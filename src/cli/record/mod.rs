@@ -107,12 +107,12 @@ pub fn run(options: &RecordOptions, out: &mut Output) -> Result<Exit, CommandFai
         move || write(set, &receiver, &file_bytes)
     })?;
     let start = Clock::now().instant;
-    let deadline = options.duration.or(options.wait).map(|span| start + span);
+    let time = options.duration.map(|span| (start + span, RecordEnd::Time));
+    let deadline = time.or(options.wait.map(|span| (start + span, RecordEnd::Wait)));
     let mut intake = RecordIntake { queue, totals: LossTotals::default(), count_max: options.count };
     let progress = Progress::new(None, start);
-    let is_wait = options.wait.is_some();
     let shown = ShownCount { messages: 0, at: start };
-    let mut watch = RecordWatch { interrupt, deadline, is_wait, progress, shown, file_bytes, last_wall: 0 };
+    let mut watch = RecordWatch { interrupt, deadline, progress, shown, file_bytes, last_wall: 0 };
     let end = watch.receive(&subscription, &mut intake, || writer.is_finished());
     watch.progress.clear();
     let RecordIntake { queue, totals, .. } = intake;
@@ -252,7 +252,7 @@ impl LossTotals {
         let count = match &loss.what {
             LossScope::Messages { count, .. } => *count,
             LossScope::Inbox { messages } => Count::Exact(*messages),
-            // It is unknown whether these are lost.
+            // These datagrams may contain no messages.
             LossScope::Datagrams { .. } | LossScope::Tail { .. } => Count::Exact(0),
         };
         self.lost_min = self.lost_min.saturating_add(count.min());
@@ -274,8 +274,8 @@ struct ShownCount {
 /// The loop of the reading thread: when it ends, and what it shows.
 struct RecordWatch {
     interrupt: Interrupt,
-    deadline: Option<Instant>,
-    is_wait: bool,
+    /// Time at which the recording ends, and the reason.
+    deadline: Option<(Instant, RecordEnd)>,
     progress: Progress,
     shown: ShownCount,
     file_bytes: Arc<AtomicU64>,
@@ -284,7 +284,7 @@ struct RecordWatch {
 }
 
 impl RecordWatch {
-    /// Reads the clocks. Viewers sort by time: a clock that is set back does not change the order.
+    /// Reads the clocks. Viewers sort by wall time, so it never decreases, even if the clock is set back.
     fn read_clocks(&mut self) -> Instant {
         let now = Clock::now();
         self.last_wall = now.wall.as_nanos().max(self.last_wall);
@@ -306,8 +306,8 @@ impl RecordWatch {
             if self.interrupt.is_raised() {
                 return RecordEnd::Signal;
             }
-            if self.deadline.is_some_and(|deadline| deadline <= now) {
-                return if self.is_wait { RecordEnd::Wait } else { RecordEnd::Time };
+            if let Some((_, end)) = self.deadline.filter(|(deadline, _)| *deadline <= now) {
+                return end;
             }
             if is_writer_finished() {
                 return RecordEnd::File;
@@ -332,7 +332,7 @@ impl RecordWatch {
         intake: &mut RecordIntake,
         now: Instant,
     ) -> Result<usize, RecvError> {
-        let left = self.deadline.map_or(CHECK_INTERVAL, |deadline| deadline.since(now).min(CHECK_INTERVAL));
+        let left = self.deadline.map_or(CHECK_INTERVAL, |(deadline, _)| deadline.since(now).min(CHECK_INTERVAL));
         match subscription.recv_timeout(left) {
             Ok(notice) => {
                 self.read_clocks();
@@ -382,12 +382,12 @@ fn print(options: &RecordOptions, report: &RecordJson<'_>, out: &mut Output) -> 
         return out.line(json(report));
     }
     let files: Vec<String> = report.files.iter().map(|file| file.display().to_string()).collect();
-    let place = match files.as_slice() {
+    let location = match files.as_slice() {
         [file] => file.clone(),
         files => format!("{} to {} ({})", files[0], files[files.len() - 1], pluralize(files.len() as u64, "file")),
     };
     note(format_args!(
-        "recorded {} ({}) in {place}: {} lost on the bus, {} dropped here",
+        "recorded {} ({}) in {location}: {} lost on the bus, {} dropped here",
         pluralize(report.messages, "message"),
         byte_text(report.file_bytes),
         Count::from_bounds(report.lost_min, report.lost_max),
