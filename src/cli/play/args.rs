@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::remap::SubjectMapping;
 use crate::cli::bus_options::BusOptions;
-use crate::subject::Pattern;
+use crate::subject::{Pattern, Subject};
 use crate::terminal::value;
 use crate::time::WallTime;
 
@@ -23,7 +23,7 @@ Examples:
   seqcast play run.mcap --losses                    publishes nothing: shows what is missing
 
 A file that was not closed, since 'seqcast record' was killed, is played up to its last complete part; the exit code \
-is then 1. Files of other programs are played too: their topics become subjects, /a/b becomes a.b, and the payloads \
+is then 1, and also if a message is too large for the bus. Files of other programs are played too: their topics become subjects, /a/b becomes a.b, and the payloads \
 stay as they are.";
 
 /// `seqcast play`.
@@ -60,6 +60,36 @@ pub struct PlayOptions {
     pub bus: BusOptions,
 }
 
+/// Position of a message relative to the part between `--from` and `--until`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartPosition {
+    /// The message precedes the part.
+    Before,
+    /// The message belongs to the part.
+    Within,
+    /// The message follows the part.
+    After,
+}
+
+impl PlayOptions {
+    /// Returns the position of a message with this time, in a recording whose first message has the time `first`; both
+    /// in nanoseconds since 1970.
+    pub fn position_of(&self, log_time: u64, first: u64) -> PartPosition {
+        if self.from.is_some_and(|from| log_time < from.nanos(first)) {
+            PartPosition::Before
+        } else if self.until.is_some_and(|until| until.nanos(first) <= log_time) {
+            PartPosition::After
+        } else {
+            PartPosition::Within
+        }
+    }
+
+    /// Returns whether `--subjects` selects a subject.
+    pub fn selects(&self, subject: &Subject) -> bool {
+        self.subjects.is_empty() || self.subjects.iter().any(|pattern| pattern.matches(subject))
+    }
+}
+
 /// Speed of playing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PlaySpeed {
@@ -80,7 +110,7 @@ pub enum TimePoint {
 
 impl TimePoint {
     /// Returns the time in nanoseconds since 1970, for a recording whose first message has the time `first`.
-    pub fn nanos(self, first: u64) -> u64 {
+    fn nanos(self, first: u64) -> u64 {
         match self {
             TimePoint::Offset(span) => first.saturating_add(crate::time::nanos(span)),
             TimePoint::Date(date) => date.as_nanos(),

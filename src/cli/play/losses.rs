@@ -1,14 +1,15 @@
 //! `play --losses`: the holes of a recording.
 
+use std::io;
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use super::args::PlayOptions;
-use super::{open, read_failure, report_damage, report_truncation};
+use super::args::{PartPosition, PlayOptions};
+use super::recording_file::RecordingFile;
 use crate::cli::recording::ChannelKind;
-use crate::cli::recording::reader::{RecordedChannel, RecordingEvent};
+use crate::cli::recording::reader::RecordedChannel;
 use crate::subject::Subject;
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::output::{EscapedText, Output, json, note, pluralize};
@@ -28,48 +29,24 @@ struct HolesJson {
 /// Prints the losses and drops in a file.
 ///
 /// # Errors
-/// The file cannot be read, or is no recording.
-pub fn run(options: &PlayOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
-    let path = &options.file;
-    let mut reader = open(path)?;
+/// The file cannot be read.
+pub fn run(file: &mut RecordingFile<'_>, options: &PlayOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     let mut holes = HolesJson { r#type: "holes", ..HolesJson::default() };
     let mut first = None;
-    loop {
-        let message = match reader.next_event().map_err(|error| read_failure(path, &error))? {
-            RecordingEvent::Message(message) => message,
-            RecordingEvent::Damage(damage) => {
-                report_damage(path, &damage, holes.damaged);
-                holes.damaged += 1;
-                continue;
-            }
-            RecordingEvent::End => break,
-            RecordingEvent::Truncated(offset) => {
-                report_truncation(path, offset);
-                holes.truncated = true;
-                break;
-            }
-        };
+    while let Some(message) = file.next_message()? {
         let first = *first.get_or_insert(message.log_time);
-        let kind = match reader.channel(&message) {
+        let kind = match file.channel(&message) {
             RecordedChannel::Notice(kind @ (ChannelKind::Loss | ChannelKind::Drop)) => *kind,
             _ => continue,
         };
-        let is_early = options.from.is_some_and(|from| message.log_time < from.nanos(first));
-        let is_late = options.until.is_some_and(|until| until.nanos(first) <= message.log_time);
-        let Ok(Value::Object(fields)) = serde_json::from_slice(reader.data(&message)) else { continue };
-        if is_early || is_late || !is_wanted(options, fields.get("subject")) {
-            continue;
-        }
-        holes.add(kind, &fields);
-        if options.json {
-            out.line(Value::Object(fields))?;
-        } else {
-            let text = fields.get("text").and_then(Value::as_str).unwrap_or("! a loss without text");
-            let time = humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_nanos(message.log_time));
-            out.alarm(format_args!("{time}  {}", EscapedText(text.as_bytes())), text.starts_with('!'))?;
+        let Ok(Value::Object(fields)) = serde_json::from_slice(file.data(&message)) else { continue };
+        let is_within = options.position_of(message.log_time, first) == PartPosition::Within;
+        if is_within && is_selected(options, fields.get("subject")) {
+            holes.add(kind, &fields);
+            print(fields, message.log_time, options.json, out)?;
         }
     }
-    let exit = if holes.truncated || 0 < holes.damaged { Exit::Failed } else { Exit::Done };
+    (holes.damaged, holes.truncated) = (file.damaged, file.is_truncated);
     if options.json {
         out.line(json(&holes))?;
     } else {
@@ -81,17 +58,27 @@ pub fn run(options: &PlayOptions, out: &mut Output) -> Result<Exit, CommandFailu
         let reports = pluralize(holes.losses, "loss report");
         note(format_args!("{reports}: {lost} lost on the bus, {} dropped by the recorder", holes.dropped));
     }
-    Ok(exit)
+    Ok(if holes.truncated || 0 < holes.damaged { Exit::Failed } else { Exit::Done })
 }
 
-/// Returns whether a loss concerns a wanted subject. A loss without subject concerns any.
-fn is_wanted(options: &PlayOptions, subject: Option<&Value>) -> bool {
-    let Some(Ok(subject)) = subject.and_then(Value::as_str).map(str::parse::<Subject>) else { return true };
-    options.subjects.is_empty() || options.subjects.iter().any(|pattern| pattern.matches(&subject))
+/// Prints a loss or drop: its JSON object, or its text with its time.
+fn print(fields: Map<String, Value>, log_time: u64, json: bool, out: &mut Output) -> io::Result<()> {
+    if json {
+        return out.line(Value::Object(fields));
+    }
+    let text = fields.get("text").and_then(Value::as_str).unwrap_or("! a loss without text");
+    let time = humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_nanos(log_time));
+    out.alarm(format_args!("{time}  {}", EscapedText(text.as_bytes())), text.starts_with('!'))
+}
+
+/// Returns whether `--subjects` selects a loss. A loss without subject concerns any subject.
+fn is_selected(options: &PlayOptions, subject: Option<&Value>) -> bool {
+    let subject = subject.and_then(Value::as_str).map(str::parse::<Subject>);
+    !matches!(subject, Some(Ok(subject)) if !options.selects(&subject))
 }
 
 impl HolesJson {
-    fn add(&mut self, kind: ChannelKind, fields: &serde_json::Map<String, Value>) {
+    fn add(&mut self, kind: ChannelKind, fields: &Map<String, Value>) {
         let number = |key: &str| fields.get(key).and_then(Value::as_u64);
         if kind == ChannelKind::Drop {
             self.dropped = self.dropped.saturating_add(number("count").unwrap_or(0));
@@ -101,7 +88,7 @@ impl HolesJson {
         let count = match fields.get("kind").and_then(Value::as_str) {
             Some("messages") => fields.get("count"),
             Some("inbox") => fields.get("messages"),
-            // It is unknown whether these are lost.
+            // The datagrams of the other kinds may contain no messages.
             _ => None,
         };
         let bound =

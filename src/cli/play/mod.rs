@@ -2,38 +2,36 @@
 
 pub mod args;
 mod losses;
+mod recording_file;
 mod remap;
 
-use std::fs::File;
-use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
 use serde::Serialize;
 
-use self::args::{PlayOptions, PlaySpeed};
+use self::args::{PartPosition, PlayOptions, PlaySpeed};
+use self::recording_file::{RecordingFile, invalid_topic};
 use super::connect;
 use super::recording::ChannelKind;
 use super::recording::annotation::Annotation;
-use super::recording::reader::{FileDamage, RecordedChannel, RecordedMessage, RecordingEvent, RecordingReader};
+use super::recording::reader::{RecordedChannel, RecordedMessage};
 use crate::bus::Bus;
 use crate::clock::Clock;
 use crate::message::{MESSAGE_BYTES_MAX, Message};
 use crate::subject::Subject;
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::interrupt::Interrupt;
-use crate::terminal::output::{EscapedText, Output, json, note, pluralize};
+use crate::terminal::output::{Output, json, note, pluralize};
 use crate::terminal::peer;
 use crate::terminal::progress::Progress;
 use crate::time::Instant;
 
-/// Number of damaged parts that are shown.
-const DAMAGE_REPORTS_MAX: u64 = 10;
-/// Time between two messages from which on those before are sent without waiting for more.
+/// Minimum pause before which the messages so far are sent, without waiting for more to fill a datagram.
 const FLUSH_PAUSE: Duration = Duration::from_millis(1);
 
 /// The summary in JSON.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct PlayJson {
     messages: u64,
     bytes: u64,
@@ -50,26 +48,23 @@ struct PlayJson {
 /// # Errors
 /// The file is no recording, or a topic in it is no subject; the peer cannot be reached, or ends.
 pub fn run(options: &PlayOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
+    let mut file = RecordingFile::open(&options.file)?;
     if options.losses {
-        return losses::run(options, out);
+        return losses::run(&mut file, options, out);
     }
-    // The file is checked before a peer is started, as far as its index goes.
-    let mut reader = open(&options.file)?;
-    for channel in reader.channels().values() {
-        if let (RecordedChannel::Invalid { topic, error }, []) = (channel, &options.subjects[..]) {
-            return Err(invalid_topic(topic, error));
-        }
+    // The index of the file, if it has one, is checked before a peer starts.
+    if options.subjects.is_empty() {
+        file.check_topics()?;
     }
     let bus = connect::bus(&options.bus, "play")?;
     let interrupt = Interrupt::watch()?;
     let start = Clock::now().instant;
-    let summary = PlayJson { messages: 0, bytes: 0, skipped: 0, damaged: 0, truncated: false, seconds: 0.0 };
-    let progress = Progress::new(Some(reader.bytes()), start);
-    let mut player = Player { options, bus: &bus, interrupt: &interrupt, progress, summary };
+    let progress = Progress::new(Some(file.bytes()), start);
+    let mut player = Player { options, bus: &bus, interrupt: &interrupt, progress, summary: PlayJson::default() };
     let result = loop {
-        match player.play(&mut reader) {
+        match player.play(&mut file) {
             Ok(PlayEnd::File) if options.repeat && !interrupt.is_raised() && 0 < player.summary.messages => {
-                reader = open(&options.file)?;
+                file.rewind()?;
             }
             result => break result,
         }
@@ -79,47 +74,14 @@ pub fn run(options: &PlayOptions, out: &mut Output) -> Result<Exit, CommandFailu
     let end = result?;
     peer::flush(&bus)?;
     summary.seconds = Clock::now().instant.since(start).as_secs_f64();
-    let is_whole = !summary.truncated && summary.damaged == 0;
+    (summary.damaged, summary.truncated) = (file.damaged, file.is_truncated);
+    let is_complete = !summary.truncated && summary.damaged == 0 && summary.skipped == 0;
     if options.json {
         out.line(json(&summary))?;
     } else {
         note(format_args!("played {} of {}", pluralize(summary.messages, "message"), options.file.display()));
     }
-    Ok(if is_whole && (end == PlayEnd::File || options.repeat) { Exit::Done } else { Exit::Failed })
-}
-
-/// A recording on the disk.
-type FileReader = RecordingReader<File>;
-
-/// Opens a recording.
-fn open(path: &Path) -> Result<FileReader, CommandFailure> {
-    let failure = |error| read_failure(path, &error);
-    let file = File::open(path).map_err(failure)?;
-    let bytes = file.metadata().map_err(failure)?.len();
-    let reader = RecordingReader::open(file, bytes).map_err(failure)?;
-    reader.ok_or_else(|| {
-        CommandFailure::new(Exit::Failed, format!("{} is no recording: it does not begin as MCAP does", path.display()))
-            .fix("name a file that 'seqcast record' or another writer of MCAP has written")
-    })
-}
-
-fn read_failure(path: &Path, error: &std::io::Error) -> CommandFailure {
-    CommandFailure::new(Exit::Failed, format!("{} cannot be read: {error}", path.display()))
-        .fix("name a file that can be read")
-}
-
-/// Reports a damaged part of a file, of which `before` were found before.
-fn report_damage(path: &Path, damage: &FileDamage, before: u64) {
-    if before < DAMAGE_REPORTS_MAX {
-        note(format_args!("! {}: {}", path.display(), EscapedText(damage.to_string().as_bytes())));
-    } else if before == DAMAGE_REPORTS_MAX {
-        note(format_args!("! {}: further damage is counted and not shown", path.display()));
-    }
-}
-
-/// Reports that a file ends early.
-fn report_truncation(path: &Path, offset: u64) {
-    note(format_args!("! {} ends early: its last complete part ends at byte {offset}", path.display()));
+    Ok(if is_complete && (end == PlayEnd::File || options.repeat) { Exit::Done } else { Exit::Failed })
 }
 
 /// Reason for the end of playing.
@@ -150,67 +112,48 @@ struct PlayClock {
 }
 
 impl Player<'_> {
-    fn play(&mut self, reader: &mut FileReader) -> Result<PlayEnd, CommandFailure> {
-        let path = &self.options.file;
+    /// Publishes the messages of a file, from its present position to its end.
+    fn play(&mut self, file: &mut RecordingFile<'_>) -> Result<PlayEnd, CommandFailure> {
         let mut clock = PlayClock::default();
         let mut annotation: Option<Annotation> = None;
-        loop {
+        while let Some(message) = file.next_message()? {
             if self.interrupt.is_raised() {
                 return Ok(PlayEnd::Signal);
             }
-            let message = match reader.next_event().map_err(|error| read_failure(path, &error))? {
-                RecordingEvent::Message(message) => message,
-                RecordingEvent::Damage(damage) => {
-                    report_damage(path, &damage, self.summary.damaged);
-                    self.summary.damaged += 1;
-                    continue;
-                }
-                RecordingEvent::End => return Ok(PlayEnd::File),
-                RecordingEvent::Truncated(offset) => {
-                    report_truncation(path, offset);
-                    self.summary.truncated = true;
-                    return Ok(PlayEnd::File);
-                }
-            };
             let first = *clock.first.get_or_insert(message.log_time);
-            let channel = reader.channel(&message);
-            // The recorder's times never decrease; those of other programs may.
-            let is_sorted = channel.is_recorded();
-            let subject = match channel {
+            let channel = file.channel(&message);
+            let (subject, epoch) = match channel {
                 RecordedChannel::Notice(ChannelKind::Annotation) => {
-                    annotation = serde_json::from_slice(reader.data(&message)).ok();
+                    annotation = serde_json::from_slice(file.data(&message)).ok();
                     continue;
                 }
                 RecordedChannel::Notice(_) => continue,
                 RecordedChannel::Invalid { .. } if !self.options.subjects.is_empty() => continue,
                 RecordedChannel::Invalid { topic, error } => return Err(invalid_topic(topic, error)),
-                RecordedChannel::Message { subject, epoch } => {
-                    let describes = |a: &Annotation| {
-                        a.subject == subject.as_str() && a.epoch == *epoch && a.sequence == message.sequence
-                    };
-                    annotation = annotation.take().filter(describes);
-                    subject
-                }
+                RecordedChannel::Message { subject, epoch } => (subject, epoch),
             };
-            let is_early = self.options.from.is_some_and(|from| message.log_time < from.nanos(first));
-            let is_late = self.options.until.is_some_and(|until| until.nanos(first) <= message.log_time);
-            if is_late && is_sorted {
+            let annotation = annotation.take().filter(|annotation| {
+                (annotation.subject.as_str(), &annotation.epoch) == (subject.as_str(), epoch)
+                    && annotation.sequence == message.sequence
+            });
+            let position = self.options.position_of(message.log_time, first);
+            // The recorder's times never decrease; those of other programs may.
+            if position == PartPosition::After && channel.is_recorded() {
                 return Ok(PlayEnd::File);
             }
-            let patterns = &self.options.subjects;
-            let is_wanted = patterns.is_empty() || patterns.iter().any(|pattern| pattern.matches(subject));
-            let annotation = annotation.take();
-            if is_early || is_late || !is_wanted {
+            if position != PartPosition::Within || !self.options.selects(subject) {
                 continue;
             }
             let subject = remap::remap(&self.options.remap, subject).map_err(|error| {
                 CommandFailure::new(Exit::Usage, format!("--remap of {}: {error}", subject.as_str()))
+                    .fix("give a --remap to a shorter subject")
             })?;
             if !self.await_turn(&mut clock, message.log_time)? {
                 return Ok(PlayEnd::Signal);
             }
-            self.publish(reader, &message, subject, annotation)?;
+            self.publish(file, &message, subject, annotation)?;
         }
+        Ok(PlayEnd::File)
     }
 
     /// Waits until a message with this recorded time is due. Returns false if a signal came first.
@@ -230,12 +173,12 @@ impl Player<'_> {
 
     fn publish(
         &mut self,
-        reader: &FileReader,
+        file: &RecordingFile<'_>,
         recorded: &RecordedMessage,
         subject: Subject,
         annotation: Option<Annotation>,
     ) -> Result<(), CommandFailure> {
-        let data = reader.data(recorded);
+        let data = file.data(recorded);
         let annotation = annotation.unwrap_or_default();
         let mut message = Message::new(subject, Bytes::copy_from_slice(data));
         message.headers = annotation.message_headers();
@@ -255,13 +198,7 @@ impl Player<'_> {
         self.summary.messages += 1;
         self.summary.bytes += data.len() as u64;
         let messages = self.summary.messages;
-        self.progress.show(Clock::now().instant, reader.position(), || pluralize(messages, "message"));
+        self.progress.show(Clock::now().instant, file.position(), || pluralize(messages, "message"));
         Ok(())
     }
-}
-
-fn invalid_topic(topic: &str, error: &crate::subject::SubjectError) -> CommandFailure {
-    let topic = EscapedText(topic.as_bytes());
-    CommandFailure::new(Exit::Failed, format!("topic '{topic}' is no subject: {error}"))
-        .fix("play the other topics alone with --subjects, such as --subjects '>'")
 }
