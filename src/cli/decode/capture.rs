@@ -6,6 +6,7 @@ use std::fmt;
 use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
 
+use bytes::Bytes;
 use etherparse::{EtherType, LaxNetSlice, LaxSlicedPacket, TransportSlice};
 use pcap_parser::pcapng::Block;
 use pcap_parser::traits::{PcapNGPacketBlock, PcapReaderIterator};
@@ -29,8 +30,8 @@ pub struct CapturedDatagram {
     pub source: SocketAddr,
     /// Address and port of the receiver or of the group.
     pub destination: SocketAddr,
-    /// Content of the datagram; shorter than what was sent if the capture cuts packets.
-    pub payload: Vec<u8>,
+    /// Content of the datagram; its beginning alone if the capture cuts packets.
+    pub payload: Bytes,
 }
 
 /// Defect of a capture.
@@ -57,7 +58,7 @@ impl fmt::Display for CaptureError {
     }
 }
 
-/// Interface of a capture: how its packets begin, and what their times count.
+/// Interface of a capture: the form of its packets and of their times.
 #[derive(Clone, Copy, Debug)]
 struct CaptureInterface {
     link: Linktype,
@@ -95,7 +96,7 @@ impl<'r> Capture<'r> {
         Ok(Capture { reader, interfaces: Vec::new(), frames: 0, skipped: 0 })
     }
 
-    /// Returns the number of packets that were not UDP datagrams, or only fragments of one.
+    /// Returns the number of packets so far without a UDP datagram, or with a fragment of one.
     pub fn skipped(&self) -> u64 {
         self.skipped
     }
@@ -103,7 +104,7 @@ impl<'r> Capture<'r> {
     /// Returns the next UDP datagram; `None` at the end of the capture.
     ///
     /// # Errors
-    /// The capture is damaged here, or cannot be read. It cannot be read further.
+    /// The capture is damaged here, or cannot be read. Later calls fail, too.
     pub fn next_datagram(&mut self) -> Result<Option<CapturedDatagram>, CaptureError> {
         loop {
             match self.reader.next() {
@@ -211,7 +212,7 @@ fn udp_datagram(packet: &CapturedPacket<'_>, frame: u64) -> Option<CapturedDatag
         time: packet.time,
         source: SocketAddr::new(source, udp.source_port()),
         destination: SocketAddr::new(destination, udp.destination_port()),
-        payload: udp.payload().to_vec(),
+        payload: Bytes::copy_from_slice(udp.payload()),
     })
 }
 

@@ -10,7 +10,6 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
-use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use self::args::DecodeOptions;
@@ -67,7 +66,7 @@ fn open(path: &Path) -> Result<Box<dyn Read + Send>, CommandFailure> {
 
 /// Prints a datagram, unless it is of another protocol.
 fn print(datagram: &CapturedDatagram, totals: &mut DatagramTotals, json: bool, out: &mut Output) -> io::Result<()> {
-    let payload = Bytes::copy_from_slice(&datagram.payload);
+    let payload = &datagram.payload;
     let mut fields = Map::new();
     fields.insert("frame".to_owned(), datagram.frame.into());
     let time = UNIX_EPOCH + Duration::from_nanos(datagram.time.as_nanos());
@@ -80,7 +79,7 @@ fn print(datagram: &CapturedDatagram, totals: &mut DatagramTotals, json: bool, o
             let records: Vec<Value> = decoded.records.iter().map(report::record_json).collect();
             Ok((report::header_fields(&decoded.header), records))
         }
-        Err(DiscardReason::Foreign) => Beacon::decode(&payload).map(|beacon| report::beacon_fields(&beacon)),
+        Err(DiscardReason::Foreign) => Beacon::decode(payload).map(|beacon| report::beacon_fields(&beacon)),
         Err(reason) => Err(reason),
     };
     match decoded {
@@ -95,7 +94,7 @@ fn print(datagram: &CapturedDatagram, totals: &mut DatagramTotals, json: bool, o
         }
         Err(reason) => {
             totals.discarded += 1;
-            if let (DiscardReason::Mode(_), Some(header)) = (&reason, wire::unchecked_header(&payload)) {
+            if let (DiscardReason::Mode(_), Some(header)) = (&reason, wire::unchecked_header(payload)) {
                 fields.extend(report::header_fields(&header));
             }
             fields.insert("discarded".to_owned(), json!(reason.as_str()));
