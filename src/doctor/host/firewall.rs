@@ -54,7 +54,7 @@ pub(super) fn read(group: IpAddr, port: u16) -> FirewallState {
     }
 }
 
-/// Runs a command for a bounded time and returns the beginning of its output; `None` if it fails.
+/// Runs a command for a bounded time and returns its output; `None` if it fails, or prints more than the maximum.
 fn output_of(command: &[&str]) -> Option<String> {
     let (program, arguments) = command.split_first()?;
     let mut child = Command::new(program)
@@ -93,18 +93,18 @@ fn output_of(command: &[&str]) -> Option<String> {
 /// Finds the rules that concern a group in listings of either form.
 fn parse_rules(listing: &str, group: IpAddr, port: u16) -> FirewallRules {
     let mut rules = FirewallRules::default();
-    let (group, group_text) = (group, group.to_string());
+    let group_text = group.to_string();
     for line in listing.lines() {
         let line = line.trim();
         let lower = line.to_lowercase();
-        let words: Vec<&str> = lower.split([' ', ';', '\t']).filter(|word| !word.is_empty()).collect();
+        let words: Vec<&str> = lower.split([' ', ';', '\t', ',', '{', '}']).filter(|word| !word.is_empty()).collect();
         let has = |word: &str| words.contains(&word);
         if (lower.contains("hook input") && lower.contains("policy drop")) || lower.starts_with(":input drop") {
             rules.is_closed = true;
             continue;
         }
-        let names_group = lower.contains(&group_text) || lower.contains("pkttype multicast");
-        let names_group = names_group || lower.contains("pkt-type multicast") || is_in_prefix(&words, group);
+        let is_multicast = lower.contains("pkttype multicast") || lower.contains("pkt-type multicast");
+        let names_group = has(&group_text) || is_multicast || is_in_prefix(&words, group);
         let port_match = names_port(&words, port);
         let names_udp = has("udp") || has("17");
         let names_igmp = lower.contains("igmp") || lower.contains("ip protocol 2 ") || lower.contains("-p 2 ");
@@ -126,17 +126,19 @@ fn parse_rules(listing: &str, group: IpAddr, port: u16) -> FirewallRules {
     rules
 }
 
-/// Returns whether a rule with destination ports includes this one; `None` if the rule names no destination port.
+/// Returns whether a rule for destination ports applies to this one; `None` if the rule names no destination port.
 fn names_port(words: &[&str], port: u16) -> Option<bool> {
     let at = words.iter().position(|word| matches!(*word, "dport" | "--dport" | "--dports"))?;
-    let is_number = |word: &&str| word.chars().all(|c| c.is_ascii_digit() || "{},-:!=".contains(c));
-    let ports = words[at + 1..].iter().copied().take_while(is_number);
-    let spans = ports.flat_map(|word| word.split(['{', '}', ',']));
-    let mut included = spans.filter_map(|span| {
-        let (first, last) = span.split_once(['-', ':']).unwrap_or((span, span));
-        Some((first.parse::<u16>().ok()?, last.parse::<u16>().ok()?))
-    });
-    Some(included.any(|(first, last)| first <= port && port <= last))
+    let is_negated = words.get(at + 1) == Some(&"!=") || words[..at].last() == Some(&"!");
+    let span = |word: &str| {
+        let (first, last) = word.split_once(['-', ':']).unwrap_or((word, word));
+        Some(first.parse::<u16>().ok()?..=last.parse::<u16>().ok()?)
+    };
+    let spans = words[at + 1..].iter().skip_while(|word| **word == "!=").map_while(|word| span(word));
+    let mut spans = spans.peekable();
+    // The rule does not contain the ports of a named set.
+    let is_known = spans.peek().is_some();
+    Some(is_known && spans.any(|ports| ports.contains(&port)) != is_negated)
 }
 
 /// Returns whether a word of the rule is a network of multicast addresses that contains the group.
@@ -188,6 +190,20 @@ mod tests {
             true,
         );
         check("type filter hook forward priority 0; policy drop;", &[], false, false);
+    }
+
+    #[test]
+    fn rules_about_other_groups_and_ports_are_ignored() {
+        check("ip daddr 239.255.83.6 tcp dport 7500 drop\nip daddr 239.255.83.670 drop", &[], false, false);
+        check("udp dport != 7500 drop\n-A INPUT -p udp -m udp ! --dport 7500 -j DROP", &[], false, false);
+        check("udp dport != { 53, 80 } drop", &["udp dport != { 53, 80 } drop"], false, false);
+        check(
+            "ip daddr { 239.1.1.1, 239.255.83.67 } drop",
+            &["ip daddr { 239.1.1.1, 239.255.83.67 } drop"],
+            false,
+            false,
+        );
+        check("udp dport @open accept", &[], false, false);
     }
 
     #[test]

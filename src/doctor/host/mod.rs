@@ -146,7 +146,7 @@ fn look_up_route(setup: &PeerSetup, chosen: &ChosenInterface) -> io::Result<()> 
 }
 
 /// Returns the kind of an interface from its folder below `interfaces`. A cable between namespaces has the number of
-/// its other end as its link, and no type of its own.
+/// its other end as its link, and no type. A tunnel may have the number 0 as its link.
 fn link_kind(interfaces: &Path, name: &str) -> LinkKind {
     let folder = interfaces.join(name);
     let text = |file: &str| fs::read_to_string(folder.join(file)).unwrap_or_default().trim().to_owned();
@@ -154,7 +154,7 @@ fn link_kind(interfaces: &Path, name: &str) -> LinkKind {
         LinkKind::Other
     } else if folder.join("wireless").exists() || folder.join("phy80211").exists() {
         LinkKind::Wireless
-    } else if text("iflink") != text("ifindex") && !text("uevent").contains("DEVTYPE=") {
+    } else if ![text("ifindex"), "0".to_owned()].contains(&text("iflink")) && !text("uevent").contains("DEVTYPE=") {
         LinkKind::Veth
     } else {
         LinkKind::Other
@@ -196,6 +196,8 @@ mod tests {
         assert_eq!(kind("eth1", &[("iflink", "9\n"), ("ifindex", "3\n"), ("uevent", "IFINDEX=3\n")]), LinkKind::Veth);
         let vlan = [("iflink", "2\n"), ("ifindex", "4\n"), ("uevent", "DEVTYPE=vlan\n")];
         assert_eq!(kind("eth0.7", &vlan), LinkKind::Other);
+        let tunnel = [("iflink", "0\n"), ("ifindex", "5\n"), ("uevent", "IFINDEX=5\n")];
+        assert_eq!(kind("gre1", &tunnel), LinkKind::Other);
         assert_eq!(kind("wlan0", &[("phy80211", "")]), LinkKind::Wireless);
         fs::remove_dir_all(place).unwrap();
     }
