@@ -12,7 +12,7 @@ pub(crate) enum HostCheck {
     Peer,
     /// Choice of the interface.
     Interface,
-    /// Kind of the interface: a radio network, for example.
+    /// Kind of the interface, such as a radio network.
     Link,
     /// Container without the network of its host.
     Container,
@@ -38,7 +38,7 @@ pub(crate) enum HostCheck {
     ReversePath,
     /// Rules of the firewall.
     Firewall,
-    /// Datagrams in the group that are not of peers.
+    /// Datagrams of other programs in the group.
     Traffic,
     /// Received datagrams that the peer cannot use.
     Datagrams,
@@ -187,7 +187,46 @@ impl CheckOutcome {
         }
     }
 
-    /// Returns the outcome of a check that cannot be made, with what makes it possible.
+    /// Returns the outcome of a check that finds something worth a look: the defect, its effect and its remedy.
+    pub(crate) fn notice(
+        check: HostCheck,
+        found: impl Into<String>,
+        effect: &'static str,
+        fix: String,
+    ) -> CheckOutcome {
+        CheckOutcome::defect(Severity::Notice, check, found.into(), effect, fix)
+    }
+
+    /// Returns the outcome of a check that finds a defect with which a peer works.
+    pub(crate) fn warning(
+        check: HostCheck,
+        found: impl Into<String>,
+        effect: &'static str,
+        fix: String,
+    ) -> CheckOutcome {
+        CheckOutcome::defect(Severity::Warning, check, found.into(), effect, fix)
+    }
+
+    /// Returns the outcome of a check that finds a defect with which a peer does not reach others.
+    pub(crate) fn broken(
+        check: HostCheck,
+        found: impl Into<String>,
+        effect: &'static str,
+        fix: String,
+    ) -> CheckOutcome {
+        CheckOutcome::defect(Severity::Broken, check, found.into(), effect, fix)
+    }
+
+    fn defect(severity: Severity, check: HostCheck, found: String, effect: &'static str, fix: String) -> CheckOutcome {
+        CheckOutcome {
+            state: OutcomeState::Defect(severity),
+            effect: Some(Cow::Borrowed(effect)),
+            fix: Some(fix),
+            ..CheckOutcome::well(check, found)
+        }
+    }
+
+    /// Returns the outcome of a check that cannot be made, with the step that makes it possible.
     pub(crate) fn unknown(check: HostCheck, found: impl Into<String>, fix: impl Into<String>) -> CheckOutcome {
         let fix = Some(fix.into());
         CheckOutcome { state: OutcomeState::Unknown, fix, ..CheckOutcome::well(check, found) }
@@ -209,11 +248,6 @@ impl CheckOutcome {
 impl From<Finding<HostCheck>> for CheckOutcome {
     fn from(finding: Finding<HostCheck>) -> CheckOutcome {
         let Finding { check, severity, found, effect, fix } = finding;
-        CheckOutcome {
-            state: OutcomeState::Defect(severity),
-            effect: Some(Cow::Borrowed(effect)),
-            fix: Some(fix),
-            ..CheckOutcome::well(check, found)
-        }
+        CheckOutcome::defect(severity, check, found, effect, fix)
     }
 }

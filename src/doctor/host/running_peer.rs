@@ -17,6 +17,16 @@ pub(crate) enum LocalPeer {
     Running(Box<RunningPeer>),
 }
 
+impl LocalPeer {
+    /// Returns the reports of the peer, if it runs and answers.
+    pub(crate) fn running(&self) -> Option<&RunningPeer> {
+        match self {
+            LocalPeer::Running(peer) => Some(peer),
+            LocalPeer::Absent | LocalPeer::Unreachable(_) => None,
+        }
+    }
+}
+
 /// Reports of a running peer.
 #[derive(Debug)]
 pub(crate) struct RunningPeer {

@@ -14,11 +14,11 @@ use std::time::Duration;
 
 /// Time for which a probe may travel.
 const SELF_TEST_TIME: Duration = Duration::from_secs(1);
-/// Time for which the group is listened to: a little more than the usual interval between heartbeats.
-const LISTEN_TIME: Duration = Duration::from_millis(1200);
-/// Maximum number of datagrams that are judged.
+/// Time for which a test listens to the group: a little more than the usual interval between heartbeats.
+pub(crate) const LISTEN_TIME: Duration = Duration::from_millis(1200);
+/// Maximum number of datagrams that a test judges.
 const DATAGRAMS_MAX: usize = 20_000;
-/// Maximum number of sources that are remembered of each kind.
+/// Maximum number of sources of each kind.
 const SOURCES_MAX: usize = 64;
 /// Number of datagrams read at once; each takes 64 KiB of address space.
 const BATCH_DATAGRAMS: usize = 16;
@@ -116,7 +116,7 @@ fn hear(sockets: &mut Sockets, time: Duration) -> Result<HeardTraffic, SelfTestE
     Ok(heard)
 }
 
-/// Returns what a peer on this interface would choose; `None` if the interface cannot multicast now.
+/// Returns the choice of a peer that uses this interface; `None` if the interface cannot multicast now.
 pub(super) fn choice_of(interface: &Interface, family: Family) -> Option<ChosenInterface> {
     let is_usable = interface.up && interface.running && (interface.multicast || interface.loopback);
     let address: IpAddr = interface.address(family).filter(|_| is_usable)?;

@@ -1,23 +1,15 @@
 //! The checks of the running peer, and of what arrives in its group.
 
 use crate::bus::{MemberState, PeerReport};
-use crate::daemon::health::finding::{Finding, Severity};
 use crate::doctor::host::HostState;
-use crate::doctor::host::running_peer::{LocalPeer, RunningPeer};
-use crate::doctor::host::traffic::InterfaceTest;
+use crate::doctor::host::running_peer::LocalPeer;
+use crate::doctor::host::traffic::{InterfaceTest, LISTEN_TIME};
 use crate::doctor::outcome::{CheckOutcome, HostCheck, OutcomeState};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 /// Maximum number of addresses or names that an outcome lists.
 const LISTED_MAX: usize = 3;
-
-fn running(state: &HostState) -> Option<&RunningPeer> {
-    match &state.peer {
-        LocalPeer::Running(peer) => Some(peer),
-        LocalPeer::Absent | LocalPeer::Unreachable(_) => None,
-    }
-}
 
 pub(super) fn check_peer(state: &HostState) -> Vec<CheckOutcome> {
     let (group, port) = (state.setup.group, state.setup.port);
@@ -49,19 +41,18 @@ pub(super) fn check_peer(state: &HostState) -> Vec<CheckOutcome> {
 pub(super) fn check_traffic(state: &HostState) -> Vec<CheckOutcome> {
     let Some(heard) = state.test.as_ref().and_then(InterfaceTest::heard) else { return Vec::new() };
     let (group, port) = (state.setup.group, state.setup.port);
-    let defect = |found: String, effect, fix: String| {
-        CheckOutcome::from(Finding { check: HostCheck::Traffic, severity: Severity::Warning, found, effect, fix })
-    };
     let mut outcomes = Vec::new();
     if !heard.foreign.is_empty() {
-        outcomes.push(defect(
+        outcomes.push(CheckOutcome::warning(
+            HostCheck::Traffic,
             format!("datagrams of another program arrive in {group} port {port}, from {}", listed(&heard.foreign)),
             "they take buffer space and time of every peer",
             "choose another group or port on all hosts (keys group and port), or end that program".to_owned(),
         ));
     }
     if !heard.incompatible.is_empty() {
-        outcomes.push(defect(
+        outcomes.push(CheckOutcome::warning(
+            HostCheck::Traffic,
             format!("peers of another version or security mode send here: {}", listed(&heard.incompatible)),
             "peers of different versions do not exchange messages",
             "run the same version of seqcast with the same mode on all hosts".to_owned(),
@@ -71,9 +62,10 @@ pub(super) fn check_traffic(state: &HostState) -> Vec<CheckOutcome> {
         let own: BTreeSet<_> =
             state.interfaces.iter().flat_map(|interface| &interface.addresses).map(|a| a.ip).collect();
         let others = heard.peers.iter().filter(|source| !own.contains(&source.ip())).count();
+        let seconds = LISTEN_TIME.as_secs_f64();
         let found = match (others, heard.peers.len()) {
-            (0, 0) => "no peer was heard within 1.2 s".to_owned(),
-            (0, _) => "peers of this host were heard, and none of another host, within 1.2 s".to_owned(),
+            (0, 0) => format!("no peer was heard within {seconds} s"),
+            (0, _) => format!("peers of this host were heard, and none of another host, within {seconds} s"),
             (1, _) => "a peer of another host was heard".to_owned(),
             (others, _) => format!("{others} peers of other hosts were heard"),
         };
@@ -91,35 +83,58 @@ fn listed(sources: &BTreeSet<SocketAddr>) -> String {
     }
 }
 
-/// A counter of datagrams that a peer cannot use: name, description, remedy.
-struct DiscardCounter(&'static str, &'static str, &'static str);
+/// A counter of datagrams that a peer cannot use.
+struct DiscardCounter {
+    name: &'static str,
+    /// Property of the datagrams.
+    property: &'static str,
+    /// Remedy, with `INTERFACE` and `PORT` for those of the peer.
+    fix: &'static str,
+}
 
 const DISCARD_COUNTERS: [DiscardCounter; 6] = [
-    DiscardCounter("discard_version", "of another version", "run the same version of seqcast on all hosts"),
-    DiscardCounter("discard_mode", "with another security mode", "give all peers the same mode and keys"),
-    DiscardCounter("discard_group", "of another group", "give each group a port of its own"),
-    DiscardCounter("discard_check", "with damaged bytes", "look for a faulty card or cable: ethtool -S INTERFACE"),
-    DiscardCounter("discard_malformed", "that are malformed", "find their sender: tcpdump -n udp port PORT"),
-    DiscardCounter("forgeries_detected", "that were forged", "find their sender: tcpdump -n udp port PORT"),
+    DiscardCounter {
+        name: "discard_version",
+        property: "of another version",
+        fix: "run the same version of seqcast on all hosts",
+    },
+    DiscardCounter {
+        name: "discard_mode",
+        property: "with another security mode",
+        fix: "give all peers the same mode and keys",
+    },
+    DiscardCounter { name: "discard_group", property: "of another group", fix: "give each group a port of its own" },
+    DiscardCounter {
+        name: "discard_check",
+        property: "with damaged bytes",
+        fix: "look for a faulty card or cable: ethtool -S INTERFACE",
+    },
+    DiscardCounter {
+        name: "discard_malformed",
+        property: "that are malformed",
+        fix: "find their sender: tcpdump -n udp port PORT",
+    },
+    DiscardCounter {
+        name: "forgeries_detected",
+        property: "that were forged",
+        fix: "find their sender: tcpdump -n udp port PORT",
+    },
 ];
 
 pub(super) fn check_datagrams(state: &HostState) -> Vec<CheckOutcome> {
-    let Some(peer) = running(state) else { return Vec::new() };
+    let Some(peer) = state.peer.running() else { return Vec::new() };
     let count = |name: &str| peer.counters.get(name).copied().unwrap_or(0);
+    let (interface, port) = (&peer.status.interface, state.setup.port.to_string());
     let mut outcomes: Vec<CheckOutcome> = Vec::new();
-    for DiscardCounter(name, description, remedy) in DISCARD_COUNTERS {
+    for DiscardCounter { name, property, fix } in DISCARD_COUNTERS {
         let count = count(name);
         if 0 < count {
-            let fix =
-                remedy.replace("INTERFACE", &peer.status.interface).replace("PORT", &state.setup.port.to_string());
-            let finding = Finding {
-                check: HostCheck::Datagrams,
-                severity: Severity::Warning,
-                found: format!("the peer has discarded {count} datagrams {description}"),
-                effect: "whatever they contain does not arrive",
-                fix,
-            };
-            outcomes.push(finding.into());
+            outcomes.push(CheckOutcome::warning(
+                HostCheck::Datagrams,
+                format!("the peer has discarded {count} datagrams {property}"),
+                "their content does not arrive",
+                fix.replace("INTERFACE", interface).replace("PORT", &port),
+            ));
         }
     }
     if outcomes.is_empty() {
@@ -130,7 +145,7 @@ pub(super) fn check_datagrams(state: &HostState) -> Vec<CheckOutcome> {
 }
 
 pub(super) fn check_identity(state: &HostState) -> Vec<CheckOutcome> {
-    let Some(peer) = running(state) else { return Vec::new() };
+    let Some(peer) = state.peer.running() else { return Vec::new() };
     let mut outcomes = Vec::new();
     let is_twin = |row: &&PeerReport| row.has_duplicate_name && row.state == MemberState::Up;
     let twin = |row: &PeerReport| {
@@ -140,26 +155,21 @@ pub(super) fn check_identity(state: &HostState) -> Vec<CheckOutcome> {
     };
     let twins: Vec<String> = peer.peers.iter().filter(is_twin).map(twin).collect();
     if !twins.is_empty() {
-        let finding = Finding {
-            check: HostCheck::Identity,
-            severity: Severity::Warning,
-            found: format!("live peers share a name: {}", twins.join(", ")),
-            effect: "reports do not distinguish them",
-            fix: "give each peer its own (key name); a copied data directory needs a server-id of its own, too"
-                .to_owned(),
-        };
-        outcomes.push(finding.into());
+        outcomes.push(CheckOutcome::warning(
+            HostCheck::Identity,
+            format!("live peers share a name: {}", twins.join(", ")),
+            "reports do not distinguish them",
+            "give each peer its own (key name); a copied data directory needs a server-id of its own, too".to_owned(),
+        ));
     }
     let moved = peer.counters.get("discard_source").copied().unwrap_or(0);
     if 0 < moved {
-        let finding = Finding {
-            check: HostCheck::Identity,
-            severity: Severity::Warning,
-            found: format!("{moved} datagrams carried the epoch of a peer and came from another address"),
-            effect: "they are discarded: their sender may be a copy of a peer, or behind a translated address",
-            fix: format!("find the sender: tcpdump -n udp port {}; peers must not be behind NAT", state.setup.port),
-        };
-        outcomes.push(finding.into());
+        outcomes.push(CheckOutcome::warning(
+            HostCheck::Identity,
+            format!("{moved} datagrams carried the epoch of a peer and came from another address"),
+            "they are discarded: their sender may be a copy of a peer, or behind a translated address",
+            format!("find the sender: tcpdump -n udp port {}; peers must not be behind NAT", state.setup.port),
+        ));
     }
     if outcomes.is_empty() {
         outcomes.push(CheckOutcome::well(HostCheck::Identity, "each peer has a name and an address of its own"));
