@@ -405,4 +405,4 @@ const VIRTUAL_PREFIXES: [&str; 18] = [
 ];
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

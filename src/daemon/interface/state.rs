@@ -73,22 +73,12 @@ pub(crate) fn successor(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::interface::{ChoiceReason, InterfaceAddress};
+    use crate::daemon::interface::ChoiceReason;
+    use crate::daemon::interface::tests::host;
 
     /// Returns an interface that is up, with these stable addresses.
     fn interface(name: &str, index: u32, addresses: &[&str]) -> Interface {
-        let stable = |ip: &&str| InterfaceAddress { ip: ip.parse().unwrap(), stable: true };
-        Interface {
-            name: name.to_owned(),
-            index,
-            mtu: 1500,
-            up: true,
-            running: true,
-            multicast: true,
-            loopback: false,
-            point_to_point: false,
-            addresses: addresses.iter().map(stable).collect(),
-        }
+        Interface { index, ..host(&format!("{name} {}", addresses.join(" "))).remove(0) }
     }
 
     fn current(address: &str) -> ChosenInterface {

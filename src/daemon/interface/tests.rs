@@ -127,8 +127,9 @@ fn check(there: &str, route: Option<&str>, spec: &str, family: Family, expected:
     assert_eq!(answer, expected, "{spec} of {there}");
 }
 
-/// Interfaces from `name:flags address …; …`; flags: l loopback, d down, u unplugged, n no multicast, p point to point.
-fn host(text: &str) -> Vec<Interface> {
+/// Returns interfaces from `name:flags address …; …`. The flags are l for loopback, d for down, u for unplugged, n for no
+/// multicast, and p for point to point.
+pub(crate) fn host(text: &str) -> Vec<Interface> {
     let new_interface = text.split(';').filter(|part| !part.trim().is_empty()).enumerate();
     new_interface
         .map(|(position, part)| {

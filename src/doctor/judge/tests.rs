@@ -9,7 +9,8 @@ use super::super::setup::PeerSetup;
 use super::judge;
 use crate::config::{Config, InterfaceSpec};
 use crate::daemon::health::finding::Severity;
-use crate::daemon::interface::{ChoiceReason, ChooseError, ChosenInterface, Interface, InterfaceAddress};
+use crate::daemon::interface::tests::host;
+use crate::daemon::interface::{ChoiceReason, ChooseError, ChosenInterface, Interface};
 use crate::daemon::multicast::{BufferGrant, SocketOpenError};
 use crate::daemon::self_test::SelfTestError;
 use serde_json::json;
@@ -210,26 +211,15 @@ fn rename(state: &mut HostState, name: &str) -> String {
 fn healthy() -> HostState {
     let mut config = Config::default();
     config.interface = InterfaceSpec::Name("eth0".into());
-    let interface = Interface {
-        name: "eth0".into(),
-        index: 2,
-        mtu: 1500,
-        up: true,
-        running: true,
-        multicast: true,
-        loopback: false,
-        point_to_point: false,
-        addresses: vec![InterfaceAddress { ip: [10, 0, 0, 1].into(), stable: true }],
-    };
     let grant = |receive, bytes| BufferGrant { receive, wanted: bytes, granted: bytes };
     HostState {
         setup: PeerSetup::of_config(&config),
         socket: config.socket.clone(),
         peer: LocalPeer::Absent,
-        interfaces: vec![interface],
+        interfaces: host("eth0 10.0.0.1"),
         choice: Ok(ChosenInterface {
             name: "eth0".into(),
-            index: 2,
+            index: 1,
             address: [10, 0, 0, 1].into(),
             mtu: 1500,
             loopback: false,
