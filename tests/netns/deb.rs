@@ -33,7 +33,9 @@ fn package_is_installed_used_and_purged() {
         shell(OVERLAYS);
         let package = shell(&format!("tools/deb --binary {} --output /run/deb", env!("CARGO_BIN_EXE_seqcast")));
         let package = package.trim();
-        assert_eq!(shell(&format!("lintian --allow-root --fail-on none {package}")), "", "lintian finds faults");
+        // The tests of the manual pages check them in one run of groff; lintian would start it for each page.
+        let lintian = "lintian --allow-root --fail-on none --dont-check-part documentation/manual";
+        assert_eq!(shell(&format!("{lintian} {package}")), "", "lintian finds faults");
 
         shell(&format!("dpkg --no-triggers --install {package} >/dev/null"));
         let files = shell("dpkg -L seqcast");
