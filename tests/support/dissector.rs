@@ -8,6 +8,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
+use std::sync::OnceLock;
 
 /// The values of each field of a datagram, by the name of the field in Wireshark without `seqcast.`.
 pub type Fields = BTreeMap<String, Vec<String>>;
@@ -38,8 +39,7 @@ pub fn decode_with_both(place: &Place, capture: &Path) -> Vec<DatagramPair> {
     let path = capture.to_str().expect("paths of tests are UTF-8");
     let output = place.run(&["decode", path, "--json"]).exits(DONE).stdout;
     let decoded: Vec<Value> = output.lines().map(parse_json).collect();
-    let names = dissector_fields();
-    let mut frames = dissect(path, &names);
+    let mut frames = dissect(path, dissector_fields());
     decoded
         .iter()
         .map(|datagram| {
@@ -71,8 +71,13 @@ fn tshark(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("tshark prints UTF-8")
 }
 
-/// Returns the names of all fields of the dissector, and of its two defects.
-fn dissector_fields() -> Vec<String> {
+/// Returns the names of all fields of the dissector, and of its two defects. `tshark` takes a second to list them.
+fn dissector_fields() -> &'static [String] {
+    static NAMES: OnceLock<Vec<String>> = OnceLock::new();
+    NAMES.get_or_init(list_dissector_fields)
+}
+
+fn list_dissector_fields() -> Vec<String> {
     let output = tshark(&["-G", "fields"]);
     let name = |line: &str| line.split('\t').nth(2)?.strip_prefix("seqcast.").map(str::to_owned);
     let names: Vec<String> = output.lines().filter_map(name).collect();
@@ -80,16 +85,29 @@ fn dissector_fields() -> Vec<String> {
     names
 }
 
-/// Returns the fields of each dissected frame.
+/// Returns the fields of each dissected frame, in none of which the script of the dissector fails.
 fn dissect(capture: &str, names: &[String]) -> BTreeMap<u64, Fields> {
-    let mut arguments =
-        vec!["-r", capture, "-Y", "seqcast", "-T", "fields", "-E", "aggregator=/s", "-e", "frame.number"];
+    let mut arguments = vec![
+        "-r",
+        capture,
+        "-Y",
+        "seqcast",
+        "-T",
+        "fields",
+        "-E",
+        "aggregator=/s",
+        "-e",
+        "frame.number",
+        "-e",
+        "_ws.lua.error",
+    ];
     let names: Vec<String> = names.iter().map(|name| format!("seqcast.{name}")).collect();
     names.iter().for_each(|name| arguments.extend(["-e", name]));
     let output = tshark(&arguments);
     let row = |line: &str| {
         let mut cells = line.split('\t');
         let frame = cells.next().unwrap().parse().expect("the number of the frame");
+        assert_eq!(cells.next(), Some(""), "the script fails in frame {frame}");
         let fields = names.iter().zip(cells).filter(|(_, cell)| !cell.is_empty());
         let values = |cell: &str| cell.split(' ').map(|value| plain(value).to_owned()).collect();
         (frame, fields.map(|(name, cell)| (name["seqcast.".len()..].to_owned(), values(cell))).collect())

@@ -143,7 +143,9 @@ local function reader(range)
     return setmetatable({ range = range, at = 0, left = range:len() }, Reader)
 end
 
+-- Wireshark has no empty ranges, so callers take at least one byte.
 function Reader:take(bytes)
+    if bytes == 0 then error({ malformed = "a field is empty" }) end
     if self.left < bytes then error({ malformed = "a field reaches past the end" }) end
     local taken = self.range:range(self.at, bytes)
     self.at, self.left = self.at + bytes, self.left - bytes
@@ -187,7 +189,7 @@ end
 
 -- Records ------------------------------------------------------------------------------------------------------------
 
--- What RUN and FRAGMENT begin with; returns the subject.
+-- Adds the fields with which RUN and FRAGMENT begin, and returns the subject.
 local function add_start(body, tree, name, flags)
     if not has(flags, FLAG_UNSEQ) then body:add(tree, name .. ".seq", 8) end
     if has(flags, FLAG_STAMP) then
@@ -211,7 +213,6 @@ local function add_run(body, tree, flags)
             local headers_bytes = body:varint()
             if 0 < headers_bytes then message:add(fields["run.messages.headers"], body:take(headers_bytes)) end
         end
-        -- Wireshark has no empty ranges.
         if 0 < payload_bytes then message:add(fields["run.messages.payload"], body:take(payload_bytes)) end
         message:set_len(body.at - start)
     end
@@ -235,7 +236,7 @@ local function add_report(value, tree, name)
     end
 end
 
--- The optional fields at the end of an announcement, by their type.
+-- Functions that add the optional fields at the end of an announcement, by the type of the field.
 local ANNOUNCEMENT_FIELDS = {
     [0x01] = function(value, tree, name) value:add(tree, name .. ".token", 8) end,
     [0x02] = function(value, tree, name) value:add(tree, name .. ".echo", 8) end,
@@ -318,7 +319,7 @@ local function add_manifest(body, tree)
         for _ = 1, body:take(2):uint() do
             local flags = body:take(1):uint()
             local length = body:take(1):uint()
-            -- No subject: that of the entry before.
+            -- An entry without a subject has that of the entry before.
             if 0 < length then previous = body:take(length) end
             if not previous then error({ malformed = "the first entry of a manifest has no subject" }) end
             tree:add(fields[name .. ".subject"], previous, previous:string(ENC_UTF_8))
