@@ -231,10 +231,14 @@ fn files_are_split_and_the_oldest_removed() {
         played += parse_json(&outcome.stdout)["messages"].as_u64().unwrap();
     }
     assert!((100..300).contains(&played), "{played} messages in {files:?}");
+    fs::write(place.dir().join("run-a.mcap"), "another program's").unwrap();
     place.run(&["record", "demo.>", "-o", "run.mcap", "--split", "1 mb"]).exits(FAILED).reports(&["exists", "--force"]);
     let again = place.run(&["record", "a", "-o", "run.mcap", "--split", "1 mb", "--force", "--for", "10ms"]);
     again.exits(DONE).reports(&["recorded 0 messages"]);
-    assert_eq!(names(&place), ["run-0001.mcap"], "the files of the replaced recording are gone");
+    assert_eq!(names(&place), ["run-0001.mcap", "run-a.mcap"], "the files of the replaced recording alone are gone");
+    place.run(&["record", "a", "-o", "run.mcap", "--for", "10ms"]).exits(DONE);
+    place.run(&["record", "a", "-o", "run.mcap", "--force", "--for", "10ms"]).exits(DONE);
+    assert_eq!(names(&place), ["run-0001.mcap", "run-a.mcap", "run.mcap"], "a numbered file is another recording");
 }
 
 /// Returns the recordings of a place, sorted.
@@ -292,17 +296,17 @@ fn record_ends_as_its_options_say() {
 fn foreign_files_are_played_or_refused() {
     let place = Place::new();
     let _peer = place.peer(&[]);
-    python(&place, &["write", "pose.mcap", "/robot/pose", "NONE"]);
+    let topic = "/robot/pose";
+    let files = ["pose.mcap", topic, "NONE", "lz4.mcap", topic, "LZ4", "zstd.mcap", topic, "ZSTD"];
+    python(&place, &[&["write"], &files[..], &["invalid.mcap", "/robot pose", "NONE"]].concat());
     let sub = place.start(&["sub", "robot.pose", "--count", "3"]);
     sub.await_report("listening on");
     place.run(&["play", "pose.mcap"]).exits(DONE).reports(&["played 3 messages"]);
     assert_eq!([(); 3].map(|()| sub.line()), ["robot.pose  pose 0", "robot.pose  pose 1", "robot.pose  pose 2"]);
-    for compression in ["LZ4", "ZSTD"] {
-        python(&place, &["write", "packed.mcap", "/robot/pose", compression]);
-        let played = place.run(&["play", "packed.mcap", "--json"]).exits(DONE);
-        assert_eq!(parse_json(&played.stdout)["messages"], 3, "{compression}");
+    for file in ["lz4.mcap", "zstd.mcap"] {
+        let played = place.run(&["play", file, "--json"]).exits(DONE);
+        assert_eq!(parse_json(&played.stdout)["messages"], 3, "{file}");
     }
-    python(&place, &["write", "invalid.mcap", "/robot pose", "NONE"]);
     let refused = place.run(&["play", "invalid.mcap"]).exits(FAILED);
     refused.reports(&["topic '/robot pose' is no subject", "--subjects"]);
     fs::write(place.dir().join("text.mcap"), "no recording").unwrap();

@@ -1,7 +1,7 @@
 """Reads and writes MCAP files with the library of Foxglove: what an independent program sees in a recording.
 
-mcap_file.py read FILE                      prints a JSON line for the file, then one for each message
-mcap_file.py write FILE TOPIC COMPRESSION   writes three messages; COMPRESSION is a name of the library
+mcap_file.py read FILE                          prints a JSON line for the file, then one for each message
+mcap_file.py write FILE TOPIC COMPRESSION ...   writes files of three messages; COMPRESSION is a name of the library
 """
 
 import json
@@ -35,7 +35,12 @@ def read(path):
             }))
 
 
-def write(path, topic, compression):
+def write(*files):
+    for path, topic, compression in zip(files[0::3], files[1::3], files[2::3]):
+        write_file(path, topic, compression)
+
+
+def write_file(path, topic, compression):
     with open(path, "wb") as file:
         writer = Writer(file, compression=CompressionType[compression])
         writer.start()

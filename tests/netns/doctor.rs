@@ -54,7 +54,10 @@ impl ForeignProgram {
                 for datagram in [&[0x55; 1000][..], b"SC\x09 of a later version"] {
                     socket.send_to(datagram, group).expect("a LAN takes it");
                 }
-                let_time_pass(Duration::from_millis(2), "a program sends a few datagrams a second");
+                let_time_pass(
+                    Duration::from_millis(2),
+                    "a program sends all the time, and leaves the host some processor time",
+                );
             }
         });
         ForeignProgram { stops, thread: Some(thread) }
