@@ -54,8 +54,8 @@ pub struct SubjectBalance {
 
 impl DeliveryAudit {
     /// Records a notice of the receiver.
-    pub fn record(&mut self, event: &Notice) {
-        match event {
+    pub fn record(&mut self, notice: &Notice) {
+        match notice {
             Notice::Message(delivery) => match delivery.seq {
                 Some(seq) => {
                     let new = if delivery.repaired { MessageOutcome::Repaired } else { MessageOutcome::Delivered };
@@ -112,8 +112,8 @@ impl DeliveryAudit {
         sent.iter().map(row).collect()
     }
 
-    /// Returns the contradictions: messages reported that were never sent, reported twice, or not reported beyond the
-    /// `unverified` that the receiver admits to. The list is empty if everything is accounted for.
+    /// Returns the contradictions: messages that were reported and never sent, or reported twice, and a number of
+    /// messages without report other than `unverified`. The list is empty if every message is accounted for.
     pub fn faults(&self, sent: &SentCounts, unverified: u64) -> Vec<String> {
         let mut faults = self.faults.clone();
         for (subject, outcomes) in &self.outcomes {
@@ -166,13 +166,13 @@ mod tests {
         assert_eq!(audit.faults(&sent, 0), Vec::<String>::new());
     }
 
-    /// Runs the audit. Each word is an event on subject `a`, on which 5 messages were sent: `3` a delivery, `!2-4` a
+    /// Runs the audit. Each word is a notice on subject `a`, on which 5 messages were sent: `3` is a delivery, `!2-4` a
     /// loss.
-    fn check(events: &str, unverified: u64, fits: bool) {
+    fn check(notices: &str, unverified: u64, fits: bool) {
         let mut audit = DeliveryAudit::default();
-        for event in events.split_whitespace() {
-            audit.record(&match event.strip_prefix('!') {
-                None => message(event.parse().unwrap()),
+        for notice in notices.split_whitespace() {
+            audit.record(&match notice.strip_prefix('!') {
+                None => message(notice.parse().unwrap()),
                 Some(range) => {
                     let (first, last) = range.split_once('-').unwrap();
                     loss(first.parse().unwrap(), last.parse().unwrap())
@@ -180,7 +180,7 @@ mod tests {
             });
         }
         let faults = audit.faults(&SentCounts::from([("a".parse().unwrap(), 5)]), unverified);
-        assert_eq!(faults.is_empty(), fits, "{events}: {faults:?}");
+        assert_eq!(faults.is_empty(), fits, "{notices}: {faults:?}");
     }
 
     #[test]

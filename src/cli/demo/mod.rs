@@ -21,8 +21,7 @@ use crate::message::Message;
 use crate::subject::{Pattern, Subject};
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::interrupt::Interrupt;
-use crate::terminal::output::json;
-use crate::terminal::output::{Output, note, pluralize};
+use crate::terminal::output::{Output, json, note, pluralize};
 use crate::terminal::peer;
 use crate::terminal::progress::Progress;
 use crate::terminal::table::{Column, TextTable};
@@ -37,9 +36,9 @@ const RECEIVERS: [&str; 2] = ["B.demo", "C.demo"];
 /// Time by which the subscriptions precede the publisher's start. After it a receiver is certain that it subscribed
 /// before the very first message (R4).
 const SUBSCRIBER_LEAD_TIME: Duration = Duration::from_millis(200);
-/// Time limit for the receivers to settle missing messages, in addition to the time for requests. A heartbeat that is
-/// dropped too is followed by others, at intervals that grow up to a second.
-const SETTLE: Duration = Duration::from_secs(30);
+/// Time limit for the receivers to settle missing messages, in addition to the time for requests. Heartbeats may be
+/// dropped, too; their intervals grow up to a second.
+const SETTLE_TIME_MAX: Duration = Duration::from_secs(30);
 /// Interval between checks whether the receivers have settled.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Number of messages between two flushes of the publisher. They spread the messages over many datagrams even on a
@@ -96,10 +95,11 @@ fn loss(options: &DemoOptions, out: &mut Output) -> Result<Exit, CommandFailure>
     let start = Clock::now().instant;
     let is_over = AtomicBool::new(false);
     let (sent, audits) = std::thread::scope(|scope| {
-        let readers: Vec<_> = peers.subscriptions.iter().map(|events| scope.spawn(|| read(events, &is_over))).collect();
-        let patience = SETTLE + options.reliability;
+        let readers: Vec<_> =
+            peers.subscriptions.iter().map(|subscription| scope.spawn(|| read(subscription, &is_over))).collect();
+        let time_max = SETTLE_TIME_MAX + options.reliability;
         let sent = publish(&peers.publisher, options, &interrupt);
-        let sent = sent.and_then(|sent| peers.settle(&sent, patience, &interrupt).map(|()| sent));
+        let sent = sent.and_then(|sent| peers.settle(&sent, time_max, &interrupt).map(|()| sent));
         is_over.store(true, Ordering::Release);
         let audits: Vec<DeliveryAudit> =
             readers.into_iter().map(|reader| reader.join().expect("a reader does not panic")).collect();
@@ -108,8 +108,9 @@ fn loss(options: &DemoOptions, out: &mut Output) -> Result<Exit, CommandFailure>
     let sent = sent?;
     let seconds = Clock::now().instant.since(start).as_secs_f64();
     let mut receivers = Vec::new();
-    for (((bus, name), events), audit) in peers.receivers.iter().zip(RECEIVERS).zip(&peers.subscriptions).zip(audits) {
-        receivers.push(receiver(bus, name, events, audit, &sent)?);
+    let audits = peers.subscriptions.iter().zip(audits);
+    for ((bus, name), (subscription, audit)) in peers.receivers.iter().zip(RECEIVERS).zip(audits) {
+        receivers.push(receiver(bus, name, subscription, audit, &sent)?);
     }
     let ok = receivers.iter().all(|receiver| receiver.faults.is_empty());
     if options.json {
@@ -124,11 +125,11 @@ fn loss(options: &DemoOptions, out: &mut Output) -> Result<Exit, CommandFailure>
 }
 
 /// Records a receiver's notices, until the run is over and none is left.
-fn read(events: &Subscription, is_over: &AtomicBool) -> DeliveryAudit {
+fn read(subscription: &Subscription, is_over: &AtomicBool) -> DeliveryAudit {
     let mut audit = DeliveryAudit::default();
     loop {
-        match events.recv_timeout(CHECK_INTERVAL) {
-            Ok(event) => audit.record(&event),
+        match subscription.recv_timeout(CHECK_INTERVAL) {
+            Ok(notice) => audit.record(&notice),
             Err(RecvError::Empty) if is_over.load(Ordering::Acquire) => return audit,
             Err(RecvError::Empty) => {}
             Err(RecvError::Closed) => return audit,
@@ -149,18 +150,17 @@ fn report(bus: &Bus) -> Result<Value, CommandFailure> {
 fn receiver(
     bus: &Bus,
     name: &'static str,
-    events: &Subscription,
+    subscription: &Subscription,
     mut audit: DeliveryAudit,
     sent: &SentCounts,
 ) -> Result<DemoReceiver, CommandFailure> {
-    // Unverified messages may still turn out to be lost: the account is taken at a moment at which nothing is in
-    // flight.
+    // Unverified messages may still turn out to be lost, so the report is read until it no longer changes.
     let mut loss = report(bus)?;
-    let deadline = Clock::now().instant + SETTLE;
+    let deadline = Clock::now().instant + SETTLE_TIME_MAX;
     while Clock::now().instant < deadline {
         let before = std::mem::replace(&mut loss, {
-            while let Ok(event) = events.recv_timeout(CHECK_INTERVAL) {
-                audit.record(&event);
+            while let Ok(notice) = subscription.recv_timeout(CHECK_INTERVAL) {
+                audit.record(&notice);
             }
             report(bus)?
         });
@@ -235,11 +235,11 @@ impl DemoPeers {
         Ok(DemoPeers { group, port, publisher, receivers, subscriptions })
     }
 
-    /// Waits until each receiver has received every message or reported it as lost or unverified, or `patience` is
+    /// Waits until each receiver has received every message or reported it as lost or unverified, or `time_max` is
     /// over.
-    fn settle(&self, sent: &SentCounts, patience: Duration, interrupt: &Interrupt) -> Result<(), CommandFailure> {
+    fn settle(&self, sent: &SentCounts, time_max: Duration, interrupt: &Interrupt) -> Result<(), CommandFailure> {
         let sent: u64 = sent.values().sum();
-        let deadline = Clock::now().instant + patience;
+        let deadline = Clock::now().instant + time_max;
         while Clock::now().instant < deadline {
             let mut is_settled = true;
             for bus in &self.receivers {
