@@ -110,9 +110,22 @@ pub fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("maps have text keys and writing to a string does not fail")
 }
 
-/// Returns a number of messages with its noun: `1 message`, `2 messages`.
+/// Returns a number with its noun: `1 message`, `2 messages`.
 pub fn pluralize(count: u64, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}
+
+/// Returns a number of bytes for people: `812 bytes`, `3.4 KiB`, `4 MiB`.
+pub fn byte_text(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    let Some(exponent) = bytes.checked_ilog2().map(|bits| (bits / 10).min(4)).filter(|exponent| 0 < *exponent) else {
+        return pluralize(bytes, "byte");
+    };
+    let (unit, name) = (1u64 << (10 * exponent), UNITS[exponent as usize - 1]);
+    match bytes % unit {
+        0 => format!("{} {name}", bytes / unit),
+        _ => format!("{:.1} {name}", bytes as f64 / unit as f64),
+    }
 }
 
 #[cfg(test)]
@@ -130,6 +143,13 @@ mod tests {
         for (bytes, text) in cases {
             assert_eq!(EscapedText(bytes).to_string(), text);
         }
+    }
+
+    #[test]
+    fn sizes_are_shown_for_people() {
+        let sizes = [0, 1, 1023, 1024, 3500, 3 << 20, 5 << 40, u64::MAX].map(byte_text);
+        let texts = ["0 bytes", "1 byte", "1023 bytes", "1 KiB", "3.4 KiB", "3 MiB", "5 TiB", "16777216.0 TiB"];
+        assert_eq!(sizes, texts);
     }
 
     #[test]

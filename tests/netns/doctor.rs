@@ -161,7 +161,7 @@ fn doubtful_hosts_are_diagnosed() {
         doubtful.expect("firewall", "warning", "drop");
         doubtful.expect("ttl", "warning", "keeps multicasts on this host");
         doubtful.expect("mtu", "warning", "9000 bytes do not fit the MTU of eth0");
-        doubtful.expect("buffers", "warning", "asked for a receive buffer of 1024 MiB");
+        doubtful.expect("buffers", "warning", "asked for a receive buffer of 1 GiB");
         doubtful.expect("container", "warning", "a network of its own");
         doubtful.expect("traffic", "warning", "another program arrive in 239.255.83.67 port 7500, from 10.75.0.2");
         doubtful.expect("traffic", "warning", "another version or security mode send here: 10.75.0.2");
@@ -221,7 +221,7 @@ fn remedies_are_printed_and_harmless_ones_applied() {
              {doctor} --fix && {doctor} --fix --yes && cat {limit}"
         );
         let out = run(Command::new("sh").args(["-e", "-c", &script]));
-        assert!(out.contains("\n# buffers: asked for a receive buffer of 1024 MiB"), "{out}");
+        assert!(out.contains("\n# buffers: asked for a receive buffer of 1 GiB"), "{out}");
         assert!(out.contains("\nsysctl -w net.core.rmem_max=1073741824\n"), "{out}");
         assert!(
             out.contains("net.core.rmem_max: 212992 -> 1073741824; restart the peer to use it\n1073741824\n"),

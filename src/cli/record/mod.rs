@@ -29,7 +29,7 @@ use crate::clock::{Clock, random_u64};
 use crate::message::{Count, DeliveryMode, Loss, LossScope};
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::interrupt::Interrupt;
-use crate::terminal::output::{Output, json, note, pluralize};
+use crate::terminal::output::{Output, byte_text, json, note, pluralize};
 use crate::terminal::peer;
 use crate::terminal::progress::Progress;
 use crate::time::Instant;
@@ -362,21 +362,6 @@ impl RecordWatch {
     }
 }
 
-/// Returns a size for people: `812 bytes`, `3.4 kb`, `1.2 gb`.
-fn byte_text(bytes: u64) -> String {
-    const UNITS: [&str; 4] = ["kb", "mb", "gb", "tb"];
-    if bytes < 1024 {
-        return pluralize(bytes, "byte");
-    }
-    let mut size = bytes as f64 / 1024.0;
-    let mut unit = 0;
-    while 1024.0 <= size && unit + 1 < UNITS.len() {
-        size /= 1024.0;
-        unit += 1;
-    }
-    format!("{size:.1} {}", UNITS[unit])
-}
-
 fn print(options: &RecordOptions, report: &RecordJson<'_>, out: &mut Output) -> std::io::Result<()> {
     if options.json {
         return out.line(json(report));
@@ -397,15 +382,4 @@ fn print(options: &RecordOptions, report: &RecordJson<'_>, out: &mut Output) -> 
         note(format_args!("! {} received and not written", pluralize(report.unwritten, "message")));
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_are_shown_for_people() {
-        let sizes = [1, 1023, 1024, 3 << 20, 5 << 40].map(byte_text);
-        assert_eq!(sizes, ["1 byte", "1023 bytes", "1.0 kb", "3.0 mb", "5.0 tb"]);
-    }
 }

@@ -6,6 +6,7 @@ use crate::doctor::host::HostState;
 use crate::doctor::host::running_peer::RunningPeer;
 use crate::doctor::host::traffic::InterfaceTest;
 use crate::doctor::outcome::{CheckOutcome, HostCheck};
+use crate::terminal::output::byte_text;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -90,33 +91,25 @@ pub(super) fn check_buffers(state: &HostState) -> Vec<CheckOutcome> {
     if !short.is_empty() {
         return short;
     }
-    let [receive, send] = granted.map(|grant| size(grant.granted));
+    let [receive, send] = granted.map(|grant| byte_text(grant.granted as u64));
     vec![CheckOutcome::well(HostCheck::Buffers, format!("receive {receive}, send {send}, as asked for"))]
 }
 
 /// Returns the outcome for a buffer that is smaller than the peer asked for.
 fn short_buffer(grant: &BufferGrant) -> CheckOutcome {
     let BufferGrant { receive, wanted, granted } = *grant;
+    let text = |bytes: usize| byte_text(bytes as u64);
     let (buffer, key, effect) = match receive {
         true => ("receive", "net.core.rmem_max", "the kernel drops datagrams while the peer is busy"),
         false => ("send", "net.core.wmem_max", "the peer sends in smaller bursts, thus more slowly"),
     };
     CheckOutcome::warning(
         HostCheck::Buffers,
-        format!("asked for a {buffer} buffer of {}, and got {}", size(wanted), size(granted)),
+        format!("asked for a {buffer} buffer of {}, and got {}", text(wanted), text(granted)),
         effect,
         format!("sysctl -w {key}={wanted}"),
     )
     .with_limit(key, wanted as u64)
-}
-
-/// Returns a number of bytes as text: `416 KiB`, `4 MiB`.
-fn size(bytes: usize) -> String {
-    match bytes {
-        0..1024 => format!("{bytes} bytes"),
-        1024..0x10_0000 => format!("{} KiB", bytes >> 10),
-        _ => format!("{} MiB", bytes >> 20),
-    }
 }
 
 pub(super) fn check_drops(state: &HostState) -> Vec<CheckOutcome> {
