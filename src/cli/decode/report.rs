@@ -1,5 +1,5 @@
-//! Datagrams as JSON. The dissector for Wireshark has the same names: `records[].run.subject` is `seqcast.run.subject`
-//! there.
+//! Datagrams as JSON. The dissector for Wireshark uses the same names: `records[].run.subject` is its
+//! `seqcast.run.subject`.
 
 use serde_json::{Map, Value, json};
 

@@ -1,4 +1,5 @@
-//! Annotations: what MCAP has no field for, written before the message that it describes and only where it is needed.
+//! Annotations: properties of messages that MCAP has no fields for. An annotation precedes the message that it describes,
+//! and only messages with such properties have one.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use bytes::Bytes;
@@ -6,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::message::{Count, Headers};
 
-/// Properties of the next message of a channel that MCAP has no fields for.
+/// Properties of the next message of a channel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Annotation {
@@ -20,7 +21,7 @@ pub struct Annotation {
     pub seq: Option<String>,
     /// Offset in the publisher's history; null if unknown.
     pub offset: Option<u32>,
-    /// Number of messages that are missing before this one.
+    /// Number of messages that are missing before the message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<MissingCount>,
     /// True if the message was missing at first and arrived on request.

@@ -31,7 +31,7 @@ pub const DATA_END: u8 = 0x0f;
 /// Bytes of the content of a footer.
 pub const FOOTER_BYTES: usize = 20;
 
-/// The content of a record is not what its opcode promises.
+/// Error: the content of a record does not have the form that its opcode requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MalformedRecord;
 

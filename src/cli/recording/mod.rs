@@ -30,7 +30,7 @@ pub const PUBLISHER_KEY: &str = "publisher";
 pub enum ChannelKind {
     /// Messages of one subject and one publisher; the payload is the data.
     Message,
-    /// Annotations: what is known of the message that follows in the file.
+    /// Annotations: further properties of the message that follows in the file.
     Annotation,
     /// Losses on the bus.
     Loss,
@@ -63,8 +63,8 @@ impl ChannelKind {
         }
     }
 
-    /// Returns name and JSON schema of the messages of this kind. Messages of the bus have the schema of any object,
-    /// which is used only for payloads in JSON.
+    /// Returns name and JSON schema of the messages of this kind. Messages of the bus have the schema of any object, and
+    /// only if their payload is JSON.
     pub fn schema(self) -> JsonSchema {
         let (name, text) = match self {
             ChannelKind::Message => ("json", r#"{"type":"object"}"#),

@@ -1,7 +1,7 @@
 //! Reads a recording from its beginning to its end, one message at a time, and reports damage instead of failing.
 //!
-//! A chunk is in memory as a whole, and only after the file has proven to contain that number of bytes. Of the index at
-//! the end of a file only the channels are used: a file whose writer was killed has none.
+//! The reader allocates memory for a chunk only if the rest of the file is at least as long as the chunk claims to be. It
+//! uses only the channels of the index at the end, since a file whose writer was killed has no index.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,7 +19,7 @@ const CHUNK_BYTES_MAX: u64 = 256 << 20;
 const RECORD_BYTES_MAX: u64 = 64 << 20;
 /// Maximum bytes of the index at the end of a file that is read for its channels.
 const INDEX_BYTES_MAX: u64 = 64 << 20;
-/// Maximum characters that are kept of a topic that is not a subject.
+/// Maximum number of characters in the report of a topic that is no subject.
 const TOPIC_CHARACTERS_MAX: usize = 120;
 
 /// A channel of a recording.
@@ -83,7 +83,7 @@ fn foreign_subject(topic: &str) -> Result<Subject, SubjectError> {
 pub struct RecordedMessage {
     /// Number of its channel.
     pub channel: u16,
-    /// As in MCAP.
+    /// Its number within the channel; 0 if unused.
     pub sequence: u32,
     /// Time of recording in nanoseconds since 1970.
     pub log_time: u64,
@@ -191,8 +191,8 @@ impl<R: Read + Seek> RecordingReader<R> {
         Ok(Some(reader))
     }
 
-    /// Reads the channels in the index of the file, if it has one: then a damaged chunk does not take the channels of
-    /// later messages with it.
+    /// Reads the channels in the index of the file, if it has one. They replace the channels in a damaged chunk, which
+    /// later messages need.
     fn read_index_channels(&mut self) -> io::Result<()> {
         let mut end = [0; RECORD_HEADER_BYTES + decode::FOOTER_BYTES + decode::MAGIC.len()];
         let Some(footer_start) = self.bytes.checked_sub(end.len() as u64) else { return Ok(()) };
@@ -262,7 +262,7 @@ impl<R: Read + Seek> RecordingReader<R> {
         }
     }
 
-    /// Takes the next record of the chunk; `None` if it is not for the caller.
+    /// Takes the next record of the chunk; `None` if it is neither a message nor damaged.
     fn next_of_chunk(&mut self) -> Option<RecordingEvent> {
         let mut rest = &self.content[self.records.clone()];
         match decode::split_record(&mut rest) {
@@ -302,7 +302,7 @@ impl<R: Read + Seek> RecordingReader<R> {
         }
     }
 
-    /// Reads a record of the file; `None` if it is not for the caller, or is a chunk.
+    /// Reads a record of the file; `None` if it is a chunk, or any other record that the caller does not need.
     fn read_record(&mut self) -> io::Result<Option<RecordingEvent>> {
         self.record_offset = self.position;
         let left = self.bytes - self.position;
