@@ -4,11 +4,11 @@
 use super::{Bus, WaitError};
 use crate::clock::Clock;
 use crate::daemon::mailbox::{AnswerReceiver, AnswerResult, AnswerSender};
+use crate::daemon::report_assembly::{AssemblyError, ReportAssembly};
 use crate::message::{Dseq, Epoch, PeerRef, QuestionFailure};
 use crate::proto::history::{ListedSubject, Selection};
 use crate::proto::question::{
-    ANSWER_BYTES_MAX, Answer, AnswerContent, ITEMS_MAX, LISTED_MAX, Poll, PollAnswer, QUERY_BYTES_MAX, Question,
-    Refused,
+    Answer, AnswerContent, ITEMS_MAX, LISTED_MAX, Poll, PollAnswer, QUERY_BYTES_MAX, Question, Refused,
 };
 use crate::subject::{Pattern, Subject};
 use crate::time::Instant;
@@ -74,6 +74,16 @@ impl From<QuestionFailure> for HistoryError {
             QuestionFailure::Timeout => HistoryError::Timeout,
             QuestionFailure::TooMany => HistoryError::TooMany,
             QuestionFailure::Malformed => HistoryError::Refused(Refused::Malformed),
+        }
+    }
+}
+
+impl From<AssemblyError> for HistoryError {
+    fn from(error: AssemblyError) -> HistoryError {
+        match error {
+            AssemblyError::Refused(reason) => HistoryError::Refused(reason),
+            AssemblyError::PartLost => HistoryError::Timeout,
+            AssemblyError::Misfit => HistoryError::Misfit,
         }
     }
 }
@@ -146,6 +156,41 @@ impl PendingAnswer {
             Err(TryRecvError::Empty) => Ok(None),
             Err(TryRecvError::Disconnected) => Err(HistoryError::Closed),
         }
+    }
+}
+
+/// An outstanding query for a report of another peer. Dropping the handle cancels the query.
+#[derive(Debug)]
+pub struct PendingReport {
+    parts: PendingAnswer,
+    assembly: ReportAssembly,
+}
+
+impl PendingReport {
+    /// Waits for the report.
+    ///
+    /// # Errors
+    /// Returns the reason why there is none.
+    pub fn recv(mut self) -> Result<Value, HistoryError> {
+        loop {
+            let part = self.parts.recv()?;
+            if let Some(report) = self.assembly.add(part)? {
+                return Ok(report);
+            }
+        }
+    }
+
+    /// Takes the report if it is there; returns `None` if it has not arrived yet.
+    ///
+    /// # Errors
+    /// Returns the reason why there will be none.
+    pub fn try_recv(&mut self) -> Result<Option<Value>, HistoryError> {
+        while let Some(part) = self.parts.try_recv()? {
+            if let Some(report) = self.assembly.add(part)? {
+                return Ok(Some(report));
+            }
+        }
+        Ok(None)
     }
 }
 
@@ -282,24 +327,21 @@ impl Bus {
         query: &Value,
         timeout: Duration,
     ) -> Result<Value, HistoryError> {
-        let pending = self.request_history(peer, Question::Report(query.to_string().into()), timeout)?;
-        let (mut report, mut parts) = (Vec::new(), 0);
-        loop {
-            let Answer { part, last, content, .. } = pending.recv()?;
-            let AnswerContent::Report(bytes) = content else { return Err(HistoryError::Misfit) };
-            if ANSWER_BYTES_MAX < report.len() + bytes.len() {
-                return Err(HistoryError::Misfit);
-            }
-            // A missing part was lost on its way.
-            if part != parts {
-                return Err(HistoryError::Timeout);
-            }
-            parts += 1;
-            report.extend_from_slice(&bytes);
-            if last {
-                return serde_json::from_slice(&report).map_err(|_| HistoryError::Misfit);
-            }
-        }
+        self.request_report(peer, query, timeout)?.recv()
+    }
+
+    /// Queries a peer for one of its reports without waiting; many queries can be outstanding at once.
+    ///
+    /// # Errors
+    /// The query is empty or too large, or this bus's own peer did not accept it.
+    pub fn request_report(
+        &self,
+        peer: impl Into<PeerRef>,
+        query: &Value,
+        timeout: Duration,
+    ) -> Result<PendingReport, HistoryError> {
+        let parts = self.request_history(peer, Question::Report(query.to_string().into()), timeout)?;
+        Ok(PendingReport { parts, assembly: ReportAssembly::default() })
     }
 
     /// Requests messages of a peer's history without waiting; many requests can be outstanding at once.

@@ -102,7 +102,7 @@ pub use crate::storage::streams::sqlite::add_event_in as add_event_in_sqlite;
 pub use embedded::EmbeddedPeer;
 pub use error::{OpenError, PublishError, RecvError, RequestError, SubscribeError, WaitError};
 pub use events::{EventError, PendingRegistration};
-pub use history::{HistoryError, HistoryList, PendingAnswer, PollResult};
+pub use history::{HistoryError, HistoryList, PendingAnswer, PendingReport, PollResult};
 pub use reports::{
     ClockSkew, Counter, FlowExclusion, LossReport, PeerReport, ReportError, ReportRows, StatusReport,
     SubscriptionReport,

@@ -37,6 +37,7 @@ pub(crate) mod path_test;
 pub(crate) mod readiness;
 #[cfg(feature = "cli")]
 mod recent_lines;
+pub(crate) mod report_assembly;
 pub mod self_test;
 pub(crate) mod service;
 pub mod show;

@@ -1,6 +1,9 @@
 //! Answers to `show`: every report of the peer as JSON. `docs/local-protocol.md` documents the names of the fields,
 //! which do not change.
 
+mod peer_summary;
+
+use self::peer_summary::peer_summary;
 use crate::listener::protocol::Protocol;
 use crate::message::{Count, Epoch, Publisher, Reason, SubscriptionFilter};
 use crate::proto::history::{HistoryRow, HistoryTotals};
@@ -35,6 +38,8 @@ pub const REPORTS: [&str; 13] = [
     "clients",
 ];
 
+/// Maximum number of reports that one query can ask for.
+const NAMES_MAX: usize = 8;
 /// Default maximum of rows in a report.
 const LIMIT: usize = 10_000;
 /// Default maximum of rows of `show seqno` for each direction.
@@ -129,6 +134,7 @@ pub(crate) fn answer(query: &Value, input: &ReportInput<'_>) -> Value {
                 .collect()
         }
         "clients" => input.clients.iter().map(client).collect(),
+        "summary" => return peer_summary(query, input),
         _ => return json!({ "error": format!("no report '{what}'; use one of {}", REPORTS.join(", ")) }),
     };
     let rows_max = if what == "seqno" { rows.len() } else { limit(LIMIT) };
@@ -138,6 +144,16 @@ pub(crate) fn answer(query: &Value, input: &ReportInput<'_>) -> Value {
         0 => json!({ "show": what, "rows": rows }),
         _ => json!({ "show": what, "rows": rows, "omitted": omitted }),
     }
+}
+
+/// Answers a query for several reports of the same time: `{"show": ["status", "loss"]}`. `"limit"` applies to each.
+/// Returns `{"error": "…"}` for an invalid query, and in place of a report that does not exist.
+pub(crate) fn answer_several(names: &[Value], query: &Value, input: &ReportInput<'_>) -> Value {
+    if NAMES_MAX < names.len() {
+        return json!({ "error": format!("one question asks for at most {NAMES_MAX} reports") });
+    }
+    let report = |name: &Value| answer(&json!({ "show": name, "limit": query["limit"] }), input);
+    json!({ "show": names, "reports": names.iter().map(report).collect::<Vec<Value>>() })
 }
 
 /// Answers `{"show": "subject", "subject": "a.b"}`: what the peer publishes and receives of one subject, and for how many

@@ -1,9 +1,9 @@
 //! The reports of a peer to attached programs: tables, advisories, and the losses of others.
 
-use crate::support::bus::{PATIENCE, config_with_socket, message, serve, wait_for};
+use crate::support::bus::{PATIENCE, config_with_socket, message, serve, two_configs, wait_for};
 use crate::support::command::Place;
 use crate::support::exit_code::DONE;
-use crate::support::wait::wait_until;
+use crate::support::wait::{wait_until, wait_until_some};
 use seqcast::bus::{Bus, DropRule, HistoryError, Notice, Options, Refused};
 use serde_json::Value;
 use std::time::Duration;
@@ -248,4 +248,24 @@ fn peer_without_permission_refuses_remote_reports() {
     assert!(refused.unwrap_err().to_string().contains("remote-reports is 'no' there"));
     let own = second.query_peer(second.info().epoch, &query, PATIENCE).unwrap();
     assert_eq!(own["status"]["name"], "other", "clients of a host get its reports");
+}
+
+#[test]
+fn one_query_gives_several_reports() {
+    let (one, two, _directory) = two_configs();
+    let (peer, second) = (serve(&one), serve(&two));
+    wait_for(&peer, &second);
+    wait_for(&second, &peer);
+    let query = |names: &[&str]| serde_json::json!({ "show": names, "limit": 1 });
+    let ask = |names: &[&str]| peer.query_peer(second.info().epoch, &query(names), PATIENCE).unwrap();
+    let answer = ask(&["status", "summary", "peers", "none"]);
+    let reports = answer["reports"].as_array().unwrap();
+    assert_eq!((&reports[0]["status"]["name"], &reports[1]["summary"]["name"]), (&"two".into(), &"two".into()));
+    assert_eq!(reports[1]["summary"]["clients"], reports[0]["status"]["clients"]);
+    assert_eq!((&reports[1]["summary"]["peers_up"], &reports[2]["rows"][0]["state"]), (&1.into(), &"up".into()));
+    assert!(reports[3]["error"].as_str().unwrap().starts_with("no report 'none'"), "{answer}");
+    assert_eq!(ask(&["status"; 9])["error"], "one question asks for at most 8 reports");
+    let mut pending = peer.request_report(second.info().epoch, &query(&["status"]), PATIENCE).unwrap();
+    let waited = wait_until_some(|| "the report comes".to_owned(), || pending.try_recv().unwrap());
+    assert_eq!(waited["reports"][0]["status"]["name"], "two");
 }

@@ -38,10 +38,14 @@ impl Engine {
         let (peer, subject_losses) = (&self.core.peer, &self.core.subject_losses);
         let address = self.core.sockets.inbox_address().ip();
         let copies_to = self.core.transmit_queue.copies_to();
-        show::answer(
-            query,
-            &ReportInput { peer, now, status, health, clients, counters, subject_losses, address, copies_to, rows_max },
-        )
+        // Several reports together have as many rows as one.
+        let rows_max = rows_max / query["show"].as_array().map_or(1, |names| names.len().max(1));
+        let input =
+            ReportInput { peer, now, status, health, clients, counters, subject_losses, address, copies_to, rows_max };
+        match query["show"].as_array() {
+            None => show::answer(query, &input),
+            Some(names) => show::answer_several(names, query, &input),
+        }
     }
 
     fn status(&self, now: ClockReading) -> Value {
