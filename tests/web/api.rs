@@ -10,7 +10,7 @@ use crate::support::exit_code::DONE;
 use crate::support::wait::wait_until;
 use seqcast::daemon::show::REPORTS;
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 
@@ -38,11 +38,25 @@ impl Viewer {
         line.trim_end().to_owned()
     }
 
+    /// Returns the next event: its name and its content.
+    fn event(&mut self) -> (String, Value) {
+        let mut name = String::new();
+        loop {
+            let line = self.line();
+            if let Some(event) = line.strip_prefix("event: ") {
+                event.clone_into(&mut name);
+            } else if let Some(data) = line.strip_prefix("data: ") {
+                return (name, parse_json(data));
+            }
+        }
+    }
+
     /// Returns the next snapshot.
     fn snapshot(&mut self) -> Value {
         loop {
-            if let Some(data) = self.line().strip_prefix("data: ") {
-                return parse_json(data);
+            match self.event() {
+                (name, content) if name == "snapshot" => return content,
+                _ => {}
             }
         }
     }
@@ -113,8 +127,90 @@ fn viewers_get_a_snapshot_a_second() {
         let passed = next["time"].as_u64().unwrap() - last["time"].as_u64().unwrap();
         assert!((500..=20_000).contains(&passed), "{passed} ms between two snapshots");
         last = next;
-        last["peers"][0]["messages_in"] == 2
+        // The summaries of the other peer are messages, too.
+        last["loss"][0]["datagrams"]["delivered"].as_u64() > first["loss"][0]["datagrams"]["delivered"].as_u64()
+            && 2 <= last["peers"][0]["messages_in"].as_u64().unwrap()
     });
+}
+
+#[test]
+fn viewers_get_the_summaries_of_other_peers() {
+    let lan = Lan::start_with("asked", 4, 0.2, 3);
+    wait_until("a peer loses messages", || {
+        lan.publish();
+        lan.lost(1) != 0
+    });
+    let answered = |peer: usize| {
+        let counters = lan.peers[peer].counters().expect("the peer runs");
+        counters.into_iter().find(|row| row.name == "history_answered").expect("the counter is there").value
+    };
+    assert_eq!(answered(1), 0, "without viewers nobody is asked");
+    let epoch = |peer: usize| lan.peers[peer].info().epoch.to_string();
+    let (mut viewer, _) = Viewer::connect(lan.address());
+    let mut reports: BTreeMap<String, Value> = BTreeMap::new();
+    let read = |viewer: &mut Viewer, reports: &mut BTreeMap<String, Value>| {
+        let snapshot = viewer.snapshot();
+        for report in snapshot["reports"].as_array().expect("reports") {
+            reports.insert(report["epoch"].as_str().expect("an epoch").to_owned(), report.clone());
+        }
+    };
+    wait_until("all three have been asked", || {
+        read(&mut viewer, &mut reports);
+        reports.len() == 3
+    });
+    assert_eq!(reports[&epoch(3)]["state"], "no_reports", "it is no peer without losses");
+    assert_eq!(reports[&epoch(3)]["rows"], Value::Null);
+    assert_eq!(
+        (&reports[&epoch(1)]["state"], &reports[&epoch(1)]["summary"]["clients"]),
+        (&"reported".into(), &1.into())
+    );
+    wait_until("the page has the numbers of 'show' at the other peer", || {
+        read(&mut viewer, &mut reports);
+        let shown = lan.peers[1].show("loss").expect("the peer answers");
+        let shown = shown["rows"].as_array().expect("rows");
+        let rows = reports[&epoch(1)]["rows"].as_array().expect("rows");
+        let is_same = |shown: &Value, row: &Value| {
+            let fields = [(&shown["lost"], &row["lost"]), (&shown["ibx_loss"]["count"], &row["inbox_lost"])];
+            let repairs = [(&shown["repaired"]["count"], &row["repaired"]), (&shown["epoch"], &row["epoch"])];
+            fields.iter().chain(&repairs).all(|(shown, row)| shown == row)
+        };
+        shown.len() == 3 && shown.iter().all(|shown| rows.iter().any(|row| is_same(shown, row)))
+    });
+    let snapshot = viewer.snapshot();
+    let lost = &snapshot["loss_by_subject"].as_array().expect("rows")[0];
+    assert!(lost["subject"].as_str().is_some_and(|subject| subject.starts_with("plant.line")), "{lost}");
+    let asked = answered(1);
+    assert!((1..60).contains(&asked), "{asked} questions");
+
+    // Another viewer gets at once what is known.
+    let (mut second, _) = Viewer::connect(lan.address());
+    let (name, known) = second.event();
+    assert_eq!((name.as_str(), known.as_array().map(Vec::len)), ("reports", Some(3)));
+}
+
+#[test]
+fn page_of_a_peer_gets_its_own_reports() {
+    let lan = Lan::start_with("detail", 4, 0.0, 3);
+    let get = |path: &str| {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", lan.address());
+        HttpReply::parse(&exchange(lan.address(), request.as_bytes()))
+    };
+    let epoch = |peer: usize| lan.peers[peer].info().epoch.to_string();
+    let report = parse_json(&get(&format!("/api/v1/peers/{}", epoch(1))).has_status(200).body);
+    assert_eq!(
+        (&report["status"]["name"], &report["health"]["state"]),
+        (&"line1.detail".into(), &"ok".into()),
+        "{report}"
+    );
+    for (rows, count) in [("loss", 3), ("clients", 1), ("subs", 1)] {
+        assert_eq!(report[rows].as_array().map(Vec::len), Some(count), "{rows}: {report}");
+    }
+    let refused = get(&format!("/api/v1/peers/{}", epoch(3))).has_status(403);
+    assert_eq!(refused.body, "the peer reports nothing to others (remote-reports is 'no' there)\n");
+    get("/api/v1/peers/00000000000000ab").has_status(404);
+    for path in ["", "line1.detail", "00000000000000AB", "0", "00000000000000ab/status"] {
+        get(&format!("/api/v1/peers/{path}")).has_status(404);
+    }
 }
 
 #[test]

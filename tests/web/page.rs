@@ -1,11 +1,12 @@
 //! The page in a real headless browser: a calm, a lossy and an empty LAN.
 
 use crate::support::TempDir;
-use crate::support::bus::{message, serve, wait_for};
+use crate::support::bus::{message, wait_for};
 use crate::support::command::{Place, RunningCommand, now, parse_json};
 use crate::support::root;
 use crate::support::wait::{wait_until, wait_until_some};
 use seqcast::bus::{Bus, DropRule, Options, Subscription};
+use seqcast::config::Config;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -21,33 +22,43 @@ const TURN_INTERVAL: Duration = Duration::from_millis(100);
 /// Peers of one group, of which the first has a web server.
 pub struct Lan {
     pub peers: Vec<Bus>,
-    _subscription: Option<Subscription>,
+    _subscriptions: Vec<Subscription>,
     _directory: TempDir,
 }
 
 impl Lan {
-    /// Starts a LAN of `count` peers. The first one drops this share of the datagrams that it receives.
+    /// Starts a LAN of `count` peers. The first two drop this share of the datagrams that they receive.
     pub fn start(name: &str, count: usize, chance: f64) -> Lan {
+        Lan::start_with(name, count, chance, count)
+    }
+
+    /// Starts the same LAN, in which the peers from `closed` on report nothing to others.
+    pub fn start_with(name: &str, count: usize, chance: f64, closed: usize) -> Lan {
         let (mut config, directory) = crate::support::bus::config_with_socket(name);
         config.http = Some(([127, 0, 0, 1], 0).into());
         if 0.0 < chance {
             // Nothing is requested again.
             config.reliability = Duration::from_millis(5);
         }
-        let drop = (0.0 < chance).then_some(DropRule { seed: 3, chance, burst: 1 });
-        let first = Bus::embed_with(&config, &Options { serve: true, drop, ..Options::default() });
-        let mut peers = vec![first.expect("a peer on loopback")];
+        let rule = (0.0 < chance).then_some(DropRule { seed: 3, chance, burst: 1 });
+        let embed = |config: &Config, drop: Option<DropRule>| {
+            Bus::embed_with(config, &Options { serve: true, drop, ..Options::default() }).expect("a peer on loopback")
+        };
+        let mut peers = vec![embed(&config, rule)];
         for number in 1..count {
             let name = format!("line{number}.{name}").parse().expect("a peer name");
             let socket = directory.path().join(format!("{number}.sock"));
             let mut other = config.clone();
             (other.name, other.socket, other.http) = (name, socket, None);
-            peers.push(serve(&other));
+            other.remote_reports = number < closed;
+            peers.push(embed(&other, rule.filter(|_| number == 1)));
             wait_for(&peers[0], &peers[number]);
             wait_for(&peers[number], &peers[0]);
         }
-        let subscription = (1 < count).then(|| peers[0].subscribe("plant.>".parse().unwrap()).expect("a subscription"));
-        Lan { peers, _subscription: subscription, _directory: directory }
+        let listening = if 1 < count { &peers[..2] } else { &[] };
+        let subscribe = |peer: &Bus| peer.subscribe("plant.>".parse().unwrap()).expect("a subscription");
+        let subscriptions = listening.iter().map(subscribe).collect();
+        Lan { peers, _subscriptions: subscriptions, _directory: directory }
     }
 
     /// Returns the address of the web server.
@@ -63,9 +74,9 @@ impl Lan {
         }
     }
 
-    /// Returns the number of messages that the first peer lost.
-    fn lost(&self) -> u64 {
-        let loss = self.peers[0].show("loss").expect("the peer answers");
+    /// Returns the number of messages that a peer lost.
+    pub fn lost(&self, peer: usize) -> u64 {
+        let loss = self.peers[peer].show("loss").expect("the peer answers");
         loss["rows"].as_array().expect("rows").iter().filter_map(|row| row["msg_loss"]["count"].as_u64()).sum()
     }
 }
@@ -95,11 +106,12 @@ fn browse(place: &Place, lans: &[(&str, &Lan)], turn: impl Fn()) -> Vec<Value> {
 
 #[test]
 fn page_works_in_a_browser() {
-    let (calm, lossy, empty) = (Lan::start("calm", 4, 0.0), Lan::start("lossy", 4, 0.3), Lan::start("empty", 1, 0.0));
+    let (calm, empty) = (Lan::start("calm", 4, 0.0), Lan::start("empty", 1, 0.0));
+    let lossy = Lan::start_with("lossy", 4, 0.1, 3);
     lossy.publish();
     wait_until("messages are lost", || {
         lossy.publish();
-        0 < lossy.lost()
+        0 < lossy.lost(0) && 0 < lossy.lost(1)
     });
     let place = Place::new();
     let reports = browse(&place, &[("calm", &calm), ("lossy", &lossy), ("empty", &empty)], || {
@@ -124,6 +136,18 @@ fn page_works_in_a_browser() {
     let nodes = |lan: &str| of("nodes")[lan].as_array().expect("nodes").clone();
     assert_eq!([nodes("calm").len(), nodes("lossy").len(), nodes("empty").len()], [4, 4, 1]);
     assert!(nodes("lossy").iter().any(|node| node.as_str().unwrap().contains("losing")), "{:?}", nodes("lossy"));
+    // Pairs of two peers of which neither has the web server: publisher, receiver and state of each line.
+    let between = |lan: &str, state: &str| {
+        let lines = of("lines")[lan].as_array().expect("lines").clone();
+        let names = ["line1", "line2", "line3"].map(|name| format!("{name}.{lan}"));
+        let is_between = |title: &str| names.iter().filter(|name| title.contains(name.as_str())).count() == 2;
+        lines.iter().filter(|line| line["state"] == state && is_between(line["title"].as_str().unwrap())).count()
+    };
+    assert_eq!((between("calm", "good"), between("calm", "bad")), (6, 0), "all peers report");
+    assert_eq!((between("lossy", "bad"), between("lossy", "unknown")), (2, 2), "one peer loses, one reports nothing");
+    let silent = nodes("lossy").iter().filter(|node| node.as_str().unwrap().contains("remote-reports is 'no'")).count();
+    assert_eq!(silent, 1, "{:?}", nodes("lossy"));
+    assert_eq!(of("own report")["lossy"], "Health Clients");
     let screenshots: Vec<&Value> = reports.iter().filter(|report| report["kind"] == "screenshot").collect();
     assert_eq!(screenshots.len(), 13);
     for screenshot in screenshots {

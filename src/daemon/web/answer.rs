@@ -3,12 +3,17 @@
 use super::WebContext;
 use super::api::{ApiReport, answer_report, find_report};
 use super::assets::{PageAsset, find_asset};
+use super::event_stream::encode_event;
 use super::guard::GuardRefusal;
+use super::lan_reports::parse_epoch;
 use super::messages::{MessageRefusal, PUBLISH_BYTES_MAX, publish, subscribe};
 use super::metrics;
+use super::remote_query::QueryFailure;
 use super::reports::ReportFailure;
 use crate::daemon::http_server::REQUEST_TIME;
 use crate::listener::ftn18::url::decode_form;
+use crate::message::{Epoch, QuestionFailure};
+use crate::proto::question::Refused;
 use crate::subject::Pattern;
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -49,6 +54,8 @@ enum Resource {
     Asset(&'static PageAsset),
     /// A report in JSON.
     Report(ApiReport),
+    /// The reports of another peer, as it gives them.
+    OtherPeer(Epoch),
     /// The live snapshots.
     Live,
     /// The messages of a pattern, as they come.
@@ -71,6 +78,9 @@ impl Resource {
             "/api/v1/session" => Resource::Session,
             "/api/v1/publish" => Resource::Publish,
             path => match path.strip_prefix("/api/v1/") {
+                Some(path) if path.starts_with("peers/") => {
+                    Resource::OtherPeer(parse_epoch(path.strip_prefix("peers/")?)?)
+                }
                 Some(report) => Resource::Report(find_report(report)?),
                 None => Resource::Asset(find_asset(path)?),
             },
@@ -175,10 +185,16 @@ async fn answer_resource(context: &Arc<WebContext>, resource: Resource, request:
             Err(failure) => unavailable(failure),
         },
         Resource::Live | Resource::Messages if request.method == Method::HEAD => StatusCode::OK.into_response(),
-        Resource::Live => context.live.join().unwrap_or_else(|| {
-            let text = "too many pages show this peer: close one of them\n";
-            (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
-        }),
+        Resource::OtherPeer(epoch) => match context.lan.detail(epoch).await {
+            Ok(reports) => ([(header::CONTENT_TYPE, "application/json")], reports.to_string()).into_response(),
+            Err(failure) => (query_status(failure), format!("{failure}\n")).into_response(),
+        },
+        Resource::Live => {
+            context.live.join(encode_event("reports", &json!(context.lan.all()).to_string())).unwrap_or_else(|| {
+                let text = "too many pages show this peer: close one of them\n";
+                (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
+            })
+        }
         Resource::Messages => answer_subscription(context, request.uri.query().unwrap_or_default()).await,
         Resource::Session => {
             // The request would not be here without a valid account.
@@ -235,6 +251,17 @@ fn refuse_message(refusal: &MessageRefusal) -> Response {
             (StatusCode::SERVICE_UNAVAILABLE, "too many subscriptions or messages wait; try again\n").into_response()
         }
         MessageRefusal::NoAnswer => unavailable(ReportFailure::NoAnswer),
+    }
+}
+
+/// Returns the status of an answer without the reports of another peer.
+fn query_status(failure: QueryFailure) -> StatusCode {
+    match failure {
+        QueryFailure::Failed(QuestionFailure::UnknownPeer | QuestionFailure::Gone) => StatusCode::NOT_FOUND,
+        QueryFailure::Refused(Refused::NoReports) => StatusCode::FORBIDDEN,
+        QueryFailure::Misfit | QueryFailure::Refused(Refused::Malformed | Refused::Unknown) => StatusCode::BAD_GATEWAY,
+        QueryFailure::Failed(_) => StatusCode::GATEWAY_TIMEOUT,
+        _ => StatusCode::SERVICE_UNAVAILABLE,
     }
 }
 

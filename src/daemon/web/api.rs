@@ -9,6 +9,8 @@ use serde_json::{Map, Value, json};
 
 /// Maximum number of rows of each report in a snapshot.
 const SNAPSHOT_ROWS_MAX: usize = 256;
+/// Maximum number of subjects with losses in a snapshot: those with the most.
+const SNAPSHOT_SUBJECTS_MAX: usize = 32;
 /// Maximum number of rows that a request can ask for.
 const ROWS_MAX: u64 = 1000;
 
@@ -61,11 +63,14 @@ pub(super) async fn snapshot(context: &WebContext) -> Option<String> {
     let limited = ["loss", "outbound", "peers", "clients", "subs"];
     let limited = limited.map(|report| json!({ "show": report, "limit": SNAPSHOT_ROWS_MAX }));
     let whole = ["status", "health", "windows", "counters"].map(|report| json!({ "show": report }));
+    let subjects = json!({ "show": "loss_by_subject", "limit": SNAPSHOT_SUBJECTS_MAX });
     let history = json!({ "show": "history", "limit": 0 });
-    let mut overview =
-        context.reports.overview(limited.into_iter().chain(whole).chain([history]).collect()).await.ok()?;
+    let queries = limited.into_iter().chain(whole).chain([subjects, history]).collect();
+    let mut overview = context.reports.overview(queries).await.ok()?;
     overview["counters"] = counter_values(&overview["counters"]);
     overview["advisories"] = context.advisories.rows().into();
+    context.lan.update_peers(&overview["peers"]);
+    overview["reports"] = context.lan.take_new().into();
     overview["time"] = (Clock::now().wall.as_nanos() / 1_000_000).into();
     Some(overview.to_string())
 }

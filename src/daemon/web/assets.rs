@@ -18,7 +18,7 @@ const fn asset(path: &'static str, content_type: &'static str, content: &'static
     PageAsset { path, content_type, content }
 }
 
-static ASSETS: [PageAsset; 15] = [
+static ASSETS: [PageAsset; 18] = [
     asset("/", HTML, include_str!("page/index.html")),
     asset("/page.css", STYLE, include_str!("page/page.css")),
     asset("/icon.svg", IMAGE, include_str!("page/icon.svg")),
@@ -26,9 +26,12 @@ static ASSETS: [PageAsset; 15] = [
     asset("/dom.js", SCRIPT, include_str!("page/dom.js")),
     asset("/format.js", SCRIPT, include_str!("page/format.js")),
     asset("/lan.js", SCRIPT, include_str!("page/lan.js")),
+    asset("/losses.js", SCRIPT, include_str!("page/losses.js")),
     asset("/messages.js", SCRIPT, include_str!("page/messages.js")),
+    asset("/peer.js", SCRIPT, include_str!("page/peer.js")),
     asset("/picture.js", SCRIPT, include_str!("page/picture.js")),
     asset("/plots.js", SCRIPT, include_str!("page/plots.js")),
+    asset("/report.js", SCRIPT, include_str!("page/report.js")),
     asset("/state.js", SCRIPT, include_str!("page/state.js")),
     asset("/views.js", SCRIPT, include_str!("page/views.js")),
     asset("/uplot.js", SCRIPT, include_str!("page/uplot.js")),

@@ -13,8 +13,8 @@ use tokio::sync::mpsc::error::TrySendError;
 pub(super) const VIEWERS_MAX: usize = 32;
 /// Interval between two snapshots.
 const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum number of snapshots that wait for a viewer. One that reads slower misses some.
-const QUEUE: usize = 2;
+/// Maximum number of events that wait for a viewer. One that reads slower misses some.
+const QUEUE: usize = 3;
 /// Number of snapshots in a row after which a viewer that reads none is closed.
 const MISSED_MAX: u32 = 60;
 
@@ -46,19 +46,20 @@ impl LiveFeed {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a viewer; `None` if there are too many.
-    pub(super) fn join(&self) -> Option<Response> {
+    /// Adds a viewer, which gets this event first; `None` if there are too many.
+    pub(super) fn join(&self, first: Bytes) -> Option<Response> {
         let (sender, response) = event_stream(QUEUE);
         let mut state = self.lock();
         state.viewers.retain(|viewer| !viewer.sender.is_closed());
         if VIEWERS_MAX <= state.viewers.len() {
             return None;
         }
-        // There is room for it.
-        state.last.iter().for_each(|last| drop(sender.try_send(last.clone())));
+        // There is room for both.
+        let events = std::iter::once(first).chain(state.last.clone());
+        events.for_each(|event| drop(sender.try_send(event)));
         state.viewers.push(LiveViewer { sender, missed: 0 });
         drop(state);
-        self.arrival.notify_one();
+        self.arrival.notify_waiters();
         Some(response)
     }
 
@@ -85,7 +86,7 @@ impl LiveFeed {
     }
 
     /// Waits until there is a viewer.
-    async fn wait_for_viewers(&self) {
+    pub(super) async fn wait_for_viewers(&self) {
         loop {
             let arrival = self.arrival.notified();
             if 0 < self.viewers() {
@@ -126,34 +127,40 @@ mod tests {
         })
     }
 
+    fn first() -> Bytes {
+        encode_event("reports", "1")
+    }
+
     #[test]
     fn viewers_get_the_same_snapshots() {
         let feed = LiveFeed::default();
-        let mut first = feed.join().expect("room");
+        let mut one = feed.join(first()).expect("room");
         feed.send(&encode_event("snapshot", "1"));
-        let mut second = feed.join().expect("room");
-        let snapshot = || Poll::Ready(Some("event: snapshot\ndata: 1\n\n".to_owned()));
-        assert_eq!((next(&mut first), next(&mut second)), (snapshot(), snapshot()), "the last one is sent at once");
-        assert_eq!((next(&mut first), next(&mut second)), (Poll::Pending, Poll::Pending));
-        drop(first);
+        let mut second = feed.join(first()).expect("room");
+        let event = |name: &str| Poll::Ready(Some(format!("event: {name}\ndata: 1\n\n")));
+        for name in ["reports", "snapshot"] {
+            assert_eq!((next(&mut one), next(&mut second)), (event(name), event(name)), "the last one is sent at once");
+        }
+        assert_eq!((next(&mut one), next(&mut second)), (Poll::Pending, Poll::Pending));
+        drop(one);
         assert_eq!(feed.viewers(), 1);
     }
 
     #[test]
     fn viewers_beyond_the_limit_are_refused() {
         let feed = LiveFeed::default();
-        let mut viewers: Vec<Response> = (0..VIEWERS_MAX).map(|_| feed.join().expect("room")).collect();
-        assert!(feed.join().is_none());
+        let mut viewers: Vec<Response> = (0..VIEWERS_MAX).map(|_| feed.join(first()).expect("room")).collect();
+        assert!(feed.join(first()).is_none());
         viewers.pop();
-        assert!(feed.join().is_some(), "a viewer has left");
+        assert!(feed.join(first()).is_some(), "a viewer has left");
     }
 
     #[test]
     fn viewer_that_reads_nothing_is_closed() {
         let feed = LiveFeed::default();
-        let mut idle = feed.join().expect("room");
+        let mut idle = feed.join(first()).expect("room");
         let snapshot = encode_event("snapshot", "1");
-        (0..QUEUE as u32 + MISSED_MAX - 1).for_each(|_| feed.send(&snapshot));
+        (0..QUEUE as u32 - 1 + MISSED_MAX - 1).for_each(|_| feed.send(&snapshot));
         assert_eq!(feed.viewers(), 1, "it misses snapshots");
         feed.send(&snapshot);
         assert_eq!(feed.viewers(), 0);

@@ -10,10 +10,12 @@ mod assets;
 mod counts;
 mod event_stream;
 mod guard;
+mod lan_reports;
 mod live;
 mod messages;
 mod metrics;
 mod queue_reader;
+mod remote_query;
 mod reports;
 mod stream_reports;
 
@@ -21,6 +23,7 @@ use self::advisory_log::AdvisoryLog;
 use self::answer::answer;
 use self::counts::RequestCounts;
 use self::guard::RequestGuard;
+use self::lan_reports::LanReports;
 use self::live::LiveFeed;
 use self::messages::SUBSCRIPTIONS_MAX;
 use self::reports::ReportSource;
@@ -52,6 +55,7 @@ struct WebContext {
     reports: ReportSource,
     advisories: AdvisoryLog,
     live: LiveFeed,
+    lan: LanReports,
     /// Room for subscriptions of pages.
     subscriptions: Arc<Semaphore>,
     /// Number of the next subscription.
@@ -88,6 +92,7 @@ impl WebServer {
             reports: ReportSource::new(Arc::clone(&core.mailbox), client),
             advisories,
             live: LiveFeed::default(),
+            lan: LanReports::new(Arc::clone(&core.mailbox), client),
             subscriptions: Arc::new(Semaphore::new(SUBSCRIPTIONS_MAX)),
             next_sub: AtomicU32::new(1),
             message_bytes_max: config.message_size,
@@ -147,7 +152,8 @@ impl HttpService for WebService {
 
     async fn run(&self) {
         let context = &*self.0;
-        tokio::join!(context.advisories.run(), context.live.run(|| api::snapshot(context)));
+        let live = context.live.run(|| api::snapshot(context));
+        tokio::join!(context.advisories.run(), live, context.lan.run(&context.live));
     }
 
     async fn close(&self) {}

@@ -3,8 +3,9 @@
 import { make, setText } from "/dom.js";
 import { makeLan } from "/lan.js";
 import { makeMessages } from "/messages.js";
+import { makePeer, makePeers } from "/peer.js";
 import { State } from "/state.js";
-import { makeClients, makeLosses, makePeer, makePeers, makeStreams, makeSubject, makeSubjects } from "/views.js";
+import { makeClients, makeLosses, makeStreams, makeSubject, makeSubjects } from "/views.js";
 
 /** Pause before the page connects again, in milliseconds. */
 const RETRY = 3000;
@@ -85,6 +86,7 @@ function setConnection(name, text) {
 function follow() {
   const source = new EventSource("/api/v1/live");
   const lose = (text) => setConnection("lost", text);
+  source.addEventListener("reports", (event) => state.takeReports(JSON.parse(event.data)));
   source.addEventListener("snapshot", (event) => {
     state.take(JSON.parse(event.data));
     setConnection("live", "Live");

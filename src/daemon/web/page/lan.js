@@ -2,10 +2,13 @@
 
 import { card, make, makeTable, setText } from "/dom.js";
 import { bounds, bytes, clock, clockOf, count, name, plural, rate, span } from "/format.js";
+import { lanLosses, verdict } from "/losses.js";
 import { makePicture } from "/picture.js";
 import { makePlot } from "/plots.js";
-import { inbound, outbound, verdict } from "/state.js";
+import { subjectLine } from "/state.js";
 
+/** Maximum number of rows in the table of losses: the largest losses. */
+const ROWS_MAX = 200;
 /** Maximum number of lines in a plot of publishers: those with the most. */
 const LINES_MAX = 6;
 
@@ -46,13 +49,13 @@ export function makeTiles(tiles) {
   return { element, update };
 }
 
-/** Makes the table of the losses between this peer and others, in both directions. */
+/** Makes the table of the losses between all peers of the LAN. */
 export function makeLossTable() {
   const table = makeTable(
     "Who loses what from whom",
     [
-      { title: "Receiver", text: (row) => row.receiver },
-      { title: "Publisher", text: (row) => row.publisher },
+      { title: "Receiver", text: (row) => row.receiverName },
+      { title: "Publisher", text: (row) => row.publisherName },
       { title: "Now", text: (row) => row.text, state: (row) => row.state },
       { title: "Lost", number: true, text: (row) => row.count, state: (row) => (row.lost ? row.state : "") },
       { title: "Repaired", number: true, text: (row) => count(row.repaired) },
@@ -62,60 +65,72 @@ export function makeLossTable() {
     (row) => row.key,
     "No messages have been exchanged with another peer yet.",
   );
+  const more = make("p", { class: "quiet" });
   const update = (state) => {
-    const { loss, outbound: receivers } = state.snapshot;
-    const rows = loss.map((row) => ({
-      ...inbound(state, row),
-      key: `in ${row.epoch}`,
-      receiver: "this peer",
-      publisher: name(row),
-      count: bounds(row.lost),
-      repaired: row.repaired.count,
-      pending: row.datagrams.pending,
-      why: row.verdict,
+    const { pairs, unknown } = lanLosses(state);
+    const rows = pairs.map((pair) => ({ ...pair, key: `${pair.receiver} ${pair.publisher}` }));
+    const silent = unknown.map(({ epoch, name, reason }) => ({
+      key: epoch,
+      receiver: epoch,
+      receiverName: name,
+      publisherName: "other peers",
+      state: "idle",
+      text: "not known",
+      count: "not known",
+      repaired: null,
+      pending: null,
+      why: reason,
     }));
-    const others = receivers.map((row) => ({
-      ...outbound(state, row),
-      key: `out ${row.epoch}`,
-      receiver: name(row),
-      publisher: "this peer",
-      count: bounds(row.lost),
-      repaired: row.repaired,
-      pending: row.pending,
-      why: row.overrun ? `${plural(row.overrun, "datagram")} dropped by its kernel` : "",
-    }));
-    const weight = { bad: 0, warn: 1, good: 2 };
-    table.update(
-      [...rows, ...others].sort(
-        (a, b) => weight[a.state] - weight[b.state] || b.lost - a.lost || a.key.localeCompare(b.key),
-      ),
+    const weight = { bad: 0, warn: 1, idle: 2, good: 3 };
+    const sorted = [...rows, ...silent].sort(
+      (a, b) => weight[a.state] - weight[b.state] || b.lost - a.lost || a.key.localeCompare(b.key),
     );
+    table.update(sorted.slice(0, ROWS_MAX));
+    const rest = sorted.length - ROWS_MAX;
+    setText(more, rest > 0 ? `${plural(rest, "further row")} with smaller losses.` : "");
   };
-  return { element: make("section", { class: "card" }, table.element), update };
+  return { element: make("section", { class: "card" }, table.element, more), update };
+}
+
+/** Makes a plot of losses or repairs. `rows` returns the lines, each with its label and the name of its values. */
+export function makeLossPlot(title, noun, rows) {
+  const lines = (state) =>
+    rows(state)
+      .map(({ label, line }) => ({ label, values: state.values(line), sum: state.risen(line, 900) }))
+      .sort((a, b) => b.sum - a.sum || a.label.localeCompare(b.label));
+  return makePlot(title, {
+    format: rate,
+    lines: (state) => {
+      const most = lines(state).slice(0, LINES_MAX);
+      return most.length ? most : [{ label: "none", values: state.values("none") }];
+    },
+    describe: (state) => {
+      const all = lines(state).filter((line) => line.sum > 0);
+      if (all.length === 0) return `No message was ${noun} in the last 15 minutes.`;
+      const most = all.slice(0, LINES_MAX).map((line) => `${count(line.sum)} from ${line.label}`);
+      const more = all.length - most.length;
+      return `In the last 15 minutes ${noun}: ${most.join(", ")}${more > 0 ? ` and more of ${count(more)}` : ""}.`;
+    },
+  });
 }
 
 /** Makes a plot with a line for each publisher. */
 function makePublisherPlot(title, line, noun) {
-  const rows = (state) =>
-    state.snapshot.loss.map((row) => ({
-      label: name(row),
-      values: state.values(`${line} ${row.epoch}`),
-      sum: state.risen(`${line} ${row.epoch}`, 900),
-    }));
-  return makePlot(title, {
-    format: rate,
-    lines: (state) => {
-      const most = rows(state)
-        .sort((a, b) => b.sum - a.sum || a.label.localeCompare(b.label))
-        .slice(0, LINES_MAX);
-      return most.length ? most : [{ label: "none", values: state.values("none") }];
-    },
-    describe: (state) => {
-      const all = rows(state).filter((row) => row.sum > 0);
-      if (all.length === 0) return `No message was ${noun} in the last 15 minutes.`;
-      return `In the last 15 minutes ${noun}: ${all.map((row) => `${count(row.sum)} from ${row.label}`).join(", ")}.`;
-    },
-  });
+  const rows = ({ snapshot }) => snapshot.loss.map((row) => ({ label: name(row), line: `${line} ${row.epoch}` }));
+  return makeLossPlot(title, noun, rows);
+}
+
+/** Returns what a row of losses counts, in words. */
+export function subjectOf(row) {
+  const words = { other_subjects: "other subjects", inbox: "to this peer alone", unknown_subject: "unknown subjects" };
+  return row.subject ?? words[row.kind] ?? row.kind;
+}
+
+/** Makes a plot with a line for each of the subjects and publishers of which most messages are lost. */
+function makeSubjectPlot() {
+  const rows = ({ snapshot }) =>
+    snapshot.loss_by_subject.map((row) => ({ label: `${name(row)}: ${subjectOf(row)}`, line: subjectLine(row) }));
+  return makeLossPlot("Lost messages a second, by subject and publisher", "lost", rows);
 }
 
 function makeMeters() {
@@ -214,6 +229,11 @@ export function makeAdvisories(limit) {
   return { element: make("section", { class: "card" }, table.element), update };
 }
 
+/** Returns the number of peers that report their losses. */
+function reporting(state) {
+  return [...state.reports.values()].filter((report) => report.state === "reported").length;
+}
+
 /** Makes the view. */
 export function makeLan() {
   const sum = (rows, field) => rows.reduce((total, row) => total + field(row), 0);
@@ -221,7 +241,7 @@ export function makeLan() {
     [
       "Other peers up",
       ({ snapshot }) => count(snapshot.peers.filter((peer) => peer.state === "up").length),
-      ({ snapshot }) => `${count(snapshot.peers.length)} known`,
+      (state) => `${count(state.snapshot.peers.length)} known, ${count(reporting(state))} report`,
     ],
     ["Received a second", (state) => rate(state.last("in")), (state) => `${bytes(state.last("bytesIn") ?? 0)}/s`],
     ["Published a second", (state) => rate(state.last("out")), (state) => `${bytes(state.last("bytesOut") ?? 0)}/s`],
@@ -262,6 +282,7 @@ export function makeLan() {
     findings: makeFindings(),
     lost: makePublisherPlot("Lost messages a second, by publisher", "lost", "lost"),
     repaired: makePublisherPlot("Repaired messages a second, by publisher", "repaired", "repaired"),
+    subjects: makeSubjectPlot(),
     rates,
     meters: makeMeters(),
     advisories: makeAdvisories(8),
@@ -275,6 +296,7 @@ export function makeLan() {
     make("div", { class: "grid" }, parts.picture.element, make("div", {}, parts.findings.element, parts.rates.element)),
     parts.losses.element,
     make("div", { class: "grid" }, parts.lost.element, parts.repaired.element),
+    parts.subjects.element,
     parts.advisories.element,
     parts.meters.element,
   );

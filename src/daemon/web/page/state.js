@@ -1,4 +1,4 @@
-// The snapshots of the peer, one a second, and the rates between them.
+// The snapshots of the peer, one a second, the summaries of other peers, and the rates between them.
 
 /** Number of points that are kept: a quarter of an hour. A tab that stays open for days keeps no more. */
 const POINTS_MAX = 900;
@@ -22,16 +22,48 @@ class Series {
   }
 }
 
+/** Returns the name of the line of a subject and its publisher. */
+export function subjectLine(row) {
+  return `subject ${row.epoch} ${row.kind} ${row.subject}`;
+}
+
+/** Returns a row of a summary with its rises within the last minute. `before` are the rows of the summary before. */
+function risenPair(row, time, before) {
+  const lostAtLeast = lowest(row.lost) + row.inbox_lost;
+  const last = before.get(row.epoch);
+  const rises = (last?.rises ?? []).filter((rise) => time - rise.time < RECENT * 1000);
+  if (last && (lostAtLeast > last.lostAtLeast || row.repaired > last.repaired)) {
+    const rise = (now, past) => Math.max(now - past, 0);
+    rises.push({ time, lost: rise(lostAtLeast, last.lostAtLeast), repaired: rise(row.repaired, last.repaired) });
+  }
+  return { ...row, lostAtLeast, rises };
+}
+
 /** What the page knows. */
 export class State {
   constructor() {
     this.snapshot = null;
     this.times = [];
     this.series = new Map();
+    /** The summaries of other peers, by epoch. */
+    this.reports = new Map();
+  }
+
+  /** Takes summaries that other peers give, or the reasons why they give none. */
+  takeReports(reports) {
+    for (const report of reports) {
+      const before = this.reports.get(report.epoch)?.pairs ?? new Map();
+      const rows = report.rows?.map((row) => [row.epoch, risenPair(row, report.time, before)]);
+      // A peer that does not answer for a while may continue where it was.
+      this.reports.set(report.epoch, { ...report, pairs: rows ? new Map(rows) : before });
+    }
   }
 
   /** Takes a snapshot. */
   take(snapshot) {
+    this.takeReports(snapshot.reports);
+    const known = new Set(snapshot.peers.map((peer) => peer.epoch));
+    for (const epoch of this.reports.keys()) if (!known.has(epoch)) this.reports.delete(epoch);
     const seconds = this.snapshot ? (snapshot.time - this.snapshot.time) / 1000 : 0;
     if (this.snapshot && this.snapshot.status.epoch !== snapshot.status.epoch) this.series.clear();
     this.times.push(snapshot.time / 1000);
@@ -41,6 +73,7 @@ export class State {
       counts.set(`lost ${row.epoch}`, row.msg_loss.count + row.ibx_loss.count);
       counts.set(`repaired ${row.epoch}`, row.repaired.count);
     }
+    for (const row of snapshot.loss_by_subject) counts.set(subjectLine(row), lowest(row.lost));
     for (const row of snapshot.peers) counts.set(`from ${row.epoch}`, row.messages_in);
     for (const row of snapshot.outbound) counts.set(`outbound ${row.epoch}`, lowest(row.lost));
     for (const [name, current] of counts) {
@@ -48,7 +81,10 @@ export class State {
       this.series.get(name).append(current, seconds);
     }
     for (const [name, series] of this.series) {
-      if (!counts.has(name)) series.values.push(null);
+      if (!counts.has(name)) {
+        series.values.push(null);
+        series.before = null;
+      }
       if (this.times.length > POINTS_MAX) series.values.shift();
       if (series.values.every((value) => value === null) && !counts.has(name)) this.series.delete(name);
     }
@@ -59,6 +95,12 @@ export class State {
   /** Returns the values of a line. */
   values(name) {
     return this.series.get(name)?.values ?? new Array(this.times.length).fill(null);
+  }
+
+  /** Returns the messages that a receiver lately lost and repaired, by its own reports. */
+  recentOf(pair, time) {
+    const recent = pair.rises.filter((rise) => time - rise.time < RECENT * 1000);
+    return ["lost", "repaired"].map((field) => recent.reduce((sum, rise) => sum + rise[field], 0));
   }
 
   /** Returns the last rate of a line. */
@@ -93,51 +135,10 @@ export function outbound(state, row) {
   return grade(lowest(row.lost), state.risen(`outbound ${row.epoch}`), 0, row.pending);
 }
 
-function grade(lost, recent, repaired, pending) {
+/** Returns a class and a few words for a loss. */
+export function grade(lost, recent, repaired, pending) {
   if (recent > 0) return { state: "bad", lost, recent, text: `losing: ${recent} in the last minute` };
   if (repaired > 0 || pending > 0) return { state: "warn", lost, recent, text: "repairing" };
   if (lost > 0) return { state: "warn", lost, recent, text: "lost earlier" };
   return { state: "good", lost, recent, text: "complete" };
-}
-
-/** Returns the state of the LAN as this peer sees it: a class, a sign, a title and a sentence. */
-export function verdict(state) {
-  const { health, loss, outbound: receivers, peers, status } = state.snapshot;
-  const broken = health.findings.filter((finding) => finding.severity === "broken");
-  if (status.phase !== "running") return { state: "idle", sign: "■", title: "The peer is stopping", text: "" };
-  if (broken.length) return { state: "bad", sign: "✕", title: "The network does not work", text: broken[0].found };
-  const ups = peers.filter((peer) => peer.state === "up").length;
-  const rows = loss.map((row) => ({ row, ...inbound(state, row) }));
-  const recent = rows.reduce((sum, row) => sum + row.recent, 0);
-  const lost = rows.reduce((sum, row) => sum + row.lost, 0);
-  const others = receivers.map((row) => outbound(state, row));
-  const othersRecent = others.reduce((sum, row) => sum + row.recent, 0);
-  const othersLost = others.reduce((sum, row) => sum + row.lost, 0);
-  if (recent + othersRecent > 0) {
-    const text = `Here: ${recent} in the last minute, ${lost} since the start. Other peers lost ${othersRecent} of the
-      messages from here in the last minute, ${othersLost} since the start.`;
-    return { state: "bad", sign: "✕", title: "Messages are being lost", text };
-  }
-  if (rows.some((row) => row.text === "repairing")) {
-    return {
-      state: "warn",
-      sign: "↻",
-      title: "Missing messages are being repaired",
-      text: `Lost since the start: ${lost}.`,
-    };
-  }
-  if (ups === 0) {
-    return { state: "idle", sign: "○", title: "No other peer is here", text: "Nothing can be lost or received yet." };
-  }
-  const past = lost + othersLost;
-  if (past > 0) {
-    const text = `Earlier ${lost} were lost here, and ${othersLost} of the messages from here at other peers.`;
-    return { state: "warn", sign: "!", title: "All messages arrive now", text };
-  }
-  return {
-    state: "good",
-    sign: "✓",
-    title: "All messages arrive",
-    text: `Nothing was lost since the start of this peer.`,
-  };
 }

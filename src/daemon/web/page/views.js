@@ -1,179 +1,11 @@
-// The other views: peers, one peer, subjects, one subject, clients, streams, losses.
+// The other views: subjects, one subject, clients, streams, losses.
 
-import { card, make, makeTable, setText } from "/dom.js";
+import { card, make, makeTable } from "/dom.js";
 import { bounds, bytes, clock, clockOf, count, name, rate, span } from "/format.js";
-import { makeAdvisories, makeLossTable, makeTiles } from "/lan.js";
+import { makeAdvisories, makeLossPlot, makeLossTable, makeTiles, subjectOf } from "/lan.js";
 import { makePlot } from "/plots.js";
-import { inbound, outbound } from "/state.js";
-
-/** Interval between two requests for a report that is not in the snapshots, in milliseconds. */
-const REPORT_INTERVAL = 5000;
-
-const peerStates = { up: "good", silent: "warn", left: "", crashed: "bad" };
-
-/** Makes the view of all peers. */
-export function makePeers() {
-  const table = makeTable(
-    "Other peers",
-    [
-      { title: "Peer", text: name, link: (row) => `#/peer/${row.epoch}` },
-      { title: "State", text: (row) => row.state, state: (row) => peerStates[row.state] },
-      { title: "Address", text: (row) => row.address },
-      { title: "Up for", text: (row) => span(row.uptime_ms) },
-      { title: "Last heard", text: (row) => `${span(row.last_heard_ms)} ago` },
-      { title: "Messages", number: true, text: (row) => count(row.messages_in) },
-      { title: "A second", number: true, text: (row) => rate(row.rate) },
-      { title: "Lost", number: true, text: (row) => count(row.lost), state: (row) => (row.lost ? "bad" : "") },
-      { title: "Notes", text: notes, state: (row) => (notes(row) ? "warn" : "") },
-    ],
-    (row) => row.epoch,
-    "No other peer was heard. With a LAN: start a peer on another host, with the same group and port.",
-  );
-  const element = make("div", {}, make("h2", {}, "Peers"), make("section", { class: "card" }, table.element));
-  const update = (state) =>
-    table.update(state.snapshot.peers.map((row) => ({ ...row, rate: state.last(`from ${row.epoch}`) })));
-  return { title: "Peers", element, update };
-}
-
-function notes(row) {
-  return [
-    row.multicast_dead && "its multicast does not arrive",
-    row.duplicate_name && "another peer has its name",
-    row.flow_exclusion && `excluded from flow control: ${row.flow_exclusion.reason}`,
-    row.kernel_drops > 0 && `its kernel dropped ${count(row.kernel_drops)}`,
-  ]
-    .filter(Boolean)
-    .join("; ");
-}
-
-/** Makes the view of one peer. */
-export function makePeer(epoch) {
-  const heading = make("h2", {}, "Peer");
-  const gone = make("p", { class: "empty" }, "This peer is not known, or its run has ended long ago.");
-  const find = (state, rows) => state.snapshot[rows].find((row) => row.epoch === epoch);
-  const of = (rows, text) => (state) => {
-    const row = find(state, rows);
-    return row ? text(row, state) : "–";
-  };
-  const tiles = makeTiles([
-    ["State", of("peers", (row) => row.state), of("peers", (row) => `heard ${span(row.last_heard_ms)} ago`)],
-    [
-      "Messages a second",
-      (state) => rate(state.last(`from ${epoch}`)),
-      of("peers", (row) => `${count(row.messages_in)} in all`),
-    ],
-    ["Lost here", of("loss", (row) => bounds(row.lost)), of("loss", (row, state) => inbound(state, row).text)],
-    [
-      "Repaired here",
-      of("loss", (row) => count(row.repaired.count)),
-      of("loss", (row) => `${count(row.datagrams.pending)} datagrams missing now`),
-    ],
-    [
-      "Lost there",
-      of("outbound", (row) => bounds(row.lost)),
-      of("outbound", (row, state) => outbound(state, row).text),
-    ],
-    ["Up for", of("peers", (row) => span(row.uptime_ms)), of("peers", (row) => row.address)],
-  ]);
-  const plot = (title, lines) =>
-    makePlot(title, {
-      format: rate,
-      lines: (state) => lines.map(([line, label]) => ({ label, values: state.values(`${line} ${epoch}`) })),
-      describe: (state) => {
-        const sums = lines.map(([line, label]) => `${count(state.risen(`${line} ${epoch}`, 900))} ${label}`);
-        return `${sums.join(", ")} in the last 15 minutes.`;
-      },
-    });
-  const plots = [
-    plot("Messages from it a second", [["from", "received"]]),
-    plot("Missing messages of it a second", [
-      ["lost", "lost"],
-      ["repaired", "repaired"],
-    ]),
-  ];
-  const explanation = make("p");
-  const reasons = makeTable(
-    "Reports of losses, by reason",
-    [
-      { title: "Reason", text: ([reason]) => reason },
-      { title: "Reports", number: true, text: ([, reports]) => count(reports) },
-    ],
-    ([reason]) => reason,
-    "No loss of this publisher was reported.",
-  );
-  const wanted = makeTable(
-    "Subscriptions of this peer",
-    [
-      { title: "Pattern", text: (row) => row.glob ?? row.pattern },
-      { title: "Queue group", text: (row) => row.queue ?? "–" },
-      { title: "Subscriptions", number: true, text: (row) => count(row.subscriptions) },
-    ],
-    (row) => `${row.pattern} ${row.queue} ${row.glob}`,
-    "It has announced no subscription.",
-  );
-  const found = make(
-    "div",
-    {},
-    tiles.element,
-    make("section", { class: "card" }, make("h3", {}, "Explanation"), explanation),
-    make(
-      "div",
-      { class: "grid" },
-      plots.map((one) => one.element),
-    ),
-    make(
-      "div",
-      { class: "grid" },
-      make("section", { class: "card" }, reasons.element),
-      make("section", { class: "card" }, wanted.element),
-    ),
-  );
-  const update = (state) => {
-    const peer = find(state, "peers") ?? find(state, "loss");
-    gone.hidden = Boolean(peer);
-    found.hidden = !peer;
-    if (!peer) return;
-    setText(heading, `Peer ${name(peer)}`);
-    tiles.update(state);
-    plots.forEach((one) => one.update(state));
-    const loss = find(state, "loss");
-    setText(explanation, loss?.verdict ?? "Nothing of this publisher was missing.");
-    reasons.update(Object.entries(loss?.reasons ?? {}));
-  };
-  const report = (answer) => wanted.update(answer.rows.filter((row) => row.epoch === epoch));
-  return { title: "Peer", element: make("div", {}, heading, gone, found), update, ...polled("interest", report) };
-}
-
-/** Polls a report while the view is shown. */
-function polled(path, take) {
-  let timer = null;
-  const ask = async () => {
-    try {
-      const response = await fetch(`/api/v1/${path}`);
-      if (response.ok) take(await response.json());
-    } catch {
-      // The header says that the connection is lost.
-    }
-  };
-  return {
-    open: () => {
-      ask();
-      timer = setInterval(ask, REPORT_INTERVAL);
-    },
-    close: () => clearInterval(timer),
-  };
-}
-
-/** Returns the rows of numbers with their rates since the rows before. */
-function withRates(rows, before, seconds) {
-  return rows.map((row) => {
-    const key = `${row.epoch ?? ""} ${row.subject}`;
-    const last = before.get(key);
-    const rises = last && last.frame === row.frame && row.count >= last.count;
-    before.set(key, row);
-    return { ...row, key, rate: rises && seconds > 0 ? (row.count - last.count) / seconds : null };
-  });
-}
+import { polled, withRates } from "/report.js";
+import { lowest, subjectLine } from "/state.js";
 
 /** Makes the view of all subjects. */
 export function makeSubjects() {
@@ -271,11 +103,16 @@ export function makeSubject(subject) {
     lines: () => [{ label: subject, values: points.values }],
     describe: () => `Now ${rate(points.values.at(-1) ?? null)} a second, from all publishers together.`,
   });
+  const lost = makeLossPlot("Lost messages a second, by publisher", "lost", ({ snapshot }) =>
+    snapshot.loss_by_subject
+      .filter((row) => row.subject === subject)
+      .map((row) => ({ label: name(row), line: subjectLine(row) })),
+  );
   const element = make(
     "div",
     {},
     make("h2", {}, `Subject ${subject}`),
-    plot.element,
+    make("div", { class: "grid" }, plot.element, lost.element),
     make(
       "div",
       { class: "grid" },
@@ -303,7 +140,8 @@ export function makeSubject(subject) {
     if (points.times.length > 900) [points.times, points.values].forEach((list) => list.shift());
     plot.update(points);
   };
-  const update = (state) =>
+  const update = (state) => {
+    lost.update(state);
     losses.update(
       state.snapshot.advisories
         .filter((advisory) => advisory.content)
@@ -325,12 +163,13 @@ export function makeSubject(subject) {
         })
         .reverse(),
     );
+  };
   return { title: subject, element, update, ...polled("seqno?limit=1000", report) };
 }
 
-/** Makes the view of clients and listeners. */
-export function makeClients() {
-  const clients = makeTable(
+/** Makes the table of the clients of a peer. */
+export function makeClientTable() {
+  return makeTable(
     "Clients of this peer",
     [
       { title: "Client", text: (row) => row.name || `client ${row.client}` },
@@ -351,7 +190,11 @@ export function makeClients() {
     (row) => row.client,
     "No client is connected.",
   );
-  const listeners = makeTable(
+}
+
+/** Makes the table of the listeners of a peer, from its status. */
+export function makeListenerTable() {
+  const table = makeTable(
     "Listeners",
     [
       { title: "Listener", text: (row) => row.listener },
@@ -376,6 +219,14 @@ export function makeClients() {
     (row) => row.listener,
     "No listener is open.",
   );
+  const update = (status) =>
+    table.update([...status.listeners, status.streams, status.http].filter(Boolean));
+  return { element: table.element, update };
+}
+
+/** Makes the view of clients and listeners. */
+export function makeClients() {
+  const [clients, listeners] = [makeClientTable(), makeListenerTable()];
   const element = make(
     "div",
     {},
@@ -385,7 +236,7 @@ export function makeClients() {
   );
   const update = ({ snapshot }) => {
     clients.update(snapshot.clients);
-    listeners.update([...snapshot.status.listeners, snapshot.status.streams, snapshot.status.http].filter(Boolean));
+    listeners.update(snapshot.status);
   };
   return { title: "Clients", element, update };
 }
@@ -467,10 +318,30 @@ export function makeStreams() {
   return { title: "Streams", element, update, ...polled("streams", report) };
 }
 
+/** Makes the table of the losses of this peer, by subject and publisher. */
+function makeSubjectLossTable() {
+  const table = makeTable(
+    "What this peer loses, by subject",
+    [
+      { title: "Subject", text: subjectOf },
+      { title: "Publisher", text: name },
+      { title: "Lost", number: true, text: (row) => bounds(row.lost), state: (row) => (lowest(row.lost) ? "bad" : "") },
+      { title: "Repaired", number: true, text: (row) => count(row.repaired) },
+      { title: "Last loss", text: (row) => clockOf(row.time_ns) },
+      { title: "Reason", text: (row) => [row.reason, row.cause].filter(Boolean).join(", ") },
+    ],
+    subjectLine,
+    "This peer has lost and repaired nothing.",
+  );
+  const polling = polled("loss_by_subject?limit=200", (answer) => table.update(answer.rows));
+  return { element: make("section", { class: "card" }, table.element), ...polling };
+}
+
 /** Makes the view of losses and advisories. */
 export function makeLosses() {
-  const [losses, advisories] = [makeLossTable(), makeAdvisories(100)];
-  const element = make("div", {}, make("h2", {}, "Losses"), losses.element, advisories.element);
+  const [losses, subjects, advisories] = [makeLossTable(), makeSubjectLossTable(), makeAdvisories(100)];
+  const parts = [losses.element, subjects.element, advisories.element];
+  const element = make("div", {}, make("h2", {}, "Losses"), parts);
   const update = (state) => [losses, advisories].forEach((part) => part.update(state));
-  return { title: "Losses", element, update };
+  return { title: "Losses", element, update, open: subjects.open, close: subjects.close };
 }
