@@ -279,4 +279,13 @@ fn streams_are_shown_with_the_lag_of_consumers() {
         (&"local".into(), &1.into()),
         "{answer}"
     );
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    let metrics = HttpReply::parse(&exchange(address, request.as_bytes())).has_status(200).body;
+    for line in [
+        r#"seqcast_stream_events{stream="main"} 1"#,
+        r#"seqcast_consumer_lag_events{stream="main",user="local",component="PLANT"} 1"#,
+        r#"seqcast_consumer_missed_events{stream="main",user="local",component="PLANT"} 0"#,
+    ] {
+        assert!(metrics.lines().any(|sample| sample == line), "no {line} in {metrics}");
+    }
 }

@@ -10,6 +10,7 @@ use super::messages::{MessageRefusal, PUBLISH_BYTES_MAX, publish, subscribe};
 use super::metrics;
 use super::remote_query::QueryFailure;
 use super::reports::ReportFailure;
+use super::stream_reports::ask_streams;
 use crate::daemon::http_server::REQUEST_TIME;
 use crate::listener::ftn18::url::decode_form;
 use crate::message::{Epoch, QuestionFailure};
@@ -172,7 +173,13 @@ async fn answer_resource(context: &Arc<WebContext>, resource: Resource, request:
             let is_open_metrics = accept.contains("application/openmetrics-text");
             let content_type = if is_open_metrics { metrics::OPEN_METRICS } else { metrics::PROMETHEUS };
             match context.reports.overview(metrics::queries()).await {
-                Ok(overview) => {
+                Ok(mut overview) => {
+                    // A store that does not answer leaves only its own metrics without samples.
+                    if overview["status"]["streams"].is_object()
+                        && let Ok(streams) = context.reports.run(ask_streams).await
+                    {
+                        metrics::add_streams(&mut overview, streams);
+                    }
                     let text = metrics::render(&overview, is_open_metrics);
                     ([(header::CONTENT_TYPE, content_type)], text).into_response()
                 }

@@ -1,7 +1,8 @@
 //! The metrics beside the counters of the peer: their names, kinds, meanings, and the report that each comes from.
 
 use super::rules::{
-    array, datagrams, excluded, findings, health, listeners, omitted, peer_info, peers, queues, reasons, running, up,
+    CONSUMER, array, datagrams, excluded, findings, health, listeners, missed, omitted, peer_info, peers, queues,
+    reasons, running, up,
 };
 use super::samples::{MetricKind, MetricSample, PEER_LABELS, rows, single};
 use serde_json::Value;
@@ -53,6 +54,7 @@ const fn family(name: &'static str, kind: MetricKind, help: &'static str, source
 }
 
 const WINDOW: &[(&str, &str)] = &[("window", "/window")];
+const STREAM: &[(&str, &str)] = &[("stream", "/stream")];
 
 /// All metrics beside the counters of the peer.
 pub(super) const FAMILIES: &[MetricFamily] = &[
@@ -295,6 +297,20 @@ pub(super) const FAMILIES: &[MetricFamily] = &[
         Counter,
         "Retained messages evicted because all together were too large.",
         Field("/history_totals/evicted", 1),
+    ),
+    family("stream_events", Gauge, "Events in the stream.", Each("/streams", STREAM, "/events")),
+    family("stream_bytes", Gauge, "Bytes of the events in the stream.", Each("/streams", STREAM, "/bytes")),
+    family(
+        "consumer_lag_events",
+        Gauge,
+        "Events of the stream that the consumer has not accepted yet.",
+        Each("/consumers", CONSUMER, "/lag"),
+    ),
+    family(
+        "consumer_missed_events",
+        Gauge,
+        "Events removed before the consumer accepted them; it gets no further ones until it registers again.",
+        Rule(missed),
     ),
     family(
         "omitted_rows",

@@ -28,6 +28,18 @@ pub(super) fn queries() -> Vec<Value> {
     limited.into_iter().chain(whole).chain([history]).collect()
 }
 
+/// Adds the streams and their consumers to an overview of the reports, within the limit of rows.
+pub(super) fn add_streams(overview: &mut Value, mut report: Value) {
+    let omitted_consumers = report["omitted"].as_u64().unwrap_or(0);
+    for (name, further) in [("streams", 0), ("consumers", omitted_consumers)] {
+        let Some(rows) = report[name].as_array_mut() else { continue };
+        let omitted = rows.len().saturating_sub(ROWS_MAX) as u64;
+        rows.truncate(ROWS_MAX);
+        overview[name] = std::mem::take(rows).into();
+        overview[format!("{name}_omitted")] = (further + omitted).into();
+    }
+}
+
 /// Returns the metrics of an overview of the reports, in OpenMetrics or in the older format.
 pub(super) fn render(overview: &Value, is_open_metrics: bool) -> String {
     let mut text = MetricsText { text: String::new(), is_open_metrics };

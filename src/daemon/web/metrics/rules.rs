@@ -3,6 +3,9 @@
 use super::samples::{MetricSample, PEER_LABELS, labels_of, rows, sample};
 use serde_json::Value;
 
+/// Labels of the rows about consumers.
+pub(super) const CONSUMER: &[(&str, &str)] = &[("stream", "/stream"), ("user", "/user"), ("component", "/component")];
+
 /// Returns the rows at a pointer; none if there is no array.
 pub(super) fn array<'a>(overview: &'a Value, pointer: &str) -> &'a [Value] {
     overview.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
@@ -102,8 +105,18 @@ fn with_label(row: &Value, name: &'static str, value: &str, number: &Value) -> M
     MetricSample { labels, value: number.to_string() }
 }
 
+/// Returns the missed events of each consumer.
+pub(super) fn missed(overview: &Value) -> Vec<MetricSample> {
+    let of_row = |row: &Value| MetricSample {
+        labels: labels_of(row, CONSUMER),
+        value: row["lapsed"]["count"].as_u64().unwrap_or(0).to_string(),
+    };
+    array(overview, "/consumers").iter().map(of_row).collect()
+}
+
 /// Returns the number of rows of each report that have no samples.
 pub(super) fn omitted(overview: &Value) -> Vec<MetricSample> {
     let count = |report: &str| overview[format!("{report}_omitted")].as_u64().unwrap_or(0);
-    ["loss", "outbound", "peers"].iter().map(|report| sample(&[("report", report)], count(report))).collect()
+    let reports = ["loss", "outbound", "peers", "streams", "consumers"];
+    reports.iter().map(|report| sample(&[("report", report)], count(report))).collect()
 }

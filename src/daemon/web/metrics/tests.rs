@@ -92,9 +92,40 @@ fn metrics_have_the_values_of_the_reports() {
             "seqcast_omitted_rows{report=\"loss\"} 12",
             "seqcast_omitted_rows{report=\"outbound\"} 0",
             "seqcast_omitted_rows{report=\"peers\"} 0",
+            "seqcast_omitted_rows{report=\"streams\"} 0",
+            "seqcast_omitted_rows{report=\"consumers\"} 0",
         ],
     );
     assert_samples(&text, "seqcast_datagrams_in_total", &["seqcast_datagrams_in_total 18446744073709551615"]);
+}
+
+#[test]
+fn streams_and_consumers_keep_to_the_limit() {
+    let stream = |number: usize| json!({ "stream": format!("s{number}"), "events": number, "bytes": 10 });
+    let consumer = |number: usize| {
+        let lapsed = (number == 1).then(|| json!({ "first": "1", "last": "5", "count": 4 }));
+        json!({ "stream": "s0", "user": format!("u{number}"), "component": "c", "lag": number, "lapsed": lapsed })
+    };
+    let consumers: Vec<Value> = (0..=ROWS_MAX).map(consumer).collect();
+    let report = json!({ "streams": [stream(0), stream(7)], "consumers": consumers, "omitted": 20 });
+    let mut overview = overview();
+    add_streams(&mut overview, report);
+    let text = render(&overview, true);
+    assert_samples(
+        &text,
+        "seqcast_stream_events",
+        &["seqcast_stream_events{stream=\"s0\"} 0", "seqcast_stream_events{stream=\"s7\"} 7"],
+    );
+    let lines = |name: &str| text.lines().filter(|line| line.starts_with(&format!("{name}{{"))).collect::<Vec<&str>>();
+    let lags = lines("seqcast_consumer_lag_events");
+    assert_eq!(
+        (lags.len(), lags[3]),
+        (ROWS_MAX, r#"seqcast_consumer_lag_events{stream="s0",user="u3",component="c"} 3"#)
+    );
+    let missed = lines("seqcast_consumer_missed_events");
+    assert_eq!(missed[1], r#"seqcast_consumer_missed_events{stream="s0",user="u1",component="c"} 4"#);
+    assert!(missed[2].ends_with(" 0"), "{}", missed[2]);
+    assert!(text.contains("seqcast_omitted_rows{report=\"consumers\"} 21\n"), "{text}");
 }
 
 #[test]
