@@ -32,6 +32,12 @@ fn top_shows_the_numbers_of_the_reports() {
         assert_ne!(cells[2], "0", "the fault has lost datagrams that were repaired: {text}");
         assert_eq!(cells[3], loss["datagrams"]["pending"].to_string());
         assert_eq!(row("top.a")[3], "5000");
+        // The other host shows the same numbers, which it asks for.
+        let there = publisher.run(&["top", "--once", "--interval", "10ms"]);
+        let lan_view = there.split("\nlan\n").nth(1).expect("the view is there");
+        let reported: Vec<&str> =
+            lan_view.lines().find(|line| line.starts_with("B.top")).unwrap().split('|').map(str::trim).collect();
+        assert_eq!((reported[5], reported[6], reported[7]), ("0", cells[2], cells[3]), "{there}");
         let peer = receiver.rows("peers")[0].clone();
         let peers = after("peers");
         let cells: Vec<&str> =

@@ -14,10 +14,14 @@ Examples:
   seqcast top
   seqcast top --view loss --interval 2s
   seqcast top --at B.test                   shows another peer of the LAN
+  seqcast top --view lan                    shows all peers of the LAN, as they report themselves
   seqcast top --once                        prints all views once, as text
 
-Keys: 1 to 5 or Tab change the view, s the column of the order, r its direction, / filters, p pauses, arrows and Page \
+Keys: 1 to 6 or Tab change the view, s the column of the order, r its direction, / filters, p pauses, arrows and Page \
 keys scroll, ? shows these keys, q ends.
+
+The view lan asks every peer of the group for its losses and clients, each at most once in 2 s and only while it is \
+shown. A peer that does not answer, or whose remote-reports is 'no', has a row with the reason.
 
 Rates are taken between two samples. Where standard output is no terminal, the command prints as with --once.";
 
@@ -54,12 +58,14 @@ pub enum TopView {
     Clients,
     /// The listeners of the peer.
     Listeners,
+    /// All peers of the LAN, as they report themselves.
+    Lan,
 }
 
 impl TopView {
     /// All views, in the order of their keys.
-    pub const ALL: [TopView; 5] =
-        [TopView::Peers, TopView::Subjects, TopView::Loss, TopView::Clients, TopView::Listeners];
+    pub const ALL: [TopView; 6] =
+        [TopView::Peers, TopView::Subjects, TopView::Loss, TopView::Clients, TopView::Listeners, TopView::Lan];
 
     /// Returns the name in the heading.
     pub fn as_str(self) -> &'static str {
@@ -69,6 +75,7 @@ impl TopView {
             TopView::Loss => "loss",
             TopView::Clients => "clients",
             TopView::Listeners => "listeners",
+            TopView::Lan => "lan",
         }
     }
 }

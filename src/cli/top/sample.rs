@@ -51,6 +51,11 @@ impl TopSample {
         TopSample { at: Instant::from_nanos(0), reports: BTreeMap::new() }
     }
 
+    /// Adds the rows of the peers of the LAN.
+    pub(super) fn set_lan(&mut self, rows: Vec<Value>) {
+        self.reports.insert("lan", json!({ "rows": rows }));
+    }
+
     fn rows(&self, report: &str) -> &[Value] {
         self.reports.get(report).and_then(|report| report["rows"].as_array()).map_or(&[], Vec::as_slice)
     }
@@ -92,6 +97,11 @@ impl TopCell {
         TopCell { text: count.to_string(), number: Some(count as f64) }
     }
 
+    /// A count; `None` if it is unknown.
+    fn optional_count(count: Option<u64>) -> TopCell {
+        count.map_or(TopCell { text: "-".to_owned(), number: Some(-1.0) }, TopCell::count)
+    }
+
     /// A number a second; `None` if it is unknown yet.
     fn rate(rate: Option<f64>) -> TopCell {
         let text = rate.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"));
@@ -124,6 +134,7 @@ impl TopTable {
             TopView::Loss => losses(now),
             TopView::Clients => clients(now, before),
             TopView::Listeners => listeners(now, before),
+            TopView::Lan => lan(now),
         }
     }
 
@@ -321,6 +332,40 @@ fn listeners(now: &TopSample, before: Option<&TopSample>) -> TopTable {
     TopTable { columns: columns.to_vec(), rows: rows.collect(), order: 2 }
 }
 
+fn lan(now: &TopSample) -> TopTable {
+    let columns = [
+        Column::new("peer").left(),
+        Column::new("health").left(),
+        Column::new("out/s"),
+        Column::new("in/s"),
+        Column::new("clients"),
+        Column::new("lost"),
+        Column::new("repaired"),
+        Column::new("pending"),
+        Column::new("note").left(),
+    ];
+    let rows = now.rows("lan").iter().map(|row| {
+        let count = |name: &str| TopCell::optional_count(row[name].as_u64());
+        let note = match (row["reason"].is_string(), row["worst"].is_string()) {
+            (true, _) => text(row, "/reason"),
+            (false, true) => format!("most of {}", text(row, "/worst")),
+            (false, false) => String::new(),
+        };
+        vec![
+            TopCell::text(text(row, "/name")),
+            TopCell::text(text(row, "/health")),
+            TopCell::rate(row["published_rate"].as_f64()),
+            TopCell::rate(row["delivered_rate"].as_f64()),
+            count("clients"),
+            count("lost"),
+            count("repaired"),
+            count("pending"),
+            TopCell::text(note),
+        ]
+    });
+    TopTable { columns: columns.to_vec(), rows: rows.collect(), order: 5 }
+}
+
 #[cfg(test)]
 impl TopSample {
     /// Returns a sample of these reports, `millis` after the start.
@@ -353,6 +398,19 @@ mod tests {
         assert_eq!(texts(&table, 1), ["A", "A", "A"]);
         table.filter("ne");
         assert_eq!(texts(&table, 0), ["new"]);
+    }
+
+    #[test]
+    fn peers_without_report_come_last() {
+        let mut sample = TopSample::empty();
+        let row = |name: &str, lost: u64| json!({ "name": name, "lost": lost, "worst": "P", "health": "ok" });
+        let silent = json!({ "name": "silent", "reason": "no answer came in time" });
+        sample.set_lan(vec![row("A", 0), silent, row("B", 10), row("C", 9)]);
+        let mut table = TopTable::new(TopView::Lan, &sample, None);
+        table.sort(table.order, true);
+        assert_eq!(texts(&table, 0), ["B", "C", "A", "silent"]);
+        assert_eq!(table.rows[3].iter().map(|cell| cell.text.as_str()).filter(|text| *text == "-").count(), 7);
+        assert_eq!((texts(&table, 8)[0], texts(&table, 8)[3]), ("most of P", "no answer came in time"));
     }
 
     #[test]

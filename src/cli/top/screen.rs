@@ -17,7 +17,7 @@ const PAGE_ROWS: u16 = 10;
 const COLUMN_WIDTH_MAX: u16 = 40;
 
 const KEYS: &str = "\
-1 peers   2 subjects   3 loss   4 clients   5 listeners   Tab next view
+1 peers   2 subjects   3 loss   4 clients   5 listeners   6 lan   Tab next
 s      order by the next column          r      other direction
 /      filter; Enter keeps it, Esc ends it
 p      pause and go on                   ?      these keys
@@ -60,6 +60,11 @@ impl TopScreen {
         }
     }
 
+    /// Returns whether the screen shows the peers of the LAN.
+    pub(super) fn shows_lan(&self) -> bool {
+        self.view == TopView::Lan
+    }
+
     /// Handles a key.
     pub(super) fn on_key(&mut self, key: KeyEvent) -> KeyResult {
         if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) {
@@ -74,7 +79,7 @@ impl TopScreen {
         }
         match key.code {
             KeyCode::Char('q') | KeyCode::Esc => return KeyResult::Quit,
-            KeyCode::Char(digit @ '1'..='5') => self.show(TopView::ALL[digit as usize - '1' as usize]),
+            KeyCode::Char(digit @ '1'..='6') => self.show(TopView::ALL[digit as usize - '1' as usize]),
             KeyCode::Tab => self.show_next(1),
             KeyCode::BackTab => self.show_next(TopView::ALL.len() - 1),
             KeyCode::Char('s') => self.order_by_next_column(),
@@ -249,7 +254,7 @@ mod tests {
     fn view_fits_eighty_columns() {
         let lines = drawn("", (80, 8));
         assert!(lines[0].starts_with("A.test  239.1.2.3 port 7500 on eth0  health ok  1 peers up"), "{lines:#?}");
-        assert_eq!(lines[1], "1 peers  2 subjects  3 loss  4 clients  5 listeners");
+        assert_eq!(lines[1], "1 peers  2 subjects  3 loss  4 clients  5 listeners  6 lan");
         assert!(lines[2].starts_with("peer") && lines[2].contains("msgs/s▼"), "{lines:#?}");
         assert!(lines[3].starts_with("B.test  10.0.0.2:4000  up") && lines[3].contains("20.0"), "{lines:#?}");
         assert!(lines[4].starts_with("C.test") && lines[4].ends_with('0'), "{lines:#?}");
@@ -272,7 +277,7 @@ mod tests {
     #[test]
     fn tiny_screen_is_drawn() {
         for size in [(20, 6), (20, 1), (1, 1), (3, 40), (200, 60)] {
-            for keys in ["", "2", "3", "4", "5", "?", "/x"] {
+            for keys in ["", "2", "3", "4", "5", "6", "?", "/x"] {
                 drawn(keys, size);
             }
         }
