@@ -3,12 +3,13 @@
 use serde_json::json;
 
 use super::args::{ConsumerCommand, ListOptions, RegistrationOptions, ResetOptions};
-use super::print::{self, MissedRangeText, missed_json};
+use super::print::{self, MissedRangeText};
 use super::{NAME, failure, stream};
 use crate::bus::{Bus, Consumers, Streams};
 use crate::cli::connect;
 use crate::event::stream::name::{Consumer, StreamName};
 use crate::event::stream::store::ConsumerRow;
+use crate::listener::stream::json::{consumer_json, missed_json};
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::output::{Output, note, pluralize};
 
@@ -70,7 +71,7 @@ fn list(options: &ListOptions, out: &mut Output) -> Result<Exit, CommandFailure>
         found.extend(rows.into_iter().map(|row| (name.clone(), row)));
     }
     if options.json {
-        let rows: Vec<_> = found.iter().map(|(stream, row)| print::consumer_json(stream, row)).collect();
+        let rows: Vec<_> = found.iter().map(|(stream, row)| consumer_json(stream, row)).collect();
         out.line(json!({ "consumers": rows, "omitted": omitted_total }))?;
     } else {
         out.bytes(print::consumers(&found).to_string().as_bytes())?;

@@ -22,6 +22,7 @@ use crate::bus::{Bus, PendingStreamEvent, StreamError, StreamEvents, StreamRefus
 use crate::event::model::Json;
 use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::{StreamId, StreamName, StreamType};
+use crate::listener::stream::json::stream_json;
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::output::{Output, note, pluralize};
 use crate::terminal::peer;
@@ -184,7 +185,7 @@ fn list(options: &ListOptions, out: &mut Output) -> Result<Exit, CommandFailure>
     let bus = connect::bus(&options.bus, NAME)?;
     let Streams { server, streams } = bus.streams(options.stream.as_ref()).map_err(|error| failure(&bus, error))?;
     if options.json {
-        let rows: Vec<_> = streams.iter().map(print::stream_json).collect();
+        let rows: Vec<_> = streams.iter().map(stream_json).collect();
         out.line(json!({ "server": server.0, "streams": rows }))?;
     } else {
         out.bytes(print::streams(&streams).to_string().as_bytes())?;

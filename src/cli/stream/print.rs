@@ -4,12 +4,11 @@
 use std::fmt;
 
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
 use crate::bus::StreamRow;
 use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::StreamName;
-use crate::event::stream::store::{ConsumerRow, MissedRange, Policy};
+use crate::event::stream::store::{ConsumerRow, MissedRange};
 use crate::terminal::output::{EscapedText, json};
 use crate::terminal::table::{Column, TextTable};
 
@@ -99,35 +98,11 @@ pub fn streams(rows: &[StreamRow]) -> TextTable {
             contents.bytes.to_string(),
             consumers.to_string(),
             if limit.is_empty() { "-".into() } else { limit.join(", ") },
-            policy(limits.policy).into(),
+            limits.policy.as_str().into(),
             if types.is_empty() { "-".into() } else { EscapedText(types.join(" ").as_bytes()).to_string() },
         ]);
     }
     table
-}
-
-fn policy(policy: Policy) -> &'static str {
-    match policy {
-        Policy::Lapse => "lapse",
-        Policy::Block => "block",
-    }
-}
-
-/// Returns a stream in JSON.
-pub fn stream_json(row: &StreamRow) -> Value {
-    let StreamRow { settings, contents, consumers } = row;
-    let types: Vec<String> = settings.types.iter().map(ToString::to_string).collect();
-    json!({
-        "stream": settings.name.as_str(),
-        "last": contents.last.to_string(),
-        "events": contents.events,
-        "bytes": contents.bytes,
-        "consumers": consumers,
-        "types": types,
-        "age_ms": settings.limits.age.map(|age| age.as_millis() as u64),
-        "bytes_max": settings.limits.bytes,
-        "policy": policy(settings.limits.policy),
-    })
 }
 
 /// Returns consumers of streams as a table.
@@ -145,25 +120,6 @@ pub fn consumers(rows: &[(StreamName, ConsumerRow)]) -> TextTable {
         ]);
     }
     table
-}
-
-/// Returns a consumer in JSON.
-pub fn consumer_json(stream: &StreamName, row: &ConsumerRow) -> Value {
-    json!({
-        "stream": stream.as_str(),
-        "user": row.consumer.user.as_str(),
-        "component": row.consumer.component.as_str(),
-        "position": row.position.to_string(),
-        "lag": row.lag,
-        "lapsed": row.lapsed.map(missed_json),
-        "registered": row.registered.to_string(),
-        "last_request": row.last_request.to_string(),
-    })
-}
-
-/// Returns the events that a consumer missed, in JSON.
-pub fn missed_json(MissedRange { first, last, count }: MissedRange) -> Value {
-    json!({ "first": first.to_string(), "last": last.to_string(), "count": count })
 }
 
 /// The events that a consumer missed, for people.

@@ -5,8 +5,8 @@ use crate::clock::Clock;
 use crate::daemon::mailbox::{EngineCommand, Mailbox};
 use crate::daemon::stream_request::{StreamRequester, StreamServiceCommand};
 use crate::event::stream::name::StreamName;
-use crate::event::stream::store::{ConsumerRow, MissedRange, Policy};
-use crate::listener::stream::{StreamAnswer, StreamOperation, StreamRefusal, StreamRequest, StreamRow};
+use crate::listener::stream::json::{consumer_json, stream_json};
+use crate::listener::stream::{StreamAnswer, StreamOperation, StreamRefusal, StreamRequest};
 use crate::message::ClientId;
 use crate::time::Instant;
 use crossbeam_channel::{Receiver, bounded};
@@ -43,12 +43,12 @@ pub(super) fn ask_streams(mailbox: &Mailbox, client: ClientId) -> Result<Value, 
     for (name, receiver) in pending {
         if let Some(StreamAnswer::Consumers(found)) = answer(&receiver, deadline)? {
             omitted += found.omitted;
-            consumers.extend(found.rows.iter().map(|row| consumer(name, row)));
+            consumers.extend(found.rows.iter().map(|row| consumer_json(name, row)));
         }
     }
     omitted += consumers.len().saturating_sub(CONSUMERS_MAX) as u64;
     consumers.truncate(CONSUMERS_MAX);
-    let streams: Vec<Value> = rows.iter().map(stream).collect();
+    let streams: Vec<Value> = rows.iter().map(stream_json).collect();
     Ok(json!({ "show": "streams", "streams": streams, "consumers": consumers, "omitted": omitted }))
 }
 
@@ -69,37 +69,4 @@ fn request(
 fn answer(receiver: &StreamAnswerReceiver, deadline: Instant) -> Result<Option<StreamAnswer>, ReportFailure> {
     let wait = deadline.since(Clock::now().instant);
     receiver.recv_timeout(wait).map(Result::ok).map_err(|_| ReportFailure::NoAnswer)
-}
-
-fn stream(StreamRow { settings, contents, consumers }: &StreamRow) -> Value {
-    let types: Vec<String> = settings.types.iter().map(ToString::to_string).collect();
-    let policy = match settings.limits.policy {
-        Policy::Lapse => "lapse",
-        Policy::Block => "block",
-    };
-    json!({
-        "stream": settings.name.as_str(),
-        "last": contents.last.to_string(),
-        "events": contents.events,
-        "bytes": contents.bytes,
-        "consumers": consumers,
-        "types": types,
-        "age_ms": settings.limits.age.map(|age| age.as_millis() as u64),
-        "bytes_max": settings.limits.bytes,
-        "policy": policy,
-    })
-}
-
-fn consumer(stream: &StreamName, row: &ConsumerRow) -> Value {
-    let missed = |MissedRange { first, last, count }| json!({ "first": first.to_string(), "last": last.to_string(), "count": count });
-    json!({
-        "stream": stream.as_str(),
-        "user": row.consumer.user.as_str(),
-        "component": row.consumer.component.as_str(),
-        "position": row.position.to_string(),
-        "lag": row.lag,
-        "lapsed": row.lapsed.map(missed),
-        "registered": row.registered.to_string(),
-        "last_request": row.last_request.to_string(),
-    })
 }

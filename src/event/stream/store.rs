@@ -105,6 +105,16 @@ pub enum Policy {
     Block,
 }
 
+impl Policy {
+    /// Returns the name in the configuration and in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Policy::Lapse => "lapse",
+            Policy::Block => "block",
+        }
+    }
+}
+
 /// A range of removed events that a consumer had not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MissedRange {

@@ -3,6 +3,7 @@
 
 mod answer;
 mod fields;
+pub mod json;
 mod request;
 mod stream_refusal;
 
