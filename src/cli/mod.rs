@@ -40,6 +40,7 @@ pub mod reply;
 pub mod request;
 pub mod show;
 pub mod stream;
+mod subject_position;
 pub mod subjects;
 pub mod subscribe;
 pub mod tail_options;

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use self::args::SubjectListOptions;
 use super::connect;
 use super::group_reports::{self, GroupPeer};
+use super::subject_position::SubjectPosition;
 use crate::bus::Bus;
 use crate::clock::Clock;
 use crate::subject::{Pattern, Subject};
@@ -21,13 +22,12 @@ use crate::terminal::table::{Column, TextTable};
 /// Subject of a stream of messages, and the epoch of its publisher: two peers may have one name.
 type StreamKey = (String, String);
 
-/// Position of a stream: its frame, and its messages in that frame.
+/// Position of a stream, and the number of its last message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct SampledPosition {
     /// Name of the publisher; its epoch while its name is unknown.
     publisher: String,
-    frame: u64,
-    count: u64,
+    position: SubjectPosition,
     seq: String,
 }
 
@@ -106,8 +106,7 @@ impl StreamSample {
             };
             let position = SampledPosition {
                 publisher: name.to_owned(),
-                frame: row["frame"].as_u64().unwrap_or_default(),
-                count: row["count"].as_u64().unwrap_or_default(),
+                position: SubjectPosition::of(row),
                 seq: row["seq"].as_str().unwrap_or_default().to_owned(),
             };
             self.streams.insert((subject.to_owned(), epoch.to_owned()), position);
@@ -122,11 +121,11 @@ fn is_match(pattern: Option<&Pattern>, subject: &str) -> bool {
 /// Returns a row for each stream of the second sample, the fastest first.
 fn rates(first: &StreamSample, second: &StreamSample, elapsed: Duration) -> Vec<Value> {
     let messages = |key: &StreamKey, now: &SampledPosition| match first.streams.get(key) {
-        Some(before) if before.frame == now.frame => Some(now.count.saturating_sub(before.count)),
+        Some(before) => Some(now.position.messages_since(before.position)),
         // The first sample may have left the stream out.
         None if first.omitted => None,
-        // The stream, or its frame, began after the first sample.
-        _ => Some(now.count),
+        // The stream began after the first sample.
+        None => Some(now.position.count),
     };
     let mut rows: Vec<(Option<u64>, Value)> = second
         .streams
@@ -175,9 +174,9 @@ mod tests {
             streams: streams
                 .iter()
                 .map(|(subject, frame, count)| {
-                    let (publisher, seq) = ("A".to_owned(), format!("{count}"));
-                    let position = SampledPosition { publisher, frame: *frame, count: *count, seq };
-                    (((*subject).to_owned(), "a".to_owned()), position)
+                    let position = SubjectPosition { frame: *frame, count: *count };
+                    let sampled = SampledPosition { publisher: "A".to_owned(), position, seq: format!("{count}") };
+                    (((*subject).to_owned(), "a".to_owned()), sampled)
                 })
                 .collect(),
             ..StreamSample::default()

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::args::TopView;
 use crate::bus::Bus;
+use crate::cli::subject_position::SubjectPosition;
 use crate::clock::Clock;
 use crate::message::PeerRef;
 use crate::terminal::exit::CommandFailure;
@@ -226,9 +227,8 @@ fn subjects(now: &TopSample, before: Option<&TopSample>) -> TopTable {
     let rows = now.rows("seqno").iter().map(|row| {
         let rate = before.and_then(|before| {
             let old = earlier.get(&key(row))?;
-            // In a new frame, messages of the old one are not counted.
-            let base = if old["frame"] == row["frame"] { number(old, "/count") } else { 0 };
-            Some(per_second(number(row, "/count").saturating_sub(base), now.at.since(before.at)))
+            let messages = SubjectPosition::of(row).messages_since(SubjectPosition::of(old));
+            Some(per_second(messages, now.at.since(before.at)))
         });
         let publisher = match (row["publisher"].is_string(), row["epoch"].is_string()) {
             (true, _) => text(row, "/publisher"),
