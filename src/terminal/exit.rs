@@ -62,6 +62,16 @@ impl CommandFailure {
         }
     }
 
+    /// Adds a further remedy behind those that are known.
+    #[must_use]
+    pub fn or_fix(self, fix: &str) -> CommandFailure {
+        let fix = match &self.fix {
+            Some(known) => format!("{known}; {fix}"),
+            None => fix.to_owned(),
+        };
+        self.fix(fix)
+    }
+
     /// Reports the failure on standard error: as one JSON object if `json`, otherwise for people. A failure without a
     /// text has nothing to report.
     pub fn report(&self, json: bool) {

@@ -90,7 +90,13 @@ pub fn start_failure(error: &StartError) -> CommandFailure {
         | StartError::Web(_)
         | StartError::System { .. } => Exit::Failed,
     };
-    CommandFailure::of_peer(exit, error)
+    let failure = CommandFailure::of_peer(exit, error);
+    match error {
+        StartError::Interface(_) | StartError::SelfTest(_) | StartError::Sockets(_) => {
+            failure.or_fix("seqcast doctor checks the network of this host")
+        }
+        _ => failure,
+    }
 }
 
 /// Publishes a message; waits while the peer is busy. Returns false if the user ends the command first.

@@ -194,7 +194,7 @@ fn peer_with_an_unread_log_keeps_running() {
 #[test]
 fn unusable_interface_and_port_are_named() {
     let place = Place::new();
-    place.run(&["peer", "--interface", "nosuch0"]).exits(UNREACHABLE).reports(&["nosuch0", "lo"]);
+    place.run(&["peer", "--interface", "nosuch0"]).exits(UNREACHABLE).reports(&["nosuch0", "lo", "; seqcast doctor"]);
     let busy = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = busy.local_addr().unwrap().port();
     let inbox = format!("inbox-port={port}");

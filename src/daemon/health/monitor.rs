@@ -272,7 +272,7 @@ impl HealthMonitor {
             0 => "ttl: 0 keeps multicasts on this host; set ttl: 1 for a LAN".to_owned(),
             _ => format!(
                 "start a peer on another host with the same group and port; if one runs there, a firewall or a switch drops \
-                 UDP port {} or the group {}",
+                 UDP port {} or the group {}: seqcast doctor --with HOST tests the path",
                 group.port(),
                 group.ip()
             ),

@@ -71,8 +71,8 @@ pub(super) fn check_multicast(
         };
         let found = format!("this host does not return this peer's own multicasts to {group} on {interface}{others}");
         let fix = format!(
-            "a firewall of this host drops what arrives at UDP port {} (nft list ruleset), or the host has left the group \
-             {} (ip maddr show dev {interface})",
+            "a firewall of this host drops what arrives at UDP port {} (sudo seqcast doctor names the rule), or the host \
+             has left the group {} (ip maddr show dev {interface})",
             group.port(),
             group.ip()
         );
@@ -88,14 +88,16 @@ pub(super) fn check_multicast(
         let found = format!("the unicasts of {} arrive, their multicasts do not", names(&dead));
         let fix = format!(
             "the switch forwards the group {} no longer: IGMP snooping needs a querier (ip maddr show dev {interface}); or a \
-             firewall drops UDP port {} of other hosts (nft list ruleset)",
+             firewall drops UDP port {} of other hosts (nft list ruleset); {}",
             group.ip(),
-            group.port()
+            group.port(),
+            path_test(&dead)
         );
         (Severity::Broken, found, fix)
     } else if !dead.is_empty() {
         let found = format!("the unicasts of {} arrive, the multicasts do not; those of others do", names(&dead));
-        (Severity::Warning, found, "look at the firewall of that host, and at the switch between".to_owned())
+        let fix = format!("look at the firewall of that host, and at the switch between; {}", path_test(&dead));
+        (Severity::Warning, found, fix)
     } else {
         let silent = silent_together(network, peers)?;
         let hosts: BTreeSet<String> = silent.iter().map(|peer| peer.address.ip().to_string()).collect();
@@ -112,6 +114,12 @@ pub(super) fn check_multicast(
     };
     let effect = "messages are missing here until multicasts arrive again";
     Some(Finding { check: Check::Multicast, severity, found, effect, fix })
+}
+
+/// Returns the command that tests the path to the first of these peers.
+fn path_test(peers: &[&MemberRow]) -> String {
+    let host = peers.first().map_or_else(|| "HOST".to_owned(), |peer| peer.address.ip().to_string());
+    format!("seqcast doctor --with {host} tests both directions")
 }
 
 /// Returns the peers that fell silent at about the same time without a BYE, if they are at least two of different names

@@ -121,6 +121,7 @@ fn dead_multicast_names_the_likely_side() {
     assert_eq!(changes(&mut monitor, 2000, &seen(&[dead("B.1"), dead("C.2")])), ["+multicast broken"]);
     let finding = monitor.findings().next().unwrap().finding.clone();
     assert!(finding.found.contains("B.1, C.2") && finding.fix.contains("UDP port 7500"), "{finding}");
+    assert!(finding.fix.contains("seqcast doctor --with 10.0.0.8 tests"), "{finding}");
     assert_eq!(changes(&mut monitor, 3000, &seen(&[peer("B.1"), peer("C.2")])), ["-multicast"]);
     let mut copying = HealthMonitor::new(NetworkSetup { has_copies: true, ..network() }, at(0));
     assert_eq!(changes(&mut copying, 1000, &seen(&[dead("B.1"), dead("C.2")])), ["+multicast warning"]);

@@ -20,7 +20,8 @@ pub(super) fn check_unicast(network: &NetworkSetup, peers: &[MemberRow]) -> Opti
         effect: "probably those peers hear nothing of this one, so nothing that is missing here or there is repaired",
         fix: format!(
             "run 'seqcast health' on the host {host}, and look at the firewalls of both hosts (nft list ruleset): UDP to \
-             the address {} of this host, and all UDP of this host there, must pass",
+             the address {} of this host, and all UDP of this host there, must pass; seqcast doctor --with {host} tests \
+             both directions",
             network.address
         ),
     })
