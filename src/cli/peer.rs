@@ -48,6 +48,11 @@ fn banner(status: &Value) -> String {
         (_, ttl) if ttl == 0 => "this host only; ttl: 1 reaches the LAN",
         _ => "this LAN",
     };
+    let reach = match status["copies_to"].as_array().map_or(0, Vec::len) {
+        0 => reach.to_owned(),
+        1 => "one other host, by unicast (key 'peers')".to_owned(),
+        hosts => format!("{hosts} other hosts, by unicast to each (key 'peers')"),
+    };
     format!(
         "peer {}, epoch {}\n  group      {} port {}: {reach}\n  interface  {} {} ({})\n  inbox      {}\n  socket     {}\n{listeners}  \
          OPEN mode: traffic is not encrypted, and anyone in the group can publish",
@@ -70,13 +75,22 @@ mod tests {
 
     #[test]
     fn banner_says_how_far_multicasts_reach() {
-        let reach = |loopback: bool, ttl: u8| {
-            let banner = banner(&json!({ "loopback": loopback, "ttl": ttl, "group": "239.1.2.3", "port": 7500 }));
+        let group_line = |status: &Value| {
+            let banner = banner(status);
             let line = banner.lines().find(|line| line.contains("239.1.2.3")).unwrap();
             line.split_once(": ").unwrap().1.to_owned()
+        };
+        let reach = |loopback: bool, ttl: u8| {
+            group_line(&json!({ "loopback": loopback, "ttl": ttl, "group": "239.1.2.3", "port": 7500 }))
         };
         assert_eq!(reach(false, 1), "this LAN");
         assert_eq!(reach(false, 0), "this host only; ttl: 1 reaches the LAN");
         assert_eq!(reach(true, 1), "this host only; --interface NAME reaches a LAN");
+        let copying = |hosts: &[&str]| {
+            group_line(&json!({ "loopback": false, "ttl": 1, "group": "239.1.2.3", "port": 7500, "copies_to": hosts }))
+        };
+        assert_eq!(copying(&[]), "this LAN");
+        assert_eq!(copying(&["10.0.0.8:7500"]), "one other host, by unicast (key 'peers')");
+        assert_eq!(copying(&["10.0.0.8:7500", "10.0.0.9:7500"]), "2 other hosts, by unicast to each (key 'peers')");
     }
 }

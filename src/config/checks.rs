@@ -1,6 +1,7 @@
 //! Checks of values that depend on each other.
 
 use super::Config;
+use super::InterfaceSpec;
 use super::draft::Draft;
 use super::error::{ConfigError, ConfigErrorKind, ValueSource};
 use super::keys::{KEYS, find_key};
@@ -104,8 +105,10 @@ impl Draft {
         }
     }
 
-    /// Checks that unicast copies can be sent to the listed peers: like the group, they are IPv4 or IPv6.
+    /// Checks that unicast copies can be sent to the listed peers: they leave by an interface that leads to other hosts,
+    /// and like the group they are IPv4 or IPv6.
     fn check_peers(&mut self) {
+        self.check_peers_interface();
         let group = self.config.group;
         let other = self.config.peers.iter().find(|address| address.is_ipv4() != group.is_ipv4());
         let (index, group_index) = (find_key("peers").expect("a key"), find_key("group").expect("a key"));
@@ -114,6 +117,20 @@ impl Draft {
         {
             let suggestion = "write addresses of the family of the group".to_owned();
             self.fail_key(index, ConfigErrorKind::OtherFamily { address, group }, suggestion);
+        }
+    }
+
+    fn check_peers_interface(&mut self) {
+        let (index, interface) = (find_key("peers").expect("a key"), find_key("interface").expect("a key"));
+        let is_loopback = match &self.config.interface {
+            InterfaceSpec::Name(name) => name == "lo",
+            InterfaceSpec::Address(address) => address.is_loopback(),
+            InterfaceSpec::Auto | InterfaceSpec::Subnet(_) => false,
+        };
+        if is_loopback && !self.config.peers.is_empty() && !self.refused[interface] {
+            let suggestion = "write interface: auto, or the name of the interface that leads to these hosts".to_owned();
+            let shown = (KEYS[interface].value)(&self.config);
+            self.fail_key(index, ConfigErrorKind::PeersOnLoopback { interface: shown }, suggestion);
         }
     }
 

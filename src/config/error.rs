@@ -139,6 +139,11 @@ pub enum ConfigErrorKind {
         /// The group.
         group: IpAddr,
     },
+    /// Unicast copies for other hosts would have to leave by the loopback interface.
+    PeersOnLoopback {
+        /// The value of the key `interface`.
+        interface: String,
+    },
     /// A file that a key names cannot be used; holds the reason.
     File(String),
     /// A listener that other hosts can reach without authentication.
@@ -169,6 +174,9 @@ impl fmt::Display for ConfigErrorKind {
             }
             ConfigErrorKind::OtherFamily { address, group } => {
                 write!(f, "{address} and the group {group} are not both IPv4 or both IPv6")
+            }
+            ConfigErrorKind::PeersOnLoopback { interface } => {
+                write!(f, "other hosts cannot be reached by the interface {interface}, which stays on this host")
             }
             ConfigErrorKind::Unguarded { address } => {
                 write!(f, "listens at {address}, which other hosts can reach, without accounts")

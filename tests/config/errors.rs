@@ -412,4 +412,12 @@ param.yaml:6:20: listener-memory: listener-memory (2 mb) is less than four times
       |   ^^^
   fix: did you mean ttl?"#,
     },
+    Case {
+        name: "unicast copies that cannot leave this host",
+        text: "parameters:\n  peers: 10.0.0.7\n",
+        errors: r#"param.yaml:2:10: peers: other hosts cannot be reached by the interface lo, which stays on this host
+    2 |   peers: 10.0.0.7
+      |          ^^^^^^^^
+  fix: write interface: auto, or the name of the interface that leads to these hosts"#,
+    },
 ];
