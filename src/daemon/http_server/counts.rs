@@ -33,13 +33,26 @@ impl ConnectionCounts {
 
     /// Counts a connection that the server ends, and logs the first, second, fourth … one of each reason.
     pub(crate) fn on_ended(&self, reason: &'static str) {
+        let count = self.count(reason);
+        if count.is_power_of_two() {
+            tracing::warn!(listener = self.listener, reason, count, "connection ended");
+        }
+    }
+
+    /// Counts a connection that the server ends because no request has come. Browsers keep idle connections, so this is
+    /// nothing to warn of.
+    pub(crate) fn on_idle(&self, reason: &'static str) {
+        let count = self.count(reason);
+        tracing::debug!(listener = self.listener, reason, count, "idle connection ended");
+    }
+
+    /// Counts a connection, and returns the number of those that the server ended for this reason.
+    fn count(&self, reason: &'static str) -> u64 {
         // A panic between the two lines leaves a count that is too low by one.
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         let count = ended.entry(reason).or_default();
         *count += 1;
-        if count.is_power_of_two() {
-            tracing::warn!(listener = self.listener, reason, count, "connection ended");
-        }
+        *count
     }
 
     /// Returns the number of connections that the server ended, by reason.

@@ -289,7 +289,7 @@ async fn serve_connection<S>(
     };
     if let Err(error) = done {
         if error.is_timeout() {
-            counts.on_ended("no request in time");
+            counts.on_idle("no request in time");
         } else if is_unacknowledged(&error) {
             counts.on_ended(STALLED);
         }
