@@ -1,12 +1,19 @@
 //! Replays every fuzz corpus, and with it every input that ever made a target fail.
 
-use seqcast::sim::fuzz;
+use seqcast::cli;
+use seqcast::sim::fuzz::{self, FuzzTarget};
 use std::path::Path;
+
+/// Returns every target.
+fn targets() -> impl Iterator<Item = FuzzTarget> {
+    let of_files = cli::fuzz::TARGETS.into_iter().map(|(name, body)| FuzzTarget { name, body });
+    fuzz::TARGETS.into_iter().chain(of_files)
+}
 
 #[test]
 fn every_corpus_passes() {
     let corpora = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus");
-    for fuzz::FuzzTarget { name, body } in fuzz::TARGETS {
+    for FuzzTarget { name, body } in targets() {
         let mut files: Vec<_> =
             std::fs::read_dir(corpora.join(name)).unwrap().map(|entry| entry.unwrap().path()).collect();
         files.sort();
@@ -25,6 +32,6 @@ fn every_corpus_has_its_target() {
     for entry in std::fs::read_dir(corpora).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         // The simulator's scenarios lie beside the corpora of the fuzzing targets.
-        assert!(name == "scenarios" || fuzz::TARGETS.iter().any(|target| target.name == name), "{name}");
+        assert!(name == "scenarios" || targets().any(|target| target.name == name), "{name}");
     }
 }

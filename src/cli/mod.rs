@@ -15,6 +15,8 @@ pub mod demo;
 pub mod doctor;
 pub mod event;
 pub mod events;
+#[cfg(feature = "sim")]
+pub mod fuzz;
 pub mod group_reports;
 pub mod header;
 pub mod help;

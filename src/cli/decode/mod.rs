@@ -1,7 +1,7 @@
 //! `decode`: prints the datagrams of a packet capture as the peers' own decoder reads them.
 
 pub mod args;
-mod capture;
+pub(super) mod capture;
 mod report;
 mod text;
 
@@ -20,7 +20,7 @@ use crate::wire::{self, Beacon, DiscardReason};
 
 /// Numbers of the datagrams of a capture.
 #[derive(Debug, Default)]
-struct DatagramTotals {
+pub(super) struct DatagramTotals {
     decoded: u64,
     discarded: u64,
     foreign: u64,
@@ -38,7 +38,11 @@ pub fn run(options: &DecodeOptions, out: &mut Output) -> Result<Exit, CommandFai
     let mut totals = DatagramTotals::default();
     let result = loop {
         match capture.next_datagram() {
-            Ok(Some(datagram)) => print(&datagram, &mut totals, options.json, out)?,
+            Ok(Some(datagram)) => {
+                if let Some(fields) = describe(&datagram, &mut totals) {
+                    if options.json { out.line(Value::Object(fields)) } else { text::print(&fields, out) }?;
+                }
+            }
             Ok(None) => break Ok(Exit::Done),
             Err(error) => break Err(damage(error)),
         }
@@ -64,8 +68,8 @@ fn open(path: &Path) -> Result<Box<dyn Read + Send>, CommandFailure> {
     Ok(Box::new(file))
 }
 
-/// Prints a datagram, unless it is of another protocol.
-fn print(datagram: &CapturedDatagram, totals: &mut DatagramTotals, json: bool, out: &mut Output) -> io::Result<()> {
+/// Counts a datagram, and returns its fields, unless it is of another protocol.
+pub(super) fn describe(datagram: &CapturedDatagram, totals: &mut DatagramTotals) -> Option<Map<String, Value>> {
     let payload = &datagram.payload;
     let mut fields = Map::new();
     fields.insert("frame".to_owned(), datagram.frame.into());
@@ -90,7 +94,7 @@ fn print(datagram: &CapturedDatagram, totals: &mut DatagramTotals, json: bool, o
         }
         Err(DiscardReason::Foreign) => {
             totals.foreign += 1;
-            return Ok(());
+            return None;
         }
         Err(reason) => {
             totals.discarded += 1;
@@ -101,5 +105,5 @@ fn print(datagram: &CapturedDatagram, totals: &mut DatagramTotals, json: bool, o
             fields.insert("reason".to_owned(), json!(reason.to_string()));
         }
     }
-    if json { out.line(Value::Object(fields)) } else { text::print(&fields, out) }
+    Some(fields)
 }

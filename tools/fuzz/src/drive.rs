@@ -3,6 +3,7 @@
 //! `drive TARGET COUNT [SEED]`: COUNT executions. It shrinks a failing input and writes it to `artifacts/` in this
 //! package; add that file to `tests/corpus/TARGET` together with the fix. The same seed makes the same inputs.
 
+use seqcast::cli;
 use seqcast::rng::Rng;
 use seqcast::sim::fuzz::{self, FuzzTarget};
 use std::path::Path;
@@ -19,12 +20,14 @@ fn main() -> ExitCode {
         eprintln!("usage: drive TARGET COUNT [SEED]");
         return ExitCode::from(2);
     };
-    let Some(target) = fuzz::TARGETS.into_iter().find(|target| target.name == name) else {
-        let names: Vec<&str> = fuzz::TARGETS.iter().map(|target| target.name).collect();
+    let of_files = cli::fuzz::TARGETS.into_iter().map(|(name, body)| FuzzTarget { name, body });
+    let targets: Vec<FuzzTarget> = fuzz::TARGETS.into_iter().chain(of_files).collect();
+    let Some(target) = targets.iter().find(|target| target.name == name) else {
+        let names: Vec<&str> = targets.iter().map(|target| target.name).collect();
         eprintln!("no target {name:?}; there are: {}", names.join(", "));
         return ExitCode::from(2);
     };
-    run(target, count, seed)
+    run(*target, count, seed)
 }
 
 fn run(FuzzTarget { name, body }: FuzzTarget, count: u64, seed: u64) -> ExitCode {
