@@ -9,8 +9,11 @@ use super::recording::ChannelKind;
 use super::recording::annotation::Annotation;
 use super::recording::reader::{RecordedChannel, RecordingEvent, RecordingReader};
 
+/// Body of a target.
+pub type FuzzBody = fn(&[u8]);
+
 /// Every target: its name, which is that of its corpus, and its body.
-pub const TARGETS: [(&str, fn(&[u8])); 2] = [("capture", capture), ("recording", recording)];
+pub const TARGETS: [(&str, FuzzBody); 2] = [("capture", capture), ("recording", recording)];
 
 /// Maximum number of parts that are read of a recording. A compressed chunk of few bytes can have millions.
 const EVENTS_MAX: usize = 100_000;
