@@ -53,8 +53,8 @@ impl PathTarget {
         group_port: u16,
     ) -> io::Result<SocketAddr> {
         let port = self.port.unwrap_or(group_port);
-        let known = match (peer, self.host.parse::<PeerName>()) {
-            (LocalPeer::Running(peer), Ok(name)) => {
+        let known = match (peer.running(), self.host.parse::<PeerName>()) {
+            (Some(peer), Ok(name)) => {
                 let row = peer.peers.iter().find(|row| row.publisher.name.as_ref() == Some(&name));
                 row.map(|row| SocketAddr::new(row.address.ip(), port))
             }

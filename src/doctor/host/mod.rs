@@ -70,11 +70,8 @@ pub(crate) enum LinkKind {
 /// Returns the peer of this host and the network to check. It is that of the peer if `asks_peer` and one runs at the
 /// socket of the configuration, and otherwise that of the configuration.
 pub(crate) fn find_peer(config: &Config, asks_peer: bool) -> (LocalPeer, PeerSetup) {
-    let peer = if asks_peer { running_peer::read(&config.socket) } else { LocalPeer::Absent };
-    let setup = match &peer {
-        LocalPeer::Running(peer) => PeerSetup::of_peer(&peer.status),
-        LocalPeer::Absent | LocalPeer::Unreachable(_) => PeerSetup::of_config(config),
-    };
+    let peer = if asks_peer { running_peer::read(&config.socket) } else { LocalPeer::NotAsked };
+    let setup = peer.running().map_or_else(|| PeerSetup::of_config(config), |peer| PeerSetup::of_peer(&peer.status));
     (peer, setup)
 }
 

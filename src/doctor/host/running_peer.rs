@@ -9,6 +9,8 @@ use std::path::Path;
 /// The peer at the local socket.
 #[derive(Debug)]
 pub(crate) enum LocalPeer {
+    /// The options name a network, so no peer was asked.
+    NotAsked,
     /// No peer listens at the socket.
     Absent,
     /// A peer may listen there, and does not answer this program; holds the reason.
@@ -22,7 +24,7 @@ impl LocalPeer {
     pub(crate) fn running(&self) -> Option<&RunningPeer> {
         match self {
             LocalPeer::Running(peer) => Some(peer),
-            LocalPeer::Absent | LocalPeer::Unreachable(_) => None,
+            LocalPeer::NotAsked | LocalPeer::Absent | LocalPeer::Unreachable(_) => None,
         }
     }
 }

@@ -14,9 +14,13 @@ const LISTED_MAX: usize = 3;
 pub(super) fn check_peer(state: &HostState) -> Vec<CheckOutcome> {
     let (group, port) = (state.setup.group, state.setup.port);
     match &state.peer {
+        LocalPeer::NotAsked => {
+            let found = format!("not asked; the checks are about {group} port {port}, as the options say");
+            vec![CheckOutcome::well(HostCheck::Peer, found)]
+        }
         LocalPeer::Absent => {
-            let found =
-                format!("none at {}; checked is what it would use: {group} port {port}", state.socket.display());
+            let socket = state.socket.display();
+            let found = format!("none runs at {socket}; the checks are about {group} port {port}, which it would use");
             vec![CheckOutcome::well(HostCheck::Peer, found)]
         }
         LocalPeer::Unreachable(reason) => {

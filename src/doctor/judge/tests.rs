@@ -125,6 +125,10 @@ fn limits_and_drops_are_named() {
 
 #[test]
 fn reports_of_the_running_peer_are_named() {
+    check("peer ok", "none runs at", |_| ());
+    check("peer ok", "not asked; the checks are about 239.255.83.67 port 7500", |state| {
+        state.peer = LocalPeer::NotAsked
+    });
     check("peer unknown", "no permission", |state| state.peer = LocalPeer::Unreachable("no permission".into()));
     let with = |change: fn(&mut RunningPeer)| {
         move |state: &mut HostState| {
