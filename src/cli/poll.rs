@@ -103,8 +103,8 @@ struct PollClient<'a> {
 /// # Errors
 /// The peer cannot be reached, or does not answer.
 pub fn run(options: &PollOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
-    let bus = connect::bus(&options.bus, "poll")?;
     let interrupt = Interrupt::watch()?;
+    let bus = connect::bus(&options.bus, "poll")?;
     let deadline = options.wait.map(|wait| Clock::now().instant + wait);
     let tracker = Tracker::new(Modulus::WIRE, options.offset.unwrap_or(0));
     let mut client = PollClient { options, out, tracker, events: 0 };
@@ -128,7 +128,11 @@ impl PollClient<'_> {
                 offset: self.tracker.offset(),
                 count: u16::try_from(wanted).map_or(BATCH, |wanted| wanted.min(BATCH)),
             };
-            let is_new = match bus.poll_many(self.options.peer.clone(), &[poll], self.options.timeout) {
+            let (asked, peer, timeout) = (bus.clone(), self.options.peer.clone(), self.options.timeout);
+            let Some(answer) = interrupt.wait_for(move || asked.poll_many(peer, &[poll], timeout))? else {
+                return Ok(self.exit_at_signal());
+            };
+            let is_new = match answer {
                 Ok(polled) => {
                     unanswered = None;
                     self.handle_answer(polled)?
@@ -247,6 +251,10 @@ impl PollClient<'_> {
         Ok(())
     }
 
+    fn exit_at_signal(&self) -> Exit {
+        if self.options.count.is_some() { Exit::Failed } else { Exit::Done }
+    }
+
     /// Waits until the next poll is due, which is at once if there is something new. Returns the exit code if the
     /// command ends.
     fn pause(
@@ -259,7 +267,7 @@ impl PollClient<'_> {
         loop {
             let now = Clock::now().instant;
             if interrupt.is_raised() {
-                return Ok(Some(if self.options.count.is_some() { Exit::Failed } else { Exit::Done }));
+                return Ok(Some(self.exit_at_signal()));
             }
             if deadline.is_some_and(|deadline| deadline <= now) {
                 return Ok(Some(Exit::TimedOut));

@@ -149,6 +149,19 @@ fn interrupt_ends_the_wait_for_a_report() {
 }
 
 #[test]
+fn interrupt_ends_the_wait_for_a_poll() {
+    let pair = PeerPair::new(&["--set", "heartbeat=60 sec"]);
+    pair.other.signal("STOP");
+    for (more, code) in [(&["--follow"][..], DONE), (&["--count", "1"], FAILED)] {
+        let mut poll = pair.place.start(&[&["poll", "B.test", "a.b", "--timeout", "1h"], more].concat());
+        wait_until("the command is attached", || pair.has_row("clients", "name", "poll"));
+        poll.signal("INT");
+        assert_eq!(poll.ended().code(), Some(code), "{more:?}");
+        poll.await_report("0 events; --offset 0 continues from here");
+    }
+}
+
+#[test]
 fn silent_peer_is_named_and_not_asked() {
     let pair = PeerPair::new(&["--set", "heartbeat=100 ms"]);
     pair.other.signal("STOP");
