@@ -27,7 +27,7 @@ refuses.";
 pub struct PingOptions {
     /// The peer: its name, or its epoch.
     pub peer: PeerRef,
-    /// Number of questions; without it until the user ends the command.
+    /// Number of questions; without it, the command asks until the user ends it.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
     /// Time between two questions.

@@ -18,8 +18,8 @@ Examples:
 The command takes two samples and prints the messages a second between them. A subject whose numbers began a new frame \
 meanwhile shows at least its messages of that frame.
 
-With --published every peer is asked. A peer that does not answer, or whose remote-reports is 'no', is named on \
-standard error, and the exit code is 1.";
+With --published every peer is asked. A peer that is silent or does not answer, or whose remote-reports is 'no', is \
+named on standard error, and the exit code is 1.";
 
 /// `seqcast subjects`.
 #[derive(Args, Clone, Debug)]

@@ -16,7 +16,8 @@ A row shows what one peer has received of the subject from one publisher: its la
 behind the publisher, and to how many clients the peer delivers. The messages that the peer has lost and repaired are \
 those of all subjects of that publisher. A peer without a row has received nothing of the subject.
 
-A peer that does not answer, or whose remote-reports is 'no', is named on standard error. The exit code is then 1.";
+A peer that is silent or does not answer, or whose remote-reports is 'no', is named on standard error. The exit code is \
+then 1.";
 
 /// `seqcast trace`.
 #[derive(Args, Clone, Debug)]
