@@ -71,9 +71,9 @@ function compute(state) {
     }
     const row = receivers.find((row) => row.epoch === peer.epoch);
     if (row) pairs.push(ofReceiver(state, row));
-    if (peer.state === "up") {
-      unknown.push({ epoch: peer.epoch, name: name(peer), reason: report?.reason ?? "it is not asked yet" });
-    }
+    const reasons = { up: report?.reason ?? "it is not asked yet", silent: "nothing is heard of it" };
+    const reason = reasons[peer.state];
+    if (reason) unknown.push({ epoch: peer.epoch, name: name(peer), reason });
   }
   for (const pair of pairs) {
     const ended = [states.get(pair.publisher), states.get(pair.receiver)].find((now) => now && now !== "up");
@@ -84,8 +84,8 @@ function compute(state) {
 }
 
 /**
- * Returns the losses in the LAN: `pairs` of a receiver and a publisher, the peers that are up and do not report
- * (`unknown`), and a function that finds a pair by both epochs.
+ * Returns the losses in the LAN: `pairs` of a receiver and a publisher, the peers that are up or silent and do not
+ * report (`unknown`), and a function that finds a pair by both epochs.
  */
 export function lanLosses(state) {
   if (!computed.has(state.snapshot)) computed.set(state.snapshot, compute(state));
@@ -105,7 +105,7 @@ export function verdict(state) {
   const both = (isHere) => ({ lost: sum(isHere, "lost"), recent: sum(isHere, "recent") });
   const [here, elsewhere] = [both(true), both(false)];
   const missing = unknown.length
-    ? ` ${count(unknown.length)} of ${plural(ups, "other peer")} report nothing: what they lose is not known.`
+    ? ` What ${plural(unknown.length, "other peer")} may lose is not known: no report comes.`
     : "";
   if (here.recent + elsewhere.recent > 0) {
     const text = `Here: ${count(here.recent)} in the last minute, ${count(here.lost)} since the start. At other peers:
