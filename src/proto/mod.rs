@@ -58,6 +58,7 @@ pub mod mutant;
 mod nak;
 mod newest_control;
 pub mod pace;
+mod path_probe;
 pub mod peer;
 mod quarantine;
 pub mod question;

@@ -116,6 +116,15 @@ impl SendStream {
         (self.high, self.count) = (high, count);
     }
 
+    /// Sets the maximum size of later datagrams, in bytes of UDP payload: 576 to 65,507.
+    ///
+    /// # Panics
+    /// If a datagram is open, which may be larger.
+    pub fn limit_bytes(&mut self, bytes_max: usize) {
+        assert!(!self.is_open(), "an open datagram may be larger");
+        (self.builder, self.bytes_max) = (Builder::new(bytes_max), bytes_max);
+    }
+
     /// Returns the last datagram sealed.
     pub fn high(&self) -> Dseq {
         self.high

@@ -8,6 +8,7 @@ use crate::proto::effect::{Effect, EpochChange};
 use crate::proto::members::{Member, Side};
 use crate::proto::mutant::Mutant;
 use crate::proto::pace::PacedReceiver;
+use crate::proto::path_probe::PathProbe;
 use crate::proto::recv::StreamOutcome;
 use crate::proto::send::{AnnouncementKind, Control, HeartbeatTimer, Origin};
 use crate::time::{ClockReading, Instant};
@@ -71,14 +72,32 @@ impl Peer {
         to: Option<Epoch>,
         bytes: usize,
     ) {
-        if let Some(epoch) = to.filter(|_| self.interest.has_had_queues()) {
-            // A message counts as returned in the announcement, which must therefore cover its datagram. Otherwise the
-            // member would not miss that datagram if this peer crashed now.
-            self.seal_directed(now, epoch);
+        if let Some(epoch) = to {
+            self.seal_returned(now, epoch);
         }
         let address = to.and_then(|epoch| self.members.get(&epoch)).map(|member| member.address);
         let datagram = self.announcement_datagram(now, kind, to, bytes);
         self.send(address, datagram);
+    }
+
+    /// Seals the directed datagram to a member before an announcement to it. A message counts as returned in the
+    /// announcement, which must therefore cover its datagram. Otherwise the member would not miss that datagram if this
+    /// peer crashed now.
+    fn seal_returned(&mut self, now: ClockReading, to: Epoch) {
+        if self.interest.has_had_queues() {
+            self.seal_directed(now, to);
+        }
+    }
+
+    /// Sends a heartbeat with a token of its own to a member, padded to a size.
+    pub(super) fn send_probe(&mut self, now: ClockReading, PathProbe { to, token, bytes }: PathProbe) {
+        self.seal_returned(now, to);
+        let address = self.members.get(&to).map(|member| member.address);
+        if address.is_some() {
+            let kind = AnnouncementKind::Heartbeat;
+            let datagram = self.announcement_with_token(now, kind, Some(to), Some(token), bytes);
+            self.send(address, datagram);
+        }
     }
 
     pub(super) fn announcement_datagram(
@@ -88,11 +107,23 @@ impl Peer {
         to: Option<Epoch>,
         bytes: usize,
     ) -> Bytes {
-        // Any other announcement would revoke the BYE (W54, W56).
-        let kind = if self.has_sent_bye() { AnnouncementKind::Bye } else { kind };
         let token = to
             .and_then(|epoch| self.members.get_mut(&epoch))
             .map(|member| member.proof.next_token(now.instant, &mut self.rng));
+        self.announcement_with_token(now, kind, to, token, bytes)
+    }
+
+    /// Creates an announcement with this token for the member.
+    pub(super) fn announcement_with_token(
+        &mut self,
+        now: ClockReading,
+        kind: AnnouncementKind,
+        to: Option<Epoch>,
+        token: Option<u64>,
+        bytes: usize,
+    ) -> Bytes {
+        // Any other announcement would revoke the BYE (W54, W56).
+        let kind = if self.has_sent_bye() { AnnouncementKind::Bye } else { kind };
         let member = to.and_then(|epoch| self.members.get(&epoch));
         let (high, count) = self.outbound.sent();
         let mut announced = high;
@@ -199,6 +230,7 @@ impl Peer {
         self.origin = Origin { epoch, started: now.instant, ..self.origin };
         self.publication.begin_epoch(&self.settings, &mut self.rng);
         self.outbound.begin_epoch(&self.settings, now.instant);
+        self.path_probes.clear();
         self.announcements.begin_epoch(self.settings.heartbeat, now.instant);
         self.inbox = inbox_of(epoch);
         self.suppression.on_own_epoch(now.instant, self.settings.heartbeat);

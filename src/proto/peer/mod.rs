@@ -10,6 +10,7 @@ mod interest;
 mod liveness;
 mod outbound;
 mod pace;
+mod path_limit;
 mod publication;
 mod publish;
 mod questions;
@@ -29,12 +30,14 @@ use crate::proto::history::{HistoryRow, HistoryTotals};
 use crate::proto::interest::InterestTable;
 use crate::proto::member_table::MemberTable;
 use crate::proto::members::{Member, Side};
+use crate::proto::path_probe::PathProbes;
 use crate::proto::peer::admission::Admission;
 use crate::proto::peer::announcements::Announcements;
 use crate::proto::peer::discovery::PublisherDiscovery;
 use crate::proto::peer::inbound::Inbound;
 use crate::proto::peer::interest::InterestPacing;
 use crate::proto::peer::outbound::Outbound;
+pub use crate::proto::peer::path_limit::PathLimit;
 use crate::proto::peer::publication::Publication;
 use crate::proto::peer::questions::PendingQuestions;
 use crate::proto::peer::suppression::Suppression;
@@ -76,6 +79,10 @@ pub struct Peer {
     publication: Publication,
     outbound: Outbound,
     announcements: Announcements,
+    /// Searches for the largest datagrams that arrive at receivers.
+    path_probes: PathProbes,
+    /// Size of datagrams that do not arrive at some receivers.
+    path_limit: Option<PathLimit>,
     inbound: Inbound,
     admission: Admission,
     members: MemberTable,
@@ -124,6 +131,8 @@ impl Peer {
             publication: Publication::new(&settings, pub_window, history),
             outbound: Outbound::new(&settings, at),
             announcements: Announcements::new(cookie | 1, settings.heartbeat, at),
+            path_probes: PathProbes::default(),
+            path_limit: None,
             inbound: Inbound::new(&settings, sub_window, at),
             admission: Admission::new(&settings, at),
             members: MemberTable::default(),
@@ -230,6 +239,7 @@ impl Peer {
             .chain(members)
             .chain(self.pending_epoch_deadline())
             .chain(self.outbound.resends.deadline())
+            .chain(self.path_probes.deadline())
             .chain(self.outbound.pacer.deadline())
             .chain(self.inbound.receive_window.deadline())
             .chain(self.questions.deadline())
@@ -356,6 +366,7 @@ impl Peer {
         self.remote_interest.assert_invariants();
         self.publication.assert_invariants(&self.outbound.multicast);
         self.outbound.assert_invariants();
+        self.path_probes.assert_invariants();
         self.inbound.assert_invariants();
         self.admission.assert_invariants();
         self.questions.assert_invariants();

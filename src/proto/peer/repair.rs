@@ -23,6 +23,9 @@ impl Peer {
     /// Handles the tokens of an announcement: this peer's token that the member echoes, and the member's token that
     /// this peer must echo.
     pub(super) fn on_proof(&mut self, now: ClockReading, epoch: Epoch, announce: &PeerAnnouncement) {
+        if let Some(echo) = announce.echo {
+            self.path_probes.on_echo(now.instant, epoch, echo);
+        }
         let Some(member) = self.members.get_mut(&epoch) else { return };
         // Rule: proof
         if !member.proof.is_proven && member.proof.is_token(announce.echo) {
@@ -153,6 +156,9 @@ impl Peer {
             let Some(answer) = self.outbound.resends.poll_answer(now.instant, &self.outbound.ring, directed) else {
                 return;
             };
+            if let ResendAnswer::Resend { repeated_for: Some(epoch), bytes, .. } = &answer {
+                self.on_repeated_resend(now.instant, *epoch, bytes.len());
+            }
             // Rule: resend
             match answer {
                 ResendAnswer::Resend { to: ResendTarget::Group, bytes, .. } => {

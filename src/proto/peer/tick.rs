@@ -66,6 +66,7 @@ impl Peer {
         self.on_discovery_tick(now);
         self.fetch(now);
         self.answer_requests(now);
+        self.on_path_tick(now);
         self.on_pace_tick(now);
         self.on_report_tick(now.instant);
         self.send_due_announcements(now);
@@ -115,6 +116,7 @@ impl Peer {
         self.expire_assignments(epoch);
         self.publish_advisories(now, Some(epoch), true);
         self.outbound.resends.remove_requester(epoch);
+        self.path_probes.remove(epoch);
         self.discovery.remove_member(epoch);
         self.evict_interest(epoch);
         if let Some(member) = self.members.remove(&epoch)
@@ -130,6 +132,7 @@ impl Peer {
             return;
         }
         self.flush(now);
+        self.path_probes.clear();
         let heartbeat_timer = HeartbeatTimer::starting(now.instant, self.settings.heartbeat);
         let linger = self.settings.recovery.linger;
         // Queued datagrams must leave, and the peer must announce its end, while its operator still waits.

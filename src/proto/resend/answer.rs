@@ -19,6 +19,8 @@ pub enum ResendAnswer {
         dseq: Dseq,
         /// The datagram.
         bytes: Bytes,
+        /// The requester, if the datagram was resent to it shortly before.
+        repeated_for: Option<Epoch>,
     },
     /// Contents of datagrams of the multicast stream.
     Manifest {

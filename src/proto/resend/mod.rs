@@ -93,6 +93,8 @@ struct Requester {
     credit: Credit,
     /// True if it receives no multicasts, according to its last request.
     lacks_multicast: bool,
+    /// Size of the largest datagram that reaches it, in bytes, as far as is known.
+    datagram_bytes_max: usize,
     /// Datagrams of the directed stream to it.
     directed: Ranges,
     /// Datagrams of the multicast stream.
@@ -110,6 +112,7 @@ impl Requester {
             requests,
             credit,
             lacks_multicast: false,
+            datagram_bytes_max: DATAGRAM_BYTES_MAX,
             directed: none(),
             datagrams: none(),
             contents: none(),
@@ -206,6 +209,15 @@ impl Resends {
         has
     }
 
+    /// Records that larger datagrams do not reach a member. It gets manifests of those instead, and credit for them,
+    /// because the answers so far were in vain. There are few sizes, and each is set once.
+    pub fn limit_datagrams(&mut self, to: Epoch, bytes_max: usize) {
+        if let Some(requester) = self.requesters.get_mut(&to) {
+            requester.datagram_bytes_max = bytes_max;
+            requester.credit.bytes = requester.credit.bytes.max(BURST_BYTES);
+        }
+    }
+
     /// Sets whether live data waits until requested datagrams have been sent.
     pub fn pause_live(&mut self, now: Instant, is_paused: bool) {
         self.budget.pause(now, is_paused);
@@ -297,6 +309,7 @@ impl Resends {
             if dseq < ring.manifest_trail() {
                 self.expire(from, None, ring.manifest_trail())
             } else if requester.datagrams.contains(dseq.0)
+                && ring.has_datagram(dseq, requester.datagram_bytes_max)
                 && let RingContent::Datagram(bytes) = ring.find(dseq)
             {
                 self.resend(now, from, None, dseq, bytes)
@@ -374,9 +387,10 @@ impl Resends {
         bytes: Bytes,
     ) -> (ResendAnswer, usize) {
         let position = (stream, dseq.0);
+        let last = self.recently_resent.target_of(now, position);
         let lacks_multicast = self.requesters.get(&from).is_some_and(|requester| requester.lacks_multicast);
         // Rule: suppress
-        let to = match self.recently_resent.target_of(now, position) {
+        let to = match last {
             // Rule: blackhole
             _ if lacks_multicast => ResendTarget::Member(from),
             // A requester that repeats its request after a multicast may not receive multicasts.
@@ -400,7 +414,9 @@ impl Resends {
             }
         }
         let sent = bytes.len();
-        (ResendAnswer::Resend { to, directed: stream.is_some(), dseq, bytes }, sent)
+        let is_repeated = last == Some(ResendTarget::Group) || last == Some(ResendTarget::Member(from));
+        let repeated_for = is_repeated.then_some(from);
+        (ResendAnswer::Resend { to, directed: stream.is_some(), dseq, bytes, repeated_for }, sent)
     }
 
     /// Returns whether another requester wants this datagram of the multicast stream.
@@ -414,8 +430,8 @@ impl Resends {
     /// Returns an EXPIRED record for the datagrams below `end` that `from` wants of a stream, up to the size of one
     /// datagram.
     fn expire(&mut self, from: Epoch, stream: Option<Epoch>, end: Dseq) -> (ResendAnswer, usize) {
-        let ranges_max = ExpiryNotice::ranges_max(self.settings.datagram_bytes_max);
         let requester = self.requesters.get_mut(&from).expect("the requester was chosen among the known ones");
+        let ranges_max = ExpiryNotice::ranges_max(self.settings.datagram_bytes_max.min(requester.datagram_bytes_max));
         let mut gone = Ranges::default();
         let mut take = |wanted: &mut Ranges| {
             while gone.count() < ranges_max
@@ -438,21 +454,25 @@ impl Resends {
         (ResendAnswer::Expired { to: from, expired: ExpiryNotice { receiver: stream, ranges } }, sent)
     }
 
-    /// Returns the manifests of `dseq` and of the datagrams that follow it, as far as `from` wants them or the
-    /// datagrams are gone.
+    /// Returns the manifests of `dseq` and of the datagrams that follow it, as far as `from` wants them, or wants the
+    /// datagrams and they are gone or too large for it.
     fn answer_manifest(&mut self, from: Epoch, dseq: Dseq, ring: &Ring) -> (ResendAnswer, usize) {
         let requester = self.requesters.get_mut(&from).expect("the requester was chosen among the known ones");
+        let bytes_max = self.settings.datagram_bytes_max.min(requester.datagram_bytes_max);
         let mut builder = None;
         let mut next = dseq;
-        while requester.contents.contains(next.0) || next < ring.trail() && requester.datagrams.contains(next.0) {
+        loop {
+            let is_unavailable = !ring.has_datagram(next, requester.datagram_bytes_max);
+            if !requester.contents.contains(next.0) && !(is_unavailable && requester.datagrams.contains(next.0)) {
+                break;
+            }
             let (before, contents) =
                 ring.contents(next).expect("the content of datagrams above the manifest trail is known");
-            let bytes_max = self.settings.datagram_bytes_max;
             if !builder.get_or_insert_with(|| ManifestBuilder::new(bytes_max, dseq, before)).push(&contents) {
                 break;
             }
             requester.contents.remove(next.0);
-            if next < ring.trail() {
+            if is_unavailable {
                 requester.datagrams.remove(next.0);
             }
             next = next.next();

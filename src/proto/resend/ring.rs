@@ -94,6 +94,11 @@ impl Ring {
         Dseq(self.datagrams.trail().min(self.manifests.trail()))
     }
 
+    /// Returns whether a datagram of at most `bytes_max` bytes can be resent.
+    pub fn has_datagram(&self, dseq: Dseq, bytes_max: usize) -> bool {
+        self.datagrams.find(dseq.0).is_some_and(|(_, bytes)| bytes.len() <= bytes_max)
+    }
+
     /// Returns the remembered part of a datagram.
     pub fn find(&self, dseq: Dseq) -> RingContent {
         if let Some((_, bytes)) = self.datagrams.find(dseq.0) {

@@ -251,6 +251,33 @@ fn first_requester_gets_unicast_second_causes_multicast() {
     resends.assert_invariants();
 }
 
+/// Proves: W112
+#[test]
+fn too_large_datagrams_are_answered_by_manifests() {
+    let mut stream = Stream::of(3, 1400, FAR);
+    stream.publish(at(0), &mut Rng::new(1), 400, true);
+    let mut resends = Resends::new(settings(1 << 30), at(0));
+    assert_eq!(request_resends(&mut resends, &stream, 0, 0xa, &[(1, 1)]), "a 1");
+    resends.limit_datagrams(epoch(0xa), 600);
+    assert_eq!(request_resends(&mut resends, &stream, 20_000, 0xa, &[(1, 4)]), "a manifest 1+3, a 4");
+    assert_eq!(request_resends(&mut resends, &stream, 40_000, 0xb, &[(1, 1)]), "group 1", "others get them");
+    assert!(resends.is_idle());
+}
+
+#[test]
+fn repeated_resend_names_its_requester() {
+    let stream = Stream::of(3, 1400, FAR);
+    let mut resends = Resends::new(settings(1 << 30), at(0));
+    let mut repeated_for = |micros: u64, from: u64| {
+        resends.on_request(at(micros), epoch(from), &request(&[(1, 1)]), stream.high());
+        let answers = drain(&mut resends, at(micros), &stream.ring);
+        let [ResendAnswer::Resend { repeated_for, .. }] = answers[..] else { panic!("{answers:?}") };
+        repeated_for.map(Epoch::bits)
+    };
+    let found = [(0, 0xa), (20_000, 0xa), (40_000, 0xb), (60_000, 0xb), (2_000_000, 0xb)];
+    assert_eq!(found.map(|(micros, from)| repeated_for(micros, from)), [None, Some(0xa), None, Some(0xb), None]);
+}
+
 /// After a loss at the source every receiver requests the datagram, each after a delay of its own, until it gets an
 /// answer.
 /// Proves: suppress
@@ -417,7 +444,7 @@ impl Twin {
     fn on_answer(&mut self, now: Instant, answer: &ResendAnswer, stream: &Stream) {
         let (trail, manifests) = (stream.ring.trail().0, stream.ring.manifest_trail().0);
         match answer {
-            ResendAnswer::Resend { to, directed, dseq, bytes } => {
+            ResendAnswer::Resend { to, directed, dseq, bytes, .. } => {
                 assert!(!directed && trail <= dseq.0 && Some(dseq.0) == self.lowest(), "the oldest first");
                 assert_eq!(bytes, stream.bytes(*dseq));
                 let requesters = self.wants_datagram(dseq.0);

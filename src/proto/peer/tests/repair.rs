@@ -1,6 +1,7 @@
 //! Repair between a few peers on a wire that drops the copies a test selects.
 
 mod interest;
+mod path_limit;
 mod queue;
 mod settings;
 mod suppression;
