@@ -18,6 +18,7 @@ mod events;
 mod health;
 mod lan;
 mod listeners;
+mod mtu;
 mod queue;
 mod repair;
 mod streams;

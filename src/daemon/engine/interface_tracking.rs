@@ -126,11 +126,8 @@ impl Engine {
                 former = %former.ip(),
                 "the interface has another address or is a new one; this peer continues with it"
             );
-            let mut status =
+            self.static_status =
                 static_status(&self.running_config.config, next, &self.core.sockets, self.core.local_socket.as_ref());
-            // The core keeps the size of its datagrams.
-            status["datagram_bytes"] = self.static_status["datagram_bytes"].take();
-            self.static_status = status;
             self.core.on_sockets_moved(now, inbox != former);
             self.health.move_beacons(next);
         }

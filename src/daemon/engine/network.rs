@@ -71,7 +71,6 @@ pub(super) fn static_status(
         "interface_reason": chosen.reason.to_string(),
         "loopback": chosen.loopback,
         "mtu": chosen.mtu,
-        "datagram_bytes": config.datagram_bytes(chosen.payload_bytes_max()),
         "message_bytes_max": config.message_size,
         "receive_buffer_wanted": receive.wanted,
         "receive_buffer": receive.granted,

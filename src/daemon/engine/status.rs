@@ -59,6 +59,7 @@ impl Engine {
         let rows = self.core.peer.member_rows(now);
         let excluded = rows.iter().filter(|row| row.flow_exclusion.is_some()).map(|row| row.publisher.to_string());
         status["flow_excluded"] = excluded.collect();
+        status["datagram_bytes"] = json!(self.core.peer.settings().datagram_bytes_max);
         status["send_queue"] = json!(self.core.transmit_queue.len());
         self.running_config.add_status(&mut status);
         status["phase"] = json!(match self.core.phase {

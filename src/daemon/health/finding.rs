@@ -27,6 +27,8 @@ pub(crate) enum Check {
     ServerId,
     /// Peers of other groups on this LAN.
     Groups,
+    /// Size of the datagrams that arrive at other peers.
+    Mtu,
 }
 
 impl Check {
@@ -44,6 +46,7 @@ impl Check {
             Check::Names => "names",
             Check::ServerId => "server_id",
             Check::Groups => "groups",
+            Check::Mtu => "mtu",
         }
     }
 }

@@ -91,6 +91,7 @@ impl Health {
             kernel_drops: counters.kernel_drops,
             receive_buffer: core.sockets.granted()[0],
             server_id_conflict: conflict.cloned(),
+            path_limit: core.peer.path_limit().cloned(),
         };
         for change in self.monitor.update(now, &observation) {
             log(&change);

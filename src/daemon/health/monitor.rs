@@ -3,6 +3,7 @@
 mod clock_skew;
 mod kernel_drops;
 mod multicast;
+mod path_mtu;
 mod unicast;
 
 pub(crate) use self::multicast::MulticastCounts;
@@ -10,6 +11,7 @@ pub(crate) use self::multicast::MulticastCounts;
 use self::clock_skew::check_skew;
 use self::kernel_drops::KernelDrops;
 use self::multicast::{ReturnedMulticasts, check_multicast};
+use self::path_mtu::check_mtu;
 use self::unicast::check_unicast;
 use super::finding::{Check, Finding, Severity};
 use crate::daemon::beacon::ForeignPeer;
@@ -18,6 +20,7 @@ use crate::daemon::interface::InterfaceState;
 use crate::daemon::multicast::BufferGrant;
 use crate::daemon::self_test::send_remedy;
 use crate::daemon::transmit_queue::RefusedSend;
+use crate::proto::peer::PathLimit;
 use crate::proto::stats::{MemberRow, MemberState};
 use crate::time::{ClockReading, Instant, WallTime};
 use std::collections::BTreeMap;
@@ -69,6 +72,8 @@ pub(crate) struct Observation {
     pub(crate) receive_buffer: BufferGrant,
     /// The peer that holds the server id of this one.
     pub(crate) server_id_conflict: Option<ServerIdConflict>,
+    /// Size of datagrams that do not arrive at some peers.
+    pub(crate) path_limit: Option<PathLimit>,
 }
 
 /// Change of a finding.
@@ -167,6 +172,7 @@ impl HealthMonitor {
             (Check::Names, check_names(&seen.peers)),
             (Check::ServerId, seen.server_id_conflict.as_ref().map(server_id_finding)),
             (Check::Groups, self.check_groups(&seen.foreign_peers)),
+            (Check::Mtu, seen.path_limit.as_ref().map(check_mtu)),
         ];
         found.into_iter().filter_map(|(check, finding)| self.replace(now.wall, check, finding)).collect()
     }
@@ -203,6 +209,7 @@ impl HealthMonitor {
             Check::Names => "each peer has a name of its own again".to_owned(),
             Check::ServerId => "no other peer has the server id of this peer any more".to_owned(),
             Check::Groups => "no peer of another group is heard on this LAN any more".to_owned(),
+            Check::Mtu => "datagrams of all sizes arrive".to_owned(),
         }
     }
 
@@ -382,8 +389,8 @@ fn named_hosts(peers: &[&MemberRow]) -> String {
     list(peers, |peer| format!("{} on the host {}", peer.publisher, peer.address.ip()))
 }
 
-fn list(peers: &[&MemberRow], text: impl Fn(&MemberRow) -> String) -> String {
-    let first: Vec<String> = peers.iter().take(NAMES_MAX).map(|peer| text(peer)).collect();
+fn list<T>(peers: &[T], text: impl Fn(&T) -> String) -> String {
+    let first: Vec<String> = peers.iter().take(NAMES_MAX).map(text).collect();
     match peers.len().saturating_sub(NAMES_MAX) {
         0 => first.join(", "),
         more => format!("{} and {more} more", first.join(", ")),

@@ -62,6 +62,7 @@ fn seen(peers: &[MemberRow]) -> Observation {
         kernel_drops: 0,
         receive_buffer: BufferGrant { receive: true, wanted: 4_194_304, granted: 212_992 },
         server_id_conflict: None,
+        path_limit: None,
     }
 }
 
@@ -317,4 +318,25 @@ fn peer_of_another_group_names_the_keys() {
     assert!(text(&monitor).contains("set group: 239.9.9.9 and port: 7501 here, or group: 239.1.2.3 and port: 7500"));
     assert!(text(&monitor).contains("is on this LAN, and 1 more of other groups"));
     assert_eq!(changes(&mut monitor, 4000, &of(&[])), ["-groups"]);
+}
+
+#[test]
+fn size_that_does_not_arrive_is_named() {
+    let mut monitor = HealthMonitor::new(network(), at(0));
+    let receiver = |user: &str| (peer(user).publisher, peer(user).address);
+    let of = |failing, arriving, users: &[&str]| {
+        let receivers = users.iter().map(|user| receiver(user)).collect();
+        Observation { path_limit: Some(PathLimit { failing, arriving, receivers }), ..seen(&[peer("B.1")]) }
+    };
+    assert_eq!(changes(&mut monitor, 1000, &of(1472, 1400, &["B.1"])), ["+mtu warning"]);
+    let text = |monitor: &HealthMonitor| monitor.findings().next().unwrap().finding.to_string();
+    let expected = "datagrams of 1472 bytes do not arrive at B.1 on the host 10.0.0.8, those of 1400 bytes do; this \
+                    peer sends no larger ones until it is restarted: messages sent before came late or were lost; \
+                    raise the MTU on the way to that host, or set datagram-size: 1400 bytes; to measure the path, run: \
+                    seqcast doctor --with 10.0.0.8";
+    assert_eq!(text(&monitor), expected);
+    assert_eq!(changes(&mut monitor, 2000, &of(1400, 1200, &["B.1", "C.2", "D.3", "E.4"])), [""; 0]);
+    let found = "datagrams of 1400 bytes do not arrive at B.1 on the host 10.0.0.8, C.2 on the host 10.0.0.8, D.3 on \
+                 the host 10.0.0.8 and 1 more, those of 1200 bytes do";
+    assert!(text(&monitor).contains(found), "{}", text(&monitor));
 }
