@@ -35,9 +35,7 @@ fn search(probes: &mut PathProbes, rng: &mut Rng, mut is_echoed: impl FnMut(u64,
             assert_eq!(epoch, receiver(2));
             return Some(sizes);
         }
-        if probes.deadline().is_none() {
-            return None;
-        }
+        probes.deadline()?;
     }
     panic!("the search has not ended");
 }

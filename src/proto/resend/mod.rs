@@ -463,7 +463,9 @@ impl Resends {
         let mut next = dseq;
         loop {
             let is_unavailable = !ring.has_datagram(next, requester.datagram_bytes_max);
-            if !requester.contents.contains(next.0) && !(is_unavailable && requester.datagrams.contains(next.0)) {
+            let is_wanted =
+                requester.contents.contains(next.0) || is_unavailable && requester.datagrams.contains(next.0);
+            if !is_wanted {
                 break;
             }
             let (before, contents) =
