@@ -1,7 +1,7 @@
 //! Tests of the checks of a running peer: each fault is made by the kernel, and the peer names it and its end.
 
 use super::lan::{Host, Lan, Peer, Process, in_namespaces};
-use super::{group, group_v6, wait_until, wait_until_some};
+use super::{ONE_IN_TEN, group, group_v6, wait_until, wait_until_some};
 use seqcast::clock::Clock;
 use seqcast::message::Message;
 use serde_json::Value;
@@ -234,6 +234,33 @@ fn blocked_sender_is_named_on_both_sides() {
         await_log(&receivers[0], text, Duration::from_secs(15));
         lan.hosts[0].heal();
         wait_until("no finding is left", || receivers[0].findings().is_empty() && sender.findings().is_empty());
+    });
+}
+
+#[test]
+fn blocked_sender_is_named_when_requests_fail() {
+    in_namespaces("netns::health::blocked_sender_is_named_when_requests_fail", || {
+        let lan = Lan::new(2);
+        let sender = lan.hosts[0].start_peer("A.health", group(), &[]);
+        let receiver = lan.hosts[1].start_peer("B.health", group(), &["reliability=2 sec"]);
+        wait_until("the peers hear each other", || is_up_at(&receiver.rows("peers"), "10.75.0.1"));
+        let subscriber = receiver.subscribe("t");
+        lan.hosts[1].fault(&format!("ip daddr 239.255.83.67 {ONE_IN_TEN} counter name hits drop"));
+        sender.publish("t", 300, 1000).finish();
+        wait_until("losses are repaired", || {
+            receiver.rows("loss").iter().any(|row| row["repaired"]["count"].as_u64() != Some(0))
+        });
+        assert_eq!(receiver.findings(), [] as [Value; 0], "losses that are repaired are no finding");
+
+        lan.hosts[0].fault("meta l4proto udp counter name hits drop");
+        sender.publish("t", 300, 1000).finish();
+        await_log(&receiver, "missing datagrams of A.1 on the host 10.75.0.1 stay unanswered", WITHIN);
+        lan.hosts[0].heal();
+        wait_until("requests are answered again", || {
+            sender.publish("t", 30, 1000).finish();
+            receiver.findings().iter().all(|finding| finding["check"] != "requests")
+        });
+        drop(subscriber);
     });
 }
 

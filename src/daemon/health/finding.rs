@@ -13,6 +13,8 @@ pub(crate) enum Check {
     Multicast,
     /// Unicasts of other peers.
     Unicast,
+    /// Requests for missing datagrams of other peers.
+    Requests,
     /// Presence of other peers.
     Peers,
     /// Datagrams that the kernel of this host drops.
@@ -39,6 +41,7 @@ impl Check {
             Check::Sending => "sending",
             Check::Multicast => "multicast",
             Check::Unicast => "unicast",
+            Check::Requests => "requests",
             Check::Peers => "peers",
             Check::KernelDrops => "kernel_drops",
             Check::Clock => "clock",

@@ -5,7 +5,7 @@ pub(crate) mod finding;
 mod monitor;
 
 use self::finding::Severity;
-use self::monitor::{HealthChange, HealthMonitor, MulticastCounts, NetworkSetup, Observation};
+use self::monitor::{HealthChange, HealthMonitor, MulticastCounts, NetworkSetup, Observation, RequestTotals};
 use crate::config::Config;
 use crate::daemon::beacon::Beacons;
 use crate::daemon::engine_core::EngineCore;
@@ -39,6 +39,7 @@ impl Health {
             group,
             ttl: config.ttl,
             has_copies: !config.peers.is_empty(),
+            reliability: config.reliability,
         };
         Health {
             monitor: HealthMonitor::new(network, now),
@@ -88,6 +89,7 @@ impl Health {
             peers: core.peer.member_rows(now),
             foreign_peers: self.beacons.as_ref().map_or(Vec::new(), |beacons| beacons.foreign_peers().to_vec()),
             multicasts,
+            requests: core.peer.loss_rows().iter().map(|row| (row.publisher.epoch, RequestTotals::of(row))).collect(),
             kernel_drops: counters.kernel_drops,
             receive_buffer: core.sockets.granted()[0],
             server_id_conflict: conflict.cloned(),

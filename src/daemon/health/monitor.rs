@@ -4,14 +4,17 @@ mod clock_skew;
 mod kernel_drops;
 mod multicast;
 mod path_mtu;
+mod requests;
 mod unicast;
 
 pub(crate) use self::multicast::MulticastCounts;
+pub(crate) use self::requests::RequestTotals;
 
 use self::clock_skew::check_skew;
 use self::kernel_drops::KernelDrops;
 use self::multicast::{ReturnedMulticasts, check_multicast};
 use self::path_mtu::check_mtu;
+use self::requests::UnansweredRequests;
 use self::unicast::check_unicast;
 use super::finding::{Check, Finding, Severity};
 use crate::daemon::beacon::ForeignPeer;
@@ -20,6 +23,7 @@ use crate::daemon::interface::InterfaceState;
 use crate::daemon::multicast::BufferGrant;
 use crate::daemon::self_test::send_remedy;
 use crate::daemon::transmit_queue::RefusedSend;
+use crate::message::Epoch;
 use crate::proto::peer::PathLimit;
 use crate::proto::stats::{MemberRow, MemberState};
 use crate::time::{ClockReading, Instant, WallTime};
@@ -53,6 +57,8 @@ pub(crate) struct NetworkSetup {
     pub(crate) ttl: u8,
     /// True if other hosts get unicast copies instead of multicasts (key `peers`).
     pub(crate) has_copies: bool,
+    /// Time for which this peer requests a missing datagram.
+    pub(crate) reliability: Duration,
 }
 
 /// One sample of what the checks judge.
@@ -66,6 +72,8 @@ pub(crate) struct Observation {
     /// Peers of other groups, in the order in which their beacons were first heard.
     pub(crate) foreign_peers: Vec<ForeignPeer>,
     pub(crate) multicasts: MulticastCounts,
+    /// Totals of the datagrams of each publisher that were missing.
+    pub(crate) requests: Vec<(Epoch, RequestTotals)>,
     /// Number of datagrams that the kernel has dropped at the sockets of this peer since its start.
     pub(crate) kernel_drops: u64,
     /// The receive buffer of the group socket.
@@ -107,6 +115,7 @@ pub(crate) struct HealthMonitor {
     /// The last datagram that the system refused, and its time.
     refused: Option<(Instant, RefusedSend)>,
     returned: ReturnedMulticasts,
+    requests: UnansweredRequests,
     kernel_drops: KernelDrops,
 }
 
@@ -122,6 +131,7 @@ impl HealthMonitor {
             clock_step: None,
             refused: None,
             returned: ReturnedMulticasts::new(now.instant),
+            requests: UnansweredRequests::default(),
             kernel_drops: KernelDrops::default(),
         }
     }
@@ -152,6 +162,7 @@ impl HealthMonitor {
         self.has_heard_peer |= seen.peers.iter().any(is_up);
         self.observe_clock(now);
         self.returned.observe(now.instant, seen.multicasts);
+        self.requests.observe(now.instant, &seen.requests);
         self.kernel_drops.observe(now.instant, seen.kernel_drops);
         let is_usable = seen.interface == InterfaceState::Usable;
         // An unusable interface explains refused datagrams, also those between its last sample and this one.
@@ -165,6 +176,7 @@ impl HealthMonitor {
             (Check::Sending, explained(self.check_sending(now.instant))),
             (Check::Multicast, explained(check_multicast(&self.network, now.instant, &self.returned, &seen.peers))),
             (Check::Unicast, explained(check_unicast(&self.network, &seen.peers))),
+            (Check::Requests, explained(self.requests.check(&self.network, now.instant, &seen.peers))),
             (Check::Peers, explained(self.check_presence(now.instant))),
             (Check::KernelDrops, self.kernel_drops.check(now.instant, &seen.receive_buffer)),
             (Check::Clock, self.check_clock(now.instant)),
@@ -202,6 +214,7 @@ impl HealthMonitor {
             Check::Sending => "the system sends all datagrams again".to_owned(),
             Check::Multicast => "the multicasts of the other peers arrive again".to_owned(),
             Check::Unicast => "the unicasts of the other peers arrive again".to_owned(),
+            Check::Requests => "no requests for missing datagrams stay unanswered any more".to_owned(),
             Check::Peers => "another peer is heard".to_owned(),
             Check::KernelDrops => "the kernel drops no datagrams any more".to_owned(),
             Check::Clock => "the clock of this host has made no further step".to_owned(),

@@ -13,6 +13,7 @@ fn network() -> NetworkSetup {
         group: ([239, 1, 2, 3], 7500).into(),
         ttl: 1,
         has_copies: false,
+        reliability: Duration::from_secs(2),
     }
 }
 
@@ -59,6 +60,7 @@ fn seen(peers: &[MemberRow]) -> Observation {
         peers: peers.to_vec(),
         foreign_peers: Vec::new(),
         multicasts: MulticastCounts::default(),
+        requests: Vec::new(),
         kernel_drops: 0,
         receive_buffer: BufferGrant { receive: true, wanted: 4_194_304, granted: 212_992 },
         server_id_conflict: None,
@@ -339,4 +341,31 @@ fn size_that_does_not_arrive_is_named() {
     let found = "datagrams of 1400 bytes do not arrive at B.1 on the host 10.0.0.8, C.2 on the host 10.0.0.8, D.3 on \
                  the host 10.0.0.8 and 1 more, those of 1200 bytes do";
     assert!(text(&monitor).contains(found), "{}", text(&monitor));
+}
+
+#[test]
+fn publisher_that_answers_no_request_is_found() {
+    let mut monitor = HealthMonitor::new(network(), at(0));
+    let totals = |repaired, missed, unrepaired_reports| Observation {
+        requests: vec![(Epoch::new(7).unwrap(), RequestTotals { repaired, missed, unrepaired_reports })],
+        ..seen(&[peer("B.1")])
+    };
+    // Too few, and others that need no request: the publisher has nothing to answer with.
+    assert_eq!(changes(&mut monitor, 1000, &totals(0, 2, 1)), [""; 0]);
+    assert_eq!(changes(&mut monitor, 2000, &totals(5, 20, 1)), [""; 0]);
+    assert_eq!(changes(&mut monitor, 3000, &totals(5, 90, 1)), [""; 0]);
+    assert_eq!(changes(&mut monitor, 4000, &totals(5, 93, 2)), ["+requests warning"]);
+    let finding = monitor.findings().next().unwrap().finding.clone();
+    assert!(finding.found.ends_with("of B.1 on the host 10.0.0.8 stay unanswered"), "{finding}");
+    assert!(finding.fix.contains("admit UDP from 10.0.0.7"), "{finding}");
+    assert_eq!(changes(&mut monitor, 5000, &totals(6, 93, 2)), ["-requests"], "an answer has come");
+    assert_eq!(changes(&mut monitor, 6000, &totals(6, 99, 3)), ["+requests warning"]);
+    assert_eq!(changes(&mut monitor, 35_000, &totals(6, 99, 3)), [""; 0]);
+    assert_eq!(changes(&mut monitor, 36_000, &totals(6, 99, 3)), ["-requests"], "nothing was requested for long");
+    let silent = MemberRow { state: MemberState::Silent, ..peer("B.1") };
+    let silent = Observation { peers: vec![silent], ..totals(6, 109, 4) };
+    assert_eq!(changes(&mut monitor, 37_000, &silent), [""; 0], "nothing of the publisher arrives");
+    let hasty = NetworkSetup { reliability: Duration::from_millis(100), ..network() };
+    let mut hasty = HealthMonitor::new(hasty, at(0));
+    assert_eq!(changes(&mut hasty, 1000, &totals(0, 9, 3)), [""; 0], "the answers may only be late");
 }
