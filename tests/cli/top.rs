@@ -23,7 +23,7 @@ fn piped_top_prints_every_view_once() {
     assert_eq!(views.len(), 6, "{text}");
     let row = text.lines().find(|line| line.starts_with("t.a")).expect("the subject is shown");
     let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-    assert_eq!((cells[1], cells[3]), ("A.test", "7"), "{row}");
+    assert_eq!((cells[1], cells[4]), ("A.test", "7"), "{row}");
     assert!(text.lines().any(|line| line.contains(" sub ") && line.contains("local")), "the client is shown: {text}");
     drop(subscriber);
 }

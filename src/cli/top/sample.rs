@@ -12,7 +12,7 @@ use crate::cli::subject_position::SubjectPosition;
 use crate::clock::Clock;
 use crate::message::PeerRef;
 use crate::terminal::exit::CommandFailure;
-use crate::terminal::output::EscapedText;
+use crate::terminal::output::{EscapedText, pluralize};
 use crate::terminal::peer;
 use crate::terminal::table::{Column, TextTable};
 use crate::time::Instant;
@@ -20,7 +20,9 @@ use crate::time::Instant;
 /// Maximum number of subjects of each direction.
 const SUBJECTS_MAX: usize = 1000;
 /// The reports of a sample.
-const REPORTS: [&str; 6] = ["status", "health", "peers", "loss", "clients", "seqno"];
+const REPORTS: [&str; 7] = ["status", "health", "peers", "loss", "clients", "seqno", "history"];
+/// Bytes that the report `history` counts for each message beside payload, headers and reply subject.
+const HISTORY_EVENT_BYTES: u64 = 42;
 
 /// The reports of a peer at one time.
 #[derive(Clone, Debug)]
@@ -71,13 +73,15 @@ impl TopSample {
         let up = self.rows("peers").iter().filter(|row| row["state"] == "up").count();
         let lost: u64 = self.rows("loss").iter().map(|row| number(row, "/msg_loss/count")).sum();
         format!(
-            "{}  {} port {} on {}  health {}  {up} peers up, {} clients, {lost} messages lost",
+            "{}  {} port {} on {}  health {}  {} up, {}, {} lost",
             text(status, "/name"),
             text(status, "/group"),
             status["port"],
             text(status, "/interface"),
             text(health, "/state"),
-            self.rows("clients").len(),
+            pluralize(up as u64, "peer"),
+            pluralize(self.rows("clients").len() as u64, "client"),
+            pluralize(lost, "message"),
         )
     }
 }
@@ -183,6 +187,12 @@ fn rate(now: &TopSample, before: Option<&TopSample>, report: &str, row: &Value, 
     Some(per_second(number(row, field).saturating_sub(number(old, field)), now.at.since(before.at)))
 }
 
+/// Returns the mean size of the messages in a row of the report `history`: payload, headers and reply subject, in bytes.
+fn mean_bytes(row: &Value) -> Option<f64> {
+    let (count, bytes) = (number(row, "/count"), number(row, "/bytes"));
+    (count != 0).then(|| bytes.saturating_sub(HISTORY_EVENT_BYTES * count) as f64 / count as f64)
+}
+
 fn per_second(count: u64, elapsed: Duration) -> f64 {
     count as f64 / elapsed.as_secs_f64().max(0.001)
 }
@@ -217,9 +227,12 @@ fn subjects(now: &TopSample, before: Option<&TopSample>) -> TopTable {
         Column::new("subject").left(),
         Column::new("publisher").left(),
         Column::new("msgs/s"),
+        Column::new("bytes/s"),
         Column::new("count"),
         Column::new("last"),
     ];
+    let kept: BTreeMap<&str, &Value> =
+        now.rows("history").iter().filter_map(|row| Some((row["subject"].as_str()?, row))).collect();
     let key = |row: &Value| (row["epoch"].to_string(), row["subject"].to_string());
     let earlier: BTreeMap<(String, String), &Value> =
         before.into_iter().flat_map(|before| before.rows("seqno")).map(|row| (key(row), row)).collect();
@@ -235,10 +248,13 @@ fn subjects(now: &TopSample, before: Option<&TopSample>) -> TopTable {
             (false, true) => text(row, "/epoch"),
             (false, false) => own.clone(),
         };
+        // Only the history of the publisher knows the sizes of its messages.
+        let kept = row["subject"].as_str().filter(|_| row["epoch"].is_null()).and_then(|subject| kept.get(subject));
         vec![
             TopCell::text(text(row, "/subject")),
             TopCell::text(publisher),
             TopCell::rate(rate),
+            TopCell::rate(rate.zip(kept.and_then(|row| mean_bytes(row))).map(|(rate, bytes)| rate * bytes)),
             TopCell::count(number(row, "/count")),
             TopCell::text(text(row, "/seq")),
         ]
@@ -390,12 +406,13 @@ mod tests {
     #[test]
     fn rates_are_taken_between_two_samples() {
         let status = ("status", json!({ "status": { "name": "A" } }));
+        let history = ("history", json!({ "rows": [{ "subject": "a", "count": 4, "bytes": 4 * (42 + 100) }] }));
         let before = TopSample::example(0, &[seqno(&[("a", 1, 5), ("b", 1, 7)]), status.clone()]);
-        let now = TopSample::example(2_000, &[seqno(&[("a", 1, 25), ("b", 2, 4), ("new", 1, 1)]), status]);
+        let now = TopSample::example(2_000, &[seqno(&[("a", 1, 25), ("b", 2, 4), ("new", 1, 1)]), status, history]);
         let mut table = TopTable::new(TopView::Subjects, &now, Some(&before));
         table.sort(table.order, true);
         assert_eq!((texts(&table, 0), texts(&table, 2)), (vec!["a", "b", "new"], vec!["10.0", "2.0", "-"]));
-        assert_eq!(texts(&table, 1), ["A", "A", "A"]);
+        assert_eq!((texts(&table, 1), texts(&table, 3)), (vec!["A", "A", "A"], vec!["1000.0", "-", "-"]));
         table.filter("ne");
         assert_eq!(texts(&table, 0), ["new"]);
     }

@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn view_fits_eighty_columns() {
         let lines = drawn("", (80, 8));
-        assert!(lines[0].starts_with("A.test  239.1.2.3 port 7500 on eth0  health ok  1 peers up"), "{lines:#?}");
+        assert!(lines[0].starts_with("A.test  239.1.2.3 port 7500 on eth0  health ok  1 peer up"), "{lines:#?}");
         assert_eq!(lines[1], "1 peers  2 subjects  3 loss  4 clients  5 listeners  6 lan");
         assert!(lines[2].starts_with("peer") && lines[2].contains("msgs/s▼"), "{lines:#?}");
         assert!(lines[3].starts_with("B.test  10.0.0.2:4000  up") && lines[3].contains("20.0"), "{lines:#?}");
