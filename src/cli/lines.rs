@@ -2,12 +2,14 @@
 //! soon as it is there. The user can interrupt the wait for a line.
 
 use super::line_reader::{InputRead, LineReader, MESSAGE_LINE_BYTES_MAX, POLL_INTERVAL};
+use crate::clock::Clock;
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::interrupt::Interrupt;
 use crate::terminal::output::Output;
+use crate::terminal::progress::Progress;
 use bytes::Bytes;
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 /// Maximum number of lines in flight.
@@ -38,6 +40,8 @@ pub fn process_lines<T, D>(
     let mut refused: Option<(u64, CommandFailure)> = None;
     let mut count = 0;
     let mut in_flight: VecDeque<(u64, T)> = VecDeque::new();
+    // On a terminal the results show the progress.
+    let mut progress = (!io::stdout().is_terminal()).then(|| Progress::new(None, Clock::now().instant));
     let mut run = || -> Result<(), CommandFailure> {
         let (mut input, mut line) = (LineReader::open(MESSAGE_LINE_BYTES_MAX)?, 0);
         let mut is_over = false;
@@ -68,6 +72,9 @@ pub fn process_lines<T, D>(
                 Some((_, Ok(done))) => {
                     count += 1;
                     print(done, out)?;
+                    if let Some(progress) = &mut progress {
+                        progress.show(Clock::now().instant, count, || format!("{count} lines done"));
+                    }
                 }
                 // The lines behind it may have been accepted.
                 Some((line, Err(LineFailure::Line(failure)))) => {
@@ -78,6 +85,7 @@ pub fn process_lines<T, D>(
         }
     };
     let ended = run().and_then(|()| Ok(out.flush()?));
+    drop(progress);
     report(count);
     ended?;
     if let Some((line, failure)) = refused {

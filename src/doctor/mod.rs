@@ -19,6 +19,7 @@ use self::outcome::{CheckOutcome, HostCheck};
 use self::path::PathReport;
 use self::report::ReportParts;
 use self::setup::PeerSetup;
+use crate::clock::Clock;
 use crate::config::Config;
 use crate::daemon::health::finding::{Finding, Severity};
 use crate::daemon::interface::{self, ChosenInterface, Family};
@@ -26,6 +27,7 @@ use crate::daemon::multicast::SocketOpenError;
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::interrupt::Interrupt;
 use crate::terminal::output::Output;
+use crate::terminal::progress::Progress;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -102,7 +104,10 @@ fn check_path(state: &HostState, other: &PathTarget, outcomes: &mut Vec<CheckOut
     };
     // The check of the port or of the memberships has reported why there are no sockets.
     let mut sockets = path::open(setup, chosen, 0).ok()?;
-    match path::probe(&mut sockets, chosen, address) {
+    let progress = Progress::activity(format!("testing the path to {address}"), Clock::now().instant);
+    let probed = path::probe(&mut sockets, chosen, address);
+    drop(progress);
+    match probed {
         Ok(Some(report)) => {
             outcomes.extend(path::judge(name, setup.port, &report));
             Some(report)
