@@ -137,9 +137,14 @@ where
         retries: &mut RetryBackoff,
         error: OrderError,
     ) -> Result<(), OrderError> {
-        let is_first = retries.is_fresh();
+        let (is_first, is_ending) = (retries.is_fresh(), self.is_ending.load(Ordering::Relaxed));
+        // The signal that ends the worker may have interrupted the step.
+        if is_ending && error.is_transient() && retries.take_last_try() {
+            worker.on_unknown();
+            return Ok(());
+        }
         match retries.on_failure(&error) {
-            Some(pause) if !self.is_ending.load(Ordering::Relaxed) => {
+            Some(pause) if !is_ending => {
                 if is_first {
                     (self.notify)(WorkerNotice::Unreachable(error));
                 }
@@ -177,15 +182,22 @@ pub(super) struct RetryBackoff {
     patience: Duration,
     since: Option<Instant>,
     pause: Duration,
+    /// True once an operation that failed at the end was tried again.
+    had_last_try: bool,
 }
 
 impl RetryBackoff {
     pub(super) fn new(patience: Duration) -> RetryBackoff {
-        RetryBackoff { patience, since: None, pause: PAUSE_MIN }
+        RetryBackoff { patience, since: None, pause: PAUSE_MIN, had_last_try: false }
     }
 
     fn is_fresh(&self) -> bool {
         self.since.is_none()
+    }
+
+    /// Returns whether an operation that fails at the end may be tried again: once, and only if it works otherwise.
+    fn take_last_try(&mut self) -> bool {
+        self.is_fresh() && !std::mem::replace(&mut self.had_last_try, true)
     }
 
     /// Records a failure. Returns the pause before the next try; `None` if the operation must not be retried.
@@ -204,5 +216,52 @@ impl RetryBackoff {
     fn on_success(&mut self) -> bool {
         self.pause = PAUSE_MIN;
         self.since.take().is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::error::OrderFault;
+    use super::*;
+    use crate::event::order::memory::MemoryStore;
+    use crate::event::order::name::WorkerName;
+
+    /// A store whose first steps after a signal are interrupted.
+    struct InterruptedStore {
+        store: MemoryStore,
+        failures: usize,
+    }
+
+    impl Store for InterruptedStore {
+        type Error = OrderError;
+
+        fn apply(&mut self, op: &StoreOp) -> Result<OpOutcome, OrderError> {
+            if 0 < self.failures {
+                self.failures -= 1;
+                let fault = OrderFault::Unknown("Interrupted system call".to_owned());
+                return Err(OrderError { location: "memory".to_owned(), fault });
+            }
+            let Ok(outcome) = self.store.apply(op);
+            Ok(outcome)
+        }
+    }
+
+    #[test]
+    fn step_that_a_signal_interrupts_is_repeated() {
+        let stop = |failures| {
+            let is_ending = AtomicBool::new(true);
+            let run = WorkerRun {
+                settings: Settings { name: WorkerName::new("w").unwrap(), lease_ms: 1000 },
+                mark: None,
+                patience: Duration::from_secs(60),
+                send: |_: &OrderedEvent| true,
+                notify: |notice| panic!("{notice:?}"),
+                is_ending: &is_ending,
+            };
+            run.run(&mut InterruptedStore { store: MemoryStore::default(), failures }).map(|exit| exit.stop)
+        };
+        assert_eq!(stop(0), Ok(WorkerEnd::Ended));
+        assert_eq!(stop(1), Ok(WorkerEnd::Ended));
+        assert!(stop(2).is_err(), "the store fails");
     }
 }
