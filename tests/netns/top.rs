@@ -31,7 +31,7 @@ fn top_shows_the_numbers_of_the_reports() {
         assert_eq!(cells[2], loss["repaired"]["count"].to_string());
         assert_ne!(cells[2], "0", "the fault has lost datagrams that were repaired: {text}");
         assert_eq!(cells[3], loss["datagrams"]["pending"].to_string());
-        assert_eq!(row("top.a")[3], "5000");
+        assert_eq!(row("top.a")[4], "5000");
         // The other host shows the same numbers, which it asks for.
         let there = publisher.run(&["top", "--once", "--interval", "10ms"]);
         let lan_view = there.split("\nlan\n").nth(1).expect("the view is there");

@@ -154,21 +154,19 @@ fn viewers_get_the_summaries_of_other_peers() {
             reports.insert(report["epoch"].as_str().expect("an epoch").to_owned(), report.clone());
         }
     };
-    wait_until("all three have been asked", || {
+    // An answer may be lost, too; then the peer is asked again.
+    wait_until("two peers report, and one refuses", || {
         read(&mut viewer, &mut reports);
-        reports.len() == 3
+        let is = |peer: usize, state: &str| reports.get(&epoch(peer)).is_some_and(|report| report["state"] == state);
+        is(1, "reported") && is(2, "reported") && is(3, "no_reports")
     });
-    assert_eq!(reports[&epoch(3)]["state"], "no_reports", "it is no peer without losses");
     assert_eq!(reports[&epoch(3)]["rows"], Value::Null);
-    assert_eq!(
-        (&reports[&epoch(1)]["state"], &reports[&epoch(1)]["summary"]["clients"]),
-        (&"reported".into(), &1.into())
-    );
+    assert_eq!(reports[&epoch(1)]["summary"]["clients"], 1);
     wait_until("the page has the numbers of 'show' at the other peer", || {
         read(&mut viewer, &mut reports);
         let shown = lan.peers[1].show("loss").expect("the peer answers");
         let shown = shown["rows"].as_array().expect("rows");
-        let rows = reports[&epoch(1)]["rows"].as_array().expect("rows");
+        let Some(rows) = reports[&epoch(1)]["rows"].as_array() else { return false };
         let is_same = |shown: &Value, row: &Value| {
             let fields = [(&shown["lost"], &row["lost"]), (&shown["ibx_loss"]["count"], &row["inbox_lost"])];
             let repairs = [(&shown["repaired"]["count"], &row["repaired"]), (&shown["epoch"], &row["epoch"])];
