@@ -9,7 +9,7 @@ use std::io::Write;
 use std::ops::Range;
 
 /// Number of seeds of a release build, as in CI; other builds are slower and run a share.
-const SEEDS: u64 = if cfg!(debug_assertions) { 60 } else { 2000 };
+const SEEDS: u64 = if cfg!(debug_assertions) { 60 } else { 1200 };
 /// Runs of the tail scenario.
 const TAIL_RUNS: u64 = if cfg!(debug_assertions) { 2 } else { 12 };
 /// Lines of the trace that a replayed seed shows.
@@ -114,7 +114,7 @@ fn show(figures: &str) {
 /// Checks that the seeds covered what CI promises.
 fn check_figures(totals: &Totals) {
     let figures = &totals.figures;
-    assert!(2000 <= figures.scenarios);
+    assert!(1200 <= figures.scenarios);
     assert!(40 * 3600 * SECOND <= figures.nanos, "{} s simulated", figures.nanos / SECOND);
     assert!(10_000_000 <= figures.datagrams_sent, "{} datagrams sent", figures.datagrams_sent);
     assert!(500_000 <= figures.copies_dropped, "{} copies dropped", figures.copies_dropped);
