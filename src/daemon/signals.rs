@@ -6,16 +6,20 @@ use crate::daemon::tokens::SIGNALS;
 use mio::net::UnixStream;
 use mio::{Interest, Registry};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::raw::c_int;
 use std::os::unix::net::UnixStream as StdStream;
+
+/// Terminal of the session; it cannot be opened once that terminal is closed.
+const TERMINAL: &str = "/dev/tty";
 
 /// Streams on which signals arrive as bytes, one stream for each meaning.
 #[derive(Debug)]
 pub(super) struct Signals {
     terminations: UnixStream,
     hangups: UnixStream,
+    had_terminal: bool,
 }
 
 /// Numbers of received signals.
@@ -32,7 +36,15 @@ impl Signals {
     pub(super) fn watch(registry: &Registry) -> io::Result<Signals> {
         // A program started with nohup should survive the terminal.
         let hangups: &[c_int] = if is_ignored(SIGHUP) && !logs_to_file() { &[] } else { &[SIGHUP] };
-        Ok(Signals { terminations: stream(registry, &[SIGTERM, SIGINT])?, hangups: stream(registry, hangups)? })
+        // A terminal that is closed before it is looked for ends the process: the signal is not watched yet.
+        let had_terminal = has_terminal();
+        let (terminations, hangups) = (stream(registry, &[SIGTERM, SIGINT])?, stream(registry, hangups)?);
+        Ok(Signals { terminations, hangups, had_terminal })
+    }
+
+    /// Returns whether the process has lost the terminal that it had when it began to watch for signals.
+    pub(super) fn is_terminal_closed(&self) -> bool {
+        self.had_terminal && !has_terminal()
     }
 
     /// Returns the signals received since the last call.
@@ -47,6 +59,10 @@ pub(super) fn logs_to_file() -> bool {
     return log_output::is_file();
     #[cfg(not(feature = "cli"))]
     false
+}
+
+fn has_terminal() -> bool {
+    File::open(TERMINAL).is_ok()
 }
 
 fn stream(registry: &Registry, signals: &[c_int]) -> io::Result<UnixStream> {

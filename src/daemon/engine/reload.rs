@@ -4,13 +4,9 @@ use super::Engine;
 use super::options::Options;
 use crate::clock::Clock;
 use crate::config::{Config, ConfigChange, ConfigErrors, ConfigOrigin};
-use crate::daemon::signals::logs_to_file;
+use crate::daemon::signals::{Signals, logs_to_file};
 use crate::time::WallTime;
 use serde_json::{Value, json};
-use std::fs::File;
-
-/// Terminal of the session; it cannot be opened once that terminal is closed.
-const TERMINAL: &str = "/dev/tty";
 
 /// Function that applies the value of a key from a configuration that was read again.
 type ApplyKey = fn(&mut Engine, &Config);
@@ -34,8 +30,6 @@ pub(super) struct RunningConfig {
     loaded: WallTime,
     /// Keys that differ in the configuration that was last read, and need a restart.
     pending: Vec<&'static str>,
-    /// True if the process had a terminal when the peer started.
-    had_terminal: bool,
 }
 
 impl RunningConfig {
@@ -45,7 +39,6 @@ impl RunningConfig {
             origin: options.config_origin.clone(),
             loaded: Clock::now().wall,
             pending: Vec::new(),
-            had_terminal: options.signals && has_terminal(),
         }
     }
 
@@ -100,7 +93,7 @@ impl Engine {
     /// Reopens the log and reads the configuration again, as SIGHUP requests. If the terminal of the peer has been
     /// closed, the signal comes from the system, and ends the peer.
     pub(super) fn on_hangup(&mut self) {
-        if self.running_config.had_terminal && !has_terminal() && !logs_to_file() {
+        if self.signals.as_ref().is_some_and(Signals::is_terminal_closed) && !logs_to_file() {
             tracing::info!("the terminal was closed");
             self.pending_signals += 1;
             return;
@@ -161,10 +154,6 @@ fn check_files(config: Config) -> Result<Config, ConfigErrors> {
     return crate::daemon::listeners::check_configured_files(config);
     #[cfg(not(feature = "listeners"))]
     Ok(config)
-}
-
-fn has_terminal() -> bool {
-    File::open(TERMINAL).is_ok()
 }
 
 fn reopen_log() {
