@@ -43,8 +43,9 @@ impl Progress {
     pub fn show(&mut self, now: Instant, done: u64, text: impl FnOnce() -> String) {
         if !self.line.is_hidden() && INTERVAL <= now.since(self.shown) {
             self.shown = now;
-            self.line.set_message(text());
+            // Each of the two draws the line, so that the bar never is behind the text.
             self.line.set_position(done);
+            self.line.set_message(text());
         }
     }
 
