@@ -250,11 +250,8 @@ fn signal_between_two_commands_ends_the_console() {
 fn console_prompt_has_the_format_of_the_seed() {
     let place = Place::new();
     let _peer = place.peer(&["--name", "A.test"]);
-    let mut script = std::process::Command::new("script");
-    place.set_environment(&mut script);
-    script.env("TERM", "xterm").args(["-qefc", concat!(env!("CARGO_BIN_EXE_seqcast"), " console"), "screen"]);
-    script.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut script = script.spawn().expect("script starts");
+    let console = concat!(env!("CARGO_BIN_EXE_seqcast"), " console");
+    let mut script = place.terminal_command(console).spawn().expect("script starts");
     let mut keyboard = script.stdin.take().unwrap();
     let mut script = RunningCommand::new(script, &["console"]);
     let screen = || std::fs::read_to_string(place.dir().join("screen")).unwrap_or_default();

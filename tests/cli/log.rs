@@ -157,13 +157,10 @@ fn hangup_without_configuration_file_ends_nothing() {
 #[test]
 fn closed_terminal_ends_its_peer() {
     let place = Place::new();
-    let mut script = Command::new("script");
-    place.set_environment(&mut script);
     // This does not depend on the signal handling that the tests were started with.
-    let peer = concat!("exec env --default-signal=HUP ", env!("CARGO_BIN_EXE_seqcast"), " peer");
-    script.args(["-qec", peer, "/dev/null"]);
-    script.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let script = RunningCommand::new(script.spawn().expect("script starts"), &["peer"]);
+    let peer = concat!("env --default-signal=HUP ", env!("CARGO_BIN_EXE_seqcast"), " peer");
+    let script = place.terminal_command(peer).spawn().expect("script starts");
+    let script = RunningCommand::new(script, &["peer"]);
     let script = place.reachable(script);
     script.signal("KILL");
     wait_until("the peer ends", || std::os::unix::net::UnixStream::connect(place.socket()).is_err());

@@ -2,15 +2,13 @@
 
 use crate::support::command::{Outcome, Place};
 use crate::support::exit_code::{DONE, FAILED};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 /// Runs the command on a terminal, and returns everything that it printed there.
 #[track_caller]
 fn on_terminal(place: &Place, arguments: &str, exit: i32) -> String {
-    let mut command = Command::new("script");
-    command.args(["-qefc", &format!("stty cols 60; {} {arguments}", env!("CARGO_BIN_EXE_seqcast")), "/dev/null"]);
-    place.set_environment(&mut command);
-    let output = command.env("TERM", "xterm").stdin(Stdio::null()).output().expect("'script' starts (bsdutils)");
+    let mut script = place.terminal_command(&format!("{} {arguments}", env!("CARGO_BIN_EXE_seqcast")));
+    let output = script.stdin(Stdio::null()).output().expect("script starts");
     Outcome::of(output, &[arguments]).exits(exit).stdout
 }
 

@@ -5,7 +5,7 @@ use crate::support::exit_code::{DONE, FAILED, USAGE};
 use crate::support::wait::{let_time_pass, wait_until, wait_until_some};
 use serde_json::Value;
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 #[test]
@@ -164,11 +164,8 @@ fn signal_ends_the_wait_for_a_busy_peer() {
 fn interrupted_command_leaves_typed_lines_to_the_console() {
     let place = Place::new();
     let _peer = place.peer(&["--set", "data-dir=journal"]);
-    let mut script = Command::new("script");
-    place.set_environment(&mut script);
-    // script(1) gives the console a terminal.
-    script.env("TERM", "xterm").args(["-qefc", concat!(env!("CARGO_BIN_EXE_seqcast"), " console"), "screen"]);
-    let mut script = script.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let console = concat!(env!("CARGO_BIN_EXE_seqcast"), " console");
+    let mut script = place.terminal_command(console).spawn().expect("script starts");
     let keyboard = script.stdin.take().unwrap();
     let mut script = RunningCommand::new(script, &["console"]);
     let screen = || std::fs::read_to_string(place.dir().join("screen")).unwrap_or_default();

@@ -4,7 +4,6 @@ use crate::support::command::{Outcome, Place, wait_with_output};
 use crate::support::exit_code::{DONE, UNREACHABLE};
 use crate::support::wait::wait_until;
 use std::io::Write;
-use std::process::{Command, Stdio};
 
 #[test]
 fn piped_top_prints_every_view_once() {
@@ -63,12 +62,8 @@ fn top_without_a_peer_says_so() {
 fn key_ends_top_on_a_terminal() {
     let place = Place::new();
     let _peer = place.peer(&["--name", "A.test"]);
-    // `script` runs the command on a terminal of its own.
-    let mut command = Command::new("script");
-    place.set_environment(&mut command);
-    let top = format!("stty cols 80 rows 24; exec {} top --view loss", env!("CARGO_BIN_EXE_seqcast"));
-    command.args(["-qefc", &top, "/dev/null"]).env("TERM", "xterm");
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let top = concat!(env!("CARGO_BIN_EXE_seqcast"), " top --view loss");
+    let mut child = place.terminal_command(top).spawn().expect("script starts");
     // The terminal keeps the key until the screen reads it.
     let mut keys = child.stdin.take().unwrap();
     keys.write_all(b"q").unwrap();

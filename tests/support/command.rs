@@ -65,6 +65,18 @@ impl Place {
         command
     }
 
+    /// Returns the command with these words, on a terminal that script(1) provides. What it shows is its output, and the
+    /// content of the file `screen`.
+    pub fn terminal_command(&self, words: &str) -> Command {
+        let mut script = Command::new("script");
+        self.set_environment(&mut script);
+        // A shell that waits for the command would be ended by Ctrl-C in its place.
+        let line = format!("stty cols 80 rows 24; exec {words}");
+        script.env("SHELL", "/bin/sh").env("TERM", "xterm").args(["-qefc", &line, "screen"]);
+        script.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        script
+    }
+
     /// Gives any command this place's environment.
     pub fn set_environment(&self, command: &mut Command) {
         for (name, _) in std::env::vars_os() {
