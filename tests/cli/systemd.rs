@@ -5,6 +5,7 @@ use crate::support::exit_code::{CONFIGURATION, DONE, UNREACHABLE};
 use crate::support::wait::{let_time_pass, wait_until, wait_until_some};
 use seqcast::clock::monotonic_micros;
 use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// Time after which systemd would end a peer that has not notified it; its notifications come twice as often.
@@ -22,7 +23,11 @@ impl ServiceManager {
         let socket = UnixDatagram::bind(&path).unwrap();
         socket.set_nonblocking(true).unwrap();
         let arguments = [&["peer"], arguments].concat();
-        let mut command = place.command(&arguments);
+        // This does not depend on the signal handling that the tests were started with.
+        let mut command = Command::new("env");
+        command.args(["--default-signal=HUP", env!("CARGO_BIN_EXE_seqcast")]).args(&arguments);
+        place.set_environment(&mut command);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.env("NOTIFY_SOCKET", path).env("WATCHDOG_USEC", WATCHDOG_TIME.as_micros().to_string());
         let peer = RunningCommand::new(command.spawn().unwrap(), &arguments);
         (ServiceManager { socket }, peer)
