@@ -40,6 +40,7 @@
 //! |---|---|
 //! | [`time`], [`rng`], [`subject`], [`seqno`], [`offset`], [`message`] | plain values |
 //! | [`wire`] | the bytes of datagrams and records |
+//! | `security` | the keys of hosts and realms, without I/O |
 //! | [`delivery`] | the messages of one run on their way to clients |
 //! | [`proto`] | the protocol, as state machines without I/O |
 //! | [`clock`] | the only reader of the system's clocks and of its randomness |
@@ -55,8 +56,8 @@
 //! | `doctor` | the checks of `seqcast doctor` |
 //! | `cli` | the command line |
 //!
-//! `sim` is a feature, and so is `cli` with `terminal`, `bench` and `doctor`. The services of a peer are features too. Without
-//! any of them the crate is the library: the bus, embedded and attached.
+//! `sim` and `security` are features, and so is `cli` with `terminal`, `bench` and `doctor`. The services of a peer are
+//! features too. Without any of them the crate is the library: the bus, embedded and attached.
 
 #![cfg_attr(
     not(feature = "streams"),
@@ -80,6 +81,8 @@ pub mod message;
 pub mod offset;
 pub mod proto;
 pub mod rng;
+#[cfg(feature = "security")]
+pub mod security;
 pub mod seqno;
 #[cfg(any(feature = "sim", all(test, feature = "listeners")))]
 pub mod sim;

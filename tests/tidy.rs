@@ -59,6 +59,11 @@ const LAYERS: &[Layer] = &[
     Layer { module: "message", may_use: BASE, crates: &["bytes"] },
     Layer { module: "offset", may_use: &["seqno", "message"], crates: &[] },
     Layer { module: "wire", may_use: BASE, crates: &["bytes", "crc32c"] },
+    Layer {
+        module: "security",
+        may_use: &["time", "rng", "subject", "seqno", "message", "wire"],
+        crates: &["aws_lc_rs", "base64", "bytes", "crc32c", "zeroize"],
+    },
     Layer { module: "delivery", may_use: &["subject", "seqno", "message", "wire"], crates: &[] },
     Layer {
         module: "proto",
@@ -197,8 +202,8 @@ const LAYERS: &[Layer] = &[
 ];
 
 /// Modules without I/O.
-const PURE: [&str; 10] =
-    ["time", "rng", "subject", "seqno", "message", "wire", "delivery", "proto", "event", "listener"];
+const PURE: [&str; 11] =
+    ["time", "rng", "subject", "seqno", "message", "wire", "security", "delivery", "proto", "event", "listener"];
 const IMPURE: [&str; 16] = [
     "UdpSocket",
     "TcpStream",

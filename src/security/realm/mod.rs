@@ -1,0 +1,27 @@
+//! A realm: the hosts that share a secret, their identities, and the certificates by which they recognise each other.
+//!
+//! | what | who has it |
+//! |---|---|
+//! | [`RealmSecret`] | every host of the realm |
+//! | [`HostIdentity`] | one host |
+//! | [`Certificate`] | public: the name, keys and permissions of a host, signed |
+//! | [`SigningKey`] of the authority | the host that admits others; only in the mode `pki` |
+//!
+//! In the mode `realm` a host signs its certificate itself, and other hosts remember its keys. In the mode `pki` the
+//! authority signs. [`Trust`] checks certificates of both modes; only the expected issuer differs.
+//! `docs/security.md` describes every byte of certificates and lines.
+
+mod certificate;
+mod definition;
+mod identity;
+mod setup_line;
+mod trust;
+
+pub use certificate::{
+    CERTIFICATE_BYTES_MAX, CERTIFICATE_PATTERNS_MAX, Certificate, CertificateError, CertificateFields, PeerPermissions,
+    Validity,
+};
+pub use definition::{Realm, RealmMode, RealmName, RealmNameError, RealmSecret, TrustAnchor};
+pub use identity::{Fingerprint, FingerprintError, HostIdentity, KEY_BYTES, PeerKeys, SIGNATURE_BYTES, SigningKey};
+pub use setup_line::{SETUP_LINE_BYTES_MAX, SetupLine, SetupLineError, SetupLineKind};
+pub use trust::{NAMES_MAX, Trust, TrustRefusal, VerifiedPeer};
