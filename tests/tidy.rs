@@ -79,11 +79,14 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         module: "storage",
-        may_use: &["time", "rng", "subject", "message", "clock", "event"],
+        may_use: &["time", "rng", "subject", "message", "security", "clock", "event"],
         crates: &[
+            "base64",
             "bytes",
+            "crc32c",
             "crossbeam_channel",
             "foldhash",
+            "nix",
             "postgres",
             "redis",
             "rusqlite",
@@ -92,6 +95,7 @@ const LAYERS: &[Layer] = &[
             "tokio",
             "tokio_postgres",
             "tracing",
+            "zeroize",
         ],
     },
     Layer {

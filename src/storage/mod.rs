@@ -1,5 +1,5 @@
-//! Stores on disks and database servers: the journal of events, the streams of seed 003, and the shared state of the
-//! order of events.
+//! Stores on disks and database servers: the journal of events, the streams of seed 003, the shared state of the order
+//! of events, and the keys of a realm.
 //!
 //! They implement the traits of [`event`](crate::event) in SQLite, PostgreSQL and Redis, and use no engine, no mailbox
 //! and no listener. The services of the daemon pass requests and answers between the threads here and the engine.
@@ -10,6 +10,8 @@
 #[cfg(feature = "events")]
 pub mod journal;
 pub mod order;
+#[cfg(feature = "security")]
+pub mod realm;
 #[cfg(feature = "sqlite")]
 mod sqlite_file;
 pub mod streams;
