@@ -12,6 +12,9 @@ pub mod journal;
 pub mod order;
 #[cfg(feature = "security")]
 pub mod realm;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod server_tls;
 #[cfg(feature = "sqlite")]
 mod sqlite_file;
 pub mod streams;
+pub mod tls_fault;

@@ -53,8 +53,8 @@ impl OrderCommand {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Store")]
 pub struct StoreOptions {
-    /// A Redis server, such as redis://user:password@host:6379/0, or a file that processes of this host share
-    /// (default: the value of SEQCAST_ORDER_STORE, else order.db in the data directory).
+    /// A Redis server, such as redis://user:password@host:6379/0 (rediss:// encrypts), or a file that processes of this
+    /// host share (default: the value of SEQCAST_ORDER_STORE, else order.db in the data directory).
     #[arg(long, value_name = "STORE", env = "SEQCAST_ORDER_STORE", hide_env_values = true, hide_env = true)]
     pub store: Option<String>,
     /// The prefix of the keys in Redis.

@@ -1,5 +1,6 @@
 //! Errors of a shared state, with its location and the remedy. No text contains a password.
 
+use crate::storage::tls_fault::TlsFault;
 use std::fmt;
 
 /// Error of a step that had no effect, or whose outcome is unknown.
@@ -19,6 +20,8 @@ pub enum OrderFault {
     /// The store is unreachable, or did not answer before the step was sent. Holds the system's message. The step had
     /// no effect.
     Unreachable(String),
+    /// The connection to the server cannot be encrypted. Nothing was sent over it.
+    Tls(TlsFault),
     /// The store did not answer the step that was sent. The outcome is unknown. Holds the system's message.
     Unknown(String),
     /// The user name or password is wrong, or the user has no permission. Holds the server's message. The step had no
@@ -74,13 +77,17 @@ impl fmt::Display for OrderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let location = &self.location;
         match &self.fault {
-            OrderFault::Address(reason) => write!(f, "{reason}: write redis://[user:password@]host[:port][/database]"),
+            OrderFault::Address(reason) => write!(
+                f,
+                "{reason}: write redis://[user:password@]host[:port][/database], or rediss://… to encrypt the connection"
+            ),
             OrderFault::Unreachable(reason) => {
                 write!(
                     f,
                     "{location} cannot be reached ({reason}): nothing was done; start its server, or check the network"
                 )
             }
+            OrderFault::Tls(fault) => write!(f, "{location} cannot be used over TLS: {fault}"),
             OrderFault::Unknown(reason) => {
                 write!(
                     f,

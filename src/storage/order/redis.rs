@@ -17,6 +17,8 @@
 //! generation. So every restart counts as a loss, even if no data was lost. The first replica and an hour without
 //! replicas (`repl-backlog-ttl`) also count as a loss, since a primary then draws a new id, too.
 
+mod address;
+
 use super::error::{OrderError, OrderFault};
 use crate::clock::Clock;
 use crate::event::order::name::{Object, WorkerName};
@@ -25,9 +27,11 @@ use crate::event::order::store::{
     BYTES_PER_STEP, EVENTS_PER_STEP, OBJECTS_PER_STEP, ObjectSnapshot, OpOutcome, STAMPS_PER_STEP, StampedEvent, Store,
     StoreOp, StoreSnapshot, WorkerContext, WorkerOp, WorkerSnapshot,
 };
+use crate::storage::server_tls::fault_behind;
 use crate::time::Instant;
+use address::RedisAddress;
 use bytes::Bytes;
-use redis::{Client, Connection, ConnectionAddr, ErrorKind, RedisError, Script, ServerErrorKind, Value};
+use redis::{Connection, ErrorKind, RedisError, Script, ServerErrorKind, Value};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -40,6 +44,8 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 const ANSWER_TIME_MIN: Duration = Duration::from_secs(1);
 /// Error text of an answer that exceeds the timeout.
 const NO_ANSWER: &str = "no answer in time";
+/// The same while an encrypted connection begins.
+const NO_HANDSHAKE: &str = "no answer in time; its port may be one without TLS";
 /// Idle time after which a connection is tested before its next use, since servers and network devices close idle
 /// connections.
 const IDLE_CHECK_AFTER: Duration = Duration::from_secs(1);
@@ -50,8 +56,7 @@ const SCRIPT_SOURCE: &str = include_str!("redis.lua");
 
 /// A shared state in Redis.
 pub struct RedisStore {
-    client: Client,
-    location: String,
+    address: RedisAddress,
     prefix: String,
     /// Maximum time for the server to answer.
     answer_time: Duration,
@@ -63,29 +68,21 @@ pub struct RedisStore {
 impl std::fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RedisStore")
-            .field("location", &self.location)
+            .field("location", &self.address.location)
             .field("prefix", &self.prefix)
             .finish_non_exhaustive()
     }
 }
 
 impl RedisStore {
-    /// Creates a store for the state under `prefix` at `redis://[user:password@]host[:port][/database]`. The first
-    /// step connects to the server.
+    /// Creates a store for the state under `prefix` at `redis://[user:password@]host[:port][/database]`, or
+    /// `rediss://…` for an encrypted connection. The first step connects to the server.
     ///
     /// # Errors
-    /// The address is invalid.
+    /// The address is invalid, or the file of trusted authorities that it names cannot be used.
     pub fn new(url: &str, prefix: &str) -> Result<RedisStore, OrderError> {
-        let address_error = |reason| OrderError { location: "redis".into(), fault: OrderFault::Address(reason) };
-        if !url.starts_with("redis://") {
-            return Err(address_error("the address of a Redis server begins with redis://"));
-        }
-        let client = Client::open(url).map_err(|_| address_error("this is no address of a Redis server"))?;
-        let info = client.get_connection_info();
-        let ConnectionAddr::Tcp(host, port) = info.addr() else {
-            return Err(address_error("the address of a Redis server names host and port"));
-        };
-        let location = format!("redis://{host}:{port}/{}", info.redis_settings().db());
+        let address = RedisAddress::parse(url);
+        let address = address.map_err(|fault| OrderError { location: "redis".into(), fault })?;
         let radix = OrderStamp::begin(Generation::new(1).expect("1 is one")).number();
         let head = format!(
             "local VERSION, OBJECTS_PER_STEP, EVENTS_PER_STEP, BYTES_PER_STEP = \
@@ -97,7 +94,7 @@ impl RedisStore {
         );
         let script = Script::new(&(head + SCRIPT_SOURCE));
         let (prefix, answer_time) = (prefix.to_owned(), ANSWER_TIME_MAX);
-        Ok(RedisStore { client, location, prefix, answer_time, script, connection: None })
+        Ok(RedisStore { address, prefix, answer_time, script, connection: None })
     }
 
     /// Sets the answer timeout to `patience`, but at least 1 second and at most 5.
@@ -106,18 +103,31 @@ impl RedisStore {
     }
 
     fn error(&self, fault: OrderFault) -> OrderError {
-        OrderError { location: self.location.clone(), fault }
+        OrderError { location: self.address.location.clone(), fault }
     }
 
     fn connect(&self) -> Result<Connection, OrderError> {
         let failed = |error: RedisError| self.error(fault(&error, false));
-        let mut connection = self.client.get_connection_with_timeout(self.answer_time).map_err(failed)?;
+        let connection = self.address.client.get_connection_with_timeout(self.answer_time);
+        let mut connection = connection.map_err(|error| self.error(self.connection_fault(&error)))?;
         connection.set_read_timeout(Some(self.answer_time)).map_err(failed)?;
         connection.set_write_timeout(Some(self.answer_time)).map_err(failed)?;
         let info: String = redis::cmd("INFO").query(&mut connection).map_err(failed)?;
         match misconfiguration(&info) {
             Some(reason) => Err(self.error(OrderFault::Misconfigured(reason))),
             None => Ok(connection),
+        }
+    }
+
+    /// Converts an error of the handshake with the server.
+    fn connection_fault(&self, error: &RedisError) -> OrderFault {
+        if !self.address.is_encrypted {
+            return fault(error, false);
+        }
+        match fault_behind(error) {
+            Some(fault) => OrderFault::Tls(fault),
+            None if error.is_timeout() => OrderFault::Unreachable(NO_HANDSHAKE.into()),
+            None => fault(error, false),
         }
     }
 
@@ -423,9 +433,18 @@ mod tests {
     #[test]
     fn address_is_shown_without_its_password() {
         let store = RedisStore::new("redis://ann:secret@example.org:7000/3", REDIS_PREFIX).unwrap();
-        assert_eq!(store.location, "redis://example.org:7000/3");
+        assert_eq!(store.address.location, "redis://example.org:7000/3");
         assert!(!format!("{store:?}").contains("secret"));
-        for url in ["rediss://:secret@a", "unix:///secret", "redis://:secret@a:b", "secret", "redis://:secret@a/b"] {
+        let store = RedisStore::new("rediss://ann:secret@example.org", REDIS_PREFIX).unwrap();
+        assert_eq!(store.address.location, "rediss://example.org:6379/0");
+        for url in [
+            "rediss://:secret@a#insecure",
+            "rediss://:secret@a:b",
+            "unix:///secret",
+            "redis://:secret@a:b",
+            "secret",
+            "redis://:secret@a/b",
+        ] {
             let error = RedisStore::new(url, REDIS_PREFIX).unwrap_err();
             assert!(!error.to_string().contains("secret") && error.to_string().contains("redis://"), "{url}: {error}");
         }

@@ -2,6 +2,7 @@
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 use crate::event::stream::store::StreamStoreError;
+use crate::storage::tls_fault::TlsFault;
 use std::fmt;
 
 /// Error of a stream store.
@@ -18,6 +19,8 @@ pub struct StreamStorageError {
 pub enum StreamFault {
     /// The store cannot be reached or opened. Holds the system's message.
     Unreachable(String),
+    /// The connection to the server cannot be encrypted. Nothing was sent over it.
+    Tls(TlsFault),
     /// The store is full. Holds its message. The step had no effect.
     Full(String),
     /// Other processes have locked the store for longer than the timeout. The step had no effect.
@@ -86,6 +89,7 @@ impl fmt::Display for StreamStorageError {
             StreamFault::Unreachable(reason) => {
                 write!(f, "{location} cannot be used ({reason}); start its server, or check the path and the network")
             }
+            StreamFault::Tls(fault) => write!(f, "{location} cannot be used over TLS: {fault}"),
             StreamFault::Full(reason) => {
                 write!(f, "{location} has no room ({reason}): nothing was changed; make room, then try again")
             }

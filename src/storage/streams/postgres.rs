@@ -11,6 +11,7 @@ mod connection;
 mod outbox;
 mod rows;
 mod schema;
+mod tls;
 
 pub use outbox::add_event_in;
 
@@ -26,8 +27,8 @@ use crate::event::stream::store::{
 };
 use crate::event::timestamp::Timestamp;
 use crate::time::Instant;
-pub(super) use connection::PostgresAddress;
 use connection::{NO_ANSWER, PostgresConnection, PostgresSession, column};
+pub(super) use connection::{PostgresAddress, connection_fault};
 use rows::{
     consumers, cover, covered, find, find_consumer, find_or_create, insert, read, trim, update_contents,
     upsert_consumer,

@@ -117,7 +117,7 @@ fn wrong_arguments_are_refused_with_a_remedy() {
     for (arguments, code, parts) in [
         (&["push", "a", "1"][..], USAGE, &["--state"][..]),
         (&["push", "", "1", "--state", ""], USAGE, &["at least one character"]),
-        (&["push", "a", "1", "--state", "", "--store", "rediss://x"], USAGE, &["redis://"]),
+        (&["push", "a", "1", "--state", "", "--store", "http://x"], USAGE, &["redis://", "rediss://"]),
         (&["show", "--store", "letter"], FAILED, &["letter holds other data"]),
         (
             &["show", "--store", "redis://127.0.0.1:1"],

@@ -6,6 +6,7 @@ mod faults;
 mod kill;
 mod sent_events;
 mod state;
+mod tls;
 
 use seqcast::event::order::store::{OpOutcome, Store, StoreOp};
 

@@ -1,6 +1,7 @@
 //! Event streams, as published FutoIn clients (`futoin-eventstream`) use them, and as any HTTP client can.
 
 mod postgres;
+mod postgres_tls;
 
 use crate::support::certificate::certificate;
 use crate::support::command::{PATIENCE, Place, RunningCommand};

@@ -7,7 +7,7 @@
 //! | `stream_archive_gap` | events that are missing |
 
 use super::super::error::{StreamFault, StreamStorageError};
-use super::super::postgres::PostgresAddress;
+use super::super::postgres::{PostgresAddress, connection_fault};
 use super::{ArchiveGap, ArchiveSource, ArchiveStore};
 use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::StreamId;
@@ -54,7 +54,11 @@ impl PostgresArchive {
         let address =
             PostgresAddress::parse(url).map_err(|fault| StreamStorageError { location: "postgres".into(), fault })?;
         let open = || -> Result<(Client, i64, StreamId), StreamFault> {
-            let mut client = Config::from(address.config.clone()).connect(NoTls)?;
+            let config = Config::from(address.config.clone());
+            let mut client = match address.tls.clone() {
+                Some(tls) => config.connect(tls).map_err(connection_fault)?,
+                None => config.connect(NoTls)?,
+            };
             client.batch_execute(SETTINGS)?;
             client.batch_execute(TABLES)?;
             let (server, stream) = (i64::from(source.server.0), source.stream.as_str());

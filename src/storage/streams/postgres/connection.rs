@@ -1,6 +1,9 @@
 //! A connection to a PostgreSQL server: its address, setup and timeouts, and the mapping of its errors.
 
+use super::tls::{PostgresTls, split_tls};
+use crate::storage::server_tls::fault_behind;
 use crate::storage::streams::error::StreamFault;
+use crate::storage::tls_fault::TlsFault;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::error::Error as _;
@@ -10,8 +13,9 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres::error::SqlState;
+use tokio_postgres::tls::TlsStream;
 use tokio_postgres::types::{ToSql, WrongType};
-use tokio_postgres::{Client, Config, Error, NoTls, Row, Statement};
+use tokio_postgres::{Client, Config, Connection, Error, NoTls, Row, Socket, Statement};
 
 /// Maximum time to open and set up a connection.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
@@ -21,6 +25,8 @@ const ANSWER_TIME: Duration = Duration::from_secs(10);
 const BYTE_TIME: Duration = Duration::from_micros(1);
 /// Error text of a step that exceeds its time.
 pub(super) const NO_ANSWER: &str = "no answer in time";
+/// Error text of the library for a server that refuses to encrypt. No type of an error distinguishes this case.
+const NOT_OFFERED: &str = "server does not support TLS";
 /// Idle time after which the first TCP keepalive probe is sent.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
 /// Time between two keepalive probes.
@@ -46,26 +52,26 @@ const SETTINGS: &str = "
 /// Address of a database.
 pub(in crate::storage::streams) struct PostgresAddress {
     pub(in crate::storage::streams) config: Config,
+    /// Encryption; `None` if connections are not encrypted.
+    pub(in crate::storage::streams) tls: Option<PostgresTls>,
     /// Address for messages, without user and password.
     pub(in crate::storage::streams) location: String,
 }
 
 impl PostgresAddress {
-    /// Parses `postgres://[user[:password]@]host[:port][/database][?parameters]`.
+    /// Parses `postgres://[user[:password]@]host[:port][/database][?parameters]`, and reads the file of trusted
+    /// authorities that it names.
     ///
     /// # Errors
     /// The text states the expected form without the address, any part of which may belong to a password.
     pub(in crate::storage::streams) fn parse(url: &str) -> Result<PostgresAddress, StreamFault> {
-        const NO_TLS: &str = "connections to PostgreSQL are not encrypted: leave sslmode out, and use a network that you trust or a tunnel";
         const FORM: &str = "the address of a PostgreSQL database is postgres://USER:PASSWORD@HOST:PORT/DATABASE; \
             in a password, %xx stands for what is no letter or digit";
         let invalid = |reason: &str| StreamFault::Other(reason.into());
-        if ["require", "verify-ca", "verify-full"].iter().any(|mode| url.contains(&format!("sslmode={mode}"))) {
-            return Err(invalid(NO_TLS));
-        }
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
             return Err(invalid(FORM));
         }
+        let (url, tls) = split_tls(url)?;
         let mut config: Config = url.parse().map_err(|_| invalid(FORM))?;
         let host = |host: &Host| match host {
             Host::Tcp(name) if name.contains('@') => Err(invalid(FORM)),
@@ -92,7 +98,7 @@ impl PostgresAddress {
         }
         config
             .connect_timeout(CONNECT_TIME)
-            .ssl_mode(SslMode::Disable)
+            .ssl_mode(if tls.is_some() { SslMode::Require } else { SslMode::Disable })
             .tcp_user_timeout(ANSWER_TIME)
             .keepalives(true)
             .keepalives_idle(KEEPALIVE_IDLE)
@@ -100,8 +106,38 @@ impl PostgresAddress {
             .keepalives_retries(KEEPALIVE_PROBES)
             // A read-only replica cannot be used.
             .target_session_attrs(TargetSessionAttrs::ReadWrite);
-        Ok(PostgresAddress { config, location })
+        Ok(PostgresAddress { config, tls, location })
     }
+
+    /// Connects. A task of the current runtime drives the connection.
+    async fn connect(&self) -> Result<Client, StreamFault> {
+        match &self.tls {
+            Some(tls) => {
+                let (client, connection) = self.config.connect(tls.clone()).await.map_err(connection_fault)?;
+                drive(connection);
+                Ok(client)
+            }
+            None => {
+                let (client, connection) = self.config.connect(NoTls).await?;
+                drive(connection);
+                Ok(client)
+            }
+        }
+    }
+}
+
+/// Converts an error of a new encrypted connection.
+pub(in crate::storage::streams) fn connection_fault(error: Error) -> StreamFault {
+    let cause = error.source();
+    if cause.is_some_and(|cause| cause.to_string() == NOT_OFFERED) {
+        return StreamFault::Tls(TlsFault::NotOffered);
+    }
+    cause.and_then(fault_behind).map_or_else(|| error.into(), StreamFault::Tls)
+}
+
+/// Drives a connection until it ends. The requests of its client report the end.
+fn drive<T: TlsStream + Unpin + Send + 'static>(connection: Connection<Socket, T>) {
+    tokio::spawn(async { drop(connection.await) });
 }
 
 /// A connection, and the runtime that drives it.
@@ -120,10 +156,7 @@ impl PostgresConnection {
         let system = |error: io::Error| StreamFault::Other(error.to_string());
         let runtime = Builder::new_current_thread().enable_io().enable_time().build().map_err(system)?;
         let connect = async {
-            let (client, connection) = address.config.connect(NoTls).await?;
-            // The requests of the session report the end of the connection.
-            tokio::spawn(async { drop(connection.await) });
-            let session = PostgresSession { client, statements: RefCell::default() };
+            let session = PostgresSession { client: address.connect().await?, statements: RefCell::default() };
             session.simple(SETTINGS).await?;
             check(&session).await?;
             Ok(session)

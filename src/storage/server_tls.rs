@@ -1,0 +1,263 @@
+//! TLS to database servers: the parameters of their addresses, the authorities that are trusted, and the faults.
+
+use super::tls_fault::TlsFault;
+#[cfg(feature = "postgres")]
+pub(super) use checks::{CertificateCheck, client_config};
+use percent_encoding::percent_decode_str;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{AlertDescription, CertificateError, RootCertStore};
+use std::error::Error;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Maximum size of a file of authorities, in bytes. Those of systems have about 0.3 MB.
+const AUTHORITY_FILE_BYTES_MAX: u64 = 16 << 20;
+/// Maximum number of names of a certificate in an error.
+const NAMES_MAX: usize = 8;
+
+/// An address of a server without some of its parameters.
+pub(super) struct AddressParameters<'a> {
+    /// The address in front of the parameters.
+    head: &'a str,
+    /// The other parameters, `name=value` each.
+    parameters: Vec<&'a str>,
+}
+
+impl<'a> AddressParameters<'a> {
+    /// Splits an address. Its parameters follow a `?` behind the user and the password.
+    pub(super) fn split(url: &'a str) -> AddressParameters<'a> {
+        let server = url.find('@').map_or(0, |at| at + 1);
+        match url[server..].find('?').map(|at| server + at) {
+            Some(at) => AddressParameters { head: &url[..at], parameters: url[at + 1..].split('&').collect() },
+            None => AddressParameters { head: url, parameters: Vec::new() },
+        }
+    }
+
+    /// Removes a parameter and returns its value. Of several values the last one applies, as in libpq.
+    pub(super) fn take(&mut self, name: &str) -> Option<String> {
+        let values = self.parameters.iter().filter_map(|parameter| value_of(parameter, name));
+        let taken = values.last().map(|value| percent_decode_str(value).decode_utf8_lossy().into_owned());
+        self.parameters.retain(|parameter| value_of(parameter, name).is_none());
+        taken
+    }
+
+    /// Returns the address with the parameters that are left.
+    pub(super) fn url(&self) -> String {
+        if self.parameters.is_empty() {
+            return self.head.to_owned();
+        }
+        format!("{}?{}", self.head, self.parameters.join("&"))
+    }
+}
+
+/// Returns the value of a parameter if it has this name.
+fn value_of<'a>(parameter: &'a str, name: &str) -> Option<&'a str> {
+    parameter.split_once('=').filter(|(found, _)| *found == name).map(|(_, value)| value)
+}
+
+/// Reads a file with certificates of authorities in PEM. Returns its content.
+pub(super) fn read_authorities(path: &Path) -> Result<Vec<u8>, TlsFault> {
+    let mut pem = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(AUTHORITY_FILE_BYTES_MAX + 1).read_to_end(&mut pem));
+    read.map_err(|error| file_fault(path, &error))?;
+    if AUTHORITY_FILE_BYTES_MAX < pem.len() as u64 {
+        return Err(file_fault(path, &"it is too large for a file of certificates"));
+    }
+    parse_authorities(path, &pem)?;
+    Ok(pem)
+}
+
+fn file_fault(path: &Path, reason: &dyn ToString) -> TlsFault {
+    TlsFault::AuthorityFile { path: path.to_owned(), reason: reason.to_string() }
+}
+
+/// Parses the content of the file with this path.
+fn parse_authorities(path: &Path, pem: &[u8]) -> Result<RootCertStore, TlsFault> {
+    let mut authorities = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem) {
+        let certificate = certificate.map_err(|error| file_fault(path, &error))?;
+        authorities.add(certificate).map_err(|error| file_fault(path, &error))?;
+    }
+    if authorities.is_empty() {
+        return Err(file_fault(path, &"it holds no certificate in PEM"));
+    }
+    Ok(authorities)
+}
+
+/// Returns the fault of TLS that caused an error, if one did.
+pub(super) fn fault_behind(error: &(dyn Error + 'static)) -> Option<TlsFault> {
+    let mut next = Some(error);
+    while let Some(cause) = next {
+        // The library for Redis shares its causes. The source of a shared error is that of the error itself.
+        let shared = cause.downcast_ref::<Arc<dyn Error + Send + Sync>>();
+        let cause: &(dyn Error + 'static) = shared.map_or(cause, |shared| &**shared);
+        let inner = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        let inner = inner.and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        if let Some(error) = inner.or_else(|| cause.downcast_ref::<rustls::Error>()) {
+            return Some(fault(error));
+        }
+        next = cause.source();
+    }
+    None
+}
+
+/// Converts an error of a handshake.
+fn fault(error: &rustls::Error) -> TlsFault {
+    let reason = match error {
+        rustls::Error::InvalidCertificate(reason) => reason,
+        // A server without TLS answers with text.
+        rustls::Error::InvalidMessage(_) => return TlsFault::NotOffered,
+        rustls::Error::AlertReceived(AlertDescription::CertificateRequired) => {
+            return TlsFault::ClientCertificateRequired;
+        }
+        error => return TlsFault::Other(error.to_string()),
+    };
+    match reason {
+        CertificateError::UnknownIssuer => TlsFault::UnknownAuthority,
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => TlsFault::Expired,
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => TlsFault::NotYetValid,
+        CertificateError::NotValidForNameContext { expected, presented } => {
+            let presented = presented.iter().take(NAMES_MAX).map(|name| bare_name(name)).collect();
+            TlsFault::OtherName { expected: expected.to_str().into_owned(), presented }
+        }
+        // The type of this reason belongs to a library that no other code here uses.
+        CertificateError::Other(reason) if format!("{reason:?}").contains("CaUsedAsEndEntity") => {
+            TlsFault::AuthorityAsServer
+        }
+        _ => TlsFault::Other(error.to_string()),
+    }
+}
+
+/// Returns a name of a certificate, which the library writes as `DnsName("a.example")`.
+fn bare_name(name: &str) -> String {
+    let name = name.split_once('(').map_or(name, |(_, name)| name);
+    name.trim_end_matches(')').trim_matches('"').to_owned()
+}
+
+/// Checks of server certificates that the library for Redis does not have.
+#[cfg(feature = "postgres")]
+mod checks {
+    use super::{RootCertStore, TlsFault, parse_authorities, read_authorities};
+    use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+    use rustls::client::verify_server_cert_signed_by_trust_anchor;
+    use rustls::crypto::{WebPkiSupportedAlgorithms, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+    use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+    use rustls::server::ParsedCertificate;
+    use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
+    use std::path::Path;
+    use std::sync::Arc;
+
+    /// Checks of the certificate that a server presents.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(in crate::storage) enum CertificateCheck {
+        /// No check: the server may be any.
+        None,
+        /// The certificate comes from a trusted authority. It may be for any name.
+        Authority,
+        /// The certificate comes from a trusted authority, and is for the name of the server.
+        AuthorityAndName,
+    }
+
+    /// Makes the configuration of connections that check certificates like this. Without a file the authorities of the
+    /// system are trusted.
+    pub(in crate::storage) fn client_config(
+        check: CertificateCheck,
+        authorities: Option<&Path>,
+    ) -> Result<ClientConfig, TlsFault> {
+        let authorities = match (check, authorities) {
+            (CertificateCheck::None, _) => None,
+            (_, Some(path)) => Some(parse_authorities(path, &read_authorities(path)?)?),
+            (_, None) => Some(system_authorities()?),
+        };
+        let provider = aws_lc_rs::default_provider();
+        let algorithms = provider.signature_verification_algorithms;
+        let config = ClientConfig::builder_with_provider(Arc::new(provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| TlsFault::Other(error.to_string()))?;
+        let config = match (check, authorities) {
+            (CertificateCheck::AuthorityAndName, Some(authorities)) => config.with_root_certificates(authorities),
+            (_, authorities) => {
+                let verifier = NamelessVerifier { authorities, algorithms };
+                config.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
+            }
+        };
+        Ok(config.with_no_client_auth())
+    }
+
+    /// Returns the authorities that the system trusts. Those that cannot be read are not trusted.
+    fn system_authorities() -> Result<RootCertStore, TlsFault> {
+        let mut authorities = RootCertStore::empty();
+        authorities.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        if authorities.is_empty() { Err(TlsFault::NoSystemAuthorities) } else { Ok(authorities) }
+    }
+
+    /// Check of certificates that ignores the names in them.
+    #[derive(Debug)]
+    struct NamelessVerifier {
+        /// Trusted authorities; `None` accepts any certificate.
+        authorities: Option<RootCertStore>,
+        algorithms: WebPkiSupportedAlgorithms,
+    }
+
+    impl ServerCertVerifier for NamelessVerifier {
+        fn verify_server_cert(
+            &self,
+            certificate: &CertificateDer<'_>,
+            intermediates: &[CertificateDer<'_>],
+            _: &ServerName<'_>,
+            _: &[u8],
+            now: UnixTime,
+        ) -> Result<ServerCertVerified, Error> {
+            if let Some(authorities) = &self.authorities {
+                let certificate = ParsedCertificate::try_from(certificate)?;
+                let algorithms = self.algorithms.all;
+                verify_server_cert_signed_by_trust_anchor(&certificate, authorities, intermediates, now, algorithms)?;
+            }
+            Ok(ServerCertVerified::assertion())
+        }
+
+        fn verify_tls12_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            verify_tls12_signature(message, certificate, signature, &self.algorithms)
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            verify_tls13_signature(message, certificate, signature, &self.algorithms)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            self.algorithms.supported_schemes()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_taken_from_an_address() {
+        for (url, value, rest) in [
+            ("redis://h/0", None, "redis://h/0"),
+            ("redis://h/0?ca=/a%20b.pem", Some("/a b.pem"), "redis://h/0"),
+            ("postgres://u:p?ca=1@h/db?x=1&ca=2&y=3&ca=4", Some("4"), "postgres://u:p?ca=1@h/db?x=1&y=3"),
+            ("postgres://h?cat=1&ca", None, "postgres://h?cat=1&ca"),
+        ] {
+            let mut parameters = AddressParameters::split(url);
+            assert_eq!(parameters.take("ca").as_deref(), value, "{url}");
+            assert_eq!(parameters.url(), rest);
+        }
+    }
+}
