@@ -33,11 +33,20 @@ pub fn monotonic_micros() -> u64 {
 /// Panics if the kernel has no `getrandom` (before Linux 3.17): without randomness there is no epoch, hence no proof.
 pub fn random_u64() -> u64 {
     let mut bytes = [0u8; 8];
+    fill_random(&mut bytes);
+    u64::from_be_bytes(bytes)
+}
+
+/// Fills `bytes`, at most 256, with random bits from the kernel, for keys. It waits as [`random_u64`] does.
+///
+/// # Panics
+/// The same as of [`random_u64`].
+pub fn fill_random(bytes: &mut [u8]) {
     loop {
         // SAFETY: the pointer and the length describe `bytes`, which outlives the call.
         let filled = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
         if usize::try_from(filled) == Ok(bytes.len()) {
-            return u64::from_be_bytes(bytes);
+            return;
         }
         let error = io::Error::last_os_error();
         assert!(error.kind() == io::ErrorKind::Interrupted, "the kernel gives no random bits: {error}");

@@ -183,8 +183,8 @@ const LAYERS: &[Layer] = &[
     Layer {
         module: "cli",
         may_use: &[
-            "clock", "time", "subject", "seqno", "offset", "message", "wire", "event", "listener", "config", "storage",
-            "daemon", "bus", "terminal", "bench", "doctor",
+            "clock", "time", "subject", "seqno", "offset", "message", "wire", "security", "event", "listener",
+            "config", "storage", "daemon", "bus", "terminal", "bench", "doctor",
         ],
         crates: &[
             "base64",
@@ -206,6 +206,7 @@ const LAYERS: &[Layer] = &[
             "ruzstd",
             "serde",
             "serde_json",
+            "zeroize",
         ],
     },
 ];

@@ -22,6 +22,7 @@ use super::man::args::ManOptions;
 use super::order::args::OrderOptions;
 use super::ping::args::PingOptions;
 use super::play::args::{PLAY_HELP, PlayOptions};
+use super::realm::args::{INIT_HELP, InitOptions, JOIN_HELP, JoinOptions, REALM_HELP, RealmOptions};
 use super::record::args::{RECORD_HELP, RecordOptions};
 use super::reload::args::{RELOAD_HELP, ReloadOptions};
 use super::show::args::{HEALTH_HELP, HealthOptions, ShowOptions};
@@ -81,6 +82,15 @@ pub enum Verb {
     /// Print the datagrams of a packet capture, as peers decode them.
     #[command(after_help = super::decode::args::HELP)]
     Decode(DecodeOptions),
+    /// Make a realm, and the keys of this host in it.
+    #[command(after_help = INIT_HELP)]
+    Init(InitOptions),
+    /// Make this host a member of a realm, or install its certificate.
+    #[command(after_help = JOIN_HELP)]
+    Join(JoinOptions),
+    /// Show the realm of this host, and admit other hosts to it.
+    #[command(after_help = REALM_HELP)]
+    Realm(RealmOptions),
     /// Print the completion script for a shell.
     #[command(after_help = help::COMPLETION)]
     Completion {
@@ -503,6 +513,9 @@ mod tests {
             ("demo", "Watch loss happen"),
             ("bench", "Measure rates and latencies"),
             ("doctor", "Find out why messages do not arrive"),
+            ("init", "Make a realm"),
+            ("join", "Make this host a member"),
+            ("realm", "Show the realm of this host"),
             ("completion", "Print the completion"),
             ("man", "Write the manual pages"),
         ] {

@@ -34,6 +34,7 @@ pub mod ping;
 pub mod play;
 pub mod poll;
 pub mod publish;
+pub mod realm;
 pub mod receivers;
 pub mod record;
 pub mod recording;
@@ -91,6 +92,9 @@ fn execute(verb: &Verb, out: &mut Output) -> Result<Exit, CommandFailure> {
         Verb::Console(options) => run_console(options, out),
         Verb::Play(options) => play::run(options, out),
         Verb::Record(options) => record::run(options, out),
+        Verb::Init(options) => realm::run_init(options, out),
+        Verb::Join(options) => realm::run_join(options, out),
+        Verb::Realm(options) => realm::run(&options.what, out),
         Verb::Demo(options) => demo::run(options, out),
         Verb::Bench(options) => bench::run(options, out),
         Verb::Top(options) => top::run(options, out),

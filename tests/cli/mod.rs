@@ -14,6 +14,7 @@ mod peer;
 mod progress;
 mod publish;
 mod readme;
+mod realm;
 mod recording;
 mod streams;
 mod systemd;

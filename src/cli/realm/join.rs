@@ -1,0 +1,96 @@
+//! `join`: this host becomes a member of a realm, or installs its certificate.
+
+use super::args::JoinOptions;
+use super::line_input::setup_line;
+use super::{Membership, config_of, file_failure, line_failure, random_key, realm_text};
+use crate::clock::{Clock, random_u64};
+use crate::message::PeerName;
+use crate::security::realm::{Certificate, HostIdentity, PeerPermissions, Realm, RealmMode, SetupLine};
+use crate::storage::realm::{NewRealm, RealmDirectory};
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::output::{Output, note};
+
+/// Runs `join`.
+///
+/// # Errors
+/// The line is wrong or does not fit this host, or the files cannot be written.
+pub fn run(options: &JoinOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
+    let config = config_of(&options.files, options.name.as_ref())?;
+    let directory = RealmDirectory::new(&config.data_dir);
+    match setup_line(&options.line, "the line of 'seqcast realm invite' or 'seqcast realm sign'")? {
+        SetupLine::Join(realm) => join(&directory, &realm, &config.name, options.json, out),
+        SetupLine::Certificate(certificate) => install(&directory, &certificate, options.json, out),
+        request @ SetupLine::Request(_) => Err(line_failure(
+            &request,
+            "sign it on the authority's host (seqcast realm sign), then give the certificate to this command",
+        )),
+    }
+}
+
+fn join(
+    directory: &RealmDirectory,
+    realm: &Realm,
+    name: &PeerName,
+    is_json: bool,
+    out: &mut Output,
+) -> Result<Exit, CommandFailure> {
+    let seed = random_key();
+    let identity = HostIdentity::from_seed(&seed);
+    let mode = realm.anchor.mode();
+    let permissions = match mode {
+        RealmMode::Realm => PeerPermissions::all(),
+        RealmMode::Pki => PeerPermissions::default(),
+    };
+    let own = Certificate::sign_own(realm.name.clone(), name.clone(), &identity, permissions, random_u64())
+        .expect("names and one pattern of each kind fit");
+    let certificate = (mode == RealmMode::Realm).then_some(&own);
+    directory.create(&NewRealm { realm, seed: &seed, certificate, authority_seed: None }).map_err(file_failure)?;
+    let request = (mode == RealmMode::Pki).then(|| SetupLine::Request(own).text());
+    let membership = Membership { realm, name, identity: &identity, directory };
+    match &request {
+        Some(request) if !is_json => out.line(&**request)?,
+        _ => membership.print(is_json, request.as_ref().map(|request| request.as_str()), out)?,
+    }
+    out.flush()?;
+    if request.is_some() {
+        note(format_args!("this host's fingerprint is {}", identity.keys().fingerprint()));
+        note(format_args!(
+            "next: run 'seqcast realm sign REQUEST --name {name} --publish … --subscribe …' on the authority's host, with \
+             this request; then give the certificate that it prints to 'seqcast join' here"
+        ));
+    }
+    Ok(Exit::Done)
+}
+
+fn install(
+    directory: &RealmDirectory,
+    certificate: &Certificate,
+    is_json: bool,
+    out: &mut Output,
+) -> Result<Exit, CommandFailure> {
+    let local = directory.load().map_err(file_failure)?;
+    if local.realm.anchor.mode() == RealmMode::Realm {
+        return Err(CommandFailure::new(
+            Exit::Failed,
+            format!("the realm {} needs no certificate of an authority", realm_text(&local.realm)),
+        )
+        .fix("nothing is to be done: this host has signed its own certificate"));
+    }
+    let keys = local.identity.keys();
+    if certificate.fields().keys != *keys {
+        let other = certificate.fields().keys.fingerprint();
+        let text =
+            format!("the certificate is for the keys {other}, and this host has the keys {}", keys.fingerprint());
+        return Err(CommandFailure::new(Exit::Failed, text).fix(
+            "install it on the host with those keys; 'seqcast realm show' prints the request of this host until it has \
+             a certificate",
+        ));
+    }
+    let now = Clock::now().wall;
+    let checked = local.trust().check(&certificate.encode(), &keys.static_key, now);
+    let own = checked.map_err(|refusal| CommandFailure::of_peer(Exit::Failed, refusal))?;
+    directory.install(certificate).map_err(file_failure)?;
+    let membership = Membership { realm: &local.realm, name: &own.name, identity: &local.identity, directory };
+    membership.print(is_json, None, out)?;
+    Ok(Exit::Done)
+}
