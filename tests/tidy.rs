@@ -161,7 +161,8 @@ const LAYERS: &[Layer] = &[
     Layer {
         module: "sim",
         may_use: &[
-            "time", "rng", "subject", "seqno", "offset", "message", "wire", "delivery", "proto", "event", "listener",
+            "time", "rng", "subject", "seqno", "offset", "message", "wire", "security", "delivery", "proto", "event",
+            "listener",
         ],
         crates: &["bytes", "crc32c", "foldhash", "hashbrown", "serde", "serde_json"],
     },

@@ -3,6 +3,7 @@
 //! `tools/fuzz` runs them with libFuzzer, `tools/fuzz-run` without, and `tests/corpus.rs` replays the inputs that both
 //! found.
 
+mod certificate;
 mod decode;
 mod hat;
 mod history;
@@ -13,6 +14,7 @@ mod redis;
 mod repair;
 mod script;
 
+pub use certificate::certificate;
 pub use decode::decode;
 pub use hat::hat;
 pub use history::history;
@@ -33,7 +35,8 @@ pub struct FuzzTarget {
 }
 
 /// Every target.
-pub const TARGETS: [FuzzTarget; 7] = [
+pub const TARGETS: [FuzzTarget; 8] = [
+    FuzzTarget { name: "certificate", body: certificate },
     FuzzTarget { name: "decode", body: decode },
     FuzzTarget { name: "peer", body: peer },
     FuzzTarget { name: "local", body: local },
