@@ -20,6 +20,7 @@
 pub mod channel;
 pub mod event_type;
 pub mod glob;
+pub mod pattern_set;
 pub mod tree;
 
 use bytes::Bytes;
@@ -248,6 +249,18 @@ impl Pattern {
                 (Some(b">"), Some(_)) | (None, None) => return true,
                 (Some(b"*"), Some(_)) => {}
                 (Some(wanted), Some(token)) if wanted == token => {}
+                _ => return false,
+            }
+        }
+    }
+
+    /// Returns whether a subject exists that both patterns match.
+    pub fn intersects(&self, other: &Pattern) -> bool {
+        let (mut own, mut others) = (self.tokens(), other.tokens());
+        loop {
+            match (own.next(), others.next()) {
+                (Some(b">"), Some(_)) | (Some(_), Some(b">")) | (None, None) => return true,
+                (Some(a), Some(b)) if a == b || a == b"*" || b == b"*" => {}
                 _ => return false,
             }
         }
