@@ -113,6 +113,7 @@ const LAYERS: &[Layer] = &[
             "proto",
             "listener::access",
             "listener::nkey",
+            "listener::permissions",
             "event::model",
             "event::store::retention",
             "event::stream",

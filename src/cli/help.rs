@@ -200,7 +200,8 @@ Columns:
   published, delivered        number of messages published, and put into its queue
   dropped                     number of messages and loss reports dropped because the client reads too slowly
   queued, bytes               messages and bytes in its queue
-  unread                      bytes at a listener that are not a complete command yet";
+  unread                      bytes at a listener that are not a complete command yet
+  denied                      number of its actions that its account does not permit";
 
 /// Below `seqcast show history --help`.
 pub const SHOW_HISTORY: &str = "\

@@ -3,10 +3,13 @@
 use super::choice::ON_OFF;
 use super::host_defaults::HostDefaults;
 use super::spelling::nearest;
-use super::value_error::{ACCOUNT_FORMS, ACCOUNTS_MAX, AccountError, ValueError};
+use super::value_error::{ACCOUNT_FORMS, ACCOUNT_OPTIONS, ACCOUNTS_MAX, AccountError, ValueError};
 use super::value_format::{ValueFormat, split_list};
 use crate::listener::access::{Account, Credentials};
 use crate::listener::nkey;
+use crate::listener::permissions::{PATTERNS_MAX, Permissions, SubjectPermission};
+use crate::subject::Pattern;
+use crate::subject::pattern_set::PatternSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -72,12 +75,18 @@ impl ValueFormat for AccountsFormat {
     /// Shows the accounts without their secrets.
     fn show(&self, accounts: &Vec<Account>) -> String {
         let show_account = |account: &Account| {
+            let credentials = match &account.credentials {
+                Credentials::User { name, .. } => format!("user {name} password ***"),
+                Credentials::Token(_) => "token ***".to_owned(),
+                Credentials::Nkey(key) => format!("nkey {}", nkey::encode(key)),
+            };
             let headers = if account.headers { " headers" } else { "" };
-            match &account.credentials {
-                Credentials::User { name, .. } => format!("user {name} password ***{headers}"),
-                Credentials::Token(_) => format!("token ***{headers}"),
-                Credentials::Nkey(key) => format!("nkey {}{headers}", nkey::encode(key)),
-            }
+            let Permissions { publish, subscribe } = &account.permissions;
+            format!(
+                "{credentials}{headers}{}{}",
+                show_permission("publish", publish),
+                show_permission("subscribe", subscribe)
+            )
         };
         match accounts[..] {
             [] => "none".into(),
@@ -87,7 +96,7 @@ impl ValueFormat for AccountsFormat {
 
     fn range(&self) -> String {
         let forms: Vec<&str> = ACCOUNT_FORMS.iter().map(|(_, form)| *form).collect();
-        format!("none, or up to {ACCOUNTS_MAX} accounts: {}", forms.join("; "))
+        format!("none, or up to {ACCOUNTS_MAX} accounts: {}; each followed by {ACCOUNT_OPTIONS}", forms.join(", "))
     }
 
     fn is_list(&self) -> bool {
@@ -118,19 +127,68 @@ fn account(words: &[&str]) -> Result<Account, AccountError> {
         .iter()
         .find(|(name, _)| name == kind)
         .ok_or_else(|| AccountError::UnknownKind(intended_kind()))?;
-    let (rest, headers) = match rest {
-        [rest @ .., "headers"] if !rest.is_empty() => (rest, true),
-        rest => (rest, false),
-    };
-    let credentials = match (*kind, rest) {
-        ("user", [name, "password", password]) => {
-            Credentials::User { name: (*name).to_owned(), password: (*password).to_owned() }
+    let (credentials, options) = match (*kind, rest) {
+        ("user", [name, "password", password, options @ ..]) => {
+            (Credentials::User { name: (*name).to_owned(), password: (*password).to_owned() }, options)
         }
-        ("token", [token]) => Credentials::Token((*token).to_owned()),
-        ("nkey", [text]) => Credentials::Nkey(nkey::decode(text).map_err(AccountError::Nkey)?),
+        ("token", [token, options @ ..]) => (Credentials::Token((*token).to_owned()), options),
+        ("nkey", [text, options @ ..]) => (Credentials::Nkey(nkey::decode(text).map_err(AccountError::Nkey)?), options),
         _ => return Err(AccountError::Form(form)),
     };
-    Ok(Account { credentials, headers })
+    let (headers, permissions) = account_options(form, options)?;
+    Ok(Account { credentials, headers, permissions })
+}
+
+/// Reads the options of an account: whether it has headers, and its permissions.
+fn account_options(form: &'static str, mut words: &[&str]) -> Result<(bool, Permissions), AccountError> {
+    let (mut headers, mut publish, mut subscribe) = (false, None, None);
+    while !words.is_empty() {
+        words = match words {
+            ["headers", rest @ ..] if !std::mem::replace(&mut headers, true) => rest,
+            ["publish", patterns, rest @ ..] if publish.is_none() => {
+                publish = Some(permission("publish", patterns)?);
+                rest
+            }
+            ["subscribe", patterns, rest @ ..] if subscribe.is_none() => {
+                subscribe = Some(permission("subscribe", patterns)?);
+                rest
+            }
+            _ => return Err(AccountError::Form(form)),
+        };
+    }
+    // An account with one list has nothing in the other one, so that a forgotten list permits too little, not too much.
+    let omitted = match (&publish, &subscribe) {
+        (None, None) => SubjectPermission::All,
+        _ => SubjectPermission::Only(PatternSet::default()),
+    };
+    let permissions =
+        Permissions { publish: publish.unwrap_or_else(|| omitted.clone()), subscribe: subscribe.unwrap_or(omitted) };
+    Ok((headers, permissions))
+}
+
+/// Reads the patterns behind the word `list`.
+fn permission(list: &'static str, text: &str) -> Result<SubjectPermission, AccountError> {
+    if text == "none" {
+        return Ok(SubjectPermission::Nothing);
+    }
+    if PATTERNS_MAX < text.split(',').count() {
+        return Err(AccountError::TooManyPatterns(list));
+    }
+    let pattern = |(index, text): (usize, &str)| {
+        text.parse::<Pattern>().map_err(|error| AccountError::Pattern { list, number: index + 1, error })
+    };
+    text.split(',').enumerate().map(pattern).collect::<Result<_, _>>().map(SubjectPermission::Only)
+}
+
+/// Returns the option of an account for a permission, with a space before it; empty for an omitted option.
+fn show_permission(list: &str, permission: &SubjectPermission) -> String {
+    let patterns = match permission {
+        SubjectPermission::All => return String::new(),
+        SubjectPermission::Only(set) if set.patterns().is_empty() => return String::new(),
+        SubjectPermission::Only(set) => set.patterns().iter().map(Pattern::as_str).collect::<Vec<&str>>().join(","),
+        SubjectPermission::Nothing => "none".to_owned(),
+    };
+    format!(" {list} {patterns}")
 }
 
 /// Files for encrypted connections.
@@ -228,11 +286,56 @@ mod tests {
             assert!(!format!("{error} {error:?} {:?}", error.suggestion()).contains("t0ken"));
         }
         assert_eq!(refused("user a"), AccountError::Form(ACCOUNT_FORMS[0].1));
+        assert_eq!(refused("user a password b header"), AccountError::Form(ACCOUNT_FORMS[0].1));
         assert_eq!(refused("token headers headers headers"), AccountError::Form(ACCOUNT_FORMS[1].1));
         assert_eq!(refused("user a password b ; user a password c"), AccountError::Twice(Some("user a".into())));
         assert_eq!(refused("token t0ken ; token t0ken headers"), AccountError::Twice(None));
         assert!(matches!(refused("nkey UAAA"), AccountError::Nkey(_)));
         assert!(!refused("user a b s3cret").to_string().contains("s3cret"));
+    }
+
+    #[test]
+    fn permissions_of_accounts_are_read_back() {
+        let only = |texts: &[&str]| SubjectPermission::Only(texts.iter().map(|text| text.parse().unwrap()).collect());
+        for (options, publish, subscribe) in [
+            ("", SubjectPermission::All, SubjectPermission::All),
+            (" headers publish a.>,b.* subscribe c", only(&["a.>", "b.*"]), only(&["c"])),
+            (" publish a", only(&["a"]), only(&[])),
+            (" subscribe a", only(&[]), only(&["a"])),
+            (" publish none subscribe >", SubjectPermission::Nothing, only(&[">"])),
+        ] {
+            let text = format!("user u password ***{options}");
+            let accounts = AccountsFormat.parse(&text, &defaults()).unwrap();
+            assert_eq!(accounts[0].permissions, Permissions { publish, subscribe }, "{text}");
+            assert_eq!(AccountsFormat.show(&accounts), text);
+        }
+        let swapped = AccountsFormat.parse("token t subscribe c headers publish a", &defaults()).unwrap();
+        assert_eq!(AccountsFormat.show(&swapped), "token *** headers publish a subscribe c");
+    }
+
+    #[test]
+    fn invalid_permissions_are_refused() {
+        let refused = |options: &str| match AccountsFormat.parse(&format!("token t {options}"), &defaults()) {
+            Err(ValueError::Account(error)) => error,
+            other => panic!("{options}: {other:?}"),
+        };
+        for options in ["publish", "publish a publish b", "publish a b", "publish a subscribe", "headers headers", "x"]
+        {
+            assert_eq!(refused(options), AccountError::Form(ACCOUNT_FORMS[1].1), "{options}");
+        }
+        for (options, list, number) in [
+            ("publish a,", "publish", 2),
+            ("subscribe a,b..c,d", "subscribe", 2),
+            ("publish >.a", "publish", 1),
+            ("publish a,,b", "publish", 2),
+        ] {
+            let error = refused(options);
+            let is_expected =
+                matches!(error, AccountError::Pattern { list: l, number: n, .. } if (l, n) == (list, number));
+            assert!(is_expected, "{options}: {error:?}");
+        }
+        let many = vec!["a"; PATTERNS_MAX + 1].join(",");
+        assert_eq!(refused(&format!("subscribe {many}")), AccountError::TooManyPatterns("subscribe"));
     }
 
     #[test]

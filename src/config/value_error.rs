@@ -5,7 +5,9 @@ use super::peers::PeerListError;
 use super::spelling::nearest;
 use crate::event::stream::name::StreamNameError;
 use crate::listener::nkey::NkeyError;
+use crate::listener::permissions::PATTERNS_MAX;
 use crate::message::NameError;
+use crate::subject::SubjectError;
 use crate::subject::event_type::TypeError;
 use std::fmt;
 use std::net::IpAddr;
@@ -250,8 +252,19 @@ pub enum AccountError {
     /// The text begins with none of `user`, `token`, `nkey`, and may be a secret; holds the intended word, if it can
     /// be guessed.
     UnknownKind(Option<&'static str>),
-    /// The words after the kind have the wrong form; holds the right one.
+    /// The words after the kind have the wrong form; holds the right one, without the options.
     Form(&'static str),
+    /// A pattern behind `publish` or `subscribe` is none.
+    Pattern {
+        /// The word before the patterns.
+        list: &'static str,
+        /// Number of the pattern, from 1.
+        number: usize,
+        /// Reason why it is no pattern.
+        error: SubjectError,
+    },
+    /// More patterns behind this word than allowed.
+    TooManyPatterns(&'static str),
     /// Not the public half of a user's key pair.
     Nkey(NkeyError),
     /// The same user, token or key for the second time; holds the user's name or the key, which are no secrets.
@@ -260,16 +273,20 @@ pub enum AccountError {
     TooMany,
 }
 
-/// Written form of each kind of account.
+/// Written form of each kind of account, without its options.
 pub(super) const ACCOUNT_FORMS: [(&str, &str); 3] =
-    [("user", "user NAME password WORD [headers]"), ("token", "token WORD [headers]"), ("nkey", "nkey UKEY [headers]")];
+    [("user", "user NAME password WORD"), ("token", "token WORD"), ("nkey", "nkey UKEY")];
+/// Options that may follow each kind of account, in any order.
+pub(super) const ACCOUNT_OPTIONS: &str = "[headers] [publish PATTERNS] [subscribe PATTERNS]";
 
 impl fmt::Display for AccountError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AccountError::Empty => write!(f, "an account is missing"),
             AccountError::UnknownKind(_) => write!(f, "an account begins with user, token or nkey"),
-            AccountError::Form(form) => write!(f, "an account of this kind is written: {form}"),
+            AccountError::Form(form) => write!(f, "an account of this kind is written: {form} {ACCOUNT_OPTIONS}"),
+            AccountError::Pattern { list, number, error } => write!(f, "pattern {number} behind {list}: {error}"),
+            AccountError::TooManyPatterns(list) => write!(f, "more than {PATTERNS_MAX} patterns behind {list}"),
             AccountError::Nkey(error) => error.fmt(f),
             AccountError::Twice(Some(account)) => write!(f, "{account} is repeated"),
             AccountError::Twice(None) => write!(f, "this token is repeated"),
@@ -287,6 +304,10 @@ impl AccountError {
             AccountError::Nkey(_) => Some("write the public key of a user: U and 55 capital letters and digits".into()),
             AccountError::Twice(_) => Some("remove one of the two".into()),
             AccountError::TooMany => Some("share accounts among users".into()),
+            AccountError::Pattern { list, .. } => {
+                Some(format!("write {list} plant.>,log.* without spaces between the patterns, or {list} none"))
+            }
+            AccountError::TooManyPatterns(_) => Some("join patterns by * and >".into()),
             AccountError::Empty | AccountError::Form(_) => None,
         }
     }

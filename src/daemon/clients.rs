@@ -543,6 +543,10 @@ impl ClientEntry {
             unread_bytes: listener.map_or(0, |connection| connection.parser.held_bytes() as u64),
             #[cfg(not(feature = "listeners"))]
             unread_bytes: 0,
+            #[cfg(feature = "listeners")]
+            denied: listener.map_or(0, |connection| connection.denied),
+            #[cfg(not(feature = "listeners"))]
+            denied: 0,
         }
     }
 }

@@ -81,6 +81,8 @@ pub(crate) struct ClientRow {
     pub(crate) queued_bytes: u64,
     /// Bytes of incomplete input that it has sent at a listener.
     pub(crate) unread_bytes: u64,
+    /// Number of its actions at a listener that its account did not permit.
+    pub(crate) denied: u64,
 }
 
 /// Input of all reports.
@@ -468,5 +470,6 @@ fn client(row: &ClientRow) -> Value {
         "queued": row.queued,
         "queued_bytes": row.queued_bytes,
         "unread_bytes": row.unread_bytes,
+        "denied": row.denied,
     })
 }

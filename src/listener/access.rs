@@ -1,5 +1,6 @@
 //! Access control of a listener: its accounts and their credentials.
 
+use super::permissions::Permissions;
 #[cfg(feature = "listeners")]
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 #[cfg(feature = "listeners")]
@@ -40,6 +41,15 @@ pub struct Account {
     pub credentials: Credentials,
     /// True if each message to a client of the account carries headers with the metadata of the bus.
     pub headers: bool,
+    /// Subjects that its clients may use.
+    pub permissions: Permissions,
+}
+
+impl Account {
+    /// Creates an account that may do everything, without headers of the bus.
+    pub fn new(credentials: Credentials) -> Account {
+        Account { credentials, headers: false, permissions: Permissions::default() }
+    }
 }
 
 /// Access rules of a listener.

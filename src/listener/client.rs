@@ -398,8 +398,13 @@ impl ClientSession {
         each!(self, _session => false, hat => hat.is_full())
     }
 
-    /// Returns the number of bytes held for unanswered requests.
+    /// Returns the number of bytes held for requests: those of a Hat client that are not answered yet, and those that a
+    /// NATS client has received and may answer.
     pub fn held_bytes(&self) -> usize {
-        each!(self, _session => 0, hat => hat.held_bytes())
+        match self {
+            ClientSession::Nats(session) => session.held_bytes(),
+            ClientSession::Redis(_) => 0,
+            ClientSession::Hat(client) => client.held_bytes(),
+        }
     }
 }

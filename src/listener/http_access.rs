@@ -100,10 +100,11 @@ mod tests {
 
     #[test]
     fn accounts_authenticate_by_basic_and_bearer() {
-        let account = |credentials| Account { credentials, headers: false };
         let user = Credentials::User { name: "alice".into(), password: "s3:cret".into() };
-        let accounts =
-            vec![account(user), account(Credentials::Token("t0ken".into())), account(Credentials::Nkey([7; 32]))];
+        let accounts = vec![user, Credentials::Token("t0ken".into()), Credentials::Nkey([7; 32])]
+            .into_iter()
+            .map(Account::new)
+            .collect();
         let access = Access { accounts, headers: false };
         let basic = |text: &str| format!("Basic {}", BASE64_STANDARD.encode(text));
         for (authorization, expected) in [

@@ -23,6 +23,7 @@ pub mod local;
 pub mod nats;
 pub mod nkey;
 pub mod output_buffer;
+pub mod permissions;
 pub mod protocol;
 pub mod publish_run;
 #[cfg(feature = "listeners")]

@@ -1,6 +1,7 @@
 //! Requests and answers between a listener and the peer, independent of the client protocol.
 
 use crate::listener::event::EventRequest;
+use crate::listener::permissions::Denial;
 use crate::message::{Count, Headers, PeerName, SubId, SubscriptionFilter};
 use crate::subject::Subject;
 use std::net::SocketAddr;
@@ -61,6 +62,8 @@ pub enum SessionRequest<'a> {
         /// Reason of the refusal.
         reason: String,
     },
+    /// Reports to the operator that the session has refused an action that the client's account does not permit.
+    Denied(Denial),
     /// Closes the connection of another client, or of this one.
     Kill {
         /// Its number, as in [`ClientFacts::id`].
@@ -89,6 +92,7 @@ impl SessionRequest<'_> {
             SessionRequest::Named { name } => SessionRequest::Named { name },
             SessionRequest::Events(request) => SessionRequest::Events(request),
             SessionRequest::Refused { kind, reason } => SessionRequest::Refused { kind, reason },
+            SessionRequest::Denied(denial) => SessionRequest::Denied(denial),
             SessionRequest::Kill { client } => SessionRequest::Kill { client },
             SessionRequest::Close => SessionRequest::Close,
         }

@@ -242,6 +242,34 @@ fn client_without_token_is_refused_with_accounts() {
     Client::connect(&place, &json!({ "token": "s3cret" }));
 }
 
+#[test]
+fn account_does_only_the_permitted() {
+    let place = Place::new();
+    let accounts = "accounts=token free ; token limited publish plant.> subscribe cmd,cmd.>";
+    let _peer = peer(&place, &[accounts, "server-id=1", "hat-events=no"]);
+    let refused = Client::start(&place, &json!({ "token": "limited", "subscriptions": [["cmd", "*"], ["*"]] })).next();
+    assert_eq!(refused, json!({ "event": "refused", "text": "the account may not subscribe to *" }));
+    let mut free = Client::connect(&place, &json!({ "token": "free", "subscriptions": [["*"]] }));
+    let mut limited = Client::connect(&place, &json!({ "token": "limited", "subscriptions": [["cmd", "*"]] }));
+    let register = |event_type: [&str; 2]| json!({ "do": "register", "events": [{ "type": event_type, "json": "1" }] });
+    assert_eq!(limited.answer(&register(["secret", "a"]), "registered"), Value::Null);
+    assert_eq!(shown(&limited.answer(&register(["plant", "a"]), "registered")), ["1/1/1 plant/a"]);
+    assert_eq!(shown(&free.next()["notified"]), ["1/1/1 plant/a"]);
+    for event_type in [["secret", "b"], ["cmd", "stop"]] {
+        free.act(&register(event_type));
+    }
+    assert_eq!(shown(&limited.next()["notified"]), ["1/3/1 cmd/stop"]);
+    let latest = json!({ "do": "latest", "types": [["cmd", "?"]] });
+    assert_eq!(shown(&limited.answer(&latest, "answer")), ["1/3/1 cmd/stop"]);
+    // The protocol cannot refuse a query, so the connection ends.
+    writeln!(limited.input, "{}", json!({ "do": "latest", "types": [["secret", "*"]] })).expect("the client reads");
+    wait_until("the client is closed and its denials are counted", || {
+        let status = place.show("status");
+        let listener = &status["status"]["listeners"][0];
+        (listener["clients"].as_u64(), listener["denied"].as_u64()) == (Some(1), Some(3))
+    });
+}
+
 /// Events of another peer, which are not in this one's journal, reach the subscribers here.
 #[test]
 fn events_of_other_peers_reach_clients() {

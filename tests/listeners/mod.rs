@@ -8,6 +8,7 @@ mod input;
 mod limits;
 mod memory;
 mod peers;
+mod permissions;
 mod slow;
 mod stop;
 mod streams;

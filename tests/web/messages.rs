@@ -135,3 +135,31 @@ fn pages_publish_only_if_they_may() {
     publish(peer.address, header, message).has_status(204);
     assert_eq!(subscription.notice()["payload"], "stop", "only the last one was published");
 }
+
+#[test]
+fn account_does_only_the_permitted() {
+    let accounts = "accounts=token free ; token limited publish plant.> subscribe cmd.*";
+    let peer = WebPeer::start(&["http-publish=yes", accounts]);
+    let get = |token: &str, path: &str| peer.get_with(path, &[("Authorization", &format!("Bearer {token}"))]);
+    let subscribes = |pattern: &str| get("limited", &format!("/api/v1/messages?pattern={pattern}&check=1"));
+    subscribes("cmd.*").has_status(200);
+    subscribes("cmd.stop").has_status(200);
+    for pattern in ["%3E", "cmd.%3E", "plant.a"] {
+        let denied = subscribes(pattern).has_status(403);
+        assert!(denied.body.contains("the account may not subscribe to"), "{denied:?}");
+    }
+    assert_eq!(get("free", "/api/v1/messages?pattern=%3E&check=1").has_status(200).body, "ok\n");
+    let session = |token: &str| parse_json(&get(token, "/api/v1/session").body)["can_publish"].clone();
+    assert_eq!((session("free"), session("limited")), (json!(true), json!(true)));
+    let publishes = |token: &str, subject: &str| {
+        let message = json!({ "subject": subject, "payload": "x" }).to_string();
+        publish(peer.address, &format!("X-Seqcast: publish\r\nAuthorization: Bearer {token}\r\n"), &message)
+    };
+    publishes("limited", "plant.a").has_status(204);
+    let denied = publishes("limited", "cmd.stop").has_status(403);
+    assert!(denied.body.contains("the account may not publish on cmd.stop"), "{denied:?}");
+    publishes("free", "cmd.stop").has_status(204);
+    assert_eq!(peer.status()["denied"], 4);
+    let rows = || peer.place.show("seqno")["rows"].clone();
+    wait_until("both messages are published", || rows().as_array().is_some_and(|rows| rows.len() == 2));
+}

@@ -241,6 +241,7 @@ pub(super) const CLIENTS: &[(Column, Cell)] = &[
     (Column::new("queued"), Field("/queued")),
     (Column::new("bytes"), Field("/queued_bytes")),
     (Column::new("unread"), Field("/unread_bytes")),
+    (Column::new("denied"), FieldOr("/denied", "-")),
 ];
 
 pub(super) const FOLLOWED: &[(Column, Cell)] = &[
@@ -260,6 +261,7 @@ pub(super) const LISTENERS: &[(Column, Cell)] = &[
     (Column::new("refused"), Field("/refused")),
     (Column::new("accept failures"), FieldOr("/accept_failures", "-")),
     (Column::new("unauthorized"), FieldOr("/unauthorized", "-")),
+    (Column::new("denied"), FieldOr("/denied", "-")),
     (Column::new("faults"), FieldOr("/faults", "-")),
     (Column::new("slow"), FieldOr("/slow", "-")),
     (Column::new("evicted"), Field("/evicted")),

@@ -425,16 +425,16 @@ too large    | 7
     fn status_has_a_table_of_listeners() {
         let listener = json!({
             "listener": "nats", "address": "127.0.0.1:4222", "tls": null, "accounts": 2, "clients": 3, "accepted": 9,
-            "refused": 1, "accept_failures": 7, "unauthorized": 4, "faults": 5, "slow": 6, "evicted": 8,
+            "refused": 1, "accept_failures": 7, "unauthorized": 4, "denied": 10, "faults": 5, "slow": 6, "evicted": 8,
         });
         let shown = |listeners: Value| {
             text(&ShowReport::Status, &json!({ "show": "status", "status": { "listeners": listeners } }))
         };
         assert!(shown(json!([listener])).ends_with(
             "
-listener | address        | tls | accounts | clients | accepted | refused | accept failures | unauthorized | faults | slow | evicted
----------+----------------+-----+----------+---------+----------+---------+-----------------+--------------+--------+------+--------
-nats     | 127.0.0.1:4222 | -   |        2 |       3 |        9 |       1 |               7 |            4 |      5 |    6 |       8
+listener | address        | tls | accounts | clients | accepted | refused | accept failures | unauthorized | denied | faults | slow | evicted
+---------+----------------+-----+----------+---------+----------+---------+-----------------+--------------+--------+--------+------+--------
+nats     | 127.0.0.1:4222 | -   |        2 |       3 |        9 |       1 |               7 |            4 |     10 |      5 |    6 |       8
 "
         ));
         assert!(!shown(json!([])).contains("listener"));
@@ -445,9 +445,9 @@ nats     | 127.0.0.1:4222 | -   |        2 |       3 |        9 |       1 |     
         let status = json!({ "show": "status", "status": { "listeners": [], "streams": streams } });
         assert!(text(&ShowReport::Status, &status).ends_with(
             "
-listener | address        | tls      | accounts | clients | accepted | refused | accept failures | unauthorized | faults | slow | evicted
----------+----------------+----------+----------+---------+----------+---------+-----------------+--------------+--------+------+--------
-ftn18    | 127.0.0.1:8181 | required |        0 |       1 |        2 |       0 |               - |            - |      - |    - |       1
+listener | address        | tls      | accounts | clients | accepted | refused | accept failures | unauthorized | denied | faults | slow | evicted
+---------+----------------+----------+----------+---------+----------+---------+-----------------+--------------+--------+--------+------+--------
+ftn18    | 127.0.0.1:8181 | required |        0 |       1 |        2 |       0 |               - |            - |      - |      - |    - |       1
 "
         ));
     }

@@ -57,6 +57,8 @@ pub(crate) struct ListenerConnection {
     pub(crate) drops: DropCounts,
     /// Number of messages dropped in total.
     pub(crate) dropped: u64,
+    /// Number of actions that its account did not permit.
+    pub(crate) denied: u64,
 }
 
 impl ListenerConnection {
@@ -87,6 +89,7 @@ impl ListenerConnection {
             accounted_bytes: 0,
             drops: DropCounts::default(),
             dropped: 0,
+            denied: 0,
         };
         connection.answer(|session, out| session.on_open(out));
         connection.update_handshake_deadline(now);

@@ -146,6 +146,8 @@ struct ListenerCounts {
     faults: u64,
     /// Number of refusals by kind, which is one of a fixed set.
     refusals: BTreeMap<&'static str, u64>,
+    /// Number of actions that the accounts of clients did not permit.
+    denied: u64,
     slow: u64,
     evicted: u64,
 }
@@ -315,6 +317,7 @@ impl Listeners {
                 "faults": listener.counts.faults,
                 "refusals": listener.counts.refusals.values().sum::<u64>(),
                 "refusals_by_kind": listener.counts.refusals,
+                "denied": listener.counts.denied,
                 "slow": listener.counts.slow,
                 "evicted": listener.counts.evicted,
             })

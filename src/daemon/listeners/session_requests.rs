@@ -10,6 +10,7 @@ use crate::daemon::event_request::{EventRequester, EventServiceCommand};
 use crate::daemon::internal_command::InternalCommand;
 use crate::listener::client::ClientSession;
 use crate::listener::output_buffer::OutputBuffer;
+use crate::listener::permissions::Denial;
 use crate::listener::session_request::{
     JournalRequest, ListedSubscription, Publish, ReceiverCount, ServerFacts, SessionRequest,
 };
@@ -83,6 +84,7 @@ impl Listeners {
                 core.queue_command(InternalCommand::Events(EventServiceCommand::Request { requester, request }));
             }
             SessionRequest::Refused { kind, reason } => self.on_listener_refusal(core, id, kind, &reason),
+            SessionRequest::Denied(denial) => self.on_denied(core, id, &denial),
             SessionRequest::Kill { client } if client == id.0 => connection.flow.is_closing = true,
             SessionRequest::Kill { client } => {
                 let (other, listener) = (ClientId(client), connection.listener);
@@ -147,6 +149,22 @@ impl Listeners {
         if let Some(refusals) = listener.counts.count_refusal(kind) {
             let protocol = listener.settings.protocol();
             tracing::warn!(client = id.0, listener = %protocol, from = %connection.from, kind, reason, refusals, "request refused");
+        }
+    }
+
+    /// Counts and logs an action that the account of a client does not permit. The log has the first, second, fourth …
+    /// denial of each listener; the level debug has all of them.
+    fn on_denied(&mut self, core: &mut EngineCore, id: ClientId, denial: &Denial) {
+        let Some(connection) = core.clients.listener_connection(id) else { return };
+        connection.denied += 1;
+        let listener = &mut self.listeners[connection.listener];
+        listener.counts.denied += 1;
+        let (protocol, denied) = (listener.settings.protocol(), listener.counts.denied);
+        let account = connection.account.as_deref().unwrap_or_default();
+        if denied.is_power_of_two() {
+            tracing::warn!(client = id.0, listener = %protocol, from = %connection.from, account, reason = %denial, denied, "action denied: see accounts");
+        } else {
+            tracing::debug!(client = id.0, listener = %protocol, from = %connection.from, account, reason = %denial, "action denied");
         }
     }
 }

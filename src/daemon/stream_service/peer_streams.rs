@@ -96,7 +96,7 @@ impl PeerStreams {
         let settings = http::Settings {
             address,
             access: Arc::new(Access { accounts: config.accounts.clone(), headers: false }),
-            streams: config.streams.iter().map(|stream| stream.name.clone()).collect(),
+            streams: config.streams.clone(),
             clients_max: config.listener_client_max,
             // Several polls can be answered, whatever limit is configured.
             bytes_max: config.listener_memory.max(4 * LIST_BYTES),
@@ -126,6 +126,7 @@ impl PeerStreams {
             "clients": connections.open.load(Ordering::Relaxed),
             "accepted": connections.accepted.load(Ordering::Relaxed),
             "malformed": counts.malformed.load(Ordering::Relaxed),
+            "denied": counts.denied.load(Ordering::Relaxed),
             "busy": counts.busy.load(Ordering::Relaxed),
             "refused": connections.refused.load(Ordering::Relaxed),
             "ended": connections.ended(),

@@ -6,16 +6,17 @@ use super::assets::{PageAsset, find_asset};
 use super::event_stream::encode_event;
 use super::guard::GuardRefusal;
 use super::lan_reports::parse_epoch;
-use super::messages::{MessageRefusal, PUBLISH_BYTES_MAX, publish, subscribe};
+use super::messages::{MessageRefusal, PUBLISH_BYTES_MAX, parse_pattern, publish, subscribe};
 use super::metrics;
 use super::remote_query::QueryFailure;
 use super::reports::ReportFailure;
 use super::stream_reports::ask_streams;
 use crate::daemon::http_server::REQUEST_TIME;
 use crate::listener::ftn18::url::decode_form;
+use crate::listener::http_access::account_name;
+use crate::listener::permissions::Permissions;
 use crate::message::{Epoch, QuestionFailure};
 use crate::proto::question::Refused;
-use crate::subject::Pattern;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
@@ -202,19 +203,37 @@ async fn answer_resource(context: &Arc<WebContext>, resource: Resource, request:
                 (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
             })
         }
-        Resource::Messages => answer_subscription(context, request.uri.query().unwrap_or_default()).await,
+        Resource::Messages | Resource::Session | Resource::Publish => {
+            match context.guard.permissions(&request.headers) {
+                Ok(permissions) => answer_messages(context, resource, &permissions, request, body).await,
+                Err(refusal) => refuse(context, refusal).await,
+            }
+        }
+    }
+}
+
+/// Answers a request that depends on the permissions of the client.
+async fn answer_messages(
+    context: &Arc<WebContext>,
+    resource: Resource,
+    permissions: &Permissions,
+    request: &Parts,
+    body: Body,
+) -> Response {
+    match resource {
         Resource::Session => {
-            // The request would not be here without a valid account.
-            let account = context.guard.authenticate(&request.headers).unwrap_or_default();
-            let session = json!({ "account": account, "can_publish": context.can_publish });
+            let account = context.guard.authenticate(&request.headers).ok().flatten().map(account_name);
+            let can_publish = context.can_publish && permissions.publish.permits_any();
+            let session = json!({ "account": account, "can_publish": can_publish });
             ([(header::CONTENT_TYPE, "application/json")], session.to_string()).into_response()
         }
-        Resource::Publish => answer_publish(context, &request.headers, body).await,
+        Resource::Publish => answer_publish(context, permissions, &request.headers, body).await,
+        _ => answer_subscription(context, permissions, request.uri.query().unwrap_or_default()).await,
     }
 }
 
 /// Begins a subscription, or only checks its pattern if the query has `check=1`.
-async fn answer_subscription(context: &Arc<WebContext>, query: &str) -> Response {
+async fn answer_subscription(context: &Arc<WebContext>, permissions: &Permissions, query: &str) -> Response {
     let value = |name: &str| query.split('&').find_map(|part| part.strip_prefix(name)?.strip_prefix('='));
     let refused = |text: &str| (StatusCode::BAD_REQUEST, format!("{text}\n")).into_response();
     let Some(pattern) = value("pattern") else { return refused("write the pattern: ?pattern=plant.*") };
@@ -222,17 +241,15 @@ async fn answer_subscription(context: &Arc<WebContext>, query: &str) -> Response
         Ok(pattern) => pattern,
         Err(fault) => return refused(&fault.text),
     };
-    if value("check").is_some() {
-        return match pattern.parse::<Pattern>() {
-            Ok(_) => "ok\n".into_response(),
-            Err(error) => refused(&error.to_string()),
-        };
+    match parse_pattern(&pattern, permissions) {
+        Ok(_) if value("check").is_some() => "ok\n".into_response(),
+        Ok(pattern) => subscribe(context, pattern).await.unwrap_or_else(|refusal| refuse_message(context, &refusal)),
+        Err(refusal) => refuse_message(context, &refusal),
     }
-    subscribe(context, &pattern).await.unwrap_or_else(|refusal| refuse_message(&refusal))
 }
 
 /// Publishes the message of a request. A page of another site cannot send the header without asking first.
-async fn answer_publish(context: &WebContext, headers: &HeaderMap, body: Body) -> Response {
+async fn answer_publish(context: &WebContext, permissions: &Permissions, headers: &HeaderMap, body: Body) -> Response {
     if !context.can_publish {
         return (StatusCode::FORBIDDEN, "publishing by HTTP is off: http-publish: yes turns it on\n").into_response();
     }
@@ -241,9 +258,9 @@ async fn answer_publish(context: &WebContext, headers: &HeaderMap, body: Body) -
         return (StatusCode::FORBIDDEN, text).into_response();
     }
     match tokio::time::timeout(REQUEST_TIME, axum::body::to_bytes(body, PUBLISH_BYTES_MAX)).await {
-        Ok(Ok(body)) => match publish(context, &body) {
+        Ok(Ok(body)) => match publish(context, permissions, &body) {
             Ok(()) => StatusCode::NO_CONTENT.into_response(),
-            Err(refusal) => refuse_message(&refusal),
+            Err(refusal) => refuse_message(context, &refusal),
         },
         Ok(Err(_)) => (StatusCode::PAYLOAD_TOO_LARGE, "a message has at most 262144 bytes here\n").into_response(),
         Err(_) => StatusCode::REQUEST_TIMEOUT.into_response(),
@@ -251,8 +268,12 @@ async fn answer_publish(context: &WebContext, headers: &HeaderMap, body: Body) -
 }
 
 /// Answers a subscription or a message that is refused.
-fn refuse_message(refusal: &MessageRefusal) -> Response {
+fn refuse_message(context: &WebContext, refusal: &MessageRefusal) -> Response {
     match refusal {
+        MessageRefusal::Denied(denial) => {
+            context.counts.on_denied(denial);
+            (StatusCode::FORBIDDEN, format!("{denial}: see accounts in the configuration\n")).into_response()
+        }
         MessageRefusal::Invalid(text) => (StatusCode::BAD_REQUEST, format!("{text}\n")).into_response(),
         MessageRefusal::Busy => {
             (StatusCode::SERVICE_UNAVAILABLE, "too many subscriptions or messages wait; try again\n").into_response()

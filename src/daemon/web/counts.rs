@@ -1,5 +1,6 @@
 //! Counters of the requests to the web server.
 
+use crate::listener::permissions::Denial;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counters since the start. They only rise.
@@ -11,6 +12,8 @@ pub(super) struct RequestCounts {
     pub(super) unauthorized: AtomicU64,
     /// Number of requests refused because they use a foreign name of this host, or come from a page of another site.
     pub(super) foreign: AtomicU64,
+    /// Number of requests that the account of the client does not permit.
+    pub(super) denied: AtomicU64,
 }
 
 impl RequestCounts {
@@ -19,6 +22,16 @@ impl RequestCounts {
         let count = self.foreign.fetch_add(1, Ordering::Relaxed) + 1;
         if count.is_power_of_two() {
             tracing::warn!(listener = "http", count, reason, "request refused");
+        }
+    }
+
+    /// Counts a request that the account of the client does not permit, and logs the first, second, fourth … one.
+    pub(super) fn on_denied(&self, denial: &Denial) {
+        let denied = self.denied.fetch_add(1, Ordering::Relaxed) + 1;
+        if denied.is_power_of_two() {
+            tracing::warn!(listener = "http", reason = %denial, denied, "action denied: see accounts");
+        } else {
+            tracing::debug!(listener = "http", reason = %denial, "action denied");
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Admission of requests: the names in their Host headers, the pages that send them, and the accounts.
 
-use crate::listener::access::Access;
-use crate::listener::http_access::{account_name, authenticate, is_own_host, is_own_origin};
+use crate::listener::access::{Access, Account};
+use crate::listener::http_access::{authenticate, is_own_host, is_own_origin};
+use crate::listener::permissions::Permissions;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
 use std::sync::Arc;
 
@@ -67,23 +68,32 @@ impl RequestGuard {
     ///
     /// # Errors
     /// The credentials are missing or wrong.
-    pub(super) fn authenticate(&self, headers: &HeaderMap) -> Result<Option<&str>, GuardRefusal> {
+    pub(super) fn authenticate(&self, headers: &HeaderMap) -> Result<Option<&Account>, GuardRefusal> {
         if !self.access.requires_authentication() {
             return Ok(None);
         }
         let header = headers.get(header::AUTHORIZATION).ok_or(GuardRefusal::Unauthorized(false))?;
         let account = header.to_str().ok().and_then(|authorization| authenticate(&self.access, authorization));
-        account.map(|account| Some(account_name(account))).ok_or(GuardRefusal::Unauthorized(true))
+        account.map(Some).ok_or(GuardRefusal::Unauthorized(true))
+    }
+
+    /// Returns the permissions of the account of a request. Without accounts everything is permitted.
+    ///
+    /// # Errors
+    /// The credentials are missing or wrong.
+    pub(super) fn permissions(&self, headers: &HeaderMap) -> Result<Permissions, GuardRefusal> {
+        Ok(self.authenticate(headers)?.map(|account| account.permissions.clone()).unwrap_or_default())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::listener::access::{Account, Credentials};
+    use crate::listener::access::Credentials;
+    use crate::listener::http_access::account_name;
 
     fn guard(accounts: &[&str]) -> RequestGuard {
-        let account = |token: &&str| Account { credentials: Credentials::Token((*token).to_owned()), headers: false };
+        let account = |token: &&str| Account::new(Credentials::Token((*token).to_owned()));
         let accounts = accounts.iter().map(account).collect();
         RequestGuard::new(Arc::new(Access { accounts, headers: false }), "plant-7".to_owned())
     }
@@ -140,11 +150,13 @@ mod tests {
         let with = |authorization: &str| {
             guard(&["t0ken"])
                 .authenticate(&headers(&[("authorization", authorization)]))
-                .map(|account| account.map(str::to_owned))
+                .map(|account| account.map(|account| account_name(account).to_owned()))
         };
         assert_eq!(with("Bearer t0ken"), Ok(Some("token".to_owned())));
         assert_eq!(with("Bearer other"), Err(GuardRefusal::Unauthorized(true)));
-        assert_eq!(guard(&["t0ken"]).authenticate(&HeaderMap::new()), Err(GuardRefusal::Unauthorized(false)));
+        let closed = guard(&["t0ken"]);
+        assert_eq!(closed.authenticate(&HeaderMap::new()), Err(GuardRefusal::Unauthorized(false)));
+        assert_eq!(closed.permissions(&HeaderMap::new()), Err(GuardRefusal::Unauthorized(false)));
         assert_eq!(guard(&[]).authenticate(&HeaderMap::new()), Ok(None));
     }
 }

@@ -10,8 +10,9 @@ use super::reports::ReportFailure;
 use crate::clock::Clock;
 use crate::daemon::mailbox::{EngineCommand, Mailbox, PushError, SubscriptionRequest};
 use crate::daemon::subscription_queue::{NoticeRef, QueueLimits, SubscriptionQueue};
+use crate::listener::permissions::{Denial, DeniedAction, Permissions};
 use crate::message::{ClientId, Count, DeliveryRef, Loss, LossScope, Message, SubId, SubscriptionFilter, Verdict};
-use crate::subject::Pattern;
+use crate::subject::{Pattern, Subject};
 use axum::body::Bytes;
 use axum::response::Response;
 use crossbeam_channel::bounded;
@@ -48,6 +49,8 @@ const SUBSCRIBE_TIME: Duration = Duration::from_secs(5);
 pub(super) enum MessageRefusal {
     /// The request is not valid; holds the reason.
     Invalid(String),
+    /// The account of the client does not permit it.
+    Denied(Denial),
     /// Too many subscriptions of pages, or publishers wait for the network.
     Busy,
     /// The peer does not answer.
@@ -63,9 +66,17 @@ impl From<ReportFailure> for MessageRefusal {
     }
 }
 
-/// Begins a subscription. The answer is a stream of events.
-pub(super) async fn subscribe(context: &Arc<WebContext>, pattern: &str) -> Result<Response, MessageRefusal> {
+/// Parses the pattern of a subscription, to which the client may subscribe.
+pub(super) fn parse_pattern(pattern: &str, permissions: &Permissions) -> Result<Pattern, MessageRefusal> {
     let pattern: Pattern = pattern.parse().map_err(|error| MessageRefusal::Invalid(format!("{error}")))?;
+    match permissions.subscribe.permits_pattern(&pattern) {
+        true => Ok(pattern),
+        false => Err(MessageRefusal::Denied(Denial::new(DeniedAction::Subscribe, pattern))),
+    }
+}
+
+/// Begins a subscription. The answer is a stream of events.
+pub(super) async fn subscribe(context: &Arc<WebContext>, pattern: Pattern) -> Result<Response, MessageRefusal> {
     let permit = Arc::clone(&context.subscriptions).try_acquire_owned().map_err(|_| MessageRefusal::Busy)?;
     let sub = SubId(context.next_sub.fetch_add(1, Ordering::Relaxed));
     let queue = Arc::new(SubscriptionQueue::new(LIMITS));
@@ -235,11 +246,15 @@ struct PublishRequest {
     payload: String,
 }
 
-/// Publishes the message of a request body.
-pub(super) fn publish(context: &WebContext, body: &[u8]) -> Result<(), MessageRefusal> {
+/// Publishes the message of a request body for a client with these permissions.
+pub(super) fn publish(context: &WebContext, permissions: &Permissions, body: &[u8]) -> Result<(), MessageRefusal> {
     let request: PublishRequest =
         serde_json::from_slice(body).map_err(|error| MessageRefusal::Invalid(format!("the message: {error}")))?;
-    let subject = request.subject.parse().map_err(|error| MessageRefusal::Invalid(format!("the subject: {error}")))?;
+    let subject: Subject =
+        request.subject.parse().map_err(|error| MessageRefusal::Invalid(format!("the subject: {error}")))?;
+    if !permissions.publish.permits(&subject) {
+        return Err(MessageRefusal::Denied(Denial::new(DeniedAction::Publish, subject)));
+    }
     let message = Message::new(subject, request.payload.into_bytes());
     if context.message_bytes_max < message.body_bytes() {
         let most = context.message_bytes_max;

@@ -136,6 +136,7 @@ impl WebServer {
             "viewers": self.context.live.viewers(),
             "requests": counts.requests.load(Ordering::Relaxed),
             "unauthorized": counts.unauthorized.load(Ordering::Relaxed),
+            "denied": counts.denied.load(Ordering::Relaxed),
             "foreign": counts.foreign.load(Ordering::Relaxed),
         })
     }

@@ -142,6 +142,15 @@ impl fmt::Display for QueryError {
 impl std::error::Error for QueryError {}
 
 impl Query {
+    /// Returns the patterns of the wanted types; `None` for all types.
+    pub fn types(&self) -> Option<&[TypePattern]> {
+        match self {
+            Query::Latest(types) => types.as_deref(),
+            Query::Series(series) => series.types.as_deref(),
+            Query::Server(_) => None,
+        }
+    }
+
     /// Checks whether the query is valid.
     ///
     /// # Errors

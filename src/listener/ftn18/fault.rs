@@ -11,6 +11,8 @@ pub enum FaultName {
     NotSupportedVersion,
     /// The caller is not authenticated, or the channel is not secure.
     SecurityError,
+    /// The account of the caller does not permit the call.
+    Unauthorized,
     /// The request exceeds a limit.
     DefenseRejected,
     /// The service failed.
@@ -29,6 +31,7 @@ impl FaultName {
             FaultName::UnknownInterface => "UnknownInterface",
             FaultName::NotSupportedVersion => "NotSupportedVersion",
             FaultName::SecurityError => "SecurityError",
+            FaultName::Unauthorized => "Unauthorized",
             FaultName::DefenseRejected => "DefenseRejected",
             FaultName::InternalError => "InternalError",
             FaultName::LiveNotAllowed => "LiveNotAllowed",

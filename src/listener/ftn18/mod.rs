@@ -20,6 +20,7 @@
 //! - Message authentication codes (`-hmac`, `-smac`) are answered with `SecurityError`.
 
 pub mod call;
+pub mod call_permission;
 pub mod fault;
 pub mod message;
 pub mod session;

@@ -6,7 +6,8 @@ use super::fault::{CallFault, FaultName};
 use super::message::{IncomingMessage, list, on_events, read, response};
 use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::{StreamId, UserName};
-use crate::listener::access::{Access, Credentials, is_equal};
+use crate::listener::access::{Access, Account, Credentials, is_equal};
+use crate::listener::permissions::Permissions;
 use serde_json::value::RawValue;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -50,6 +51,8 @@ pub enum CallOutput {
         user: UserName,
         /// The call, which is never a ping.
         call: Call,
+        /// Permissions of the caller's account.
+        permissions: Permissions,
     },
     /// A message was not a JSON object, so the session cannot answer it. Holds the problem and its position.
     Malformed(CallFault),
@@ -134,9 +137,10 @@ impl CallSession {
             }
             Err(fault) => return self.answer(None, &Err(fault)),
         };
-        let user = match &request.sec {
-            None => Ok(None),
-            Some(sec) => self.user(sec).map(Some),
+        let (user, permissions) = match request.sec.as_ref().map(|sec| self.user(sec)) {
+            None => (Ok(None), Permissions::default()),
+            Some(Ok((user, permissions))) => (Ok(Some(user)), permissions),
+            Some(Err(fault)) => (Err(fault), Permissions::default()),
         };
         match check(&request, user, self.channel) {
             Err(fault) => self.answer(request.rid, &Err(fault)),
@@ -149,7 +153,7 @@ impl CallSession {
                 self.calls_bytes += text.len();
                 let rid = request.rid.map(ToOwned::to_owned);
                 self.calls.insert(id, PendingCall { rid, is_poll, bytes: text.len() });
-                self.outputs.push_back(CallOutput::Call { id, user, call });
+                self.outputs.push_back(CallOutput::Call { id, user, call, permissions });
             }
         }
     }
@@ -191,22 +195,22 @@ impl CallSession {
         self.outputs.push_back(CallOutput::Send(response(rid, result)));
     }
 
-    /// Returns the user authenticated by `user:secret` (FTN8.1).
-    fn user(&self, sec: &str) -> Result<UserName, CallFault> {
+    /// Returns the user authenticated by `user:secret` (FTN8.1), and the permissions of its account.
+    fn user(&self, sec: &str) -> Result<(UserName, Permissions), CallFault> {
         let refuse = |text: &str| Err(CallFault::new(FaultName::SecurityError, text));
         if sec.starts_with("-hmac:") || sec.starts_with("-smac:") {
             return refuse("message authentication codes are not supported: send user:secret over a secure channel");
         }
         let Some((user, secret)) = sec.split_once(':') else { return refuse("sec is user:secret") };
-        let is_account = |credentials: &Credentials| match credentials {
+        let is_account = |account: &&Account| match &account.credentials {
             Credentials::User { name, password } => name == user && is_equal(password, secret.as_bytes()),
             Credentials::Token(_) | Credentials::Nkey(_) => false,
         };
-        if self.access.requires_authentication()
-            && !self.access.accounts.iter().any(|account| is_account(&account.credentials))
-        {
+        let account = self.access.accounts.iter().find(is_account);
+        if self.access.requires_authentication() && account.is_none() {
             return refuse("user or secret are wrong");
         }
-        user.parse().or_else(|error| refuse(&format!("{error}")))
+        let permissions = account.map(|account| account.permissions.clone()).unwrap_or_default();
+        user.parse().map(|user| (user, permissions)).or_else(|error| refuse(&format!("{error}")))
     }
 }

@@ -6,6 +6,7 @@ use super::registration_refusal::RegistrationRefusal;
 use super::session::HatSession;
 use crate::event::model::Registration;
 use crate::event::store::Query;
+use crate::listener::permissions::Denial;
 
 /// The id of a request. It is unique among the unanswered requests of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,6 +40,8 @@ pub enum HatAction {
     },
     /// The session refused a registration. The shell only reports the refusal.
     Refused(RegistrationRefusal),
+    /// The session refused an action that the client's account does not permit. The shell only reports the denial.
+    Denied(Denial),
     /// Write the pending output, and then close the connection.
     Close,
 }

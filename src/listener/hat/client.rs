@@ -105,6 +105,7 @@ impl HatClient {
                     let (kind, reason) = (refusal.kind(), refusal.to_string());
                     self.requests.push_back(SessionRequest::Refused { kind, reason });
                 }
+                HatAction::Denied(denial) => self.requests.push_back(SessionRequest::Denied(denial)),
                 HatAction::Close => self.requests.push_back(SessionRequest::Close),
             }
         }

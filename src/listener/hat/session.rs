@@ -12,10 +12,11 @@ use super::server_message::{EVENTS_NOTIFY, HatServerMessage, Status};
 use super::settings::Settings;
 use super::value::put_events;
 use crate::event::model::{Event, Json, Payload, Registration};
-use crate::event::store::QueryPage;
+use crate::event::store::{Query, QueryPage};
 use crate::listener::access::{Account, Credentials, is_equal};
 use crate::listener::output_buffer::OutputBuffer;
-use crate::subject::event_type::EventType;
+use crate::listener::permissions::{Denial, DeniedAction, Permissions};
+use crate::subject::event_type::{EventType, TypePattern};
 use crate::time::Instant;
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
@@ -31,6 +32,8 @@ pub struct HatSession {
     sent: i128,
     requests: RequestQueue,
     actions: VecDeque<HatAction>,
+    /// Permissions of the client's account.
+    permissions: Permissions,
     /// Event to register when the client has disconnected.
     disconnect_event: Option<Registration>,
     subscriptions: usize,
@@ -65,6 +68,7 @@ impl HatSession {
             sent: 0,
             requests: RequestQueue::default(),
             actions: VecDeque::new(),
+            permissions: Permissions::default(),
             disconnect_event: None,
             subscriptions: 0,
             last_received: now,
@@ -102,12 +106,13 @@ impl HatSession {
             HatClientMessage::Init(_) | HatClientMessage::Query(_) if message.is_last => {
                 return Err(HatFault::Ended(type_name));
             }
-            HatClientMessage::Init(init) if !self.is_admitted() => self.on_init(now, init, message.body.len())?,
+            HatClientMessage::Init(init) if !self.is_admitted() => self.on_init(now, init, message.body.len(), out)?,
             _ if !self.is_admitted() => return Err(HatFault::Unexpected(type_name)),
             HatClientMessage::Init(_) => return Err(HatFault::Unexpected(type_name)),
             // An acknowledgement is allowed, though the listener does not request it.
             HatClientMessage::EventsAck => {}
             HatClientMessage::Register(registrations) => self.register(answer, registrations, message.body.len()),
+            HatClientMessage::Query(query) if !self.may_query(query.as_ref()) => self.end(),
             HatClientMessage::Query(query) => {
                 let nothing = || HatRequestState::Done(HatServerMessage::Found(QueryPage::default()));
                 let state = query.map_or_else(nothing, |query| HatRequestState::Waiting(JournalCommand::Query(query)));
@@ -265,13 +270,20 @@ impl HatSession {
         self.requests.bytes()
     }
 
-    fn on_init(&mut self, now: Instant, init: Init, bytes: usize) -> Result<(), HatFault> {
+    fn on_init(&mut self, now: Instant, init: Init, bytes: usize, out: &mut OutputBuffer) -> Result<(), HatFault> {
         let HatSessionState::Unauthenticated(conversation) = self.state else {
             unreachable!("only an unauthenticated client is initialized")
         };
         let Init { name, token, subscription, persisted: _ } = init;
-        let account = self.account(&name, token.as_deref()).ok_or(HatFault::Token)?;
+        let account = self.log_in(&name, token.as_deref()).ok_or(HatFault::Token)?;
         self.last_received = now;
+        if let Some(denial) = self.subscribe_denial(&subscription.patterns) {
+            let refusal = HatServerMessage::Init(Err(denial.to_string()));
+            conversation.into_iter().for_each(|conversation| self.send(conversation, true, &refusal, out));
+            self.actions.extend([HatAction::Admitted { account, name }, HatAction::Denied(denial)]);
+            self.end();
+            return Ok(());
+        }
         self.state = HatSessionState::Authenticated;
         self.subscriptions = subscription.patterns.len();
         let connected = self.announcement(&name, "\"CONNECTED\"");
@@ -285,8 +297,9 @@ impl HatSession {
         Ok(())
     }
 
-    /// Returns the account of a client, for people; `None` if the client needs an account and has not authenticated.
-    fn account(&self, name: &str, token: Option<&str>) -> Option<String> {
+    /// Authenticates a client and sets its permissions. Returns its account, for people; `None` if the client needs an
+    /// account and has not authenticated.
+    fn log_in(&mut self, name: &str, token: Option<&str>) -> Option<String> {
         let access = &self.settings.access;
         if !access.requires_authentication() {
             return Some("open".to_owned());
@@ -297,10 +310,29 @@ impl HatSession {
             Credentials::User { name: user, password } => is_equal(user, name.as_bytes()) & is_equal(password, token),
             Credentials::Nkey(_) => false,
         };
-        access.accounts.iter().find(is_proven).map(|account| match &account.credentials {
+        let account = access.accounts.iter().find(is_proven)?;
+        self.permissions = account.permissions.clone();
+        Some(match &account.credentials {
             Credentials::User { name, .. } => name.clone(),
             Credentials::Token(_) | Credentials::Nkey(_) => "token".to_owned(),
         })
+    }
+
+    /// Returns the reason why the client may not read events of these types; `None` if it may.
+    fn subscribe_denial(&self, patterns: &[TypePattern]) -> Option<Denial> {
+        let denied = patterns.iter().find(|pattern| !self.permissions.subscribe.permits_types(pattern))?;
+        Some(Denial::new(DeniedAction::Subscribe, denied))
+    }
+
+    /// Returns whether the client may make the query. Reports a denial to the operator, since the protocol has no refusal
+    /// of queries.
+    fn may_query(&mut self, query: Option<&Query>) -> bool {
+        let denial = query.and_then(|query| match query.types() {
+            Some(patterns) => self.subscribe_denial(patterns),
+            None => self.subscribe_denial(&[TypePattern::all()]),
+        });
+        self.actions.extend(denial.clone().map(HatAction::Denied));
+        denial.is_none()
     }
 
     /// Returns the event of a client's connection or disconnection, if announcements are enabled. A name that is too
@@ -325,8 +357,16 @@ impl HatSession {
             Status::Operational => registrations,
             status => registrations.and(Err(RegistrationRefusal::Status(status))),
         };
+        let is_denied =
+            |registration: &&Registration| !self.permissions.publish.permits(registration.event_type.subject());
+        let denied = registrations.iter().flatten().find(is_denied);
+        let denial = denied.map(|denied| Denial::new(DeniedAction::Publish, &denied.event_type));
         let send = |events| HatRequestState::Done(HatServerMessage::Registered(events));
         let state = match registrations {
+            Ok(_) if denial.is_some() => {
+                self.actions.extend(denial.map(HatAction::Denied));
+                send(None)
+            }
             Ok(registrations) if registrations.is_empty() => send(Some(Vec::new())),
             Ok(registrations) => HatRequestState::Waiting(JournalCommand::Register(registrations)),
             Err(refusal) => {

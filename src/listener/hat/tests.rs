@@ -12,6 +12,7 @@ use crate::event::store::{Journal, Query, QueryPage, Series, SeriesOrder, Server
 use crate::event::timestamp::Timestamp;
 use crate::listener::access::{Access, Account, Credentials};
 use crate::listener::output_buffer::OutputBuffer;
+use crate::listener::permissions::{Permissions, SubjectPermission};
 use crate::rng::Rng;
 use crate::subject::event_type::EventType;
 use crate::time::Instant;
@@ -96,7 +97,10 @@ impl World {
         while let Some(action) = self.session.poll_request(true) {
             match (action, &mut self.held) {
                 (
-                    action @ (HatAction::Register { .. } | HatAction::Query { .. } | HatAction::Refused(_)),
+                    action @ (HatAction::Register { .. }
+                    | HatAction::Query { .. }
+                    | HatAction::Refused(_)
+                    | HatAction::Denied(_)),
                     Some(held),
                 ) => held.push(action),
                 (HatAction::Admitted { .. }, _) => self.parser.admit(),
@@ -110,7 +114,7 @@ impl World {
                     let answer = self.journal.query(&query).unwrap();
                     self.session.on_answered(request, answer, &mut self.out);
                 }
-                (HatAction::Refused(_), None) => {}
+                (HatAction::Refused(_) | HatAction::Denied(_), None) => {}
                 (HatAction::Close, _) => self.is_closed = true,
             }
         }
@@ -283,11 +287,10 @@ fn recorded_session_is_answered_for_any_segmentation() {
 #[test]
 fn wrong_token_is_refused_in_the_answer() {
     let refusal = bytes("0132 8181000101 @MsgInitRes 96 81 94 696e76616c696420636c69656e7420746f6b656e");
-    let account = |credentials| Account { credentials, headers: false };
     let accounts = vec![
-        account(Credentials::Token("secret".into())),
-        account(Credentials::User { name: "u".into(), password: "pw".into() }),
-        account(Credentials::Nkey([1; 32])),
+        Account::new(Credentials::Token("secret".into())),
+        Account::new(Credentials::User { name: "u".into(), password: "pw".into() }),
+        Account::new(Credentials::Nkey([1; 32])),
     ];
     let settings = Settings { access: Access { accounts, headers: false }, ..Settings::default() };
     for (name, token, account) in [
@@ -319,6 +322,40 @@ fn wrong_token_is_refused_in_the_answer() {
     let mut world = World::new(Settings::default());
     let welcome = [HatServerMessage::Init(Ok(Status::Operational))];
     assert_eq!(world.exchange(HatClientMessage::Init(init("n", Some("secret"), &[]))), welcome);
+}
+
+/// Settings with an account that may publish on `a.>` and subscribe to `b` and `b.>`.
+fn with_permissions() -> Settings {
+    let only = |texts: &[&str]| SubjectPermission::Only(texts.iter().map(|text| text.parse().unwrap()).collect());
+    let permissions = Permissions { publish: only(&["a.>"]), subscribe: only(&["b", "b.>"]) };
+    let accounts = vec![Account { permissions, ..Account::new(Credentials::Token("t".into())) }];
+    Settings { access: Access { accounts, headers: false }, announces: false, ..Settings::default() }
+}
+
+#[test]
+fn denied_subscription_is_refused_in_the_answer() {
+    let mut world = World::new(with_permissions());
+    let refused = world.exchange(HatClientMessage::Init(init("n", Some("t"), &["b/*", "*"])));
+    assert_eq!(refused, [HatServerMessage::Init(Err("the account may not subscribe to *".to_owned()))]);
+    assert!(world.is_closed);
+}
+
+#[test]
+fn denied_event_fails_its_registration() {
+    let mut world = World::new(with_permissions());
+    let welcome = [HatServerMessage::Init(Ok(Status::Operational))];
+    assert_eq!(world.exchange(HatClientMessage::Init(init("n", Some("t"), &["b/*"]))), welcome);
+    assert_eq!(world.exchange(registering(&["a/x", "c"])), [HatServerMessage::Registered(None)]);
+    let registered = world.exchange(registering(&["a/x"]));
+    assert!(matches!(&registered[..], [HatServerMessage::Registered(Some(events))] if events.len() == 1));
+    let latest = |types: Option<&str>| {
+        HatClientMessage::Query(Some(Query::Latest(types.map(|types| vec![types.parse().unwrap()]))))
+    };
+    assert!(matches!(&world.exchange(latest(Some("b/?")))[..], [HatServerMessage::Found(_)]));
+    assert!(!world.is_closed);
+    // The protocol cannot refuse a query.
+    assert_eq!(world.exchange(latest(None)), []);
+    assert!(world.is_closed);
 }
 
 #[test]

@@ -4,9 +4,11 @@
 //! requests to the peer, and writes the peer's deliveries. `docs/listeners.md` lists the supported features.
 //! JetStream, accounts with separate subject spaces, clusters and leaf nodes are deliberately absent.
 
+mod client_permissions;
 mod command;
 mod connect;
 mod fault;
+mod headers;
 mod info;
 mod message_writer;
 mod parser;

@@ -1,14 +1,17 @@
 //! State of a NATS connection: it handles the client's commands and writes its output.
 
+use super::client_permissions::{ClientPermissions, violation};
 use super::command::{NatsCommand, Pub};
 use super::connect::{self, ConnectOptions};
 use super::fault::{AuthenticationFailure, NatsFault};
+use super::headers::convert_headers;
 use super::info;
-use super::message_writer::{HEADERS_LINE, HeaderMode, MessageWriter, RESERVED_PREFIX, STATUS};
+use super::message_writer::{HeaderMode, MessageWriter};
 use super::settings::Settings;
 use super::subscriptions::NatsSubscriptions;
 use crate::delivery::Deliveries;
 use crate::listener::output_buffer::OutputBuffer;
+use crate::listener::permissions::Denial;
 use crate::listener::session_request::{
     ClientFacts, ConnectionInfo, ListedSubscription, Publish, ReceiverCount, ServerFacts, SessionRequest,
 };
@@ -37,8 +40,11 @@ pub struct NatsSession {
     options: ConnectOptions,
     name: String,
     is_admitted: bool,
+    /// Account as which the client has authenticated last, for people.
+    account: Option<String>,
     /// True if messages carry headers with the metadata of the bus, provided that the client supports headers.
     is_annotated: bool,
+    permissions: ClientPermissions,
     requests: VecDeque<SessionRequest<'static>>,
     subs: NatsSubscriptions,
     writer: MessageWriter,
@@ -76,6 +82,8 @@ impl NatsSession {
             options: ConnectOptions::default(),
             name: String::new(),
             is_admitted: is_open,
+            account: None,
+            permissions: ClientPermissions::default(),
             requests: VecDeque::new(),
             subs: NatsSubscriptions::default(),
             writer: MessageWriter::default(),
@@ -211,7 +219,15 @@ impl NatsSession {
         };
         let requests = &mut self.requests;
         let ended = |sub| requests.push_back(SessionRequest::Unsubscribe { sub });
-        self.writer.write(&mut self.subs, subs, deliveries, mode, out, ended)
+        let written = self.writer.write(&mut self.subs, subs, deliveries, mode, out, ended);
+        if 0 < written && self.permissions.records_requests() {
+            deliveries.clone().visit(|delivery| {
+                if !delivery.reply.is_empty() {
+                    self.permissions.on_request(delivery.reply);
+                }
+            });
+        }
+        written
     }
 
     /// Records that `lost` messages of each of these subscriptions are lost before its next message.
@@ -254,6 +270,8 @@ impl NatsSession {
             out.put(b"PING\r\n");
         }
         self.next_ping = now + self.settings.ping_interval;
+        // A received request can thus be answered for at least one interval and at most two.
+        self.permissions.end_period();
         Ok(())
     }
 
@@ -272,6 +290,11 @@ impl NatsSession {
         self.subs.get(sub).is_some()
     }
 
+    /// Returns the bytes held for requests that the client may answer.
+    pub fn held_bytes(&self) -> usize {
+        self.permissions.held_bytes()
+    }
+
     fn connect<'a>(&mut self, json: &[u8], out: &mut OutputBuffer) -> Result<Option<SessionRequest<'a>>, NatsFault> {
         let mut options = self.options;
         let identity = connect::read(json, &mut options)?;
@@ -280,9 +303,12 @@ impl NatsSession {
             let account = connect::authenticate(access, &identity, &info::nonce(&self.connection))
                 .map_err(NatsFault::Unauthorized)?;
             self.is_annotated = access.headers || account.headers;
-            if !self.is_admitted {
-                self.is_admitted = true;
-                self.requests.push_back(SessionRequest::Admitted { account: connect::account_label(account) });
+            self.permissions.set(&account.permissions);
+            let label = connect::account_label(account);
+            self.is_admitted = true;
+            if self.account.as_ref() != Some(&label) {
+                self.account = Some(label.clone());
+                self.requests.push_back(SessionRequest::Admitted { account: label });
             }
         }
         if options.echo != self.options.echo {
@@ -330,6 +356,10 @@ impl NatsSession {
                 return Ok(None);
             }
         };
+        if let Some(denial) = self.permissions.publish_denial(&subject, reply.as_ref()) {
+            self.deny(denial, None, out);
+            return Ok(None);
+        }
         let headers = match headers {
             None | Some([]) => Headers::new(),
             Some(text) => match self.headers(text) {
@@ -344,6 +374,12 @@ impl NatsSession {
         self.confirm_when_done();
         let wants_receivers = self.options.no_responders && reply.is_some();
         Ok(Some(SessionRequest::Publish(Publish { subject, reply, headers, payload, wants_receivers })))
+    }
+
+    /// Refuses an action that the account does not permit, and reports that to the operator.
+    fn deny(&mut self, denial: Denial, queue: Option<&Queue>, out: &mut OutputBuffer) {
+        put_error(out, violation(&denial, queue));
+        self.requests.push_back(SessionRequest::Denied(denial));
     }
 
     /// Returns the subject with this text. Parses the text only if it differs from the subject of the last message.
@@ -385,6 +421,10 @@ impl NatsSession {
             put_error(out, "Invalid Queue Name");
             return None;
         };
+        if let Some(denial) = self.permissions.subscribe_denial(&pattern) {
+            self.deny(denial, queue.as_ref(), out);
+            return None;
+        }
         if sid_bytes_max < sid.len() {
             put_error(out, format_args!("Invalid Subscription ID: more than {sid_bytes_max} bytes"));
             return None;
@@ -444,30 +484,4 @@ fn put_error(out: &mut OutputBuffer, text: impl fmt::Display) {
 fn seed(connection: &ConnectionInfo) -> u64 {
     let (half, _) = connection.nonce.split_first_chunk().expect("16 bytes");
     u64::from_le_bytes(*half)
-}
-
-/// Converts headers to the form of the bus: removes a version line without a status, the final empty line, and fields
-/// reserved for the bus. Returns `None` if the headers are invalid.
-fn convert_headers(text: &[u8]) -> Option<Headers> {
-    let text = text.strip_suffix(b"\r\n")?;
-    let lines = text.strip_prefix(HEADERS_LINE).or_else(|| Some(text).filter(|text| text.starts_with(STATUS)))?;
-    let mut block = Vec::with_capacity(lines.len());
-    for line in lines.split_inclusive(|byte| *byte == b'\n') {
-        if !line.ends_with(b"\r\n") || line.len() == 2 {
-            return None;
-        }
-        if !is_reserved(line) {
-            block.extend_from_slice(line);
-        }
-    }
-    Some(Headers::from_block(block.into()))
-}
-
-/// Returns whether a client library could parse the line as a field reserved for the bus. Some libraries trim names,
-/// and some treat CR as the end of a line.
-fn is_reserved(line: &[u8]) -> bool {
-    line.split(|byte| *byte == b'\r').any(|part| {
-        let name = part.trim_ascii_start();
-        name.get(..RESERVED_PREFIX.len()).is_some_and(|name| name.eq_ignore_ascii_case(RESERVED_PREFIX))
-    })
 }

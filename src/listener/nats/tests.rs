@@ -6,6 +6,7 @@ use crate::delivery::Deliveries;
 use crate::listener::access::{Access, Account, Credentials};
 use crate::listener::nkey;
 use crate::listener::output_buffer::OutputBuffer;
+use crate::listener::permissions::{Denial, DeniedAction, Permissions, SubjectPermission};
 use crate::listener::session_request::{ConnectionInfo, Publish, ReceiverCount, SessionRequest};
 use crate::message::{
     Count, Delivery, Epoch, Headers, Message, Publisher, Refusal, SubId, SubscriptionFilter, Verdict,
@@ -28,7 +29,7 @@ fn settings() -> Settings {
 }
 
 fn closed(credentials: impl IntoIterator<Item = Credentials>) -> Settings {
-    let accounts = credentials.into_iter().map(|credentials| Account { credentials, headers: false }).collect();
+    let accounts = credentials.into_iter().map(Account::new).collect();
     Settings { access: Access { accounts, headers: false }, ..settings() }
 }
 
@@ -873,4 +874,70 @@ fn parser_holds_one_incomplete_command() {
         assert_eq!(parser.next(), Ok(None));
         assert_eq!(parser.held_bytes(), 0);
     }
+}
+
+/// Settings with an account that may publish on `a.>` and subscribe to `b.*`.
+fn with_permissions() -> Settings {
+    let credentials = Credentials::User { name: "u".to_owned(), password: "p".to_owned() };
+    let only = |text: &str| SubjectPermission::Only([text.parse().unwrap()].into_iter().collect());
+    let permissions = Permissions { publish: only("a.>"), subscribe: only("b.*") };
+    let accounts = vec![Account { permissions, ..Account::new(credentials) }];
+    Settings { access: Access { accounts, headers: false }, ..settings() }
+}
+
+/// The errors are those of nats-server. The connection stays open.
+#[test]
+fn action_without_permission_is_denied() {
+    let connect = r#"CONNECT {"verbose":false,"headers":true,"user":"u","pass":"p"}|"#;
+    let inbox = "_INBOX.Xk3v7Q9mZ2b8Lw4N1c6R5t";
+    let denied = |what: &str| format!("-ERR 'Permissions Violation for {what}'|PONG|");
+    check_all(
+        &with_permissions(),
+        connect,
+        &[
+            ("PUB a.b 1|x|SUB b.* 1|SUB b.c q 2|PING|", "PONG|"),
+            ("PUB a 1|x|PING|", &denied("Publish to \"a\"")),
+            ("PUB b.c 1|x|PING|", &denied("Publish to \"b.c\"")),
+            ("HPUB c 12 13|NATS/1.0||x|PING|", &denied("Publish to \"c\"")),
+            ("PUB a.b c 1|x|PING|", &denied("Publish with Reply of \"c\"")),
+            ("SUB b.> 1|PING|", &denied("Subscription to \"b.>\"")),
+            ("SUB > 1|PING|", &denied("Subscription to \">\"")),
+            ("SUB a.b q 1|PING|", &denied("Subscription to \"a.b\" using queue \"q\"")),
+            ("SUB _INBOX.> 1|PING|", &denied("Subscription to \"_INBOX.>\"")),
+            (&format!("SUB {inbox}.* 1|PUB a.b {inbox}.1 1|x|PING|"), "PONG|"),
+        ],
+    );
+    // In verbose mode the error replaces the answer. A denied subscription does not exist.
+    let verbose = r#"CONNECT {"user":"u","pass":"p"}|"#;
+    let expected = "+OK|-ERR 'Permissions Violation for Subscription to \"c\"'|-ERR 'Permissions Violation for Publish to \"c\"'|+OK|";
+    check_all(&with_permissions(), verbose, &[("SUB c 1|PUB c 1|x|SUB b.c 1|", expected)]);
+}
+
+#[test]
+fn denied_action_is_reported_to_the_operator() {
+    let mut alone = Alone::new(&with_permissions());
+    alone.push(&bytes(r#"CONNECT {"verbose":false,"user":"u","pass":"p"}|PUB c 6|secret|SUB > 1|"#));
+    let denial = |action, subject| format!("{:?}", SessionRequest::Denied(Denial::new(action, subject)));
+    let expected = ["admitted u".to_owned(), denial(DeniedAction::Publish, "c"), denial(DeniedAction::Subscribe, ">")];
+    assert_eq!(alone.requests, expected);
+}
+
+#[test]
+fn received_request_may_be_answered() {
+    let mut alone = Alone::new(&with_permissions());
+    alone.push(&bytes(r#"CONNECT {"verbose":false,"user":"u","pass":"p"}|SUB b.c 1|PUB r.1 1|x|"#));
+    assert_eq!(alone.received(), "-ERR 'Permissions Violation for Publish to \"r.1\"'|");
+    let message = Message { reply: Some("r.1".parse().unwrap()), ..Message::new("b.c".parse().unwrap(), "?") };
+    alone.session.on_deliveries(&[SubId(1)], &Deliveries::from(direct(message)), &mut alone.out);
+    assert!(0 < alone.session.held_bytes());
+    alone.push(&bytes("PUB r.1 1|x|PUB r.2 1|x|"));
+    assert_eq!(alone.received(), "MSG b.c 1 r.1 1|?|-ERR 'Permissions Violation for Publish to \"r.2\"'|");
+    // Two intervals of PING later the permission is over.
+    for at in [10, 200] {
+        alone.session.on_deadline(seconds(at), &mut alone.out).unwrap();
+    }
+    alone.received();
+    alone.push(&bytes("PUB r.1 1|x|"));
+    assert_eq!(alone.received(), "-ERR 'Permissions Violation for Publish to \"r.1\"'|");
+    assert_eq!(alone.session.held_bytes(), 0);
 }

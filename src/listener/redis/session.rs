@@ -14,6 +14,7 @@ use super::settings::Settings;
 use super::{admin, info};
 use crate::delivery::Deliveries;
 use crate::listener::output_buffer::OutputBuffer;
+use crate::listener::permissions::{Denial, DeniedAction, Permissions};
 use crate::listener::session_request::{
     ClientFacts, ConnectionInfo, Publish, ReceiverCount, RespState, ServerFacts, SessionRequest,
 };
@@ -62,6 +63,8 @@ pub struct RedisSession {
     name: String,
     /// Account; `None` before authentication.
     account: Option<String>,
+    /// Permissions of the account.
+    permissions: Permissions,
     wrong_passwords: u32,
     /// Deadline for the authentication of the client.
     auth_deadline: Instant,
@@ -79,6 +82,8 @@ pub struct RedisSession {
     is_closing: bool,
 }
 
+/// Error of redis-server 7.0 for a channel that the account does not permit.
+const NO_PERMISSION: &str = "NOPERM this user has no permissions to access one of the channels used as arguments";
 /// Maximum number of sections of an `INFO` that are evaluated; further ones are ignored.
 const SECTIONS_MAX: usize = 64;
 
@@ -92,6 +97,7 @@ impl RedisSession {
             is_resp3: false,
             name: String::new(),
             account: (!requires_authentication).then(|| authentication::DEFAULT_USER.into()),
+            permissions: Permissions::default(),
             wrong_passwords: 0,
             auth_deadline: now + settings.auth_time,
             answers: ReplyMode::All,
@@ -315,6 +321,10 @@ impl RedisSession {
                 }
             },
         };
+        if !self.permissions.publish.permits(&subject) {
+            self.deny(DeniedAction::Publish, name, out);
+            return None;
+        }
         self.pending = PendingReply::ReceiverCount;
         let headers = Headers::new();
         Some(SessionRequest::Publish(Publish {
@@ -324,6 +334,12 @@ impl RedisSession {
             payload: command.arg(2),
             wants_receivers: true,
         }))
+    }
+
+    /// Refuses an action that the account does not permit, and reports that to the operator.
+    fn deny(&mut self, action: DeniedAction, channel: &[u8], out: &mut OutputBuffer) {
+        self.reply(out).error(NO_PERMISSION);
+        self.requests.push_back(SessionRequest::Denied(Denial::new(action, channel.escape_ascii())));
     }
 
     fn run(

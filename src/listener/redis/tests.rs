@@ -5,6 +5,7 @@ use super::*;
 use crate::delivery::Deliveries;
 use crate::listener::access::{Access, Account, Credentials};
 use crate::listener::output_buffer::OutputBuffer;
+use crate::listener::permissions::{Permissions, SubjectPermission};
 use crate::listener::session_request::{
     ClientFacts, ConnectionInfo, ListedSubscription, Publish, ReceiverCount, RespState, ServerFacts, SessionRequest,
 };
@@ -127,7 +128,7 @@ const WRONG: &str = "WRONGPASS invalid username-password pair or user is disable
 fn every_kind_of_account_authenticates() {
     let user = |name: &str, password: &str| Credentials::User { name: name.into(), password: password.into() };
     let accounts = [user("default", "a"), user("x", "y"), Credentials::Token("t".into()), Credentials::Nkey([0; 32])]
-        .map(|credentials| Account { credentials, headers: false });
+        .map(Account::new);
     let access = Access { accounts: accounts.to_vec(), headers: false };
     let settings = Settings { access, ..Settings::default() };
     for (words, expected) in [
@@ -193,6 +194,42 @@ fn refused_request_is_answered_with_an_error() {
     shell.refusal = None;
     shell.feed(b"SUBSCRIBE a b\r\nSUBSCRIBE b c d\r\nUNSUBSCRIBE\r\nPSUBSCRIBE 1 1 2 3\r\n").unwrap();
     assert_eq!(shell.text().matches("subscribe\r\n").count(), 2 + 2 + 4);
+    assert_eq!(shell.session.subscriptions(), 3);
+}
+
+/// The error is that of redis-server 7.0. The connection stays open.
+#[test]
+fn action_without_permission_is_denied() {
+    let only = |texts: &[&str]| SubjectPermission::Only(texts.iter().map(|text| text.parse().unwrap()).collect());
+    let permissions = Permissions { publish: only(&["a.>"]), subscribe: only(&["news.>", "b"]) };
+    let credentials = Credentials::User { name: "default".into(), password: "pw".into() };
+    let accounts = vec![Account { permissions, ..Account::new(credentials) }];
+    let mut shell = Shell::new(&Settings { access: Access { accounts, headers: false }, ..Settings::default() });
+    shell.feed(b"AUTH pw\r\n").unwrap();
+    shell.text();
+    shell.feed(b"CLIENT KILL ID 7\r\n").unwrap();
+    assert_eq!(shell.text(), "-NOPERM this user has no permissions to run the 'client|kill' command\r\n");
+    let denied = "-NOPERM this user has no permissions to access one of the channels used as arguments\r\n";
+    for (line, is_permitted) in [
+        ("PUBLISH a.b x", true),
+        ("PUBLISH a x", false),
+        ("SPUBLISH b x", false),
+        ("PUBLISH b x", false),
+        ("PSUBSCRIBE *", false),
+        ("PSUBSCRIBE news*", false),
+        ("PSUBSCRIBE b", false),
+        ("SUBSCRIBE b c", false),
+        ("SSUBSCRIBE a.b", false),
+        ("PSUBSCRIBE news.eu.*", true),
+        ("SUBSCRIBE b news.1", true),
+    ] {
+        shell.log.clear();
+        shell.feed(format!("{line}\r\n").as_bytes()).unwrap();
+        let text = shell.text();
+        assert_eq!(text != denied, is_permitted, "{line}: {text}");
+        assert_eq!(shell.log.iter().any(|request| request.starts_with("denied: ")), !is_permitted, "{line}");
+        assert!(shell.log.len() == 1 || is_permitted, "{line}: {:?}", shell.log);
+    }
     assert_eq!(shell.session.subscriptions(), 3);
 }
 
@@ -336,7 +373,7 @@ fn unescaped(text: &str) -> Vec<u8> {
 
 fn with_password() -> Settings {
     let credentials = Credentials::User { name: "default".into(), password: "pw".into() };
-    let access = Access { accounts: vec![Account { credentials, headers: false }], headers: false };
+    let access = Access { accounts: vec![Account::new(credentials)], headers: false };
     Settings { access, ..Settings::default() }
 }
 
@@ -455,6 +492,7 @@ impl Shell {
             SessionRequest::Admitted { .. }
             | SessionRequest::Named { .. }
             | SessionRequest::Echo(_)
+            | SessionRequest::Denied(_)
             | SessionRequest::Kill { .. } => {}
         }
     }
@@ -479,6 +517,7 @@ fn describe(request: &SessionRequest<'_>) -> String {
         SessionRequest::Clients { only: Some(only) } => format!("client {only}"),
         SessionRequest::Admitted { account } => format!("admitted {account}"),
         SessionRequest::Named { name } => format!("named {name}"),
+        SessionRequest::Denied(denial) => format!("denied: {denial}"),
         SessionRequest::Kill { client } => format!("kill {client}"),
         SessionRequest::Events(_) | SessionRequest::Refused { .. } => {
             unreachable!("nothing of this protocol has to do with events")

@@ -76,7 +76,7 @@ fn framed(mut script: Script<'_>) -> Vec<u8> {
 }
 
 fn settings(is_closed: bool, announces: bool) -> Settings {
-    let token = Account { credentials: Credentials::Token("pw".into()), headers: false };
+    let token = Account::new(Credentials::Token("pw".into()));
     Settings {
         access: Access { accounts: if is_closed { vec![token] } else { Vec::new() }, headers: false },
         announces,
@@ -209,6 +209,7 @@ impl HatWorld {
                     self.deferred.push((request, DeferredReply::Answered(answer)));
                 }
                 HatAction::Refused(refusal) => drop(refusal.to_string()),
+                HatAction::Denied(denial) => panic!("{denial}, though the account may do everything"),
                 HatAction::Close => self.is_over = true,
             }
             assert!(self.deferred.len() <= REQUESTS_MAX);

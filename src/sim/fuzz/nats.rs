@@ -2,14 +2,15 @@
 //! in between.
 //!
 //! For any input the parser and the session do not panic, and a strict reader reads their output without an error.
-//! The session requests nothing of the peer before the client is authenticated. It holds no more than one command and
-//! the bytes that came with it.
+//! The session requests nothing of the peer before the client is authenticated, and nothing that its account does not
+//! permit. It holds no more than one command and the bytes that came with it.
 
 use super::script::Script;
 use crate::delivery::Deliveries;
 use crate::listener::access::{Access, Account, Credentials};
 use crate::listener::nats::{NatsFault, NatsParser, NatsSession, Settings};
 use crate::listener::output_buffer::OutputBuffer;
+use crate::listener::permissions::{Permissions, SubjectPermission};
 use crate::listener::session_request::{ConnectionInfo, ReceiverCount, SessionRequest};
 use crate::message::{Count, Delivery, Epoch, Headers, Message, PeerName, Publisher, Refusal, SubId, Verdict};
 use crate::seqno::Seq;
@@ -54,7 +55,9 @@ fn settings(choices: u8) -> Settings {
         _ => Some(Credentials::Nkey([7; 32])),
     };
     let headers = choices & 4 != 0;
-    let accounts = credentials.into_iter().map(|credentials| Account { credentials, headers }).collect();
+    let permissions = if choices & 8 != 0 { limited_permissions() } else { Permissions::default() };
+    let account = |credentials| Account { headers, permissions: permissions.clone(), ..Account::new(credentials) };
+    let accounts = credentials.into_iter().map(account).collect();
     Settings {
         access: Access { accounts, headers },
         line_bytes_max: LINE_BYTES_MAX,
@@ -63,6 +66,12 @@ fn settings(choices: u8) -> Settings {
         subscriptions_max: SUBSCRIPTIONS_MAX,
         ..Settings::new(name("A.fuzz"), epoch())
     }
+}
+
+/// Returns the permissions of an account that may do little of what clients attempt.
+fn limited_permissions() -> Permissions {
+    let only = |text: &str| SubjectPermission::Only([text.parse().expect("a pattern")].into_iter().collect());
+    Permissions { publish: only("a.*"), subscribe: only("a.>") }
 }
 
 fn name(text: &str) -> PeerName {
@@ -81,6 +90,9 @@ struct Client {
     reader: ReplyReader,
     now: Instant,
     subs: BTreeSet<SubId>,
+    permissions: Permissions,
+    /// Reply subjects of all messages that were passed to the session.
+    replies: BTreeSet<Subject>,
     is_admitted: bool,
     is_over: bool,
 }
@@ -102,6 +114,8 @@ impl Client {
             reader: ReplyReader::default(),
             now: Instant::ZERO,
             subs: BTreeSet::new(),
+            permissions: settings.access.accounts.first().map(|one| one.permissions.clone()).unwrap_or_default(),
+            replies: BTreeSet::new(),
             is_admitted,
             is_over: false,
         }
@@ -129,6 +143,9 @@ impl Client {
             // A publication borrows from the parser, and is finished before the next command.
             if let Some(SessionRequest::Publish(publish)) = &first {
                 assert!(self.is_admitted, "an unauthenticated client publishes");
+                let subject = &publish.subject;
+                let is_permitted = self.permissions.publish.permits(subject) || self.replies.contains(subject);
+                assert!(is_permitted, "the account does not permit {subject}");
                 let bytes = publish.payload.len() + publish.headers.block().len();
                 assert!(bytes <= PAYLOAD_BYTES_MAX);
                 assert!(publish.headers.iter().all(|(key, _)| !is_own(key)), "only the bus sets its own headers");
@@ -158,8 +175,12 @@ impl Client {
                     self.is_admitted = true;
                     self.parser.admit();
                 }
-                SessionRequest::Subscribe { sub, .. } => {
+                SessionRequest::Subscribe { sub, filter } => {
                     assert!(self.is_admitted, "an unauthenticated client subscribes");
+                    let pattern = &filter.pattern;
+                    let is_inbox = pattern.as_str().starts_with("_INBOX.");
+                    let is_permitted = is_inbox || self.permissions.subscribe.permits_pattern(pattern);
+                    assert!(is_permitted, "the account does not permit {pattern}");
                     assert!(self.subs.insert(sub), "a subscription number is unique");
                     if rng.below(8) == 0 {
                         self.subs.remove(&sub);
@@ -177,6 +198,9 @@ impl Client {
                 }
                 SessionRequest::Close => self.is_over = true,
                 SessionRequest::Named { .. } | SessionRequest::Echo(_) => {}
+                SessionRequest::Denied(denial) => {
+                    assert!(!self.permissions.are_unlimited(), "{denial}, though it may do everything");
+                }
                 request => panic!("this listener does not send {request:?}"),
             }
         }
@@ -192,7 +216,9 @@ impl Client {
         let subs: Vec<SubId> = subs.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
         match rng.below(8) {
             0..4 => {
-                let deliveries = Deliveries::from(delivery(rng));
+                let delivery = delivery(rng);
+                self.replies.extend(delivery.message.reply.clone());
+                let deliveries = Deliveries::from(delivery);
                 let written = self.session.on_deliveries(&subs, &deliveries, &mut self.out);
                 assert!(written <= subs.len());
             }

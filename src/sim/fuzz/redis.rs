@@ -43,7 +43,7 @@ struct RedisWorld {
 impl RedisWorld {
     fn new(is_closed: bool, refuses: bool) -> RedisWorld {
         let credentials = Credentials::User { name: "default".into(), password: "pw".into() };
-        let accounts = if is_closed { vec![Account { credentials, headers: false }] } else { Vec::new() };
+        let accounts = if is_closed { vec![Account::new(credentials)] } else { Vec::new() };
         let settings = Settings {
             access: Access { accounts, headers: false },
             payload_bytes_max: 2048,
@@ -146,6 +146,7 @@ impl RedisWorld {
             SessionRequest::Admitted { .. }
             | SessionRequest::Named { .. }
             | SessionRequest::Echo(_)
+            | SessionRequest::Denied(_)
             | SessionRequest::Kill { .. } => {}
             SessionRequest::Events(_) | SessionRequest::Refused { .. } => {
                 unreachable!("this protocol has no events")

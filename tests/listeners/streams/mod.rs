@@ -510,3 +510,21 @@ fn invalid_requests_are_refused() {
         assert!(head.starts_with("HTTP/1.1 400 "), "{request}: {head}");
     }
 }
+
+#[test]
+fn account_does_only_the_permitted() {
+    let place = Place::new();
+    let accounts = "accounts=user alice password alicepwd publish main.A subscribe main.A ; user bob password x";
+    let _peer = peer(&place, &[accounts]);
+    let mut client = Client::start(&place, "alice:alicepwd");
+    assert_eq!(client.act(&json!({ "do": "add", "type": "B", "data": 1 }))["error"], "Unauthorized");
+    assert_eq!(client.add("A", json!(1)), "1");
+    let added = json!({ "f": "futoin.evt.gen:1.1:addEvent", "p": { "type": "B", "data": 2 }, "sec": "bob:x" });
+    assert_eq!(post_to(&place, "/", &added.to_string()).1, r#"{"r":"2"}"#);
+    assert_eq!(client.act(&json!({ "do": "register", "component": "C" })), json!({ "registered": true }));
+    assert_eq!(client.act(&json!({ "do": "poll", "component": "C" }))["error"], "Unauthorized");
+    let poll = |want: &[&str]| json!({ "do": "poll", "component": "C", "want": want });
+    assert_eq!(client.act(&poll(&["A", "B"]))["error"], "Unauthorized");
+    assert_eq!(client.act(&poll(&["A"])), json!({ "events": [["1", "A", 1]] }));
+    assert_eq!(place.show("status")["status"]["streams"]["denied"], 3);
+}

@@ -6,7 +6,6 @@ use super::websocket::{self, MESSAGE_BYTES_READ};
 use crate::daemon::http_server::REQUEST_TIME;
 use crate::daemon::stream_service::client_memory::MemoryReservation;
 use crate::daemon::stream_service::input::ClientMessage;
-use crate::event::stream::name::StreamName;
 use crate::listener::ftn18::call::MESSAGE_BYTES;
 use crate::listener::ftn18::fault::{CallFault, FaultName};
 use crate::listener::ftn18::message::response;
@@ -35,7 +34,7 @@ pub(super) async fn answer(State(context): State<RequestContext>, request: Reque
     let in_url =
         Some(request.method()).filter(|method| *method == Method::GET).and_then(|_| CallPath::find(uri.path()));
     let Some(stream) = context.shared.stream(in_url.as_ref().map_or(uri.path(), |call| call.stream)) else {
-        let names: Vec<&str> = context.shared.settings.streams.iter().map(StreamName::as_str).collect();
+        let names: Vec<&str> = context.shared.settings.streams.iter().map(|stream| stream.name.as_str()).collect();
         let text = format!("there is no such stream here, but /{}\n", names.join(", /"));
         return (StatusCode::NOT_FOUND, text).into_response();
     };

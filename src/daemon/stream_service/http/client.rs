@@ -5,6 +5,7 @@ use crate::daemon::stream_service::client_memory::MemoryReservation;
 use crate::daemon::stream_service::input::{ClientMessage, StreamInput};
 use crate::daemon::stream_service::input_queue::InputPushError;
 use crate::event::stream::model::StreamEvent;
+use crate::listener::ftn18::call_permission::call_denial;
 use crate::listener::ftn18::fault::{CallFault, FaultName};
 use crate::listener::ftn18::session::{CallOutput, CallResult, CallSession};
 use crate::listener::ftn18::stream_service::ConnectionId;
@@ -56,7 +57,8 @@ impl StreamClient {
         }
     }
 
-    /// Forwards an output of the session. Returns a message to send. A refused call is answered at once.
+    /// Forwards an output of the session. Returns a message to send. The session has the answer to a refused call at
+    /// once.
     ///
     /// # Errors
     /// Too many inputs wait, and the refused output cannot be answered.
@@ -66,13 +68,20 @@ impl StreamClient {
         stream: usize,
         session: &mut CallSession,
     ) -> Result<Option<String>, Overload> {
+        if let CallOutput::Call { id, call, permissions, .. } = &output
+            && let Some(denial) = call_denial(permissions, &self.shared.settings.streams[stream], call)
+        {
+            self.shared.counts.on_denied(&denial);
+            session.on_result(*id, Err(CallFault::new(FaultName::Unauthorized, denial.to_string())));
+            return Ok(None);
+        }
         let (called, input) = match output {
             CallOutput::Send(text) => return Ok(Some(text)),
             CallOutput::Malformed(fault) => {
                 self.shared.counts.on_malformed(&fault);
                 return Ok(None);
             }
-            CallOutput::Call { id: call, user, call: what } => {
+            CallOutput::Call { id: call, user, call: what, .. } => {
                 (Some(call), StreamInput::Called { conn: self.conn, call, stream, user, what })
             }
             CallOutput::Answered { push, seq, is_accepted } => {

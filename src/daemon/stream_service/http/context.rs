@@ -5,7 +5,7 @@ use crate::config::TlsFiles;
 use crate::daemon::http_server::ConnectionCounts;
 use crate::daemon::stream_service::client_memory::{ClientMemory, MemoryAccount};
 use crate::daemon::stream_service::input_queue::InputSender;
-use crate::event::stream::name::StreamName;
+use crate::event::stream::store::StreamSettings;
 use crate::listener::access::Access;
 use crate::listener::ftn18::call::Channel;
 use crate::listener::ftn18::session::CallSession;
@@ -31,7 +31,7 @@ pub struct Settings {
     /// Access control of clients.
     pub access: Arc<Access>,
     /// The streams, in the order of their numbers; at least one.
-    pub streams: Vec<StreamName>,
+    pub streams: Vec<StreamSettings>,
     /// Maximum number of connections at a time.
     pub clients_max: usize,
     /// Maximum bytes of events that all clients hold together. At the limit the client that holds the most is closed.
@@ -69,7 +69,11 @@ impl HttpShared {
     /// Returns the index of the stream that a path names, the first one if the path is empty.
     pub(super) fn stream(&self, path: &str) -> Option<usize> {
         let last = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-        if last.is_empty() { Some(0) } else { self.settings.streams.iter().position(|name| name.as_str() == last) }
+        if last.is_empty() {
+            Some(0)
+        } else {
+            self.settings.streams.iter().position(|stream| stream.name.as_str() == last)
+        }
     }
 }
 

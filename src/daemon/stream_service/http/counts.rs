@@ -1,6 +1,7 @@
 //! Counters of the requests to the HTTP server.
 
 use crate::listener::ftn18::fault::CallFault;
+use crate::listener::permissions::Denial;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Counters since the start. They only rise, except `open_websockets`.
@@ -16,6 +17,8 @@ pub struct HttpCounts {
     pub(super) open_websockets: AtomicUsize,
     /// Number of messages on WebSockets that were not a JSON object, and were dropped.
     pub malformed: AtomicU64,
+    /// Number of calls that the account of the caller does not permit.
+    pub denied: AtomicU64,
 }
 
 impl HttpCounts {
@@ -33,6 +36,16 @@ impl HttpCounts {
         let count = self.malformed.fetch_add(1, Ordering::Relaxed) + 1;
         if count.is_power_of_two() {
             tracing::warn!(listener = "ftn18", count, reason = fault.text, "message dropped");
+        }
+    }
+
+    /// Counts a call that the account of the caller does not permit, and logs the first, second, fourth … one.
+    pub(super) fn on_denied(&self, denial: &Denial) {
+        let denied = self.denied.fetch_add(1, Ordering::Relaxed) + 1;
+        if denied.is_power_of_two() {
+            tracing::warn!(listener = "ftn18", reason = %denial, denied, "action denied: see accounts");
+        } else {
+            tracing::debug!(listener = "ftn18", reason = %denial, "action denied");
         }
     }
 }

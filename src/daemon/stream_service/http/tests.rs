@@ -6,6 +6,7 @@ use super::context::BUSY;
 use super::*;
 use crate::daemon::stream_service::input::{ClientMessage, StreamInput};
 use crate::daemon::stream_service::input_queue::{InputChannel, InputLimits, InputReceiver};
+use crate::event::stream::store::{StreamLimits, StreamSettings};
 use crate::listener::ftn18::session::{CallId, CallResult};
 use axum::body::Bytes;
 use std::sync::atomic::Ordering;
@@ -18,7 +19,11 @@ fn context(count_max: usize) -> (RequestContext, InputReceiver) {
     let settings = Settings {
         address: ([127, 0, 0, 1], 0).into(),
         access: Arc::default(),
-        streams: vec!["main".parse().unwrap()],
+        streams: vec![StreamSettings {
+            name: "main".parse().unwrap(),
+            types: Vec::new(),
+            limits: StreamLimits::default(),
+        }],
         clients_max: 1,
         bytes_max: 1 << 20,
         is_trusted: true,

@@ -118,6 +118,12 @@ pub(super) const FAMILIES: &[MetricFamily] = &[
         Rule(|overview| listeners(overview, "/unauthorized")),
     ),
     family(
+        "listener_denied",
+        Counter,
+        "Actions that the accounts of clients do not permit, by listener.",
+        Rule(|overview| listeners(overview, "/denied")),
+    ),
+    family(
         "listener_slow",
         Counter,
         "Times that a client began to lose messages because it read too slowly, by listener.",

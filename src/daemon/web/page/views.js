@@ -214,6 +214,12 @@ export function makeListenerTable() {
         text: (row) => count(row.unauthorized),
         state: (row) => (row.unauthorized ? "warn" : ""),
       },
+      {
+        title: "Denied",
+        number: true,
+        text: (row) => count(row.denied),
+        state: (row) => (row.denied ? "warn" : ""),
+      },
       { title: "Slow", number: true, text: (row) => count(row.slow), state: (row) => (row.slow ? "warn" : "") },
     ],
     (row) => row.listener,

@@ -51,8 +51,15 @@ impl RedisSession {
             Credentials::Token(secret) => (name == DEFAULT_USER.as_bytes()) & is_equal(secret, password),
             Credentials::Nkey(_) => false,
         };
-        let is_proven = access.accounts.iter().fold(false, |found, account| found | matches(account));
-        if is_proven || !access.requires_authentication() && name == DEFAULT_USER.as_bytes() {
+        let proven =
+            access.accounts.iter().fold(
+                None,
+                |proven: Option<&Account>, account| {
+                    if matches(account) { proven.or(Some(account)) } else { proven }
+                },
+            );
+        if proven.is_some() || !access.requires_authentication() && name == DEFAULT_USER.as_bytes() {
+            self.permissions = proven.map(|account| account.permissions.clone()).unwrap_or_default();
             let account = String::from_utf8_lossy(name).into_owned();
             self.account = Some(account.clone());
             self.requests.push_back(SessionRequest::Admitted { account });

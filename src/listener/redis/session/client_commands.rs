@@ -2,6 +2,7 @@
 
 use super::{PendingReply, RedisSession, ReplyMode};
 use crate::listener::output_buffer::OutputBuffer;
+use crate::listener::permissions::{Denial, DeniedAction};
 use crate::listener::redis::client_filter::{ClientFilter, SYNTAX, is_subscriber};
 use crate::listener::redis::command::RedisCommand;
 use crate::listener::redis::command_table::CommandId;
@@ -47,6 +48,11 @@ impl RedisSession {
             }
             CommandId::ClientList => {
                 self.request_clients(ClientFilter::parse_list(command).map(PendingReply::Clients), out)
+            }
+            _ if !self.permissions.are_unlimited() => {
+                self.reply(out).error("NOPERM this user has no permissions to run the 'client|kill' command");
+                let denial = Denial::new(DeniedAction::Command, "CLIENT KILL");
+                self.requests.push_back(SessionRequest::Denied(denial));
             }
             _ => {
                 let is_counted = command.len() != 3;

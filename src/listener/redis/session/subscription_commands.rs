@@ -2,6 +2,7 @@
 
 use super::{PendingReply, RedisSession};
 use crate::listener::output_buffer::OutputBuffer;
+use crate::listener::permissions::DeniedAction;
 use crate::listener::redis::command::RedisCommand;
 use crate::listener::redis::command_table::CommandId;
 use crate::listener::redis::pubsub::{SubscriptionKind, subscription_filter};
@@ -62,10 +63,15 @@ impl RedisSession {
         let mut added = BTreeSet::new();
         for name in command.args(1) {
             let name = Bytes::copy_from_slice(name);
-            match subscription_filter(kind, &name) {
-                Ok(filter) => filters.push((name.clone(), filter)),
+            let filter = match subscription_filter(kind, &name) {
+                Ok(filter) => filter,
                 Err(error) => return self.reply(out).error(error),
+            };
+            // The pattern of a glob matches at least every channel that the glob matches.
+            if !self.permissions.subscribe.permits_pattern(&filter.pattern) {
+                return self.deny(DeniedAction::Subscribe, &name, out);
             }
+            filters.push((name.clone(), filter));
             if !self.subs.has(kind, &name) {
                 added.insert(name);
             }
