@@ -197,6 +197,7 @@ Examples:
 
 Columns:
   listener, address, account  - for a program that does not use a listener
+  user, pid                   user and process of a program at the local socket, as the kernel reports them
   published, delivered        number of messages published, and put into its queue
   dropped                     number of messages and loss reports dropped because the client reads too slowly
   queued, bytes               messages and bytes in its queue

@@ -8,6 +8,7 @@ use super::events::{DataDirFormat, EventTypesFormat, RetentionFormat, ServerIdFo
 use super::host_defaults::HostDefaults;
 use super::interface::InterfaceSpec;
 use super::listeners::{AccountsFormat, ListenAddressFormat, TlsFiles, TlsFilesFormat};
+use super::local_socket::{SocketGroupFormat, SocketModeFormat};
 use super::network::{DatagramSize, DatagramSizeFormat, GroupFormat, InterfaceFormat, PeerNameFormat, PeersFormat};
 use super::path::{FilePathFormat, SocketPathFormat};
 use super::quantity::{DurationFormat, HistoryCountFormat, NumberFormat, PaceFormat, SizeFormat};
@@ -133,6 +134,10 @@ keys! {
     "path-tests" path_tests: bool = "on", ON_OFF, "off";
     /// The Unix socket through which local programs reach the peer.
     "socket" socket: PathBuf = "auto", SocketPathFormat, "/run/seqcast/seqcast.sock";
+    /// Mode of the Unix socket: the users that may connect.
+    "socket-mode" socket_mode: u32 = "0660", SocketModeFormat, "0600";
+    /// Group of the Unix socket; `none` leaves it to the system, which takes the main group of the peer's user.
+    "socket-group" socket_group: Option<String> = "none", SocketGroupFormat, "seqcast";
     /// Maximum interval between heartbeats. A peer is silent after 3.5 times the interval that it announces.
     "heartbeat" heartbeat: Duration = "1 sec", DurationFormat { min: ms(100), max: ms(60_000), reason: "" }, "500 ms";
     /// Time for which a missing datagram is requested, while its publisher is live, before its loss is reported. Up to

@@ -31,6 +31,7 @@ mod host_defaults;
 mod interface;
 mod keys;
 mod listeners;
+mod local_socket;
 mod network;
 mod overrides;
 mod path;

@@ -69,6 +69,10 @@ pub enum ValueError {
     },
     /// A character that no path can contain.
     PathNul,
+    /// Not a mode of the Unix socket.
+    SocketMode,
+    /// Not the name of a group.
+    SocketGroup,
     /// Neither a path nor the address of a PostgreSQL database.
     StreamStore,
     /// A history of one message.
@@ -126,6 +130,8 @@ impl fmt::Display for ValueError {
                 write!(f, "the path of a Unix socket has at most {SOCKET_PATH_BYTES_MAX} bytes, this one has {bytes}")
             }
             ValueError::PathNul => write!(f, "a path cannot contain the character 0"),
+            ValueError::SocketMode => write!(f, "not an octal mode with which the peer can use its own socket"),
+            ValueError::SocketGroup => write!(f, "the name of a group has no spaces and no colon"),
             ValueError::StreamStore => {
                 write!(f, "neither a path nor the address of a PostgreSQL database")
             }
@@ -178,6 +184,8 @@ impl ValueError {
             ValueError::Account(error) => error.suggestion(),
             ValueError::ListenAddress { port } => Some(format!("write on, off, {port}, 192.0.2.7 or 192.0.2.7:{port}")),
             ValueError::PeerList(error) => Some(error.suggestion()),
+            ValueError::SocketMode => Some("write 0600, 0660 or 0666".into()),
+            ValueError::SocketGroup => Some("write a group such as seqcast, or none".into()),
             ValueError::TlsFiles => Some("write CERTIFICATES.pem KEY.pem".into()),
             ValueError::Interface(_) => Some("write eth0, 192.0.2.7, 192.0.2.0/24, lo or auto".into()),
             _ => None,

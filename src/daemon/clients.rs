@@ -4,6 +4,7 @@
 #[cfg(feature = "listeners")]
 mod listener_clients;
 
+use crate::daemon::client_process::ClientProcess;
 use crate::daemon::connection_state::ConnectionState;
 #[cfg(feature = "listeners")]
 use crate::daemon::listeners::connection::ListenerConnection;
@@ -80,6 +81,8 @@ pub(crate) struct Clients {
     subs: Vec<SubId>,
     /// The attached clients, in the order of their numbers.
     attached: Vec<ClientId>,
+    /// The process of the embedded clients.
+    own_process: ClientProcess,
     /// Delivery state shared by all listener clients.
     #[cfg(feature = "listeners")]
     pub(crate) listener_delivery: ListenerDelivery,
@@ -99,6 +102,7 @@ impl Clients {
             filling: Vec::new(),
             subs: Vec::new(),
             attached: Vec::new(),
+            own_process: ClientProcess::own(),
             #[cfg(feature = "listeners")]
             listener_delivery: ListenerDelivery::new(listener_memory),
         }
@@ -468,7 +472,7 @@ impl Clients {
 
     /// Returns the rows of `show clients`.
     pub(crate) fn rows(&self, now: ClockReading) -> Vec<ClientRow> {
-        self.map.iter().map(|(id, client)| client.row(now, *id)).collect()
+        self.map.iter().map(|(id, client)| client.row(now, *id, &self.own_process)).collect()
     }
 }
 
@@ -507,20 +511,20 @@ impl ClientEntry {
         }
     }
 
-    fn row(&self, now: ClockReading, id: ClientId) -> ClientRow {
+    fn row(&self, now: ClockReading, id: ClientId, own_process: &ClientProcess) -> ClientRow {
         #[cfg(feature = "listeners")]
         let listener = match &self.kind {
             ClientTransport::Listener(connection) => Some(connection),
             ClientTransport::Attached(_) | ClientTransport::Embedded(_) => None,
         };
-        let (embedded, pid, (queued, bytes, dropped)) = match &self.kind {
+        let (embedded, process, (queued, bytes, dropped)) = match &self.kind {
             #[cfg(feature = "listeners")]
             ClientTransport::Listener(connection) => (false, None, connection.fill()),
-            ClientTransport::Attached(connection) => (false, connection.pid, connection.outbox.fill()),
+            ClientTransport::Attached(connection) => (false, connection.process.as_ref(), connection.outbox.fill()),
             ClientTransport::Embedded(queues) => {
                 let fills = queues.values().map(|queue| queue.fill());
                 let sums = fills.fold((0, 0, 0), |sum, fill| (sum.0 + fill.0, sum.1 + fill.1, sum.2 + fill.2));
-                (true, i32::try_from(std::process::id()).ok(), sums)
+                (true, Some(own_process), sums)
             }
         };
         ClientRow {
@@ -532,7 +536,7 @@ impl ClientEntry {
             #[cfg(not(feature = "listeners"))]
             account: None,
             embedded,
-            pid,
+            process: process.cloned(),
             connected: now.instant.since(self.connected),
             published: self.published,
             delivered: self.delivered,

@@ -1,5 +1,7 @@
 //! The Unix socket of the peer, and the connection of one attached client.
 
+use crate::config::Config;
+use crate::daemon::client_process::ClientProcess;
 use crate::daemon::connection_state::{ConnectionState, ReadOutcome};
 use crate::daemon::outbox::ClientOutbox;
 use crate::daemon::subscription_queue::QueueLimits;
@@ -8,6 +10,7 @@ use crate::listener::local::PeerEndpoint;
 use crate::subject::Subject;
 use mio::net::{UnixListener, UnixStream};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::unistd::{Gid, Group};
 use std::fmt;
 use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
 use std::io;
@@ -16,8 +19,8 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt}
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Mode of the socket: its owner and group may connect.
-const SOCKET_MODE: u32 = 0o660;
+/// Mode of the socket until it has its group: its owner may connect.
+const PRIVATE_MODE: u32 = 0o600;
 /// Mode of the directories created for the socket.
 const DIRECTORY_MODE: u32 = 0o700;
 /// Number of tries to lock the directory, and their interval: one second in total.
@@ -36,6 +39,8 @@ pub enum SocketError {
     NotASocket(PathBuf),
     /// The default directory is not one that this user would have created.
     Directory(DirectoryError),
+    /// The configured group cannot be used.
+    Group(GroupError),
     /// The system refused another operation.
     System {
         /// Operation that failed.
@@ -57,6 +62,7 @@ impl fmt::Display for SocketError {
                 write!(f, "{} exists and is no socket; remove it or use --socket", path.display())
             }
             SocketError::Directory(error) => error.fmt(f),
+            SocketError::Group(error) => write!(f, "socket-group: {error}"),
             SocketError::System { step, path, error } => {
                 write!(f, "cannot {step} {}: {error}; use --socket for another place", path.display())
             }
@@ -65,6 +71,78 @@ impl fmt::Display for SocketError {
 }
 
 impl std::error::Error for SocketError {}
+
+/// Reason why the socket cannot have the configured group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GroupError {
+    /// The host has no group of this name.
+    Unknown(String),
+    /// The user of the peer is not a member of the group of this name.
+    NotMember(String),
+    /// The system cannot look up the group of this name; holds its error.
+    Lookup(String, nix::errno::Errno),
+}
+
+impl fmt::Display for GroupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GroupError::Unknown(name) => {
+                write!(f, "there is no group {name} on this host; create it (groupadd {name}), or write another one")
+            }
+            GroupError::NotMember(name) => {
+                write!(f, "the user of the peer is not a member of {name}; add it to the group, or write another one")
+            }
+            GroupError::Lookup(name, error) => write!(f, "cannot look up the group {name}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for GroupError {}
+
+/// Finds a group by its name or its number.
+///
+/// # Errors
+/// There is no group of this name, or the system cannot look it up.
+pub(crate) fn find_group(name: &str) -> Result<Gid, GroupError> {
+    if let Ok(number) = name.parse() {
+        return Ok(Gid::from_raw(number));
+    }
+    match Group::from_name(name) {
+        Ok(Some(group)) => Ok(group.gid),
+        Ok(None) => Err(GroupError::Unknown(name.to_owned())),
+        Err(error) => Err(GroupError::Lookup(name.to_owned(), error)),
+    }
+}
+
+/// Users that may connect to the socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SocketAccess {
+    /// Mode of the file.
+    pub(crate) mode: u32,
+    /// Name or number of its group; `None` leaves it to the system.
+    pub(crate) group: Option<String>,
+}
+
+impl SocketAccess {
+    /// Returns the access that a configuration permits.
+    pub(crate) fn of(config: &Config) -> SocketAccess {
+        SocketAccess { mode: config.socket_mode, group: config.socket_group.clone() }
+    }
+
+    /// Gives the file at this path its group and its mode.
+    fn apply(&self, path: &Path) -> Result<(), SocketError> {
+        let system = |step| move |error| SocketError::System { step, path: path.to_owned(), error };
+        if let Some(name) = &self.group {
+            let group = find_group(name).map_err(SocketError::Group)?;
+            std::os::unix::fs::chown(path, None, Some(group.as_raw())).map_err(|error| match error.kind() {
+                io::ErrorKind::PermissionDenied => SocketError::Group(GroupError::NotMember(name.clone())),
+                _ => system("set the group of")(error),
+            })?;
+        }
+        fs::set_permissions(path, Permissions::from_mode(self.mode)).map_err(system("set the mode of"))
+    }
+}
 
 /// Reason why the default directory of the socket, `/tmp/seqcast-UID`, cannot be trusted: anyone may create a file of
 /// that name.
@@ -117,8 +195,9 @@ pub(crate) struct LocalSocket {
 }
 
 impl LocalSocket {
-    /// Listens at `path`. Creates the directory if it is missing, and replaces the socket of a peer that crashed.
-    pub(crate) fn bind(path: &Path) -> Result<LocalSocket, SocketError> {
+    /// Listens at `path` for the users that `access` permits. Creates the directory if it is missing, and replaces the
+    /// socket of a peer that crashed.
+    pub(crate) fn bind(path: &Path, access: &SocketAccess) -> Result<LocalSocket, SocketError> {
         let system = |step| move |error| SocketError::System { step, path: path.to_owned(), error };
         let directory = match path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -132,20 +211,22 @@ impl LocalSocket {
         check_directory(path).map_err(SocketError::Directory)?;
         let _guard = lock_directory(directory);
         remove_stale_socket(path)?;
-        let listen = || {
+        let open = || {
             let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM.nonblocking(), None)?;
-            // Linux gives the file the mode of the socket, less the umask. So the socket is never open to all users,
-            // not even briefly.
-            File::from(OwnedFd::from(socket.try_clone()?)).set_permissions(Permissions::from_mode(SOCKET_MODE))?;
+            // Linux gives the file the mode of the socket, less the umask. So the socket is never open to other users
+            // than configured, not even briefly.
+            File::from(OwnedFd::from(socket.try_clone()?)).set_permissions(Permissions::from_mode(PRIVATE_MODE))?;
             socket.bind(&socket2::SockAddr::unix(path)?)?;
-            fs::set_permissions(path, Permissions::from_mode(SOCKET_MODE))?;
-            socket.listen(BACKLOG)?;
             Ok(socket)
         };
-        let socket = listen().map_err(system("listen at"))?;
+        let socket = open().map_err(system("listen at"))?;
         let file = fs::symlink_metadata(path).map_err(system("look at"))?;
-        let socket = UnixListener::from_std(OwnedFd::from(socket).into());
-        Ok(LocalSocket { socket, path: path.to_owned(), identity: (file.dev(), file.ino()) })
+        let listener = UnixListener::from_std(OwnedFd::from(socket.try_clone().map_err(system("listen at"))?).into());
+        // From here on the file is removed if anything fails.
+        let local = LocalSocket { socket: listener, path: path.to_owned(), identity: (file.dev(), file.ino()) };
+        access.apply(path)?;
+        socket.listen(BACKLOG).map_err(system("listen at"))?;
+        Ok(local)
     }
 
     /// Returns the path of the socket.
@@ -210,8 +291,8 @@ pub(crate) struct Connection {
     pub(crate) stream: UnixStream,
     pub(crate) endpoint: PeerEndpoint,
     pub(crate) outbox: ClientOutbox,
-    /// Process id of the client, if the kernel reports it.
-    pub(crate) pid: Option<i32>,
+    /// Process of the client, if the kernel reports it.
+    pub(crate) process: Option<ClientProcess>,
     pub(crate) flow: ConnectionState,
     /// True once the client has sent its HELLO.
     pub(crate) is_greeted: bool,
@@ -224,7 +305,9 @@ pub(crate) struct Connection {
 impl Connection {
     pub(crate) fn new(stream: UnixStream, limits: QueueLimits) -> Connection {
         Connection {
-            pid: getsockopt(&stream, PeerCredentials).ok().map(|credentials| credentials.pid()),
+            process: getsockopt(&stream, PeerCredentials)
+                .ok()
+                .map(|credentials| ClientProcess::new(credentials.pid(), credentials.uid())),
             stream,
             endpoint: PeerEndpoint::new(),
             outbox: ClientOutbox::new(limits),
@@ -273,14 +356,36 @@ mod tests {
         std::env::temp_dir().join(format!("seqcast-{:016x}", random_u64()))
     }
 
+    fn bind(path: &Path) -> Result<LocalSocket, SocketError> {
+        LocalSocket::bind(path, &SocketAccess { mode: 0o660, group: None })
+    }
+
+    #[test]
+    fn socket_has_the_mode_and_group() {
+        let directory = temporary_path();
+        let path = directory.join("peer.sock");
+        let group = nix::unistd::getgid().to_string();
+        for mode in [0o600, 0o660, 0o666] {
+            let access = SocketAccess { mode, group: Some(group.clone()) };
+            let _listener = LocalSocket::bind(&path, &access).unwrap();
+            let file = fs::metadata(&path).unwrap();
+            assert_eq!((file.permissions().mode() & 0o777, file.gid().to_string()), (mode, group.clone()));
+        }
+        let access = SocketAccess { mode: 0o660, group: Some("no-such-group".to_owned()) };
+        let error = LocalSocket::bind(&path, &access).unwrap_err();
+        assert!(matches!(&error, SocketError::Group(GroupError::Unknown(name)) if name == "no-such-group"), "{error}");
+        assert!(!path.exists(), "a peer that does not start leaves no socket");
+        fs::remove_dir_all(directory).unwrap();
+    }
+
     #[test]
     fn socket_is_private_and_removed_with_its_peer() {
         let directory = temporary_path();
         let path = directory.join("deep").join("peer.sock");
-        let listener = LocalSocket::bind(&path).unwrap();
+        let listener = bind(&path).unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&path), mode(path.parent().unwrap()), mode(&directory)), (0o660, 0o700, 0o700));
-        let text = LocalSocket::bind(&path).unwrap_err().to_string();
+        let text = bind(&path).unwrap_err().to_string();
         assert!(text.contains("already running") && text.contains("--socket"), "{text}");
         drop(listener);
         assert!(!path.exists());
@@ -293,21 +398,21 @@ mod tests {
         let directory = above.join(format!("seqcast-{}", nix::unistd::getuid()));
         let path = directory.join("peer.sock");
         assert_eq!(check_directory(&path), Ok(()), "a missing directory is created");
-        drop(LocalSocket::bind(&path).unwrap());
+        drop(bind(&path).unwrap());
         for mode in [0o720, 0o702] {
             fs::set_permissions(&directory, Permissions::from_mode(mode)).unwrap();
-            let text = LocalSocket::bind(&path).unwrap_err().to_string();
+            let text = bind(&path).unwrap_err().to_string();
             assert!(text.contains(&format!("mode {mode:o}")) && text.contains("chmod 700"), "{text}");
         }
         fs::set_permissions(&directory, Permissions::from_mode(0o750)).unwrap();
-        drop(LocalSocket::bind(&path).unwrap());
+        drop(bind(&path).unwrap());
         let elsewhere = above.join("elsewhere");
         fs::rename(&directory, &elsewhere).unwrap();
         std::os::unix::fs::symlink(&elsewhere, &directory).unwrap();
-        let Err(SocketError::Directory(error)) = LocalSocket::bind(&path) else { panic!("a link is refused") };
+        let Err(SocketError::Directory(error)) = bind(&path) else { panic!("a link is refused") };
         assert_eq!(error, DirectoryError::NotOurs(directory));
         fs::set_permissions(&elsewhere, Permissions::from_mode(0o777)).unwrap();
-        drop(LocalSocket::bind(&elsewhere.join("peer.sock")).unwrap());
+        drop(bind(&elsewhere.join("peer.sock")).unwrap());
         fs::remove_dir_all(above).unwrap();
     }
 
@@ -318,14 +423,14 @@ mod tests {
         let path = directory.join("peer.sock");
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         assert!(path.exists(), "a crashed peer leaves its socket");
-        let first = LocalSocket::bind(&path).unwrap();
+        let first = bind(&path).unwrap();
         fs::remove_file(&path).unwrap();
-        let second = LocalSocket::bind(&path).unwrap();
+        let second = bind(&path).unwrap();
         drop(first);
         assert!(path.exists(), "the first one must not remove the second one's socket");
         drop(second);
         fs::write(&path, "precious").unwrap();
-        assert!(matches!(LocalSocket::bind(&path), Err(SocketError::NotASocket(_))));
+        assert!(matches!(bind(&path), Err(SocketError::NotASocket(_))));
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
         fs::remove_dir_all(directory).unwrap();
     }

@@ -18,6 +18,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::advisories::AdvisoryCount;
+use super::client_process::ClientProcess;
 use super::loss_verdict::verdict;
 use super::subject_losses::{LossSubject, SubjectLossRow, SubjectLosses};
 
@@ -65,8 +66,8 @@ pub(crate) struct ClientRow {
     pub(crate) account: Option<String>,
     /// True if the client is in the peer's process.
     pub(crate) embedded: bool,
-    /// Process id of the client, if the kernel reports it.
-    pub(crate) pid: Option<i32>,
+    /// Process of a local client, if the kernel reports it.
+    pub(crate) process: Option<ClientProcess>,
     /// Time since it connected.
     pub(crate) connected: Duration,
     /// Number of messages it published.
@@ -462,7 +463,9 @@ fn client(row: &ClientRow) -> Value {
         "address": row.origin.map(|(_, address)| address.to_string()),
         "account": row.account,
         "embedded": row.embedded,
-        "pid": row.pid,
+        "pid": row.process.as_ref().map(|process| process.pid),
+        "user_id": row.process.as_ref().map(|process| process.user_id),
+        "user": row.process.as_ref().and_then(|process| process.user.as_deref()),
         "connected_ms": millis(row.connected),
         "published": row.published,
         "delivered": row.delivered,

@@ -12,6 +12,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::daemon::http_server::HttpError;
 use crate::daemon::listeners::ListenerError;
+use crate::daemon::local_socket::{GroupError, SocketError};
 use crate::daemon::stream_service::peer_streams as streams;
 use crate::message::{Message, PeerRef};
 
@@ -79,6 +80,7 @@ pub fn start_failure(error: &StartError) -> CommandFailure {
     let exit = match error {
         StartError::Interface(_) | StartError::SelfTest(_) => Exit::Unreachable,
         StartError::Absent { .. }
+        | StartError::Socket(SocketError::Group(GroupError::Unknown(_) | GroupError::NotMember(_)))
         | StartError::Listener(ListenerError::Tls { .. })
         | StartError::Web(HttpError::Tls { .. })
         | StartError::Streams(streams::StreamsOpenError::Http(HttpError::Tls { .. })) => Exit::Configuration,

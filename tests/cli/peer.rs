@@ -6,7 +6,7 @@ use crate::support::wait::wait_until;
 use std::ffi::OsStr;
 use std::fs::Permissions;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 #[test]
 fn checked_configuration_has_no_side_effects() {
@@ -199,4 +199,34 @@ fn unusable_interface_and_port_are_named() {
     let port = busy.local_addr().unwrap().port();
     let inbox = format!("inbox-port={port}");
     place.run(&["peer", "--set", &inbox]).exits(FAILED).reports(&[&port.to_string()]);
+}
+
+#[test]
+fn local_socket_has_the_configured_access() {
+    let place = Place::new();
+    let refused = ["socket-group", "there is no group no-such-group", "groupadd no-such-group"];
+    place.run(&["peer", "--set", "socket-group=no-such-group"]).exits(CONFIGURATION).reports(&refused);
+    place.run(&["peer", "--set", "socket-mode=0066"]).exits(CONFIGURATION).reports(&["socket-mode", "write 0600"]);
+    std::fs::write(place.dir().join("group.yaml"), "parameters:\n  socket-group: no-such-group\n").unwrap();
+    place.run(&["config", "check", "group.yaml"]).exits(CONFIGURATION).reports(&refused);
+    let own = std::fs::metadata(place.dir()).unwrap();
+    // Only root may give the socket to a group of which it is no member.
+    let group = if own.uid() == 0 { 1 } else { own.gid() };
+    let (mode, group_setting) = ("socket-mode=0606", format!("socket-group={group}"));
+    let _peer = place.peer(&["--set", mode, "--set", &group_setting]);
+    let socket = std::fs::metadata(place.socket()).unwrap();
+    assert_eq!((socket.permissions().mode() & 0o777, socket.gid()), (0o606, group));
+    let subscriber = place.start(&["sub", "a.b"]);
+    let clients = || parse_json(&place.run(&["show", "clients", "--json"]).exits(DONE).stdout)["rows"].clone();
+    let is_subscriber = |row: &serde_json::Value| row["pid"] == subscriber.pid();
+    let mut found = None;
+    wait_until("the subscriber is a client", || {
+        found = clients().as_array().unwrap().iter().find(|row| is_subscriber(row)).cloned();
+        found.is_some()
+    });
+    let row = found.unwrap();
+    let users = std::fs::read_to_string("/etc/passwd").unwrap();
+    let is_own = |line: &&str| line.split(':').nth(2) == Some(&own.uid().to_string());
+    let name = users.lines().find(is_own).and_then(|line| line.split(':').next());
+    assert_eq!((&row["user_id"], row["user"].as_str(), &row["listener"]), (&own.uid().into(), name, &().into()));
 }

@@ -295,6 +295,11 @@ impl RunningCommand {
         self.stdout.seen.borrow().clone()
     }
 
+    /// Returns its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends a signal by its name.
     pub fn signal(&self, name: &str) {
         signal(self.child.id(), name);

@@ -23,6 +23,8 @@ const PROOFS: &[Proof<'_>] = &[
     ("beacon", "tests/netns/beacon.rs", "peer_of_another_port_is_named_until_corrected"),
     ("path-tests", "tests/netns/doctor.rs", "running_peer_answers_the_doctor_unless_forbidden"),
     ("socket", "tests/bus/attached.rs", "poll_continues_from_a_delivered_offset"),
+    ("socket-mode", "tests/cli/peer.rs", "local_socket_has_the_configured_access"),
+    ("socket-group", "tests/cli/peer.rs", "local_socket_has_the_configured_access"),
     ("heartbeat", "src/proto/peer/tests/settings.rs", "silence_follows_the_publishers_heartbeat"),
     ("reliability", "src/proto/peer/tests/repair/settings.rs", "loss_is_reported_after_the_reliability_time"),
     ("delivery", "tests/bus/polls.rs", "delivery_mode_decides_about_missing_messages"),

@@ -233,6 +233,7 @@ pub(super) const CLIENTS: &[(Column, Cell)] = &[
     (Column::new("listener").left(), FieldOr("/listener", "-")),
     (Column::new("address").left(), FieldOr("/address", "-")),
     (Column::new("account").left(), FieldOr("/account", "-")),
+    (Column::new("user").left(), Rule(user)),
     (Column::new("pid"), FieldOr("/pid", "-")),
     (Column::new("connected"), Span("/connected_ms")),
     (Column::new("published"), Field("/published")),
@@ -266,6 +267,14 @@ pub(super) const LISTENERS: &[(Column, Cell)] = &[
     (Column::new("slow"), FieldOr("/slow", "-")),
     (Column::new("evicted"), Field("/evicted")),
 ];
+
+/// Returns the name of a local client's user, or else its id.
+fn user(row: &Value) -> String {
+    match field(row, "/user") {
+        name if name.is_empty() => FieldOr("/user_id", "-").text(row),
+        name => name,
+    }
+}
 
 fn field(row: &Value, pointer: &str) -> String {
     match row.pointer(pointer) {

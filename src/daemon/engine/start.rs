@@ -16,7 +16,7 @@ use crate::daemon::engine::services::Services;
 use crate::daemon::engine_core::{EngineCore, EngineCoreParts};
 use crate::daemon::health::Health;
 use crate::daemon::interface::{self, ChosenInterface, Family, InterfaceWatch};
-use crate::daemon::local_socket::LocalSocket;
+use crate::daemon::local_socket::{LocalSocket, SocketAccess};
 use crate::daemon::log_levels::LogLevels;
 #[cfg(feature = "cli")]
 use crate::daemon::log_output;
@@ -56,7 +56,7 @@ impl Engine {
         let signals = signals.map_err(step("watch for signals"))?;
         let mut sockets = open_sockets(config, &chosen)?;
         let mut local_socket = match options.serve {
-            true => Some(LocalSocket::bind(&config.socket).map_err(StartError::Socket)?),
+            true => Some(LocalSocket::bind(&config.socket, &SocketAccess::of(config)).map_err(StartError::Socket)?),
             false => None,
         };
         let early_datagrams =

@@ -16,6 +16,7 @@ pub use tls::TlsError;
 
 use crate::config::{Config, ConfigError, ConfigErrorKind, ConfigErrors, SlowClient, ValueSource};
 use crate::daemon::clients::Clients;
+use crate::daemon::local_socket::find_group;
 use crate::daemon::tokens::LISTENERS;
 use crate::event::model::ServerId;
 use crate::event::store::TYPES_MAX;
@@ -92,17 +93,18 @@ fn load_encryption(protocol: Protocol, config: &Config) -> Result<Option<Listene
     files.as_ref().map(tls::load).transpose().map_err(|error| ListenerError::Tls { protocol, error })
 }
 
-/// Returns the same configuration, if the TLS files that it names for listeners can be used. They are only read.
+/// Returns the same configuration, if the TLS files that it names for listeners and the group of the local socket can
+/// be used. They are only looked up.
 ///
 /// # Errors
-/// Returns an error for each key whose files cannot be used.
+/// Returns an error for each key whose value cannot be used.
 pub fn check_configured_files(config: Config) -> Result<Config, ConfigErrors> {
     let rows = config.show();
     let source = |key| rows.iter().find(|row| row.key == key).map_or(ValueSource::Default, |row| row.source.clone());
-    let error = |(key, error): (&'static str, TlsError)| ConfigError {
+    let error = |(key, error): (&'static str, String)| ConfigError {
         source: source(key),
         key: key.to_owned(),
-        reason: ConfigErrorKind::File(error.to_string()),
+        reason: ConfigErrorKind::File(error),
         suggestion: None,
         excerpt: None,
     };
@@ -110,8 +112,9 @@ pub fn check_configured_files(config: Config) -> Result<Config, ConfigErrors> {
     if errors.is_empty() { Ok(config) } else { Err(ConfigErrors(errors)) }
 }
 
-/// Checks the TLS files that a configuration names for listeners. Returns the key and the error of each invalid entry.
-fn check_files(config: &Config) -> Vec<(&'static str, TlsError)> {
+/// Checks the TLS files that a configuration names for listeners, and the group of the local socket. Returns the key and
+/// the error of each invalid entry.
+fn check_files(config: &Config) -> Vec<(&'static str, String)> {
     let of_listeners = [
         ("nats-tls", &config.nats_tls),
         ("redis-tls", &config.redis_tls),
@@ -119,8 +122,10 @@ fn check_files(config: &Config) -> Vec<(&'static str, TlsError)> {
         ("ftn18-tls", &config.ftn18_tls),
         ("http-tls", &config.http_tls),
     ];
-    let check = |(key, files): (_, &Option<_>)| Some((key, tls::load(files.as_ref()?).err()?));
-    of_listeners.into_iter().filter_map(check).collect()
+    let check = |(key, files): (_, &Option<_>)| Some((key, tls::load(files.as_ref()?).err()?.to_string()));
+    let group = config.socket_group.as_deref().and_then(|name| find_group(name).err());
+    let of_socket = group.map(|error| ("socket-group", error.to_string()));
+    of_socket.into_iter().chain(of_listeners.into_iter().filter_map(check)).collect()
 }
 
 /// One open listener.
