@@ -2,6 +2,8 @@
 
 use crate::support::command::{Outcome, Place, parse_json};
 use crate::support::exit_code::{CONFIGURATION, DONE, FAILED, USAGE};
+use seqcast::security::realm::{Certificate, CertificateFields, HostIdentity, PeerPermissions, SetupLine, Validity};
+use seqcast::storage::realm::RealmDirectory;
 use serde_json::Value;
 use std::fs;
 use std::io::Write;
@@ -132,6 +134,47 @@ fn authority_admits_hosts_by_certificates() {
     first.0.run_with_input(&["realm", "sign", "-", "--name", "A.test"], request.as_bytes()).exits(FAILED);
     sign(&other, &[]).exits(FAILED).reports(&["this host cannot sign", "authority.key"]);
     sign(&first, &["--replace"]).exits(DONE).reports(&["may publish   nothing"]);
+}
+
+#[test]
+fn forgotten_name_is_no_longer_known() {
+    let host = Host::first(&[]);
+    let directory = RealmDirectory::new(&host.0.dir().join("state/seqcast"));
+    let realm = directory.load().unwrap().realm;
+    let fingerprint = HostIdentity::from_seed(&[2; 32]).keys().fingerprint();
+    directory.pin(&realm, &"B.test".parse().unwrap(), fingerprint).unwrap();
+    let row = serde_json::json!([{ "name": "B.test", "fingerprint": fingerprint.to_string() }]);
+    assert_eq!(host.show()["peers"], row);
+    let table = host.0.run(&["realm", "show"]).exits(DONE).stdout;
+    assert!(table.contains(&format!("B.test     | {fingerprint}")), "{table}");
+    host.0.run(&["realm", "forget", "B.test"]).exits(DONE).prints(&format!("forgot B.test {fingerprint}\n"));
+    assert_eq!(host.show()["peers"], serde_json::json!([]));
+    host.0.run(&["realm", "forget", "B.test"]).exits(FAILED).reports(&["knows no host 'B.test'", "seqcast realm show"]);
+}
+
+#[test]
+fn expired_certificate_is_refused_and_shown() {
+    let (first, other) = (Host::first(&["--mode", "pki"]), Host::new());
+    other.join(&first.invitation(), "B.test").exits(DONE);
+    let [directory, own] = [&first, &other].map(|host| RealmDirectory::new(&host.0.dir().join("state/seqcast")));
+    let local = own.load().unwrap();
+    let fields = CertificateFields {
+        realm: local.realm.name.clone(),
+        name: "B.test".parse().unwrap(),
+        keys: *local.identity.keys(),
+        validity: Validity { not_before: 0, not_after: 86_400 },
+        serial: 1,
+        permissions: PeerPermissions::all(),
+    };
+    let certificate = Certificate::sign(fields, &directory.load_authority(&local.realm).unwrap()).unwrap();
+    let expired = ["the certificate of 'B.test' expired ", " days ago by the clock of this host", "set the clock"];
+    let line = SetupLine::Certificate(certificate.clone()).text();
+    other.join(&line, "B.test").exits(FAILED).reports(&expired);
+    assert_eq!(other.show()["certificate"], Value::Null);
+    // The certificate was valid when it was installed.
+    own.install(&certificate).unwrap();
+    assert_eq!(other.show()["problem"], "expired");
+    other.0.run(&["realm", "show"]).exits(DONE).reports(&[&["other hosts refuse this host"][..], &expired].concat());
 }
 
 #[test]
