@@ -38,7 +38,8 @@ struct ReceivedRequests {
 }
 
 impl ClientPermissions {
-    /// Replaces the permissions by those of another account. Requests received before remain answerable.
+    /// Replaces the permissions by those of another account. Requests received before remain answerable if that account
+    /// may answer requests.
     pub(super) fn set(&mut self, permissions: &Permissions) {
         self.permissions.clone_from(permissions);
     }
@@ -61,12 +62,11 @@ impl ClientPermissions {
     /// Returns whether the client may publish on the subject.
     #[inline]
     fn may_publish(&self, subject: &Subject) -> bool {
-        self.permissions.publish.permits(subject) || self.may_answer(subject)
+        self.permissions.publish.permits(subject) || self.records_requests() && self.was_requested(subject)
     }
 
-    /// Returns whether the subject is the reply subject of a received request. Requests are recorded only for clients
-    /// that may answer them.
-    fn may_answer(&self, subject: &Subject) -> bool {
+    /// Returns whether the subject is the reply subject of a recorded request.
+    fn was_requested(&self, subject: &Subject) -> bool {
         self.present.replies.contains(subject) || self.previous.replies.contains(subject)
     }
 
@@ -84,7 +84,8 @@ impl ClientPermissions {
         self.permissions.are_unlimited() || self.may_subscribe(&reply.clone().into()) || self.may_publish(reply)
     }
 
-    /// Returns whether received requests must be recorded with [`ClientPermissions::on_request`].
+    /// Returns whether the client may answer received requests, which [`ClientPermissions::on_request`] records. An
+    /// account that may publish on every subject needs no record, and one that may publish nothing may not answer.
     #[inline]
     pub(super) fn records_requests(&self) -> bool {
         matches!(self.permissions.publish, SubjectPermission::Only(_))
@@ -178,6 +179,9 @@ mod tests {
         assert!(client.may_publish(&subject("r.1")));
         client.end_period();
         assert!(!client.may_publish(&subject("r.1")) && client.may_publish(&subject("a")));
+        client.on_request(b"r.3");
+        client.set(&Permissions { publish: SubjectPermission::Nothing, ..Permissions::default() });
+        assert!(!client.may_publish(&subject("r.3")), "the next account may publish nothing");
     }
 
     #[test]
