@@ -322,15 +322,13 @@ impl Oracle {
         let left = truth.bcast.datagrams.get(sent.last as usize - 1).map_or(sent.at, |datagram| datagram.at);
         let from = left.max(contact);
         // The time of all the receiver's pauses does not count.
-        let mut due = from + silence_bound;
-        for _ in 0..receiver.pauses.len() + 1 {
-            due = receiver.awake_at(from + silence_bound + receiver.paused(sent.at, due));
-        }
-        for misled in track.stale_signs.iter().filter(|misled| sent.at <= **misled) {
-            if *misled <= due {
-                due = due
-                    .max(receiver.awake_at(misled + silence_bound + receiver.paused(*misled, misled + silence_bound)));
+        let mut due = receiver.pauses.due(sent.at, from, silence_bound);
+        let first = track.stale_signs.partition_point(|misled| *misled < sent.at);
+        for misled in &track.stale_signs[first..] {
+            if due < *misled {
+                break;
             }
+            due = due.max(receiver.awake_at(misled + silence_bound + receiver.paused(*misled, misled + silence_bound)));
         }
         self.main_track(receiver, stream, track).silence_deadline(due, track.latest_found(sent.last), silence_bound)
             - sent.at

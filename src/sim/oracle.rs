@@ -6,6 +6,7 @@
 
 mod interest;
 mod paths;
+mod pauses;
 mod queues;
 mod resend_requests;
 mod sides;
@@ -24,6 +25,7 @@ use crate::subject::{Pattern, Subject};
 use crate::time::{ClockReading, nanos};
 use bytes::Bytes;
 use interest::QueueMember;
+use pauses::Pauses;
 use std::collections::HashSet;
 use std::net::SocketAddr;
 
@@ -80,8 +82,7 @@ pub(crate) struct PeerRun {
     /// Number of changes of its subscriptions on both sides; 0 for a live side.
     pub version: u64,
     pub tracks: Vec<Option<Box<Track>>>,
-    /// Start and end of each of its pauses.
-    pub pauses: Vec<(u64, u64)>,
+    pub pauses: Pauses,
     /// Local deliveries still owed: message and subscription of each.
     pub pending_local: Vec<(usize, usize)>,
     pub kernel_drops: u64,
@@ -108,7 +109,7 @@ impl PeerRun {
             has_returned_message: false,
             version: 0,
             tracks: Vec::new(),
-            pauses: Vec::new(),
+            pauses: Pauses::default(),
             pending_local: Vec::new(),
             kernel_drops: 0,
             proven_addresses: Vec::new(),
@@ -120,12 +121,12 @@ impl PeerRun {
 
     /// Returns the total time of its pauses between two times.
     pub fn paused(&self, from: u64, to: u64) -> u64 {
-        self.pauses.iter().map(|(start, end)| to.min(*end).saturating_sub(from.max(*start))).sum()
+        self.pauses.between(from, to)
     }
 
     /// Returns the first time from `at` on at which it is not paused.
     pub fn awake_at(&self, at: u64) -> u64 {
-        self.pauses.iter().fold(at, |at, (start, end)| if *start <= at && at < *end { *end } else { at })
+        self.pauses.end_at(at)
     }
 
     /// Returns whether its limits are small. Such a run ends gaps early, and reports nothing of gaps in which no
@@ -280,7 +281,7 @@ impl Oracle {
     /// Records that a peer pauses from `at` to `until`.
     pub fn on_pause(&mut self, at: u64, run: usize, until: u64) {
         for side in self.sides(run) {
-            self.runs[side].pauses.push((at, until));
+            self.runs[side].pauses.add(at, until);
         }
         self.truth.postpone_heartbeat(self.runs[run].stream, until);
     }
