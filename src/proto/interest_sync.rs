@@ -115,9 +115,19 @@ impl InterestSync {
         self.answer_at.get_or_insert(earliest);
     }
 
+    /// Returns whether [`InterestSync::take_due`] changes anything now.
+    pub fn needs_tick(&self, now: Instant, version: u64) -> bool {
+        self.lacks_request(version) || self.deadline().is_some_and(|at| at <= now)
+    }
+
+    /// Returns whether a confirmation is awaited, and no request for it is scheduled.
+    fn lacks_request(&self, version: u64) -> bool {
+        self.next_request.is_none() && self.is_awaited(version)
+    }
+
     /// Returns whether a control message to the member is due now, to request or to answer.
     pub fn take_due(&mut self, now: Instant, version: u64) -> bool {
-        if self.next_request.is_none() && self.is_awaited(version) {
+        if self.lacks_request(version) {
             self.next_request = Some((now + REQUEST_INTERVAL, REQUEST_INTERVAL));
         }
         let is_due = self.deadline().is_some_and(|at| at <= now);

@@ -40,12 +40,6 @@ impl MemberTable {
         self.members.values_mut()
     }
 
-    /// Returns all members with their epochs, for modification, in the order of their epochs.
-    pub fn iter_mut(&mut self) -> btree_map::IterMut<'_, Epoch, Member> {
-        self.has_changed = true;
-        self.members.iter_mut()
-    }
-
     /// Adds a member.
     pub fn insert(&mut self, epoch: Epoch, member: Member) {
         self.has_changed = true;
@@ -61,6 +55,18 @@ impl MemberTable {
     /// Returns the earliest deadline. `deadline` computes that of a member from its state, the number of members and
     /// constant settings.
     pub fn earliest(&mut self, deadline: impl Fn(&Member) -> Instant) -> Option<Instant> {
+        self.update_deadlines(deadline);
+        self.deadlines.values().copied().min()
+    }
+
+    /// Returns the members whose deadline has come, in the order of their epochs. `deadline` is that of
+    /// [`MemberTable::earliest`].
+    pub fn due(&mut self, now: Instant, deadline: impl Fn(&Member) -> Instant) -> Vec<Epoch> {
+        self.update_deadlines(deadline);
+        self.deadlines.iter().filter(|(_, at)| **at <= now).map(|(epoch, _)| *epoch).collect()
+    }
+
+    fn update_deadlines(&mut self, deadline: impl Fn(&Member) -> Instant) {
         if std::mem::take(&mut self.has_changed) {
             self.changed.clear();
             self.deadlines = self.members.iter().map(|(epoch, member)| (*epoch, deadline(member))).collect();
@@ -70,7 +76,6 @@ impl MemberTable {
                 self.deadlines.insert(epoch, deadline(member));
             }
         }
-        self.deadlines.values().copied().min()
     }
 
     /// Checks that the deadlines kept for unchanged members are right. `deadline` is that of

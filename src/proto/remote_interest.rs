@@ -421,8 +421,8 @@ impl RemoteInterest {
 
     /// Returns the time of the next request to a peer.
     pub fn deadline(&self, is_up: impl Fn(Epoch) -> bool) -> Option<Instant> {
-        let tables = self.tables.iter().filter(|(epoch, _)| is_up(**epoch));
-        tables.filter_map(|(_, table)| table.request_deadline(self.grace)).min()
+        let due = self.tables.iter().filter_map(|(epoch, table)| Some((*epoch, table.request_deadline(self.grace)?)));
+        due.filter(|(epoch, _)| is_up(*epoch)).map(|(_, at)| at).min()
     }
 
     /// Returns the next request that is due, if any.

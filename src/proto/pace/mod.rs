@@ -439,23 +439,24 @@ impl Pacer {
         self.is_limited_by_resends && !self.queue.is_empty() && self.allowance <= self.sent
     }
 
-    /// Excludes `receiver` if it has kept this peer below the floor for too long. Returns whether it did so.
-    pub fn exclude_if_lagging(&self, now: Instant, receiver: &mut PacedReceiver) -> bool {
+    /// Returns whether `receiver` has kept this peer below the floor for too long.
+    pub fn is_lagging(&self, now: Instant, receiver: &PacedReceiver) -> bool {
         // Rule: flow-exclusion
         let queued = self.queued_since.unwrap_or(now);
         let is_due = self.wait.is_some_and(|wait| wait.until <= now && receiver.is_below(wait.target, now, queued));
-        let is_slow = is_due && receiver.is_waited_for(now) && receiver.send_limit() <= self.sent;
-        if is_slow {
-            receiver.exclusion = Some(LaggingReceiver { since: now, has_reported: receiver.report.is_some() });
-            receiver.exclusion_count += 1;
-            let last = receiver.excluded_at.replace(now).map(|at| at.max(receiver.rest_until));
-            if last.is_some_and(|last| now.since(last) <= REST_MEMORY) {
-                let is_window_small = self.wait.is_some_and(|wait| receiver.limit < wait.target);
-                let patience = if is_window_small { PATIENCE } else { RESEND_PATIENCE };
-                receiver.rest_until = now + patience * REST_MULTIPLE;
-            }
+        is_due && receiver.is_waited_for(now) && receiver.send_limit() <= self.sent
+    }
+
+    /// Excludes a receiver that is lagging.
+    pub fn exclude(&self, now: Instant, receiver: &mut PacedReceiver) {
+        receiver.exclusion = Some(LaggingReceiver { since: now, has_reported: receiver.report.is_some() });
+        receiver.exclusion_count += 1;
+        let last = receiver.excluded_at.replace(now).map(|at| at.max(receiver.rest_until));
+        if last.is_some_and(|last| now.since(last) <= REST_MEMORY) {
+            let is_window_small = self.wait.is_some_and(|wait| receiver.limit < wait.target);
+            let patience = if is_window_small { PATIENCE } else { RESEND_PATIENCE };
+            receiver.rest_until = now + patience * REST_MULTIPLE;
         }
-        is_slow
     }
 
     /// Begins a new wait if the current one is over.

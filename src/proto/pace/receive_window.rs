@@ -271,11 +271,16 @@ impl ReceiveProgress {
         (self.high, self.advertised) = (self.high.min(high), self.advertised.min(high));
     }
 
-    /// Records the lowest requested datagram. A report is due if the publisher continues without knowing of the
-    /// request. If the publisher may wait for that datagram, a report is due when its distance has halved, or the last
-    /// report is old.
+    /// Schedules a report if the lowest requested datagram makes one due.
     pub fn on_awaited(&mut self, now: Instant, awaited: Option<Dseq>) {
-        self.is_due |= match self.awaited {
+        self.is_due |= self.concerns_publisher(now, awaited);
+    }
+
+    /// Returns whether the lowest requested datagram makes a report due. One is due if the publisher continues without
+    /// knowing of the request. If the publisher may wait for that datagram, a report is due when its distance has
+    /// halved, or the last report is old.
+    fn concerns_publisher(&self, now: Instant, awaited: Option<Dseq>) -> bool {
+        match self.awaited {
             None => awaited.is_some() && self.first_bytes / PARTS <= self.unreported,
             advertised if advertised == awaited => false,
             advertised => {
@@ -283,7 +288,12 @@ impl ReceiveProgress {
                 let is_old = self.reported_at.is_none_or(|at| RESEND_PATIENCE / 4 <= now.since(at));
                 self.first_bytes <= lag.saturating_mul(self.largest) && (is_old || self.lag(awaited) <= lag / 2)
             }
-        };
+        }
+    }
+
+    /// Returns whether [`ReceiveProgress::on_awaited`] schedules a report that is not due already.
+    pub fn is_changed_by(&self, now: Instant, awaited: Option<Dseq>) -> bool {
+        !self.is_due && self.concerns_publisher(now, awaited)
     }
 
     /// Returns the number of datagrams from the requested one to the highest.

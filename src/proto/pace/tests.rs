@@ -71,9 +71,9 @@ impl Story {
 
     /// Advances the time; returns the receivers that are excluded now.
     fn tick(&mut self, now: Instant) -> Vec<usize> {
-        let excluded = (0..self.receivers.len())
-            .filter(|at| self.pacer.exclude_if_lagging(now, &mut self.receivers[*at]))
-            .collect();
+        let excluded: Vec<usize> =
+            (0..self.receivers.len()).filter(|at| self.pacer.is_lagging(now, &self.receivers[*at])).collect();
+        excluded.iter().for_each(|at| self.pacer.exclude(now, &mut self.receivers[*at]));
         self.send(now, 0);
         self.pacer.on_tick(now);
         excluded

@@ -189,12 +189,11 @@ impl Peer {
                 self.send_announcement(now, AnnouncementKind::Heartbeat, None, 0);
             }
         }
-        let due: Vec<Epoch> = self
-            .members
-            .iter_mut()
-            .filter(|(_, member)| member.is_alive())
-            .filter_map(|(epoch, member)| member.heartbeat_timer.take_due(now.instant).then_some(*epoch))
-            .collect();
+        let mut due = self.due_members(now.instant);
+        due.retain(|epoch| {
+            let member = self.members.get_mut(epoch).filter(|member| member.is_alive());
+            member.is_some_and(|member| member.heartbeat_timer.take_due(now.instant))
+        });
         if silent || is_over {
             return;
         }

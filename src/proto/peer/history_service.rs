@@ -243,9 +243,12 @@ impl Peer {
     /// Answers questions that waited for the rate, and fails those that were not answered in time.
     pub(super) fn on_question_tick(&mut self, now: ClockReading) {
         let is_due = |member: &&mut Member| member.has_questions_waiting() && member.answers_due <= now.instant;
-        let due = self.members.values_mut().filter(is_due);
-        let parked_questions: Vec<(Epoch, Vec<Message>)> =
-            due.map(|member| (member.publisher.epoch, std::mem::take(&mut member.parked_questions))).collect();
+        let mut parked_questions: Vec<(Epoch, Vec<Message>)> = Vec::new();
+        for epoch in self.due_members(now.instant) {
+            if let Some(member) = self.members.get_mut(&epoch).filter(is_due) {
+                parked_questions.push((epoch, std::mem::take(&mut member.parked_questions)));
+            }
+        }
         for (from, questions) in parked_questions {
             questions.into_iter().for_each(|question| self.on_question(now, from, question));
         }

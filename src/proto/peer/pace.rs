@@ -6,7 +6,7 @@ use crate::message::{DeliveryMode, Epoch};
 use crate::proto::effect::MemberEvent;
 use crate::proto::members::Member;
 use crate::proto::mutant::Mutant;
-use crate::proto::pace::{ReceiveProgress, WindowChange};
+use crate::proto::pace::WindowChange;
 use crate::proto::send::SealedDatagram;
 use crate::proto::stats::MemberState;
 use crate::time::{ClockReading, Instant};
@@ -123,15 +123,20 @@ impl Peer {
         if self.outbound.pacer.is_empty() {
             return;
         }
-        let mut excluded = Vec::new();
-        for (epoch, member) in self.members.iter_mut().filter(|(_, member)| member.state == MemberState::Up) {
-            if self.outbound.pacer.exclude_if_lagging(now.instant, &mut member.receiver) {
-                self.counters.flow_exclusions += 1;
-                // The event is reported the first time, and then whenever the number of times is a power of two.
-                excluded.extend(member.receiver.exclusion_count().is_power_of_two().then_some(*epoch));
+        let up = self.members.values().filter(|member| member.state == MemberState::Up);
+        let lagging: Vec<Epoch> = up
+            .filter(|member| self.outbound.pacer.is_lagging(now.instant, &member.receiver))
+            .map(Member::epoch)
+            .collect();
+        for epoch in lagging {
+            let Some(member) = self.members.get_mut(&epoch) else { continue };
+            self.outbound.pacer.exclude(now.instant, &mut member.receiver);
+            self.counters.flow_exclusions += 1;
+            // The event is reported the first time, and then whenever the number of times is a power of two.
+            if member.receiver.exclusion_count().is_power_of_two() {
+                self.notify_member_event(epoch, MemberEvent::FlowExcluded);
             }
         }
-        excluded.into_iter().for_each(|epoch| self.notify_member_event(epoch, MemberEvent::FlowExcluded));
         self.update_pace(now.instant);
         self.send_queued(now);
         self.outbound.pacer.on_tick(now.instant);
@@ -226,13 +231,19 @@ impl Peer {
     /// Sends the reports that are due.
     pub(super) fn on_report_tick(&mut self, now: Instant) {
         let (receivers, wants_repair) = (self.members.len(), self.wants_repair());
-        for member in self.members.values_mut() {
-            member.receive_progress.on_awaited(now, member.awaited().filter(|_| wants_repair));
+        let awaited = |member: &Member| member.awaited().filter(|_| wants_repair);
+        let is_changed = |member: &&Member| member.receive_progress.is_changed_by(now, awaited(member));
+        let changed: Vec<Epoch> = self.members.values().filter(is_changed).map(Member::epoch).collect();
+        for epoch in changed {
+            if let Some(member) = self.members.get_mut(&epoch) {
+                member.receive_progress.schedule_report();
+            }
         }
-        let is_due =
-            |receive_progress: &ReceiveProgress| receive_progress.deadline(receivers).is_some_and(|at| at <= now);
-        let due: Vec<Epoch> =
-            self.members.values().filter(|member| is_due(&member.receive_progress)).map(Member::epoch).collect();
-        due.into_iter().for_each(|epoch| self.send_receiver_report(now, epoch));
+        for epoch in self.due_members(now) {
+            let deadline = self.members.get(&epoch).and_then(|member| member.receive_progress.deadline(receivers));
+            if deadline.is_some_and(|at| at <= now) {
+                self.send_receiver_report(now, epoch);
+            }
+        }
     }
 }

@@ -219,7 +219,12 @@ impl Peer {
         };
         match only {
             Some(epoch) => self.members.get_mut(&epoch).into_iter().for_each(&mut take),
-            None => self.members.values_mut().for_each(&mut take),
+            None if flush => self.members.values_mut().for_each(&mut take),
+            None => {
+                for epoch in self.due_members(now.instant) {
+                    self.members.get_mut(&epoch).into_iter().for_each(&mut take);
+                }
+            }
         }
         for advisory in due {
             self.counters.advisories += 1;

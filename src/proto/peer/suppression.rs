@@ -174,10 +174,13 @@ impl Peer {
             return;
         }
         let version = self.interest.version();
-        let up = self.members.iter_mut().filter(|(_, member)| member.state == MemberState::Up);
-        let due =
-            up.filter_map(|(epoch, member)| member.interest_sync.take_due(now.instant, version).then_some(*epoch));
-        for epoch in due.collect::<Vec<Epoch>>() {
+        let up = self.members.values().filter(|member| member.state == MemberState::Up);
+        let concerned = up.filter(|member| member.interest_sync.needs_tick(now.instant, version));
+        let mut due: Vec<Epoch> = concerned.map(Member::epoch).collect();
+        due.retain(|epoch| {
+            self.members.get_mut(epoch).is_some_and(|member| member.interest_sync.take_due(now.instant, version))
+        });
+        for epoch in due {
             // Any host can forge a heartbeat of a peer that suppresses messages.
             if self.may_send_to(epoch) {
                 self.send_announcement(now, AnnouncementKind::Heartbeat, Some(epoch), 0);

@@ -50,13 +50,13 @@ impl Peer {
         self.on_pending_epoch_tick(now);
         self.publication.window.rotate_if_due(now.instant);
         for uid in self.inbound.window.rotate_if_due(now.instant) {
-            if let Some(member) = self.members.values_mut().find(|member| member.has_uid(uid)) {
+            let epoch = self.members.values().find(|member| member.has_uid(uid)).map(Member::epoch);
+            if let Some(member) = epoch.and_then(|epoch| self.members.get_mut(&epoch)) {
                 member.on_evicted(uid);
             }
         }
         self.inbound.expire_overrun(now.instant);
-        let epochs: Vec<Epoch> = self.members.keys().copied().collect();
-        for epoch in epochs {
+        for epoch in self.due_members(now.instant) {
             self.on_member_tick(now, epoch);
             self.send_resend_requests(now, epoch);
         }
@@ -72,6 +72,13 @@ impl Peer {
         self.send_due_announcements(now);
         self.on_stop_tick(now);
         self.publish_advisories(now, None, false);
+    }
+
+    /// Returns the members that need attention now. A tick changes no others, whose state need not be in the
+    /// processor's cache.
+    pub(super) fn due_members(&mut self, now: Instant) -> Vec<Epoch> {
+        let (forget, receivers) = (self.settings.forget, self.members.len());
+        self.members.due(now, |member| member.next_due_with_interest(forget, receivers))
     }
 
     pub(super) fn on_member_tick(&mut self, now: ClockReading, epoch: Epoch) {
