@@ -32,7 +32,8 @@ impl ClientProcess {
 
     /// Returns this process.
     pub(crate) fn own() -> ClientProcess {
-        ClientProcess::new(nix::unistd::getpid().as_raw(), nix::unistd::getuid().as_raw())
+        let pid = i32::try_from(std::process::id()).expect("the system has fewer processes");
+        ClientProcess::new(pid, nix::unistd::getuid().as_raw())
     }
 }
 
