@@ -358,7 +358,7 @@ impl NatsSession {
         };
         if let Some(denial) = self.permissions.publish_denial(&subject, reply.as_ref()) {
             self.deny(denial, None, out);
-            return Ok(None);
+            return Ok(self.requests.pop_front());
         }
         let headers = match headers {
             None | Some([]) => Headers::new(),
@@ -423,7 +423,7 @@ impl NatsSession {
         };
         if let Some(denial) = self.permissions.subscribe_denial(&pattern) {
             self.deny(denial, queue.as_ref(), out);
-            return None;
+            return self.requests.pop_front();
         }
         if sid_bytes_max < sid.len() {
             put_error(out, format_args!("Invalid Subscription ID: more than {sid_bytes_max} bytes"));

@@ -323,7 +323,7 @@ impl RedisSession {
         };
         if !self.permissions.publish.permits(&subject) {
             self.deny(DeniedAction::Publish, name, out);
-            return None;
+            return self.requests.pop_front();
         }
         self.pending = PendingReply::ReceiverCount;
         let headers = Headers::new();

@@ -1,9 +1,11 @@
-//! Target `redis`: the bytes of a connection of the Redis listener, and deliveries and refusals in between.
+//! Target `redis`: the bytes of a connection of the Redis listener, and deliveries and refusals in between. Without
+//! the permission of its account the session neither publishes nor subscribes.
 
 use super::script::Script;
 use crate::delivery::Deliveries;
 use crate::listener::access::{Access, Account, Credentials};
 use crate::listener::output_buffer::OutputBuffer;
+use crate::listener::permissions::{Permissions, SubjectPermission};
 use crate::listener::redis::{RedisFault, RedisParser, RedisSession, Settings};
 use crate::listener::session_request::{
     ClientFacts, ConnectionInfo, ListedSubscription, ReceiverCount, RespState, ServerFacts, SessionRequest,
@@ -43,7 +45,13 @@ struct RedisWorld {
 impl RedisWorld {
     fn new(is_closed: bool, refuses: bool) -> RedisWorld {
         let credentials = Credentials::User { name: "default".into(), password: "pw".into() };
-        let accounts = if is_closed { vec![Account::new(credentials)] } else { Vec::new() };
+        let only = |text: &str| SubjectPermission::Only([text.parse().expect("a pattern")].into_iter().collect());
+        let permissions = match refuses {
+            true => Permissions { publish: only("a.*"), subscribe: only("a.>") },
+            false => Permissions::default(),
+        };
+        let account = Account { permissions, ..Account::new(credentials) };
+        let accounts = if is_closed { vec![account] } else { Vec::new() };
         let settings = Settings {
             access: Access { accounts, headers: false },
             payload_bytes_max: 2048,
@@ -122,6 +130,7 @@ impl RedisWorld {
             SessionRequest::Close | SessionRequest::Unsubscribe { .. } | SessionRequest::Named { .. }
         );
         assert!(is_for_all || self.session.is_admitted(), "{request:?} of an unauthenticated client");
+        assert!(self.is_permitted(request), "the account does not permit {request:?}");
         let none = ReceiverCount { count: 0, is_certain: true };
         match request {
             SessionRequest::Publish(_) if self.refuses => {
@@ -151,6 +160,16 @@ impl RedisWorld {
             SessionRequest::Events(_) | SessionRequest::Refused { .. } => {
                 unreachable!("this protocol has no events")
             }
+        }
+    }
+
+    /// Returns whether the account permits what the request does.
+    fn is_permitted(&self, request: &SessionRequest<'_>) -> bool {
+        let Some(Account { permissions, .. }) = self.settings.access.accounts.first() else { return true };
+        match request {
+            SessionRequest::Publish(publish) => permissions.publish.permits(&publish.subject),
+            SessionRequest::Subscribe { filter, .. } => permissions.subscribe.permits_pattern(&filter.pattern),
+            _ => true,
         }
     }
 
