@@ -149,6 +149,7 @@ const LAYERS: &[Layer] = &[
             "tokio_rustls",
             "tracing",
             "tracing_subscriber",
+            "x509_cert",
         ],
     },
     Layer {

@@ -35,6 +35,7 @@ fn banner(status: &Value) -> String {
     let listener = |listener: &Value| {
         let text = |key: &str| listener[key].as_str().unwrap_or("?").to_owned();
         let access = match listener["accounts"].as_u64() {
+            Some(0) | None if listener["tls"] == "verify" => "certificates",
             Some(0) | None => "anyone",
             Some(_) => "accounts",
         };

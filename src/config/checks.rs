@@ -5,6 +5,7 @@ use super::InterfaceSpec;
 use super::draft::Draft;
 use super::error::{ConfigError, ConfigErrorKind, ValueSource};
 use super::keys::{KEYS, find_key};
+use super::listeners::{TlsClients, TlsFiles};
 use super::quantity::show_size;
 use std::net::SocketAddr;
 
@@ -92,7 +93,7 @@ impl Draft {
         self.fail_key(self.changeable(upper, lower), conflict, suggestion);
     }
 
-    /// Checks that a listener that other hosts can reach has accounts, or is explicitly open.
+    /// Checks that a listener that other hosts can reach has accounts, requires certificates, or is explicitly open.
     fn check_listeners(&mut self) {
         for (key, listen, is_open) in listeners(&self.config) {
             let index = find_key(key).expect("a key");
@@ -153,13 +154,19 @@ impl Draft {
     }
 }
 
-/// Returns the key and the address of each listener, and whether it is explicitly open.
+/// Returns whether the clients of a listener must present certificates.
+fn is_certified(tls: &Option<TlsFiles>) -> bool {
+    tls.as_ref().is_some_and(|tls| matches!(tls.clients, TlsClients::Certified(_)))
+}
+
+/// Returns the key and the address of each listener, and whether it needs no accounts: it is explicitly open, or its
+/// clients need certificates.
 fn listeners(config: &Config) -> [(&'static str, Option<SocketAddr>, bool); 5] {
     [
-        ("nats", config.nats, config.nats_open),
-        ("redis", config.redis, config.redis_open),
-        ("hat", config.hat, config.hat_open),
-        ("ftn18", config.ftn18, config.ftn18_open),
-        ("http", config.http, config.http_open),
+        ("nats", config.nats, config.nats_open || is_certified(&config.nats_tls)),
+        ("redis", config.redis, config.redis_open || is_certified(&config.redis_tls)),
+        ("hat", config.hat, config.hat_open || is_certified(&config.hat_tls)),
+        ("ftn18", config.ftn18, config.ftn18_open || is_certified(&config.ftn18_tls)),
+        ("http", config.http, config.http_open || is_certified(&config.http_tls)),
     ]
 }

@@ -243,7 +243,7 @@ keys! {
     /// it.
     "nats-open" nats_open: bool = "no", YES_NO, "yes";
     /// Certificates and key for encrypted connections of NATS clients; encryption is required, unless `optional`
-    /// follows.
+    /// follows. With `verify` and a file of authorities, clients must present a certificate of these.
     "nats-tls" nats_tls: Option<TlsFiles> = "none", TlsFilesFormat, "cert.pem key.pem";
     /// True if every message carries headers with its metadata, for clients that support headers: publisher, seq, and
     /// the loss before it. For some clients only: the word `headers` in their account.
@@ -254,7 +254,7 @@ keys! {
     /// it.
     "redis-open" redis_open: bool = "no", YES_NO, "yes";
     /// Certificates and key for encrypted connections of Redis clients; encryption is required, unless `optional`
-    /// follows.
+    /// follows. With `verify` and a file of authorities, clients must present a certificate of these.
     "redis-tls" redis_tls: Option<TlsFiles> = "none", TlsFilesFormat, "cert.pem key.pem";
     /// Address for clients of Hat Event Server: `off`, `on` (127.0.0.1:23012), a port, an address, or both.
     "hat" hat: Option<SocketAddr> = "off", ListenAddressFormat { port: 23012 }, "on";
@@ -262,7 +262,7 @@ keys! {
     /// it.
     "hat-open" hat_open: bool = "no", YES_NO, "yes";
     /// Certificates and key for encrypted connections of Hat clients; encryption is required, unless `optional`
-    /// follows.
+    /// follows. With `verify` and a file of authorities, clients must present a certificate of these.
     "hat-tls" hat_tls: Option<TlsFiles> = "none", TlsFilesFormat, "cert.pem key.pem";
     /// True if events report that the Hat listener opens, and that its clients connect and disconnect, as Hat Event
     /// Server does.
@@ -274,7 +274,7 @@ keys! {
     /// it.
     "ftn18-open" ftn18_open: bool = "no", YES_NO, "yes";
     /// Certificates and key for encrypted connections of FTN18 clients; encryption is required, unless `optional`
-    /// follows.
+    /// follows. With `verify` and a file of authorities, clients must present a certificate of these.
     "ftn18-tls" ftn18_tls: Option<TlsFiles> = "none", TlsFilesFormat, "cert.pem key.pem";
     /// True if connections to the FTN18 listener from beyond this host count as secure, since a proxy before it
     /// encrypts. Events are added over secure channels only.
@@ -288,7 +288,7 @@ keys! {
     /// True if the page of the web server may publish messages. Otherwise it only reads.
     "http-publish" http_publish: bool = "no", YES_NO, "yes";
     /// Certificates and key for encrypted connections to the web server; encryption is required, unless `optional`
-    /// follows.
+    /// follows. With `verify` and a file of authorities, clients must present a certificate of these.
     "http-tls" http_tls: Option<TlsFiles> = "none", TlsFilesFormat, "cert.pem key.pem";
     /// The event streams of the FTN18 listener. Each has a name, patterns of event types if it contains more than the
     /// events added to it, and its retention for consumers that do not accept. The first one is the default of paths
@@ -302,7 +302,8 @@ keys! {
         "10 ms", DurationFormat { min: Duration::ZERO, max: Duration::from_secs(60), reason: "" }, "50 ms";
     /// Maximum number of groups of events that are pushed to a consumer and not accepted yet.
     "stream-groups" stream_groups: usize = "4", NumberFormat { min: 1, max: 64 }, "1";
-    /// The accounts of the listeners: users with passwords, tokens, nkeys. Without accounts every client may connect.
+    /// The accounts of the listeners: users with passwords, tokens, nkeys, names in client certificates. Without accounts
+    /// every client may connect.
     "accounts" accounts: Vec<Account> = "none", AccountsFormat, "user alice password s3cret";
     /// Maximum number of clients of all listeners together.
     "listener-client-max" listener_client_max: usize = "65536", NumberFormat { min: 1, max: 1_048_576 }, "1000";

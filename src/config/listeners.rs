@@ -79,6 +79,7 @@ impl ValueFormat for AccountsFormat {
                 Credentials::User { name, .. } => format!("user {name} password ***"),
                 Credentials::Token(_) => "token ***".to_owned(),
                 Credentials::Nkey(key) => format!("nkey {}", nkey::encode(key)),
+                Credentials::Certificate(name) => format!("certificate {name}"),
             };
             let headers = if account.headers { " headers" } else { "" };
             let Permissions { publish, subscribe } = &account.permissions;
@@ -117,6 +118,7 @@ fn public(credentials: &Credentials) -> Option<String> {
         Credentials::User { name, .. } => Some(format!("user {name}")),
         Credentials::Token(_) => None,
         Credentials::Nkey(key) => Some(format!("nkey {}", nkey::encode(key))),
+        Credentials::Certificate(name) => Some(format!("certificate {name}")),
     }
 }
 
@@ -133,6 +135,7 @@ fn account(words: &[&str]) -> Result<Account, AccountError> {
         }
         ("token", [token, options @ ..]) => (Credentials::Token((*token).to_owned()), options),
         ("nkey", [text, options @ ..]) => (Credentials::Nkey(nkey::decode(text).map_err(AccountError::Nkey)?), options),
+        ("certificate", [name, options @ ..]) => (Credentials::Certificate((*name).to_owned()), options),
         _ => return Err(AccountError::Form(form)),
     };
     let (headers, permissions) = account_options(form, options)?;
@@ -198,11 +201,33 @@ pub struct TlsFiles {
     pub certificates: PathBuf,
     /// The private key, in PEM.
     pub key: PathBuf,
-    /// True if clients may also connect without encryption.
-    pub is_optional: bool,
+    /// Policy for clients without encryption or without a certificate.
+    pub clients: TlsClients,
 }
 
-/// `none`, or the two files, optionally followed by `optional`.
+/// Clients that a listener with encryption admits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TlsClients {
+    /// Clients that encrypt.
+    Encrypted,
+    /// Clients that encrypt, and others.
+    Any,
+    /// Clients that encrypt and present a certificate of an authority in this file, in PEM.
+    Certified(PathBuf),
+}
+
+impl TlsClients {
+    /// Returns the policy as reports show it.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            TlsClients::Encrypted => "required",
+            TlsClients::Any => "optional",
+            TlsClients::Certified(_) => "verify",
+        }
+    }
+}
+
+/// `none`, or the two files, optionally followed by `optional`, or by `verify` and the file of authorities.
 pub(super) struct TlsFilesFormat;
 
 impl ValueFormat for TlsFilesFormat {
@@ -212,26 +237,35 @@ impl ValueFormat for TlsFilesFormat {
         if text.contains('\0') {
             return Err(ValueError::PathNul);
         }
-        let files = |certificates: &str, key: &str, is_optional| {
-            Ok(Some(TlsFiles { certificates: certificates.into(), key: key.into(), is_optional }))
+        let files = |certificates: &str, key: &str, clients| {
+            Ok(Some(TlsFiles { certificates: certificates.into(), key: key.into(), clients }))
         };
         match text.split_whitespace().collect::<Vec<&str>>()[..] {
             ["none"] => Ok(None),
-            [certificates, key] => files(certificates, key, false),
-            [certificates, key, "optional"] => files(certificates, key, true),
+            [certificates, key] => files(certificates, key, TlsClients::Encrypted),
+            [certificates, key, "optional"] => files(certificates, key, TlsClients::Any),
+            [certificates, key, "verify", authorities] => {
+                files(certificates, key, TlsClients::Certified(authorities.into()))
+            }
             _ => Err(ValueError::TlsFiles),
         }
     }
 
     fn show(&self, value: &Option<TlsFiles>) -> String {
-        value.as_ref().map_or("none".into(), |TlsFiles { certificates, key, is_optional }| {
-            let optional = if *is_optional { " optional" } else { "" };
-            format!("{} {}{optional}", certificates.display(), key.display())
+        value.as_ref().map_or("none".into(), |TlsFiles { certificates, key, clients }| {
+            let clients = match clients {
+                TlsClients::Encrypted => String::new(),
+                TlsClients::Any => " optional".into(),
+                TlsClients::Certified(authorities) => format!(" verify {}", authorities.display()),
+            };
+            format!("{} {}{clients}", certificates.display(), key.display())
         })
     }
 
     fn range(&self) -> String {
-        "none, or CERTIFICATES.pem KEY.pem, followed by optional to admit unencrypted clients".into()
+        "none, or CERTIFICATES.pem KEY.pem, followed by optional to admit unencrypted clients, or by verify CA.pem to \
+         require certificates of the clients"
+            .into()
     }
 }
 
@@ -269,10 +303,11 @@ mod tests {
     #[test]
     fn accounts_are_read_and_secrets_hidden() {
         let key = "UAAACAQDAQCQMBYIBEFAWDANBYHRAEISCMKBKFQXDAMRUGY4DUPB63NN";
-        let text = format!("user alice password s3cret ; token t0ken headers ; nkey {key}");
+        let text = format!("user alice password s3cret ; token t0ken headers ; nkey {key} ; certificate a@b.example");
         let accounts = AccountsFormat.parse(&text, &defaults()).unwrap();
         let shown = AccountsFormat.show(&accounts);
-        assert_eq!(shown, format!("user alice password *** ; token *** headers ; nkey {key}"));
+        let expected = format!("user alice password *** ; token *** headers ; nkey {key} ; certificate a@b.example");
+        assert_eq!(shown, expected);
         assert!(!format!("{accounts:?}").contains("s3cret") && !format!("{accounts:?}").contains("t0ken"));
         let refused = |text: &str| match AccountsFormat.parse(text, &defaults()) {
             Err(ValueError::Account(error)) => error,
@@ -291,6 +326,7 @@ mod tests {
         assert_eq!(refused("user a password b ; user a password c"), AccountError::Twice(Some("user a".into())));
         assert_eq!(refused("token t0ken ; token t0ken headers"), AccountError::Twice(None));
         assert!(matches!(refused("nkey UAAA"), AccountError::Nkey(_)));
+        assert_eq!(refused("certificate a ; certificate a"), AccountError::Twice(Some("certificate a".into())));
         assert!(!refused("user a b s3cret").to_string().contains("s3cret"));
     }
 
@@ -309,6 +345,8 @@ mod tests {
             assert_eq!(accounts[0].permissions, Permissions { publish, subscribe }, "{text}");
             assert_eq!(AccountsFormat.show(&accounts), text);
         }
+        let certificate = "certificate device-7 headers publish a.> subscribe none";
+        assert_eq!(AccountsFormat.show(&AccountsFormat.parse(certificate, &defaults()).unwrap()), certificate);
         let swapped = AccountsFormat.parse("token t subscribe c headers publish a", &defaults()).unwrap();
         assert_eq!(AccountsFormat.show(&swapped), "token *** headers publish a subscribe c");
     }
@@ -340,10 +378,10 @@ mod tests {
 
     #[test]
     fn tls_files_are_read_back_or_refused() {
-        for text in ["none", "a.pem b.pem", "a.pem b.pem optional"] {
+        for text in ["none", "a.pem b.pem", "a.pem b.pem optional", "a.pem b.pem verify ca.pem"] {
             assert_eq!(TlsFilesFormat.show(&TlsFilesFormat.parse(text, &defaults()).unwrap()), text);
         }
-        for text in ["a.pem", "a b c", "a b optional d"] {
+        for text in ["a.pem", "a b c", "a b optional d", "a b verify", "a b verify c optional"] {
             assert_eq!(TlsFilesFormat.parse(text, &defaults()), Err(ValueError::TlsFiles), "{text}");
         }
     }

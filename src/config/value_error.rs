@@ -147,7 +147,10 @@ impl fmt::Display for ValueError {
             }
             ValueError::ListenAddress { .. } => write!(f, "not a listen address"),
             ValueError::Account(error) => error.fmt(f),
-            ValueError::TlsFiles => write!(f, "two files are required: the certificates and the key"),
+            ValueError::TlsFiles => write!(
+                f,
+                "two files are required, the certificates and the key, and then nothing, optional, or verify and a third file"
+            ),
         }
     }
 }
@@ -186,7 +189,9 @@ impl ValueError {
             ValueError::PeerList(error) => Some(error.suggestion()),
             ValueError::SocketMode => Some("write 0600, 0660 or 0666".into()),
             ValueError::SocketGroup => Some("write a group such as seqcast, or none".into()),
-            ValueError::TlsFiles => Some("write CERTIFICATES.pem KEY.pem".into()),
+            ValueError::TlsFiles => {
+                Some("write CERTIFICATES.pem KEY.pem, or CERTIFICATES.pem KEY.pem verify CA.pem".into())
+            }
             ValueError::Interface(_) => Some("write eth0, 192.0.2.7, 192.0.2.0/24, lo or auto".into()),
             _ => None,
         }
@@ -257,8 +262,8 @@ pub(super) const ACCOUNTS_MAX: usize = 1024;
 pub enum AccountError {
     /// Nothing between two `;`.
     Empty,
-    /// The text begins with none of `user`, `token`, `nkey`, and may be a secret; holds the intended word, if it can
-    /// be guessed.
+    /// The text begins with none of `user`, `token`, `nkey`, `certificate`, and may be a secret; holds the intended
+    /// word, if it can be guessed.
     UnknownKind(Option<&'static str>),
     /// The words after the kind have the wrong form; holds the right one, without the options.
     Form(&'static str),
@@ -282,8 +287,12 @@ pub enum AccountError {
 }
 
 /// Written form of each kind of account, without its options.
-pub(super) const ACCOUNT_FORMS: [(&str, &str); 3] =
-    [("user", "user NAME password WORD"), ("token", "token WORD"), ("nkey", "nkey UKEY")];
+pub(super) const ACCOUNT_FORMS: [(&str, &str); 4] = [
+    ("user", "user NAME password WORD"),
+    ("token", "token WORD"),
+    ("nkey", "nkey UKEY"),
+    ("certificate", "certificate NAME"),
+];
 /// Options that may follow each kind of account, in any order.
 pub(super) const ACCOUNT_OPTIONS: &str = "[headers] [publish PATTERNS] [subscribe PATTERNS]";
 
@@ -291,7 +300,7 @@ impl fmt::Display for AccountError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AccountError::Empty => write!(f, "an account is missing"),
-            AccountError::UnknownKind(_) => write!(f, "an account begins with user, token or nkey"),
+            AccountError::UnknownKind(_) => write!(f, "an account begins with user, token, nkey or certificate"),
             AccountError::Form(form) => write!(f, "an account of this kind is written: {form} {ACCOUNT_OPTIONS}"),
             AccountError::Pattern { list, number, error } => write!(f, "pattern {number} behind {list}: {error}"),
             AccountError::TooManyPatterns(list) => write!(f, "more than {PATTERNS_MAX} patterns behind {list}"),

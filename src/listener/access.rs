@@ -21,6 +21,20 @@ pub enum Credentials {
     Token(String),
     /// The public half of an Ed25519 key pair, in the form `U…` of NATS (nkey): the client signs a nonce.
     Nkey([u8; 32]),
+    /// A name in the certificate that the client presents: an alternative name or the common name of its subject.
+    Certificate(String),
+}
+
+impl Credentials {
+    /// Returns the name of the account for people, without secrets: a user, a name in a certificate, or the kind of
+    /// credentials.
+    pub fn public_name(&self) -> &str {
+        match self {
+            Credentials::User { name, .. } | Credentials::Certificate(name) => name,
+            Credentials::Token(_) => "token",
+            Credentials::Nkey(_) => "nkey",
+        }
+    }
 }
 
 impl fmt::Debug for Credentials {
@@ -30,6 +44,7 @@ impl fmt::Debug for Credentials {
             Credentials::User { name, .. } => write!(f, "User({name:?})"),
             Credentials::Token(_) => write!(f, "Token"),
             Credentials::Nkey(_) => write!(f, "Nkey"),
+            Credentials::Certificate(name) => write!(f, "Certificate({name:?})"),
         }
     }
 }
@@ -66,6 +81,17 @@ impl Access {
     pub fn requires_authentication(&self) -> bool {
         !self.accounts.is_empty()
     }
+
+    /// Returns the account of a client whose verified certificate has these names. The first name that is one of an
+    /// account decides.
+    pub fn account_of_certificate(&self, names: &[String]) -> Option<&Account> {
+        let account = |name: &String| {
+            let is_named =
+                |account: &&Account| matches!(&account.credentials, Credentials::Certificate(of) if of == name);
+            self.accounts.iter().find(is_named)
+        };
+        names.iter().find_map(account)
+    }
 }
 
 /// Returns whether the received bytes equal the secret. The comparison takes constant time and does not reveal the
@@ -74,4 +100,29 @@ impl Access {
 pub(crate) fn is_equal(secret: &str, received: &[u8]) -> bool {
     let digest = |bytes: &[u8]| digest(&SHA256, bytes);
     !secret.is_empty() && verify_slices_are_equal(digest(secret.as_bytes()).as_ref(), digest(received).as_ref()).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_known_name_of_a_certificate_decides() {
+        let accounts = vec![
+            Account::new(Credentials::User { name: "bob".into(), password: "bob".into() }),
+            Account::new(Credentials::Certificate("device-7".into())),
+            Account::new(Credentials::Certificate("a@b.example".into())),
+        ];
+        let access = Access { accounts, headers: false };
+        for (names, expected) in [
+            (&["a@b.example", "device-7"][..], Some("a@b.example")),
+            (&["other", "device-7", "a@b.example"], Some("device-7")),
+            (&["bob", "Device-7", "device-7.example"], None),
+            (&[], None),
+        ] {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            let account = access.account_of_certificate(&names);
+            assert_eq!(account.map(|account| account.credentials.public_name()), expected, "{names:?}");
+        }
+    }
 }

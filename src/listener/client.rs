@@ -246,6 +246,12 @@ impl ClientSession {
         each!(self, session => session.on_open(out), _hat => ());
     }
 
+    /// Handles the names in the client's certificate, which the shell has verified, in the order in which accounts are
+    /// searched for them.
+    pub fn on_certificate(&mut self, names: &[String]) {
+        each!(self, session => session.on_certificate(names));
+    }
+
     /// Answers a command, or returns its request to the peer. [`ClientSession::poll_request`] returns further
     /// requests.
     ///

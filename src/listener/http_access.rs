@@ -43,7 +43,7 @@ pub fn authenticate<'a>(access: &'a Access, authorization: &str) -> Option<&'a A
     let is_account = |account: &&Account| match &account.credentials {
         Credentials::User { name, password } => is_equal(name, user.as_bytes()) & is_equal(password, &secret),
         Credentials::Token(token) => (user == TOKEN_USER) & is_equal(token, &secret),
-        Credentials::Nkey(_) => false,
+        Credentials::Nkey(_) | Credentials::Certificate(_) => false,
     };
     access.accounts.iter().find(is_account)
 }
@@ -52,7 +52,7 @@ pub fn authenticate<'a>(access: &'a Access, authorization: &str) -> Option<&'a A
 pub fn account_name(account: &Account) -> &str {
     match &account.credentials {
         Credentials::User { name, .. } => name,
-        Credentials::Token(_) | Credentials::Nkey(_) => TOKEN_USER,
+        Credentials::Token(_) | Credentials::Nkey(_) | Credentials::Certificate(_) => TOKEN_USER,
     }
 }
 

@@ -1,8 +1,8 @@
 """A client on nats-py or redis-py that connects as a test specifies, subscribes to its own messages, and prints the
 outcome as a JSON object.
 
-The argument is a JSON object: `url`; `ca`, a file with the trusted certificate; `seed` of an nkey; `protocol` of
-Redis.
+The argument is a JSON object: `url`; `ca`, a file with the trusted certificate; `cert` and `key`, files with a
+certificate of the client; `seed` of an nkey; `protocol` of Redis.
 """
 
 import asyncio
@@ -21,6 +21,8 @@ async def nats_client(wanted):
         reasons.append(str(error))
 
     trusted = ssl.create_default_context(cafile=wanted["ca"]) if wanted.get("ca") else None
+    if wanted.get("cert"):
+        trusted.load_cert_chain(wanted["cert"], wanted["key"])
     try:
         client = await nats.connect(
             wanted["url"],
@@ -34,6 +36,9 @@ async def nats_client(wanted):
         raise ConnectionError(" ".join([type(error).__name__, str(error), *reasons])) from error
     subscription = await client.subscribe("enter")
     await client.publish("enter", b"hello", headers={"from": "me"})
+    await client.flush(30)
+    if reasons:
+        raise PermissionError(" ".join(reasons))
     message = await subscription.next_msg(timeout=30)
     is_encrypted = client._transport._io_writer.get_extra_info("ssl_object") is not None
     received = {"data": message.data.decode(), "headers": dict(message.headers or {}), "encrypted": is_encrypted}
@@ -43,6 +48,8 @@ async def nats_client(wanted):
 
 async def redis_client(wanted):
     more = {"ssl_ca_certs": wanted["ca"]} if wanted.get("ca") else {}
+    if wanted.get("cert"):
+        more |= {"ssl_certfile": wanted["cert"], "ssl_keyfile": wanted["key"]}
     client = redis.Redis.from_url(wanted["url"], protocol=wanted.get("protocol", 3), decode_responses=True, **more)
     pubsub = client.pubsub()
     await pubsub.subscribe("enter")

@@ -2,6 +2,7 @@
 //! no sockets and cannot show this.
 
 mod accounts;
+mod certificates;
 pub mod client;
 mod hat;
 mod input;

@@ -7,6 +7,7 @@ pub(crate) use counts::{ConnectionCounts, ConnectionGuard};
 
 use crate::config::TlsFiles;
 use crate::daemon::listeners::TlsError;
+use crate::daemon::listeners::client_certificate::HandshakeFault;
 use crate::daemon::listeners::stream::ListenerTls;
 use crate::daemon::listeners::tls;
 use axum::Router;
@@ -213,7 +214,7 @@ impl<S: HttpService> Acceptor<S> {
     /// Accepts connections; never ends.
     async fn accept(self, socket: tokio::net::TcpListener) {
         let Acceptor { service, counts, limits, tls } = self;
-        let tls = tls.map(|tls| (TlsAcceptor::from(tls.config), tls.is_optional));
+        let tls = tls.map(|tls| (TlsAcceptor::from(Arc::clone(&tls.config)), tls.is_optional()));
         loop {
             let stream = match socket.accept().await {
                 Ok((stream, _)) => stream,
@@ -265,7 +266,13 @@ async fn serve(
     match tokio::time::timeout(REQUEST_TIME, begin).await {
         Ok(Ok(Ok(stream))) => serve_connection(TokioIo::new(stream), service.open(true), counts, limits).await,
         Ok(Err(stream)) => serve_connection(TokioIo::new(stream), service.open(false), counts, limits).await,
-        Ok(Ok(Err(error))) => tracing::debug!(%error, "no encrypted connection"),
+        Ok(Ok(Err(error))) => match HandshakeFault::of(&error) {
+            Some(fault) => {
+                tracing::debug!(%fault, "no encrypted connection");
+                counts.on_ended(fault.kind());
+            }
+            None => tracing::debug!(%error, "no encrypted connection"),
+        },
         Err(_) => counts.on_ended("no encryption in time"),
     }
 }

@@ -231,7 +231,12 @@ impl ListenerConnection {
     /// Reads once through `scratch` into the parser.
     pub(crate) fn read(&mut self, scratch: &mut [u8]) -> ReadOutcome {
         let is_plain = self.stream.is_plain();
-        self.flow.read(&mut self.stream, is_plain, scratch, |bytes| self.parser.push(bytes))
+        let outcome = self.flow.read(&mut self.stream, is_plain, scratch, |bytes| self.parser.push(bytes));
+        if let Some(names) = self.stream.take_client_names() {
+            tracing::debug!(from = %self.from, ?names, "client certificate");
+            self.answer(|session, _| session.on_certificate(&names));
+        }
+        outcome
     }
 
     /// Writes pending output, as far as the stream takes it. Returns false at the end of a connection that the peer

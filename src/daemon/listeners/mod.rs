@@ -2,6 +2,7 @@
 //! all protocols share: sockets, encryption, buffers, back-pressure, limits.
 
 mod admission;
+pub(crate) mod client_certificate;
 pub(crate) mod connection;
 pub(crate) mod delivery;
 mod drops;
@@ -14,7 +15,7 @@ pub(crate) mod tls;
 
 pub use tls::TlsError;
 
-use crate::config::{Config, ConfigError, ConfigErrorKind, ConfigErrors, SlowClient, ValueSource};
+use crate::config::{Config, ConfigError, ConfigErrorKind, ConfigErrors, SlowClient, TlsClients, ValueSource};
 use crate::daemon::clients::Clients;
 use crate::daemon::local_socket::find_group;
 use crate::daemon::tokens::LISTENERS;
@@ -272,7 +273,8 @@ impl Listeners {
             Protocol::Hat => config.hat_open,
         };
         tracing::info!(listener = %protocol, %address, tls = tls.is_some(), accounts = settings.access().accounts.len(), "listener open");
-        if may_be_open && settings.access().accounts.is_empty() && !address.ip().is_loopback() {
+        let is_certified = tls.as_ref().is_some_and(|tls| matches!(tls.clients, TlsClients::Certified(_)));
+        if may_be_open && settings.access().accounts.is_empty() && !address.ip().is_loopback() && !is_certified {
             tracing::warn!(listener = %protocol, %address, "anyone who reaches this listener can use it");
         }
         self.listeners.push(Listener {
@@ -312,7 +314,7 @@ impl Listeners {
             json!({
                 "listener": listener.settings.protocol().as_str(),
                 "address": listener.address.to_string(),
-                "tls": listener.tls.as_ref().map(|tls| if tls.is_optional { "optional" } else { "required" }),
+                "tls": listener.tls.as_ref().map(|tls| tls.clients.as_str()),
                 "accounts": listener.settings.access().accounts.len(),
                 "clients": listener.clients,
                 "accepted": listener.counts.accepted,
@@ -354,8 +356,11 @@ fn settings(
             access: access(config.nats_headers),
             tls: match tls {
                 None => nats::Tls::None,
-                Some(tls) if tls.is_optional => nats::Tls::Available,
-                Some(_) => nats::Tls::Required,
+                Some(tls) => match tls.clients {
+                    TlsClients::Any => nats::Tls::Available,
+                    TlsClients::Encrypted => nats::Tls::Required,
+                    TlsClients::Certified(_) => nats::Tls::Certified,
+                },
             },
             payload_bytes_max: nats_payload_bytes_max(config.message_size),
             subscriptions_max: config.client_subscriptions_max,
@@ -367,7 +372,7 @@ fn settings(
             // The limit includes names and separators in addition to the content.
             command_bytes_max: config.message_size + (1 << 20),
             subscriptions_max: config.client_subscriptions_max,
-            is_encrypted: tls.is_some_and(|tls| !tls.is_optional),
+            is_encrypted: tls.is_some_and(|tls| !tls.is_optional()),
             ..redis::Settings::default()
         })),
         Protocol::Hat => Settings::Hat(Arc::new(hat::Settings {

@@ -1,6 +1,7 @@
 //! Serves listener clients: reads and processes their commands, within a budget for each turn.
 
 use super::Listeners;
+use super::client_certificate::HandshakeFault;
 use super::connection::ListenerConnection;
 use super::session_requests::publish_for_session;
 use crate::config::SlowClient;
@@ -200,11 +201,16 @@ impl Listeners {
             if budget <= cost {
                 return (ServeOutcome::More, cost);
             }
-            let was_handshaking = connection.stream.is_handshaking();
+            let (was_handshaking, is_plain) = (connection.stream.is_handshaking(), connection.stream.is_plain());
             let reading = connection.read(&mut core.scratch);
             if was_handshaking || connection.stream.is_handshaking() {
                 cost += HANDSHAKE_BYTES;
             }
+            if !is_plain {
+                // The certificate of the client may have authenticated it.
+                cost += self.drain_requests(core, now, id);
+            }
+            let Some(connection) = core.clients.listener_connection(id) else { return (ServeOutcome::Idle, cost) };
             match reading {
                 ReadOutcome::Bytes(bytes) => cost += bytes,
                 ReadOutcome::Nothing => return (ServeOutcome::Idle, cost),
@@ -215,6 +221,9 @@ impl Listeners {
                 // The client gets the answers to its last requests first, if it still reads.
                 ReadOutcome::End => {
                     connection.flow.is_closing = true;
+                    if let Some(fault) = connection.stream.take_handshake_fault() {
+                        self.on_handshake_fault(core, id, &fault);
+                    }
                     return (ServeOutcome::Idle, cost);
                 }
             }
@@ -311,6 +320,16 @@ impl Listeners {
         connection.flow.is_closing = true;
         connection.flow.has_buffered_input = false;
         ServeOutcome::Idle
+    }
+
+    /// Counts and logs a handshake that failed. The client has got an alert, or has sent one.
+    fn on_handshake_fault(&mut self, core: &mut EngineCore, id: ClientId, fault: &HandshakeFault) {
+        let Some(connection) = core.clients.listener_connection(id) else { return };
+        let listener = &mut self.listeners[connection.listener];
+        if let Some(refusals) = listener.counts.count_refusal(fault.kind()) {
+            let protocol = listener.settings.protocol();
+            tracing::warn!(client = id.0, listener = %protocol, from = %connection.from, reason = %fault, refusals, "client not encrypted");
+        }
     }
 
     /// Serves a client whose deadline may have come.

@@ -1,5 +1,7 @@
 //! The stream of a listener client: plain, or encrypted from the byte on with which the client begins a handshake.
 
+use super::client_certificate::{HandshakeFault, certificate_names};
+use crate::config::TlsClients;
 use mio::net::TcpStream;
 use rustls::{ServerConfig, ServerConnection};
 use std::io::{self, IoSlice, Read, Write};
@@ -12,8 +14,15 @@ const HANDSHAKE: u8 = 22;
 #[derive(Clone, Debug)]
 pub(crate) struct ListenerTls {
     pub(crate) config: Arc<ServerConfig>,
-    /// True if clients may connect without encryption.
-    pub(crate) is_optional: bool,
+    /// Policy for clients without encryption or without a certificate.
+    pub(crate) clients: TlsClients,
+}
+
+impl ListenerTls {
+    /// Returns whether clients may connect without encryption.
+    pub(crate) fn is_optional(&self) -> bool {
+        self.clients == TlsClients::Any
+    }
 }
 
 /// A stream of bytes to and from a client.
@@ -23,6 +32,10 @@ pub(crate) struct Stream {
     /// TLS configuration, present until the client's first byte shows whether the stream is encrypted.
     pending_tls: Option<ListenerTls>,
     secure: Option<Box<ServerConnection>>,
+    /// True until the end of the handshake has been noticed.
+    is_handshake_pending: bool,
+    /// Fault of a failed handshake.
+    handshake_fault: Option<HandshakeFault>,
     /// True if the client began without encryption although it is required.
     pub(crate) is_refused: bool,
 }
@@ -30,7 +43,14 @@ pub(crate) struct Stream {
 impl Stream {
     /// Makes a stream. Output before the client's first byte is not encrypted.
     pub(crate) fn new(socket: TcpStream, tls: Option<&ListenerTls>) -> Stream {
-        Stream { socket, pending_tls: tls.cloned(), secure: None, is_refused: false }
+        Stream {
+            socket,
+            pending_tls: tls.cloned(),
+            secure: None,
+            is_handshake_pending: false,
+            handshake_fault: None,
+            is_refused: false,
+        }
     }
 
     /// Inspects the client's first byte, unless that has been done.
@@ -46,7 +66,8 @@ impl Stream {
         if first == [HANDSHAKE] {
             let connection = ServerConnection::new(Arc::clone(&tls.config)).map_err(io::Error::other)?;
             self.secure = Some(Box::new(connection));
-        } else if !tls.is_optional {
+            self.is_handshake_pending = true;
+        } else if !tls.is_optional() {
             self.is_refused = true;
             return Err(io::ErrorKind::PermissionDenied.into());
         }
@@ -61,12 +82,27 @@ impl Stream {
 
     /// Returns whether the client must encrypt and has not begun to.
     pub(crate) fn awaits_encryption(&self) -> bool {
-        self.pending_tls.as_ref().is_some_and(|tls| !tls.is_optional)
+        self.pending_tls.as_ref().is_some_and(|tls| !tls.is_optional())
     }
 
     /// Returns whether the client has begun a TLS handshake that is not complete.
     pub(crate) fn is_handshaking(&self) -> bool {
         self.secure.as_ref().is_some_and(|connection| connection.is_handshaking())
+    }
+
+    /// Returns the names in the client's certificate once, when the handshake is complete. There are none without a
+    /// certificate.
+    pub(crate) fn take_client_names(&mut self) -> Option<Vec<String>> {
+        let connection = self.secure.as_ref().filter(|connection| !connection.is_handshaking())?;
+        if !std::mem::take(&mut self.is_handshake_pending) {
+            return None;
+        }
+        Some(certificate_names(connection.peer_certificates()?.first()?))
+    }
+
+    /// Returns the fault of a failed handshake, once.
+    pub(crate) fn take_handshake_fault(&mut self) -> Option<HandshakeFault> {
+        self.handshake_fault.take()
     }
 
     /// Returns whether the socket has taken all TLS records.
@@ -87,10 +123,14 @@ impl Stream {
 impl Read for Stream {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         self.detect_encryption()?;
-        match &mut self.secure {
-            Some(connection) => rustls::Stream::new(&mut **connection, &mut self.socket).read(bytes),
-            None => self.socket.read(bytes),
+        let Some(connection) = &mut self.secure else { return self.socket.read(bytes) };
+        let read = rustls::Stream::new(&mut **connection, &mut self.socket).read(bytes);
+        if let Err(error) = &read
+            && self.is_handshake_pending
+        {
+            self.handshake_fault = HandshakeFault::of(error);
         }
+        read
     }
 }
 

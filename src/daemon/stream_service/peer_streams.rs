@@ -109,7 +109,7 @@ impl PeerStreams {
         if config.ftn18_open && is_open {
             tracing::warn!(address = %http.address(), "anyone who reaches the ftn18 listener can use it");
         }
-        let tls = config.ftn18_tls.as_ref().map(|tls| if tls.is_optional { "optional" } else { "required" });
+        let tls = config.ftn18_tls.as_ref().map(|tls| tls.clients.as_str());
         let accounts = config.accounts.len();
         Ok(PeerStreams { http, accounts, tls, stream_requests: StreamRequests::new(inputs), _streams: streams })
     }

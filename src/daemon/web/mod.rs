@@ -117,7 +117,7 @@ impl WebServer {
         if config.http_open && accounts == 0 && !address.ip().is_loopback() {
             tracing::warn!(%address, "anyone who reaches the http listener can read the reports of this peer");
         }
-        let tls = config.http_tls.as_ref().map(|tls| if tls.is_optional { "optional" } else { "required" });
+        let tls = config.http_tls.as_ref().map(|tls| tls.clients.as_str());
         Ok(WebServer { server, context, accounts, tls })
     }
 

@@ -204,7 +204,7 @@ impl CallSession {
         let Some((user, secret)) = sec.split_once(':') else { return refuse("sec is user:secret") };
         let is_account = |account: &&Account| match &account.credentials {
             Credentials::User { name, password } => name == user && is_equal(password, secret.as_bytes()),
-            Credentials::Token(_) | Credentials::Nkey(_) => false,
+            Credentials::Token(_) | Credentials::Nkey(_) | Credentials::Certificate(_) => false,
         };
         let account = self.access.accounts.iter().find(is_account);
         if self.access.requires_authentication() && account.is_none() {

@@ -67,6 +67,11 @@ impl HatClient {
         }
     }
 
+    /// Records the names in the client's verified certificate.
+    pub fn on_certificate(&mut self, names: &[String]) {
+        self.session.on_certificate(names);
+    }
+
     /// Handles the client's next message. Must not be called while the client [`is_full`](HatClient::is_full).
     ///
     /// # Errors

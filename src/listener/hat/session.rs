@@ -13,7 +13,7 @@ use super::settings::Settings;
 use super::value::put_events;
 use crate::event::model::{Event, Json, Payload, Registration};
 use crate::event::store::{Query, QueryPage};
-use crate::listener::access::{Account, Credentials, is_equal};
+use crate::listener::access::{Credentials, is_equal};
 use crate::listener::output_buffer::OutputBuffer;
 use crate::listener::permissions::{Denial, DeniedAction, Permissions};
 use crate::subject::event_type::{EventType, TypePattern};
@@ -37,6 +37,8 @@ pub struct HatSession {
     /// Event to register when the client has disconnected.
     disconnect_event: Option<Registration>,
     subscriptions: usize,
+    /// Names in the client's verified certificate.
+    certificate_names: Vec<String>,
     /// Time of the last message, or of the connection of an unauthenticated client.
     last_received: Instant,
     /// Time of the last ping, if the client has sent nothing since.
@@ -71,6 +73,7 @@ impl HatSession {
             permissions: Permissions::default(),
             disconnect_event: None,
             subscriptions: 0,
+            certificate_names: Vec::new(),
             last_received: now,
             last_ping: None,
         }
@@ -297,6 +300,11 @@ impl HatSession {
         Ok(())
     }
 
+    /// Records the names in the client's verified certificate. A client without a token authenticates by them.
+    pub fn on_certificate(&mut self, names: &[String]) {
+        self.certificate_names = names.to_vec();
+    }
+
     /// Authenticates a client and sets its permissions. Returns its account, for people; `None` if the client needs an
     /// account and has not authenticated.
     fn log_in(&mut self, name: &str, token: Option<&str>) -> Option<String> {
@@ -304,18 +312,19 @@ impl HatSession {
         if !access.requires_authentication() {
             return Some("open".to_owned());
         }
-        let token = token?.as_bytes();
-        let is_proven = |account: &&Account| match &account.credentials {
-            Credentials::Token(secret) => is_equal(secret, token),
-            Credentials::User { name: user, password } => is_equal(user, name.as_bytes()) & is_equal(password, token),
-            Credentials::Nkey(_) => false,
+        let account = match token.map(str::as_bytes) {
+            Some(token) => access.accounts.iter().find(|account| match &account.credentials {
+                Credentials::Token(secret) => is_equal(secret, token),
+                Credentials::User { name: user, password } => {
+                    is_equal(user, name.as_bytes()) & is_equal(password, token)
+                }
+                Credentials::Nkey(_) | Credentials::Certificate(_) => false,
+            }),
+            None => access.account_of_certificate(&self.certificate_names),
         };
-        let account = access.accounts.iter().find(is_proven)?;
+        let account = account?;
         self.permissions = account.permissions.clone();
-        Some(match &account.credentials {
-            Credentials::User { name, .. } => name.clone(),
-            Credentials::Token(_) | Credentials::Nkey(_) => "token".to_owned(),
-        })
+        Some(account.credentials.public_name().to_owned())
     }
 
     /// Returns the reason why the client may not read events of these types; `None` if it may.

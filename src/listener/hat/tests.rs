@@ -341,6 +341,32 @@ fn denied_subscription_is_refused_in_the_answer() {
 }
 
 #[test]
+fn certificate_has_the_permissions_of_its_account() {
+    let mut settings = with_permissions();
+    settings.access.accounts[0].credentials = Credentials::Certificate("device-7".into());
+    settings.access.accounts.push(Account::new(Credentials::Token("free".into())));
+    let connect = |token: Option<&str>, types: &[&str]| {
+        let mut world = World::new(settings.clone());
+        world.session.on_certificate(&["other".into(), "device-7".into()]);
+        let answer = world.exchange(HatClientMessage::Init(init("n", token, types)));
+        (world, answer)
+    };
+    let welcome = [HatServerMessage::Init(Ok(Status::Operational))];
+    let (_, refused) = connect(None, &["*"]);
+    assert_eq!(refused, [HatServerMessage::Init(Err("the account may not subscribe to *".to_owned()))]);
+    let (mut limited, answer) = connect(None, &["b/*"]);
+    assert_eq!(answer, welcome);
+    assert_eq!(limited.exchange(registering(&["c"])), [HatServerMessage::Registered(None)]);
+    let registered = limited.exchange(registering(&["a/x"]));
+    assert!(matches!(&registered[..], [HatServerMessage::Registered(Some(_))]), "{registered:?}");
+    // A token decides if there is one.
+    let (mut free, answer) = connect(Some("free"), &["*"]);
+    assert_eq!(answer, welcome);
+    let registered = free.exchange(registering(&["c"]));
+    assert!(registered.iter().any(|message| matches!(message, HatServerMessage::Registered(Some(_)))));
+}
+
+#[test]
 fn denied_event_fails_its_registration() {
     let mut world = World::new(with_permissions());
     let welcome = [HatServerMessage::Init(Ok(Status::Operational))];

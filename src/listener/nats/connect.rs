@@ -45,6 +45,14 @@ pub(super) struct Identity {
     has_jwt: bool,
 }
 
+impl Identity {
+    /// Returns whether CONNECT has credentials of any kind.
+    pub(super) fn has_credentials(&self) -> bool {
+        let texts = [&self.user, &self.password, &self.token, &self.nkey, &self.signature];
+        self.has_jwt || texts.into_iter().any(|text| !text.is_empty())
+    }
+}
+
 /// Reads the object after CONNECT. As in nats-server, the case of names is ignored, null members leave the option
 /// unchanged, and unknown members are ignored.
 pub(super) fn read(json: &[u8], options: &mut ConnectOptions) -> Result<Identity, ConnectFault> {
@@ -139,6 +147,7 @@ fn is_proven(credentials: &Credentials, identity: &Identity, nonce: &str) -> boo
             let is_named = nkey::decode(&identity.nkey).is_ok_and(|named| named == *key);
             is_named && is_signed(key, nonce, &identity.signature)
         }
+        Credentials::Certificate(_) => false,
     }
 }
 
@@ -155,13 +164,4 @@ fn is_signed(key: &[u8; 32], text: &str, signature: &str) -> bool {
         .collect();
     let Ok(signature) = URL_SAFE_NO_PAD.decode(signature) else { return false };
     UnparsedPublicKey::new(&ED25519, key).verify(text.as_bytes(), &signature).is_ok()
-}
-
-/// Returns the name of the account as shown to people.
-pub(super) fn account_label(account: &Account) -> String {
-    match &account.credentials {
-        Credentials::User { name, .. } => name.clone(),
-        Credentials::Token(_) => "token".to_owned(),
-        Credentials::Nkey(_) => "nkey".to_owned(),
-    }
 }

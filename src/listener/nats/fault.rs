@@ -75,6 +75,8 @@ pub enum AuthenticationFailure {
     NotConnected,
     /// No account matches the credentials.
     Wrong,
+    /// No account matches the client's certificate, and CONNECT has no credentials.
+    Certificate,
     /// The client sent a JWT.
     Jwt,
 }
@@ -115,6 +117,9 @@ impl fmt::Display for AuthenticationFailure {
         f.write_str(match self {
             AuthenticationFailure::NotConnected => "the client sent a command before CONNECT",
             AuthenticationFailure::Wrong => "no account has the credentials in CONNECT",
+            AuthenticationFailure::Certificate => {
+                "no account has a name of the client's certificate, and CONNECT has no credentials"
+            }
             AuthenticationFailure::Jwt => {
                 "CONNECT has a JWT, and accounts have a user and password, a token or an nkey"
             }

@@ -39,6 +39,8 @@ struct ServerInfoJson<'a> {
     #[serde(skip_serializing_if = "is_false")]
     tls_required: bool,
     #[serde(skip_serializing_if = "is_false")]
+    tls_verify: bool,
+    #[serde(skip_serializing_if = "is_false")]
     tls_available: bool,
     max_payload: usize,
     client_id: u32,
@@ -66,7 +68,8 @@ pub(super) fn line(settings: &Settings, connection: &ConnectionInfo, is_stopping
         port: connection.listen.port(),
         headers: true,
         auth_required: settings.access.requires_authentication(),
-        tls_required: settings.tls == Tls::Required,
+        tls_required: matches!(settings.tls, Tls::Required | Tls::Certified),
+        tls_verify: settings.tls == Tls::Certified,
         tls_available: settings.tls == Tls::Available,
         max_payload: settings.payload_bytes_max,
         client_id: connection.client,

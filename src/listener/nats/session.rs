@@ -42,6 +42,8 @@ pub struct NatsSession {
     is_admitted: bool,
     /// Account as which the client has authenticated last, for people.
     account: Option<String>,
+    /// Names in the client's verified certificate.
+    certificate_names: Vec<String>,
     /// True if messages carry headers with the metadata of the bus, provided that the client supports headers.
     is_annotated: bool,
     permissions: ClientPermissions,
@@ -84,6 +86,7 @@ impl NatsSession {
             is_admitted: is_open,
             account: None,
             permissions: ClientPermissions::default(),
+            certificate_names: Vec::new(),
             requests: VecDeque::new(),
             subs: NatsSubscriptions::default(),
             writer: MessageWriter::default(),
@@ -107,6 +110,11 @@ impl NatsSession {
     /// Writes the greeting.
     pub fn on_open(&mut self, out: &mut OutputBuffer) {
         out.put(&info::line(&self.settings, &self.connection, false));
+    }
+
+    /// Records the names in the client's verified certificate. A CONNECT without credentials authenticates by them.
+    pub fn on_certificate(&mut self, names: &[String]) {
+        self.certificate_names = names.to_vec();
     }
 
     /// Answers a command, or returns its request to the peer.
@@ -300,11 +308,15 @@ impl NatsSession {
         let identity = connect::read(json, &mut options)?;
         let access = &self.settings.access;
         if access.requires_authentication() {
-            let account = connect::authenticate(access, &identity, &info::nonce(&self.connection))
-                .map_err(NatsFault::Unauthorized)?;
+            let account = if identity.has_credentials() || self.certificate_names.is_empty() {
+                connect::authenticate(access, &identity, &info::nonce(&self.connection))
+            } else {
+                access.account_of_certificate(&self.certificate_names).ok_or(AuthenticationFailure::Certificate)
+            };
+            let account = account.map_err(NatsFault::Unauthorized)?;
             self.is_annotated = access.headers || account.headers;
             self.permissions.set(&account.permissions);
-            let label = connect::account_label(account);
+            let label = account.credentials.public_name().to_owned();
             self.is_admitted = true;
             if self.account.as_ref() != Some(&label) {
                 self.account = Some(label.clone());

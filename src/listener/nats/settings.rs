@@ -66,4 +66,6 @@ pub enum Tls {
     Available,
     /// The client must encrypt the connection.
     Required,
+    /// The client must encrypt the connection and present a certificate.
+    Certified,
 }

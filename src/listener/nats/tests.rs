@@ -923,6 +923,29 @@ fn denied_action_is_reported_to_the_operator() {
 }
 
 #[test]
+fn certificate_has_the_permissions_of_its_account() {
+    let mut settings = with_permissions();
+    let permissions = settings.access.accounts[0].permissions.clone();
+    settings.access.accounts = vec![
+        Account { permissions, ..Account::new(Credentials::Certificate("device-7".to_owned())) },
+        Account::new(Credentials::User { name: "free".to_owned(), password: "p".to_owned() }),
+    ];
+    let mut alone = Alone::new(&settings);
+    alone.session.on_certificate(&["other".to_owned(), "device-7".to_owned()]);
+    let certified = r#"CONNECT {"verbose":false}|"#;
+    let free = r#"CONNECT {"verbose":false,"user":"free","pass":"p"}|"#;
+    let denied = "-ERR 'Permissions Violation for Publish to \"c\"'|";
+    for (connect, expected) in [(certified, denied), (free, ""), (certified, denied)] {
+        alone.push(&bytes(&format!("{connect}PUB a.b 1|x|PUB c 1|x|")));
+        assert_eq!(alone.received(), expected, "{connect}");
+    }
+    alone.push(&bytes("SUB > 1|"));
+    assert_eq!(alone.received(), "-ERR 'Permissions Violation for Subscription to \">\"'|");
+    let admitted: Vec<&String> = alone.requests.iter().filter(|request| request.starts_with("admitted")).collect();
+    assert_eq!(admitted, ["admitted device-7", "admitted free", "admitted device-7"]);
+}
+
+#[test]
 fn received_request_may_be_answered() {
     let mut alone = Alone::new(&with_permissions());
     alone.push(&bytes(r#"CONNECT {"verbose":false,"user":"u","pass":"p"}|SUB b.c 1|PUB r.1 1|x|"#));

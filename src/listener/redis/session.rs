@@ -65,6 +65,8 @@ pub struct RedisSession {
     account: Option<String>,
     /// Permissions of the account.
     permissions: Permissions,
+    /// Names in the client's verified certificate.
+    certificate_names: Vec<String>,
     wrong_passwords: u32,
     /// Deadline for the authentication of the client.
     auth_deadline: Instant,
@@ -98,6 +100,7 @@ impl RedisSession {
             name: String::new(),
             account: (!requires_authentication).then(|| authentication::DEFAULT_USER.into()),
             permissions: Permissions::default(),
+            certificate_names: Vec::new(),
             wrong_passwords: 0,
             auth_deadline: now + settings.auth_time,
             answers: ReplyMode::All,

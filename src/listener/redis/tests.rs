@@ -234,6 +234,34 @@ fn action_without_permission_is_denied() {
 }
 
 #[test]
+fn certificate_has_the_permissions_of_its_account() {
+    let only = |text: &str| SubjectPermission::Only([text.parse().unwrap()].into_iter().collect());
+    let permissions = Permissions { publish: only("a.>"), subscribe: only("news.>") };
+    let accounts = vec![
+        Account { permissions, ..Account::new(Credentials::Certificate("device-7".into())) },
+        Account::new(Credentials::User { name: "free".into(), password: "pw".into() }),
+    ];
+    let mut shell = Shell::new(&Settings { access: Access { accounts, headers: false }, ..Settings::default() });
+    shell.session.on_certificate(&["other".into(), "device-7".into()]);
+    let denied = "-NOPERM this user has no permissions to access one of the channels used as arguments\r\n";
+    for (line, expected) in [
+        ("PUBLISH a.b x", ":0\r\n"),
+        ("PUBLISH c x", denied),
+        ("SUBSCRIBE c", denied),
+        ("AUTH free wrong", "-WRONGPASS invalid username-password pair or user is disabled.\r\n"),
+        ("PUBLISH c x", denied),
+        ("AUTH free pw", "+OK\r\n"),
+        ("PUBLISH c x", ":0\r\n"),
+        ("RESET", "+RESET\r\n"),
+        ("PUBLISH c x", denied),
+        ("PUBLISH a.b x", ":0\r\n"),
+    ] {
+        shell.feed(format!("{line}\r\n").as_bytes()).unwrap();
+        assert_eq!(shell.text(), expected, "{line}");
+    }
+}
+
+#[test]
 fn kept_command_is_returned_once_more() {
     let mut parser = RedisParser::new(&Settings::default());
     parser.push(b"PING a\r\n*2\r\n$4\r\nPING\r\n$1\r\nb\r\n*1\r\n");

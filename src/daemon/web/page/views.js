@@ -192,6 +192,12 @@ export function makeClientTable() {
   );
 }
 
+// Returns who may use a listener.
+function listenerAccess(row) {
+  if (row.accounts) return "accounts";
+  return row.tls === "verify" ? "certificates" : "anyone";
+}
+
 /** Makes the table of the listeners of a peer, from its status. */
 export function makeListenerTable() {
   const table = makeTable(
@@ -199,7 +205,7 @@ export function makeListenerTable() {
     [
       { title: "Listener", text: (row) => row.listener },
       { title: "Address", text: (row) => row.address },
-      { title: "Access", text: (row) => `${row.accounts ? "accounts" : "anyone"}${row.tls ? `, TLS ${row.tls}` : ""}` },
+      { title: "Access", text: (row) => `${listenerAccess(row)}${row.tls ? `, TLS ${row.tls}` : ""}` },
       { title: "Clients", number: true, text: (row) => count(row.clients) },
       { title: "Accepted", number: true, text: (row) => count(row.accepted) },
       {

@@ -4,6 +4,7 @@ use super::client_commands::client_name;
 use super::{RedisSession, ReplyMode};
 use crate::listener::access::{Account, Credentials, is_equal};
 use crate::listener::output_buffer::OutputBuffer;
+use crate::listener::permissions::Permissions;
 use crate::listener::redis::command::{RedisCommand, number};
 use crate::listener::redis::fault::RedisFault;
 use crate::listener::redis::info;
@@ -42,6 +43,28 @@ impl RedisSession {
         Ok(())
     }
 
+    /// Authenticates a client whose verified certificate has these names, if one of them is that of an account.
+    pub fn on_certificate(&mut self, names: &[String]) {
+        self.certificate_names = names.to_vec();
+        self.admit_by_certificate();
+    }
+
+    /// Authenticates the client by its certificate, if that names an account. Returns whether it does.
+    fn admit_by_certificate(&mut self) -> bool {
+        let account = self.settings.access.account_of_certificate(&self.certificate_names);
+        let Some(Account { credentials, permissions, .. }) = account else { return false };
+        let (account, permissions) = (credentials.public_name().to_owned(), permissions.clone());
+        self.admit(account, permissions);
+        true
+    }
+
+    /// Admits the client as an account with these permissions.
+    fn admit(&mut self, account: String, permissions: Permissions) {
+        self.permissions = permissions;
+        self.account = Some(account.clone());
+        self.requests.push_back(SessionRequest::Admitted { account });
+    }
+
     /// Authenticates the client by name and password. Returns whether an account has them.
     fn log_in(&mut self, name: &[u8], password: &[u8]) -> Result<bool, RedisFault> {
         let access = &self.settings.access;
@@ -49,7 +72,7 @@ impl RedisSession {
         let matches = |account: &Account| match &account.credentials {
             Credentials::User { name: user, password: secret } => is_equal(user, name) & is_equal(secret, password),
             Credentials::Token(secret) => (name == DEFAULT_USER.as_bytes()) & is_equal(secret, password),
-            Credentials::Nkey(_) => false,
+            Credentials::Nkey(_) | Credentials::Certificate(_) => false,
         };
         let proven =
             access.accounts.iter().fold(
@@ -59,10 +82,8 @@ impl RedisSession {
                 },
             );
         if proven.is_some() || !access.requires_authentication() && name == DEFAULT_USER.as_bytes() {
-            self.permissions = proven.map(|account| account.permissions.clone()).unwrap_or_default();
-            let account = String::from_utf8_lossy(name).into_owned();
-            self.account = Some(account.clone());
-            self.requests.push_back(SessionRequest::Admitted { account });
+            let permissions = proven.map(|account| account.permissions.clone()).unwrap_or_default();
+            self.admit(String::from_utf8_lossy(name).into_owned(), permissions);
             return Ok(true);
         }
         self.wrong_passwords += 1;
@@ -131,7 +152,8 @@ impl RedisSession {
         self.answers = ReplyMode::All;
         self.is_resp3 = false;
         // A RESET does not extend the deadline of an unauthenticated client.
-        if self.settings.access.requires_authentication() && self.account.take().is_some() {
+        let is_reset = self.settings.access.requires_authentication() && self.account.take().is_some();
+        if is_reset && !self.admit_by_certificate() {
             self.auth_deadline = now + self.settings.auth_time;
         }
         self.reply(out).simple("RESET");
