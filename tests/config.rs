@@ -42,7 +42,11 @@ fn shipped_file_has_defaults_except_the_seeds_windows() {
 
 /// Returns the lines without which the example of a key is refused.
 fn needed_by(key: &str) -> &'static str {
-    if key == "peers" { "  interface: auto\n" } else { "" }
+    match key {
+        "peers" => "  interface: auto\n",
+        "nats-tls-first" => "  nats-tls: cert.pem key.pem\n",
+        _ => "",
+    }
 }
 
 #[test]

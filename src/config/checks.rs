@@ -5,7 +5,7 @@ use super::InterfaceSpec;
 use super::draft::Draft;
 use super::error::{ConfigError, ConfigErrorKind, ValueSource};
 use super::keys::{KEYS, find_key};
-use super::listeners::{TlsClients, TlsFiles};
+use super::listeners::{TlsClients, TlsFiles, TlsFirst};
 use super::quantity::show_size;
 use std::net::SocketAddr;
 
@@ -15,6 +15,7 @@ impl Draft {
         self.check_pairs();
         self.check_listener_memory();
         self.check_listeners();
+        self.check_tls_first();
         self.check_addresses();
         self.check_peers();
     }
@@ -104,6 +105,25 @@ impl Draft {
             let suggestion = format!("write accounts: user NAME password WORD, or {key}-open: yes to admit any client");
             self.fail_key(index, ConfigErrorKind::Unguarded { address }, suggestion);
         }
+    }
+
+    /// Checks that the NATS listener encrypts if the TLS handshake comes first, and that no client waits for an INFO that
+    /// never comes.
+    fn check_tls_first(&mut self) {
+        let (index, files) = (find_key("nats-tls-first").expect("a key"), find_key("nats-tls").expect("a key"));
+        if self.refused[index] || self.refused[files] {
+            return;
+        }
+        let (reason, suggestion) = match (self.config.nats_tls_first, &self.config.nats_tls) {
+            (TlsFirst::Never, _) => return,
+            (_, None) => ("no handshake can come first without encryption", "write nats-tls: CERTIFICATES.pem KEY.pem"),
+            (TlsFirst::Always, Some(tls)) if tls.clients == TlsClients::Any => (
+                "unencrypted clients, which nats-tls admits, would wait for INFO in vain",
+                "write nats-tls-first: auto, or remove optional from nats-tls",
+            ),
+            _ => return,
+        };
+        self.fail_key(index, ConfigErrorKind::Inapplicable(reason), suggestion.to_owned());
     }
 
     /// Checks that unicast copies can be sent to the listed peers: they leave by an interface that leads to other hosts,

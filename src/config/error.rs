@@ -146,6 +146,8 @@ pub enum ConfigErrorKind {
     },
     /// A file that a key names cannot be used; holds the reason.
     File(String),
+    /// A value that another one does not let work; holds the reason.
+    Inapplicable(&'static str),
     /// A listener that other hosts can reach without authentication.
     Unguarded {
         /// Address of the listener.
@@ -169,6 +171,7 @@ impl fmt::Display for ConfigErrorKind {
             ConfigErrorKind::Misplaced => write!(f, "is not indented below 'parameters:'"),
             ConfigErrorKind::Duplicate { first } => write!(f, "is repeated; it was set in line {first}"),
             ConfigErrorKind::File(reason) => f.write_str(reason),
+            ConfigErrorKind::Inapplicable(reason) => f.write_str(reason),
             ConfigErrorKind::AddressConflict { address, other, other_address } => {
                 write!(f, "listens at {address}, which {other} uses already ({other_address})")
             }

@@ -7,7 +7,7 @@ use super::error::ValueSource;
 use super::events::{DataDirFormat, EventTypesFormat, RetentionFormat, ServerIdFormat};
 use super::host_defaults::HostDefaults;
 use super::interface::InterfaceSpec;
-use super::listeners::{AccountsFormat, ListenAddressFormat, TlsFiles, TlsFilesFormat};
+use super::listeners::{AccountsFormat, ListenAddressFormat, TlsFiles, TlsFilesFormat, TlsFirst, TlsFirstFormat};
 use super::local_socket::{SocketGroupFormat, SocketModeFormat};
 use super::network::{DatagramSize, DatagramSizeFormat, GroupFormat, InterfaceFormat, PeerNameFormat, PeersFormat};
 use super::path::{FilePathFormat, SocketPathFormat};
@@ -245,6 +245,9 @@ keys! {
     /// Certificates and key for encrypted connections of NATS clients; encryption is required, unless `optional`
     /// follows. With `verify` and a file of authorities, clients must present a certificate of these.
     "nats-tls" nats_tls: Option<TlsFiles> = "none", TlsFilesFormat, "cert.pem key.pem";
+    /// Order of the TLS handshake and INFO for NATS clients: `no` sends INFO first, unencrypted; `yes` waits for the
+    /// handshake; `auto` waits for a short time, and then sends INFO.
+    "nats-tls-first" nats_tls_first: TlsFirst = "no", TlsFirstFormat, "auto";
     /// True if every message carries headers with its metadata, for clients that support headers: publisher, seq, and
     /// the loss before it. For some clients only: the word `headers` in their account.
     "nats-headers" nats_headers: bool = "no", YES_NO, "yes";
@@ -309,6 +312,10 @@ keys! {
     "listener-client-max" listener_client_max: usize = "65536", NumberFormat { min: 1, max: 1_048_576 }, "1000";
     /// Maximum number of unauthenticated clients among these.
     "listener-unauthenticated-max" listener_unauthenticated_max: usize = "1024", NumberFormat { min: 1, max: 65_536 }, "64";
+    /// Maximum time of a TLS handshake of a client of the NATS, Redis or Hat listener, if the client must encrypt or has
+    /// begun to.
+    "tls-timeout" tls_timeout: Duration =
+        "2 sec", DurationFormat { min: ms(100), max: ms(60_000), reason: "" }, "500 ms";
     /// Bytes that the clients of all listeners hold together: incomplete input and queued output. Beyond it the client
     /// that holds most is closed.
     "listener-memory" listener_memory: usize = "1 gb", SizeFormat { min: MB, max: 1024 * GB }, "256 mb";

@@ -1,7 +1,8 @@
 //! The values of the keys about listeners: addresses, accounts, and encryption.
 
-use super::choice::ON_OFF;
+use super::choice::{ON_OFF, YES_NO};
 use super::host_defaults::HostDefaults;
+use super::quantity::DurationFormat;
 use super::spelling::nearest;
 use super::value_error::{ACCOUNT_FORMS, ACCOUNT_OPTIONS, ACCOUNTS_MAX, AccountError, ValueError};
 use super::value_format::{ValueFormat, split_list};
@@ -12,6 +13,7 @@ use crate::subject::Pattern;
 use crate::subject::pattern_set::PatternSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Address of a listener: `off`, `on` (loopback at the usual port), a port, an address, or both.
 pub(super) struct ListenAddressFormat {
@@ -269,6 +271,52 @@ impl ValueFormat for TlsFilesFormat {
     }
 }
 
+/// Order of the TLS handshake and INFO at the NATS listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsFirst {
+    /// INFO comes first, unencrypted.
+    Never,
+    /// The handshake comes first. INFO is encrypted.
+    Always,
+    /// The handshake comes first if it begins within this time. After it, INFO comes first.
+    Within(Duration),
+}
+
+/// Time for which `auto` waits, as in nats-server.
+const TLS_FIRST_AUTO: Duration = Duration::from_millis(50);
+/// Times that can be written in place of `auto`.
+const TLS_FIRST_TIME: DurationFormat =
+    DurationFormat { min: Duration::from_millis(1), max: Duration::from_secs(10), reason: "" };
+
+/// `no`, `yes`, `auto`, or a time.
+pub(super) struct TlsFirstFormat;
+
+impl ValueFormat for TlsFirstFormat {
+    type Value = TlsFirst;
+
+    fn parse(&self, text: &str, defaults: &HostDefaults) -> Result<TlsFirst, ValueError> {
+        match YES_NO.parse(text, defaults) {
+            Ok(true) => Ok(TlsFirst::Always),
+            Ok(false) => Ok(TlsFirst::Never),
+            Err(_) if text == "auto" => Ok(TlsFirst::Within(TLS_FIRST_AUTO)),
+            Err(error) if text.starts_with(|first: char| first.is_ascii_alphabetic()) => Err(error),
+            Err(_) => TLS_FIRST_TIME.parse(text, defaults).map(TlsFirst::Within),
+        }
+    }
+
+    fn show(&self, value: &TlsFirst) -> String {
+        match value {
+            TlsFirst::Never => "no".into(),
+            TlsFirst::Always => "yes".into(),
+            TlsFirst::Within(time) => TLS_FIRST_TIME.show(time),
+        }
+    }
+
+    fn range(&self) -> String {
+        format!("no, yes, auto ({}), or {}", TLS_FIRST_TIME.show(&TLS_FIRST_AUTO), TLS_FIRST_TIME.range())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -384,5 +432,22 @@ mod tests {
         for text in ["a.pem", "a b c", "a b optional d", "a b verify", "a b verify c optional"] {
             assert_eq!(TlsFilesFormat.parse(text, &defaults()), Err(ValueError::TlsFiles), "{text}");
         }
+    }
+
+    #[test]
+    fn tls_first_is_read_back_or_refused() {
+        for (text, expected, shown) in [
+            ("off", TlsFirst::Never, "no"),
+            ("yes", TlsFirst::Always, "yes"),
+            ("auto", TlsFirst::Within(Duration::from_millis(50)), "50 ms"),
+            ("2 sec", TlsFirst::Within(Duration::from_secs(2)), "2 sec"),
+        ] {
+            assert_eq!(TlsFirstFormat.parse(text, &defaults()), Ok(expected), "{text}");
+            assert_eq!(TlsFirstFormat.show(&expected), shown);
+            assert_eq!(TlsFirstFormat.parse(shown, &defaults()), Ok(expected));
+        }
+        assert_eq!(TlsFirstFormat.parse("50", &defaults()), Err(ValueError::DurationUnit("50".into())));
+        assert!(matches!(TlsFirstFormat.parse("automatic", &defaults()), Err(ValueError::NotOneOf(_))));
+        assert!(matches!(TlsFirstFormat.parse("1 min", &defaults()), Err(ValueError::AboveMax { .. })));
     }
 }

@@ -52,7 +52,7 @@ pub use error::{ConfigError, ConfigErrorKind, ConfigErrors, Excerpt, ValueSource
 pub use host_defaults::HostDefaults;
 pub use interface::{INTERFACE_NAME_BYTES_MAX, InterfaceSpec, InterfaceSpecError, Subnet};
 pub use keys::{Config, KEYS, Key};
-pub use listeners::{TlsClients, TlsFiles};
+pub use listeners::{TlsClients, TlsFiles, TlsFirst};
 pub use network::DatagramSize;
 pub use overrides::Override;
 pub use quantity::parse_size;

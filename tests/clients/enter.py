@@ -2,7 +2,7 @@
 outcome as a JSON object.
 
 The argument is a JSON object: `url`; `ca`, a file with the trusted certificate; `cert` and `key`, files with a
-certificate of the client; `seed` of an nkey; `protocol` of Redis.
+certificate of the client; `tls_first`, if the handshake comes before INFO; `seed` of an nkey; `protocol` of Redis.
 """
 
 import asyncio
@@ -27,6 +27,7 @@ async def nats_client(wanted):
         client = await nats.connect(
             wanted["url"],
             tls=trusted,
+            tls_handshake_first=wanted.get("tls_first", False),
             nkeys_seed_str=wanted.get("seed"),
             error_cb=on_error,
             allow_reconnect=False,

@@ -14,6 +14,7 @@ mod slow;
 mod stop;
 mod streams;
 mod tls;
+mod tls_first;
 mod together;
 
 use crate::support::command::{Place, RunningCommand};

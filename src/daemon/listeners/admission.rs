@@ -85,7 +85,8 @@ impl Listeners {
             ConnectionInfo { client: id.0, from, listen: listener.address, nonce, is_secure: listener.tls.is_some() };
         let stream = Stream::new(stream, listener.tls.as_ref());
         let limits = core.clients.limits();
-        let mut connection = ListenerConnection::new(stream, &listener.settings, &hello, index, limits, now.instant);
+        let mut connection =
+            ListenerConnection::new(stream, &listener.settings, &hello, index, limits, listener.timing, now.instant);
         connection.is_scheduled = true;
         if connection.session.is_admitted() {
             connection.parser.admit();

@@ -2,6 +2,7 @@
 
 use super::drops::DropCounts;
 use super::stream::Stream;
+use crate::config::TlsFirst;
 use crate::daemon::connection_state::{ConnectionState, ReadOutcome, WriteBuffer};
 use crate::daemon::outbox::PushOutcome;
 use crate::daemon::subscription_queue::QueueLimits;
@@ -15,13 +16,20 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Maximum time of a TLS handshake that is required or has begun.
-const HANDSHAKE_TIME: Duration = Duration::from_secs(2);
 /// Approximate number of bytes delivered to a client before its room is checked again; at least one message for one
 /// subscription. Unwritten output exceeds its limit by no more than one such chunk. Most batches are smaller.
 const DELIVERY_CHUNK_BYTES: usize = 256 * 1024;
 /// Minimum bytes that the protocol adds to a message.
 const MESSAGE_OVERHEAD_BYTES: usize = 32;
+
+/// Timing of the TLS handshakes of a listener.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HandshakeTiming {
+    /// Maximum time of a handshake that is required or has begun.
+    pub(crate) timeout: Duration,
+    /// Order of the handshake and the greeting.
+    pub(crate) tls_first: TlsFirst,
+}
 
 /// A client of a listener.
 #[derive(Debug)]
@@ -41,6 +49,12 @@ pub(crate) struct ListenerConnection {
     pub(crate) is_unauthenticated: bool,
     /// Deadline of the TLS handshake while one is required or has begun.
     handshake_deadline: Option<Instant>,
+    /// Maximum time of a TLS handshake.
+    handshake_timeout: Duration,
+    /// True until the greeting of the protocol is written.
+    is_greeting_pending: bool,
+    /// Deadline of a pending greeting. Without one it waits for the first byte of the client.
+    greeting_deadline: Option<Instant>,
     /// True if the listeners have scheduled the client to be served.
     pub(crate) is_scheduled: bool,
     /// Time at which the listeners next check the deadlines of the client.
@@ -68,6 +82,7 @@ impl ListenerConnection {
         hello: &ConnectionInfo,
         listener: usize,
         limits: QueueLimits,
+        timing: HandshakeTiming,
         now: Instant,
     ) -> ListenerConnection {
         let mut connection = ListenerConnection {
@@ -81,6 +96,9 @@ impl ListenerConnection {
             account: None,
             is_unauthenticated: true,
             handshake_deadline: None,
+            handshake_timeout: timing.timeout,
+            is_greeting_pending: true,
+            greeting_deadline: None,
             is_scheduled: false,
             wake: None,
             awaited_version: None,
@@ -91,15 +109,36 @@ impl ListenerConnection {
             dropped: 0,
             denied: 0,
         };
-        connection.answer(|session, out| session.on_open(out));
+        match timing.tls_first {
+            TlsFirst::Never => connection.greet(),
+            TlsFirst::Always => {}
+            TlsFirst::Within(time) => connection.greeting_deadline = Some(now + time),
+        }
         connection.update_handshake_deadline(now);
         connection
+    }
+
+    /// Writes the greeting of the protocol, unless that is done. It is encrypted if the client has begun a handshake.
+    fn greet(&mut self) {
+        self.greeting_deadline = None;
+        if std::mem::take(&mut self.is_greeting_pending) {
+            self.answer(|session, out| session.on_open(out));
+        }
+    }
+
+    /// Writes a pending greeting if the client has not begun a handshake in time.
+    pub(crate) fn greet_at_deadline(&mut self, now: Instant) {
+        if self.greeting_deadline.is_some_and(|deadline| deadline <= now) {
+            // A handshake may have begun since the last read. Its error, if any, recurs with the next one.
+            drop(self.stream.detect_encryption());
+            self.greet();
+        }
     }
 
     /// Updates the handshake deadline from the state of encryption.
     pub(crate) fn update_handshake_deadline(&mut self, now: Instant) {
         let is_pending = self.stream.awaits_encryption() || self.stream.is_handshaking();
-        self.handshake_deadline = is_pending.then(|| self.handshake_deadline.unwrap_or(now + HANDSHAKE_TIME));
+        self.handshake_deadline = is_pending.then(|| self.handshake_deadline.unwrap_or(now + self.handshake_timeout));
     }
 
     /// Returns whether the client has authenticated, and encrypts the stream if the listener requires that.
@@ -107,9 +146,9 @@ impl ListenerConnection {
         self.account.is_some() && self.handshake_deadline.is_none()
     }
 
-    /// Returns the earliest deadline of the session or the handshake.
+    /// Returns the earliest deadline of the session, the handshake or the greeting.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.session.deadline().into_iter().chain(self.handshake_deadline).min()
+        self.session.deadline().into_iter().chain(self.handshake_deadline).chain(self.greeting_deadline).min()
     }
 
     /// Returns whether the client may have input to process now.
@@ -232,6 +271,9 @@ impl ListenerConnection {
     pub(crate) fn read(&mut self, scratch: &mut [u8]) -> ReadOutcome {
         let is_plain = self.stream.is_plain();
         let outcome = self.flow.read(&mut self.stream, is_plain, scratch, |bytes| self.parser.push(bytes));
+        if self.stream.is_begun() {
+            self.greet();
+        }
         if let Some(names) = self.stream.take_client_names() {
             tracing::debug!(from = %self.from, ?names, "client certificate");
             self.answer(|session, _| session.on_certificate(&names));

@@ -15,7 +15,9 @@ pub(crate) mod tls;
 
 pub use tls::TlsError;
 
-use crate::config::{Config, ConfigError, ConfigErrorKind, ConfigErrors, SlowClient, TlsClients, ValueSource};
+use crate::config::{
+    Config, ConfigError, ConfigErrorKind, ConfigErrors, SlowClient, TlsClients, TlsFirst, ValueSource,
+};
 use crate::daemon::clients::Clients;
 use crate::daemon::local_socket::find_group;
 use crate::daemon::tokens::LISTENERS;
@@ -28,6 +30,7 @@ use crate::listener::{hat, nats, redis};
 use crate::message::{ClientId, Epoch};
 use crate::subject::SUBJECT_BYTES_MAX;
 use crate::time::Instant;
+use connection::HandshakeTiming;
 use mio::net::TcpListener;
 use mio::{Interest, Registry, Token};
 use serde_json::{Value, json};
@@ -136,6 +139,7 @@ struct Listener {
     address: SocketAddr,
     settings: Settings,
     tls: Option<ListenerTls>,
+    timing: HandshakeTiming,
     is_acceptable: bool,
     /// Number of clients connected now.
     clients: usize,
@@ -267,10 +271,10 @@ impl Listeners {
         };
         let (socket, address) = listen().map_err(|error| ListenerError::Listen { protocol, address, error })?;
         let settings = settings(protocol, config, epoch, server, tls.as_ref());
-        let may_be_open = match protocol {
-            Protocol::Nats => config.nats_open,
-            Protocol::Redis => config.redis_open,
-            Protocol::Hat => config.hat_open,
+        let (may_be_open, tls_first) = match protocol {
+            Protocol::Nats => (config.nats_open, config.nats_tls_first),
+            Protocol::Redis => (config.redis_open, TlsFirst::Never),
+            Protocol::Hat => (config.hat_open, TlsFirst::Never),
         };
         tracing::info!(listener = %protocol, %address, tls = tls.is_some(), accounts = settings.access().accounts.len(), "listener open");
         let is_certified = tls.as_ref().is_some_and(|tls| matches!(tls.clients, TlsClients::Certified(_)));
@@ -282,6 +286,7 @@ impl Listeners {
             address,
             settings,
             tls,
+            timing: HandshakeTiming { timeout: config.tls_timeout, tls_first },
             is_acceptable: true,
             clients: 0,
             counts: ListenerCounts::default(),

@@ -336,6 +336,7 @@ impl Listeners {
     fn serve_deadline(&mut self, core: &mut EngineCore, now: ClockReading, id: ClientId) {
         let Some(connection) = core.clients.listener_connection(id) else { return };
         connection.wake = None;
+        connection.greet_at_deadline(now.instant);
         // No fault can be reported to a client before its handshake is complete, so its connection just ends.
         let is_due = connection.deadline().is_some_and(|deadline| deadline <= now.instant);
         let is_over = connection.close_deadline.is_some_and(|close_deadline| close_deadline <= now.instant)

@@ -57,7 +57,7 @@ impl Stream {
     ///
     /// # Errors
     /// There is none yet, or the stream is plain although encryption is required: [`io::ErrorKind::PermissionDenied`].
-    fn detect_encryption(&mut self) -> io::Result<()> {
+    pub(crate) fn detect_encryption(&mut self) -> io::Result<()> {
         let Some(tls) = &self.pending_tls else { return Ok(()) };
         let mut first = [0];
         if self.socket.peek(&mut first)? == 0 {
@@ -73,6 +73,11 @@ impl Stream {
         }
         self.pending_tls = None;
         Ok(())
+    }
+
+    /// Returns whether it is known if the stream is encrypted.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.pending_tls.is_none()
     }
 
     /// Returns whether reads return the bytes of the socket unchanged.
