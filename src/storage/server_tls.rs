@@ -38,8 +38,8 @@ impl<'a> AddressParameters<'a> {
 
     /// Removes a parameter and returns its value. Of several values the last one applies, as in libpq.
     pub(super) fn take(&mut self, name: &str) -> Option<String> {
-        let values = self.parameters.iter().filter_map(|parameter| value_of(parameter, name));
-        let taken = values.last().map(|value| percent_decode_str(value).decode_utf8_lossy().into_owned());
+        let mut values = self.parameters.iter().filter_map(|parameter| value_of(parameter, name));
+        let taken = values.next_back().map(|value| percent_decode_str(value).decode_utf8_lossy().into_owned());
         self.parameters.retain(|parameter| value_of(parameter, name).is_none());
         taken
     }
