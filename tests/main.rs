@@ -8,6 +8,7 @@ mod corpus;
 mod events;
 mod listeners;
 mod netns;
+mod security;
 #[cfg(feature = "sim")]
 mod sim;
 mod support;

@@ -15,6 +15,9 @@ const TAIL_RUNS: u64 = if cfg!(debug_assertions) { 2 } else { 12 };
 /// Lines of the trace that a replayed seed shows.
 const TRACE_LINES: usize = 80;
 
+/// Number of seeds whose peers are keyed in any case.
+const KEYED_SEEDS: u64 = if cfg!(debug_assertions) { 10 } else { 60 };
+
 /// Number of new seeds for each commit, beside the fixed ones.
 const COMMIT_SEEDS: u64 = if cfg!(debug_assertions) { 15 } else { 600 };
 /// First seed of the range for commits, far above the fixed ones; the range ends 2^40 seeds later.
@@ -41,6 +44,21 @@ fn new_seeds_of_each_commit_hold() {
     let first = COMMIT_SEEDS_BASE + number.expect("a commit has at least ten hexadecimal digits");
     show(&format!("commit {commit}: seeds {first} to {}", first + COMMIT_SEEDS - 1));
     sweep(first..first + COMMIT_SEEDS);
+}
+
+/// The same oracle judges peers that seal their datagrams: nothing more is lost, and nothing is opened that no peer has
+/// sealed.
+#[test]
+fn keyed_peers_report_every_loss_exactly() {
+    let mut failed = Vec::new();
+    for seed in 0..KEYED_SEEDS {
+        let faults = Scenario::draw(seed).faults.with(FaultKind::Keyed);
+        let scenario = Scenario::draw_with(seed, faults, Mutants::default());
+        let findings = sim::run_scenario(&scenario).findings.violations;
+        findings.iter().for_each(|violation| println!("seed {seed}: {violation}"));
+        failed.extend((!findings.is_empty()).then_some(seed));
+    }
+    assert!(failed.is_empty(), "{failed:?}");
 }
 
 /// Returns the hash of the commit that is checked out.

@@ -1,5 +1,28 @@
-//! Security: the keys of hosts and realms, without I/O.
+//! Security: the keys of hosts and realms, the handshakes by which peers authenticate each other, and sealed datagrams.
 //!
-//! Nothing here reads a clock, a file or the system's randomness: times and random bytes are arguments.
+//! The layout and the key schedule are in `docs/wire.md`. Nothing here reads a clock, a file or the system's randomness:
+//! times and random bytes are arguments, as in the core.
 
+mod association;
+mod cipher;
+mod cookie;
+mod deferral;
+mod exchange;
+mod handshake_datagram;
+mod key_schedule;
+#[cfg(test)]
+mod known_answers;
+mod layer;
+mod noise;
 pub mod realm;
+mod replay_window;
+mod secret;
+
+pub use cipher::{KEYED_BYTES, Suite, TAG_BYTES};
+
+pub use layer::{
+    CertificateVerifier, RealmCredentials, SecretSource, SecurityCounters, SecurityEffect, SecurityLayer,
+    SecuritySettings,
+};
+pub use noise::{STATIC_KEY_BYTES, static_public};
+pub use secret::{SECRET_BYTES, Secret};

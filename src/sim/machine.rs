@@ -4,6 +4,7 @@ use crate::message::{DeliveryMode, Target};
 use crate::proto::effect::Path;
 use crate::proto::pace::cost;
 use crate::proto::peer::Peer;
+use crate::security::SecurityLayer;
 use crate::sim::joiner::Joiner;
 use crate::sim::scenario::{HostSpec, SECOND};
 use crate::sim::truth::{DatagramId, NEVER};
@@ -36,6 +37,8 @@ pub struct Machine {
     pub spec: HostSpec,
     /// Its peer, while one runs.
     pub peer: Option<Peer>,
+    /// The security layer of the peer, if it is keyed.
+    pub security: Option<SecurityLayer>,
     /// The oracle's number for the run of the peer.
     pub run: usize,
     /// The address of the peer.
@@ -83,6 +86,7 @@ impl Machine {
         Machine {
             spec,
             peer: None,
+            security: None,
             run: 0,
             address: SocketAddr::new(ip, 7500),
             buffer: VecDeque::new(),
@@ -103,6 +107,12 @@ impl Machine {
             burst: 0,
             is_stopping: false,
         }
+    }
+
+    /// Returns the next time at which the peer or its security layer wants to run.
+    pub fn deadline(&mut self) -> Option<Instant> {
+        let security = self.security.as_ref().map(SecurityLayer::deadline);
+        self.peer.as_mut()?.poll_deadline().into_iter().chain(security).min()
     }
 
     /// Returns the readings of the host's clocks at a virtual time.
@@ -163,6 +173,7 @@ impl Machine {
     /// Removes the peer and all datagrams that it had not read.
     pub fn halt(&mut self) {
         self.peer = None;
+        self.security = None;
         self.joiner = None;
         self.buffer.clear();
         (self.buffered, self.busy_turns, self.busy_until, self.flood) = (0, 0, 0, (0, 0));

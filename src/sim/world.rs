@@ -4,6 +4,7 @@
 //! A host does what the daemon's loop does. It reads the datagrams that have arrived, passes them to the peer, drains
 //! the effects, and ticks once the peer's deadline has come. The oracle sees everything that enters or leaves a peer.
 
+mod keyed;
 mod publish;
 mod subscribe;
 
@@ -22,6 +23,7 @@ use crate::sim::scenario::{Action, FaultKind, HostSpec, MILLIS, SECOND, Scenario
 use crate::sim::truth::{DatagramId, NEVER};
 use crate::subject::{Pattern, Subject};
 use bytes::Bytes;
+use hashbrown::HashMap;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::net::SocketAddr;
@@ -90,6 +92,8 @@ pub struct World<'a> {
     /// For each host its own subjects, then those common to all.
     subjects: Vec<Vec<Subject>>,
     outcomes: Vec<LinkOutcome>,
+    /// Identities of all datagrams of keyed peers, in open mode.
+    sent_ids: HashMap<Bytes, DatagramId>,
     trace: Option<VecDeque<String>>,
 }
 
@@ -120,6 +124,7 @@ impl<'a> World<'a> {
             patterns: scenario.patterns.iter().map(|text| text.parse().expect("a valid pattern")).collect(),
             subjects: (0..scenario.hosts.len()).map(of_host).collect(),
             outcomes: Vec::new(),
+            sent_ids: HashMap::default(),
             trace: with_trace.then(VecDeque::new),
             scenario,
         };
@@ -282,15 +287,13 @@ impl<'a> World<'a> {
                 let at = self.machines[host].now(arrived).instant;
                 self.input(host, Input::Arrived { path: packet.path, at });
             }
-            self.oracle.on_read(self.now, self.machines[host].run, packet.id, (packet.from, packet.path));
-            self.log(|| format!("host {host} reads {:?} from {}", packet.id, packet.from));
-            let Packet { from, path, bytes, .. } = packet;
-            self.input(host, Input::Datagram { from, path, bytes });
+            self.receive(host, packet);
         }
         self.drain(host);
         if !self.is_caught_up(host, read_bytes) {
             return;
         }
+        self.tick_security(host, now);
         let extra = self.rng.chance(0.05);
         let mut ticks = 0;
         while let Some(peer) = &mut self.machines[host].peer {
@@ -347,7 +350,7 @@ impl<'a> World<'a> {
 
     fn plan_wake(&mut self, host: usize) {
         let machine = &mut self.machines[host];
-        let Some(deadline) = machine.peer.as_mut().and_then(Peer::poll_deadline) else { return };
+        let Some(deadline) = machine.deadline() else { return };
         let at = machine.virtual_time_of(self.now, deadline);
         if at < machine.wake_at || machine.wake_at < self.now {
             self.machines[host].wake_at = at;
@@ -403,6 +406,7 @@ impl<'a> World<'a> {
                     self.oracle.figures.lost_at_source += 1;
                     return;
                 }
+                let Some(bytes) = self.seal(host, None, id, &bytes) else { return };
                 for to in 0..self.machines.len() {
                     if to != host && self.scenario.reaches(host, to) {
                         self.carry(host, to, Path::Multicast, id, &bytes);
@@ -420,6 +424,7 @@ impl<'a> World<'a> {
             Effect::Unicast { to, bytes } => {
                 let id = self.oracle.on_sent(self.now, now, run, &bytes, Some(to));
                 self.log(|| format!("host {host} sends {id:?} to {to}"));
+                let Some(bytes) = self.seal(host, Some(to), id, &bytes) else { return };
                 if let Some(to) = self.machines.iter().position(|machine| machine.address == to) {
                     self.carry(host, to, Path::Unicast, id, &bytes);
                 }
@@ -534,7 +539,9 @@ impl<'a> World<'a> {
         }
         let fits = machine.receive(self.now, packet);
         self.oracle.figures.copies_dropped += u64::from(!fits);
-        self.oracle.on_copy(self.now, run, id, fits);
+        // A datagram of a keyed peer counts as arrived once the security layer has opened it.
+        let is_open = self.machines[host].security.is_none();
+        self.oracle.on_copy(self.now, run, id, fits && is_open);
         let at = self.now + self.machines[host].spec.turn;
         self.plan_turn(host, at);
     }
@@ -656,6 +663,8 @@ impl<'a> World<'a> {
             self.oracle.add_live_side(machine.run);
         }
         machine.peer = Some(Peer::new(settings, epoch, self.rng.fork(), now));
+        self.machines[host].security = self.security_layer(host, epoch, now);
+        let machine = &mut self.machines[host];
         let inbox = machine.spec.inbox;
         self.subscribe(host, target(INBOX_CLIENT, 0), "_INBOX.>".parse().expect("a valid pattern"), inbox);
         for (target, pattern, mode) in self.machines[host].subscriptions.clone() {

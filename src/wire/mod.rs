@@ -20,6 +20,7 @@ mod error;
 mod fragment;
 mod header;
 mod interest;
+mod keyed;
 mod manifest;
 mod pace;
 pub(crate) mod queue;
@@ -36,6 +37,9 @@ pub use error::{DecodeError, DiscardReason};
 pub use fragment::{FRAGMENT_TOTAL_MAX, Fragment, assemble, body_of};
 pub use header::{Header, Kind};
 pub use interest::{INTEREST_COUNT_MAX, Interest, InterestEntry, InterestRequest};
+#[cfg(any(test, feature = "sim"))]
+pub(crate) use keyed::padding;
+pub use keyed::{KeyedHeader, into_open};
 pub use manifest::{Content, ContentKind, Manifest, ManifestBuilder, contents_of, decode_contents, put_contents};
 pub use pace::{ReceiverReport, WINDOW_DATAGRAM_BYTES};
 pub use repair::{ExpiryNotice, Range, ResendRequest};

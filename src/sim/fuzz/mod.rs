@@ -7,6 +7,7 @@ mod certificate;
 mod decode;
 mod hat;
 mod history;
+mod keyed;
 mod local;
 mod nats;
 mod peer;
@@ -18,6 +19,7 @@ pub use certificate::certificate;
 pub use decode::decode;
 pub use hat::hat;
 pub use history::history;
+pub use keyed::keyed;
 pub use local::local;
 pub use nats::nats;
 pub use peer::peer;
@@ -35,7 +37,7 @@ pub struct FuzzTarget {
 }
 
 /// Every target.
-pub const TARGETS: [FuzzTarget; 8] = [
+pub const TARGETS: [FuzzTarget; 9] = [
     FuzzTarget { name: "certificate", body: certificate },
     FuzzTarget { name: "decode", body: decode },
     FuzzTarget { name: "peer", body: peer },
@@ -44,6 +46,7 @@ pub const TARGETS: [FuzzTarget; 8] = [
     FuzzTarget { name: "redis", body: redis },
     FuzzTarget { name: "nats", body: nats },
     FuzzTarget { name: "hat", body: hat },
+    FuzzTarget { name: "keyed", body: keyed },
 ];
 
 /// Bytes of the check value at the end of a datagram.

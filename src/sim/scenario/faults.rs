@@ -111,6 +111,8 @@ faults! {
     Suppression,
     /// Some clients are members of queue groups.
     Queues,
+    /// The peers seal their datagrams, and authenticate each other before they use them.
+    Keyed,
 }
 
 /// The active kinds of fault, which scenario files list by name.
@@ -141,7 +143,9 @@ impl Faults {
     pub(super) fn draw(rng: &mut Rng) -> Faults {
         // Between none and about two fifths of the kinds.
         let share = rng.below(5) as f64 / 10.0;
-        FaultKind::ALL.iter().fold(Faults::default(), |sum, kind| if rng.chance(share) { sum.with(*kind) } else { sum })
+        // Keyed peers have a sweep of their own.
+        let kinds = FaultKind::ALL.iter().filter(|kind| **kind != FaultKind::Keyed);
+        kinds.fold(Faults::default(), |sum, kind| if rng.chance(share) { sum.with(*kind) } else { sum })
     }
 }
 

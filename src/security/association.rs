@@ -1,0 +1,204 @@
+//! The security association with one epoch of another peer: its keys, and the keys for datagrams to it alone.
+
+use super::cipher::{AeadKey, Suite};
+use super::key_schedule::{GroupKeys, PairwiseKeys, SenderContext};
+use super::noise::STATIC_KEY_BYTES;
+use super::replay_window::ReplayWindow;
+use super::secret::Secret;
+use crate::message::{Epoch, PeerName};
+use crate::time::Instant;
+use crate::wire::{self, KeyedHeader, Kind};
+use bytes::Bytes;
+use std::net::SocketAddr;
+
+/// Secrets that a peer gives to another one in a handshake, so that the other can open its datagrams.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct EpochSecrets {
+    pub(super) suite: Suite,
+    /// Number of changes of the secrets.
+    pub(super) phase: u8,
+    /// Secret of all datagrams to the group, which every member gets.
+    pub(super) group_secret: Secret,
+    /// Secret of the datagrams to this one receiver.
+    pub(super) pairwise_secret: Secret,
+}
+
+impl EpochSecrets {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let start = [self.suite.mode(), self.phase];
+        [&start[..], self.group_secret.bytes(), self.pairwise_secret.bytes()].concat()
+    }
+
+    /// Decodes the secrets, and returns what follows them; `None` if they are truncated or of an unknown suite.
+    pub(super) fn decode(bytes: &[u8]) -> Option<(EpochSecrets, &[u8])> {
+        let ([mode, phase], rest) = bytes.split_first_chunk()?;
+        let (group_secret, rest) = rest.split_first_chunk()?;
+        let (pairwise_secret, rest) = rest.split_first_chunk()?;
+        let secrets = EpochSecrets {
+            suite: Suite::of_mode(*mode)?,
+            phase: *phase,
+            group_secret: Secret::new(*group_secret),
+            pairwise_secret: Secret::new(*pairwise_secret),
+        };
+        Some((secrets, rest))
+    }
+}
+
+/// Keys of this peer's own epoch.
+#[derive(Debug)]
+pub(super) struct OwnKeys {
+    pub(super) sender: SenderContext,
+    group_secret: Secret,
+    /// Root of the secrets for single receivers. It is given to nobody.
+    pairwise_root: Secret,
+    group_keys: GroupKeys,
+}
+
+impl OwnKeys {
+    /// Derives the keys of an epoch from two fresh random secrets.
+    pub(super) fn new(sender: SenderContext, group_secret: Secret, pairwise_root: Secret) -> OwnKeys {
+        let group_keys = GroupKeys::new(&sender, &group_secret);
+        OwnKeys { sender, group_secret, pairwise_root, group_keys }
+    }
+
+    /// Returns the key of datagrams of a kind to the group.
+    pub(super) fn group_key(&self, kind: Kind) -> &AeadKey {
+        match kind {
+            Kind::Control => &self.group_keys.control,
+            Kind::Data | Kind::Directed => &self.group_keys.data,
+        }
+    }
+
+    /// Returns the secrets for one receiver: its epoch, and the static key that it has proven.
+    pub(super) fn secrets_for(&self, receiver: Epoch, static_key: &[u8; STATIC_KEY_BYTES]) -> EpochSecrets {
+        EpochSecrets {
+            suite: self.sender.suite,
+            phase: self.sender.phase,
+            group_secret: self.group_secret.clone(),
+            pairwise_secret: self.pairwise_secret(receiver, static_key),
+        }
+    }
+
+    fn pairwise_secret(&self, receiver: Epoch, static_key: &[u8; STATIC_KEY_BYTES]) -> Secret {
+        let info = [b"seqcast 1 pairwise\0", &receiver.bits().to_be_bytes()[..], static_key].concat();
+        self.pairwise_root.derive(&info)
+    }
+
+    fn pairwise_keys(&self, receiver: Epoch, static_key: &[u8; STATIC_KEY_BYTES]) -> PairwiseKeys {
+        PairwiseKeys::new(&self.sender, &self.pairwise_secret(receiver, static_key), receiver)
+    }
+}
+
+/// Another host that has proven its identity in a handshake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RemoteHost {
+    /// Address that it has proven.
+    pub(super) address: SocketAddr,
+    /// Name in its certificate.
+    pub(super) name: PeerName,
+    /// Public key in its certificate.
+    pub(super) static_key: [u8; STATIC_KEY_BYTES],
+}
+
+/// The keys that this peer and one epoch of another peer share.
+#[derive(Debug)]
+pub(super) struct Association {
+    /// Host of the epoch. Datagrams from another address are discarded.
+    pub(super) host: RemoteHost,
+    suite: Suite,
+    /// Secret of the group keys.
+    group_secret: Secret,
+    receive_group: GroupKeys,
+    receive_pairwise: PairwiseKeys,
+    send_pairwise: PairwiseKeys,
+    /// Control datagrams to the group that were accepted.
+    group_window: ReplayWindow,
+    /// Control datagrams to this peer alone that were accepted. Other members cannot seal them.
+    pairwise_window: ReplayWindow,
+    /// Time of the last authentic datagram.
+    pub(super) last_heard: Instant,
+    /// The KEYS of this peer, for a FINAL that is repeated; `None` if this peer was the initiator.
+    pub(super) keys_datagram: Option<Bytes>,
+}
+
+/// Reason why a datagram of a known epoch is discarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OpenFailure {
+    /// It is not authentic.
+    Forged,
+    /// It was accepted before.
+    Replayed,
+}
+
+impl Association {
+    /// Creates the association from the secrets of both sides.
+    pub(super) fn new(
+        own: &OwnKeys,
+        remote: Epoch,
+        secrets: &EpochSecrets,
+        host: RemoteHost,
+        now: Instant,
+    ) -> Association {
+        let sender =
+            SenderContext { suite: secrets.suite, phase: secrets.phase, group: own.sender.group, epoch: remote };
+        let send_pairwise = own.pairwise_keys(remote, &host.static_key);
+        Association {
+            host,
+            suite: secrets.suite,
+            group_secret: secrets.group_secret.clone(),
+            receive_group: GroupKeys::new(&sender, &secrets.group_secret),
+            receive_pairwise: PairwiseKeys::new(&sender, &secrets.pairwise_secret, own.sender.epoch),
+            send_pairwise,
+            group_window: ReplayWindow::new(),
+            pairwise_window: ReplayWindow::new(),
+            last_heard: now,
+            keys_datagram: None,
+        }
+    }
+
+    /// Continues with the windows of a former association with the same epoch, if its keys were the same. A stranger
+    /// may replay what they have accepted.
+    pub(super) fn inherit(&mut self, former: Association) {
+        if self.group_secret == former.group_secret {
+            self.group_window = former.group_window;
+            self.pairwise_window = former.pairwise_window;
+        }
+    }
+
+    /// Derives the keys for datagrams to this peer again, after the own epoch has changed.
+    pub(super) fn renew(&mut self, own: &OwnKeys, remote: Epoch) {
+        self.send_pairwise = own.pairwise_keys(remote, &self.host.static_key);
+    }
+
+    /// Returns the key for datagrams of a kind to this peer alone.
+    pub(super) fn send_key(&self, kind: Kind) -> &AeadKey {
+        match kind {
+            Kind::Directed => &self.send_pairwise.directed,
+            Kind::Data | Kind::Control => &self.send_pairwise.control,
+        }
+    }
+
+    /// Decrypts a datagram of this peer, and returns it as one of open mode.
+    pub(super) fn open(&mut self, keyed: &KeyedHeader, datagram: &Bytes) -> Result<Bytes, OpenFailure> {
+        let (kind, number) = (keyed.header.kind, keyed.header.number);
+        let key = match (kind, keyed.is_pairwise) {
+            (Kind::Data, false) => &self.receive_group.data,
+            (Kind::Control, false) => &self.receive_group.control,
+            (Kind::Control, true) => &self.receive_pairwise.control,
+            (Kind::Directed, true) => &self.receive_pairwise.directed,
+            (Kind::Data, true) | (Kind::Directed, false) => return Err(OpenFailure::Forged),
+        };
+        if keyed.mode != self.suite.mode() {
+            return Err(OpenFailure::Forged);
+        }
+        let mut bytes = datagram.to_vec();
+        let (header, sealed) = bytes.split_at_mut(keyed.header_bytes);
+        let records = key.open(number, header, sealed).ok_or(OpenFailure::Forged)?.len();
+        bytes.truncate(keyed.header_bytes + records);
+        let window = if keyed.is_pairwise { &mut self.pairwise_window } else { &mut self.group_window };
+        if kind == Kind::Control && !window.accept(number) {
+            return Err(OpenFailure::Replayed);
+        }
+        Ok(wire::into_open(bytes))
+    }
+}

@@ -1,0 +1,76 @@
+//! The key schedule: which key is derived from which secret (`docs/wire.md` section 18).
+
+use super::cipher::{AeadKey, Suite};
+use super::secret::Secret;
+use crate::message::Epoch;
+
+/// Keys that every member of a realm derives from the realm's secret.
+#[derive(Debug)]
+pub(super) struct RealmKeys {
+    /// Seals the datagrams of handshakes, so that strangers get no answer and cause no work.
+    pub(super) handshake: AeadKey,
+    /// Pre-shared key of the handshake.
+    pub(super) psk: Secret,
+}
+
+impl RealmKeys {
+    pub(super) fn new(realm_secret: &Secret) -> RealmKeys {
+        RealmKeys {
+            handshake: AeadKey::derive(Suite::Aes256Gcm, realm_secret, b"seqcast 1 handshake"),
+            psk: realm_secret.derive(b"seqcast 1 psk"),
+        }
+    }
+}
+
+/// Sender of keyed datagrams, with everything that its keys depend on except secrets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SenderContext {
+    pub(super) suite: Suite,
+    /// Number of changes of the sender's secrets.
+    pub(super) phase: u8,
+    pub(super) group: u16,
+    pub(super) epoch: Epoch,
+}
+
+impl SenderContext {
+    /// Derives the key for the datagrams of one purpose.
+    fn key(&self, secret: &Secret, purpose: &str, receiver: Option<Epoch>) -> AeadKey {
+        let mut info = format!("seqcast 1 {purpose}").into_bytes();
+        info.extend([0, self.suite.mode(), self.phase]);
+        info.extend(self.group.to_be_bytes());
+        info.extend(self.epoch.bits().to_be_bytes());
+        info.extend(receiver.into_iter().flat_map(|receiver| receiver.bits().to_be_bytes()));
+        AeadKey::derive(self.suite, secret, &info)
+    }
+}
+
+/// Keys of the datagrams that a sender sends to the group.
+#[derive(Debug)]
+pub(super) struct GroupKeys {
+    pub(super) data: AeadKey,
+    pub(super) control: AeadKey,
+}
+
+impl GroupKeys {
+    /// Derives the keys from the secret that the sender gives to every member.
+    pub(super) fn new(sender: &SenderContext, group_secret: &Secret) -> GroupKeys {
+        GroupKeys { data: sender.key(group_secret, "data", None), control: sender.key(group_secret, "control", None) }
+    }
+}
+
+/// Keys of the datagrams that a sender sends to one receiver.
+#[derive(Debug)]
+pub(super) struct PairwiseKeys {
+    pub(super) directed: AeadKey,
+    pub(super) control: AeadKey,
+}
+
+impl PairwiseKeys {
+    /// Derives the keys from the secret that the sender gives to this receiver alone.
+    pub(super) fn new(sender: &SenderContext, pairwise_secret: &Secret, receiver: Epoch) -> PairwiseKeys {
+        PairwiseKeys {
+            directed: sender.key(pairwise_secret, "directed", Some(receiver)),
+            control: sender.key(pairwise_secret, "pairwise control", Some(receiver)),
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! The security layer: it stands between the core and the sockets of a keyed peer, without I/O.
+//!
+//! The core knows datagrams of open mode only. The layer seals each one that leaves, opens each one that arrives, and
+//! makes the handshakes by which peers give each other their keys. The core receives nothing that a member of the realm
+//! did not seal for this group and, if it is for one receiver, for this peer.
+
+mod handshake;
+
+use self::handshake::HandshakeLimits;
+use super::association::{Association, OpenFailure, OwnKeys};
+use super::cipher::Suite;
+use super::cookie::CookieJar;
+use super::deferral::{Deferral, DeferredDatagram};
+use super::exchange::HandshakeExchange;
+use super::handshake_datagram;
+use super::key_schedule::{RealmKeys, SenderContext};
+use super::noise::STATIC_KEY_BYTES;
+use super::realm::CERTIFICATE_BYTES_MAX;
+use super::secret::{SECRET_BYTES, Secret};
+use crate::message::{Epoch, PeerName};
+use crate::proto::effect::Path;
+use crate::time::{ClockReading, Instant, WallTime};
+use crate::wire::{KeyedHeader, Kind, MAGIC, MODE_OPEN, VERSION};
+use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Keys and certificate of this host in its realm.
+#[derive(Clone, Debug)]
+pub struct RealmCredentials {
+    /// Secret of the realm.
+    pub realm_secret: Secret,
+    /// Private half of this host's X25519 key.
+    pub static_private: Secret,
+    /// Certificate of this host, at most [`CERTIFICATE_BYTES_MAX`] bytes.
+    pub certificate: Bytes,
+    /// Cipher of the datagrams that this host sends.
+    pub suite: Suite,
+}
+
+/// Checks certificates of other hosts.
+pub trait CertificateVerifier: Send {
+    /// Returns the name of the host that the certificate describes, and whose handshake proved that it holds the
+    /// private half of `static_key`.
+    ///
+    /// # Errors
+    /// Returns the reason why this host does not trust the other.
+    fn verify(
+        &mut self,
+        certificate: &[u8],
+        static_key: &[u8; STATIC_KEY_BYTES],
+        now: WallTime,
+    ) -> Result<PeerName, String>;
+}
+
+/// Source of random bytes that nobody can guess. The simulator replaces it by a seeded generator.
+pub type SecretSource = Box<dyn FnMut(&mut [u8]) + Send>;
+
+/// Limits and identity of a security layer.
+#[derive(Clone, Debug)]
+pub struct SecuritySettings {
+    /// The group's number in every datagram.
+    pub group: u16,
+    /// Maximum number of epochs of other peers whose keys are known.
+    pub peers_max: usize,
+    /// Time without a datagram after which the keys of an epoch are forgotten.
+    pub forget: Duration,
+}
+
+/// Outputs of the layer.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SecurityEffect {
+    /// Send a datagram of a handshake.
+    Send {
+        /// Where to.
+        to: SocketAddr,
+        /// The UDP payload.
+        bytes: Bytes,
+    },
+    /// A datagram that had to wait for the keys of its sender can be passed to the core.
+    Receive {
+        /// Sender of the datagram.
+        from: SocketAddr,
+        /// Path by which it arrived.
+        path: Path,
+        /// The datagram in open mode.
+        bytes: Bytes,
+    },
+    /// A peer has proven its identity.
+    Authenticated {
+        /// Its epoch.
+        epoch: Epoch,
+        /// Its address.
+        address: SocketAddr,
+        /// Name in its certificate.
+        name: PeerName,
+    },
+    /// A member of the realm is not trusted.
+    Refused {
+        /// Its address.
+        address: SocketAddr,
+        /// Reason, with what to do.
+        reason: String,
+    },
+}
+
+/// Counters of a security layer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SecurityCounters {
+    /// Datagrams of open mode, which a keyed peer discards.
+    pub discard_open: u64,
+    /// Datagrams of a mode or layout that is not known.
+    pub discard_malformed: u64,
+    /// Datagrams that their sender did not seal, or that were changed.
+    pub discard_forged: u64,
+    /// Control datagrams that were accepted before.
+    pub discard_replayed: u64,
+    /// Datagrams of a known epoch from another address.
+    pub discard_source: u64,
+    /// Datagrams for other groups or receivers.
+    pub discard_other: u64,
+    /// Datagrams whose keys did not arrive in time, or that found no room to wait.
+    pub discard_unauthenticated: u64,
+    /// Datagrams to peers whose keys were forgotten.
+    pub discard_unsent: u64,
+    /// Datagrams of handshakes that are not authentic, or came out of turn.
+    pub discard_handshake: u64,
+    /// Handshakes that were not begun or answered because of a limit.
+    pub limited_handshakes: u64,
+    /// Peers that have proven their identity.
+    pub authenticated: u64,
+    /// Peers that were refused.
+    pub refused: u64,
+}
+
+/// The security layer of one peer.
+pub struct SecurityLayer {
+    settings: SecuritySettings,
+    credentials: RealmCredentials,
+    realm_keys: RealmKeys,
+    verifier: Box<dyn CertificateVerifier>,
+    secrets: SecretSource,
+    cookies: CookieJar,
+    own: OwnKeys,
+    associations: BTreeMap<Epoch, Association>,
+    /// Epoch of the last peer that has authenticated itself at an address.
+    epochs: BTreeMap<SocketAddr, Epoch>,
+    exchanges: BTreeMap<Epoch, HandshakeExchange>,
+    limits: HandshakeLimits,
+    deferral: Deferral,
+    counters: SecurityCounters,
+    effects: VecDeque<SecurityEffect>,
+    /// Time of the next search for associations to forget.
+    next_expiry: Instant,
+}
+
+impl SecurityLayer {
+    /// Creates the layer of a peer whose epoch begins now.
+    ///
+    /// # Panics
+    /// If the certificate is too long.
+    pub fn new(
+        settings: SecuritySettings,
+        credentials: RealmCredentials,
+        verifier: Box<dyn CertificateVerifier>,
+        mut secrets: SecretSource,
+        epoch: Epoch,
+        now: Instant,
+    ) -> SecurityLayer {
+        assert!(credentials.certificate.len() <= CERTIFICATE_BYTES_MAX, "the certificate fits a handshake");
+        SecurityLayer {
+            realm_keys: RealmKeys::new(&credentials.realm_secret),
+            cookies: CookieJar::new(draw(&mut secrets)),
+            own: own_keys(&settings, credentials.suite, &mut secrets, epoch),
+            verifier,
+            secrets,
+            associations: BTreeMap::new(),
+            epochs: BTreeMap::new(),
+            exchanges: BTreeMap::new(),
+            limits: HandshakeLimits::new(now),
+            deferral: Deferral::default(),
+            counters: SecurityCounters::default(),
+            effects: VecDeque::new(),
+            next_expiry: now + settings.forget,
+            settings,
+            credentials,
+        }
+    }
+
+    /// Seals a datagram of the core, which goes to the group or to the address of one peer. Returns `None` if the keys
+    /// of that peer are not known any more.
+    pub fn seal(&mut self, to: Option<SocketAddr>, datagram: &Bytes) -> Option<Bytes> {
+        let open = KeyedHeader::decode(datagram)?.header;
+        if open.epoch != self.own.sender.epoch {
+            // The core has begun a new epoch.
+            self.own = own_keys(&self.settings, self.credentials.suite, &mut self.secrets, open.epoch);
+            for (epoch, association) in &mut self.associations {
+                association.renew(&self.own, *epoch);
+            }
+            // Answers to handshakes of the former epoch are not for this one.
+            self.exchanges.clear();
+        }
+        let receiver = match (open.kind, to) {
+            (Kind::Data, _) | (Kind::Control, None) => None,
+            (Kind::Directed, _) => open.receiver,
+            (Kind::Control, Some(to)) => self.epochs.get(&to).copied(),
+        };
+        let is_pairwise = open.kind == Kind::Directed || open.kind == Kind::Control && to.is_some();
+        let key = match (is_pairwise, receiver.and_then(|receiver| self.associations.get(&receiver))) {
+            (false, _) => self.own.group_key(open.kind),
+            (true, Some(association)) => association.send_key(open.kind),
+            (true, None) => {
+                self.counters.discard_unsent += 1;
+                return None;
+            }
+        };
+        let (keyed, mut bytes) = KeyedHeader::convert(self.own.sender.suite.mode(), is_pairwise, datagram);
+        let (header, records) = bytes.split_at_mut(keyed.header_bytes);
+        let tag = key.seal(open.number, header, records);
+        bytes.extend(tag);
+        Some(bytes.into())
+    }
+
+    /// Handles a datagram that arrived. Returns the datagram for the core, if there is one now.
+    pub fn receive(&mut self, now: ClockReading, from: SocketAddr, path: Path, datagram: Bytes) -> Option<Bytes> {
+        let counter = match *datagram {
+            // The core counts what is no datagram of this version.
+            [m0, m1, version, ..] if u16::from_be_bytes([m0, m1]) != MAGIC || version != VERSION => {
+                return Some(datagram);
+            }
+            [_, _, _, MODE_OPEN, ..] => &mut self.counters.discard_open,
+            [_, _, _, mode, ..] if Suite::of_mode(mode).is_none() => &mut self.counters.discard_malformed,
+            [_, _, _, _, handshake_datagram::KIND, ..] => {
+                // A handshake is between two peers, so it never comes through the group.
+                if path == Path::Unicast {
+                    self.on_handshake(now, from, &datagram);
+                    return None;
+                }
+                &mut self.counters.discard_handshake
+            }
+            _ => match KeyedHeader::decode(&datagram) {
+                Some(keyed) => return self.open(now, DeferredDatagram { from, path, bytes: datagram }, &keyed),
+                None => &mut self.counters.discard_malformed,
+            },
+        };
+        *counter += 1;
+        None
+    }
+
+    fn open(&mut self, now: ClockReading, datagram: DeferredDatagram, keyed: &KeyedHeader) -> Option<Bytes> {
+        let header = &keyed.header;
+        let own = self.own.sender.epoch;
+        if header.group != self.settings.group
+            || header.epoch == own
+            || header.receiver.is_some_and(|receiver| receiver != own)
+        {
+            self.counters.discard_other += 1;
+            return None;
+        }
+        let Some(association) = self.associations.get_mut(&header.epoch) else {
+            self.on_unknown_epoch(now.instant, header.epoch, datagram);
+            return None;
+        };
+        let counter = if association.host.address != datagram.from {
+            &mut self.counters.discard_source
+        } else {
+            match association.open(keyed, &datagram.bytes) {
+                Ok(bytes) => {
+                    association.last_heard = now.instant;
+                    return Some(bytes);
+                }
+                Err(OpenFailure::Forged) => &mut self.counters.discard_forged,
+                Err(OpenFailure::Replayed) => &mut self.counters.discard_replayed,
+            }
+        };
+        *counter += 1;
+        None
+    }
+
+    /// Handles the passing of time: repeats datagrams of handshakes, and drops what has waited too long.
+    pub fn tick(&mut self, now: Instant) {
+        self.repeat_exchanges(now);
+        self.counters.discard_unauthenticated += self.deferral.expire(now) as u64;
+        if self.next_expiry <= now {
+            self.next_expiry = now + self.settings.forget / 2;
+            let forget = self.settings.forget;
+            self.associations.retain(|_, association| now.since(association.last_heard) < forget);
+            self.epochs.retain(|_, epoch| self.associations.contains_key(epoch));
+        }
+    }
+
+    /// Returns the latest time for the next [`SecurityLayer::tick`].
+    pub fn deadline(&self) -> Instant {
+        let exchanges = self.exchanges.values().map(|exchange| exchange.due).min();
+        exchanges.into_iter().chain(self.deferral.deadline()).fold(self.next_expiry, Instant::min)
+    }
+
+    /// Returns the next output, or `None` if there are no more.
+    pub fn poll_effect(&mut self) -> Option<SecurityEffect> {
+        self.effects.pop_front()
+    }
+
+    /// Returns the counters.
+    pub fn counters(&self) -> &SecurityCounters {
+        &self.counters
+    }
+
+    /// Returns the number of epochs of other peers whose keys are known.
+    pub fn associations(&self) -> usize {
+        self.associations.len()
+    }
+}
+
+fn own_keys(settings: &SecuritySettings, suite: Suite, secrets: &mut SecretSource, epoch: Epoch) -> OwnKeys {
+    let sender = SenderContext { suite, phase: 0, group: settings.group, epoch };
+    OwnKeys::new(sender, draw(secrets), draw(secrets))
+}
+
+/// Draws a fresh random secret.
+fn draw(secrets: &mut SecretSource) -> Secret {
+    let mut bytes = [0; SECRET_BYTES];
+    secrets(&mut bytes);
+    Secret::new(bytes)
+}
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,0 +1,71 @@
+//! The filter of replayed control datagrams, as in RFC 6479. The ledger of the core does the same for data, without a
+//! window.
+
+/// Number of recent numbers that are remembered.
+const WINDOW: u64 = 2048;
+const WORD_BITS: u64 = 64;
+/// One word more than the window has, so that a word can be cleared before its numbers are in the window.
+const WORDS: usize = (WINDOW / WORD_BITS) as usize + 1;
+
+/// The control numbers of one sender that were accepted.
+#[derive(Clone, Debug)]
+pub(super) struct ReplayWindow {
+    highest: u64,
+    words: [u64; WORDS],
+}
+
+impl ReplayWindow {
+    pub(super) fn new() -> ReplayWindow {
+        ReplayWindow { highest: 0, words: [0; WORDS] }
+    }
+
+    /// Returns whether a number is new, and remembers it. Numbers that are 2,048 or more below the highest count as
+    /// replayed. Only numbers of authentic datagrams may be passed.
+    pub(super) fn accept(&mut self, number: u64) -> bool {
+        if number + WINDOW <= self.highest {
+            return false;
+        }
+        let (block, last_block) = (number / WORD_BITS, self.highest / WORD_BITS);
+        if last_block < block {
+            for cleared in (last_block + 1..=block).rev().take(WORDS) {
+                self.words[index(cleared)] = 0;
+            }
+            self.highest = number;
+        }
+        self.highest = self.highest.max(number);
+        let (word, bit) = (&mut self.words[index(block)], 1 << (number % WORD_BITS));
+        let is_new = *word & bit == 0;
+        *word |= bit;
+        is_new
+    }
+}
+
+/// Returns the index of the word that stores a block of 64 numbers.
+fn index(block: u64) -> usize {
+    (block % WORDS as u64) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn window_agrees_with_a_set_of_numbers() {
+        let mut rng = Rng::new(7);
+        for step in [1, 3, 100, 3000, 200_000] {
+            let (mut window, mut seen, mut highest) = (ReplayWindow::new(), BTreeSet::new(), 0u64);
+            for _ in 0..20_000 {
+                let number = match rng.below(3) {
+                    0 => highest + 1 + rng.below(step),
+                    1 => highest.saturating_sub(rng.below(2 * WINDOW)).max(1),
+                    _ => highest.saturating_sub(rng.below(10)).max(1),
+                };
+                let expected = highest < number + WINDOW && seen.insert(number);
+                assert_eq!(window.accept(number), expected, "{number} after {highest}, steps of {step}");
+                highest = highest.max(number);
+            }
+        }
+    }
+}

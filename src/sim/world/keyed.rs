@@ -1,0 +1,123 @@
+//! Keyed peers: a security layer between each peer and the network.
+//!
+//! The oracle sees what the core sends and receives, which is in open mode. A datagram that the layer opens must be one
+//! that a peer has sent.
+
+use super::World;
+use crate::message::{Epoch, PeerName};
+use crate::proto::effect::{Input, Path};
+use crate::rng::Rng;
+use crate::security::{
+    CertificateVerifier, RealmCredentials, SECRET_BYTES, STATIC_KEY_BYTES, Secret, SecurityEffect, SecurityLayer,
+    SecuritySettings, Suite,
+};
+use crate::sim::machine::Packet;
+use crate::sim::scenario::FaultKind;
+use crate::sim::truth::DatagramId;
+use crate::time::{ClockReading, WallTime};
+use bytes::Bytes;
+use std::net::SocketAddr;
+
+/// Trusts every host. Its certificate is its name, so that handshakes are those of the product.
+struct HostVerifier;
+
+impl CertificateVerifier for HostVerifier {
+    fn verify(&mut self, certificate: &[u8], _: &[u8; STATIC_KEY_BYTES], _: WallTime) -> Result<PeerName, String> {
+        let name = std::str::from_utf8(certificate).map_err(|error| error.to_string())?;
+        name.parse().map_err(|error| format!("{error}"))
+    }
+}
+
+impl World<'_> {
+    /// Creates the security layer of a peer that starts; `None` if the peers of this scenario are in open mode.
+    pub(super) fn security_layer(&mut self, host: usize, epoch: Epoch, now: ClockReading) -> Option<SecurityLayer> {
+        if !self.scenario.faults.has(FaultKind::Keyed) {
+            return None;
+        }
+        let settings = &self.machines[host].spec.settings;
+        let credentials = RealmCredentials {
+            realm_secret: Secret::new([1; SECRET_BYTES]),
+            static_private: Secret::new([host as u8 + 1; SECRET_BYTES]),
+            certificate: settings.name.to_string().into(),
+            suite: if host.is_multiple_of(2) { Suite::Aes256Gcm } else { Suite::ChaCha20Poly1305 },
+        };
+        let layer = SecuritySettings { group: settings.group, peers_max: settings.peers_max, forget: settings.forget };
+        let mut rng: Rng = self.rng.fork();
+        let secrets = Box::new(move |bytes: &mut [u8]| bytes.fill_with(|| rng.next_u32() as u8));
+        Some(SecurityLayer::new(layer, credentials, Box::new(HostVerifier), secrets, epoch, now.instant))
+    }
+
+    /// Returns what leaves the host when its peer sends a datagram; `None` if nothing does.
+    pub(super) fn seal(
+        &mut self,
+        host: usize,
+        to: Option<SocketAddr>,
+        id: DatagramId,
+        datagram: &Bytes,
+    ) -> Option<Bytes> {
+        let Some(layer) = &mut self.machines[host].security else { return Some(datagram.clone()) };
+        self.sent_ids.insert(datagram.clone(), id);
+        layer.seal(to, datagram)
+    }
+
+    /// Passes a datagram that the host has read to its peer, unless its security layer discards or defers it.
+    pub(super) fn receive(&mut self, host: usize, packet: Packet) {
+        let machine = &mut self.machines[host];
+        let now = machine.now(self.now);
+        let Some(layer) = &mut machine.security else { return self.pass(host, packet) };
+        let Packet { from, path, bytes, .. } = packet;
+        if let Some(bytes) = layer.receive(now, from, path, bytes) {
+            self.pass_opened(host, from, path, bytes);
+        }
+        // Datagrams that waited for this one come before the next one.
+        self.apply_security_effects(host);
+    }
+
+    /// Applies the effects of the host's security layer.
+    pub(super) fn apply_security_effects(&mut self, host: usize) {
+        while let Some(effect) = self.machines[host].security.as_mut().and_then(SecurityLayer::poll_effect) {
+            match effect {
+                SecurityEffect::Send { to, bytes } => {
+                    if let Some(to) = self.machines.iter().position(|machine| machine.address == to) {
+                        self.carry(host, to, Path::Unicast, DatagramId::Unidentified, &bytes);
+                    }
+                }
+                SecurityEffect::Receive { from, path, bytes } => self.pass_opened(host, from, path, bytes),
+                SecurityEffect::Authenticated { epoch, name, .. } => {
+                    self.log(|| format!("host {host} has the keys of {name}, epoch {epoch}"));
+                }
+                SecurityEffect::Refused { address, reason } => {
+                    self.oracle.findings.add("refused", format!("host {host} does not trust {address}: {reason}"));
+                }
+            }
+        }
+    }
+
+    /// Lets the time of the host's security layer pass.
+    pub(super) fn tick_security(&mut self, host: usize, now: ClockReading) {
+        if let Some(layer) = self.machines[host].security.as_mut().filter(|layer| layer.deadline() <= now.instant) {
+            layer.tick(now.instant);
+            self.apply_security_effects(host);
+        }
+    }
+
+    /// Passes a datagram that the security layer has opened.
+    fn pass_opened(&mut self, host: usize, from: SocketAddr, path: Path, bytes: Bytes) {
+        let is_of_this_version = crate::wire::unchecked_header(&bytes).is_some();
+        let id = self.sent_ids.get(&bytes).copied().unwrap_or(DatagramId::Unidentified);
+        if is_of_this_version && id == DatagramId::Unidentified {
+            let text = format!("host {host} opened a datagram from {from} that nobody sent");
+            self.oracle.findings.add("forged", text);
+        }
+        self.oracle.on_copy(self.now, self.machines[host].run, id, true);
+        self.pass(host, Packet { id, from, path, bytes });
+    }
+
+    /// Passes a datagram to the peer.
+    fn pass(&mut self, host: usize, packet: Packet) {
+        self.oracle.on_read(self.now, self.machines[host].run, packet.id, (packet.from, packet.path));
+        self.log(|| format!("host {host} receives {:?} from {}", packet.id, packet.from));
+        let Packet { from, path, bytes, .. } = packet;
+        self.input(host, Input::Datagram { from, path, bytes });
+    }
+}
