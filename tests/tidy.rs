@@ -124,7 +124,7 @@ const LAYERS: &[Layer] = &[
         module: "daemon",
         may_use: &[
             "time", "rng", "subject", "seqno", "offset", "message", "wire", "delivery", "proto", "clock", "event",
-            "listener", "storage", "config",
+            "listener", "security", "storage", "config",
         ],
         crates: &[
             "aws_lc_rs",

@@ -54,9 +54,15 @@ fn banner(status: &Value) -> String {
         1 => "one other host, by unicast (key 'peers')".to_owned(),
         hosts => format!("{hosts} other hosts, by unicast to each (key 'peers')"),
     };
+    let security = match (status["security"].as_str(), status["realm"].as_str()) {
+        (Some(mode), Some(realm)) => {
+            format!("realm      {realm} (mode {mode}): traffic is encrypted, and only members can read and publish")
+        }
+        _ => "OPEN mode: traffic is not encrypted, and anyone in the group can publish".to_owned(),
+    };
     format!(
         "peer {}, epoch {}\n  group      {} port {}: {reach}\n  interface  {} {} ({})\n  inbox      {}\n  socket     {}\n{listeners}  \
-         OPEN mode: traffic is not encrypted, and anyone in the group can publish",
+         {security}",
         text("name"),
         text("epoch"),
         text("group"),

@@ -10,17 +10,12 @@ use std::fmt;
 pub(super) struct ChoiceFormat<T: 'static> {
     pub words: &'static [&'static str],
     pub values: &'static [T],
-    /// Words of features that do not exist yet.
-    pub planned: &'static [&'static str],
 }
 
 impl<T: Copy + PartialEq> ValueFormat for ChoiceFormat<T> {
     type Value = T;
 
     fn parse(&self, text: &str, _: &HostDefaults) -> Result<T, ValueError> {
-        if self.planned.contains(&text) {
-            return Err(ValueError::NotSupported);
-        }
         let index = self.words.iter().position(|word| *word == text).ok_or(ValueError::NotOneOf(self.words))?;
         Ok(self.values[index])
     }
@@ -35,32 +30,49 @@ impl<T: Copy + PartialEq> ValueFormat for ChoiceFormat<T> {
     }
 }
 
-/// Admission of peers.
+/// Admission of other peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum Security {
+    /// Members of the realm of this host; any peer on the network if it has none.
+    Auto,
+    /// Members of a realm whose hosts sign their own certificates.
+    Realm,
+    /// Members of a realm whose authority signs the certificates.
+    Pki,
     /// Any peer on the network; datagrams carry a check against damage, not against forgery.
     Open,
 }
 
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&MODE.show(self))
-    }
+pub(super) const SECURITY: ChoiceFormat<Security> = ChoiceFormat {
+    words: &["auto", "realm", "pki", "open"],
+    values: &[Security::Auto, Security::Realm, Security::Pki, Security::Open],
+};
+
+/// Cipher of the datagrams that a keyed peer sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cipher {
+    /// The one that is faster on the processor.
+    Auto,
+    /// AES-256-GCM.
+    Aes256Gcm,
+    /// ChaCha20-Poly1305.
+    ChaCha20Poly1305,
 }
 
-pub(super) const MODE: ChoiceFormat<Mode> =
-    ChoiceFormat { words: &["open"], values: &[Mode::Open], planned: &["realm", "pki"] };
+pub(super) const CIPHER: ChoiceFormat<Cipher> = ChoiceFormat {
+    words: &["auto", "aes-256-gcm", "chacha20-poly1305"],
+    values: &[Cipher::Auto, Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305],
+};
 
 /// Yes or no. Every such key accepts all of these words, as YAML users expect.
 pub(super) const YES_NO: ChoiceFormat<bool> = ChoiceFormat {
     words: &["yes", "no", "on", "off", "true", "false"],
     values: &[true, false, true, false, true, false],
-    planned: &[],
 };
 
 /// On or off; it differs from [`YES_NO`] only in how a value is shown.
 pub(super) const ON_OFF: ChoiceFormat<bool> =
-    ChoiceFormat { words: &["on", "off", "yes", "no", "true", "false"], values: YES_NO.values, planned: &[] };
+    ChoiceFormat { words: &["on", "off", "yes", "no", "true", "false"], values: YES_NO.values };
 
 /// Treatment of a slow client of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,10 +84,10 @@ pub enum SlowClient {
 }
 
 pub(super) const SLOW_CLIENT: ChoiceFormat<SlowClient> =
-    ChoiceFormat { words: &["tell", "close"], values: &[SlowClient::DropAndNotify, SlowClient::Close], planned: &[] };
+    ChoiceFormat { words: &["tell", "close"], values: &[SlowClient::DropAndNotify, SlowClient::Close] };
 
 pub(super) const DELIVERY: ChoiceFormat<DeliveryMode> =
-    ChoiceFormat { words: &["repair", "live"], values: &[DeliveryMode::Repair, DeliveryMode::Live], planned: &[] };
+    ChoiceFormat { words: &["repair", "live"], values: &[DeliveryMode::Repair, DeliveryMode::Live] };
 
 /// Lowest severity that is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +107,6 @@ pub enum LogLevel {
 pub(super) const LOG_LEVEL: ChoiceFormat<LogLevel> = ChoiceFormat {
     words: &["error", "warn", "info", "debug", "trace"],
     values: &[LogLevel::Error, LogLevel::Warn, LogLevel::Info, LogLevel::Debug, LogLevel::Trace],
-    planned: &[],
 };
 
 impl fmt::Display for LogLevel {
@@ -114,4 +125,4 @@ pub enum LogFormat {
 }
 
 pub(super) const LOG_FORMAT: ChoiceFormat<LogFormat> =
-    ChoiceFormat { words: &["text", "json"], values: &[LogFormat::Text, LogFormat::Json], planned: &[] };
+    ChoiceFormat { words: &["text", "json"], values: &[LogFormat::Text, LogFormat::Json] };

@@ -1,7 +1,8 @@
 //! Every key: its name, type, default, bounds and meaning, each in this one place.
 
 use super::choice::{
-    DELIVERY, LOG_FORMAT, LOG_LEVEL, LogFormat, LogLevel, MODE, Mode, ON_OFF, SLOW_CLIENT, SlowClient, YES_NO,
+    CIPHER, Cipher, DELIVERY, LOG_FORMAT, LOG_LEVEL, LogFormat, LogLevel, ON_OFF, SECURITY, SLOW_CLIENT, Security,
+    SlowClient, YES_NO,
 };
 use super::error::ValueSource;
 use super::events::{DataDirFormat, EventTypesFormat, RetentionFormat, ServerIdFormat};
@@ -110,9 +111,12 @@ macro_rules! keys {
 keys! {
     /// The name of the peer, for people.
     "name" name: PeerName = "auto", PeerNameFormat, "A.test";
-    /// Admission of peers. Only `open` exists: any peer on the network, with a check against damage, none against
-    /// forgery.
-    "mode" mode: Mode = "open", MODE, "open";
+    /// Admission of other peers. With `realm` or `pki` datagrams are sealed, and only members of the realm of that mode
+    /// that `seqcast init` or `seqcast join` has made are admitted. With `open` any peer on the network is. `auto` is
+    /// the mode of the host's realm, and `open` if it has none.
+    "security" security: Security = "auto", SECURITY, "open";
+    /// Cipher of the datagrams that a keyed peer sends. `auto` takes the one that is faster on the processor.
+    "cipher" cipher: Cipher = "auto", CIPHER, "aes-256-gcm";
     /// The multicast address of the group, IPv4 or IPv6.
     "group" group: IpAddr = "239.255.83.67", GroupFormat, "239.1.2.3";
     /// The UDP port of the group; also the number of the group in every datagram.
@@ -345,7 +349,8 @@ pub(super) fn find_key(name: &str) -> Option<usize> {
 }
 
 /// Renamed keys: the old name and the new one.
-const RENAMED: [(&str, &str); 3] = [
+const RENAMED: [(&str, &str); 4] = [
+    ("mode", "security"),
     ("door-client-max", "listener-client-max"),
     ("door-memory", "listener-memory"),
     ("door-stranger-max", "listener-unauthenticated-max"),

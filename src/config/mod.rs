@@ -45,7 +45,7 @@ mod streams;
 mod value_error;
 mod value_format;
 
-pub use choice::{LogFormat, LogLevel, Mode, SlowClient};
+pub use choice::{Cipher, LogFormat, LogLevel, Security, SlowClient};
 #[cfg(feature = "cli")]
 pub(crate) use core_settings::GRACE;
 pub use error::{ConfigError, ConfigErrorKind, ConfigErrors, Excerpt, ValueSource};

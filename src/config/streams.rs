@@ -94,7 +94,7 @@ fn stream(words: &[&str], defaults: &HostDefaults) -> Result<StreamSettings, Str
 }
 
 const POLICY: ChoiceFormat<Policy> =
-    ChoiceFormat { words: &["lapse", "block"], values: &[Policy::Lapse, Policy::Block], planned: &[] };
+    ChoiceFormat { words: &["lapse", "block"], values: &[Policy::Lapse, Policy::Block] };
 
 #[cfg(test)]
 mod tests {

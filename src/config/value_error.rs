@@ -50,8 +50,6 @@ pub enum ValueError {
     },
     /// None of the allowed words.
     NotOneOf(&'static [&'static str]),
-    /// A planned value that does not exist yet.
-    NotSupported,
     /// Not a peer name.
     PeerName(NameError),
     /// Not an IP address.
@@ -120,7 +118,6 @@ impl fmt::Display for ValueError {
                 write!(f, "more than {max}, the most allowed{}", reason_suffix(reason))
             }
             ValueError::NotOneOf(words) => write!(f, "must be one of {}", words.join(", ")),
-            ValueError::NotSupported => write!(f, "not supported by this build"),
             ValueError::PeerName(error) => error.fmt(f),
             ValueError::Address => write!(f, "not an IP address"),
             ValueError::NotMulticast(address) => write!(f, "{address} is not a multicast address"),
@@ -175,7 +172,6 @@ impl ValueError {
             ValueError::NotOneOf(words) => {
                 nearest(text, words.iter().copied()).map(|word| format!("did you mean {word}?"))
             }
-            ValueError::NotSupported => Some("only mode: open is supported".into()),
             ValueError::NotMulticast(IpAddr::V4(_)) => Some("use 224.0.0.0 to 239.255.255.255".into()),
             ValueError::Address => Some("write an address such as 239.255.83.67 or ff15::5343".into()),
             ValueError::NotMulticast(IpAddr::V6(_)) => Some("use an address that starts with ff".into()),

@@ -1,8 +1,12 @@
 //! Lines of the log about other peers and losses.
 
+#[cfg(feature = "security")]
+use crate::message::PeerName;
 use crate::message::{Cause, Count, Epoch, Publisher};
 use crate::proto::advisory::{Advisory, AdvisoryStream};
 use crate::proto::effect::{EpochChange, MemberEvent};
+#[cfg(feature = "security")]
+use std::net::SocketAddr;
 
 /// Logs a change in the state of another peer.
 pub(crate) fn member(publisher: &Publisher, event: MemberEvent) {
@@ -20,6 +24,18 @@ pub(crate) fn member(publisher: &Publisher, event: MemberEvent) {
         // The checks of the running peer log these, with the remedy.
         MemberEvent::MulticastDead | MemberEvent::MulticastRestored | MemberEvent::DuplicateName => {}
     }
+}
+
+/// Logs that another peer has proven its identity.
+#[cfg(feature = "security")]
+pub(crate) fn authenticated(name: &PeerName, epoch: Epoch, address: SocketAddr) {
+    tracing::info!(peer = %name, %epoch, %address, "peer authenticated");
+}
+
+/// Logs that another peer has the keys of the realm, and is not trusted.
+#[cfg(feature = "security")]
+pub(crate) fn refused(address: SocketAddr, reason: &str) {
+    tracing::warn!(%address, reason, "peer not trusted");
 }
 
 /// Logs that this peer continues under a new epoch.

@@ -73,7 +73,12 @@ pub static LOG_TARGETS: [LogTarget; 8] = [
     target(
         "daemon",
         "start, stop, signals, configuration, systemd",
-        &["seqcast::daemon::engine", "seqcast::daemon::log_output", "seqcast::daemon::systemd"],
+        &[
+            "seqcast::daemon::engine",
+            "seqcast::daemon::log_output",
+            "seqcast::daemon::membership",
+            "seqcast::daemon::systemd",
+        ],
     ),
 ];
 

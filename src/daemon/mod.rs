@@ -31,10 +31,15 @@ pub mod log_levels;
 pub mod log_output;
 mod loss_verdict;
 pub(crate) mod mailbox;
+#[cfg(feature = "security")]
+mod membership;
 pub mod multicast;
+#[cfg(not(feature = "security"))]
+mod open_membership;
 pub(crate) mod outbox;
 #[cfg(feature = "listeners")]
 pub(crate) mod path_test;
+mod protection;
 pub(crate) mod readiness;
 #[cfg(feature = "cli")]
 mod recent_lines;

@@ -42,6 +42,14 @@ impl Suite {
         }
     }
 
+    /// Returns the name, as in the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Suite::Aes256Gcm => "aes-256-gcm",
+            Suite::ChaCha20Poly1305 => "chacha20-poly1305",
+        }
+    }
+
     fn algorithm(self) -> &'static aead::Algorithm {
         match self {
             Suite::Aes256Gcm => &aead::AES_256_GCM,

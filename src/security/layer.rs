@@ -301,6 +301,11 @@ impl SecurityLayer {
         self.effects.pop_front()
     }
 
+    /// Returns the suite of sent datagrams.
+    pub fn suite(&self) -> Suite {
+        self.credentials.suite
+    }
+
     /// Returns the counters.
     pub fn counters(&self) -> &SecurityCounters {
         &self.counters

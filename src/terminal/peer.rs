@@ -81,6 +81,7 @@ pub fn start_failure(error: &StartError) -> CommandFailure {
         StartError::Interface(_) | StartError::SelfTest(_) => Exit::Unreachable,
         StartError::Absent { .. }
         | StartError::Socket(SocketError::Group(GroupError::Unknown(_) | GroupError::NotMember(_)))
+        | StartError::Membership(_)
         | StartError::Listener(ListenerError::Tls { .. })
         | StartError::Web(HttpError::Tls { .. })
         | StartError::Streams(streams::StreamsOpenError::Http(HttpError::Tls { .. })) => Exit::Configuration,

@@ -336,7 +336,8 @@ fn no_output_has_a_secret() {
         let line = first.invitation();
         outcomes.push(other.join(&line, "B.test"));
         outcomes.push(other.join(&line, "B.test"));
-        let _peer = other.0.peer(&["--set", "log-level=trace"]);
+        // The other host has no certificate yet in the mode pki.
+        let peer = first.0.peer(&["--set", "log-level=trace"]);
         for host in [&first, &other] {
             for arguments in [
                 &["realm", "show"][..],
@@ -350,11 +351,14 @@ fn no_output_has_a_secret() {
                 outcomes.push(host.0.run(arguments));
             }
         }
+        let log = peer.stderr_so_far().join("\n");
+        assert!(log.contains(&format!("security=\"{mode}\"")), "the peer is keyed: {log}");
         for secret in [secret_texts(&first), secret_texts(&other), vec![line[20..60].to_owned()]].concat() {
             for outcome in &outcomes {
                 let text = format!("{} {}", outcome.stdout, outcome.stderr);
                 assert!(!text.contains(&secret), "seqcast {} shows a secret", outcome.arguments);
             }
+            assert!(!log.contains(&secret), "the log of the peer shows a secret");
         }
     }
 }

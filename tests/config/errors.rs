@@ -257,15 +257,15 @@ param.yaml:6:13: gaps-max: "many": not a whole number
     },
     Case {
         name: "words and addresses",
-        text: "parameters:\n  name: a b\n  mode: realm\n  group: 10.0.0.1\n  interface: a b c\n  log-level: warning\n  log-format: jsn\n",
+        text: "parameters:\n  name: a b\n  security: relm\n  group: 10.0.0.1\n  interface: a b c\n  log-level: warning\n  log-format: jsn\n",
         errors: r#"param.yaml:2:9: name: "a b": a peer name has only letters, digits, '.', '_' and '-', not ' '
     2 |   name: a b
       |         ^^^
   fix: allowed: 1 to 64 of A-Z a-z 0-9 . _ -; auto is the name of the host
-param.yaml:3:9: mode: "realm": not supported by this build
-    3 |   mode: realm
-      |         ^^^^^
-  fix: only mode: open is supported
+param.yaml:3:13: security: "relm": must be one of auto, realm, pki, open
+    3 |   security: relm
+      |             ^^^^
+  fix: did you mean realm?
 param.yaml:4:10: group: "10.0.0.1": 10.0.0.1 is not a multicast address
     4 |   group: 10.0.0.1
       |          ^^^^^^^^
@@ -290,10 +290,10 @@ param.yaml:7:15: log-format: "jsn": must be one of text, json
     2 |   group: fe80::1
       |          ^^^^^^^
   fix: use an address that starts with ff
-param.yaml:3:9: mode: "closed": must be one of open
+param.yaml:3:3: mode: unknown key
     3 |   mode: closed
-      |         ^^^^^^
-  fix: allowed: open
+      |   ^^^^
+  fix: it was renamed: write security
 param.yaml:4:14: interface: "10.0.0.0/40": '10.0.0.0/40' is no network: the part after the slash is 0 to 32 bits, or 0 to 128 for IPv6
     4 |   interface: 10.0.0.0/40
       |              ^^^^^^^^^^^

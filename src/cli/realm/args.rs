@@ -21,7 +21,8 @@ Examples:
   seqcast init --realm plant1 --mode pki            makes also the key of the authority, which admits hosts
   sudo -u seqcast seqcast init --data-dir /var/lib/seqcast    makes them for the service
 
-The keys are prepared for keyed peers. The command makes files that their owner alone can read, in the directory \
+From its next start on, a peer of this host seals its datagrams and admits only members of the realm (see the key \
+'security'). The command makes files that their owner alone can read, in the directory \
 'realm' of data-dir, and never replaces any. It prints no secret.
 
 In the mode realm, a host that knows the realm's secret is a member; the others remember its name and keys. In the mode \
@@ -34,7 +35,7 @@ Examples:
   ssh first.host seqcast realm invite | seqcast join -
   seqcast join seqcast-certificate:c2VxY2VydAE…     installs the certificate that the authority signed
 
-The keys are prepared for keyed peers. A join line is a secret: other users of the host see it in the list of \
+From its next start on, a peer of this host is a member of the realm. A join line is a secret: other users of the host see it in the list of \
 processes, and the shell stores it in its history. Therefore use - with it. Certificates are no secret.
 
 In the mode pki, 'seqcast join -' prints a request, which is no secret. 'seqcast realm sign' on the authority's host \
@@ -174,10 +175,10 @@ pub struct SignOptions {
     /// The name of the host's peer.
     #[arg(long, value_name = "PEER")]
     pub name: PeerName,
-    /// Patterns of subjects on which the host may publish.
+    /// Patterns of subjects on which the host may publish. Peers do not check them yet.
     #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
     pub publish: Vec<Pattern>,
-    /// Patterns of subjects that the host may receive.
+    /// Patterns of subjects that the host may receive. Peers do not check them yet.
     #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
     pub subscribe: Vec<Pattern>,
     /// Time from now until the certificate expires, such as 90d or 1y.

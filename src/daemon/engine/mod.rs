@@ -14,7 +14,7 @@ mod remote_reports;
 mod services;
 pub(crate) mod shutdown;
 pub mod start;
-mod start_error;
+pub(in crate::daemon) mod start_error;
 mod status;
 mod wait;
 

@@ -57,7 +57,6 @@ pub(super) fn static_status(
     let [receive, send] = sockets.granted();
     json!({
         "name": config.name.as_str(),
-        "mode": config.mode.to_string(),
         "version": env!("CARGO_PKG_VERSION"),
         "pid": std::process::id(),
         "group": sockets.group_address().ip().to_string(),

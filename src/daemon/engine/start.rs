@@ -21,13 +21,17 @@ use crate::daemon::log_levels::LogLevels;
 #[cfg(feature = "cli")]
 use crate::daemon::log_output;
 use crate::daemon::mailbox::{CommandQueue, Mailbox};
+#[cfg(feature = "security")]
+use crate::daemon::membership::RealmMembership as Membership;
+#[cfg(not(feature = "security"))]
+use crate::daemon::open_membership::OpenMembership as Membership;
 use crate::daemon::self_test;
 use crate::daemon::signals::Signals;
 use crate::daemon::systemd::SystemdNotifier;
 use crate::daemon::timer::Timer;
 use crate::daemon::tokens::{COPIES, GROUP, INBOX, INTERFACES, LOCAL_SOCKET, TIMER, WAKER};
 use crate::message::Epoch;
-use crate::proto::effect::{Input, Path};
+use crate::proto::effect::Path;
 use crate::proto::peer::Peer;
 use crate::rng::Rng;
 use crate::time::ClockReading;
@@ -50,15 +54,14 @@ impl Engine {
         let poll = Poll::new().map_err(step("open an event queue"))?;
         let watch = InterfaceWatch::open(poll.registry(), INTERFACES).map_err(step("watch the network interfaces"))?;
         let chosen = choose_interface(config)?;
+        let membership = Membership::find(config)?;
         // Signals are watched before the socket exists: a program that finds the socket can then end the peer
         // gracefully.
         let signals = options.signals.then(|| Signals::watch(poll.registry())).transpose();
         let signals = signals.map_err(step("watch for signals"))?;
         let mut sockets = open_sockets(config, &chosen)?;
-        let mut local_socket = match options.serve {
-            true => Some(LocalSocket::bind(&config.socket, &SocketAccess::of(config)).map_err(StartError::Socket)?),
-            false => None,
-        };
+        let local_socket = options.serve.then(|| LocalSocket::bind(&config.socket, &SocketAccess::of(config)));
+        let mut local_socket = local_socket.transpose().map_err(StartError::Socket)?;
         let early_datagrams =
             self_test::run(&mut sockets, random_u64(), SELF_TEST_TIME).map_err(StartError::SelfTest)?;
         tracing::info!(group = %sockets.group_address(), "self-test passed: multicast comes back");
@@ -72,9 +75,10 @@ impl Engine {
 
         let started = Clock::now();
         let static_status = static_status(config, &chosen, &sockets, local_socket.as_ref());
-        let mut settings = config.settings(chosen.payload_bytes_max());
+        let mut settings = config.settings(membership.datagram_bytes_max(chosen.payload_bytes_max()));
         settings.pace.room_bytes = sockets.room_bytes();
         let remote_reports = RemoteReports::new(config.remote_reports, started.instant);
+        let protection = membership.protection(config, &settings, epoch, started.instant)?;
         let health = Health::new(config, &chosen, sockets.group_address(), started);
         let mut engine = Engine {
             remote_reports,
@@ -82,6 +86,7 @@ impl Engine {
                 config,
                 EngineCoreParts {
                     peer: Peer::new(settings, epoch, Rng::new(random_u64()), started),
+                    protection,
                     started,
                     poll,
                     sockets,
@@ -117,7 +122,7 @@ impl Engine {
     /// Handles the datagrams that arrived during the self-test.
     fn receive_early(&mut self, now: ClockReading, datagrams: Vec<(Path, ReceivedDatagram)>) {
         for (path, received) in datagrams {
-            self.core.peer.handle(now, Input::Datagram { from: received.from, path, bytes: received.bytes });
+            self.core.receive_datagram(now, received, path);
         }
         self.core.apply_effects(now);
     }
@@ -125,7 +130,7 @@ impl Engine {
     fn log_start(&self, config: &Config) {
         tracing::info!(
             name = %config.name,
-            mode = %config.mode,
+            security = self.core.protection.mode(),
             epoch = %self.core.peer.epoch(),
             group = %self.core.sockets.group_address(),
             inbox = %self.core.sockets.inbox_address(),

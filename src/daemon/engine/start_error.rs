@@ -13,6 +13,9 @@ use std::io;
 pub enum StartError {
     /// There is no usable interface.
     Interface(ChooseError),
+    /// Nothing protects the datagrams of the peer, and the configuration does not allow that.
+    #[cfg(feature = "security")]
+    Membership(crate::daemon::membership::MembershipError),
     /// The UDP sockets could not be opened.
     Sockets(multicast::SocketOpenError),
     /// Multicasts of this host do not come back.
@@ -51,6 +54,8 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StartError::Interface(error) => error.fmt(f),
+            #[cfg(feature = "security")]
+            StartError::Membership(error) => error.fmt(f),
             StartError::Sockets(error) => error.fmt(f),
             StartError::SelfTest(error) => error.fmt(f),
             StartError::Socket(error) => error.fmt(f),
@@ -71,3 +76,10 @@ impl fmt::Display for StartError {
 }
 
 impl std::error::Error for StartError {}
+
+#[cfg(feature = "security")]
+impl From<crate::daemon::membership::MembershipError> for StartError {
+    fn from(error: crate::daemon::membership::MembershipError) -> StartError {
+        StartError::Membership(error)
+    }
+}

@@ -51,6 +51,9 @@ impl Engine {
     fn status(&self, now: ClockReading) -> Value {
         let mut status = self.static_status.clone();
         status["epoch"] = json!(self.core.peer.epoch().to_string());
+        status["security"] = json!(self.core.protection.mode());
+        status["realm"] = json!(self.core.protection.realm());
+        status["cipher"] = json!(self.core.protection.cipher());
         status["uptime_ms"] = json!(now.instant.since(self.core.started.instant).as_millis() as u64);
         status["clients"] = json!(self.core.clients.len());
         let [gso, gro] = self.core.sockets.offloads();
@@ -74,7 +77,7 @@ impl Engine {
         let [registered, refused, followed, too_deep] = self.services.event_counts();
         let [beacons_sent, beacons_received, beacons_discarded] = self.health.beacon_counts();
         let [path_tests_received, path_tests_discarded] = self.core.path_test_counts();
-        vec![
+        let mut rows = vec![
             ("events_registered", registered, "Events registered here."),
             ("events_refused", refused, "Requests about events that were refused."),
             ("events_followed", followed, "Events of other servers stored here."),
@@ -120,6 +123,8 @@ impl Engine {
                 "Losses and repairs that 'show loss --by-subject' counts together: there are too many subjects.",
             ),
             ("dropped_by_rule", by_rule, "Received datagrams dropped on purpose by a drop rule."),
-        ]
+        ];
+        rows.extend(self.core.protection.counters());
+        rows
     }
 }

@@ -7,6 +7,7 @@ mod commands;
 pub(crate) mod confirmation;
 pub(super) mod flush;
 pub(crate) mod local_clients;
+mod protected_io;
 mod receive;
 pub(crate) mod receiver_waits;
 
@@ -18,7 +19,7 @@ use self::receiver_waits::ReceiverWaits;
 use crate::clock::random_u64;
 use crate::config::Config;
 use crate::daemon::advisories;
-use crate::daemon::batch::{OutgoingDatagram, RecvBatch};
+use crate::daemon::batch::RecvBatch;
 use crate::daemon::clients::{ClientTransport, Clients};
 use crate::daemon::drop_rule::Dropper;
 use crate::daemon::internal_command::InternalCommand;
@@ -28,6 +29,7 @@ use crate::daemon::mailbox::{AnswerSender, Mailbox};
 use crate::daemon::multicast::Sockets;
 #[cfg(feature = "listeners")]
 use crate::daemon::path_test::PathTests;
+use crate::daemon::protection::Protection;
 use crate::daemon::subject_losses::SubjectLosses;
 use crate::daemon::subscription_queue::QueueLimits;
 use crate::daemon::transmit_queue::TransmitQueue;
@@ -79,6 +81,7 @@ pub(crate) struct DetachedClient {
 /// Parts of the core of a peer that starts.
 pub(super) struct EngineCoreParts {
     pub(super) peer: Peer,
+    pub(super) protection: Protection,
     pub(super) started: ClockReading,
     pub(super) poll: Poll,
     pub(super) sockets: Sockets,
@@ -90,6 +93,7 @@ pub(super) struct EngineCoreParts {
 /// The protocol core of a peer with its sockets and clients.
 pub(crate) struct EngineCore {
     pub(super) peer: Peer,
+    pub(super) protection: Protection,
     pub(super) started: ClockReading,
     pub(super) poll: Poll,
     pub(super) sockets: Sockets,
@@ -145,13 +149,14 @@ pub(crate) struct EngineCore {
 impl EngineCore {
     /// Creates the core of a peer that starts.
     pub(super) fn new(config: &Config, parts: EngineCoreParts) -> EngineCore {
-        let EngineCoreParts { peer, started, poll, sockets, local_socket, mailbox, dropper } = parts;
+        let EngineCoreParts { peer, protection, started, poll, sockets, local_socket, mailbox, dropper } = parts;
         let mut batch = RecvBatch::new(RECV_BUFFERS);
         batch.discard_sender(sockets.inbox_address());
         let transmit_queue = TransmitQueue::new(sockets.copy_addresses(&config.peers));
         let limits = QueueLimits { count_max: config.client_queue_count, bytes_max: config.client_queue_size };
         EngineCore {
             peer,
+            protection,
             started,
             poll,
             sockets,
@@ -233,6 +238,7 @@ impl EngineCore {
 
     /// Passes the time to the protocol core, which does all work that is due.
     pub(super) fn tick(&mut self, now: ClockReading) {
+        self.tick_protection(now.instant);
         self.peer.handle(now, Input::Tick);
         self.apply_effects(now);
     }
@@ -410,10 +416,11 @@ impl EngineCore {
 
     /// Applies all pending effects of the protocol core.
     pub(super) fn apply_effects(&mut self, now: ClockReading) {
+        self.drain_protection(now);
         while let Some(effect) = self.peer.poll_effect() {
             match effect {
-                Effect::Multicast(bytes) => self.transmit_queue.push(OutgoingDatagram { to: None, bytes }),
-                Effect::Unicast { to, bytes } => self.transmit_queue.push(OutgoingDatagram { to: Some(to), bytes }),
+                Effect::Multicast(bytes) => self.send(None, bytes),
+                Effect::Unicast { to, bytes } => self.send(Some(to), bytes),
                 Effect::Deliver { to, deliveries } => {
                     self.subject_losses.on_deliver(&deliveries);
                     self.clients.deliver(now, &to, deliveries);

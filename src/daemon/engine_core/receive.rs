@@ -1,6 +1,7 @@
 //! Input of the core: accepting attached clients, receiving datagrams.
 
 use super::EngineCore;
+use super::protected_io::ProtectedIo;
 use crate::daemon::clients::ClientTransport;
 use crate::daemon::local_socket::Connection;
 #[cfg(feature = "listeners")]
@@ -123,7 +124,12 @@ impl EngineCore {
                     path_tests.handle(&self.sockets, &received);
                     continue;
                 }
-                self.peer.handle(now, Input::Datagram { from: received.from, path, bytes: received.bytes });
+                ProtectedIo {
+                    protection: &mut self.protection,
+                    peer: &mut self.peer,
+                    transmit_queue: &mut self.transmit_queue,
+                }
+                .receive(now, received, path);
             }
             if 0 < own.datagrams {
                 self.peer.handle(now, Input::OwnDatagrams { datagrams: own.datagrams, bytes: own.bytes });

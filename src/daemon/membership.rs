@@ -1,0 +1,199 @@
+//! Membership of a peer in the realm of its host: the files of the realm become the protection of its datagrams.
+
+use crate::clock::fill_random;
+use crate::config::{Cipher, Config, Security};
+use crate::daemon::protection::{KeyedProtection, Protection};
+use crate::message::{Epoch, PeerName};
+use crate::proto::Settings;
+use crate::security::realm::{Fingerprint, Realm, Trust};
+use crate::security::{
+    CertificateVerifier, KEYED_BYTES, RealmCredentials, STATIC_KEY_BYTES, Secret, SecurityLayer, SecuritySettings,
+    Suite,
+};
+use crate::storage::realm::{LocalRealm, RealmDirectory, RealmFileError};
+use crate::time::{Instant, WallTime};
+use std::fmt;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread;
+
+/// Maximum number of new names that wait to be stored.
+const PINS_WAITING_MAX: usize = 1024;
+
+/// Reason why a peer has no protection that its configuration allows.
+#[derive(Debug)]
+pub enum MembershipError {
+    /// The host has no realm.
+    NoRealm,
+    /// The configuration asks for another mode than that of the realm.
+    OtherMode {
+        /// Mode of the configuration.
+        wanted: &'static str,
+        /// Mode of the realm.
+        found: &'static str,
+    },
+    /// The certificate of the host is not there yet.
+    NoCertificate,
+    /// The files of the realm cannot be used.
+    Files(RealmFileError),
+    /// The system has no thread left, or no random numbers.
+    System(std::io::Error),
+}
+
+impl fmt::Display for MembershipError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MembershipError::NoRealm => f.write_str(
+                "this host has no realm; make one with 'seqcast init' on the first host and 'seqcast join' on the others",
+            ),
+            MembershipError::OtherMode { wanted, found } => write!(
+                f,
+                "the realm of this host is of the mode {found}, not {wanted}; set security to {found} or auto, or join \
+                 a realm of the mode {wanted}"
+            ),
+            MembershipError::NoCertificate => f.write_str(
+                "this host has no certificate yet; have its request signed with 'seqcast realm sign' on the host of \
+                 the authority, and give the line to 'seqcast join -'",
+            ),
+            MembershipError::Files(error) => error.fmt(f),
+            MembershipError::System(error) => write!(f, "the realm cannot be used: {error}"),
+        }
+    }
+}
+
+/// Membership of a peer in a realm, or open mode.
+pub(super) struct RealmMembership {
+    /// `None` for open mode.
+    realm: Option<LocalRealm>,
+}
+
+impl RealmMembership {
+    /// Finds the realm of which a peer is to be a member, as its configuration says.
+    ///
+    /// # Errors
+    /// The host has no such realm, or its files cannot be used.
+    pub(super) fn find(config: &Config) -> Result<RealmMembership, MembershipError> {
+        find(config).map(|realm| RealmMembership { realm })
+    }
+
+    /// Returns the maximum size of a datagram of the core, if datagrams of at most `bytes_max` bytes can be sent.
+    pub(super) fn datagram_bytes_max(&self, bytes_max: usize) -> usize {
+        if self.realm.is_some() { bytes_max - KEYED_BYTES } else { bytes_max }
+    }
+
+    /// Creates the protection of the peer.
+    ///
+    /// # Errors
+    /// The host has no certificate, or the system refuses what the protection needs.
+    pub(super) fn protection(
+        &self,
+        config: &Config,
+        settings: &Settings,
+        epoch: Epoch,
+        now: Instant,
+    ) -> Result<Protection, MembershipError> {
+        let Some(local) = &self.realm else { return Ok(Protection::Open) };
+        protection(local, config, settings, epoch, now)
+    }
+}
+
+/// Creates the protection of a member of this realm.
+fn protection(
+    local: &LocalRealm,
+    config: &Config,
+    settings: &Settings,
+    epoch: Epoch,
+    now: Instant,
+) -> Result<Protection, MembershipError> {
+    let certificate = local.certificate.as_ref().ok_or(MembershipError::NoCertificate)?;
+    let credentials = RealmCredentials {
+        realm_secret: Secret::new(*local.realm.secret.bytes()),
+        static_private: Secret::new(*local.identity.static_private()),
+        certificate: certificate.encode().into(),
+        suite: suite(config.cipher),
+    };
+    let directory = RealmDirectory::new(&config.data_dir);
+    let pins = pin_writer(directory, local.realm.clone()).map_err(MembershipError::System)?;
+    let verifier = Box::new(PinnedTrust { trust: local.trust(), pins });
+    let limits = SecuritySettings { group: settings.group, peers_max: settings.peers_max, forget: settings.forget };
+    let layer = SecurityLayer::new(limits, credentials, verifier, Box::new(fill_random), epoch, now);
+    let (mode, realm) = (local.realm.anchor.mode().as_str(), local.realm.name.to_string());
+    Ok(Protection::Keyed(Box::new(KeyedProtection { layer, mode, realm })))
+}
+
+/// Finds the realm of which a peer is to be a member; `None` for open mode.
+fn find(config: &Config) -> Result<Option<LocalRealm>, MembershipError> {
+    let wanted = match config.security {
+        Security::Open => return Ok(None),
+        Security::Auto => None,
+        Security::Realm => Some("realm"),
+        Security::Pki => Some("pki"),
+    };
+    let directory = RealmDirectory::new(&config.data_dir);
+    // A directory that cannot be looked at is no reason for open mode.
+    if !directory.path().try_exists().map_err(MembershipError::System)? {
+        return if wanted.is_none() { Ok(None) } else { Err(MembershipError::NoRealm) };
+    }
+    let local = directory.load().map_err(MembershipError::Files)?;
+    let found = local.realm.anchor.mode().as_str();
+    match wanted {
+        Some(wanted) if wanted != found => Err(MembershipError::OtherMode { wanted, found }),
+        _ => Ok(Some(local)),
+    }
+}
+
+/// Returns the suite of a configured cipher.
+fn suite(cipher: Cipher) -> Suite {
+    match cipher {
+        Cipher::Aes256Gcm => Suite::Aes256Gcm,
+        Cipher::ChaCha20Poly1305 => Suite::ChaCha20Poly1305,
+        Cipher::Auto if has_aes_instructions() => Suite::Aes256Gcm,
+        Cipher::Auto => Suite::ChaCha20Poly1305,
+    }
+}
+
+fn has_aes_instructions() -> bool {
+    #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+    let has_aes = std::arch::is_x86_feature_detected!("aes") && std::arch::is_x86_feature_detected!("pclmulqdq");
+    #[cfg(target_arch = "aarch64")]
+    let has_aes = std::arch::is_aarch64_feature_detected!("aes");
+    #[cfg(not(any(target_arch = "x86", target_arch = "x86_64", target_arch = "aarch64")))]
+    let has_aes = false;
+    has_aes
+}
+
+/// Starts the thread that stores the keys of new names. The engine must not wait for the disk.
+fn pin_writer(directory: RealmDirectory, realm: Realm) -> std::io::Result<SyncSender<(PeerName, Fingerprint)>> {
+    let (sender, pins) = sync_channel(PINS_WAITING_MAX);
+    thread::Builder::new().name("realm-pins".into()).spawn(move || {
+        for (name, fingerprint) in pins {
+            if let Err(error) = directory.pin(&realm, &name, fingerprint) {
+                tracing::warn!(peer = %name, %error, "the keys of this name are not stored, and are trusted until this peer ends");
+            }
+        }
+    })?;
+    Ok(sender)
+}
+
+/// The trust of this host, which stores the keys of each new name.
+struct PinnedTrust {
+    trust: Trust,
+    pins: SyncSender<(PeerName, Fingerprint)>,
+}
+
+impl CertificateVerifier for PinnedTrust {
+    fn verify(
+        &mut self,
+        certificate: &[u8],
+        static_key: &[u8; STATIC_KEY_BYTES],
+        now: WallTime,
+    ) -> Result<PeerName, String> {
+        let peer = self.trust.check(certificate, static_key, now).map_err(|refusal| refusal.to_string())?;
+        if peer.is_new
+            && self.trust.pin(peer.name.clone(), peer.fingerprint)
+            && self.pins.try_send((peer.name.clone(), peer.fingerprint)).is_err()
+        {
+            tracing::warn!(peer = %peer.name, "too many new names wait to be stored; this one is trusted until this peer ends");
+        }
+        Ok(peer.name)
+    }
+}

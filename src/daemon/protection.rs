@@ -1,0 +1,172 @@
+//! Protection of datagrams: none in open mode, the security layer of a keyed peer.
+
+#[cfg(feature = "security")]
+use crate::daemon::log;
+use crate::daemon::show::CounterRow;
+use crate::proto::effect::Path;
+#[cfg(feature = "security")]
+use crate::security::{SecurityEffect, SecurityLayer};
+use crate::time::{ClockReading, Instant};
+use bytes::Bytes;
+use std::net::SocketAddr;
+
+/// Layer between the protocol core and the sockets.
+pub(crate) enum Protection {
+    /// Datagrams leave and arrive as the core makes and reads them.
+    Open,
+    /// Datagrams are sealed, and only those of authenticated peers are opened.
+    #[cfg(feature = "security")]
+    Keyed(Box<KeyedProtection>),
+}
+
+/// The security layer of a peer, with the realm of which the peer is a member.
+#[cfg(feature = "security")]
+pub(crate) struct KeyedProtection {
+    pub(crate) layer: SecurityLayer,
+    /// Mode of the realm.
+    pub(crate) mode: &'static str,
+    /// Name of the realm.
+    pub(crate) realm: String,
+}
+
+impl Protection {
+    /// Returns what leaves when the core sends a datagram to the group, or to one address; `None` if nothing does.
+    pub(crate) fn seal(&mut self, to: Option<SocketAddr>, datagram: Bytes) -> Option<Bytes> {
+        match self {
+            Protection::Open => {
+                let _ = to;
+                Some(datagram)
+            }
+            #[cfg(feature = "security")]
+            Protection::Keyed(keyed) => keyed.layer.seal(to, &datagram),
+        }
+    }
+
+    /// Returns what the core receives when a datagram arrives; `None` if it receives nothing, or only later.
+    pub(crate) fn receive(
+        &mut self,
+        now: ClockReading,
+        from: SocketAddr,
+        path: Path,
+        datagram: Bytes,
+    ) -> Option<Bytes> {
+        match self {
+            Protection::Open => {
+                let _ = (now, from, path);
+                Some(datagram)
+            }
+            #[cfg(feature = "security")]
+            Protection::Keyed(keyed) => keyed.layer.receive(now, from, path, datagram),
+        }
+    }
+
+    /// Does the work that is due.
+    pub(crate) fn tick(&mut self, now: Instant) {
+        match self {
+            Protection::Open => {
+                let _ = now;
+            }
+            #[cfg(feature = "security")]
+            Protection::Keyed(keyed) => keyed.layer.tick(now),
+        }
+    }
+
+    /// Returns the latest time for the next tick; `None` if none is needed.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        match self {
+            Protection::Open => None,
+            #[cfg(feature = "security")]
+            Protection::Keyed(keyed) => Some(keyed.layer.deadline()),
+        }
+    }
+
+    /// Passes on the datagrams of handshakes, and received datagrams that had to wait for one.
+    pub(crate) fn drain(
+        &mut self,
+        mut send: impl FnMut(SocketAddr, Bytes),
+        mut receive: impl FnMut(SocketAddr, Path, Bytes),
+    ) {
+        match self {
+            Protection::Open => {
+                let _ = (&mut send, &mut receive);
+            }
+            #[cfg(feature = "security")]
+            Protection::Keyed(keyed) => {
+                while let Some(effect) = keyed.layer.poll_effect() {
+                    match effect {
+                        SecurityEffect::Send { to, bytes } => send(to, bytes),
+                        SecurityEffect::Receive { from, path, bytes } => receive(from, path, bytes),
+                        SecurityEffect::Authenticated { epoch, address, name } => {
+                            log::authenticated(&name, epoch, address);
+                        }
+                        SecurityEffect::Refused { address, reason } => log::refused(address, &reason),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns the mode that `show status` names.
+    pub(crate) fn mode(&self) -> &'static str {
+        match self {
+            Protection::Open => "open",
+            #[cfg(feature = "security")]
+            Protection::Keyed(keyed) => keyed.mode,
+        }
+    }
+
+    /// Returns the name of the realm; `None` in open mode.
+    pub(crate) fn realm(&self) -> Option<&str> {
+        match self {
+            Protection::Open => None,
+            #[cfg(feature = "security")]
+            Protection::Keyed(keyed) => Some(&keyed.realm),
+        }
+    }
+
+    /// Returns the cipher of sent datagrams; `None` in open mode.
+    pub(crate) fn cipher(&self) -> Option<&'static str> {
+        match self {
+            Protection::Open => None,
+            #[cfg(feature = "security")]
+            Protection::Keyed(keyed) => Some(keyed.layer.suite().as_str()),
+        }
+    }
+
+    /// Returns the counters of the security layer, none in open mode.
+    pub(crate) fn counters(&self) -> Vec<CounterRow> {
+        match self {
+            Protection::Open => Vec::new(),
+            #[cfg(feature = "security")]
+            Protection::Keyed(keyed) => {
+                let counters = keyed.layer.counters();
+                vec![
+                    ("keyed_authenticated", counters.authenticated, "Handshakes after which a peer was trusted."),
+                    ("keyed_refused", counters.refused, "Handshakes after which a peer was not trusted."),
+                    (
+                        "keyed_limited",
+                        counters.limited_handshakes,
+                        "Handshakes not begun or answered because of a limit.",
+                    ),
+                    ("keyed_discard_open", counters.discard_open, "Datagrams of open mode."),
+                    ("keyed_discard_forged", counters.discard_forged, "Datagrams that their peer has not sealed."),
+                    ("keyed_discard_replayed", counters.discard_replayed, "Control datagrams that came before."),
+                    ("keyed_discard_source", counters.discard_source, "Datagrams of a peer from another address."),
+                    ("keyed_discard_malformed", counters.discard_malformed, "Datagrams of unknown modes or layouts."),
+                    ("keyed_discard_other", counters.discard_other, "Datagrams of other groups or for other peers."),
+                    (
+                        "keyed_discard_unauthenticated",
+                        counters.discard_unauthenticated,
+                        "Datagrams of peers that did not authenticate themselves in time.",
+                    ),
+                    (
+                        "keyed_discard_handshake",
+                        counters.discard_handshake,
+                        "Datagrams of handshakes that are not authentic, or came out of turn.",
+                    ),
+                    ("keyed_unsent", counters.discard_unsent, "Datagrams to peers whose keys were forgotten."),
+                ]
+            }
+        }
+    }
+}
