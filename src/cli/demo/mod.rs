@@ -33,9 +33,8 @@ const SUBJECTS: [&str; 4] = ["demo.a", "demo.b", "demo.c", "demo.d"];
 const PUBLISHER: &str = "A.demo";
 /// The receivers.
 const RECEIVERS: [&str; 2] = ["B.demo", "C.demo"];
-/// Time by which the subscriptions precede the publisher's start. After it a receiver is certain that it subscribed
-/// before the very first message (R4).
-const SUBSCRIBER_LEAD_TIME: Duration = Duration::from_millis(200);
+/// Time limit for the receivers to know the publisher. From then on every message is owed to their subscribers (R4).
+const CONTACT_TIME_MAX: Duration = Duration::from_secs(30);
 /// Time limit for the receivers to settle missing messages, in addition to the time for requests. Heartbeats may be
 /// dropped, too; their intervals grow up to a second.
 const SETTLE_TIME_MAX: Duration = Duration::from_secs(30);
@@ -92,6 +91,7 @@ fn loss(options: &DemoOptions, out: &mut Output) -> Result<Exit, CommandFailure>
     if !options.json {
         note(format_args!("three peers on loopback, group {}:{}; traffic is not encrypted", peers.group, peers.port));
     }
+    peers.await_contact(&interrupt)?;
     let start = Clock::now().instant;
     let is_over = AtomicBool::new(false);
     let (sent, audits) = std::thread::scope(|scope| {
@@ -214,7 +214,8 @@ impl DemoPeers {
         let group = format!("239.254.{high}.{low}");
         let reliability = humantime::format_duration(options.reliability).to_string();
         let peer = |name: &str, drop| {
-            let settings = [("name", name), ("interface", "lo"), ("group", &group), ("port", &port.to_string())];
+            let (port, security) = (port.to_string(), ("security", "open"));
+            let settings = [("name", name), ("interface", "lo"), ("group", &group), ("port", &port), security];
             let mut settings = settings.map(|(key, value)| Override::flag("demo", key, value)).to_vec();
             settings.push(Override::flag("--reliability", "reliability", &reliability));
             let config =
@@ -230,26 +231,41 @@ impl DemoPeers {
         let subscribe = |bus: &Bus| bus.subscribe(pattern.clone());
         let subscriptions = receivers.iter().map(subscribe).collect::<Result<Vec<Subscription>, SubscribeError>>();
         let subscriptions = subscriptions.map_err(|error| CommandFailure::new(Exit::Failed, error))?;
-        std::thread::sleep(SUBSCRIBER_LEAD_TIME);
         let publisher = peer(PUBLISHER, None)?;
         Ok(DemoPeers { group, port, publisher, receivers, subscriptions })
+    }
+
+    /// Waits until each receiver knows the publisher.
+    fn await_contact(&self, interrupt: &Interrupt) -> Result<(), CommandFailure> {
+        self.await_rows(CONTACT_TIME_MAX, interrupt, |publisher| publisher.is_some())
     }
 
     /// Waits until each receiver has received every message or reported it as lost or unverified, or `time_max` is
     /// over.
     fn settle(&self, sent: &SentCounts, time_max: Duration, interrupt: &Interrupt) -> Result<(), CommandFailure> {
         let sent: u64 = sent.values().sum();
+        self.await_rows(time_max, interrupt, |publisher| {
+            let count = |key: &str| publisher.and_then(|row| row[key].as_u64()).unwrap_or(0);
+            count("messages_in") + count("lost") + count("unverified") == sent
+        })
+    }
+
+    /// Waits until the row of the publisher, if there is one, satisfies this at each receiver, or `time_max` is over.
+    fn await_rows(
+        &self,
+        time_max: Duration,
+        interrupt: &Interrupt,
+        is_satisfied: impl Fn(Option<&Value>) -> bool,
+    ) -> Result<(), CommandFailure> {
         let deadline = Clock::now().instant + time_max;
         while Clock::now().instant < deadline {
-            let mut is_settled = true;
+            let mut are_all = true;
             for bus in &self.receivers {
                 let answer = peer::show(bus, json!({ "show": "peers" }))?;
                 let rows = answer["rows"].as_array().map_or(&[][..], Vec::as_slice);
-                let publisher = rows.iter().find(|row| row["publisher"] == PUBLISHER);
-                let count = |key: &str| publisher.and_then(|row| row[key].as_u64()).unwrap_or(0);
-                is_settled &= count("messages_in") + count("lost") + count("unverified") == sent;
+                are_all &= is_satisfied(rows.iter().find(|row| row["publisher"] == PUBLISHER));
             }
-            if is_settled {
+            if are_all {
                 break;
             }
             interrupt.sleep(CHECK_INTERVAL);
