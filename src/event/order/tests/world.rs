@@ -241,12 +241,12 @@ impl World {
 
     /// Returns object and token of a worker that sends, or is about to continue its batch.
     fn sends_next(&self, index: usize) -> Option<(Object, OrderStamp)> {
-        self.slots[index].worker.as_ref()?.object()?;
-        let mut after = self.clone();
+        let worker = self.slots[index].worker.as_ref().filter(|worker| worker.object().is_some())?;
+        let mut after = worker.clone();
         if let WorkerAction::Wait { .. } = self.peek(index)? {
-            after.finish(index);
+            self.sent_ids().for_each(|id| after.on_sent(id));
         }
-        match after.peek(index)? {
+        match after.poll_step(self.now_ms) {
             WorkerAction::Send(event) => Some((event.object, event.token)),
             WorkerAction::Apply(StoreOp::WorkerOp { op: WorkerOp::Renew { object, token }, .. }) => {
                 Some((object, token))
@@ -435,8 +435,13 @@ impl World {
 
     fn finish(&mut self, index: usize) {
         // Only the id that is being sent has an effect.
-        let ids: Vec<OrderStamp> = self.sent.iter().flat_map(|sent| &sent.ids).map(|(id, ..)| *id).collect();
+        let ids: Vec<OrderStamp> = self.sent_ids().collect();
         ids.into_iter().for_each(|id| self.worker(index).on_sent(id));
+    }
+
+    /// Returns the ids of the events that were sent.
+    fn sent_ids(&self) -> impl Iterator<Item = OrderStamp> {
+        self.sent.iter().flat_map(|sent| &sent.ids).map(|(id, ..)| *id)
     }
 
     fn rewind(&mut self) {
