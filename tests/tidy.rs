@@ -6,6 +6,7 @@
 mod budgets;
 mod circles;
 mod comments;
+mod dependencies;
 mod documents;
 mod keys;
 mod names;
@@ -22,7 +23,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// Files and directories allowed at the top of the tree.
-const TOP: [&str; 16] = [
+const TOP: [&str; 18] = [
     ".ci",
     ".gitignore",
     "Cargo.lock",
@@ -30,9 +31,11 @@ const TOP: [&str; 16] = [
     "LICENSE-APACHE",
     "LICENSE-MIT",
     "README.md",
+    "SECURITY.md",
     "benches",
     "clippy.toml",
     "config",
+    "deny.toml",
     "docs",
     "examples",
     "rustfmt.toml",
