@@ -177,7 +177,7 @@ fn x25519_public(private: &[u8; KEY_BYTES]) -> [u8; KEY_BYTES] {
     public.as_ref().try_into().expect("a public key has 32 bytes")
 }
 
-/// Output length of [`derive`].
+/// Output length of [`derive()`].
 struct DerivedKeyLength;
 
 impl KeyType for DerivedKeyLength {
