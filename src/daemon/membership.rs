@@ -13,6 +13,7 @@ use crate::security::{
 use crate::storage::realm::{LocalRealm, RealmDirectory, RealmFileError};
 use crate::time::{Instant, WallTime};
 use std::fmt;
+use std::io::ErrorKind;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 
@@ -129,8 +130,13 @@ fn find(config: &Config) -> Result<Option<LocalRealm>, MembershipError> {
         Security::Pki => Some("pki"),
     };
     let directory = RealmDirectory::new(&config.data_dir);
-    // A directory that cannot be looked at is no reason for open mode.
-    if !directory.path().try_exists().map_err(MembershipError::System)? {
+    let exists = match directory.path().try_exists() {
+        // A file stands where the data directory would be.
+        Err(error) if error.kind() == ErrorKind::NotADirectory => false,
+        // A directory that cannot be looked at is no reason for open mode.
+        exists => exists.map_err(MembershipError::System)?,
+    };
+    if !exists {
         return if wanted.is_none() { Ok(None) } else { Err(MembershipError::NoRealm) };
     }
     let local = directory.load().map_err(MembershipError::Files)?;
