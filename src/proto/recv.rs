@@ -205,9 +205,11 @@ impl RecvStream {
             return;
         }
         // The last fragment is the first record of its datagram; the first fragment is the last record.
+        let is_settled = dseq < self.ledger.frontier() && self.reorder_buffer.is_empty();
+        let mut is_abandoned = false;
         match self.reassembly.on_fragment(dseq, arrival.reached, arrival.repaired, fragment) {
             FragmentOutcome::Incomplete if is_head => self.rebuilds.on_head(dseq),
-            FragmentOutcome::Incomplete => {}
+            FragmentOutcome::Incomplete => is_abandoned = is_settled && self.abandon_below(dseq),
             FragmentOutcome::Abandoned if is_head => self.reorder_buffer.on_late_first_fragment(dseq),
             FragmentOutcome::Abandoned => {}
             FragmentOutcome::Complete(whole) => {
@@ -227,8 +229,13 @@ impl RecvStream {
                 ctx.counters.discard_contradiction += 1;
                 if let Some(abandoned) = abandoned {
                     self.buffer_abandoned(abandoned);
+                    is_abandoned = is_settled;
                 }
             }
+        }
+        // The loss is reported before the later messages of this datagram are delivered.
+        if is_abandoned {
+            self.release(ctx, out);
         }
     }
 
@@ -272,7 +279,7 @@ impl RecvStream {
 
     /// Gives up large messages that lack a settled datagram, or that exceed a limit.
     fn abandon_incomplete(&mut self, ctx: &mut ReceiveContext<'_>, out: &mut Vec<StreamOutcome>) {
-        let mut any = self.abandon_below_frontier();
+        let mut any = self.abandon_below(self.ledger.frontier());
         while let Some(abandoned) = self.reassembly.take_abandoned_by_limit() {
             ctx.counters.overflow_reassembly += 1;
             self.buffer_abandoned(abandoned);
@@ -283,15 +290,15 @@ impl RecvStream {
         }
     }
 
-    /// Gives up each large message that lacks a settled datagram and is not requested from the history. Returns whether
-    /// there were any.
-    fn abandon_below_frontier(&mut self) -> bool {
-        let (mut any, frontier) = (false, self.ledger.frontier());
-        while let Some(first) = self.rebuilds.headless_below(frontier) {
+    /// Gives up each large message that lacks a datagram below `settled` and is not requested from the history. Returns
+    /// whether there were any.
+    fn abandon_below(&mut self, settled: Dseq) -> bool {
+        let mut any = false;
+        while let Some(first) = self.rebuilds.headless_below(settled) {
             self.rebuilds.drop_large(first);
         }
         while let Some(abandoned) =
-            self.reassembly.take_abandoned_below(frontier, |first| self.rebuilds.large(first).is_some())
+            self.reassembly.take_abandoned_below(settled, |first| self.rebuilds.large(first).is_some())
         {
             self.buffer_abandoned(abandoned);
             any = true;

@@ -169,7 +169,7 @@ impl RecvStream {
         let items = rebuild.into_items(dseq, since, missing, |first| self.reassembly.on_head_known(first));
         self.rebuilds.drop_large(dseq);
         // Large messages that are given up because of this datagram precede those that begin in it.
-        self.abandon_below_frontier();
+        self.abandon_below(self.ledger.frontier());
         let is_wanted = |item: &StreamItem| match item {
             StreamItem::GoneMessages(gone) => ctx.interest.matches(&gone.subject, ctx.mode).is_some(),
             _ => false,

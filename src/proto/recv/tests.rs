@@ -108,27 +108,10 @@ fn rebuilt_message_reaches_subscriptions_at_gap_discovery() {
 /// and exceeds the limit, which must not report the message as lost. No window remembers its delivery here.
 #[test]
 fn fetched_message_survives_the_reassembly_limit() {
-    let (mut window, mut sealed) = (PubWindow::new(settings("A.pub").pub_window, 40, 1), Vec::new());
-    let mut send = SendStream::new(None, 576, Mutants::default());
-    let origin = Origin { group: 7500, epoch: crate::message::Epoch::new(7).unwrap(), started: Instant::ZERO };
-    for (subject, bytes) in [("t.0", 1), ("t.0", 1), ("t.1", 600), ("t.2", 1)] {
-        let message = Message::new(subject.parse().unwrap(), vec![7; bytes]);
-        let Numbering::Numbered { seq, stamp, chain, .. } = window.number(&message.subject, at(0), &mut Rng::new(1))
-        else {
-            unreachable!("the window has room")
-        };
-        let entry = Entry { message: (&message).into(), seq: Some(seq), stamp, chain };
-        send.push(Instant::ZERO, &origin, &entry, &mut sealed);
-        if sealed.is_empty() || subject == "t.2" {
-            send.seal(Instant::ZERO, &origin, &mut sealed);
-        }
-    }
-    // 0: a small message; 1: another one and the beginning of the large one; 2: its rest and the last small one.
-    let datagrams: Vec<Bytes> = sealed.into_iter().map(|datagram| datagram.bytes).collect();
-    assert_eq!(datagrams.len(), 3);
+    let datagrams = datagrams_around_large_message("t.2");
     let mut receiver = Receiver::new(1);
     receiver.recv.reassembly = Reassembly::new(0, 0);
-    receiver.window = SubWindow::new(WindowSettings { bytes: 0, bytes_max: 0, ..settings("B.sub").sub_window }, 1);
+    receiver.window = window_without_room();
     receiver.apply_and_fetch(1, &Input::Datagram(0), &datagrams);
     receiver.apply_and_fetch(2, &Input::Announcement(2), &datagrams);
     receiver.apply(3, &Input::Manifest(1, 1), &datagrams);
@@ -158,6 +141,52 @@ fn fetched_message_survives_the_reassembly_limit() {
         }
     }
     assert_eq!(seen, ["t.0 delivered", "t.0 delivered", "t.1 delivered", "t.2 delivered"]);
+}
+
+/// The beginning of a large message was given up before its rest arrives. The next message of its subject is in the same
+/// datagram as the rest. No window remembers their numbers.
+#[test]
+fn lost_large_message_precedes_the_next_delivery() {
+    let datagrams = datagrams_around_large_message("t.1");
+    let mut receiver = Receiver::new(1);
+    receiver.window = window_without_room();
+    receiver.apply(1, &Input::Datagram(0), &datagrams);
+    receiver.apply(2, &Input::Announcement(1), &datagrams);
+    receiver.apply(3, &Input::Overflow, &datagrams);
+    receiver.outcomes.clear();
+    receiver.apply(4, &Input::Datagram(2), &datagrams);
+    let outcomes = &receiver.outcomes[..];
+    let [StreamOutcome::Lost { first, last, .. }, StreamOutcome::Deliver { item, .. }] = outcomes else {
+        panic!("a loss, then a delivery: {outcomes:?}")
+    };
+    assert_eq!((first.count(), last.count(), item.position().map(|position| position.seq.count())), (1, 1, Some(2)));
+}
+
+/// Returns three datagrams: a small message; another one, and the beginning of a large one of the subject `t.1`; the
+/// rest of that, and a small message of the subject `after`.
+fn datagrams_around_large_message(after: &str) -> Vec<Bytes> {
+    let (mut window, mut sealed) = (PubWindow::new(settings("A.pub").pub_window, 40, 1), Vec::new());
+    let mut send = SendStream::new(None, 576, Mutants::default());
+    let origin = Origin { group: 7500, epoch: Epoch::new(7).unwrap(), started: Instant::ZERO };
+    for (number, (subject, bytes)) in [("t.0", 1), ("t.0", 1), ("t.1", 600), (after, 1)].into_iter().enumerate() {
+        let message = Message::new(subject.parse().unwrap(), vec![7; bytes]);
+        let Numbering::Numbered { seq, stamp, chain, .. } = window.number(&message.subject, at(0), &mut Rng::new(1))
+        else {
+            unreachable!("the window has room")
+        };
+        let entry = Entry { message: (&message).into(), seq: Some(seq), stamp, chain };
+        send.push(Instant::ZERO, &origin, &entry, &mut sealed);
+        if [0, 3].contains(&number) {
+            send.seal(Instant::ZERO, &origin, &mut sealed);
+        }
+    }
+    let datagrams: Vec<Bytes> = sealed.into_iter().map(|datagram| datagram.bytes).collect();
+    assert_eq!(datagrams.len(), 3);
+    datagrams
+}
+
+fn window_without_room() -> SubWindow {
+    SubWindow::new(WindowSettings { bytes: 0, bytes_max: 0, ..settings("B.sub").sub_window }, 1)
 }
 
 /// Across a frame without a chain, more messages may be missing than are proven if some of them are old.
