@@ -14,7 +14,7 @@
 use bytes::Bytes;
 use seqcast::bus::{Bus, Notice, Subscription};
 use seqcast::clock::Clock;
-use seqcast::config::Config;
+use seqcast::config::{Config, Security};
 use seqcast::message::Message;
 use seqcast::time::Instant;
 use serde_json::Value;
@@ -148,6 +148,7 @@ impl Pair {
             let mut config = Config::default();
             config.name = name.parse().expect("it is a name");
             config.interface = "eth0".parse().expect("it is an interface");
+            config.security = Security::Open;
             config.group = [239, 255, 83, 68].into();
             config.reliability = Duration::from_secs(2);
             (config.client_queue_count, config.client_queue_size) = (4_000_000, 1 << 30);

@@ -16,6 +16,7 @@ mod deb;
 mod doctor;
 mod events;
 mod health;
+mod keys;
 mod lan;
 mod listeners;
 mod mtu;
@@ -31,7 +32,7 @@ use crate::support::wait::{let_time_pass, wait_until, wait_until_some};
 use account::{Account, account};
 use bytes::Bytes;
 use lan::{Host, Lan, Peer, Process, in_namespaces};
-use seqcast::config::Config;
+use seqcast::config::{Config, Security};
 use seqcast::daemon::batch::{BATCH_BUFFERS_MAX, OutgoingDatagram, ReceivedDatagram, RecvBatch};
 use seqcast::daemon::multicast::Sockets;
 use seqcast::daemon::self_test;
@@ -51,6 +52,7 @@ fn config_of(name: &str) -> Config {
     config.name = name.parse().expect("it is a name");
     (config.group, config.port) = (group(), PORT);
     config.interface = "eth0".parse().expect("it is an interface");
+    config.security = Security::Open;
     config.data_dir = format!("/run/state-{name}").into();
     config
 }

@@ -63,6 +63,9 @@ pub struct TestbedOptions {
     /// The interface of the multicast group: a name, an address, a network (10.75.0.0/24), lo or auto.
     #[arg(long, value_name = "WHICH", default_value = "lo")]
     pub interface: String,
+    /// Run the peers without keys, also where other hosts reach them: each of those can read and publish anything.
+    #[arg(long)]
+    pub open: bool,
     /// The multicast group (default: one that no other program is likely to use).
     #[arg(long, value_name = "ADDRESS")]
     pub group: Option<String>,

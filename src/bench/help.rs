@@ -20,8 +20,8 @@ pub const BENCH_THROUGHPUT: &str = "\
 Examples:
   seqcast bench throughput --size 16,64,1024,8mb --runs 3
   seqcast bench throughput --path daemon --rate 1000000/s
-  seqcast bench throughput --interface 10.75.0.0/24 --publisher-via 'ip netns exec a' --subscriber-via 'ip netns exec b'
-  seqcast bench throughput --interface auto --group 239.1.2.3 --port 7777 --subscriber-via 'ssh hostb'
+  seqcast bench throughput --interface 10.75.0.0/24 --open --publisher-via 'ip netns exec a' --subscriber-via 'ip netns exec b'
+  seqcast bench throughput --interface auto --open --group 239.1.2.3 --port 7777 --subscriber-via 'ssh hostb'
 
 raw_plain sends one datagram for each message. raw_gso sends many datagrams as one buffer that the kernel divides. \
 raw_gso_gro also receives many datagrams as one buffer. Messages larger than a datagram are compared by bytes. A run \
@@ -62,7 +62,7 @@ pub const BENCH_LOSS: &str = "\
 Examples:
   seqcast bench loss
   seqcast bench loss --drop 5% --rate 500000/s --runs 3 --json
-  seqcast bench loss --interface 10.75.0.0/24 --publisher-via 'ip netns exec a' --subscriber-via 'ip netns exec b' \
+  seqcast bench loss --interface 10.75.0.0/24 --open --publisher-via 'ip netns exec a' --subscriber-via 'ip netns exec b' \
 --fault 'ip netns exec b nft -f lose-one-percent.nft' --heal 'ip netns exec b nft flush ruleset'
 
 A run without loss precedes each run with loss. Goodput is the rate with loss as a share of the rate without. The \

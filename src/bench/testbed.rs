@@ -144,6 +144,9 @@ impl Testbed {
             .with("--group", "group", &group)
             .with("--port", "port", &port)
             .with("--datagram", "datagram-size", &options.datagram);
+        if options.open {
+            values = values.with("--open", "security", "open");
+        }
         for (key, value) in more {
             values = values.with("bench", key, value);
         }

@@ -57,6 +57,7 @@ mod subscription;
 
 pub use crate::daemon::drop_rule::DropRule;
 pub use crate::daemon::local_socket::DirectoryError;
+pub use crate::daemon::missing_keys::MissingKeys;
 pub use crate::daemon::start::{Options, StartError};
 pub use crate::daemon::subscription_queue::{Notice, NoticeRef};
 pub use crate::listener::refusal::RefusalReason;

@@ -20,6 +20,9 @@ pub struct PeerOptions {
     /// The interface of the multicast group: a name (eth0), an address, a network (192.168.7.0/24), lo or auto.
     #[arg(long, value_name = "WHICH")]
     pub interface: Option<String>,
+    /// Run the peer without keys, also where other hosts reach it: each of them can read everything and publish anything.
+    #[arg(long)]
+    pub open: bool,
     /// The multicast group, IPv4 or IPv6.
     #[arg(long, value_name = "ADDRESS")]
     pub group: Option<String>,

@@ -62,6 +62,7 @@ fn flags(options: &PeerOptions) -> Vec<Override> {
     let texts = [
         ("--name", "name", options.name.as_deref()),
         ("--interface", "interface", options.interface.as_deref()),
+        ("--open", "security", options.open.then_some("open")),
         ("--group", "group", options.group.as_deref()),
         ("--port", "port", options.port.as_deref()),
         ("--socket", "socket", socket.as_deref()),

@@ -81,6 +81,7 @@ fn embed_only_flag(options: &PeerOptions) -> Option<&'static str> {
     let given = [
         ("--name", options.name.is_some()),
         ("--interface", options.interface.is_some()),
+        ("--open", options.open),
         ("--group", options.group.is_some()),
         ("--port", options.port.is_some()),
         ("--set", !options.settings.is_empty()),

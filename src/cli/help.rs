@@ -21,7 +21,8 @@ Completion:  seqcast completion bash > /etc/bash_completion.d/seqcast";
 pub const PEER: &str = "\
 Examples:
   seqcast peer                                      loopback only: other programs of this host
-  seqcast peer --interface eth0 --name A.test       the LAN behind eth0
+  seqcast peer --interface eth0                     the LAN behind eth0; needs keys (seqcast init, seqcast join)
+  seqcast peer --interface eth0 --open              the same without keys: any host there can read and publish
   seqcast peer --config config/param.yaml
   seqcast peer --set pub-window-size='10 mb' --set pub-window-time='60 sec'
 

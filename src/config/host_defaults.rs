@@ -1,7 +1,7 @@
 //! Meaning of the defaults `auto` on a host.
 
 use crate::message::PeerName;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Facts about a host that the defaults `auto` use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +32,13 @@ impl HostDefaults {
         let path = |name| std::env::var_os(name).map(PathBuf::from).filter(|dir: &PathBuf| dir.is_absolute());
         let state_dir = path("XDG_STATE_HOME").or_else(|| Some(path("HOME")?.join(".local/state")));
         HostDefaults { host, runtime_dir: path("XDG_RUNTIME_DIR"), state_dir, uid: nix::unistd::getuid().as_raw() }
+    }
+
+    /// Returns whether commands that this user types in a shell have this data directory by default. The environment of a
+    /// service often names another one.
+    #[cfg(feature = "security")]
+    pub(crate) fn is_data_dir_of_shells(path: &Path) -> bool {
+        std::env::var_os("HOME").is_some_and(|home| path == Path::new(&home).join(".local/state/seqcast"))
     }
 
     /// Returns the host name as a peer name: characters that a peer name cannot contain become `-`.

@@ -113,7 +113,8 @@ keys! {
     "name" name: PeerName = "auto", PeerNameFormat, "A.test";
     /// Admission of other peers. With `realm` or `pki` datagrams are sealed, and only members of the realm of that mode
     /// that `seqcast init` or `seqcast join` has made are admitted. With `open` any peer on the network is. `auto` is
-    /// the mode of the host's realm, and `open` if it has none.
+    /// the mode of the host's realm. If it has none, `auto` is `open` on the loopback interface; elsewhere the peer does not
+    /// start.
     "security" security: Security = "auto", SECURITY, "open";
     /// Cipher of the datagrams that a keyed peer sends. `auto` takes the one that is faster on the processor.
     "cipher" cipher: Cipher = "auto", CIPHER, "aes-256-gcm";

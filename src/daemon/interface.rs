@@ -140,6 +140,12 @@ pub struct ChosenInterface {
 }
 
 impl ChosenInterface {
+    /// Returns whether other hosts can reach the address: the interface leads to them, or `lo` has an address that they
+    /// can route to this host.
+    pub fn is_reached_by_other_hosts(&self) -> bool {
+        !(self.loopback && self.address.is_loopback())
+    }
+
     /// Returns the maximum bytes of UDP payload in one IP packet, without fragments.
     pub fn payload_bytes_max(&self) -> usize {
         self.mtu.saturating_sub(Family::of(self.address).header_bytes()).min(UDP_PAYLOAD_BYTES_MAX)

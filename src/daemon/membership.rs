@@ -3,6 +3,7 @@
 use crate::clock::fill_random;
 use crate::config::{Cipher, Config, Security};
 use crate::daemon::protection::{KeyedProtection, Protection};
+use crate::daemon::setup_commands::SetupCommands;
 use crate::message::{Epoch, PeerName};
 use crate::proto::Settings;
 use crate::security::realm::{Fingerprint, Realm, Trust};
@@ -23,8 +24,13 @@ const PINS_WAITING_MAX: usize = 1024;
 /// Reason why a peer has no protection that its configuration allows.
 #[derive(Debug)]
 pub enum MembershipError {
-    /// The host has no realm.
-    NoRealm,
+    /// The host has no realm, although the configuration asks for one.
+    NoRealm {
+        /// Mode of the configuration.
+        wanted: &'static str,
+        /// The commands that make or join a realm.
+        commands: SetupCommands,
+    },
     /// The configuration asks for another mode than that of the realm.
     OtherMode {
         /// Mode of the configuration.
@@ -43,9 +49,9 @@ pub enum MembershipError {
 impl fmt::Display for MembershipError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            MembershipError::NoRealm => f.write_str(
-                "this host has no realm; make one with 'seqcast init' on the first host and 'seqcast join' on the others",
-            ),
+            MembershipError::NoRealm { wanted, commands } => {
+                write!(f, "the configuration says security: {wanted}, and this host has no realm; {commands}")
+            }
             MembershipError::OtherMode { wanted, found } => write!(
                 f,
                 "the realm of this host is of the mode {found}, not {wanted}; set security to {found} or auto, or join \
@@ -74,6 +80,11 @@ impl RealmMembership {
     /// The host has no such realm, or its files cannot be used.
     pub(super) fn find(config: &Config) -> Result<RealmMembership, MembershipError> {
         find(config).map(|realm| RealmMembership { realm })
+    }
+
+    /// Returns whether the peer has keys.
+    pub(super) fn has_keys(&self) -> bool {
+        self.realm.is_some()
     }
 
     /// Returns the maximum size of a datagram of the core, if datagrams of at most `bytes_max` bytes can be sent.
@@ -137,7 +148,9 @@ fn find(config: &Config) -> Result<Option<LocalRealm>, MembershipError> {
         exists => exists.map_err(MembershipError::System)?,
     };
     if !exists {
-        return if wanted.is_none() { Ok(None) } else { Err(MembershipError::NoRealm) };
+        let Some(wanted) = wanted else { return Ok(None) };
+        let commands = SetupCommands::of(config, wanted == "pki");
+        return Err(MembershipError::NoRealm { wanted, commands });
     }
     let local = directory.load().map_err(MembershipError::Files)?;
     let found = local.realm.anchor.mode().as_str();

@@ -33,6 +33,7 @@ mod loss_verdict;
 pub(crate) mod mailbox;
 #[cfg(feature = "security")]
 mod membership;
+pub mod missing_keys;
 pub mod multicast;
 #[cfg(not(feature = "security"))]
 mod open_membership;
@@ -46,6 +47,8 @@ mod recent_lines;
 pub(crate) mod report_assembly;
 pub mod self_test;
 pub(crate) mod service;
+#[cfg(feature = "security")]
+mod setup_commands;
 pub mod show;
 pub(crate) mod signals;
 pub(crate) mod stream_request;

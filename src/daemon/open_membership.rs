@@ -1,4 +1,4 @@
-//! OpenMembership of a peer in a build without keys: there is only open mode.
+//! Membership of a peer in a build without keys: there is only open mode.
 
 use crate::config::{Config, Security};
 use crate::daemon::engine::start_error::StartError;
@@ -20,6 +20,11 @@ impl OpenMembership {
             Security::Open | Security::Auto => Ok(OpenMembership),
             Security::Realm | Security::Pki => Err(StartError::Absent { key: "security", feature: "security" }),
         }
+    }
+
+    /// Returns whether the peer has keys.
+    pub(super) fn has_keys(&self) -> bool {
+        false
     }
 
     /// Returns the maximum size of a datagram of the core.

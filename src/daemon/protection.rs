@@ -106,6 +106,11 @@ impl Protection {
         }
     }
 
+    /// Returns whether datagrams are neither sealed nor authenticated.
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self, Protection::Open)
+    }
+
     /// Returns the mode that `show status` names.
     pub(crate) fn mode(&self) -> &'static str {
         match self {

@@ -82,6 +82,7 @@ pub fn start_failure(error: &StartError) -> CommandFailure {
         StartError::Absent { .. }
         | StartError::Socket(SocketError::Group(GroupError::Unknown(_) | GroupError::NotMember(_)))
         | StartError::Membership(_)
+        | StartError::Unprotected(_)
         | StartError::Listener(ListenerError::Tls { .. })
         | StartError::Web(HttpError::Tls { .. })
         | StartError::Streams(streams::StreamsOpenError::Http(HttpError::Tls { .. })) => Exit::Configuration,

@@ -14,7 +14,7 @@ const BYTES: u64 = 3 << 20;
 /// Runs a verb of the bench from the first host to the second and returns its rows.
 fn bench(arguments: &[&str]) -> Vec<Value> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_seqcast"));
-    command.arg("bench").args(arguments).args(["--interface", "10.75.0.0/24", "--json"]);
+    command.arg("bench").args(arguments).args(["--interface", "10.75.0.0/24", "--open", "--json"]);
     command.args(["--publisher-via", "ip netns exec h1", "--subscriber-via", "ip netns exec h2"]);
     let text = run(&mut command);
     let answer: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));

@@ -192,7 +192,7 @@ fn running_peer_is_diagnosed() {
         healthy.expect("identity", "ok", "an address of its own");
 
         let twin = ["peer", "--name", "A.doctor", "--interface", "eth0", "--group", "239.1.2.3", "--port", "7777"];
-        let places = ["--socket", "/run/twin.sock", "--set", "data-dir=/run/twin"];
+        let places = ["--open", "--socket", "/run/twin.sock", "--set", "data-dir=/run/twin"];
         let _twin = other.start(env!("CARGO_BIN_EXE_seqcast"), &[&twin[..], &places].concat());
         let _program = ForeignProgram::start(other, (group, 7777).into());
         wait_until("the peer knows both", || {

@@ -31,6 +31,6 @@ pub fn run(options: &DoctorOptions, out: &mut Output) -> Result<Exit, CommandFai
 
 /// Returns whether the options name a network of their own, so that a running peer does not matter.
 fn names_a_network(options: &PeerOptions) -> bool {
-    let PeerOptions { config, name: _, interface, group, port, socket: _, settings } = options;
+    let PeerOptions { config, name: _, interface, open: _, group, port, socket: _, settings } = options;
     config.is_some() || interface.is_some() || group.is_some() || port.is_some() || !settings.is_empty()
 }

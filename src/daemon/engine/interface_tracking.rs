@@ -2,8 +2,10 @@
 
 use super::Engine;
 use super::network::{log_copies, socket_options, static_status};
+use super::start_error::StartError;
 use crate::daemon::engine_core::Phase;
 use crate::daemon::interface::{self, ChosenInterface, InterfaceState, InterfaceWatch, state_of, successor};
+use crate::daemon::missing_keys::MissingKeys;
 use crate::daemon::multicast::SocketOpenError;
 use crate::daemon::tokens::{COPIES, GROUP, INBOX};
 use crate::time::{ClockReading, Instant};
@@ -92,7 +94,7 @@ impl Engine {
             }
         };
         if let Some(next) = successor(&interfaces, &self.running_config.config.interface, &self.interface.current) {
-            match self.move_sockets(now, &next)? {
+            match self.follow(now, &next)? {
                 Ok(()) => self.interface.current = next,
                 Err(error) => {
                     let text = format!("this peer cannot continue with the address {}: {error}", next.address);
@@ -104,6 +106,17 @@ impl Engine {
         self.health.on_interface(&self.interface.current, now.instant);
         self.interface.state = state;
         Ok(())
+    }
+
+    /// Moves the sockets, unless other hosts could then reach a peer that has no keys and is not explicitly open. A running
+    /// peer never changes its mode.
+    fn follow(&mut self, now: ClockReading, next: &ChosenInterface) -> io::Result<Result<(), StartError>> {
+        if self.core.protection.is_open()
+            && let Err(error) = MissingKeys::check(&self.running_config.config, next)
+        {
+            return Ok(Err(StartError::Unprotected(error)));
+        }
+        Ok(self.move_sockets(now, next)?.map_err(StartError::Sockets))
     }
 
     /// Moves the sockets to an interface with another address or another number. With another address the peer begins a

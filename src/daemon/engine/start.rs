@@ -23,6 +23,7 @@ use crate::daemon::log_output;
 use crate::daemon::mailbox::{CommandQueue, Mailbox};
 #[cfg(feature = "security")]
 use crate::daemon::membership::RealmMembership as Membership;
+use crate::daemon::missing_keys::MissingKeys;
 #[cfg(not(feature = "security"))]
 use crate::daemon::open_membership::OpenMembership as Membership;
 use crate::daemon::self_test;
@@ -54,7 +55,7 @@ impl Engine {
         let poll = Poll::new().map_err(step("open an event queue"))?;
         let watch = InterfaceWatch::open(poll.registry(), INTERFACES).map_err(step("watch the network interfaces"))?;
         let chosen = choose_interface(config)?;
-        let membership = Membership::find(config)?;
+        let membership = find_membership(config, &chosen)?;
         // Signals are watched before the socket exists: a program that finds the socket can then end the peer
         // gracefully.
         let signals = options.signals.then(|| Signals::watch(poll.registry())).transpose();
@@ -146,6 +147,15 @@ fn choose_interface(config: &Config) -> Result<ChosenInterface, StartError> {
     let chosen = interface::choose(&config.interface, Family::of(config.group)).map_err(StartError::Interface)?;
     tracing::info!(interface = chosen.name, address = %chosen.address, mtu = chosen.mtu, reason = %chosen.reason, "interface");
     Ok(chosen)
+}
+
+/// Finds the realm of which a peer on this interface is to be a member.
+fn find_membership(config: &Config, chosen: &ChosenInterface) -> Result<Membership, StartError> {
+    let membership = Membership::find(config)?;
+    if !membership.has_keys() {
+        MissingKeys::check(config, chosen).map_err(StartError::Unprotected)?;
+    }
+    Ok(membership)
 }
 
 fn watch_local_socket(poll: &Poll, local_socket: Option<&mut LocalSocket>) -> io::Result<()> {

@@ -2,6 +2,7 @@
 
 use crate::daemon::interface::ChooseError;
 use crate::daemon::local_socket::SocketError;
+use crate::daemon::missing_keys::MissingKeys;
 use crate::daemon::multicast;
 use crate::daemon::self_test::SelfTestError;
 use std::fmt;
@@ -13,7 +14,9 @@ use std::io;
 pub enum StartError {
     /// There is no usable interface.
     Interface(ChooseError),
-    /// Nothing protects the datagrams of the peer, and the configuration does not allow that.
+    /// Other hosts can reach the peer, which has no keys and is not explicitly open.
+    Unprotected(MissingKeys),
+    /// The keys of the host cannot be used, or do not fit the configuration.
     #[cfg(feature = "security")]
     Membership(crate::daemon::membership::MembershipError),
     /// The UDP sockets could not be opened.
@@ -54,6 +57,7 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StartError::Interface(error) => error.fmt(f),
+            StartError::Unprotected(error) => error.fmt(f),
             #[cfg(feature = "security")]
             StartError::Membership(error) => error.fmt(f),
             StartError::Sockets(error) => error.fmt(f),

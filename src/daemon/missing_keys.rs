@@ -1,0 +1,52 @@
+//! Refusal of a peer that other hosts could reach, that has no keys, and that is not explicitly open.
+
+use crate::config::{Config, Security};
+use crate::daemon::interface::ChosenInterface;
+use std::fmt;
+use std::net::IpAddr;
+
+/// Reason why a peer without keys does not start: other hosts could read its messages, and publish any. The text names
+/// the commands that make keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MissingKeys {
+    /// Name of the interface.
+    pub interface: String,
+    /// Address of the peer, which other hosts can reach.
+    pub address: IpAddr,
+    #[cfg(feature = "security")]
+    commands: crate::daemon::setup_commands::SetupCommands,
+}
+
+impl MissingKeys {
+    /// Checks that a peer of open mode is explicitly open if other hosts can reach it.
+    ///
+    /// # Errors
+    /// Other hosts can reach the peer on this interface, and its configuration does not say `security: open`.
+    pub(super) fn check(config: &Config, chosen: &ChosenInterface) -> Result<(), MissingKeys> {
+        if config.security == Security::Open || !chosen.is_reached_by_other_hosts() {
+            return Ok(());
+        }
+        Err(MissingKeys {
+            interface: chosen.name.clone(),
+            address: chosen.address,
+            #[cfg(feature = "security")]
+            commands: crate::daemon::setup_commands::SetupCommands::of(config, config.security == Security::Pki),
+        })
+    }
+}
+
+impl fmt::Display for MissingKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let MissingKeys { interface, address, .. } = self;
+        write!(
+            f,
+            "other hosts can reach this peer at {address} on {interface}, and it has no keys: any of them could read \
+             everything and publish anything; "
+        )?;
+        #[cfg(feature = "security")]
+        write!(f, "{}", self.commands)?;
+        #[cfg(not(feature = "security"))]
+        f.write_str("build with --features security, and make keys with 'seqcast init' or 'seqcast join'")?;
+        f.write_str("; to run without protection all the same, use --open, or security: open in the configuration")
+    }
+}

@@ -1,0 +1,172 @@
+//! Peers beyond loopback: keys that two commands set up, the refusal without keys, and open mode.
+
+use super::lan::{Host, Lan, Process, in_namespaces};
+use super::{PORT, config_of, group, wait_until};
+use crate::support::root;
+use seqcast::bus::{Bus, OpenError, StartError};
+use seqcast::config::Security;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+/// Directory of the programs `seqcast` and `ssh`.
+const PROGRAMS: &str = "/run/bin";
+
+/// A user's shell on a host of the README: the hosts are called `first` and `other`.
+struct Shell {
+    host: Host,
+    name: &'static str,
+}
+
+impl Shell {
+    /// Opens shells on two hosts. Each reaches the other one by a stand-in for `ssh`.
+    fn pair(lan: &Lan) -> [Shell; 2] {
+        fs::create_dir(PROGRAMS).expect("/run is empty");
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_seqcast"), format!("{PROGRAMS}/seqcast")).expect("a link");
+        let shells = [Shell { host: lan.hosts[0], name: "first" }, Shell { host: lan.hosts[1], name: "other" }];
+        let hosts = "case $1 in first) host=h1;; other) host=h2;; esac";
+        let ssh = format!(
+            "#!/bin/sh\n{hosts}\nexport HOME=/run/home-$1 XDG_RUNTIME_DIR=/run/home-$1 SEQCAST_NAME=$1\nshift\n\
+             exec ip netns exec $host \"$@\"\n"
+        );
+        fs::write(format!("{PROGRAMS}/ssh"), ssh).expect("/run can be written");
+        fs::set_permissions(format!("{PROGRAMS}/ssh"), fs::Permissions::from_mode(0o755)).expect("it is our file");
+        shells.iter().for_each(|shell| fs::create_dir(shell.home()).expect("/run can be written"));
+        shells
+    }
+
+    fn home(&self) -> String {
+        format!("/run/home-{}", self.name)
+    }
+
+    /// Returns a line as a script in the environment of the user. All hosts of the test have one host name, so the name
+    /// of the peer is set.
+    fn script(&self, line: &str) -> String {
+        let (home, name) = (self.home(), self.name);
+        format!(
+            "unset XDG_STATE_HOME; export HOME={home} XDG_RUNTIME_DIR={home} SEQCAST_NAME={name} PATH={PROGRAMS}:$PATH\n\
+             cd {home}\n{line}"
+        )
+    }
+
+    /// Runs a line to its end, which must succeed, and returns what it printed.
+    fn run(&self, line: &str) -> String {
+        self.host.run("sh", &["-c", &self.script(line)])
+    }
+
+    /// Runs a line to its end, which must fail, and returns what it reported and its exit code.
+    fn refusal(&self, line: &str) -> String {
+        self.run(&format!("{line} 2>&1 && exit 1; echo exit code $?"))
+    }
+
+    fn start(&self, line: &str) -> Process {
+        self.host.start("sh", &["-c", &self.script(&format!("exec {line}"))])
+    }
+
+    /// Returns the names of the other peers that are up.
+    fn peers(&self) -> Vec<String> {
+        let report = || Bus::attach(self.socket()).ok()?.show("peers").ok();
+        let rows = report().map_or(Vec::new(), |report| report["rows"].as_array().expect("rows").clone());
+        let up = rows.iter().filter(|row| row["state"] == "up");
+        up.map(|row| row["publisher"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+
+    fn socket(&self) -> String {
+        format!("{}/seqcast.sock", self.home())
+    }
+}
+
+/// Returns the lines of README.md that begin with the prompt of a host, with the name of the host.
+fn readme_lines() -> Vec<(String, String)> {
+    let text = fs::read_to_string(root().join("README.md")).expect("it is there");
+    let lines = text.lines().filter_map(|line| line.split_once("$ "));
+    let lines = lines.filter(|(host, _)| ["first", "other"].contains(host));
+    lines.map(|(host, line)| (host.to_owned(), line.trim().to_owned())).collect()
+}
+
+#[test]
+fn readme_commands_key_two_hosts() {
+    in_namespaces("netns::keys::readme_commands_key_two_hosts", || {
+        let lan = Lan::new(2);
+        let shells = Shell::pair(&lan);
+        let mut peers = Vec::new();
+        let lines = readme_lines();
+        for (host, line) in &lines {
+            let shell = shells.iter().find(|shell| shell.name == host).expect("one of the two");
+            match line.contains("seqcast peer") {
+                true => peers.push(shell.start(line)),
+                false => drop(shell.run(line)),
+            }
+        }
+        assert_eq!((lines.len(), peers.len()), (4, 2), "{lines:?}");
+        let [first, other] = &shells;
+        wait_until("the peers know each other", || first.peers() == ["other"] && other.peers() == ["first"]);
+        let subscriber = other.host.start("sh", &["-c", &other.script("exec seqcast sub plant.a --count 1")]);
+        wait_until("a message arrives", || {
+            first.run("seqcast pub plant.a hello");
+            subscriber.lines().iter().any(|line| line.contains("hello"))
+        });
+        for shell in &shells {
+            let status = Bus::attach(shell.socket()).expect("it runs").show("status").expect("it answers");
+            let status = &status["status"];
+            assert_eq!((&status["security"], &status["realm"]), (&"realm".into(), &"plant1".into()), "{status}");
+        }
+    });
+}
+
+#[test]
+fn peer_without_keys_does_not_start() {
+    in_namespaces("netns::keys::peer_without_keys_does_not_start", || {
+        let lan = Lan::new(2);
+        let [shell, _] = Shell::pair(&lan);
+        let expected = "seqcast: other hosts can reach this peer at 10.75.0.1 on eth0, and it has no keys: any of them could \
+                        read everything and publish anything\n  fix: make this host a member of a realm, as the user of this \
+                        peer: run 'seqcast init --realm NAME --name first' if it is the first host, else 'seqcast join - \
+                        --name first' with the line that 'seqcast realm invite' prints there; to run without protection all \
+                        the same, use --open, or security: open in the configuration\nexit code 3\n";
+        for command in ["seqcast peer --interface eth0 --log-level error", "seqcast pub a.b x --embed --interface eth0"]
+        {
+            assert_eq!(shell.refusal(command), expected, "{command}");
+        }
+        // The commands get the options that this peer needs.
+        let named =
+            shell.refusal("seqcast peer --interface eth0 --log-level error --name A.test --set data-dir=/run/keys");
+        assert!(named.contains("'seqcast init --realm NAME --name A.test --data-dir /run/keys'"), "{named}");
+        assert!(named.contains("'seqcast join - --name A.test --data-dir /run/keys'"), "{named}");
+        let pki = shell.refusal("seqcast peer --interface eth0 --log-level error --set security=pki");
+        assert!(
+            pki.contains("security: pki")
+                && pki.contains("--realm NAME --mode pki --name first'")
+                && pki.ends_with("code 3\n")
+        );
+        let bench = "seqcast bench throughput --interface eth0 --no-raw --secs 0.1 --subscriber-via 'ip netns exec h2'";
+        assert!(shell.refusal(bench).contains("--open"), "{bench}");
+
+        let mut config = config_of("A.test");
+        config.security = Security::Auto;
+        let error = lan.hosts[0].within(move || Bus::embed(&config)).expect_err("it has no keys");
+        assert!(
+            matches!(&error, OpenError::Start(StartError::Unprotected(keys)) if keys.interface == "eth0"),
+            "{error}"
+        );
+        assert!(!Path::new("/run/home-first/.local").exists(), "a refusal changes nothing");
+    });
+}
+
+#[test]
+fn unkeyed_peer_never_leaves_loopback() {
+    in_namespaces("netns::keys::unkeyed_peer_never_leaves_loopback", || {
+        let lan = Lan::new(2);
+        let [shell, _] = Shell::pair(&lan);
+        let log = "log-file=/run/first.log";
+        let _peer = shell.start(&format!("seqcast peer --group {} --port {PORT} --set {log}", group()));
+        wait_until("the peer answers", || Bus::attach(shell.socket()).is_ok());
+        // Other hosts can route an address of lo that is none of 127.0.0.0/8 to this host.
+        shell.run("ip address delete 127.0.0.1/8 dev lo && ip address add 10.75.9.9/32 dev lo");
+        let refused = "cannot continue with the address 10.75.9.9: other hosts can reach this peer at 10.75.9.9 on lo";
+        let has_logged = || fs::read_to_string("/run/first.log").is_ok_and(|log| log.contains(refused));
+        wait_until("the peer refuses the address", has_logged);
+        let again = shell.refusal("seqcast peer --socket /run/again.sock --log-level error");
+        assert!(again.contains("at 10.75.9.9 on lo") && again.ends_with("exit code 3\n"), "{again}");
+    });
+}
