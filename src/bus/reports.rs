@@ -284,6 +284,9 @@ pub struct StatusReport {
     pub address: IpAddr,
     /// Reason why this interface was chosen, for people.
     pub interface_reason: String,
+    /// True if other hosts can read every message and publish any: the peer is open, and not on loopback.
+    #[serde(rename = "open_to_network")]
+    pub is_open_to_network: bool,
     /// True if the interface leads only to this host.
     #[serde(rename = "loopback")]
     pub is_loopback: bool,

@@ -58,7 +58,10 @@ fn banner(status: &Value) -> String {
         (Some(mode), Some(realm)) => {
             format!("realm      {realm} (mode {mode}): traffic is encrypted, and only members can read and publish")
         }
-        _ => "OPEN mode: traffic is not encrypted, and anyone in the group can publish".to_owned(),
+        _ if status["open_to_network"] == true => {
+            "OPEN MODE  traffic is not encrypted: other hosts can read every message and publish any".to_owned()
+        }
+        _ => "open mode  traffic is not encrypted, and stays on this host".to_owned(),
     };
     format!(
         "peer {}, epoch {}\n  group      {} port {}: {reach}\n  interface  {} {} ({})\n  inbox      {}\n  socket     {}\n{listeners}  \

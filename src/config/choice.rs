@@ -33,7 +33,7 @@ impl<T: Copy + PartialEq> ValueFormat for ChoiceFormat<T> {
 /// Admission of other peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Security {
-    /// Members of the realm of this host; any peer on the network if it has none.
+    /// Members of the realm of this host. Without a realm any peer of this host on loopback; elsewhere no peer starts.
     Auto,
     /// Members of a realm whose hosts sign their own certificates.
     Realm,

@@ -163,7 +163,7 @@ fn peer_reports_its_choices_and_leaves_on_sigterm() {
     let place = Place::new();
     let mut peer = place.peer(&["--name", "A.test"]);
     let port = place.port().to_string();
-    peer.await_report("traffic is not encrypted");
+    peer.await_report("traffic is not encrypted, and stays on this host");
     let reported = peer.stderr_so_far().join("\n");
     for part in ["peer A.test, epoch", &format!("port {port}: this host only"), "interface  lo 127.0.0.1", "peer.sock"]
     {

@@ -79,7 +79,9 @@ fn await_log(peer: &Peer, text: &str, bound: Duration) {
 impl Peer {
     pub(super) fn findings(&self) -> Vec<Value> {
         let report = self.report("health");
-        report["health"]["findings"].as_array().expect("a list").clone()
+        let findings = report["health"]["findings"].as_array().expect("a list").iter();
+        // The peers of these tests are open on purpose.
+        findings.filter(|finding| finding["check"] != "open").cloned().collect()
     }
 }
 

@@ -170,3 +170,47 @@ fn unkeyed_peer_never_leaves_loopback() {
         assert!(again.contains("at 10.75.9.9 on lo") && again.ends_with("exit code 3\n"), "{again}");
     });
 }
+
+#[test]
+fn open_peer_is_loud_everywhere() {
+    in_namespaces("netns::keys::open_peer_is_loud_everywhere", || {
+        let lan = Lan::new(2);
+        let [shell, _] = Shell::pair(&lan);
+        let _peer = shell.start("seqcast peer --interface eth0 --open --http 2>/run/first.log");
+        let health = || shell.run("seqcast health --json");
+        wait_until("the peer answers", || Bus::attach(shell.socket()).is_ok());
+        wait_until("the notice is there", || health().contains(r#""check":"open""#));
+        for (command, expected) in [
+            (
+                "cat /run/first.log",
+                "OPEN MODE  traffic is not encrypted: other hosts can read every message and publish any",
+            ),
+            (
+                "cat /run/first.log",
+                "WARN this peer is open, and other hosts can reach it at 10.75.0.1 on eth0: any of them can",
+            ),
+            ("seqcast show status", "| OPEN: other hosts can read every message and publish any\n"),
+            ("seqcast show status --json", r#""open_to_network":true"#),
+            ("seqcast show health", "seqcast init, seqcast join"),
+            ("seqcast doctor 2>&1 || true", "it reports (open): this peer is open"),
+            ("curl -s http://127.0.0.1:7580/api/v1/status", r#""open_to_network":true"#),
+            ("curl -s http://127.0.0.1:7580/metrics", "\nseqcast_open 1\n"),
+            ("curl -s -o /dev/null -w '%{http_code}' http://127.0.0.1:7580/readyz", "200"),
+        ] {
+            let text = shell.run(command);
+            assert!(text.contains(expected), "{command}: {text}");
+        }
+        // On loopback nobody else can reach it.
+        let quiet = shell.start("seqcast peer --socket quiet.sock --port 7501 --open --http 7581 2>/run/quiet.log");
+        wait_until("the peer answers", || Bus::attach(format!("{}/quiet.sock", shell.home())).is_ok());
+        for (command, expected) in [
+            ("cat /run/quiet.log", "open mode  traffic is not encrypted, and stays on this host"),
+            ("seqcast show status --json --socket quiet.sock", r#""open_to_network":false"#),
+            ("curl -s http://127.0.0.1:7581/metrics", "\nseqcast_open 0\n"),
+        ] {
+            let text = shell.run(command);
+            assert!(text.contains(expected), "{command}: {text}");
+        }
+        drop(quiet);
+    });
+}

@@ -44,7 +44,7 @@ pub(super) const STATUS: &[(&str, Cell)] = &[
     ("up", Span("/uptime_ms")),
     ("version", Field("/version")),
     ("pid", Field("/pid")),
-    ("security", Field("/security")),
+    ("security", Rule(security)),
     ("realm", Field("/realm")),
     ("cipher", Field("/cipher")),
     ("group", Field("/group")),
@@ -401,6 +401,14 @@ fn clock(row: &Value) -> String {
 fn measured(row: &Value) -> String {
     let age = row.pointer("/clock_skew/age_ms").and_then(Value::as_u64);
     age.map_or(String::new(), |age| format!("{} ago", span(age)))
+}
+
+/// Returns the mode of the peer, which is loud if other hosts can read and publish.
+fn security(status: &Value) -> String {
+    match status["open_to_network"] == true {
+        true => "OPEN: other hosts can read every message and publish any".to_owned(),
+        false => field(status, "/security"),
+    }
 }
 
 /// Returns how multicasts leave, with the number of hosts that get copies.

@@ -61,6 +61,11 @@ impl TrackedInterface {
         &self.state
     }
 
+    /// Returns the interface that the peer uses.
+    pub(super) fn current(&self) -> &ChosenInterface {
+        &self.current
+    }
+
     /// Logs an error that is not the last one, and schedules another attempt.
     fn retry(&mut self, now: Instant, error: String) {
         self.list_at = Some(now + RETRY_INTERVAL);

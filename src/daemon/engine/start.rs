@@ -80,7 +80,7 @@ impl Engine {
         settings.pace.room_bytes = sockets.room_bytes();
         let remote_reports = RemoteReports::new(config.remote_reports, started.instant);
         let protection = membership.protection(config, &settings, epoch, started.instant)?;
-        let health = Health::new(config, &chosen, sockets.group_address(), started);
+        let health = Health::new(config, &chosen, sockets.group_address(), protection.is_open(), started);
         let mut engine = Engine {
             remote_reports,
             core: EngineCore::new(

@@ -52,6 +52,8 @@ impl Engine {
         let mut status = self.static_status.clone();
         status["epoch"] = json!(self.core.peer.epoch().to_string());
         status["security"] = json!(self.core.protection.mode());
+        let is_reached = self.interface.current().is_reached_by_other_hosts();
+        status["open_to_network"] = json!(self.core.protection.is_open() && is_reached);
         status["realm"] = json!(self.core.protection.realm());
         status["cipher"] = json!(self.core.protection.cipher());
         status["uptime_ms"] = json!(now.instant.since(self.core.started.instant).as_millis() as u64);

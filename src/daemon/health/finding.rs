@@ -27,6 +27,8 @@ pub(crate) enum Check {
     Names,
     /// The server id under which this peer registers events.
     ServerId,
+    /// Protection of the datagrams.
+    Open,
     /// Peers of other groups on this LAN.
     Groups,
     /// Size of the datagrams that arrive at other peers.
@@ -48,6 +50,7 @@ impl Check {
             Check::Skew => "skew",
             Check::Names => "names",
             Check::ServerId => "server_id",
+            Check::Open => "open",
             Check::Groups => "groups",
             Check::Mtu => "mtu",
         }
@@ -57,7 +60,7 @@ impl Check {
 /// Weight of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Severity {
-    /// Normal for the first peer of a LAN, and worth a look otherwise.
+    /// Normal for the first peer of a LAN, or intended; worth a look otherwise.
     Notice,
     /// The peer works, with a defect.
     Warning,

@@ -4,7 +4,7 @@
 pub(crate) mod finding;
 mod monitor;
 
-use self::finding::Severity;
+use self::finding::{Check, Severity};
 use self::monitor::{HealthChange, HealthMonitor, MulticastCounts, NetworkSetup, Observation, RequestTotals};
 use crate::config::Config;
 use crate::daemon::beacon::Beacons;
@@ -30,7 +30,13 @@ pub(super) struct Health {
 
 impl Health {
     /// Starts the checks of a peer on this interface.
-    pub(super) fn new(config: &Config, chosen: &ChosenInterface, group: SocketAddr, now: ClockReading) -> Health {
+    pub(super) fn new(
+        config: &Config,
+        chosen: &ChosenInterface,
+        group: SocketAddr,
+        is_open: bool,
+        now: ClockReading,
+    ) -> Health {
         let network = NetworkSetup {
             name: config.name.to_string(),
             interface: chosen.name.clone(),
@@ -39,6 +45,7 @@ impl Health {
             group,
             ttl: config.ttl,
             has_copies: !config.peers.is_empty(),
+            is_open,
             reliability: config.reliability,
         };
         Health {
@@ -130,6 +137,7 @@ fn log(change: &HealthChange) {
         HealthChange::Raised(finding) => {
             let check = finding.check.as_str();
             match finding.severity {
+                Severity::Notice if finding.check == Check::Open => tracing::warn!(check, "{finding}"),
                 Severity::Notice => tracing::info!(check, "{finding}"),
                 Severity::Warning => tracing::warn!(check, "{finding}"),
                 Severity::Broken => tracing::error!(check, "{finding}"),

@@ -57,6 +57,8 @@ pub(crate) struct NetworkSetup {
     pub(crate) ttl: u8,
     /// True if other hosts get unicast copies instead of multicasts (key `peers`).
     pub(crate) has_copies: bool,
+    /// True if datagrams are neither sealed nor authenticated.
+    pub(crate) is_open: bool,
     /// Time for which this peer requests a missing datagram.
     pub(crate) reliability: Duration,
 }
@@ -183,6 +185,7 @@ impl HealthMonitor {
             (Check::Skew, check_skew(&self.network, &seen.peers)),
             (Check::Names, check_names(&seen.peers)),
             (Check::ServerId, seen.server_id_conflict.as_ref().map(server_id_finding)),
+            (Check::Open, self.check_open()),
             (Check::Groups, self.check_groups(&seen.foreign_peers)),
             (Check::Mtu, seen.path_limit.as_ref().map(check_mtu)),
         ];
@@ -221,6 +224,7 @@ impl HealthMonitor {
             Check::Skew => "the clocks of the other peers agree with that of this host again".to_owned(),
             Check::Names => "each peer has a name of its own again".to_owned(),
             Check::ServerId => "no other peer has the server id of this peer any more".to_owned(),
+            Check::Open => "other hosts cannot reach this open peer any more".to_owned(),
             Check::Groups => "no peer of another group is heard on this LAN any more".to_owned(),
             Check::Mtu => "datagrams of all sizes arrive".to_owned(),
         }
@@ -303,6 +307,19 @@ impl HealthMonitor {
             found: format!("no other peer was heard on {interface} in the group {group}"),
             effect: "messages reach programs of this host only",
             fix,
+        })
+    }
+
+    fn check_open(&self) -> Option<Finding> {
+        let NetworkSetup { interface, address, is_loopback, is_open, .. } = &self.network;
+        (*is_open && !(*is_loopback && address.is_loopback())).then(|| Finding {
+            check: Check::Open,
+            severity: Severity::Notice,
+            found: format!("this peer is open, and other hosts can reach it at {address} on {interface}"),
+            effect: "any of them can read every message and publish any",
+            fix: "make each host a member of a realm (seqcast init, seqcast join), then start the peers without \
+                  --open and security: open"
+                .to_owned(),
         })
     }
 

@@ -13,6 +13,7 @@ fn network() -> NetworkSetup {
         group: ([239, 1, 2, 3], 7500).into(),
         ttl: 1,
         has_copies: false,
+        is_open: false,
         reliability: Duration::from_secs(2),
     }
 }
@@ -368,4 +369,15 @@ fn publisher_that_answers_no_request_is_found() {
     let hasty = NetworkSetup { reliability: Duration::from_millis(100), ..network() };
     let mut hasty = HealthMonitor::new(hasty, at(0));
     assert_eq!(changes(&mut hasty, 1000, &totals(0, 9, 3)), [""; 0], "the answers may only be late");
+}
+
+#[test]
+fn open_peer_beyond_loopback_is_found() {
+    let open = NetworkSetup { is_open: true, ..network() };
+    let findings = |network: NetworkSetup| changes(&mut HealthMonitor::new(network, at(0)), 1000, &seen(&[]));
+    assert_eq!(findings(open.clone()), ["+open notice"]);
+    let loopback = NetworkSetup { is_loopback: true, ..open };
+    assert_eq!(findings(loopback.clone()), ["+open notice"], "lo has an address that others can reach");
+    let alone = NetworkSetup { address: [127, 0, 0, 1].into(), ..loopback };
+    assert_eq!(findings(alone), [""; 0]);
 }

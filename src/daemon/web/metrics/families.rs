@@ -1,7 +1,7 @@
 //! The metrics beside the counters of the peer: their names, kinds, meanings, and the report that each comes from.
 
 use super::rules::{
-    CONSUMER, array, datagrams, excluded, findings, health, listeners, missed, omitted, peer_info, peers, queues,
+    CONSUMER, array, datagrams, excluded, findings, health, listeners, missed, omitted, open, peer_info, peers, queues,
     reasons, running, up,
 };
 use super::samples::{MetricKind, MetricSample, PEER_LABELS, rows, single};
@@ -73,6 +73,12 @@ pub(super) const FAMILIES: &[MetricFamily] = &[
         Rule(health),
     ),
     family("health_finding", Gauge, "1 for each present finding of the health checks.", Rule(findings)),
+    family(
+        "open",
+        Gauge,
+        "1 if other hosts can read every message and publish any, since this peer is open; 0 otherwise.",
+        Rule(open),
+    ),
     family("clients", Gauge, "Connected clients of this peer.", Field("/status/clients", 1)),
     family("send_queue_datagrams", Gauge, "Datagrams that wait for the network.", Field("/status/send_queue", 1)),
     family(

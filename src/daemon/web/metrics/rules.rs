@@ -25,6 +25,11 @@ pub(super) fn running(overview: &Value) -> Vec<MetricSample> {
     vec![sample(&[], u8::from(overview["status"]["phase"] == "running"))]
 }
 
+/// Returns whether the peer is open to other hosts.
+pub(super) fn open(overview: &Value) -> Vec<MetricSample> {
+    vec![sample(&[], u8::from(overview["status"]["open_to_network"] == true))]
+}
+
 /// Returns the number of the health state.
 pub(super) fn health(overview: &Value) -> Vec<MetricSample> {
     let states = ["ok", "notice", "warning", "broken"];

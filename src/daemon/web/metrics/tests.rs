@@ -7,7 +7,7 @@ fn overview() -> Value {
     json!({
         "status": {
             "name": "A.test", "version": "0.1.0", "group": "239.1.2.3", "port": 7500, "interface": "eth0",
-            "address": "10.0.0.7", "uptime_ms": 61_500, "phase": "running", "clients": 2, "flow_excluded": ["B"],
+            "address": "10.0.0.7", "uptime_ms": 61_500, "phase": "running", "open_to_network": true, "clients": 2, "flow_excluded": ["B"],
             "listeners": [{ "listener": "nats", "clients": 1, "accepted": 4 }], "streams": null,
             "http": { "listener": "http", "clients": 3, "accepted": 5 },
         },
@@ -43,6 +43,7 @@ fn metrics_have_the_values_of_the_reports() {
     let text = render(&overview(), true);
     assert_samples(&text, "seqcast_uptime_seconds", &["seqcast_uptime_seconds 61.5"]);
     assert_samples(&text, "seqcast_running", &["seqcast_running 1"]);
+    assert_samples(&text, "seqcast_open", &["seqcast_open 1"]);
     assert_samples(&text, "seqcast_health_state", &["seqcast_health_state 2"]);
     assert_samples(
         &text,

@@ -69,6 +69,7 @@ function refresh() {
   const { status } = state.snapshot;
   view.update(state);
   setText(document.getElementById("peer-name"), status.name);
+  document.getElementById("open").hidden = !status.open_to_network;
   setText(
     document.getElementById("identity"),
     `group ${status.group} port ${status.port}, ${status.interface} ${status.address}`,
