@@ -64,7 +64,7 @@ const LAYERS: &[Layer] = &[
     Layer { module: "wire", may_use: BASE, crates: &["bytes", "crc32c"] },
     Layer {
         module: "security",
-        may_use: &["time", "rng", "subject", "seqno", "message", "wire", "proto::effect"],
+        may_use: &["time", "rng", "subject", "seqno", "message", "wire", "proto::effect", "proto::resend"],
         crates: &["aws_lc_rs", "base64", "bytes", "crc32c", "snow", "zeroize"],
     },
     Layer { module: "delivery", may_use: &["subject", "seqno", "message", "wire"], crates: &[] },

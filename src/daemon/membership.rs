@@ -15,6 +15,7 @@ use crate::storage::realm::{LocalRealm, RealmDirectory, RealmFileError};
 use crate::time::{Instant, WallTime};
 use std::fmt;
 use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 
@@ -101,10 +102,11 @@ impl RealmMembership {
         config: &Config,
         settings: &Settings,
         epoch: Epoch,
+        inbox: SocketAddr,
         now: Instant,
     ) -> Result<Protection, MembershipError> {
         let Some(local) = &self.realm else { return Ok(Protection::Open) };
-        protection(local, config, settings, epoch, now)
+        protection(local, config, settings, epoch, inbox, now)
     }
 }
 
@@ -114,6 +116,7 @@ fn protection(
     config: &Config,
     settings: &Settings,
     epoch: Epoch,
+    inbox: SocketAddr,
     now: Instant,
 ) -> Result<Protection, MembershipError> {
     let certificate = local.certificate.as_ref().ok_or(MembershipError::NoCertificate)?;
@@ -126,7 +129,12 @@ fn protection(
     let directory = RealmDirectory::new(&config.data_dir);
     let pins = pin_writer(directory, local.realm.clone()).map_err(MembershipError::System)?;
     let verifier = Box::new(PinnedTrust { trust: local.trust(), pins });
-    let limits = SecuritySettings { group: settings.group, peers_max: settings.peers_max, forget: settings.forget };
+    let limits = SecuritySettings {
+        group: settings.group,
+        address: inbox,
+        peers_max: settings.peers_max,
+        forget: settings.forget,
+    };
     let layer = SecurityLayer::new(limits, credentials, verifier, Box::new(fill_random), epoch, now);
     let (mode, realm) = (local.realm.anchor.mode().as_str(), local.realm.name.to_string());
     Ok(Protection::Keyed(Box::new(KeyedProtection { layer, mode, realm })))

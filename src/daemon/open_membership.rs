@@ -6,6 +6,7 @@ use crate::daemon::protection::Protection;
 use crate::message::Epoch;
 use crate::proto::Settings;
 use crate::time::Instant;
+use std::net::SocketAddr;
 
 /// The open mode.
 pub(super) struct OpenMembership;
@@ -33,7 +34,14 @@ impl OpenMembership {
     }
 
     /// Returns the protection of open mode.
-    pub(super) fn protection(&self, _: &Config, _: &Settings, _: Epoch, _: Instant) -> Result<Protection, StartError> {
+    pub(super) fn protection(
+        &self,
+        _: &Config,
+        _: &Settings,
+        _: Epoch,
+        _: SocketAddr,
+        _: Instant,
+    ) -> Result<Protection, StartError> {
         Ok(Protection::Open)
     }
 }

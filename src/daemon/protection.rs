@@ -60,6 +60,17 @@ impl Protection {
         }
     }
 
+    /// Continues at another address of the inbox.
+    pub(crate) fn on_address(&mut self, address: SocketAddr) {
+        match self {
+            Protection::Open => {
+                let _ = address;
+            }
+            #[cfg(feature = "security")]
+            Protection::Keyed(keyed) => keyed.layer.on_address(address),
+        }
+    }
+
     /// Does the work that is due.
     pub(crate) fn tick(&mut self, now: Instant) {
         match self {
@@ -80,10 +91,11 @@ impl Protection {
         }
     }
 
-    /// Passes on the datagrams of handshakes, and received datagrams that had to wait for one.
+    /// Passes on the datagrams of handshakes, to the group or to one address, and received datagrams that had to wait for
+    /// one.
     pub(crate) fn drain(
         &mut self,
-        mut send: impl FnMut(SocketAddr, Bytes),
+        mut send: impl FnMut(Option<SocketAddr>, Bytes),
         mut receive: impl FnMut(SocketAddr, Path, Bytes),
     ) {
         match self {
@@ -94,7 +106,8 @@ impl Protection {
             Protection::Keyed(keyed) => {
                 while let Some(effect) = keyed.layer.poll_effect() {
                     match effect {
-                        SecurityEffect::Send { to, bytes } => send(to, bytes),
+                        SecurityEffect::Send { to, bytes } => send(Some(to), bytes),
+                        SecurityEffect::Multicast { bytes } => send(None, bytes),
                         SecurityEffect::Receive { from, path, bytes } => receive(from, path, bytes),
                         SecurityEffect::Authenticated { epoch, address, name } => {
                             log::authenticated(&name, epoch, address);

@@ -1,7 +1,8 @@
 //! The security association with one epoch of another peer: its keys, and the keys for datagrams to it alone.
 
 use super::cipher::{AeadKey, Suite};
-use super::key_schedule::{GroupKeys, PairwiseKeys, SenderContext};
+use super::handshake_datagram::NONCE_BYTES;
+use super::key_schedule::{GroupKeys, PairwiseKeys, RealmKeys, SenderContext};
 use super::noise::STATIC_KEY_BYTES;
 use super::replay_window::ReplayWindow;
 use super::secret::Secret;
@@ -19,7 +20,7 @@ pub(super) struct EpochSecrets {
     pub(super) phase: u8,
     /// Secret of all datagrams to the group, which every member gets.
     pub(super) group_secret: Secret,
-    /// Secret of the datagrams to this one receiver.
+    /// Secret of the datagrams to this one receiver, which each handshake draws anew.
     pub(super) pairwise_secret: Secret,
 }
 
@@ -49,16 +50,17 @@ impl EpochSecrets {
 pub(super) struct OwnKeys {
     pub(super) sender: SenderContext,
     group_secret: Secret,
-    /// Root of the secrets for single receivers. It is given to nobody.
-    pairwise_root: Secret,
     group_keys: GroupKeys,
+    /// Key of the datagrams of handshakes.
+    pub(super) handshake_key: AeadKey,
 }
 
 impl OwnKeys {
-    /// Derives the keys of an epoch from two fresh random secrets.
-    pub(super) fn new(sender: SenderContext, group_secret: Secret, pairwise_root: Secret) -> OwnKeys {
+    /// Derives the keys of an epoch from a fresh random secret, and from those of the realm.
+    pub(super) fn new(sender: SenderContext, group_secret: Secret, realm_keys: &RealmKeys) -> OwnKeys {
         let group_keys = GroupKeys::new(&sender, &group_secret);
-        OwnKeys { sender, group_secret, pairwise_root, group_keys }
+        let handshake_key = realm_keys.handshake(sender.group, sender.epoch);
+        OwnKeys { sender, group_secret, group_keys, handshake_key }
     }
 
     /// Returns the key of datagrams of a kind to the group.
@@ -69,23 +71,14 @@ impl OwnKeys {
         }
     }
 
-    /// Returns the secrets for one receiver: its epoch, and the static key that it has proven.
-    pub(super) fn secrets_for(&self, receiver: Epoch, static_key: &[u8; STATIC_KEY_BYTES]) -> EpochSecrets {
+    /// Returns the secrets for one receiver. The pairwise one is fresh and random.
+    pub(super) fn secrets_with(&self, pairwise_secret: &Secret) -> EpochSecrets {
         EpochSecrets {
             suite: self.sender.suite,
             phase: self.sender.phase,
             group_secret: self.group_secret.clone(),
-            pairwise_secret: self.pairwise_secret(receiver, static_key),
+            pairwise_secret: pairwise_secret.clone(),
         }
-    }
-
-    fn pairwise_secret(&self, receiver: Epoch, static_key: &[u8; STATIC_KEY_BYTES]) -> Secret {
-        let info = [b"seqcast 1 pairwise\0", &receiver.bits().to_be_bytes()[..], static_key].concat();
-        self.pairwise_root.derive(&info)
-    }
-
-    fn pairwise_keys(&self, receiver: Epoch, static_key: &[u8; STATIC_KEY_BYTES]) -> PairwiseKeys {
-        PairwiseKeys::new(&self.sender, &self.pairwise_secret(receiver, static_key), receiver)
     }
 }
 
@@ -110,15 +103,26 @@ pub(super) struct Association {
     group_secret: Secret,
     receive_group: GroupKeys,
     receive_pairwise: PairwiseKeys,
-    send_pairwise: PairwiseKeys,
+    /// `None` after the own epoch has changed, until the next handshake.
+    send_pairwise: Option<PairwiseKeys>,
     /// Control datagrams to the group that were accepted.
     group_window: ReplayWindow,
     /// Control datagrams to this peer alone that were accepted. Other members cannot seal them.
     pairwise_window: ReplayWindow,
     /// Time of the last authentic datagram.
     pub(super) last_heard: Instant,
-    /// The KEYS of this peer, for a FINAL that is repeated; `None` if this peer was the initiator.
-    pub(super) keys_datagram: Option<Bytes>,
+    /// The answer to the FINAL of the other; `None` if this peer was the initiator.
+    pub(super) keys_answer: Option<KeysAnswer>,
+    /// True if the other side may have other keys, since a later handshake has failed at its end.
+    is_doubtful: bool,
+}
+
+/// The KEYS of a responder, which it sends again if the FINAL is repeated.
+#[derive(Debug)]
+pub(super) struct KeysAnswer {
+    /// Nonce of the FINAL.
+    pub(super) final_nonce: [u8; NONCE_BYTES],
+    pub(super) datagram: Bytes,
 }
 
 /// Reason why a datagram of a known epoch is discarded.
@@ -131,51 +135,62 @@ pub(super) enum OpenFailure {
 }
 
 impl Association {
-    /// Creates the association from the secrets of both sides.
+    /// Creates the association from the secrets of the other side, and the pairwise one that it got from this side.
     pub(super) fn new(
         own: &OwnKeys,
         remote: Epoch,
         secrets: &EpochSecrets,
+        own_pairwise_secret: &Secret,
         host: RemoteHost,
         now: Instant,
     ) -> Association {
         let sender =
             SenderContext { suite: secrets.suite, phase: secrets.phase, group: own.sender.group, epoch: remote };
-        let send_pairwise = own.pairwise_keys(remote, &host.static_key);
         Association {
             host,
             suite: secrets.suite,
             group_secret: secrets.group_secret.clone(),
             receive_group: GroupKeys::new(&sender, &secrets.group_secret),
             receive_pairwise: PairwiseKeys::new(&sender, &secrets.pairwise_secret, own.sender.epoch),
-            send_pairwise,
+            send_pairwise: Some(PairwiseKeys::new(&own.sender, own_pairwise_secret, remote)),
             group_window: ReplayWindow::new(),
             pairwise_window: ReplayWindow::new(),
             last_heard: now,
-            keys_datagram: None,
+            keys_answer: None,
+            is_doubtful: false,
         }
     }
 
-    /// Continues with the windows of a former association with the same epoch, if its keys were the same. A stranger
-    /// may replay what they have accepted.
+    /// Continues with the window of a former association with the same epoch, if its group keys were the same. A
+    /// stranger may replay what it has accepted. Pairwise keys are always new.
     pub(super) fn inherit(&mut self, former: Association) {
         if self.group_secret == former.group_secret {
             self.group_window = former.group_window;
-            self.pairwise_window = former.pairwise_window;
         }
     }
 
-    /// Derives the keys for datagrams to this peer again, after the own epoch has changed.
-    pub(super) fn renew(&mut self, own: &OwnKeys, remote: Epoch) {
-        self.send_pairwise = own.pairwise_keys(remote, &self.host.static_key);
+    /// Forgets the keys for datagrams to this peer, after the own epoch has changed.
+    pub(super) fn on_own_epoch(&mut self) {
+        self.send_pairwise = None;
     }
 
-    /// Returns the key for datagrams of a kind to this peer alone.
-    pub(super) fn send_key(&self, kind: Kind) -> &AeadKey {
-        match kind {
-            Kind::Directed => &self.send_pairwise.directed,
-            Kind::Data | Kind::Control => &self.send_pairwise.control,
-        }
+    /// Records that the other side may have other keys.
+    pub(super) fn on_doubt(&mut self) {
+        self.is_doubtful = true;
+    }
+
+    /// Returns whether both sides have the keys of this association. Otherwise the next HELLO begins a handshake.
+    pub(super) fn is_sound(&self) -> bool {
+        self.send_pairwise.is_some() && !self.is_doubtful
+    }
+
+    /// Returns the key for datagrams of a kind to this peer alone; `None` before the first handshake of the own epoch.
+    pub(super) fn send_key(&self, kind: Kind) -> Option<&AeadKey> {
+        let keys = self.send_pairwise.as_ref()?;
+        Some(match kind {
+            Kind::Directed => &keys.directed,
+            Kind::Data | Kind::Control => &keys.control,
+        })
     }
 
     /// Decrypts a datagram of this peer, and returns it as one of open mode.

@@ -1,6 +1,6 @@
-//! Datagrams of epochs whose keys are not known yet. They wait for the handshake.
+//! Datagrams of peers whose handshake is in progress. They wait for its end.
 
-use crate::message::Epoch;
+use super::exchange::RemoteEndpoint;
 use crate::proto::effect::Path;
 use crate::time::Instant;
 use bytes::Bytes;
@@ -8,11 +8,13 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Maximum bytes deferred for one epoch.
-const EPOCH_BYTES_MAX: usize = 64 << 10;
-/// Maximum bytes deferred in all.
-const TOTAL_BYTES_MAX: usize = 4 << 20;
-/// Time for which the datagrams of an epoch wait, from the first one on.
+/// Maximum cost of what is deferred for one handshake.
+const HANDSHAKE_COST_MAX: usize = 64 << 10;
+/// Maximum cost in all.
+const TOTAL_COST_MAX: usize = 4 << 20;
+/// Cost of a datagram besides its bytes: the memory that manages it.
+const DATAGRAM_COST: usize = 256;
+/// Time for which the datagrams of a handshake wait, from the first one on.
 const TIME_MAX: Duration = Duration::from_millis(250);
 
 /// A datagram as it arrived.
@@ -23,79 +25,121 @@ pub(super) struct DeferredDatagram {
     pub(super) bytes: Bytes,
 }
 
-/// The deferred datagrams of each epoch, in the order of arrival.
+/// The deferred datagrams of each handshake, in the order of arrival.
 #[derive(Debug, Default)]
 pub(super) struct Deferral {
-    epochs: BTreeMap<Epoch, DeferredEpoch>,
-    total_bytes: usize,
+    handshakes: BTreeMap<RemoteEndpoint, DeferredDatagrams>,
+    total_cost: usize,
 }
 
 #[derive(Debug)]
-struct DeferredEpoch {
+struct DeferredDatagrams {
     until: Instant,
-    bytes: usize,
+    cost: usize,
+    /// True once the other side has proven its address.
+    is_proven: bool,
     datagrams: Vec<DeferredDatagram>,
 }
 
 impl Deferral {
-    /// Defers a datagram. Returns false if there is no room for it.
-    pub(super) fn push(&mut self, now: Instant, epoch: Epoch, datagram: DeferredDatagram) -> bool {
-        let bytes = datagram.bytes.len();
-        let deferred = self.epochs.get(&epoch).map_or(0, |deferred| deferred.bytes);
-        if EPOCH_BYTES_MAX < deferred + bytes || TOTAL_BYTES_MAX < self.total_bytes + bytes {
-            return false;
+    /// Defers a datagram. Returns the number of datagrams that are discarded: this one if there is no room for it, or
+    /// those of the oldest handshake whose address is not proven. A stranger that replays a HELLO proves none.
+    pub(super) fn push(&mut self, now: Instant, remote: RemoteEndpoint, datagram: DeferredDatagram) -> usize {
+        let cost = DATAGRAM_COST + datagram.bytes.len();
+        if HANDSHAKE_COST_MAX < self.handshakes.get(&remote).map_or(0, |deferred| deferred.cost) + cost {
+            return 1;
         }
-        self.total_bytes += bytes;
-        let deferred = self.epochs.entry(epoch);
-        let deferred =
-            deferred.or_insert_with(|| DeferredEpoch { until: now + TIME_MAX, bytes: 0, datagrams: Vec::new() });
-        deferred.bytes += bytes;
+        let mut discarded = 0;
+        while TOTAL_COST_MAX < self.total_cost + cost {
+            let unproven = self.handshakes.iter().filter(|(other, deferred)| !deferred.is_proven && **other != remote);
+            let Some(oldest) = unproven.min_by_key(|(_, deferred)| deferred.until).map(|(other, _)| *other) else {
+                return discarded + 1;
+            };
+            discarded += self.take(oldest).len();
+        }
+        self.total_cost += cost;
+        let deferred = self.handshakes.entry(remote).or_insert_with(|| DeferredDatagrams {
+            until: now + TIME_MAX,
+            cost: 0,
+            is_proven: false,
+            datagrams: Vec::new(),
+        });
+        deferred.cost += cost;
         deferred.datagrams.push(datagram);
-        true
+        discarded
     }
 
-    /// Takes out the datagrams of an epoch.
-    pub(super) fn take(&mut self, epoch: Epoch) -> Vec<DeferredDatagram> {
-        let Some(deferred) = self.epochs.remove(&epoch) else { return Vec::new() };
-        self.total_bytes -= deferred.bytes;
+    /// Records that the other side of a handshake has proven its address.
+    pub(super) fn on_proven(&mut self, remote: RemoteEndpoint) {
+        if let Some(deferred) = self.handshakes.get_mut(&remote) {
+            deferred.is_proven = true;
+        }
+    }
+
+    /// Takes out the datagrams of a handshake.
+    pub(super) fn take(&mut self, remote: RemoteEndpoint) -> Vec<DeferredDatagram> {
+        let Some(deferred) = self.handshakes.remove(&remote) else { return Vec::new() };
+        self.total_cost -= deferred.cost;
         deferred.datagrams
     }
 
     /// Drops the datagrams that have waited too long, and returns their number.
     pub(super) fn expire(&mut self, now: Instant) -> usize {
-        let due: Vec<Epoch> =
-            self.epochs.iter().filter(|(_, deferred)| deferred.until <= now).map(|(epoch, _)| *epoch).collect();
-        due.into_iter().map(|epoch| self.take(epoch).len()).sum()
+        let due: Vec<RemoteEndpoint> =
+            self.handshakes.iter().filter(|(_, deferred)| deferred.until <= now).map(|(remote, _)| *remote).collect();
+        due.into_iter().map(|remote| self.take(remote).len()).sum()
     }
 
     /// Returns the time at which the next datagrams expire.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.epochs.values().map(|deferred| deferred.until).min()
+        self.handshakes.values().map(|deferred| deferred.until).min()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::Epoch;
+
+    fn remote(bits: u64) -> RemoteEndpoint {
+        RemoteEndpoint { epoch: Epoch::new(bits).unwrap(), address: "10.0.0.1:7".parse().unwrap() }
+    }
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_nanos(millis * 1_000_000)
+    }
+
+    /// Returns a datagram of this cost.
+    fn datagram(cost: usize) -> DeferredDatagram {
+        let bytes = vec![0; cost - DATAGRAM_COST].into();
+        DeferredDatagram { from: "10.0.0.1:7".parse().unwrap(), path: Path::Multicast, bytes }
+    }
 
     #[test]
-    fn deferred_bytes_and_time_are_limited() {
-        let epoch = |bits| Epoch::new(bits).unwrap();
-        let at = |millis: u64| Instant::from_nanos(millis * 1_000_000);
-        let datagram = |bytes: usize| DeferredDatagram {
-            from: "10.0.0.1:7".parse().unwrap(),
-            path: Path::Multicast,
-            bytes: vec![0; bytes].into(),
-        };
+    fn deferred_cost_and_time_are_limited() {
         let mut deferral = Deferral::default();
-        let accepted = (1..=70).filter(|bits| deferral.push(at(0), epoch(*bits), datagram(EPOCH_BYTES_MAX))).count();
-        assert_eq!(accepted, 64, "4 MiB in all");
-        assert_eq!(deferral.take(epoch(1)).len(), 1);
-        assert!(deferral.push(at(10), epoch(99), datagram(EPOCH_BYTES_MAX - 1)));
-        assert!(deferral.push(at(20), epoch(99), datagram(1)));
-        assert!(!deferral.push(at(20), epoch(99), datagram(1)), "64 KiB of one epoch");
+        for bits in 1..=64 {
+            assert_eq!(deferral.push(at(0), remote(bits), datagram(HANDSHAKE_COST_MAX)), 0, "4 MiB in all");
+            deferral.on_proven(remote(bits));
+        }
+        assert_eq!(deferral.push(at(0), remote(65), datagram(DATAGRAM_COST)), 1);
+        assert_eq!(deferral.take(remote(1)).len(), 1);
+        assert_eq!(deferral.push(at(10), remote(99), datagram(HANDSHAKE_COST_MAX - DATAGRAM_COST)), 0);
+        assert_eq!(deferral.push(at(20), remote(99), datagram(DATAGRAM_COST)), 0);
+        assert_eq!(deferral.push(at(20), remote(99), datagram(DATAGRAM_COST)), 1, "64 KiB of one handshake");
         assert_eq!((deferral.deadline(), deferral.expire(at(249))), (Some(at(250)), 0));
         assert_eq!((deferral.expire(at(250)), deferral.deadline()), (63, Some(at(260))));
-        assert_eq!((deferral.expire(at(260)), deferral.total_bytes), (2, 0));
+        assert_eq!((deferral.expire(at(260)), deferral.total_cost), (2, 0));
+    }
+
+    #[test]
+    fn unproven_address_gives_way_to_others() {
+        let mut deferral = Deferral::default();
+        deferral.push(at(0), remote(1), datagram(HANDSHAKE_COST_MAX));
+        deferral.on_proven(remote(1));
+        let discarded: usize =
+            (2..=1000).map(|bits| deferral.push(at(bits), remote(bits), datagram(HANDSHAKE_COST_MAX))).sum();
+        assert_eq!(discarded, 999 - 63, "the oldest ones");
+        assert_eq!([1, 937, 938, 1000].map(|bits| deferral.take(remote(bits)).len()), [1, 0, 1, 1]);
     }
 }

@@ -11,7 +11,7 @@
 //! |                        epoch, not 0                           |  8
 //! |                                                               |
 //! +---------------------------------------------------------------+
-//! |                  receiver: an epoch, not 0                    | 16
+//! |             receiver: an epoch; 0 in a HELLO                  | 16
 //! |                                                               |
 //! +---------------------------------------------------------------+
 //! |                      nonce (12 bytes)                         | 24
@@ -23,9 +23,11 @@
 //! ```
 
 use super::cipher::{AeadKey, TAG_BYTES};
+use super::key_schedule::RealmKeys;
 use crate::message::Epoch;
 use crate::wire::{MAGIC, VERSION};
 use bytes::Bytes;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// Mode byte of handshake datagrams: they are sealed by AES-256-GCM, whatever suites the peers use otherwise.
 const MODE: u8 = 1;
@@ -35,20 +37,18 @@ pub(super) const KIND: u8 = 3;
 pub(super) const NONCE_BYTES: usize = 12;
 /// Bytes before the body.
 const HEADER_BYTES: usize = 36;
-/// Bytes of the body of a REQUEST and of a COOKIE, which are equal: an answer to an unproven address is never larger
-/// than what came from there.
+/// Bytes of the body of a HELLO, of a REQUEST and of a COOKIE, which are equal: an answer to an unproven address is
+/// never larger than what came from there.
 const COOKIE_BODY_BYTES: usize = NONCE_BYTES + COOKIE_BYTES;
 /// Bytes of a cookie.
 pub(super) const COOKIE_BYTES: usize = 16;
-/// Bytes of a REQUEST.
-pub(super) const REQUEST_BYTES: usize = HEADER_BYTES + COOKIE_BODY_BYTES + TAG_BYTES;
 /// Bytes to which the initiator pads its INIT, so that the RESPONSE is not larger.
 const INIT_BODY_BYTES: usize = 1148;
 
 /// Message of a handshake, in the order in which they are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// The initiator has heard of an epoch whose keys it does not have.
+    /// The initiator has the HELLO of an epoch whose keys it does not have.
     Request,
     /// The responder proves that it is at its address, and returns a cookie by which the initiator proves the same.
     Cookie,
@@ -60,9 +60,12 @@ pub(super) enum Step {
     Final,
     /// Keys of the responder.
     Keys,
+    /// A peer names its epoch and its address to the group, so that others begin handshakes with it.
+    Hello,
 }
 
-const STEPS: [Step; 6] = [Step::Request, Step::Cookie, Step::Init, Step::Response, Step::Final, Step::Keys];
+const STEPS: [Step; 7] =
+    [Step::Request, Step::Cookie, Step::Init, Step::Response, Step::Final, Step::Keys, Step::Hello];
 
 /// A decoded datagram of a handshake. It is authentic: a member of the realm has made it, maybe long ago.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,21 +74,22 @@ pub(super) struct HandshakeDatagram {
     pub(super) group: u16,
     /// Epoch of the sender.
     pub(super) epoch: Epoch,
-    pub(super) receiver: Epoch,
+    /// Epoch of the receiver; `None` for the group.
+    pub(super) receiver: Option<Epoch>,
     pub(super) nonce: [u8; NONCE_BYTES],
     pub(super) body: Vec<u8>,
 }
 
 impl HandshakeDatagram {
-    /// Encrypts the datagram. Its nonce must be fresh and random.
+    /// Encrypts the datagram by the key of its sender's epoch. Its nonce must be fresh and random.
     pub(super) fn seal(&self, key: &AeadKey) -> Bytes {
         let step = STEPS.iter().position(|step| *step == self.step).expect("every step is listed");
         let mut bytes = Vec::with_capacity(HEADER_BYTES + self.body.len() + TAG_BYTES);
         bytes.extend(MAGIC.to_be_bytes());
-        bytes.extend([VERSION, MODE, KIND, u8::try_from(step).expect("there are six")]);
+        bytes.extend([VERSION, MODE, KIND, u8::try_from(step).expect("there are few")]);
         bytes.extend(self.group.to_be_bytes());
         bytes.extend(self.epoch.bits().to_be_bytes());
-        bytes.extend(self.receiver.bits().to_be_bytes());
+        bytes.extend(self.receiver.map_or(0, Epoch::bits).to_be_bytes());
         bytes.extend(self.nonce);
         bytes.extend(&self.body);
         let (header, body) = bytes.split_at_mut(HEADER_BYTES);
@@ -95,7 +99,7 @@ impl HandshakeDatagram {
     }
 
     /// Decrypts a datagram of this kind; `None` if it was not made by a member of the realm, or breaks the layout.
-    pub(super) fn open(bytes: &[u8], key: &AeadKey) -> Option<HandshakeDatagram> {
+    pub(super) fn open(bytes: &[u8], keys: &RealmKeys) -> Option<HandshakeDatagram> {
         let (header, sealed) = bytes.split_at_checked(HEADER_BYTES)?;
         let [m0, m1, VERSION, MODE, KIND, step, g0, g1, rest @ ..] = header else { return None };
         if u16::from_be_bytes([*m0, *m1]) != MAGIC {
@@ -104,23 +108,45 @@ impl HandshakeDatagram {
         let (epoch, rest) = rest.split_first_chunk()?;
         let (receiver, rest) = rest.split_first_chunk()?;
         let nonce = *rest.first_chunk()?;
+        let group = u16::from_be_bytes([*g0, *g1]);
+        let epoch = Epoch::new(u64::from_be_bytes(*epoch))?;
         let mut body = sealed.to_vec();
-        let bytes = key.open_with(nonce, header, &mut body)?.len();
+        let bytes = keys.handshake(group, epoch).open_with(nonce, header, &mut body)?.len();
         body.truncate(bytes);
         let datagram = HandshakeDatagram {
             step: *STEPS.get(usize::from(*step))?,
-            group: u16::from_be_bytes([*g0, *g1]),
-            epoch: Epoch::new(u64::from_be_bytes(*epoch))?,
-            receiver: Epoch::new(u64::from_be_bytes(*receiver))?,
+            group,
+            epoch,
+            receiver: Epoch::new(u64::from_be_bytes(*receiver)),
             nonce,
             body,
         };
         let has_size = match datagram.step {
-            Step::Request | Step::Cookie => datagram.body.len() == COOKIE_BODY_BYTES,
+            Step::Hello | Step::Request | Step::Cookie => datagram.body.len() == COOKIE_BODY_BYTES,
             Step::Init => datagram.body.len() == INIT_BODY_BYTES,
             Step::Response | Step::Final | Step::Keys => true,
         };
-        has_size.then_some(datagram)
+        let is_for_group = datagram.receiver.is_none();
+        (has_size && is_for_group == (datagram.step == Step::Hello)).then_some(datagram)
+    }
+}
+
+/// Returns the body of a HELLO: the sender's address as one of IPv6, its port, and zeros.
+pub(super) fn hello_body(address: SocketAddr) -> Vec<u8> {
+    let mut body = [&ipv6(address.ip()).octets()[..], &address.port().to_be_bytes()].concat();
+    body.resize(COOKIE_BODY_BYTES, 0);
+    body
+}
+
+/// Returns whether the body of a HELLO names this address.
+pub(super) fn is_hello_of(body: &[u8], address: SocketAddr) -> bool {
+    body.starts_with(&ipv6(address.ip()).octets()) && body[16..].starts_with(&address.port().to_be_bytes())
+}
+
+fn ipv6(ip: IpAddr) -> Ipv6Addr {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
     }
 }
 

@@ -7,18 +7,23 @@ use crate::message::Epoch;
 /// Keys that every member of a realm derives from the realm's secret.
 #[derive(Debug)]
 pub(super) struct RealmKeys {
-    /// Seals the datagrams of handshakes, so that strangers get no answer and cause no work.
-    pub(super) handshake: AeadKey,
+    realm_secret: Secret,
     /// Pre-shared key of the handshake.
     pub(super) psk: Secret,
 }
 
 impl RealmKeys {
     pub(super) fn new(realm_secret: &Secret) -> RealmKeys {
-        RealmKeys {
-            handshake: AeadKey::derive(Suite::Aes256Gcm, realm_secret, b"seqcast 1 handshake"),
-            psk: realm_secret.derive(b"seqcast 1 psk"),
-        }
+        RealmKeys { realm_secret: realm_secret.clone(), psk: realm_secret.derive(b"seqcast 1 psk") }
+    }
+
+    /// Returns the key that seals the datagrams of an epoch's handshakes, so that strangers get no answer. Their nonces
+    /// are random, so each epoch has a key of its own.
+    pub(super) fn handshake(&self, group: u16, epoch: Epoch) -> AeadKey {
+        let mut info = b"seqcast 1 handshake\0".to_vec();
+        info.extend(group.to_be_bytes());
+        info.extend(epoch.bits().to_be_bytes());
+        AeadKey::derive(Suite::Aes256Gcm, &self.realm_secret, &info)
     }
 }
 

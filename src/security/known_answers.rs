@@ -1,8 +1,6 @@
 //! Known answers of section 18.5 of `docs/wire.md`. `tests/clients/known_answers.py` derives them with other libraries.
 
-use super::association::{EpochSecrets, OwnKeys};
 use super::cipher::Suite;
-use super::key_schedule::SenderContext;
 use super::layer::tests::NameVerifier;
 use super::noise::static_public;
 use super::secret::{SECRET_BYTES, Secret};
@@ -65,7 +63,26 @@ impl Party {
         }
     }
 
-    /// Draws the cookie secret, the group secret, the pairwise root, and then what the handshake needs.
+    /// Returns the secret that this side draws second.
+    fn group_secret(self) -> Secret {
+        Secret::new(ascending(self.first_byte() + 1))
+    }
+
+    /// Returns the random bytes from which this side derives its ephemeral key.
+    fn ephemeral_seed(self) -> Secret {
+        let drawn_before = match self {
+            Party::Initiator => 3,
+            Party::Responder => 4,
+        };
+        Secret::new(ascending(self.first_byte() + drawn_before))
+    }
+
+    /// Returns the secret that this side draws after the ephemeral key and the nonce of a datagram.
+    fn pairwise_secret(self) -> Secret {
+        Secret::new(ascending(self.ephemeral_seed().bytes()[0] + 2))
+    }
+
+    /// Draws the cookie secret, the group secret, and then what the handshake needs.
     fn layer(self) -> SecurityLayer {
         let mut next = self.first_byte();
         let secrets = Box::new(move |bytes: &mut [u8]| {
@@ -78,7 +95,8 @@ impl Party {
             certificate: self.certificate().into(),
             suite: self.suite(),
         };
-        let settings = SecuritySettings { group: GROUP, peers_max: 10, forget: Duration::from_secs(60) };
+        let (address, forget) = (self.address(), Duration::from_secs(60));
+        let settings = SecuritySettings { group: GROUP, address, peers_max: 10, forget };
         let verifier = Box::new(NameVerifier { distrusted: None });
         SecurityLayer::new(settings, credentials, verifier, secrets, self.epoch(), Instant::ZERO)
     }
@@ -112,14 +130,11 @@ impl KnownAnswers {
         self.add(name, &out);
     }
 
-    fn add_keys(&mut self, own: &OwnKeys, receiver: Party) {
-        let static_key = static_public(&receiver.static_private());
-        let receiver = receiver.epoch();
-        let EpochSecrets { group_secret, pairwise_secret, .. } = own.secrets_for(receiver, &static_key);
-        self.add("pairwise-secret", pairwise_secret.bytes());
-        let SenderContext { suite, phase, group, epoch } = own.sender;
-        let sender = [&[0, suite.mode(), phase][..], &group.to_be_bytes(), &epoch.bits().to_be_bytes()].concat();
-        let receiver = receiver.bits().to_be_bytes();
+    fn add_keys(&mut self, side: Party, receiver: Party) {
+        let (group_secret, pairwise_secret) = (side.group_secret(), side.pairwise_secret());
+        let (group, epoch) = (GROUP.to_be_bytes(), side.epoch().bits().to_be_bytes());
+        let sender = [&[0, side.suite().mode(), 0][..], &group, &epoch].concat();
+        let receiver = receiver.epoch().bits().to_be_bytes();
         self.add_derived("data-key", &group_secret, &[b"seqcast 1 data", &sender[..]].concat(), 36);
         self.add_derived("control-key", &group_secret, &[b"seqcast 1 control", &sender[..]].concat(), 36);
         let info = [b"seqcast 1 directed", &sender[..], &receiver].concat();
@@ -134,21 +149,19 @@ fn handshake(answers: &mut KnownAnswers) -> [SecurityLayer; 2] {
     let mut layers = [Party::Initiator.layer(), Party::Responder.layer()];
     let now = ClockReading { instant: Instant::ZERO, wall: WallTime::from_nanos(0) };
     let (initiator, responder) = (Party::Initiator.address(), Party::Responder.address());
-    let mut bytes = datagram(Party::Responder, Kind::Control, None).to_vec();
-    bytes.resize(100, 0);
-    bytes[3] = Suite::ChaCha20Poly1305.mode();
-    layers[0].receive(now, responder, Path::Multicast, bytes.into());
-    let steps = ["request", "cookie", "init", "response", "final", "keys"];
+    layers[1].tick(now.instant);
+    let steps = ["hello", "request", "cookie", "init", "response", "final", "keys"];
     for (number, step) in steps.into_iter().enumerate() {
-        let (sender, from) = if number % 2 == 0 { (0, initiator) } else { (1, responder) };
+        let (sender, from) = if number % 2 == 0 { (1, responder) } else { (0, initiator) };
         let mut sent = std::iter::from_fn(|| layers[sender].poll_effect());
         let sent = sent.find_map(|effect| match effect {
-            SecurityEffect::Send { bytes, .. } => Some(bytes),
+            SecurityEffect::Multicast { bytes } => Some((Path::Multicast, bytes)),
+            SecurityEffect::Send { bytes, .. } => Some((Path::Unicast, bytes)),
             _ => None,
         });
-        let bytes = sent.expect("the next step");
+        let (path, bytes) = sent.expect("the next step");
         answers.add(step, &bytes);
-        layers[1 - sender].receive(now, from, Path::Unicast, bytes);
+        layers[1 - sender].receive(now, from, path, bytes);
     }
     layers
 }
@@ -158,23 +171,20 @@ fn documented_known_answers_are_those_of_this_version() {
     let mut answers = KnownAnswers::default();
     let realm_secret = Secret::new(ascending(0));
     answers.add("realm-secret", realm_secret.bytes());
-    answers.add_derived("handshake-key", &realm_secret, b"seqcast 1 handshake", 36);
     answers.add_derived("psk", &realm_secret, b"seqcast 1 psk", 32);
     for side in [Party::Initiator, Party::Responder] {
-        let sender = SenderContext { suite: side.suite(), phase: 0, group: GROUP, epoch: side.epoch() };
-        let (group_secret, pairwise_root) = (ascending(side.first_byte() + 1), ascending(side.first_byte() + 2));
         answers.add("mode", &[side.suite().mode()]);
         answers.add("group", &GROUP.to_be_bytes());
         answers.add("epoch", &side.epoch().bits().to_be_bytes());
         answers.add("static-private", side.static_private().bytes());
         answers.add("certificate", &side.certificate());
-        answers.add("group-secret", &group_secret);
-        answers.add("pairwise-root", &pairwise_root);
-        let ephemeral_seed = Secret::new(ascending(side.first_byte() + 4));
-        answers.add_derived("ephemeral-private", &ephemeral_seed, b"ephemeral", 32);
-        let own = OwnKeys::new(sender, Secret::new(group_secret), Secret::new(pairwise_root));
+        answers.add("group-secret", side.group_secret().bytes());
+        answers.add("pairwise-secret", side.pairwise_secret().bytes());
+        answers.add_derived("ephemeral-private", &side.ephemeral_seed(), b"ephemeral", 32);
+        let info = [b"seqcast 1 handshake\0", &GROUP.to_be_bytes()[..], &side.epoch().bits().to_be_bytes()].concat();
+        answers.add_derived("handshake-key", &realm_secret, &info, 36);
         let receiver = if matches!(side, Party::Initiator) { Party::Responder } else { Party::Initiator };
-        answers.add_keys(&own, receiver);
+        answers.add_keys(side, receiver);
     }
     let mut layers = handshake(&mut answers);
     for (side, receiver) in [(Party::Initiator, Party::Responder), (Party::Responder, Party::Initiator)] {

@@ -6,13 +6,14 @@
 
 mod handshake;
 
-use self::handshake::HandshakeLimits;
 use super::association::{Association, OpenFailure, OwnKeys};
 use super::cipher::Suite;
 use super::cookie::CookieJar;
 use super::deferral::{Deferral, DeferredDatagram};
-use super::exchange::HandshakeExchange;
+use super::exchange::{HandshakeExchange, RemoteEndpoint};
 use super::handshake_datagram;
+use super::handshake_limits::HandshakeLimits;
+use super::hello_schedule::HelloSchedule;
 use super::key_schedule::{RealmKeys, SenderContext};
 use super::noise::STATIC_KEY_BYTES;
 use super::realm::CERTIFICATE_BYTES_MAX;
@@ -62,6 +63,8 @@ pub type SecretSource = Box<dyn FnMut(&mut [u8]) + Send>;
 pub struct SecuritySettings {
     /// The group's number in every datagram.
     pub group: u16,
+    /// Address of the inbox, which is the source of every sent datagram.
+    pub address: SocketAddr,
     /// Maximum number of epochs of other peers whose keys are known.
     pub peers_max: usize,
     /// Time without a datagram after which the keys of an epoch are forgotten.
@@ -75,6 +78,11 @@ pub enum SecurityEffect {
     Send {
         /// Where to.
         to: SocketAddr,
+        /// The UDP payload.
+        bytes: Bytes,
+    },
+    /// Send a datagram of a handshake wherever the multicasts of the core go.
+    Multicast {
         /// The UDP payload.
         bytes: Bytes,
     },
@@ -120,7 +128,8 @@ pub struct SecurityCounters {
     pub discard_source: u64,
     /// Datagrams for other groups or receivers.
     pub discard_other: u64,
-    /// Datagrams whose keys did not arrive in time, or that found no room to wait.
+    /// Datagrams of peers without a handshake in progress, whose keys did not arrive in time, or that found no room to
+    /// wait.
     pub discard_unauthenticated: u64,
     /// Datagrams to peers whose keys were forgotten.
     pub discard_unsent: u64,
@@ -146,7 +155,8 @@ pub struct SecurityLayer {
     associations: BTreeMap<Epoch, Association>,
     /// Epoch of the last peer that has authenticated itself at an address.
     epochs: BTreeMap<SocketAddr, Epoch>,
-    exchanges: BTreeMap<Epoch, HandshakeExchange>,
+    exchanges: BTreeMap<RemoteEndpoint, HandshakeExchange>,
+    hello: HelloSchedule,
     limits: HandshakeLimits,
     deferral: Deferral,
     counters: SecurityCounters,
@@ -169,15 +179,19 @@ impl SecurityLayer {
         now: Instant,
     ) -> SecurityLayer {
         assert!(credentials.certificate.len() <= CERTIFICATE_BYTES_MAX, "the certificate fits a handshake");
+        let realm_keys = RealmKeys::new(&credentials.realm_secret);
+        let cookies = CookieJar::new(draw(&mut secrets));
+        let sender = SenderContext { suite: credentials.suite, phase: 0, group: settings.group, epoch };
         SecurityLayer {
-            realm_keys: RealmKeys::new(&credentials.realm_secret),
-            cookies: CookieJar::new(draw(&mut secrets)),
-            own: own_keys(&settings, credentials.suite, &mut secrets, epoch),
+            own: OwnKeys::new(sender, draw(&mut secrets), &realm_keys),
+            realm_keys,
+            cookies,
             verifier,
             secrets,
             associations: BTreeMap::new(),
             epochs: BTreeMap::new(),
             exchanges: BTreeMap::new(),
+            hello: HelloSchedule::new(),
             limits: HandshakeLimits::new(now),
             deferral: Deferral::default(),
             counters: SecurityCounters::default(),
@@ -193,13 +207,7 @@ impl SecurityLayer {
     pub fn seal(&mut self, to: Option<SocketAddr>, datagram: &Bytes) -> Option<Bytes> {
         let open = KeyedHeader::decode(datagram)?.header;
         if open.epoch != self.own.sender.epoch {
-            // The core has begun a new epoch.
-            self.own = own_keys(&self.settings, self.credentials.suite, &mut self.secrets, open.epoch);
-            for (epoch, association) in &mut self.associations {
-                association.renew(&self.own, *epoch);
-            }
-            // Answers to handshakes of the former epoch are not for this one.
-            self.exchanges.clear();
+            self.begin_epoch(open.epoch);
         }
         let receiver = match (open.kind, to) {
             (Kind::Data, _) | (Kind::Control, None) => None,
@@ -207,9 +215,10 @@ impl SecurityLayer {
             (Kind::Control, Some(to)) => self.epochs.get(&to).copied(),
         };
         let is_pairwise = open.kind == Kind::Directed || open.kind == Kind::Control && to.is_some();
-        let key = match (is_pairwise, receiver.and_then(|receiver| self.associations.get(&receiver))) {
+        let association = receiver.and_then(|receiver| self.associations.get(&receiver));
+        let key = match (is_pairwise, association.and_then(|association| association.send_key(open.kind))) {
             (false, _) => self.own.group_key(open.kind),
-            (true, Some(association)) => association.send_key(open.kind),
+            (true, Some(key)) => key,
             (true, None) => {
                 self.counters.discard_unsent += 1;
                 return None;
@@ -222,6 +231,22 @@ impl SecurityLayer {
         Some(bytes.into())
     }
 
+    /// Begins a new epoch of the core. The other peers get its keys in new handshakes.
+    fn begin_epoch(&mut self, epoch: Epoch) {
+        let sender = SenderContext { epoch, ..self.own.sender };
+        self.own = OwnKeys::new(sender, draw(&mut self.secrets), &self.realm_keys);
+        self.associations.values_mut().for_each(Association::on_own_epoch);
+        // Answers to handshakes of the former epoch are not for this one.
+        self.exchanges.clear();
+        self.hello = HelloSchedule::new();
+    }
+
+    /// Continues at another address of the inbox, which the next HELLOs state.
+    pub fn on_address(&mut self, address: SocketAddr) {
+        self.settings.address = address;
+        self.hello = HelloSchedule::new();
+    }
+
     /// Handles a datagram that arrived. Returns the datagram for the core, if there is one now.
     pub fn receive(&mut self, now: ClockReading, from: SocketAddr, path: Path, datagram: Bytes) -> Option<Bytes> {
         let counter = match *datagram {
@@ -232,12 +257,8 @@ impl SecurityLayer {
             [_, _, _, MODE_OPEN, ..] => &mut self.counters.discard_open,
             [_, _, _, mode, ..] if Suite::of_mode(mode).is_none() => &mut self.counters.discard_malformed,
             [_, _, _, _, handshake_datagram::KIND, ..] => {
-                // A handshake is between two peers, so it never comes through the group.
-                if path == Path::Unicast {
-                    self.on_handshake(now, from, &datagram);
-                    return None;
-                }
-                &mut self.counters.discard_handshake
+                self.on_handshake(now, from, path, &datagram);
+                return None;
             }
             _ => match KeyedHeader::decode(&datagram) {
                 Some(keyed) => return self.open(now, DeferredDatagram { from, path, bytes: datagram }, &keyed),
@@ -259,7 +280,7 @@ impl SecurityLayer {
             return None;
         }
         let Some(association) = self.associations.get_mut(&header.epoch) else {
-            self.on_unknown_epoch(now.instant, header.epoch, datagram);
+            self.defer(now.instant, RemoteEndpoint { epoch: header.epoch, address: datagram.from }, datagram);
             return None;
         };
         let counter = if association.host.address != datagram.from {
@@ -278,8 +299,17 @@ impl SecurityLayer {
         None
     }
 
-    /// Handles the passing of time: repeats datagrams of handshakes, and drops what has waited too long.
+    /// Defers a datagram of a peer whose handshake is in progress. Everything else of unknown epochs is discarded, and
+    /// never causes anything to be sent.
+    fn defer(&mut self, now: Instant, remote: RemoteEndpoint, datagram: DeferredDatagram) {
+        let is_in_progress = self.exchanges.get(&remote).is_some_and(|exchange| !exchange.has_ended());
+        let discarded = if is_in_progress { self.deferral.push(now, remote, datagram) } else { 1 };
+        self.counters.discard_unauthenticated += discarded as u64;
+    }
+
+    /// Handles the passing of time: sends HELLOs, repeats datagrams of handshakes, and drops what has waited too long.
     pub fn tick(&mut self, now: Instant) {
+        self.send_hello(now);
         self.repeat_exchanges(now);
         self.counters.discard_unauthenticated += self.deferral.expire(now) as u64;
         if self.next_expiry <= now {
@@ -293,7 +323,8 @@ impl SecurityLayer {
     /// Returns the latest time for the next [`SecurityLayer::tick`].
     pub fn deadline(&self) -> Instant {
         let exchanges = self.exchanges.values().map(|exchange| exchange.due).min();
-        exchanges.into_iter().chain(self.deferral.deadline()).fold(self.next_expiry, Instant::min)
+        let others = [self.next_expiry, self.hello.due].into_iter().chain(self.deferral.deadline());
+        others.chain(exchanges).min().expect("there are at least two")
     }
 
     /// Returns the next output, or `None` if there are no more.
@@ -315,11 +346,6 @@ impl SecurityLayer {
     pub fn associations(&self) -> usize {
         self.associations.len()
     }
-}
-
-fn own_keys(settings: &SecuritySettings, suite: Suite, secrets: &mut SecretSource, epoch: Epoch) -> OwnKeys {
-    let sender = SenderContext { suite, phase: 0, group: settings.group, epoch };
-    OwnKeys::new(sender, draw(secrets), draw(secrets))
 }
 
 /// Draws a fresh random secret.

@@ -9,6 +9,8 @@ mod cookie;
 mod deferral;
 mod exchange;
 mod handshake_datagram;
+mod handshake_limits;
+mod hello_schedule;
 mod key_schedule;
 #[cfg(test)]
 mod known_answers;

@@ -28,6 +28,10 @@ def expand(secret, info, count):
     return HKDFExpand(algorithm=hashes.SHA256(), length=count, info=info).derive(secret)
 
 
+def handshake_key(group, epoch):
+    return expand(answers["realm-secret"][0], b"seqcast 1 handshake\0" + group + epoch, 36)
+
+
 compared = 0
 
 
@@ -40,9 +44,7 @@ def compare(name, documented, derived):
 
 answers = read_answers(sys.stdin.read())
 realm_secret = answers["realm-secret"][0]
-handshake_key = expand(realm_secret, b"seqcast 1 handshake", 36)
 psk = expand(realm_secret, b"seqcast 1 psk", 32)
-compare("handshake-key", answers["handshake-key"][0], handshake_key)
 compare("psk", answers["psk"][0], psk)
 
 secrets = []
@@ -51,9 +53,8 @@ for side in (0, 1):
     receiver = answers["epoch"][1 - side]
     sender = b"\0" + mode + b"\0" + group + epoch
     group_secret = answers["group-secret"][side]
-    receiver_key = answers["certificate"][1 - side][:32]
-    pairwise_secret = expand(answers["pairwise-root"][side], b"seqcast 1 pairwise\0" + receiver + receiver_key, 32)
-    compare("pairwise-secret", answers["pairwise-secret"][side], pairwise_secret)
+    pairwise_secret = answers["pairwise-secret"][side]
+    compare("handshake-key", answers["handshake-key"][side], handshake_key(group, epoch))
     keys = {
         "data": expand(group_secret, b"seqcast 1 data" + sender, 36),
         "control": expand(group_secret, b"seqcast 1 control" + sender, 36),
@@ -88,15 +89,18 @@ def connection(side):
 
 def open_handshake(name, step):
     """Returns the body of a datagram of the handshake, and its nonce."""
-    datagram = answers[name][0]
-    sender, receiver = answers["epoch"] if step % 2 == 0 else reversed(answers["epoch"])
-    expected = b"SC\1\1\3" + bytes([step]) + answers["group"][0] + sender + receiver
+    datagram, group = answers[name][0], answers["group"][0]
+    sender, receiver = answers["epoch"] if step in (0, 2, 4) else reversed(answers["epoch"])
+    expected = b"SC\1\1\3" + bytes([step]) + group + sender + (bytes(8) if name == "hello" else receiver)
     compare(f"header of {name}", datagram[:24], expected)
     nonce = datagram[24:36]
-    return AESGCM(handshake_key[:32]).decrypt(nonce, datagram[36:], datagram[:36]), nonce
+    return AESGCM(handshake_key(group, sender)[:32]).decrypt(nonce, datagram[36:], datagram[:36]), nonce
 
 
-bodies = {name: open_handshake(name, step) for step, name in enumerate(("request", "cookie", "init", "response", "final", "keys"))}
+STEPS = ("request", "cookie", "init", "response", "final", "keys", "hello")
+bodies = {name: open_handshake(name, step) for step, name in enumerate(STEPS)}
+address = bytes.fromhex("00000000000000000000ffff0a000060") + (4000).to_bytes(2, "big")
+compare("hello", bodies["hello"][0], address.ljust(28, b"\0"))
 compare("request", bodies["request"][0], bytes(28))
 cookie, request_nonce = bodies["cookie"][0], bodies["request"][1]
 compare("cookie", cookie[:12], request_nonce)

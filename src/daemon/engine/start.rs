@@ -79,7 +79,7 @@ impl Engine {
         let mut settings = config.settings(membership.datagram_bytes_max(chosen.payload_bytes_max()));
         settings.pace.room_bytes = sockets.room_bytes();
         let remote_reports = RemoteReports::new(config.remote_reports, started.instant);
-        let protection = membership.protection(config, &settings, epoch, started.instant)?;
+        let protection = membership.protection(config, &settings, epoch, sockets.inbox_address(), started.instant)?;
         let health = Health::new(config, &chosen, sockets.group_address(), protection.is_open(), started);
         let mut engine = Engine {
             remote_reports,

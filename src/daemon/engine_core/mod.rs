@@ -470,6 +470,7 @@ impl EngineCore {
         self.batch.discard_sender(self.sockets.inbox_address());
         self.is_readable = [true; 2];
         if has_new_address {
+            self.protection.on_address(self.sockets.inbox_address());
             self.peer.handle(now, Input::AddressChanged);
             self.apply_effects(now);
             self.transmit_queue.discard();

@@ -32,7 +32,7 @@ impl ProtectedIo<'_> {
     fn drain(&mut self, now: ClockReading) {
         let ProtectedIo { protection, peer, transmit_queue } = self;
         protection.drain(
-            |to, bytes| transmit_queue.push(OutgoingDatagram { to: Some(to), bytes }),
+            |to, bytes| transmit_queue.push(OutgoingDatagram { to, bytes }),
             |from, path, bytes| peer.handle(now, Input::Datagram { from, path, bytes }),
         );
     }

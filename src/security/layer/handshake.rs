@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! initiator                                     responder
+//!     ◄─────────────────────────────────── HELLO             to the group: the responder's address
 //!     REQUEST  ───────────────────────────────────►          a nonce
 //!     ◄─────────────────────────────────── COOKIE            the nonce, a cookie; no state
 //!     INIT     ───────────────────────────────────►          the cookie, e
@@ -12,111 +13,54 @@
 
 use super::{SecurityEffect, SecurityLayer, draw};
 use crate::message::{Epoch, PeerName};
-use crate::security::association::{Association, EpochSecrets, RemoteHost};
-use crate::security::deferral::DeferredDatagram;
-use crate::security::exchange::{HandshakeExchange, HandshakeProgress};
+use crate::proto::effect::Path;
+use crate::security::association::{Association, EpochSecrets, KeysAnswer, RemoteHost};
+use crate::security::exchange::{ExchangeDue, HandshakeExchange, HandshakeProgress, RemoteEndpoint};
 use crate::security::handshake_datagram::{
-    HandshakeDatagram, NONCE_BYTES, REQUEST_BYTES, Step, cookie_body, init_body, request_body, split_cookie_body,
-    split_init_body,
+    HandshakeDatagram, NONCE_BYTES, Step, cookie_body, hello_body, init_body, is_hello_of, request_body,
+    split_cookie_body, split_init_body,
 };
 use crate::security::noise::{Noise, NoiseKeys, STATIC_KEY_BYTES};
 use crate::security::realm::CERTIFICATE_BYTES_MAX;
 use crate::time::{ClockReading, Instant};
 use crate::wire::KeyedHeader;
 use bytes::Bytes;
-use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 /// Maximum number of handshakes in progress, including those that have failed lately.
-const EXCHANGES_MAX: usize = 1024;
-/// Maximum number of handshakes of each second that this peer begins, and that it answers.
-const RATE_MAX: u32 = 500;
-/// The same, with one IP address.
-const ADDRESS_RATE_MAX: u32 = 100;
-
-/// Counts of handshakes in the present second.
-#[derive(Debug)]
-pub(super) struct HandshakeLimits {
-    begun: RateLimit,
-    answered: RateLimit,
-}
-
-#[derive(Debug)]
-struct RateLimit {
-    since: Instant,
-    total: u32,
-    by_address: BTreeMap<IpAddr, u32>,
-}
-
-impl HandshakeLimits {
-    pub(super) fn new(now: Instant) -> HandshakeLimits {
-        HandshakeLimits { begun: RateLimit::new(now), answered: RateLimit::new(now) }
-    }
-}
-
-impl RateLimit {
-    fn new(now: Instant) -> RateLimit {
-        RateLimit { since: now, total: 0, by_address: BTreeMap::new() }
-    }
-
-    /// Returns whether one more handshake is allowed, and counts it.
-    fn allow(&mut self, now: Instant, address: IpAddr) -> bool {
-        if 1 <= now.since(self.since).as_secs() {
-            *self = RateLimit::new(now);
-        }
-        if RATE_MAX <= self.total {
-            return false;
-        }
-        let of_address = self.by_address.entry(address).or_default();
-        if ADDRESS_RATE_MAX <= *of_address {
-            return false;
-        }
-        *of_address += 1;
-        self.total += 1;
-        true
-    }
-}
+pub(super) const EXCHANGES_MAX: usize = 2048;
 
 impl SecurityLayer {
-    /// Handles a datagram of an epoch whose keys are not known: begins a handshake, and defers the datagram.
-    pub(super) fn on_unknown_epoch(&mut self, now: Instant, epoch: Epoch, datagram: DeferredDatagram) {
-        let from = datagram.from;
-        let is_refused = self.exchanges.get(&epoch).is_some_and(HandshakeExchange::is_backed_off);
-        // A stranger may have sent the datagram from the address of a victim, so the answer is not larger.
-        if !self.exchanges.contains_key(&epoch) && REQUEST_BYTES <= datagram.bytes.len() {
-            self.begin(now, epoch, from);
+    /// Sends a HELLO to the group, if one is due.
+    pub(super) fn send_hello(&mut self, now: Instant) {
+        if self.hello.due <= now {
+            self.hello.on_sent(now);
+            let (_, bytes) = self.seal_handshake(Step::Hello, None, hello_body(self.settings.address));
+            self.effects.push_back(SecurityEffect::Multicast { bytes });
         }
-        if is_refused || !self.deferral.push(now, epoch, datagram) {
-            self.counters.discard_unauthenticated += 1;
-        }
-    }
-
-    /// Begins a handshake as the initiator.
-    fn begin(&mut self, now: Instant, epoch: Epoch, to: SocketAddr) {
-        if EXCHANGES_MAX <= self.exchanges.len() || !self.limits.begun.allow(now, to.ip()) {
-            self.counters.limited_handshakes += 1;
-            return;
-        }
-        let (nonce, bytes) = self.seal_handshake(Step::Request, epoch, request_body());
-        self.effects.push_back(SecurityEffect::Send { to, bytes: bytes.clone() });
-        self.exchanges.insert(epoch, HandshakeExchange::sent(now, to, HandshakeProgress::Requesting { nonce }, bytes));
     }
 
     /// Handles a datagram of a handshake.
-    pub(super) fn on_handshake(&mut self, now: ClockReading, from: SocketAddr, bytes: &Bytes) {
-        let datagram = HandshakeDatagram::open(bytes, &self.realm_keys.handshake).filter(|datagram| {
-            datagram.group == self.settings.group
-                && datagram.receiver == self.own.sender.epoch
-                && datagram.epoch != self.own.sender.epoch
+    pub(super) fn on_handshake(&mut self, now: ClockReading, from: SocketAddr, path: Path, bytes: &Bytes) {
+        let own = self.own.sender.epoch;
+        let datagram = HandshakeDatagram::open(bytes, &self.realm_keys).filter(|datagram| {
+            let is_for_this = match datagram.receiver {
+                // The HELLO is the only one that goes to the group.
+                None => path == Path::Multicast,
+                Some(receiver) => path == Path::Unicast && receiver == own,
+            };
+            is_for_this && datagram.group == self.settings.group && datagram.epoch != own
         });
         let is_handled = datagram.is_some_and(|datagram| {
+            let remote = RemoteEndpoint { epoch: datagram.epoch, address: from };
             match datagram.step {
-                Step::Request => self.on_request(now.instant, from, &datagram),
-                Step::Cookie => self.on_cookie(now.instant, from, &datagram),
-                Step::Init => self.on_init(now.instant, from, &datagram),
-                Step::Response => self.on_response(now, from, &datagram),
-                Step::Final => self.on_final(now, from, &datagram),
-                Step::Keys => self.on_keys(now, from, &datagram),
+                Step::Hello => self.on_hello(now.instant, remote, &datagram),
+                Step::Request => self.on_request(now.instant, remote, &datagram),
+                Step::Cookie => self.on_cookie(now.instant, remote, &datagram),
+                Step::Init => self.on_init(now.instant, remote, &datagram),
+                Step::Response => self.on_response(now, remote, &datagram),
+                Step::Final => self.on_final(now, remote, &datagram),
+                Step::Keys => self.on_keys(now, remote, &datagram),
             }
             .is_some()
         });
@@ -125,160 +69,209 @@ impl SecurityLayer {
         }
     }
 
-    /// Answers a REQUEST, without keeping anything.
-    fn on_request(&mut self, now: Instant, from: SocketAddr, request: &HandshakeDatagram) -> Option<()> {
-        let cookie = self.cookies.cookie(now, from, request.epoch);
-        let (_, bytes) = self.seal_handshake(Step::Cookie, request.epoch, cookie_body(request.nonce, cookie));
-        self.effects.push_back(SecurityEffect::Send { to: from, bytes });
-        Some(())
-    }
-
-    fn on_cookie(&mut self, now: Instant, from: SocketAddr, datagram: &HandshakeDatagram) -> Option<()> {
-        let (nonce, cookie) = split_cookie_body(&datagram.body)?;
-        let exchange = self.exchanges.get(&datagram.epoch)?;
-        let HandshakeProgress::Requesting { nonce: expected } = &exchange.progress else { return None };
-        if *expected != nonce || exchange.address != from {
+    /// Begins a handshake as the initiator, unless there is no need, or one has failed lately. Nothing else than a HELLO
+    /// begins one, and each HELLO causes at most one REQUEST, which is not larger.
+    fn on_hello(&mut self, now: Instant, remote: RemoteEndpoint, hello: &HandshakeDatagram) -> Option<()> {
+        if !is_hello_of(&hello.body, remote.address) {
             return None;
         }
-        let prologue = self.prologue(self.own.sender.epoch, datagram.epoch);
-        let ephemeral_seed = draw(&mut self.secrets);
-        let mut noise = Noise::initiate(&self.noise_keys(&prologue), ephemeral_seed);
-        let body = init_body(cookie, &noise.write(&[])?);
-        let (_, bytes) = self.seal_handshake(Step::Init, datagram.epoch, body);
-        self.effects.push_back(SecurityEffect::Send { to: from, bytes: bytes.clone() });
-        let progress = HandshakeProgress::Initiating { noise: Box::new(noise) };
-        self.exchanges.insert(datagram.epoch, HandshakeExchange::sent(now, from, progress, bytes));
-        Some(())
-    }
-
-    fn on_init(&mut self, now: Instant, from: SocketAddr, init: &HandshakeDatagram) -> Option<()> {
-        let (cookie, message) = split_init_body(&init.body)?;
-        if !self.cookies.is_valid(now, from, init.epoch, &cookie) {
-            return None;
+        let association = self.associations.get(&remote.epoch);
+        if association.is_some_and(|association| association.host.address == remote.address && association.is_sound()) {
+            return Some(());
         }
-        match self.exchanges.get(&init.epoch) {
-            // Of two handshakes that cross, the one of the lower epoch continues.
-            Some(exchange) if exchange.is_initiator() && self.own.sender.epoch < init.epoch => return Some(()),
-            Some(HandshakeExchange {
-                progress: HandshakeProgress::Responding { init: answered, .. },
-                address,
-                datagram,
-                ..
-            }) if *answered == init.body && *address == from => {
-                self.effects.push_back(SecurityEffect::Send { to: from, bytes: datagram.clone() });
-                return Some(());
-            }
-            _ => {}
-        }
-        let has_room = self.exchanges.contains_key(&init.epoch) || self.exchanges.len() < EXCHANGES_MAX;
-        if !has_room || !self.limits.answered.allow(now, from.ip()) {
+        let can_begin = match self.exchanges.get(&remote).map(|exchange| &exchange.progress) {
+            None => self.make_room_for_exchange(),
+            Some(HandshakeProgress::Requesting { .. }) => true,
+            Some(_) => return Some(()),
+        };
+        if !can_begin {
             self.counters.limited_handshakes += 1;
             return Some(());
         }
-        let prologue = self.prologue(init.epoch, self.own.sender.epoch);
+        let (nonce, bytes) = self.seal_handshake(Step::Request, Some(remote.epoch), request_body());
+        self.send_step(now, remote, HandshakeProgress::Requesting { nonce }, bytes);
+        Some(())
+    }
+
+    /// Answers a REQUEST, without keeping anything but its nonce. A stranger can replay REQUESTs, so each counts once.
+    fn on_request(&mut self, now: Instant, remote: RemoteEndpoint, request: &HandshakeDatagram) -> Option<()> {
+        if !self.limits.is_new(request.nonce) {
+            return None;
+        }
+        if !self.limits.allow_request(now) {
+            self.counters.limited_handshakes += 1;
+            return Some(());
+        }
+        let cookie = self.cookies.cookie(now, remote.address, remote.epoch);
+        let (_, bytes) = self.seal_handshake(Step::Cookie, Some(remote.epoch), cookie_body(request.nonce, cookie));
+        self.effects.push_back(SecurityEffect::Send { to: remote.address, bytes });
+        Some(())
+    }
+
+    fn on_cookie(&mut self, now: Instant, remote: RemoteEndpoint, datagram: &HandshakeDatagram) -> Option<()> {
+        let (nonce, cookie) = split_cookie_body(&datagram.body)?;
+        let HandshakeProgress::Requesting { nonce: expected } = self.exchanges.get(&remote)?.progress else {
+            return None;
+        };
+        if expected != nonce {
+            return None;
+        }
+        if !self.limits.begun.allow(now, remote.address.ip()) {
+            self.counters.limited_handshakes += 1;
+            self.end_exchange(remote);
+            return Some(());
+        }
+        let prologue = self.prologue(self.own.sender.epoch, remote.epoch);
+        let ephemeral_seed = draw(&mut self.secrets);
+        let mut noise = Noise::initiate(&self.noise_keys(&prologue), ephemeral_seed);
+        let body = init_body(cookie, &noise.write(&[])?);
+        let (_, bytes) = self.seal_handshake(Step::Init, Some(remote.epoch), body);
+        self.send_step(now, remote, HandshakeProgress::Initiating { noise: Box::new(noise) }, bytes);
+        self.deferral.on_proven(remote);
+        Some(())
+    }
+
+    fn on_init(&mut self, now: Instant, remote: RemoteEndpoint, init: &HandshakeDatagram) -> Option<()> {
+        let (cookie, message) = split_init_body(&init.body)?;
+        if !self.cookies.is_valid(now, remote.address, remote.epoch, &cookie) {
+            return None;
+        }
+        match self.exchanges.get(&remote) {
+            // Of two handshakes that cross, the one of the lower epoch continues.
+            Some(exchange) if exchange.is_initiated() && self.own.sender.epoch < remote.epoch => return Some(()),
+            Some(HandshakeExchange {
+                progress: HandshakeProgress::Responding { init: answered, .. },
+                datagram,
+                ..
+            }) => {
+                // Another INIT is an old one, and must not end the handshake.
+                let bytes = (*answered == init.body).then(|| datagram.clone())?;
+                self.effects.push_back(SecurityEffect::Send { to: remote.address, bytes });
+                return Some(());
+            }
+            Some(HandshakeExchange { progress: HandshakeProgress::Refused, .. }) => return None,
+            _ => {}
+        }
+        if !self.limits.is_new(init.nonce) {
+            return None;
+        }
+        let has_room = self.exchanges.contains_key(&remote) || self.make_room_for_exchange();
+        if !has_room || !self.limits.answered.allow(now, remote.address.ip()) {
+            self.counters.limited_handshakes += 1;
+            return Some(());
+        }
+        let prologue = self.prologue(remote.epoch, self.own.sender.epoch);
         let ephemeral_seed = draw(&mut self.secrets);
         let mut noise = Noise::respond(&self.noise_keys(&prologue), ephemeral_seed);
         noise.read(message)?;
         let message = noise.write(&self.credentials.certificate)?;
-        let (_, bytes) = self.seal_handshake(Step::Response, init.epoch, message);
-        self.effects.push_back(SecurityEffect::Send { to: from, bytes: bytes.clone() });
+        let (_, bytes) = self.seal_handshake(Step::Response, Some(remote.epoch), message);
         let progress = HandshakeProgress::Responding { noise: Box::new(noise), init: init.body.clone() };
-        self.exchanges.insert(init.epoch, HandshakeExchange::responded(now, from, progress, bytes));
+        self.send_step(now, remote, progress, bytes);
+        self.deferral.on_proven(remote);
         Some(())
     }
 
-    fn on_response(&mut self, now: ClockReading, from: SocketAddr, response: &HandshakeDatagram) -> Option<()> {
-        let exchange = self.exchanges.get_mut(&response.epoch).filter(|exchange| exchange.address == from)?;
-        let HandshakeProgress::Initiating { noise } = &mut exchange.progress else { return None };
+    fn on_response(&mut self, now: ClockReading, remote: RemoteEndpoint, response: &HandshakeDatagram) -> Option<()> {
+        let HandshakeProgress::Initiating { noise } = &mut self.exchanges.get_mut(&remote)?.progress else {
+            return None;
+        };
         let certificate = noise.read(&response.body)?;
         let static_key = noise.remote_static()?;
-        let name = match self.verify(now, response.epoch, &certificate, &static_key) {
+        let name = match self.verify(now, remote.epoch, &certificate, &static_key) {
             Ok(name) => name,
             Err(reason) => {
-                self.refuse(now.instant, response.epoch, from, reason);
+                self.refuse(now.instant, remote, reason);
                 return Some(());
             }
         };
-        let secrets = self.own.secrets_for(response.epoch, &static_key).encode();
+        let pairwise_secret = draw(&mut self.secrets);
+        let secrets = self.own.secrets_with(&pairwise_secret).encode();
         let payload = [&secrets[..], &self.credentials.certificate].concat();
-        let HandshakeProgress::Initiating { mut noise } = self.exchanges.remove(&response.epoch)?.progress else {
+        let HandshakeProgress::Initiating { mut noise } = self.exchanges.remove(&remote)?.progress else {
             return None;
         };
         let message = noise.write(&payload)?;
-        let (_, bytes) = self.seal_handshake(Step::Final, response.epoch, message);
-        self.effects.push_back(SecurityEffect::Send { to: from, bytes: bytes.clone() });
-        let host = RemoteHost { address: from, name, static_key };
-        let progress = HandshakeProgress::Finishing { transport: Box::new(noise.into_transport()), host };
-        self.exchanges.insert(response.epoch, HandshakeExchange::sent(now.instant, from, progress, bytes));
+        let (_, bytes) = self.seal_handshake(Step::Final, Some(remote.epoch), message);
+        let host = RemoteHost { address: remote.address, name, static_key };
+        let transport = Box::new(noise.into_transport());
+        self.send_step(now.instant, remote, HandshakeProgress::Finishing { transport, host, pairwise_secret }, bytes);
         Some(())
     }
 
-    fn on_final(&mut self, now: ClockReading, from: SocketAddr, datagram: &HandshakeDatagram) -> Option<()> {
-        if self.complete(now, from, datagram).is_some() {
+    fn on_final(&mut self, now: ClockReading, remote: RemoteEndpoint, datagram: &HandshakeDatagram) -> Option<()> {
+        if self.complete(now, remote, datagram).is_some() {
             return Some(());
         }
-        // The KEYS that answered the first FINAL may be lost.
-        let association =
-            self.associations.get(&datagram.epoch).filter(|association| association.host.address == from)?;
-        let bytes = association.keys_datagram.clone()?;
-        self.effects.push_back(SecurityEffect::Send { to: from, bytes });
-        Some(())
+        // The KEYS that answered this FINAL may be lost.
+        let association = self.associations.get(&remote.epoch)?;
+        let answer = association.keys_answer.as_ref().filter(|answer| answer.final_nonce == datagram.nonce)?;
+        let bytes = answer.datagram.clone();
+        let is_at_its_address = association.host.address == remote.address;
+        is_at_its_address.then(|| self.effects.push_back(SecurityEffect::Send { to: remote.address, bytes }))
     }
 
     /// Completes a handshake as the responder.
-    fn complete(&mut self, now: ClockReading, from: SocketAddr, datagram: &HandshakeDatagram) -> Option<()> {
-        let epoch = datagram.epoch;
-        let exchange = self.exchanges.get_mut(&epoch).filter(|exchange| exchange.address == from)?;
-        let HandshakeProgress::Responding { noise, .. } = &mut exchange.progress else { return None };
+    fn complete(&mut self, now: ClockReading, remote: RemoteEndpoint, datagram: &HandshakeDatagram) -> Option<()> {
+        let HandshakeProgress::Responding { noise, .. } = &mut self.exchanges.get_mut(&remote)?.progress else {
+            return None;
+        };
         let payload = noise.read(&datagram.body)?;
         let static_key = noise.remote_static()?;
         let (secrets, certificate) = EpochSecrets::decode(&payload)?;
-        let name = match self.verify(now, epoch, certificate, &static_key) {
+        let name = match self.verify(now, remote.epoch, certificate, &static_key) {
             Ok(name) => name,
             Err(reason) => {
-                self.refuse(now.instant, epoch, from, reason);
+                self.refuse(now.instant, remote, reason);
                 return Some(());
             }
         };
-        let HandshakeProgress::Responding { noise, .. } = self.exchanges.remove(&epoch)?.progress else { return None };
-        let message = noise.into_transport().write(&self.own.secrets_for(epoch, &static_key).encode());
-        let (_, bytes) = self.seal_handshake(Step::Keys, epoch, message);
-        self.effects.push_back(SecurityEffect::Send { to: from, bytes: bytes.clone() });
-        let host = RemoteHost { address: from, name, static_key };
-        let mut association = Association::new(&self.own, epoch, &secrets, host, now.instant);
-        association.keys_datagram = Some(bytes);
-        self.establish(now, epoch, association);
+        let HandshakeProgress::Responding { noise, .. } = self.exchanges.remove(&remote)?.progress else {
+            return None;
+        };
+        let pairwise_secret = draw(&mut self.secrets);
+        let message = noise.into_transport().write(&self.own.secrets_with(&pairwise_secret).encode());
+        let (_, bytes) = self.seal_handshake(Step::Keys, Some(remote.epoch), message);
+        self.effects.push_back(SecurityEffect::Send { to: remote.address, bytes: bytes.clone() });
+        let host = RemoteHost { address: remote.address, name, static_key };
+        let mut association = Association::new(&self.own, remote.epoch, &secrets, &pairwise_secret, host, now.instant);
+        association.keys_answer = Some(KeysAnswer { final_nonce: datagram.nonce, datagram: bytes });
+        self.establish(now, remote, association);
         Some(())
     }
 
-    fn on_keys(&mut self, now: ClockReading, from: SocketAddr, datagram: &HandshakeDatagram) -> Option<()> {
-        let exchange = self.exchanges.get_mut(&datagram.epoch).filter(|exchange| exchange.address == from)?;
-        let HandshakeProgress::Finishing { transport, host } = &mut exchange.progress else { return None };
+    fn on_keys(&mut self, now: ClockReading, remote: RemoteEndpoint, datagram: &HandshakeDatagram) -> Option<()> {
+        let progress = &mut self.exchanges.get_mut(&remote)?.progress;
+        let HandshakeProgress::Finishing { transport, host, pairwise_secret } = progress else { return None };
         let payload = transport.read(&datagram.body)?;
         let (secrets, _) = EpochSecrets::decode(&payload)?;
-        let host = host.clone();
-        self.exchanges.remove(&datagram.epoch);
-        let association = Association::new(&self.own, datagram.epoch, &secrets, host, now.instant);
-        self.establish(now, datagram.epoch, association);
+        let (host, pairwise_secret) = (host.clone(), pairwise_secret.clone());
+        self.exchanges.remove(&remote);
+        let association = Association::new(&self.own, remote.epoch, &secrets, &pairwise_secret, host, now.instant);
+        self.establish(now, remote, association);
         Some(())
     }
 
     /// Adds an association, and opens the datagrams that waited for it.
-    fn establish(&mut self, now: ClockReading, epoch: Epoch, mut association: Association) {
-        let RemoteHost { address, name, .. } = association.host.clone();
+    fn establish(&mut self, now: ClockReading, remote: RemoteEndpoint, mut association: Association) {
+        let RemoteEndpoint { epoch, address } = remote;
+        let name = association.host.name.clone();
         if self.settings.peers_max <= self.associations.len() && !self.associations.contains_key(&epoch) {
             self.counters.limited_handshakes += 1;
-            self.counters.discard_unauthenticated += self.deferral.take(epoch).len() as u64;
+            self.counters.discard_unauthenticated += self.deferral.take(remote).len() as u64;
             return;
         }
         if let Some(former) = self.associations.remove(&epoch) {
+            if self.epochs.get(&former.host.address) == Some(&epoch) {
+                self.epochs.remove(&former.host.address);
+            }
             association.inherit(former);
         }
         self.associations.insert(epoch, association);
         self.epochs.insert(address, epoch);
         self.counters.authenticated += 1;
         self.effects.push_back(SecurityEffect::Authenticated { epoch, address, name });
-        for datagram in self.deferral.take(epoch) {
+        for datagram in self.deferral.take(remote) {
             let Some(keyed) = KeyedHeader::decode(&datagram.bytes) else { continue };
             let (from, path) = (datagram.from, datagram.path);
             if let Some(bytes) = self.open(now, datagram, &keyed) {
@@ -304,36 +297,67 @@ impl SecurityLayer {
         self.verifier.verify(certificate, static_key, now.wall)
     }
 
-    fn refuse(&mut self, now: Instant, epoch: Epoch, address: SocketAddr, reason: String) {
-        self.exchanges.insert(epoch, HandshakeExchange::refused(now, address));
-        self.counters.discard_unauthenticated += self.deferral.take(epoch).len() as u64;
+    fn refuse(&mut self, now: Instant, remote: RemoteEndpoint, reason: String) {
+        self.end_exchange(remote);
+        self.exchanges.insert(remote, HandshakeExchange::refused(now));
         self.counters.refused += 1;
-        self.effects.push_back(SecurityEffect::Refused { address, reason });
+        self.effects.push_back(SecurityEffect::Refused { address: remote.address, reason });
+    }
+
+    /// Sends a datagram of a handshake, and continues the exchange with it.
+    fn send_step(&mut self, now: Instant, remote: RemoteEndpoint, progress: HandshakeProgress, bytes: Bytes) {
+        self.effects.push_back(SecurityEffect::Send { to: remote.address, bytes: bytes.clone() });
+        self.exchanges.insert(remote, HandshakeExchange::sent(now, progress, bytes));
+    }
+
+    /// Returns whether there is room for one more exchange. The one that ends first of those that give way is removed:
+    /// a stranger that replays HELLOs ends its own ones in this way.
+    fn make_room_for_exchange(&mut self) -> bool {
+        if self.exchanges.len() < EXCHANGES_MAX {
+            return true;
+        }
+        let giving_way = self.exchanges.iter().filter(|(_, exchange)| exchange.gives_way());
+        let first = giving_way.min_by_key(|(_, exchange)| exchange.due).map(|(remote, _)| *remote);
+        first.is_some_and(|remote| {
+            self.end_exchange(remote);
+            true
+        })
+    }
+
+    /// Removes an exchange with the datagrams that wait for it.
+    fn end_exchange(&mut self, remote: RemoteEndpoint) {
+        self.exchanges.remove(&remote);
+        self.counters.discard_unauthenticated += self.deferral.take(remote).len() as u64;
     }
 
     /// Repeats the datagrams of handshakes that are due, and ends those that have failed.
     pub(super) fn repeat_exchanges(&mut self, now: Instant) {
-        let effects = &mut self.effects;
-        self.exchanges.retain(|_, exchange| {
-            if now < exchange.due {
-                return true;
+        let due = self.exchanges.iter_mut().filter(|(_, exchange)| exchange.due <= now);
+        let due: Vec<(RemoteEndpoint, ExchangeDue)> =
+            due.map(|(remote, exchange)| (*remote, exchange.on_due(now))).collect();
+        for (remote, due) in due {
+            match due {
+                ExchangeDue::Repeat(bytes) => {
+                    self.effects.push_back(SecurityEffect::Send { to: remote.address, bytes });
+                }
+                ExchangeDue::BackOff { may_be_complete: false } => {}
+                ExchangeDue::BackOff { may_be_complete: true } => {
+                    // The other side may have new keys, of which this side has none.
+                    let association = self.associations.get_mut(&remote.epoch);
+                    association.into_iter().for_each(Association::on_doubt);
+                }
+                ExchangeDue::End => self.end_exchange(remote),
             }
-            if exchange.is_backed_off() {
-                return false;
-            }
-            let to = exchange.address;
-            effects.extend(exchange.repeat(now).map(|bytes| SecurityEffect::Send { to, bytes }));
-            true
-        });
+        }
     }
 
     /// Seals a datagram of a handshake, and returns it with its nonce.
-    fn seal_handshake(&mut self, step: Step, receiver: Epoch, body: Vec<u8>) -> ([u8; NONCE_BYTES], Bytes) {
+    fn seal_handshake(&mut self, step: Step, receiver: Option<Epoch>, body: Vec<u8>) -> ([u8; NONCE_BYTES], Bytes) {
         let mut nonce = [0; NONCE_BYTES];
         (self.secrets)(&mut nonce);
         let (group, epoch) = (self.settings.group, self.own.sender.epoch);
         let datagram = HandshakeDatagram { step, group, epoch, receiver, nonce, body };
-        (nonce, datagram.seal(&self.realm_keys.handshake))
+        (nonce, datagram.seal(&self.own.handshake_key))
     }
 
     fn noise_keys<'a>(&'a self, prologue: &'a [u8]) -> NoiseKeys<'a> {

@@ -75,7 +75,8 @@ impl KeyedWorld {
                 static_private,
                 suite: if peer == MEMBER { Suite::Aes256Gcm } else { Suite::ChaCha20Poly1305 },
             };
-            let settings = SecuritySettings { group: GROUP, peers_max: 4, forget: Duration::from_secs(10) };
+            let (address, forget) = (address(peer), Duration::from_secs(10));
+            let settings = SecuritySettings { group: GROUP, address, peers_max: 4, forget };
             let mut rng = Rng::new(peer as u64);
             let secrets = Box::new(move |bytes: &mut [u8]| bytes.fill_with(|| rng.next_u32() as u8));
             SecurityLayer::new(settings, credentials, Box::new(StaticKeyVerifier), secrets, epoch(peer), Instant::ZERO)
@@ -147,6 +148,12 @@ impl KeyedWorld {
                                 self.arrive(1 - sender, address(sender), Path::Unicast, bytes);
                             }
                         }
+                        SecurityEffect::Multicast { bytes } => {
+                            self.log.push((sender, bytes.clone()));
+                            if lost & 1 << turn == 0 {
+                                self.arrive(1 - sender, address(sender), Path::Multicast, bytes);
+                            }
+                        }
                         SecurityEffect::Receive { bytes, .. } => self.check_opened(sender, &bytes),
                         SecurityEffect::Authenticated { address: from, .. } => assert_eq!(from, address(1 - sender)),
                         SecurityEffect::Refused { reason, .. } => panic!("{reason}"),
@@ -175,7 +182,6 @@ impl KeyedWorld {
         let receiver = (kind == Kind::Directed).then_some(epoch(VICTIM));
         let header =
             Header { kind, group: GROUP, epoch: epoch(MEMBER), number: self.number, count: 0, uptime_ms: 0, receiver };
-        // It is large enough to begin a handshake.
         wire::padding(&header, &[0; 60])
     }
 }

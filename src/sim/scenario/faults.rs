@@ -143,9 +143,7 @@ impl Faults {
     pub(super) fn draw(rng: &mut Rng) -> Faults {
         // Between none and about two fifths of the kinds.
         let share = rng.below(5) as f64 / 10.0;
-        // Keyed peers have a sweep of their own.
-        let kinds = FaultKind::ALL.iter().filter(|kind| **kind != FaultKind::Keyed);
-        kinds.fold(Faults::default(), |sum, kind| if rng.chance(share) { sum.with(*kind) } else { sum })
+        FaultKind::ALL.iter().fold(Faults::default(), |sum, kind| if rng.chance(share) { sum.with(*kind) } else { sum })
     }
 }
 

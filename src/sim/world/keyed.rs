@@ -41,7 +41,12 @@ impl World<'_> {
             certificate: settings.name.to_string().into(),
             suite: if host.is_multiple_of(2) { Suite::Aes256Gcm } else { Suite::ChaCha20Poly1305 },
         };
-        let layer = SecuritySettings { group: settings.group, peers_max: settings.peers_max, forget: settings.forget };
+        let layer = SecuritySettings {
+            group: settings.group,
+            address: self.machines[host].address,
+            peers_max: settings.peers_max,
+            forget: settings.forget,
+        };
         let mut rng: Rng = self.rng.fork();
         let secrets = Box::new(move |bytes: &mut [u8]| bytes.fill_with(|| rng.next_u32() as u8));
         Some(SecurityLayer::new(layer, credentials, Box::new(HostVerifier), secrets, epoch, now.instant))
@@ -80,6 +85,13 @@ impl World<'_> {
                 SecurityEffect::Send { to, bytes } => {
                     if let Some(to) = self.machines.iter().position(|machine| machine.address == to) {
                         self.carry(host, to, Path::Unicast, DatagramId::Unidentified, &bytes);
+                    }
+                }
+                SecurityEffect::Multicast { bytes } => {
+                    for to in 0..self.machines.len() {
+                        if to != host && self.scenario.reaches(host, to) {
+                            self.carry(host, to, Path::Multicast, DatagramId::Unidentified, &bytes);
+                        }
                     }
                 }
                 SecurityEffect::Receive { from, path, bytes } => self.pass_opened(host, from, path, bytes),
