@@ -32,6 +32,17 @@ pub(crate) fn authenticated(name: &PeerName, epoch: Epoch, address: SocketAddr) 
     tracing::info!(peer = %name, %epoch, %address, "peer authenticated");
 }
 
+/// Logs that the certificate of another peer has expired.
+#[cfg(feature = "security")]
+pub(crate) fn expired(name: &PeerName, epoch: Epoch, address: SocketAddr) {
+    tracing::warn!(
+        peer = %name,
+        %epoch,
+        %address,
+        "the certificate of this peer has expired; sign a new request of it with 'seqcast realm sign', and restart it"
+    );
+}
+
 /// Logs that another peer has the keys of the realm, and is not trusted.
 #[cfg(feature = "security")]
 pub(crate) fn refused(address: SocketAddr, reason: &str) {

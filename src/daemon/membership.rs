@@ -8,8 +8,8 @@ use crate::message::{Epoch, PeerName};
 use crate::proto::Settings;
 use crate::security::realm::{Fingerprint, Realm, Trust};
 use crate::security::{
-    CertificateVerifier, KEYED_BYTES, RealmCredentials, STATIC_KEY_BYTES, Secret, SecurityLayer, SecuritySettings,
-    Suite,
+    CertificateVerifier, CertifiedHost, KEYED_BYTES, RealmCredentials, STATIC_KEY_BYTES, Secret, SecurityLayer,
+    SecuritySettings, Suite,
 };
 use crate::storage::realm::{LocalRealm, RealmDirectory, RealmFileError};
 use crate::time::{Instant, WallTime};
@@ -121,7 +121,7 @@ fn protection(
 ) -> Result<Protection, MembershipError> {
     let certificate = local.certificate.as_ref().ok_or(MembershipError::NoCertificate)?;
     let credentials = RealmCredentials {
-        realm_secret: Secret::new(*local.realm.secret.bytes()),
+        realm_secret: local.realm.secret.clone(),
         static_private: Secret::new(*local.identity.static_private()),
         certificate: certificate.encode().into(),
         suite: suite(config.cipher),
@@ -213,7 +213,7 @@ impl CertificateVerifier for PinnedTrust {
         certificate: &[u8],
         static_key: &[u8; STATIC_KEY_BYTES],
         now: WallTime,
-    ) -> Result<PeerName, String> {
+    ) -> Result<CertifiedHost, String> {
         let peer = self.trust.check(certificate, static_key, now).map_err(|refusal| refusal.to_string())?;
         if peer.is_new
             && self.trust.pin(peer.name.clone(), peer.fingerprint)
@@ -221,6 +221,8 @@ impl CertificateVerifier for PinnedTrust {
         {
             tracing::warn!(peer = %peer.name, "too many new names wait to be stored; this one is trusted until this peer ends");
         }
-        Ok(peer.name)
+        // The second of the limit is still valid.
+        let limit = WallTime::from_nanos(peer.not_after.saturating_add(1).saturating_mul(1_000_000_000));
+        Ok(CertifiedHost { name: peer.name, valid_until: (peer.not_after != 0).then_some(limit) })
     }
 }

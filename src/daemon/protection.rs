@@ -3,6 +3,7 @@
 #[cfg(feature = "security")]
 use crate::daemon::log;
 use crate::daemon::show::CounterRow;
+use crate::message::Epoch;
 use crate::proto::effect::Path;
 #[cfg(feature = "security")]
 use crate::security::{SecurityEffect, SecurityLayer};
@@ -71,8 +72,19 @@ impl Protection {
         }
     }
 
+    /// Forgets the keys of an epoch that the core gives up.
+    pub(crate) fn on_departed(&mut self, epoch: Epoch) {
+        match self {
+            Protection::Open => {
+                let _ = epoch;
+            }
+            #[cfg(feature = "security")]
+            Protection::Keyed(keyed) => keyed.layer.on_departed(epoch),
+        }
+    }
+
     /// Does the work that is due.
-    pub(crate) fn tick(&mut self, now: Instant) {
+    pub(crate) fn tick(&mut self, now: ClockReading) {
         match self {
             Protection::Open => {
                 let _ = now;
@@ -112,6 +124,7 @@ impl Protection {
                         SecurityEffect::Authenticated { epoch, address, name } => {
                             log::authenticated(&name, epoch, address);
                         }
+                        SecurityEffect::Expired { epoch, address, name } => log::expired(&name, epoch, address),
                         SecurityEffect::Refused { address, reason } => log::refused(address, &reason),
                     }
                 }
@@ -161,6 +174,8 @@ impl Protection {
                 vec![
                     ("keyed_authenticated", counters.authenticated, "Handshakes after which a peer was trusted."),
                     ("keyed_refused", counters.refused, "Handshakes after which a peer was not trusted."),
+                    ("keyed_expired", counters.expired, "Peers whose certificate has expired while they ran."),
+                    ("keyed_evicted", counters.evicted, "Silent peers whose keys were forgotten for others."),
                     (
                         "keyed_limited",
                         counters.limited_handshakes,

@@ -5,12 +5,13 @@ use super::handshake_datagram::NONCE_BYTES;
 use super::key_schedule::{GroupKeys, PairwiseKeys, RealmKeys, SenderContext};
 use super::noise::STATIC_KEY_BYTES;
 use super::replay_window::ReplayWindow;
-use super::secret::Secret;
+use super::secret::{SECRET_BYTES, Secret};
 use crate::message::{Epoch, PeerName};
-use crate::time::Instant;
+use crate::time::{Instant, WallTime};
 use crate::wire::{self, KeyedHeader, Kind};
 use bytes::Bytes;
 use std::net::SocketAddr;
+use zeroize::Zeroizing;
 
 /// Secrets that a peer gives to another one in a handshake, so that the other can open its datagrams.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,9 +26,15 @@ pub(super) struct EpochSecrets {
 }
 
 impl EpochSecrets {
-    pub(super) fn encode(&self) -> Vec<u8> {
-        let start = [self.suite.mode(), self.phase];
-        [&start[..], self.group_secret.bytes(), self.pairwise_secret.bytes()].concat()
+    /// Returns the bytes of the secrets, followed by `rest`.
+    pub(super) fn encode(&self, rest: &[u8]) -> Zeroizing<Vec<u8>> {
+        // No growth leaves copies of the secrets behind.
+        let mut bytes = Zeroizing::new(Vec::with_capacity(2 + 2 * SECRET_BYTES + rest.len()));
+        bytes.extend([self.suite.mode(), self.phase]);
+        bytes.extend(self.group_secret.bytes());
+        bytes.extend(self.pairwise_secret.bytes());
+        bytes.extend(rest);
+        bytes
     }
 
     /// Decodes the secrets, and returns what follows them; `None` if they are truncated or of an unknown suite.
@@ -91,6 +98,8 @@ pub(super) struct RemoteHost {
     pub(super) name: PeerName,
     /// Public key in its certificate.
     pub(super) static_key: [u8; STATIC_KEY_BYTES],
+    /// Time from which its certificate is not valid; `None` if it is valid for ever.
+    pub(super) valid_until: Option<WallTime>,
 }
 
 /// The keys that this peer and one epoch of another peer share.
@@ -109,7 +118,7 @@ pub(super) struct Association {
     group_window: ReplayWindow,
     /// Control datagrams to this peer alone that were accepted. Other members cannot seal them.
     pairwise_window: ReplayWindow,
-    /// Time of the last authentic datagram.
+    /// Time of the last control datagram that was accepted. Only those cannot be replayed.
     pub(super) last_heard: Instant,
     /// The answer to the FINAL of the other; `None` if this peer was the initiator.
     pub(super) keys_answer: Option<KeysAnswer>,

@@ -86,6 +86,11 @@ impl HandshakeExchange {
     }
 
     /// Creates the state in which no handshake is begun for a while.
+    pub(super) fn backed_off(now: Instant) -> HandshakeExchange {
+        HandshakeExchange::ended(HandshakeProgress::BackedOff, now + BACKOFF)
+    }
+
+    /// Creates the same for a peer that is not trusted.
     pub(super) fn refused(now: Instant) -> HandshakeExchange {
         HandshakeExchange::ended(HandshakeProgress::Refused, now + REFUSAL_BACKOFF)
     }
@@ -121,7 +126,7 @@ impl HandshakeExchange {
             return ExchangeDue::Repeat(self.datagram.clone());
         }
         let may_be_complete = matches!(self.progress, HandshakeProgress::Finishing { .. });
-        *self = HandshakeExchange::ended(HandshakeProgress::BackedOff, now + BACKOFF);
+        *self = HandshakeExchange::backed_off(now);
         ExchangeDue::BackOff { may_be_complete }
     }
 }

@@ -8,6 +8,7 @@ use crate::proto::resend::TokenBucket;
 use crate::time::Instant;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
+use std::time::Duration;
 
 /// Maximum number of REQUESTs that this peer answers each second, and at once.
 const REQUEST_RATE: u64 = 2000;
@@ -15,6 +16,10 @@ const REQUEST_RATE: u64 = 2000;
 const RATE: u64 = 500;
 /// The same, with one IP address.
 const ADDRESS_RATE: u64 = 100;
+/// Time in which at most one refusal of a host is reported.
+const REFUSAL_INTERVAL: Duration = Duration::from_secs(10);
+/// Maximum number of hosts whose last refusal is remembered. Refusals of others are not reported meanwhile.
+const REFUSALS_MAX: usize = 256;
 /// Number of addresses from which those without recent handshakes are removed.
 const ADDRESSES_MAX: usize = 1024;
 /// Maximum number of remembered nonces.
@@ -27,6 +32,8 @@ pub(super) struct HandshakeLimits {
     pub(super) begun: HandshakeBudget,
     pub(super) answered: HandshakeBudget,
     nonces: RecentNonces,
+    /// Time of the last reported refusal of each host.
+    refusals: BTreeMap<IpAddr, Instant>,
 }
 
 impl HandshakeLimits {
@@ -36,12 +43,23 @@ impl HandshakeLimits {
             begun: HandshakeBudget::new(now),
             answered: HandshakeBudget::new(now),
             nonces: RecentNonces::default(),
+            refusals: BTreeMap::new(),
         }
     }
 
     /// Returns whether one more REQUEST can be answered, and counts it.
     pub(super) fn allow_request(&mut self, now: Instant) -> bool {
         take(&mut self.requests, now, REQUEST_RATE)
+    }
+
+    /// Returns whether the refusal of a host is reported, and remembers it if so.
+    pub(super) fn allow_refusal(&mut self, now: Instant, address: IpAddr) -> bool {
+        self.refusals.retain(|_, reported| now.since(*reported) < REFUSAL_INTERVAL);
+        let is_allowed = self.refusals.len() < REFUSALS_MAX && !self.refusals.contains_key(&address);
+        if is_allowed {
+            self.refusals.insert(address, now);
+        }
+        is_allowed
     }
 
     /// Returns whether the nonce of a REQUEST or an INIT is new, and remembers it.
@@ -111,7 +129,6 @@ impl RecentNonces {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn budgets_refill_evenly_for_each_address() {
@@ -127,6 +144,17 @@ mod tests {
             begun.allow(Instant::ZERO + Duration::from_secs(9) + Duration::from_millis(2) * number, ip(number));
         }
         assert!(begun.by_address.len() <= ADDRESSES_MAX, "{}", begun.by_address.len());
+    }
+
+    #[test]
+    fn refusal_is_reported_once_in_ten_seconds() {
+        let mut limits = HandshakeLimits::new(Instant::ZERO);
+        let ip = |number: u32| IpAddr::from(number.to_be_bytes());
+        let mut reported =
+            |secs: u64, number| limits.allow_refusal(Instant::ZERO + Duration::from_secs(secs), ip(number));
+        assert_eq!([0, 1, 9, 10, 19].map(|secs| reported(secs, 1)), [true, false, false, true, false]);
+        assert_eq!((0..1000).filter(|number| reported(19, 10 + number)).count(), REFUSALS_MAX - 1);
+        assert!(reported(29, 5));
     }
 
     #[test]

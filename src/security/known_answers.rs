@@ -97,7 +97,7 @@ impl Party {
         };
         let (address, forget) = (self.address(), Duration::from_secs(60));
         let settings = SecuritySettings { group: GROUP, address, peers_max: 10, forget };
-        let verifier = Box::new(NameVerifier { distrusted: None });
+        let verifier = Box::new(NameVerifier { distrusted: None, valid_until: None });
         SecurityLayer::new(settings, credentials, verifier, secrets, self.epoch(), Instant::ZERO)
     }
 }
@@ -149,7 +149,7 @@ fn handshake(answers: &mut KnownAnswers) -> [SecurityLayer; 2] {
     let mut layers = [Party::Initiator.layer(), Party::Responder.layer()];
     let now = ClockReading { instant: Instant::ZERO, wall: WallTime::from_nanos(0) };
     let (initiator, responder) = (Party::Initiator.address(), Party::Responder.address());
-    layers[1].tick(now.instant);
+    layers[1].tick(now);
     let steps = ["hello", "request", "cookie", "init", "response", "final", "keys"];
     for (number, step) in steps.into_iter().enumerate() {
         let (sender, from) = if number % 2 == 0 { (1, responder) } else { (0, initiator) };

@@ -40,10 +40,19 @@ pub struct RealmCredentials {
     pub suite: Suite,
 }
 
+/// A host whose certificate is valid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertifiedHost {
+    /// Name in the certificate.
+    pub name: PeerName,
+    /// Time from which the certificate is not valid; `None` if it is valid for ever.
+    pub valid_until: Option<WallTime>,
+}
+
 /// Checks certificates of other hosts.
 pub trait CertificateVerifier: Send {
-    /// Returns the name of the host that the certificate describes, and whose handshake proved that it holds the
-    /// private half of `static_key`.
+    /// Returns the host that the certificate describes, and whose handshake proved that it holds the private half of
+    /// `static_key`.
     ///
     /// # Errors
     /// Returns the reason why this host does not trust the other.
@@ -52,7 +61,7 @@ pub trait CertificateVerifier: Send {
         certificate: &[u8],
         static_key: &[u8; STATIC_KEY_BYTES],
         now: WallTime,
-    ) -> Result<PeerName, String>;
+    ) -> Result<CertifiedHost, String>;
 }
 
 /// Source of random bytes that nobody can guess. The simulator replaces it by a seeded generator.
@@ -104,7 +113,16 @@ pub enum SecurityEffect {
         /// Name in its certificate.
         name: PeerName,
     },
-    /// A member of the realm is not trusted.
+    /// The certificate of a peer has expired. Nothing more of it is accepted.
+    Expired {
+        /// Its epoch.
+        epoch: Epoch,
+        /// Its address.
+        address: SocketAddr,
+        /// Name in its certificate.
+        name: PeerName,
+    },
+    /// A member of the realm is not trusted. This is reported at most once in 10 s for each host.
     Refused {
         /// Its address.
         address: SocketAddr,
@@ -141,6 +159,10 @@ pub struct SecurityCounters {
     pub authenticated: u64,
     /// Peers that were refused.
     pub refused: u64,
+    /// Peers whose certificate has expired.
+    pub expired: u64,
+    /// Silent peers whose keys were forgotten for others.
+    pub evicted: u64,
 }
 
 /// The security layer of one peer.
@@ -196,7 +218,7 @@ impl SecurityLayer {
             deferral: Deferral::default(),
             counters: SecurityCounters::default(),
             effects: VecDeque::new(),
-            next_expiry: now + settings.forget,
+            next_expiry: now + EXPIRY_INTERVAL,
             settings,
             credentials,
         }
@@ -288,7 +310,9 @@ impl SecurityLayer {
         } else {
             match association.open(keyed, &datagram.bytes) {
                 Ok(bytes) => {
-                    association.last_heard = now.instant;
+                    if header.kind == Kind::Control {
+                        association.last_heard = now.instant;
+                    }
                     return Some(bytes);
                 }
                 Err(OpenFailure::Forged) => &mut self.counters.discard_forged,
@@ -308,16 +332,43 @@ impl SecurityLayer {
     }
 
     /// Handles the passing of time: sends HELLOs, repeats datagrams of handshakes, and drops what has waited too long.
-    pub fn tick(&mut self, now: Instant) {
-        self.send_hello(now);
-        self.repeat_exchanges(now);
-        self.counters.discard_unauthenticated += self.deferral.expire(now) as u64;
-        if self.next_expiry <= now {
-            self.next_expiry = now + self.settings.forget / 2;
-            let forget = self.settings.forget;
-            self.associations.retain(|_, association| now.since(association.last_heard) < forget);
-            self.epochs.retain(|_, epoch| self.associations.contains_key(epoch));
+    pub fn tick(&mut self, now: ClockReading) {
+        self.send_hello(now.instant);
+        self.repeat_exchanges(now.instant);
+        self.counters.discard_unauthenticated += self.deferral.expire(now.instant) as u64;
+        if self.next_expiry <= now.instant {
+            self.next_expiry = now.instant + EXPIRY_INTERVAL;
+            self.expire_associations(now);
         }
+    }
+
+    /// Forgets the keys of silent peers, and of those whose certificate has expired.
+    fn expire_associations(&mut self, now: ClockReading) {
+        let SecurityLayer { settings, associations, epochs, counters, effects, .. } = self;
+        associations.retain(|epoch, Association { host, last_heard, .. }| {
+            let has_expired = host.valid_until.is_some_and(|until| until <= now.wall);
+            if has_expired {
+                counters.expired += 1;
+                let (address, name) = (host.address, host.name.clone());
+                effects.push_back(SecurityEffect::Expired { epoch: *epoch, address, name });
+            }
+            !has_expired && now.instant.since(*last_heard) < settings.forget
+        });
+        epochs.retain(|_, epoch| associations.contains_key(epoch));
+    }
+
+    /// Forgets the keys of an epoch that the core gives up. If the epoch returns, the core may number what it sends to
+    /// it from the start, and so it needs new keys.
+    pub fn on_departed(&mut self, epoch: Epoch) {
+        self.remove_association(epoch);
+    }
+
+    fn remove_association(&mut self, epoch: Epoch) -> Option<Association> {
+        let former = self.associations.remove(&epoch)?;
+        if self.epochs.get(&former.host.address) == Some(&epoch) {
+            self.epochs.remove(&former.host.address);
+        }
+        Some(former)
     }
 
     /// Returns the latest time for the next [`SecurityLayer::tick`].
@@ -347,6 +398,9 @@ impl SecurityLayer {
         self.associations.len()
     }
 }
+
+/// Time between two searches for associations to forget.
+const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Draws a fresh random secret.
 fn draw(secrets: &mut SecretSource) -> Secret {

@@ -23,8 +23,8 @@ mod secret;
 pub use cipher::{KEYED_BYTES, Suite, TAG_BYTES};
 
 pub use layer::{
-    CertificateVerifier, RealmCredentials, SecretSource, SecurityCounters, SecurityEffect, SecurityLayer,
-    SecuritySettings,
+    CertificateVerifier, CertifiedHost, RealmCredentials, SecretSource, SecurityCounters, SecurityEffect,
+    SecurityLayer, SecuritySettings,
 };
 pub use noise::{STATIC_KEY_BYTES, static_public};
 pub use secret::{SECRET_BYTES, Secret};

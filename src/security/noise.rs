@@ -10,6 +10,7 @@ use snow::params::{CipherChoice, DHChoice, HashChoice, NoiseParams};
 use snow::resolvers::CryptoResolver;
 use snow::types::{Cipher, Dh, Hash, Random};
 use snow::{Builder, HandshakeState, TransportState};
+use zeroize::Zeroizing;
 
 const PATTERN: &str = "Noise_XXpsk3_25519_AESGCM_SHA256";
 /// Position of the pre-shared key in the pattern: after the third message.
@@ -54,8 +55,8 @@ impl Noise {
 
     /// Returns the payload of the next message of the other side; `None` if the message is not authentic, or comes out
     /// of turn.
-    pub(super) fn read(&mut self, message: &[u8]) -> Option<Vec<u8>> {
-        let mut payload = vec![0; message.len()];
+    pub(super) fn read(&mut self, message: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+        let mut payload = Zeroizing::new(vec![0; message.len()]);
         let bytes = self.0.read_message(message, &mut payload).ok()?;
         payload.truncate(bytes);
         Some(payload)
@@ -82,8 +83,8 @@ impl NoiseTransport {
     }
 
     /// Decrypts the next message of the other side; `None` if it is not authentic.
-    pub(super) fn read(&mut self, message: &[u8]) -> Option<Vec<u8>> {
-        let mut payload = vec![0; message.len()];
+    pub(super) fn read(&mut self, message: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+        let mut payload = Zeroizing::new(vec![0; message.len()]);
         let bytes = self.0.read_message(message, &mut payload).ok()?;
         payload.truncate(bytes);
         Some(payload)
@@ -165,9 +166,9 @@ impl Dh for X25519Keys {
     }
 
     fn generate(&mut self, rng: &mut dyn Random) -> Result<(), snow::Error> {
-        let mut private = [0; SECRET_BYTES];
-        rng.try_fill_bytes(&mut private)?;
-        self.set(&private);
+        let mut private = Zeroizing::new([0; SECRET_BYTES]);
+        rng.try_fill_bytes(&mut *private)?;
+        self.set(&*private);
         Ok(())
     }
 

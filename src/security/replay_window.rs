@@ -7,6 +7,10 @@ const WORD_BITS: u64 = 64;
 /// One word more than the window has, so that a word can be cleared before its numbers are in the window.
 const WORDS: usize = (WINDOW / WORD_BITS) as usize + 1;
 
+/// Maximum distance of a number from the highest one. A member that forges numbers of another one must not move the
+/// window out of its reach.
+const STEP_MAX: u64 = 1 << 20;
+
 /// The control numbers of one sender that were accepted.
 #[derive(Clone, Debug)]
 pub(super) struct ReplayWindow {
@@ -20,9 +24,11 @@ impl ReplayWindow {
     }
 
     /// Returns whether a number is new, and remembers it. Numbers that are 2,048 or more below the highest count as
-    /// replayed. Only numbers of authentic datagrams may be passed.
+    /// replayed, and those that are far above it, except for the first one, as forged. Only numbers of authentic
+    /// datagrams may be passed.
     pub(super) fn accept(&mut self, number: u64) -> bool {
-        if number + WINDOW <= self.highest {
+        let is_too_high = 0 < self.highest && self.highest.saturating_add(STEP_MAX) < number;
+        if WINDOW <= self.highest.saturating_sub(number) || is_too_high {
             return false;
         }
         let (block, last_block) = (number / WORD_BITS, self.highest / WORD_BITS);
@@ -50,6 +56,15 @@ mod tests {
     use super::*;
     use crate::rng::Rng;
     use std::collections::BTreeSet;
+
+    #[test]
+    fn number_far_above_the_highest_is_refused() {
+        let mut window = ReplayWindow::new();
+        assert!(window.accept(1 << 40) && !window.accept(u64::MAX) && !window.accept((1 << 40) + STEP_MAX + 1));
+        assert!(window.accept((1 << 40) + 1) && window.accept((1 << 40) + 1 + STEP_MAX));
+        let mut window = ReplayWindow::new();
+        assert!(window.accept(u64::MAX) && !window.accept(u64::MAX) && window.accept(u64::MAX - 1));
+    }
 
     #[test]
     fn window_agrees_with_a_set_of_numbers() {

@@ -6,8 +6,9 @@ use std::fmt;
 /// Bytes of a secret.
 pub const SECRET_BYTES: usize = 32;
 
-/// 32 secret bytes. They are overwritten when the value is dropped, and `Debug` does not show them.
-#[derive(Clone, PartialEq, Eq)]
+/// 32 secret bytes. They are overwritten when the value is dropped, `Debug` does not show them, and a comparison takes
+/// the same time whatever they are.
+#[derive(Clone)]
 pub struct Secret([u8; SECRET_BYTES]);
 
 impl Secret {
@@ -42,6 +43,14 @@ impl Drop for Secret {
         zeroize::Zeroize::zeroize(&mut self.0);
     }
 }
+
+impl PartialEq for Secret {
+    fn eq(&self, other: &Secret) -> bool {
+        aws_lc_rs::constant_time::verify_slices_are_equal(&self.0, &other.0).is_ok()
+    }
+}
+
+impl Eq for Secret {}
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

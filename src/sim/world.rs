@@ -9,7 +9,7 @@ mod publish;
 mod subscribe;
 
 use crate::message::{ClientId, Delivery, Epoch, SubId, Target};
-use crate::proto::effect::{ClientRequest, Effect, Input, Path};
+use crate::proto::effect::{ClientRequest, Effect, Input, MemberEvent, Path};
 use crate::proto::mutant::Mutant;
 use crate::proto::pace::cost;
 use crate::proto::peer::Peer;
@@ -453,6 +453,11 @@ impl<'a> World<'a> {
             Effect::Member { publisher, event } => {
                 self.log(|| format!("host {host} reports {event:?} of {}", publisher.epoch));
                 self.oracle.on_member(self.now, run, publisher.epoch, event);
+                if let Some(layer) = &mut self.machines[host].security
+                    && event == MemberEvent::Crashed
+                {
+                    layer.on_departed(publisher.epoch);
+                }
             }
             Effect::Answer { client, id, answer } => match &mut self.machines[host].joiner {
                 Some(joiner) if joiner.target.client == client => joiner.on_answer(id, answer),

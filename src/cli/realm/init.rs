@@ -3,9 +3,9 @@
 use super::args::InitOptions;
 use super::{Membership, config_of, file_failure, random_key};
 use crate::clock::random_u64;
+use crate::security::Secret;
 use crate::security::realm::{
-    Certificate, CertificateFields, HostIdentity, PeerPermissions, Realm, RealmMode, RealmSecret, SigningKey,
-    TrustAnchor, Validity,
+    Certificate, CertificateFields, HostIdentity, PeerPermissions, Realm, RealmMode, SigningKey, TrustAnchor, Validity,
 };
 use crate::storage::realm::{NewRealm, RealmDirectory};
 use crate::terminal::exit::{CommandFailure, Exit};
@@ -23,7 +23,7 @@ pub fn run(options: &InitOptions, out: &mut Output) -> Result<Exit, CommandFailu
     let identity = HostIdentity::from_seed(&seed);
     let authority = authority_seed.as_ref().map(|seed| SigningKey::from_seed(seed));
     let anchor = authority.as_ref().map_or(TrustAnchor::OwnKey, |key| TrustAnchor::Authority(*key.public()));
-    let realm = Realm { name: options.realm.clone(), anchor, secret: RealmSecret::new(&random_key()) };
+    let realm = Realm { name: options.realm.clone(), anchor, secret: Secret::new(*random_key()) };
     let fields = CertificateFields {
         realm: realm.name.clone(),
         name: config.name.clone(),

@@ -238,7 +238,7 @@ impl EngineCore {
 
     /// Passes the time to the protocol core, which does all work that is due.
     pub(super) fn tick(&mut self, now: ClockReading) {
-        self.tick_protection(now.instant);
+        self.tick_protection(now);
         self.peer.handle(now, Input::Tick);
         self.apply_effects(now);
     }
@@ -438,6 +438,9 @@ impl EngineCore {
                 Effect::Refuse { client, sub, refusal } => self.report_refusal(client, sub, &refusal),
                 Effect::Member { publisher, event } => {
                     log::member(&publisher, event);
+                    if event == MemberEvent::Crashed {
+                        self.protection.on_departed(publisher.epoch);
+                    }
                     if event == MemberEvent::Up {
                         self.subject_losses.retain(&self.peer.loss_rows());
                     }

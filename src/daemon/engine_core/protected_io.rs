@@ -67,8 +67,8 @@ impl EngineCore {
     }
 
     /// Does the work of the protection that is due.
-    pub(super) fn tick_protection(&mut self, now: Instant) {
-        if self.protection.deadline().is_some_and(|deadline| deadline <= now) {
+    pub(super) fn tick_protection(&mut self, now: ClockReading) {
+        if self.protection.deadline().is_some_and(|deadline| deadline <= now.instant) {
             self.protection.tick(now);
         }
     }

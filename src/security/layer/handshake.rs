@@ -11,8 +11,8 @@
 //!     ◄─────────────────────────────────── KEYS              keys
 //! ```
 
-use super::{SecurityEffect, SecurityLayer, draw};
-use crate::message::{Epoch, PeerName};
+use super::{CertifiedHost, SecurityEffect, SecurityLayer, draw};
+use crate::message::Epoch;
 use crate::proto::effect::Path;
 use crate::security::association::{Association, EpochSecrets, KeysAnswer, RemoteHost};
 use crate::security::exchange::{ExchangeDue, HandshakeExchange, HandshakeProgress, RemoteEndpoint};
@@ -26,7 +26,10 @@ use crate::time::{ClockReading, Instant};
 use crate::wire::KeyedHeader;
 use bytes::Bytes;
 use std::net::SocketAddr;
+use std::time::Duration;
 
+/// Minimum silence after which the keys of a peer may be forgotten for those of another one.
+const EVICTION_SILENCE: Duration = Duration::from_secs(5);
 /// Maximum number of handshakes in progress, including those that have failed lately.
 pub(super) const EXCHANGES_MAX: usize = 2048;
 
@@ -178,22 +181,14 @@ impl SecurityLayer {
         };
         let certificate = noise.read(&response.body)?;
         let static_key = noise.remote_static()?;
-        let name = match self.verify(now, remote.epoch, &certificate, &static_key) {
-            Ok(name) => name,
-            Err(reason) => {
-                self.refuse(now.instant, remote, reason);
-                return Some(());
-            }
-        };
+        let Some(host) = self.admit(now, remote, &certificate, &static_key) else { return Some(()) };
         let pairwise_secret = draw(&mut self.secrets);
-        let secrets = self.own.secrets_with(&pairwise_secret).encode();
-        let payload = [&secrets[..], &self.credentials.certificate].concat();
+        let payload = self.own.secrets_with(&pairwise_secret).encode(&self.credentials.certificate);
         let HandshakeProgress::Initiating { mut noise } = self.exchanges.remove(&remote)?.progress else {
             return None;
         };
         let message = noise.write(&payload)?;
         let (_, bytes) = self.seal_handshake(Step::Final, Some(remote.epoch), message);
-        let host = RemoteHost { address: remote.address, name, static_key };
         let transport = Box::new(noise.into_transport());
         self.send_step(now.instant, remote, HandshakeProgress::Finishing { transport, host, pairwise_secret }, bytes);
         Some(())
@@ -219,21 +214,14 @@ impl SecurityLayer {
         let payload = noise.read(&datagram.body)?;
         let static_key = noise.remote_static()?;
         let (secrets, certificate) = EpochSecrets::decode(&payload)?;
-        let name = match self.verify(now, remote.epoch, certificate, &static_key) {
-            Ok(name) => name,
-            Err(reason) => {
-                self.refuse(now.instant, remote, reason);
-                return Some(());
-            }
-        };
+        let Some(host) = self.admit(now, remote, certificate, &static_key) else { return Some(()) };
         let HandshakeProgress::Responding { noise, .. } = self.exchanges.remove(&remote)?.progress else {
             return None;
         };
         let pairwise_secret = draw(&mut self.secrets);
-        let message = noise.into_transport().write(&self.own.secrets_with(&pairwise_secret).encode());
+        let message = noise.into_transport().write(&self.own.secrets_with(&pairwise_secret).encode(&[]));
         let (_, bytes) = self.seal_handshake(Step::Keys, Some(remote.epoch), message);
         self.effects.push_back(SecurityEffect::Send { to: remote.address, bytes: bytes.clone() });
-        let host = RemoteHost { address: remote.address, name, static_key };
         let mut association = Association::new(&self.own, remote.epoch, &secrets, &pairwise_secret, host, now.instant);
         association.keys_answer = Some(KeysAnswer { final_nonce: datagram.nonce, datagram: bytes });
         self.establish(now, remote, association);
@@ -256,16 +244,18 @@ impl SecurityLayer {
     fn establish(&mut self, now: ClockReading, remote: RemoteEndpoint, mut association: Association) {
         let RemoteEndpoint { epoch, address } = remote;
         let name = association.host.name.clone();
-        if self.settings.peers_max <= self.associations.len() && !self.associations.contains_key(&epoch) {
+        if !self.has_room(now.instant, epoch) {
             self.counters.limited_handshakes += 1;
-            self.counters.discard_unauthenticated += self.deferral.take(remote).len() as u64;
+            self.end_exchange(remote);
             return;
         }
-        if let Some(former) = self.associations.remove(&epoch) {
-            if self.epochs.get(&former.host.address) == Some(&epoch) {
-                self.epochs.remove(&former.host.address);
-            }
+        if let Some(former) = self.remove_association(epoch) {
             association.inherit(former);
+        } else if self.settings.peers_max <= self.associations.len()
+            && let Some(silent) = self.silent_longest(now.instant)
+        {
+            self.counters.evicted += 1;
+            self.remove_association(silent);
         }
         self.associations.insert(epoch, association);
         self.epochs.insert(address, epoch);
@@ -280,14 +270,54 @@ impl SecurityLayer {
         }
     }
 
-    /// Returns the name of a trusted host. An epoch belongs to the host that was the first to prove it.
+    /// Returns the other side of a handshake if it is trusted and there is room for its keys. Otherwise the handshake
+    /// ends, before this side has given any secret.
+    fn admit(
+        &mut self,
+        now: ClockReading,
+        remote: RemoteEndpoint,
+        certificate: &[u8],
+        static_key: &[u8; STATIC_KEY_BYTES],
+    ) -> Option<RemoteHost> {
+        match self.verify(now, remote.epoch, certificate, static_key) {
+            Ok(_) if !self.has_room(now.instant, remote.epoch) => {
+                self.counters.limited_handshakes += 1;
+                self.end_exchange(remote);
+                self.exchanges.insert(remote, HandshakeExchange::backed_off(now.instant));
+                None
+            }
+            Ok(CertifiedHost { name, valid_until }) => {
+                Some(RemoteHost { address: remote.address, name, static_key: *static_key, valid_until })
+            }
+            Err(reason) => {
+                self.refuse(now.instant, remote, reason);
+                None
+            }
+        }
+    }
+
+    /// Returns whether the keys of an epoch can be added: they replace others of it, there is room, or a silent peer can
+    /// be evicted.
+    fn has_room(&self, now: Instant, epoch: Epoch) -> bool {
+        self.associations.len() < self.settings.peers_max
+            || self.associations.contains_key(&epoch)
+            || self.silent_longest(now).is_some()
+    }
+
+    /// Returns the peer that has been silent longest, if it has been for some seconds.
+    fn silent_longest(&self, now: Instant) -> Option<Epoch> {
+        let (epoch, association) = self.associations.iter().min_by_key(|(_, association)| association.last_heard)?;
+        (EVICTION_SILENCE <= now.since(association.last_heard)).then_some(*epoch)
+    }
+
+    /// Returns the trusted host of a certificate. An epoch belongs to the host that was the first to prove it.
     fn verify(
         &mut self,
         now: ClockReading,
         epoch: Epoch,
         certificate: &[u8],
         static_key: &[u8; STATIC_KEY_BYTES],
-    ) -> Result<PeerName, String> {
+    ) -> Result<CertifiedHost, String> {
         if self.associations.get(&epoch).is_some_and(|association| association.host.static_key != *static_key) {
             return Err(format!("it claims the epoch {epoch} of another host"));
         }
@@ -301,7 +331,9 @@ impl SecurityLayer {
         self.end_exchange(remote);
         self.exchanges.insert(remote, HandshakeExchange::refused(now));
         self.counters.refused += 1;
-        self.effects.push_back(SecurityEffect::Refused { address: remote.address, reason });
+        if self.limits.allow_refusal(now, remote.address.ip()) {
+            self.effects.push_back(SecurityEffect::Refused { address: remote.address, reason });
+        }
     }
 
     /// Sends a datagram of a handshake, and continues the exchange with it.

@@ -12,6 +12,8 @@ const FORGET: Duration = Duration::from_secs(60);
 /// Trusts certificates that consist of the static key and a name.
 pub(in crate::security) struct NameVerifier {
     pub(in crate::security) distrusted: Option<&'static str>,
+    /// Time from which no certificate is valid.
+    pub(in crate::security) valid_until: Option<WallTime>,
 }
 
 impl CertificateVerifier for NameVerifier {
@@ -20,7 +22,7 @@ impl CertificateVerifier for NameVerifier {
         certificate: &[u8],
         static_key: &[u8; STATIC_KEY_BYTES],
         _now: WallTime,
-    ) -> Result<PeerName, String> {
+    ) -> Result<CertifiedHost, String> {
         let (key, name) = certificate.split_first_chunk::<STATIC_KEY_BYTES>().ok_or("it is too short")?;
         if key != static_key {
             return Err("the certificate is of another key".to_owned());
@@ -29,7 +31,8 @@ impl CertificateVerifier for NameVerifier {
         if self.distrusted == Some(name) {
             return Err(format!("{name} is not trusted"));
         }
-        name.parse().map_err(|_| "it has no name".to_owned())
+        let name = name.parse().map_err(|_| "it has no name".to_owned())?;
+        Ok(CertifiedHost { name, valid_until: self.valid_until })
     }
 }
 
@@ -62,6 +65,7 @@ struct Node {
     received: Vec<Bytes>,
     names: Vec<String>,
     refusals: Vec<String>,
+    expired: Vec<String>,
 }
 
 impl Node {
@@ -80,7 +84,7 @@ impl Node {
         let epoch = Epoch::new(number).unwrap();
         let address = SocketAddr::from(([10, 0, 0, u8::try_from(number).unwrap()], 4000));
         let settings = SecuritySettings { group: GROUP, address, peers_max: 100, forget: FORGET };
-        let verifier = Box::new(NameVerifier { distrusted });
+        let verifier = Box::new(NameVerifier { distrusted, valid_until: None });
         Node {
             layer: SecurityLayer::new(settings, credentials, verifier, secrets, epoch, Instant::ZERO),
             epoch,
@@ -89,7 +93,12 @@ impl Node {
             received: Vec::new(),
             names: Vec::new(),
             refusals: Vec::new(),
+            expired: Vec::new(),
         }
+    }
+
+    fn tick(&mut self, now: Instant) {
+        self.layer.tick(clock(now));
     }
 
     /// Begins another epoch, as the core does with its next datagram.
@@ -107,7 +116,7 @@ impl Node {
     }
 
     fn receive(&mut self, now: Instant, from: SocketAddr, path: Path, bytes: &Bytes) {
-        let now = ClockReading { instant: now, wall: WallTime::from_nanos(0) };
+        let now = clock(now);
         let opened = self.layer.receive(now, from, path, bytes.clone());
         self.received.extend(opened);
     }
@@ -125,6 +134,7 @@ impl Node {
                 SecurityEffect::Receive { bytes, .. } => self.received.push(bytes),
                 SecurityEffect::Authenticated { name, .. } => self.names.push(name.to_string()),
                 SecurityEffect::Refused { reason, .. } => self.refusals.push(reason),
+                SecurityEffect::Expired { name, .. } => self.expired.push(name.to_string()),
             }
         }
         sent
@@ -133,7 +143,7 @@ impl Node {
     /// Returns a HELLO that this node makes now.
     fn hello(&mut self, now: Instant) -> Bytes {
         self.layer.hello.due = now;
-        self.layer.tick(now);
+        self.tick(now);
         self.sent().into_iter().find(|sent| sent.step() == HELLO).unwrap().bytes
     }
 
@@ -148,6 +158,11 @@ impl Node {
             sent.bytes
         })
     }
+}
+
+/// Returns the readings of clocks that began together.
+fn clock(now: Instant) -> ClockReading {
+    ClockReading { instant: now, wall: WallTime::from_nanos(now.as_nanos()) }
 }
 
 /// Peers and the datagrams of handshakes between them.
@@ -206,7 +221,7 @@ impl Lan {
             }
             self.now = self.now.max(due);
             let now = self.now;
-            self.nodes.iter_mut().for_each(|node| node.layer.tick(now));
+            self.nodes.iter_mut().for_each(|node| node.tick(now));
         }
         self.now = end;
     }
@@ -301,7 +316,7 @@ fn hellos_are_frequent_at_first() {
         let mut times = Vec::new();
         while node.layer.deadline() <= Instant::ZERO + to {
             let now = node.layer.deadline().max(Instant::ZERO + from);
-            node.layer.tick(now);
+            node.tick(now);
             let hellos = node.sent().into_iter().filter(|sent| sent.step() == HELLO);
             times.extend(hellos.map(|_| now.as_nanos() / 1_000_000 - from.as_millis() as u64));
         }
@@ -313,7 +328,7 @@ fn hellos_are_frequent_at_first() {
     assert_eq!(hello_times(start, seconds(3)), [0, 20, 60, 140, 300, 1300, 2300]);
     assert_eq!(hello_times(seconds(9), seconds(11)), [0, 20, 60, 140, 300, 1300], "with another address");
     node.begin_epoch(9);
-    node.layer.tick(Instant::ZERO + seconds(12));
+    node.tick(Instant::ZERO + seconds(12));
     let hello = node.sent().remove(0).bytes;
     let mut other = Node::new("B", 1, 2, None);
     let to = SocketAddr::from(([10, 0, 0, 77], 4000));
@@ -329,7 +344,7 @@ fn each_hello_causes_at_most_one_request() {
     assert!(lan.nodes[1].answer(now, a, &hello).is_some());
     for millis in [20, 100, 251, 1000] {
         lan.nodes[1].layer.hello.due = now + Duration::from_secs(9);
-        lan.nodes[1].layer.tick(now + Duration::from_millis(millis));
+        lan.nodes[1].tick(now + Duration::from_millis(millis));
         assert!(lan.nodes[1].sent().is_empty(), "after {millis} ms");
     }
     assert!(lan.nodes[1].layer.exchanges.is_empty());
@@ -726,6 +741,88 @@ fn key_of_small_order_is_discarded() {
     let init = datagram.seal(&layer.own.handshake_key);
     assert_eq!(lan.nodes[1].answer(now, a, &init), None);
     assert_eq!(lan.nodes[1].layer.counters().discard_handshake, 1);
+}
+
+/// Proves: W171
+#[test]
+fn each_handshake_has_new_pairwise_keys() {
+    let mut lan = pair();
+    lan.meet();
+    let (receiver, to) = (lan.nodes[1].epoch, lan.nodes[1].address);
+    let open = lan.nodes[0].datagram(Kind::Directed, Some(receiver));
+    let mut sealed = BTreeSet::new();
+    // The core gives the other up, and numbers what it sends to it from the start when it returns.
+    for _ in 0..3 {
+        sealed.insert(lan.nodes[0].layer.seal(Some(to), &open).unwrap());
+        lan.nodes[0].layer.on_departed(receiver);
+        assert_eq!(lan.nodes[0].layer.seal(Some(to), &open), None);
+        lan.meet();
+    }
+    assert_eq!(sealed.len(), 3);
+}
+
+/// Proves: W190
+#[test]
+fn peer_without_room_gets_no_secret() {
+    let mut lan = Lan::new((1..=3).map(|number| Node::new(&format!("N{number}"), 1, number, None)));
+    lan.nodes[0].layer.settings.peers_max = 1;
+    let second = lan.nodes[1].address;
+    let is_of_second = |transit: &Transit| transit.from == second || transit.to == second;
+    lan.run(Duration::from_secs(1), |_, transit| is_of_second(transit));
+    assert_eq!(lan.nodes[0].names, ["N3"]);
+    let met = lan.log.len();
+    for _ in 0..30 {
+        let open = lan.nodes[2].datagram(Kind::Control, None);
+        lan.multicast(2, &open);
+        lan.run(Duration::from_secs(1), |_, _| false);
+    }
+    assert_eq!(lan.nodes[0].names, ["N3"], "no eviction of a peer that sends");
+    let first = lan.nodes[0].address;
+    let to_second = |transit: &&Transit| transit.from == first && transit.to == second && transit.step() != HELLO;
+    let steps: BTreeSet<u8> = lan.log[met..].iter().filter(to_second).map(Transit::step).collect();
+    assert!(steps.iter().all(|step| *step < 4), "neither FINAL nor KEYS: {steps:?}");
+    assert!(0 < lan.nodes[0].layer.counters().limited_handshakes);
+    // After some seconds of silence the other one gets its place.
+    lan.run(Duration::from_secs(8), |_, _| false);
+    assert_eq!((&lan.nodes[0].names[..2], lan.nodes[0].layer.associations()), (&["N3".into(), "N2".into()][..], 1));
+    assert!(0 < lan.nodes[0].layer.counters().evicted);
+}
+
+/// Proves: W191
+#[test]
+fn expired_certificate_ends_the_association() {
+    let mut lan = pair();
+    let valid_until = Some(WallTime::from_nanos(5_000_000_000));
+    lan.nodes[0].layer.verifier = Box::new(NameVerifier { distrusted: None, valid_until });
+    lan.meet();
+    lan.run(Duration::from_secs(3), |_, _| false);
+    assert!(lan.nodes[0].expired.is_empty() && lan.nodes[0].layer.associations() == 1);
+    lan.nodes[0].layer.verifier = Box::new(NameVerifier { distrusted: Some("B"), valid_until });
+    lan.run(Duration::from_secs(3), |_, _| false);
+    assert_eq!((&lan.nodes[0].expired[..], lan.nodes[0].layer.associations()), (&["B".to_owned()][..], 0));
+    let open = lan.nodes[1].datagram(Kind::Control, None);
+    lan.multicast(1, &open);
+    assert!(lan.nodes[0].received.is_empty());
+    assert_eq!(lan.nodes[0].layer.counters().expired, 1);
+    lan.run(Duration::from_secs(8), |_, _| false);
+    assert_eq!(lan.nodes[0].refusals, ["B is not trusted"], "once in 10 s");
+}
+
+#[test]
+fn replayed_data_keeps_no_association_alive() {
+    let mut lan = pair();
+    lan.meet();
+    let open = lan.nodes[0].datagram(Kind::Data, None);
+    let (data, from) = (lan.multicast(0, &open), lan.nodes[0].address);
+    let open = lan.nodes[0].datagram(Kind::Control, None);
+    let control = lan.multicast(0, &open);
+    for second in 0..70 {
+        let now = lan.now;
+        lan.nodes[1].receive(now, from, Path::Multicast, &data);
+        lan.nodes[1].receive(now, from, Path::Multicast, &control);
+        assert_eq!(lan.nodes[1].layer.associations(), usize::from(second <= 60), "{second}");
+        lan.run(Duration::from_secs(1), |_, _| true);
+    }
 }
 
 /// Proves: W185

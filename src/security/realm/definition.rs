@@ -2,9 +2,9 @@
 
 use super::identity::KEY_BYTES;
 use crate::message::PeerName;
+use crate::security::secret::Secret;
 use std::fmt;
 use std::str::FromStr;
-use zeroize::Zeroizing;
 
 /// Name of a realm for people: 1 to 64 of `A-Z a-z 0-9 . _ -`, as in a peer name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -49,29 +49,6 @@ impl fmt::Display for RealmName {
 impl fmt::Debug for RealmName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
-    }
-}
-
-/// The secret of a realm: the pre-shared key of every handshake. It is erased when it is dropped, and `Debug` shows
-/// nothing of it.
-#[derive(Clone)]
-pub struct RealmSecret(Zeroizing<[u8; KEY_BYTES]>);
-
-impl RealmSecret {
-    /// Takes 32 bytes from the system's randomness, or from a file of the realm.
-    pub fn new(bytes: &[u8; KEY_BYTES]) -> RealmSecret {
-        RealmSecret(Zeroizing::new(*bytes))
-    }
-
-    /// Returns the bytes.
-    pub fn bytes(&self) -> &[u8; KEY_BYTES] {
-        &self.0
-    }
-}
-
-impl fmt::Debug for RealmSecret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RealmSecret")
     }
 }
 
@@ -130,7 +107,7 @@ pub struct Realm {
     /// The issuer of valid certificates.
     pub anchor: TrustAnchor,
     /// The secret.
-    pub secret: RealmSecret,
+    pub secret: Secret,
 }
 
 #[cfg(test)]
@@ -150,8 +127,8 @@ mod tests {
 
     #[test]
     fn debug_output_of_realm_has_no_secret() {
-        let secret = RealmSecret::new(&[0x5a; 32]);
+        let secret = Secret::new([0x5a; 32]);
         let realm = Realm { name: "plant1".parse().unwrap(), anchor: TrustAnchor::OwnKey, secret };
-        assert_eq!(format!("{realm:?}"), "Realm { name: \"plant1\", anchor: OwnKey, secret: RealmSecret }");
+        assert_eq!(format!("{realm:?}"), "Realm { name: \"plant1\", anchor: OwnKey, secret: Secret }");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! | what | who has it |
 //! |---|---|
-//! | [`RealmSecret`] | every host of the realm |
+//! | [`Secret`](super::Secret) | every host of the realm |
 //! | [`HostIdentity`] | one host |
 //! | [`Certificate`] | public: the name, keys and permissions of a host, signed |
 //! | [`SigningKey`] of the authority | the host that admits others; only in the mode `pki` |
@@ -21,7 +21,7 @@ pub use certificate::{
     CERTIFICATE_BYTES_MAX, CERTIFICATE_PATTERNS_MAX, Certificate, CertificateError, CertificateFields, PeerPermissions,
     Validity,
 };
-pub use definition::{Realm, RealmMode, RealmName, RealmNameError, RealmSecret, TrustAnchor};
+pub use definition::{Realm, RealmMode, RealmName, RealmNameError, TrustAnchor};
 pub use identity::{Fingerprint, FingerprintError, HostIdentity, KEY_BYTES, PeerKeys, SIGNATURE_BYTES, SigningKey};
 pub use setup_line::{SETUP_LINE_BYTES_MAX, SetupLine, SetupLineError, SetupLineKind};
 pub use trust::{NAMES_MAX, Trust, TrustRefusal, VerifiedPeer};

@@ -19,7 +19,8 @@
 //! The authority's Ed25519 public key, 32 bytes, is present in the mode `pki` only.
 
 use super::certificate::{CERTIFICATE_BYTES_MAX, Certificate, CertificateError};
-use super::definition::{Realm, RealmSecret, TrustAnchor};
+use super::definition::{Realm, TrustAnchor};
+use crate::security::secret::Secret;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use std::fmt;
@@ -242,7 +243,7 @@ fn read_realm(bytes: &[u8]) -> Option<Realm> {
         (PKI_MODE, key) => TrustAnchor::Authority(key.try_into().ok()?),
         _ => return None,
     };
-    Some(Realm { name, anchor, secret: RealmSecret::new(secret) })
+    Some(Realm { name, anchor, secret: Secret::new(*secret) })
 }
 
 #[cfg(test)]
@@ -252,7 +253,7 @@ mod tests {
     use super::*;
 
     fn realm(anchor: TrustAnchor) -> Realm {
-        Realm { name: "plant1".parse().unwrap(), anchor, secret: RealmSecret::new(&[0x5a; 32]) }
+        Realm { name: "plant1".parse().unwrap(), anchor, secret: Secret::new([0x5a; 32]) }
     }
 
     fn own_certificate() -> Certificate {

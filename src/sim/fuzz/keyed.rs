@@ -1,12 +1,12 @@
 //! Target `keyed`: datagrams and time into the security layer of a peer, from strangers, a member and a replayer.
 
 use super::script::Script;
-use crate::message::{Epoch, PeerName};
+use crate::message::Epoch;
 use crate::proto::effect::Path;
 use crate::rng::Rng;
 use crate::security::{
-    CertificateVerifier, RealmCredentials, SECRET_BYTES, STATIC_KEY_BYTES, Secret, SecurityEffect, SecurityLayer,
-    SecuritySettings, Suite, static_public,
+    CertificateVerifier, CertifiedHost, RealmCredentials, SECRET_BYTES, STATIC_KEY_BYTES, Secret, SecurityEffect,
+    SecurityLayer, SecuritySettings, Suite, static_public,
 };
 use crate::time::{ClockReading, Instant, WallTime};
 use crate::wire::{self, Header, Kind};
@@ -39,9 +39,9 @@ impl CertificateVerifier for StaticKeyVerifier {
         certificate: &[u8],
         static_key: &[u8; STATIC_KEY_BYTES],
         _now: WallTime,
-    ) -> Result<PeerName, String> {
+    ) -> Result<CertifiedHost, String> {
         match certificate == static_key {
-            true => Ok("B.fuzz".parse().expect("a name")),
+            true => Ok(CertifiedHost { name: "B.fuzz".parse().expect("a name"), valid_until: None }),
             false => Err("another key".to_owned()),
         }
     }
@@ -125,8 +125,11 @@ impl KeyedWorld {
             }
             3 => {
                 self.now = self.now + Duration::from_millis(u64::from(script.u16()));
-                let now = self.now;
-                self.layers.iter_mut().filter(|layer| layer.deadline() <= now).for_each(|layer| layer.tick(now));
+                let now = ClockReading { instant: self.now, wall: WallTime::from_nanos(0) };
+                self.layers
+                    .iter_mut()
+                    .filter(|layer| layer.deadline() <= now.instant)
+                    .for_each(|layer| layer.tick(now));
             }
             _ => {
                 self.number += u64::from(script.u16());
@@ -156,6 +159,7 @@ impl KeyedWorld {
                         }
                         SecurityEffect::Receive { bytes, .. } => self.check_opened(sender, &bytes),
                         SecurityEffect::Authenticated { address: from, .. } => assert_eq!(from, address(1 - sender)),
+                        SecurityEffect::Expired { name, .. } => panic!("{name} has no limit in time"),
                         SecurityEffect::Refused { reason, .. } => panic!("{reason}"),
                     }
                 }

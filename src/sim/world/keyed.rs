@@ -4,12 +4,12 @@
 //! that a peer has sent.
 
 use super::World;
-use crate::message::{Epoch, PeerName};
+use crate::message::Epoch;
 use crate::proto::effect::{Input, Path};
 use crate::rng::Rng;
 use crate::security::{
-    CertificateVerifier, RealmCredentials, SECRET_BYTES, STATIC_KEY_BYTES, Secret, SecurityEffect, SecurityLayer,
-    SecuritySettings, Suite,
+    CertificateVerifier, CertifiedHost, RealmCredentials, SECRET_BYTES, STATIC_KEY_BYTES, Secret, SecurityEffect,
+    SecurityLayer, SecuritySettings, Suite,
 };
 use crate::sim::machine::Packet;
 use crate::sim::scenario::FaultKind;
@@ -22,9 +22,9 @@ use std::net::SocketAddr;
 struct HostVerifier;
 
 impl CertificateVerifier for HostVerifier {
-    fn verify(&mut self, certificate: &[u8], _: &[u8; STATIC_KEY_BYTES], _: WallTime) -> Result<PeerName, String> {
+    fn verify(&mut self, certificate: &[u8], _: &[u8; STATIC_KEY_BYTES], _: WallTime) -> Result<CertifiedHost, String> {
         let name = std::str::from_utf8(certificate).map_err(|error| error.to_string())?;
-        name.parse().map_err(|error| format!("{error}"))
+        Ok(CertifiedHost { name: name.parse().map_err(|error| format!("{error}"))?, valid_until: None })
     }
 }
 
@@ -98,6 +98,9 @@ impl World<'_> {
                 SecurityEffect::Authenticated { epoch, name, .. } => {
                     self.log(|| format!("host {host} has the keys of {name}, epoch {epoch}"));
                 }
+                SecurityEffect::Expired { name, .. } => {
+                    self.oracle.findings.add("expired", format!("host {host} says that {name} has expired"));
+                }
                 SecurityEffect::Refused { address, reason } => {
                     self.oracle.findings.add("refused", format!("host {host} does not trust {address}: {reason}"));
                 }
@@ -108,7 +111,7 @@ impl World<'_> {
     /// Lets the time of the host's security layer pass.
     pub(super) fn tick_security(&mut self, host: usize, now: ClockReading) {
         if let Some(layer) = self.machines[host].security.as_mut().filter(|layer| layer.deadline() <= now.instant) {
-            layer.tick(now.instant);
+            layer.tick(now);
             self.apply_security_effects(host);
         }
     }

@@ -3,9 +3,10 @@
 use super::error::{RealmFileError, RealmFileFault};
 use super::key_file::{self, KeyFileKind, KeyFileText, check_access, user_name};
 use crate::message::PeerName;
+use crate::security::Secret;
 use crate::security::realm::{
-    Certificate, Fingerprint, HostIdentity, KEY_BYTES, NAMES_MAX, PeerKeys, Realm, RealmMode, RealmSecret, SigningKey,
-    Trust, TrustAnchor,
+    Certificate, Fingerprint, HostIdentity, KEY_BYTES, NAMES_MAX, PeerKeys, Realm, RealmMode, SigningKey, Trust,
+    TrustAnchor,
 };
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
@@ -239,7 +240,7 @@ impl RealmDirectory {
                 Some(RealmMode::Pki) => TrustAnchor::Authority(*file.key("authority")?),
                 None => return Err(RealmFileFault::Field("mode")),
             };
-            Ok(Realm { name, anchor, secret: RealmSecret::new(&*file.key("secret")?) })
+            Ok(Realm { name, anchor, secret: Secret::new(*file.key("secret")?) })
         };
         realm().map_err(|fault| self.error(kind, fault))
     }

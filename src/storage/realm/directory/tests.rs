@@ -23,7 +23,7 @@ impl Drop for DataDir {
 }
 
 fn realm(name: &str) -> Realm {
-    Realm { name: name.parse().unwrap(), anchor: TrustAnchor::OwnKey, secret: RealmSecret::new(&[0x5a; 32]) }
+    Realm { name: name.parse().unwrap(), anchor: TrustAnchor::OwnKey, secret: Secret::new([0x5a; 32]) }
 }
 
 fn certificate(realm: &Realm, name: &str, seed: u8) -> Certificate {
