@@ -178,7 +178,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         module: "bench",
-        may_use: &["clock", "time", "subject", "message", "config", "daemon", "bus", "terminal"],
+        may_use: &["clock", "time", "subject", "message", "security", "config", "storage", "daemon", "bus", "terminal"],
         crates: &["clap", "crossbeam_channel", "hdrhistogram", "libc", "nix", "serde", "serde_json", "socket2"],
     },
     Layer {

@@ -137,6 +137,9 @@ pub struct ThroughputOptions {
     /// Messages to publish per second, such as 100000/s (default: as fast as the bus allows).
     #[arg(long, value_name = "N/s", value_parser = value::rate)]
     pub rate: Option<Rate>,
+    /// Also measure keyed peers, in turn with open ones, in a realm that is made for that.
+    #[arg(long)]
+    pub keyed: bool,
     /// Duration and number of the runs.
     #[command(flatten)]
     pub run: RunOptions,
@@ -157,6 +160,9 @@ pub struct LatencyOptions {
     /// The rate for the one-way latency, in addition to 1000/s.
     #[arg(long, value_name = "N/s", value_parser = value::rate, default_value = "100000/s")]
     pub rate: Rate,
+    /// Also measure round trips between keyed peers, in turn with open ones, in a realm that is made for that.
+    #[arg(long)]
+    pub keyed: bool,
     /// Duration and number of the runs.
     #[command(flatten)]
     pub run: RunOptions,

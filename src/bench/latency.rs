@@ -20,10 +20,13 @@ use crate::time::nanos;
 /// The rate to which the user's is compared: nearly idle, but with enough messages for a percentile.
 const IDLE_RATE: f64 = 1000.0;
 
+/// Names of the round trips.
+const PINGS: [&str; 6] = ["raw_blocking", "raw_busy", "blocking", "busy", "blocking_keyed", "busy_keyed"];
+
 /// Result of one way of measuring, over all runs.
 #[derive(Clone, Debug, Serialize)]
 struct LatencyRow {
-    /// `raw_blocking`, `raw_busy`, `blocking`, `busy`, `one_way`.
+    /// `raw_blocking`, `raw_busy`, `blocking`, `busy`, `blocking_keyed`, `busy_keyed`, `one_way`.
     what: &'static str,
     /// Messages per second; to and fro there is no rate.
     rate: Option<f64>,
@@ -101,17 +104,18 @@ struct LatencyJson<'a> {
 /// # Errors
 /// A value is wrong, or a process fails.
 pub fn run(options: &LatencyOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
-    let testbed = Testbed::new(&options.testbed)?;
-    let mut pings: [Vec<PingReport>; 4] = Default::default();
+    let testbed = Testbed::new(&options.testbed)?.with_realm(options.keyed)?;
+    let mut pings: [Vec<PingReport>; 6] = Default::default();
     let mut ways: [Vec<BenchRun>; 2] = Default::default();
     let rates = [IDLE_RATE, options.rate.0];
     let mut unsupported = None;
     // Only a program that drives its peer itself can poll busily.
     let has_busy = options.testbed.path == BenchPath::Library;
-    let wanted = [!options.no_raw, !options.no_raw && has_busy, true, has_busy];
+    let keyed = options.keyed;
+    let wanted = [!options.no_raw, !options.no_raw && has_busy, true, has_busy, keyed, keyed && has_busy];
     for _ in 0..options.run.runs {
         for (way, pinged) in pings.iter_mut().enumerate().filter(|(way, _)| wanted[*way]) {
-            let case = PingCase { is_raw: way < 2, is_busy: way % 2 == 1, bytes: options.size };
+            let case = PingCase { is_raw: way < 2, is_busy: way % 2 == 1, bytes: options.size, is_keyed: 4 <= way };
             let run = testbed.ping(case, options.run.secs)?;
             if !run.has_one_clock {
                 unsupported = Some("the programs are on two machines, which have two clocks");
@@ -123,8 +127,7 @@ pub fn run(options: &LatencyOptions, out: &mut Output) -> Result<Exit, CommandFa
         }
     }
     let found = ways[0].first().map(TestbedInfo::from_run);
-    let [raw_blocking, raw_busy, blocking, busy] = ["raw_blocking", "raw_busy", "blocking", "busy"];
-    let mut rows: Vec<LatencyRow> = [raw_blocking, raw_busy, blocking, busy]
+    let mut rows: Vec<LatencyRow> = PINGS
         .into_iter()
         .zip(&pings)
         .filter(|(_, runs)| !runs.is_empty())
@@ -166,15 +169,17 @@ pub fn run(options: &LatencyOptions, out: &mut Output) -> Result<Exit, CommandFa
 /// Returns a case with messages at a rate, whose payloads contain their due time.
 fn case(bytes: usize, span: Duration, rate: f64) -> LoadCase {
     let load = Load { bytes, span_ns: nanos(span), rate: Some(rate), subjects: 1, is_stamped: true };
-    LoadCase { load, subscribers: 1, is_each: false, drop: 0.0 }
+    LoadCase { load, subscribers: 1, is_each: false, drop: 0.0, is_keyed: false }
 }
 
 fn ratios(rows: &[LatencyRow]) -> Vec<Ratio> {
     let row = |what: &str| rows.iter().find(|row| row.what == what);
     let mut ratios = Vec::new();
-    for (own, raw) in [("blocking", "raw_blocking"), ("busy", "raw_busy")] {
-        if let (Some(ours), Some(theirs)) = (row(own), row(raw)) {
-            ratios.push(Ratio::of(own, ours, raw, theirs));
+    let pairs =
+        [("blocking", "raw_blocking"), ("busy", "raw_busy"), ("blocking_keyed", "blocking"), ("busy_keyed", "busy")];
+    for (own, other) in pairs {
+        if let (Some(ours), Some(theirs)) = (row(own), row(other)) {
+            ratios.push(Ratio::of(own, ours, other, theirs));
         }
     }
     let ways: Vec<&LatencyRow> = rows.iter().filter(|row| row.what == "one_way").collect();

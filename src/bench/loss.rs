@@ -84,7 +84,7 @@ pub fn run(options: &LossOptions, out: &mut Output) -> Result<Exit, CommandFailu
     let case = |drop| {
         let (span_ns, rate) = (nanos(run.secs), rate.map(|rate| rate.0));
         let load = Load { bytes: options.size, span_ns, rate, subjects: 1, is_stamped: true };
-        LoadCase { load, subscribers: 1, is_each: false, drop }
+        LoadCase { load, subscribers: 1, is_each: false, drop, is_keyed: false }
     };
     let fault = options.fault.as_deref().zip(options.heal.as_deref());
     let drops = if fault.is_some() { vec![None] } else { options.drop.iter().copied().map(Some).collect() };

@@ -25,6 +25,7 @@ mod round_trip;
 mod size;
 mod subjects;
 mod temporary_directory;
+mod temporary_realm;
 mod testbed;
 mod throughput;
 

@@ -78,7 +78,7 @@ pub fn run(options: &SubjectsOptions, out: &mut Output) -> Result<Exit, CommandF
         let span_ns = nanos(run.secs);
         let rate = rate.map(|rate| rate.0);
         let load = Load { bytes: options.size, span_ns, rate, subjects, is_stamped: false };
-        LoadCase { load, subscribers: 1, is_each: options.each, drop: 0.0 }
+        LoadCase { load, subscribers: 1, is_each: options.each, drop: 0.0, is_keyed: false }
     };
     let mut runs: Vec<Vec<BenchRun>> = options.subjects.iter().map(|_| Vec::new()).collect();
     for _ in 0..run.runs {

@@ -10,6 +10,7 @@ use super::job::{
     Drop, Job, Load, PeerSettings, PingJob, PingReport, ProcessCommand, PublishJob, RawJob, RawMode, ReadyReport,
     ReceiveReport, SendReport, SubscribeJob,
 };
+use super::temporary_realm::TemporaryRealm;
 use crate::clock::{Clock, random_u64};
 use crate::config::Config;
 use crate::terminal::exit::{CommandFailure, Exit};
@@ -40,6 +41,8 @@ pub struct Testbed {
     pub values: PeerSettings,
     /// The same configuration, parsed.
     pub config: Config,
+    /// Realm of the keyed runs; `None` if there are none.
+    realm: Option<TemporaryRealm>,
     path: BenchPath,
     program: PathBuf,
     publisher_via: Option<String>,
@@ -94,6 +97,8 @@ pub struct PingCase {
     pub is_raw: bool,
     /// True if both sides poll busily instead of waiting to be woken.
     pub is_busy: bool,
+    /// True if the peers are keyed.
+    pub is_keyed: bool,
     /// Bytes of payload.
     pub bytes: usize,
 }
@@ -117,6 +122,8 @@ pub struct LoadCase {
     pub is_each: bool,
     /// Share of the datagrams that each drops on purpose.
     pub drop: f64,
+    /// True if the peers are keyed.
+    pub is_keyed: bool,
 }
 
 impl Testbed {
@@ -162,6 +169,7 @@ impl Testbed {
         Ok(Testbed {
             config: values.config()?,
             values,
+            realm: None,
             path: options.path,
             program,
             publisher_via: options.publisher_via.clone(),
@@ -169,6 +177,24 @@ impl Testbed {
             interrupt: Interrupt::watch()?,
             runs: Cell::new(0),
         })
+    }
+
+    /// Makes a realm for keyed runs if `is_wanted`. All other runs are open then.
+    ///
+    /// # Errors
+    /// The files of the realm cannot be written.
+    pub fn with_realm(self, is_wanted: bool) -> Result<Testbed, CommandFailure> {
+        let realm = if is_wanted { Some(TemporaryRealm::create()?) } else { None };
+        Ok(Testbed { realm, ..self })
+    }
+
+    /// Returns the configuration of the peers of a run.
+    fn peers(&self, is_keyed: bool) -> PeerSettings {
+        match &self.realm {
+            Some(realm) if is_keyed => realm.members(&self.values),
+            Some(_) => self.values.with("--keyed", "security", "open"),
+            None => self.values.clone(),
+        }
     }
 
     /// Sends raw datagrams to the receivers of a case, at its rate or as fast as the kernel accepts them. `Err`
@@ -212,15 +238,16 @@ impl Testbed {
     /// # Errors
     /// A process fails.
     pub fn library(&self, case: &LoadCase) -> Result<BenchRun, CommandFailure> {
-        let LoadCase { load, subscribers, is_each, drop } = *case;
+        let LoadCase { load, subscribers, is_each, drop, is_keyed } = *case;
+        let peers = self.peers(is_keyed);
         let _progress = self.progress(&format!("messages of {} bytes", load.bytes));
         let subscriber = |seed| {
             let drop = (0.0 < drop).then_some(Drop { share: drop, seed });
-            let values = self.values.with("bench", "name", &format!("bench-sub-{seed}"));
+            let values = peers.with("bench", "name", &format!("bench-sub-{seed}"));
             Job::Subscribe(SubscribeJob { values, path: self.path, load, is_each, drop })
         };
         let receivers: Vec<Job> = (1..).take(subscribers).map(subscriber).collect();
-        let values = self.values.with("bench", "name", "bench-pub");
+        let values = peers.with("bench", "name", "bench-pub");
         let publisher = Job::Publish(PublishJob { values, path: self.path, load, subscribers });
         let run = self.run(&publisher, &receivers, Duration::from_nanos(load.span_ns))?;
         run.map_err(|why| CommandFailure::new(Exit::Failed, why))
@@ -231,11 +258,12 @@ impl Testbed {
     /// # Errors
     /// A process fails.
     pub fn ping(&self, case: PingCase, span: Duration) -> Result<PingRun, CommandFailure> {
-        let PingCase { is_raw, is_busy, bytes } = case;
+        let PingCase { is_raw, is_busy, bytes, is_keyed } = case;
+        let peers = self.peers(is_keyed);
         let what = if is_raw { "raw datagrams" } else { "messages" };
         let _progress = self.progress(&format!("{what} of {bytes} bytes to and fro"));
         let [ping, pong] = ["bench-ping", "bench-pong"].map(|name| PingJob {
-            values: self.values.with("bench", "name", name),
+            values: peers.with("bench", "name", name),
             path: self.path,
             bytes,
             span_ns: nanos(span),

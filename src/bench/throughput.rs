@@ -5,9 +5,9 @@ use std::io;
 
 use serde::Serialize;
 
-use super::args::{BenchPath, RawOptions, RunOptions, ThroughputOptions};
+use super::args::{BenchPath, RunOptions, ThroughputOptions};
 use super::job::Load;
-use super::report::{RAW_MODES, Ratios, TestbedInfo, ThroughputRow};
+use super::report::{RAW_MODES, Ratios, RunStats, TestbedInfo, ThroughputRow};
 use super::testbed::{BenchRun, LoadCase, RawCase, Testbed};
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::output::json as text;
@@ -24,6 +24,17 @@ struct Rates {
     rows: Vec<ThroughputRow>,
     /// Ratios, one for each size.
     ratios: Vec<Ratios>,
+    /// Ratios of keyed peers to open ones, one for each size if they were measured.
+    keyed: Vec<KeyedRatio>,
+}
+
+/// The rate of keyed peers as a multiple of that of open ones.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct KeyedRatio {
+    /// Bytes of payload of a message.
+    size: usize,
+    /// Ratio, run by run.
+    to_open: Option<RunStats>,
 }
 
 impl Rates {
@@ -51,7 +62,7 @@ pub fn run_to(
     subscribers: usize,
     out: &mut Output,
 ) -> Result<Exit, CommandFailure> {
-    let testbed = Testbed::new(&options.testbed)?;
+    let testbed = Testbed::new(&options.testbed)?.with_realm(options.keyed)?;
     let mut rates = Rates::default();
     for size in &options.size {
         let load = Load {
@@ -61,35 +72,43 @@ pub fn run_to(
             subjects: 1,
             is_stamped: false,
         };
-        let case = LoadCase { load, subscribers, is_each: false, drop: 0.0 };
-        measure(&testbed, name(options.testbed.path), &case, options.run, options.raw, &mut rates)?;
+        let case = LoadCase { load, subscribers, is_each: false, drop: 0.0, is_keyed: false };
+        measure(&testbed, options, &case, &mut rates)?;
     }
     print(verb, options.testbed.json, options.run, &testbed, &rates, out)
 }
 
 /// Returns the name of a path among the rows.
 pub fn name(path: BenchPath) -> &'static str {
+    let [name, _] = names(path);
+    name
+}
+
+/// Returns the names of a path between open peers, and between keyed ones.
+fn names(path: BenchPath) -> [&'static str; 2] {
     match path {
-        BenchPath::Library => "library",
-        BenchPath::Threads => "threads",
-        BenchPath::Daemon => "daemon",
+        BenchPath::Library => ["library", "library_keyed"],
+        BenchPath::Threads => ["threads", "threads_keyed"],
+        BenchPath::Daemon => ["daemon", "daemon_keyed"],
     }
 }
 
 /// Runs a case and its raw rates in turn, the given number of times, and enters the results.
 fn measure(
     testbed: &Testbed,
-    what: &'static str,
+    options: &ThroughputOptions,
     case: &LoadCase,
-    run: RunOptions,
-    raw: RawOptions,
     rates: &mut Rates,
 ) -> Result<(), CommandFailure> {
-    let size = case.load.bytes;
+    let (size, run, raw) = (case.load.bytes, options.run, options.raw);
     let mut library: Vec<BenchRun> = Vec::new();
+    let mut keyed: Vec<BenchRun> = Vec::new();
     let mut raws: Vec<RawRuns> = Vec::new();
     for _ in 0..run.runs {
         library.push(testbed.library(case)?);
+        if options.keyed {
+            keyed.push(testbed.library(&LoadCase { is_keyed: true, ..*case })?);
+        }
         let found = rates.found.get_or_insert_with(|| TestbedInfo::from_run(&library[0]));
         if raws.is_empty() && !raw.no_raw {
             let bytes = raw_bytes(size, found.datagram_bytes);
@@ -110,13 +129,21 @@ fn measure(
         }
     }
     let datagram_bytes = rates.found.as_ref().and_then(|found| found.datagram_bytes);
+    let [what, what_keyed] = names(options.testbed.path);
     let row = ThroughputRow::of(what, size, datagram_bytes.unwrap_or(0), size, &library);
     let raws: Vec<ThroughputRow> = raws.into_iter().map(|raws| raws.row(size)).collect();
     if let [plain, gso, gso_gro] = &raws[..] {
         rates.ratios.push(Ratios::of(&row, [plain, gso, gso_gro], raw.offloads_off));
     }
     rates.rows.extend(raws);
-    rates.rows.push(row);
+    if options.keyed {
+        let bytes = keyed.first().and_then(|run| run.receiver.datagram_bytes);
+        let keyed = ThroughputRow::of(what_keyed, size, bytes.unwrap_or(0), size, &keyed);
+        rates.keyed.push(KeyedRatio { size, to_open: keyed.ratio(&row) });
+        rates.rows.extend([row, keyed]);
+    } else {
+        rates.rows.push(row);
+    }
     Ok(())
 }
 
@@ -159,6 +186,7 @@ struct RatesJson<'a> {
     found: &'a Option<TestbedInfo>,
     rows: &'a [ThroughputRow],
     ratios: &'a [Ratios],
+    keyed: &'a [KeyedRatio],
 }
 
 /// Prints rates, and returns the exit code of the command.
@@ -171,10 +199,13 @@ fn print(
     out: &mut Output,
 ) -> Result<Exit, CommandFailure> {
     let (version, ok, secs) = (env!("CARGO_PKG_VERSION"), rates.is_good(), run.secs.as_secs_f64());
-    let Rates { found, rows, ratios } = rates;
+    let Rates { found, rows, ratios, keyed } = rates;
     let group = format!("{}:{}", testbed.config.group, testbed.config.port);
     match is_json {
-        true => out.line(text(&RatesJson { verb, version, ok, secs, runs: run.runs, group, found, rows, ratios }))?,
+        true => {
+            let runs = run.runs;
+            out.line(text(&RatesJson { verb, version, ok, secs, runs, group, found, rows, ratios, keyed }))?;
+        }
         false => print_text(run, rates, out)?,
     }
     out.flush()?;
@@ -199,6 +230,10 @@ fn print_text(run: RunOptions, rates: &Rates, out: &mut Output) -> io::Result<()
     if !rates.ratios.is_empty() {
         out.line("")?;
         out.bytes(ratio_table(&rates.ratios).to_string().as_bytes())?;
+    }
+    for KeyedRatio { size, to_open } in &rates.keyed {
+        let ratio = to_open.map_or("-".to_owned(), |ratio| format!("{:.2}", ratio.median));
+        out.line(format_args!("\n{size} bytes: keyed peers carry {ratio} times the messages of open ones"))?;
     }
     Ok(())
 }

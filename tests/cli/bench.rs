@@ -97,6 +97,21 @@ fn latencies_are_ordered_and_compared() {
 }
 
 #[test]
+fn keyed_peers_are_compared_with_open_ones() {
+    let place = Place::new();
+    let arguments = ["throughput", "--path", "daemon", "--rate", "20000/s", "--secs", "0.3", "--no-raw", "--keyed"];
+    let answer = bench(&place, &arguments);
+    let names: Vec<&Value> = rows(&answer, "rows").iter().map(|row| &row["what"]).collect();
+    assert_eq!(names, ["daemon", "daemon_keyed"]);
+    rows(&answer, "rows").iter().for_each(adds_up);
+    let [ratio] = &rows(&answer, "keyed")[..] else { panic!("{answer}") };
+    assert!(0.0 < ratio["to_open"]["median"].as_f64().unwrap(), "{ratio}");
+    let answer = bench(&place, &["latency", "--secs", "0.1", "--rate", "2000/s", "--no-raw", "--keyed"]);
+    let compared: Vec<&Value> = rows(&answer, "ratios").iter().map(|ratio| &ratio["what"]).collect();
+    assert_eq!(compared, ["blocking_keyed", "busy_keyed", "one_way"]);
+}
+
+#[test]
 fn fan_out_counts_all_receivers() {
     let place = Place::new();
     let arguments = ["fanout", "--subscribers", "3", "--rate", "20000/s", "--secs", "0.3", "--offloads-off"];
