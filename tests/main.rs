@@ -1,5 +1,6 @@
 //! Tests of the built product: one binary, so that the helpers are compiled once.
 
+mod attack;
 mod bus;
 mod cli;
 mod config;

@@ -17,7 +17,7 @@ mod doctor;
 mod events;
 mod health;
 mod keys;
-mod lan;
+pub mod lan;
 mod listeners;
 mod mtu;
 mod queue;

@@ -427,6 +427,11 @@ impl Process {
         self.lines.lock().expect("no reader panics").clone()
     }
 
+    /// Returns its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     fn has_ended(&mut self) -> bool {
         self.child.try_wait().expect("it can be waited for").is_some()
     }

@@ -1,0 +1,120 @@
+//! An attacker on the LAN of keyed peers. It has no key of their realm, and forges datagrams with code of its own.
+//!
+//! Two hosts publish to each other throughout. The attacker, on a third host, has recorded everything that arrived at
+//! the victim, and sends with any source address. The fourth host is the one that reflected datagrams would hit. The
+//! test prints a table of what each attempt achieves; `ATTACK_FACTOR=10` makes each attempt ten times as long.
+
+mod attempts;
+mod experiment;
+mod forged;
+mod raw_network;
+mod traffic;
+
+use crate::netns::lan::{Lan, in_namespaces, run};
+use crate::support::command::{PATIENCE, now};
+use crate::support::wait::wait_until;
+use experiment::{ATTACKER, Experiment, GROUP, PORT};
+use forged::{CONTROL, DATA, ForgedHeader, OPEN};
+use raw_network::{RawSender, UdpDatagram};
+use std::net::SocketAddrV4;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+#[test]
+fn attackers_without_a_key_change_nothing() {
+    in_namespaces("attack::attackers_without_a_key_change_nothing", || {
+        let mut experiment = Experiment::new();
+        attempts::send_open_datagrams(&mut experiment);
+        attempts::send_keyed_datagrams(&mut experiment);
+        attempts::send_changed_datagrams(&mut experiment);
+        attempts::replay_datagrams(&mut experiment);
+        attempts::replay_other_group(&mut experiment);
+        attempts::start_other_realm(&mut experiment);
+        attempts::reflect_datagrams(&mut experiment);
+        attempts::flood_victim(&mut experiment);
+        attempts::restart_publisher(&mut experiment);
+        attempts::restart_victim(&mut experiment);
+        experiment.conclude();
+    });
+}
+
+#[test]
+fn members_meet_during_a_flood() {
+    in_namespaces("attack::members_meet_during_a_flood", || {
+        let lan = Lan::new(3);
+        experiment::make_realm();
+        let first = experiment::start(&lan.hosts[0], "A.test", &[]);
+        let subscriber = first.subscribe("t.>");
+        let sender = RawSender::new(&lan.hosts[2], ATTACKER);
+        let (stop, sent) = (AtomicBool::new(false), AtomicU64::new(0));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let (packets, end) = (attempts::unknown_epochs(20_000), now() + PATIENCE);
+                for packet in packets.iter().cycle() {
+                    if stop.load(Ordering::Relaxed) || end < now() {
+                        break;
+                    }
+                    sender.send(packet, SocketAddrV4::new(GROUP, PORT));
+                    sent.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+            wait_until("the flood has begun", || 0 < sent.load(Ordering::Relaxed));
+            let began = now();
+            let second = experiment::start(&lan.hosts[1], "B.test", &[]);
+            experiment::await_acquaintance([&first, &second]);
+            second.publish_one("t.a", "after the handshake");
+            wait_until("a message is delivered", || subscriber.lines().iter().any(|line| line.contains("handshake")));
+            stop.store(true, Ordering::Relaxed);
+            println!("{:?} from the start to a delivered message, {sent:?} forged datagrams", now().since(began));
+        });
+    });
+}
+
+/// The attempts of the other test prove something only if the bytes of this attacker are right.
+#[test]
+fn same_attacker_deceives_open_peers() {
+    in_namespaces("attack::same_attacker_deceives_open_peers", || {
+        let lan = Lan::new(3);
+        let victim = lan.hosts[0].start_peer("A.test", GROUP.into(), &["security=open"]);
+        let subscriber = victim.subscribe("t.>");
+        let sender = RawSender::new(&lan.hosts[2], ATTACKER);
+        let send = |number: u64, kind: u8, records: &[u8]| {
+            let header = ForgedHeader {
+                mode: OPEN,
+                kind,
+                flags: 0,
+                group: PORT,
+                epoch: 0x5eed,
+                number,
+                count: u64::from(kind != DATA),
+                receiver: 0,
+            };
+            let (from, to) = (SocketAddrV4::new(ATTACKER, 4000), SocketAddrV4::new(GROUP, PORT));
+            sender.send(&UdpDatagram { from, to, payload: header.open(records) }.packet(), to);
+        };
+        send(1, DATA, &forged::encode_run("t.a", "forged"));
+        wait_until("the forged message is delivered", || subscriber.lines().iter().any(|line| line.contains("forged")));
+        let state = |state: &str| victim.rows("peers").iter().any(|row| row["state"] == state);
+        wait_until("a peer is up that does not exist", || state("up"));
+        let records = forged::control_records("X.test", 0x5eed, 1);
+        let bye = records.iter().find(|(name, _)| *name == "BYE").expect("BYE is a control record");
+        send(2, CONTROL, &bye.1);
+        wait_until("a forged BYE ends it", || !state("up"));
+        assert_eq!(victim.counter("discard_malformed"), 0);
+        // The peer can decode each other record, too.
+        let received = || victim.counter("datagrams_in") - victim.counter("discard_own");
+        let before = received();
+        for (number, (_, record)) in (3..).zip(&records) {
+            send(number, CONTROL, record);
+        }
+        wait_until("all are received", || before + records.len() as u64 <= received());
+        assert_eq!(victim.counter("discard_malformed"), 0);
+    });
+}
+
+/// Runs commands of a shell in the directory `/run`, with the built program as `seqcast`.
+fn shell(script: &str) -> String {
+    let program = format!("seqcast() {{ {} \"$@\"; }}\n", env!("CARGO_BIN_EXE_seqcast"));
+    run(Command::new("sh").args(["-ec", &(program + script)]).current_dir("/run"))
+}
