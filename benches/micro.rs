@@ -1,8 +1,11 @@
 //! Cost of the parts of the hot path, in nanoseconds: `cargo bench --bench micro [-- [--json] [wire | match |
-//! event_types | windows | ledger | history | core | redis | nats]]`.
+//! event_types | windows | ledger | history | core | redis | nats | security]]`.
 //!
 //! Each figure is the median of several rounds over the same work, on one thread, memory warm. Random order means
 //! that neighbouring operations touch different subjects, as real traffic on many subjects does.
+
+#[path = "micro/security.rs"]
+mod security;
 
 use bytes::Bytes;
 use seqcast::delivery::Deliveries;
@@ -729,6 +732,9 @@ fn main() {
     }
     if wanted("redis") {
         redis_listener(&mut figures);
+    }
+    if wanted("security") {
+        security::security(&mut figures);
     }
     if json {
         let rows: serde_json::Map<String, serde_json::Value> =
