@@ -804,7 +804,7 @@ fn expired_certificate_ends_the_association() {
     lan.multicast(1, &open);
     assert!(lan.nodes[0].received.is_empty());
     assert_eq!(lan.nodes[0].layer.counters().expired, 1);
-    lan.run(Duration::from_secs(8), |_, _| false);
+    lan.run(Duration::from_secs(6), |_, _| false);
     assert_eq!(lan.nodes[0].refusals, ["B is not trusted"], "once in 10 s");
 }
 
