@@ -107,7 +107,9 @@ fn peer_without_its_wanted_realm_does_not_start() {
         place.run(&arguments).exits(CONFIGURATION)
     };
     start(&["security=realm", "data-dir=nothing"]).reports(&["no realm", "seqcast init", "seqcast join"]);
-    start(&["security=pki", "data-dir=A.test"]).reports(&["of the mode realm, not pki"]);
+    start(&["name=A.test", "security=pki", "data-dir=A.test"]).reports(&["of the mode realm, not pki"]);
+    let name = ["the certificate of this host is for the name A.test", "names this peer B.test", "--name A.test"];
+    start(&["name=B.test", "data-dir=A.test"]).reports(&name);
     std::fs::write(place.dir().join("A.test/realm/realm.key"), "damaged").unwrap();
     // It does not fall back to open mode.
     start(&["data-dir=A.test"]).reports(&["realm.key"]);

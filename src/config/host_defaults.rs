@@ -1,7 +1,7 @@
 //! Meaning of the defaults `auto` on a host.
 
 use crate::message::PeerName;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Facts about a host that the defaults `auto` use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,8 +37,8 @@ impl HostDefaults {
     /// Returns whether commands that this user types in a shell have this data directory by default. The environment of a
     /// service often names another one.
     #[cfg(feature = "security")]
-    pub(crate) fn is_data_dir_of_shells(path: &Path) -> bool {
-        std::env::var_os("HOME").is_some_and(|home| path == Path::new(&home).join(".local/state/seqcast"))
+    pub(crate) fn is_data_dir_of_shells(path: &std::path::Path) -> bool {
+        std::env::var_os("HOME").is_some_and(|home| path == PathBuf::from(home).join(".local/state/seqcast"))
     }
 
     /// Returns the host name as a peer name: characters that a peer name cannot contain become `-`.

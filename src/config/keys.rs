@@ -109,7 +109,7 @@ macro_rules! keys {
 }
 
 keys! {
-    /// The name of the peer, for people.
+    /// The name of the peer, for people. On a host with a realm it is the name of the certificate.
     "name" name: PeerName = "auto", PeerNameFormat, "A.test";
     /// Admission of other peers. With `realm` or `pki` datagrams are sealed, and only members of the realm of that mode
     /// that `seqcast init` or `seqcast join` has made are admitted. With `open` any peer on the network is. `auto` is

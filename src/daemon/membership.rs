@@ -39,6 +39,13 @@ pub enum MembershipError {
         /// Mode of the realm.
         found: &'static str,
     },
+    /// The certificate of the host is for a peer of another name.
+    OtherName {
+        /// Name in the configuration.
+        wanted: PeerName,
+        /// Name in the certificate.
+        found: PeerName,
+    },
     /// The certificate of the host is not there yet.
     NoCertificate,
     /// The files of the realm cannot be used.
@@ -57,6 +64,12 @@ impl fmt::Display for MembershipError {
                 f,
                 "the realm of this host is of the mode {found}, not {wanted}; set security to {found} or auto, or join \
                  a realm of the mode {wanted}"
+            ),
+            MembershipError::OtherName { wanted, found } => write!(
+                f,
+                "the certificate of this host is for the name {found}, and the configuration names this peer {wanted}; set \
+                 name to {found} (--name {found}), or move the directory 'realm' of data-dir away and make keys for {wanted}: \
+                 seqcast init or join with --name {wanted}"
             ),
             MembershipError::NoCertificate => f.write_str(
                 "this host has no certificate yet; have its request signed with 'seqcast realm sign' on the host of \
@@ -81,6 +94,19 @@ impl RealmMembership {
     /// The host has no such realm, or its files cannot be used.
     pub(super) fn find(config: &Config) -> Result<RealmMembership, MembershipError> {
         find(config).map(|realm| RealmMembership { realm })
+    }
+
+    /// Checks that a peer of this name may be the peer of this host.
+    ///
+    /// # Errors
+    /// The certificate of the host is for another name.
+    pub(super) fn check_name(&self, name: &PeerName) -> Result<(), MembershipError> {
+        match self.realm.as_ref().and_then(|local| local.certificate.as_ref()) {
+            Some(certificate) if certificate.fields().name != *name => {
+                Err(MembershipError::OtherName { wanted: name.clone(), found: certificate.fields().name.clone() })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Returns whether the peer has keys.
@@ -137,7 +163,8 @@ fn protection(
     };
     let layer = SecurityLayer::new(limits, credentials, verifier, Box::new(fill_random), epoch, now);
     let (mode, realm) = (local.realm.anchor.mode().as_str(), local.realm.name.to_string());
-    Ok(Protection::Keyed(Box::new(KeyedProtection { layer, mode, realm })))
+    let (certificate, untrusted) = (certificate.clone(), None);
+    Ok(Protection::Keyed(Box::new(KeyedProtection { layer, mode, realm, certificate, untrusted })))
 }
 
 /// Finds the realm of which a peer is to be a member; `None` for open mode.

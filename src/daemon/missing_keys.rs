@@ -50,3 +50,39 @@ impl fmt::Display for MissingKeys {
         f.write_str("; to run without protection all the same, use --open, or security: open in the configuration")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::daemon::interface::ChoiceReason;
+
+    #[test]
+    fn peer_that_others_reach_needs_keys_or_open() {
+        let check = |name: &str, address: &str, security: Security| {
+            let chosen = ChosenInterface {
+                name: name.to_owned(),
+                index: 1,
+                address: address.parse().unwrap(),
+                mtu: 1500,
+                loopback: name == "lo",
+                reason: ChoiceReason::Named,
+                others: Vec::new(),
+            };
+            let mut config = Config::default();
+            config.security = security;
+            MissingKeys::check(&config, &chosen).map_err(|error| error.to_string())
+        };
+        for address in ["127.0.0.1", "127.9.9.9", "::1"] {
+            assert_eq!(check("lo", address, Security::Auto), Ok(()), "{address}");
+        }
+        for (name, address) in [("eth0", "10.0.0.7"), ("eth0", "127.0.0.1"), ("lo", "10.0.0.7"), ("lo", "fd00::7")] {
+            let refusal = check(name, address, Security::Auto).unwrap_err();
+            let start = format!("other hosts can reach this peer at {address} on {name}, and it has no keys: ");
+            assert!(refusal.starts_with(&start), "{refusal}");
+            for part in ["seqcast init", "seqcast join", "--open", "security: open"] {
+                assert!(refusal.contains(part), "{part}: {refusal}");
+            }
+            assert_eq!(check(name, address, Security::Open), Ok(()));
+        }
+    }
+}

@@ -6,8 +6,10 @@ use crate::daemon::show::CounterRow;
 use crate::message::Epoch;
 use crate::proto::effect::Path;
 #[cfg(feature = "security")]
+use crate::security::realm::{Certificate, check_validity};
+#[cfg(feature = "security")]
 use crate::security::{SecurityEffect, SecurityLayer};
-use crate::time::{ClockReading, Instant};
+use crate::time::{ClockReading, Instant, WallTime};
 use bytes::Bytes;
 use std::net::SocketAddr;
 
@@ -28,6 +30,10 @@ pub(crate) struct KeyedProtection {
     pub(crate) mode: &'static str,
     /// Name of the realm.
     pub(crate) realm: String,
+    /// Certificate of this host.
+    pub(crate) certificate: Certificate,
+    /// Address of the last peer that was refused and the reason, until it is taken.
+    pub(crate) untrusted: Option<(SocketAddr, String)>,
 }
 
 impl Protection {
@@ -125,7 +131,10 @@ impl Protection {
                             log::authenticated(&name, epoch, address);
                         }
                         SecurityEffect::Expired { epoch, address, name } => log::expired(&name, epoch, address),
-                        SecurityEffect::Refused { address, reason } => log::refused(address, &reason),
+                        SecurityEffect::Refused { address, reason } => {
+                            log::refused(address, &reason);
+                            keyed.untrusted = Some((address, reason));
+                        }
                     }
                 }
             }
@@ -135,6 +144,29 @@ impl Protection {
     /// Returns whether datagrams are neither sealed nor authenticated.
     pub(crate) fn is_open(&self) -> bool {
         matches!(self, Protection::Open)
+    }
+
+    /// Returns the address of the peer that was last refused since the last call, and the reason with its remedy.
+    pub(crate) fn take_untrusted(&mut self) -> Option<(SocketAddr, String)> {
+        match self {
+            Protection::Open => None,
+            #[cfg(feature = "security")]
+            Protection::Keyed(keyed) => keyed.untrusted.take(),
+        }
+    }
+
+    /// Returns the reason why other hosts refuse the certificate of this one at this time, with its remedy.
+    pub(crate) fn certificate_problem(&self, now: WallTime) -> Option<String> {
+        match self {
+            Protection::Open => {
+                let _ = now;
+                None
+            }
+            #[cfg(feature = "security")]
+            Protection::Keyed(keyed) => {
+                check_validity(&keyed.certificate, now).err().map(|refusal| refusal.to_string())
+            }
+        }
     }
 
     /// Returns the mode that `show status` names.

@@ -337,7 +337,7 @@ fn no_output_has_a_secret() {
         outcomes.push(other.join(&line, "B.test"));
         outcomes.push(other.join(&line, "B.test"));
         // The other host has no certificate yet in the mode pki.
-        let peer = first.0.peer(&["--set", "log-level=trace"]);
+        let peer = first.0.peer(&["--name", "A.test", "--set", "log-level=trace"]);
         for host in [&first, &other] {
             for arguments in [
                 &["realm", "show"][..],

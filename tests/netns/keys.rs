@@ -214,3 +214,59 @@ fn open_peer_is_loud_everywhere() {
         drop(quiet);
     });
 }
+
+#[test]
+fn copied_identity_is_named_on_both_hosts() {
+    in_namespaces("netns::keys::copied_identity_is_named_on_both_hosts", || {
+        let lan = Lan::new(2);
+        let shells = Shell::pair(&lan);
+        let [first, other] = &shells;
+        first.run("seqcast init --realm plant1");
+        other.run(
+            "mkdir -p .local/state/seqcast && cp -a /run/home-first/.local/state/seqcast/realm .local/state/seqcast",
+        );
+        let _peers = [first, other].map(|shell| shell.start("seqcast peer --interface eth0 --name first"));
+        let expected = "several hosts have the keys of first: 10.75.0.1, 10.75.0.2; one is a copy of the other";
+        for shell in &shells {
+            wait_until("the peer answers", || Bus::attach(shell.socket()).is_ok());
+            wait_until("the copy is named", || shell.run("seqcast show health").contains(expected));
+            let health = shell.run("seqcast show health");
+            assert!(health.contains("seqcast join - --name NAME") && !health.contains("the same name"), "{health}");
+            let status = shell.run("seqcast show status --json");
+            assert!(status.contains(r#""security":"realm""#), "{status}");
+        }
+    });
+}
+
+#[test]
+fn clock_that_is_years_off_is_named() {
+    in_namespaces("netns::keys::clock_that_is_years_off_is_named", || {
+        let lan = Lan::new(2);
+        let shells = Shell::pair(&lan);
+        let [first, other] = &shells;
+        first.run("seqcast init --realm plant1 --mode pki");
+        other.run("ssh first seqcast realm invite | seqcast join - > request");
+        // The clock of the authority was three years slow. A peer cannot run with a faked clock, since its timers stop.
+        let slow = "LD_PRELOAD='/usr/$LIB/faketime/libfaketime.so.1' FAKETIME=-3y";
+        first.run("cp /run/home-other/request request");
+        first.run(&format!(
+            "{slow} seqcast realm sign - --name other --publish '>' --subscribe '>' < request > certificate"
+        ));
+        let refusal = other.refusal("seqcast join - < /run/home-first/certificate");
+        assert!(refusal.contains("the certificate of 'other' expired 7") && refusal.contains(" days ago"), "{refusal}");
+        other.run(&format!("{slow} seqcast join - < /run/home-first/certificate"));
+        let _peers = [first, other].map(|shell| shell.start("seqcast peer --interface eth0"));
+        for (shell, check, found, fix) in [
+            (first, "trust", "the peer at 10.75.0.2:", "(seqcast realm sign), or set the clock"),
+            (other, "certificate", "the certificate of 'other' expired ", "(seqcast realm sign), or set the clock"),
+        ] {
+            wait_until("the peer answers", || Bus::attach(shell.socket()).is_ok());
+            wait_until("the fault is named", || {
+                let health = shell.run("seqcast show health");
+                let parts = [check, found, fix, "the certificate of 'other' expired", "by the clock of this host"];
+                parts.iter().all(|part| health.contains(part))
+            });
+        }
+        assert!(first.peers().is_empty(), "nobody is trusted instead");
+    });
+}

@@ -55,7 +55,7 @@ impl Engine {
         let poll = Poll::new().map_err(step("open an event queue"))?;
         let watch = InterfaceWatch::open(poll.registry(), INTERFACES).map_err(step("watch the network interfaces"))?;
         let chosen = choose_interface(config)?;
-        let membership = find_membership(config, &chosen)?;
+        let membership = find_membership(config, options, &chosen)?;
         // Signals are watched before the socket exists: a program that finds the socket can then end the peer
         // gracefully.
         let signals = options.signals.then(|| Signals::watch(poll.registry())).transpose();
@@ -150,8 +150,12 @@ fn choose_interface(config: &Config) -> Result<ChosenInterface, StartError> {
 }
 
 /// Finds the realm of which a peer on this interface is to be a member.
-fn find_membership(config: &Config, chosen: &ChosenInterface) -> Result<Membership, StartError> {
+fn find_membership(config: &Config, options: &Options, chosen: &ChosenInterface) -> Result<Membership, StartError> {
     let membership = Membership::find(config)?;
+    // The keys are those of the peer of this host. Peers inside of programs may use them under names of their own.
+    if options.signals {
+        membership.check_name(&config.name)?;
+    }
     if !membership.has_keys() {
         MissingKeys::check(config, chosen).map_err(StartError::Unprotected)?;
     }

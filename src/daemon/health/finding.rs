@@ -27,6 +27,12 @@ pub(crate) enum Check {
     Names,
     /// The server id under which this peer registers events.
     ServerId,
+    /// Keys that several hosts have.
+    Identity,
+    /// The certificate of this host.
+    Certificate,
+    /// Peers that this one refuses.
+    Trust,
     /// Protection of the datagrams.
     Open,
     /// Peers of other groups on this LAN.
@@ -50,6 +56,9 @@ impl Check {
             Check::Skew => "skew",
             Check::Names => "names",
             Check::ServerId => "server_id",
+            Check::Identity => "identity",
+            Check::Certificate => "certificate",
+            Check::Trust => "trust",
             Check::Open => "open",
             Check::Groups => "groups",
             Check::Mtu => "mtu",

@@ -5,7 +5,9 @@ pub(crate) mod finding;
 mod monitor;
 
 use self::finding::{Check, Severity};
-use self::monitor::{HealthChange, HealthMonitor, MulticastCounts, NetworkSetup, Observation, RequestTotals};
+use self::monitor::{
+    HealthChange, HealthMonitor, MulticastCounts, NetworkSetup, Observation, RequestTotals, UntrustedPeer,
+};
 use crate::config::Config;
 use crate::daemon::beacon::Beacons;
 use crate::daemon::engine_core::EngineCore;
@@ -100,6 +102,8 @@ impl Health {
             kernel_drops: counters.kernel_drops,
             receive_buffer: core.sockets.granted()[0],
             server_id_conflict: conflict.cloned(),
+            untrusted: core.protection.take_untrusted().map(|(address, reason)| UntrustedPeer { address, reason }),
+            certificate_problem: core.protection.certificate_problem(now.wall),
             path_limit: core.peer.path_limit().cloned(),
         };
         for change in self.monitor.update(now, &observation) {

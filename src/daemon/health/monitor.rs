@@ -2,16 +2,19 @@
 
 mod clock_skew;
 mod kernel_drops;
+mod keys;
 mod multicast;
 mod path_mtu;
 mod requests;
 mod unicast;
 
+pub(crate) use self::keys::UntrustedPeer;
 pub(crate) use self::multicast::MulticastCounts;
 pub(crate) use self::requests::RequestTotals;
 
 use self::clock_skew::check_skew;
 use self::kernel_drops::KernelDrops;
+use self::keys::{certificate_finding, check_identity, check_open, check_trust, is_copied};
 use self::multicast::{ReturnedMulticasts, check_multicast};
 use self::path_mtu::check_mtu;
 use self::requests::UnansweredRequests;
@@ -82,6 +85,10 @@ pub(crate) struct Observation {
     pub(crate) receive_buffer: BufferGrant,
     /// The peer that holds the server id of this one.
     pub(crate) server_id_conflict: Option<ServerIdConflict>,
+    /// The peer that was last refused since the sample before.
+    pub(crate) untrusted: Option<UntrustedPeer>,
+    /// Reason why others refuse the certificate of this host, and the remedy after `; `.
+    pub(crate) certificate_problem: Option<String>,
     /// Size of datagrams that do not arrive at some peers.
     pub(crate) path_limit: Option<PathLimit>,
 }
@@ -116,6 +123,8 @@ pub(crate) struct HealthMonitor {
     clock_step: Option<(Instant, Duration, bool)>,
     /// The last datagram that the system refused, and its time.
     refused: Option<(Instant, RefusedSend)>,
+    /// The last peer that was refused, and the time.
+    untrusted: Option<(Instant, UntrustedPeer)>,
     returned: ReturnedMulticasts,
     requests: UnansweredRequests,
     kernel_drops: KernelDrops,
@@ -132,6 +141,7 @@ impl HealthMonitor {
             last: now,
             clock_step: None,
             refused: None,
+            untrusted: None,
             returned: ReturnedMulticasts::new(now.instant),
             requests: UnansweredRequests::default(),
             kernel_drops: KernelDrops::default(),
@@ -171,6 +181,7 @@ impl HealthMonitor {
         let was_usable = !self.findings.contains_key(&Check::Interface);
         self.refused = seen.refused.map(|refused| (now.instant, refused)).or(self.refused);
         self.refused = self.refused.filter(|_| is_usable && was_usable);
+        self.untrusted = seen.untrusted.clone().map(|peer| (now.instant, peer)).or(self.untrusted.take());
         // It explains also what the next four checks would find.
         let explained = |finding: Option<Finding>| finding.filter(|_| is_usable);
         let found = [
@@ -183,9 +194,12 @@ impl HealthMonitor {
             (Check::KernelDrops, self.kernel_drops.check(now.instant, &seen.receive_buffer)),
             (Check::Clock, self.check_clock(now.instant)),
             (Check::Skew, check_skew(&self.network, &seen.peers)),
-            (Check::Names, check_names(&seen.peers)),
+            (Check::Names, check_names(&self.network, &seen.peers)),
+            (Check::Identity, check_identity(&self.network, &seen.peers)),
             (Check::ServerId, seen.server_id_conflict.as_ref().map(server_id_finding)),
-            (Check::Open, self.check_open()),
+            (Check::Certificate, seen.certificate_problem.as_deref().map(certificate_finding)),
+            (Check::Trust, check_trust(now.instant, self.untrusted.as_ref())),
+            (Check::Open, check_open(&self.network)),
             (Check::Groups, self.check_groups(&seen.foreign_peers)),
             (Check::Mtu, seen.path_limit.as_ref().map(check_mtu)),
         ];
@@ -224,6 +238,9 @@ impl HealthMonitor {
             Check::Skew => "the clocks of the other peers agree with that of this host again".to_owned(),
             Check::Names => "each peer has a name of its own again".to_owned(),
             Check::ServerId => "no other peer has the server id of this peer any more".to_owned(),
+            Check::Identity => "the keys of each host are its own again".to_owned(),
+            Check::Certificate => "the certificate of this host is valid again".to_owned(),
+            Check::Trust => "no peer was refused for a while".to_owned(),
             Check::Open => "other hosts cannot reach this open peer any more".to_owned(),
             Check::Groups => "no peer of another group is heard on this LAN any more".to_owned(),
             Check::Mtu => "datagrams of all sizes arrive".to_owned(),
@@ -310,19 +327,6 @@ impl HealthMonitor {
         })
     }
 
-    fn check_open(&self) -> Option<Finding> {
-        let NetworkSetup { interface, address, is_loopback, is_open, .. } = &self.network;
-        (*is_open && !(*is_loopback && address.is_loopback())).then(|| Finding {
-            check: Check::Open,
-            severity: Severity::Notice,
-            found: format!("this peer is open, and other hosts can reach it at {address} on {interface}"),
-            effect: "any of them can read every message and publish any",
-            fix: "make each host a member of a realm (seqcast init, seqcast join), then start the peers without \
-                  --open and security: open"
-                .to_owned(),
-        })
-    }
-
     fn check_groups(&self, foreign: &[ForeignPeer]) -> Option<Finding> {
         let (own_group, own_port) = (self.network.group.ip(), self.network.group.port());
         let ForeignPeer { address, name, group, port, .. } = foreign.first()?;
@@ -388,8 +392,9 @@ fn is_up(peer: &MemberRow) -> bool {
     peer.state == MemberState::Up
 }
 
-fn check_names(peers: &[MemberRow]) -> Option<Finding> {
-    let duplicates: Vec<&MemberRow> = peers.iter().filter(|peer| peer.duplicate_name && is_up(peer)).collect();
+fn check_names(network: &NetworkSetup, peers: &[MemberRow]) -> Option<Finding> {
+    let duplicates = peers.iter().filter(|peer| peer.duplicate_name && is_up(peer));
+    let duplicates: Vec<&MemberRow> = duplicates.filter(|peer| !is_copied(network, peers, peer)).collect();
     (!duplicates.is_empty()).then(|| Finding {
         check: Check::Names,
         severity: Severity::Warning,

@@ -24,4 +24,4 @@ pub use certificate::{
 pub use definition::{Realm, RealmMode, RealmName, RealmNameError, TrustAnchor};
 pub use identity::{Fingerprint, FingerprintError, HostIdentity, KEY_BYTES, PeerKeys, SIGNATURE_BYTES, SigningKey};
 pub use setup_line::{SETUP_LINE_BYTES_MAX, SetupLine, SetupLineError, SetupLineKind};
-pub use trust::{NAMES_MAX, Trust, TrustRefusal, VerifiedPeer};
+pub use trust::{NAMES_MAX, Trust, TrustRefusal, VerifiedPeer, check_validity};

@@ -227,7 +227,7 @@ impl Trust {
         if self.revoked.contains(&fingerprint) {
             return Err(TrustRefusal::Revoked(name));
         }
-        check_time(&certificate, now)?;
+        check_validity(&certificate, now)?;
         let is_new = self.check_name(&name, fingerprint)?;
         let (keys, not_after) = (certificate.fields.keys, certificate.fields.validity.not_after);
         Ok(VerifiedPeer { name, keys, fingerprint, permissions: certificate.fields.permissions, not_after, is_new })
@@ -246,7 +246,10 @@ impl Trust {
 }
 
 /// Checks that a certificate is valid now.
-fn check_time(certificate: &Certificate, now: WallTime) -> Result<(), TrustRefusal> {
+///
+/// # Errors
+/// Its validity begins later, or has ended.
+pub fn check_validity(certificate: &Certificate, now: WallTime) -> Result<(), TrustRefusal> {
     let name = || certificate.fields.name.clone();
     let (now, validity) = (now.as_nanos() / 1_000_000_000, certificate.fields.validity);
     if now < validity.not_before {

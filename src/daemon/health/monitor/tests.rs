@@ -65,6 +65,8 @@ fn seen(peers: &[MemberRow]) -> Observation {
         kernel_drops: 0,
         receive_buffer: BufferGrant { receive: true, wanted: 4_194_304, granted: 212_992 },
         server_id_conflict: None,
+        untrusted: None,
+        certificate_problem: None,
         path_limit: None,
     }
 }
@@ -380,4 +382,31 @@ fn open_peer_beyond_loopback_is_found() {
     assert_eq!(findings(loopback.clone()), ["+open notice"], "lo has an address that others can reach");
     let alone = NetworkSetup { address: [127, 0, 0, 1].into(), ..loopback };
     assert_eq!(findings(alone), [""; 0]);
+}
+
+#[test]
+fn copied_keys_differ_from_shared_names() {
+    let namesake = |host: u8| MemberRow { duplicate_name: true, address: ([10, 0, 0, host], 9).into(), ..peer("B.1") };
+    let findings = |is_open: bool, peers: &[MemberRow]| {
+        changes(&mut HealthMonitor::new(NetworkSetup { is_open, ..network() }, at(0)), 1000, &seen(peers))
+    };
+    assert_eq!(findings(false, &[namesake(8), namesake(9)]), ["+identity warning"]);
+    assert_eq!(findings(false, &[namesake(8), namesake(8)]), ["+names warning"], "two peers of one host");
+    assert_eq!(findings(true, &[namesake(8), namesake(9)]), ["+names warning", "+open notice"]);
+}
+
+#[test]
+fn refused_peer_is_named_for_half_a_minute() {
+    let mut monitor = HealthMonitor::new(network(), at(0));
+    let untrusted =
+        UntrustedPeer { address: ([10, 0, 0, 9], 4000).into(), reason: "its certificate expired; sign it".to_owned() };
+    let refusal = Observation { untrusted: Some(untrusted), ..seen(&[]) };
+    assert_eq!(changes(&mut monitor, 1000, &refusal), ["+trust warning"]);
+    let finding = monitor.findings().next().unwrap().finding.clone();
+    assert_eq!(finding.found, "the peer at 10.0.0.9:4000 is not trusted: its certificate expired");
+    assert_eq!(finding.fix, "sign it");
+    assert_eq!(changes(&mut monitor, 5000, &seen(&[])), [""; 0]);
+    assert_eq!(changes(&mut monitor, 40_000, &seen(&[])), ["+peers notice", "-trust"]);
+    let problem = Observation { certificate_problem: Some("it expired; sign it".to_owned()), ..seen(&[]) };
+    assert_eq!(changes(&mut monitor, 41_000, &problem), ["+certificate broken"]);
 }

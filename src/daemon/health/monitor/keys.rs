@@ -1,0 +1,85 @@
+//! Findings about keys: a peer without them, a certificate that others refuse, peers that this one refuses, and a host
+//! that was copied.
+
+use super::super::finding::{Check, Finding, Severity};
+use super::{EVENT_TIME, NetworkSetup, is_up};
+use crate::proto::stats::MemberRow;
+use crate::time::Instant;
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+
+/// A peer that has the secret of the realm and is not trusted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct UntrustedPeer {
+    /// Its address.
+    pub(crate) address: SocketAddr,
+    /// The problem and the remedy, with `; ` between them.
+    pub(crate) reason: String,
+}
+
+pub(super) fn check_open(network: &NetworkSetup) -> Option<Finding> {
+    let NetworkSetup { interface, address, is_loopback, is_open, .. } = network;
+    (*is_open && !(*is_loopback && address.is_loopback())).then(|| Finding {
+        check: Check::Open,
+        severity: Severity::Notice,
+        found: format!("this peer is open, and other hosts can reach it at {address} on {interface}"),
+        effect: "any of them can read every message and publish any",
+        fix:
+            "make each host a member of a realm (seqcast init, seqcast join), then start the peers without --open and \
+              security: open"
+                .to_owned(),
+    })
+}
+
+/// Returns the finding about this host's own certificate. `problem` has the remedy after `; `.
+pub(super) fn certificate_finding(problem: &str) -> Finding {
+    let (found, fix) = problem.split_once("; ").unwrap_or((problem, "look at: seqcast realm show"));
+    Finding {
+        check: Check::Certificate,
+        severity: Severity::Broken,
+        found: found.to_owned(),
+        effect: "peers with the same time refuse this one",
+        fix: fix.to_owned(),
+    }
+}
+
+/// Returns the finding about the peer that was last refused.
+pub(super) fn check_trust(now: Instant, last: Option<&(Instant, UntrustedPeer)>) -> Option<Finding> {
+    let (_, UntrustedPeer { address, reason }) = last.filter(|(at, _)| now.since(*at) < EVENT_TIME)?;
+    let (problem, fix) = reason.split_once("; ").unwrap_or((reason, "look at: seqcast realm show, on both hosts"));
+    Some(Finding {
+        check: Check::Trust,
+        severity: Severity::Warning,
+        found: format!("the peer at {address} is not trusted: {problem}"),
+        effect: "the two do not hear each other",
+        fix: fix.to_owned(),
+    })
+}
+
+/// Returns whether peers on several hosts have the name of this one. In a realm a name belongs to one pair of keys.
+pub(super) fn is_copied(network: &NetworkSetup, peers: &[MemberRow], peer: &MemberRow) -> bool {
+    !network.is_open && 1 < hosts_of_namesakes(network, peers, peer).len()
+}
+
+fn hosts_of_namesakes(network: &NetworkSetup, peers: &[MemberRow], peer: &MemberRow) -> BTreeSet<IpAddr> {
+    let name = &peer.publisher.name;
+    let others = peers.iter().filter(|other| is_up(other) && other.publisher.name == *name);
+    let is_own = name.as_ref().is_some_and(|name| name.as_str() == network.name);
+    others.map(|other| other.address.ip()).chain(is_own.then_some(network.address)).collect()
+}
+
+pub(super) fn check_identity(network: &NetworkSetup, peers: &[MemberRow]) -> Option<Finding> {
+    let is_duplicate = |peer: &&MemberRow| peer.duplicate_name && is_up(peer);
+    let peer = peers.iter().filter(is_duplicate).find(|peer| is_copied(network, peers, peer))?;
+    let hosts: Vec<String> = hosts_of_namesakes(network, peers, peer).iter().map(IpAddr::to_string).collect();
+    let name = peer.publisher.name.as_ref().map_or("?", |name| name.as_str());
+    Some(Finding {
+        check: Check::Identity,
+        severity: Severity::Warning,
+        found: format!("several hosts have the keys of {name}: {}; one is a copy of the other", hosts.join(", ")),
+        effect: "reports do not distinguish them, and each can read what is meant for another",
+        fix: "on the copy, move the directory 'realm' of data-dir away, and make keys of its own under another name: seqcast \
+              join - --name NAME"
+            .to_owned(),
+    })
+}
