@@ -215,7 +215,11 @@ impl Protection {
                     ),
                     ("keyed_discard_open", counters.discard_open, "Datagrams of open mode."),
                     ("keyed_discard_forged", counters.discard_forged, "Datagrams that their peer has not sealed."),
-                    ("keyed_discard_replayed", counters.discard_replayed, "Control datagrams that came before."),
+                    (
+                        "keyed_discard_replayed",
+                        counters.discard_replayed,
+                        "Control datagrams that came before, and datagrams that are too old.",
+                    ),
                     ("keyed_discard_source", counters.discard_source, "Datagrams of a peer from another address."),
                     ("keyed_discard_malformed", counters.discard_malformed, "Datagrams of unknown modes or layouts."),
                     ("keyed_discard_other", counters.discard_other, "Datagrams of other groups or for other peers."),

@@ -6,7 +6,9 @@ use super::key_schedule::{GroupKeys, PairwiseKeys, RealmKeys, SenderContext};
 use super::noise::STATIC_KEY_BYTES;
 use super::replay_window::ReplayWindow;
 use super::secret::{SECRET_BYTES, Secret};
+use super::sent_numbers::{NextNumbers, SentNumbers};
 use crate::message::{Epoch, PeerName};
+use crate::proto::effect::Path;
 use crate::time::{Instant, WallTime};
 use crate::wire::{self, KeyedHeader, Kind};
 use bytes::Bytes;
@@ -23,16 +25,20 @@ pub(super) struct EpochSecrets {
     pub(super) group_secret: Secret,
     /// Secret of the datagrams to this one receiver, which each handshake draws anew.
     pub(super) pairwise_secret: Secret,
+    /// Numbers of the sender's next datagrams to the group some seconds ago.
+    pub(super) next: NextNumbers,
 }
 
 impl EpochSecrets {
     /// Returns the bytes of the secrets, followed by `rest`.
     pub(super) fn encode(&self, rest: &[u8]) -> Zeroizing<Vec<u8>> {
         // No growth leaves copies of the secrets behind.
-        let mut bytes = Zeroizing::new(Vec::with_capacity(2 + 2 * SECRET_BYTES + rest.len()));
+        let mut bytes = Zeroizing::new(Vec::with_capacity(2 + 2 * SECRET_BYTES + 16 + rest.len()));
         bytes.extend([self.suite.mode(), self.phase]);
         bytes.extend(self.group_secret.bytes());
         bytes.extend(self.pairwise_secret.bytes());
+        bytes.extend(self.next.data.to_be_bytes());
+        bytes.extend(self.next.control.to_be_bytes());
         bytes.extend(rest);
         bytes
     }
@@ -42,11 +48,14 @@ impl EpochSecrets {
         let ([mode, phase], rest) = bytes.split_first_chunk()?;
         let (group_secret, rest) = rest.split_first_chunk()?;
         let (pairwise_secret, rest) = rest.split_first_chunk()?;
+        let (data, rest) = rest.split_first_chunk()?;
+        let (control, rest) = rest.split_first_chunk()?;
         let secrets = EpochSecrets {
             suite: Suite::of_mode(*mode)?,
             phase: *phase,
             group_secret: Secret::new(*group_secret),
             pairwise_secret: Secret::new(*pairwise_secret),
+            next: NextNumbers { data: u64::from_be_bytes(*data), control: u64::from_be_bytes(*control) },
         };
         Some((secrets, rest))
     }
@@ -58,6 +67,8 @@ pub(super) struct OwnKeys {
     pub(super) sender: SenderContext,
     group_secret: Secret,
     group_keys: GroupKeys,
+    /// Numbers of the datagrams to the group.
+    pub(super) numbers: SentNumbers,
     /// Key of the datagrams of handshakes.
     pub(super) handshake_key: AeadKey,
 }
@@ -67,7 +78,7 @@ impl OwnKeys {
     pub(super) fn new(sender: SenderContext, group_secret: Secret, realm_keys: &RealmKeys) -> OwnKeys {
         let group_keys = GroupKeys::new(&sender, &group_secret);
         let handshake_key = realm_keys.handshake(sender.group, sender.epoch);
-        OwnKeys { sender, group_secret, group_keys, handshake_key }
+        OwnKeys { sender, group_secret, group_keys, numbers: SentNumbers::default(), handshake_key }
     }
 
     /// Returns the key of datagrams of a kind to the group.
@@ -79,12 +90,13 @@ impl OwnKeys {
     }
 
     /// Returns the secrets for one receiver. The pairwise one is fresh and random.
-    pub(super) fn secrets_with(&self, pairwise_secret: &Secret) -> EpochSecrets {
+    pub(super) fn secrets_with(&self, pairwise_secret: &Secret, now: Instant) -> EpochSecrets {
         EpochSecrets {
             suite: self.sender.suite,
             phase: self.sender.phase,
             group_secret: self.group_secret.clone(),
             pairwise_secret: pairwise_secret.clone(),
+            next: self.numbers.settled(now),
         }
     }
 }
@@ -114,6 +126,8 @@ pub(super) struct Association {
     receive_pairwise: PairwiseKeys,
     /// `None` after the own epoch has changed, until the next handshake.
     send_pairwise: Option<PairwiseKeys>,
+    /// Numbers below which datagrams to the group are old: a stranger may have recorded them.
+    first: NextNumbers,
     /// Control datagrams to the group that were accepted.
     group_window: ReplayWindow,
     /// Control datagrams to this peer alone that were accepted. Other members cannot seal them.
@@ -139,7 +153,7 @@ pub(super) struct KeysAnswer {
 pub(super) enum OpenFailure {
     /// It is not authentic.
     Forged,
-    /// It was accepted before.
+    /// It was accepted before, or it is too old.
     Replayed,
 }
 
@@ -162,8 +176,9 @@ impl Association {
             receive_group: GroupKeys::new(&sender, &secrets.group_secret),
             receive_pairwise: PairwiseKeys::new(&sender, &secrets.pairwise_secret, own.sender.epoch),
             send_pairwise: Some(PairwiseKeys::new(&own.sender, own_pairwise_secret, remote)),
-            group_window: ReplayWindow::new(),
-            pairwise_window: ReplayWindow::new(),
+            first: secrets.next,
+            group_window: ReplayWindow::starting_at(secrets.next.control),
+            pairwise_window: ReplayWindow::starting_at(0),
             last_heard: now,
             keys_answer: None,
             is_doubtful: false,
@@ -175,6 +190,7 @@ impl Association {
     pub(super) fn inherit(&mut self, former: Association) {
         if self.group_secret == former.group_secret {
             self.group_window = former.group_window;
+            self.first = former.first;
         }
     }
 
@@ -203,7 +219,7 @@ impl Association {
     }
 
     /// Decrypts a datagram of this peer, and returns it as one of open mode.
-    pub(super) fn open(&mut self, keyed: &KeyedHeader, datagram: &Bytes) -> Result<Bytes, OpenFailure> {
+    pub(super) fn open(&mut self, keyed: &KeyedHeader, path: Path, datagram: &Bytes) -> Result<Bytes, OpenFailure> {
         let (kind, number) = (keyed.header.kind, keyed.header.number);
         let key = match (kind, keyed.is_pairwise) {
             (Kind::Data, false) => &self.receive_group.data,
@@ -220,7 +236,13 @@ impl Association {
         let records = key.open(number, header, sealed).ok_or(OpenFailure::Forged)?.len();
         bytes.truncate(keyed.header_bytes + records);
         let window = if keyed.is_pairwise { &mut self.pairwise_window } else { &mut self.group_window };
-        if kind == Kind::Control && !window.accept(number) {
+        let is_new = match kind {
+            Kind::Control => window.accept(number),
+            // Older data comes by unicast to those that request it.
+            Kind::Data => path == Path::Unicast || self.first.data <= number,
+            Kind::Directed => true,
+        };
+        if !is_new {
             return Err(OpenFailure::Replayed);
         }
         Ok(wire::into_open(bytes))

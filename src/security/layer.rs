@@ -140,7 +140,7 @@ pub struct SecurityCounters {
     pub discard_malformed: u64,
     /// Datagrams that their sender did not seal, or that were changed.
     pub discard_forged: u64,
-    /// Control datagrams that were accepted before.
+    /// Control datagrams that were accepted before, and older datagrams to the group than the keys are for.
     pub discard_replayed: u64,
     /// Datagrams of a known epoch from another address.
     pub discard_source: u64,
@@ -237,6 +237,9 @@ impl SecurityLayer {
             (Kind::Control, Some(to)) => self.epochs.get(&to).copied(),
         };
         let is_pairwise = open.kind == Kind::Directed || open.kind == Kind::Control && to.is_some();
+        if !is_pairwise {
+            self.own.numbers.on_sent(open.kind, open.number);
+        }
         let association = receiver.and_then(|receiver| self.associations.get(&receiver));
         let key = match (is_pairwise, association.and_then(|association| association.send_key(open.kind))) {
             (false, _) => self.own.group_key(open.kind),
@@ -308,7 +311,7 @@ impl SecurityLayer {
         let counter = if association.host.address != datagram.from {
             &mut self.counters.discard_source
         } else {
-            match association.open(keyed, &datagram.bytes) {
+            match association.open(keyed, datagram.path, &datagram.bytes) {
                 Ok(bytes) => {
                     if header.kind == Kind::Control {
                         association.last_heard = now.instant;
@@ -333,6 +336,7 @@ impl SecurityLayer {
 
     /// Handles the passing of time: sends HELLOs, repeats datagrams of handshakes, and drops what has waited too long.
     pub fn tick(&mut self, now: ClockReading) {
+        self.own.numbers.on_tick(now.instant);
         self.send_hello(now.instant);
         self.repeat_exchanges(now.instant);
         self.counters.discard_unauthenticated += self.deferral.expire(now.instant) as u64;

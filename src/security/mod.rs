@@ -19,6 +19,7 @@ mod noise;
 pub mod realm;
 mod replay_window;
 mod secret;
+mod sent_numbers;
 
 pub use cipher::{KEYED_BYTES, Suite, TAG_BYTES};
 

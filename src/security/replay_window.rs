@@ -14,21 +14,24 @@ const STEP_MAX: u64 = 1 << 20;
 /// The control numbers of one sender that were accepted.
 #[derive(Clone, Debug)]
 pub(super) struct ReplayWindow {
+    /// The lowest number that is accepted.
+    first: u64,
     highest: u64,
     words: [u64; WORDS],
 }
 
 impl ReplayWindow {
-    pub(super) fn new() -> ReplayWindow {
-        ReplayWindow { highest: 0, words: [0; WORDS] }
+    /// Creates the window of a sender whose numbers below `first` are old.
+    pub(super) fn starting_at(first: u64) -> ReplayWindow {
+        ReplayWindow { first, highest: first.saturating_sub(1), words: [0; WORDS] }
     }
 
-    /// Returns whether a number is new, and remembers it. Numbers that are 2,048 or more below the highest count as
-    /// replayed, and those that are far above it, except for the first one, as forged. Only numbers of authentic
+    /// Returns whether a number is new, and remembers it. Numbers that are old, or 2,048 or more below the highest, count
+    /// as replayed, and those that are far above it, except for the first one, as forged. Only numbers of authentic
     /// datagrams may be passed.
     pub(super) fn accept(&mut self, number: u64) -> bool {
         let is_too_high = 0 < self.highest && self.highest.saturating_add(STEP_MAX) < number;
-        if WINDOW <= self.highest.saturating_sub(number) || is_too_high {
+        if WINDOW <= self.highest.saturating_sub(number) || number < self.first || is_too_high {
             return false;
         }
         let (block, last_block) = (number / WORD_BITS, self.highest / WORD_BITS);
@@ -59,10 +62,12 @@ mod tests {
 
     #[test]
     fn number_far_above_the_highest_is_refused() {
-        let mut window = ReplayWindow::new();
+        let mut window = ReplayWindow::starting_at(100);
+        assert!(!window.accept(99) && !window.accept(100 + STEP_MAX) && window.accept(99 + STEP_MAX));
+        let mut window = ReplayWindow::starting_at(0);
         assert!(window.accept(1 << 40) && !window.accept(u64::MAX) && !window.accept((1 << 40) + STEP_MAX + 1));
         assert!(window.accept((1 << 40) + 1) && window.accept((1 << 40) + 1 + STEP_MAX));
-        let mut window = ReplayWindow::new();
+        let mut window = ReplayWindow::starting_at(0);
         assert!(window.accept(u64::MAX) && !window.accept(u64::MAX) && window.accept(u64::MAX - 1));
     }
 
@@ -70,7 +75,7 @@ mod tests {
     fn window_agrees_with_a_set_of_numbers() {
         let mut rng = Rng::new(7);
         for step in [1, 3, 100, 3000, 200_000] {
-            let (mut window, mut seen, mut highest) = (ReplayWindow::new(), BTreeSet::new(), 0u64);
+            let (mut window, mut seen, mut highest) = (ReplayWindow::starting_at(0), BTreeSet::new(), 0u64);
             for _ in 0..20_000 {
                 let number = match rng.below(3) {
                     0 => highest + 1 + rng.below(step),

@@ -73,7 +73,7 @@ for side in (0, 1):
         compare(f"sealed-{name}", answers[f"sealed-{name}"][side], sealed)
     static_public = X25519PrivateKey.from_private_bytes(answers["static-private"][side]).public_key().public_bytes_raw()
     compare("certificate", answers["certificate"][side][:32], static_public)
-    secrets.append(mode + b"\0" + group_secret + pairwise_secret)
+    secrets.append(mode + b"\0" + group_secret + pairwise_secret + answers["next-numbers"][side])
 
 
 def connection(side):

@@ -183,7 +183,7 @@ impl SecurityLayer {
         let static_key = noise.remote_static()?;
         let Some(host) = self.admit(now, remote, &certificate, &static_key) else { return Some(()) };
         let pairwise_secret = draw(&mut self.secrets);
-        let payload = self.own.secrets_with(&pairwise_secret).encode(&self.credentials.certificate);
+        let payload = self.own.secrets_with(&pairwise_secret, now.instant).encode(&self.credentials.certificate);
         let HandshakeProgress::Initiating { mut noise } = self.exchanges.remove(&remote)?.progress else {
             return None;
         };
@@ -219,7 +219,7 @@ impl SecurityLayer {
             return None;
         };
         let pairwise_secret = draw(&mut self.secrets);
-        let message = noise.into_transport().write(&self.own.secrets_with(&pairwise_secret).encode(&[]));
+        let message = noise.into_transport().write(&self.own.secrets_with(&pairwise_secret, now.instant).encode(&[]));
         let (_, bytes) = self.seal_handshake(Step::Keys, Some(remote.epoch), message);
         self.effects.push_back(SecurityEffect::Send { to: remote.address, bytes: bytes.clone() });
         let mut association = Association::new(&self.own, remote.epoch, &secrets, &pairwise_secret, host, now.instant);

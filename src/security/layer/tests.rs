@@ -808,6 +808,36 @@ fn expired_certificate_ends_the_association() {
     assert_eq!(lan.nodes[0].refusals, ["B is not trusted"], "once in 10 s");
 }
 
+/// Proves: W192
+#[test]
+fn recorded_datagrams_are_too_old_for_new_members() {
+    let mut lan = pair();
+    let recorded: Vec<Bytes> = [Kind::Data, Kind::Control, Kind::Data]
+        .map(|kind| {
+            let open = lan.nodes[0].datagram(kind, None);
+            lan.multicast(0, &open)
+        })
+        .into();
+    lan.run(Duration::from_secs(4), |_, _| true);
+    let recent = lan.nodes[0].datagram(Kind::Data, None);
+    let recent_sealed = lan.multicast(0, &recent);
+    lan.meet();
+    assert_eq!((lan.nodes[1].names.len(), lan.nodes[1].received.len()), (1, 0));
+    let (now, from) = (lan.now, lan.nodes[0].address);
+    for sealed in &recorded {
+        lan.nodes[1].receive(now, from, Path::Multicast, sealed);
+    }
+    assert!(lan.nodes[1].received.is_empty());
+    assert_eq!(lan.nodes[1].layer.counters().discard_replayed, 3);
+    lan.nodes[1].receive(now, from, Path::Multicast, &recent_sealed);
+    assert_eq!(lan.nodes[1].received, [recent], "it may have been on its way");
+    // A member gets older data by unicast, if it asks for it.
+    for sealed in &recorded {
+        lan.nodes[1].receive(now, from, Path::Unicast, sealed);
+    }
+    assert_eq!((lan.nodes[1].received.len(), lan.nodes[1].layer.counters().discard_replayed), (3, 4));
+}
+
 #[test]
 fn replayed_data_keeps_no_association_alive() {
     let mut lan = pair();
