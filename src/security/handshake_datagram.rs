@@ -131,6 +131,13 @@ impl HandshakeDatagram {
     }
 }
 
+/// Returns the epoch of a datagram that claims to be a HELLO. Nothing in it is authentic.
+pub(super) fn claimed_hello(bytes: &[u8]) -> Option<Epoch> {
+    let ([_, _, _, _, KIND, step, _, _], rest) = bytes.split_first_chunk()? else { return None };
+    let is_hello = STEPS.get(usize::from(*step)) == Some(&Step::Hello);
+    Epoch::new(u64::from_be_bytes(*rest.first_chunk()?)).filter(|_| is_hello)
+}
+
 /// Returns the body of a HELLO: the sender's address as one of IPv6, its port, and zeros.
 pub(super) fn hello_body(address: SocketAddr) -> Vec<u8> {
     let mut body = [&ipv6(address.ip()).octets()[..], &address.port().to_be_bytes()].concat();

@@ -17,7 +17,7 @@ use crate::proto::effect::Path;
 use crate::security::association::{Association, EpochSecrets, KeysAnswer, RemoteHost};
 use crate::security::exchange::{ExchangeDue, HandshakeExchange, HandshakeProgress, RemoteEndpoint};
 use crate::security::handshake_datagram::{
-    HandshakeDatagram, NONCE_BYTES, Step, cookie_body, hello_body, init_body, is_hello_of, request_body,
+    HandshakeDatagram, NONCE_BYTES, Step, claimed_hello, cookie_body, hello_body, init_body, is_hello_of, request_body,
     split_cookie_body, split_init_body,
 };
 use crate::security::noise::{Noise, NoiseKeys, STATIC_KEY_BYTES};
@@ -45,6 +45,10 @@ impl SecurityLayer {
 
     /// Handles a datagram of a handshake.
     pub(super) fn on_handshake(&mut self, now: ClockReading, from: SocketAddr, path: Path, bytes: &Bytes) {
+        // Peers send a HELLO every second. Those of peers that are known have no effect, so they are not opened.
+        if claimed_hello(bytes).is_some_and(|epoch| self.is_known(RemoteEndpoint { epoch, address: from })) {
+            return;
+        }
         let own = self.own.sender.epoch;
         let datagram = HandshakeDatagram::open(bytes, &self.realm_keys).filter(|datagram| {
             let is_for_this = match datagram.receiver {
@@ -72,14 +76,19 @@ impl SecurityLayer {
         }
     }
 
+    /// Returns whether both sides have the keys of each other.
+    fn is_known(&self, remote: RemoteEndpoint) -> bool {
+        let association = self.associations.get(&remote.epoch);
+        association.is_some_and(|association| association.host.address == remote.address && association.is_sound())
+    }
+
     /// Begins a handshake as the initiator, unless there is no need, or one has failed lately. Nothing else than a HELLO
     /// begins one, and each HELLO causes at most one REQUEST, which is not larger.
     fn on_hello(&mut self, now: Instant, remote: RemoteEndpoint, hello: &HandshakeDatagram) -> Option<()> {
         if !is_hello_of(&hello.body, remote.address) {
             return None;
         }
-        let association = self.associations.get(&remote.epoch);
-        if association.is_some_and(|association| association.host.address == remote.address && association.is_sound()) {
+        if self.is_known(remote) {
             return Some(());
         }
         let can_begin = match self.exchanges.get(&remote).map(|exchange| &exchange.progress) {
