@@ -259,7 +259,7 @@ fn running() -> LocalPeer {
         "address": "10.0.0.1", "interface_reason": "named", "loopback": false, "mtu": 1500, "datagram_bytes": 1472,
         "message_bytes_max": 1, "receive_buffer": 4 << 20, "receive_buffer_wanted": 4 << 20, "send_buffer": 1 << 20,
         "send_buffer_wanted": 1 << 20, "socket": null, "clients": 0, "send_queue": 0, "flow_excluded": [],
-        "transport": "multicast", "copies_to": [],
+        "transport": "multicast", "copies_to": [], "open_to_network": false,
     });
     let other = json!({
         "user": "B.1", "publisher": "B.1", "epoch": "2f6e2c5a90b3d874", "uid": 1, "address": "10.0.0.2:5",
