@@ -3,7 +3,7 @@
 use super::{Figures, clock, median, nanos_each};
 use bytes::Bytes;
 use seqcast::message::Epoch;
-use seqcast::proto::effect::Path;
+use seqcast::proto::effect::{ArrivedDatagram, Path};
 use seqcast::rng::Rng;
 use seqcast::security::realm::{Certificate, HostIdentity, PeerPermissions, RealmName, Trust, TrustAnchor};
 use seqcast::security::{
@@ -79,7 +79,7 @@ impl Member {
     }
 
     fn receive(&mut self, now: ClockReading, from: SocketAddr, path: Path, bytes: Bytes) -> Option<Bytes> {
-        self.layer.receive(now, from, path, bytes)
+        self.layer.receive(now, ArrivedDatagram { from, path, bytes, arrived: now.instant })
     }
 }
 

@@ -9,13 +9,14 @@
 mod raw_address;
 
 use self::raw_address::{NAME_BYTES, RawAddress};
-use crate::time::WallTime;
+use crate::time::{ClockReading, Instant, WallTime};
 use bytes::{Bytes, BytesMut};
 use std::io;
 use std::mem::{self, MaybeUninit};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
+use std::time::Duration;
 
 /// Maximum number of buffers in one system call. Each holds one datagram, or up to [`SEGMENTS_MAX`] of them.
 pub const BATCH_BUFFERS_MAX: usize = 64;
@@ -46,6 +47,14 @@ pub struct ReceivedDatagram {
     pub arrived: Option<WallTime>,
     /// True if it arrived at the socket for unicast copies of multicasts.
     pub is_copy: bool,
+}
+
+impl ReceivedDatagram {
+    /// Returns the time at which the kernel received the datagram, which is read now, if the kernel reports it.
+    pub fn arrival(&self, now: ClockReading) -> Option<Instant> {
+        let socket_dwell = now.wall.as_nanos().saturating_sub(self.arrived?.as_nanos());
+        Some(now.instant - Duration::from_nanos(socket_dwell))
+    }
 }
 
 /// A datagram to send.

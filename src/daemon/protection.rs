@@ -4,7 +4,7 @@
 use crate::daemon::log;
 use crate::daemon::show::CounterRow;
 use crate::message::Epoch;
-use crate::proto::effect::Path;
+use crate::proto::effect::ArrivedDatagram;
 #[cfg(feature = "security")]
 use crate::security::realm::{Certificate, check_validity};
 #[cfg(feature = "security")]
@@ -50,20 +50,14 @@ impl Protection {
     }
 
     /// Returns what the core receives when a datagram arrives; `None` if it receives nothing, or only later.
-    pub(crate) fn receive(
-        &mut self,
-        now: ClockReading,
-        from: SocketAddr,
-        path: Path,
-        datagram: Bytes,
-    ) -> Option<Bytes> {
+    pub(crate) fn receive(&mut self, now: ClockReading, datagram: ArrivedDatagram) -> Option<Bytes> {
         match self {
             Protection::Open => {
-                let _ = (now, from, path);
-                Some(datagram)
+                let _ = now;
+                Some(datagram.bytes)
             }
             #[cfg(feature = "security")]
-            Protection::Keyed(keyed) => keyed.layer.receive(now, from, path, datagram),
+            Protection::Keyed(keyed) => keyed.layer.receive(now, datagram),
         }
     }
 
@@ -114,7 +108,7 @@ impl Protection {
     pub(crate) fn drain(
         &mut self,
         mut send: impl FnMut(Option<SocketAddr>, Bytes),
-        mut receive: impl FnMut(SocketAddr, Path, Bytes),
+        mut receive: impl FnMut(ArrivedDatagram),
     ) {
         match self {
             Protection::Open => {
@@ -126,7 +120,7 @@ impl Protection {
                     match effect {
                         SecurityEffect::Send { to, bytes } => send(Some(to), bytes),
                         SecurityEffect::Multicast { bytes } => send(None, bytes),
-                        SecurityEffect::Receive { from, path, bytes } => receive(from, path, bytes),
+                        SecurityEffect::Receive(datagram) => receive(datagram),
                         SecurityEffect::Authenticated { epoch, address, name } => {
                             log::authenticated(&name, epoch, address);
                         }

@@ -23,6 +23,19 @@ pub enum Path {
     Unicast,
 }
 
+/// A datagram of another peer, with the time of its arrival.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArrivedDatagram {
+    /// The sender's unicast address, as the kernel reports it.
+    pub from: SocketAddr,
+    /// Socket on which the datagram arrived.
+    pub path: Path,
+    /// The UDP payload.
+    pub bytes: Bytes,
+    /// Earliest possible time of its arrival.
+    pub arrived: Instant,
+}
+
 /// A position in what a peer has published to the group; from [`Peer::published`](crate::proto::peer::Peer::published).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublishedPosition {
@@ -79,6 +92,8 @@ pub enum Input {
         /// The client.
         client: ClientId,
     },
+    /// A datagram arrived earlier, and had to wait for the keys of its sender.
+    Deferred(ArrivedDatagram),
     /// Inputs from now on arrived at this instant or later, and may have waited unread since. Without this input,
     /// datagrams count as arriving when they are handed in.
     Arrived {

@@ -1,11 +1,9 @@
 //! Datagrams of peers whose handshake is in progress. They wait for its end.
 
 use super::exchange::RemoteEndpoint;
-use crate::proto::effect::Path;
+use crate::proto::effect::ArrivedDatagram;
 use crate::time::Instant;
-use bytes::Bytes;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Maximum cost of what is deferred for one handshake.
@@ -16,14 +14,6 @@ const TOTAL_COST_MAX: usize = 4 << 20;
 const DATAGRAM_COST: usize = 256;
 /// Time for which the datagrams of a handshake wait, from the first one on.
 const TIME_MAX: Duration = Duration::from_millis(250);
-
-/// A datagram as it arrived.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct DeferredDatagram {
-    pub(super) from: SocketAddr,
-    pub(super) path: Path,
-    pub(super) bytes: Bytes,
-}
 
 /// The deferred datagrams of each handshake, in the order of arrival.
 #[derive(Debug, Default)]
@@ -38,13 +28,13 @@ struct DeferredDatagrams {
     cost: usize,
     /// True once the other side has proven its address.
     is_proven: bool,
-    datagrams: Vec<DeferredDatagram>,
+    datagrams: Vec<ArrivedDatagram>,
 }
 
 impl Deferral {
     /// Defers a datagram. Returns the number of datagrams that are discarded: this one if there is no room for it, or
     /// those of the oldest handshake whose address is not proven. A stranger that replays a HELLO proves none.
-    pub(super) fn push(&mut self, now: Instant, remote: RemoteEndpoint, datagram: DeferredDatagram) -> usize {
+    pub(super) fn push(&mut self, now: Instant, remote: RemoteEndpoint, datagram: ArrivedDatagram) -> usize {
         let cost = DATAGRAM_COST + datagram.bytes.len();
         if HANDSHAKE_COST_MAX < self.handshakes.get(&remote).map_or(0, |deferred| deferred.cost) + cost {
             return 1;
@@ -77,7 +67,7 @@ impl Deferral {
     }
 
     /// Takes out the datagrams of a handshake.
-    pub(super) fn take(&mut self, remote: RemoteEndpoint) -> Vec<DeferredDatagram> {
+    pub(super) fn take(&mut self, remote: RemoteEndpoint) -> Vec<ArrivedDatagram> {
         let Some(deferred) = self.handshakes.remove(&remote) else { return Vec::new() };
         self.total_cost -= deferred.cost;
         deferred.datagrams
@@ -100,6 +90,7 @@ impl Deferral {
 mod tests {
     use super::*;
     use crate::message::Epoch;
+    use crate::proto::effect::Path;
 
     fn remote(bits: u64) -> RemoteEndpoint {
         RemoteEndpoint { epoch: Epoch::new(bits).unwrap(), address: "10.0.0.1:7".parse().unwrap() }
@@ -110,9 +101,10 @@ mod tests {
     }
 
     /// Returns a datagram of this cost.
-    fn datagram(cost: usize) -> DeferredDatagram {
+    fn datagram(cost: usize) -> ArrivedDatagram {
         let bytes = vec![0; cost - DATAGRAM_COST].into();
-        DeferredDatagram { from: "10.0.0.1:7".parse().unwrap(), path: Path::Multicast, bytes }
+        let from = "10.0.0.1:7".parse().unwrap();
+        ArrivedDatagram { from, path: Path::Multicast, bytes, arrived: at(0) }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::noise::static_public;
 use super::secret::{SECRET_BYTES, Secret};
 use super::{RealmCredentials, SecurityEffect, SecurityLayer, SecuritySettings};
 use crate::message::Epoch;
-use crate::proto::effect::Path;
+use crate::proto::effect::{ArrivedDatagram, Path};
 use crate::time::{ClockReading, Instant, WallTime};
 use crate::wire::{self, Header, Kind};
 use bytes::Bytes;
@@ -164,7 +164,7 @@ fn handshake(answers: &mut KnownAnswers) -> [SecurityLayer; 2] {
         });
         let (path, bytes) = sent.expect("the next step");
         answers.add(step, &bytes);
-        layers[1 - sender].receive(now, from, path, bytes);
+        layers[1 - sender].receive(now, ArrivedDatagram { from, path, bytes, arrived: now.instant });
     }
     layers
 }

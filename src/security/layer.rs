@@ -9,7 +9,7 @@ mod handshake;
 use super::association::{Association, OpenFailure, OwnKeys};
 use super::cipher::Suite;
 use super::cookie::CookieJar;
-use super::deferral::{Deferral, DeferredDatagram};
+use super::deferral::Deferral;
 use super::exchange::{HandshakeExchange, RemoteEndpoint};
 use super::handshake_datagram;
 use super::handshake_limits::HandshakeLimits;
@@ -19,7 +19,7 @@ use super::noise::STATIC_KEY_BYTES;
 use super::realm::CERTIFICATE_BYTES_MAX;
 use super::secret::{SECRET_BYTES, Secret};
 use crate::message::{Epoch, PeerName};
-use crate::proto::effect::Path;
+use crate::proto::effect::ArrivedDatagram;
 use crate::time::{ClockReading, Instant, WallTime};
 use crate::wire::{KeyedHeader, Kind, MAGIC, MODE_OPEN, VERSION};
 use bytes::Bytes;
@@ -95,15 +95,8 @@ pub enum SecurityEffect {
         /// The UDP payload.
         bytes: Bytes,
     },
-    /// A datagram that had to wait for the keys of its sender can be passed to the core.
-    Receive {
-        /// Sender of the datagram.
-        from: SocketAddr,
-        /// Path by which it arrived.
-        path: Path,
-        /// The datagram in open mode.
-        bytes: Bytes,
-    },
+    /// A datagram that had to wait for the keys of its sender, opened now, can be passed to the core.
+    Receive(ArrivedDatagram),
     /// A peer has proven its identity.
     Authenticated {
         /// Its epoch.
@@ -273,20 +266,20 @@ impl SecurityLayer {
     }
 
     /// Handles a datagram that arrived. Returns the datagram for the core, if there is one now.
-    pub fn receive(&mut self, now: ClockReading, from: SocketAddr, path: Path, datagram: Bytes) -> Option<Bytes> {
-        let counter = match *datagram {
+    pub fn receive(&mut self, now: ClockReading, datagram: ArrivedDatagram) -> Option<Bytes> {
+        let counter = match *datagram.bytes {
             // The core counts what is no datagram of this version.
             [m0, m1, version, ..] if u16::from_be_bytes([m0, m1]) != MAGIC || version != VERSION => {
-                return Some(datagram);
+                return Some(datagram.bytes);
             }
             [_, _, _, MODE_OPEN, ..] => &mut self.counters.discard_open,
             [_, _, _, mode, ..] if Suite::of_mode(mode).is_none() => &mut self.counters.discard_malformed,
             [_, _, _, _, handshake_datagram::KIND, ..] => {
-                self.on_handshake(now, from, path, &datagram);
+                self.on_handshake(now, datagram.from, datagram.path, &datagram.bytes);
                 return None;
             }
-            _ => match KeyedHeader::decode(&datagram) {
-                Some(keyed) => return self.open(now, DeferredDatagram { from, path, bytes: datagram }, &keyed),
+            _ => match KeyedHeader::decode(&datagram.bytes) {
+                Some(keyed) => return self.open(now, datagram, &keyed),
                 None => &mut self.counters.discard_malformed,
             },
         };
@@ -294,7 +287,7 @@ impl SecurityLayer {
         None
     }
 
-    fn open(&mut self, now: ClockReading, datagram: DeferredDatagram, keyed: &KeyedHeader) -> Option<Bytes> {
+    fn open(&mut self, now: ClockReading, datagram: ArrivedDatagram, keyed: &KeyedHeader) -> Option<Bytes> {
         let header = &keyed.header;
         let own = self.own.sender.epoch;
         if header.group != self.settings.group
@@ -328,7 +321,7 @@ impl SecurityLayer {
 
     /// Defers a datagram of a peer whose handshake is in progress. Everything else of unknown epochs is discarded, and
     /// never causes anything to be sent.
-    fn defer(&mut self, now: Instant, remote: RemoteEndpoint, datagram: DeferredDatagram) {
+    fn defer(&mut self, now: Instant, remote: RemoteEndpoint, datagram: ArrivedDatagram) {
         let is_in_progress = self.exchanges.get(&remote).is_some_and(|exchange| !exchange.has_ended());
         let discarded = if is_in_progress { self.deferral.push(now, remote, datagram) } else { 1 };
         self.counters.discard_unauthenticated += discarded as u64;

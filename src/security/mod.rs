@@ -22,7 +22,6 @@ mod secret;
 mod sent_numbers;
 
 pub use cipher::{KEYED_BYTES, Suite, TAG_BYTES};
-
 pub use layer::{
     CertificateVerifier, CertifiedHost, RealmCredentials, SecretSource, SecurityCounters, SecurityEffect,
     SecurityLayer, SecuritySettings,

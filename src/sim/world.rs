@@ -282,12 +282,13 @@ impl<'a> World<'a> {
                 self.oracle.runs[self.machines[host].run].kernel_drops += dropped;
                 self.input(host, Input::Overrun { path: Path::Multicast, drops: dropped, datagrams_max: dropped });
             }
+            let mut earliest = now.instant;
             if self.machines[host].spec.reports_arrival {
                 self.oracle.runs[self.machines[host].run].last_arrival = Some(arrived);
-                let at = self.machines[host].now(arrived).instant;
-                self.input(host, Input::Arrived { path: packet.path, at });
+                earliest = self.machines[host].now(arrived).instant;
+                self.input(host, Input::Arrived { path: packet.path, at: earliest });
             }
-            self.receive(host, packet);
+            self.receive(host, packet, earliest);
         }
         self.drain(host);
         if !self.is_caught_up(host, read_bytes) {

@@ -4,7 +4,7 @@ use super::EngineCore;
 use crate::daemon::batch::{OutgoingDatagram, ReceivedDatagram};
 use crate::daemon::protection::Protection;
 use crate::daemon::transmit_queue::TransmitQueue;
-use crate::proto::effect::{Input, Path};
+use crate::proto::effect::{ArrivedDatagram, Input, Path};
 use crate::proto::peer::Peer;
 use crate::time::{ClockReading, Instant};
 use bytes::Bytes;
@@ -21,8 +21,10 @@ impl ProtectedIo<'_> {
     /// Passes a datagram to the protocol core, unless its protection discards or defers it. Datagrams that waited for
     /// this one come before the next one.
     pub(super) fn receive(&mut self, now: ClockReading, received: ReceivedDatagram, path: Path) {
+        let arrived = received.arrival(now).unwrap_or(now.instant);
         let from = received.from;
-        if let Some(bytes) = self.protection.receive(now, from, path, received.bytes) {
+        let datagram = ArrivedDatagram { from, path, bytes: received.bytes, arrived };
+        if let Some(bytes) = self.protection.receive(now, datagram) {
             self.peer.handle(now, Input::Datagram { from, path, bytes });
         }
         self.drain(now);
@@ -33,7 +35,7 @@ impl ProtectedIo<'_> {
         let ProtectedIo { protection, peer, transmit_queue } = self;
         protection.drain(
             |to, bytes| transmit_queue.push(OutgoingDatagram { to, bytes }),
-            |from, path, bytes| peer.handle(now, Input::Datagram { from, path, bytes }),
+            |datagram| peer.handle(now, Input::Deferred(datagram)),
         );
     }
 }

@@ -103,10 +103,9 @@ impl EngineCore {
                 bytes += received.bytes.len();
                 // The first datagram of a batch has arrived earliest.
                 if index == 0
-                    && let Some(arrived) = received.arrived
+                    && let Some(at) = received.arrival(now)
                 {
-                    let socket_dwell = Duration::from_nanos(now.wall.as_nanos().saturating_sub(arrived.as_nanos()));
-                    self.peer.handle(now, Input::Arrived { path, at: now.instant - socket_dwell });
+                    self.peer.handle(now, Input::Arrived { path, at });
                 }
                 if 0 < received.overrun {
                     self.peer.handle(now, overrun(path, received.overrun, datagrams_each));

@@ -53,9 +53,9 @@ impl Inbound {
         self.earliest_arrival[usize::from(path == Path::Unicast)] = Some(at);
     }
 
-    /// Records the earliest arrival of the current datagram: that of its socket, or now.
-    pub(super) fn begin_datagram(&mut self, now: Instant, path: Path) {
-        self.arrived = self.earliest_arrival[usize::from(path == Path::Unicast)].unwrap_or(now);
+    /// Returns the earliest arrival of the next datagram of a socket, if reported.
+    pub(super) fn earliest_arrival(&self, path: Path) -> Option<Instant> {
+        self.earliest_arrival[usize::from(path == Path::Unicast)]
     }
 
     /// Records kernel drops that represent at most `datagrams_max` datagrams.

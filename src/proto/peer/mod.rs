@@ -25,7 +25,7 @@ mod tick;
 
 use crate::message::{Epoch, Publisher, Targets};
 use crate::proto::Settings;
-use crate::proto::effect::{ClientRequest, Effect, EpochChange, Input, Path};
+use crate::proto::effect::{ArrivedDatagram, ClientRequest, Effect, EpochChange, Input, Path};
 use crate::proto::history::{HistoryRow, HistoryTotals};
 use crate::proto::interest::InterestTable;
 use crate::proto::member_table::MemberTable;
@@ -157,8 +157,12 @@ impl Peer {
         }
         match input {
             // A stopped peer handles no datagrams and no ticks.
-            Input::Datagram { .. } | Input::Tick if self.is_stopped() => {}
-            Input::Datagram { from, path, bytes } => self.on_datagram(now, from, path, bytes),
+            Input::Datagram { .. } | Input::Deferred(_) | Input::Tick if self.is_stopped() => {}
+            Input::Datagram { from, path, bytes } => {
+                let arrived = self.inbound.earliest_arrival(path).unwrap_or(now.instant);
+                self.on_datagram(now, ArrivedDatagram { from, path, bytes, arrived });
+            }
+            Input::Deferred(datagram) => self.on_datagram(now, datagram),
             Input::OwnDatagrams { datagrams, bytes } => {
                 self.counters.datagrams_in += datagrams;
                 self.counters.bytes_in += bytes;

@@ -4,7 +4,7 @@ use super::Peer;
 use crate::message::{Dseq, Epoch, Reason};
 use crate::proto::address_proof::HELLO_BYTES;
 use crate::proto::contact::Contact;
-use crate::proto::effect::{MemberEvent, Path};
+use crate::proto::effect::{ArrivedDatagram, MemberEvent, Path};
 use crate::proto::ledger::Acceptance;
 use crate::proto::members::{DUPLICATE_AFTER, Member, Side};
 use crate::proto::mutant::Mutant;
@@ -14,7 +14,6 @@ use crate::proto::stats::MemberState;
 use crate::proto::wall_clock::ClockOffset;
 use crate::time::{ClockReading, Instant};
 use crate::wire::{self, DiscardReason, Header, Hello, Kind, PeerAnnouncement, Record};
-use bytes::Bytes;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -23,7 +22,8 @@ use std::time::Duration;
 pub(super) const ANSWER_INTERVAL: Duration = Duration::from_millis(15);
 
 impl Peer {
-    pub(super) fn on_datagram(&mut self, now: ClockReading, from: SocketAddr, path: Path, bytes: Bytes) {
+    pub(super) fn on_datagram(&mut self, now: ClockReading, datagram: ArrivedDatagram) {
+        let ArrivedDatagram { from, path, bytes, arrived } = datagram;
         self.counters.datagrams_in += 1;
         self.counters.bytes_in += bytes.len() as u64;
         if wire::claimed_epoch(&bytes) == Some(self.origin.epoch) {
@@ -31,7 +31,7 @@ impl Peer {
             return;
         }
         let source = DatagramSource { from, path, bytes: bytes.len() };
-        self.inbound.begin_datagram(now.instant, path);
+        self.inbound.arrived = arrived;
         let datagram = match wire::decode(bytes) {
             Ok(datagram) => datagram,
             Err(discard) => return self.on_discard(&discard),

@@ -5,7 +5,7 @@ use crate::message::{
     Cause, ClientId, Count, Delivery, DeliveryMode, Dseq, LossScope, Message, PeerName, Reason, Refusal, SubId, Target,
     Targets, Verdict,
 };
-use crate::proto::effect::{ClientRequest, MemberEvent, Path};
+use crate::proto::effect::{ArrivedDatagram, ClientRequest, MemberEvent, Path};
 use crate::proto::mutant::Mutants;
 use crate::proto::send::Control;
 use crate::proto::stats::MemberState;
@@ -1000,20 +1000,27 @@ impl Host {
 #[test]
 fn stalled_peer_does_not_count_as_older() {
     // The publisher starts first, and publishes before the subscriber listens. Its announcement reports an uptime of 60
-    // ms. If that arrived at 60 and remained unread, the datagram is not owed. If it arrived only just now, the
-    // publisher started after the subscriber.
+    // ms. If that arrived at 60, and remained unread or waited for a key, the datagram is not owed. If it arrived only
+    // just now, the publisher started after the subscriber.
     let mut p = Host::new("P.test", 2, 0);
     let _before = p.publish(20, "a");
-    let heard = p.tick(60).pop().expect("an announcement is due");
-    for stalled in [true, false] {
+    let bytes = p.tick(60).pop().expect("an announcement is due");
+    let (from, path) = (p.address, Path::Multicast);
+    let arrival = |millis| Input::Arrived { path, at: at(millis).instant };
+    let datagram = || Input::Datagram { from, path, bytes: bytes.clone() };
+    let deferred = Input::Deferred(ArrivedDatagram { from, path, bytes: bytes.clone(), arrived: at(60).instant });
+    for (inputs, reports) in [
+        (vec![arrival(60), datagram()], vec![]),
+        (vec![arrival(399), deferred], vec![]),
+        (vec![arrival(399), datagram()], vec!["unverified 1-1 1"]),
+    ] {
         let mut s = Host::new("S.test", 1, 50);
         s.subscribe(50, "a");
         s.tick(50);
-        let arrived = at(if stalled { 60 } else { 399 }).instant;
-        s.peer.handle(at(400), Input::Arrived { path: Path::Multicast, at: arrived });
-        s.receive(400, p.address, &heard);
+        for input in inputs {
+            s.peer.handle(at(400), input);
+        }
         s.tick_quietly(405);
-        let reports: &[&str] = if stalled { &[] } else { &["unverified 1-1 1"] };
         assert_eq!(s.take_reports(), reports);
     }
 }

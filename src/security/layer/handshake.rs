@@ -13,7 +13,7 @@
 
 use super::{CertifiedHost, SecurityEffect, SecurityLayer, draw};
 use crate::message::Epoch;
-use crate::proto::effect::Path;
+use crate::proto::effect::{ArrivedDatagram, Path};
 use crate::security::association::{Association, EpochSecrets, KeysAnswer, RemoteHost};
 use crate::security::exchange::{ExchangeDue, HandshakeExchange, HandshakeProgress, RemoteEndpoint};
 use crate::security::handshake_datagram::{
@@ -272,9 +272,9 @@ impl SecurityLayer {
         self.effects.push_back(SecurityEffect::Authenticated { epoch, address, name });
         for datagram in self.deferral.take(remote) {
             let Some(keyed) = KeyedHeader::decode(&datagram.bytes) else { continue };
-            let (from, path) = (datagram.from, datagram.path);
+            let (from, path, arrived) = (datagram.from, datagram.path, datagram.arrived);
             if let Some(bytes) = self.open(now, datagram, &keyed) {
-                self.effects.push_back(SecurityEffect::Receive { from, path, bytes });
+                self.effects.push_back(SecurityEffect::Receive(ArrivedDatagram { from, path, bytes, arrived }));
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Security layers that exchange datagrams, with strangers and replays.
 
 use super::*;
+use crate::proto::effect::Path;
 use crate::rng::Rng;
 use crate::security::handshake_datagram::{COOKIE_BYTES, HandshakeDatagram};
 use crate::wire::{self, Header};
@@ -116,8 +117,8 @@ impl Node {
     }
 
     fn receive(&mut self, now: Instant, from: SocketAddr, path: Path, bytes: &Bytes) {
-        let now = clock(now);
-        let opened = self.layer.receive(now, from, path, bytes.clone());
+        let datagram = ArrivedDatagram { from, path, bytes: bytes.clone(), arrived: now };
+        let opened = self.layer.receive(clock(now), datagram);
         self.received.extend(opened);
     }
 
@@ -131,7 +132,7 @@ impl Node {
                 SecurityEffect::Multicast { bytes } => {
                     sent.push(Transit { from, to: from, path: Path::Multicast, bytes });
                 }
-                SecurityEffect::Receive { bytes, .. } => self.received.push(bytes),
+                SecurityEffect::Receive(datagram) => self.received.push(datagram.bytes),
                 SecurityEffect::Authenticated { name, .. } => self.names.push(name.to_string()),
                 SecurityEffect::Refused { reason, .. } => self.refusals.push(reason),
                 SecurityEffect::Expired { name, .. } => self.expired.push(name.to_string()),

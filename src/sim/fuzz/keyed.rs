@@ -2,7 +2,7 @@
 
 use super::script::Script;
 use crate::message::Epoch;
-use crate::proto::effect::Path;
+use crate::proto::effect::{ArrivedDatagram, Path};
 use crate::rng::Rng;
 use crate::security::{
     CertificateVerifier, CertifiedHost, RealmCredentials, SECRET_BYTES, STATIC_KEY_BYTES, Secret, SecurityEffect,
@@ -157,7 +157,7 @@ impl KeyedWorld {
                                 self.arrive(1 - sender, address(sender), Path::Multicast, bytes);
                             }
                         }
-                        SecurityEffect::Receive { bytes, .. } => self.check_opened(sender, &bytes),
+                        SecurityEffect::Receive(datagram) => self.check_opened(sender, &datagram.bytes),
                         SecurityEffect::Authenticated { address: from, .. } => assert_eq!(from, address(1 - sender)),
                         SecurityEffect::Expired { name, .. } => panic!("{name} has no limit in time"),
                         SecurityEffect::Refused { reason, .. } => panic!("{reason}"),
@@ -169,7 +169,8 @@ impl KeyedWorld {
 
     fn arrive(&mut self, receiver: usize, from: SocketAddr, path: Path, bytes: Bytes) {
         let now = ClockReading { instant: self.now, wall: WallTime::from_nanos(0) };
-        if let Some(bytes) = self.layers[receiver].receive(now, from, path, bytes) {
+        let datagram = ArrivedDatagram { from, path, bytes, arrived: self.now };
+        if let Some(bytes) = self.layers[receiver].receive(now, datagram) {
             self.check_opened(receiver, &bytes);
         }
     }

@@ -5,7 +5,7 @@
 
 use super::World;
 use crate::message::Epoch;
-use crate::proto::effect::{Input, Path};
+use crate::proto::effect::{ArrivedDatagram, Input, Path};
 use crate::rng::Rng;
 use crate::security::{
     CertificateVerifier, CertifiedHost, RealmCredentials, SECRET_BYTES, STATIC_KEY_BYTES, Secret, SecurityEffect,
@@ -14,7 +14,7 @@ use crate::security::{
 use crate::sim::machine::Packet;
 use crate::sim::scenario::FaultKind;
 use crate::sim::truth::DatagramId;
-use crate::time::{ClockReading, WallTime};
+use crate::time::{ClockReading, Instant, WallTime, nanos};
 use bytes::Bytes;
 use std::net::SocketAddr;
 
@@ -65,14 +65,20 @@ impl World<'_> {
         layer.seal(to, datagram)
     }
 
-    /// Passes a datagram that the host has read to its peer, unless its security layer discards or defers it.
-    pub(super) fn receive(&mut self, host: usize, packet: Packet) {
+    /// Passes a datagram that the host has read, and which arrived at `arrived` at the earliest, to its peer, unless its
+    /// security layer discards or defers it.
+    pub(super) fn receive(&mut self, host: usize, packet: Packet, arrived: Instant) {
         let machine = &mut self.machines[host];
         let now = machine.now(self.now);
-        let Some(layer) = &mut machine.security else { return self.pass(host, packet) };
-        let Packet { from, path, bytes, .. } = packet;
-        if let Some(bytes) = layer.receive(now, from, path, bytes) {
-            self.pass_opened(host, from, path, bytes);
+        let Packet { id, from, path, bytes } = packet;
+        let Some(layer) = &mut machine.security else {
+            self.read(host, id, from, path);
+            return self.input(host, Input::Datagram { from, path, bytes });
+        };
+        if let Some(bytes) = layer.receive(now, ArrivedDatagram { from, path, bytes, arrived }) {
+            let id = self.opened(host, from, &bytes);
+            self.read(host, id, from, path);
+            self.input(host, Input::Datagram { from, path, bytes });
         }
         // Datagrams that waited for this one come before the next one.
         self.apply_security_effects(host);
@@ -94,7 +100,7 @@ impl World<'_> {
                         }
                     }
                 }
-                SecurityEffect::Receive { from, path, bytes } => self.pass_opened(host, from, path, bytes),
+                SecurityEffect::Receive(datagram) => self.pass_deferred(host, datagram),
                 SecurityEffect::Authenticated { epoch, name, .. } => {
                     self.log(|| format!("host {host} has the keys of {name}, epoch {epoch}"));
                 }
@@ -116,23 +122,32 @@ impl World<'_> {
         }
     }
 
-    /// Passes a datagram that the security layer has opened.
-    fn pass_opened(&mut self, host: usize, from: SocketAddr, path: Path, bytes: Bytes) {
-        let is_of_this_version = crate::wire::unchecked_header(&bytes).is_some();
-        let id = self.sent_ids.get(&bytes).copied().unwrap_or(DatagramId::Unidentified);
+    /// Passes a datagram that waited for the keys of its sender. The oracle knows since when.
+    fn pass_deferred(&mut self, host: usize, datagram: ArrivedDatagram) {
+        let machine = &self.machines[host];
+        let (run, waited) = (machine.run, machine.now(self.now).instant.since(datagram.arrived));
+        let id = self.opened(host, datagram.from, &datagram.bytes);
+        let arrived = self.oracle.runs[run].last_arrival.replace(self.now - nanos(waited).min(self.now));
+        self.read(host, id, datagram.from, datagram.path);
+        self.input(host, Input::Deferred(datagram));
+        self.oracle.runs[run].last_arrival = arrived;
+    }
+
+    /// Returns which datagram the security layer has opened.
+    fn opened(&mut self, host: usize, from: SocketAddr, bytes: &Bytes) -> DatagramId {
+        let is_of_this_version = crate::wire::unchecked_header(bytes).is_some();
+        let id = self.sent_ids.get(bytes).copied().unwrap_or(DatagramId::Unidentified);
         if is_of_this_version && id == DatagramId::Unidentified {
             let text = format!("host {host} opened a datagram from {from} that nobody sent");
             self.oracle.findings.add("forged", text);
         }
         self.oracle.on_copy(self.now, self.machines[host].run, id, true);
-        self.pass(host, Packet { id, from, path, bytes });
+        id
     }
 
-    /// Passes a datagram to the peer.
-    fn pass(&mut self, host: usize, packet: Packet) {
-        self.oracle.on_read(self.now, self.machines[host].run, packet.id, (packet.from, packet.path));
-        self.log(|| format!("host {host} receives {:?} from {}", packet.id, packet.from));
-        let Packet { from, path, bytes, .. } = packet;
-        self.input(host, Input::Datagram { from, path, bytes });
+    /// Tells the oracle that the host's peer reads a datagram.
+    fn read(&mut self, host: usize, id: DatagramId, from: SocketAddr, path: Path) {
+        self.oracle.on_read(self.now, self.machines[host].run, id, (from, path));
+        self.log(|| format!("host {host} receives {id:?} from {from}"));
     }
 }
