@@ -1,5 +1,7 @@
 //! The simulator over a fixed range of seeds (docs/simulator.md). `SEQCAST_SEED=n` runs one seed with a trace.
 
+mod order;
+
 use seqcast::proto::mutant::Mutants;
 use seqcast::sim;
 use seqcast::sim::report::RunOutcome;

@@ -31,12 +31,15 @@
 //!    share an id, not even after a loss of the state. Q4: the store and the consumers refuse a worker that no longer
 //!    owns an object. Q5: a crashed worker delays an object by at most one lease.
 //!
-//! `tests` explores all states of small worlds with the code of [`Worker`](worker::Worker) itself, and checks these
-//! invariants in each. There is no I/O here: the caller waits, sends, stores and reads the clock.
+//! `model`, of the feature `sim`, explores all states of small scenarios with the code of [`Worker`](worker::Worker)
+//! itself, and checks these invariants in each. There is no I/O here: the caller waits, sends, stores and reads the
+//! clock.
 
 pub mod consumer;
 pub mod envelope;
 pub mod memory;
+#[cfg(feature = "sim")]
+pub mod model;
 pub mod mutant;
 pub mod name;
 pub mod stamp;

@@ -1,6 +1,7 @@
 //! Deliberate mistakes in the order of events. Tests with them prove that the exhaustive model detects such mistakes.
 //!
-//! As in `proto::mutant`, a mutant is activated at run time and only in the unit-test build of this crate.
+//! A mutant is activated at run time, and only in builds with the feature `sim` and in the unit-test build of this
+//! crate. Everywhere else [`OrderMutants::is`] is a constant `false`, and the compiler removes the branch.
 
 /// One deliberate mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,45 +51,45 @@ pub enum OrderMutant {
 /// The active mutant, if any, and whether workers perform each step of the seed separately.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct OrderMutants {
-    #[cfg(test)]
+    #[cfg(any(test, feature = "sim"))]
     on: Option<OrderMutant>,
-    #[cfg(test)]
+    #[cfg(any(test, feature = "sim"))]
     is_stepwise: bool,
 }
 
 impl OrderMutants {
     /// Activates this mistake alone.
-    #[cfg(test)]
-    pub(crate) fn only(mutant: OrderMutant) -> OrderMutants {
+    #[cfg(any(test, feature = "sim"))]
+    pub fn only(mutant: OrderMutant) -> OrderMutants {
         OrderMutants { on: Some(mutant), is_stepwise: false }
     }
 
     /// Makes workers perform single steps. That is no mistake: crashes and other workers can then come between them.
-    #[cfg(test)]
-    pub(crate) fn stepwise(self) -> OrderMutants {
+    #[cfg(any(test, feature = "sim"))]
+    pub fn stepwise(self) -> OrderMutants {
         OrderMutants { is_stepwise: true, ..self }
     }
 
     /// Returns whether workers perform single steps only.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "sim"))]
     pub fn is_stepwise(self) -> bool {
         self.is_stepwise
     }
 
-    /// Returns whether workers perform single steps only; always false outside the unit-test build.
-    #[cfg(not(test))]
+    /// Returns whether workers perform single steps only; always false without the feature `sim`.
+    #[cfg(not(any(test, feature = "sim")))]
     pub const fn is_stepwise(self) -> bool {
         false
     }
 
-    /// Returns whether this mistake is active; always false outside the unit-test build.
-    #[cfg(test)]
+    /// Returns whether this mistake is active; always false without the feature `sim`.
+    #[cfg(any(test, feature = "sim"))]
     pub fn is(self, mutant: OrderMutant) -> bool {
         self.on == Some(mutant)
     }
 
-    /// Returns whether this mistake is active; always false outside the unit-test build.
-    #[cfg(not(test))]
+    /// Returns whether this mistake is active; always false without the feature `sim`.
+    #[cfg(not(any(test, feature = "sim")))]
     pub const fn is(self, _: OrderMutant) -> bool {
         false
     }

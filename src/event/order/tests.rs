@@ -1,9 +1,4 @@
-//! Tests of the order of events: an exhaustive model of workers and store, and the mistakes it must detect.
+//! Tests of the order of events: a worker step by step, and the consumer.
 
-mod canon;
 mod consumer;
-mod explore;
-mod model;
-mod mutants;
 mod worker;
-mod world;

@@ -1,33 +1,33 @@
 //! Proves that the model can fail: it detects each deliberate mistake by the invariant that the mistake breaks. Workers
 //! do single steps here, unless the mistake concerns the step from one event to the next.
 
-use super::explore::explore;
-use super::world::Scenario;
-use crate::event::order::mutant::{OrderMutant, OrderMutants};
+use seqcast::event::order::model::exploration::explore;
+use seqcast::event::order::model::scenario::OrderScenario;
+use seqcast::event::order::mutant::{OrderMutant, OrderMutants};
 
 /// Explores a scenario of two workers with the mistake; returns the first violation.
-fn hunt(mutant: OrderMutant, mutants: OrderMutants, scenario: &Scenario) -> String {
-    let scenario = Scenario { mutants, ..scenario.clone() };
+fn hunt(mutant: OrderMutant, mutants: OrderMutants, scenario: &OrderScenario) -> String {
+    let scenario = OrderScenario { mutants, ..scenario.clone() };
     explore(&scenario).map_or_else(|text| text, |seen| panic!("{mutant:?} was not noticed: {seen:?}"))
 }
 
-fn two() -> Scenario {
-    Scenario {
+fn two() -> OrderScenario {
+    OrderScenario {
         workers: &["A", "B"],
         pushes: &[("x", 1), ("x", 1)],
         crashes: 1,
         restarts: 1,
         ticks: 1,
-        ..Scenario::default()
+        ..OrderScenario::default()
     }
 }
 
 /// Returns a scenario with an object for each of the two workers.
-fn apart() -> Scenario {
-    Scenario { pushes: &[("x", 1), ("y", 1)], crashes: 0, ..two() }
+fn apart() -> OrderScenario {
+    OrderScenario { pushes: &[("x", 1), ("y", 1)], crashes: 0, ..two() }
 }
 
-fn check(mutant: OrderMutant, scenario: &Scenario, expected: &str) {
+fn check(mutant: OrderMutant, scenario: &OrderScenario, expected: &str) {
     let found = hunt(mutant, OrderMutants::only(mutant).stepwise(), scenario);
     assert!(found.contains(expected), "{mutant:?} was noticed by {found}");
 }
@@ -71,7 +71,7 @@ fn unchecked_owner_is_detected() {
 
 #[test]
 fn unfenced_takeover_is_detected() {
-    check(OrderMutant::TakeOverUnfenced, &Scenario { crashes: 0, ..two() }, "Q4: done by an old token");
+    check(OrderMutant::TakeOverUnfenced, &OrderScenario { crashes: 0, ..two() }, "Q4: done by an old token");
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn claim_of_an_owned_object_is_detected() {
 
 #[test]
 fn unchecked_session_is_detected() {
-    let scenario = Scenario { workers: &["A", "A"], is_warm: false, ..two() };
+    let scenario = OrderScenario { workers: &["A", "A"], is_warm: false, ..two() };
     check(OrderMutant::SessionUnchecked, &scenario, "Q4: two runs of one worker");
 }
 
@@ -144,7 +144,7 @@ fn early_drop_is_detected() {
 
 #[test]
 fn unnoticed_loss_is_detected() {
-    let scenario = Scenario { crashes: 0, restarts: 0, losses: 1, ..two() };
+    let scenario = OrderScenario { crashes: 0, restarts: 0, losses: 1, ..two() };
     check(OrderMutant::LossUnnoticed, &scenario, "Q1: recorded as sent, and was not");
 }
 

@@ -14,7 +14,7 @@ const GENERATION: u64 = !(STAMP_MIN - 1);
 
 /// The relation under which states are merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Alike {
+pub enum StateRelation {
     /// Equal states only.
     Same,
     /// States that differ in the numbers of stamps.
@@ -25,17 +25,19 @@ pub enum Alike {
 
 /// A hasher of 128 bits.
 #[derive(Clone)]
-pub struct Canon {
-    alike: Alike,
+pub struct StateHasher {
+    relation: StateRelation,
     lanes: [u64; 2],
     stamps: Vec<u64>,
 }
 
-impl Canon {
-    pub fn new(alike: Alike) -> Canon {
-        Canon { alike, lanes: [1, 2], stamps: Vec::new() }
+impl StateHasher {
+    /// Returns a hasher for the digests of this relation.
+    pub fn new(relation: StateRelation) -> StateHasher {
+        StateHasher { relation, lanes: [1, 2], stamps: Vec::new() }
     }
 
+    /// Returns all bits of the hash.
     pub fn wide(&self) -> u128 {
         u128::from(self.lanes[0]) << 64 | u128::from(self.lanes[1])
     }
@@ -48,14 +50,14 @@ impl Canon {
     }
 }
 
-impl Hasher for Canon {
+impl Hasher for StateHasher {
     fn finish(&self) -> u64 {
         self.lanes[0]
     }
 
     fn write(&mut self, bytes: &[u8]) {
         // Capital letters are the names of workers.
-        if self.alike == Alike::Workers && matches!(bytes, [b'A'..=b'Z']) {
+        if self.relation == StateRelation::Workers && matches!(bytes, [b'A'..=b'Z']) {
             return;
         }
         for chunk in bytes.chunks(8) {
@@ -66,7 +68,7 @@ impl Hasher for Canon {
     }
 
     fn write_u64(&mut self, word: u64) {
-        if word < STAMP_MIN || self.alike == Alike::Same {
+        if word < STAMP_MIN || self.relation == StateRelation::Same {
             return self.mix(word);
         }
         let position = self.stamps.iter().position(|stamp| *stamp == word).unwrap_or_else(|| {
