@@ -71,7 +71,8 @@ mod tests {
 
     #[test]
     fn random_operations_equal_a_plain_queue() {
-        for seed in 0..50 {
+        // Each seed has about ten large pushes and ten large skips.
+        for seed in 0..20 {
             let mut rng = Rng::new(seed);
             let (mut buffer, mut twin) = (Buffer::new(100), VecDeque::new());
             let size = |rng: &mut Rng| if rng.chance(0.05) { 600_000 } else { rng.below(300) };
@@ -85,7 +86,8 @@ mod tests {
                     buffer.skip(count);
                     twin.drain(..count);
                 }
-                assert!(buffer.rest().iter().eq(&twin), "seed {seed}");
+                // Two slices are compared at once. Iterators would compare each byte in code without optimisation.
+                assert!(buffer.rest() == twin.make_contiguous(), "seed {seed}");
                 assert!(twin.len() <= buffer.held_bytes(), "seed {seed}");
             }
         }

@@ -404,10 +404,18 @@ impl World {
         }
     }
 
+    /// Returns the time at which something may happen next, in milliseconds, at most the next whole second.
+    fn next_time(&self, now: u64) -> u64 {
+        let deadline = self.follower.deadline().map(|deadline| deadline.as_nanos() / 1_000_000);
+        let arrivals = self.coming.iter().map(|(due, ..)| *due);
+        let next = arrivals.chain(deadline).fold((now / 1000 + 1) * 1000, u64::min);
+        next.max(now + 1)
+    }
+
     /// Checks that the stored events are the first wanted ones, in their order; returns whether all are stored.
     fn check(&self, seed: u64) -> bool {
-        let wanted: Vec<&Event> =
-            self.origin.events().iter().filter(|event| is_wanted(&types(&WANTED), event)).collect();
+        let types = types(&WANTED);
+        let wanted: Vec<&Event> = self.origin.events().iter().filter(|event| is_wanted(&types, event)).collect();
         let stored: Vec<&Event> = self.copy.events().iter().collect();
         assert_eq!(stored[..], wanted[..stored.len().min(wanted.len())], "seed {seed}");
         stored.len() == wanted.len()
@@ -417,7 +425,8 @@ impl World {
 #[test]
 fn random_history_is_stored_in_order_and_once() {
     let mut stored = 0;
-    for seed in 0..60 {
+    // Server and follower restart about six times each in every seed, among 300 sessions.
+    for seed in 0..20 {
         let mut world = World::new(seed);
         for now in 0..30_000 {
             if world.rng.chance(0.01) {
@@ -443,7 +452,8 @@ fn random_history_is_stored_in_order_and_once() {
         }
         world.loss = 0.0;
         let mut questions = 0;
-        for now in 30_000..190_000 {
+        let mut now = 30_000;
+        while now < 190_000 {
             if now % 10_000 == 0 {
                 world.send(now, Coming::Announced(announced(world.last, world.last, Vec::new())));
             }
@@ -455,6 +465,7 @@ fn random_history_is_stored_in_order_and_once() {
                 world.register(now);
             }
             world.run(now);
+            now = world.next_time(now);
         }
         assert_eq!(
             world.follower.requests, questions,
@@ -463,5 +474,5 @@ fn random_history_is_stored_in_order_and_once() {
         assert!(world.check(seed), "seed {seed}: {:?}", world.follower.rows().collect::<Vec<_>>());
         stored += world.copy.events().len();
     }
-    assert!(6_000 < stored, "{stored}");
+    assert!(2_000 < stored, "{stored}");
 }
