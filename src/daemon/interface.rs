@@ -146,6 +146,11 @@ impl ChosenInterface {
         !(self.loopback && self.address.is_loopback())
     }
 
+    /// Returns whether hosts of the whole Internet may reach the address.
+    pub fn has_public_address(&self) -> bool {
+        is_public(self.address)
+    }
+
     /// Returns the maximum bytes of UDP payload in one IP packet, without fragments.
     pub fn payload_bytes_max(&self) -> usize {
         self.mtu.saturating_sub(Family::of(self.address).header_bytes()).min(UDP_PAYLOAD_BYTES_MAX)
@@ -372,6 +377,30 @@ fn check_usable(interface: &Interface, address: IpAddr, reason: ChoiceReason) ->
     }
     let Interface { index, mtu, loopback, .. } = *interface;
     Ok(ChosenInterface { name, index, address, mtu, loopback, reason, others: Vec::new() })
+}
+
+/// Returns whether an address is global unicast by the registries of special-purpose addresses (RFC 6890).
+fn is_public(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => {
+            let [a, b, c, _] = v4.octets();
+            let is_special = match (a, b, c) {
+                (0 | 10 | 127 | 240..=255, ..) => true,
+                // RFC 6598 and RFC 2544.
+                (100, 64..=127, _) | (198, 18 | 19, _) => true,
+                (192, 0, 0) => true,
+                _ => v4.is_private() || v4.is_link_local() || v4.is_documentation() || v4.is_multicast(),
+            };
+            !is_special
+        }
+        IpAddr::V6(v6) => {
+            let [first, second, ..] = v6.segments();
+            // 2000::/3, without 2001:db8::/32 and 3fff::/20 for documentation.
+            (0x2000..0x4000).contains(&first)
+                && (first, second) != (0x2001, 0xdb8)
+                && (first, second >> 12) != (0x3fff, 0)
+        }
+    }
 }
 
 fn is_link_local(address: IpAddr) -> bool {

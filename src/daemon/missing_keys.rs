@@ -1,4 +1,4 @@
-//! Refusal of a peer that other hosts could reach, that has no keys, and that is not explicitly open.
+//! Refusal of a peer without keys that other hosts could reach: it has to be explicitly open, on a private network.
 
 use crate::config::{Config, Security};
 use crate::daemon::interface::ChosenInterface;
@@ -13,22 +13,27 @@ pub struct MissingKeys {
     pub interface: String,
     /// Address of the peer, which other hosts can reach.
     pub address: IpAddr,
+    /// True if the address is public. On such an address not even an explicitly open peer starts.
+    pub is_public: bool,
     #[cfg(feature = "security")]
     commands: crate::daemon::setup_commands::SetupCommands,
 }
 
 impl MissingKeys {
-    /// Checks that a peer of open mode is explicitly open if other hosts can reach it.
+    /// Checks that a peer of open mode is explicitly open if other hosts can reach it, and has no public address.
     ///
     /// # Errors
-    /// Other hosts can reach the peer on this interface, and its configuration does not say `security: open`.
+    /// Other hosts can reach the peer on this interface, and its configuration does not say `security: open` or the
+    /// address is public.
     pub(super) fn check(config: &Config, chosen: &ChosenInterface) -> Result<(), MissingKeys> {
-        if config.security == Security::Open || !chosen.is_reached_by_other_hosts() {
+        let (is_open, is_public) = (config.security == Security::Open, chosen.has_public_address());
+        if !chosen.is_reached_by_other_hosts() || is_open && !is_public {
             return Ok(());
         }
         Err(MissingKeys {
             interface: chosen.name.clone(),
             address: chosen.address,
+            is_public,
             #[cfg(feature = "security")]
             commands: crate::daemon::setup_commands::SetupCommands::of(config, config.security == Security::Pki),
         })
@@ -47,7 +52,11 @@ impl fmt::Display for MissingKeys {
         write!(f, "{}", self.commands)?;
         #[cfg(not(feature = "security"))]
         f.write_str("build with --features security, and make keys with 'seqcast init' or 'seqcast join'")?;
-        f.write_str("; to run without protection all the same, use --open, or security: open in the configuration")
+        f.write_str(if self.is_public {
+            "; the address is public, so a peer in open mode does not start here: give the peer a private one with --interface"
+        } else {
+            "; to run without protection all the same, use --open, or security: open in the configuration"
+        })
     }
 }
 
@@ -83,6 +92,15 @@ mod tests {
                 assert!(refusal.contains(part), "{part}: {refusal}");
             }
             assert_eq!(check(name, address, Security::Open), Ok(()));
+        }
+        for address in ["8.8.8.8", "2001:4860::8888"] {
+            let refusals =
+                [Security::Auto, Security::Open].map(|security| check("eth0", address, security).unwrap_err());
+            assert_eq!(refusals[0], refusals[1]);
+            assert!(
+                refusals[0].contains("seqcast init") && refusals[0].contains("the address is public"),
+                "{refusals:?}"
+            );
         }
     }
 }

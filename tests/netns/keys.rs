@@ -168,6 +168,10 @@ fn unkeyed_peer_never_leaves_loopback() {
         wait_until("the peer refuses the address", has_logged);
         let again = shell.refusal("seqcast peer --socket /run/again.sock --log-level error");
         assert!(again.contains("at 10.75.9.9 on lo") && again.ends_with("exit code 3\n"), "{again}");
+        // An open peer has a private address.
+        shell.run("ip address add 11.75.9.9/32 dev eth0");
+        let public = shell.refusal("seqcast peer --interface 11.75.9.9 --open --socket again.sock --log-level error");
+        assert!(public.contains("the address is public") && public.ends_with("exit code 3\n"), "{public}");
     });
 }
 

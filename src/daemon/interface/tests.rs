@@ -107,6 +107,23 @@ fn this_host_lists_its_loopback() {
 }
 
 #[test]
+fn public_addresses_are_global_unicast() {
+    for (is_expected, addresses) in [
+        (
+            true,
+            "1.1.1.1 11.0.0.1 100.63.0.1 100.128.0.1 172.15.0.1 172.32.0.1 192.0.1.1 198.17.0.1 198.20.0.1 2001:4860::1",
+        ),
+        (false, "10.0.0.1 100.64.0.1 100.127.0.1 127.0.0.1 169.254.1.1 172.16.0.1 172.31.0.1 192.168.1.1 192.0.0.1"),
+        (false, "192.0.2.1 198.18.0.1 198.19.0.1 203.0.113.1 239.255.0.1 255.255.255.255 0.0.0.0 ::ffff:10.0.0.1"),
+        (false, "::1 :: fd00::1 fe80::1 ff02::1 2001:db8::1 3fff:fff::1"),
+    ] {
+        for address in addresses.split(' ') {
+            assert_eq!(is_public(address.parse().unwrap()), is_expected, "{address}");
+        }
+    }
+}
+
+#[test]
 fn payload_limit_leaves_room_for_headers() {
     let there = host("eth0 192.0.2.2 fd00::2; lo:l 127.0.0.1");
     let payload = |there: &[Interface], name: &str, family| {
