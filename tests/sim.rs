@@ -1,5 +1,6 @@
 //! The simulator over a fixed range of seeds (docs/simulator.md). `SEQCAST_SEED=n` runs one seed with a trace.
 
+mod mutants;
 mod order;
 
 use seqcast::proto::mutant::Mutants;

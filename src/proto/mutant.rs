@@ -1,9 +1,10 @@
 //! Deliberate mistakes in the protocol, to prove that the simulator's oracle would notice them.
 //!
-//! A mutant is switched on at run time and only in the unit-test build of this crate. Everywhere else [`Mutants::is`]
-//! is a constant `false`, and the compiler removes the branch. Each mutant but three has a test in `sim::mutants`,
-//! which fails if the oracle does not notice the mutant. Unit tests prove the three: `QueueUnreachable` and
-//! `QueueMessageDropped` in `peer/tests/repair/queue.rs`, `EndedInterestDropped` in `remote_interest/tests.rs`.
+//! A mutant is switched on at run time, and only in builds with the feature `sim` and in the unit-test build of this
+//! crate. Everywhere else [`Mutants::is`] is a constant `false`, and the compiler removes the branch. Each mutant but
+//! three has a test in `tests/sim/mutants.rs`, which fails if the oracle does not notice the mutant. Unit tests prove
+//! the three: `QueueUnreachable` and `QueueMessageDropped` in `peer/tests/repair/queue.rs`, `EndedInterestDropped` in
+//! `remote_interest/tests.rs`.
 
 /// One deliberate mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -119,25 +120,25 @@ pub enum Mutant {
 /// The active mutant, if any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mutants {
-    #[cfg(test)]
+    #[cfg(any(test, feature = "sim"))]
     on: Option<Mutant>,
 }
 
 impl Mutants {
     /// Returns the set with this one mutant.
-    #[cfg(test)]
-    pub(crate) fn only(mutant: Mutant) -> Mutants {
+    #[cfg(any(test, feature = "sim"))]
+    pub fn only(mutant: Mutant) -> Mutants {
         Mutants { on: Some(mutant) }
     }
 
-    /// Returns whether this mistake is active; always false outside the unit-test build.
-    #[cfg(test)]
+    /// Returns whether this mistake is active; always false without the feature `sim`.
+    #[cfg(any(test, feature = "sim"))]
     pub fn is(self, mutant: Mutant) -> bool {
         self.on == Some(mutant)
     }
 
-    /// Returns whether this mistake is active; always false outside the unit-test build.
-    #[cfg(not(test))]
+    /// Returns whether this mistake is active; always false without the feature `sim`.
+    #[cfg(not(any(test, feature = "sim")))]
     pub const fn is(self, _: Mutant) -> bool {
         false
     }

@@ -29,6 +29,11 @@ pub fn run(scenario: &Scenario, with_trace: bool) -> RunOutcome {
     world::World::new(scenario, with_trace).run()
 }
 
+/// Runs a scenario without the checks of the datagrams that peers send: mistakes must then show at the receivers.
+pub fn run_without_sender_checks(scenario: &Scenario) -> RunOutcome {
+    world::World::new(scenario, false).without_sender_checks().run()
+}
+
 /// Runs the scenario of a seed as [`run_scenario`] does.
 pub fn run_seed(seed: u64) -> RunOutcome {
     run_drawn(seed, || Scenario::draw(seed))
@@ -104,7 +109,5 @@ pub fn sweep(seeds: Range<u64>, threads: usize) -> (Totals, Vec<SeedFailure>) {
     (totals, failures)
 }
 
-#[cfg(test)]
-mod mutants;
 #[cfg(test)]
 mod tests;

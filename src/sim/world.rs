@@ -137,7 +137,6 @@ impl<'a> World<'a> {
     }
 
     /// Turns off the checks of sent datagrams. Mistakes must then show at the receivers.
-    #[cfg(test)]
     pub fn without_sender_checks(mut self) -> World<'a> {
         self.oracle.truth.is_strict = false;
         self

@@ -1,8 +1,11 @@
 //! Proves that the oracle can fail: each deliberate mistake in the protocol is caught within a few scenarios.
+//!
+//! These are no unit tests, because they need an optimised build.
 
-use crate::proto::mutant::{Mutant, Mutants};
-use crate::sim::scenario::{Action, FaultKind, Faults, MILLIS, SECOND, Scenario, Speed};
-use crate::sim::world::World;
+use seqcast::proto::mutant::{Mutant, Mutants};
+use seqcast::sim;
+use seqcast::sim::report::RunOutcome;
+use seqcast::sim::scenario::{Action, FaultKind, Faults, MILLIS, SECOND, Scenario, Speed};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Maximum number of scenarios that a mutant may survive.
@@ -11,6 +14,11 @@ const SCENARIOS_MAX: u64 = 60;
 /// Number of drawn scenarios, from seed 0 on, of which one must catch a rarely visible mutant.
 const DRAWN_SEEDS: u64 = 2400;
 
+/// Runs a scenario, with the checks of sent datagrams if `strict`.
+fn run(scenario: &Scenario, strict: bool) -> RunOutcome {
+    if strict { sim::run(scenario, false) } else { sim::run_without_sender_checks(scenario) }
+}
+
 /// Runs scenarios with `faults` and the mutant until the oracle finds a violation. Returns the number of scenarios
 /// and the rules.
 fn hunt(mutant: Mutant, faults: &[FaultKind], strict: bool) -> Option<(u64, Vec<&'static str>)> {
@@ -18,9 +26,8 @@ fn hunt(mutant: Mutant, faults: &[FaultKind], strict: bool) -> Option<(u64, Vec<
         let scenario = Scenario::draw_with(seed, Faults::of(faults), Mutants::only(mutant));
         // A failed assertion of the core is as good as a finding of the oracle.
         let found = catch_unwind(AssertUnwindSafe(|| {
-            let world = World::new(&scenario, false);
-            let world = if strict { world } else { world.without_sender_checks() };
-            let mut rules: Vec<&'static str> = world.run().findings.violations.iter().map(|found| found.rule).collect();
+            let violations = run(&scenario, strict).findings.violations;
+            let mut rules: Vec<&'static str> = violations.iter().map(|found| found.rule).collect();
             rules.dedup();
             rules
         }));
@@ -52,7 +59,7 @@ fn scenarios_without_mutants_are_clean() {
     {
         for seed in 0..6 {
             let scenario = Scenario::draw_with(seed, Faults::of(faults), Mutants::default());
-            assert_eq!(World::new(&scenario, false).run().findings.violations, [], "seed {seed}");
+            assert_eq!(run(&scenario, true).findings.violations, [], "seed {seed}");
         }
     }
 }
@@ -185,7 +192,7 @@ fn early_give_up_is_caught() {
 /// Only one in thousands of drawn scenarios catches the mutant, so a kept one is run. Most of its seeds catch it.
 #[test]
 fn loss_reported_to_later_subscription_is_caught() {
-    let text = include_str!("../../tests/corpus/scenarios/repair-subscription-after-live-one.json");
+    let text = include_str!("../corpus/scenarios/repair-subscription-after-live-one.json");
     let mut scenario = Scenario::from_text(text).expect("a kept scenario");
     for host in &mut scenario.hosts {
         host.settings.mutants = Mutants::only(Mutant::ReportToLaterSubscriptions);
@@ -193,9 +200,7 @@ fn loss_reported_to_later_subscription_is_caught() {
     for strict in [true, false] {
         let is_noticed = (1..=20).any(|seed| {
             scenario.seed = seed;
-            let world = World::new(&scenario, false);
-            let world = if strict { world } else { world.without_sender_checks() };
-            world.run().findings.has("O3")
+            run(&scenario, strict).findings.has("O3")
         });
         assert!(is_noticed, "senders checked: {strict}");
     }
@@ -215,8 +220,7 @@ fn drawn_seeds_catch_rarely_visible_mutants() {
         let is_caught = |seed: &u64| {
             let mut scenario = Scenario::draw(*seed);
             scenario.hosts.iter_mut().for_each(|host| host.settings.mutants = Mutants::only(mutant));
-            catch_unwind(AssertUnwindSafe(|| !World::new(&scenario, false).run().findings.violations.is_empty()))
-                .unwrap_or(true)
+            catch_unwind(AssertUnwindSafe(|| !run(&scenario, true).findings.violations.is_empty())).unwrap_or(true)
         };
         let seed = std::iter::once(first).chain(0..DRAWN_SEEDS).find(is_caught);
         assert!(seed.is_some(), "{mutant:?} is caught by none of the {DRAWN_SEEDS} seeds");
@@ -290,7 +294,7 @@ fn overruns(mutants: Mutants) -> [u64; 2] {
     let speeds = [50_000_000, 200_000_000].map(|speed| Speed { bytes_per_second: speed, buffer_bytes: 1 << 20 });
     let floods = [(0, 3 * SECOND, 1500), (0, 8 * SECOND, 600)];
     let scenario = Scenario::of_floods(1, &speeds, &floods, mutants);
-    let dropped = |scenario: &Scenario| World::new(scenario, false).run().dropped[1];
+    let dropped = |scenario: &Scenario| run(scenario, true).dropped[1];
     let calm = dropped(&scenario);
     let mut first = scenario.clone();
     first.events.retain(|event| event.at != 8 * SECOND || !matches!(event.action, Action::Flood(_)));
@@ -311,7 +315,7 @@ fn ignored_pending_requests_cause_losses() {
     let lost = |mutants| {
         let speed = Speed { bytes_per_second: 200_000_000, buffer_bytes: 4 << 20 };
         let scenario = Scenario::of_floods(1, &[speed], &[(0, 3 * SECOND, 6000)], mutants).with_loss(0.1, 8 << 20);
-        World::new(&scenario, false).run().figures.owed_lost
+        run(&scenario, true).figures.owed_lost
     };
     assert_eq!(lost(Mutants::default()), 0);
     assert!(0 < lost(Mutants::only(Mutant::PacerIgnoresRequests)));
@@ -370,7 +374,7 @@ fn suppression_and_queue_groups_are_clean() {
     for faults in [&quiet[..], &rough, &restarts] {
         for seed in 0..6 {
             let scenario = Scenario::draw_with(seed, Faults::of(faults), Mutants::default());
-            let outcome = World::new(&scenario, false).run();
+            let outcome = run(&scenario, true);
             assert_eq!(outcome.findings.violations, [], "seed {seed}");
             suppressed += outcome.figures.suppressed;
             shares_owed += outcome.figures.shares_owed;
@@ -439,5 +443,5 @@ fn queue_choice_by_every_receiver_is_caught() {
 
 #[test]
 fn reassigned_message_keeps_its_forgotten_publisher() {
-    assert_eq!(crate::sim::run_seed(820_728).findings.violations, []);
+    assert_eq!(sim::run_seed(820_728).findings.violations, []);
 }
