@@ -920,7 +920,8 @@ mod tests {
         for seed in 0..200 {
             let mut rng = Rng::new(seed);
             let messages: Vec<u64> = (0..200).map(|_| rng.below(3)).collect();
-            let before = |dseq: u64| messages[..dseq as usize - 1].iter().sum::<u64>();
+            let begun = |sum: &mut u64, count: &u64| Some(std::mem::replace(sum, *sum + count));
+            let before: Vec<u64> = messages.iter().scan(0, begun).collect();
             let mut ledger = Ledger::new(Dseq(0), 0, at(0), 1000);
             let mut model = vec!['-'; 201];
             let mut high = 0;
@@ -932,7 +933,7 @@ mod tests {
                     'd' => Acceptance::Duplicate,
                     _ => Acceptance::Late,
                 };
-                let counts = (before(dseq), messages[dseq as usize - 1]);
+                let counts = (before[dseq as usize - 1], messages[dseq as usize - 1]);
                 let got = found(now, &mut 0, |found| ledger.on_datagram(found, Dseq(dseq), counts.0, counts.1));
                 let got = if got == Acceptance::Repaired { Acceptance::Filled } else { got };
                 assert_eq!(got, expected, "seed {seed} dseq {dseq}");

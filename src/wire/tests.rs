@@ -496,7 +496,12 @@ fn following(rng: &mut Rng, before: Option<&Sent>) -> Sent {
 }
 
 fn noise(rng: &mut Rng, bytes: usize) -> Bytes {
-    (0..bytes).map(|_| rng.next_u32() as u8).collect::<Vec<u8>>().into()
+    let mut noise = Vec::with_capacity(bytes + 8);
+    while noise.len() < bytes {
+        noise.extend_from_slice(&rng.next_u64().to_be_bytes());
+    }
+    noise.truncate(bytes);
+    noise.into()
 }
 
 fn message(subject: &str, payload: &[u8]) -> Message {

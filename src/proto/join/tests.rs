@@ -181,7 +181,8 @@ impl Reader {
 #[test]
 fn each_message_arrives_once_or_is_reported_lost() {
     let (mut replayed, mut live, mut lost) = (0, 0, 0);
-    for seed in 0..600 {
+    // Each seed draws other publishers, patterns, selections and losses.
+    for seed in 0..150 {
         let mut rng = Rng::new(seed);
         let subjects = rng.between(1, 5);
         let mut sources: Vec<Source> =
@@ -258,7 +259,7 @@ fn each_message_arrives_once_or_is_reported_lost() {
         live += reader.live.len();
         lost += reader.lost;
     }
-    assert!(5_000 < replayed && 50_000 < live && 1_000 < lost, "{replayed} {live} {lost}");
+    assert!(1_250 < replayed && 12_500 < live && 250 < lost, "{replayed} {live} {lost}");
 }
 
 /// Returns a join with one publisher, whose first question has been sent.

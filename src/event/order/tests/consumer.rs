@@ -247,7 +247,8 @@ fn draw(rng: &mut Rng, name: &str) -> (Vec<OrderedEvent>, Vec<(u64, OrderedEvent
 fn consumer_equals_its_reference_model() {
     let mut rng = Rng::new(1);
     let (mut missing, mut processed) = (0, 0);
-    for round in 0..3_000 {
+    // Each round draws two chains with other gaps and delays.
+    for round in 0..1_000 {
         let drawn = [draw(&mut rng, "x"), draw(&mut rng, "y")];
         let mut consumer = OrderConsumer::new(SETTINGS, round);
         let mut twins = [0, 1].map(|_| Twin { received: Vec::new(), last: None, gap: None, is_requested: false });
@@ -280,5 +281,5 @@ fn consumer_equals_its_reference_model() {
             assert_eq!(consumer.last(&chain[0].object), last, "round {round}");
         }
     }
-    assert!(1_000 < missing && 10_000 < processed, "{missing} {processed}");
+    assert!(333 < missing && 3_333 < processed, "{missing} {processed}");
 }

@@ -125,18 +125,20 @@ impl StreamStore for MemoryStreams {
         let stream = self.stream(name);
         let mut new = stream.clone();
         let (mut ids, mut added_stamps) = (Vec::new(), Vec::new());
+        let mut bytes = new.bytes();
         for NewEvent { kind, data, time, origin, stamp } in events {
             if new.covered.get(&origin.server).is_some_and(|covered| origin <= covered) {
                 ids.push(None);
                 continue;
             }
-            if limits.is_blocked(new.bytes()) {
+            if limits.is_blocked(bytes) {
                 return Err(StreamStoreError::Full);
             }
             new.last = StreamId::from_number(new.last.number() + 1).ok_or(StreamStoreError::Full)?;
             new.covered.insert(origin.server, *origin);
             added_stamps.extend(stamp.map(|stamp| (origin.server, stamp)));
             let (kind, data) = (kind.clone(), data.clone());
+            bytes += data.bytes().len() as u64;
             new.events.push(StreamEvent { id: new.last, kind, data, time: *time, origin: *origin });
             ids.push(Some(new.last));
         }

@@ -23,8 +23,8 @@ fn forged(victim: &mut Host, change: impl FnOnce(&mut Header, &mut PeerAnnouncem
 
 /// Advances the time by 100 s and returns the sizes of the datagrams to `address`.
 fn sent_to(host: &mut Host, address: SocketAddr) -> Vec<usize> {
-    let mut sent = Vec::new();
-    for millis in (1000..101_000).step_by(5) {
+    let (mut sent, mut millis) = (Vec::new(), 1000);
+    while millis < 101_000 {
         host.peer.handle(at(millis), Input::Tick);
         while let Some(effect) = host.peer.poll_effect() {
             if let Effect::Unicast { to, bytes } = effect
@@ -33,6 +33,8 @@ fn sent_to(host: &mut Host, address: SocketAddr) -> Vec<usize> {
                 sent.push(bytes.len());
             }
         }
+        let deadline = host.peer.poll_deadline().expect("a peer announces itself periodically");
+        millis = deadline.as_nanos().div_ceil(1_000_000).max(millis + 1);
     }
     sent
 }
@@ -79,14 +81,17 @@ fn unproven_datagram_gets_three_small_answers_at_most() {
 /// Returns the number of datagrams with which 64 peers that know each other answer one multicast of an address.
 fn answers_of_many(address: SocketAddr, multicast: &Bytes) -> usize {
     const PEERS: u64 = 64;
+    let announcement = |number: u64| {
+        let mut host = Host::new("S.test", 100 + number, 0);
+        host.address.set_port(10_000 + host.peer.epoch().bits() as u16);
+        (number, host.address, host.tick(900).remove(0))
+    };
+    let announcements: Vec<_> = (0..PEERS).map(announcement).collect();
     let answers = |number: u64| {
         let mut host = Host::new("S.test", 100 + number, 0);
         host.subscribe(0, ">");
-        for other in (0..PEERS).filter(|other| *other != number) {
-            let mut other = Host::new("S.test", 100 + other, 0);
-            other.address.set_port(10_000 + other.peer.epoch().bits() as u16);
-            let hello = other.tick(900).remove(0);
-            host.receive(900, other.address, &hello);
+        for (_, from, hello) in announcements.iter().filter(|(other, ..)| *other != number) {
+            host.receive(900, *from, hello);
         }
         host.receive(1000, address, multicast);
         sent_to(&mut host, address).len()

@@ -107,16 +107,20 @@ impl Lan {
         self.hosts[0].peer.handle(at(self.millis), Input::Tick);
     }
 
-    /// Advances the time, millisecond by millisecond; copies for which `drops` holds are lost.
+    /// Advances the time from one deadline of a host to the next, in whole milliseconds; copies for which `drops` holds
+    /// are lost.
     fn run(&mut self, millis: u64, mut drops: impl FnMut(&Copy) -> bool) {
-        for _ in 0..millis {
-            self.settle(&mut drops);
-            self.millis += 1;
+        let end = self.millis + millis;
+        self.settle(&mut drops);
+        while self.millis < end {
+            let deadlines = self.hosts.iter_mut().filter_map(|host| host.peer.poll_deadline());
+            let next = deadlines.map(|deadline| deadline.as_nanos().div_ceil(1_000_000)).min();
+            self.millis = next.unwrap_or(end).clamp(self.millis + 1, end);
             for host in &mut self.hosts {
                 host.peer.handle(at(self.millis), Input::Tick);
             }
+            self.settle(&mut drops);
         }
-        self.settle(&mut drops);
     }
 
     fn settle(&mut self, drops: &mut impl FnMut(&Copy) -> bool) {

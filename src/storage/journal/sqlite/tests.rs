@@ -123,7 +123,8 @@ fn draw_retention(rng: &mut Rng) -> Retention {
 #[test]
 fn random_history_is_answered_as_in_memory() {
     let (mut found, mut removed) = (0, 0);
-    for seed in 0..12 {
+    // Each seed asks 600 queries in 30 states of its journal.
+    for seed in 0..4 {
         let (dir, mut rng, mut slices) = (Dir::new(), Rng::new(seed), Rng::new(seed));
         let mut twin = MemoryJournal::default();
         let mut journal = SqliteJournal::open(&dir.file()).unwrap();
@@ -175,7 +176,7 @@ fn random_history_is_answered_as_in_memory() {
             }
         }
     }
-    assert!(10_000 < found && 300 < removed, "{found} events found, {removed} removed");
+    assert!(3_300 < found && 100 < removed, "{found} events found, {removed} removed");
 }
 
 /// A follower resumes after the last event of each server. That event may be in the tail, in the index tables, or

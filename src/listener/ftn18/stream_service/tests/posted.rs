@@ -147,8 +147,9 @@ fn posts(seed: u64) -> usize {
 
 #[test]
 fn posted_events_keep_their_order_through_any_failure() {
-    let posted: usize = (0..400).map(posts).sum();
-    assert!(10_000 < posted, "{posted}");
+    // Each seed has 200 turns. One in twenty ends the peer, and about one in seven fails to commit.
+    let posted: usize = (0..120).map(posts).sum();
+    assert!(3_000 < posted, "{posted}");
 }
 
 #[test]

@@ -14,8 +14,9 @@ use crate::storage::journal::sqlite::SqliteJournal;
 use std::collections::BTreeMap;
 use std::fs;
 
-const IMAGES: usize = 2_000;
-const IMAGES_OF_A_RUN: usize = 100;
+/// Number of images. If syncs are missing, at least one image in twenty shows it (`missing_sync_is_detected`).
+const IMAGES: usize = 500;
+const IMAGES_OF_A_RUN: usize = 25;
 /// Size of a write that a disk does atomically, in bytes.
 const SECTOR: usize = 512;
 
