@@ -61,7 +61,13 @@ impl Member {
         let [_, b, c, d] = (number + 1).to_be_bytes();
         let address = SocketAddr::from(([10, b, c, d], 4000));
         let epoch = Epoch::new(u64::from(number) + 1).expect("not 0");
-        let settings = SecuritySettings { group: GROUP, address, peers_max: 2000, forget: Duration::from_secs(60) };
+        let settings = SecuritySettings {
+            group: GROUP,
+            address,
+            peers_max: 2000,
+            forget: Duration::from_secs(60),
+            logs_keys: false,
+        };
         let trust = Box::new(UnpinnedTrust(Trust::new(realm, TrustAnchor::OwnKey)));
         let secrets = Box::new(move |bytes: &mut [u8]| bytes.fill_with(|| rng.next_u32() as u8));
         let layer = SecurityLayer::new(settings, credentials, trust, secrets, epoch, Instant::ZERO);

@@ -27,7 +27,7 @@ pub fn capture(bytes: &[u8]) {
         assert!(frame < datagram.frame, "each datagram is of a packet of its own");
         assert!(datagram.payload.len() < bytes.len(), "a datagram is a part of the file");
         frame = datagram.frame;
-        drop(describe(&datagram, &mut totals));
+        drop(describe(&datagram, None, &mut totals));
     }
     assert!(frame.max(capture.skipped()) <= bytes.len() as u64, "no packet is empty");
 }

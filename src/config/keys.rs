@@ -118,6 +118,9 @@ keys! {
     "security" security: Security = "auto", SECURITY, "open";
     /// Cipher of the datagrams that a keyed peer sends. `auto` takes the one that is faster on the processor.
     "cipher" cipher: Cipher = "auto", CIPHER, "aes-256-gcm";
+    /// The file to which a keyed peer appends the secrets of the datagrams that it sends and receives, for `decode
+    /// --keys`. Whoever reads the file can read the messages of these epochs.
+    "key-log" key_log: Option<PathBuf> = "none", FilePathFormat, "seqcast-keys.log";
     /// The multicast address of the group, IPv4 or IPv6.
     "group" group: IpAddr = "239.255.83.67", GroupFormat, "239.1.2.3";
     /// The UDP port of the group; also the number of the group in every datagram.
@@ -335,7 +338,7 @@ keys! {
     "log-level" log_level: LogLevel = "info", LOG_LEVEL, "debug";
     /// Text for people, or one JSON object a line.
     "log-format" log_format: LogFormat = "text", LOG_FORMAT, "json";
-    /// The file to which log lines are appended; SIGHUP reopens it.
+    /// The file to which log lines are appended; `none` is standard error. SIGHUP reopens the file.
     "log-file" log_file: Option<PathBuf> = "none", FilePathFormat, "seqcast.log";
 }
 

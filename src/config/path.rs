@@ -48,6 +48,6 @@ impl ValueFormat for FilePathFormat {
     }
 
     fn range(&self) -> String {
-        "a path, or none for standard error".into()
+        "a path, or none".into()
     }
 }

@@ -75,6 +75,7 @@ pub static LOG_TARGETS: [LogTarget; 8] = [
         "start, stop, signals, configuration, systemd",
         &[
             "seqcast::daemon::engine",
+            "seqcast::daemon::key_log",
             "seqcast::daemon::log_output",
             "seqcast::daemon::membership",
             "seqcast::daemon::systemd",

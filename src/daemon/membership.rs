@@ -2,6 +2,7 @@
 
 use crate::clock::fill_random;
 use crate::config::{Cipher, Config, Security};
+use crate::daemon::key_log::KeyLog;
 use crate::daemon::protection::{KeyedProtection, Protection};
 use crate::daemon::setup_commands::SetupCommands;
 use crate::message::{Epoch, PeerName};
@@ -16,6 +17,7 @@ use crate::time::{Instant, WallTime};
 use std::fmt;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 
@@ -50,6 +52,13 @@ pub enum MembershipError {
     NoCertificate,
     /// The files of the realm cannot be used.
     Files(RealmFileError),
+    /// The key log cannot be used.
+    KeyLog {
+        /// Path of the file.
+        path: PathBuf,
+        /// Reason of the system, or that other users may read the file.
+        error: std::io::Error,
+    },
     /// The system has no thread left, or no random numbers.
     System(std::io::Error),
 }
@@ -76,6 +85,9 @@ impl fmt::Display for MembershipError {
                  the authority, and give the line to 'seqcast join -'",
             ),
             MembershipError::Files(error) => error.fmt(f),
+            MembershipError::KeyLog { path, error } => {
+                write!(f, "the key log {} cannot be used: {error}; change key-log, or the file", path.display())
+            }
             MembershipError::System(error) => write!(f, "the realm cannot be used: {error}"),
         }
     }
@@ -160,11 +172,17 @@ fn protection(
         address: inbox,
         peers_max: settings.peers_max,
         forget: settings.forget,
+        logs_keys: config.key_log.is_some(),
     };
+    let key_log = config
+        .key_log
+        .as_ref()
+        .map(|path| KeyLog::open(path).map_err(|error| MembershipError::KeyLog { path: path.clone(), error }));
+    let key_log = key_log.transpose()?;
     let layer = SecurityLayer::new(limits, credentials, verifier, Box::new(fill_random), epoch, now);
     let (mode, realm) = (local.realm.anchor.mode().as_str(), local.realm.name.to_string());
     let (certificate, untrusted) = (certificate.clone(), None);
-    Ok(Protection::Keyed(Box::new(KeyedProtection { layer, mode, realm, certificate, untrusted })))
+    Ok(Protection::Keyed(Box::new(KeyedProtection { layer, mode, realm, certificate, untrusted, key_log })))
 }
 
 /// Finds the realm of which a peer is to be a member; `None` for open mode.

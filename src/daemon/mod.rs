@@ -20,6 +20,8 @@ pub(crate) mod health;
 pub mod http_server;
 pub mod interface;
 pub(crate) mod internal_command;
+#[cfg(feature = "security")]
+mod key_log;
 #[cfg(feature = "listeners")]
 pub mod listeners;
 pub mod local_socket;

@@ -1,6 +1,8 @@
 //! Protection of datagrams: none in open mode, the security layer of a keyed peer.
 
 #[cfg(feature = "security")]
+use crate::daemon::key_log::KeyLog;
+#[cfg(feature = "security")]
 use crate::daemon::log;
 use crate::daemon::show::CounterRow;
 use crate::message::Epoch;
@@ -34,6 +36,8 @@ pub(crate) struct KeyedProtection {
     pub(crate) certificate: Certificate,
     /// Address of the last peer that was refused and the reason, until it is taken.
     pub(crate) untrusted: Option<(SocketAddr, String)>,
+    /// The file for the secrets of datagrams, if the configuration asks for one.
+    pub(crate) key_log: Option<KeyLog>,
 }
 
 impl Protection {
@@ -123,6 +127,11 @@ impl Protection {
                         SecurityEffect::Receive(datagram) => receive(datagram),
                         SecurityEffect::Authenticated { epoch, address, name } => {
                             log::authenticated(&name, epoch, address);
+                        }
+                        SecurityEffect::Key(secret) => {
+                            if let Some(key_log) = &mut keyed.key_log {
+                                key_log.append(&secret);
+                            }
                         }
                         SecurityEffect::Expired { epoch, address, name } => log::expired(&name, epoch, address),
                         SecurityEffect::Refused { address, reason } => {

@@ -2,15 +2,17 @@
 
 use super::cipher::{AeadKey, Suite};
 use super::handshake_datagram::NONCE_BYTES;
+use super::key_log::LoggedSecret;
 use super::key_schedule::{GroupKeys, PairwiseKeys, RealmKeys, SenderContext};
 use super::noise::STATIC_KEY_BYTES;
 use super::replay_window::ReplayWindow;
+use super::sealed_datagram::open_datagram;
 use super::secret::{SECRET_BYTES, Secret};
 use super::sent_numbers::{NextNumbers, SentNumbers};
 use crate::message::{Epoch, PeerName};
 use crate::proto::effect::Path;
 use crate::time::{Instant, WallTime};
-use crate::wire::{self, KeyedHeader, Kind};
+use crate::wire::{KeyedHeader, Kind};
 use bytes::Bytes;
 use std::net::SocketAddr;
 use zeroize::Zeroizing;
@@ -87,6 +89,11 @@ impl OwnKeys {
             Kind::Control => &self.group_keys.control,
             Kind::Data | Kind::Directed => &self.group_keys.data,
         }
+    }
+
+    /// Returns the secret of what this peer sends to the group, for a key log.
+    pub(super) fn logged_group(&self) -> LoggedSecret {
+        LoggedSecret { sender: self.sender, receiver: None, secret: self.group_secret.clone() }
     }
 
     /// Returns the secrets for one receiver. The pairwise one is fresh and random.
@@ -231,10 +238,7 @@ impl Association {
         if keyed.mode != self.suite.mode() {
             return Err(OpenFailure::Forged);
         }
-        let mut bytes = datagram.to_vec();
-        let (header, sealed) = bytes.split_at_mut(keyed.header_bytes);
-        let records = key.open(number, header, sealed).ok_or(OpenFailure::Forged)?.len();
-        bytes.truncate(keyed.header_bytes + records);
+        let opened = open_datagram(key, keyed, datagram).ok_or(OpenFailure::Forged)?;
         let window = if keyed.is_pairwise { &mut self.pairwise_window } else { &mut self.group_window };
         let is_new = match kind {
             Kind::Control => window.accept(number),
@@ -245,6 +249,6 @@ impl Association {
         if !is_new {
             return Err(OpenFailure::Replayed);
         }
-        Ok(wire::into_open(bytes))
+        Ok(opened)
     }
 }

@@ -92,7 +92,7 @@ impl Party {
             suite: self.suite(),
         };
         let (address, forget) = (self.address(), Duration::from_secs(60));
-        let settings = SecuritySettings { group: GROUP, address, peers_max: 10, forget };
+        let settings = SecuritySettings { group: GROUP, address, peers_max: 10, forget, logs_keys: false };
         let verifier = Box::new(NameVerifier { distrusted: None, valid_until: None });
         SecurityLayer::new(settings, credentials, verifier, secrets, self.epoch(), Instant::ZERO)
     }

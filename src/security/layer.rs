@@ -14,6 +14,7 @@ use super::exchange::{HandshakeExchange, RemoteEndpoint};
 use super::handshake_datagram;
 use super::handshake_limits::HandshakeLimits;
 use super::hello_schedule::HelloSchedule;
+use super::key_log::LoggedSecret;
 use super::key_schedule::{RealmKeys, SenderContext};
 use super::noise::STATIC_KEY_BYTES;
 use super::realm::CERTIFICATE_BYTES_MAX;
@@ -78,6 +79,8 @@ pub struct SecuritySettings {
     pub peers_max: usize,
     /// Time without a datagram after which the keys of an epoch are forgotten.
     pub forget: Duration,
+    /// True if each secret is an effect, for a log of keys.
+    pub logs_keys: bool,
 }
 
 /// Outputs of the layer.
@@ -106,6 +109,8 @@ pub enum SecurityEffect {
         /// Name in its certificate.
         name: PeerName,
     },
+    /// A secret belongs into the log of keys.
+    Key(LoggedSecret),
     /// The certificate of a peer has expired. Nothing more of it is accepted.
     Expired {
         /// Its epoch.
@@ -197,7 +202,7 @@ impl SecurityLayer {
         let realm_keys = RealmKeys::new(&credentials.realm_secret);
         let cookies = CookieJar::new(draw(&mut secrets));
         let sender = SenderContext { suite: credentials.suite, phase: 0, group: settings.group, epoch };
-        SecurityLayer {
+        let mut layer = SecurityLayer {
             own: OwnKeys::new(sender, draw(&mut secrets), &realm_keys),
             realm_keys,
             cookies,
@@ -214,6 +219,15 @@ impl SecurityLayer {
             next_expiry: now + EXPIRY_INTERVAL,
             settings,
             credentials,
+        };
+        layer.log_key(layer.own.logged_group());
+        layer
+    }
+
+    /// Reports a secret if there is a log of keys.
+    fn log_key(&mut self, secret: LoggedSecret) {
+        if self.settings.logs_keys {
+            self.effects.push_back(SecurityEffect::Key(secret));
         }
     }
 
@@ -253,6 +267,7 @@ impl SecurityLayer {
     fn begin_epoch(&mut self, epoch: Epoch) {
         let sender = SenderContext { epoch, ..self.own.sender };
         self.own = OwnKeys::new(sender, draw(&mut self.secrets), &self.realm_keys);
+        self.log_key(self.own.logged_group());
         self.associations.values_mut().for_each(Association::on_own_epoch);
         // Answers to handshakes of the former epoch are not for this one.
         self.exchanges.clear();

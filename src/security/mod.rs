@@ -11,6 +11,7 @@ mod exchange;
 mod handshake_datagram;
 mod handshake_limits;
 mod hello_schedule;
+mod key_log;
 mod key_schedule;
 #[cfg(test)]
 mod known_answers;
@@ -18,10 +19,12 @@ mod layer;
 mod noise;
 pub mod realm;
 mod replay_window;
+mod sealed_datagram;
 mod secret;
 mod sent_numbers;
 
 pub use cipher::{KEYED_BYTES, Suite, TAG_BYTES};
+pub use key_log::{KEY_LOG_TITLE, LoggedKeys, LoggedSecret};
 pub use layer::{
     CertificateVerifier, CertifiedHost, RealmCredentials, SecretSource, SecurityCounters, SecurityEffect,
     SecurityLayer, SecuritySettings,

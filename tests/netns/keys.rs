@@ -2,9 +2,12 @@
 
 use super::lan::{Host, Lan, Process, in_namespaces};
 use super::{PORT, config_of, group, wait_until};
+use crate::support::command::{Place, parse_json};
+use crate::support::dissector::decode_with_both;
 use crate::support::root;
 use seqcast::bus::{Bus, OpenError, StartError};
 use seqcast::config::Security;
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -115,6 +118,63 @@ fn readme_commands_key_two_hosts() {
 }
 
 #[test]
+fn logged_keys_open_a_capture() {
+    in_namespaces("netns::keys::logged_keys_open_a_capture", || {
+        let lan = Lan::new(2);
+        let [first, other] = Shell::pair(&lan);
+        first.run("seqcast init --realm plant1");
+        other.run("ssh first seqcast realm invite | seqcast join -");
+        let capture = lan.hosts[0].start("dumpcap", &["-q", "-i", "eth0", "-f", "udp", "-w", "/run/lan.pcapng"]);
+        wait_until("the capture has begun", || fs::metadata("/run/lan.pcapng").is_ok_and(|data| 0 < data.len()));
+        fs::write("/run/shared.log", "").expect("/run can be written");
+        fs::set_permissions("/run/shared.log", fs::Permissions::from_mode(0o644)).expect("it is our file");
+        let refused = first.refusal("seqcast peer --interface eth0 --set key-log=/run/shared.log --log-level error");
+        assert!(refused.contains("chmod 600") && refused.ends_with("exit code 3\n"), "{refused}");
+        let _first = first.start("seqcast peer --interface eth0 --set key-log=/run/keys.log");
+        let _other = other.start("seqcast peer --interface eth0");
+        wait_until("the peers know each other", || first.peers() == ["other"] && other.peers() == ["first"]);
+        let subscriber = other.host.start("sh", &["-c", &other.script("exec seqcast sub plant.a --count 1")]);
+        wait_until("a message arrives", || {
+            first.run("seqcast pub plant.a hello");
+            subscriber.lines().iter().any(|line| line.contains("hello"))
+        });
+        // The kernel passes packets on to the capture late.
+        wait_until("a message is captured", || {
+            first.run("seqcast pub plant.a hello");
+            first.run("seqcast decode /run/lan.pcapng --json || true").contains(r#""kind":"data""#)
+        });
+        capture.signal("INT");
+        capture.finish();
+
+        let decode = "seqcast decode /run/lan.pcapng --json";
+        let sealed = first.run(decode);
+        assert!(sealed.contains("--keys") && !sealed.contains("plant.a"), "{sealed}");
+        let opened = first.run(&format!("{decode} --keys /run/keys.log --write /run/open.pcap"));
+        for line in opened.lines().map(parse_json).filter(|line| !line["kind"].is_null()) {
+            assert!(line["opened"] == true && line["records"].is_array(), "{line}");
+        }
+        assert!(opened.contains(r#""subject":"plant.a""#), "{opened}");
+        // Wireshark shows the same of the new capture, but for the handshakes, which no log opens.
+        let pairs = decode_with_both(&Place::new(), Path::new("/run/open.pcap"));
+        let whole: Vec<_> = pairs.iter().filter(|pair| pair.discarded.is_none()).collect();
+        let records: BTreeSet<&str> = whole.iter().flat_map(|pair| &pair.records).map(String::as_str).collect();
+        assert!(["run", "heartbeat", "hello", "interest"].iter().all(|name| records.contains(name)), "{records:?}");
+        for pair in whole {
+            assert_eq!((&pair.dissected, &pair.defects), (&pair.decoded, &Vec::new()));
+        }
+        for (command, expected) in [
+            (format!("{decode} --keys /run/keys.log --write /run/open.pcap"), "File exists"),
+            (format!("{decode} --keys /run/lan.pcapng"), "stream did not contain valid UTF-8"),
+            (format!("{decode} --keys README"), "No such file"),
+            (format!("echo text >notes; {decode} --keys notes"), "line 1 is not one of a key log"),
+        ] {
+            let refused = first.refusal(&command);
+            assert!(refused.contains(expected) && refused.ends_with("exit code 1\n"), "{command}: {refused}");
+        }
+    });
+}
+
+#[test]
 fn peer_without_keys_does_not_start() {
     in_namespaces("netns::keys::peer_without_keys_does_not_start", || {
         let lan = Lan::new(2);
@@ -168,10 +228,23 @@ fn unkeyed_peer_never_leaves_loopback() {
         wait_until("the peer refuses the address", has_logged);
         let again = shell.refusal("seqcast peer --socket /run/again.sock --log-level error");
         assert!(again.contains("at 10.75.9.9 on lo") && again.ends_with("exit code 3\n"), "{again}");
-        // An open peer has a private address.
-        shell.run("ip address add 11.75.9.9/32 dev eth0");
-        let public = shell.refusal("seqcast peer --interface 11.75.9.9 --open --socket again.sock --log-level error");
-        assert!(public.contains("the address is public") && public.ends_with("exit code 3\n"), "{public}");
+    });
+}
+
+#[test]
+fn open_peer_refuses_a_public_address() {
+    in_namespaces("netns::keys::open_peer_refuses_a_public_address", || {
+        let lan = Lan::new(2);
+        let [shell, _] = Shell::pair(&lan);
+        let _peer = shell.start("seqcast peer --interface eth0 --open --set log-file=/run/first.log");
+        wait_until("the peer answers", || Bus::attach(shell.socket()).is_ok());
+        shell.run("ip -4 address flush dev eth0 && ip address add 11.75.9.9/24 dev eth0");
+        let refused =
+            "cannot continue with the address 11.75.9.9: other hosts can reach this peer at 11.75.9.9 on eth0";
+        let has_logged = || fs::read_to_string("/run/first.log").is_ok_and(|log| log.contains(refused));
+        wait_until("the peer refuses the address", has_logged);
+        let again = shell.refusal("seqcast peer --interface eth0 --open --socket again.sock --log-level error");
+        assert!(again.contains("the address is public") && again.ends_with("exit code 3\n"), "{again}");
     });
 }
 

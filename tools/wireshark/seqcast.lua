@@ -4,7 +4,8 @@
 --   tshark -X lua_script:tools/wireshark/seqcast.lua -r lan.pcap -Y seqcast.run.subject
 --
 -- It recognizes datagrams by their first bytes, on every port. Fields have the names of `seqcast decode --json`, with
--- `seqcast.` before them. Keyed datagrams (mode 1 to 255) are dissected down to the header.
+-- `seqcast.` before them. Keyed datagrams (mode 1 to 255) are dissected down to the header;
+-- `seqcast decode --keys KEYLOG --write FILE` makes a capture in which they are open.
 
 local seqcast = Proto("seqcast", "seqcast")
 

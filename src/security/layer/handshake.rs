@@ -20,8 +20,11 @@ use crate::security::handshake_datagram::{
     HandshakeDatagram, NONCE_BYTES, Step, claimed_hello, cookie_body, hello_body, init_body, is_hello_of, request_body,
     split_cookie_body, split_init_body,
 };
+use crate::security::key_log::LoggedSecret;
+use crate::security::key_schedule::SenderContext;
 use crate::security::noise::{Noise, NoiseKeys, STATIC_KEY_BYTES};
 use crate::security::realm::CERTIFICATE_BYTES_MAX;
+use crate::security::secret::Secret;
 use crate::time::{ClockReading, Instant};
 use crate::wire::KeyedHeader;
 use bytes::Bytes;
@@ -233,6 +236,7 @@ impl SecurityLayer {
         self.effects.push_back(SecurityEffect::Send { to: remote.address, bytes: bytes.clone() });
         let mut association = Association::new(&self.own, remote.epoch, &secrets, &pairwise_secret, host, now.instant);
         association.keys_answer = Some(KeysAnswer { final_nonce: datagram.nonce, datagram: bytes });
+        self.log_keys(remote.epoch, &secrets, &pairwise_secret);
         self.establish(now, remote, association);
         Some(())
     }
@@ -245,8 +249,23 @@ impl SecurityLayer {
         let (host, pairwise_secret) = (host.clone(), pairwise_secret.clone());
         self.exchanges.remove(&remote);
         let association = Association::new(&self.own, remote.epoch, &secrets, &pairwise_secret, host, now.instant);
+        self.log_keys(remote.epoch, &secrets, &pairwise_secret);
         self.establish(now, remote, association);
         Some(())
+    }
+
+    /// Reports the secrets of a handshake if there is a log of keys: those of the other side, and the pairwise one that
+    /// it got from this side.
+    fn log_keys(&mut self, remote: Epoch, secrets: &EpochSecrets, own_pairwise_secret: &Secret) {
+        let own = self.own.sender;
+        let other = SenderContext { suite: secrets.suite, phase: secrets.phase, epoch: remote, ..own };
+        for (sender, receiver, secret) in [
+            (other, None, &secrets.group_secret),
+            (other, Some(own.epoch), &secrets.pairwise_secret),
+            (own, Some(remote), own_pairwise_secret),
+        ] {
+            self.log_key(LoggedSecret { sender, receiver, secret: secret.clone() });
+        }
     }
 
     /// Adds an association, and opens the datagrams that waited for it.

@@ -3,6 +3,7 @@
 use super::*;
 use crate::proto::effect::Path;
 use crate::rng::Rng;
+use crate::security::LoggedKeys;
 use crate::security::handshake_datagram::{COOKIE_BYTES, HandshakeDatagram};
 use crate::wire::{self, Header};
 use std::collections::BTreeSet;
@@ -67,6 +68,8 @@ struct Node {
     names: Vec<String>,
     refusals: Vec<String>,
     expired: Vec<String>,
+    /// Secrets that a log of keys gets.
+    logged: Vec<LoggedSecret>,
 }
 
 impl Node {
@@ -84,7 +87,7 @@ impl Node {
         let secrets = Box::new(move |bytes: &mut [u8]| bytes.fill_with(|| rng.next_u32() as u8));
         let epoch = Epoch::new(number).unwrap();
         let address = SocketAddr::from(([10, 0, 0, u8::try_from(number).unwrap()], 4000));
-        let settings = SecuritySettings { group: GROUP, address, peers_max: 100, forget: FORGET };
+        let settings = SecuritySettings { group: GROUP, address, peers_max: 100, forget: FORGET, logs_keys: true };
         let verifier = Box::new(NameVerifier { distrusted, valid_until: None });
         Node {
             layer: SecurityLayer::new(settings, credentials, verifier, secrets, epoch, Instant::ZERO),
@@ -95,6 +98,7 @@ impl Node {
             names: Vec::new(),
             refusals: Vec::new(),
             expired: Vec::new(),
+            logged: Vec::new(),
         }
     }
 
@@ -135,6 +139,7 @@ impl Node {
                 SecurityEffect::Receive(datagram) => self.received.push(datagram.bytes),
                 SecurityEffect::Authenticated { name, .. } => self.names.push(name.to_string()),
                 SecurityEffect::Refused { reason, .. } => self.refusals.push(reason),
+                SecurityEffect::Key(secret) => self.logged.push(secret),
                 SecurityEffect::Expired { name, .. } => self.expired.push(name.to_string()),
             }
         }
@@ -453,6 +458,42 @@ fn other_init_does_not_end_a_handshake() {
     assert_eq!(lan.nodes[0].names, ["B"]);
     assert_eq!(lan.nodes[0].answer(now, b, &new), None, "a stranger replays it");
     assert!(lan.nodes[0].layer.exchanges.is_empty());
+}
+
+#[test]
+fn logged_secrets_open_datagrams_of_a_peer() {
+    let mut lan = Lan::new([Node::new("A", 1, 1, None), Node::new("B", 1, 2, None), Node::new("C", 1, 3, None)]);
+    lan.meet();
+    let mut keys = LoggedKeys::default();
+    lan.nodes[0].logged.iter().for_each(|secret| keys.add(secret));
+    let mut opens = |from: usize, kind: Kind, to: Option<usize>| {
+        let (address, receiver) = (to.map(|to| lan.nodes[to].address), to.map(|to| lan.nodes[to].epoch));
+        let open = lan.nodes[from].datagram(kind, receiver.filter(|_| kind == Kind::Directed));
+        let sealed = lan.nodes[from].layer.seal(address, &open).unwrap();
+        let mut forged = sealed.to_vec();
+        *forged.last_mut().unwrap() ^= 1;
+        assert_eq!(keys.open(&forged.into()), None);
+        let opened = keys.open(&sealed);
+        assert!(opened.is_none() || opened == Some(open));
+        opened.is_some()
+    };
+    for from in 0..3 {
+        assert!([Kind::Data, Kind::Control].iter().all(|kind| opens(from, *kind, None)), "{from} to the group");
+    }
+    for (from, to) in [(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)] {
+        let is_logged = from == 0 || to == 0;
+        for kind in [Kind::Control, Kind::Directed] {
+            assert_eq!(opens(from, kind, Some(to)), is_logged, "{kind:?} from {from} to {to}");
+        }
+    }
+    // Another epoch of the same peer has other keys.
+    lan.nodes[0].begin_epoch(9);
+    let open = lan.nodes[0].datagram(Kind::Data, None);
+    let sealed = lan.nodes[0].layer.seal(None, &open).unwrap();
+    assert_eq!(keys.open(&sealed), None);
+    drop(lan.nodes[0].sent());
+    lan.nodes[0].logged.iter().for_each(|secret| keys.add(secret));
+    assert_eq!(keys.open(&sealed), Some(open));
 }
 
 /// Proves: W189

@@ -76,7 +76,7 @@ impl KeyedWorld {
                 suite: if peer == MEMBER { Suite::Aes256Gcm } else { Suite::ChaCha20Poly1305 },
             };
             let (address, forget) = (address(peer), Duration::from_secs(10));
-            let settings = SecuritySettings { group: GROUP, address, peers_max: 4, forget };
+            let settings = SecuritySettings { group: GROUP, address, peers_max: 4, forget, logs_keys: false };
             let mut rng = Rng::new(peer as u64);
             let secrets = Box::new(move |bytes: &mut [u8]| bytes.fill_with(|| rng.next_u32() as u8));
             SecurityLayer::new(settings, credentials, Box::new(StaticKeyVerifier), secrets, epoch(peer), Instant::ZERO)
@@ -159,6 +159,7 @@ impl KeyedWorld {
                         }
                         SecurityEffect::Receive(datagram) => self.check_opened(sender, &datagram.bytes),
                         SecurityEffect::Authenticated { address: from, .. } => assert_eq!(from, address(1 - sender)),
+                        SecurityEffect::Key(_) => panic!("there is no log of keys"),
                         SecurityEffect::Expired { name, .. } => panic!("{name} has no limit in time"),
                         SecurityEffect::Refused { reason, .. } => panic!("{reason}"),
                     }

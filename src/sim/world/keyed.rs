@@ -46,6 +46,7 @@ impl World<'_> {
             address: self.machines[host].address,
             peers_max: settings.peers_max,
             forget: settings.forget,
+            logs_keys: false,
         };
         let mut rng: Rng = self.rng.fork();
         let secrets = Box::new(move |bytes: &mut [u8]| bytes.fill_with(|| rng.next_u32() as u8));
@@ -104,6 +105,7 @@ impl World<'_> {
                 SecurityEffect::Authenticated { epoch, name, .. } => {
                     self.log(|| format!("host {host} has the keys of {name}, epoch {epoch}"));
                 }
+                SecurityEffect::Key(_) => unreachable!("there is no log of keys"),
                 SecurityEffect::Expired { name, .. } => {
                     self.oracle.findings.add("expired", format!("host {host} says that {name} has expired"));
                 }
