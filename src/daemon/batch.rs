@@ -50,7 +50,7 @@ pub struct ReceivedDatagram {
 }
 
 impl ReceivedDatagram {
-    /// Returns the time at which the kernel received the datagram, which is read now, if the kernel reports it.
+    /// Converts the kernel's time of arrival to the clock of instants. Returns `None` if the kernel reports none.
     pub fn arrival(&self, now: ClockReading) -> Option<Instant> {
         let socket_dwell = now.wall.as_nanos().saturating_sub(self.arrived?.as_nanos());
         Some(now.instant - Duration::from_nanos(socket_dwell))

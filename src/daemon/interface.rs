@@ -146,7 +146,7 @@ impl ChosenInterface {
         !(self.loopback && self.address.is_loopback())
     }
 
-    /// Returns whether hosts of the whole Internet may reach the address.
+    /// Returns whether the address is global unicast, so that the Internet may reach it.
     pub fn has_public_address(&self) -> bool {
         is_public(self.address)
     }
@@ -395,9 +395,9 @@ fn is_public(address: IpAddr) -> bool {
         }
         IpAddr::V6(v6) => {
             let [first, second, ..] = v6.segments();
-            // 2000::/3, without 2001:db8::/32 and 3fff::/20 for documentation.
+            // 2000::/3, without 2001::/23 for protocols, and 2001:db8::/32 and 3fff::/20 for documentation.
             (0x2000..0x4000).contains(&first)
-                && (first, second) != (0x2001, 0xdb8)
+                && !(first == 0x2001 && (second < 0x200 || second == 0xdb8))
                 && (first, second >> 12) != (0x3fff, 0)
         }
     }

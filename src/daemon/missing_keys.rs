@@ -1,4 +1,5 @@
-//! Refusal of a peer without keys that other hosts could reach: it has to be explicitly open, on a private network.
+//! Refusal to start without keys where other hosts can reach the peer. Only an explicitly open peer on a private address
+//! may.
 
 use crate::config::{Config, Security};
 use crate::daemon::interface::ChosenInterface;
@@ -23,8 +24,8 @@ impl MissingKeys {
     /// Checks that a peer of open mode is explicitly open if other hosts can reach it, and has no public address.
     ///
     /// # Errors
-    /// Other hosts can reach the peer on this interface, and its configuration does not say `security: open` or the
-    /// address is public.
+    /// Other hosts can reach the peer on this interface, and either its configuration does not say `security: open`, or
+    /// its address is public.
     pub(super) fn check(config: &Config, chosen: &ChosenInterface) -> Result<(), MissingKeys> {
         let (is_open, is_public) = (config.security == Security::Open, chosen.has_public_address());
         if !chosen.is_reached_by_other_hosts() || is_open && !is_public {
@@ -53,7 +54,8 @@ impl fmt::Display for MissingKeys {
         #[cfg(not(feature = "security"))]
         f.write_str("build with --features security, and make keys with 'seqcast init' or 'seqcast join'")?;
         f.write_str(if self.is_public {
-            "; the address is public, so a peer in open mode does not start here: give the peer a private one with --interface"
+            "; the address is public, where a peer in open mode never starts; or name a private or link-local address of this \
+             host: --interface ADDRESS"
         } else {
             "; to run without protection all the same, use --open, or security: open in the configuration"
         })
@@ -65,22 +67,23 @@ mod tests {
     use super::*;
     use crate::daemon::interface::ChoiceReason;
 
+    fn check(name: &str, address: &str, security: Security) -> Result<(), String> {
+        let chosen = ChosenInterface {
+            name: name.to_owned(),
+            index: 1,
+            address: address.parse().unwrap(),
+            mtu: 1500,
+            loopback: name == "lo",
+            reason: ChoiceReason::Named,
+            others: Vec::new(),
+        };
+        let mut config = Config::default();
+        config.security = security;
+        MissingKeys::check(&config, &chosen).map_err(|error| error.to_string())
+    }
+
     #[test]
     fn peer_that_others_reach_needs_keys_or_open() {
-        let check = |name: &str, address: &str, security: Security| {
-            let chosen = ChosenInterface {
-                name: name.to_owned(),
-                index: 1,
-                address: address.parse().unwrap(),
-                mtu: 1500,
-                loopback: name == "lo",
-                reason: ChoiceReason::Named,
-                others: Vec::new(),
-            };
-            let mut config = Config::default();
-            config.security = security;
-            MissingKeys::check(&config, &chosen).map_err(|error| error.to_string())
-        };
         for address in ["127.0.0.1", "127.9.9.9", "::1"] {
             assert_eq!(check("lo", address, Security::Auto), Ok(()), "{address}");
         }
@@ -93,6 +96,10 @@ mod tests {
             }
             assert_eq!(check(name, address, Security::Open), Ok(()));
         }
+    }
+
+    #[test]
+    fn public_address_requires_keys_even_if_open() {
         for address in ["8.8.8.8", "2001:4860::8888"] {
             let refusals =
                 [Security::Auto, Security::Open].map(|security| check("eth0", address, security).unwrap_err());

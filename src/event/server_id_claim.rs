@@ -270,7 +270,7 @@ mod tests {
                         }
                     }
                 }
-                // Nothing happens in between. A poll of every millisecond takes hundreds of times as long.
+                // Nothing can happen before the next deadline or arrival, so the loop skips to it.
                 let deadlines = claims.iter().map(|(_, claim)| claim.deadline().as_nanos() / 1_000_000);
                 let next = deadlines.chain(coming.iter().map(|(due, ..)| *due)).min();
                 now = next.expect("a claim has a deadline").max(now + 1);

@@ -86,7 +86,7 @@ mod tests {
                     buffer.skip(count);
                     twin.drain(..count);
                 }
-                // Two slices are compared at once. Iterators would compare each byte in code without optimisation.
+                // Iterators compare byte by byte, which is slow without optimisation; slices are compared at once.
                 assert!(buffer.rest() == twin.make_contiguous(), "seed {seed}");
                 assert!(twin.len() <= buffer.held_bytes(), "seed {seed}");
             }

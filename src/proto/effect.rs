@@ -32,7 +32,7 @@ pub struct ArrivedDatagram {
     pub path: Path,
     /// The UDP payload.
     pub bytes: Bytes,
-    /// Earliest possible time of its arrival.
+    /// Time of its arrival if the socket reports it, otherwise of its reading.
     pub arrived: Instant,
 }
 
@@ -92,7 +92,7 @@ pub enum Input {
         /// The client.
         client: ClientId,
     },
-    /// A datagram arrived earlier, and had to wait for the keys of its sender.
+    /// A datagram that waited for the keys of its sender.
     Deferred(ArrivedDatagram),
     /// Inputs from now on arrived at this instant or later, and may have waited unread since. Without this input,
     /// datagrams count as arriving when they are handed in.

@@ -920,8 +920,12 @@ mod tests {
         for seed in 0..200 {
             let mut rng = Rng::new(seed);
             let messages: Vec<u64> = (0..200).map(|_| rng.below(3)).collect();
-            let begun = |sum: &mut u64, count: &u64| Some(std::mem::replace(sum, *sum + count));
-            let before: Vec<u64> = messages.iter().scan(0, begun).collect();
+            let mut sum = 0;
+            let add = |count: &u64| {
+                sum += count;
+                sum - count
+            };
+            let before: Vec<u64> = messages.iter().map(add).collect();
             let mut ledger = Ledger::new(Dseq(0), 0, at(0), 1000);
             let mut model = vec!['-'; 201];
             let mut high = 0;

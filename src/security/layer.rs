@@ -98,7 +98,7 @@ pub enum SecurityEffect {
         /// The UDP payload.
         bytes: Bytes,
     },
-    /// A datagram that had to wait for the keys of its sender, opened now, can be passed to the core.
+    /// A datagram that waited for the keys of its sender is open now, and goes to the core.
     Receive(ArrivedDatagram),
     /// A peer has proven its identity.
     Authenticated {

@@ -96,6 +96,8 @@ const ROUNDS_MAX: u32 = 60_000;
 fn replay_joins_live_messages_without_gap_under_loss() {
     let mut config = config("seam");
     config.history_count = 100_000;
+    // On a busy machine repairs take longer than the two seconds of the default.
+    config.reliability = Duration::from_secs(30);
     let options = Options { drop: Some(DropRule { seed: 3, chance: 0.05, burst: 1 }), ..Options::default() };
     let publisher = Bus::embed(&named(&config, "B.pub")).unwrap();
     let reader = Bus::embed_with(&config, &options).unwrap();

@@ -1,6 +1,6 @@
 //! Proves that the oracle can fail: each deliberate mistake in the protocol is caught within a few scenarios.
 //!
-//! These are no unit tests, because they need an optimised build.
+//! They are not unit tests, because they need an optimised build.
 
 use seqcast::proto::mutant::{Mutant, Mutants};
 use seqcast::sim;

@@ -2,10 +2,10 @@
 //! state.
 //!
 //! After every step the seed's four invariants hold (the first one also counts an owner), and so do Q1 to Q5 of
-//! `event::order`. Consider any state in which no participant has anything to do. One more worker and time are then
-//! enough to send all that was pushed.
+//! `event::order`. From every state in which no participant can act, one more worker and enough time suffice to send
+//! everything that was pushed.
 //!
-//! These are no unit tests, because they need an optimised build.
+//! They are not unit tests, because they need an optimised build.
 
 mod mutants;
 

@@ -469,7 +469,7 @@ fn random_history_is_stored_in_order_and_once() {
         }
         assert_eq!(
             world.follower.requests, questions,
-            "seed {seed}: what comes as it is announced is not request_times for"
+            "seed {seed}: an event that arrives as announced is not requested"
         );
         assert!(world.check(seed), "seed {seed}: {:?}", world.follower.rows().collect::<Vec<_>>());
         stored += world.copy.events().len();

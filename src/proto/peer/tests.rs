@@ -998,7 +998,7 @@ impl Host {
 
 /// Proves: W70
 #[test]
-fn stalled_peer_does_not_count_as_older() {
+fn age_ends_when_the_datagram_arrives() {
     // The publisher starts first, and publishes before the subscriber listens. Its announcement reports an uptime of 60
     // ms. If that arrived at 60, and remained unread or waited for a key, the datagram is not owed. If it arrived only
     // just now, the publisher started after the subscriber.

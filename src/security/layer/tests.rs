@@ -65,6 +65,8 @@ struct Node {
     number: u64,
     /// Datagrams that the core would receive.
     received: Vec<Bytes>,
+    /// Times of arrival of those that waited for a handshake.
+    deferred_arrivals: Vec<Instant>,
     names: Vec<String>,
     refusals: Vec<String>,
     expired: Vec<String>,
@@ -95,6 +97,7 @@ impl Node {
             address,
             number: 0,
             received: Vec::new(),
+            deferred_arrivals: Vec::new(),
             names: Vec::new(),
             refusals: Vec::new(),
             expired: Vec::new(),
@@ -136,7 +139,10 @@ impl Node {
                 SecurityEffect::Multicast { bytes } => {
                     sent.push(Transit { from, to: from, path: Path::Multicast, bytes });
                 }
-                SecurityEffect::Receive(datagram) => self.received.push(datagram.bytes),
+                SecurityEffect::Receive(datagram) => {
+                    self.deferred_arrivals.push(datagram.arrived);
+                    self.received.push(datagram.bytes);
+                }
                 SecurityEffect::Authenticated { name, .. } => self.names.push(name.to_string()),
                 SecurityEffect::Refused { reason, .. } => self.refusals.push(reason),
                 SecurityEffect::Key(secret) => self.logged.push(secret),
@@ -258,10 +264,15 @@ fn first_datagram_waits_for_the_handshake() {
     let hello = lan.nodes[0].hello(now);
     lan.nodes[1].receive(now, a, Path::Multicast, &hello);
     let open: Vec<Bytes> = (0..3).map(|_| lan.nodes[0].datagram(Kind::Data, None)).collect();
-    open.iter().for_each(|open| drop(lan.multicast(0, open)));
+    let arrivals = [now, now + Duration::from_millis(1), now + Duration::from_millis(2)];
+    for (open, arrived) in open.iter().zip(arrivals) {
+        lan.now = arrived;
+        drop(lan.multicast(0, open));
+    }
     assert!(lan.nodes[1].received.is_empty());
     lan.run(Duration::from_millis(1), |_, transit| is_hello_of_b(transit));
     assert_eq!(lan.nodes[1].received, open, "in open mode, in order, without the one before the HELLO");
+    assert_eq!(lan.nodes[1].deferred_arrivals, arrivals);
     assert_eq!(lan.nodes[1].layer.counters().discard_unauthenticated, 1);
     assert_eq!((&lan.nodes[0].names[..], &lan.nodes[1].names[..]), (&["B".to_owned()][..], &["A".to_owned()][..]));
     // The handshake has given both sides the keys of the other.

@@ -66,19 +66,19 @@ impl World<'_> {
         layer.seal(to, datagram)
     }
 
-    /// Passes a datagram that the host has read, and which arrived at `arrived` at the earliest, to its peer, unless its
-    /// security layer discards or defers it.
+    /// Passes a datagram that the host has read to its peer, unless its security layer discards or defers it. `arrived`
+    /// is its earliest arrival.
     pub(super) fn receive(&mut self, host: usize, packet: Packet, arrived: Instant) {
         let machine = &mut self.machines[host];
         let now = machine.now(self.now);
         let Packet { id, from, path, bytes } = packet;
         let Some(layer) = &mut machine.security else {
-            self.read(host, id, from, path);
+            self.report_read(host, id, from, path);
             return self.input(host, Input::Datagram { from, path, bytes });
         };
         if let Some(bytes) = layer.receive(now, ArrivedDatagram { from, path, bytes, arrived }) {
-            let id = self.opened(host, from, &bytes);
-            self.read(host, id, from, path);
+            let id = self.identify_opened(host, from, &bytes);
+            self.report_read(host, id, from, path);
             self.input(host, Input::Datagram { from, path, bytes });
         }
         // Datagrams that waited for this one come before the next one.
@@ -124,19 +124,19 @@ impl World<'_> {
         }
     }
 
-    /// Passes a datagram that waited for the keys of its sender. The oracle knows since when.
+    /// Passes a datagram that waited for the keys of its sender, and reports to the oracle when it arrived.
     fn pass_deferred(&mut self, host: usize, datagram: ArrivedDatagram) {
         let machine = &self.machines[host];
         let (run, waited) = (machine.run, machine.now(self.now).instant.since(datagram.arrived));
-        let id = self.opened(host, datagram.from, &datagram.bytes);
+        let id = self.identify_opened(host, datagram.from, &datagram.bytes);
         let arrived = self.oracle.runs[run].last_arrival.replace(self.now - nanos(waited).min(self.now));
-        self.read(host, id, datagram.from, datagram.path);
+        self.report_read(host, id, datagram.from, datagram.path);
         self.input(host, Input::Deferred(datagram));
         self.oracle.runs[run].last_arrival = arrived;
     }
 
-    /// Returns which datagram the security layer has opened.
-    fn opened(&mut self, host: usize, from: SocketAddr, bytes: &Bytes) -> DatagramId {
+    /// Returns the id of a datagram that the security layer has opened.
+    fn identify_opened(&mut self, host: usize, from: SocketAddr, bytes: &Bytes) -> DatagramId {
         let is_of_this_version = crate::wire::unchecked_header(bytes).is_some();
         let id = self.sent_ids.get(bytes).copied().unwrap_or(DatagramId::Unidentified);
         if is_of_this_version && id == DatagramId::Unidentified {
@@ -147,8 +147,8 @@ impl World<'_> {
         id
     }
 
-    /// Tells the oracle that the host's peer reads a datagram.
-    fn read(&mut self, host: usize, id: DatagramId, from: SocketAddr, path: Path) {
+    /// Reports to the oracle that the host's peer reads a datagram.
+    fn report_read(&mut self, host: usize, id: DatagramId, from: SocketAddr, path: Path) {
         self.oracle.on_read(self.now, self.machines[host].run, id, (from, path));
         self.log(|| format!("host {host} receives {id:?} from {from}"));
     }

@@ -247,7 +247,7 @@ fn draw(rng: &mut Rng, name: &str) -> (Vec<OrderedEvent>, Vec<(u64, OrderedEvent
 fn consumer_equals_its_reference_model() {
     let mut rng = Rng::new(1);
     let (mut missing, mut processed) = (0, 0);
-    // Each round draws two chains with other gaps and delays.
+    // The sums below show that enough events are missing and processed.
     for round in 0..1_000 {
         let drawn = [draw(&mut rng, "x"), draw(&mut rng, "y")];
         let mut consumer = OrderConsumer::new(SETTINGS, round);
