@@ -12,7 +12,7 @@ use std::io::Write;
 use std::ops::Range;
 
 /// Number of seeds of a release build, as in CI; other builds are slower and run a share.
-const SEEDS: u64 = if cfg!(debug_assertions) { 60 } else { 900 };
+const SEEDS: u64 = if cfg!(debug_assertions) { 60 } else { 1200 };
 /// Runs of the tail scenario.
 const TAIL_RUNS: u64 = if cfg!(debug_assertions) { 2 } else { 12 };
 /// Lines of the trace that a replayed seed shows.
@@ -22,7 +22,7 @@ const TRACE_LINES: usize = 80;
 const KEYED_SEEDS: u64 = if cfg!(debug_assertions) { 10 } else { 60 };
 
 /// Number of new seeds for each commit, beside the fixed ones.
-const COMMIT_SEEDS: u64 = if cfg!(debug_assertions) { 15 } else { 300 };
+const COMMIT_SEEDS: u64 = if cfg!(debug_assertions) { 15 } else { 600 };
 /// First seed of the range for commits, far above the fixed ones; the range ends 2^40 seeds later.
 const COMMIT_SEEDS_BASE: u64 = 1 << 40;
 
@@ -135,7 +135,7 @@ fn show(figures: &str) {
 /// Checks that the seeds covered what CI promises.
 fn check_figures(totals: &Totals) {
     let figures = &totals.figures;
-    assert!(900 <= figures.scenarios);
+    assert!(1200 <= figures.scenarios);
     assert!(40 * 3600 * SECOND <= figures.nanos, "{} s simulated", figures.nanos / SECOND);
     assert!(10_000_000 <= figures.datagrams_sent, "{} datagrams sent", figures.datagrams_sent);
     assert!(500_000 <= figures.copies_dropped, "{} copies dropped", figures.copies_dropped);
