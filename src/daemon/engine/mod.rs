@@ -88,6 +88,8 @@ impl Engine {
         self.core.accept(now);
         self.core.report_backlog(now);
         let is_caught_up = self.core.receive(now);
+        // Time never goes back: datagrams were received at later times than that at which the turn began.
+        let now = Clock::now();
         // Embedded and attached clients come first in alternate turns, because the first client takes all of a scarce
         // send capacity. During a stop, commands already accepted come first.
         self.is_commands_turn = !self.is_commands_turn || matches!(self.core.phase, Phase::Draining { .. });

@@ -2,6 +2,7 @@
 
 use super::EngineCore;
 use super::protected_io::ProtectedIo;
+use crate::clock::Clock;
 use crate::daemon::clients::ClientTransport;
 use crate::daemon::local_socket::Connection;
 #[cfg(feature = "listeners")]
@@ -87,7 +88,7 @@ impl EngineCore {
         true
     }
 
-    fn receive_from(&mut self, now: ClockReading, path: Path) {
+    fn receive_from(&mut self, mut now: ClockReading, path: Path) {
         let index = usize::from(path == Path::Unicast);
         let (mut bytes, mut own_bytes) = (0, 0);
         let was_readable = self.is_readable[index];
@@ -96,15 +97,15 @@ impl EngineCore {
                 Ok(_) => self.is_readable[index] = self.batch.is_full(),
                 Err(error) => self.on_recv_error(&error),
             }
+            // Datagrams that arrived after the turn began must not count as arriving before they were sent.
+            now = Clock::now();
             let datagrams_each = self.batch.segments_seen();
             let own = self.batch.take_discarded();
             own_bytes += own.bytes;
-            for (index, received) in self.batch.drain().enumerate() {
+            for received in self.batch.drain() {
                 bytes += received.bytes.len();
-                // The first datagram of a batch has arrived earliest.
-                if index == 0
-                    && let Some(at) = received.arrival(now)
-                {
+                // A datagram may have arrived after a subscription began, and an earlier one of the same batch before.
+                if let Some(at) = received.arrival(now) {
                     self.peer.handle(now, Input::Arrived { path, at });
                 }
                 if 0 < received.overrun {
