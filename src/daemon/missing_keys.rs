@@ -108,6 +108,7 @@ mod tests {
                 refusals[0].contains("seqcast init") && refusals[0].contains("the address is public"),
                 "{refusals:?}"
             );
+            assert!(!refusals[0].contains("--open"), "{refusals:?}");
         }
     }
 }
