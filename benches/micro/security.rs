@@ -5,7 +5,9 @@ use bytes::Bytes;
 use seqcast::message::Epoch;
 use seqcast::proto::effect::{ArrivedDatagram, Path};
 use seqcast::rng::Rng;
-use seqcast::security::realm::{Certificate, HostIdentity, PeerPermissions, RealmName, Trust, TrustAnchor};
+use seqcast::security::realm::{
+    Certificate, HostIdentity, PeerKeys, PeerPermissions, RealmName, Trust, TrustAnchor, VerifiedPeer,
+};
 use seqcast::security::{
     CertificateVerifier, CertifiedHost, RealmCredentials, STATIC_KEY_BYTES, Secret, SecurityEffect, SecurityLayer,
     SecuritySettings, Suite,
@@ -32,7 +34,12 @@ impl CertificateVerifier for UnpinnedTrust {
         now: WallTime,
     ) -> Result<CertifiedHost, String> {
         let checked = self.0.check(certificate, static_key, now).map_err(|refusal| refusal.to_string())?;
-        Ok(CertifiedHost { name: checked.name, valid_until: None })
+        let VerifiedPeer { name, keys, permissions, .. } = checked;
+        Ok(CertifiedHost { name, keys, permissions, valid_until: None })
+    }
+
+    fn is_revoked(&self, _: &PeerKeys) -> bool {
+        false
     }
 }
 
@@ -57,6 +64,7 @@ impl Member {
             static_private: Secret::new(*identity.static_private()),
             certificate: certificate.expect("it fits").encode().into(),
             suite: Suite::Aes256Gcm,
+            revision: 0,
         };
         let [_, b, c, d] = (number + 1).to_be_bytes();
         let address = SocketAddr::from(([10, b, c, d], 4000));

@@ -43,6 +43,12 @@ pub(crate) fn expired(name: &PeerName, epoch: Epoch, address: SocketAddr) {
     );
 }
 
+/// Logs that the keys of another peer are revoked.
+#[cfg(feature = "security")]
+pub(crate) fn revoked(name: &PeerName, epoch: Epoch, address: SocketAddr) {
+    tracing::warn!(peer = %name, %epoch, %address, "the keys of this peer are revoked; nothing of it is accepted any more");
+}
+
 /// Logs that another peer has the keys of the realm, and is not trusted.
 #[cfg(feature = "security")]
 pub(crate) fn refused(address: SocketAddr, reason: &str) {

@@ -7,7 +7,7 @@ use crate::daemon::protection::{KeyedProtection, Protection};
 use crate::daemon::setup_commands::SetupCommands;
 use crate::message::{Epoch, PeerName};
 use crate::proto::Settings;
-use crate::security::realm::{Fingerprint, Realm, Trust};
+use crate::security::realm::{Fingerprint, PeerKeys, Realm, Trust, VerifiedPeer};
 use crate::security::{
     CertificateVerifier, CertifiedHost, KEYED_BYTES, RealmCredentials, STATIC_KEY_BYTES, Secret, SecurityLayer,
     SecuritySettings, Suite,
@@ -163,6 +163,7 @@ fn protection(
         static_private: Secret::new(*local.identity.static_private()),
         certificate: certificate.encode().into(),
         suite: suite(config.cipher),
+        revision: 0,
     };
     let directory = RealmDirectory::new(&config.data_dir);
     let pins = pin_writer(directory, local.realm.clone()).map_err(MembershipError::System)?;
@@ -268,6 +269,11 @@ impl CertificateVerifier for PinnedTrust {
         }
         // The second of the limit is still valid.
         let limit = WallTime::from_nanos(peer.not_after.saturating_add(1).saturating_mul(1_000_000_000));
-        Ok(CertifiedHost { name: peer.name, valid_until: (peer.not_after != 0).then_some(limit) })
+        let VerifiedPeer { name, keys, permissions, not_after, .. } = peer;
+        Ok(CertifiedHost { name, keys, permissions, valid_until: (not_after != 0).then_some(limit) })
+    }
+
+    fn is_revoked(&self, keys: &PeerKeys) -> bool {
+        self.trust.is_revoked(keys.fingerprint())
     }
 }

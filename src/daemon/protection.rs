@@ -134,6 +134,9 @@ impl Protection {
                             }
                         }
                         SecurityEffect::Expired { epoch, address, name } => log::expired(&name, epoch, address),
+                        SecurityEffect::Revoked { epoch, address, name } => log::revoked(&name, epoch, address),
+                        // This host has no list of revoked hosts.
+                        SecurityEffect::NewerRevocations { .. } => {}
                         SecurityEffect::Refused { address, reason } => {
                             log::refused(address, &reason);
                             keyed.untrusted = Some((address, reason));
@@ -210,6 +213,8 @@ impl Protection {
                     ("keyed_authenticated", counters.authenticated, "Handshakes after which a peer was trusted."),
                     ("keyed_refused", counters.refused, "Handshakes after which a peer was not trusted."),
                     ("keyed_expired", counters.expired, "Peers whose certificate has expired while they ran."),
+                    ("keyed_revoked", counters.revoked, "Peers whose keys were revoked while they ran."),
+                    ("keyed_rekeyed", counters.rekeyed, "Changes of this peer's keys for the group while it ran."),
                     ("keyed_evicted", counters.evicted, "Silent peers whose keys were forgotten for others."),
                     (
                         "keyed_limited",

@@ -1,21 +1,27 @@
 //! The security association with one epoch of another peer: its keys, and the keys for datagrams to it alone.
+//!
+//! A later handshake replaces the keys. Those before it open what is still under way.
 
 use super::cipher::{AeadKey, Suite};
+use super::credentials::CertifiedHost;
 use super::handshake_datagram::NONCE_BYTES;
-use super::key_log::LoggedSecret;
-use super::key_schedule::{GroupKeys, PairwiseKeys, RealmKeys, SenderContext};
-use super::noise::STATIC_KEY_BYTES;
+use super::key_schedule::{GroupKeys, PairwiseKeys, SenderContext};
 use super::replay_window::ReplayWindow;
 use super::sealed_datagram::open_datagram;
 use super::secret::{SECRET_BYTES, Secret};
-use super::sent_numbers::{NextNumbers, SentNumbers};
-use crate::message::{Epoch, PeerName};
+use super::sent_numbers::NextNumbers;
+use crate::message::Epoch;
 use crate::proto::effect::Path;
-use crate::time::{Instant, WallTime};
-use crate::wire::{KeyedHeader, Kind};
+use crate::time::Instant;
+use crate::wire::{KeyChoice, KeyedHeader, Kind};
 use bytes::Bytes;
 use std::net::SocketAddr;
+use std::time::Duration;
 use zeroize::Zeroizing;
+
+/// Time for which replaced keys still open datagrams: a sender uses its former group keys for about 2 s after it has
+/// announced new ones, and accepts by its former keys for as long as datagrams may be under way.
+const FORMER_KEYS_TIME: Duration = Duration::from_secs(12);
 
 /// Secrets that a peer gives to another one in a handshake, so that the other can open its datagrams.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,62 +69,21 @@ impl EpochSecrets {
     }
 }
 
-/// Keys of this peer's own epoch.
-#[derive(Debug)]
-pub(super) struct OwnKeys {
+/// The pairwise secret that this peer has given to another one in a handshake.
+#[derive(Clone, Debug)]
+pub(super) struct GivenSecret {
+    /// This peer, with the phase that it had announced at that time.
     pub(super) sender: SenderContext,
-    group_secret: Secret,
-    group_keys: GroupKeys,
-    /// Numbers of the datagrams to the group.
-    pub(super) numbers: SentNumbers,
-    /// Key of the datagrams of handshakes.
-    pub(super) handshake_key: AeadKey,
-}
-
-impl OwnKeys {
-    /// Derives the keys of an epoch from a fresh random secret, and from those of the realm.
-    pub(super) fn new(sender: SenderContext, group_secret: Secret, realm_keys: &RealmKeys) -> OwnKeys {
-        let group_keys = GroupKeys::new(&sender, &group_secret);
-        let handshake_key = realm_keys.handshake(sender.group, sender.epoch);
-        OwnKeys { sender, group_secret, group_keys, numbers: SentNumbers::default(), handshake_key }
-    }
-
-    /// Returns the key of datagrams of a kind to the group.
-    pub(super) fn group_key(&self, kind: Kind) -> &AeadKey {
-        match kind {
-            Kind::Control => &self.group_keys.control,
-            Kind::Data | Kind::Directed => &self.group_keys.data,
-        }
-    }
-
-    /// Returns the secret of what this peer sends to the group, for a key log.
-    pub(super) fn logged_group(&self) -> LoggedSecret {
-        LoggedSecret { sender: self.sender, receiver: None, secret: self.group_secret.clone() }
-    }
-
-    /// Returns the secrets for one receiver. The pairwise one is fresh and random.
-    pub(super) fn secrets_with(&self, pairwise_secret: &Secret, now: Instant) -> EpochSecrets {
-        EpochSecrets {
-            suite: self.sender.suite,
-            phase: self.sender.phase,
-            group_secret: self.group_secret.clone(),
-            pairwise_secret: pairwise_secret.clone(),
-            next: self.numbers.settled(now),
-        }
-    }
+    pub(super) pairwise_secret: Secret,
 }
 
 /// Another host that has proven its identity in a handshake.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) struct RemoteHost {
     /// Address that it has proven.
     pub(super) address: SocketAddr,
-    /// Name in its certificate.
-    pub(super) name: PeerName,
-    /// Public key in its certificate.
-    pub(super) static_key: [u8; STATIC_KEY_BYTES],
-    /// Time from which its certificate is not valid; `None` if it is valid for ever.
-    pub(super) valid_until: Option<WallTime>,
+    /// The host, as its certificate describes it.
+    pub(super) certified: CertifiedHost,
 }
 
 /// The keys that this peer and one epoch of another peer share.
@@ -126,11 +91,17 @@ pub(super) struct RemoteHost {
 pub(super) struct Association {
     /// Host of the epoch. Datagrams from another address are discarded.
     pub(super) host: RemoteHost,
+    /// Key of the datagrams of handshakes that the other sends.
+    pub(super) handshake_key: AeadKey,
     suite: Suite,
-    /// Secret of the group keys.
-    group_secret: Secret,
+    /// Phase of the group keys.
+    phase: u8,
     receive_group: GroupKeys,
     receive_pairwise: PairwiseKeys,
+    /// Group keys of the phase before.
+    former_group: Option<FormerGroup>,
+    /// Pairwise keys of the handshake before.
+    former_pairwise: Option<FormerPairwise>,
     /// `None` after the own epoch has changed, until the next handshake.
     send_pairwise: Option<PairwiseKeys>,
     /// Numbers below which datagrams to the group are old: a stranger may have recorded them.
@@ -143,8 +114,25 @@ pub(super) struct Association {
     pub(super) last_heard: Instant,
     /// The answer to the FINAL of the other; `None` if this peer was the initiator.
     pub(super) keys_answer: Option<KeysAnswer>,
-    /// True if the other side may have other keys, since a later handshake has failed at its end.
+    /// True if the other side may have other keys, since a later handshake has failed at its end, or since it has
+    /// announced a later phase.
     is_doubtful: bool,
+}
+
+/// Replaced group keys of another peer.
+#[derive(Debug)]
+struct FormerGroup {
+    keys: GroupKeys,
+    until: Instant,
+}
+
+/// Replaced pairwise keys of another peer.
+#[derive(Debug)]
+struct FormerPairwise {
+    keys: PairwiseKeys,
+    /// Control datagrams that these keys have sealed and that were accepted.
+    window: ReplayWindow,
+    until: Instant,
 }
 
 /// The KEYS of a responder, which it sends again if the FINAL is repeated.
@@ -162,27 +150,32 @@ pub(super) enum OpenFailure {
     Forged,
     /// It was accepted before, or it is too old.
     Replayed,
+    /// Its phase is one of which this peer has no keys.
+    UnknownPhase,
 }
 
 impl Association {
     /// Creates the association from the secrets of the other side, and the pairwise one that it got from this side.
     pub(super) fn new(
-        own: &OwnKeys,
         remote: Epoch,
-        secrets: &EpochSecrets,
-        own_pairwise_secret: &Secret,
         host: RemoteHost,
+        handshake_key: AeadKey,
+        given: &GivenSecret,
+        secrets: &EpochSecrets,
         now: Instant,
     ) -> Association {
         let sender =
-            SenderContext { suite: secrets.suite, phase: secrets.phase, group: own.sender.group, epoch: remote };
+            SenderContext { suite: secrets.suite, phase: secrets.phase, group: given.sender.group, epoch: remote };
         Association {
             host,
+            handshake_key,
             suite: secrets.suite,
-            group_secret: secrets.group_secret.clone(),
+            phase: secrets.phase,
             receive_group: GroupKeys::new(&sender, &secrets.group_secret),
-            receive_pairwise: PairwiseKeys::new(&sender, &secrets.pairwise_secret, own.sender.epoch),
-            send_pairwise: Some(PairwiseKeys::new(&own.sender, own_pairwise_secret, remote)),
+            receive_pairwise: PairwiseKeys::new(&sender, &secrets.pairwise_secret, given.sender.epoch),
+            former_group: None,
+            former_pairwise: None,
+            send_pairwise: Some(PairwiseKeys::new(&given.sender, &given.pairwise_secret, remote)),
             first: secrets.next,
             group_window: ReplayWindow::starting_at(secrets.next.control),
             pairwise_window: ReplayWindow::starting_at(0),
@@ -192,13 +185,18 @@ impl Association {
         }
     }
 
-    /// Continues with the window of a former association with the same epoch, if its group keys were the same. A
-    /// stranger may replay what it has accepted. Pairwise keys are always new.
-    pub(super) fn inherit(&mut self, former: Association) {
-        if self.group_secret == former.group_secret {
-            self.group_window = former.group_window;
-            self.first = former.first;
-        }
+    /// Continues a former association with the same epoch, whose keys still open what is under way. A stranger may replay
+    /// what it has accepted. Pairwise keys are always new; numbers to the group rise over all phases of an epoch.
+    pub(super) fn inherit(&mut self, former: Association, now: Instant) {
+        let until = now + FORMER_KEYS_TIME;
+        self.group_window = former.group_window;
+        self.first = former.first;
+        self.former_group = match former.phase == self.phase {
+            true => former.former_group,
+            false => Some(FormerGroup { keys: former.receive_group, until }),
+        };
+        let (keys, window) = (former.receive_pairwise, former.pairwise_window);
+        self.former_pairwise = Some(FormerPairwise { keys, window, until });
     }
 
     /// Forgets the keys for datagrams to this peer, after the own epoch has changed.
@@ -225,30 +223,71 @@ impl Association {
         })
     }
 
+    /// Handles the phase that the peer announces. A later one than that of its keys makes them doubtful.
+    pub(super) fn on_phase(&mut self, phase: u8) {
+        // Phases wrap around, and a stranger may replay earlier ones.
+        self.is_doubtful |= (1..=i8::MAX as u8).contains(&phase.wrapping_sub(self.phase));
+    }
+
     /// Decrypts a datagram of this peer, and returns it as one of open mode.
-    pub(super) fn open(&mut self, keyed: &KeyedHeader, path: Path, datagram: &Bytes) -> Result<Bytes, OpenFailure> {
-        let (kind, number) = (keyed.header.kind, keyed.header.number);
-        let key = match (kind, keyed.is_pairwise) {
-            (Kind::Data, false) => &self.receive_group.data,
-            (Kind::Control, false) => &self.receive_group.control,
-            (Kind::Control, true) => &self.receive_pairwise.control,
-            (Kind::Directed, true) => &self.receive_pairwise.directed,
-            (Kind::Data, true) | (Kind::Directed, false) => return Err(OpenFailure::Forged),
-        };
+    pub(super) fn open(
+        &mut self,
+        now: Instant,
+        keyed: &KeyedHeader,
+        path: Path,
+        datagram: &Bytes,
+    ) -> Result<Bytes, OpenFailure> {
         if keyed.mode != self.suite.mode() {
             return Err(OpenFailure::Forged);
         }
-        let opened = open_datagram(key, keyed, datagram).ok_or(OpenFailure::Forged)?;
-        let window = if keyed.is_pairwise { &mut self.pairwise_window } else { &mut self.group_window };
-        let is_new = match kind {
-            Kind::Control => window.accept(number),
-            // Older data comes by unicast to those that request it.
-            Kind::Data => path == Path::Unicast || self.first.data <= number,
-            Kind::Directed => true,
-        };
-        if !is_new {
-            return Err(OpenFailure::Replayed);
+        match (keyed.header.kind, keyed.key) {
+            (Kind::Data | Kind::Control, KeyChoice::Group { is_odd_phase }) => {
+                let keys = self.group_keys(now, is_odd_phase).ok_or(OpenFailure::UnknownPhase)?;
+                let opened = open_by_group(keys, keyed, datagram)?;
+                let number = keyed.header.number;
+                let is_new = match keyed.header.kind {
+                    Kind::Control => self.group_window.accept(number),
+                    // Older data comes by unicast to those that request it.
+                    Kind::Data | Kind::Directed => path == Path::Unicast || self.first.data <= number,
+                };
+                is_new.then_some(opened).ok_or(OpenFailure::Replayed)
+            }
+            (Kind::Control | Kind::Directed, KeyChoice::Pairwise) => {
+                let opened = open_pairwise(&self.receive_pairwise, &mut self.pairwise_window, keyed, datagram);
+                match self.former_pairwise.as_mut().filter(|former| now < former.until) {
+                    Some(former) if opened == Err(OpenFailure::Forged) => {
+                        open_pairwise(&former.keys, &mut former.window, keyed, datagram)
+                    }
+                    _ => opened,
+                }
+            }
+            (Kind::Data, KeyChoice::Pairwise) | (Kind::Directed, KeyChoice::Group { .. }) => Err(OpenFailure::Forged),
         }
-        Ok(opened)
     }
+
+    /// Returns the group keys of a phase; `None` if it is not one of the last two, or the former one is over.
+    fn group_keys(&self, now: Instant, is_odd_phase: bool) -> Option<&GroupKeys> {
+        if KeyChoice::of_phase(self.phase) == (KeyChoice::Group { is_odd_phase }) {
+            return Some(&self.receive_group);
+        }
+        self.former_group.as_ref().filter(|former| now < former.until).map(|former| &former.keys)
+    }
+}
+
+fn open_by_group(keys: &GroupKeys, keyed: &KeyedHeader, datagram: &Bytes) -> Result<Bytes, OpenFailure> {
+    let key = if keyed.header.kind == Kind::Control { &keys.control } else { &keys.data };
+    open_datagram(key, keyed, datagram).ok_or(OpenFailure::Forged)
+}
+
+fn open_pairwise(
+    keys: &PairwiseKeys,
+    window: &mut ReplayWindow,
+    keyed: &KeyedHeader,
+    datagram: &Bytes,
+) -> Result<Bytes, OpenFailure> {
+    let is_control = keyed.header.kind == Kind::Control;
+    let key = if is_control { &keys.control } else { &keys.directed };
+    let opened = open_datagram(key, keyed, datagram).ok_or(OpenFailure::Forged)?;
+    let is_new = !is_control || window.accept(keyed.header.number);
+    is_new.then_some(opened).ok_or(OpenFailure::Replayed)
 }

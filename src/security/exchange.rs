@@ -1,9 +1,8 @@
 //! A handshake in progress with one epoch of another peer.
 
-use super::association::RemoteHost;
+use super::association::{GivenSecret, RemoteHost};
 use super::handshake_datagram::NONCE_BYTES;
 use super::noise::{Noise, NoiseTransport};
-use super::secret::Secret;
 use crate::message::Epoch;
 use crate::time::Instant;
 use bytes::Bytes;
@@ -38,7 +37,7 @@ pub(super) enum HandshakeProgress {
     /// The initiator waits for a RESPONSE.
     Initiating { noise: Box<Noise> },
     /// The initiator has sent its keys, and waits for those of this host.
-    Finishing { transport: Box<NoiseTransport>, host: RemoteHost, pairwise_secret: Secret },
+    Finishing { transport: Box<NoiseTransport>, host: RemoteHost, given: GivenSecret },
     /// The responder waits for a FINAL. It answers the same INIT with the same RESPONSE.
     Responding { noise: Box<Noise>, init: Vec<u8> },
     /// The handshake has failed.
@@ -104,6 +103,11 @@ impl HandshakeExchange {
         matches!(self.progress, HandshakeProgress::Initiating { .. } | HandshakeProgress::Finishing { .. })
     }
 
+    /// Returns whether the other side may have completed the handshake, and this one has not.
+    pub(super) fn is_finishing(&self) -> bool {
+        matches!(self.progress, HandshakeProgress::Finishing { .. })
+    }
+
     /// Returns whether the handshake has failed, or the other side was refused.
     pub(super) fn has_ended(&self) -> bool {
         matches!(self.progress, HandshakeProgress::BackedOff | HandshakeProgress::Refused)
@@ -125,7 +129,7 @@ impl HandshakeExchange {
             self.sends += 1;
             return ExchangeDue::Repeat(self.datagram.clone());
         }
-        let may_be_complete = matches!(self.progress, HandshakeProgress::Finishing { .. });
+        let may_be_complete = self.is_finishing();
         *self = HandshakeExchange::backed_off(now);
         ExchangeDue::BackOff { may_be_complete }
     }

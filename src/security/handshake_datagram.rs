@@ -23,6 +23,7 @@
 //! ```
 
 use super::cipher::{AeadKey, TAG_BYTES};
+#[cfg(test)]
 use super::key_schedule::RealmKeys;
 use crate::message::Epoch;
 use crate::wire::{MAGIC, VERSION};
@@ -99,7 +100,30 @@ impl HandshakeDatagram {
     }
 
     /// Decrypts a datagram of this kind; `None` if it was not made by a member of the realm, or breaks the layout.
+    #[cfg(test)]
     pub(super) fn open(bytes: &[u8], keys: &RealmKeys) -> Option<HandshakeDatagram> {
+        let sealed = SealedHandshake::decode(bytes)?;
+        sealed.open(&keys.handshake(sealed.group, sealed.epoch))
+    }
+}
+
+/// A datagram that claims to be one of a handshake. Nothing in it is authentic.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SealedHandshake<'d> {
+    pub(super) step: Step,
+    pub(super) group: u16,
+    /// Epoch of the sender.
+    pub(super) epoch: Epoch,
+    receiver: Option<Epoch>,
+    nonce: [u8; NONCE_BYTES],
+    header: &'d [u8],
+    /// The encrypted body with its tag.
+    sealed: &'d [u8],
+}
+
+impl SealedHandshake<'_> {
+    /// Decodes the header of a datagram; `None` if it breaks the layout.
+    pub(super) fn decode(bytes: &[u8]) -> Option<SealedHandshake<'_>> {
         let (header, sealed) = bytes.split_at_checked(HEADER_BYTES)?;
         let [m0, m1, VERSION, MODE, KIND, step, g0, g1, rest @ ..] = header else { return None };
         if u16::from_be_bytes([*m0, *m1]) != MAGIC {
@@ -107,47 +131,73 @@ impl HandshakeDatagram {
         }
         let (epoch, rest) = rest.split_first_chunk()?;
         let (receiver, rest) = rest.split_first_chunk()?;
-        let nonce = *rest.first_chunk()?;
-        let group = u16::from_be_bytes([*g0, *g1]);
-        let epoch = Epoch::new(u64::from_be_bytes(*epoch))?;
-        let mut body = sealed.to_vec();
-        let bytes = keys.handshake(group, epoch).open_with(nonce, header, &mut body)?.len();
-        body.truncate(bytes);
-        let datagram = HandshakeDatagram {
+        Some(SealedHandshake {
             step: *STEPS.get(usize::from(*step))?,
-            group,
-            epoch,
+            group: u16::from_be_bytes([*g0, *g1]),
+            epoch: Epoch::new(u64::from_be_bytes(*epoch))?,
             receiver: Epoch::new(u64::from_be_bytes(*receiver)),
-            nonce,
-            body,
-        };
-        let has_size = match datagram.step {
-            Step::Hello | Step::Request | Step::Cookie => datagram.body.len() == COOKIE_BODY_BYTES,
-            Step::Init => datagram.body.len() == INIT_BODY_BYTES,
+            nonce: *rest.first_chunk()?,
+            header,
+            sealed,
+        })
+    }
+
+    /// Decrypts the datagram by the key of its sender's epoch; `None` if no member of the realm made it, or if its body
+    /// or its receiver is not one of its step.
+    pub(super) fn open(&self, key: &AeadKey) -> Option<HandshakeDatagram> {
+        let SealedHandshake { step, group, epoch, receiver, nonce, header, sealed } = *self;
+        let mut body = sealed.to_vec();
+        let bytes = key.open_with(nonce, header, &mut body)?.len();
+        body.truncate(bytes);
+        let has_size = match step {
+            Step::Hello | Step::Request | Step::Cookie => body.len() == COOKIE_BODY_BYTES,
+            Step::Init => body.len() == INIT_BODY_BYTES,
             Step::Response | Step::Final | Step::Keys => true,
         };
-        let is_for_group = datagram.receiver.is_none();
-        (has_size && is_for_group == (datagram.step == Step::Hello)).then_some(datagram)
+        let is_for_group = receiver.is_none();
+        let is_valid = has_size && is_for_group == (step == Step::Hello);
+        is_valid.then_some(HandshakeDatagram { step, group, epoch, receiver, nonce, body })
     }
 }
 
-/// Returns the epoch of a datagram that claims to be a HELLO. Nothing in it is authentic.
-pub(super) fn claimed_hello(bytes: &[u8]) -> Option<Epoch> {
-    let ([_, _, _, _, KIND, step, _, _], rest) = bytes.split_first_chunk()? else { return None };
-    let is_hello = STEPS.get(usize::from(*step)) == Some(&Step::Hello);
-    Epoch::new(u64::from_be_bytes(*rest.first_chunk()?)).filter(|_| is_hello)
+/// The statements of a peer about itself in a HELLO.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct HelloBody {
+    /// Address of its inbox, as one of IPv6.
+    ip: Ipv6Addr,
+    port: u16,
+    /// The phase of its keys that it has announced last.
+    pub(super) phase: u8,
+    /// Revision of its list of revoked hosts; 0 if it has none.
+    pub(super) revision: u64,
 }
 
-/// Returns the body of a HELLO: the sender's address as one of IPv6, its port, and zeros.
-pub(super) fn hello_body(address: SocketAddr) -> Vec<u8> {
-    let mut body = [&ipv6(address.ip()).octets()[..], &address.port().to_be_bytes()].concat();
-    body.resize(COOKIE_BODY_BYTES, 0);
-    body
-}
+impl HelloBody {
+    pub(super) fn new(address: SocketAddr, phase: u8, revision: u64) -> HelloBody {
+        HelloBody { ip: ipv6(address.ip()), port: address.port(), phase, revision }
+    }
 
-/// Returns whether the body of a HELLO names this address.
-pub(super) fn is_hello_of(body: &[u8], address: SocketAddr) -> bool {
-    body.starts_with(&ipv6(address.ip()).octets()) && body[16..].starts_with(&address.port().to_be_bytes())
+    /// Returns the bytes: address, port, phase and revision, then zeros.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut body = [&self.ip.octets()[..], &self.port.to_be_bytes(), &[self.phase]].concat();
+        body.extend(self.revision.to_be_bytes());
+        body.resize(COOKIE_BODY_BYTES, 0);
+        body
+    }
+
+    /// Decodes the body of a HELLO; `None` if it is truncated.
+    pub(super) fn decode(body: &[u8]) -> Option<HelloBody> {
+        let (ip, rest) = body.split_first_chunk::<16>()?;
+        let (port, rest) = rest.split_first_chunk()?;
+        let ([phase], rest) = rest.split_first_chunk()?;
+        let revision = u64::from_be_bytes(*rest.first_chunk()?);
+        Some(HelloBody { ip: Ipv6Addr::from(*ip), port: u16::from_be_bytes(*port), phase: *phase, revision })
+    }
+
+    /// Returns whether this is the address in it.
+    pub(super) fn is_of(&self, address: SocketAddr) -> bool {
+        self.ip == ipv6(address.ip()) && self.port == address.port()
+    }
 }
 
 fn ipv6(ip: IpAddr) -> Ipv6Addr {

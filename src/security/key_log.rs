@@ -9,7 +9,7 @@ use super::key_schedule::{GroupKeys, PairwiseKeys, SenderContext};
 use super::sealed_datagram::open_datagram;
 use super::secret::{SECRET_BYTES, Secret};
 use crate::message::Epoch;
-use crate::wire::{KeyedHeader, Kind};
+use crate::wire::{KeyChoice, KeyedHeader, Kind};
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -94,7 +94,7 @@ impl LoggedKeys {
     pub fn open(&self, datagram: &Bytes) -> Option<Bytes> {
         let keyed = KeyedHeader::decode(datagram).filter(|keyed| Suite::of_mode(keyed.mode).is_some())?;
         let epoch = (keyed.header.group, keyed.header.epoch);
-        if keyed.is_pairwise {
+        if keyed.key == KeyChoice::Pairwise {
             let mut keys = self.pairwise.get(&epoch)?.iter();
             return match keyed.header.kind {
                 Kind::Directed => keys.find_map(|keys| open_datagram(&keys.directed, &keyed, datagram)),

@@ -1,4 +1,4 @@
-//! Known answers of section 18.5 of `docs/wire.md`. `tests/clients/known_answers.py` derives them with other libraries.
+//! Known answers of section 18.6 of `docs/wire.md`. `tests/clients/known_answers.py` derives them with other libraries.
 
 use super::cipher::Suite;
 use super::layer::tests::NameVerifier;
@@ -90,10 +90,11 @@ impl Party {
             static_private: self.static_private(),
             certificate: self.certificate().into(),
             suite: self.suite(),
+            revision: 0,
         };
         let (address, forget) = (self.address(), Duration::from_secs(60));
         let settings = SecuritySettings { group: GROUP, address, peers_max: 10, forget, logs_keys: false };
-        let verifier = Box::new(NameVerifier { distrusted: None, valid_until: None });
+        let verifier = Box::new(NameVerifier::default());
         SecurityLayer::new(settings, credentials, verifier, secrets, self.epoch(), Instant::ZERO)
     }
 }
@@ -207,5 +208,5 @@ fn documented_known_answers_are_those_of_this_version() {
     }
     let page = include_str!("../../docs/wire.md");
     let documented = page.split("```known-answers\n").nth(1).and_then(|rest| rest.split("```").next());
-    assert_eq!(documented, Some(&answers.0[..]), "the vectors of docs/wire.md, section 18.5:\n{}", answers.0);
+    assert_eq!(documented, Some(&answers.0[..]), "the vectors of docs/wire.md, section 18.6:\n{}", answers.0);
 }

@@ -6,9 +6,10 @@
 
 mod handshake;
 
-use super::association::{Association, OpenFailure, OwnKeys};
+use super::association::{Association, OpenFailure};
 use super::cipher::Suite;
 use super::cookie::CookieJar;
+use super::credentials::{CertificateVerifier, RealmCredentials};
 use super::deferral::Deferral;
 use super::exchange::{HandshakeExchange, RemoteEndpoint};
 use super::handshake_datagram;
@@ -16,54 +17,17 @@ use super::handshake_limits::HandshakeLimits;
 use super::hello_schedule::HelloSchedule;
 use super::key_log::LoggedSecret;
 use super::key_schedule::{RealmKeys, SenderContext};
-use super::noise::STATIC_KEY_BYTES;
+use super::own_keys::OwnKeys;
 use super::realm::CERTIFICATE_BYTES_MAX;
 use super::secret::{SECRET_BYTES, Secret};
 use crate::message::{Epoch, PeerName};
 use crate::proto::effect::ArrivedDatagram;
-use crate::time::{ClockReading, Instant, WallTime};
-use crate::wire::{KeyedHeader, Kind, MAGIC, MODE_OPEN, VERSION};
+use crate::time::{ClockReading, Instant};
+use crate::wire::{KeyChoice, KeyedHeader, Kind, MAGIC, MODE_OPEN, VERSION};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
-
-/// Keys and certificate of this host in its realm.
-#[derive(Clone, Debug)]
-pub struct RealmCredentials {
-    /// Secret of the realm.
-    pub realm_secret: Secret,
-    /// Private half of this host's X25519 key.
-    pub static_private: Secret,
-    /// Certificate of this host, at most [`CERTIFICATE_BYTES_MAX`] bytes.
-    pub certificate: Bytes,
-    /// Cipher of the datagrams that this host sends.
-    pub suite: Suite,
-}
-
-/// A host whose certificate is valid.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CertifiedHost {
-    /// Name in the certificate.
-    pub name: PeerName,
-    /// Time from which the certificate is not valid; `None` if it is valid for ever.
-    pub valid_until: Option<WallTime>,
-}
-
-/// Checks certificates of other hosts.
-pub trait CertificateVerifier: Send {
-    /// Returns the host that the certificate describes, and whose handshake proved that it holds the private half of
-    /// `static_key`.
-    ///
-    /// # Errors
-    /// Returns the reason why this host does not trust the other.
-    fn verify(
-        &mut self,
-        certificate: &[u8],
-        static_key: &[u8; STATIC_KEY_BYTES],
-        now: WallTime,
-    ) -> Result<CertifiedHost, String>;
-}
 
 /// Source of random bytes that nobody can guess. The simulator replaces it by a seeded generator.
 pub type SecretSource = Box<dyn FnMut(&mut [u8]) + Send>;
@@ -120,6 +84,24 @@ pub enum SecurityEffect {
         /// Name in its certificate.
         name: PeerName,
     },
+    /// The keys of a peer are revoked. Nothing more of it is accepted.
+    Revoked {
+        /// Its epoch.
+        epoch: Epoch,
+        /// Its address.
+        address: SocketAddr,
+        /// Name in its certificate.
+        name: PeerName,
+    },
+    /// An authenticated peer has announced a later revision of the list of revoked hosts than this peer has.
+    NewerRevocations {
+        /// Its epoch.
+        epoch: Epoch,
+        /// Its address.
+        address: SocketAddr,
+        /// The revision that it has.
+        revision: u64,
+    },
     /// A member of the realm is not trusted. This is reported at most once in 10 s for each host.
     Refused {
         /// Its address.
@@ -159,8 +141,12 @@ pub struct SecurityCounters {
     pub refused: u64,
     /// Peers whose certificate has expired.
     pub expired: u64,
+    /// Peers whose keys were revoked while they ran.
+    pub revoked: u64,
     /// Silent peers whose keys were forgotten for others.
     pub evicted: u64,
+    /// Times at which this peer has changed the keys of its datagrams to the group.
+    pub rekeyed: u64,
 }
 
 /// The security layer of one peer.
@@ -244,19 +230,17 @@ impl SecurityLayer {
             (Kind::Control, Some(to)) => self.epochs.get(&to).copied(),
         };
         let is_pairwise = open.kind == Kind::Directed || open.kind == Kind::Control && to.is_some();
-        if !is_pairwise {
-            self.own.numbers.on_sent(open.kind, open.number);
-        }
         let association = receiver.and_then(|receiver| self.associations.get(&receiver));
-        let key = match (is_pairwise, association.and_then(|association| association.send_key(open.kind))) {
-            (false, _) => self.own.group_key(open.kind),
-            (true, Some(key)) => key,
+        let sender = self.own.sender;
+        let (choice, key) = match (is_pairwise, association.and_then(|association| association.send_key(open.kind))) {
+            (false, _) => (KeyChoice::of_phase(sender.phase), self.own.group_key(open.kind, open.number)),
+            (true, Some(key)) => (KeyChoice::Pairwise, key),
             (true, None) => {
                 self.counters.discard_unsent += 1;
                 return None;
             }
         };
-        let (keyed, mut bytes) = KeyedHeader::convert(self.own.sender.suite.mode(), is_pairwise, datagram);
+        let (keyed, mut bytes) = KeyedHeader::convert(sender.suite.mode(), choice, datagram);
         let (header, records) = bytes.split_at_mut(keyed.header_bytes);
         let tag = key.seal(open.number, header, records);
         bytes.extend(tag);
@@ -265,7 +249,7 @@ impl SecurityLayer {
 
     /// Begins a new epoch of the core. The other peers get its keys in new handshakes.
     fn begin_epoch(&mut self, epoch: Epoch) {
-        let sender = SenderContext { epoch, ..self.own.sender };
+        let sender = SenderContext { epoch, phase: 0, ..self.own.sender };
         self.own = OwnKeys::new(sender, draw(&mut self.secrets), &self.realm_keys);
         self.log_key(self.own.logged_group());
         self.associations.values_mut().for_each(Association::on_own_epoch);
@@ -278,6 +262,46 @@ impl SecurityLayer {
     pub fn on_address(&mut self, address: SocketAddr) {
         self.settings.address = address;
         self.hello = HelloSchedule::new();
+    }
+
+    /// Continues with other keys of the realm, another certificate, or another list of revoked hosts. The keys that other
+    /// peers have already stay valid. If the list is newer, the layer forgets the keys of revoked hosts, and draws keys
+    /// that only the others get.
+    ///
+    /// # Panics
+    /// If the certificate is too long.
+    pub fn on_credentials(&mut self, credentials: RealmCredentials, verifier: Box<dyn CertificateVerifier>) {
+        assert!(credentials.certificate.len() <= CERTIFICATE_BYTES_MAX, "the certificate fits a handshake");
+        self.realm_keys = RealmKeys::new(&credentials.realm_secret);
+        let SenderContext { group, epoch, .. } = self.own.sender;
+        self.own.handshake_key = self.realm_keys.handshake(group, epoch);
+        for (epoch, association) in &mut self.associations {
+            association.handshake_key = self.realm_keys.handshake(group, *epoch);
+        }
+        let has_newer_list = self.credentials.revision < credentials.revision;
+        self.credentials = credentials;
+        self.verifier = verifier;
+        if has_newer_list {
+            self.forget_revoked();
+            self.own.want_change();
+        }
+        // The other sides of these handshakes have used the former keys.
+        self.exchanges.clear();
+        self.hello = HelloSchedule::new();
+    }
+
+    fn forget_revoked(&mut self) {
+        let SecurityLayer { verifier, associations, epochs, counters, effects, .. } = self;
+        associations.retain(|epoch, Association { host, .. }| {
+            let is_revoked = verifier.is_revoked(&host.certified.keys);
+            if is_revoked {
+                counters.revoked += 1;
+                let (address, name) = (host.address, host.certified.name.clone());
+                effects.push_back(SecurityEffect::Revoked { epoch: *epoch, address, name });
+            }
+            !is_revoked
+        });
+        epochs.retain(|_, epoch| associations.contains_key(epoch));
     }
 
     /// Handles a datagram that arrived. Returns the datagram for the core, if there is one now.
@@ -312,19 +336,31 @@ impl SecurityLayer {
             self.counters.discard_other += 1;
             return None;
         }
+        let remote = RemoteEndpoint { epoch: header.epoch, address: datagram.from };
         let Some(association) = self.associations.get_mut(&header.epoch) else {
-            self.defer(now.instant, RemoteEndpoint { epoch: header.epoch, address: datagram.from }, datagram);
+            self.defer(now.instant, remote, datagram);
             return None;
         };
         let counter = if association.host.address != datagram.from {
             &mut self.counters.discard_source
         } else {
-            match association.open(keyed, datagram.path, &datagram.bytes) {
+            match association.open(now.instant, keyed, datagram.path, &datagram.bytes) {
                 Ok(bytes) => {
                     if header.kind == Kind::Control {
                         association.last_heard = now.instant;
                     }
                     return Some(bytes);
+                }
+                Err(OpenFailure::UnknownPhase) => {
+                    self.defer(now.instant, remote, datagram);
+                    return None;
+                }
+                // The other side has the keys of a handshake whose last datagram is under way.
+                Err(OpenFailure::Forged)
+                    if self.exchanges.get(&remote).is_some_and(HandshakeExchange::is_finishing) =>
+                {
+                    self.defer(now.instant, remote, datagram);
+                    return None;
                 }
                 Err(OpenFailure::Forged) => &mut self.counters.discard_forged,
                 Err(OpenFailure::Replayed) => &mut self.counters.discard_replayed,
@@ -334,8 +370,8 @@ impl SecurityLayer {
         None
     }
 
-    /// Defers a datagram of a peer whose handshake is in progress. Everything else of unknown epochs is discarded, and
-    /// never causes anything to be sent.
+    /// Defers a datagram of a peer whose handshake is in progress. Everything else of unknown epochs and phases is
+    /// discarded, and never causes anything to be sent.
     fn defer(&mut self, now: Instant, remote: RemoteEndpoint, datagram: ArrivedDatagram) {
         let is_in_progress = self.exchanges.get(&remote).is_some_and(|exchange| !exchange.has_ended());
         let discarded = if is_in_progress { self.deferral.push(now, remote, datagram) } else { 1 };
@@ -344,7 +380,13 @@ impl SecurityLayer {
 
     /// Handles the passing of time: sends HELLOs, repeats datagrams of handshakes, and drops what has waited too long.
     pub fn tick(&mut self, now: ClockReading) {
-        self.own.numbers.on_tick(now.instant);
+        if self.own.on_tick(now.instant) {
+            let group_secret = draw(&mut self.secrets);
+            self.own.announce(group_secret, now.instant);
+            self.counters.rekeyed += 1;
+            self.log_key(self.own.logged_group());
+            self.hello = HelloSchedule::new();
+        }
         self.send_hello(now.instant);
         self.repeat_exchanges(now.instant);
         self.counters.discard_unauthenticated += self.deferral.expire(now.instant) as u64;
@@ -358,10 +400,10 @@ impl SecurityLayer {
     fn expire_associations(&mut self, now: ClockReading) {
         let SecurityLayer { settings, associations, epochs, counters, effects, .. } = self;
         associations.retain(|epoch, Association { host, last_heard, .. }| {
-            let has_expired = host.valid_until.is_some_and(|until| until <= now.wall);
+            let has_expired = host.certified.valid_until.is_some_and(|until| until <= now.wall);
             if has_expired {
                 counters.expired += 1;
-                let (address, name) = (host.address, host.name.clone());
+                let (address, name) = (host.address, host.certified.name.clone());
                 effects.push_back(SecurityEffect::Expired { epoch: *epoch, address, name });
             }
             !has_expired && now.instant.since(*last_heard) < settings.forget

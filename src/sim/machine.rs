@@ -39,6 +39,10 @@ pub struct Machine {
     pub peer: Option<Peer>,
     /// The security layer of the peer, if it is keyed.
     pub security: Option<SecurityLayer>,
+    /// Bit set of the hosts that the host knows to be revoked.
+    pub revoked: u64,
+    /// Revision of that.
+    pub revision: u64,
     /// The oracle's number for the run of the peer.
     pub run: usize,
     /// The address of the peer.
@@ -87,6 +91,8 @@ impl Machine {
             spec,
             peer: None,
             security: None,
+            revoked: 0,
+            revision: 0,
             run: 0,
             address: SocketAddr::new(ip, 7500),
             buffer: VecDeque::new(),

@@ -5,6 +5,7 @@
 
 mod draw;
 mod faults;
+mod revocations;
 mod size;
 mod special;
 mod text_format;
@@ -139,6 +140,11 @@ pub enum Action {
     },
     /// A client leaves its queue group.
     LeaveQueue(u32),
+    /// The host learns which hosts are revoked. If its peer is keyed, it changes its keys.
+    Revoke {
+        /// Bit set of the hosts.
+        hosts: u64,
+    },
     /// A client disconnects.
     Detach(u32),
     /// The host's applications publish this number of datagrams, with up to `Traffic::spacing_max` between them.
@@ -302,6 +308,7 @@ impl Scenario {
         scenario.draw_paces();
         scenario.draw_suppression();
         scenario.plan_queues(size);
+        scenario.plan_revocations();
         if faults.has(FaultKind::Live) {
             scenario.draw_modes();
         }

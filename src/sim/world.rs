@@ -633,6 +633,7 @@ impl<'a> World<'a> {
             }
             Action::JoinQueue { member, pattern, queue } => self.join_queue(host, member, pattern, queue),
             Action::LeaveQueue(member) => self.leave_queue(host, member),
+            Action::Revoke { hosts } => self.revoke(host, hosts),
             Action::Detach(client) => {
                 let client = ClientId(client);
                 self.machines[host].subscriptions.retain(|(wanted, ..)| wanted.client != client);

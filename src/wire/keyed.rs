@@ -9,14 +9,50 @@ const MODE_AT: usize = 3;
 const FLAGS_AT: usize = 5;
 /// The key of the datagram is one of the sender and this receiver alone.
 const FLAG_PAIRWISE: u8 = 0x01;
+/// The key of the datagram is one of an odd phase of the sender.
+const FLAG_ODD_PHASE: u8 = 0x02;
+
+/// The key of a sender that seals a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyChoice {
+    /// A key that every member of the group has.
+    Group {
+        /// True if the phase of the key is odd. Of two successive phases, one is odd.
+        is_odd_phase: bool,
+    },
+    /// A key of the sender and one receiver.
+    Pairwise,
+}
+
+impl KeyChoice {
+    /// Returns the key of a phase that every member has.
+    pub fn of_phase(phase: u8) -> KeyChoice {
+        KeyChoice::Group { is_odd_phase: phase % 2 == 1 }
+    }
+
+    fn flags(self) -> u8 {
+        match self {
+            KeyChoice::Pairwise => FLAG_PAIRWISE,
+            KeyChoice::Group { is_odd_phase: true } => FLAG_ODD_PHASE,
+            KeyChoice::Group { is_odd_phase: false } => 0,
+        }
+    }
+
+    fn of_flags(flags: u8) -> KeyChoice {
+        match flags & FLAG_PAIRWISE != 0 {
+            true => KeyChoice::Pairwise,
+            false => KeyChoice::Group { is_odd_phase: flags & FLAG_ODD_PHASE != 0 },
+        }
+    }
+}
 
 /// Header of a keyed datagram, which is readable without a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyedHeader {
     /// The mode byte.
     pub mode: u8,
-    /// True if the key is one of the sender and one receiver, false if it is one of the sender and the group.
-    pub is_pairwise: bool,
+    /// The key.
+    pub key: KeyChoice,
     /// The fields that open mode has, too.
     pub header: Header,
     /// Bytes of the header in the datagram.
@@ -29,7 +65,7 @@ impl KeyedHeader {
         let header = unchecked_header(datagram)?;
         Some(KeyedHeader {
             mode: *datagram.get(MODE_AT)?,
-            is_pairwise: datagram.get(FLAGS_AT)? & FLAG_PAIRWISE != 0,
+            key: KeyChoice::of_flags(*datagram.get(FLAGS_AT)?),
             header,
             header_bytes: header.bytes(),
         })
@@ -39,12 +75,12 @@ impl KeyedHeader {
     ///
     /// # Panics
     /// If the datagram is not one that this version has sealed.
-    pub fn convert(mode: u8, is_pairwise: bool, open: &Bytes) -> (KeyedHeader, Vec<u8>) {
+    pub fn convert(mode: u8, key: KeyChoice, open: &Bytes) -> (KeyedHeader, Vec<u8>) {
         let header = unchecked_header(open).expect("the datagram was sealed by this version");
         let (content, _) = open.split_last_chunk::<CHECK_BYTES>().expect("a check value ends it");
         let mut bytes = content.to_vec();
-        set_mode(&mut bytes, mode, if is_pairwise { FLAG_PAIRWISE } else { 0 });
-        (KeyedHeader { mode, is_pairwise, header, header_bytes: header.bytes() }, bytes)
+        set_mode(&mut bytes, mode, key.flags());
+        (KeyedHeader { mode, key, header, header_bytes: header.bytes() }, bytes)
     }
 }
 

@@ -1,4 +1,4 @@
-"""Derives the known answers of section 18.5 of docs/wire.md with other implementations: HKDF, AES-GCM,
+"""Derives the known answers of section 18.6 of docs/wire.md with other implementations: HKDF, AES-GCM,
 ChaCha20-Poly1305 and X25519 of 'cryptography', the handshake of 'noiseprotocol'. Reads the page from standard input.
 """
 

@@ -11,20 +11,20 @@
 //!     ◄─────────────────────────────────── KEYS              keys
 //! ```
 
-use super::{CertifiedHost, SecurityEffect, SecurityLayer, draw};
+use super::{SecurityEffect, SecurityLayer, draw};
 use crate::message::Epoch;
 use crate::proto::effect::{ArrivedDatagram, Path};
-use crate::security::association::{Association, EpochSecrets, KeysAnswer, RemoteHost};
+use crate::security::association::{Association, EpochSecrets, GivenSecret, KeysAnswer, RemoteHost};
+use crate::security::credentials::CertifiedHost;
 use crate::security::exchange::{ExchangeDue, HandshakeExchange, HandshakeProgress, RemoteEndpoint};
 use crate::security::handshake_datagram::{
-    HandshakeDatagram, NONCE_BYTES, Step, claimed_hello, cookie_body, hello_body, init_body, is_hello_of, request_body,
+    HandshakeDatagram, HelloBody, NONCE_BYTES, SealedHandshake, Step, cookie_body, init_body, request_body,
     split_cookie_body, split_init_body,
 };
 use crate::security::key_log::LoggedSecret;
 use crate::security::key_schedule::SenderContext;
 use crate::security::noise::{Noise, NoiseKeys, STATIC_KEY_BYTES};
 use crate::security::realm::CERTIFICATE_BYTES_MAX;
-use crate::security::secret::Secret;
 use crate::time::{ClockReading, Instant};
 use crate::wire::KeyedHeader;
 use bytes::Bytes;
@@ -41,19 +41,24 @@ impl SecurityLayer {
     pub(super) fn send_hello(&mut self, now: Instant) {
         if self.hello.due <= now {
             self.hello.on_sent(now);
-            let (_, bytes) = self.seal_handshake(Step::Hello, None, hello_body(self.settings.address));
+            let body = HelloBody::new(self.settings.address, self.own.newest().phase, self.credentials.revision);
+            let (_, bytes) = self.seal_handshake(Step::Hello, None, body.encode());
             self.effects.push_back(SecurityEffect::Multicast { bytes });
         }
     }
 
     /// Handles a datagram of a handshake.
     pub(super) fn on_handshake(&mut self, now: ClockReading, from: SocketAddr, path: Path, bytes: &Bytes) {
-        // Peers send a HELLO every second. Those of peers that are known have no effect, so they are not opened.
-        if claimed_hello(bytes).is_some_and(|epoch| self.is_known(RemoteEndpoint { epoch, address: from })) {
-            return;
-        }
         let own = self.own.sender.epoch;
-        let datagram = HandshakeDatagram::open(bytes, &self.realm_keys).filter(|datagram| {
+        let datagram = SealedHandshake::decode(bytes).and_then(|sealed| {
+            // Peers send a HELLO every second, so the key of those that are known is at hand.
+            let known = self.associations.get(&sealed.epoch).filter(|_| sealed.step == Step::Hello);
+            match known.filter(|association| association.host.address == from) {
+                Some(association) => sealed.open(&association.handshake_key),
+                None => sealed.open(&self.realm_keys.handshake(sealed.group, sealed.epoch)),
+            }
+        });
+        let datagram = datagram.filter(|datagram| {
             let is_for_this = match datagram.receiver {
                 // The HELLO is the only one that goes to the group.
                 None => path == Path::Multicast,
@@ -88,8 +93,15 @@ impl SecurityLayer {
     /// Begins a handshake as the initiator, unless there is no need, or one has failed lately. Nothing else than a HELLO
     /// begins one, and each HELLO causes at most one REQUEST, which is not larger.
     fn on_hello(&mut self, now: Instant, remote: RemoteEndpoint, hello: &HandshakeDatagram) -> Option<()> {
-        if !is_hello_of(&hello.body, remote.address) {
-            return None;
+        let hello = HelloBody::decode(&hello.body).filter(|hello| hello.is_of(remote.address))?;
+        let RemoteEndpoint { epoch, address } = remote;
+        let association = self.associations.get_mut(&epoch);
+        if let Some(association) = association.filter(|association| association.host.address == address) {
+            association.on_phase(hello.phase);
+            if self.credentials.revision < hello.revision {
+                let revision = hello.revision;
+                self.effects.push_back(SecurityEffect::NewerRevocations { epoch, address, revision });
+            }
         }
         if self.is_known(remote) {
             return Some(());
@@ -202,7 +214,9 @@ impl SecurityLayer {
         let message = noise.write(&payload)?;
         let (_, bytes) = self.seal_handshake(Step::Final, Some(remote.epoch), message);
         let transport = Box::new(noise.into_transport());
-        self.send_step(now.instant, remote, HandshakeProgress::Finishing { transport, host, pairwise_secret }, bytes);
+        let given = GivenSecret { sender: *self.own.newest(), pairwise_secret };
+        let progress = HandshakeProgress::Finishing { transport, host, given };
+        self.send_step(now.instant, remote, progress, bytes);
         Some(())
     }
 
@@ -234,35 +248,48 @@ impl SecurityLayer {
         let message = noise.into_transport().write(&self.own.secrets_with(&pairwise_secret, now.instant).encode(&[]));
         let (_, bytes) = self.seal_handshake(Step::Keys, Some(remote.epoch), message);
         self.effects.push_back(SecurityEffect::Send { to: remote.address, bytes: bytes.clone() });
-        let mut association = Association::new(&self.own, remote.epoch, &secrets, &pairwise_secret, host, now.instant);
+        let given = GivenSecret { sender: *self.own.newest(), pairwise_secret };
+        let mut association = self.associate(now.instant, remote.epoch, host, &given, &secrets);
         association.keys_answer = Some(KeysAnswer { final_nonce: datagram.nonce, datagram: bytes });
-        self.log_keys(remote.epoch, &secrets, &pairwise_secret);
         self.establish(now, remote, association);
         Some(())
     }
 
     fn on_keys(&mut self, now: ClockReading, remote: RemoteEndpoint, datagram: &HandshakeDatagram) -> Option<()> {
         let progress = &mut self.exchanges.get_mut(&remote)?.progress;
-        let HandshakeProgress::Finishing { transport, host, pairwise_secret } = progress else { return None };
+        let HandshakeProgress::Finishing { transport, host, given } = progress else { return None };
         let payload = transport.read(&datagram.body)?;
         let (secrets, _) = EpochSecrets::decode(&payload)?;
-        let (host, pairwise_secret) = (host.clone(), pairwise_secret.clone());
+        let (host, given) = (host.clone(), given.clone());
         self.exchanges.remove(&remote);
-        let association = Association::new(&self.own, remote.epoch, &secrets, &pairwise_secret, host, now.instant);
-        self.log_keys(remote.epoch, &secrets, &pairwise_secret);
+        let association = self.associate(now.instant, remote.epoch, host, &given, &secrets);
         self.establish(now, remote, association);
         Some(())
     }
 
+    /// Returns the association that follows from what the sides of a handshake have given each other.
+    fn associate(
+        &mut self,
+        now: Instant,
+        remote: Epoch,
+        host: RemoteHost,
+        given: &GivenSecret,
+        secrets: &EpochSecrets,
+    ) -> Association {
+        self.log_keys(remote, given, secrets);
+        let handshake_key = self.realm_keys.handshake(self.settings.group, remote);
+        Association::new(remote, host, handshake_key, given, secrets, now)
+    }
+
     /// Reports the secrets of a handshake if there is a log of keys: those of the other side, and the pairwise one that
     /// it got from this side.
-    fn log_keys(&mut self, remote: Epoch, secrets: &EpochSecrets, own_pairwise_secret: &Secret) {
-        let own = self.own.sender;
+    fn log_keys(&mut self, remote: Epoch, given: &GivenSecret, secrets: &EpochSecrets) {
+        let own = given.sender;
         let other = SenderContext { suite: secrets.suite, phase: secrets.phase, epoch: remote, ..own };
         for (sender, receiver, secret) in [
             (other, None, &secrets.group_secret),
             (other, Some(own.epoch), &secrets.pairwise_secret),
-            (own, Some(remote), own_pairwise_secret),
+            (own, Some(remote), &given.pairwise_secret),
         ] {
             self.log_key(LoggedSecret { sender, receiver, secret: secret.clone() });
         }
@@ -271,14 +298,14 @@ impl SecurityLayer {
     /// Adds an association, and opens the datagrams that waited for it.
     fn establish(&mut self, now: ClockReading, remote: RemoteEndpoint, mut association: Association) {
         let RemoteEndpoint { epoch, address } = remote;
-        let name = association.host.name.clone();
+        let name = association.host.certified.name.clone();
         if !self.has_room(now.instant, epoch) {
             self.counters.limited_handshakes += 1;
             self.end_exchange(remote);
             return;
         }
         if let Some(former) = self.remove_association(epoch) {
-            association.inherit(former);
+            association.inherit(former, now.instant);
         } else if self.settings.peers_max <= self.associations.len()
             && let Some(silent) = self.silent_longest(now.instant)
         {
@@ -314,9 +341,7 @@ impl SecurityLayer {
                 self.exchanges.insert(remote, HandshakeExchange::backed_off(now.instant));
                 None
             }
-            Ok(CertifiedHost { name, valid_until }) => {
-                Some(RemoteHost { address: remote.address, name, static_key: *static_key, valid_until })
-            }
+            Ok(certified) => Some(RemoteHost { address: remote.address, certified }),
             Err(reason) => {
                 self.refuse(now.instant, remote, reason);
                 None
@@ -346,7 +371,11 @@ impl SecurityLayer {
         certificate: &[u8],
         static_key: &[u8; STATIC_KEY_BYTES],
     ) -> Result<CertifiedHost, String> {
-        if self.associations.get(&epoch).is_some_and(|association| association.host.static_key != *static_key) {
+        if self
+            .associations
+            .get(&epoch)
+            .is_some_and(|association| association.host.certified.keys.static_key != *static_key)
+        {
             return Err(format!("it claims the epoch {epoch} of another host"));
         }
         if CERTIFICATE_BYTES_MAX < certificate.len() {

@@ -4,7 +4,11 @@ use super::*;
 use crate::proto::effect::Path;
 use crate::rng::Rng;
 use crate::security::LoggedKeys;
+use crate::security::credentials::CertifiedHost;
 use crate::security::handshake_datagram::{COOKIE_BYTES, HandshakeDatagram};
+use crate::security::noise::STATIC_KEY_BYTES;
+use crate::security::realm::{PeerKeys, PeerPermissions};
+use crate::time::WallTime;
 use crate::wire::{self, Header};
 use std::collections::BTreeSet;
 
@@ -12,10 +16,12 @@ const GROUP: u16 = 7500;
 const FORGET: Duration = Duration::from_secs(60);
 
 /// Trusts certificates that consist of the static key and a name.
+#[derive(Default)]
 pub(in crate::security) struct NameVerifier {
     pub(in crate::security) distrusted: Option<&'static str>,
     /// Time from which no certificate is valid.
     pub(in crate::security) valid_until: Option<WallTime>,
+    revoked: Option<[u8; STATIC_KEY_BYTES]>,
 }
 
 impl CertificateVerifier for NameVerifier {
@@ -30,11 +36,19 @@ impl CertificateVerifier for NameVerifier {
             return Err("the certificate is of another key".to_owned());
         }
         let name = std::str::from_utf8(name).map_err(|error| error.to_string())?;
+        if self.revoked == Some(*static_key) {
+            return Err(format!("{name} is revoked"));
+        }
         if self.distrusted == Some(name) {
             return Err(format!("{name} is not trusted"));
         }
         let name = name.parse().map_err(|_| "it has no name".to_owned())?;
-        Ok(CertifiedHost { name, valid_until: self.valid_until })
+        let keys = PeerKeys { signing: [0; 32], static_key: *static_key };
+        Ok(CertifiedHost { name, keys, permissions: PeerPermissions::all(), valid_until: self.valid_until })
+    }
+
+    fn is_revoked(&self, keys: &PeerKeys) -> bool {
+        self.revoked == Some(keys.static_key)
     }
 }
 
@@ -70,6 +84,8 @@ struct Node {
     names: Vec<String>,
     refusals: Vec<String>,
     expired: Vec<String>,
+    revoked: Vec<String>,
+    newer_revisions: Vec<u64>,
     /// Secrets that a log of keys gets.
     logged: Vec<LoggedSecret>,
 }
@@ -84,13 +100,14 @@ impl Node {
             static_private,
             certificate: certificate.into(),
             suite: if number.is_multiple_of(2) { Suite::Aes256Gcm } else { Suite::ChaCha20Poly1305 },
+            revision: 0,
         };
         let mut rng = Rng::new(number);
         let secrets = Box::new(move |bytes: &mut [u8]| bytes.fill_with(|| rng.next_u32() as u8));
         let epoch = Epoch::new(number).unwrap();
         let address = SocketAddr::from(([10, 0, 0, u8::try_from(number).unwrap()], 4000));
         let settings = SecuritySettings { group: GROUP, address, peers_max: 100, forget: FORGET, logs_keys: true };
-        let verifier = Box::new(NameVerifier { distrusted, valid_until: None });
+        let verifier = Box::new(NameVerifier { distrusted, ..NameVerifier::default() });
         Node {
             layer: SecurityLayer::new(settings, credentials, verifier, secrets, epoch, Instant::ZERO),
             epoch,
@@ -101,6 +118,8 @@ impl Node {
             names: Vec::new(),
             refusals: Vec::new(),
             expired: Vec::new(),
+            revoked: Vec::new(),
+            newer_revisions: Vec::new(),
             logged: Vec::new(),
         }
     }
@@ -147,6 +166,8 @@ impl Node {
                 SecurityEffect::Refused { reason, .. } => self.refusals.push(reason),
                 SecurityEffect::Key(secret) => self.logged.push(secret),
                 SecurityEffect::Expired { name, .. } => self.expired.push(name.to_string()),
+                SecurityEffect::Revoked { name, .. } => self.revoked.push(name.to_string()),
+                SecurityEffect::NewerRevocations { revision, .. } => self.newer_revisions.push(revision),
             }
         }
         sent
@@ -846,11 +867,11 @@ fn peer_without_room_gets_no_secret() {
 fn expired_certificate_ends_the_association() {
     let mut lan = pair();
     let valid_until = Some(WallTime::from_nanos(5_000_000_000));
-    lan.nodes[0].layer.verifier = Box::new(NameVerifier { distrusted: None, valid_until });
+    lan.nodes[0].layer.verifier = Box::new(NameVerifier { valid_until, ..NameVerifier::default() });
     lan.meet();
     lan.run(Duration::from_secs(3), |_, _| false);
     assert!(lan.nodes[0].expired.is_empty() && lan.nodes[0].layer.associations() == 1);
-    lan.nodes[0].layer.verifier = Box::new(NameVerifier { distrusted: Some("B"), valid_until });
+    lan.nodes[0].layer.verifier = Box::new(NameVerifier { distrusted: Some("B"), valid_until, revoked: None });
     lan.run(Duration::from_secs(3), |_, _| false);
     assert_eq!((&lan.nodes[0].expired[..], lan.nodes[0].layer.associations()), (&["B".to_owned()][..], 0));
     let open = lan.nodes[1].datagram(Kind::Control, None);
@@ -923,3 +944,5 @@ fn claimed_epoch_of_another_host_is_refused() {
     lan.multicast(0, &open);
     assert_eq!(lan.nodes[1].received, [open], "the association with the owner of the epoch continues");
 }
+
+mod rekey;

@@ -195,6 +195,11 @@ impl Trust {
         has_room
     }
 
+    /// Returns whether the keys with this fingerprint are revoked.
+    pub fn is_revoked(&self, fingerprint: Fingerprint) -> bool {
+        self.revoked.contains(&fingerprint)
+    }
+
     /// Checks the certificate of a host that has proved, in a handshake, that it has the private half of `static_key`.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ use super::script::Script;
 use crate::message::Epoch;
 use crate::proto::effect::{ArrivedDatagram, Path};
 use crate::rng::Rng;
+use crate::security::realm::{KEY_BYTES, PeerKeys, PeerPermissions};
 use crate::security::{
     CertificateVerifier, CertifiedHost, RealmCredentials, SECRET_BYTES, STATIC_KEY_BYTES, Secret, SecurityEffect,
     SecurityLayer, SecuritySettings, Suite, static_public,
@@ -41,9 +42,18 @@ impl CertificateVerifier for StaticKeyVerifier {
         _now: WallTime,
     ) -> Result<CertifiedHost, String> {
         match certificate == static_key {
-            true => Ok(CertifiedHost { name: "B.fuzz".parse().expect("a name"), valid_until: None }),
+            true => Ok(CertifiedHost {
+                name: "B.fuzz".parse().expect("a name"),
+                keys: PeerKeys { signing: [0; KEY_BYTES], static_key: *static_key },
+                permissions: PeerPermissions::all(),
+                valid_until: None,
+            }),
             false => Err("another key".to_owned()),
         }
+    }
+
+    fn is_revoked(&self, _: &PeerKeys) -> bool {
+        false
     }
 }
 
@@ -74,6 +84,7 @@ impl KeyedWorld {
                 certificate: Bytes::copy_from_slice(&static_public(&static_private)),
                 static_private,
                 suite: if peer == MEMBER { Suite::Aes256Gcm } else { Suite::ChaCha20Poly1305 },
+                revision: 0,
             };
             let (address, forget) = (address(peer), Duration::from_secs(10));
             let settings = SecuritySettings { group: GROUP, address, peers_max: 4, forget, logs_keys: false };
@@ -161,6 +172,8 @@ impl KeyedWorld {
                         SecurityEffect::Authenticated { address: from, .. } => assert_eq!(from, address(1 - sender)),
                         SecurityEffect::Key(_) => panic!("there is no log of keys"),
                         SecurityEffect::Expired { name, .. } => panic!("{name} has no limit in time"),
+                        SecurityEffect::Revoked { name, .. } => panic!("{name} is revoked"),
+                        SecurityEffect::NewerRevocations { .. } => panic!("there is no list of revoked hosts"),
                         SecurityEffect::Refused { reason, .. } => panic!("{reason}"),
                     }
                 }

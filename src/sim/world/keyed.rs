@@ -7,9 +7,10 @@ use super::World;
 use crate::message::Epoch;
 use crate::proto::effect::{ArrivedDatagram, Input, Path};
 use crate::rng::Rng;
+use crate::security::realm::{KEY_BYTES, PeerKeys, PeerPermissions};
 use crate::security::{
     CertificateVerifier, CertifiedHost, RealmCredentials, SECRET_BYTES, STATIC_KEY_BYTES, Secret, SecurityEffect,
-    SecurityLayer, SecuritySettings, Suite,
+    SecurityLayer, SecuritySettings, Suite, static_public,
 };
 use crate::sim::machine::Packet;
 use crate::sim::scenario::FaultKind;
@@ -18,29 +19,82 @@ use crate::time::{ClockReading, Instant, WallTime, nanos};
 use bytes::Bytes;
 use std::net::SocketAddr;
 
-/// Trusts every host. Its certificate is its name, so that handshakes are those of the product.
-struct HostVerifier;
+/// Reason of a host for not trusting one of the revoked hosts.
+const REVOKED: &str = "its keys are revoked";
+
+/// Trusts every host whose keys are not revoked. A certificate is a name, so that handshakes are those of the product.
+struct HostVerifier {
+    revoked: Vec<PeerKeys>,
+}
 
 impl CertificateVerifier for HostVerifier {
-    fn verify(&mut self, certificate: &[u8], _: &[u8; STATIC_KEY_BYTES], _: WallTime) -> Result<CertifiedHost, String> {
+    fn verify(
+        &mut self,
+        certificate: &[u8],
+        static_key: &[u8; STATIC_KEY_BYTES],
+        _: WallTime,
+    ) -> Result<CertifiedHost, String> {
         let name = std::str::from_utf8(certificate).map_err(|error| error.to_string())?;
-        Ok(CertifiedHost { name: name.parse().map_err(|error| format!("{error}"))?, valid_until: None })
+        let name = name.parse().map_err(|error| format!("{error}"))?;
+        let keys = keys(*static_key);
+        if self.revoked.contains(&keys) {
+            return Err(REVOKED.to_owned());
+        }
+        Ok(CertifiedHost { name, keys, permissions: PeerPermissions::all(), valid_until: None })
+    }
+
+    fn is_revoked(&self, keys: &PeerKeys) -> bool {
+        self.revoked.contains(keys)
     }
 }
 
+/// Returns the private static key of a host.
+fn static_private(host: usize) -> Secret {
+    Secret::new([host as u8 + 1; SECRET_BYTES])
+}
+
+fn keys(static_key: [u8; STATIC_KEY_BYTES]) -> PeerKeys {
+    PeerKeys { signing: [0; KEY_BYTES], static_key }
+}
+
 impl World<'_> {
+    /// Returns the keys of a host, as its certificate and its realm state them.
+    fn credentials(&self, host: usize) -> RealmCredentials {
+        RealmCredentials {
+            realm_secret: Secret::new([1; SECRET_BYTES]),
+            static_private: static_private(host),
+            certificate: self.machines[host].spec.settings.name.to_string().into(),
+            suite: if host.is_multiple_of(2) { Suite::Aes256Gcm } else { Suite::ChaCha20Poly1305 },
+            revision: self.machines[host].revision,
+        }
+    }
+
+    /// Returns the rule by which a host trusts others.
+    fn verifier(&self, host: usize) -> HostVerifier {
+        let revoked = self.machines[host].revoked;
+        let hosts = (0..self.machines.len()).filter(|other| revoked >> other & 1 == 1);
+        HostVerifier { revoked: hosts.map(|other| keys(static_public(&static_private(other)))).collect() }
+    }
+
+    /// Lets a host know that other ones are revoked, besides those before.
+    pub(super) fn revoke(&mut self, host: usize, hosts: u64) {
+        let machine = &mut self.machines[host];
+        machine.revoked |= hosts;
+        machine.revision += 1;
+        let (credentials, verifier) = (self.credentials(host), self.verifier(host));
+        if let Some(layer) = &mut self.machines[host].security {
+            layer.on_credentials(credentials, Box::new(verifier));
+            self.apply_security_effects(host);
+        }
+    }
+
     /// Creates the security layer of a peer that starts; `None` if the peers of this scenario are in open mode.
     pub(super) fn security_layer(&mut self, host: usize, epoch: Epoch, now: ClockReading) -> Option<SecurityLayer> {
         if !self.scenario.faults.has(FaultKind::Keyed) {
             return None;
         }
+        let (credentials, verifier) = (self.credentials(host), self.verifier(host));
         let settings = &self.machines[host].spec.settings;
-        let credentials = RealmCredentials {
-            realm_secret: Secret::new([1; SECRET_BYTES]),
-            static_private: Secret::new([host as u8 + 1; SECRET_BYTES]),
-            certificate: settings.name.to_string().into(),
-            suite: if host.is_multiple_of(2) { Suite::Aes256Gcm } else { Suite::ChaCha20Poly1305 },
-        };
         let layer = SecuritySettings {
             group: settings.group,
             address: self.machines[host].address,
@@ -50,7 +104,7 @@ impl World<'_> {
         };
         let mut rng: Rng = self.rng.fork();
         let secrets = Box::new(move |bytes: &mut [u8]| bytes.fill_with(|| rng.next_u32() as u8));
-        Some(SecurityLayer::new(layer, credentials, Box::new(HostVerifier), secrets, epoch, now.instant))
+        Some(SecurityLayer::new(layer, credentials, Box::new(verifier), secrets, epoch, now.instant))
     }
 
     /// Returns what leaves the host when its peer sends a datagram; `None` if nothing does.
@@ -106,9 +160,13 @@ impl World<'_> {
                     self.log(|| format!("host {host} has the keys of {name}, epoch {epoch}"));
                 }
                 SecurityEffect::Key(_) => unreachable!("there is no log of keys"),
+                SecurityEffect::Revoked { name, .. } => self.log(|| format!("host {host}: {name} is revoked")),
+                // The scenario says when a host learns of a revocation.
+                SecurityEffect::NewerRevocations { .. } => {}
                 SecurityEffect::Expired { name, .. } => {
                     self.oracle.findings.add("expired", format!("host {host} says that {name} has expired"));
                 }
+                SecurityEffect::Refused { reason, .. } if reason == REVOKED => {}
                 SecurityEffect::Refused { address, reason } => {
                     self.oracle.findings.add("refused", format!("host {host} does not trust {address}: {reason}"));
                 }
