@@ -4,7 +4,8 @@ use super::{Action, FaultKind, SECOND, Scenario};
 use crate::rng::Rng;
 
 impl Scenario {
-    /// Schedules changes of keys at keyed hosts, for no host or for one that has crashed before and comes back.
+    /// Schedules changes of keys at keyed hosts, for no host or for one that has crashed before and comes back for a
+    /// while.
     pub(super) fn plan_revocations(&mut self) {
         let mut rng = Rng::new(self.seed ^ 0x4e_ce1);
         if !self.faults.has(FaultKind::Keyed) {
@@ -21,7 +22,7 @@ impl Scenario {
             return;
         }
         let revoked = self.hosts.len() - 1;
-        let end = rng.between(10, 40) * SECOND;
+        let end = rng.between(8, 22) * SECOND;
         self.events.retain(|event| event.host != revoked || event.at < end);
         self.plan(end, revoked, Action::Crash);
         for host in 0..revoked {
@@ -32,5 +33,7 @@ impl Scenario {
         for burst in 1..10 {
             self.plan(back + burst * SECOND, revoked, Action::Burst(1 + rng.below(8) as u32));
         }
+        // At the end of a run, peers that run know each other.
+        self.plan(back + 11 * SECOND, revoked, Action::Crash);
     }
 }
