@@ -4,6 +4,8 @@
 use crate::message::PeerName;
 use crate::message::{Cause, Count, Epoch, Publisher};
 use crate::proto::advisory::{Advisory, AdvisoryStream};
+#[cfg(feature = "security")]
+use crate::proto::effect::DeniedPublication;
 use crate::proto::effect::{EpochChange, MemberEvent};
 #[cfg(feature = "security")]
 use std::net::SocketAddr;
@@ -53,6 +55,20 @@ pub(crate) fn revoked(name: &PeerName, epoch: Epoch, address: SocketAddr) {
 #[cfg(feature = "security")]
 pub(crate) fn refused(address: SocketAddr, reason: &str) {
     tracing::warn!(%address, reason, "peer not trusted");
+}
+
+/// Logs a message of another peer that its certificate does not permit.
+#[cfg(feature = "security")]
+pub(crate) fn denied(DeniedPublication { publisher, member, subject }: &DeniedPublication) {
+    let member = member.as_ref().map_or("?", |name| name.as_str());
+    tracing::warn!(
+        peer = name(publisher),
+        epoch = %publisher.epoch,
+        member,
+        %subject,
+        "message not delivered: the certificate of this member does not let it publish on the subject; sign a new request \
+         of it with a pattern for the subject (seqcast realm sign), or find the program that publishes there"
+    );
 }
 
 /// Logs that this peer continues under a new epoch.

@@ -182,8 +182,9 @@ fn protection(
     let key_log = key_log.transpose()?;
     let layer = SecurityLayer::new(limits, credentials, verifier, Box::new(fill_random), epoch, now);
     let (mode, realm) = (local.realm.anchor.mode().as_str(), local.realm.name.to_string());
-    let (certificate, untrusted) = (certificate.clone(), None);
-    Ok(Protection::Keyed(Box::new(KeyedProtection { layer, mode, realm, certificate, untrusted, key_log })))
+    let certificate = certificate.clone();
+    let (untrusted, denied) = (None, None);
+    Ok(Protection::Keyed(Box::new(KeyedProtection { layer, mode, realm, certificate, untrusted, denied, key_log })))
 }
 
 /// Finds the realm of which a peer is to be a member; `None` for open mode.

@@ -6,7 +6,9 @@ use crate::daemon::key_log::KeyLog;
 use crate::daemon::log;
 use crate::daemon::show::CounterRow;
 use crate::message::Epoch;
-use crate::proto::effect::ArrivedDatagram;
+#[cfg(feature = "security")]
+use crate::proto::certified::CertifiedPeer;
+use crate::proto::effect::{ArrivedDatagram, DeniedPublication, Input};
 #[cfg(feature = "security")]
 use crate::security::realm::{Certificate, check_validity};
 #[cfg(feature = "security")]
@@ -36,6 +38,8 @@ pub(crate) struct KeyedProtection {
     pub(crate) certificate: Certificate,
     /// Address of the last peer that was refused and the reason, until it is taken.
     pub(crate) untrusted: Option<(SocketAddr, String)>,
+    /// The last message that was denied, until it is taken.
+    pub(crate) denied: Option<DeniedPublication>,
     /// The file for the secrets of datagrams, if the configuration asks for one.
     pub(crate) key_log: Option<KeyLog>,
 }
@@ -107,16 +111,12 @@ impl Protection {
         }
     }
 
-    /// Passes on the datagrams of handshakes, to the group or to one address, and received datagrams that had to wait for
-    /// one.
-    pub(crate) fn drain(
-        &mut self,
-        mut send: impl FnMut(Option<SocketAddr>, Bytes),
-        mut receive: impl FnMut(ArrivedDatagram),
-    ) {
+    /// Passes on the datagrams of handshakes, to the group or to one address, and passes to the core the certificates of
+    /// authenticated peers and received datagrams that had to wait for a handshake.
+    pub(crate) fn drain(&mut self, mut send: impl FnMut(Option<SocketAddr>, Bytes), mut input: impl FnMut(Input)) {
         match self {
             Protection::Open => {
-                let _ = (&mut send, &mut receive);
+                let _ = (&mut send, &mut input);
             }
             #[cfg(feature = "security")]
             Protection::Keyed(keyed) => {
@@ -124,9 +124,11 @@ impl Protection {
                     match effect {
                         SecurityEffect::Send { to, bytes } => send(Some(to), bytes),
                         SecurityEffect::Multicast { bytes } => send(None, bytes),
-                        SecurityEffect::Receive(datagram) => receive(datagram),
-                        SecurityEffect::Authenticated { epoch, address, name } => {
+                        SecurityEffect::Receive(datagram) => input(Input::Deferred(datagram)),
+                        SecurityEffect::Authenticated { epoch, address, name, publish } => {
                             log::authenticated(&name, epoch, address);
+                            let certified = CertifiedPeer { name: Some(name), publish };
+                            input(Input::Authenticated { epoch, certified });
                         }
                         SecurityEffect::Key(secret) => {
                             if let Some(key_log) = &mut keyed.key_log {
@@ -158,6 +160,28 @@ impl Protection {
             Protection::Open => None,
             #[cfg(feature = "security")]
             Protection::Keyed(keyed) => keyed.untrusted.take(),
+        }
+    }
+
+    /// Logs a message that its publisher may not publish, and keeps it for the checks of this peer.
+    pub(crate) fn on_denied(&mut self, denied: DeniedPublication) {
+        match self {
+            // No peer has a certificate.
+            Protection::Open => drop(denied),
+            #[cfg(feature = "security")]
+            Protection::Keyed(keyed) => {
+                log::denied(&denied);
+                keyed.denied = Some(denied);
+            }
+        }
+    }
+
+    /// Returns the last message that was denied since the last call.
+    pub(crate) fn take_denied(&mut self) -> Option<DeniedPublication> {
+        match self {
+            Protection::Open => None,
+            #[cfg(feature = "security")]
+            Protection::Keyed(keyed) => keyed.denied.take(),
         }
     }
 

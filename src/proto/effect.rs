@@ -3,10 +3,11 @@
 
 use crate::delivery::Deliveries;
 use crate::message::{
-    ClientId, DeliveryMode, Dseq, Epoch, Loss, Message, Publisher, QuestionFailure, Refusal, SubId, SubscriptionFilter,
-    Target, Targets,
+    ClientId, DeliveryMode, Dseq, Epoch, Loss, Message, PeerName, Publisher, QuestionFailure, Refusal, SubId,
+    SubscriptionFilter, Target, Targets,
 };
 use crate::proto::advisory::Advisory;
+use crate::proto::certified::CertifiedPeer;
 use crate::proto::question::{Answer, Question};
 use crate::subject::Subject;
 use crate::time::Instant;
@@ -94,6 +95,14 @@ pub enum Input {
     },
     /// A datagram that waited for the keys of its sender.
     Deferred(ArrivedDatagram),
+    /// A peer has proven its identity. This input precedes its first datagram. Without such inputs every peer may publish
+    /// on every subject.
+    Authenticated {
+        /// Epoch of the peer.
+        epoch: Epoch,
+        /// Statements of its certificate.
+        certified: CertifiedPeer,
+    },
     /// Inputs from now on arrived at this instant or later, and may have waited unread since. Without this input,
     /// datagrams count as arriving when they are handed in.
     Arrived {
@@ -173,6 +182,17 @@ pub enum MemberEvent {
     FlowExcluded,
     /// The excluded peer has caught up, and flow control waits for it again.
     CaughtUp,
+}
+
+/// A message that its publisher may not publish, and that therefore goes to no client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeniedPublication {
+    /// The publisher.
+    pub publisher: Publisher,
+    /// Name in its certificate, if that is known.
+    pub member: Option<PeerName>,
+    /// Subject of the message.
+    pub subject: Subject,
 }
 
 /// Reason why a running peer begins a new epoch.
@@ -263,6 +283,9 @@ pub enum Effect {
         /// The change.
         event: MemberEvent,
     },
+    /// The certificate of another peer does not permit what the peer has published. This is reported at most once in 10 s
+    /// for each peer.
+    Denied(DeniedPublication),
     /// Leave the group and join it anew: the multicast of others does not arrive, and a switch may have dropped this
     /// host's membership.
     Rejoin,

@@ -8,6 +8,7 @@ pub use run_identity::RunIdentity;
 use crate::message::{DeliveryMode, Dseq, Epoch, Message, Publisher};
 use crate::proto::address_proof::AddressProof;
 use crate::proto::advisory::{AdvisoryStream, Throttle};
+use crate::proto::certified::MemberCertificate;
 use crate::proto::contact::{Contact, FirstContact, margin};
 use crate::proto::departed::DepartedMember;
 use crate::proto::interest_sync::InterestSync;
@@ -75,6 +76,8 @@ pub struct Member {
     pub publisher: Publisher,
     /// The address the epoch is bound to (A10).
     pub address: SocketAddr,
+    /// Certificate of the peer's host.
+    pub certificate: MemberCertificate,
     /// Liveness state of the peer.
     pub state: MemberState,
     /// Time of the first datagram from the peer.
@@ -171,6 +174,7 @@ impl Member {
             directed: SendStream::new(Some(publisher.epoch), settings.datagram_bytes_max, settings.mutants),
             publisher,
             address,
+            certificate: MemberCertificate::default(),
             state: MemberState::Up,
             first_heard: now,
             last_heard: now,
@@ -203,8 +207,7 @@ impl Member {
         }
     }
 
-    /// Returns whether only one datagram was received from the peer and its address is unproven. Any host can forge
-    /// such a datagram.
+    /// Returns whether any host may have forged the only datagram of the peer: its address is unproven.
     pub fn is_unproven_newcomer(&self) -> bool {
         !self.proof.is_proven && self.last_heard == self.first_heard
     }

@@ -37,6 +37,7 @@
 
 mod address_proof;
 pub mod advisory;
+pub mod certified;
 mod contact;
 mod continuity;
 mod departed;

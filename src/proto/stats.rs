@@ -45,6 +45,8 @@ counters! {
     messages_published,
     /// Messages received and delivered to at least one subscription.
     messages_delivered,
+    /// Messages received for subscriptions here that their publisher may not publish: they are not delivered.
+    messages_denied,
     /// Deliveries to subscriptions: one message to three subscriptions counts three.
     deliveries,
     /// Messages of local clients delivered on this same peer.

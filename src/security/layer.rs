@@ -22,6 +22,7 @@ use super::realm::CERTIFICATE_BYTES_MAX;
 use super::secret::{SECRET_BYTES, Secret};
 use crate::message::{Epoch, PeerName};
 use crate::proto::effect::ArrivedDatagram;
+use crate::subject::permitted_subjects::PermittedSubjects;
 use crate::time::{ClockReading, Instant};
 use crate::wire::{KeyChoice, KeyedHeader, Kind, MAGIC, MODE_OPEN, VERSION};
 use bytes::Bytes;
@@ -72,6 +73,8 @@ pub enum SecurityEffect {
         address: SocketAddr,
         /// Name in its certificate.
         name: PeerName,
+        /// Subjects on which its certificate lets it publish.
+        publish: PermittedSubjects,
     },
     /// A secret belongs into the log of keys.
     Key(LoggedSecret),

@@ -473,6 +473,7 @@ impl<'a> World<'a> {
                 Some(joiner) if joiner.target == to => joiner.on_publisher(publisher),
                 _ => self.oracle.findings.add("known", format!("host {host} names publishers to {to:?}")),
             },
+            Effect::Denied(denied) => self.oracle.findings.add("denied", format!("host {host} denies {denied:?}")),
             Effect::Rejoin => {
                 self.log(|| format!("host {host} joins the group anew"));
                 self.network.rejoin(host);

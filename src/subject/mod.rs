@@ -21,6 +21,7 @@ pub mod channel;
 pub mod event_type;
 pub mod glob;
 pub mod pattern_set;
+pub mod permitted_subjects;
 pub mod tree;
 
 use bytes::Bytes;

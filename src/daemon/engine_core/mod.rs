@@ -454,6 +454,7 @@ impl EngineCore {
                     self.queue_command(InternalCommand::AnswerReport { from, reply, query });
                 }
                 Effect::PublisherKnown { to, publisher } => self.clients.report_publisher(to, publisher),
+                Effect::Denied(denied) => self.protection.on_denied(denied),
                 Effect::Rejoin => self.rejoin(),
                 Effect::Stopped => self.queue_command(InternalCommand::Stopped),
             }

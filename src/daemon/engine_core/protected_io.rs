@@ -30,13 +30,11 @@ impl ProtectedIo<'_> {
         self.drain(now);
     }
 
-    /// Enqueues the datagrams of handshakes, and passes on received ones that waited for a handshake.
+    /// Enqueues the datagrams of handshakes, and passes on certificates and received datagrams that waited for a handshake.
     fn drain(&mut self, now: ClockReading) {
         let ProtectedIo { protection, peer, transmit_queue } = self;
-        protection.drain(
-            |to, bytes| transmit_queue.push(OutgoingDatagram { to, bytes }),
-            |datagram| peer.handle(now, Input::Deferred(datagram)),
-        );
+        protection
+            .drain(|to, bytes| transmit_queue.push(OutgoingDatagram { to, bytes }), |input| peer.handle(now, input));
     }
 }
 

@@ -33,6 +33,8 @@ pub(crate) enum Check {
     Certificate,
     /// Peers that this one refuses.
     Trust,
+    /// Messages that certificates do not permit.
+    Permissions,
     /// Protection of the datagrams.
     Open,
     /// Peers of other groups on this LAN.
@@ -59,6 +61,7 @@ impl Check {
             Check::Identity => "identity",
             Check::Certificate => "certificate",
             Check::Trust => "trust",
+            Check::Permissions => "permissions",
             Check::Open => "open",
             Check::Groups => "groups",
             Check::Mtu => "mtu",

@@ -103,6 +103,7 @@ impl Health {
             receive_buffer: core.sockets.granted()[0],
             server_id_conflict: conflict.cloned(),
             untrusted: core.protection.take_untrusted().map(|(address, reason)| UntrustedPeer { address, reason }),
+            denied: core.protection.take_denied(),
             certificate_problem: core.protection.certificate_problem(now.wall),
             path_limit: core.peer.path_limit().cloned(),
         };

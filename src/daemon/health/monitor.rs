@@ -14,7 +14,7 @@ pub(crate) use self::requests::RequestTotals;
 
 use self::clock_skew::check_skew;
 use self::kernel_drops::KernelDrops;
-use self::keys::{certificate_finding, check_identity, check_open, check_trust, is_copied};
+use self::keys::{certificate_finding, check_identity, check_open, check_permissions, check_trust, is_copied};
 use self::multicast::{ReturnedMulticasts, check_multicast};
 use self::path_mtu::check_mtu;
 use self::requests::UnansweredRequests;
@@ -27,6 +27,7 @@ use crate::daemon::multicast::BufferGrant;
 use crate::daemon::self_test::send_remedy;
 use crate::daemon::transmit_queue::RefusedSend;
 use crate::message::Epoch;
+use crate::proto::effect::DeniedPublication;
 use crate::proto::peer::PathLimit;
 use crate::proto::stats::{MemberRow, MemberState};
 use crate::time::{ClockReading, Instant, WallTime};
@@ -87,6 +88,8 @@ pub(crate) struct Observation {
     pub(crate) server_id_conflict: Option<ServerIdConflict>,
     /// The peer that was last refused since the sample before.
     pub(crate) untrusted: Option<UntrustedPeer>,
+    /// The last message that was denied since the sample before.
+    pub(crate) denied: Option<DeniedPublication>,
     /// Reason why others refuse the certificate of this host, and the remedy after `; `.
     pub(crate) certificate_problem: Option<String>,
     /// Size of datagrams that do not arrive at some peers.
@@ -125,6 +128,8 @@ pub(crate) struct HealthMonitor {
     refused: Option<(Instant, RefusedSend)>,
     /// The last peer that was refused, and the time.
     untrusted: Option<(Instant, UntrustedPeer)>,
+    /// The last message that was denied, and the time.
+    denied: Option<(Instant, DeniedPublication)>,
     returned: ReturnedMulticasts,
     requests: UnansweredRequests,
     kernel_drops: KernelDrops,
@@ -142,6 +147,7 @@ impl HealthMonitor {
             clock_step: None,
             refused: None,
             untrusted: None,
+            denied: None,
             returned: ReturnedMulticasts::new(now.instant),
             requests: UnansweredRequests::default(),
             kernel_drops: KernelDrops::default(),
@@ -182,6 +188,7 @@ impl HealthMonitor {
         self.refused = seen.refused.map(|refused| (now.instant, refused)).or(self.refused);
         self.refused = self.refused.filter(|_| is_usable && was_usable);
         self.untrusted = seen.untrusted.clone().map(|peer| (now.instant, peer)).or(self.untrusted.take());
+        self.denied = seen.denied.clone().map(|denied| (now.instant, denied)).or(self.denied.take());
         // It explains also what the next four checks would find.
         let explained = |finding: Option<Finding>| finding.filter(|_| is_usable);
         let found = [
@@ -199,6 +206,7 @@ impl HealthMonitor {
             (Check::ServerId, seen.server_id_conflict.as_ref().map(server_id_finding)),
             (Check::Certificate, seen.certificate_problem.as_deref().map(certificate_finding)),
             (Check::Trust, check_trust(now.instant, self.untrusted.as_ref())),
+            (Check::Permissions, check_permissions(now.instant, self.denied.as_ref())),
             (Check::Open, check_open(&self.network)),
             (Check::Groups, self.check_groups(&seen.foreign_peers)),
             (Check::Mtu, seen.path_limit.as_ref().map(check_mtu)),
@@ -241,6 +249,7 @@ impl HealthMonitor {
             Check::Identity => "the keys of each host are its own again".to_owned(),
             Check::Certificate => "the certificate of this host is valid again".to_owned(),
             Check::Trust => "no peer was refused for a while".to_owned(),
+            Check::Permissions => "no message was denied for a while".to_owned(),
             Check::Open => "other hosts cannot reach this open peer any more".to_owned(),
             Check::Groups => "no peer of another group is heard on this LAN any more".to_owned(),
             Check::Mtu => "datagrams of all sizes arrive".to_owned(),

@@ -179,6 +179,7 @@ impl Peer {
         let receiver = PacedReceiver::new(now.instant, &mut self.outbound.pacer);
         let first = FirstContact { publisher, address, contact, at: now.instant, arrived, listening_since };
         let mut member = Member::new(&self.settings, first, receiver, &mut self.rng);
+        member.certificate.certified = self.certified.of(epoch);
         if let Some(departed) = departed {
             member.resume(&departed, &self.settings, arrived, &mut self.rng);
         }

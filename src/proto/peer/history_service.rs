@@ -130,7 +130,7 @@ impl Peer {
         }
         let id = rest.strip_prefix(ANSWERS).and_then(|id| u64::from_str_radix(id, 16).ok());
         let pending = id.and_then(|id| Some((id, self.questions.find(id, from)?.clone())));
-        let (Some((id, pending)), Ok(answer)) = (pending, Answer::decode(&message.payload)) else {
+        let (Some((id, pending)), Ok(mut answer)) = (pending, Answer::decode(&message.payload)) else {
             self.counters.discard_unknown_peer += 1;
             return;
         };
@@ -143,7 +143,10 @@ impl Peer {
         }
         match pending.requester {
             AnswerRecipient::Repair(dseq, items) => self.on_fetched(now, from, dseq, &items, answer),
-            requester => self.on_answer(now, requester, Ok(answer)),
+            requester => {
+                self.remove_denied(now, from, &mut answer.content);
+                self.on_answer(now, requester, Ok(answer));
+            }
         }
     }
 

@@ -11,6 +11,7 @@ mod liveness;
 mod outbound;
 mod pace;
 mod path_limit;
+mod permissions;
 mod publication;
 mod publish;
 mod questions;
@@ -25,6 +26,7 @@ mod tick;
 
 use crate::message::{Epoch, Publisher, Targets};
 use crate::proto::Settings;
+use crate::proto::certified::CertifiedPeers;
 use crate::proto::effect::{ArrivedDatagram, ClientRequest, Effect, EpochChange, Input, Path};
 use crate::proto::history::{HistoryRow, HistoryTotals};
 use crate::proto::interest::InterestTable;
@@ -86,6 +88,8 @@ pub struct Peer {
     inbound: Inbound,
     admission: Admission,
     members: MemberTable,
+    /// Certificates of other peers, members or not.
+    certified: CertifiedPeers,
     /// Questions to histories that are still unanswered.
     questions: PendingQuestions,
     /// Subscriptions that are notified of publishers.
@@ -136,6 +140,8 @@ impl Peer {
             inbound: Inbound::new(&settings, sub_window, at),
             admission: Admission::new(&settings, at),
             members: MemberTable::default(),
+            // One more for each member, so that those of departed ones remain known for a while.
+            certified: CertifiedPeers::new(2 * settings.peers_max),
             questions: PendingQuestions::new(question >> 1),
             discovery: PublisherDiscovery::new(at),
             stop: None,
@@ -163,6 +169,7 @@ impl Peer {
                 self.on_datagram(now, ArrivedDatagram { from, path, bytes, arrived });
             }
             Input::Deferred(datagram) => self.on_datagram(now, datagram),
+            Input::Authenticated { epoch, certified } => self.on_authenticated(epoch, certified),
             Input::OwnDatagrams { datagrams, bytes } => {
                 self.counters.datagrams_in += datagrams;
                 self.counters.bytes_in += bytes;

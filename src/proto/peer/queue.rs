@@ -245,7 +245,7 @@ impl Peer {
     }
 
     /// Returns the stamps that name this peer, one for each group.
-    fn own_stamps<'a>(&self, headers: &'a Headers, directed: bool) -> Vec<QueueStamp<'a>> {
+    pub(super) fn own_stamps<'a>(&self, headers: &'a Headers, directed: bool) -> Vec<QueueStamp<'a>> {
         let mut own: Vec<QueueStamp<'a>> = Vec::new();
         for stamp in queue::stamps(headers.block()) {
             // A message that another peer returned or reassigned goes to one peer alone.

@@ -1,6 +1,7 @@
 //! Conversion of the outcomes of streams to effects: deliveries, losses, advisories.
 
 use super::Peer;
+use super::permissions::is_denied;
 use super::questions::RepairFetch;
 use crate::message::{
     Cause, Count, DeliveryMode, Epoch, Loss, LossScope, MissingDatagrams, PeerName, Publisher, Reason, Targets,
@@ -30,6 +31,7 @@ impl Peer {
         let member = self.members.get_mut(&epoch)?;
         let recent = member.recent(now.instant);
         let (state, publisher) = (member.state, member.publisher.clone());
+        let publish = member.certificate.certified.publish.clone();
         // The deadline of a gap that is not requested runs even while the publisher is silent.
         let is_repaired = self.settings.repairs() && side != Side::Live;
         let settled_to = if is_repaired { now.instant.min(member.awaited_until()) } else { now.instant };
@@ -70,7 +72,10 @@ impl Peer {
         let result = work(recv, &mut ctx, &mut outcomes);
         check_stream(&publisher, side, recv);
         for outcome in outcomes.drain(..) {
-            self.on_outcome(now, side.mode(), &publisher, outcome);
+            match is_denied(&publish, &outcome) {
+                false => self.on_outcome(now, side.mode(), &publisher, outcome),
+                true => self.on_denied(now, side.mode(), &publisher, outcome),
+            }
         }
         self.inbound.outcomes = outcomes;
         self.record_settled(epoch, side);

@@ -4,6 +4,7 @@ use crate::message::{Dseq, Epoch};
 use crate::offset::{HistorySpan, PollCase};
 use crate::proto::history::{HistoryEvent, ListedSubject, Selection};
 use crate::seqno::Seq;
+use crate::subject::permitted_subjects::PermittedSubjects;
 use crate::subject::{Pattern, Subject, SubjectError};
 use crate::wire::{self, queue};
 use bytes::Bytes;
@@ -128,6 +129,35 @@ impl AnswerContent {
             }
             AnswerContent::List { .. } | AnswerContent::Report(_) | AnswerContent::Refused(_) => {}
         }
+    }
+
+    /// Removes the messages on subjects on which the answering peer may not publish, as if its history retained none of
+    /// them. Returns one of their subjects and their number, if there are any.
+    pub(crate) fn remove_denied(&mut self, publish: &PermittedSubjects) -> Option<(Subject, u64)> {
+        let mut removed = None;
+        let mut on_removed = |subject: &Subject, events: usize| {
+            let (_, count) = removed.get_or_insert_with(|| (subject.clone(), 0));
+            *count += events as u64;
+        };
+        match self {
+            AnswerContent::Poll { answers, .. } => {
+                for answer in answers.iter_mut().filter(|answer| !publish.permits(&answer.subject)) {
+                    on_removed(&answer.subject, answer.events.len());
+                    (answer.case, answer.span, answer.more) = (PollCase::NoEvent, None, false);
+                    answer.events.clear();
+                }
+            }
+            AnswerContent::Fetch { answers, .. } => {
+                for answer in answers.iter_mut().filter(|answer| !publish.permits(&answer.subject)) {
+                    on_removed(&answer.subject, answer.events.len());
+                    (answer.span, answer.more) = (None, false);
+                    answer.events.clear();
+                }
+            }
+            AnswerContent::List { listed, .. } => listed.retain(|listed| publish.permits(&listed.subject)),
+            AnswerContent::Report(_) | AnswerContent::Refused(_) => {}
+        }
+        removed
     }
 }
 

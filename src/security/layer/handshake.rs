@@ -25,6 +25,7 @@ use crate::security::key_log::LoggedSecret;
 use crate::security::key_schedule::SenderContext;
 use crate::security::noise::{Noise, NoiseKeys, STATIC_KEY_BYTES};
 use crate::security::realm::CERTIFICATE_BYTES_MAX;
+use crate::subject::permitted_subjects::PermittedSubjects;
 use crate::time::{ClockReading, Instant};
 use crate::wire::KeyedHeader;
 use bytes::Bytes;
@@ -298,7 +299,8 @@ impl SecurityLayer {
     /// Adds an association, and opens the datagrams that waited for it.
     fn establish(&mut self, now: ClockReading, remote: RemoteEndpoint, mut association: Association) {
         let RemoteEndpoint { epoch, address } = remote;
-        let name = association.host.certified.name.clone();
+        let CertifiedHost { name, permissions, .. } = association.host.certified.clone();
+        let publish = PermittedSubjects::of(permissions.publish);
         if !self.has_room(now.instant, epoch) {
             self.counters.limited_handshakes += 1;
             self.end_exchange(remote);
@@ -315,7 +317,7 @@ impl SecurityLayer {
         self.associations.insert(epoch, association);
         self.epochs.insert(address, epoch);
         self.counters.authenticated += 1;
-        self.effects.push_back(SecurityEffect::Authenticated { epoch, address, name });
+        self.effects.push_back(SecurityEffect::Authenticated { epoch, address, name, publish });
         for datagram in self.deferral.take(remote) {
             let Some(keyed) = KeyedHeader::decode(&datagram.bytes) else { continue };
             let (from, path, arrived) = (datagram.from, datagram.path, datagram.arrived);

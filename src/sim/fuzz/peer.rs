@@ -374,6 +374,7 @@ impl PeerWorld {
             | Effect::Answer { .. }
             | Effect::PublisherKnown { .. }
             | Effect::QueryReport { .. }
+            | Effect::Denied(_)
             | Effect::Rejoin => {}
         }
     }

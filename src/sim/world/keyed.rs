@@ -5,6 +5,7 @@
 
 use super::World;
 use crate::message::Epoch;
+use crate::proto::certified::CertifiedPeer;
 use crate::proto::effect::{ArrivedDatagram, Input, Path};
 use crate::rng::Rng;
 use crate::security::realm::{KEY_BYTES, PeerKeys, PeerPermissions};
@@ -156,8 +157,10 @@ impl World<'_> {
                     }
                 }
                 SecurityEffect::Receive(datagram) => self.pass_deferred(host, datagram),
-                SecurityEffect::Authenticated { epoch, name, .. } => {
+                SecurityEffect::Authenticated { epoch, name, publish, .. } => {
                     self.log(|| format!("host {host} has the keys of {name}, epoch {epoch}"));
+                    let certified = CertifiedPeer { name: Some(name), publish };
+                    self.input(host, Input::Authenticated { epoch, certified });
                 }
                 SecurityEffect::Key(_) => unreachable!("there is no log of keys"),
                 SecurityEffect::Revoked { name, .. } => self.log(|| format!("host {host}: {name} is revoked")),

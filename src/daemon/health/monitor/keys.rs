@@ -1,8 +1,9 @@
-//! Findings about keys: a peer without them, a certificate that others refuse, peers that this one refuses, and a host
-//! that was copied.
+//! Findings about keys: a peer without them, a certificate that others refuse, peers that this one refuses, messages that
+//! certificates do not permit, and a host that was copied.
 
 use super::super::finding::{Check, Finding, Severity};
 use super::{EVENT_TIME, NetworkSetup, is_up};
+use crate::proto::effect::DeniedPublication;
 use crate::proto::stats::MemberRow;
 use crate::time::Instant;
 use std::collections::BTreeSet;
@@ -53,6 +54,22 @@ pub(super) fn check_trust(now: Instant, last: Option<&(Instant, UntrustedPeer)>)
         found: format!("the peer at {address} is not trusted: {problem}"),
         effect: "the two do not hear each other",
         fix: fix.to_owned(),
+    })
+}
+
+/// Returns the finding about the message that was last denied.
+pub(super) fn check_permissions(now: Instant, last: Option<&(Instant, DeniedPublication)>) -> Option<Finding> {
+    let (_, DeniedPublication { publisher, member, subject }) = last.filter(|(at, _)| now.since(*at) < EVENT_TIME)?;
+    let member = member.as_ref().map_or("?", |name| name.as_str());
+    Some(Finding {
+        check: Check::Permissions,
+        severity: Severity::Warning,
+        found: format!("{publisher} publishes on {subject}, which the certificate of {member} does not permit"),
+        effect: "its messages there are not delivered here",
+        fix: format!(
+            "sign a new request of {member} with a pattern for the subject (seqcast realm sign), or find the program there \
+             that publishes it"
+        ),
     })
 }
 

@@ -66,6 +66,7 @@ fn seen(peers: &[MemberRow]) -> Observation {
         receive_buffer: BufferGrant { receive: true, wanted: 4_194_304, granted: 212_992 },
         server_id_conflict: None,
         untrusted: None,
+        denied: None,
         certificate_problem: None,
         path_limit: None,
     }
@@ -409,4 +410,20 @@ fn refused_peer_is_named_for_half_a_minute() {
     assert_eq!(changes(&mut monitor, 40_000, &seen(&[])), ["+peers notice", "-trust"]);
     let problem = Observation { certificate_problem: Some("it expired; sign it".to_owned()), ..seen(&[]) };
     assert_eq!(changes(&mut monitor, 41_000, &problem), ["+certificate broken"]);
+}
+
+#[test]
+fn denied_message_is_named_for_half_a_minute() {
+    let mut monitor = HealthMonitor::new(network(), at(0));
+    let denied = DeniedPublication {
+        publisher: peer("sensor.1").publisher,
+        member: Some("B.test".parse().unwrap()),
+        subject: "cmd.stop".parse().unwrap(),
+    };
+    let sample = Observation { denied: Some(denied), ..seen(&[]) };
+    assert_eq!(changes(&mut monitor, 1000, &sample), ["+permissions warning"]);
+    let finding = monitor.findings().next().unwrap().finding.clone();
+    assert_eq!(finding.found, "sensor.1 publishes on cmd.stop, which the certificate of B.test does not permit");
+    assert!(finding.fix.starts_with("sign a new request of B.test"), "{}", finding.fix);
+    assert_eq!(changes(&mut monitor, 40_000, &seen(&[])), ["+peers notice", "-permissions"]);
 }

@@ -2,6 +2,7 @@
 
 mod interest;
 mod path_limit;
+mod permissions;
 mod queue;
 mod settings;
 mod suppression;

@@ -12,7 +12,7 @@ fn wanted(pattern: &str, queue: Option<&str>) -> SubscriptionFilter {
 
 impl Lan {
     /// Creates peers that know each other, without subscriptions.
-    fn of_queues(count: usize, change: impl Fn(&mut Settings)) -> Lan {
+    pub(super) fn of_queues(count: usize, change: impl Fn(&mut Settings)) -> Lan {
         let mut lan = Lan::new(count, change);
         for host in 1..count {
             lan.hosts[host].peer.handle(at(lan.millis), Input::Detach { client: CLIENT });
@@ -21,18 +21,18 @@ impl Lan {
         lan
     }
 
-    fn join(&mut self, host: usize, sub: u32, pattern: &str, queue: Option<&str>) {
+    pub(super) fn join(&mut self, host: usize, sub: u32, pattern: &str, queue: Option<&str>) {
         let wanted = wanted(pattern, queue);
         let request =
             ClientRequest::Subscribe { sub: SubId(sub), wanted, mode: DeliveryMode::Repair, wants_discovery: false };
         self.hosts[host].peer.handle(at(self.millis), Input::ClientRequest { client: ClientId(sub), request });
     }
 
-    fn leave(&mut self, host: usize, sub: u32) {
+    pub(super) fn leave(&mut self, host: usize, sub: u32) {
         self.hosts[host].peer.handle(at(self.millis), Input::Detach { client: ClientId(sub) });
     }
 
-    fn send(&mut self, host: usize, subject: &str, headers: &str, payload: &str) {
+    pub(super) fn send(&mut self, host: usize, subject: &str, headers: &str, payload: &str) {
         let headers = Headers::from_block(Bytes::copy_from_slice(headers.as_bytes()));
         let message = Message { headers, ..Message::new(subject.parse().unwrap(), payload.to_owned()) };
         let input = Input::ClientRequest { client: CLIENT, request: ClientRequest::Publish(message) };
@@ -41,7 +41,7 @@ impl Lan {
     }
 
     /// Returns the recipients, by host and client, and their payloads. Checks that there were no headers but `headers`.
-    fn given(&mut self, headers: &str) -> Vec<((usize, u32), String)> {
+    pub(super) fn given(&mut self, headers: &str) -> Vec<((usize, u32), String)> {
         let given = std::mem::take(&mut self.given);
         let row = |(host, client, message): (usize, ClientId, Message)| {
             assert_eq!(message.headers.block(), headers.as_bytes(), "{message:?}");
@@ -50,7 +50,7 @@ impl Lan {
         given.into_iter().map(row).collect()
     }
 
-    fn counter(&self, name: &str) -> u64 {
+    pub(super) fn counter(&self, name: &str) -> u64 {
         let rows = self.hosts.iter().flat_map(|host| host.peer.counters().rows());
         rows.filter(|(counter, ..)| *counter == name).map(|(_, count, _)| count).sum()
     }

@@ -1,0 +1,133 @@
+//! Permissions of other peers: messages on subjects on which their certificates do not let them publish.
+//!
+//! Such a message is accounted for like any other: its datagram, its number, and its loss. It goes to no client.
+
+use super::Peer;
+use crate::message::{DeliveryMode, Epoch, Publisher, Verdict};
+use crate::proto::certified::CertifiedPeer;
+use crate::proto::effect::{DeniedPublication, Effect};
+use crate::proto::question::AnswerContent;
+use crate::proto::recv::StreamOutcome;
+use crate::proto::stream_item::StreamItem;
+use crate::subject::Subject;
+use crate::subject::permitted_subjects::PermittedSubjects;
+use crate::time::ClockReading;
+use crate::wire::queue;
+
+/// Returns whether an outcome has messages that their publisher may not publish.
+#[inline]
+pub(super) fn is_denied(publish: &PermittedSubjects, outcome: &StreamOutcome) -> bool {
+    let (false, StreamOutcome::Deliver { item, .. } | StreamOutcome::Unserved { item, .. }) =
+        (publish.is_all(), outcome)
+    else {
+        return false;
+    };
+    !publish.permits(item.subject())
+}
+
+impl Peer {
+    /// Records the certificate of a peer that has proven its identity.
+    pub(super) fn on_authenticated(&mut self, epoch: Epoch, certified: CertifiedPeer) {
+        if let Some(member) = self.members.get_mut(&epoch) {
+            member.certificate.certified = certified.clone();
+        }
+        let members = &self.members;
+        self.certified.insert(epoch, certified, |epoch| members.contains_key(epoch));
+    }
+
+    /// Handles an outcome with messages that their publisher may not publish ([`is_denied`]).
+    pub(super) fn on_denied(
+        &mut self,
+        now: ClockReading,
+        mode: DeliveryMode,
+        publisher: &Publisher,
+        outcome: StreamOutcome,
+    ) {
+        let from = publisher.epoch;
+        let subject = match &outcome {
+            StreamOutcome::Deliver { item, .. } | StreamOutcome::Unserved { item, .. } => item.subject().clone(),
+            _ => return,
+        };
+        let denied = match outcome {
+            StreamOutcome::Deliver { item, repeated, repaired, verdict, matched, .. } => {
+                let has_plain = matched.plain().is_some();
+                let denied = match mode {
+                    DeliveryMode::Repair => self.deny(now, from, item, repeated, verdict == Verdict::Direct, has_plain),
+                    // Members of queue groups are in mode repair.
+                    DeliveryMode::Live => item.count() - repeated as u64,
+                };
+                if let Some(member) = self.members.get_mut(&from).filter(|_| repaired) {
+                    member.losses.repaired.add(denied, now.wall);
+                }
+                denied
+            }
+            StreamOutcome::Unserved { item, directed } => self.deny(now, from, item, 0, directed, false),
+            _ => 0,
+        };
+        self.count_denied(now, from, &subject, denied);
+    }
+
+    /// Handles all but the first `repeated` messages of an item. Returns the number of messages that a client here would
+    /// have got; `has_plain` is true if a subscription that is in no queue group matches them.
+    ///
+    /// A message of this peer's own that the other returns is no publication of the other. A denied message for a member
+    /// of a queue group here counts as served: it has arrived.
+    fn deny(
+        &mut self,
+        now: ClockReading,
+        from: Epoch,
+        item: StreamItem,
+        repeated: usize,
+        directed: bool,
+        has_plain: bool,
+    ) -> u64 {
+        let (mut index, mut denied) = (0, 0);
+        item.for_each(|mut message| {
+            index += 1;
+            if index <= repeated {
+                return;
+            }
+            let block = std::mem::take(&mut message.headers);
+            message.headers = queue::unstamped(&block);
+            let (mut is_returned, mut is_for_member) = (false, false);
+            for stamp in self.own_stamps(&block, directed) {
+                if stamp.publisher == Some(self.origin.epoch) {
+                    is_returned = true;
+                    self.reassign(now, from, message.clone(), &stamp);
+                } else {
+                    is_for_member = true;
+                    self.count_served(from, directed);
+                }
+            }
+            denied += u64::from(is_for_member || has_plain && !is_returned);
+        });
+        denied
+    }
+
+    /// Removes from the answer of a peer the messages and subjects that it may not publish.
+    pub(super) fn remove_denied(&mut self, now: ClockReading, from: Epoch, content: &mut AnswerContent) {
+        let Some(member) = self.members.get(&from) else { return };
+        let publish = &member.certificate.certified.publish;
+        if publish.is_all() {
+            return;
+        }
+        if let Some((subject, messages)) = content.remove_denied(&publish.clone()) {
+            self.count_denied(now, from, &subject, messages);
+        }
+    }
+
+    /// Counts denied messages, and reports one of them at intervals.
+    fn count_denied(&mut self, now: ClockReading, from: Epoch, subject: &Subject, messages: u64) {
+        self.counters.messages_denied += messages;
+        if 0 < messages
+            && let Some(member) = self.members.get_mut(&from)
+            && member.certificate.take_report(now.instant)
+        {
+            self.effects.push_back(Effect::Denied(DeniedPublication {
+                publisher: member.publisher.clone(),
+                member: member.certificate.certified.name.clone(),
+                subject: subject.clone(),
+            }));
+        }
+    }
+}
