@@ -58,6 +58,7 @@ pub use overrides::Override;
 pub use quantity::parse_size;
 pub use reload::{ConfigChange, ConfigOrigin};
 pub use rules::HistoryOverride;
+pub use spelling::nearest;
 pub use stream_store::StreamStoreLocation;
 pub use value_error::{AccountError, RuleError, SOCKET_PATH_BYTES_MAX, StreamSettingsError, ValueError};
 

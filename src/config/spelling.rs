@@ -2,7 +2,7 @@
 
 /// Returns the candidate that is closest to `word`, if it is close: at most a third of the letters differ, or one
 /// begins with the other.
-pub(super) fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     if 64 < word.len() {
         return None;
     }

@@ -137,6 +137,77 @@ fn authority_admits_hosts_by_certificates() {
 }
 
 #[test]
+fn revoked_host_is_listed_and_its_name_free() {
+    let (first, other, third) = (Host::first(&["--mode", "pki"]), Host::new(), Host::new());
+    let line = first.invitation();
+    let [request, next] = [&other, &third].map(|host| host.join(&line, "B.test").exits(DONE).stdout);
+    let sign = |request: &str| first.0.run_with_input(&["realm", "sign", "-", "--name", "B.test"], request.as_bytes());
+    sign(&request).exits(DONE);
+    sign(&next).exits(FAILED).reports(&["that of a host with the keys"]);
+    let before = first.show();
+    assert_eq!((&before["revision"], &before["revoked"]), (&0.into(), &serde_json::json!([])));
+
+    let revoke = |host: &Host, name: &str| host.0.run(&["realm", "revoke", name]);
+    revoke(&first, "B.tst").exits(FAILED).reports(&["has admitted no host 'B.tst'", "did you mean B.test?"]);
+    revoke(&first, "A.test").exits(FAILED).reports(&["'A.test' is this host"]);
+    revoke(&other, "B.test").exits(FAILED).reports(&["authority.key", "run the command on the host where"]);
+    let outcome = first.0.run(&["realm", "revoke", "B.test", "--json"]).exits(DONE);
+    let fingerprint = &other.show()["fingerprint"];
+    let expected = serde_json::json!({
+        "name": "B.test", "fingerprint": fingerprint, "revision": 1, "revoked_hosts": 1,
+    });
+    assert_eq!(parse_json(&outcome.stdout), expected);
+    revoke(&first, "B.test").exits(FAILED).reports(&["the keys of 'B.test' are revoked already"]);
+    let row = serde_json::json!([{ "name": "B.test", "fingerprint": fingerprint }]);
+    let after = first.show();
+    assert_eq!((&after["revision"], &after["revoked"]), (&1.into(), &row));
+    let table = first.0.run(&["realm", "show"]).exits(DONE).stdout;
+    let line = format!("B.test       | {}", fingerprint.as_str().unwrap());
+    assert!(table.contains("revoked host") && table.contains(&line), "{table}");
+
+    sign(&request).exits(FAILED).reports(&["of the request are revoked", "new keys"]);
+    sign(&next).exits(DONE);
+    let revoked = revoke(&first, "B.test").exits(DONE).stdout;
+    assert!(revoked.starts_with("revoked B.test SHA256:") && revoked.contains("(revision 2 of the list)"), "{revoked}");
+    // A list that somebody has changed, with a correct checksum, is refused.
+    let text = first.file("revoked").replace("revision: 2", "revision: 3");
+    let (content, _) = text.split_at(text.find("checksum: ").unwrap());
+    let forged = format!("{content}checksum: {:08x}\n", crc32c::crc32c(content.as_bytes()));
+    check_file(&first, "revoked", |_| forged.clone(), &["the authority has not signed the revocation list"]);
+}
+
+#[test]
+fn rotated_secret_replaces_the_former_one() {
+    for mode in ["realm", "pki"] {
+        let (first, other) = (Host::first(&["--mode", mode]), Host::new());
+        let former = first.invitation();
+        other.join(&former, "B.test").exits(DONE);
+        let [one, two] = [&first, &other].map(Host::show);
+        let files = ["identity.key", "certificate"].map(|name| fs::read(other.directory().join(name)).ok());
+        let rotated = first.0.run(&["realm", "rotate"]).exits(DONE);
+        rotated
+            .prints(&format!("the realm plant1 (mode {mode}) has a new secret\n"))
+            .reports(&["seqcast realm invite"]);
+        let line = first.invitation();
+        assert_ne!(line, former);
+        let joined = other.0.run_with_input(&["join", "-", "--json"], line.as_bytes()).exits(DONE);
+        let joined = joined.reports(&["its secret was replaced"]);
+        assert_eq!(parse_json(&joined.stdout)["secret_replaced"], true);
+        assert_eq!(other.invitation(), line);
+        assert_eq!(["identity.key", "certificate"].map(|name| fs::read(other.directory().join(name)).ok()), files);
+        // The request for a certificate has a new signature each time.
+        let fields = ["realm", "mode", "name", "fingerprint", "certificate", "problem"];
+        for field in fields {
+            assert_eq!((&first.show()[field], &other.show()[field]), (&one[field], &two[field]), "{field}");
+        }
+        let again = other.0.run_with_input(&["join", "-", "--json"], line.as_bytes()).exits(DONE);
+        assert_eq!(parse_json(&again.reports(&["nothing has changed"]).stdout)["secret_replaced"], false);
+    }
+    let revoked = Host::first(&[]).0.run(&["realm", "revoke", "B.test"]).exits(FAILED);
+    revoked.reports(&["can join again under a new name", "'seqcast realm rotate'"]);
+}
+
+#[test]
 fn forgotten_name_is_no_longer_known() {
     let host = Host::first(&[]);
     let directory = RealmDirectory::new(&host.0.dir().join("state/seqcast"));
@@ -197,10 +268,15 @@ fn lines_that_do_not_fit_are_refused() {
 fn existing_realm_is_never_replaced() {
     let host = Host::first(&[]);
     let before = [host.file("realm.key"), host.file("identity.key"), host.file("certificate")];
-    let other = Host::first(&[]).invitation();
+    let foreign = Host::new();
+    foreign.0.run(&["init", "--realm", "other"]).exits(DONE);
+    let other = foreign.invitation();
     let problem = ["this host has a realm 'plant1' already", "state/seqcast/realm away first"];
     host.0.run(&["init"]).exits(FAILED).reports(&problem);
-    host.join(&other, "B.test").exits(FAILED).reports(&problem);
+    // A realm of the same name is another one if its authority is.
+    for line in [other, Host::first(&["--mode", "pki"]).invitation()] {
+        host.join(&line, "B.test").exits(FAILED).reports(&problem);
+    }
     assert_eq!([host.file("realm.key"), host.file("identity.key"), host.file("certificate")], before);
     let entries = fs::read_dir(host.directory().parent().unwrap()).unwrap();
     assert_eq!(entries.count(), 1, "no draft stays");
@@ -344,6 +420,8 @@ fn no_output_has_a_secret() {
                 &["realm", "show", "--json"],
                 &["init", "--json"],
                 &["realm", "forget", "C.test"],
+                &["realm", "revoke", "C.test"],
+                &["realm", "rotate"],
                 &["realm", "sign", &line, "--name", "C.test"],
                 &["config", "show"],
                 &["debug", "bundle", "-o", "-"],

@@ -38,6 +38,9 @@ Examples:
 From its next start on, a peer of this host is a member of the realm. A join line is a secret: other users of the host see it in the list of \
 processes, and the shell stores it in its history. Therefore use - with it. Certificates are no secret.
 
+On a host that is in the realm already, the line of another secret ('seqcast realm rotate') replaces the secret; keys, \
+certificate and names stay.
+
 In the mode pki, 'seqcast join -' prints a request, which is no secret. 'seqcast realm sign' on the authority's host \
 turns it into a certificate, and 'seqcast join' installs that.";
 
@@ -80,6 +83,28 @@ Examples:
   seqcast realm forget B.test                       for a host that was set up again and has new keys
 
 The next host that uses the name is remembered with its keys.";
+
+const REVOKE_HELP: &str = "\
+Examples:
+  seqcast realm revoke B.test                       other hosts no longer trust the keys of B.test
+
+The command signs the list of revoked hosts, on the host that has the key of the authority. The list has the keys of \
+the last certificate that the authority has signed for the name. The name can be given to other keys afterwards \
+('seqcast realm sign').
+
+In the mode realm nothing can be revoked, because everybody who knows the secret can join under a new name: see \
+'seqcast realm rotate'.";
+
+const ROTATE_HELP: &str = "\
+Examples:
+  seqcast realm rotate
+  seqcast realm invite | ssh other.host seqcast join -      then passes the new secret on
+
+The command draws a new secret of the realm. Each other host needs it for its next handshake, so run 'seqcast join -' \
+on each of them. Keys, certificates and names of hosts stay. It prints no secret.
+
+Running peers keep the keys that they have agreed upon, so nothing is interrupted. A host that does not get the new \
+secret is shut out once the peers of all others have been restarted.";
 
 /// The files of the realm.
 #[derive(Args, Clone, Debug, Default)]
@@ -153,9 +178,15 @@ pub enum RealmCommand {
     /// Forget the keys of a host, so that its name can be used with new ones.
     #[command(after_help = FORGET_HELP)]
     Forget(ForgetOptions),
+    /// Revoke the keys of a host, so that no other host trusts them; in the mode pki.
+    #[command(after_help = REVOKE_HELP)]
+    Revoke(RevokeOptions),
+    /// Draw a new secret of the realm.
+    #[command(after_help = ROTATE_HELP)]
+    Rotate(RealmReportOptions),
 }
 
-/// `seqcast realm invite` and `seqcast realm show`.
+/// `seqcast realm invite`, `seqcast realm show` and `seqcast realm rotate`.
 #[derive(Args, Clone, Debug)]
 pub struct RealmReportOptions {
     /// Print a JSON object.
@@ -199,6 +230,20 @@ pub struct SignOptions {
 #[derive(Args, Clone, Debug)]
 pub struct ForgetOptions {
     /// The name.
+    #[arg(value_name = "PEER")]
+    pub name: PeerName,
+    /// Print a JSON object.
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+    /// The files.
+    #[command(flatten)]
+    pub files: RealmFileOptions,
+}
+
+/// `seqcast realm revoke`.
+#[derive(Args, Clone, Debug)]
+pub struct RevokeOptions {
+    /// The name in the certificate of the host.
     #[arg(value_name = "PEER")]
     pub name: PeerName,
     /// Print a JSON object.

@@ -37,7 +37,13 @@ pub fn run(options: &InitOptions, out: &mut Output) -> Result<Exit, CommandFailu
     let authority_seed = authority_seed.as_deref();
     let new = NewRealm { realm: &realm, seed: &seed, certificate: Some(&certificate), authority_seed };
     directory.create(&new).map_err(file_failure)?;
-    let membership = Membership { realm: &realm, name: &config.name, identity: &identity, directory: &directory };
+    let membership = Membership {
+        realm: &realm,
+        name: &config.name,
+        identity: &identity,
+        directory: &directory,
+        has_new_secret: false,
+    };
     membership.print(options.json, None, out)?;
     out.flush()?;
     if authority.is_some() {

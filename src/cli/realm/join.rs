@@ -2,11 +2,12 @@
 
 use super::args::JoinOptions;
 use super::line_input::setup_line;
+use super::show::request_of;
 use super::{Membership, config_of, file_failure, line_failure, random_key, realm_text};
 use crate::clock::{Clock, random_u64};
 use crate::message::PeerName;
 use crate::security::realm::{Certificate, HostIdentity, PeerPermissions, Realm, RealmMode, SetupLine};
-use crate::storage::realm::{NewRealm, RealmDirectory};
+use crate::storage::realm::{LocalRealm, NewRealm, RealmDirectory};
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::output::{Output, note};
 
@@ -34,6 +35,11 @@ fn join(
     is_json: bool,
     out: &mut Output,
 ) -> Result<Exit, CommandFailure> {
+    // A realm whose files cannot be used is not replaced: the creation of another one fails below.
+    let present = directory.load().ok();
+    if let Some(local) = present.filter(|local| local.realm.name == realm.name && local.realm.anchor == realm.anchor) {
+        return take_secret(directory, realm, &local, name, is_json, out);
+    }
     let seed = random_key();
     let identity = HostIdentity::from_seed(&seed);
     let mode = realm.anchor.mode();
@@ -46,7 +52,7 @@ fn join(
     let certificate = (mode == RealmMode::Realm).then_some(&own);
     directory.create(&NewRealm { realm, seed: &seed, certificate, authority_seed: None }).map_err(file_failure)?;
     let request = (mode == RealmMode::Pki).then(|| SetupLine::Request(own).text());
-    let membership = Membership { realm, name, identity: &identity, directory };
+    let membership = Membership { realm, name, identity: &identity, directory, has_new_secret: false };
     match &request {
         Some(request) if !is_json => out.line(&**request)?,
         _ => membership.print(is_json, request.as_ref().map(|request| request.as_str()), out)?,
@@ -58,6 +64,34 @@ fn join(
             "next: run 'seqcast realm sign REQUEST --name {name} --publish … --subscribe …' on the authority's host, with \
              this request; then give the certificate that it prints to 'seqcast join' here"
         ));
+    }
+    Ok(Exit::Done)
+}
+
+/// Replaces the secret of this host's realm if the line has another one. Keys, certificate and names stay.
+fn take_secret(
+    directory: &RealmDirectory,
+    realm: &Realm,
+    local: &LocalRealm,
+    name: &PeerName,
+    is_json: bool,
+    out: &mut Output,
+) -> Result<Exit, CommandFailure> {
+    let has_new_secret = local.realm.secret != realm.secret;
+    if has_new_secret {
+        directory.replace_secret(realm).map_err(file_failure)?;
+    }
+    let request = local.certificate.is_none().then(|| request_of(local, name));
+    let name = local.certificate.as_ref().map_or(name, |certificate| &certificate.fields().name);
+    let membership = Membership { realm, name, identity: &local.identity, directory, has_new_secret };
+    membership.print(is_json, request.as_deref(), out)?;
+    out.flush()?;
+    match has_new_secret {
+        true => {
+            note("this host was in the realm already: its secret was replaced, and its keys and names stay");
+            note("next: restart the peer of this host, so that it uses the new secret");
+        }
+        false => note("this host was in the realm already, with the same secret: nothing has changed"),
     }
     Ok(Exit::Done)
 }
@@ -90,7 +124,8 @@ fn install(
     let checked = local.trust().check(&certificate.encode(), &keys.static_key, now);
     let own = checked.map_err(|refusal| CommandFailure::of_peer(Exit::Failed, refusal))?;
     directory.install(certificate).map_err(file_failure)?;
-    let membership = Membership { realm: &local.realm, name: &own.name, identity: &local.identity, directory };
+    let (realm, identity) = (&local.realm, &local.identity);
+    let membership = Membership { realm, name: &own.name, identity, directory, has_new_secret: false };
     membership.print(is_json, None, out)?;
     Ok(Exit::Done)
 }

@@ -4,6 +4,8 @@ pub mod args;
 mod init;
 mod join;
 mod line_input;
+mod revoke;
+mod rotate;
 mod show;
 mod sign;
 
@@ -50,6 +52,8 @@ pub fn run(what: &RealmCommand, out: &mut Output) -> Result<Exit, CommandFailure
         RealmCommand::Show(options) => show::run(options, out),
         RealmCommand::Sign(options) => sign::run(options, out),
         RealmCommand::Forget(options) => forget(options, out),
+        RealmCommand::Revoke(options) => revoke::run(options, out),
+        RealmCommand::Rotate(options) => rotate::run(options, out),
     }
 }
 
@@ -115,6 +119,7 @@ fn file_failure(error: RealmFileError) -> CommandFailure {
         | RealmFileFault::Occupied(_)
         | RealmFileFault::NoAuthority
         | RealmFileFault::Full(_)
+        | RealmFileFault::RevocationsFull(_)
         | RealmFileFault::System { .. } => Exit::Failed,
         _ => Exit::Configuration,
     };
@@ -137,6 +142,8 @@ struct Membership<'a> {
     name: &'a PeerName,
     identity: &'a HostIdentity,
     directory: &'a RealmDirectory,
+    /// True if the host was in the realm already, and has another secret of it now.
+    has_new_secret: bool,
 }
 
 impl Membership<'_> {
@@ -152,6 +159,7 @@ impl Membership<'_> {
                 "fingerprint": fingerprint.to_string(),
                 "directory": directory.to_string(),
                 "request": request,
+                "secret_replaced": self.has_new_secret,
             }));
         }
         out.line(format_args!("realm        {}", realm_text(realm)))?;

@@ -10,7 +10,7 @@ use super::{config_of, file_failure, realm_text};
 use crate::clock::Clock;
 use crate::message::PeerName;
 use crate::security::realm::{
-    Certificate, CertificateFields, Fingerprint, PeerPermissions, RealmMode, SetupLine, TrustRefusal,
+    Certificate, CertificateFields, Fingerprint, PeerPermissions, RealmMode, RevocationList, SetupLine, TrustRefusal,
 };
 use crate::storage::realm::{LocalRealm, RealmDirectory};
 use crate::terminal::exit::{CommandFailure, Exit};
@@ -43,7 +43,7 @@ pub fn run(options: &RealmReportOptions, out: &mut Output) -> Result<Exit, Comma
     };
     let request = match &local.certificate {
         Some(_) => None,
-        None => Some(request(&local, &config.name)),
+        None => Some(request_of(&local, &config.name)),
     };
     let problem = local.certificate.as_ref().and_then(|certificate| problem(&local, certificate));
     let report = RealmReport { local, directory, request, issued, problem };
@@ -62,7 +62,7 @@ pub fn run(options: &RealmReportOptions, out: &mut Output) -> Result<Exit, Comma
 }
 
 /// Returns the request of this host for a certificate.
-fn request(local: &LocalRealm, name: &PeerName) -> String {
+pub(super) fn request_of(local: &LocalRealm, name: &PeerName) -> String {
     let (realm, none) = (local.realm.name.clone(), PeerPermissions::default());
     // The authority chooses the serial number of the certificate.
     let own = Certificate::sign_own(realm, name.clone(), &local.identity, none, 0).expect("names fit");
@@ -77,7 +77,7 @@ fn problem(local: &LocalRealm, certificate: &Certificate) -> Option<TrustRefusal
 
 impl RealmReport {
     fn json(&self) -> Value {
-        let LocalRealm { realm, identity, certificate, pins } = &self.local;
+        let LocalRealm { realm, identity, certificate, pins, revocations } = &self.local;
         let certificate = certificate.as_ref().map(|certificate| {
             let CertificateFields { name, validity, serial, permissions, .. } = certificate.fields();
             json!({
@@ -101,11 +101,13 @@ impl RealmReport {
             "problem": self.problem.as_ref().map(TrustRefusal::as_str),
             "peers": name_rows(pins),
             "issued": self.issued.as_ref().map(name_rows),
+            "revision": revocations.as_ref().map_or(0, |list| list.fields().revision),
+            "revoked": name_rows(revoked_hosts(revocations.as_ref())),
         })
     }
 
     fn print(&self, out: &mut Output) -> Result<(), CommandFailure> {
-        let LocalRealm { realm, identity, certificate, pins } = &self.local;
+        let LocalRealm { realm, identity, certificate, pins, revocations } = &self.local;
         out.line(format_args!("realm        {}", realm_text(realm)))?;
         if let Some(certificate) = certificate {
             let CertificateFields { name, validity, permissions, .. } = certificate.fields();
@@ -120,28 +122,40 @@ impl RealmReport {
         if self.issued.is_some() {
             out.line("authority    this host signs certificates")?;
         }
+        if let Some(list) = revocations {
+            out.line(format_args!("revocations  revision {}", list.fields().revision))?;
+        }
         if let Some(request) = &self.request {
             out.line(format_args!("request      {request}"))?;
         }
         if realm.anchor.mode() == RealmMode::Realm {
             print_names("known host", pins, out)?;
         }
-        self.issued.as_ref().map_or(Ok(()), |issued| print_names("admitted host", issued, out))
+        if let Some(issued) = &self.issued {
+            print_names("admitted host", issued, out)?;
+        }
+        print_names("revoked host", revoked_hosts(revocations.as_ref()), out)
     }
 }
 
-fn name_rows(names: &BTreeMap<PeerName, Fingerprint>) -> Value {
+/// Returns the hosts of a revocation list, as the other lists have theirs.
+fn revoked_hosts(list: Option<&RevocationList>) -> impl Iterator<Item = (&PeerName, &Fingerprint)> {
+    list.into_iter().flat_map(|list| list.fields().hosts.iter().map(|(fingerprint, name)| (name, fingerprint)))
+}
+
+fn name_rows<'a>(names: impl IntoIterator<Item = (&'a PeerName, &'a Fingerprint)>) -> Value {
     let row = |(name, fingerprint): (&PeerName, &Fingerprint)| json!({ "name": name.as_str(), "fingerprint": fingerprint.to_string() });
-    names.iter().map(row).collect()
+    names.into_iter().map(row).collect()
 }
 
 /// Prints the names as a table, if there are any.
-fn print_names(
+fn print_names<'a>(
     header: &'static str,
-    names: &BTreeMap<PeerName, Fingerprint>,
+    names: impl IntoIterator<Item = (&'a PeerName, &'a Fingerprint)>,
     out: &mut Output,
 ) -> Result<(), CommandFailure> {
-    if names.is_empty() {
+    let mut names = names.into_iter().peekable();
+    if names.peek().is_none() {
         return Ok(());
     }
     let mut table = TextTable::new(&[Column::new(header).left(), Column::new("fingerprint").left()]);

@@ -27,7 +27,7 @@ const SLOW_CLOCK_SECONDS: u64 = 3600;
 /// This host is not the authority, the request is wrong, or the name is that of another host.
 pub fn run(options: &SignOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     let directory = directory(&options.files)?;
-    let LocalRealm { realm, certificate: own, .. } = directory.load().map_err(file_failure)?;
+    let LocalRealm { realm, certificate: own, revocations, .. } = directory.load().map_err(file_failure)?;
     let authority = directory.load_authority(&realm).map_err(file_failure)?;
     let mut names = directory.issued(&realm).map_err(file_failure)?;
     names.extend(own.map(|own| (own.fields().name.clone(), own.fields().keys.fingerprint())));
@@ -35,7 +35,8 @@ pub fn run(options: &SignOptions, out: &mut Output) -> Result<Exit, CommandFailu
         SetupLine::Request(request) => request,
         other => return Err(line_failure(&other, "give the line that 'seqcast join' printed on the other host")),
     };
-    check_request(&request, &realm, &names, options)?;
+    let is_revoked = |keys: &Fingerprint| revocations.as_ref().is_some_and(|list| list.contains(keys));
+    check_request(&request, &realm, &names, is_revoked, options)?;
     let now = Clock::now().wall.as_nanos() / 1_000_000_000;
     let validity = Validity {
         not_before: now.saturating_sub(SLOW_CLOCK_SECONDS),
@@ -51,11 +52,13 @@ pub fn run(options: &SignOptions, out: &mut Output) -> Result<Exit, CommandFailu
     print(&certificate, options.json, out)
 }
 
-/// Checks that the request is for this realm, and that its name is not that of another host.
+/// Checks that the request is for this realm and of keys that are not revoked, and that its name is not that of another
+/// host. The name of a revoked host is free.
 fn check_request(
     request: &Certificate,
     realm: &Realm,
     names: &BTreeMap<PeerName, Fingerprint>,
+    is_revoked: impl Fn(&Fingerprint) -> bool,
     options: &SignOptions,
 ) -> Result<(), CommandFailure> {
     let requested = &request.fields().realm;
@@ -65,8 +68,14 @@ fn check_request(
             .fix("sign it on the authority's host of that realm, or let the other host join this realm"));
     }
     let presented = request.fields().keys.fingerprint();
+    if is_revoked(&presented) {
+        let text = format!("the keys {presented} of the request are revoked");
+        return Err(CommandFailure::new(Exit::Failed, text).fix(
+            "give that host new keys: move its directory 'realm' of data-dir away, and run 'seqcast join -' there again",
+        ));
+    }
     match names.get(&options.name) {
-        Some(issued) if *issued != presented && !options.replace => {
+        Some(issued) if *issued != presented && !options.replace && !is_revoked(issued) => {
             let text = format!("the name '{}' is that of a host with the keys {issued}", options.name);
             Err(CommandFailure::new(Exit::Failed, text)
                 .fix("choose another name, or add --replace if the host was set up again"))

@@ -282,7 +282,7 @@ impl Certificate {
 }
 
 /// Appends a text of at most 255 bytes with its length.
-fn put_text(bytes: &mut Vec<u8>, text: &str) {
+pub(super) fn put_text(bytes: &mut Vec<u8>, text: &str) {
     bytes.push(u8::try_from(text.len()).expect("names and patterns have at most 255 bytes"));
     bytes.extend(text.as_bytes());
 }

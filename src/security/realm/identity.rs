@@ -14,6 +14,8 @@ use zeroize::Zeroizing;
 pub const KEY_BYTES: usize = 32;
 /// Bytes of an Ed25519 signature.
 pub const SIGNATURE_BYTES: usize = 64;
+/// Bytes of a fingerprint.
+pub(super) const FINGERPRINT_BYTES: usize = 32;
 
 /// Salt of the two keys that are derived from one seed.
 const SEED_SALT: &[u8] = b"seqcast identity 1";
@@ -86,7 +88,19 @@ impl fmt::Debug for PeerKeys {
 
 /// The fingerprint of a host's keys: a SHA-256 that people can compare.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Fingerprint([u8; 32]);
+pub struct Fingerprint([u8; FINGERPRINT_BYTES]);
+
+impl Fingerprint {
+    /// Takes the bytes of a fingerprint.
+    pub(super) fn from_bytes(bytes: [u8; FINGERPRINT_BYTES]) -> Fingerprint {
+        Fingerprint(bytes)
+    }
+
+    /// Returns the bytes.
+    pub(super) fn bytes(&self) -> &[u8; FINGERPRINT_BYTES] {
+        &self.0
+    }
+}
 
 /// Reason why a text is no fingerprint: it is not `SHA256:` and 43 characters of base64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,9 +131,9 @@ impl FromStr for Fingerprint {
 
     fn from_str(text: &str) -> Result<Fingerprint, FingerprintError> {
         let digits = text.strip_prefix(FINGERPRINT_PREFIX).ok_or(FingerprintError)?;
-        let mut bytes = [0; 32];
+        let mut bytes = [0; FINGERPRINT_BYTES];
         match STANDARD_NO_PAD.decode_slice(digits, &mut bytes) {
-            Ok(32) => Ok(Fingerprint(bytes)),
+            Ok(FINGERPRINT_BYTES) => Ok(Fingerprint(bytes)),
             _ => Err(FingerprintError),
         }
     }

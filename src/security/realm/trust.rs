@@ -3,13 +3,14 @@
 use super::certificate::{Certificate, CertificateError, PeerPermissions};
 use super::definition::{RealmName, TrustAnchor};
 use super::identity::{Fingerprint, KEY_BYTES, PeerKeys};
+use super::revocation_list::RevocationList;
 use crate::message::PeerName;
 use crate::time::WallTime;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Maximum number of names whose keys are pinned, and of revoked fingerprints. A holder of the secret could otherwise
-/// fill the memory of every other host.
+/// Maximum number of names whose keys are pinned. A holder of the secret could otherwise fill the memory of every other
+/// host.
 pub const NAMES_MAX: usize = 4096;
 
 /// The rules by which a host trusts the certificates of others.
@@ -22,6 +23,7 @@ pub struct Trust {
     anchor: TrustAnchor,
     /// Fingerprints of known names; unused in the mode `pki`, where the authority decides about names.
     pins: BTreeMap<PeerName, Fingerprint>,
+    /// Fingerprints in the revocation list; none in the mode `realm`.
     revoked: BTreeSet<Fingerprint>,
 }
 
@@ -127,7 +129,7 @@ impl fmt::Display for TrustRefusal {
                 write!(f, "the certificate of '{name}' has a wrong signature; join that host again")
             }
             TrustRefusal::Revoked(name) => {
-                write!(f, "the keys of '{name}' are revoked; join that host again, with new keys")
+                write!(f, "the keys of '{name}' are revoked; set that host up again, with new keys (seqcast join)")
             }
             TrustRefusal::NotYetValid { name, seconds } => write!(
                 f,
@@ -186,13 +188,9 @@ impl Trust {
         has_room
     }
 
-    /// Revokes keys; returns false if [`NAMES_MAX`] others are revoked.
-    pub fn revoke(&mut self, fingerprint: Fingerprint) -> bool {
-        let has_room = self.revoked.len() < NAMES_MAX || self.revoked.contains(&fingerprint);
-        if has_room {
-            self.revoked.insert(fingerprint);
-        }
-        has_room
+    /// Refuses from now on the keys that the list revokes, and no others. The caller has checked the list.
+    pub fn set_revocations(&mut self, list: &RevocationList) {
+        self.revoked = list.fields().hosts.keys().copied().collect();
     }
 
     /// Returns whether the keys with this fingerprint are revoked.
@@ -270,6 +268,7 @@ pub fn check_validity(certificate: &Certificate, now: WallTime) -> Result<(), Tr
 mod tests {
     use super::super::certificate::{CertificateFields, Validity};
     use super::super::identity::{HostIdentity, SigningKey};
+    use super::super::revocation_list::RevocationListFields;
     use super::*;
 
     const DAY: u64 = 86_400;
@@ -376,8 +375,21 @@ mod tests {
         assert_eq!(check(&trust, &one), Ok(false));
         let refusal = TrustRefusal::NamePinned { name: name("A.test"), pinned, presented };
         assert_eq!(check(&trust, &other), Err(refusal));
-        assert!(trust.revoke(pinned));
-        assert_eq!(check(&trust, &one), Err(TrustRefusal::Revoked(name("A.test"))));
+    }
+
+    #[test]
+    fn revoked_keys_are_refused_until_they_are_unlisted() {
+        let (identity, authority) = (HostIdentity::from_seed(&[1; 32]), SigningKey::from_seed(&[9; 32]));
+        let mut trust = Trust::new(realm(), TrustAnchor::Authority(*authority.public()));
+        let certificate = Certificate::sign(fields(&identity), &authority).unwrap().encode();
+        for (seed, expected) in [(1, Err("revoked")), (2, Ok(()))] {
+            let revoked = HostIdentity::from_seed(&[seed; 32]).keys().fingerprint();
+            let hosts = [(revoked, name("A.test"))].into();
+            let list = RevocationListFields { realm: realm(), revision: 1, hosts };
+            trust.set_revocations(&RevocationList::sign(list, &authority).unwrap());
+            let checked = trust.check(&certificate, &identity.keys().static_key, at(15 * DAY));
+            assert_eq!(checked.map(|_| ()).map_err(|refusal| refusal.as_str()), expected);
+        }
     }
 
     #[test]

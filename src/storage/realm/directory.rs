@@ -1,12 +1,14 @@
 //! The directory of a realm: what a host has, and how it gets it.
 
+mod revocations;
+
 use super::error::{RealmFileError, RealmFileFault};
 use super::key_file::{self, KeyFileKind, KeyFileText, check_access, user_name};
 use crate::message::PeerName;
 use crate::security::Secret;
 use crate::security::realm::{
-    Certificate, Fingerprint, HostIdentity, KEY_BYTES, NAMES_MAX, PeerKeys, Realm, RealmMode, SigningKey, Trust,
-    TrustAnchor,
+    Certificate, Fingerprint, HostIdentity, KEY_BYTES, NAMES_MAX, PeerKeys, Realm, RealmMode, RevocationList,
+    SigningKey, Trust, TrustAnchor,
 };
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
@@ -48,6 +50,8 @@ pub struct LocalRealm {
     pub certificate: Option<Certificate>,
     /// Names of other hosts, and the fingerprints to which they are pinned.
     pub pins: BTreeMap<PeerName, Fingerprint>,
+    /// The authority's list of revoked hosts; `None` if this host has none.
+    pub revocations: Option<RevocationList>,
 }
 
 impl LocalRealm {
@@ -59,6 +63,9 @@ impl LocalRealm {
         }
         if let Some(certificate) = &self.certificate {
             trust.pin(certificate.fields().name.clone(), self.identity.keys().fingerprint());
+        }
+        if let Some(list) = &self.revocations {
+            trust.set_revocations(list);
         }
         trust
     }
@@ -132,7 +139,8 @@ impl RealmDirectory {
         let identity = HostIdentity::from_seed(&seed);
         let certificate = self.read_certificate(&realm, identity.keys())?;
         let pins = self.read_names(KeyFileKind::Peers, &realm)?;
-        Ok(LocalRealm { realm, identity, certificate, pins })
+        let revocations = self.revocations(&realm)?;
+        Ok(LocalRealm { realm, identity, certificate, pins, revocations })
     }
 
     /// Reads the key of the authority.
@@ -155,6 +163,19 @@ impl RealmDirectory {
     /// Returns whether this host has the key of the authority.
     pub fn has_authority(&self) -> bool {
         self.path.join(KeyFileKind::Authority.file_name()).exists()
+    }
+
+    /// Replaces the secret of the realm by that of `realm`.
+    ///
+    /// # Errors
+    /// This host is in another realm, or a file cannot be used.
+    pub fn replace_secret(&self, realm: &Realm) -> Result<(), RealmFileError> {
+        let _lock = self.lock()?;
+        let former = self.read_realm()?;
+        if former.name != realm.name || former.anchor != realm.anchor {
+            return Err(self.occupied());
+        }
+        realm_text(realm).write(&self.path)
     }
 
     /// Installs the certificate of this host in place of the former one. The caller has checked it.
@@ -330,20 +351,25 @@ fn make_data_dir(path: &Path) -> Result<(), RealmFileError> {
 fn write_draft(path: &Path, new: &NewRealm) -> Result<(), RealmFileError> {
     let NewRealm { realm, seed, certificate, authority_seed } = new;
     DirBuilder::new().mode(DIRECTORY_MODE).create(path).map_err(RealmFileError::of_system(path, "make"))?;
+    realm_text(realm).write(path)?;
     let name = realm.name.as_str();
-    let mut text =
-        KeyFileText::new(KeyFileKind::Realm).field("realm", name).field("mode", realm.anchor.mode().as_str());
-    text = text.bytes("secret", realm.secret.bytes());
-    if let TrustAnchor::Authority(public) = &realm.anchor {
-        text = text.bytes("authority", public);
-    }
-    text.write(path)?;
     let seed_text = |kind, seed: &[u8; KEY_BYTES]| KeyFileText::new(kind).field("realm", name).bytes("seed", seed);
     seed_text(KeyFileKind::Identity, seed).write(path)?;
     if let Some(seed) = authority_seed {
         seed_text(KeyFileKind::Authority, seed).write(path)?;
     }
     certificate.map_or(Ok(()), |certificate| certificate_text(certificate).write(path))
+}
+
+fn realm_text(realm: &Realm) -> KeyFileText {
+    let text = KeyFileText::new(KeyFileKind::Realm)
+        .field("realm", realm.name.as_str())
+        .field("mode", realm.anchor.mode().as_str())
+        .bytes("secret", realm.secret.bytes());
+    match &realm.anchor {
+        TrustAnchor::OwnKey => text,
+        TrustAnchor::Authority(public) => text.bytes("authority", public),
+    }
 }
 
 fn certificate_text(certificate: &Certificate) -> KeyFileText {

@@ -1,5 +1,6 @@
 //! Reasons why a file of a realm cannot be used. No text contains anything of a secret.
 
+use crate::security::realm::RevocationListError;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -68,6 +69,10 @@ pub enum RealmFileFault {
     OtherKeys,
     /// The list of names is full. Holds its maximum.
     Full(usize),
+    /// The revocation list is full. Holds its maximum.
+    RevocationsFull(usize),
+    /// The revocation list is not that of the authority.
+    Revocations(RevocationListError),
     /// The system refuses an operation.
     System {
         /// The operation: `read`, `write`, `make` or `lock`.
@@ -142,6 +147,11 @@ impl fmt::Display for RealmFileError {
                 f,
                 "{path} has {max} names, the maximum; remove names that are no longer used: seqcast realm forget NAME"
             ),
+            RealmFileFault::RevocationsFull(max) => write!(
+                f,
+                "{path} has {max} revoked hosts, the maximum; make another realm (seqcast init --mode pki), without them"
+            ),
+            RealmFileFault::Revocations(error) => write!(f, "{path} cannot be used: {error}; {RESTORE}"),
             RealmFileFault::System { operation, reason } => write!(
                 f,
                 "cannot {operation} {path}: {reason}; let this user read and write it and its directory, or name another \

@@ -40,6 +40,7 @@ pub(super) enum KeyFileKind {
     Certificate,
     Peers,
     Issued,
+    Revoked,
 }
 
 impl KeyFileKind {
@@ -52,6 +53,7 @@ impl KeyFileKind {
             KeyFileKind::Certificate => "certificate",
             KeyFileKind::Peers => "peers",
             KeyFileKind::Issued => "issued",
+            KeyFileKind::Revoked => "revoked",
         }
     }
 
@@ -64,6 +66,7 @@ impl KeyFileKind {
             KeyFileKind::Certificate => "certificate",
             KeyFileKind::Peers => "list of known peers",
             KeyFileKind::Issued => "list of issued certificates",
+            KeyFileKind::Revoked => "revocation list",
         }
     }
 
@@ -80,6 +83,7 @@ impl KeyFileKind {
             }
             KeyFileKind::Peers => "# This file is no secret. 'seqcast realm forget NAME' removes a name.",
             KeyFileKind::Issued => "# This file is no secret. It lists the hosts that the authority has admitted.",
+            KeyFileKind::Revoked => "# This file is no secret. The authority has signed it: these hosts are shut out.",
         }
     }
 }
@@ -111,13 +115,18 @@ impl KeyFileFields {
 
     /// Returns a key: 32 bytes in base64.
     pub(super) fn key(&self, name: &'static str) -> Result<Zeroizing<[u8; 32]>, RealmFileFault> {
-        let mut key = Zeroizing::new([0; 32]);
+        self.array(name)
+    }
+
+    /// Returns a number of bytes in base64.
+    pub(super) fn array<const N: usize>(&self, name: &'static str) -> Result<Zeroizing<[u8; N]>, RealmFileFault> {
+        let mut array = Zeroizing::new([0; N]);
         let bytes = self.bytes(name)?;
-        if bytes.len() != key.len() {
+        if bytes.len() != array.len() {
             return Err(RealmFileFault::Field(name));
         }
-        key.copy_from_slice(&bytes);
-        Ok(key)
+        array.copy_from_slice(&bytes);
+        Ok(array)
     }
 }
 

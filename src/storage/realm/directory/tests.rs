@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::clock::random_u64;
-use crate::security::realm::{PeerPermissions, VerifiedPeer};
+use crate::security::realm::{CertificateFields, PeerPermissions, RevocationListError, Validity, VerifiedPeer};
 use crate::time::WallTime;
 use std::os::unix::fs::PermissionsExt;
 
@@ -134,4 +134,86 @@ fn socket_in_place_of_a_file_is_refused() {
     fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();
     assert_eq!(directory.load().unwrap_err().fault, RealmFileFault::Kind { expected: "file" });
+}
+
+/// Creates the files of a host in a realm whose authority has the seed 9.
+fn create_pki(data_dir: &DataDir) -> (RealmDirectory, Realm, SigningKey) {
+    let authority = SigningKey::from_seed(&[9; 32]);
+    let realm = Realm { anchor: TrustAnchor::Authority(*authority.public()), ..realm("plant1") };
+    let directory = RealmDirectory::new(&data_dir.0);
+    directory.create(&NewRealm { realm: &realm, seed: &[1; 32], certificate: None, authority_seed: None }).unwrap();
+    (directory, realm, authority)
+}
+
+#[test]
+fn revoked_hosts_are_read_back_and_not_trusted() {
+    let data_dir = DataDir::new();
+    let (directory, realm, authority) = create_pki(&data_dir);
+    assert_eq!(directory.load().unwrap().revocations, None);
+    let keys = [2, 3].map(|seed| *HostIdentity::from_seed(&[seed; 32]).keys());
+    let name: PeerName = "B.test".parse().unwrap();
+    for (revision, keys) in (1..).zip(keys) {
+        let list = directory.revoke(&realm, &authority, &name, keys.fingerprint()).unwrap().unwrap();
+        assert_eq!(list.fields().revision, revision);
+        assert_eq!(directory.load().unwrap().revocations, Some(list));
+    }
+    assert_eq!(directory.revoke(&realm, &authority, &name, keys[0].fingerprint()), Ok(None));
+    let mode = fs::metadata(directory.path().join("revoked")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let fields = CertificateFields {
+        realm: realm.name.clone(),
+        name,
+        keys: keys[1],
+        validity: Validity::default(),
+        serial: 1,
+        permissions: PeerPermissions::all(),
+    };
+    let certificate = Certificate::sign(fields, &authority).unwrap();
+    assert_eq!(check(&directory, &certificate), Err("revoked".to_owned()));
+}
+
+#[test]
+fn older_revocation_list_is_not_stored() {
+    let (data_dir, other_dir) = (DataDir::new(), DataDir::new());
+    let (directory, realm, authority) = create_pki(&data_dir);
+    let (other, ..) = create_pki(&other_dir);
+    let revoke = |seed: u8| {
+        let fingerprint = HostIdentity::from_seed(&[seed; 32]).keys().fingerprint();
+        directory.revoke(&realm, &authority, &"B.test".parse().unwrap(), fingerprint).unwrap().unwrap()
+    };
+    let (first, second) = (revoke(2), revoke(3));
+    assert_eq!(other.store_revocations(&realm, &second), Ok(true));
+    for list in [&first, &second] {
+        assert_eq!(other.store_revocations(&realm, list), Ok(false));
+    }
+    assert_eq!(other.load().unwrap().revocations, Some(second));
+}
+
+#[test]
+fn revocation_list_of_another_authority_is_refused() {
+    let data_dir = DataDir::new();
+    let (directory, realm, _) = create_pki(&data_dir);
+    let fingerprint = HostIdentity::from_seed(&[2; 32]).keys().fingerprint();
+    let other = SigningKey::from_seed(&[8; 32]);
+    directory.revoke(&realm, &other, &"B.test".parse().unwrap(), fingerprint).unwrap();
+    let refused = directory.load().unwrap_err();
+    assert_eq!(refused.fault, RealmFileFault::Revocations(RevocationListError::Signature));
+    assert!(refused.path.ends_with("realm/revoked"), "{refused}");
+}
+
+#[test]
+fn secret_is_replaced_in_the_same_realm_alone() {
+    let (data_dir, realm) = (DataDir::new(), realm("plant1"));
+    let directory = create(&data_dir, &realm);
+    let before = directory.load().unwrap();
+    let authority = TrustAnchor::Authority([7; 32]);
+    for (name, anchor) in [("plant2", TrustAnchor::OwnKey), ("plant1", authority)] {
+        let other = Realm { name: name.parse().unwrap(), anchor, secret: Secret::new([1; 32]) };
+        let refused = directory.replace_secret(&other).unwrap_err();
+        assert_eq!(refused.fault, RealmFileFault::Occupied(Some("plant1".to_owned())));
+    }
+    directory.replace_secret(&Realm { secret: Secret::new([1; 32]), ..realm }).unwrap();
+    let after = directory.load().unwrap();
+    assert_eq!(after.realm.secret.bytes(), &[1; 32]);
+    assert_eq!((after.identity.keys(), &after.certificate), (before.identity.keys(), &before.certificate));
 }
