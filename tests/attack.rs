@@ -1,4 +1,5 @@
-//! An attacker on the LAN of keyed peers. It has no key of their realm, and forges datagrams with code of its own.
+//! An attacker on the LAN of keyed peers, who forges datagrams with code of its own. At first it has no key of their
+//! realm, then all the keys that a member has got.
 //!
 //! Two hosts publish to each other throughout. The attacker, on a third host, has recorded everything that arrived at
 //! the victim, and sends with any source address. The fourth host is the one that reflected datagrams would hit. The
@@ -7,6 +8,8 @@
 mod attempts;
 mod experiment;
 mod forged;
+mod member_attempts;
+mod member_keys;
 mod raw_network;
 mod traffic;
 
@@ -22,8 +25,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 #[test]
-fn attackers_without_a_key_change_nothing() {
-    in_namespaces("attack::attackers_without_a_key_change_nothing", || {
+fn attackers_without_the_right_key_change_nothing() {
+    in_namespaces("attack::attackers_without_the_right_key_change_nothing", || {
         let mut experiment = Experiment::new();
         attempts::send_open_datagrams(&mut experiment);
         attempts::send_keyed_datagrams(&mut experiment);
@@ -33,8 +36,12 @@ fn attackers_without_a_key_change_nothing() {
         attempts::start_other_realm(&mut experiment);
         attempts::reflect_datagrams(&mut experiment);
         attempts::flood_victim(&mut experiment);
+        let secrets =
+            experiment::keys_of_member(&experiment.lan.hosts[2], [experiment.publisher(), experiment.victim()]);
+        member_attempts::send_as_member(&mut experiment, &secrets);
         attempts::restart_publisher(&mut experiment);
         attempts::restart_victim(&mut experiment);
+        member_attempts::send_with_old_keys(&mut experiment, &secrets);
         experiment.conclude();
     });
 }
@@ -88,6 +95,7 @@ fn same_attacker_deceives_open_peers() {
                 epoch: 0x5eed,
                 number,
                 count: u64::from(kind != DATA),
+                uptime_ms: forged::UPTIME_MS,
                 receiver: 0,
             };
             let (from, to) = (SocketAddrV4::new(ATTACKER, 4000), SocketAddrV4::new(GROUP, PORT));

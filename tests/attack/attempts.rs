@@ -3,9 +3,10 @@
 use super::experiment::Reaction::{Answer, Discard};
 use super::experiment::{ATTACKER, Experiment, GROUP, INNOCENT, ObservedPeer, PORT, PUBLISHER, VICTIM};
 use super::forged::{
-    self, CONTROL, DATA, DIRECTED, ForgedHeader, HANDSHAKE, INIT_BYTES, KEYED, OPEN, REQUEST_BYTES, control_records,
-    encode_handshake, padded,
+    self, CONTROL, DATA, DIRECTED, ForgedHeader, HANDSHAKE, INIT_BYTES, KEYED, OPEN, REQUEST_BYTES, UPTIME_MS,
+    control_records, encode_handshake, padded,
 };
+use super::member_keys::SenderSecret;
 use super::raw_network::UdpDatagram;
 use super::shell;
 use seqcast::rng::Rng;
@@ -18,11 +19,22 @@ const ANSWERED_BYTES: usize = 256;
 /// Bytes of the records and the tag of the largest forged datagrams.
 const SEALED_BYTES_MAX: u64 = 400;
 
+/// Protection of the datagrams of an attempt.
+#[derive(Clone, Copy, Debug)]
+pub enum Sealing<'a> {
+    /// A correct check value of open mode.
+    Open,
+    /// Random bytes in this keyed mode.
+    Random(u8),
+    /// A key that follows from this secret.
+    Secret(&'a SenderSecret),
+}
+
 /// Correct datagrams of open mode with each record, in the name of the publisher.
 pub fn send_open_datagrams(experiment: &mut Experiment) {
     let publisher = experiment.observed(PUBLISHER);
     for (from, whose) in [(attacker_address(), "the attacker's"), (publisher.inbox, "the publisher's")] {
-        let datagrams = forge_all_kinds(experiment, publisher, from, OPEN);
+        let datagrams = forge_all_kinds(experiment, publisher, from, Sealing::Open);
         experiment.attempt(&format!("mode 0: all kinds and records, from {whose} address"), &datagrams, Discard);
     }
 }
@@ -33,7 +45,7 @@ pub fn send_keyed_datagrams(experiment: &mut Experiment) {
     for (from, whose) in [(attacker_address(), "the attacker's"), (publisher.inbox, "the publisher's")] {
         let mut datagrams = Vec::new();
         for mode in KEYED {
-            datagrams.extend(forge_all_kinds(experiment, publisher, from, mode));
+            datagrams.extend(forge_all_kinds(experiment, publisher, from, Sealing::Random(mode)));
         }
         experiment.attempt(
             &format!("modes 1 and 2: all kinds, random content, from {whose} address"),
@@ -63,6 +75,7 @@ pub fn send_changed_datagrams(experiment: &mut Experiment) {
             epoch: number_at(&datagram.payload, 8),
             number: number_at(&datagram.payload, 16),
             count: number_at(&datagram.payload, 24),
+            uptime_ms: UPTIME_MS,
             receiver: 1,
         };
         datagram.payload = header.open(&records);
@@ -130,7 +143,7 @@ pub fn reflect_datagrams(experiment: &mut Experiment) {
         }
     }
     experiment.attempt("recorded handshakes, from a fourth host's address", &handshakes, Answer);
-    let open = forge_all_kinds(experiment, publisher, innocent(0), OPEN);
+    let open = forge_all_kinds(experiment, publisher, innocent(0), Sealing::Open);
     experiment.attempt("mode 0: all kinds and records, from a fourth host's address", &open, Discard);
 }
 
@@ -167,7 +180,8 @@ pub fn unknown_epochs(count: u64) -> Vec<Vec<u8>> {
     let packet = |number: u64| {
         let (kind, mode) = ([DATA, CONTROL][number as usize % 2], KEYED[number as usize / 2 % 2]);
         let epoch = rng.next_u64();
-        let header = ForgedHeader { mode, kind, flags: 0, group: PORT, epoch, number: 1, count: 0, receiver: 1 };
+        let (group, uptime_ms) = (PORT, UPTIME_MS);
+        let header = ForgedHeader { mode, kind, flags: 0, group, epoch, number: 1, count: 0, uptime_ms, receiver: 1 };
         let payload = header.sealed_without_key(64, || rng.next_u32() as u8);
         let from = SocketAddrV4::new([10, 75, 0, 20 + (number % 200) as u8].into(), 4000);
         UdpDatagram { from, to: group_address(), payload }.packet()
@@ -212,8 +226,13 @@ pub fn restart_victim(experiment: &mut Experiment) {
     experiment.attempt("HELLOs of the publisher's run before its crash", &hellos, Answer);
 }
 
-/// Returns datagrams with each kind and each record, of a mode, in the name of a peer.
-fn forge_all_kinds(experiment: &mut Experiment, peer: ObservedPeer, from: SocketAddrV4, mode: u8) -> Vec<UdpDatagram> {
+/// Returns datagrams in the name of a peer: of each kind that can be sealed so, and with each record.
+pub fn forge_all_kinds(
+    experiment: &mut Experiment,
+    peer: ObservedPeer,
+    from: SocketAddrV4,
+    sealing: Sealing,
+) -> Vec<UdpDatagram> {
     let victim = experiment.observed(VICTIM);
     let mut datagrams = Vec::new();
     for ahead in 1..=EACH as u64 * experiment.factor as u64 {
@@ -225,18 +244,22 @@ fn forge_all_kinds(experiment: &mut Experiment, peer: ObservedPeer, from: Socket
         // RECEIVER_REPORT, RESEND_REQUEST and INTEREST_REQUEST are for their addressee.
         let records = control_records("A.test", victim.epoch, 1).into_iter();
         all.extend(records.map(|(_, record)| (CONTROL, padded(record, ANSWERED_BYTES))));
+        if let Sealing::Secret(secret) = sealing {
+            all.retain(|(kind, _)| secret.can_seal(*kind));
+        }
         for (kind, records) in all {
-            let mut header = header(peer, mode, kind, peer.epoch);
+            let mut header = header(peer, OPEN, kind, peer.epoch);
             // The victim has accepted more since. Numbers near the present ones are the most plausible.
             header.number += 500 + ahead;
             header.receiver = victim.epoch;
-            header.flags = u8::from(kind == DIRECTED || mode != OPEN && ahead % 2 == 0);
-            let payload = match mode {
-                OPEN => header.open(&records),
-                _ => {
+            let payload = match sealing {
+                Sealing::Open => header.open(&records),
+                Sealing::Random(mode) => {
+                    let flags = u8::from(kind == DIRECTED || ahead % 2 == 0);
                     let bytes = experiment.rng.below(SEALED_BYTES_MAX) as usize;
-                    header.sealed_without_key(bytes, || experiment.rng.next_u32() as u8)
+                    ForgedHeader { mode, flags, ..header }.sealed_without_key(bytes, || experiment.rng.next_u32() as u8)
                 }
+                Sealing::Secret(secret) => secret.seal(header, &records),
             };
             let to = if kind == DIRECTED || ahead % 2 == 0 { victim.inbox } else { group_address() };
             datagrams.push(UdpDatagram { from, to, payload });
@@ -248,7 +271,8 @@ fn forge_all_kinds(experiment: &mut Experiment, peer: ObservedPeer, from: Socket
 /// Returns a header with the next numbers of a peer.
 fn header(peer: ObservedPeer, mode: u8, kind: u8, epoch: u64) -> ForgedHeader {
     let number = 1 + if kind == CONTROL { peer.control } else { peer.data };
-    ForgedHeader { mode, kind, flags: 0, group: PORT, epoch, number, count: peer.data, receiver: 1 }
+    let uptime_ms = UPTIME_MS;
+    ForgedHeader { mode, kind, flags: 0, group: PORT, epoch, number, count: peer.data, uptime_ms, receiver: 1 }
 }
 
 /// Returns the recorded sealed datagrams of the publisher.
@@ -258,7 +282,7 @@ fn recorded_of_publisher(experiment: &Experiment) -> Vec<UdpDatagram> {
 }
 
 /// Returns whether a datagram is one of a keyed mode that is not part of a handshake.
-fn is_sealed(payload: &[u8]) -> bool {
+pub fn is_sealed(payload: &[u8]) -> bool {
     matches!(payload, [0x53, 0x43, 1, 1, kind, ..] if *kind < HANDSHAKE)
 }
 
@@ -268,14 +292,14 @@ fn recorded_handshakes(experiment: &Experiment) -> Vec<UdpDatagram> {
     experiment.recorded.iter().filter(is_handshake).cloned().collect()
 }
 
-fn number_at(bytes: &[u8], at: usize) -> u64 {
+pub fn number_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_be_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
-fn attacker_address() -> SocketAddrV4 {
+pub fn attacker_address() -> SocketAddrV4 {
     SocketAddrV4::new(ATTACKER, 4000)
 }
 
-fn group_address() -> SocketAddrV4 {
+pub fn group_address() -> SocketAddrV4 {
     SocketAddrV4::new(GROUP, PORT)
 }

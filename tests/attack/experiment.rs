@@ -1,5 +1,6 @@
 //! Victims, an attacker and an innocent host on one LAN, and the table of what the attempts achieve.
 
+use super::member_keys::SenderSecret;
 use super::raw_network::{RawSender, Sniffer, UdpDatagram};
 use super::shell;
 use super::traffic::{Damage, Traffic};
@@ -20,6 +21,8 @@ pub const PUBLISHER: Ipv4Addr = Ipv4Addr::new(10, 75, 0, 1);
 pub const VICTIM: Ipv4Addr = Ipv4Addr::new(10, 75, 0, 2);
 pub const ATTACKER: Ipv4Addr = Ipv4Addr::new(10, 75, 0, 3);
 pub const INNOCENT: Ipv4Addr = Ipv4Addr::new(10, 75, 0, 4);
+/// Name of the peer that gives its keys to the attacker.
+pub const MEMBER: &str = "M.test";
 
 /// The hosts with their programs.
 pub struct Experiment {
@@ -225,7 +228,9 @@ impl Experiment {
         // A flood may silence it for a moment.
         wait_until("the publisher is up", || self.victim().rows("peers").iter().any(is_up));
         let states = self.victim().rows("peers");
-        let strangers = states.iter().filter(|row| !["A.test", "B.test"].map(Into::into).contains(&row["publisher"]));
+        let is_honest = |row: &&serde_json::Value| ["A.test", "B.test"].map(Into::into).contains(&row["publisher"]);
+        let has_left = |row: &&serde_json::Value| row["publisher"] == MEMBER && row["state"] == "left";
+        let strangers = states.iter().filter(|row| !is_honest(row) && !has_left(row));
         assert_eq!(strangers.count(), 0, "{name}: {states:?}");
         for counter in ["keyed_authenticated", "keyed_refused", "forged_byes"] {
             assert_eq!(before.counters[counter], after.counters[counter], "{name}: {counter}");
@@ -340,6 +345,19 @@ fn observe(recorded: &[UdpDatagram], address: Ipv4Addr) -> Option<ObservedPeer> 
         numbers.max()
     };
     Some(ObservedPeer { epoch, inbox: last.from, data: high(0)?, control: high(2)? })
+}
+
+/// Lets a member run on a host until it has the keys of A and B, and returns all that it has then.
+pub fn keys_of_member(host: &Host, peers: [&Peer; 2]) -> Vec<SenderSecret> {
+    shell("seqcast realm invite --data-dir A.test | seqcast join - --name M.test --data-dir M.test");
+    let member = start(host, MEMBER, &["key-log=/run/M.keys"]);
+    let has = |peer: &Peer, name: &str, state: &str| {
+        peer.rows("peers").iter().any(|row| row["publisher"] == name && row["state"] == state)
+    };
+    wait_until("the member knows both", || ["A.test", "B.test"].iter().all(|name| has(&member, name, "up")));
+    member.process().signal("TERM");
+    wait_until("the member has left", || peers.iter().all(|peer| has(peer, MEMBER, "left")));
+    SenderSecret::read_log("/run/M.keys")
 }
 
 /// Returns whether a datagram begins with the magic: beacons and probes do not.

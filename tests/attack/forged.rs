@@ -25,6 +25,8 @@ pub struct ForgedHeader {
     pub epoch: u64,
     pub number: u64,
     pub count: u64,
+    /// Milliseconds since the start of the epoch, as claimed.
+    pub uptime_ms: u32,
     /// Epoch of the receiver; only DIRECTED has it.
     pub receiver: u64,
 }
@@ -37,7 +39,7 @@ impl ForgedHeader {
         for value in [self.epoch, self.number, self.count] {
             bytes.extend(value.to_be_bytes());
         }
-        bytes.extend(UPTIME_MS.to_be_bytes());
+        bytes.extend(self.uptime_ms.to_be_bytes());
         if self.kind == DIRECTED {
             bytes.extend(self.receiver.to_be_bytes());
         }
@@ -149,8 +151,8 @@ fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(u32::MAX, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), step))
 }
 
-/// Milliseconds since the start of the epoch, as claimed.
-const UPTIME_MS: u32 = 5000;
+/// Uptime of forged datagrams, unless it matters.
+pub const UPTIME_MS: u32 = 5000;
 const TAG_BYTES: usize = 16;
 
 #[test]
