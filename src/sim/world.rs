@@ -83,6 +83,8 @@ pub struct World<'a> {
     scenario: &'a Scenario,
     now: u64,
     order: u64,
+    /// Events of the scenario that are still to come, in the order of time.
+    script: VecDeque<usize>,
     queue: BinaryHeap<Reverse<ScheduledStep>>,
     machines: Vec<Machine>,
     network: SimulatedNetwork,
@@ -117,6 +119,7 @@ impl<'a> World<'a> {
             oracle: Oracle::new(network.delay_max() + turn_max, scenario.cells),
             now: 0,
             order: 0,
+            script: (0..scenario.events.len()).collect(),
             queue: BinaryHeap::new(),
             machines: scenario.hosts.iter().enumerate().map(|(n, spec)| Machine::new(n, spec.clone())).collect(),
             network,
@@ -129,9 +132,7 @@ impl<'a> World<'a> {
             scenario,
         };
         world.oracle.reading_max = world.machines.iter().map(Machine::reading_max).collect();
-        for index in 0..scenario.events.len() {
-            world.push(scenario.events[index].at, WorldStep::Script(index));
-        }
+        world.script.make_contiguous().sort_by_key(|index| scenario.events[*index].at);
         world.push(scenario.heal_at, WorldStep::Heal);
         world
     }
@@ -144,13 +145,13 @@ impl<'a> World<'a> {
 
     /// Runs to the end and returns the oracle's findings.
     pub fn run(mut self) -> RunOutcome {
-        while let Some(Reverse(entry)) = self.queue.pop() {
-            if self.scenario.end < entry.at {
+        while let Some((at, step)) = self.next_step() {
+            if self.scenario.end < at {
                 break;
             }
-            self.now = entry.at;
-            self.oracle.findings.now = entry.at;
-            self.step(entry.step);
+            self.now = at;
+            self.oracle.findings.now = at;
+            self.step(step);
             // A trace shows the events before the first violation.
             if self.trace.is_some() && 0 < self.oracle.findings.count {
                 break;
@@ -193,6 +194,19 @@ impl<'a> World<'a> {
             digest: self.oracle.digest,
             trace: self.trace.unwrap_or_default().into(),
         }
+    }
+
+    /// Takes the step that is next. Of those at one time, the events of the scenario come first.
+    fn next_step(&mut self) -> Option<(u64, WorldStep)> {
+        let queued_at = self.queue.peek().map(|Reverse(entry)| entry.at);
+        if let Some(index) = self.script.front().copied() {
+            let at = self.scenario.events[index].at;
+            if queued_at.is_none_or(|queued_at| at <= queued_at) {
+                self.script.pop_front();
+                return Some((at, WorldStep::Script(index)));
+            }
+        }
+        self.queue.pop().map(|Reverse(entry)| (entry.at, entry.step))
     }
 
     fn push(&mut self, at: u64, step: WorldStep) {
