@@ -4,7 +4,7 @@ use super::history::check_question;
 use super::peer_link::PeerLink;
 use super::{
     Bus, HistoryError, IdCounters, Info, PendingAnswer, PublishError, SubscribeError, SubscribeOptions, Subscription,
-    check_message, check_size,
+    check_message, check_permission, check_size,
 };
 use crate::clock::Clock;
 use crate::config::Config;
@@ -69,7 +69,8 @@ impl EmbeddedPeer {
         let client =
             self.engine.core.clients.add(Clock::now(), "embedded".into(), ClientTransport::Embedded(BTreeMap::new()));
         let link = PeerLink::Engine(self.engine.core.mailbox.clone(), client);
-        Bus::new(link, info(&self.engine, client), self.limits, None)
+        let publish = self.engine.core.peer.host_permissions().publish.clone();
+        Bus::new(link, info(&self.engine, client), self.limits, publish)
     }
 
     /// Returns the time, which is read once for several messages published between two turns: reading it costs more
@@ -118,6 +119,7 @@ impl EmbeddedPeer {
     /// The same as of [`EmbeddedPeer::publish`].
     pub fn publish_ref(&mut self, message: &Message) -> Result<(), PublishError> {
         check_message(message, self.info.message_bytes_max)?;
+        check_permission(&message.subject, &self.engine.core.peer.host_permissions().publish)?;
         if !self.engine.core.is_running() {
             return Err(PublishError::Closed);
         }
@@ -133,6 +135,7 @@ impl EmbeddedPeer {
     #[inline]
     pub fn publish_payload(&mut self, subject: &Subject, payload: &[u8]) -> Result<(), PublishError> {
         check_size(payload.len(), self.info.message_bytes_max)?;
+        check_permission(subject, &self.engine.core.peer.host_permissions().publish)?;
         if !self.engine.core.is_running() {
             return Err(PublishError::Closed);
         }

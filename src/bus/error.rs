@@ -3,6 +3,7 @@
 use crate::daemon::local_socket::DirectoryError;
 use crate::daemon::start::StartError;
 use crate::listener::refusal::RefusalReason;
+use crate::subject::Subject;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -90,6 +91,8 @@ pub enum PublishError {
         /// The limit in bytes.
         bytes_max: usize,
     },
+    /// The certificate of this host does not let its programs publish on the subject.
+    Denied(Subject),
     /// The message has the event mark; only a peer creates events, from
     /// [registrations](crate::bus::Bus::register).
     Event,
@@ -108,6 +111,7 @@ impl fmt::Display for PublishError {
             PublishError::TooLarge { bytes, bytes_max } => {
                 write!(f, "the message has {bytes} bytes, at most {bytes_max} are allowed (key message-size)")
             }
+            PublishError::Denied(subject) => RefusalReason::PublishDenied(subject.to_string()).fmt(f),
             PublishError::Event => write!(f, "only a peer makes events; register the event with Bus::register"),
             PublishError::NoReplySubject => {
                 write!(f, "the message has no reply subject, so its publisher expects no reply")

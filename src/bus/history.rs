@@ -34,6 +34,8 @@ pub enum HistoryError {
     Timeout,
     /// Too many requests await an answer, or too many answers are unread; the caller must retry later.
     TooMany,
+    /// The certificate of this host does not let its programs receive the subjects.
+    Denied,
     /// The requested peer refuses.
     Refused(Refused),
     /// The answer does not fit the request: the requested peer violates the protocol.
@@ -50,6 +52,7 @@ impl fmt::Display for HistoryError {
             HistoryError::Gone => QuestionFailure::Gone.fmt(f),
             HistoryError::Timeout => QuestionFailure::Timeout.fmt(f),
             HistoryError::TooMany => QuestionFailure::TooMany.fmt(f),
+            HistoryError::Denied => QuestionFailure::Denied.fmt(f),
             HistoryError::Refused(Refused::Off) => write!(f, "{} (history-count is 0 there)", Refused::Off),
             HistoryError::Refused(Refused::NoReports) => {
                 write!(f, "{} (remote-reports is 'no' there)", Refused::NoReports)
@@ -73,6 +76,7 @@ impl From<QuestionFailure> for HistoryError {
             QuestionFailure::Gone => HistoryError::Gone,
             QuestionFailure::Timeout => HistoryError::Timeout,
             QuestionFailure::TooMany => HistoryError::TooMany,
+            QuestionFailure::Denied => HistoryError::Denied,
             QuestionFailure::Malformed => HistoryError::Refused(Refused::Malformed),
         }
     }

@@ -119,6 +119,7 @@ use crate::listener::frame::Welcome;
 use crate::message::{DeliveryMode, Epoch, Message, PeerName, Queue, SubId, SubscriptionFilter};
 use crate::proto::join::Join;
 use crate::proto::peer::inbox_of;
+use crate::subject::permitted_subjects::PermittedSubjects;
 use crate::subject::{Pattern, Subject};
 use local_connection::LocalConnection;
 use peer_link::PeerLink;
@@ -229,6 +230,11 @@ fn check_message(message: &Message, bytes_max: usize) -> Result<(), PublishError
     if message.event { Err(PublishError::Event) } else { check_size(message.body_bytes(), bytes_max) }
 }
 
+#[inline]
+fn check_permission(subject: &Subject, publish: &PermittedSubjects) -> Result<(), PublishError> {
+    if publish.permits(subject) { Ok(()) } else { Err(PublishError::Denied(subject.clone())) }
+}
+
 fn check_size(bytes: usize, bytes_max: usize) -> Result<(), PublishError> {
     if bytes_max < bytes { Err(PublishError::TooLarge { bytes, bytes_max }) } else { Ok(()) }
 }
@@ -245,6 +251,8 @@ struct BusInner {
     info: Info,
     numbers: IdCounters,
     limits: QueueLimits,
+    /// Subjects on which a program with a peer of its own may publish. A peer of another process checks that itself.
+    publish: PermittedSubjects,
     is_closed: AtomicBool,
     /// The thread that runs an embedded peer.
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -291,12 +299,13 @@ impl Bus {
     pub fn attach_as(path: impl AsRef<Path>, name: &str) -> Result<Bus, OpenError> {
         let (local_connection, welcome) = LocalConnection::open(path.as_ref(), name)?;
         let limits = QueueLimits { count_max: QUEUE_COUNT_MAX, bytes_max: QUEUE_BYTES_MAX };
-        Ok(Bus::new(PeerLink::LocalConnection(local_connection), Info::from_welcome(welcome), limits, None))
+        let (link, publish) = (PeerLink::LocalConnection(local_connection), PermittedSubjects::all());
+        Ok(Bus::new(link, Info::from_welcome(welcome), limits, publish))
     }
 
-    fn new(link: PeerLink, info: Info, limits: QueueLimits, thread: Option<JoinHandle<()>>) -> Bus {
-        let (numbers, is_closed, thread) = (IdCounters::default(), AtomicBool::new(false), Mutex::new(thread));
-        Bus { shared: Arc::new(BusInner { link, info, numbers, limits, is_closed, thread }) }
+    fn new(link: PeerLink, info: Info, limits: QueueLimits, publish: PermittedSubjects) -> Bus {
+        let (numbers, is_closed, thread) = (IdCounters::default(), AtomicBool::new(false), Mutex::new(None));
+        Bus { shared: Arc::new(BusInner { link, info, numbers, limits, publish, is_closed, thread }) }
     }
 
     /// Publishes a message. Never waits.
@@ -321,6 +330,7 @@ impl Bus {
     /// [`PublishError::Full`] if the peer is still behind.
     pub fn publish_timeout(&self, message: Message, timeout: Duration) -> Result<(), PublishError> {
         self.check_open(check_message(&message, self.shared.info.message_bytes_max))?;
+        check_permission(&message.subject, &self.shared.publish)?;
         self.shared.link.publish(message, timeout)
     }
 
@@ -331,6 +341,7 @@ impl Bus {
     /// The same as of [`Bus::publish_timeout`].
     pub fn publish_payload(&self, subject: &Subject, payload: &[u8], timeout: Duration) -> Result<(), PublishError> {
         self.check_open(check_size(payload.len(), self.shared.info.message_bytes_max))?;
+        check_permission(subject, &self.shared.publish)?;
         self.shared.link.publish_payload(subject, payload, timeout)
     }
 

@@ -296,6 +296,7 @@ fn why(error: &HistoryError) -> &'static str {
         HistoryError::Gone => "gone",
         HistoryError::Timeout => "timeout",
         HistoryError::TooMany => "too-many",
+        HistoryError::Denied => "denied",
         HistoryError::Refused(_) => "refused",
         HistoryError::Misfit => "misfit",
         HistoryError::Closed => "closed",

@@ -7,12 +7,14 @@ use crate::daemon::protection::{KeyedProtection, Protection};
 use crate::daemon::setup_commands::SetupCommands;
 use crate::message::{Epoch, PeerName};
 use crate::proto::Settings;
-use crate::security::realm::{Fingerprint, PeerKeys, Realm, Trust, VerifiedPeer};
+use crate::proto::certified::OwnCertificate;
+use crate::security::realm::{CertificateFields, Fingerprint, PeerKeys, PeerPermissions, Realm, Trust, VerifiedPeer};
 use crate::security::{
     CertificateVerifier, CertifiedHost, KEYED_BYTES, RealmCredentials, STATIC_KEY_BYTES, Secret, SecurityLayer,
     SecuritySettings, Suite,
 };
 use crate::storage::realm::{LocalRealm, RealmDirectory, RealmFileError};
+use crate::subject::permitted_subjects::{HostPermissions, PermittedSubjects};
 use crate::time::{Instant, WallTime};
 use std::fmt;
 use std::io::ErrorKind;
@@ -124,6 +126,20 @@ impl RealmMembership {
     /// Returns whether the peer has keys.
     pub(super) fn has_keys(&self) -> bool {
         self.realm.is_some()
+    }
+
+    /// Returns what the certificate of this host says about the host.
+    pub(super) fn own_certificate(&self) -> OwnCertificate {
+        let certificate = self.realm.as_ref().and_then(|local| local.certificate.as_ref());
+        certificate.map_or_else(OwnCertificate::default, |certificate| {
+            let CertificateFields { name, permissions, .. } = certificate.fields().clone();
+            let PeerPermissions { publish, subscribe } = permissions;
+            let permissions = HostPermissions {
+                publish: PermittedSubjects::of(publish),
+                subscribe: PermittedSubjects::of(subscribe),
+            };
+            OwnCertificate { name: Some(name), permissions }
+        })
     }
 
     /// Returns the maximum size of a datagram of the core, if datagrams of at most `bytes_max` bytes can be sent.

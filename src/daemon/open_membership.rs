@@ -5,6 +5,7 @@ use crate::daemon::engine::start_error::StartError;
 use crate::daemon::protection::Protection;
 use crate::message::{Epoch, PeerName};
 use crate::proto::Settings;
+use crate::proto::certified::OwnCertificate;
 use crate::time::Instant;
 use std::net::SocketAddr;
 
@@ -31,6 +32,11 @@ impl OpenMembership {
     /// Returns whether the peer has keys.
     pub(super) fn has_keys(&self) -> bool {
         false
+    }
+
+    /// Returns no certificate.
+    pub(super) fn own_certificate(&self) -> OwnCertificate {
+        OwnCertificate::default()
     }
 
     /// Returns the maximum size of a datagram of the core.

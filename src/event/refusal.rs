@@ -62,6 +62,15 @@ impl EventRefusal {
         EventRefusal { kind: EventRefusalKind::Unavailable, text }
     }
 
+    /// Refuses an action that the certificate of this host does not permit.
+    pub fn denied(action: &str) -> EventRefusal {
+        let text = format!(
+            "the certificate of this host does not let its programs {action}; sign a new request of this host with patterns \
+             for their subjects (seqcast realm sign)"
+        );
+        EventRefusal { kind: EventRefusalKind::Invalid, text }
+    }
+
     /// Refuses an event that is larger than the message limit of the peer.
     pub fn too_large(event_type: &EventType, bytes: usize, bytes_max: usize) -> EventRefusal {
         let text = format!(

@@ -1,6 +1,7 @@
 //! Access control of a listener: its accounts and their credentials.
 
 use super::permissions::Permissions;
+use crate::subject::permitted_subjects::HostPermissions;
 #[cfg(feature = "listeners")]
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 #[cfg(feature = "listeners")]
@@ -74,9 +75,23 @@ pub struct Access {
     pub accounts: Vec<Account>,
     /// True if each message to any client carries headers with the metadata of the bus.
     pub headers: bool,
+    /// Subjects that clients may use if there are no accounts.
+    pub permissions: Permissions,
 }
 
 impl Access {
+    /// Returns the access rules with these accounts on a host whose certificate has these permissions.
+    pub fn new(accounts: &[Account], host: &HostPermissions, headers: bool) -> Access {
+        let account = |account: &Account| Account { permissions: account.permissions.within(host), ..account.clone() };
+        let accounts = accounts.iter().map(account).collect();
+        Access { accounts, headers, permissions: Permissions::default().within(host) }
+    }
+
+    /// Returns the permissions of a client with this account, if it needs one.
+    pub fn permissions_of<'a>(&'a self, account: Option<&'a Account>) -> &'a Permissions {
+        account.map_or(&self.permissions, |account| &account.permissions)
+    }
+
     /// Returns whether clients must authenticate.
     pub fn requires_authentication(&self) -> bool {
         !self.accounts.is_empty()
@@ -113,7 +128,7 @@ mod tests {
             Account::new(Credentials::Certificate("device-7".into())),
             Account::new(Credentials::Certificate("a@b.example".into())),
         ];
-        let access = Access { accounts, headers: false };
+        let access = Access { accounts, ..Access::default() };
         for (names, expected) in [
             (&["a@b.example", "device-7"][..], Some("a@b.example")),
             (&["other", "device-7", "a@b.example"], Some("device-7")),

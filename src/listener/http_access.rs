@@ -105,7 +105,7 @@ mod tests {
             .into_iter()
             .map(Account::new)
             .collect();
-        let access = Access { accounts, headers: false };
+        let access = Access { accounts, ..Access::default() };
         let basic = |text: &str| format!("Basic {}", BASE64_STANDARD.encode(text));
         for (authorization, expected) in [
             (basic("alice:s3:cret"), Some("alice")),

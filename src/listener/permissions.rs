@@ -4,6 +4,7 @@
 
 use crate::subject::event_type::TypePattern;
 use crate::subject::pattern_set::PatternSet;
+use crate::subject::permitted_subjects::{HostPermissions, PermittedSubjects};
 use crate::subject::{Pattern, Subject};
 use std::fmt;
 
@@ -24,6 +25,16 @@ pub enum SubjectPermission {
 }
 
 impl SubjectPermission {
+    /// Returns the permission for the subjects that this one and the certificate of the host permit.
+    fn within(&self, host: Option<&PatternSet>) -> SubjectPermission {
+        match (self, host) {
+            (permission, None) => permission.clone(),
+            (SubjectPermission::All, Some(set)) => SubjectPermission::Only(set.clone()),
+            (SubjectPermission::Only(own), Some(set)) => SubjectPermission::Only(own.intersection(set)),
+            (SubjectPermission::Nothing, Some(_)) => SubjectPermission::Nothing,
+        }
+    }
+
     /// Returns whether any subject is permitted by its name.
     pub fn permits_any(&self) -> bool {
         match self {
@@ -76,6 +87,20 @@ pub struct Permissions {
 }
 
 impl Permissions {
+    /// Returns the permissions that these and the certificate of the host give.
+    pub fn within(&self, host: &HostPermissions) -> Permissions {
+        let HostPermissions { publish, subscribe } = host;
+        let with = |host: &PermittedSubjects, own: &str| -> Option<PatternSet> {
+            let own: Pattern = own.parse().expect("a pattern");
+            host.patterns().map(|set| set.patterns().iter().cloned().chain([own]).collect())
+        };
+        // The peer itself handles polls and publishes advisories. It checks what a poll asks for.
+        Permissions {
+            publish: self.publish.within(with(publish, "_POLL.>").as_ref()),
+            subscribe: self.subscribe.within(with(subscribe, "_RV.>").as_ref()),
+        }
+    }
+
     /// Returns whether the account may do everything.
     pub fn are_unlimited(&self) -> bool {
         matches!((&self.publish, &self.subscribe), (SubjectPermission::All, SubjectPermission::All))
@@ -95,7 +120,7 @@ pub enum DeniedAction {
     Command,
 }
 
-/// An action of a client that its account does not permit.
+/// An action of a client that its account, or the certificate of this host, does not permit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
     /// Kind of the action.
@@ -115,10 +140,10 @@ impl fmt::Display for Denial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Denial { action, subject } = self;
         match action {
-            DeniedAction::Publish => write!(f, "the account may not publish on {subject}"),
-            DeniedAction::Reply => write!(f, "the account may not request answers on {subject}"),
-            DeniedAction::Subscribe => write!(f, "the account may not subscribe to {subject}"),
-            DeniedAction::Command => write!(f, "the account may not run {subject}"),
+            DeniedAction::Publish => write!(f, "this client may not publish on {subject}"),
+            DeniedAction::Reply => write!(f, "this client may not request answers on {subject}"),
+            DeniedAction::Subscribe => write!(f, "this client may not subscribe to {subject}"),
+            DeniedAction::Command => write!(f, "this client may not run {subject}"),
         }
     }
 }
@@ -128,6 +153,31 @@ impl std::error::Error for Denial {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn certificate_of_the_host_limits_accounts() {
+        let only = |texts: &[&str]| SubjectPermission::Only(texts.iter().map(|text| text.parse().unwrap()).collect());
+        let host: PatternSet = ["line.>", "*.state"].into_iter().map(|text| text.parse::<Pattern>().unwrap()).collect();
+        for (account, expected) in [
+            (SubjectPermission::All, only(&["line.>", "*.state"])),
+            (only(&["line.7"]), only(&["line.7"])),
+            (only(&["*.*"]), only(&["*.state", "line.*"])),
+            (only(&["line.*.a", "cmd"]), only(&["line.*.a"])),
+            (only(&["cmd"]), only(&[])),
+            (SubjectPermission::Nothing, SubjectPermission::Nothing),
+        ] {
+            assert_eq!(account.within(Some(&host)), expected, "{account:?}");
+            assert_eq!(account.within(None), account);
+        }
+        let permitted = PermittedSubjects::of(["line.>".parse().unwrap()]);
+        let host = HostPermissions { publish: permitted.clone(), subscribe: permitted };
+        let limited = Permissions::default().within(&host);
+        assert_eq!(
+            limited,
+            Permissions { publish: only(&["line.>", "_POLL.>"]), subscribe: only(&["line.>", "_RV.>"]) }
+        );
+        assert!(Permissions::default().within(&HostPermissions::default()).are_unlimited());
+    }
 
     #[test]
     fn permission_decides_on_subjects_and_patterns() {

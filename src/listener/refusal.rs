@@ -30,6 +30,10 @@ pub enum RefusalReason {
         /// The limit.
         max: u64,
     },
+    /// The certificate of the peer's host does not permit to publish on this subject.
+    PublishDenied(String),
+    /// The certificate of the peer's host does not permit to subscribe to this pattern.
+    SubscribeDenied(String),
     /// Clients cannot publish on this subject; holds the reason for people.
     Subject(String),
     /// A member of a queue group cannot be in mode `live`.
@@ -50,6 +54,8 @@ impl From<&Refusal> for RefusalReason {
             Refusal::TooManyGlobSteps { .. } => {
                 unreachable!("only clients of listeners have globs")
             }
+            Refusal::PublishDenied(subject) => RefusalReason::PublishDenied(subject.to_string()),
+            Refusal::SubscribeDenied(pattern) => RefusalReason::SubscribeDenied(pattern.to_string()),
             Refusal::Subject(error) => RefusalReason::Subject(error.to_string()),
             Refusal::QueueLive => RefusalReason::QueueLive,
             Refusal::QueueDiscovery => RefusalReason::QueueDiscovery,
@@ -67,6 +73,16 @@ impl fmt::Display for RefusalReason {
             RefusalReason::TooManySubscriptions { max } => {
                 write!(f, "too many subscriptions: the limit of {max} is reached; end some, or subscribe to a pattern")
             }
+            RefusalReason::PublishDenied(subject) => write!(
+                f,
+                "the certificate of this host does not let its programs publish on {subject}; sign a new request of this \
+                 host with a pattern for it (seqcast realm sign)"
+            ),
+            RefusalReason::SubscribeDenied(pattern) => write!(
+                f,
+                "the certificate of this host does not let its programs subscribe to {pattern}; subscribe to less (seqcast \
+                 realm show), or sign a new request of this host (seqcast realm sign)"
+            ),
             RefusalReason::Subject(reason) => reason.fmt(f),
             RefusalReason::QueueLive => write!(
                 f,
@@ -104,6 +120,14 @@ pub(crate) fn put_refusal(out: &mut BytesMut, refusal: &RequestRefusal) {
         RefusalReason::Stopping => out.put_u8(3),
         RefusalReason::QueueLive => out.put_u8(4),
         RefusalReason::QueueDiscovery => out.put_u8(5),
+        RefusalReason::PublishDenied(subject) => {
+            out.put_u8(6);
+            put_bytes8(out, truncate255(subject).as_bytes());
+        }
+        RefusalReason::SubscribeDenied(pattern) => {
+            out.put_u8(7);
+            put_bytes8(out, truncate255(pattern).as_bytes());
+        }
     }
 }
 
@@ -118,6 +142,8 @@ pub(crate) fn refusal(reader: &mut FrameReader) -> Result<RequestRefusal, FrameE
         3 => RefusalReason::Stopping,
         4 => RefusalReason::QueueLive,
         5 => RefusalReason::QueueDiscovery,
+        6 => RefusalReason::PublishDenied(reader.text8("text")?),
+        7 => RefusalReason::SubscribeDenied(reader.text8("text")?),
         _ => return Err(FrameError::Value("reason")),
     };
     Ok(RequestRefusal { sub: has_sub.then_some(sub), reason })

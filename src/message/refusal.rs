@@ -1,6 +1,6 @@
 //! Reasons for which a peer refuses a client's request, or cannot answer it.
 
-use crate::subject::SubjectError;
+use crate::subject::{Pattern, Subject, SubjectError};
 use std::fmt;
 
 /// Reason for which the core refuses a client's request.
@@ -23,6 +23,10 @@ pub enum Refusal {
         /// The limit that would be exceeded, in steps for one message.
         max: usize,
     },
+    /// The certificate of this host does not let its programs publish on this subject.
+    PublishDenied(Subject),
+    /// The certificate of this host does not let its programs subscribe to this pattern.
+    SubscribeDenied(Pattern),
     /// Clients cannot publish on this subject.
     Subject(SubjectError),
     /// A member of a queue group cannot be in mode `live`: without repair of losses, its share of the messages would be
@@ -51,6 +55,8 @@ pub enum QuestionFailure {
     TooMany,
     /// The request cannot be decoded.
     Malformed,
+    /// The certificate of this host does not let its programs receive the subjects.
+    Denied,
 }
 
 impl QuestionFailure {
@@ -63,6 +69,7 @@ impl QuestionFailure {
             QuestionFailure::Timeout => "timeout",
             QuestionFailure::TooMany => "too-many",
             QuestionFailure::Malformed => "malformed",
+            QuestionFailure::Denied => "denied",
         }
     }
 }
@@ -78,6 +85,9 @@ impl fmt::Display for QuestionFailure {
             QuestionFailure::Timeout => "no answer came in time",
             QuestionFailure::TooMany => "too many questions have no answer yet, or too many answers wait to be read",
             QuestionFailure::Malformed => "the question cannot be read",
+            QuestionFailure::Denied => {
+                "the certificate of this host does not let its programs receive these subjects (seqcast realm show)"
+            }
         })
     }
 }

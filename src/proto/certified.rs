@@ -2,7 +2,7 @@
 //! may publish.
 
 use crate::message::{Epoch, PeerName};
-use crate::subject::permitted_subjects::PermittedSubjects;
+use crate::subject::permitted_subjects::{HostPermissions, PermittedSubjects};
 use crate::time::Instant;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,6 +17,15 @@ pub struct CertifiedPeer {
     pub name: Option<PeerName>,
     /// Subjects on which the peer may publish.
     pub publish: PermittedSubjects,
+}
+
+/// Statements of the certificate of this peer's own host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OwnCertificate {
+    /// Name in the certificate; `None` in open mode.
+    pub name: Option<PeerName>,
+    /// Permissions of the programs of this host.
+    pub permissions: HostPermissions,
 }
 
 /// Certificate of a member, with what was reported about it.

@@ -7,7 +7,7 @@ use crate::message::{
     SubscriptionFilter, Target, Targets,
 };
 use crate::proto::advisory::Advisory;
-use crate::proto::certified::CertifiedPeer;
+use crate::proto::certified::{CertifiedPeer, OwnCertificate};
 use crate::proto::question::{Answer, Question};
 use crate::subject::Subject;
 use crate::time::Instant;
@@ -103,6 +103,9 @@ pub enum Input {
         /// Statements of its certificate.
         certified: CertifiedPeer,
     },
+    /// The host of this peer has this certificate from now on. It applies to what clients request afterwards. Without
+    /// this input they may use every subject.
+    OwnCertificate(OwnCertificate),
     /// Inputs from now on arrived at this instant or later, and may have waited unread since. Without this input,
     /// datagrams count as arriving when they are handed in.
     Arrived {

@@ -266,6 +266,32 @@ impl Pattern {
             }
         }
     }
+
+    /// Returns the pattern of the subjects that both patterns match; `None` if there are none.
+    pub fn intersection(&self, other: &Pattern) -> Option<Pattern> {
+        let (mut own, mut others) = (self.tokens(), other.tokens());
+        let mut common: Vec<&[u8]> = Vec::new();
+        loop {
+            match (own.next(), others.next()) {
+                (None, None) => break,
+                (Some(b">"), Some(token)) => {
+                    common.push(token);
+                    common.extend(others);
+                    break;
+                }
+                (Some(token), Some(b">")) => {
+                    common.push(token);
+                    common.extend(own);
+                    break;
+                }
+                (Some(b"*"), Some(token)) | (Some(token), Some(b"*")) => common.push(token),
+                (Some(a), Some(b)) if a == b => common.push(a),
+                _ => return None,
+            }
+        }
+        // A text that is too long matches no subject, since none is as long.
+        Pattern::from_bytes(common.join(&b'.').into()).ok()
+    }
 }
 
 impl FromStr for Pattern {

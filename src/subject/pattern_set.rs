@@ -1,6 +1,7 @@
 //! Sets of patterns, and whether a whole pattern lies within a set.
 
 use super::{Pattern, SUBJECT_TOKENS_MAX, Subject};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A set of patterns, which matches a subject if one of them does. Cloning copies a reference only.
@@ -62,6 +63,13 @@ impl PatternSet {
     /// Returns whether the set matches some subject that the pattern matches.
     pub fn intersects(&self, pattern: &Pattern) -> bool {
         self.0.iter().any(|own| own.intersects(pattern))
+    }
+
+    /// Returns the set of the subjects that both sets match.
+    pub fn intersection(&self, other: &PatternSet) -> PatternSet {
+        let common: BTreeSet<Pattern> =
+            self.0.iter().flat_map(|own| other.0.iter().filter_map(|other| own.intersection(other))).collect();
+        common.into_iter().collect()
     }
 
     fn matches_text(&self, subject: &[u8]) -> bool {
@@ -137,6 +145,11 @@ mod tests {
             assert_eq!(set.contains(&pattern), expected, "{pattern} in {drawn:?}");
             let is_common = subjects.iter().any(|subject| pattern.matches(subject) && set.matches(subject));
             assert_eq!(set.intersects(&pattern), is_common, "{pattern} and {drawn:?}");
+            let common = set.intersection(&[pattern.clone()].into_iter().collect());
+            for subject in &subjects {
+                let is_in_both = set.matches(subject) && pattern.matches(subject);
+                assert_eq!(common.matches(subject), is_in_both, "{subject} in {pattern} and {drawn:?}");
+            }
             contained += u32::from(expected);
         }
         assert!(1000 < contained, "{contained} of the drawn patterns are contained");

@@ -4,8 +4,9 @@ use super::pattern_set::PatternSet;
 use super::{Pattern, Subject};
 
 /// Prefixes of the subjects that every host may use. The first one is that of answers: a host that may not publish
-/// anything still answers the requests that it receives. Peers replicate their journals on the second one.
-const SHARED_PREFIXES: [&str; 2] = ["_INBOX.", "_EVENT."];
+/// anything still answers the requests that it receives. Peers replicate their journals on the second one. Requests on
+/// the third one are polls, which a peer handles for its own clients.
+const SHARED_PREFIXES: [&str; 3] = ["_INBOX.", "_EVENT.", "_POLL."];
 /// Prefix of the advisories of a peer to its own clients, which no peer sends.
 const ADVISORY_PREFIX: &str = "_RV.";
 
@@ -48,6 +49,11 @@ impl PermittedSubjects {
         self.only.is_none()
     }
 
+    /// Returns the patterns, without the subjects that every host may use; `None` for every subject.
+    pub fn patterns(&self) -> Option<&PatternSet> {
+        self.only.as_ref()
+    }
+
     /// Returns whether the subject is permitted.
     #[inline]
     pub fn permits(&self, subject: &Subject) -> bool {
@@ -61,6 +67,15 @@ impl PermittedSubjects {
         let text = pattern.as_str();
         is_shared(text) || text.starts_with(ADVISORY_PREFIX) || set.contains(pattern)
     }
+}
+
+/// Permissions of the programs of a host, by its certificate.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostPermissions {
+    /// Subjects on which they may publish.
+    pub publish: PermittedSubjects,
+    /// Subjects to which they may subscribe.
+    pub subscribe: PermittedSubjects,
 }
 
 /// Returns whether every host may use the subject, or those of the pattern.

@@ -164,9 +164,11 @@ pub fn question_failure(bus: &Bus, peer: &PeerRef, error: &HistoryError) -> Comm
     let exit = match error {
         HistoryError::UnknownPeer | HistoryError::Gone | HistoryError::Closed => Exit::Unreachable,
         HistoryError::Timeout => Exit::TimedOut,
-        HistoryError::Ambiguous | HistoryError::TooMany | HistoryError::Refused(_) | HistoryError::Misfit => {
-            Exit::Failed
-        }
+        HistoryError::Ambiguous
+        | HistoryError::TooMany
+        | HistoryError::Denied
+        | HistoryError::Refused(_)
+        | HistoryError::Misfit => Exit::Failed,
     };
     let failure = CommandFailure::new(exit, format!("{peer}: {error}"));
     let peers = match error {

@@ -248,7 +248,7 @@ fn account_does_only_the_permitted() {
     let accounts = "accounts=token free ; token limited publish plant.> subscribe cmd,cmd.>";
     let _peer = peer(&place, &[accounts, "server-id=1", "hat-events=no"]);
     let refused = Client::start(&place, &json!({ "token": "limited", "subscriptions": [["cmd", "*"], ["*"]] })).next();
-    assert_eq!(refused, json!({ "event": "refused", "text": "the account may not subscribe to *" }));
+    assert_eq!(refused, json!({ "event": "refused", "text": "this client may not subscribe to *" }));
     let mut free = Client::connect(&place, &json!({ "token": "free", "subscriptions": [["*"]] }));
     let mut limited = Client::connect(&place, &json!({ "token": "limited", "subscriptions": [["cmd", "*"]] }));
     let register = |event_type: [&str; 2]| json!({ "do": "register", "events": [{ "type": event_type, "json": "1" }] });

@@ -96,7 +96,7 @@ fn denials_are_counted_by_client_and_logged_rarely() {
     wait_until("the 64th denial is logged", || 7 <= denials().len());
     let denials = denials();
     assert_eq!(denials.len(), 7, "the 1st, 2nd, 4th, … 64th: {denials:?}");
-    let expected = "the account may not publish on secret.a";
+    let expected = "this client may not publish on secret.a";
     assert!(denials.iter().all(|line| line.contains(expected) && !line.contains("payload")), "{denials:?}");
     // Another account of the same connection may do more.
     limited.send(b"CONNECT {\"user\":\"free\",\"pass\":\"pw\"}\r\nPUB secret.a 2\r\nhi\r\n");

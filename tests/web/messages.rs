@@ -146,7 +146,7 @@ fn account_does_only_the_permitted() {
     subscribes("cmd.stop").has_status(200);
     for pattern in ["%3E", "cmd.%3E", "plant.a"] {
         let denied = subscribes(pattern).has_status(403);
-        assert!(denied.body.contains("the account may not subscribe to"), "{denied:?}");
+        assert!(denied.body.contains("this client may not subscribe to"), "{denied:?}");
     }
     assert_eq!(get("free", "/api/v1/messages?pattern=%3E&check=1").has_status(200).body, "ok\n");
     let session = |token: &str| parse_json(&get(token, "/api/v1/session").body)["can_publish"].clone();
@@ -157,7 +157,7 @@ fn account_does_only_the_permitted() {
     };
     publishes("limited", "plant.a").has_status(204);
     let denied = publishes("limited", "cmd.stop").has_status(403);
-    assert!(denied.body.contains("the account may not publish on cmd.stop"), "{denied:?}");
+    assert!(denied.body.contains("this client may not publish on cmd.stop"), "{denied:?}");
     publishes("free", "cmd.stop").has_status(204);
     assert_eq!(peer.status()["denied"], 4);
     let rows = || peer.place.show("seqno")["rows"].clone();

@@ -21,6 +21,7 @@ use crate::daemon::stream_service::stream_host::StreamHost;
 #[cfg(feature = "streams")]
 use crate::daemon::web::WebServer;
 use crate::message::{ClientId, Epoch};
+use crate::subject::permitted_subjects::HostPermissions;
 use crate::time::{ClockReading, Instant};
 use mio::Registry;
 use serde_json::{Value, json};
@@ -45,18 +46,24 @@ pub(super) struct Services {
 }
 
 impl Services {
-    /// Opens the journal and the listeners, as configured, for the peer in this epoch.
+    /// Opens the journal and the listeners, as configured, for the peer in this epoch. `host` are the permissions of this
+    /// host.
     ///
     /// # Errors
     /// A service cannot be opened, or this build does not have it.
-    pub(super) fn open(config: &Config, options: &Options, epoch: Epoch) -> Result<Services, StartError> {
+    pub(super) fn open(
+        config: &Config,
+        options: &Options,
+        epoch: Epoch,
+        host: &HostPermissions,
+    ) -> Result<Services, StartError> {
         check_presence(config, options)?;
         #[cfg(feature = "events")]
         let events = open_events(config, options)?;
         Ok(Services {
             #[cfg(feature = "listeners")]
             listeners: match options.serve {
-                true => Listeners::open(config, epoch, events.server()).map_err(StartError::Listener)?,
+                true => Listeners::open(config, epoch, events.server(), host).map_err(StartError::Listener)?,
                 false => Listeners::closed(config),
             },
             #[cfg(feature = "streams")]

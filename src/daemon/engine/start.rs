@@ -32,7 +32,9 @@ use crate::daemon::systemd::SystemdNotifier;
 use crate::daemon::timer::Timer;
 use crate::daemon::tokens::{COPIES, GROUP, INBOX, INTERFACES, LOCAL_SOCKET, TIMER, WAKER};
 use crate::message::Epoch;
-use crate::proto::effect::Path;
+use crate::proto::Settings;
+use crate::proto::certified::OwnCertificate;
+use crate::proto::effect::{Input, Path};
 use crate::proto::peer::Peer;
 use crate::rng::Rng;
 use crate::time::ClockReading;
@@ -71,7 +73,8 @@ impl Engine {
         sockets.register(poll.registry(), [GROUP, INBOX, COPIES]).map_err(step("watch the UDP sockets"))?;
         watch_local_socket(&poll, local_socket.as_mut()).map_err(step("watch the Unix socket"))?;
         let epoch = std::iter::repeat_with(random_u64).find_map(Epoch::new).expect("a random number is rarely 0");
-        let mut services = Services::open(config, options, epoch)?;
+        let certificate = membership.own_certificate();
+        let mut services = Services::open(config, options, epoch, &certificate.permissions)?;
         services.register(poll.registry()).map_err(step("watch the listeners"))?;
 
         let started = Clock::now();
@@ -86,7 +89,7 @@ impl Engine {
             core: EngineCore::new(
                 config,
                 EngineCoreParts {
-                    peer: Peer::new(settings, epoch, Rng::new(random_u64()), started),
+                    peer: new_peer(settings, epoch, started, certificate),
                     protection,
                     started,
                     poll,
@@ -140,6 +143,13 @@ impl Engine {
             "peer started"
         );
     }
+}
+
+/// Creates the protocol core of a peer on the host with this certificate.
+fn new_peer(settings: Settings, epoch: Epoch, started: ClockReading, certificate: OwnCertificate) -> Peer {
+    let mut peer = Peer::new(settings, epoch, Rng::new(random_u64()), started);
+    peer.handle(started, Input::OwnCertificate(certificate));
+    peer
 }
 
 /// Chooses the interface of a peer, and logs the choice.

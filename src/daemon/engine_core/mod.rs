@@ -92,7 +92,7 @@ pub(super) struct EngineCoreParts {
 
 /// The protocol core of a peer with its sockets and clients.
 pub(crate) struct EngineCore {
-    pub(super) peer: Peer,
+    pub(crate) peer: Peer,
     pub(super) protection: Protection,
     pub(super) started: ClockReading,
     pub(super) poll: Poll,

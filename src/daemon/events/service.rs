@@ -17,7 +17,8 @@ use crate::listener::event::EventRequest;
 use crate::message::{ClientId, DeliveryMode, Publisher, SubId, SubscriptionFilter};
 use crate::proto::effect::ClientRequest;
 use crate::subject::Pattern;
-use crate::subject::event_type::EventType;
+use crate::subject::event_type::{EventType, TypePattern};
+use crate::subject::permitted_subjects::HostPermissions;
 use crate::time::ClockReading;
 use bytes::Bytes;
 use serde_json::Value;
@@ -41,6 +42,28 @@ fn subscribe(
     if let Err(refusal) = core.subscribe(now, client, sub, request, queue) {
         tracing::error!(?refusal, "the journal of events is not shared with other peers");
     }
+}
+
+/// Checks that the certificate of this host permits a request.
+///
+/// # Errors
+/// The request is for events of types whose subjects this host may not use.
+fn check_permissions(host: &HostPermissions, request: &EventRequest) -> Result<(), EventRefusal> {
+    let denied = match request {
+        EventRequest::Register(requested) => requested
+            .iter()
+            .find(|registration| !host.publish.permits(registration.event_type.subject()))
+            .map(|registration| format!("publish events of the type {}", registration.event_type)),
+        EventRequest::Query(query) => {
+            let all = [TypePattern::all()];
+            let types = query.types().unwrap_or(&all);
+            let is_denied = |types: &&TypePattern| {
+                !types.subject_patterns().all(|pattern| host.subscribe.permits_pattern(&pattern))
+            };
+            types.iter().find(is_denied).map(|types| format!("read events of the types {types}"))
+        }
+    };
+    denied.map_or(Ok(()), |action| Err(EventRefusal::denied(&action)))
 }
 
 impl Service for EventService {
@@ -84,8 +107,8 @@ impl EventService {
     fn request(&mut self, core: &mut EngineCore, now: ClockReading, requester: EventRequester, request: EventRequest) {
         let publisher = self.publisher(now, &mut core.clients);
         let result = match core.is_running() {
-            true => self
-                .open_for_request(core, now)
+            true => check_permissions(core.peer.host_permissions(), &request)
+                .and_then(|()| self.open_for_request(core, now))
                 .and_then(|()| self.begin(now, publisher, &core.mailbox, &requester, request)),
             false => Err(EventRefusal::stopping()),
         };

@@ -29,6 +29,7 @@ use crate::listener::protocol::Protocol;
 use crate::listener::{hat, nats, redis};
 use crate::message::{ClientId, Epoch};
 use crate::subject::SUBJECT_BYTES_MAX;
+use crate::subject::permitted_subjects::HostPermissions;
 use crate::time::Instant;
 use connection::HandshakeTiming;
 use mio::net::TcpListener;
@@ -216,13 +217,18 @@ impl Listeners {
     }
 
     /// Opens the configured listeners for the peer in this epoch. `server` is the server of its events, which the Hat
-    /// listener needs.
-    pub(crate) fn open(config: &Config, epoch: Epoch, server: Option<ServerId>) -> Result<Listeners, ListenerError> {
+    /// listener needs; `host` are the permissions of this host.
+    pub(crate) fn open(
+        config: &Config,
+        epoch: Epoch,
+        server: Option<ServerId>,
+        host: &HostPermissions,
+    ) -> Result<Listeners, ListenerError> {
         let mut listeners = Listeners::closed(config);
         let addresses = [(Protocol::Nats, config.nats), (Protocol::Redis, config.redis), (Protocol::Hat, config.hat)];
         for (protocol, address) in addresses {
             if let Some(address) = address {
-                listeners.add(protocol, address, config, epoch, server)?;
+                listeners.add(protocol, address, config, epoch, server, host)?;
             }
         }
         Ok(listeners)
@@ -253,6 +259,7 @@ impl Listeners {
         config: &Config,
         epoch: Epoch,
         server: Option<ServerId>,
+        host: &HostPermissions,
     ) -> Result<(), ListenerError> {
         let tls = load_encryption(protocol, config)?;
         let listen = || {
@@ -270,7 +277,7 @@ impl Listeners {
             Ok((socket, address))
         };
         let (socket, address) = listen().map_err(|error| ListenerError::Listen { protocol, address, error })?;
-        let settings = settings(protocol, config, epoch, server, tls.as_ref());
+        let settings = settings(protocol, config, epoch, server, host, tls.as_ref());
         let (may_be_open, tls_first) = match protocol {
             Protocol::Nats => (config.nats_open, config.nats_tls_first),
             Protocol::Redis => (config.redis_open, TlsFirst::Never),
@@ -353,9 +360,10 @@ fn settings(
     config: &Config,
     epoch: Epoch,
     server: Option<ServerId>,
+    host: &HostPermissions,
     tls: Option<&ListenerTls>,
 ) -> Settings {
-    let access = |headers| Access { accounts: config.accounts.clone(), headers };
+    let access = |headers| Access::new(&config.accounts, host, headers);
     match protocol {
         Protocol::Nats => Settings::Nats(Arc::new(nats::Settings {
             access: access(config.nats_headers),

@@ -162,7 +162,7 @@ impl Listeners {
         let (protocol, denied) = (listener.settings.protocol(), listener.counts.denied);
         let account = connection.account.as_deref().unwrap_or_default();
         if denied.is_power_of_two() {
-            tracing::warn!(client = id.0, listener = %protocol, from = %connection.from, account, reason = %denial, denied, "action denied: see accounts");
+            tracing::warn!(client = id.0, listener = %protocol, from = %connection.from, account, reason = %denial, denied, "action denied: see accounts, and seqcast realm show");
         } else {
             tracing::debug!(client = id.0, listener = %protocol, from = %connection.from, account, reason = %denial, "action denied");
         }

@@ -26,6 +26,7 @@ use crate::storage::journal::reader::JournalReader;
 use crate::storage::streams;
 use crate::storage::streams::error::StreamStorageError;
 use crate::storage::streams::store::BatchStore;
+use crate::subject::permitted_subjects::HostPermissions;
 use serde_json::{Value, json};
 use std::fmt;
 use std::net::SocketAddr;
@@ -76,6 +77,7 @@ impl PeerStreams {
     /// Opens the configured streams. The events that the journal stores arrive through `channel`, too.
     pub(crate) fn open(
         config: &Config,
+        host: &HostPermissions,
         address: SocketAddr,
         journal: JournalSource,
         channel: InputChannel,
@@ -95,7 +97,7 @@ impl PeerStreams {
         let is_trusted = config.ftn18_trusted || address.ip().is_loopback();
         let settings = http::Settings {
             address,
-            access: Arc::new(Access { accounts: config.accounts.clone(), headers: false }),
+            access: Arc::new(Access::new(&config.accounts, host, false)),
             streams: config.streams.clone(),
             clients_max: config.listener_client_max,
             // Several polls can be answered, whatever limit is configured.

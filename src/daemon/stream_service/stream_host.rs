@@ -44,7 +44,7 @@ impl StreamHost {
         let Some(journal) = events.journal_source(client, &core.mailbox) else { return Ok(StreamHost::default()) };
         let channel = InputChannel::new(InputLimits::USUAL);
         let stream_inputs = channel.sender.clone();
-        let streams = PeerStreams::open(config, address, journal, channel)?;
+        let streams = PeerStreams::open(config, core.peer.host_permissions(), address, journal, channel)?;
         events.set_observer(Arc::new(stream_inputs));
         Ok(StreamHost { streams: Some(streams) })
     }

@@ -272,7 +272,8 @@ fn refuse_message(context: &WebContext, refusal: &MessageRefusal) -> Response {
     match refusal {
         MessageRefusal::Denied(denial) => {
             context.counts.on_denied(denial);
-            (StatusCode::FORBIDDEN, format!("{denial}: see accounts in the configuration\n")).into_response()
+            (StatusCode::FORBIDDEN, format!("{denial}: see accounts in the configuration, and seqcast realm show\n"))
+                .into_response()
         }
         MessageRefusal::Invalid(text) => (StatusCode::BAD_REQUEST, format!("{text}\n")).into_response(),
         MessageRefusal::Busy => {

@@ -29,7 +29,7 @@ impl RequestCounts {
     pub(super) fn on_denied(&self, denial: &Denial) {
         let denied = self.denied.fetch_add(1, Ordering::Relaxed) + 1;
         if denied.is_power_of_two() {
-            tracing::warn!(listener = "http", reason = %denial, denied, "action denied: see accounts");
+            tracing::warn!(listener = "http", reason = %denial, denied, "action denied: see accounts, and seqcast realm show");
         } else {
             tracing::debug!(listener = "http", reason = %denial, "action denied");
         }

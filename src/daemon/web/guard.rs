@@ -77,12 +77,12 @@ impl RequestGuard {
         account.map(Some).ok_or(GuardRefusal::Unauthorized(true))
     }
 
-    /// Returns the permissions of the account of a request. Without accounts everything is permitted.
+    /// Returns the permissions of the account of a request. Without accounts those of the host apply.
     ///
     /// # Errors
     /// The credentials are missing or wrong.
     pub(super) fn permissions(&self, headers: &HeaderMap) -> Result<Permissions, GuardRefusal> {
-        Ok(self.authenticate(headers)?.map(|account| account.permissions.clone()).unwrap_or_default())
+        Ok(self.access.permissions_of(self.authenticate(headers)?).clone())
     }
 }
 
@@ -95,7 +95,7 @@ mod tests {
     fn guard(accounts: &[&str]) -> RequestGuard {
         let account = |token: &&str| Account::new(Credentials::Token((*token).to_owned()));
         let accounts = accounts.iter().map(account).collect();
-        RequestGuard::new(Arc::new(Access { accounts, headers: false }), "plant-7".to_owned())
+        RequestGuard::new(Arc::new(Access { accounts, ..Access::default() }), "plant-7".to_owned())
     }
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {

@@ -84,7 +84,7 @@ impl WebServer {
     /// # Errors
     /// The server cannot listen, or its TLS files cannot be used.
     pub(crate) fn open(core: &mut EngineCore, config: &Config, address: SocketAddr) -> Result<WebServer, HttpError> {
-        let access = Arc::new(Access { accounts: config.accounts.clone(), headers: false });
+        let access = Arc::new(Access::new(&config.accounts, core.peer.host_permissions(), false));
         let host_name = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
         let (client, advisories) = AdvisoryLog::open(core);
         let context = Arc::new(WebContext {

@@ -29,13 +29,14 @@ const EVENTS_ANSWER: u8 = 0x8e;
 const STREAMS_ANSWER: u8 = 0x8f;
 
 /// Codes of failures. The code 0 marks a part of an answer.
-const FAILURES: [(u8, QuestionFailure); 6] = [
+const FAILURES: [(u8, QuestionFailure); 7] = [
     (1, QuestionFailure::UnknownPeer),
     (2, QuestionFailure::Ambiguous),
     (3, QuestionFailure::Gone),
     (4, QuestionFailure::Timeout),
     (5, QuestionFailure::TooMany),
     (6, QuestionFailure::Malformed),
+    (7, QuestionFailure::Denied),
 ];
 
 const BYE_REASONS: [(u8, ByeReason); 5] = [

@@ -138,7 +138,7 @@ impl CallSession {
             Err(fault) => return self.answer(None, &Err(fault)),
         };
         let (user, permissions) = match request.sec.as_ref().map(|sec| self.user(sec)) {
-            None => (Ok(None), Permissions::default()),
+            None => (Ok(None), self.access.permissions_of(None).clone()),
             Some(Ok((user, permissions))) => (Ok(Some(user)), permissions),
             Some(Err(fault)) => (Err(fault), Permissions::default()),
         };
@@ -210,7 +210,7 @@ impl CallSession {
         if self.access.requires_authentication() && account.is_none() {
             return refuse("user or secret are wrong");
         }
-        let permissions = account.map(|account| account.permissions.clone()).unwrap_or_default();
+        let permissions = self.access.permissions_of(account).clone();
         user.parse().map(|user| (user, permissions)).or_else(|error| refuse(&format!("{error}")))
     }
 }

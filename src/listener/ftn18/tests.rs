@@ -17,7 +17,7 @@ const HTTP: Channel = Channel { is_secure: true, is_bidirectional: false };
 
 fn access() -> Arc<Access> {
     let credentials = Credentials::User { name: "alice".into(), password: "alicepwd".into() };
-    Arc::new(Access { accounts: vec![Account::new(credentials)], headers: false })
+    Arc::new(Access { accounts: vec![Account::new(credentials)], ..Access::default() })
 }
 
 fn outputs(session: &mut CallSession) -> Vec<CallOutput> {

@@ -64,13 +64,13 @@ impl HatSession {
     /// Creates the session of a client that has just connected to a server of this status.
     pub fn new(settings: Arc<Settings>, status: Status, now: Instant) -> HatSession {
         HatSession {
+            permissions: settings.access.permissions.clone(),
             settings,
             status,
             state: HatSessionState::Unauthenticated(None),
             sent: 0,
             requests: RequestQueue::default(),
             actions: VecDeque::new(),
-            permissions: Permissions::default(),
             disconnect_event: None,
             subscriptions: 0,
             certificate_names: Vec::new(),

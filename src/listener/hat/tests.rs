@@ -292,7 +292,7 @@ fn wrong_token_is_refused_in_the_answer() {
         Account::new(Credentials::User { name: "u".into(), password: "pw".into() }),
         Account::new(Credentials::Nkey([1; 32])),
     ];
-    let settings = Settings { access: Access { accounts, headers: false }, ..Settings::default() };
+    let settings = Settings { access: Access { accounts, ..Access::default() }, ..Settings::default() };
     for (name, token, account) in [
         ("n", None, None),
         ("n", Some(""), None),
@@ -329,14 +329,14 @@ fn with_permissions() -> Settings {
     let only = |texts: &[&str]| SubjectPermission::Only(texts.iter().map(|text| text.parse().unwrap()).collect());
     let permissions = Permissions { publish: only(&["a.>"]), subscribe: only(&["b", "b.>"]) };
     let accounts = vec![Account { permissions, ..Account::new(Credentials::Token("t".into())) }];
-    Settings { access: Access { accounts, headers: false }, announces: false, ..Settings::default() }
+    Settings { access: Access { accounts, ..Access::default() }, announces: false, ..Settings::default() }
 }
 
 #[test]
 fn denied_subscription_is_refused_in_the_answer() {
     let mut world = World::new(with_permissions());
     let refused = world.exchange(HatClientMessage::Init(init("n", Some("t"), &["b/*", "*"])));
-    assert_eq!(refused, [HatServerMessage::Init(Err("the account may not subscribe to *".to_owned()))]);
+    assert_eq!(refused, [HatServerMessage::Init(Err("this client may not subscribe to *".to_owned()))]);
     assert!(world.is_closed);
 }
 
@@ -353,7 +353,7 @@ fn certificate_has_the_permissions_of_its_account() {
     };
     let welcome = [HatServerMessage::Init(Ok(Status::Operational))];
     let (_, refused) = connect(None, &["*"]);
-    assert_eq!(refused, [HatServerMessage::Init(Err("the account may not subscribe to *".to_owned()))]);
+    assert_eq!(refused, [HatServerMessage::Init(Err("this client may not subscribe to *".to_owned()))]);
     let (mut limited, answer) = connect(None, &["b/*"]);
     assert_eq!(answer, welcome);
     assert_eq!(limited.exchange(registering(&["c"])), [HatServerMessage::Registered(None)]);

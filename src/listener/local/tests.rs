@@ -371,6 +371,8 @@ fn refusal_reasons() -> Vec<RefusalReason> {
         RefusalReason::MessageTooLarge { .. }
         | RefusalReason::TooManySubscriptions { .. }
         | RefusalReason::Subject(_)
+        | RefusalReason::PublishDenied(_)
+        | RefusalReason::SubscribeDenied(_)
         | RefusalReason::QueueLive
         | RefusalReason::QueueDiscovery
         | RefusalReason::Stopping => true,
@@ -379,6 +381,8 @@ fn refusal_reasons() -> Vec<RefusalReason> {
         RefusalReason::MessageTooLarge { bytes: 9, bytes_max: 8 },
         RefusalReason::TooManySubscriptions { max: 5 },
         RefusalReason::Subject("reserved".into()),
+        RefusalReason::PublishDenied("cmd.stop".into()),
+        RefusalReason::SubscribeDenied("cmd.>".into()),
         RefusalReason::QueueLive,
         RefusalReason::QueueDiscovery,
         RefusalReason::Stopping,

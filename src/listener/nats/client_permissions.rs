@@ -38,6 +38,11 @@ struct ReceivedRequests {
 }
 
 impl ClientPermissions {
+    /// Creates the permissions of a client that needs no account, or has not authenticated yet.
+    pub(super) fn new(permissions: &Permissions) -> ClientPermissions {
+        ClientPermissions { permissions: permissions.clone(), ..ClientPermissions::default() }
+    }
+
     /// Replaces the permissions by those of another account. Requests received before remain answerable if that account
     /// may answer requests.
     pub(super) fn set(&mut self, permissions: &Permissions) {

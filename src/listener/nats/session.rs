@@ -11,7 +11,7 @@ use super::settings::Settings;
 use super::subscriptions::NatsSubscriptions;
 use crate::delivery::Deliveries;
 use crate::listener::output_buffer::OutputBuffer;
-use crate::listener::permissions::Denial;
+use crate::listener::permissions::{Denial, DeniedAction};
 use crate::listener::session_request::{
     ClientFacts, ConnectionInfo, ListedSubscription, Publish, ReceiverCount, ServerFacts, SessionRequest,
 };
@@ -75,9 +75,9 @@ impl NatsSession {
     pub fn new(settings: Arc<Settings>, connection: &ConnectionInfo, now: Instant) -> NatsSession {
         let is_open = !settings.access.requires_authentication();
         let first = settings.ping_interval.min(FIRST_PING);
-        let spread = crate::time::nanos(first) / SPREAD_DIVISOR;
-        let chance = crate::rng::Rng::new(seed(connection)).below(spread);
+        let chance = crate::rng::Rng::new(seed(connection)).below(crate::time::nanos(first) / SPREAD_DIVISOR);
         let mut session = NatsSession {
+            permissions: ClientPermissions::new(&settings.access.permissions),
             is_annotated: settings.access.headers,
             settings,
             connection: *connection,
@@ -85,7 +85,6 @@ impl NatsSession {
             name: String::new(),
             is_admitted: is_open,
             account: None,
-            permissions: ClientPermissions::default(),
             certificate_names: Vec::new(),
             requests: VecDeque::new(),
             subs: NatsSubscriptions::default(),
@@ -177,6 +176,8 @@ impl NatsSession {
             Refusal::TooManySubscriptions { .. } => put_error(out, "maximum subscriptions exceeded"),
             Refusal::Subject(_) if sub.is_some() => put_error(out, "Invalid Subject"),
             Refusal::Subject(_) => put_error(out, "Invalid Publish Subject"),
+            Refusal::PublishDenied(subject) => self.deny(Denial::new(DeniedAction::Publish, subject), None, out),
+            Refusal::SubscribeDenied(pattern) => self.deny(Denial::new(DeniedAction::Subscribe, pattern), None, out),
             Refusal::Stopping => put_error(out, "Server Shutdown"),
             Refusal::QueueLive | Refusal::QueueDiscovery | Refusal::TooManyGlobSteps { .. } => {
                 unreachable!("this listener sends no such request")

@@ -30,7 +30,7 @@ fn settings() -> Settings {
 
 fn closed(credentials: impl IntoIterator<Item = Credentials>) -> Settings {
     let accounts = credentials.into_iter().map(Account::new).collect();
-    Settings { access: Access { accounts, headers: false }, ..settings() }
+    Settings { access: Access { accounts, ..Access::default() }, ..settings() }
 }
 
 fn with_password() -> Settings {
@@ -882,7 +882,7 @@ fn with_permissions() -> Settings {
     let only = |text: &str| SubjectPermission::Only([text.parse().unwrap()].into_iter().collect());
     let permissions = Permissions { publish: only("a.>"), subscribe: only("b.*") };
     let accounts = vec![Account { permissions, ..Account::new(credentials) }];
-    Settings { access: Access { accounts, headers: false }, ..settings() }
+    Settings { access: Access { accounts, ..Access::default() }, ..settings() }
 }
 
 /// The errors are those of nats-server. The connection stays open.
@@ -911,6 +911,28 @@ fn action_without_permission_is_denied() {
     let verbose = r#"CONNECT {"user":"u","pass":"p"}|"#;
     let expected = "+OK|-ERR 'Permissions Violation for Subscription to \"c\"'|-ERR 'Permissions Violation for Publish to \"c\"'|+OK|";
     check_all(&with_permissions(), verbose, &[("SUB c 1|PUB c 1|x|SUB b.c 1|", expected)]);
+}
+
+#[test]
+fn certificate_of_the_host_limits_all_clients() {
+    let only = |text: &str| SubjectPermission::Only([text.parse().unwrap()].into_iter().collect());
+    let permissions = Permissions { publish: only("a.>"), subscribe: only("b.*") };
+    let settings = Settings { access: Access { permissions, ..Access::default() }, ..settings() };
+    let denied = |what: &str| format!("-ERR 'Permissions Violation for {what}'|PONG|");
+    check_all(
+        &settings,
+        r#"CONNECT {"verbose":false}|"#,
+        &[
+            ("PUB a.b 1|x|SUB b.* 1|PING|", "PONG|"),
+            ("PUB c 1|x|PING|", &denied("Publish to \"c\"")),
+            ("SUB > 1|PING|", &denied("Subscription to \">\"")),
+        ],
+    );
+    // The peer decides the same about what a session has not denied.
+    let mut alone = Alone::after(&settings, r#"CONNECT {"verbose":false}|"#);
+    let refusal = Refusal::PublishDenied("a.b".parse().unwrap());
+    alone.session.on_refused(None, &refusal, &mut alone.out);
+    assert_eq!(alone.received(), "-ERR 'Permissions Violation for Publish to \"a.b\"'|");
 }
 
 #[test]

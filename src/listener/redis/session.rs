@@ -99,7 +99,7 @@ impl RedisSession {
             is_resp3: false,
             name: String::new(),
             account: (!requires_authentication).then(|| authentication::DEFAULT_USER.into()),
-            permissions: Permissions::default(),
+            permissions: settings.access.permissions.clone(),
             certificate_names: Vec::new(),
             wrong_passwords: 0,
             auth_deadline: now + settings.auth_time,
@@ -421,6 +421,7 @@ fn refusal_reply(refusal: &Refusal) -> String {
                 "ERR globs may take at most {max} steps for a message: the fewer bytes between two *, the fewer steps"
             )
         }
+        Refusal::PublishDenied(_) | Refusal::SubscribeDenied(_) => NO_PERMISSION.into(),
         Refusal::Subject(error) => invalid_channel(error),
         Refusal::Stopping => "ERR the peer is stopping".into(),
         Refusal::QueueLive | Refusal::QueueDiscovery => unreachable!("no listener sends such a request"),

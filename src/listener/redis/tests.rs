@@ -129,7 +129,7 @@ fn every_kind_of_account_authenticates() {
     let user = |name: &str, password: &str| Credentials::User { name: name.into(), password: password.into() };
     let accounts = [user("default", "a"), user("x", "y"), Credentials::Token("t".into()), Credentials::Nkey([0; 32])]
         .map(Account::new);
-    let access = Access { accounts: accounts.to_vec(), headers: false };
+    let access = Access { accounts: accounts.to_vec(), ..Access::default() };
     let settings = Settings { access, ..Settings::default() };
     for (words, expected) in [
         ("AUTH a", true),
@@ -204,7 +204,7 @@ fn action_without_permission_is_denied() {
     let permissions = Permissions { publish: only(&["a.>"]), subscribe: only(&["news.>", "b"]) };
     let credentials = Credentials::User { name: "default".into(), password: "pw".into() };
     let accounts = vec![Account { permissions, ..Account::new(credentials) }];
-    let mut shell = Shell::new(&Settings { access: Access { accounts, headers: false }, ..Settings::default() });
+    let mut shell = Shell::new(&Settings { access: Access { accounts, ..Access::default() }, ..Settings::default() });
     shell.feed(b"AUTH pw\r\n").unwrap();
     shell.text();
     shell.feed(b"CLIENT KILL ID 7\r\n").unwrap();
@@ -241,7 +241,7 @@ fn certificate_has_the_permissions_of_its_account() {
         Account { permissions, ..Account::new(Credentials::Certificate("device-7".into())) },
         Account::new(Credentials::User { name: "free".into(), password: "pw".into() }),
     ];
-    let mut shell = Shell::new(&Settings { access: Access { accounts, headers: false }, ..Settings::default() });
+    let mut shell = Shell::new(&Settings { access: Access { accounts, ..Access::default() }, ..Settings::default() });
     shell.session.on_certificate(&["other".into(), "device-7".into()]);
     let denied = "-NOPERM this user has no permissions to access one of the channels used as arguments\r\n";
     for (line, expected) in [
@@ -401,7 +401,7 @@ fn unescaped(text: &str) -> Vec<u8> {
 
 fn with_password() -> Settings {
     let credentials = Credentials::User { name: "default".into(), password: "pw".into() };
-    let access = Access { accounts: vec![Account::new(credentials)], headers: false };
+    let access = Access { accounts: vec![Account::new(credentials)], ..Access::default() };
     Settings { access, ..Settings::default() }
 }
 

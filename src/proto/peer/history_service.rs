@@ -36,6 +36,9 @@ impl Peer {
         question: &Question,
         timeout: Duration,
     ) {
+        if !self.may_ask(question) {
+            return self.on_answer(now, requester, Err(QuestionFailure::Denied));
+        }
         if peer == self.origin.epoch
             && let Question::Report(query) = question
         {

@@ -26,7 +26,7 @@ mod tick;
 
 use crate::message::{Epoch, Publisher, Targets};
 use crate::proto::Settings;
-use crate::proto::certified::CertifiedPeers;
+use crate::proto::certified::{CertifiedPeers, OwnCertificate};
 use crate::proto::effect::{ArrivedDatagram, ClientRequest, Effect, EpochChange, Input, Path};
 use crate::proto::history::{HistoryRow, HistoryTotals};
 use crate::proto::interest::InterestTable;
@@ -48,6 +48,7 @@ use crate::proto::resend::ResendCounters;
 use crate::proto::send::{HeartbeatTimer, Origin};
 use crate::proto::stats::{Counters, LossRow, MemberRow, OutboundRow, SeqnoRow, SubRow, WindowRow};
 use crate::rng::Rng;
+use crate::subject::permitted_subjects::HostPermissions;
 use crate::subject::{Pattern, Subject};
 use crate::time::{ClockReading, Instant};
 use std::collections::{BTreeMap, VecDeque};
@@ -90,6 +91,8 @@ pub struct Peer {
     members: MemberTable,
     /// Certificates of other peers, members or not.
     certified: CertifiedPeers,
+    /// Certificate of the host of this peer.
+    own_certificate: OwnCertificate,
     /// Questions to histories that are still unanswered.
     questions: PendingQuestions,
     /// Subscriptions that are notified of publishers.
@@ -142,6 +145,7 @@ impl Peer {
             members: MemberTable::default(),
             // One more for each member, so that those of departed ones remain known for a while.
             certified: CertifiedPeers::new(2 * settings.peers_max),
+            own_certificate: OwnCertificate::default(),
             questions: PendingQuestions::new(question >> 1),
             discovery: PublisherDiscovery::new(at),
             stop: None,
@@ -170,6 +174,7 @@ impl Peer {
             }
             Input::Deferred(datagram) => self.on_datagram(now, datagram),
             Input::Authenticated { epoch, certified } => self.on_authenticated(epoch, certified),
+            Input::OwnCertificate(certificate) => self.own_certificate = certificate,
             Input::OwnDatagrams { datagrams, bytes } => {
                 self.counters.datagrams_in += datagrams;
                 self.counters.bytes_in += bytes;
@@ -268,6 +273,11 @@ impl Peer {
     /// Returns the settings of this peer.
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// Returns what the certificate of this host permits its programs.
+    pub fn host_permissions(&self) -> &HostPermissions {
+        &self.own_certificate.permissions
     }
 
     /// Returns the counters of the whole peer.

@@ -1,12 +1,13 @@
-//! Permissions of other peers: messages on subjects on which their certificates do not let them publish.
+//! Permissions by the certificates of hosts: what this host's own programs may do, and messages of other peers on subjects
+//! on which their certificates do not let them publish.
 //!
-//! Such a message is accounted for like any other: its datagram, its number, and its loss. It goes to no client.
+//! Such a message of another peer is accounted for like any other: its datagram, its number, and its loss. It goes to no client.
 
 use super::Peer;
 use crate::message::{DeliveryMode, Epoch, Publisher, Verdict};
 use crate::proto::certified::CertifiedPeer;
 use crate::proto::effect::{DeniedPublication, Effect};
-use crate::proto::question::AnswerContent;
+use crate::proto::question::{AnswerContent, Question};
 use crate::proto::recv::StreamOutcome;
 use crate::proto::stream_item::StreamItem;
 use crate::subject::Subject;
@@ -33,6 +34,17 @@ impl Peer {
         }
         let members = &self.members;
         self.certified.insert(epoch, certified, |epoch| members.contains_key(epoch));
+    }
+
+    /// Returns whether the certificate of this host lets its programs ask the question to a history.
+    pub(super) fn may_ask(&self, question: &Question) -> bool {
+        let subscribe = &self.host_permissions().subscribe;
+        match question {
+            Question::Poll(polls) => polls.iter().all(|poll| subscribe.permits(&poll.subject)),
+            Question::Fetch(fetches) => fetches.iter().all(|fetch| subscribe.permits(&fetch.subject)),
+            Question::List { pattern, .. } => subscribe.permits_pattern(pattern),
+            Question::Report(_) => true,
+        }
     }
 
     /// Handles an outcome with messages that their publisher may not publish ([`is_denied`]).

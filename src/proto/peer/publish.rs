@@ -48,6 +48,9 @@ impl Peer {
                 let subscribed = match wanted.queue {
                     Some(_) if mode == DeliveryMode::Live => Err(Refusal::QueueLive),
                     Some(_) if wants_discovery => Err(Refusal::QueueDiscovery),
+                    _ if !self.host_permissions().subscribe.permits_pattern(&wanted.pattern) => {
+                        Err(Refusal::SubscribeDenied(wanted.pattern))
+                    }
                     _ => self.interest.subscribe(now.instant, target, wanted, mode),
                 };
                 if wants_discovery && subscribed.is_ok() {
@@ -85,7 +88,8 @@ impl Peer {
     /// Publishes a message, as [`ClientRequest::Publish`] does, without a request object.
     ///
     /// # Errors
-    /// The message is too large, or the peer is stopping. Nothing is published then.
+    /// The message is too large, the certificate of this host does not permit it, or the peer is stopping. Nothing is
+    /// published then.
     #[inline]
     pub fn publish(&mut self, now: ClockReading, client: ClientId, message: &Message) -> Result<(), Refusal> {
         if MessageRef::from(message).is_plain() && self.extend(now, client, &message.subject, &message.payload) {
@@ -98,7 +102,7 @@ impl Peer {
     /// Publishes a message of subject and payload only. Both are copied directly to their final location.
     ///
     /// # Errors
-    /// The message is too large, or the peer is stopping. Nothing is published then.
+    /// The same as of [`Peer::publish`].
     #[inline]
     pub fn publish_payload(
         &mut self,
@@ -144,6 +148,9 @@ impl Peer {
         let refusal = match () {
             () if self.stop.is_some() => Some(Refusal::Stopping),
             () if bytes_max < bytes => Some(Refusal::MessageTooLarge { bytes, bytes_max }),
+            () if !self.host_permissions().publish.permits(message.subject) => {
+                Some(Refusal::PublishDenied(message.subject.clone()))
+            }
             () => None,
         };
         if let Some(refusal) = refusal {

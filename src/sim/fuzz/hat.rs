@@ -78,7 +78,7 @@ fn framed(mut script: Script<'_>) -> Vec<u8> {
 fn settings(is_closed: bool, announces: bool) -> Settings {
     let token = Account::new(Credentials::Token("pw".into()));
     Settings {
-        access: Access { accounts: if is_closed { vec![token] } else { Vec::new() }, headers: false },
+        access: Access { accounts: if is_closed { vec![token] } else { Vec::new() }, ..Access::default() },
         announces,
         frame_bytes_max: 1024,
         unauthenticated_bytes_max: 256,

@@ -59,7 +59,7 @@ fn settings(choices: u8) -> Settings {
     let account = |credentials| Account { headers, permissions: permissions.clone(), ..Account::new(credentials) };
     let accounts = credentials.into_iter().map(account).collect();
     Settings {
-        access: Access { accounts, headers },
+        access: Access { accounts, headers, ..Access::default() },
         line_bytes_max: LINE_BYTES_MAX,
         payload_bytes_max: PAYLOAD_BYTES_MAX,
         unauthenticated_bytes_max: LINE_BYTES_MAX,

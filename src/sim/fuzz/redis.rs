@@ -53,7 +53,7 @@ impl RedisWorld {
         let account = Account { permissions, ..Account::new(credentials) };
         let accounts = if is_closed { vec![account] } else { Vec::new() };
         let settings = Settings {
-            access: Access { accounts, headers: false },
+            access: Access { accounts, ..Access::default() },
             payload_bytes_max: 2048,
             command_bytes_max: 4096,
             arguments_max: 64,

@@ -43,7 +43,7 @@ impl HttpCounts {
     pub(super) fn on_denied(&self, denial: &Denial) {
         let denied = self.denied.fetch_add(1, Ordering::Relaxed) + 1;
         if denied.is_power_of_two() {
-            tracing::warn!(listener = "ftn18", reason = %denial, denied, "action denied: see accounts");
+            tracing::warn!(listener = "ftn18", reason = %denial, denied, "action denied: see accounts, and seqcast realm show");
         } else {
             tracing::debug!(listener = "ftn18", reason = %denial, "action denied");
         }

@@ -82,7 +82,7 @@ impl RedisSession {
                 },
             );
         if proven.is_some() || !access.requires_authentication() && name == DEFAULT_USER.as_bytes() {
-            let permissions = proven.map(|account| account.permissions.clone()).unwrap_or_default();
+            let permissions = access.permissions_of(proven).clone();
             self.admit(String::from_utf8_lossy(name).into_owned(), permissions);
             return Ok(true);
         }

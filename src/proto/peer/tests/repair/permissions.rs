@@ -2,10 +2,10 @@
 
 use super::queue::is_news;
 use super::*;
-use crate::proto::certified::CertifiedPeer;
+use crate::proto::certified::{CertifiedPeer, OwnCertificate};
 use crate::proto::effect::DeniedPublication;
 use crate::proto::history::Selection;
-use crate::subject::permitted_subjects::PermittedSubjects;
+use crate::subject::permitted_subjects::{HostPermissions, PermittedSubjects};
 
 impl Host {
     /// Hands in the certificate of the epoch with this number, which permits these patterns.
@@ -200,4 +200,40 @@ fn member_without_permission_may_return_messages() {
     assert_eq!((plain.len(), shares.len()), (20, 20));
     assert!(0 < lan.counter("queue_returned"));
     assert_eq!(denied_count(&lan.hosts[0]), 0);
+}
+
+#[test]
+fn certificate_of_this_host_limits_its_clients() {
+    let mut host = Host::new("S.test", 1, 0);
+    let only = |text: &str| PermittedSubjects::of([text.parse().unwrap()]);
+    let permissions = HostPermissions { publish: only("line.>"), subscribe: only("cmd.*") };
+    host.peer.handle(at(0), Input::OwnCertificate(OwnCertificate { name: None, permissions }));
+    let own_inbox = format!("_INBOX.{}.1", host.peer.epoch());
+    for (subject, is_permitted) in
+        [("line.a", true), ("cmd.a", false), ("line.a", true), ("line", false), (own_inbox.as_str(), true)]
+    {
+        let subject: Subject = subject.parse().unwrap();
+        let published = host.peer.publish_payload(at(1), CLIENT, &subject, b"x");
+        let expected = if is_permitted { Ok(()) } else { Err(Refusal::PublishDenied(subject)) };
+        assert_eq!(published, expected);
+    }
+    for (sub, (pattern, is_permitted)) in
+        (0..).zip([("cmd.a", true), ("cmd.*", true), ("cmd.>", false), (">", false), ("_INBOX.>", true), ("_RV.>", true)])
+    {
+        let pattern: Pattern = pattern.parse().unwrap();
+        let (sub, wanted) = (SubId(sub), pattern.clone().into());
+        let request = ClientRequest::Subscribe { sub, wanted, mode: DeliveryMode::Repair, wants_discovery: false };
+        let expected = if is_permitted { Ok(()) } else { Err(Refusal::SubscribeDenied(pattern)) };
+        assert_eq!(host.peer.request(at(2), CLIENT, request), expected);
+    }
+    assert_eq!((host.peer.counters().refusals, host.peer.counters().messages_published), (4, 3));
+    host.drain();
+    let selection = Selection { newest: None, age: None };
+    for (pattern, is_permitted) in [("cmd.*", true), ("line.>", false)] {
+        let question = Question::List { pattern: pattern.parse().unwrap(), selection, from: 0, limit: 10 };
+        let (peer, timeout) = (host.peer.epoch(), Duration::from_millis(500));
+        host.peer.request(at(3), CLIENT, ClientRequest::QueryHistory { id: 7, peer, question, timeout }).unwrap();
+        let is_denied = |effect: &Effect| matches!(effect, Effect::Answer { answer: Err(QuestionFailure::Denied), .. });
+        assert_eq!(host.drain().iter().any(is_denied), !is_permitted, "{pattern}");
+    }
 }
