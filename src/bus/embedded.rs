@@ -275,9 +275,23 @@ fn info(engine: &Engine, client: ClientId) -> Info {
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(feature = "security")]
+    use crate::bus::Notice;
     use crate::bus::{OpenError, RecvError, WaitError};
     use crate::clock::random_u64;
+    #[cfg(feature = "security")]
+    use crate::proto::certified::OwnCertificate;
+    #[cfg(feature = "security")]
+    use crate::proto::effect::Input;
     use crate::proto::question::Poll;
+    #[cfg(feature = "security")]
+    use crate::security::Secret;
+    #[cfg(feature = "security")]
+    use crate::security::realm::{Certificate, HostIdentity, PeerPermissions, Realm, TrustAnchor::OwnKey};
+    #[cfg(feature = "security")]
+    use crate::storage::realm::{NewRealm, RealmDirectory};
+    #[cfg(feature = "security")]
+    use serde_json::json;
     use std::fs;
     use std::hint::black_box;
     use std::path::{Path, PathBuf};
@@ -377,5 +391,73 @@ mod tests {
         assert_eq!(subscription.recv_timeout(PATIENCE).unwrap_err(), RecvError::Closed);
         assert_eq!(bus.end_reason().unwrap(), "the peer has failed and has ended; its log says why");
         assert!(matches!(Bus::attach(&fixture.socket), Err(OpenError::NoPeer { .. })));
+    }
+
+    /// Opens a peer inside of a program on a host that is a member of the realm, with this certificate.
+    #[cfg(feature = "security")]
+    fn open_member(directory: &Path, port: u16, number: u8, host: &str, permissions: PeerPermissions) -> EmbeddedPeer {
+        let (realm, seed) =
+            (Realm { name: "test".parse().unwrap(), anchor: OwnKey, secret: Secret::new([7; 32]) }, [number; 32]);
+        let (identity, name) = (HostIdentity::from_seed(&seed), host.parse().unwrap());
+        let certificate = Certificate::sign_own(realm.name.clone(), name, &identity, permissions, 1).unwrap();
+        let new = NewRealm { realm: &realm, seed: &seed, certificate: Some(&certificate), authority_seed: None };
+        let mut config = Config::default();
+        config.name = format!("program{number}").parse().unwrap();
+        config.port = port;
+        config.interface = "lo".parse().unwrap();
+        config.data_dir = directory.join(host);
+        RealmDirectory::new(&config.data_dir).create(&new).unwrap();
+        EmbeddedPeer::open(&config).unwrap()
+    }
+
+    #[cfg(feature = "security")]
+    #[test]
+    fn certificates_bind_programs_and_other_hosts() {
+        let directory = std::env::temp_dir().join(format!("seqcast-test-{:016x}", random_u64()));
+        fs::create_dir(&directory).unwrap();
+        let port = 20_000 + (random_u64() % 10_000) as u16;
+        let patterns = |text: &str| vec![text.parse::<Pattern>().unwrap()];
+        let narrow = PeerPermissions { publish: patterns("line.>"), subscribe: patterns("cmd.*") };
+        let mut honest = open_member(&directory, port, 1, "A.test", PeerPermissions::all());
+        let mut narrow = open_member(&directory, port, 2, "B.test", narrow);
+        let subscription = honest.subscribe(">".parse().unwrap()).unwrap();
+        let [line, cmd] = ["line.a", "cmd.stop"].map(|text| text.parse::<Subject>().unwrap());
+        assert_eq!(narrow.publish_payload(&cmd, b"x"), Err(PublishError::Denied(cmd.clone())));
+        assert_eq!(narrow.bus().publish(Message::new(cmd.clone(), "x")), Err(PublishError::Denied(cmd.clone())));
+        let refused = narrow.subscribe(">".parse().unwrap()).map(|_| ());
+        assert_eq!(refused, Err(SubscribeError::Refused(RefusalReason::SubscribeDenied(">".into()))));
+        narrow.subscribe("cmd.*".parse().unwrap()).unwrap();
+        // From here on the peer of the host does not check its own certificate.
+        narrow.engine.core.peer.handle(Clock::now(), Input::OwnCertificate(OwnCertificate::default()));
+        let deadline = Clock::now().instant + PATIENCE;
+        let mut received = 0;
+        let finding = loop {
+            assert!(Clock::now().instant < deadline, "{:?}", honest.show(&json!({ "show": "health" })));
+            narrow.publish_payload(&cmd, b"x").unwrap();
+            narrow.publish_payload(&line, b"x").unwrap();
+            for peer in [&mut narrow, &mut honest] {
+                peer.drive(Duration::from_millis(5)).unwrap();
+            }
+            while let Ok(notice) = subscription.try_recv() {
+                let Notice::Message(delivery) = notice else { panic!("{notice:?}") };
+                assert_eq!(delivery.message.subject, line);
+                received += 1;
+            }
+            let health = honest.show(&json!({ "show": "health" }))["health"].take();
+            let findings = health["findings"].as_array().cloned().unwrap_or_default();
+            if let Some(finding) = findings.into_iter().find(|finding| finding["check"] == "permissions") {
+                break finding["found"].to_string();
+            }
+        };
+        assert!(
+            finding.contains("publishes on cmd.stop, which the certificate of B.test does not permit"),
+            "{finding}"
+        );
+        let counters = honest.engine.core.peer.counters();
+        assert!(0 < received && 0 < counters.messages_denied, "{received} {}", counters.messages_denied);
+        let peers = honest.show(&json!({ "show": "peers" }))["rows"].take();
+        assert_eq!((&peers[0]["publisher"], &peers[0]["member"]), (&json!("program2"), &json!("B.test")), "{peers}");
+        drop((honest, narrow));
+        fs::remove_dir_all(&directory).unwrap();
     }
 }

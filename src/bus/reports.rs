@@ -164,6 +164,12 @@ pub struct PeerReport {
     /// True if another live peer has the same name.
     #[serde(rename = "duplicate_name")]
     pub has_duplicate_name: bool,
+    /// Name in the certificate of its host; `None` in open mode.
+    #[serde(default, deserialize_with = "optional_text")]
+    pub member: Option<PeerName>,
+    /// True if it announces the name in the certificate of another host.
+    #[serde(rename = "foreign_name", default)]
+    pub has_foreign_name: bool,
     /// True if its unicast datagrams arrive and its multicast datagrams do not.
     #[serde(rename = "multicast_dead")]
     pub is_multicast_dead: bool,

@@ -23,6 +23,9 @@ pub(crate) fn member(publisher: &Publisher, event: MemberEvent) {
             tracing::warn!(peer = name, %epoch, uid, "peer receives too slowly, and this peer no longer waits for it; see 'show peers'");
         }
         MemberEvent::CaughtUp => tracing::info!(peer = name, %epoch, uid, "peer has caught up"),
+        MemberEvent::ForeignName => {
+            tracing::warn!(peer = name, %epoch, uid, "this peer announces the name of another host; 'show peers' names the member that it is");
+        }
         // The checks of the running peer log these, with the remedy.
         MemberEvent::MulticastDead | MemberEvent::MulticastRestored | MemberEvent::DuplicateName => {}
     }

@@ -375,6 +375,8 @@ fn peer(row: &MemberRow, repaired: u64, input: &ReportInput<'_>) -> Value {
             "unverified": row.unverified,
             "repaired": repaired,
             "duplicate_name": row.duplicate_name,
+            "member": row.member.as_ref().map(|name| name.as_str()),
+            "foreign_name": row.has_foreign_name,
             "multicast_dead": row.is_multicast_dead,
             "unicast_absent": row.is_unicast_absent,
             "proven": row.is_proven,

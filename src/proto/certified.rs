@@ -33,6 +33,8 @@ pub struct OwnCertificate {
 pub struct MemberCertificate {
     /// The statements.
     pub certified: CertifiedPeer,
+    /// True if the peer announces the name in the certificate of another host.
+    pub has_foreign_name: bool,
     /// Time of the last report of a message that is not permitted.
     reported_at: Option<Instant>,
 }
@@ -77,6 +79,11 @@ impl CertifiedPeers {
             let Some(oldest) = absent.min_by_key(|(_, (proof, _))| *proof).map(|(epoch, _)| *epoch) else { return };
             self.peers.remove(&oldest);
         }
+    }
+
+    /// Returns whether the certificate of a known peer has this name.
+    pub fn has_name(&self, name: &PeerName) -> bool {
+        self.peers.values().any(|(_, certified)| certified.name.as_ref() == Some(name))
     }
 
     /// Returns the statements about a peer. In open mode it may publish on every subject. Among keyed peers, one without

@@ -176,6 +176,8 @@ pub enum MemberEvent {
     Crashed,
     /// Another live epoch uses the same name.
     DuplicateName,
+    /// The peer announces the name in the certificate of another host.
+    ForeignName,
     /// The peer's unicast arrives, and its multicast does not.
     MulticastDead,
     /// The peer's multicast arrives again.

@@ -1,7 +1,7 @@
 //! Counters of the peer, and the rows that `show` prints. Counters only rise. Those of resends are in `resend::answer`,
 //! those of one publisher's losses in `loss`.
 
-use crate::message::{ClientId, Count, DeliveryMode, Dseq, Publisher, Reason, SubId, SubscriptionFilter};
+use crate::message::{ClientId, Count, DeliveryMode, Dseq, PeerName, Publisher, Reason, SubId, SubscriptionFilter};
 use crate::seqno::Seq;
 use crate::subject::Subject;
 use crate::time::WallTime;
@@ -86,6 +86,8 @@ counters! {
     discard_quarantined,
     /// Forged BYEs: the epochs that they named continued.
     forged_byes,
+    /// Peers that announced the name in the certificate of another host.
+    foreign_names,
     /// Datagrams and records discarded because they are directed to another peer.
     discard_other_receiver,
     /// Directed datagrams, answers and BYEs discarded because their peer is unknown.
@@ -311,6 +313,10 @@ pub struct MemberRow {
     pub unverified: u64,
     /// True if another live epoch has the same name.
     pub duplicate_name: bool,
+    /// Name in the certificate of its host; `None` in open mode.
+    pub member: Option<PeerName>,
+    /// True if it announces the name in the certificate of another host.
+    pub has_foreign_name: bool,
     /// True if the peer's unicast arrives and its multicast does not (wire.md W111).
     pub is_multicast_dead: bool,
     /// True if no unicast of the peer has arrived for 3.5 of its heartbeats, or since the first contact.

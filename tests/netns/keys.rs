@@ -347,3 +347,41 @@ fn clock_that_is_years_off_is_named() {
         assert!(first.peers().is_empty(), "nobody is trusted instead");
     });
 }
+
+#[test]
+fn certificate_limits_the_programs_of_a_host() {
+    in_namespaces("netns::keys::certificate_limits_the_programs_of_a_host", || {
+        let lan = Lan::new(2);
+        let [first, other] = &Shell::pair(&lan);
+        first.run("seqcast init --realm plant1 --mode pki");
+        other.run("ssh first seqcast realm invite | seqcast join - > request");
+        first.run(
+            "seqcast realm sign - --name other --publish 'line.>' --subscribe 'cmd.*' < /run/home-other/request > certificate",
+        );
+        other.run("seqcast join - < /run/home-first/certificate");
+        let _peers = [first, other].map(|shell| shell.start("seqcast peer --interface eth0"));
+        wait_until("the peers know each other", || first.peers() == ["other"] && other.peers() == ["first"]);
+        let subscriber = first.host.start("sh", &["-c", &first.script("exec seqcast sub '>' --count 1")]);
+        wait_until("a permitted message arrives", || {
+            other.run("seqcast pub line.a hello");
+            subscriber.lines().iter().any(|line| line.contains("hello"))
+        });
+        for (command, expected) in [
+            ("seqcast pub cmd.stop x", "does not let its programs publish on cmd.stop;"),
+            ("seqcast pub cmd.stop x --embed --interface eth0", "does not let its programs publish on cmd.stop;"),
+            ("seqcast sub '>' --count 1", "does not let its programs subscribe to >;"),
+        ] {
+            let refused = other.refusal(command);
+            assert!(refused.contains(expected) && refused.ends_with("exit code 1\n"), "{command}: {refused}");
+        }
+        // It may not publish on the inbox of others by its patterns, and answers all the same.
+        let _replier = other.start("seqcast reply cmd.ask pong");
+        wait_until("a question is answered", || first.run("seqcast req cmd.ask ping || true").contains("pong"));
+        let peers = first.run("seqcast show peers");
+        assert!(peers.contains("| member |") && peers.contains("| other  |"), "{peers}");
+        let counters = Bus::attach(first.socket()).expect("it runs").show("counters").expect("it answers");
+        let rows = counters["rows"].as_array().expect("rows");
+        let denied = rows.iter().find(|row| row["counter"] == "messages_denied").expect("it is counted");
+        assert_eq!(denied["value"], 0, "an honest peer sends nothing that its certificate does not permit");
+    });
+}

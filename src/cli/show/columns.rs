@@ -160,9 +160,13 @@ pub(super) const TOTALS: &[(&str, Cell)] = &[
     ("too large", Field("/too_large")),
 ];
 
+/// Column of the names in certificates, which peers in open mode do not have.
+pub(super) const MEMBER: Column = Column::new("member").left();
+
 pub(super) const PEERS: &[(Column, Cell)] = &[
     (Column::new("user"), Field("/user")),
     (Column::new("name").left(), Rule(peer_name)),
+    (MEMBER, Field("/member")),
     (Column::new("address").left(), Field("/address")),
     (Column::new("state"), Rule(peer_state)),
     (Column::new("up"), Span("/uptime_ms")),
@@ -379,7 +383,11 @@ fn range(row: &Value) -> String {
 }
 
 fn peer_name(row: &Value) -> String {
-    let note = if row["duplicate_name"] == true { " (name used twice)" } else { "" };
+    let note = match (&row["foreign_name"], &row["duplicate_name"]) {
+        (Value::Bool(true), _) => " (name of another host)",
+        (_, Value::Bool(true)) => " (name used twice)",
+        _ => "",
+    };
     format!("{}{note}", FieldOr("/publisher", "?").text(row))
 }
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use self::args::{HealthOptions, ShowOptions, ShowReport};
 use self::columns::{
     CLIENTS, COUNTERS, Cell, FOLLOWED, HISTORY, INTEREST, LISTENERS, LOSS, LOSS_BY_SUBJECT, LOSS_DATAGRAMS,
-    LOSS_MESSAGES, LOSS_SHARES, OUTBOUND, PEERS, SEQNO, SKEW, STATUS, SUBS, TOTALS, WINDOWS, is_any_missed,
+    LOSS_MESSAGES, LOSS_SHARES, MEMBER, OUTBOUND, PEERS, SEQNO, SKEW, STATUS, SUBS, TOTALS, WINDOWS, is_any_missed,
 };
 use super::connect;
 use super::receivers::LonePeerAdvice;
@@ -138,7 +138,7 @@ fn table(what: &ShowReport, answer: &Value) -> Option<TextTable> {
         ShowReport::Loss { by_subject: true, .. } => LOSS_BY_SUBJECT,
         ShowReport::Loss { .. } => LOSS,
         ShowReport::History { .. } => HISTORY,
-        ShowReport::Peers => PEERS,
+        ShowReport::Peers => return Some(peers(answer)),
         ShowReport::Skew => SKEW,
         ShowReport::Subs => SUBS,
         ShowReport::Interest => INTEREST,
@@ -148,6 +148,13 @@ fn table(what: &ShowReport, answer: &Value) -> Option<TextTable> {
         ShowReport::Clients => CLIENTS,
     };
     Some(rows(cells, answer))
+}
+
+/// Returns the table of other peers, without the names of members if no peer has one.
+fn peers(answer: &Value) -> TextTable {
+    let has_members = answer["rows"].as_array().into_iter().flatten().any(|row| row["member"].is_string());
+    let shown = PEERS.iter().filter(|(column, _)| has_members || column.header != MEMBER.header);
+    rows(&shown.copied().collect::<Vec<_>>(), answer)
 }
 
 /// Returns the answer to `show loss` as the table of the seed.
@@ -401,6 +408,10 @@ too large    | 7
             text.contains("? (name used twice)") && text.contains("up, no multicast, excluded for 2.5s (slow)"),
             "{text}"
         );
+        assert!(!text.contains("member"), "{text}");
+        let rows = json!({ "rows": [{ "user": "A.1", "publisher": "A", "member": "B", "foreign_name": true, "state": "up" }] });
+        let text = table(&ShowReport::Peers, &rows).unwrap().to_string();
+        assert!(text.contains("A (name of another host) | B "), "{text}");
         assert_eq!(table(&ShowReport::Subs, &json!({})).unwrap().to_string().lines().count(), 2);
     }
 

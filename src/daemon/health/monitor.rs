@@ -14,7 +14,9 @@ pub(crate) use self::requests::RequestTotals;
 
 use self::clock_skew::check_skew;
 use self::kernel_drops::KernelDrops;
-use self::keys::{certificate_finding, check_identity, check_open, check_permissions, check_trust, is_copied};
+use self::keys::{
+    certificate_finding, check_identity, check_open, check_permissions, check_trust, is_copied, is_impersonated,
+};
 use self::multicast::{ReturnedMulticasts, check_multicast};
 use self::path_mtu::check_mtu;
 use self::requests::UnansweredRequests;
@@ -403,7 +405,8 @@ fn is_up(peer: &MemberRow) -> bool {
 
 fn check_names(network: &NetworkSetup, peers: &[MemberRow]) -> Option<Finding> {
     let duplicates = peers.iter().filter(|peer| peer.duplicate_name && is_up(peer));
-    let duplicates: Vec<&MemberRow> = duplicates.filter(|peer| !is_copied(network, peers, peer)).collect();
+    let duplicates: Vec<&MemberRow> =
+        duplicates.filter(|peer| !is_copied(network, peers, peer) && !is_impersonated(peers, peer)).collect();
     (!duplicates.is_empty()).then(|| Finding {
         check: Check::Names,
         severity: Severity::Warning,

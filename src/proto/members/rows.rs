@@ -46,6 +46,8 @@ impl Member {
             lost: self.loss_row().msg_loss.count,
             unverified: self.bcast.ledger().unexplained(),
             duplicate_name: self.duplicate_name,
+            member: self.certificate.certified.name.clone(),
+            has_foreign_name: self.certificate.has_foreign_name,
             is_multicast_dead: self.liveness.is_dead(),
             is_unicast_absent: self.liveness.is_unicast_absent(now, self.heartbeat),
             flow_exclusion: self.receiver.exclusion().map(|lagging| (now.since(lagging.since), lagging.has_reported)),

@@ -1,4 +1,4 @@
-//! Permissions by the certificates of hosts: what this host's own programs may do, and messages of other peers on subjects
+//! Permissions and names by the certificates of hosts: what this host's own programs may do, and messages of other peers on subjects
 //! on which their certificates do not let them publish.
 //!
 //! Such a message of another peer is accounted for like any other: its datagram, its number, and its loss. It goes to no client.
@@ -6,7 +6,8 @@
 use super::Peer;
 use crate::message::{DeliveryMode, Epoch, Publisher, Verdict};
 use crate::proto::certified::CertifiedPeer;
-use crate::proto::effect::{DeniedPublication, Effect};
+use crate::proto::effect::{DeniedPublication, Effect, MemberEvent};
+use crate::proto::members::Member;
 use crate::proto::question::{AnswerContent, Question};
 use crate::proto::recv::StreamOutcome;
 use crate::proto::stream_item::StreamItem;
@@ -33,7 +34,33 @@ impl Peer {
             member.certificate.certified = certified.clone();
         }
         let members = &self.members;
+        let name = certified.name.clone();
         self.certified.insert(epoch, certified, |epoch| members.contains_key(epoch));
+        let namesakes = self.members.values().filter(|member| member.publisher.name == name);
+        let namesakes: Vec<Epoch> = namesakes.map(Member::epoch).collect();
+        namesakes.into_iter().for_each(|namesake| self.check_announced_name(namesake));
+    }
+
+    /// Checks whether a member announces the name in the certificate of another host, this one included. Peers inside of
+    /// programs have names of their own, so any other name is in order.
+    pub(super) fn check_announced_name(&mut self, epoch: Epoch) {
+        let Some(member) = self.members.get(&epoch) else { return };
+        let (announced, own) = (&member.publisher.name, &member.certificate.certified.name);
+        let is_foreign = own.is_some()
+            && announced != own
+            && (*announced == self.own_certificate.name
+                || announced.as_ref().is_some_and(|name| self.certified.has_name(name)));
+        let had_foreign_name = member.certificate.has_foreign_name;
+        if is_foreign == had_foreign_name {
+            return;
+        }
+        if let Some(member) = self.members.get_mut(&epoch) {
+            member.certificate.has_foreign_name = is_foreign;
+        }
+        if is_foreign {
+            self.counters.foreign_names += 1;
+            self.notify_member_event(epoch, MemberEvent::ForeignName);
+        }
     }
 
     /// Returns whether the certificate of this host lets its programs ask the question to a history.

@@ -335,6 +335,7 @@ impl Peer {
         self.supersede_former_runs(epoch);
         self.end_departed_members(now, epoch, heard_before);
         self.report_duplicate_names(now, epoch);
+        self.check_announced_name(epoch);
         self.on_high(now, header, announce);
         match kind {
             AnnouncementKind::Hello { cookie, wants_reply: true } => self.answer(now, epoch, cookie, source.bytes),

@@ -80,12 +80,39 @@ pub(super) fn is_copied(network: &NetworkSetup, peers: &[MemberRow], peer: &Memb
 
 fn hosts_of_namesakes(network: &NetworkSetup, peers: &[MemberRow], peer: &MemberRow) -> BTreeSet<IpAddr> {
     let name = &peer.publisher.name;
-    let others = peers.iter().filter(|other| is_up(other) && other.publisher.name == *name);
+    // A peer that deceives has other keys.
+    let others = peers.iter().filter(|other| is_up(other) && other.publisher.name == *name && !other.has_foreign_name);
     let is_own = name.as_ref().is_some_and(|name| name.as_str() == network.name);
     others.map(|other| other.address.ip()).chain(is_own.then_some(network.address)).collect()
 }
 
+/// Returns whether a peer that is up announces the name of this one, which is in the certificate of another host.
+pub(super) fn is_impersonated(peers: &[MemberRow], peer: &MemberRow) -> bool {
+    let name = &peer.publisher.name;
+    peers.iter().any(|other| other.has_foreign_name && is_up(other) && other.publisher.name == *name)
+}
+
+/// Returns the finding about a peer that announces the name of another host.
+fn impostor_finding(peer: &MemberRow) -> Finding {
+    let member = peer.member.as_ref().map_or("?", |name| name.as_str());
+    let name = peer.publisher.name.as_ref().map_or("?", |name| name.as_str());
+    Finding {
+        check: Check::Identity,
+        severity: Severity::Warning,
+        found: format!(
+            "the peer {} on the host {} announces the name of another host; it is a peer of {member}",
+            peer.publisher,
+            peer.address.ip()
+        ),
+        effect: "reports show what it publishes under that name",
+        fix: format!("on the host of {member}, give the peer a name of its own (key 'name') instead of {name}"),
+    }
+}
+
 pub(super) fn check_identity(network: &NetworkSetup, peers: &[MemberRow]) -> Option<Finding> {
+    if let Some(impostor) = peers.iter().find(|peer| peer.has_foreign_name && is_up(peer)) {
+        return Some(impostor_finding(impostor));
+    }
     let is_duplicate = |peer: &&MemberRow| peer.duplicate_name && is_up(peer);
     let peer = peers.iter().filter(is_duplicate).find(|peer| is_copied(network, peers, peer))?;
     let hosts: Vec<String> = hosts_of_namesakes(network, peers, peer).iter().map(IpAddr::to_string).collect();

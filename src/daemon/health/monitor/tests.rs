@@ -44,6 +44,8 @@ fn peer(user: &str) -> MemberRow {
         lost: 0,
         unverified: 0,
         duplicate_name: false,
+        member: None,
+        has_foreign_name: false,
         is_multicast_dead: false,
         is_unicast_absent: false,
         is_proven: true,
@@ -394,6 +396,24 @@ fn copied_keys_differ_from_shared_names() {
     assert_eq!(findings(false, &[namesake(8), namesake(9)]), ["+identity warning"]);
     assert_eq!(findings(false, &[namesake(8), namesake(8)]), ["+names warning"], "two peers of one host");
     assert_eq!(findings(true, &[namesake(8), namesake(9)]), ["+names warning", "+open notice"]);
+}
+
+#[test]
+fn impostor_is_named_and_no_copy() {
+    let impostor = MemberRow {
+        duplicate_name: true,
+        member: Some("C.test".parse().unwrap()),
+        has_foreign_name: true,
+        address: ([10, 0, 0, 9], 9).into(),
+        ..peer("B.2")
+    };
+    let honest = MemberRow { duplicate_name: true, member: Some("B".parse().unwrap()), ..peer("B.1") };
+    let mut monitor = HealthMonitor::new(network(), at(0));
+    assert_eq!(changes(&mut monitor, 1000, &seen(&[honest.clone(), impostor])), ["+identity warning"]);
+    let found = &monitor.findings().next().unwrap().finding.found;
+    assert_eq!(found, "the peer B.2 on the host 10.0.0.9 announces the name of another host; it is a peer of C.test");
+    let single = MemberRow { duplicate_name: false, ..honest };
+    assert_eq!(changes(&mut monitor, 2000, &seen(&[single])), ["-identity"]);
 }
 
 #[test]

@@ -61,7 +61,9 @@ function notes(row) {
   return [
     row.reason,
     row.multicast_dead && "its multicast does not arrive",
+    row.foreign_name && "it announces the name of another host",
     row.duplicate_name && "another peer has its name",
+    row.member && row.member !== row.publisher && `a peer of the member ${row.member}`,
     row.flow_exclusion && `excluded from flow control: ${row.flow_exclusion.reason}`,
     row.kernel_drops > 0 && `its kernel dropped ${count(row.kernel_drops)}`,
   ]

@@ -10,8 +10,13 @@ use crate::subject::permitted_subjects::{HostPermissions, PermittedSubjects};
 impl Host {
     /// Hands in the certificate of the epoch with this number, which permits these patterns.
     fn certify(&mut self, millis: u64, number: u64, patterns: &[&str]) {
+        self.certify_as(millis, number, "B.test", patterns);
+    }
+
+    /// Does the same with a name.
+    fn certify_as(&mut self, millis: u64, number: u64, name: &str, patterns: &[&str]) {
         let publish = PermittedSubjects::of(patterns.iter().map(|text| text.parse().unwrap()));
-        let certified = CertifiedPeer { name: Some("B.test".parse().unwrap()), publish };
+        let certified = CertifiedPeer { name: Some(name.parse().unwrap()), publish };
         let epoch = Epoch::new(number).unwrap();
         self.peer.handle(at(millis), Input::Authenticated { epoch, certified });
     }
@@ -217,9 +222,14 @@ fn certificate_of_this_host_limits_its_clients() {
         let expected = if is_permitted { Ok(()) } else { Err(Refusal::PublishDenied(subject)) };
         assert_eq!(published, expected);
     }
-    for (sub, (pattern, is_permitted)) in
-        (0..).zip([("cmd.a", true), ("cmd.*", true), ("cmd.>", false), (">", false), ("_INBOX.>", true), ("_RV.>", true)])
-    {
+    for (sub, (pattern, is_permitted)) in (0..).zip([
+        ("cmd.a", true),
+        ("cmd.*", true),
+        ("cmd.>", false),
+        (">", false),
+        ("_INBOX.>", true),
+        ("_RV.>", true),
+    ]) {
         let pattern: Pattern = pattern.parse().unwrap();
         let (sub, wanted) = (SubId(sub), pattern.clone().into());
         let request = ClientRequest::Subscribe { sub, wanted, mode: DeliveryMode::Repair, wants_discovery: false };
@@ -235,5 +245,30 @@ fn certificate_of_this_host_limits_its_clients() {
         host.peer.request(at(3), CLIENT, ClientRequest::QueryHistory { id: 7, peer, question, timeout }).unwrap();
         let is_denied = |effect: &Effect| matches!(effect, Effect::Answer { answer: Err(QuestionFailure::Denied), .. });
         assert_eq!(host.drain().iter().any(is_denied), !is_permitted, "{pattern}");
+    }
+}
+
+#[test]
+fn name_of_another_certificate_is_foreign() {
+    for (host_with_the_name, expected) in [("this one", 1), ("another", 1), ("its own", 0), ("none", 0)] {
+        let mut s = Host::new("S.test", 1, 0);
+        if host_with_the_name == "this one" {
+            let own = OwnCertificate { name: Some("P.test".parse().unwrap()), ..OwnCertificate::default() };
+            s.peer.handle(at(0), Input::OwnCertificate(own));
+        }
+        s.certify(1000, 2, &[]);
+        let mut p = Host::new("P.test", 2, 1000);
+        for hello in p.tick(1000) {
+            s.receive(1000, p.address, &hello);
+        }
+        match host_with_the_name {
+            "another" => s.certify_as(1100, 9, "P.test", &[]),
+            "its own" => s.certify_as(1100, 2, "P.test", &[]),
+            _ => s.certify_as(1100, 9, "A.test", &[]),
+        }
+        let row = &s.peer.member_rows(at(1100))[0];
+        assert_eq!((row.has_foreign_name, s.peer.counters().foreign_names), (expected == 1, expected));
+        let is_event = |effect: &Effect| matches!(effect, Effect::Member { event: MemberEvent::ForeignName, .. });
+        assert_eq!(s.drain().iter().filter(|effect| is_event(effect)).count() as u64, expected);
     }
 }
