@@ -19,9 +19,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use zeroize::Zeroizing;
 
-/// Time for which replaced keys still open datagrams: a sender uses its former group keys for about 2 s after it has
-/// announced new ones, and accepts by its former keys for as long as datagrams may be under way.
-const FORMER_KEYS_TIME: Duration = Duration::from_secs(12);
+/// Time for which replaced keys still open datagrams: a sender uses its former group keys for up to 5 s after it has
+/// announced new ones, and datagrams may be under way for some seconds more.
+const FORMER_KEYS_TIME: Duration = Duration::from_secs(15);
 
 /// Secrets that a peer gives to another one in a handshake, so that the other can open its datagrams.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,6 +102,8 @@ pub(super) struct Association {
     former_group: Option<FormerGroup>,
     /// Pairwise keys of the handshake before.
     former_pairwise: Option<FormerPairwise>,
+    /// The phase of this peer's group keys that the other has.
+    given_phase: u8,
     /// `None` after the own epoch has changed, until the next handshake.
     send_pairwise: Option<PairwiseKeys>,
     /// Numbers below which datagrams to the group are old: a stranger may have recorded them.
@@ -175,6 +177,7 @@ impl Association {
             receive_pairwise: PairwiseKeys::new(&sender, &secrets.pairwise_secret, given.sender.epoch),
             former_group: None,
             former_pairwise: None,
+            given_phase: given.sender.phase,
             send_pairwise: Some(PairwiseKeys::new(&given.sender, &given.pairwise_secret, remote)),
             first: secrets.next,
             group_window: ReplayWindow::starting_at(secrets.next.control),
@@ -221,6 +224,11 @@ impl Association {
             Kind::Directed => &keys.directed,
             Kind::Data | Kind::Control => &keys.control,
         })
+    }
+
+    /// Returns whether the other has the group keys of this phase of this peer.
+    pub(super) fn has_phase(&self, phase: u8) -> bool {
+        self.send_pairwise.is_some() && self.given_phase == phase
     }
 
     /// Handles the phase that the peer announces. A later one than that of its keys makes them doubtful.

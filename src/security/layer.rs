@@ -383,7 +383,9 @@ impl SecurityLayer {
 
     /// Handles the passing of time: sends HELLOs, repeats datagrams of handshakes, and drops what has waited too long.
     pub fn tick(&mut self, now: ClockReading) {
-        if self.own.on_tick(now.instant) {
+        let newest = self.own.newest().phase;
+        let is_known_to_all = self.associations.values().all(|association| association.has_phase(newest));
+        if self.own.on_tick(now.instant, is_known_to_all) {
             let group_secret = draw(&mut self.secrets);
             self.own.announce(group_secret, now.instant);
             self.counters.rekeyed += 1;

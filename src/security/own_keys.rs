@@ -1,5 +1,5 @@
-//! Keys of this peer's own epoch. Its group secret changes in phases: a new one is announced and given to the others
-//! some time before it is used.
+//! Keys of this peer's own epoch. Its group secret changes in phases: a new one is announced, and used once the others
+//! have it.
 
 use super::association::EpochSecrets;
 use super::cipher::AeadKey;
@@ -11,10 +11,10 @@ use crate::time::Instant;
 use crate::wire::Kind;
 use std::time::Duration;
 
-/// Time between the announcement of a phase and the first datagram that its keys seal.
-pub(super) const ANNOUNCEMENT_TIME: Duration = Duration::from_secs(2);
+/// Maximum time between the announcement of a phase and the first datagram that its keys seal.
+pub(super) const ANNOUNCEMENT_TIME_MAX: Duration = Duration::from_secs(5);
 /// Minimum time between the announcements of two phases: receivers know those of the last two.
-pub(super) const PHASE_TIME_MIN: Duration = Duration::from_secs(14);
+pub(super) const PHASE_TIME_MIN: Duration = Duration::from_secs(20);
 /// Maximum time between the announcements of two phases.
 pub(super) const PHASE_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Maximum number of datagrams that the keys of one phase seal, about.
@@ -48,7 +48,7 @@ pub(super) struct OwnKeys {
 struct AnnouncedPhase {
     sender: SenderContext,
     group_secret: Secret,
-    /// Time from which its keys seal datagrams.
+    /// Time from which its keys seal datagrams, whoever has them.
     begins: Instant,
 }
 
@@ -110,10 +110,11 @@ impl OwnKeys {
         self.is_change_wanted = true;
     }
 
-    /// Begins the phase that was announced, if it is time. Returns whether the next one is to be announced.
-    pub(super) fn on_tick(&mut self, now: Instant) -> bool {
+    /// Begins the phase that was announced, if every known peer has its keys or it is time. Returns whether the next one
+    /// is to be announced.
+    pub(super) fn on_tick(&mut self, now: Instant, is_known_to_all: bool) -> bool {
         self.numbers.on_tick(now);
-        if let Some(announced) = self.announced.take_if(|announced| announced.begins <= now) {
+        if let Some(announced) = self.announced.take_if(|announced| is_known_to_all || announced.begins <= now) {
             self.sender = announced.sender;
             self.group_keys = GroupKeys::new(&self.sender, &announced.group_secret);
             self.group_secret = announced.group_secret;
@@ -127,7 +128,7 @@ impl OwnKeys {
     /// Announces another phase, with a fresh random secret.
     pub(super) fn announce(&mut self, group_secret: Secret, now: Instant) {
         let sender = SenderContext { phase: self.sender.phase.wrapping_add(1), ..self.sender };
-        self.announced = Some(AnnouncedPhase { sender, group_secret, begins: now + ANNOUNCEMENT_TIME });
+        self.announced = Some(AnnouncedPhase { sender, group_secret, begins: now + ANNOUNCEMENT_TIME_MAX });
         self.last_announced = Some(now);
         self.phase_known = Some(now);
         self.is_change_wanted = false;
@@ -154,24 +155,34 @@ mod tests {
     fn keys_change_after_a_day() {
         let mut keys = keys();
         let day = 24 * 3600;
-        assert!(!keys.on_tick(at(5)) && !keys.on_tick(at(day + 4)) && keys.on_tick(at(day + 5)));
+        assert!(!keys.on_tick(at(5), true) && !keys.on_tick(at(day + 4), true) && keys.on_tick(at(day + 5), true));
         keys.announce(Secret::new([2; SECRET_BYTES]), at(day + 5));
         assert_eq!((keys.sender.phase, keys.newest().phase), (255, 0), "it wraps around");
-        assert!(!keys.on_tick(at(day + 6)) && keys.sender.phase == 255);
-        assert!(!keys.on_tick(at(day + 7)) && keys.sender.phase == 0);
-        assert!(!keys.on_tick(at(2 * day + 4)) && keys.on_tick(at(2 * day + 5)));
+        assert!(!keys.on_tick(at(day + 9), false) && keys.sender.phase == 255);
+        assert!(!keys.on_tick(at(day + 10), false) && keys.sender.phase == 0);
+        assert!(!keys.on_tick(at(2 * day + 4), true) && keys.on_tick(at(2 * day + 5), true));
+    }
+
+    #[test]
+    fn keys_change_once_all_have_them() {
+        let mut keys = keys();
+        keys.want_change();
+        assert!(keys.on_tick(at(0), true));
+        keys.announce(Secret::new([2; SECRET_BYTES]), at(0));
+        assert!(!keys.on_tick(at(1), false) && keys.sender.phase == 255);
+        assert!(!keys.on_tick(at(1), true) && keys.sender.phase == 0);
     }
 
     #[test]
     fn keys_change_after_many_datagrams() {
         let mut keys = keys();
         keys.sealed = PHASE_DATAGRAMS_MAX - 1;
-        assert!(!keys.on_tick(at(1)));
+        assert!(!keys.on_tick(at(1), true));
         keys.group_key(Kind::Data, 1);
-        assert!(keys.on_tick(at(2)));
+        assert!(keys.on_tick(at(2), true));
         keys.announce(Secret::new([2; SECRET_BYTES]), at(2));
-        assert!(!keys.on_tick(at(4)) && keys.sealed == 0);
+        assert!(!keys.on_tick(at(4), true) && keys.sealed == 0);
         keys.want_change();
-        assert!(!keys.on_tick(at(15)) && keys.on_tick(at(16)));
+        assert!(!keys.on_tick(at(21), true) && keys.on_tick(at(22), true));
     }
 }

@@ -1,7 +1,7 @@
 //! Changes of keys within an epoch, revocations, and changes of the realm's secret.
 
 use super::*;
-use crate::security::own_keys::{ANNOUNCEMENT_TIME, PHASE_TIME_MIN};
+use crate::security::own_keys::{ANNOUNCEMENT_TIME_MAX, PHASE_TIME_MIN};
 
 fn trio() -> Lan {
     Lan::new([Node::new("A", 1, 1, None), Node::new("B", 1, 2, None), Node::new("C", 1, 3, None)])
@@ -45,22 +45,27 @@ fn keys_change_without_losing_a_datagram() {
     for lost in [0.0, 0.3, 0.6] {
         let mut lan = trio();
         lan.meet();
-        let mut odd = 0;
-        for step in 0..600 {
-            if step % 200 == 10 {
+        let (mut odd, mut missing) = (0, 0);
+        for step in 0..750 {
+            if step % 250 == 10 {
                 lan.revoke(0, step, None);
             }
             odd += u32::from(is_odd(&lan.send(0)));
             lan.run(Duration::from_millis(100), |_, _| rng.chance(lost));
             for receiver in [1, 2] {
-                assert_eq!(lan.nodes[receiver].received.len(), 1, "step {step} at {receiver}");
-                lan.nodes[receiver].received.clear();
-                assert!(lan.is_heard(0, receiver) && lan.is_heard(receiver, 0), "step {step} with {receiver}");
+                let is_received = !std::mem::take(&mut lan.nodes[receiver].received).is_empty();
+                // Handshakes whose datagrams are lost take longer than the announcement.
+                assert!(is_received || 0.0 < lost && (60..160).contains(&(step % 250)), "step {step} at {receiver}");
+                missing += u32::from(!is_received);
+                let is_heard = lan.is_heard(0, receiver) && lan.is_heard(receiver, 0);
+                assert!(is_heard || 0.0 < lost, "step {step} with {receiver}");
+                lan.nodes.iter_mut().for_each(|node| node.received.clear());
             }
         }
         assert_eq!(lan.nodes[0].layer.counters().rekeyed, 3);
-        // Announcements at steps 10, 210 and 410; the keys change 2 to 3 s later.
-        assert!((350..=380).contains(&odd), "{odd}");
+        // Announcements at steps 10, 260 and 510; the keys change 0 to 6 s later.
+        assert!((420..=550).contains(&odd), "{odd}");
+        assert!(missing <= 100, "{missing} of 1,500 at a loss of {lost}");
     }
 }
 
@@ -87,7 +92,7 @@ fn former_keys_open_what_is_late() {
     let open = lan.nodes[0].datagram(Kind::Data, None);
     let late = lan.nodes[0].layer.seal(None, &open).unwrap();
     lan.revoke(0, 1, None);
-    lan.run(Duration::from_secs(11), |_, _| false);
+    lan.run(Duration::from_secs(14), |_, _| false);
     let from = lan.nodes[0].address;
     let arrive = |lan: &mut Lan| {
         let now = lan.now;
@@ -110,7 +115,7 @@ fn datagram_of_missed_phase_waits_for_the_handshake() {
     lan.revoke(0, 1, None);
     // B hears no HELLO before the keys change.
     let to_b = lan.nodes[1].address;
-    lan.run(ANNOUNCEMENT_TIME + Duration::from_millis(900), |_, transit| transit.to == to_b);
+    lan.run(ANNOUNCEMENT_TIME_MAX + Duration::from_millis(900), |_, transit| transit.to == to_b);
     drop(lan.send(0));
     assert_eq!((lan.nodes[1].received.len(), lan.nodes[2].received.len()), (0, 1));
     assert_eq!(lan.nodes[1].layer.counters().discard_unauthenticated, 1);
@@ -154,7 +159,7 @@ fn revoked_host_reads_and_sends_nothing() {
     drop(lan.send(2));
     assert!(lan.nodes[0].received.is_empty() && lan.nodes[1].received.is_empty(), "at once");
     assert!(!lan.is_heard(2, 0) && !lan.is_heard(0, 2));
-    lan.run(ANNOUNCEMENT_TIME + Duration::from_secs(1), |_, _| false);
+    lan.run(Duration::from_secs(1), |_, _| false);
     lan.nodes.iter_mut().for_each(|node| node.received.clear());
     for from in [0, 1] {
         drop(lan.send(from));
