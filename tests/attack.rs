@@ -16,9 +16,10 @@ mod traffic;
 use crate::netns::lan::{Lan, in_namespaces, run};
 use crate::support::command::{PATIENCE, now};
 use crate::support::wait::wait_until;
-use experiment::{ATTACKER, Experiment, GROUP, PORT};
-use forged::{CONTROL, DATA, ForgedHeader, OPEN};
-use raw_network::{RawSender, UdpDatagram};
+use experiment::{ATTACKER, Experiment, GROUP, PORT, PUBLISHER, VICTIM};
+use forged::{CONTROL, DATA, ForgedHeader, KEYED, OPEN};
+use member_keys::SenderSecret;
+use raw_network::{RawSender, Sniffer, UdpDatagram};
 use std::net::SocketAddrV4;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -75,6 +76,68 @@ fn members_meet_during_a_flood() {
             stop.store(true, Ordering::Relaxed);
             println!("{:?} from the start to a delivered message, {sent:?} forged datagrams", now().since(began));
         });
+    });
+}
+
+/// A member has the group keys of every other one. Here a log of keys gives them to the attacker.
+#[test]
+fn member_that_forges_is_reported() {
+    in_namespaces("attack::member_that_forges_is_reported", || {
+        let lan = Lan::new(3);
+        experiment::make_realm();
+        let sniffer = Sniffer::new(&lan.hosts[1], VICTIM, 10_000);
+        let publisher = experiment::start(&lan.hosts[0], "A.test", &["origin=signed", "key-log=/run/keys.log"]);
+        let victim = experiment::start(&lan.hosts[1], "B.test", &[]);
+        experiment::await_acquaintance([&publisher, &victim]);
+        let (subscriber, bus) = (victim.subscribe("t.>"), publisher.attach());
+        publisher.publish_one("t.a", "genuine 0");
+        wait_until("its signature is verified", || 0 < victim.counter("origin_verified"));
+        wait_until("it was recorded", || experiment::observe(&sniffer.recorded(), PUBLISHER).is_some());
+        let observed = experiment::observe(&sniffer.recorded(), PUBLISHER).expect("it was recorded");
+
+        let secrets = SenderSecret::read_log("/run/keys.log");
+        let is_own = |secret: &&SenderSecret| secret.epoch == observed.epoch && secret.receiver.is_none();
+        let secret = secrets.iter().find(is_own).expect("the publisher has logged it");
+        let header = ForgedHeader {
+            mode: KEYED[0],
+            kind: DATA,
+            flags: 0,
+            group: PORT,
+            epoch: observed.epoch,
+            number: observed.data + 1,
+            count: 0,
+            uptime_ms: forged::UPTIME_MS,
+            receiver: 0,
+        };
+        let (from, to) = (observed.inbox, SocketAddrV4::new(GROUP, PORT));
+        let payload = secret.seal(header, &forged::encode_run("t.a", "forged"));
+        let packet = UdpDatagram { from, to, payload }.packet();
+        let (sender, read) = (RawSender::new(&lan.hosts[2], ATTACKER), victim.counter("datagrams_in"));
+        sender.send(&packet, to);
+        wait_until("the forged datagram has opened", || read < victim.counter("datagrams_in"));
+        assert_eq!((victim.counter("origin_forged"), victim.counter("keyed_discard_forged")), (0, 0));
+
+        let (subject, published) = ("t.a".parse().expect("a subject"), now());
+        for number in 1..=100 {
+            let payload = format!("genuine {number}");
+            bus.publish_payload(&subject, payload.as_bytes(), PATIENCE).expect("the peer takes it");
+        }
+        wait_until("the forgery is reported", || victim.counter("origin_forged") == 1);
+        println!("{:?} from the genuine datagram to the report", now().since(published));
+        // The number is signed now.
+        sender.send(&packet, to);
+        wait_until("it is discarded", || victim.counter("origin_forged") == 2);
+        let log = victim.log();
+        assert!(log.iter().any(|line| line.contains("a member of the realm forges")), "{log:?}");
+        let findings = || victim.report("health")["health"]["findings"].as_array().cloned().unwrap_or_default();
+        wait_until("it is a finding", || {
+            findings().iter().any(|finding| finding["check"] == "origin" && finding["severity"] == "broken")
+        });
+        let delivered = |number: u32| {
+            let text = format!("genuine {number}\"");
+            subscriber.lines().iter().any(|line| line.contains(&text))
+        };
+        wait_until("the honest messages are delivered", || (0..=100).all(delivered));
     });
 }
 

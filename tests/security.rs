@@ -57,12 +57,13 @@ fn make_realm(place: &Place, names: &[&str]) {
 fn members_of_a_realm_exchange_messages() {
     let place = Place::new();
     make_realm(&place, &["A.test", "B.test"]);
-    let a = Peer::start(&place, "A.test", &["cipher=chacha20-poly1305"]);
+    let a = Peer::start(&place, "A.test", &["cipher=chacha20-poly1305", "origin=signed"]);
     let b = Peer::start(&place, "B.test", &["cipher=aes-256-gcm"]);
-    for (peer, cipher) in [(&a, "chacha20-poly1305"), (&b, "aes-256-gcm")] {
+    for (peer, cipher, origin) in [(&a, "chacha20-poly1305", "signed"), (&b, "aes-256-gcm", "group")] {
         let status = peer.show("status")["status"].take();
-        let expected = (&"realm".into(), &"plant1".into(), &cipher.into());
-        assert_eq!((&status["security"], &status["realm"], &status["cipher"]), expected, "{status}");
+        let expected = (&"realm".into(), &"plant1".into(), &cipher.into(), &origin.into());
+        let found = (&status["security"], &status["realm"], &status["cipher"], &status["origin"]);
+        assert_eq!(found, expected, "{status}");
     }
     wait_until("each knows the other", || a.peers() == ["B.test"] && b.peers() == ["A.test"]);
     let mut subscriber = place.start(&["sub", "plant.>", "--count", "1000", "--socket", &b.socket]);
@@ -79,6 +80,11 @@ fn members_of_a_realm_exchange_messages() {
     for peer in [&a, &b] {
         assert_eq!(peer.counter("keyed_authenticated"), 1);
         assert_eq!(peer.counter("keyed_discard_forged"), 0);
+    }
+    wait_until("the signatures of A are verified", || 0 < b.counter("origin_verified"));
+    assert_eq!((b.counter("origin_forged"), a.counter("origin_verified")), (0, 0), "B does not sign");
+    for (peer, origin) in [(&a, "group"), (&b, "publisher")] {
+        assert_eq!(peer.show("peers")["rows"][0]["origin"], origin);
     }
 }
 
@@ -137,5 +143,5 @@ fn known_answers_agree_with_other_implementations() {
     command.arg(root().join("tests/clients/known_answers.py")).stdin(File::open(root().join("docs/wire.md")).unwrap());
     let output = command.output().expect("run tools/test once: it installs the libraries");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "35 values compared");
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "38 values compared");
 }

@@ -65,6 +65,7 @@ impl Member {
             certificate: certificate.expect("it fits").encode().into(),
             suite: Suite::Aes256Gcm,
             revision: 0,
+            signing_key: None,
         };
         let [_, b, c, d] = (number + 1).to_be_bytes();
         let address = SocketAddr::from(([10, b, c, d], 4000));

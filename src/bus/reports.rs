@@ -185,6 +185,10 @@ pub struct PeerReport {
     pub flow_exclusion_count: u64,
     /// Datagrams that its kernel dropped for lack of buffer space, by its last report.
     pub kernel_drops: Option<u64>,
+    /// Proof that this peer has published a message: `publisher` if it signs its messages, `group` if any member of
+    /// the realm could have sent them; `None` in open mode.
+    #[serde(default)]
+    pub origin: Option<String>,
     /// Difference between its wall clock and that of this peer, once a stamp of it has arrived.
     pub clock_skew: Option<ClockSkew>,
 }

@@ -64,6 +64,18 @@ pub(super) const CIPHER: ChoiceFormat<Cipher> = ChoiceFormat {
     values: &[Cipher::Auto, Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305],
 };
 
+/// Proof of the publisher of a message, for its receivers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OriginProof {
+    /// The keys of the group, which every member has.
+    Group,
+    /// Signatures of this host over what it publishes.
+    Signed,
+}
+
+pub(super) const ORIGIN: ChoiceFormat<OriginProof> =
+    ChoiceFormat { words: &["group", "signed"], values: &[OriginProof::Group, OriginProof::Signed] };
+
 /// Yes or no. Every such key accepts all of these words, as YAML users expect.
 pub(super) const YES_NO: ChoiceFormat<bool> = ChoiceFormat {
     words: &["yes", "no", "on", "off", "true", "false"],

@@ -1,8 +1,8 @@
 //! Every key: its name, type, default, bounds and meaning, each in this one place.
 
 use super::choice::{
-    CIPHER, Cipher, DELIVERY, LOG_FORMAT, LOG_LEVEL, LogFormat, LogLevel, ON_OFF, SECURITY, SLOW_CLIENT, Security,
-    SlowClient, YES_NO,
+    CIPHER, Cipher, DELIVERY, LOG_FORMAT, LOG_LEVEL, LogFormat, LogLevel, ON_OFF, ORIGIN, OriginProof, SECURITY,
+    SLOW_CLIENT, Security, SlowClient, YES_NO,
 };
 use super::error::ValueSource;
 use super::events::{DataDirFormat, EventTypesFormat, RetentionFormat, ServerIdFormat};
@@ -118,6 +118,9 @@ keys! {
     "security" security: Security = "auto", SECURITY, "open";
     /// Cipher of the datagrams that a keyed peer sends. `auto` takes the one that is faster on the processor.
     "cipher" cipher: Cipher = "auto", CIPHER, "aes-256-gcm";
+    /// Proof, for other members of the realm, that this peer has published a message. With `group` it is the key of the
+    /// group, so another member could forge it. With `signed` a keyed peer also signs what it publishes, every 20 ms.
+    "origin" origin: OriginProof = "group", ORIGIN, "signed";
     /// The file to which a keyed peer appends the secrets of the datagrams that it sends and receives, for `decode
     /// --keys`. Whoever reads the file can read the messages of these epochs.
     "key-log" key_log: Option<PathBuf> = "none", FilePathFormat, "seqcast-keys.log";

@@ -54,6 +54,18 @@ pub(crate) fn revoked(name: &PeerName, epoch: Epoch, address: SocketAddr) {
     tracing::warn!(peer = %name, %epoch, %address, "the keys of this peer are revoked; nothing of it is accepted any more");
 }
 
+/// Logs that a member of the realm has published in the name of another one.
+#[cfg(feature = "security")]
+pub(crate) fn forged_origin(name: &PeerName, epoch: Epoch, address: SocketAddr, number: u64) {
+    tracing::error!(
+        peer = %name,
+        %epoch,
+        %address,
+        number,
+        "a member of the realm forges: it has sent data in the name of this peer, which did not sign it"
+    );
+}
+
 /// Logs that another peer has the keys of the realm, and is not trusted.
 #[cfg(feature = "security")]
 pub(crate) fn refused(address: SocketAddr, reason: &str) {

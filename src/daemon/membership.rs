@@ -1,7 +1,7 @@
 //! Membership of a peer in the realm of its host: the files of the realm become the protection of its datagrams.
 
 use crate::clock::fill_random;
-use crate::config::{Cipher, Config, Security};
+use crate::config::{Cipher, Config, OriginProof, Security};
 use crate::daemon::key_log::KeyLog;
 use crate::daemon::protection::{KeyedProtection, Protection};
 use crate::daemon::setup_commands::SetupCommands;
@@ -180,6 +180,7 @@ fn protection(
         certificate: certificate.encode().into(),
         suite: suite(config.cipher),
         revision: 0,
+        signing_key: (config.origin == OriginProof::Signed).then(|| local.identity.shared_signing_key()),
     };
     let directory = RealmDirectory::new(&config.data_dir);
     let pins = pin_writer(directory, local.realm.clone()).map_err(MembershipError::System)?;
@@ -199,8 +200,17 @@ fn protection(
     let layer = SecurityLayer::new(limits, credentials, verifier, Box::new(fill_random), epoch, now);
     let (mode, realm) = (local.realm.anchor.mode().as_str(), local.realm.name.to_string());
     let certificate = certificate.clone();
-    let (untrusted, denied) = (None, None);
-    Ok(Protection::Keyed(Box::new(KeyedProtection { layer, mode, realm, certificate, untrusted, denied, key_log })))
+    let (untrusted, denied, forged) = (None, None, None);
+    Ok(Protection::Keyed(Box::new(KeyedProtection {
+        layer,
+        mode,
+        realm,
+        certificate,
+        untrusted,
+        denied,
+        forged,
+        key_log,
+    })))
 }
 
 /// Finds the realm of which a peer is to be a member; `None` for open mode.

@@ -5,7 +5,7 @@ use crate::daemon::key_log::KeyLog;
 #[cfg(feature = "security")]
 use crate::daemon::log;
 use crate::daemon::show::CounterRow;
-use crate::message::Epoch;
+use crate::message::{Epoch, PeerName};
 #[cfg(feature = "security")]
 use crate::proto::certified::CertifiedPeer;
 use crate::proto::effect::{ArrivedDatagram, DeniedPublication, Input};
@@ -40,6 +40,8 @@ pub(crate) struct KeyedProtection {
     pub(crate) untrusted: Option<(SocketAddr, String)>,
     /// The last message that was denied, until it is taken.
     pub(crate) denied: Option<DeniedPublication>,
+    /// Address and name of the last peer in whose name another member has published, until it is taken.
+    pub(crate) forged: Option<(SocketAddr, PeerName)>,
     /// The file for the secrets of datagrams, if the configuration asks for one.
     pub(crate) key_log: Option<KeyLog>,
 }
@@ -135,6 +137,10 @@ impl Protection {
                                 key_log.append(&secret);
                             }
                         }
+                        SecurityEffect::ForgedOrigin { epoch, address, name, number } => {
+                            log::forged_origin(&name, epoch, address, number);
+                            keyed.forged = Some((address, name));
+                        }
                         SecurityEffect::Expired { epoch, address, name } => log::expired(&name, epoch, address),
                         SecurityEffect::Revoked { epoch, address, name } => log::revoked(&name, epoch, address),
                         // This host has no list of revoked hosts.
@@ -185,6 +191,15 @@ impl Protection {
         }
     }
 
+    /// Returns address and name of the last peer in whose name another member has published since the last call.
+    pub(crate) fn take_forged(&mut self) -> Option<(SocketAddr, PeerName)> {
+        match self {
+            Protection::Open => None,
+            #[cfg(feature = "security")]
+            Protection::Keyed(keyed) => keyed.forged.take(),
+        }
+    }
+
     /// Returns the reason why other hosts refuse the certificate of this one at this time, with its remedy.
     pub(crate) fn certificate_problem(&self, now: WallTime) -> Option<String> {
         match self {
@@ -223,6 +238,28 @@ impl Protection {
             Protection::Open => None,
             #[cfg(feature = "security")]
             Protection::Keyed(keyed) => Some(keyed.layer.suite().as_str()),
+        }
+    }
+
+    /// Returns the proof that others get of what this peer publishes: `group` or `signed`; `None` in open mode.
+    pub(crate) fn origin(&self) -> Option<&'static str> {
+        match self {
+            Protection::Open => None,
+            #[cfg(feature = "security")]
+            Protection::Keyed(keyed) => Some(if keyed.layer.signs_origin() { "signed" } else { "group" }),
+        }
+    }
+
+    /// Returns the proof that the peer with this epoch has published a message: `publisher` if it signs, `group` if any
+    /// member could have sent the message; `None` in open mode.
+    pub(crate) fn origin_of(&self, epoch: Epoch) -> Option<&'static str> {
+        match self {
+            Protection::Open => {
+                let _ = epoch;
+                None
+            }
+            #[cfg(feature = "security")]
+            Protection::Keyed(keyed) => Some(if keyed.layer.verifies_origin(epoch) { "publisher" } else { "group" }),
         }
     }
 
@@ -266,6 +303,22 @@ impl Protection {
                         "Datagrams of handshakes that are not authentic, or came out of turn.",
                     ),
                     ("keyed_unsent", counters.discard_unsent, "Datagrams to peers whose keys were forgotten."),
+                    (
+                        "keyed_discard_signature",
+                        counters.discard_signature,
+                        "Signatures of published data that are not of their peer, or came too often.",
+                    ),
+                    ("origin_verified", counters.origin_verified, "Datagrams that their publisher has signed."),
+                    (
+                        "origin_unverified",
+                        counters.origin_unverified,
+                        "Datagrams of publishers that sign, which no signature covered in time.",
+                    ),
+                    (
+                        "origin_forged",
+                        counters.origin_forged,
+                        "Datagrams that another member has sent in the name of a publisher that signs.",
+                    ),
                 ]
             }
         }

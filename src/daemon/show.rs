@@ -97,6 +97,8 @@ pub(crate) struct ReportInput<'a> {
     pub(crate) clients: Vec<ClientRow>,
     pub(crate) counters: Vec<CounterRow>,
     pub(crate) subject_losses: &'a SubjectLosses,
+    /// Returns the proof that a peer with this epoch has published a message; `None` in open mode.
+    pub(crate) origin_of: &'a dyn Fn(Epoch) -> Option<&'static str>,
     /// Address of this host.
     pub(crate) address: IpAddr,
     /// Addresses to which multicasts are copied; none if they leave as multicasts.
@@ -386,6 +388,7 @@ fn peer(row: &MemberRow, repaired: u64, input: &ReportInput<'_>) -> Value {
             })),
             "flow_exclusion_count": row.flow_exclusion_count,
             "kernel_drops": row.kernel_drops,
+            "origin": (input.origin_of)(row.publisher.epoch),
             "clock_skew": row.clock_offset.map(|(nanos, age)| json!({
                 "ahead_ms": nanos / 1_000_000,
                 "age_ms": millis(age),

@@ -6,6 +6,7 @@ use super::cipher::{AeadKey, Suite};
 use super::credentials::CertifiedHost;
 use super::handshake_datagram::NONCE_BYTES;
 use super::key_schedule::{GroupKeys, PairwiseKeys, SenderContext};
+use super::origin::{OriginContext, OriginVerifier};
 use super::replay_window::ReplayWindow;
 use super::sealed_datagram::open_datagram;
 use super::secret::{SECRET_BYTES, Secret};
@@ -22,6 +23,8 @@ use zeroize::Zeroizing;
 /// Time for which replaced keys still open datagrams: a sender uses its former group keys for up to 5 s after it has
 /// announced new ones, and datagrams may be under way for some seconds more.
 const FORMER_KEYS_TIME: Duration = Duration::from_secs(15);
+/// Bit of the last byte of the secrets: the sender signs its DATA. The other bits are for later versions.
+const ORIGIN_SIGNED: u8 = 1;
 
 /// Secrets that a peer gives to another one in a handshake, so that the other can open its datagrams.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,18 +38,21 @@ pub(super) struct EpochSecrets {
     pub(super) pairwise_secret: Secret,
     /// Numbers of the sender's next datagrams to the group some seconds ago.
     pub(super) next: NextNumbers,
+    /// True if the sender signs its DATA.
+    pub(super) signs_origin: bool,
 }
 
 impl EpochSecrets {
     /// Returns the bytes of the secrets, followed by `rest`.
     pub(super) fn encode(&self, rest: &[u8]) -> Zeroizing<Vec<u8>> {
         // No growth leaves copies of the secrets behind.
-        let mut bytes = Zeroizing::new(Vec::with_capacity(2 + 2 * SECRET_BYTES + 16 + rest.len()));
+        let mut bytes = Zeroizing::new(Vec::with_capacity(2 + 2 * SECRET_BYTES + 16 + 1 + rest.len()));
         bytes.extend([self.suite.mode(), self.phase]);
         bytes.extend(self.group_secret.bytes());
         bytes.extend(self.pairwise_secret.bytes());
         bytes.extend(self.next.data.to_be_bytes());
         bytes.extend(self.next.control.to_be_bytes());
+        bytes.push(u8::from(self.signs_origin));
         bytes.extend(rest);
         bytes
     }
@@ -58,12 +64,14 @@ impl EpochSecrets {
         let (pairwise_secret, rest) = rest.split_first_chunk()?;
         let (data, rest) = rest.split_first_chunk()?;
         let (control, rest) = rest.split_first_chunk()?;
+        let (origin, rest) = rest.split_first()?;
         let secrets = EpochSecrets {
             suite: Suite::of_mode(*mode)?,
             phase: *phase,
             group_secret: Secret::new(*group_secret),
             pairwise_secret: Secret::new(*pairwise_secret),
             next: NextNumbers { data: u64::from_be_bytes(*data), control: u64::from_be_bytes(*control) },
+            signs_origin: *origin & ORIGIN_SIGNED != 0,
         };
         Some((secrets, rest))
     }
@@ -119,6 +127,8 @@ pub(super) struct Association {
     /// True if the other side may have other keys, since a later handshake has failed at its end, or since it has
     /// announced a later phase.
     is_doubtful: bool,
+    /// Verifies the signatures of DATA; `None` if the peer does not sign.
+    pub(super) origin: Option<OriginVerifier>,
 }
 
 /// Replaced group keys of another peer.
@@ -168,7 +178,9 @@ impl Association {
     ) -> Association {
         let sender =
             SenderContext { suite: secrets.suite, phase: secrets.phase, group: given.sender.group, epoch: remote };
+        let context = OriginContext { group: sender.group, epoch: remote };
         Association {
+            origin: secrets.signs_origin.then(|| OriginVerifier::new(host.certified.keys.signing, context, now)),
             host,
             handshake_key,
             suite: secrets.suite,
@@ -200,6 +212,12 @@ impl Association {
         };
         let (keys, window) = (former.receive_pairwise, former.pairwise_window);
         self.former_pairwise = Some(FormerPairwise { keys, window, until });
+        // Signed hashes do not depend on keys of datagrams.
+        if let (Some(origin), Some(former)) = (&mut self.origin, former.origin)
+            && former.has_key(&self.host.certified.keys.signing)
+        {
+            *origin = former;
+        }
     }
 
     /// Forgets the keys for datagrams to this peer, after the own epoch has changed.

@@ -2,11 +2,12 @@
 
 use super::cipher::Suite;
 use super::noise::STATIC_KEY_BYTES;
-use super::realm::{PeerKeys, PeerPermissions};
+use super::realm::{PeerKeys, PeerPermissions, SigningKey};
 use super::secret::Secret;
 use crate::message::PeerName;
 use crate::time::WallTime;
 use bytes::Bytes;
+use std::sync::Arc;
 
 /// Keys and certificate of this host in its realm.
 #[derive(Clone, Debug)]
@@ -21,6 +22,8 @@ pub struct RealmCredentials {
     pub suite: Suite,
     /// Revision of the list of revoked hosts; 0 if there is none.
     pub revision: u64,
+    /// Ed25519 key of this host if it signs what it publishes in epochs that begin from now on, `None` otherwise.
+    pub signing_key: Option<Arc<SigningKey>>,
 }
 
 /// A host whose certificate is valid.

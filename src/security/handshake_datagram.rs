@@ -11,7 +11,7 @@
 //! |                        epoch, not 0                           |  8
 //! |                                                               |
 //! +---------------------------------------------------------------+
-//! |             receiver: an epoch; 0 in a HELLO                  | 16
+//! |     receiver: an epoch; 0 in a HELLO and in a SIGNATURE        | 16
 //! |                                                               |
 //! +---------------------------------------------------------------+
 //! |                      nonce (12 bytes)                         | 24
@@ -63,10 +63,12 @@ pub(super) enum Step {
     Keys,
     /// A peer names its epoch and its address to the group, so that others begin handshakes with it.
     Hello,
+    /// A peer signs hashes of the data that it has sent to the group.
+    Signature,
 }
 
-const STEPS: [Step; 7] =
-    [Step::Request, Step::Cookie, Step::Init, Step::Response, Step::Final, Step::Keys, Step::Hello];
+const STEPS: [Step; 8] =
+    [Step::Request, Step::Cookie, Step::Init, Step::Response, Step::Final, Step::Keys, Step::Hello, Step::Signature];
 
 /// A decoded datagram of a handshake. It is authentic: a member of the realm has made it, maybe long ago.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -152,10 +154,10 @@ impl SealedHandshake<'_> {
         let has_size = match step {
             Step::Hello | Step::Request | Step::Cookie => body.len() == COOKIE_BODY_BYTES,
             Step::Init => body.len() == INIT_BODY_BYTES,
-            Step::Response | Step::Final | Step::Keys => true,
+            Step::Response | Step::Final | Step::Keys | Step::Signature => true,
         };
-        let is_for_group = receiver.is_none();
-        let is_valid = has_size && is_for_group == (step == Step::Hello);
+        let goes_to_group = matches!(step, Step::Hello | Step::Signature);
+        let is_valid = has_size && receiver.is_none() == goes_to_group;
         is_valid.then_some(HandshakeDatagram { step, group, epoch, receiver, nonce, body })
     }
 }

@@ -1,8 +1,12 @@
 //! Known answers of section 18.6 of `docs/wire.md`. `tests/clients/known_answers.py` derives them with other libraries.
 
 use super::cipher::Suite;
+use super::handshake_datagram::{HandshakeDatagram, Step};
+use super::key_schedule::RealmKeys;
 use super::layer::tests::NameVerifier;
 use super::noise::static_public;
+use super::origin::{OriginContext, OriginSigner};
+use super::realm::SigningKey;
 use super::secret::{SECRET_BYTES, Secret};
 use super::{RealmCredentials, SecurityEffect, SecurityLayer, SecuritySettings};
 use crate::message::Epoch;
@@ -12,6 +16,7 @@ use crate::wire::{self, Header, Kind};
 use bytes::Bytes;
 use std::fmt::Write;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 const GROUP: u16 = 7500;
@@ -91,6 +96,7 @@ impl Party {
             certificate: self.certificate().into(),
             suite: self.suite(),
             revision: 0,
+            signing_key: None,
         };
         let (address, forget) = (self.address(), Duration::from_secs(60));
         let settings = SecuritySettings { group: GROUP, address, peers_max: 10, forget, logs_keys: false };
@@ -170,6 +176,21 @@ fn handshake(answers: &mut KnownAnswers) -> [SecurityLayer; 2] {
     layers
 }
 
+/// Adds the SIGNATURE of the initiator over its `open-data`.
+fn add_signature(answers: &mut KnownAnswers, realm_secret: &Secret) {
+    let seed = ascending(0x40);
+    let key = Arc::new(SigningKey::from_seed(&seed));
+    answers.add("signing-seed", &seed);
+    answers.add("signing-key", key.public());
+    let (group, epoch) = (GROUP, Party::Initiator.epoch());
+    let mut signer = OriginSigner::new(key, OriginContext { group, epoch });
+    assert_eq!(signer.on_sent(9, &datagram(Party::Initiator, Kind::Data, None)), None);
+    let body = signer.on_tick(Instant::ZERO).expect("the first one is signed at once");
+    let nonce = std::array::from_fn(|at| 0x30 + at as u8);
+    let datagram = HandshakeDatagram { step: Step::Signature, group, epoch, receiver: None, nonce, body };
+    answers.add("signature", &datagram.seal(&RealmKeys::new(realm_secret).handshake(group, epoch)));
+}
+
 #[test]
 fn documented_known_answers_are_those_of_this_version() {
     let mut answers = KnownAnswers::default();
@@ -185,6 +206,7 @@ fn documented_known_answers_are_those_of_this_version() {
         answers.add("group-secret", side.group_secret().bytes());
         answers.add("pairwise-secret", side.pairwise_secret().bytes());
         answers.add("next-numbers", &[[0, 0, 0, 0, 0, 0, 0, 10]; 2].concat());
+        answers.add("origin", &[0]);
         answers.add_derived("ephemeral-private", &side.ephemeral_seed(), b"ephemeral", 32);
         let info = [b"seqcast 1 handshake\0", &GROUP.to_be_bytes()[..], &side.epoch().bits().to_be_bytes()].concat();
         answers.add_derived("handshake-key", &realm_secret, &info, 36);
@@ -206,6 +228,7 @@ fn documented_known_answers_are_those_of_this_version() {
             answers.add(&format!("sealed-{name}"), &layer.seal(to, &open).unwrap());
         }
     }
+    add_signature(&mut answers, &realm_secret);
     let page = include_str!("../../docs/wire.md");
     let documented = page.split("```known-answers\n").nth(1).and_then(|rest| rest.split("```").next());
     assert_eq!(documented, Some(&answers.0[..]), "the vectors of docs/wire.md, section 18.6:\n{}", answers.0);

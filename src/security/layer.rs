@@ -5,10 +5,12 @@
 //! did not seal for this group and, if it is for one receiver, for this peer.
 
 mod handshake;
+mod origin;
 
 use super::association::{Association, OpenFailure};
 use super::cipher::Suite;
 use super::cookie::CookieJar;
+use super::counters::SecurityCounters;
 use super::credentials::{CertificateVerifier, RealmCredentials};
 use super::deferral::Deferral;
 use super::exchange::{HandshakeExchange, RemoteEndpoint};
@@ -17,6 +19,7 @@ use super::handshake_limits::HandshakeLimits;
 use super::hello_schedule::HelloSchedule;
 use super::key_log::LoggedSecret;
 use super::key_schedule::{RealmKeys, SenderContext};
+use super::origin::{OriginContext, OriginSigner};
 use super::own_keys::OwnKeys;
 use super::realm::CERTIFICATE_BYTES_MAX;
 use super::secret::{SECRET_BYTES, Secret};
@@ -76,6 +79,18 @@ pub enum SecurityEffect {
         /// Subjects on which its certificate lets it publish.
         publish: PermittedSubjects,
     },
+    /// A member of the realm has sent data in the name of this peer, which has signed other data. This is reported at
+    /// most once a second for each epoch.
+    ForgedOrigin {
+        /// The epoch.
+        epoch: Epoch,
+        /// Its address.
+        address: SocketAddr,
+        /// Name in its certificate.
+        name: PeerName,
+        /// Number of the forged datagram.
+        number: u64,
+    },
     /// A secret belongs into the log of keys.
     Key(LoggedSecret),
     /// The certificate of a peer has expired. Nothing more of it is accepted.
@@ -114,44 +129,6 @@ pub enum SecurityEffect {
     },
 }
 
-/// Counters of a security layer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SecurityCounters {
-    /// Datagrams of open mode, which a keyed peer discards.
-    pub discard_open: u64,
-    /// Datagrams of a mode or layout that is not known.
-    pub discard_malformed: u64,
-    /// Datagrams that their sender did not seal, or that were changed.
-    pub discard_forged: u64,
-    /// Control datagrams that were accepted before, and older datagrams to the group than the keys are for.
-    pub discard_replayed: u64,
-    /// Datagrams of a known epoch from another address.
-    pub discard_source: u64,
-    /// Datagrams for other groups or receivers.
-    pub discard_other: u64,
-    /// Datagrams of peers without a handshake in progress, whose keys did not arrive in time, or that found no room to
-    /// wait.
-    pub discard_unauthenticated: u64,
-    /// Datagrams to peers whose keys were forgotten.
-    pub discard_unsent: u64,
-    /// Datagrams of handshakes that are not authentic, or came out of turn.
-    pub discard_handshake: u64,
-    /// Handshakes that were not begun or answered because of a limit.
-    pub limited_handshakes: u64,
-    /// Peers that have proven their identity.
-    pub authenticated: u64,
-    /// Peers that were refused.
-    pub refused: u64,
-    /// Peers whose certificate has expired.
-    pub expired: u64,
-    /// Peers whose keys were revoked while they ran.
-    pub revoked: u64,
-    /// Silent peers whose keys were forgotten for others.
-    pub evicted: u64,
-    /// Times at which this peer has changed the keys of its datagrams to the group.
-    pub rekeyed: u64,
-}
-
 /// The security layer of one peer.
 pub struct SecurityLayer {
     settings: SecuritySettings,
@@ -172,6 +149,8 @@ pub struct SecurityLayer {
     effects: VecDeque<SecurityEffect>,
     /// Time of the next search for associations to forget.
     next_expiry: Instant,
+    /// Time of the next search for datagrams that no SIGNATURE has covered in time; `None` if none waits for one.
+    next_origin_search: Option<Instant>,
 }
 
 impl SecurityLayer {
@@ -206,9 +185,11 @@ impl SecurityLayer {
             counters: SecurityCounters::default(),
             effects: VecDeque::new(),
             next_expiry: now + EXPIRY_INTERVAL,
+            next_origin_search: None,
             settings,
             credentials,
         };
+        layer.own.signer = new_signer(&layer.credentials, &sender);
         layer.log_key(layer.own.logged_group());
         layer
     }
@@ -233,6 +214,9 @@ impl SecurityLayer {
             (Kind::Control, Some(to)) => self.epochs.get(&to).copied(),
         };
         let is_pairwise = open.kind == Kind::Directed || open.kind == Kind::Control && to.is_some();
+        if open.kind == Kind::Data {
+            self.on_data_sent(open.number, datagram);
+        }
         let association = receiver.and_then(|receiver| self.associations.get(&receiver));
         let sender = self.own.sender;
         let (choice, key) = match (is_pairwise, association.and_then(|association| association.send_key(open.kind))) {
@@ -254,6 +238,7 @@ impl SecurityLayer {
     fn begin_epoch(&mut self, epoch: Epoch) {
         let sender = SenderContext { epoch, phase: 0, ..self.own.sender };
         self.own = OwnKeys::new(sender, draw(&mut self.secrets), &self.realm_keys);
+        self.own.signer = new_signer(&self.credentials, &sender);
         self.log_key(self.own.logged_group());
         self.associations.values_mut().for_each(Association::on_own_epoch);
         // Answers to handshakes of the former epoch are not for this one.
@@ -352,6 +337,9 @@ impl SecurityLayer {
                     if header.kind == Kind::Control {
                         association.last_heard = now.instant;
                     }
+                    if header.kind == Kind::Data && association.origin.is_some() {
+                        return self.check_origin(now.instant, header, bytes);
+                    }
                     return Some(bytes);
                 }
                 Err(OpenFailure::UnknownPhase) => {
@@ -393,6 +381,7 @@ impl SecurityLayer {
             self.hello = HelloSchedule::new();
         }
         self.send_hello(now.instant);
+        self.tick_origin(now.instant);
         self.repeat_exchanges(now.instant);
         self.counters.discard_unauthenticated += self.deferral.expire(now.instant) as u64;
         if self.next_expiry <= now.instant {
@@ -434,6 +423,7 @@ impl SecurityLayer {
     pub fn deadline(&self) -> Instant {
         let exchanges = self.exchanges.values().map(|exchange| exchange.due).min();
         let others = [self.next_expiry, self.hello.due].into_iter().chain(self.deferral.deadline());
+        let others = others.chain(self.origin_deadline());
         others.chain(exchanges).min().expect("there are at least two")
     }
 
@@ -445,6 +435,16 @@ impl SecurityLayer {
     /// Returns the suite of sent datagrams.
     pub fn suite(&self) -> Suite {
         self.credentials.suite
+    }
+
+    /// Returns whether this peer signs what it publishes.
+    pub fn signs_origin(&self) -> bool {
+        self.own.signer.is_some()
+    }
+
+    /// Returns whether this peer verifies what the peer with this epoch publishes.
+    pub fn verifies_origin(&self, epoch: Epoch) -> bool {
+        self.associations.get(&epoch).is_some_and(|association| association.origin.is_some())
     }
 
     /// Returns the counters.
@@ -460,6 +460,12 @@ impl SecurityLayer {
 
 /// Time between two searches for associations to forget.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Returns what signs DATA in an epoch that begins; `None` if the host does not sign.
+fn new_signer(credentials: &RealmCredentials, sender: &SenderContext) -> Option<OriginSigner> {
+    let context = OriginContext { group: sender.group, epoch: sender.epoch };
+    credentials.signing_key.clone().map(|key| OriginSigner::new(key, context))
+}
 
 /// Draws a fresh random secret.
 fn draw(secrets: &mut SecretSource) -> Secret {

@@ -6,6 +6,7 @@
 mod association;
 mod cipher;
 mod cookie;
+mod counters;
 mod credentials;
 mod deferral;
 mod exchange;
@@ -18,6 +19,7 @@ mod key_schedule;
 mod known_answers;
 mod layer;
 mod noise;
+mod origin;
 mod own_keys;
 pub mod realm;
 mod replay_window;
@@ -26,8 +28,9 @@ mod secret;
 mod sent_numbers;
 
 pub use cipher::{KEYED_BYTES, Suite, TAG_BYTES};
+pub use counters::SecurityCounters;
 pub use credentials::{CertificateVerifier, CertifiedHost, RealmCredentials};
 pub use key_log::{KEY_LOG_TITLE, LoggedKeys, LoggedSecret};
-pub use layer::{SecretSource, SecurityCounters, SecurityEffect, SecurityLayer, SecuritySettings};
+pub use layer::{SecretSource, SecurityEffect, SecurityLayer, SecuritySettings};
 pub use noise::{STATIC_KEY_BYTES, static_public};
 pub use secret::{SECRET_BYTES, Secret};

@@ -5,6 +5,7 @@ use super::association::EpochSecrets;
 use super::cipher::AeadKey;
 use super::key_log::LoggedSecret;
 use super::key_schedule::{GroupKeys, RealmKeys, SenderContext};
+use super::origin::OriginSigner;
 use super::secret::Secret;
 use super::sent_numbers::SentNumbers;
 use crate::time::Instant;
@@ -41,6 +42,8 @@ pub(super) struct OwnKeys {
     pub(super) numbers: SentNumbers,
     /// Key of the datagrams of handshakes.
     pub(super) handshake_key: AeadKey,
+    /// Signs DATA; `None` if this peer does not.
+    pub(super) signer: Option<OriginSigner>,
 }
 
 /// A phase that the others know and that is not in use yet.
@@ -66,6 +69,7 @@ impl OwnKeys {
             sealed: 0,
             numbers: SentNumbers::default(),
             handshake_key: realm_keys.handshake(sender.group, sender.epoch),
+            signer: None,
         }
     }
 
@@ -102,6 +106,7 @@ impl OwnKeys {
             group_secret: self.newest_secret().clone(),
             pairwise_secret: pairwise_secret.clone(),
             next: self.numbers.settled(now),
+            signs_origin: self.signer.is_some(),
         }
     }
 

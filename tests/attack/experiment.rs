@@ -332,7 +332,7 @@ impl AttemptResult {
 }
 
 /// Returns what the datagrams of a peer show of its last run.
-fn observe(recorded: &[UdpDatagram], address: Ipv4Addr) -> Option<ObservedPeer> {
+pub fn observe(recorded: &[UdpDatagram], address: Ipv4Addr) -> Option<ObservedPeer> {
     let of_peer = |datagram: &&UdpDatagram| *datagram.from.ip() == address && *datagram.to.ip() == GROUP;
     let u64_at = |payload: &[u8], at: usize| Some(u64::from_be_bytes(payload.get(at..at + 8)?.try_into().ok()?));
     let last = recorded.iter().rev().find(|datagram| of_peer(datagram) && datagram.payload.get(3) == Some(&1))?;

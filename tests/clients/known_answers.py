@@ -1,10 +1,13 @@
 """Derives the known answers of section 18.6 of docs/wire.md with other implementations: HKDF, AES-GCM,
-ChaCha20-Poly1305 and X25519 of 'cryptography', the handshake of 'noiseprotocol'. Reads the page from standard input.
+ChaCha20-Poly1305, X25519 and Ed25519 of 'cryptography', the handshake of 'noiseprotocol'. Reads the page from standard
+input.
 """
 
+import hashlib
 import sys
 
 from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
@@ -73,7 +76,8 @@ for side in (0, 1):
         compare(f"sealed-{name}", answers[f"sealed-{name}"][side], sealed)
     static_public = X25519PrivateKey.from_private_bytes(answers["static-private"][side]).public_key().public_bytes_raw()
     compare("certificate", answers["certificate"][side][:32], static_public)
-    secrets.append(mode + b"\0" + group_secret + pairwise_secret + answers["next-numbers"][side])
+    numbers, origin = answers["next-numbers"][side], answers["origin"][side]
+    secrets.append(mode + b"\0" + group_secret + pairwise_secret + numbers + origin)
 
 
 def connection(side):
@@ -90,14 +94,14 @@ def connection(side):
 def open_handshake(name, step):
     """Returns the body of a datagram of the handshake, and its nonce."""
     datagram, group = answers[name][0], answers["group"][0]
-    sender, receiver = answers["epoch"] if step in (0, 2, 4) else reversed(answers["epoch"])
-    expected = b"SC\1\1\3" + bytes([step]) + group + sender + (bytes(8) if name == "hello" else receiver)
+    sender, receiver = answers["epoch"] if step in (0, 2, 4, 7) else reversed(answers["epoch"])
+    expected = b"SC\1\1\3" + bytes([step]) + group + sender + (bytes(8) if name in ("hello", "signature") else receiver)
     compare(f"header of {name}", datagram[:24], expected)
     nonce = datagram[24:36]
     return AESGCM(handshake_key(group, sender)[:32]).decrypt(nonce, datagram[36:], datagram[:36]), nonce
 
 
-STEPS = ("request", "cookie", "init", "response", "final", "keys", "hello")
+STEPS = ("request", "cookie", "init", "response", "final", "keys", "hello", "signature")
 bodies = {name: open_handshake(name, step) for step, name in enumerate(STEPS)}
 address = bytes.fromhex("00000000000000000000ffff0a000060") + (4000).to_bytes(2, "big")
 compare("hello", bodies["hello"][0], address.ljust(28, b"\0"))
@@ -115,4 +119,11 @@ message = initiator.write_message(secrets[0] + answers["certificate"][0])
 compare("final", bodies["final"][0], bytes(message))
 responder.read_message(message)
 compare("keys", bodies["keys"][0], bytes(responder.encrypt(secrets[1])))
+
+signing_key = Ed25519PrivateKey.from_private_bytes(answers["signing-seed"][0])
+compare("signing-key", answers["signing-key"][0], signing_key.public_key().public_bytes_raw())
+datagram = answers["open-data"][0]
+content = datagram[16:24] + hashlib.sha256(datagram[:-4]).digest()[:8]
+context = b"seqcast 1 origin\0" + answers["group"][0] + answers["epoch"][0]
+compare("signature", bodies["signature"][0], content + signing_key.sign(context + content))
 print(f"{compared} values compared")

@@ -16,6 +16,7 @@ const PROOFS: &[Proof<'_>] = &[
     ("name", "src/proto/peer/tests/settings.rs", "name_in_use_by_another_peer_is_reported"),
     ("security", "tests/security.rs", "open_and_keyed_peers_ignore_each_other"),
     ("cipher", "tests/security.rs", "members_of_a_realm_exchange_messages"),
+    ("origin", "tests/security.rs", "members_of_a_realm_exchange_messages"),
     ("key-log", "tests/netns/keys.rs", "logged_keys_open_a_capture"),
     ("group", "tests/bus/multicast.rs", "groups_on_one_port_do_not_mix"),
     ("port", "src/proto/peer/tests/settings.rs", "datagrams_of_another_port_are_discarded"),

@@ -47,6 +47,7 @@ pub(super) const STATUS: &[(&str, Cell)] = &[
     ("security", Rule(security)),
     ("realm", Field("/realm")),
     ("cipher", Field("/cipher")),
+    ("origin", Field("/origin")),
     ("group", Field("/group")),
     ("port", Field("/port")),
     ("transport", Rule(transport)),
@@ -176,6 +177,7 @@ pub(super) const PEERS: &[(Column, Cell)] = &[
     (Column::new("lost"), Field("/lost")),
     (Column::new("unverified"), Field("/unverified")),
     (Column::new("repaired"), Rule(peer_repaired)),
+    (Column::new("origin"), FieldOr("/origin", "-")),
 ];
 
 pub(super) const SKEW: &[(Column, Cell)] = &[

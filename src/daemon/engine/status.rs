@@ -40,8 +40,19 @@ impl Engine {
         let copies_to = self.core.transmit_queue.copies_to();
         // Several reports together have as many rows as one.
         let rows_max = rows_max / query["show"].as_array().map_or(1, |names| names.len().max(1));
-        let input =
-            ReportInput { peer, now, status, health, clients, counters, subject_losses, address, copies_to, rows_max };
+        let input = ReportInput {
+            peer,
+            now,
+            status,
+            health,
+            clients,
+            counters,
+            subject_losses,
+            origin_of: &|epoch| self.core.protection.origin_of(epoch),
+            address,
+            copies_to,
+            rows_max,
+        };
         match query["show"].as_array() {
             None => show::answer(query, &input),
             Some(names) => show::answer_several(names, query, &input),
@@ -56,6 +67,7 @@ impl Engine {
         status["open_to_network"] = json!(self.core.protection.is_open() && is_reached);
         status["realm"] = json!(self.core.protection.realm());
         status["cipher"] = json!(self.core.protection.cipher());
+        status["origin"] = json!(self.core.protection.origin());
         status["uptime_ms"] = json!(now.instant.since(self.core.started.instant).as_millis() as u64);
         status["clients"] = json!(self.core.clients.len());
         let [gso, gro] = self.core.sockets.offloads();

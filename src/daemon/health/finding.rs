@@ -35,6 +35,8 @@ pub(crate) enum Check {
     Trust,
     /// Messages that certificates do not permit.
     Permissions,
+    /// Data in the name of other peers.
+    Origin,
     /// Protection of the datagrams.
     Open,
     /// Peers of other groups on this LAN.
@@ -62,6 +64,7 @@ impl Check {
             Check::Certificate => "certificate",
             Check::Trust => "trust",
             Check::Permissions => "permissions",
+            Check::Origin => "origin",
             Check::Open => "open",
             Check::Groups => "groups",
             Check::Mtu => "mtu",

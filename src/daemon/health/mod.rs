@@ -6,7 +6,7 @@ mod monitor;
 
 use self::finding::{Check, Severity};
 use self::monitor::{
-    HealthChange, HealthMonitor, MulticastCounts, NetworkSetup, Observation, RequestTotals, UntrustedPeer,
+    ForgedPeer, HealthChange, HealthMonitor, MulticastCounts, NetworkSetup, Observation, RequestTotals, UntrustedPeer,
 };
 use crate::config::Config;
 use crate::daemon::beacon::Beacons;
@@ -104,6 +104,7 @@ impl Health {
             server_id_conflict: conflict.cloned(),
             untrusted: core.protection.take_untrusted().map(|(address, reason)| UntrustedPeer { address, reason }),
             denied: core.protection.take_denied(),
+            forged: core.protection.take_forged().map(|(address, name)| ForgedPeer { address, name: name.to_string() }),
             certificate_problem: core.protection.certificate_problem(now.wall),
             path_limit: core.peer.path_limit().cloned(),
         };

@@ -8,14 +8,14 @@ mod path_mtu;
 mod requests;
 mod unicast;
 
-pub(crate) use self::keys::UntrustedPeer;
+pub(crate) use self::keys::{ForgedPeer, UntrustedPeer};
 pub(crate) use self::multicast::MulticastCounts;
 pub(crate) use self::requests::RequestTotals;
 
 use self::clock_skew::check_skew;
 use self::kernel_drops::KernelDrops;
 use self::keys::{
-    certificate_finding, check_identity, check_open, check_permissions, check_trust, is_copied, is_impersonated,
+    certificate_finding, check_identity, check_open, check_origin, check_permissions, check_trust, is_copied, is_impersonated,
 };
 use self::multicast::{ReturnedMulticasts, check_multicast};
 use self::path_mtu::check_mtu;
@@ -92,6 +92,8 @@ pub(crate) struct Observation {
     pub(crate) untrusted: Option<UntrustedPeer>,
     /// The last message that was denied since the sample before.
     pub(crate) denied: Option<DeniedPublication>,
+    /// The peer in whose name another member has published last since the sample before.
+    pub(crate) forged: Option<ForgedPeer>,
     /// Reason why others refuse the certificate of this host, and the remedy after `; `.
     pub(crate) certificate_problem: Option<String>,
     /// Size of datagrams that do not arrive at some peers.
@@ -132,6 +134,8 @@ pub(crate) struct HealthMonitor {
     untrusted: Option<(Instant, UntrustedPeer)>,
     /// The last message that was denied, and the time.
     denied: Option<(Instant, DeniedPublication)>,
+    /// The last peer in whose name another member has published, and the time.
+    forged: Option<(Instant, ForgedPeer)>,
     returned: ReturnedMulticasts,
     requests: UnansweredRequests,
     kernel_drops: KernelDrops,
@@ -150,6 +154,7 @@ impl HealthMonitor {
             refused: None,
             untrusted: None,
             denied: None,
+            forged: None,
             returned: ReturnedMulticasts::new(now.instant),
             requests: UnansweredRequests::default(),
             kernel_drops: KernelDrops::default(),
@@ -191,6 +196,7 @@ impl HealthMonitor {
         self.refused = self.refused.filter(|_| is_usable && was_usable);
         self.untrusted = seen.untrusted.clone().map(|peer| (now.instant, peer)).or(self.untrusted.take());
         self.denied = seen.denied.clone().map(|denied| (now.instant, denied)).or(self.denied.take());
+        self.forged = seen.forged.clone().map(|peer| (now.instant, peer)).or(self.forged.take());
         // It explains also what the next four checks would find.
         let explained = |finding: Option<Finding>| finding.filter(|_| is_usable);
         let found = [
@@ -209,6 +215,7 @@ impl HealthMonitor {
             (Check::Certificate, seen.certificate_problem.as_deref().map(certificate_finding)),
             (Check::Trust, check_trust(now.instant, self.untrusted.as_ref())),
             (Check::Permissions, check_permissions(now.instant, self.denied.as_ref())),
+            (Check::Origin, check_origin(now.instant, self.forged.as_ref())),
             (Check::Open, check_open(&self.network)),
             (Check::Groups, self.check_groups(&seen.foreign_peers)),
             (Check::Mtu, seen.path_limit.as_ref().map(check_mtu)),
@@ -252,6 +259,7 @@ impl HealthMonitor {
             Check::Certificate => "the certificate of this host is valid again".to_owned(),
             Check::Trust => "no peer was refused for a while".to_owned(),
             Check::Permissions => "no message was denied for a while".to_owned(),
+            Check::Origin => "no data in the name of another peer was found for a while".to_owned(),
             Check::Open => "other hosts cannot reach this open peer any more".to_owned(),
             Check::Groups => "no peer of another group is heard on this LAN any more".to_owned(),
             Check::Mtu => "datagrams of all sizes arrive".to_owned(),

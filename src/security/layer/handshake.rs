@@ -51,9 +51,17 @@ impl SecurityLayer {
     /// Handles a datagram of a handshake.
     pub(super) fn on_handshake(&mut self, now: ClockReading, from: SocketAddr, path: Path, bytes: &Bytes) {
         let own = self.own.sender.epoch;
-        let datagram = SealedHandshake::decode(bytes).and_then(|sealed| {
+        let sealed = SealedHandshake::decode(bytes);
+        if let Some(epoch) = sealed.as_ref().filter(|sealed| sealed.step == Step::Signature).map(|sealed| sealed.epoch)
+            && self.associations.get(&epoch).is_none_or(|association| association.host.address != from)
+        {
+            let datagram = ArrivedDatagram { from, path, bytes: bytes.clone(), arrived: now.instant };
+            return self.defer(now.instant, RemoteEndpoint { epoch, address: from }, datagram);
+        }
+        let datagram = sealed.and_then(|sealed| {
             // Peers send a HELLO every second, so the key of those that are known is at hand.
-            let known = self.associations.get(&sealed.epoch).filter(|_| sealed.step == Step::Hello);
+            let goes_to_group = matches!(sealed.step, Step::Hello | Step::Signature);
+            let known = self.associations.get(&sealed.epoch).filter(|_| goes_to_group);
             match known.filter(|association| association.host.address == from) {
                 Some(association) => sealed.open(&association.handshake_key),
                 None => sealed.open(&self.realm_keys.handshake(sealed.group, sealed.epoch)),
@@ -61,7 +69,7 @@ impl SecurityLayer {
         });
         let datagram = datagram.filter(|datagram| {
             let is_for_this = match datagram.receiver {
-                // The HELLO is the only one that goes to the group.
+                // HELLO and SIGNATURE go to the group.
                 None => path == Path::Multicast,
                 Some(receiver) => path == Path::Unicast && receiver == own,
             };
@@ -77,6 +85,7 @@ impl SecurityLayer {
                 Step::Response => self.on_response(now, remote, &datagram),
                 Step::Final => self.on_final(now, remote, &datagram),
                 Step::Keys => self.on_keys(now, remote, &datagram),
+                Step::Signature => self.on_signature(now.instant, &datagram),
             }
             .is_some()
         });
@@ -319,8 +328,11 @@ impl SecurityLayer {
         self.counters.authenticated += 1;
         self.effects.push_back(SecurityEffect::Authenticated { epoch, address, name, publish });
         for datagram in self.deferral.take(remote) {
-            let Some(keyed) = KeyedHeader::decode(&datagram.bytes) else { continue };
             let (from, path, arrived) = (datagram.from, datagram.path, datagram.arrived);
+            let Some(keyed) = KeyedHeader::decode(&datagram.bytes) else {
+                self.on_handshake(now, from, path, &datagram.bytes);
+                continue;
+            };
             if let Some(bytes) = self.open(now, datagram, &keyed) {
                 self.effects.push_back(SecurityEffect::Receive(ArrivedDatagram { from, path, bytes, arrived }));
             }
@@ -443,7 +455,12 @@ impl SecurityLayer {
     }
 
     /// Seals a datagram of a handshake, and returns it with its nonce.
-    fn seal_handshake(&mut self, step: Step, receiver: Option<Epoch>, body: Vec<u8>) -> ([u8; NONCE_BYTES], Bytes) {
+    pub(super) fn seal_handshake(
+        &mut self,
+        step: Step,
+        receiver: Option<Epoch>,
+        body: Vec<u8>,
+    ) -> ([u8; NONCE_BYTES], Bytes) {
         let mut nonce = [0; NONCE_BYTES];
         (self.secrets)(&mut nonce);
         let (group, epoch) = (self.settings.group, self.own.sender.epoch);

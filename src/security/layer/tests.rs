@@ -1,5 +1,7 @@
 //! Security layers that exchange datagrams, with strangers and replays.
 
+mod origin;
+
 use super::*;
 use crate::proto::effect::Path;
 use crate::rng::Rng;
@@ -7,13 +9,18 @@ use crate::security::LoggedKeys;
 use crate::security::credentials::CertifiedHost;
 use crate::security::handshake_datagram::{COOKIE_BYTES, HandshakeDatagram};
 use crate::security::noise::STATIC_KEY_BYTES;
-use crate::security::realm::{PeerKeys, PeerPermissions};
+use crate::security::realm::{PeerKeys, PeerPermissions, SigningKey};
 use crate::time::WallTime;
 use crate::wire::{self, Header};
 use std::collections::BTreeSet;
 
 const GROUP: u16 = 7500;
 const FORGET: Duration = Duration::from_secs(60);
+
+/// Returns the signing key of a host, which follows from its static key.
+fn test_signing_key(static_key: &[u8; STATIC_KEY_BYTES]) -> SigningKey {
+    SigningKey::from_seed(static_key)
+}
 
 /// Trusts certificates that consist of the static key and a name.
 #[derive(Default)]
@@ -43,7 +50,7 @@ impl CertificateVerifier for NameVerifier {
             return Err(format!("{name} is not trusted"));
         }
         let name = name.parse().map_err(|_| "it has no name".to_owned())?;
-        let keys = PeerKeys { signing: [0; 32], static_key: *static_key };
+        let keys = PeerKeys { signing: *test_signing_key(static_key).public(), static_key: *static_key };
         Ok(CertifiedHost { name, keys, permissions: PeerPermissions::all(), valid_until: self.valid_until })
     }
 
@@ -86,6 +93,8 @@ struct Node {
     expired: Vec<String>,
     revoked: Vec<String>,
     newer_revisions: Vec<u64>,
+    /// Names of publishers with the numbers of datagrams that others have forged.
+    forged: Vec<(String, u64)>,
     /// Secrets that a log of keys gets.
     logged: Vec<LoggedSecret>,
 }
@@ -101,6 +110,7 @@ impl Node {
             certificate: certificate.into(),
             suite: if number.is_multiple_of(2) { Suite::Aes256Gcm } else { Suite::ChaCha20Poly1305 },
             revision: 0,
+            signing_key: None,
         };
         let mut rng = Rng::new(number);
         let secrets = Box::new(move |bytes: &mut [u8]| bytes.fill_with(|| rng.next_u32() as u8));
@@ -120,6 +130,7 @@ impl Node {
             expired: Vec::new(),
             revoked: Vec::new(),
             newer_revisions: Vec::new(),
+            forged: Vec::new(),
             logged: Vec::new(),
         }
     }
@@ -168,6 +179,7 @@ impl Node {
                 SecurityEffect::Expired { name, .. } => self.expired.push(name.to_string()),
                 SecurityEffect::Revoked { name, .. } => self.revoked.push(name.to_string()),
                 SecurityEffect::NewerRevocations { revision, .. } => self.newer_revisions.push(revision),
+                SecurityEffect::ForgedOrigin { name, number, .. } => self.forged.push((name.to_string(), number)),
             }
         }
         sent

@@ -8,6 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 use zeroize::Zeroizing;
 
 /// Bytes of a key, of a seed and of a realm's secret.
@@ -56,7 +57,11 @@ impl fmt::Debug for SigningKey {
 }
 
 /// Returns whether `signature` is that of the message by the owner of the public key.
-pub(super) fn is_signed_by(public: &[u8; KEY_BYTES], message: &[u8], signature: &[u8; SIGNATURE_BYTES]) -> bool {
+pub(in crate::security) fn is_signed_by(
+    public: &[u8; KEY_BYTES],
+    message: &[u8],
+    signature: &[u8; SIGNATURE_BYTES],
+) -> bool {
     UnparsedPublicKey::new(&ED25519, public).verify(message, signature).is_ok()
 }
 
@@ -141,7 +146,7 @@ impl FromStr for Fingerprint {
 
 /// The identity of a host. `Debug` shows the fingerprint alone.
 pub struct HostIdentity {
-    signing: SigningKey,
+    signing: Arc<SigningKey>,
     /// X25519 private key, erased when the identity is dropped.
     static_private: Zeroizing<[u8; KEY_BYTES]>,
     keys: PeerKeys,
@@ -159,12 +164,17 @@ impl HostIdentity {
     pub fn from_seeds(signing: &[u8; KEY_BYTES], static_private: &[u8; KEY_BYTES]) -> HostIdentity {
         let signing = SigningKey::from_seed(signing);
         let keys = PeerKeys { signing: *signing.public(), static_key: x25519_public(static_private) };
-        HostIdentity { signing, static_private: Zeroizing::new(*static_private), keys }
+        HostIdentity { signing: Arc::new(signing), static_private: Zeroizing::new(*static_private), keys }
     }
 
     /// Returns the key that signs for this host.
     pub fn signing_key(&self) -> &SigningKey {
         &self.signing
+    }
+
+    /// Returns the same key for a holder that outlives this identity.
+    pub fn shared_signing_key(&self) -> Arc<SigningKey> {
+        Arc::clone(&self.signing)
     }
 
     /// Returns the X25519 private key for handshakes, unclamped.

@@ -23,6 +23,7 @@ pub use certificate::{
     Validity,
 };
 pub use definition::{Realm, RealmMode, RealmName, RealmNameError, TrustAnchor};
+pub(super) use identity::is_signed_by;
 pub use identity::{Fingerprint, FingerprintError, HostIdentity, KEY_BYTES, PeerKeys, SIGNATURE_BYTES, SigningKey};
 pub use revocation_list::{
     REVOCATION_LIST_BYTES_MAX, REVOCATIONS_MAX, RevocationList, RevocationListError, RevocationListFields,

@@ -4,7 +4,7 @@ use super::script::Script;
 use crate::message::Epoch;
 use crate::proto::effect::{ArrivedDatagram, Path};
 use crate::rng::Rng;
-use crate::security::realm::{KEY_BYTES, PeerKeys, PeerPermissions};
+use crate::security::realm::{PeerKeys, PeerPermissions, SigningKey};
 use crate::security::{
     CertificateVerifier, CertifiedHost, RealmCredentials, SECRET_BYTES, STATIC_KEY_BYTES, Secret, SecurityEffect,
     SecurityLayer, SecuritySettings, Suite, static_public,
@@ -13,6 +13,7 @@ use crate::time::{ClockReading, Instant, WallTime};
 use crate::wire::{self, Header, Kind};
 use bytes::Bytes;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 const GROUP: u16 = 7500;
@@ -44,7 +45,7 @@ impl CertificateVerifier for StaticKeyVerifier {
         match certificate == static_key {
             true => Ok(CertifiedHost {
                 name: "B.fuzz".parse().expect("a name"),
-                keys: PeerKeys { signing: [0; KEY_BYTES], static_key: *static_key },
+                keys: PeerKeys { signing: *signing_key().public(), static_key: *static_key },
                 permissions: PeerPermissions::all(),
                 valid_until: None,
             }),
@@ -67,6 +68,11 @@ struct KeyedWorld {
     log: Vec<(usize, Bytes)>,
 }
 
+/// Returns the key with which both hosts sign.
+fn signing_key() -> SigningKey {
+    SigningKey::from_seed(&[9; 32])
+}
+
 fn address(peer: usize) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, peer as u8 + 1], 4000))
 }
@@ -85,6 +91,7 @@ impl KeyedWorld {
                 static_private,
                 suite: if peer == MEMBER { Suite::Aes256Gcm } else { Suite::ChaCha20Poly1305 },
                 revision: 0,
+                signing_key: (peer == MEMBER).then(|| Arc::new(signing_key())),
             };
             let (address, forget) = (address(peer), Duration::from_secs(10));
             let settings = SecuritySettings { group: GROUP, address, peers_max: 4, forget, logs_keys: false };
@@ -163,6 +170,7 @@ impl KeyedWorld {
                             }
                         }
                         SecurityEffect::Multicast { bytes } => {
+                            assert!(bytes.len() <= HANDSHAKE_BYTES_MAX, "{} bytes", bytes.len());
                             self.log.push((sender, bytes.clone()));
                             if lost & 1 << turn == 0 {
                                 self.arrive(1 - sender, address(sender), Path::Multicast, bytes);
@@ -170,6 +178,7 @@ impl KeyedWorld {
                         }
                         SecurityEffect::Receive(datagram) => self.check_opened(sender, &datagram.bytes),
                         SecurityEffect::Authenticated { address: from, .. } => assert_eq!(from, address(1 - sender)),
+                        SecurityEffect::ForgedOrigin { number, .. } => panic!("{number} is of the member"),
                         SecurityEffect::Key(_) => panic!("there is no log of keys"),
                         SecurityEffect::Expired { name, .. } => panic!("{name} has no limit in time"),
                         SecurityEffect::Revoked { name, .. } => panic!("{name} is revoked"),

@@ -8,7 +8,7 @@ use crate::message::Epoch;
 use crate::proto::certified::CertifiedPeer;
 use crate::proto::effect::{ArrivedDatagram, Input, Path};
 use crate::rng::Rng;
-use crate::security::realm::{KEY_BYTES, PeerKeys, PeerPermissions};
+use crate::security::realm::{PeerKeys, PeerPermissions, SigningKey};
 use crate::security::{
     CertificateVerifier, CertifiedHost, RealmCredentials, SECRET_BYTES, STATIC_KEY_BYTES, Secret, SecurityEffect,
     SecurityLayer, SecuritySettings, Suite, static_public,
@@ -19,9 +19,12 @@ use crate::sim::truth::DatagramId;
 use crate::time::{ClockReading, Instant, WallTime, nanos};
 use bytes::Bytes;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 /// Reason of a host for not trusting one of the revoked hosts.
 const REVOKED: &str = "its keys are revoked";
+/// The host that signs what it publishes.
+const SIGNING_HOST: usize = 0;
 
 /// Trusts every host whose keys are not revoked. A certificate is a name, so that handshakes are those of the product.
 struct HostVerifier {
@@ -54,8 +57,13 @@ fn static_private(host: usize) -> Secret {
     Secret::new([host as u8 + 1; SECRET_BYTES])
 }
 
+/// Returns the signing key of a host, which follows from its static key.
+fn signing_key(static_key: &[u8; STATIC_KEY_BYTES]) -> SigningKey {
+    SigningKey::from_seed(static_key)
+}
+
 fn keys(static_key: [u8; STATIC_KEY_BYTES]) -> PeerKeys {
-    PeerKeys { signing: [0; KEY_BYTES], static_key }
+    PeerKeys { signing: *signing_key(&static_key).public(), static_key }
 }
 
 impl World<'_> {
@@ -67,6 +75,7 @@ impl World<'_> {
             certificate: self.machines[host].spec.settings.name.to_string().into(),
             suite: if host.is_multiple_of(2) { Suite::Aes256Gcm } else { Suite::ChaCha20Poly1305 },
             revision: self.machines[host].revision,
+            signing_key: (host == SIGNING_HOST).then(|| Arc::new(signing_key(&static_public(&static_private(host))))),
         }
     }
 
@@ -161,6 +170,10 @@ impl World<'_> {
                     self.log(|| format!("host {host} has the keys of {name}, epoch {epoch}"));
                     let certified = CertifiedPeer { name: Some(name), publish };
                     self.input(host, Input::Authenticated { epoch, certified });
+                }
+                SecurityEffect::ForgedOrigin { name, number, .. } => {
+                    let text = format!("host {host} says that datagram {number} of {name} is forged");
+                    self.oracle.findings.add("forged", text);
                 }
                 SecurityEffect::Key(_) => unreachable!("there is no log of keys"),
                 SecurityEffect::Revoked { name, .. } => self.log(|| format!("host {host}: {name} is revoked")),

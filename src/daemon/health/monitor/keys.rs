@@ -18,6 +18,15 @@ pub(crate) struct UntrustedPeer {
     pub(crate) reason: String,
 }
 
+/// A peer in whose name another member of the realm has published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ForgedPeer {
+    /// Its address.
+    pub(crate) address: SocketAddr,
+    /// Name in its certificate.
+    pub(crate) name: String,
+}
+
 pub(super) fn check_open(network: &NetworkSetup) -> Option<Finding> {
     let NetworkSetup { interface, address, is_loopback, is_open, .. } = network;
     (*is_open && !(*is_loopback && address.is_loopback())).then(|| Finding {
@@ -70,6 +79,20 @@ pub(super) fn check_permissions(now: Instant, last: Option<&(Instant, DeniedPubl
             "sign a new request of {member} with a pattern for the subject (seqcast realm sign), or find the program there \
              that publishes it"
         ),
+    })
+}
+
+/// Returns the finding about forged data.
+pub(super) fn check_origin(now: Instant, last: Option<&(Instant, ForgedPeer)>) -> Option<Finding> {
+    let (_, ForgedPeer { address, name }) = last.filter(|(at, _)| now.since(*at) < EVENT_TIME)?;
+    Some(Finding {
+        check: Check::Origin,
+        severity: Severity::Broken,
+        found: format!("a member of the realm has sent data in the name of {name} at {address}"),
+        effect: "programs may have received messages that this peer has not published",
+        fix: "find the host that sends from this address, and exclude it: seqcast realm revoke NAME, or in the mode realm \
+              seqcast realm rotate"
+            .to_owned(),
     })
 }
 

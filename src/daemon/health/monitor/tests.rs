@@ -69,6 +69,7 @@ fn seen(peers: &[MemberRow]) -> Observation {
         server_id_conflict: None,
         untrusted: None,
         denied: None,
+        forged: None,
         certificate_problem: None,
         path_limit: None,
     }
@@ -414,6 +415,16 @@ fn impostor_is_named_and_no_copy() {
     assert_eq!(found, "the peer B.2 on the host 10.0.0.9 announces the name of another host; it is a peer of C.test");
     let single = MemberRow { duplicate_name: false, ..honest };
     assert_eq!(changes(&mut monitor, 2000, &seen(&[single])), ["-identity"]);
+}
+
+#[test]
+fn forged_data_is_named_for_half_a_minute() {
+    let mut monitor = HealthMonitor::new(network(), at(0));
+    let forged = Some(ForgedPeer { address: ([10, 0, 0, 9], 4000).into(), name: "B.test".to_owned() });
+    assert_eq!(changes(&mut monitor, 1000, &Observation { forged, ..seen(&[]) }), ["+origin broken"]);
+    let finding = monitor.findings().next().unwrap().finding.clone();
+    assert_eq!(finding.found, "a member of the realm has sent data in the name of B.test at 10.0.0.9:4000");
+    assert_eq!(changes(&mut monitor, 40_000, &seen(&[])), ["+peers notice", "-origin"]);
 }
 
 #[test]

@@ -1,0 +1,217 @@
+//! The receiver's side: hashes of what one epoch has sent, and what its SIGNATUREs say about them.
+
+use super::{BATCH_MAX, OriginContext, OriginHash, SignatureBody};
+use crate::proto::resend::TokenBucket;
+use crate::security::realm::{KEY_BYTES, is_signed_by};
+use crate::time::Instant;
+use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+/// Maximum number of datagrams that wait for a SIGNATURE, and of signed hashes that are remembered.
+const DATAGRAMS_MAX: usize = 4096;
+/// Time within which a SIGNATURE covers a datagram, unless several are lost.
+const SIGNATURE_TIME: Duration = Duration::from_millis(100);
+/// Maximum number of signatures that are verified each second, and at once, besides one for each batch of datagrams that
+/// has arrived. Each costs about 40 µs.
+const VERIFICATIONS_RATE: u64 = 100;
+/// Minimum time between two reports of forged datagrams.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Knowledge about the origin of a datagram that has just arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::security) enum OriginVerdict {
+    /// The publisher has signed it.
+    Verified,
+    /// The publisher has signed another one with this number.
+    Forged,
+    /// It waits for a SIGNATURE.
+    Pending,
+    /// It is older than the signed hashes that are remembered, or the SIGNATUREs for it were lost.
+    Unverified,
+}
+
+/// Result of a SIGNATURE.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::security) enum SignatureOutcome {
+    /// It is of the publisher.
+    Valid(OriginCounts),
+    /// It is not newer than the last one.
+    Old,
+    /// It breaks the layout, is not of the publisher, or exceeds the limit of verifications.
+    Discarded,
+}
+
+/// Number of datagrams that waited for a SIGNATURE, by its result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::security) struct OriginCounts {
+    pub(in crate::security) verified: u64,
+    pub(in crate::security) unverified: u64,
+    pub(in crate::security) forged: u64,
+    /// Number of the first forged datagram.
+    pub(in crate::security) forged_number: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct PendingDatagram {
+    number: u64,
+    hash: OriginHash,
+    arrived: Instant,
+}
+
+/// Verifies what one epoch of another peer has sent to the group.
+#[derive(Debug)]
+pub(in crate::security) struct OriginVerifier {
+    key: [u8; KEY_BYTES],
+    context: OriginContext,
+    /// Signed hashes of the last datagrams, by number.
+    signed: BTreeMap<u64, OriginHash>,
+    /// Number of the last datagram that is signed.
+    last: Option<u64>,
+    /// Datagrams that wait for a SIGNATURE, in the order of arrival.
+    pending: VecDeque<PendingDatagram>,
+    /// Those that have waited too long. A SIGNATURE may still come: whoever forges the next datagram of an idle publisher
+    /// is found out when the publisher sends the genuine one.
+    overdue: VecDeque<PendingDatagram>,
+    verifications: TokenBucket,
+    /// Number of arrived datagrams for which no verification was granted yet.
+    ungranted: usize,
+    /// Time from which a forged datagram is reported again.
+    next_report: Instant,
+}
+
+impl OriginVerifier {
+    /// Creates the verifier of an epoch whose host has this Ed25519 key.
+    pub(in crate::security) fn new(key: [u8; KEY_BYTES], context: OriginContext, now: Instant) -> OriginVerifier {
+        OriginVerifier {
+            key,
+            context,
+            signed: BTreeMap::new(),
+            last: None,
+            pending: VecDeque::new(),
+            overdue: VecDeque::new(),
+            verifications: TokenBucket::full(now),
+            ungranted: 0,
+            next_report: now,
+        }
+    }
+
+    /// Returns whether this is the verifier of a host with this key.
+    pub(in crate::security) fn has_key(&self, key: &[u8; KEY_BYTES]) -> bool {
+        self.key == *key
+    }
+
+    /// Judges an opened datagram, in open mode. Returns the verdict, and the number of other datagrams that lose their
+    /// place to it unverified.
+    pub(in crate::security) fn on_datagram(
+        &mut self,
+        arrived: Instant,
+        number: u64,
+        datagram: &Bytes,
+    ) -> (OriginVerdict, u64) {
+        let hash = OriginHash::of(datagram);
+        self.ungranted = (self.ungranted + 1).min(DATAGRAMS_MAX);
+        if let Some(signed) = self.signed.get(&number) {
+            let verdict = if *signed == hash { OriginVerdict::Verified } else { OriginVerdict::Forged };
+            return (verdict, 0);
+        }
+        if self.last.is_some_and(|last| number <= last) {
+            return (OriginVerdict::Unverified, 0);
+        }
+        let mut unverified = 0;
+        if DATAGRAMS_MAX <= self.pending.len() + self.overdue.len() && self.overdue.pop_front().is_none() {
+            self.pending.pop_front();
+            unverified = 1;
+        }
+        self.pending.push_back(PendingDatagram { number, hash, arrived });
+        (OriginVerdict::Pending, unverified)
+    }
+
+    /// Handles the body of a SIGNATURE of this epoch.
+    pub(in crate::security) fn on_signature(&mut self, now: Instant, body: &[u8]) -> SignatureOutcome {
+        let Some(body) = SignatureBody::decode(body) else { return SignatureOutcome::Discarded };
+        // Repeated and replayed ones cost no verification.
+        if self.last.is_some_and(|last| body.last <= last) {
+            return SignatureOutcome::Old;
+        }
+        if !self.grant_verification(now)
+            || !is_signed_by(&self.key, &self.context.signed_text(body.content), &body.signature)
+        {
+            return SignatureOutcome::Discarded;
+        }
+        for (number, hash) in (body.first..=body.last).zip(&body.hashes) {
+            self.signed.entry(number).or_insert(*hash);
+        }
+        self.last = Some(body.last);
+        let mut counts = OriginCounts::default();
+        self.resolve(body.last, &mut counts);
+        while DATAGRAMS_MAX < self.signed.len() {
+            self.signed.pop_first();
+        }
+        SignatureOutcome::Valid(counts)
+    }
+
+    /// Judges the datagrams up to a number, which wait no longer. Overdue ones count as unverified already.
+    fn resolve(&mut self, last: u64, counts: &mut OriginCounts) {
+        let OriginVerifier { signed, pending, overdue, .. } = self;
+        for (datagrams, is_overdue) in [(overdue, true), (pending, false)] {
+            datagrams.retain(|datagram| {
+                if last < datagram.number {
+                    return true;
+                }
+                match signed.get(&datagram.number) {
+                    Some(hash) if *hash == datagram.hash => counts.verified += u64::from(!is_overdue),
+                    Some(_) => {
+                        counts.forged += 1;
+                        counts.forged_number.get_or_insert(datagram.number);
+                    }
+                    None => counts.unverified += u64::from(!is_overdue),
+                }
+                false
+            });
+        }
+    }
+
+    /// Returns whether one more signature may be verified, and counts it. Other members can send SIGNATUREs in the name
+    /// of this epoch, at any rate.
+    fn grant_verification(&mut self, now: Instant) -> bool {
+        if let Some(left) = self.ungranted.checked_sub(BATCH_MAX) {
+            self.ungranted = left;
+            return true;
+        }
+        self.verifications.refill(now, VERIFICATIONS_RATE, VERIFICATIONS_RATE);
+        let is_granted = self.verifications.has(1);
+        if is_granted {
+            self.verifications.take(1);
+        }
+        is_granted
+    }
+
+    /// Ends the wait of datagrams that no SIGNATURE has covered in time, and returns their number.
+    pub(in crate::security) fn expire(&mut self, now: Instant) -> u64 {
+        let mut expired = 0;
+        while let Some(first) = self.pending.front().filter(|first| SIGNATURE_TIME <= now.since(first.arrived)) {
+            self.overdue.push_back(*first);
+            self.pending.pop_front();
+            expired += 1;
+        }
+        expired
+    }
+
+    /// Returns whether datagrams wait for a SIGNATURE that may still come in time.
+    pub(in crate::security) fn is_waiting(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Returns whether a forged datagram is reported now, and remembers it if so.
+    pub(in crate::security) fn allow_report(&mut self, now: Instant) -> bool {
+        let is_allowed = self.next_report <= now;
+        if is_allowed {
+            self.next_report = now + REPORT_INTERVAL;
+        }
+        is_allowed
+    }
+}
+
+#[cfg(test)]
+mod tests;
