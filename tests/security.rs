@@ -53,6 +53,21 @@ fn make_realm(place: &Place, names: &[&str]) {
     }
 }
 
+/// Makes a realm with an authority on the host of the first name, which admits the others.
+fn make_pki_realm(place: &Place, names: &[&str]) {
+    let first = names[0];
+    place.run(&["init", "--realm", "plant1", "--mode", "pki", "--name", first, "--data-dir", first]).exits(DONE);
+    let line = place.run(&["realm", "invite", "--data-dir", first]).exits(DONE).stdout;
+    for name in &names[1..] {
+        let join = |line: &str| {
+            place.run_with_input(&["join", "-", "--name", name, "--data-dir", name], line.as_bytes()).exits(DONE).stdout
+        };
+        let request = join(&line);
+        let sign = ["realm", "sign", "-", "--name", name, "--publish", ">", "--subscribe", ">", "--data-dir", first];
+        join(&place.run_with_input(&sign, request.as_bytes()).exits(DONE).stdout);
+    }
+}
+
 #[test]
 fn members_of_a_realm_exchange_messages() {
     let place = Place::new();
@@ -135,6 +150,92 @@ fn copied_identity_is_named_by_the_others() {
     wait_until_some(|| "A refuses the other B".to_owned(), || (0 < a.counter("keyed_refused")).then_some(()));
     assert_eq!(a.peers(), ["B.test"], "the first one");
     drop((b, c));
+}
+
+#[test]
+fn running_peer_takes_over_a_new_secret() {
+    let place = Place::new();
+    make_realm(&place, &["A.test", "B.test"]);
+    let (a, b) = (Peer::start(&place, "A.test", &[]), Peer::start(&place, "B.test", &[]));
+    wait_until("each knows the other", || a.peers() == ["B.test"] && b.peers() == ["A.test"]);
+    place.run(&["realm", "rotate", "--data-dir", "A.test"]).exits(DONE).reports(&["seqcast config reload"]);
+    let line = place.run(&["realm", "invite", "--data-dir", "A.test"]).exits(DONE).stdout;
+    for name in ["B.test", "C.test"] {
+        place.run_with_input(&["join", "-", "--name", name, "--data-dir", name], line.as_bytes()).exits(DONE);
+    }
+    // A damaged file changes nothing.
+    let reload = |peer: &Peer| place.run(&["config", "reload", "--socket", &peer.socket]);
+    let certificate = place.dir().join("A.test/realm/certificate");
+    let content = std::fs::read(&certificate).unwrap();
+    std::fs::write(&certificate, "damaged").unwrap();
+    let refused = ["the files of the realm are refused", "realm/certificate", "  fix: "];
+    reload(&a).exits(CONFIGURATION).reports(&refused);
+    std::fs::write(&certificate, content).unwrap();
+    for peer in [&a, &b] {
+        reload(peer).exits(DONE).prints("the realm was read again\n  realm: secret\n");
+        reload(peer).exits(DONE).prints("the realm was read again\n  nothing changed\n");
+    }
+    // A peer that starts now has the new secret alone; the others have gone on.
+    let c = Peer::start(&place, "C.test", &[]);
+    wait_until("both know the new one", || {
+        [&a, &b].iter().all(|peer| peer.peers().contains(&"C.test".to_owned())) && c.peers().len() == 2
+    });
+    let mut subscriber = place.start(&["sub", "plant.>", "--count", "10", "--socket", &b.socket]);
+    subscriber.await_report("listening on");
+    place.run(&["pub", "plant.a", "hello", "--count", "10", "--socket", &a.socket]).exits(DONE);
+    assert_eq!(subscriber.ended().code(), Some(DONE));
+    assert!(b.peers().contains(&"A.test".to_owned()), "they have gone on");
+}
+
+#[test]
+fn revoked_host_is_shut_out_everywhere() {
+    let (place, names) = (Place::new(), ["A.test", "B.test", "C.test"]);
+    make_pki_realm(&place, &names);
+    // The list of revoked hosts is no report.
+    let [a, b, c] = names.map(|name| Peer::start(&place, name, &["remote-reports=no"]));
+    wait_until("all know each other", || [&a, &b, &c].iter().all(|peer| peer.peers().len() == 2));
+    let subscribe = |peer: &Peer| {
+        let subscriber = place.start(&["sub", "plant.>", "--socket", &peer.socket]);
+        subscriber.await_report("listening on");
+        subscriber
+    };
+    let [at_b, at_c] = [&b, &c].map(subscribe);
+    let publish = |peer: &Peer, payload: &str| {
+        place.run(&["pub", "plant.a", payload, "--socket", &peer.socket]).exits(DONE);
+    };
+    let has = |subscriber: &RunningCommand, payload: &str| {
+        subscriber.lines_so_far().iter().any(|line| line.contains(payload))
+    };
+    publish(&a, "before-a");
+    publish(&c, "before-c");
+    wait_until("messages arrive", || has(&at_b, "before-a") && has(&at_b, "before-c") && has(&at_c, "before-a"));
+
+    let _steady =
+        place.start(&["pub", "plant.steady", "x", "--count", "100000", "--rate", "500", "--socket", &a.socket]);
+    place.run(&["realm", "revoke", "C.test", "--data-dir", "A.test"]).exits(DONE).reports(&["seqcast config reload"]);
+    let reload = place.run(&["config", "reload", "--socket", &a.socket]).exits(DONE);
+    reload.prints("the realm was read again\n  realm: revocations\n");
+    wait_until("B has the list", || b.show("status")["status"]["revoked_hosts"] == 1);
+    assert_eq!((a.counter("keyed_revoked"), b.counter("keyed_revoked")), (1, 1));
+    publish(&c, "after-c");
+    let discarded = c.counter("keyed_discard_unauthenticated");
+    // A was the first to announce new keys; B may use them later.
+    wait_until("C does not have A's new keys", || discarded < c.counter("keyed_discard_unauthenticated"));
+    publish(&a, "after-a");
+    publish(&b, "after-b");
+    wait_until("B receives what A publishes", || has(&at_b, "after-a") && has(&at_b, "after-b"));
+    assert!(!has(&at_b, "after-c"), "B delivers nothing more of C");
+    assert!(!has(&at_c, "after-a"), "C reads nothing more of A");
+    for peer in [&a, &b] {
+        let rows = peer.show("loss")["rows"].take();
+        let honest = rows.as_array().unwrap().iter().filter(|row| row["publisher"] != "C.test");
+        honest.for_each(|row| assert_eq!(row["lost"], 0, "{row}"));
+    }
+    // The list is on the disk of B, too.
+    wait_until("B has stored the list", || {
+        let shown = place.run(&["realm", "show", "--json", "--data-dir", "B.test"]).exits(DONE).stdout;
+        crate::support::command::parse_json(&shown)["revoked"][0]["name"] == "C.test"
+    });
 }
 
 #[test]

@@ -10,6 +10,10 @@ use crate::proto::effect::{EpochChange, MemberEvent};
 #[cfg(feature = "security")]
 use std::net::SocketAddr;
 
+/// Maximum number of names of revoked hosts in a line.
+#[cfg(feature = "security")]
+const REVOKED_NAMES_MAX: usize = 16;
+
 /// Logs a change in the state of another peer.
 pub(crate) fn member(publisher: &Publisher, event: MemberEvent) {
     let (name, epoch, uid) = (name(publisher), publisher.epoch, publisher.uid);
@@ -44,7 +48,8 @@ pub(crate) fn expired(name: &PeerName, epoch: Epoch, address: SocketAddr) {
         peer = %name,
         %epoch,
         %address,
-        "the certificate of this peer has expired; sign a new request of it with 'seqcast realm sign', and restart it"
+        "the certificate of this peer has expired; sign a new request of it with 'seqcast realm sign', give it to 'seqcast join' \
+         there, and run 'seqcast config reload'"
     );
 }
 
@@ -64,6 +69,15 @@ pub(crate) fn forged_origin(name: &PeerName, epoch: Epoch, address: SocketAddr, 
         number,
         "a member of the realm forges: it has sent data in the name of this peer, which did not sign it"
     );
+}
+
+/// Logs that this peer has taken over the list of revoked hosts of another one. The names are those of hosts that were
+/// not revoked before, and the first ones of many.
+#[cfg(feature = "security")]
+pub(crate) fn revocations(names: &[PeerName], revision: u64, from: Epoch) {
+    let first: Vec<&str> = names.iter().take(REVOKED_NAMES_MAX).map(PeerName::as_str).collect();
+    let revoked = first.join(" ");
+    tracing::info!(%from, revision, hosts = names.len(), revoked, "hosts of the realm are revoked");
 }
 
 /// Logs that another peer has the keys of the realm, and is not trusted.

@@ -4,27 +4,20 @@ use crate::clock::fill_random;
 use crate::config::{Cipher, Config, OriginProof, Security};
 use crate::daemon::key_log::KeyLog;
 use crate::daemon::protection::{KeyedProtection, Protection};
+use crate::daemon::running_realm::RunningRealm;
 use crate::daemon::setup_commands::SetupCommands;
 use crate::message::{Epoch, PeerName};
 use crate::proto::Settings;
 use crate::proto::certified::OwnCertificate;
-use crate::security::realm::{CertificateFields, Fingerprint, PeerKeys, PeerPermissions, Realm, Trust, VerifiedPeer};
-use crate::security::{
-    CertificateVerifier, CertifiedHost, KEYED_BYTES, RealmCredentials, STATIC_KEY_BYTES, Secret, SecurityLayer,
-    SecuritySettings, Suite,
-};
+use crate::security::realm::CertificateFields;
+use crate::security::{KEYED_BYTES, SecurityLayer, SecuritySettings, Suite};
 use crate::storage::realm::{LocalRealm, RealmDirectory, RealmFileError};
 use crate::subject::permitted_subjects::{HostPermissions, PermittedSubjects};
-use crate::time::{Instant, WallTime};
+use crate::time::Instant;
 use std::fmt;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::mpsc::{SyncSender, sync_channel};
-use std::thread;
-
-/// Maximum number of new names that wait to be stored.
-const PINS_WAITING_MAX: usize = 1024;
 
 /// Reason why a peer has no protection that its configuration allows.
 #[derive(Debug)]
@@ -152,39 +145,33 @@ impl RealmMembership {
     /// # Errors
     /// The host has no certificate, or the system refuses what the protection needs.
     pub(super) fn protection(
-        &self,
+        self,
         config: &Config,
         settings: &Settings,
         epoch: Epoch,
         inbox: SocketAddr,
         now: Instant,
     ) -> Result<Protection, MembershipError> {
-        let Some(local) = &self.realm else { return Ok(Protection::Open) };
+        let Some(local) = self.realm else { return Ok(Protection::Open) };
         protection(local, config, settings, epoch, inbox, now)
     }
 }
 
 /// Creates the protection of a member of this realm.
 fn protection(
-    local: &LocalRealm,
+    local: LocalRealm,
     config: &Config,
     settings: &Settings,
     epoch: Epoch,
     inbox: SocketAddr,
     now: Instant,
 ) -> Result<Protection, MembershipError> {
-    let certificate = local.certificate.as_ref().ok_or(MembershipError::NoCertificate)?;
-    let credentials = RealmCredentials {
-        realm_secret: local.realm.secret.clone(),
-        static_private: Secret::new(*local.identity.static_private()),
-        certificate: certificate.encode().into(),
-        suite: suite(config.cipher),
-        revision: 0,
-        signing_key: (config.origin == OriginProof::Signed).then(|| local.identity.shared_signing_key()),
-    };
+    if local.certificate.is_none() {
+        return Err(MembershipError::NoCertificate);
+    }
     let directory = RealmDirectory::new(&config.data_dir);
-    let pins = pin_writer(directory, local.realm.clone()).map_err(MembershipError::System)?;
-    let verifier = Box::new(PinnedTrust { trust: local.trust(), pins });
+    let signs = config.origin == OriginProof::Signed;
+    let realm = RunningRealm::new(directory, local, suite(config.cipher), signs).map_err(MembershipError::System)?;
     let limits = SecuritySettings {
         group: settings.group,
         address: inbox,
@@ -197,20 +184,9 @@ fn protection(
         .as_ref()
         .map(|path| KeyLog::open(path).map_err(|error| MembershipError::KeyLog { path: path.clone(), error }));
     let key_log = key_log.transpose()?;
+    let (credentials, verifier) = (realm.credentials(), realm.verifier());
     let layer = SecurityLayer::new(limits, credentials, verifier, Box::new(fill_random), epoch, now);
-    let (mode, realm) = (local.realm.anchor.mode().as_str(), local.realm.name.to_string());
-    let certificate = certificate.clone();
-    let (untrusted, denied, forged) = (None, None, None);
-    Ok(Protection::Keyed(Box::new(KeyedProtection {
-        layer,
-        mode,
-        realm,
-        certificate,
-        untrusted,
-        denied,
-        forged,
-        key_log,
-    })))
+    Ok(Protection::Keyed(Box::new(KeyedProtection::new(layer, realm, key_log))))
 }
 
 /// Finds the realm of which a peer is to be a member; `None` for open mode.
@@ -259,48 +235,4 @@ fn has_aes_instructions() -> bool {
     #[cfg(not(any(target_arch = "x86", target_arch = "x86_64", target_arch = "aarch64")))]
     let has_aes = false;
     has_aes
-}
-
-/// Starts the thread that stores the keys of new names. The engine must not wait for the disk.
-fn pin_writer(directory: RealmDirectory, realm: Realm) -> std::io::Result<SyncSender<(PeerName, Fingerprint)>> {
-    let (sender, pins) = sync_channel(PINS_WAITING_MAX);
-    thread::Builder::new().name("realm-pins".into()).spawn(move || {
-        for (name, fingerprint) in pins {
-            if let Err(error) = directory.pin(&realm, &name, fingerprint) {
-                tracing::warn!(peer = %name, %error, "the keys of this name are not stored, and are trusted until this peer ends");
-            }
-        }
-    })?;
-    Ok(sender)
-}
-
-/// The trust of this host, which stores the keys of each new name.
-struct PinnedTrust {
-    trust: Trust,
-    pins: SyncSender<(PeerName, Fingerprint)>,
-}
-
-impl CertificateVerifier for PinnedTrust {
-    fn verify(
-        &mut self,
-        certificate: &[u8],
-        static_key: &[u8; STATIC_KEY_BYTES],
-        now: WallTime,
-    ) -> Result<CertifiedHost, String> {
-        let peer = self.trust.check(certificate, static_key, now).map_err(|refusal| refusal.to_string())?;
-        if peer.is_new
-            && self.trust.pin(peer.name.clone(), peer.fingerprint)
-            && self.pins.try_send((peer.name.clone(), peer.fingerprint)).is_err()
-        {
-            tracing::warn!(peer = %peer.name, "too many new names wait to be stored; this one is trusted until this peer ends");
-        }
-        // The second of the limit is still valid.
-        let limit = WallTime::from_nanos(peer.not_after.saturating_add(1).saturating_mul(1_000_000_000));
-        let VerifiedPeer { name, keys, permissions, not_after, .. } = peer;
-        Ok(CertifiedHost { name, keys, permissions, valid_until: (not_after != 0).then_some(limit) })
-    }
-
-    fn is_revoked(&self, keys: &PeerKeys) -> bool {
-        self.trust.is_revoked(keys.fingerprint())
-    }
 }

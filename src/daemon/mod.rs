@@ -44,9 +44,15 @@ pub(crate) mod outbox;
 pub(crate) mod path_test;
 mod protection;
 pub(crate) mod readiness;
+#[cfg(feature = "security")]
+mod realm_writer;
 #[cfg(feature = "cli")]
 mod recent_lines;
 pub(crate) mod report_assembly;
+#[cfg(feature = "security")]
+pub(crate) mod revocation_inquiry;
+#[cfg(feature = "security")]
+mod running_realm;
 pub mod self_test;
 pub(crate) mod service;
 #[cfg(feature = "security")]

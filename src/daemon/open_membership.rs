@@ -46,7 +46,7 @@ impl OpenMembership {
 
     /// Returns the protection of open mode.
     pub(super) fn protection(
-        &self,
+        self,
         _: &Config,
         _: &Settings,
         _: Epoch,

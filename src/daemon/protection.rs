@@ -4,17 +4,24 @@
 use crate::daemon::key_log::KeyLog;
 #[cfg(feature = "security")]
 use crate::daemon::log;
+#[cfg(feature = "security")]
+use crate::daemon::mailbox::AnswerSender;
+#[cfg(feature = "security")]
+use crate::daemon::revocation_inquiry::{self, RevocationInquiry};
+#[cfg(feature = "security")]
+use crate::daemon::running_realm::{RealmChanges, RealmReloadError, RunningRealm};
 use crate::daemon::show::CounterRow;
 use crate::message::{Epoch, PeerName};
 #[cfg(feature = "security")]
 use crate::proto::certified::CertifiedPeer;
 use crate::proto::effect::{ArrivedDatagram, DeniedPublication, Input};
 #[cfg(feature = "security")]
-use crate::security::realm::{Certificate, check_validity};
+use crate::security::realm::check_validity;
 #[cfg(feature = "security")]
 use crate::security::{SecurityEffect, SecurityLayer};
 use crate::time::{ClockReading, Instant, WallTime};
 use bytes::Bytes;
+use serde_json::Value;
 use std::net::SocketAddr;
 
 /// Layer between the protocol core and the sockets.
@@ -29,21 +36,58 @@ pub(crate) enum Protection {
 /// The security layer of a peer, with the realm of which the peer is a member.
 #[cfg(feature = "security")]
 pub(crate) struct KeyedProtection {
-    pub(crate) layer: SecurityLayer,
-    /// Mode of the realm.
-    pub(crate) mode: &'static str,
-    /// Name of the realm.
-    pub(crate) realm: String,
-    /// Certificate of this host.
-    pub(crate) certificate: Certificate,
+    layer: SecurityLayer,
+    realm: RunningRealm,
+    /// The inquiry for newer lists of revoked hosts.
+    inquiry: RevocationInquiry,
     /// Address of the last peer that was refused and the reason, until it is taken.
-    pub(crate) untrusted: Option<(SocketAddr, String)>,
+    untrusted: Option<(SocketAddr, String)>,
     /// The last message that was denied, until it is taken.
-    pub(crate) denied: Option<DeniedPublication>,
+    denied: Option<DeniedPublication>,
     /// Address and name of the last peer in whose name another member has published, until it is taken.
-    pub(crate) forged: Option<(SocketAddr, PeerName)>,
+    forged: Option<(SocketAddr, PeerName)>,
     /// The file for the secrets of datagrams, if the configuration asks for one.
-    pub(crate) key_log: Option<KeyLog>,
+    key_log: Option<KeyLog>,
+}
+
+#[cfg(feature = "security")]
+impl KeyedProtection {
+    /// Joins the layer of a peer and its realm.
+    pub(crate) fn new(layer: SecurityLayer, realm: RunningRealm, key_log: Option<KeyLog>) -> KeyedProtection {
+        let inquiry = RevocationInquiry::default();
+        KeyedProtection { layer, realm, inquiry, untrusted: None, denied: None, forged: None, key_log }
+    }
+
+    /// Takes over the files of the realm.
+    fn reload(&mut self, now: WallTime) -> Result<RealmChanges, RealmReloadError> {
+        let changes = self.realm.read_again(now)?;
+        self.layer.on_credentials(self.realm.credentials(), self.realm.verifier());
+        Ok(changes)
+    }
+
+    /// Takes over the list of another peer that was asked for it; returns whether there is a new one.
+    fn take_over_revocations(&mut self, now: Instant) -> bool {
+        let Some((peer, answer)) = self.inquiry.take_answer(now) else { return false };
+        let list = match answer {
+            Ok(list) => list,
+            Err(failure) => {
+                tracing::debug!(%peer, %failure, "this peer gives no list of revoked hosts");
+                return false;
+            }
+        };
+        let revision = list.fields().revision;
+        match self.realm.adopt(list) {
+            Ok(names) => {
+                log::revocations(&names, revision, peer);
+                self.layer.on_credentials(self.realm.credentials(), self.realm.verifier());
+                true
+            }
+            Err(refusal) => {
+                tracing::warn!(%peer, %refusal, "a list of revoked hosts is refused");
+                false
+            }
+        }
+    }
 }
 
 impl Protection {
@@ -143,8 +187,9 @@ impl Protection {
                         }
                         SecurityEffect::Expired { epoch, address, name } => log::expired(&name, epoch, address),
                         SecurityEffect::Revoked { epoch, address, name } => log::revoked(&name, epoch, address),
-                        // This host has no list of revoked hosts.
-                        SecurityEffect::NewerRevocations { .. } => {}
+                        SecurityEffect::NewerRevocations { epoch, revision, .. } => {
+                            keyed.inquiry.on_announced(epoch, revision);
+                        }
                         SecurityEffect::Refused { address, reason } => {
                             log::refused(address, &reason);
                             keyed.untrusted = Some((address, reason));
@@ -209,7 +254,7 @@ impl Protection {
             }
             #[cfg(feature = "security")]
             Protection::Keyed(keyed) => {
-                check_validity(&keyed.certificate, now).err().map(|refusal| refusal.to_string())
+                check_validity(keyed.realm.certificate(), now).err().map(|refusal| refusal.to_string())
             }
         }
     }
@@ -219,7 +264,7 @@ impl Protection {
         match self {
             Protection::Open => "open",
             #[cfg(feature = "security")]
-            Protection::Keyed(keyed) => keyed.mode,
+            Protection::Keyed(keyed) => keyed.realm.realm().anchor.mode().as_str(),
         }
     }
 
@@ -228,7 +273,7 @@ impl Protection {
         match self {
             Protection::Open => None,
             #[cfg(feature = "security")]
-            Protection::Keyed(keyed) => Some(&keyed.realm),
+            Protection::Keyed(keyed) => Some(keyed.realm.realm().name.as_str()),
         }
     }
 
@@ -260,6 +305,91 @@ impl Protection {
             }
             #[cfg(feature = "security")]
             Protection::Keyed(keyed) => Some(if keyed.layer.verifies_origin(epoch) { "publisher" } else { "group" }),
+        }
+    }
+
+    /// Returns the revision of the list of revoked hosts and their number; `None` in open mode.
+    pub(crate) fn revocations(&self) -> Option<(u64, usize)> {
+        match self {
+            Protection::Open => None,
+            #[cfg(feature = "security")]
+            Protection::Keyed(keyed) => {
+                let hosts = keyed.realm.revocations().map_or(0, |list| list.fields().hosts.len());
+                Some((keyed.realm.revision(), hosts))
+            }
+        }
+    }
+
+    /// Reads the files of the realm again. Returns the names of what has changed; `None` in open mode. If a file cannot
+    /// be used, everything stays as it was.
+    ///
+    /// # Errors
+    /// Returns the reason, with its remedy after `; `.
+    pub(crate) fn reload(&mut self, now: WallTime) -> Result<Option<Vec<&'static str>>, String> {
+        match self {
+            Protection::Open => {
+                let _ = now;
+                Ok(None)
+            }
+            #[cfg(feature = "security")]
+            Protection::Keyed(keyed) => match keyed.reload(now) {
+                Ok(changes) => Ok(Some(changes.names())),
+                Err(error) => Err(error.to_string()),
+            },
+        }
+    }
+
+    /// Takes over the list of revoked hosts of another peer that was asked for it; returns whether there is a new one.
+    #[cfg(feature = "security")]
+    pub(crate) fn take_over_revocations(&mut self, now: Instant) -> bool {
+        match self {
+            Protection::Open => false,
+            Protection::Keyed(keyed) => keyed.take_over_revocations(now),
+        }
+    }
+
+    /// Returns the peer to ask for a newer list of revoked hosts now, with the sender of its answer.
+    #[cfg(feature = "security")]
+    pub(crate) fn next_inquiry(&mut self, now: Instant) -> Option<(Epoch, AnswerSender)> {
+        match self {
+            Protection::Open => None,
+            Protection::Keyed(keyed) => keyed.inquiry.next_question(now, keyed.realm.revision()),
+        }
+    }
+
+    /// Returns the next time at which a list of revoked hosts is to be asked for, or is not to be expected any more.
+    pub(crate) fn inquiry_deadline(&self) -> Option<Instant> {
+        match self {
+            Protection::Open => None,
+            #[cfg(feature = "security")]
+            Protection::Keyed(keyed) => keyed.inquiry.deadline(),
+        }
+    }
+
+    /// Returns whether [`Protection::revocations_answer`] answers a query.
+    pub(crate) fn answers(&self, query: &Value) -> bool {
+        match self {
+            Protection::Open => {
+                let _ = query;
+                false
+            }
+            #[cfg(feature = "security")]
+            Protection::Keyed(_) => revocation_inquiry::is_query(query),
+        }
+    }
+
+    /// Returns the answer to the query of another peer of the realm for the list of revoked hosts; `None` if the query
+    /// is another one, and in open mode.
+    pub(crate) fn revocations_answer(&self, query: &Value) -> Option<Value> {
+        match self {
+            Protection::Open => {
+                let _ = query;
+                None
+            }
+            #[cfg(feature = "security")]
+            Protection::Keyed(keyed) => {
+                revocation_inquiry::is_query(query).then(|| revocation_inquiry::answer(keyed.realm.revocations()))
+            }
         }
     }
 

@@ -39,7 +39,7 @@ From its next start on, a peer of this host is a member of the realm. A join lin
 processes, and the shell stores it in its history. Therefore use - with it. Certificates are no secret.
 
 On a host that is in the realm already, the line of another secret ('seqcast realm rotate') replaces the secret; keys, \
-certificate and names stay.
+certificate and names stay. 'seqcast config reload' makes a running peer use a new secret or certificate.
 
 In the mode pki, 'seqcast join -' prints a request, which is no secret. 'seqcast realm sign' on the authority's host \
 turns it into a certificate, and 'seqcast join' installs that.";
@@ -92,6 +92,9 @@ The command signs the list of revoked hosts, on the host that has the key of the
 the last certificate that the authority has signed for the name. The name can be given to other keys afterwards \
 ('seqcast realm sign').
 
+After 'seqcast config reload' the peer of this host refuses the revoked host, and draws new keys for the others. Their \
+peers get the list from it, and from each other.
+
 In the mode realm nothing can be revoked, because everybody who knows the secret can join under a new name: see \
 'seqcast realm rotate'.";
 
@@ -103,7 +106,8 @@ Examples:
 The command draws a new secret of the realm. Each other host needs it for its next handshake, so run 'seqcast join -' \
 on each of them. Keys, certificates and names of hosts stay. It prints no secret.
 
-Running peers keep the keys that they have agreed upon, so nothing is interrupted. A host that does not get the new \
+After 'seqcast config reload' a running peer uses the new secret for new handshakes. It keeps the keys that it has \
+agreed upon with others, so nothing is interrupted. A host that does not get the new \
 secret is shut out once the peers of all others have been restarted.";
 
 /// The files of the realm.

@@ -11,6 +11,10 @@ use crate::storage::realm::{LocalRealm, NewRealm, RealmDirectory};
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::output::{Output, note};
 
+/// Note about the peer of this host after a file has changed.
+const RELOAD_NOTE: &str =
+    "next: if the peer of this host runs, run 'seqcast config reload', so that it uses the new file";
+
 /// Runs `join`.
 ///
 /// # Errors
@@ -89,7 +93,7 @@ fn take_secret(
     match has_new_secret {
         true => {
             note("this host was in the realm already: its secret was replaced, and its keys and names stay");
-            note("next: restart the peer of this host, so that it uses the new secret");
+            note(RELOAD_NOTE);
         }
         false => note("this host was in the realm already, with the same secret: nothing has changed"),
     }
@@ -127,5 +131,7 @@ fn install(
     let (realm, identity) = (&local.realm, &local.identity);
     let membership = Membership { realm, name: &own.name, identity, directory, has_new_secret: false };
     membership.print(is_json, None, out)?;
+    out.flush()?;
+    note(RELOAD_NOTE);
     Ok(Exit::Done)
 }

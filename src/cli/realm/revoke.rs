@@ -50,7 +50,9 @@ pub fn run(options: &RevokeOptions, out: &mut Output) -> Result<Exit, CommandFai
         false => out.line(format_args!("revoked {name} {fingerprint} (revision {revision} of the list)"))?,
     }
     out.flush()?;
-    note("next: restart the peer of this host, so that it refuses the revoked one");
+    note(
+        "next: run 'seqcast config reload' here: the running peer then refuses the host, and the others get the list from it",
+    );
     Ok(Exit::Done)
 }
 

@@ -28,8 +28,7 @@ pub fn run(options: &RealmReportOptions, out: &mut Output) -> Result<Exit, Comma
     }
     out.flush()?;
     note("next: for each other host, run 'seqcast realm invite | ssh HOST seqcast join -'");
-    note(
-        "then restart the peers: until then they keep the keys that they have agreed upon with all hosts of the realm",
-    );
+    note("then run 'seqcast config reload' on each host: a running peer uses the new secret for new handshakes");
+    note("to shut out hosts that did not get the secret, restart the peers of all others: until then they share keys");
     Ok(Exit::Done)
 }

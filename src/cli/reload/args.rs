@@ -11,9 +11,9 @@ Examples:
   seqcast config check param.yaml && seqcast config reload
   seqcast config reload --json | jq -r '.reload.restart_needed[].key'
 
-The peer reads its file again, with the environment and the options with which it was started. If there is an error, \
-nothing changes, and the exit code is 3. Each changed key is printed; some need a restart of the peer. SIGHUP does the \
-same, and the log has the result.";
+The peer reads its file again, with the environment and the options with which it was started. A keyed peer also reads \
+the files of its realm: secret, certificate and revoked hosts. If there is an error, nothing changes, and the exit code \
+is 3. Each change is printed; some keys need a restart of the peer. SIGHUP does the same, and the log has the result.";
 
 /// `seqcast config reload`.
 #[derive(Args, Clone, Debug)]

@@ -1,4 +1,4 @@
-//! `config reload`: the running peer reads its configuration again.
+//! `config reload`: the running peer reads its configuration and the files of its realm again.
 
 pub mod args;
 
@@ -13,14 +13,20 @@ use crate::terminal::peer;
 /// Runs `config reload`.
 ///
 /// # Errors
-/// The peer cannot be reached, has no configuration file, or refuses the configuration.
+/// The peer cannot be reached, has no files to read, or refuses them.
 pub fn run(options: &ReloadOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     let bus = connect::attach(options.socket.as_ref(), "reload")?;
     let answer = peer::show(&bus, json!({ "reload": {} }))?;
-    let refused = answer["refused_text"].as_str();
+    let (refused, realm_refused) = (answer["refused_text"].as_str(), answer["realm_refused"].as_str());
     if options.json {
         out.line(&answer)?;
-        return Ok(if refused.is_some() { Exit::Configuration } else { Exit::Done });
+        let is_refused = refused.is_some() || realm_refused.is_some();
+        return Ok(if is_refused { Exit::Configuration } else { Exit::Done });
+    }
+    if let Some(reason) = realm_refused {
+        let failure = CommandFailure::of_peer(Exit::Configuration, reason);
+        let text = format!("the files of the realm are refused, and everything stays as it was: {}", failure.text);
+        return Err(CommandFailure { text, ..failure });
     }
     if let Some(errors) = refused {
         let text = format!("the configuration is refused, and the peer continues with the previous one\n{errors}");
@@ -42,11 +48,13 @@ fn text(reload: &Value) -> String {
     let rows = |field: &str| reload[field].as_array().cloned().unwrap_or_default();
     let applied = rows("applied").iter().map(|change| line(change, "")).collect::<String>();
     let waiting = rows("restart_needed").iter().map(|change| line(change, " (needs a restart)")).collect::<String>();
-    let changes = match applied.is_empty() && waiting.is_empty() {
-        true => "  nothing changed\n".to_owned(),
-        false => applied + &waiting,
+    let realm = rows("realm").iter().map(|name| format!("  realm: {}\n", escaped(name))).collect::<String>();
+    let changes = match applied + &waiting + &realm {
+        changes if changes.is_empty() => "  nothing changed\n".to_owned(),
+        changes => changes,
     };
-    format!("{} was read again\n{changes}", escaped(&reload["file"]))
+    let read = if reload["file"].is_null() { "the realm".to_owned() } else { escaped(&reload["file"]) };
+    format!("{read} was read again\n{changes}")
 }
 
 #[cfg(test)]
@@ -67,5 +75,7 @@ mod tests {
              accounts: changed (needs a restart)\n"
         );
         assert_eq!(text(&json!({ "file": "p.yaml" })), "p.yaml was read again\n  nothing changed\n");
+        let realm = json!({ "file": null, "applied": [], "realm": ["secret", "revocations"] });
+        assert_eq!(text(&realm), "the realm was read again\n  realm: secret\n  realm: revocations\n");
     }
 }

@@ -48,6 +48,7 @@ pub(super) const STATUS: &[(&str, Cell)] = &[
     ("realm", Field("/realm")),
     ("cipher", Field("/cipher")),
     ("origin", Field("/origin")),
+    ("revoked hosts", Rule(revoked_hosts)),
     ("group", Field("/group")),
     ("port", Field("/port")),
     ("transport", Rule(transport)),
@@ -418,6 +419,15 @@ fn security(status: &Value) -> String {
     match status["open_to_network"] == true {
         true => "OPEN: other hosts can read every message and publish any".to_owned(),
         false => field(status, "/security"),
+    }
+}
+
+/// Returns the number of revoked hosts with the revision of the list; empty in open mode.
+fn revoked_hosts(status: &Value) -> String {
+    match (status["revoked_hosts"].as_u64(), status["revocations"].as_u64()) {
+        (Some(hosts), Some(revision)) if 0 < revision => format!("{hosts} (revision {revision})"),
+        (Some(hosts), _) => hosts.to_string(),
+        _ => String::new(),
     }
 }
 

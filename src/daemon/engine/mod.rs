@@ -11,6 +11,8 @@ mod network;
 mod options;
 mod reload;
 mod remote_reports;
+#[cfg(feature = "security")]
+mod revocations;
 mod services;
 pub(crate) mod shutdown;
 pub mod start;
@@ -107,6 +109,8 @@ impl Engine {
         if is_caught_up {
             self.core.tick(now);
         }
+        #[cfg(feature = "security")]
+        self.exchange_revocations(now);
         let conflict = self.services.server_id_conflict();
         self.health.on_turn(&mut self.core, self.interface.state(), conflict, now);
         self.notify_systemd(now);

@@ -1,4 +1,4 @@
-//! Reading the configuration again while the peer runs.
+//! Reading the configuration and the files of the realm again while the peer runs.
 
 use super::Engine;
 use super::options::Options;
@@ -62,12 +62,17 @@ enum ReloadError {
     NoFile,
     /// The configuration is wrong.
     Refused(ConfigErrors),
+    /// The files of the realm cannot be used. Holds the reason, with its remedy.
+    Realm(String),
 }
 
-/// Keys that differ in the configuration that was read again.
+/// Differences in the files that were read again.
+#[derive(Default)]
 struct ReloadOutcome {
     applied: Vec<ConfigChange>,
     restart_needed: Vec<ConfigChange>,
+    /// Names of what differs in the files of the realm; `None` in open mode.
+    realm: Option<Vec<&'static str>>,
 }
 
 impl Engine {
@@ -81,12 +86,14 @@ impl Engine {
                 "file": self.running_config.file(),
                 "applied": rows(&outcome.applied),
                 "restart_needed": rows(&outcome.restart_needed),
+                "realm": outcome.realm,
             }}),
             Err(ReloadError::NoFile) => json!({
                 "error": "this peer was started without a configuration file; \
                     name one with --config or SEQCAST_CONFIG when it starts",
             }),
             Err(ReloadError::Refused(errors)) => json!({ "refused": errors.0, "refused_text": errors.to_string() }),
+            Err(ReloadError::Realm(reason)) => json!({ "realm_refused": reason }),
         }
     }
 
@@ -102,37 +109,59 @@ impl Engine {
         drop(self.reload());
     }
 
-    /// Reads the configuration again, and notifies systemd of the begin and the end.
+    /// Reads the configuration and the files of the realm again, and notifies systemd of the begin and the end.
     fn reload(&mut self) -> Result<ReloadOutcome, ReloadError> {
         if let Some(systemd) = &mut self.systemd {
             systemd.notify_reloading();
         }
-        let outcome = self.read_configuration();
+        let outcome = self.read_files();
         if let Some(systemd) = &mut self.systemd {
             systemd.notify_reloaded();
         }
         outcome
     }
 
-    /// Reads the configuration again. It is applied as a whole or not at all, but for the keys that need a restart.
-    fn read_configuration(&mut self) -> Result<ReloadOutcome, ReloadError> {
+    /// Reads the configuration and the files of the realm again. They are applied as a whole or not at all, but for the
+    /// keys that need a restart.
+    fn read_files(&mut self) -> Result<ReloadOutcome, ReloadError> {
+        let config = self.read_configuration()?;
+        let realm = self.core.protection.reload(Clock::now().wall).map_err(|reason| {
+            tracing::error!(reason, "files of the realm refused; everything stays as it was");
+            ReloadError::Realm(reason)
+        })?;
+        for name in realm.iter().flatten() {
+            tracing::info!(changed = name, "realm read again");
+        }
+        match config {
+            None if realm.is_none() => {
+                tracing::info!("there is no configuration file to read again");
+                Err(ReloadError::NoFile)
+            }
+            None => Ok(ReloadOutcome { realm, ..ReloadOutcome::default() }),
+            Some(new) => Ok(ReloadOutcome { realm, ..self.apply_configuration(&new) }),
+        }
+    }
+
+    /// Reads and checks the configuration; returns `None` if the peer was started without a file.
+    fn read_configuration(&self) -> Result<Option<Config>, ReloadError> {
         let origin = self.running_config.origin.as_ref().filter(|origin| origin.file.is_some());
-        let Some(origin) = origin else {
-            tracing::info!("there is no configuration file to read again");
-            return Err(ReloadError::NoFile);
-        };
+        let Some(origin) = origin else { return Ok(None) };
         let checked = origin.load().and_then(check_files);
-        let new = checked.map_err(|errors| {
+        checked.map(Some).map_err(|errors| {
             tracing::error!(%errors, "configuration refused; the previous one stays in use");
             ReloadError::Refused(errors)
-        })?;
-        let changes = self.running_config.config.changes(&new);
+        })
+    }
+
+    /// Applies a configuration, but for the keys that need a restart.
+    fn apply_configuration(&mut self, new: &Config) -> ReloadOutcome {
+        let changes = self.running_config.config.changes(new);
         let (applied, restart_needed): (Vec<ConfigChange>, Vec<ConfigChange>) =
             changes.into_iter().partition(|change| RUN_TIME_KEYS.iter().any(|(key, _)| *key == change.key));
-        self.running_config.config.adopt(&new, &RUN_TIME_KEYS.map(|(key, _)| key));
+        self.running_config.config.adopt(new, &RUN_TIME_KEYS.map(|(key, _)| key));
         for (key, apply) in RUN_TIME_KEYS {
             if applied.iter().any(|change| change.key == key) {
-                apply(self, &new);
+                apply(self, new);
             }
         }
         for change in &applied {
@@ -144,7 +173,7 @@ impl Engine {
         tracing::info!(changed = applied.len(), restart_needed = restart_needed.len(), "configuration read again");
         self.running_config.loaded = Clock::now().wall;
         self.running_config.pending = restart_needed.iter().map(|change| change.key).collect();
-        Ok(ReloadOutcome { applied, restart_needed })
+        ReloadOutcome { applied, restart_needed, realm: None }
     }
 }
 

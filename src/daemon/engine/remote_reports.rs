@@ -40,11 +40,16 @@ impl RemoteReports {
         self.is_allowed = is_allowed;
     }
 
-    /// Checks a query of another peer. Returns the reason for a refusal.
+    /// Checks a query of another peer for a report. Returns the reason for a refusal.
     fn check(&self, now: Instant) -> Result<(), Refused> {
         if !self.is_allowed {
             return Err(Refused::NoReports);
         }
+        self.check_rate(now)
+    }
+
+    /// Checks a query of another peer that is answered always, but not at any rate.
+    fn check_rate(&self, now: Instant) -> Result<(), Refused> {
         if now + REPORTS_AHEAD < self.due {
             return Err(Refused::Busy);
         }
@@ -58,12 +63,18 @@ impl RemoteReports {
 }
 
 impl Engine {
-    /// Answers a query for a report. A client may ask its own peer by name; that is not limited.
+    /// Answers a query for a report. A client may ask its own peer by name; that is not limited. The list of revoked
+    /// hosts is no report: all peers of the realm need it.
     pub(super) fn answer_report(&mut self, now: ClockReading, from: Epoch, reply: &Subject, query: &[u8]) {
         let report = if from == self.core.peer.epoch() {
             Ok(self.report_bytes(now, query, LIMIT_MAX))
         } else {
-            self.remote_reports.check(now.instant).map(|()| {
+            let is_for_realm = parse(query).is_ok_and(|query| self.core.protection.answers(&query));
+            let checked = match is_for_realm {
+                true => self.remote_reports.check_rate(now.instant),
+                false => self.remote_reports.check(now.instant),
+            };
+            checked.map(|()| {
                 let start = Clock::now().instant;
                 let report = self.report_bytes(now, query, REMOTE_ROWS_MAX);
                 self.remote_reports.charge(now.instant, Clock::now().instant.since(start));
@@ -76,9 +87,12 @@ impl Engine {
 
     /// Returns a report in JSON of at most `rows_max` rows, or an object with the reason why there is none.
     fn report_bytes(&mut self, now: ClockReading, query: &[u8], rows_max: usize) -> Vec<u8> {
-        let answer = match serde_json::from_slice::<Value>(query) {
+        let answer = match parse(query) {
             Ok(query) if query.get("ping").is_some() => self.pong(now),
-            Ok(query) => self.show_limited(now, &query, rows_max),
+            Ok(query) => {
+                let list = self.core.protection.revocations_answer(&query);
+                list.unwrap_or_else(|| self.show_limited(now, &query, rows_max))
+            }
             Err(error) => json!({ "error": format!("the query is not JSON: {error}") }),
         };
         let bytes = answer.to_string().into_bytes();
@@ -97,6 +111,10 @@ impl Engine {
             "wall_ns": now.wall.as_nanos(),
         })
     }
+}
+
+fn parse(query: &[u8]) -> serde_json::Result<Value> {
+    serde_json::from_slice(query)
 }
 
 #[cfg(test)]
@@ -131,7 +149,7 @@ mod tests {
     fn peer_without_permission_refuses_every_query() {
         let now = Instant::from_nanos(0);
         let mut reports = RemoteReports::new(false, now);
-        assert_eq!(reports.check(now), Err(Refused::NoReports));
+        assert_eq!((reports.check(now), reports.check_rate(now)), (Err(Refused::NoReports), Ok(())));
         reports.allow(true);
         assert_eq!(reports.check(now), Ok(()));
     }

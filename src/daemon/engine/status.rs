@@ -68,6 +68,9 @@ impl Engine {
         status["realm"] = json!(self.core.protection.realm());
         status["cipher"] = json!(self.core.protection.cipher());
         status["origin"] = json!(self.core.protection.origin());
+        let (revision, hosts) = self.core.protection.revocations().unzip();
+        status["revocations"] = json!(revision);
+        status["revoked_hosts"] = json!(hosts);
         status["uptime_ms"] = json!(now.instant.since(self.core.started.instant).as_millis() as u64);
         status["clients"] = json!(self.core.clients.len());
         let [gso, gro] = self.core.sockets.offloads();

@@ -122,6 +122,7 @@ impl Engine {
         [
             self.core.peer.poll_deadline(),
             self.core.protection_deadline(),
+            self.core.protection.inquiry_deadline(),
             self.services.deadline(&self.core),
             self.core.receiver_waits.deadline(),
             self.core.confirm_deadline(),

@@ -15,7 +15,8 @@ pub(crate) use self::requests::RequestTotals;
 use self::clock_skew::check_skew;
 use self::kernel_drops::KernelDrops;
 use self::keys::{
-    certificate_finding, check_identity, check_open, check_origin, check_permissions, check_trust, is_copied, is_impersonated,
+    certificate_finding, check_identity, check_open, check_origin, check_permissions, check_trust, is_copied,
+    is_impersonated,
 };
 use self::multicast::{ReturnedMulticasts, check_multicast};
 use self::path_mtu::check_mtu;

@@ -22,6 +22,8 @@ use super::definition::{Realm, RealmName, TrustAnchor};
 use super::identity::{FINGERPRINT_BYTES, Fingerprint, KEY_BYTES, SIGNATURE_BYTES, SigningKey, is_signed_by};
 use crate::message::PeerName;
 use crate::wire::{self, Reader};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -62,6 +64,8 @@ pub struct RevocationList {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RevocationListError {
+    /// The text is no base64.
+    Base64,
     /// The list exceeds [`REVOCATION_LIST_BYTES_MAX`].
     TooLong,
     /// A field reaches past the end.
@@ -91,6 +95,7 @@ pub enum RevocationListError {
 impl fmt::Display for RevocationListError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            RevocationListError::Base64 => write!(f, "the text of the revocation list is no base64"),
             RevocationListError::TooLong => {
                 write!(f, "a revocation list has at most {REVOCATION_LIST_BYTES_MAX} bytes")
             }
@@ -193,6 +198,20 @@ impl RevocationList {
         bytes
     }
 
+    /// Returns the bytes of the list in base64 (RFC 4648, section 4).
+    pub fn to_base64(&self) -> String {
+        STANDARD.encode(self.encode())
+    }
+
+    /// Decodes a list in base64. The signature is not checked.
+    ///
+    /// # Errors
+    /// Returns the first reason why the text is no list.
+    pub fn from_base64(text: &str) -> Result<RevocationList, RevocationListError> {
+        let bytes = STANDARD.decode(text).map_err(|_| RevocationListError::Base64)?;
+        RevocationList::decode(&bytes)
+    }
+
     /// Returns the statements.
     pub fn fields(&self) -> &RevocationListFields {
         &self.fields
@@ -292,6 +311,7 @@ mod tests {
         let empty = RevocationListFields { hosts: BTreeMap::new(), ..fields() };
         for list in [list(), RevocationList::sign(empty, &authority()).unwrap()] {
             assert_eq!(RevocationList::decode(&list.encode()).as_ref(), Ok(&list));
+            assert_eq!(RevocationList::from_base64(&list.to_base64()).as_ref(), Ok(&list));
             assert_eq!(list.check(&realm("plant1", TrustAnchor::Authority(*authority().public()))), Ok(()));
         }
         let revoked = HostIdentity::from_seed(&[1; 32]).keys().fingerprint();
