@@ -14,7 +14,7 @@ use super::sent_numbers::NextNumbers;
 use crate::message::Epoch;
 use crate::proto::effect::Path;
 use crate::time::Instant;
-use crate::wire::{KeyChoice, KeyedHeader, Kind};
+use crate::wire::{self, KeyChoice, KeyedHeader, Kind};
 use bytes::Bytes;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -270,6 +270,12 @@ impl Association {
             (Kind::Data | Kind::Control, KeyChoice::Group { is_odd_phase }) => {
                 let keys = self.group_keys(now, is_odd_phase).ok_or(OpenFailure::UnknownPhase)?;
                 let opened = open_by_group(keys, keyed, datagram)?;
+                if keyed.header.kind == Kind::Control
+                    && (path == Path::Unicast || wire::has_record_for_one(keyed.header_bytes, &opened))
+                {
+                    // Every member has the group keys. Only sender and receiver have those of such a datagram.
+                    return Err(OpenFailure::Forged);
+                }
                 let number = keyed.header.number;
                 let is_new = match keyed.header.kind {
                     Kind::Control => self.group_window.accept(number),

@@ -1,6 +1,9 @@
 //! Layout of datagrams in keyed modes, which end with a tag instead of a check value. The ciphers are not known here.
 
-use super::{CHECK_BYTES, Header, MODE_OPEN, unchecked_header};
+use super::{
+    CHECK_BYTES, EXPIRED, Header, INTEREST_REQUEST, MANIFEST, MODE_OPEN, RECEIVER_REPORT, RESEND_REQUEST,
+    unchecked_header,
+};
 use bytes::Bytes;
 
 /// Offset of the mode in the header.
@@ -82,6 +85,20 @@ impl KeyedHeader {
         set_mode(&mut bytes, mode, key.flags());
         (KeyedHeader { mode, key, header, header_bytes: header.bytes() }, bytes)
     }
+}
+
+/// Returns whether a datagram of open mode has a record that goes to one receiver alone: a request, an answer or a report.
+/// Its header has `header_bytes`. An INTEREST may go to the group or to one receiver.
+pub fn has_record_for_one(header_bytes: usize, datagram: &[u8]) -> bool {
+    let records = datagram.split_last_chunk::<CHECK_BYTES>().and_then(|(content, _)| content.get(header_bytes..));
+    let mut rest = records.unwrap_or_default();
+    while let [kind, _, b0, b1, after @ ..] = rest {
+        if matches!(*kind, RESEND_REQUEST | MANIFEST | EXPIRED | INTEREST_REQUEST | RECEIVER_REPORT) {
+            return true;
+        }
+        rest = after.get(usize::from(u16::from_be_bytes([*b0, *b1]))..).unwrap_or_default();
+    }
+    false
 }
 
 /// Sets mode and flags in a header.

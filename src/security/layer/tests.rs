@@ -664,7 +664,8 @@ fn replayed_control_and_foreign_address_are_discarded() {
     }
     assert!(lan.nodes[1].received.is_empty());
     let counters = lan.nodes[1].layer.counters();
-    assert_eq!((counters.discard_replayed, counters.discard_source), (4, 2));
+    // Control to the group never comes by unicast.
+    assert_eq!((counters.discard_replayed, counters.discard_forged, counters.discard_source), (3, 1, 2));
     // Another handshake with the same epoch does not forget what was accepted.
     lan.nodes[0].layer.associations.clear();
     lan.meet();
@@ -693,6 +694,26 @@ fn other_members_cannot_open_pairwise_datagrams() {
     assert_eq!(lan.nodes[2].layer.counters().discard_forged, 1);
     lan.nodes[1].receive(now, from, Path::Unicast, &sealed);
     assert_eq!(lan.nodes[1].received, [open]);
+}
+
+/// Proves: W173
+#[test]
+fn group_keys_do_not_seal_records_for_one() {
+    let mut lan = pair();
+    lan.meet();
+    let (from, now) = (lan.nodes[0].address, lan.now);
+    for record in 0x40..=0x4b {
+        for path in [Path::Multicast, Path::Unicast] {
+            let open = lan.nodes[0].datagram(Kind::Control, None);
+            let mut content = open[..open.len() - 4].to_vec();
+            content[36] = record;
+            let sealed = lan.nodes[0].layer.seal(None, &wire::into_open(content)).unwrap();
+            lan.nodes[1].receive(now, from, path, &sealed);
+            let is_for_one = [0x43, 0x44, 0x45, 0x49, 0x4b].contains(&record) || path == Path::Unicast;
+            assert_eq!(lan.nodes[1].received.pop().is_none(), is_for_one, "{record:x} {path:?}");
+        }
+    }
+    assert_eq!(lan.nodes[1].layer.counters().discard_forged, 5 + 12);
 }
 
 /// Proves: W180, W182
@@ -921,7 +942,8 @@ fn recorded_datagrams_are_too_old_for_new_members() {
     for sealed in &recorded {
         lan.nodes[1].receive(now, from, Path::Unicast, sealed);
     }
-    assert_eq!((lan.nodes[1].received.len(), lan.nodes[1].layer.counters().discard_replayed), (3, 4));
+    let counters = lan.nodes[1].layer.counters();
+    assert_eq!((lan.nodes[1].received.len(), counters.discard_replayed, counters.discard_forged), (3, 3, 1));
 }
 
 #[test]
