@@ -9,6 +9,8 @@ mod attempts;
 mod experiment;
 mod forged;
 mod member_attempts;
+mod member_experiment;
+mod member_forgeries;
 mod member_keys;
 mod raw_network;
 mod traffic;
@@ -18,6 +20,7 @@ use crate::support::command::{PATIENCE, now};
 use crate::support::wait::wait_until;
 use experiment::{ATTACKER, Experiment, GROUP, PORT, PUBLISHER, VICTIM};
 use forged::{CONTROL, DATA, ForgedHeader, KEYED, OPEN};
+use member_experiment::MemberExperiment;
 use member_keys::SenderSecret;
 use raw_network::{RawSender, Sniffer, UdpDatagram};
 use std::net::SocketAddrV4;
@@ -44,6 +47,17 @@ fn attackers_without_the_right_key_change_nothing() {
         attempts::restart_victim(&mut experiment);
         member_attempts::send_with_old_keys(&mut experiment, &secrets);
         experiment.conclude();
+    });
+}
+
+#[test]
+fn forgeries_of_a_member_are_bounded() {
+    in_namespaces("attack::forgeries_of_a_member_are_bounded", || {
+        let mut experiment = MemberExperiment::new();
+        member_forgeries::forge_data(&mut experiment);
+        member_forgeries::forge_announcements(&mut experiment);
+        member_forgeries::forge_addressed_records(&mut experiment);
+        member_forgeries::forge_lasting(&mut experiment);
     });
 }
 

@@ -275,9 +275,7 @@ impl Experiment {
     }
 
     fn counters(&self) -> BTreeMap<String, u64> {
-        let rows = self.victim().rows("counters");
-        let name = |row: &serde_json::Value| row["counter"].as_str().expect("a counter has a name").to_owned();
-        rows.iter().map(|row| (name(row), row["value"].as_u64().expect("counters are numbers"))).collect()
+        counters_of(self.victim())
     }
 
     fn kernel_drops(&self) -> u64 {
@@ -345,6 +343,13 @@ pub fn observe(recorded: &[UdpDatagram], address: Ipv4Addr) -> Option<ObservedPe
         numbers.max()
     };
     Some(ObservedPeer { epoch, inbox: last.from, data: high(0)?, control: high(2)? })
+}
+
+/// Returns the counters of a peer.
+pub fn counters_of(peer: &Peer) -> BTreeMap<String, u64> {
+    let rows = peer.rows("counters");
+    let name = |row: &serde_json::Value| row["counter"].as_str().expect("a counter has a name").to_owned();
+    rows.iter().map(|row| (name(row), row["value"].as_u64().expect("counters are numbers"))).collect()
 }
 
 /// Lets a member run on a host until it has the keys of A and B, and returns all that it has then.

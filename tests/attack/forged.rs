@@ -117,6 +117,18 @@ pub fn control_records(name: &str, epoch: u64, high: u64) -> Vec<(&'static str, 
     ]
 }
 
+/// Returns a MANIFEST of one datagram, which held one message without a seq.
+pub fn encode_manifest(first: u64, before: u64, subject: &str) -> Vec<u8> {
+    let numbers = [first, before].map(u64::to_be_bytes).concat();
+    let counts = [1u16, 1].map(u16::to_be_bytes).concat();
+    encode_record(0x44, 0, &[&numbers[..], &counts, &[0x04], &encode_text(subject), &1u16.to_be_bytes()].concat())
+}
+
+/// Returns an EXPIRED of one datagram.
+pub fn encode_expired(number: u64) -> Vec<u8> {
+    encode_record(0x45, 0, &[&1u16.to_be_bytes()[..], &number.to_be_bytes(), &number.to_be_bytes()].concat())
+}
+
 /// Returns records with padding, so that they have at least this size.
 pub fn padded(mut records: Vec<u8>, bytes_min: usize) -> Vec<u8> {
     let missing = bytes_min.saturating_sub(records.len() + 4);
