@@ -9,7 +9,7 @@ use crate::daemon::setup_commands::SetupCommands;
 use crate::message::{Epoch, PeerName};
 use crate::proto::Settings;
 use crate::proto::certified::OwnCertificate;
-use crate::security::realm::CertificateFields;
+use crate::security::realm::{CertificateFields, PeerPermissions};
 use crate::security::{KEYED_BYTES, SecurityLayer, SecuritySettings, Suite};
 use crate::storage::realm::{LocalRealm, RealmDirectory, RealmFileError};
 use crate::subject::permitted_subjects::{HostPermissions, PermittedSubjects};

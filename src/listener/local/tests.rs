@@ -595,7 +595,7 @@ fn malformed_frame_ends_the_conversation() {
             &[RUN_HEAD, b"\0\0\0\0\0\0\0\0\x01\0\0\0\x01\0\x05\x01a\0\x01\0\0"].concat(),
             FrameError::Run(wire::DecodeError::Trailing { record: 1, bytes: 1 }),
         ),
-        (b"\x8a\0\0\0\0\0\0\0\x01\x07", FrameError::Value("status")),
+        (b"\x8a\0\0\0\0\0\0\0\x01\x08", FrameError::Value("status")),
         (b"\x8a\0\0\0\0\0\0\0\x01\x01\0", FrameError::Trailing(1)),
     ] {
         assert_eq!(check_caller(&framed(body)), (vec![welcome()], Some(LocalFault::Malformed(expected))), "{body:?}");
