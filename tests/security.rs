@@ -161,7 +161,8 @@ fn running_peer_takes_over_a_new_secret() {
     place.run(&["realm", "rotate", "--data-dir", "A.test"]).exits(DONE).reports(&["seqcast config reload"]);
     let line = place.run(&["realm", "invite", "--data-dir", "A.test"]).exits(DONE).stdout;
     for name in ["B.test", "C.test"] {
-        place.run_with_input(&["join", "-", "--name", name, "--data-dir", name], line.as_bytes()).exits(DONE);
+        let join = ["join", "-", "--replace-secret", "--name", name, "--data-dir", name];
+        place.run_with_input(&join, line.as_bytes()).exits(DONE);
     }
     // A damaged file changes nothing.
     let reload = |peer: &Peer| place.run(&["config", "reload", "--socket", &peer.socket]);

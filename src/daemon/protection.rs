@@ -9,7 +9,7 @@ use crate::daemon::mailbox::AnswerSender;
 #[cfg(feature = "security")]
 use crate::daemon::revocation_inquiry::{self, RevocationInquiry};
 #[cfg(feature = "security")]
-use crate::daemon::running_realm::{RealmChanges, RealmReloadError, RunningRealm};
+use crate::daemon::running_realm::{RealmChanges, RealmReloadError, RevocationRefusal, RunningRealm};
 use crate::daemon::show::CounterRow;
 use crate::message::{Epoch, PeerName};
 #[cfg(feature = "security")]
@@ -81,6 +81,10 @@ impl KeyedProtection {
                 log::revocations(&names, revision, peer);
                 self.layer.on_credentials(self.realm.credentials(), self.realm.verifier());
                 true
+            }
+            Err(refusal @ RevocationRefusal::NotNewer(_)) => {
+                tracing::debug!(%peer, %refusal, "a list of revoked hosts is refused");
+                false
             }
             Err(refusal) => {
                 tracing::warn!(%peer, %refusal, "a list of revoked hosts is refused");

@@ -41,7 +41,7 @@ impl RealmWriter {
     /// Stores the keys of a new name.
     pub(super) fn pin(&self, name: PeerName, fingerprint: Fingerprint) {
         if let Err(error) = self.0.try_send(RealmWrite::Pin(name.clone(), fingerprint)) {
-            tracing::warn!(peer = %name, %error, "the keys of this name are not stored, and are trusted until this peer ends");
+            tracing::warn!(peer = %name, %error, "the keys of this name are not stored; they are known until this peer ends or reads its files again");
         }
     }
 
@@ -67,7 +67,7 @@ fn write_all(directory: &RealmDirectory, realm: &Realm, writes: &Receiver<RealmW
         match write {
             RealmWrite::Pin(name, fingerprint) => {
                 if let Err(error) = directory.pin(realm, &name, fingerprint) {
-                    tracing::warn!(peer = %name, %error, "the keys of this name are not stored, and are trusted until this peer ends");
+                    tracing::warn!(peer = %name, %error, "the keys of this name are not stored; they are known until this peer ends or reads its files again");
                 }
             }
             RealmWrite::Revocations(list) => {

@@ -200,8 +200,11 @@ impl Association {
         }
     }
 
-    /// Continues a former association with the same epoch, whose keys still open what is under way. A stranger may replay
-    /// what it has accepted. Pairwise keys are always new; numbers to the group rise over all phases of an epoch.
+    /// Continues a former association with the same epoch. A stranger may replay what it has accepted: numbers to the
+    /// group rise over all phases of an epoch.
+    ///
+    /// After a change of keys, the former ones still open what is under way. Without one, the other side may have given
+    /// this peer up, and may number what it sends to it from the start: then nothing of the former pairwise keys counts.
     pub(super) fn inherit(&mut self, former: Association, now: Instant) {
         let until = now + FORMER_KEYS_TIME;
         self.group_window = former.group_window;
@@ -210,8 +213,9 @@ impl Association {
             true => former.former_group,
             false => Some(FormerGroup { keys: former.receive_group, until }),
         };
+        let has_changed = (former.phase, former.given_phase) != (self.phase, self.given_phase);
         let (keys, window) = (former.receive_pairwise, former.pairwise_window);
-        self.former_pairwise = Some(FormerPairwise { keys, window, until });
+        self.former_pairwise = has_changed.then_some(FormerPairwise { keys, window, until });
         // Signed hashes do not depend on keys of datagrams.
         if let (Some(origin), Some(former)) = (&mut self.origin, former.origin)
             && former.has_key(&self.host.certified.keys.signing)

@@ -111,7 +111,8 @@ pub enum SecurityEffect {
         /// Name in its certificate.
         name: PeerName,
     },
-    /// An authenticated peer has announced a later revision of the list of revoked hosts than this peer has.
+    /// A HELLO of an authenticated peer states a later revision of the list of revoked hosts than this peer has. Any host
+    /// that knows the realm's secret can make such a HELLO.
     NewerRevocations {
         /// Its epoch.
         epoch: Epoch,
@@ -254,7 +255,7 @@ impl SecurityLayer {
 
     /// Continues with other keys of the realm, another certificate, or another list of revoked hosts. The keys that other
     /// peers have already stay valid. If the list is newer, the layer forgets the keys of revoked hosts, and draws keys
-    /// that only the others get.
+    /// that only the others get; if the certificate is another one, it draws keys, too, and so shows it to the others.
     ///
     /// # Panics
     /// If the certificate is too long.
@@ -267,10 +268,14 @@ impl SecurityLayer {
             association.handshake_key = self.realm_keys.handshake(group, *epoch);
         }
         let has_newer_list = self.credentials.revision < credentials.revision;
+        let has_other_certificate = self.credentials.certificate != credentials.certificate;
         self.credentials = credentials;
         self.verifier = verifier;
         if has_newer_list {
             self.forget_revoked();
+        }
+        if has_newer_list || has_other_certificate {
+            // The others learn of the certificate in the handshakes of the next phase.
             self.own.want_change();
         }
         // The other sides of these handshakes have used the former keys.

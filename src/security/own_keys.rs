@@ -32,8 +32,8 @@ pub(super) struct OwnKeys {
     announced: Option<AnnouncedPhase>,
     /// Time of the last announcement; `None` in the first phase.
     last_announced: Option<Instant>,
-    /// The same, or the first tick of the epoch.
-    phase_known: Option<Instant>,
+    /// Time from which the age of the present phase counts: the last announcement, or the first tick of the epoch.
+    phase_began: Option<Instant>,
     /// True if another phase is to be announced as soon as possible.
     is_change_wanted: bool,
     /// Number of datagrams that the keys of this phase have sealed.
@@ -51,7 +51,7 @@ pub(super) struct OwnKeys {
 struct AnnouncedPhase {
     sender: SenderContext,
     group_secret: Secret,
-    /// Time from which its keys seal datagrams, whoever has them.
+    /// Time from which its keys seal datagrams, even if some of the others do not have them.
     begins: Instant,
 }
 
@@ -64,7 +64,7 @@ impl OwnKeys {
             group_secret,
             announced: None,
             last_announced: None,
-            phase_known: None,
+            phase_began: None,
             is_change_wanted: false,
             sealed: 0,
             numbers: SentNumbers::default(),
@@ -125,7 +125,7 @@ impl OwnKeys {
             self.group_secret = announced.group_secret;
             self.sealed = 0;
         }
-        let age = now.since(*self.phase_known.get_or_insert(now));
+        let age = now.since(*self.phase_began.get_or_insert(now));
         let is_due = self.is_change_wanted || PHASE_TIME_MAX <= age || PHASE_DATAGRAMS_MAX <= self.sealed;
         is_due && self.last_announced.is_none_or(|at| PHASE_TIME_MIN <= now.since(at))
     }
@@ -135,7 +135,7 @@ impl OwnKeys {
         let sender = SenderContext { phase: self.sender.phase.wrapping_add(1), ..self.sender };
         self.announced = Some(AnnouncedPhase { sender, group_secret, begins: now + ANNOUNCEMENT_TIME_MAX });
         self.last_announced = Some(now);
-        self.phase_known = Some(now);
+        self.phase_began = Some(now);
         self.is_change_wanted = false;
     }
 }

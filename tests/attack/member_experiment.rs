@@ -277,13 +277,14 @@ impl MemberExperiment {
             let is_honest = |datagram: &&UdpDatagram| {
                 *datagram.from.ip() == address && *datagram.to.ip() == GROUP && !self.sent.contains(&datagram.payload)
             };
-            let last = |kind: u8| {
-                let mut honest = recorded.iter().rev().filter(is_honest);
-                honest.find(|datagram| datagram.payload.get(4) == Some(&kind))
+            let of_kind = |kind: u8| {
+                let honest = recorded.iter().filter(is_honest);
+                honest.filter(move |datagram| datagram.payload.get(4) == Some(&kind))
             };
-            let control = &last(CONTROL)?;
-            let (data, count) =
-                last(DATA).map_or((0, 0), |last| (u64_at(&last.payload, 16), u64_at(&last.payload, 24) + 1));
+            let control = of_kind(CONTROL).next_back()?;
+            let data = of_kind(DATA).map(|datagram| u64_at(&datagram.payload, 16)).max().unwrap_or(0);
+            // CONTROL states the number of messages in all DATA so far.
+            let count = u64_at(&control.payload, 24);
             let uptime_ms = u32::from_be_bytes(control.payload[32..36].try_into().expect("four bytes"));
             let (epoch, number) = (u64_at(&control.payload, 8), u64_at(&control.payload, 16));
             let is_latest = address != PUBLISHER || count == self.published;

@@ -158,6 +158,8 @@ fn revoked_host_is_listed_and_its_name_free() {
     });
     assert_eq!(parse_json(&outcome.stdout), expected);
     revoke(&first, "B.test").exits(FAILED).reports(&["the keys of 'B.test' are revoked already"]);
+    let again = ["realm", "revoke", "X.test", "--fingerprint", fingerprint.as_str().unwrap()];
+    first.0.run(&again).exits(FAILED).reports(&["the keys of 'X.test' are revoked already"]);
     let row = serde_json::json!([{ "name": "B.test", "fingerprint": fingerprint }]);
     let after = first.show();
     assert_eq!((&after["revision"], &after["revoked"]), (&1.into(), &row));
@@ -190,7 +192,10 @@ fn rotated_secret_replaces_the_former_one() {
             .reports(&["seqcast realm invite"]);
         let line = first.invitation();
         assert_ne!(line, former);
-        let joined = other.0.run_with_input(&["join", "-", "--json"], line.as_bytes()).exits(DONE);
+        let refused = other.0.run_with_input(&["join", "-"], line.as_bytes()).exits(FAILED);
+        refused.reports(&["has another secret", "--replace-secret", "another realm with the same name"]);
+        assert_eq!(other.invitation(), former);
+        let joined = other.0.run_with_input(&["join", "-", "--replace-secret", "--json"], line.as_bytes()).exits(DONE);
         let joined = joined.reports(&["its secret was replaced"]);
         assert_eq!(parse_json(&joined.stdout)["secret_replaced"], true);
         assert_eq!(other.invitation(), line);

@@ -69,6 +69,9 @@ async function checkLan(lan, address) {
   if (lan === "lossy") await page.waitForFunction(() => document.querySelector(".verdict strong").textContent.includes("lost"));
   // Each of the four peers reports what it loses from the three others.
   if (lan === "calm") await hasLines(12, "good");
+  // One peer refuses its report, which shows once it was asked.
+  if (lan === "lossy") await page.waitForFunction(() => [...document.querySelectorAll(".picture a")].some(
+    (node) => node.getAttribute("aria-label").includes("remote-reports is 'no'")));
   report("verdict", lan, await page.$eval(".verdict strong", (element) => element.textContent));
   report("nodes", lan, await page.$$eval(".picture a", (nodes) => nodes.map((node) => node.getAttribute("aria-label"))));
   if (lan === "calm") await checkKeyboard(page, lan);

@@ -7,7 +7,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 
 use crate::message::PeerName;
-use crate::security::realm::{RealmMode, RealmName};
+use crate::security::realm::{Fingerprint, RealmMode, RealmName};
 use crate::subject::Pattern;
 use crate::terminal::value;
 
@@ -87,6 +87,7 @@ The next host that uses the name is remembered with its keys.";
 const REVOKE_HELP: &str = "\
 Examples:
   seqcast realm revoke B.test                       other hosts no longer trust the keys of B.test
+  seqcast realm revoke B.test --fingerprint SHA256:vYz…    the same with keys that the host had before
 
 The command signs the list of revoked hosts, on the host that has the key of the authority. The list has the keys of \
 the last certificate that the authority has signed for the name. The name can be given to other keys afterwards \
@@ -101,14 +102,15 @@ In the mode realm nothing can be revoked, because everybody who knows the secret
 const ROTATE_HELP: &str = "\
 Examples:
   seqcast realm rotate
-  seqcast realm invite | ssh other.host seqcast join -      then passes the new secret on
+  seqcast realm invite | ssh other.host seqcast join - --replace-secret      then passes the new secret on
 
-The command draws a new secret of the realm. Each other host needs it for its next handshake, so run 'seqcast join -' \
-on each of them. Keys, certificates and names of hosts stay. It prints no secret.
+The command draws a new secret of the realm. Each other host needs it for its next handshake, so run 'seqcast join - \
+--replace-secret' on each of them. Keys, certificates and names of hosts stay. It prints no secret.
 
 After 'seqcast config reload' a running peer uses the new secret for new handshakes. It keeps the keys that it has \
-agreed upon with others, so nothing is interrupted. A host that does not get the new \
-secret is shut out once the peers of all others have been restarted.";
+agreed upon with others until one of them changes its keys, within 24 hours. Peers inside of programs get the secret \
+when their programs start again. A host that does not get the new secret is shut out at once if the peers of all others \
+are restarted.";
 
 /// The files of the realm.
 #[derive(Args, Clone, Debug, Default)]
@@ -151,6 +153,9 @@ pub struct JoinOptions {
     /// The name of this host's peer (default: the key name of the configuration); the authority may choose another.
     #[arg(long, value_name = "PEER")]
     pub name: Option<PeerName>,
+    /// Replace the secret of the realm of this host, after 'seqcast realm rotate' on another one.
+    #[arg(long)]
+    pub replace_secret: bool,
     /// Print a JSON object.
     #[arg(long, help_heading = "Output")]
     pub json: bool,
@@ -250,6 +255,9 @@ pub struct RevokeOptions {
     /// The name in the certificate of the host.
     #[arg(value_name = "PEER")]
     pub name: PeerName,
+    /// The keys to revoke, if the authority has given the name to others since.
+    #[arg(long, value_name = "SHA256:…")]
+    pub fingerprint: Option<Fingerprint>,
     /// Print a JSON object.
     #[arg(long, help_heading = "Output")]
     pub json: bool,

@@ -23,7 +23,7 @@ pub fn run(options: &JoinOptions, out: &mut Output) -> Result<Exit, CommandFailu
     let config = config_of(&options.files, options.name.as_ref())?;
     let directory = RealmDirectory::new(&config.data_dir);
     match setup_line(&options.line, "the line of 'seqcast realm invite' or 'seqcast realm sign'")? {
-        SetupLine::Join(realm) => join(&directory, &realm, &config.name, options.json, out),
+        SetupLine::Join(realm) => join(&directory, &realm, &config.name, options, out),
         SetupLine::Certificate(certificate) => install(&directory, &certificate, options.json, out),
         request @ SetupLine::Request(_) => Err(line_failure(
             &request,
@@ -36,13 +36,14 @@ fn join(
     directory: &RealmDirectory,
     realm: &Realm,
     name: &PeerName,
-    is_json: bool,
+    options: &JoinOptions,
     out: &mut Output,
 ) -> Result<Exit, CommandFailure> {
+    let is_json = options.json;
     // A realm whose files cannot be used is not replaced: the creation of another one fails below.
     let present = directory.load().ok();
     if let Some(local) = present.filter(|local| local.realm.name == realm.name && local.realm.anchor == realm.anchor) {
-        return take_secret(directory, realm, &local, name, is_json, out);
+        return take_secret(directory, realm, &local, name, options, out);
     }
     let seed = random_key();
     let identity = HostIdentity::from_seed(&seed);
@@ -78,17 +79,24 @@ fn take_secret(
     realm: &Realm,
     local: &LocalRealm,
     name: &PeerName,
-    is_json: bool,
+    options: &JoinOptions,
     out: &mut Output,
 ) -> Result<Exit, CommandFailure> {
     let has_new_secret = local.realm.secret != realm.secret;
+    if has_new_secret && !options.replace_secret {
+        let text = format!("this host is in the realm {} already, and the line has another secret", realm_text(realm));
+        return Err(CommandFailure::new(Exit::Failed, text).fix(
+            "if the realm has a new secret (seqcast realm rotate), add --replace-secret; if it is another realm with the \
+             same name, move the directory 'realm' of data-dir away first",
+        ));
+    }
     if has_new_secret {
         directory.replace_secret(realm).map_err(file_failure)?;
     }
     let request = local.certificate.is_none().then(|| request_of(local, name));
     let name = local.certificate.as_ref().map_or(name, |certificate| &certificate.fields().name);
     let membership = Membership { realm, name, identity: &local.identity, directory, has_new_secret };
-    membership.print(is_json, request.as_deref(), out)?;
+    membership.print(options.json, request.as_deref(), out)?;
     out.flush()?;
     match has_new_secret {
         true => {

@@ -29,12 +29,16 @@ pub fn run(options: &RevokeOptions, out: &mut Output) -> Result<Exit, CommandFai
         )));
     }
     let authority = directory.load_authority(realm).map_err(file_failure)?;
-    if local.certificate.as_ref().is_some_and(|own| own.fields().name == *name) {
+    let is_own = |fingerprint| fingerprint == local.identity.keys().fingerprint();
+    if local.certificate.as_ref().is_some_and(|own| own.fields().name == *name)
+        || options.fingerprint.is_some_and(is_own)
+    {
         return Err(CommandFailure::new(Exit::Failed, format!("'{name}' is this host, which has the authority's key"))
             .fix("if others know that key, make another realm (seqcast init --mode pki): they can admit any host"));
     }
     let issued = directory.issued(realm).map_err(file_failure)?;
-    let fingerprint = *issued.get(name).ok_or_else(|| unknown(name, issued.keys()))?;
+    let of_name = || issued.get(name).copied().ok_or_else(|| unknown(name, issued.keys()));
+    let fingerprint = options.fingerprint.map_or_else(of_name, Ok)?;
     let Some(list) = directory.revoke(realm, &authority, name, fingerprint).map_err(file_failure)? else {
         return Err(CommandFailure::new(Exit::Failed, format!("the keys of '{name}' are revoked already"))
             .fix("nothing is to be done; 'seqcast realm show' lists the revoked hosts"));

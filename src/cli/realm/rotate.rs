@@ -27,7 +27,7 @@ pub fn run(options: &RealmReportOptions, out: &mut Output) -> Result<Exit, Comma
         false => out.line(format_args!("the realm {} has a new secret", realm_text(&realm)))?,
     }
     out.flush()?;
-    note("next: for each other host, run 'seqcast realm invite | ssh HOST seqcast join -'");
+    note("next: for each other host, run 'seqcast realm invite | ssh HOST seqcast join - --replace-secret'");
     note("then run 'seqcast config reload' on each host: a running peer uses the new secret for new handshakes");
     note("to shut out hosts that did not get the secret, restart the peers of all others: until then they share keys");
     Ok(Exit::Done)

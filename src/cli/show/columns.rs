@@ -164,6 +164,8 @@ pub(super) const TOTALS: &[(&str, Cell)] = &[
 
 /// Column of the names in certificates, which peers in open mode do not have.
 pub(super) const MEMBER: Column = Column::new("member").left();
+/// The column of the proofs of origin, which only keyed peers have.
+pub(super) const ORIGIN: Column = Column::new("origin");
 
 pub(super) const PEERS: &[(Column, Cell)] = &[
     (Column::new("user"), Field("/user")),
@@ -178,7 +180,7 @@ pub(super) const PEERS: &[(Column, Cell)] = &[
     (Column::new("lost"), Field("/lost")),
     (Column::new("unverified"), Field("/unverified")),
     (Column::new("repaired"), Rule(peer_repaired)),
-    (Column::new("origin"), FieldOr("/origin", "-")),
+    (ORIGIN, FieldOr("/origin", "-")),
 ];
 
 pub(super) const SKEW: &[(Column, Cell)] = &[

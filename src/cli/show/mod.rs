@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use self::args::{HealthOptions, ShowOptions, ShowReport};
 use self::columns::{
     CLIENTS, COUNTERS, Cell, FOLLOWED, HISTORY, INTEREST, LISTENERS, LOSS, LOSS_BY_SUBJECT, LOSS_DATAGRAMS,
-    LOSS_MESSAGES, LOSS_SHARES, MEMBER, OUTBOUND, PEERS, SEQNO, SKEW, STATUS, SUBS, TOTALS, WINDOWS, is_any_missed,
+    LOSS_MESSAGES, LOSS_SHARES, MEMBER, ORIGIN, OUTBOUND, PEERS, SEQNO, SKEW, STATUS, SUBS, TOTALS, WINDOWS,
+    is_any_missed,
 };
 use super::connect;
 use super::receivers::LonePeerAdvice;
@@ -150,10 +151,11 @@ fn table(what: &ShowReport, answer: &Value) -> Option<TextTable> {
     Some(rows(cells, answer))
 }
 
-/// Returns the table of other peers, without the names of members if no peer has one.
+/// Returns the table of other peers, without the names of members and their proofs of origin if no peer has a name.
 fn peers(answer: &Value) -> TextTable {
     let has_members = answer["rows"].as_array().into_iter().flatten().any(|row| row["member"].is_string());
-    let shown = PEERS.iter().filter(|(column, _)| has_members || column.header != MEMBER.header);
+    let shown =
+        PEERS.iter().filter(|(column, _)| has_members || ![MEMBER.header, ORIGIN.header].contains(&column.header));
     rows(&shown.copied().collect::<Vec<_>>(), answer)
 }
 

@@ -44,7 +44,13 @@ impl InterestPacing {
 
 impl Peer {
     /// Handles the subscription part of an announcement.
-    pub(super) fn on_interest_announcement(&mut self, now: ClockReading, header: &Header, announce: &PeerAnnouncement) {
+    pub(super) fn on_interest_announcement(
+        &mut self,
+        now: ClockReading,
+        header: &Header,
+        announce: &PeerAnnouncement,
+        is_for_this: bool,
+    ) {
         let epoch = header.epoch;
         if !self.members.get(&epoch).is_some_and(Member::is_alive) {
             return;
@@ -53,8 +59,7 @@ impl Peer {
         if let Some(interest) = announce.interest {
             self.remote_interest.on_control(now.instant, epoch, header.number, interest.version);
         }
-        let is_ours = announce.directed_receiver == Some(self.origin.epoch);
-        self.on_interest_sync(now, epoch, announce.interest, announce.interest_known.filter(|_| is_ours));
+        self.on_interest_sync(now, epoch, announce.interest, announce.interest_known.filter(|_| is_for_this));
     }
 
     /// Handles a peer's advertised subscriptions.

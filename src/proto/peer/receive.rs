@@ -331,12 +331,14 @@ impl Peer {
             self.schedule_report_now(now.instant, epoch);
         }
         self.on_sign_of_life(now, epoch);
-        self.on_interest_announcement(now, header, announce);
+        // Any member of a keyed group can seal a multicast in the name of another one.
+        let is_for_this = source.path == Path::Unicast && announce.directed_receiver == Some(self.origin.epoch);
+        self.on_interest_announcement(now, header, announce, is_for_this);
         self.supersede_former_runs(epoch);
         self.end_departed_members(now, epoch, heard_before);
         self.report_duplicate_names(now, epoch);
         self.check_announced_name(epoch);
-        self.on_high(now, header, announce);
+        self.on_high(now, header, announce, is_for_this);
         match kind {
             AnnouncementKind::Hello { cookie, wants_reply: true } => self.answer(now, epoch, cookie, source.bytes),
             AnnouncementKind::Bye if !has_left => self.end(now, epoch, Reason::PublisherGone),
@@ -344,8 +346,14 @@ impl Peer {
         }
     }
 
-    /// Handles the highest datagrams of an announcement.
-    pub(super) fn on_high(&mut self, now: ClockReading, header: &Header, announce: &PeerAnnouncement) {
+    /// Handles the highest datagrams of an announcement. If it is for this peer, it states those of the directed stream.
+    pub(super) fn on_high(
+        &mut self,
+        now: ClockReading,
+        header: &Header,
+        announce: &PeerAnnouncement,
+        is_for_this: bool,
+    ) {
         match self.members.get_mut(&header.epoch).map(|member| member.check_jump(header, announce.high, None)) {
             Some(JumpVerdict::Plausible(None)) => {}
             Some(JumpVerdict::Plausible(Some((earlier, records)))) => self.accept(now, earlier, records),
@@ -360,10 +368,9 @@ impl Peer {
         let fits = self.with_stream(now, epoch, Side::Bcast, |recv, ctx, out| recv.on_control(ctx, high, count, out));
         // An announcement of the directed stream to a former run of this peer, or to one at its address, does not
         // concern this run.
-        let is_ours = announce.directed_receiver == Some(self.origin.epoch);
         let (high, count) = (announce.directed_high, announce.directed_count);
         let known = self.members.get(&epoch).map_or(Dseq(0), |member| member.ptp.ledger().high());
-        let directed_fits = !is_ours
+        let directed_fits = !is_for_this
             || is_plausible(known, high)
                 && self.with_stream(now, epoch, Side::Ptp, |recv, ctx, out| recv.on_control(ctx, high, count, out))
                     == Some(true);

@@ -125,7 +125,11 @@ impl Host {
     }
 
     fn receive(&mut self, millis: u64, from: SocketAddr, bytes: &Bytes) {
-        let input = Input::Datagram { from, path: Path::Multicast, bytes: bytes.clone() };
+        self.receive_by(Path::Multicast, millis, from, bytes);
+    }
+
+    fn receive_by(&mut self, path: Path, millis: u64, from: SocketAddr, bytes: &Bytes) {
+        let input = Input::Datagram { from, path, bytes: bytes.clone() };
         self.peer.handle(at(millis), input);
     }
 
@@ -557,33 +561,40 @@ fn directed_datagram_does_not_delay_multicast_silence() {
 
 #[test]
 fn announcement_for_former_run_causes_no_loss() {
-    let (mut s, mut p) = pair(">", 1000);
-    for hello in s.tick(1000) {
-        p.receive(1000, s.address, &hello);
+    // Any member of a keyed group can seal a multicast in the name of another one.
+    for (path, expected) in [(Path::Unicast, &["inbox 1"][..]), (Path::Multicast, &[])] {
+        let (mut s, mut p) = pair(">", 1000);
+        for hello in s.tick(1000) {
+            p.receive(1000, s.address, &hello);
+        }
+        p.drain();
+        let inbox = format!("_INBOX.{}.1", s.peer.epoch());
+        let request = ClientRequest::Publish(Message::new(inbox.parse().unwrap(), &b"x"[..]));
+        p.peer.handle(at(1100), Input::ClientRequest { client: CLIENT, request });
+        p.peer.handle(at(1100), Input::Tick);
+        p.drain();
+        p.peer.handle(at(2100), Input::Tick);
+        let is_announcement = |bytes: &Bytes| {
+            wire::decode(bytes.clone())
+                .unwrap()
+                .records
+                .iter()
+                .any(|record| matches!(record, wire::Record::Heartbeat(_)))
+        };
+        let to_one = |e| match e {
+            Effect::Unicast { bytes, .. } if is_announcement(&bytes) => Some(bytes),
+            _ => None,
+        };
+        let heartbeat = p.drain().into_iter().find_map(to_one).unwrap();
+        let mut again = Host::new("S.test", 77, 2000);
+        again.subscribe(2000, ">");
+        again.receive_by(Path::Unicast, 2100, p.address, &heartbeat);
+        again.tick_quietly(2200);
+        assert_eq!(again.take_reports(), Vec::<String>::new());
+        s.receive_by(path, 2100, p.address, &heartbeat);
+        s.tick_quietly(2200);
+        assert_eq!(s.take_reports(), expected);
     }
-    p.drain();
-    let inbox = format!("_INBOX.{}.1", s.peer.epoch());
-    let request = ClientRequest::Publish(Message::new(inbox.parse().unwrap(), &b"x"[..]));
-    p.peer.handle(at(1100), Input::ClientRequest { client: CLIENT, request });
-    p.peer.handle(at(1100), Input::Tick);
-    p.drain();
-    p.peer.handle(at(2100), Input::Tick);
-    let is_announcement = |bytes: &Bytes| {
-        wire::decode(bytes.clone()).unwrap().records.iter().any(|record| matches!(record, wire::Record::Heartbeat(_)))
-    };
-    let to_one = |e| match e {
-        Effect::Unicast { bytes, .. } if is_announcement(&bytes) => Some(bytes),
-        _ => None,
-    };
-    let heartbeat = p.drain().into_iter().find_map(to_one).unwrap();
-    let mut again = Host::new("S.test", 77, 2000);
-    again.subscribe(2000, ">");
-    again.receive(2100, p.address, &heartbeat);
-    again.tick_quietly(2200);
-    assert_eq!(again.take_reports(), Vec::<String>::new());
-    s.receive(2100, p.address, &heartbeat);
-    s.tick_quietly(2200);
-    assert_eq!(s.take_reports(), ["inbox 1"]);
 }
 
 /// Proves: W80
@@ -918,7 +929,7 @@ fn repeated_bye_reports_the_directed_stream_end() {
     p.peer.handle(at(1121), Input::Tick);
     for effect in p.drain() {
         if let Effect::Unicast { bytes, .. } = effect {
-            s.receive(1121, p.address, &bytes);
+            s.receive_by(Path::Unicast, 1121, p.address, &bytes);
         }
     }
     s.tick_quietly(1130);

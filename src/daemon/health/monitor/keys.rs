@@ -90,8 +90,9 @@ pub(super) fn check_origin(now: Instant, last: Option<&(Instant, ForgedPeer)>) -
         severity: Severity::Broken,
         found: format!("a member of the realm has sent data in the name of {name} at {address}"),
         effect: "programs may have received messages that this peer has not published",
-        fix: "find the host that sends from this address, and exclude it: seqcast realm revoke NAME, or in the mode realm \
-              seqcast realm rotate"
+        fix: "the sender has forged this address, so do not exclude that host: compare the Ethernet addresses in a capture of \
+              its datagrams, and exclude the host that sends the others (seqcast realm revoke NAME, or in the mode realm \
+              seqcast realm rotate)"
             .to_owned(),
     })
 }

@@ -107,6 +107,26 @@ fn former_keys_open_what_is_late() {
     assert!(is_odd(&resent) && !is_odd(&late), "a datagram is resent by the present keys");
 }
 
+/// Proves: W194
+#[test]
+fn former_pairwise_keys_need_a_new_phase() {
+    for has_new_phase in [false, true] {
+        let mut lan = pair();
+        lan.meet();
+        let (receiver, to, from) = (lan.nodes[1].epoch, lan.nodes[1].address, lan.nodes[0].address);
+        let open = lan.nodes[0].datagram(Kind::Directed, Some(receiver));
+        let sealed = lan.nodes[0].layer.seal(Some(to), &open).unwrap();
+        match has_new_phase {
+            true => lan.revoke(0, 1, None),
+            false => lan.nodes[0].layer.on_departed(receiver),
+        }
+        lan.meet();
+        let now = lan.now;
+        lan.nodes[1].receive(now, from, Path::Unicast, &sealed);
+        assert_eq!(lan.nodes[1].received.len(), usize::from(has_new_phase));
+    }
+}
+
 /// Proves: W193
 #[test]
 fn datagram_of_missed_phase_waits_for_the_handshake() {
