@@ -236,8 +236,8 @@ fn check_clean(outcome: &RunOutcome) {
 
 #[test]
 fn publisher_keeps_the_speed_of_the_slowest() {
-    for (receivers, datagrams) in [(1, 4000), (10, 4000), (100, 1000)] {
-        let datagrams = if cfg!(debug_assertions) { 1000 } else { datagrams };
+    for receivers in [1, 10, 100] {
+        let datagrams = if cfg!(debug_assertions) { 1000 } else { 4000 };
         // Between 50 and 400 MB/s.
         let speeds: Vec<Speed> = (0..receivers).map(|n| speed(if n == 0 { 50 } else { 100 + n * 3 })).collect();
         let outcome = sim::run(&Scenario::of_flood(receivers, &speeds, datagrams), false);
