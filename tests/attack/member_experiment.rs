@@ -155,6 +155,8 @@ impl MemberExperiment {
             let_time_pass(INTERVAL, "the forged datagrams come before the missing one");
             self.lan.hosts[1].heal();
         }
+        // A forged datagram ahead of the stream has its effect until the stream has reached it.
+        self.publish(missing_max);
         let disturbed = self.publish_until_delivered();
         let effect = self.settled_effect(first);
         self.lines_read = self.subscription.lines().len();

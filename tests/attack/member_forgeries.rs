@@ -13,7 +13,7 @@ pub fn forge_data(experiment: &mut MemberExperiment) {
     });
     // If earlier datagrams contradict the forgery, some of those that follow are reported as unverified.
     experiment.attempt("DATA with the next number", 20, PublisherIdle, |sender| vec![sender.data(1, &run)]);
-    experiment.attempt("DATA 100 ahead", 100, PublisherIdle, |sender| vec![sender.data(100, &run)]);
+    experiment.attempt("DATA 100 ahead", 120, PublisherIdle, |sender| vec![sender.data(100, &run)]);
     experiment.attempt("DATA 2^21 ahead", 0, PublisherIdle, |sender| vec![sender.data(1 << 21, &run)]);
 }
 
