@@ -16,9 +16,11 @@ import redis.asyncio as redis
 
 async def nats_client(wanted):
     reasons = []
+    is_refused = asyncio.Event()
 
     async def on_error(error):
         reasons.append(str(error))
+        is_refused.set()
 
     trusted = ssl.create_default_context(cafile=wanted["ca"]) if wanted.get("ca") else None
     if wanted.get("cert"):
@@ -37,10 +39,12 @@ async def nats_client(wanted):
         raise ConnectionError(" ".join([type(error).__name__, str(error), *reasons])) from error
     subscription = await client.subscribe("enter")
     await client.publish("enter", b"hello", headers={"from": "me"})
-    await client.flush(30)
+    # The library calls `on_error` in a task of its own, at any time.
+    message = asyncio.ensure_future(subscription.next_msg(timeout=30))
+    await asyncio.wait({message, asyncio.ensure_future(is_refused.wait())}, return_when=asyncio.FIRST_COMPLETED)
     if reasons:
         raise PermissionError(" ".join(reasons))
-    message = await subscription.next_msg(timeout=30)
+    message = await message
     is_encrypted = client._transport._io_writer.get_extra_info("ssl_object") is not None
     received = {"data": message.data.decode(), "headers": dict(message.headers or {}), "encrypted": is_encrypted}
     await client.close()
