@@ -376,9 +376,18 @@ impl SecurityLayer {
 
     /// Handles the passing of time: sends HELLOs, repeats datagrams of handshakes, and drops what has waited too long.
     pub fn tick(&mut self, now: ClockReading) {
-        let newest = self.own.newest().phase;
-        let is_known_to_all = self.associations.values().all(|association| association.has_phase(newest));
-        if self.own.on_tick(now.instant, is_known_to_all) {
+        let SecurityLayer { own, associations, epochs, .. } = self;
+        // A run that has ended never gets the keys of the next phase.
+        let has_ended = |epoch: &Epoch, association: &Association| {
+            SILENCE_TIME <= now.instant.since(association.last_heard)
+                || epochs.get(&association.host.address) != Some(epoch)
+        };
+        let is_known_to_all = |phase| {
+            associations
+                .iter()
+                .all(|(epoch, association)| association.has_phase(phase) || has_ended(epoch, association))
+        };
+        if own.on_tick(now.instant, is_known_to_all) {
             let group_secret = draw(&mut self.secrets);
             self.own.announce(group_secret, now.instant);
             self.counters.rekeyed += 1;
@@ -463,6 +472,8 @@ impl SecurityLayer {
     }
 }
 
+/// Time without a CONTROL after which a peer is not waited for any more before a phase begins.
+const SILENCE_TIME: Duration = Duration::from_secs(3);
 /// Time between two searches for associations to forget.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
 

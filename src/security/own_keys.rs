@@ -115,11 +115,13 @@ impl OwnKeys {
         self.is_change_wanted = true;
     }
 
-    /// Begins the phase that was announced, if every known peer has its keys or it is time. Returns whether the next one
-    /// is to be announced.
-    pub(super) fn on_tick(&mut self, now: Instant, is_known_to_all: bool) -> bool {
+    /// Begins the phase that was announced, if `is_known_to_all` says that the others have its keys, or if it is time.
+    /// Returns whether the next one is to be announced.
+    pub(super) fn on_tick(&mut self, now: Instant, is_known_to_all: impl Fn(u8) -> bool) -> bool {
         self.numbers.on_tick(now);
-        if let Some(announced) = self.announced.take_if(|announced| is_known_to_all || announced.begins <= now) {
+        let begins =
+            |announced: &mut AnnouncedPhase| announced.begins <= now || is_known_to_all(announced.sender.phase);
+        if let Some(announced) = self.announced.take_if(begins) {
             self.sender = announced.sender;
             self.group_keys = GroupKeys::new(&self.sender, &announced.group_secret);
             self.group_secret = announced.group_secret;
@@ -160,34 +162,38 @@ mod tests {
     fn keys_change_after_a_day() {
         let mut keys = keys();
         let day = 24 * 3600;
-        assert!(!keys.on_tick(at(5), true) && !keys.on_tick(at(day + 4), true) && keys.on_tick(at(day + 5), true));
+        assert!(
+            !keys.on_tick(at(5), |_| true)
+                && !keys.on_tick(at(day + 4), |_| true)
+                && keys.on_tick(at(day + 5), |_| true)
+        );
         keys.announce(Secret::new([2; SECRET_BYTES]), at(day + 5));
         assert_eq!((keys.sender.phase, keys.newest().phase), (255, 0), "it wraps around");
-        assert!(!keys.on_tick(at(day + 9), false) && keys.sender.phase == 255);
-        assert!(!keys.on_tick(at(day + 10), false) && keys.sender.phase == 0);
-        assert!(!keys.on_tick(at(2 * day + 4), true) && keys.on_tick(at(2 * day + 5), true));
+        assert!(!keys.on_tick(at(day + 9), |_| false) && keys.sender.phase == 255);
+        assert!(!keys.on_tick(at(day + 10), |_| false) && keys.sender.phase == 0);
+        assert!(!keys.on_tick(at(2 * day + 4), |_| true) && keys.on_tick(at(2 * day + 5), |_| true));
     }
 
     #[test]
     fn keys_change_once_all_have_them() {
         let mut keys = keys();
         keys.want_change();
-        assert!(keys.on_tick(at(0), true));
+        assert!(keys.on_tick(at(0), |_| true));
         keys.announce(Secret::new([2; SECRET_BYTES]), at(0));
-        assert!(!keys.on_tick(at(1), false) && keys.sender.phase == 255);
-        assert!(!keys.on_tick(at(1), true) && keys.sender.phase == 0);
+        assert!(!keys.on_tick(at(1), |_| false) && keys.sender.phase == 255);
+        assert!(!keys.on_tick(at(1), |_| true) && keys.sender.phase == 0);
     }
 
     #[test]
     fn keys_change_after_many_datagrams() {
         let mut keys = keys();
         keys.sealed = PHASE_DATAGRAMS_MAX - 1;
-        assert!(!keys.on_tick(at(1), true));
+        assert!(!keys.on_tick(at(1), |_| true));
         keys.group_key(Kind::Data, 1);
-        assert!(keys.on_tick(at(2), true));
+        assert!(keys.on_tick(at(2), |_| true));
         keys.announce(Secret::new([2; SECRET_BYTES]), at(2));
-        assert!(!keys.on_tick(at(4), true) && keys.sealed == 0);
+        assert!(!keys.on_tick(at(4), |_| true) && keys.sealed == 0);
         keys.want_change();
-        assert!(!keys.on_tick(at(21), true) && keys.on_tick(at(22), true));
+        assert!(!keys.on_tick(at(21), |_| true) && keys.on_tick(at(22), |_| true));
     }
 }

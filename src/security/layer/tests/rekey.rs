@@ -71,6 +71,20 @@ fn keys_change_without_losing_a_datagram() {
 
 /// Proves: W193
 #[test]
+fn silent_peer_does_not_delay_a_phase() {
+    let mut lan = trio();
+    lan.meet();
+    lan.revoke(0, 1, None);
+    let silent = lan.nodes[2].address;
+    let is_lost = |_: usize, transit: &Transit| transit.to == silent;
+    lan.run(Duration::from_secs(1), is_lost);
+    assert!(!is_odd(&lan.send(0)), "C may still be there");
+    lan.run(ANNOUNCEMENT_TIME_MAX - Duration::from_secs(2), is_lost);
+    assert!(is_odd(&lan.send(0)));
+}
+
+/// Proves: W193
+#[test]
 fn phases_have_a_minimum_distance() {
     let mut lan = trio();
     lan.meet();
