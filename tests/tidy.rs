@@ -65,7 +65,7 @@ const LAYERS: &[Layer] = &[
     Layer {
         module: "security",
         may_use: &["time", "rng", "subject", "seqno", "message", "wire", "proto::effect", "proto::resend"],
-        crates: &["aws_lc_rs", "base64", "bytes", "crc32c", "snow", "zeroize"],
+        crates: &["base64", "bytes", "crc32c", "curve25519_dalek", "ring", "snow", "subtle", "zeroize"],
     },
     Layer { module: "delivery", may_use: &["subject", "seqno", "message", "wire"], crates: &[] },
     Layer {
@@ -78,13 +78,12 @@ const LAYERS: &[Layer] = &[
     Layer {
         module: "listener",
         may_use: &["time", "rng", "subject", "seqno", "offset", "message", "wire", "delivery", "event"],
-        crates: &["aws_lc_rs", "base64", "bytes", "serde", "serde_json"],
+        crates: &["base64", "bytes", "ring", "serde", "serde_json", "subtle"],
     },
     Layer {
         module: "storage",
         may_use: &["time", "rng", "subject", "message", "security", "clock", "event"],
         crates: &[
-            "aws_lc_rs",
             "base64",
             "bytes",
             "crc32c",
@@ -94,6 +93,7 @@ const LAYERS: &[Layer] = &[
             "percent_encoding",
             "postgres",
             "redis",
+            "ring",
             "rusqlite",
             "rustls",
             "rustls_native_certs",
@@ -130,7 +130,6 @@ const LAYERS: &[Layer] = &[
             "listener", "security", "storage", "config",
         ],
         crates: &[
-            "aws_lc_rs",
             "axum",
             "tungstenite",
             "bytes",
@@ -143,6 +142,7 @@ const LAYERS: &[Layer] = &[
             "lru",
             "mio",
             "nix",
+            "ring",
             "rustls",
             "serde",
             "serde_json",

@@ -3,10 +3,10 @@
 use super::permissions::Permissions;
 use crate::subject::permitted_subjects::HostPermissions;
 #[cfg(feature = "listeners")]
-use aws_lc_rs::constant_time::verify_slices_are_equal;
 #[cfg(feature = "listeners")]
-use aws_lc_rs::digest::{SHA256, digest};
+use ring::digest::{SHA256, digest};
 use std::fmt;
+use subtle::ConstantTimeEq;
 
 /// Credentials by which a client authenticates as an account.
 #[derive(Clone, PartialEq, Eq)]
@@ -114,7 +114,7 @@ impl Access {
 #[cfg(feature = "listeners")]
 pub(crate) fn is_equal(secret: &str, received: &[u8]) -> bool {
     let digest = |bytes: &[u8]| digest(&SHA256, bytes);
-    !secret.is_empty() && verify_slices_are_equal(digest(secret.as_bytes()).as_ref(), digest(received).as_ref()).is_ok()
+    !secret.is_empty() && digest(secret.as_bytes()).as_ref().ct_eq(digest(received).as_ref()).into()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Authenticated ciphers: one key seals the datagrams of one kind of one sender.
 
 use super::secret::Secret;
-use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
+use ring::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
 use std::fmt;
 
 /// Bytes that a sealed datagram has after its records.

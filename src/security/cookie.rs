@@ -6,6 +6,7 @@ use crate::message::Epoch;
 use crate::time::Instant;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
+use subtle::ConstantTimeEq;
 
 /// Time for which a cookie is valid at least; at most twice as long.
 const VALIDITY: Duration = Duration::from_secs(60);
@@ -36,7 +37,7 @@ impl CookieJar {
         let period = period(now);
         [period, period.wrapping_sub(1)].into_iter().any(|period| {
             let expected = self.of_period(period, address, epoch);
-            aws_lc_rs::constant_time::verify_slices_are_equal(&expected, cookie).is_ok()
+            bool::from(expected.ct_eq(cookie))
         })
     }
 

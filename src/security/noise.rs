@@ -1,11 +1,12 @@
 //! The handshake `Noise_XXpsk3_25519_AESGCM_SHA256` (Noise Protocol Framework, revision 34), with the cryptography of
-//! AWS-LC. Its randomness is an argument.
+//! `ring` and `curve25519-dalek`. Its randomness is an argument.
 
 use super::cipher::TAG_BYTES;
 use super::secret::{SECRET_BYTES, Secret};
-use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
-use aws_lc_rs::agreement::{self, PrivateKey, UnparsedPublicKey, X25519};
-use aws_lc_rs::digest::{self, SHA256};
+use curve25519_dalek::MontgomeryPoint;
+use curve25519_dalek::traits::IsIdentity;
+use ring::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
+use ring::digest::{self, SHA256};
 use snow::params::{CipherChoice, DHChoice, HashChoice, NoiseParams};
 use snow::resolvers::CryptoResolver;
 use snow::types::{Cipher, Dh, Hash, Random};
@@ -93,7 +94,7 @@ impl NoiseTransport {
 
 fn builder<'a>(keys: &NoiseKeys<'a>, ephemeral_seed: Secret) -> Builder<'a> {
     let params: NoiseParams = PATTERN.parse().expect("the pattern is well-formed");
-    Builder::with_resolver(params, Box::new(AwsLcResolver { ephemeral_seed }))
+    Builder::with_resolver(params, Box::new(Resolver { ephemeral_seed }))
         .local_private_key(keys.static_private.bytes())
         .and_then(|builder| builder.psk(PSK_POSITION, keys.psk.bytes()))
         .and_then(|builder| builder.prologue(keys.prologue))
@@ -102,17 +103,15 @@ fn builder<'a>(keys: &NoiseKeys<'a>, ephemeral_seed: Secret) -> Builder<'a> {
 
 /// Returns the public half of a static key.
 pub fn static_public(private: &Secret) -> [u8; STATIC_KEY_BYTES] {
-    let private = PrivateKey::from_private_key(&X25519, private.bytes()).expect("any 32 bytes are a private key");
-    let public = private.compute_public_key().expect("a private key has a public half");
-    public.as_ref().try_into().expect("a public key has 32 bytes")
+    MontgomeryPoint::mul_base_clamped(*private.bytes()).to_bytes()
 }
 
-/// Resolves the names in the pattern to the functions of AWS-LC.
-struct AwsLcResolver {
+/// Resolves the names in the pattern to functions.
+struct Resolver {
     ephemeral_seed: Secret,
 }
 
-impl CryptoResolver for AwsLcResolver {
+impl CryptoResolver for Resolver {
     fn resolve_rng(&self) -> Option<Box<dyn Random>> {
         Some(Box::new(EphemeralRandom(self.ephemeral_seed.clone())))
     }
@@ -181,13 +180,14 @@ impl Dh for X25519Keys {
     }
 
     fn dh(&self, pubkey: &[u8], out: &mut [u8]) -> Result<(), snow::Error> {
-        let private = PrivateKey::from_private_key(&X25519, self.private.bytes()).map_err(|_| snow::Error::Dh)?;
         // Other lengths come from snow's buffers, which have room for longer keys.
-        let pubkey = pubkey.get(..STATIC_KEY_BYTES).ok_or(snow::Error::Dh)?;
-        agreement::agree(&private, UnparsedPublicKey::new(&X25519, pubkey), snow::Error::Dh, |shared| {
-            out[..shared.len()].copy_from_slice(shared);
-            Ok(())
-        })
+        let public = pubkey.first_chunk().ok_or(snow::Error::Dh)?;
+        let shared = MontgomeryPoint(*public).mul_clamped(*self.private.bytes());
+        if shared.is_identity() {
+            return Err(snow::Error::Dh);
+        }
+        out[..STATIC_KEY_BYTES].copy_from_slice(shared.as_bytes());
+        Ok(())
     }
 }
 

@@ -1,7 +1,8 @@
 //! Secrets, from which keys are derived.
 
-use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Prk};
+use ring::hkdf::{HKDF_SHA256, KeyType, Prk};
 use std::fmt;
+use subtle::ConstantTimeEq;
 
 /// Bytes of a secret.
 pub const SECRET_BYTES: usize = 32;
@@ -46,7 +47,7 @@ impl Drop for Secret {
 
 impl PartialEq for Secret {
     fn eq(&self, other: &Secret) -> bool {
-        aws_lc_rs::constant_time::verify_slices_are_equal(&self.0, &other.0).is_ok()
+        self.0.ct_eq(&other.0).into()
     }
 }
 

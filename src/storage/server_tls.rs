@@ -143,7 +143,7 @@ mod checks {
     use super::{RootCertStore, TlsFault, parse_authorities, read_authorities};
     use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
     use rustls::client::verify_server_cert_signed_by_trust_anchor;
-    use rustls::crypto::{WebPkiSupportedAlgorithms, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+    use rustls::crypto::{WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature};
     use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
     use rustls::server::ParsedCertificate;
     use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
@@ -172,7 +172,7 @@ mod checks {
             (_, Some(path)) => Some(parse_authorities(path, &read_authorities(path)?)?),
             (_, None) => Some(system_authorities()?),
         };
-        let provider = aws_lc_rs::default_provider();
+        let provider = ring::default_provider();
         let algorithms = provider.signature_verification_algorithms;
         let config = ClientConfig::builder_with_provider(Arc::new(provider))
             .with_safe_default_protocol_versions()

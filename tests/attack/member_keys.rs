@@ -2,8 +2,8 @@
 //! section 18.1.
 
 use super::forged::{CONTROL, DATA, DIRECTED, ForgedHeader};
-use aws_lc_rs::aead::{AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
-use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Prk};
+use ring::aead::{AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
+use ring::hkdf::{HKDF_SHA256, KeyType, Prk};
 use std::fs;
 
 /// Secret by which one sender seals datagrams to the group, or to one receiver.

@@ -58,7 +58,7 @@ pub(crate) fn load(files: &TlsFiles) -> Result<ListenerTls, TlsError> {
     let certificates = read_certificates(&files.certificates)?;
     let key =
         PrivateKeyDer::from_pem_file(&files.key).map_err(|error| TlsError::File { path: files.key.clone(), error })?;
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(TlsError::InvalidKeyPair)?;

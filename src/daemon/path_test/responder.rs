@@ -6,8 +6,8 @@ use super::datagram::{
 };
 use crate::proto::effect::Path;
 use crate::time::Instant;
-use aws_lc_rs::hmac;
 use bytes::Bytes;
+use ring::hmac;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 

@@ -3,9 +3,9 @@
 use super::fault::{AuthenticationFailure, ConnectFault};
 use crate::listener::access::{Access, Account, Credentials, is_equal};
 use crate::listener::nkey;
-use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::signature::{ED25519, UnparsedPublicKey};
 use serde_json::Value;
 
 /// Maximum number of characters of a client's name; the rest is cut off.

@@ -14,10 +14,10 @@ use crate::message::{
 use crate::rng::Rng;
 use crate::seqno::{Frame, Seq};
 use crate::time::Instant;
-use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use bytes::Bytes;
+use ring::signature::{Ed25519KeyPair, KeyPair};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

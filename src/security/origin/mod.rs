@@ -25,7 +25,7 @@ pub(super) use verifier::{OriginVerdict, OriginVerifier, SignatureOutcome};
 
 use super::realm::SIGNATURE_BYTES;
 use crate::message::Epoch;
-use aws_lc_rs::digest::{SHA256, digest};
+use ring::digest::{SHA256, digest};
 
 /// Maximum number of datagrams whose hashes a SIGNATURE is the first to contain.
 const BATCH_MAX: usize = 64;

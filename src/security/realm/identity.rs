@@ -1,11 +1,11 @@
 //! The identity of a host: a key that signs, and a key for handshakes.
 
-use aws_lc_rs::agreement::{PrivateKey, X25519};
-use aws_lc_rs::digest::{Context, SHA256};
-use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Salt};
-use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
+use curve25519_dalek::MontgomeryPoint;
+use ring::digest::{Context, SHA256};
+use ring::hkdf::{HKDF_SHA256, KeyType, Salt};
+use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -196,9 +196,7 @@ impl fmt::Debug for HostIdentity {
 
 /// Returns the public half of an X25519 private key.
 fn x25519_public(private: &[u8; KEY_BYTES]) -> [u8; KEY_BYTES] {
-    let key = PrivateKey::from_private_key(&X25519, private).expect("any 32 bytes are a private key");
-    let public = key.compute_public_key().expect("an X25519 key has a public half");
-    public.as_ref().try_into().expect("a public key has 32 bytes")
+    MontgomeryPoint::mul_base_clamped(*private).to_bytes()
 }
 
 /// Output length of [`derive()`].

@@ -4,7 +4,7 @@ use crate::storage::order::error::OrderFault;
 use crate::storage::server_tls::{AddressParameters, read_authorities};
 use crate::storage::tls_fault::AUTHORITIES_PARAMETER;
 use redis::{Client, ConnectionAddr, TlsCertificates};
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::crypto::{CryptoProvider, ring};
 use std::path::Path;
 
 /// Scheme of an encrypted connection.
@@ -56,7 +56,7 @@ fn encrypted_client(url: &str) -> Result<Client, OrderFault> {
     // The library uses the provider of the process. If several providers are compiled in, none is the default.
     if CryptoProvider::get_default().is_none() {
         // Another thread may install one first, which serves as well.
-        drop(aws_lc_rs::default_provider().install_default());
+        drop(ring::default_provider().install_default());
     }
     Client::build_with_tls(parameters.url(), TlsCertificates { client_tls: None, root_cert })
         .map_err(|_| OrderFault::Address("this is no address of a Redis server"))
