@@ -7,7 +7,7 @@ use crate::proto::history::{HistoryRule, HistorySettings};
 use crate::proto::mutant::Mutants;
 use crate::proto::pace::{Pace, PaceSettings};
 use crate::proto::resend::RingSettings;
-use crate::proto::{Recovery, Settings, WindowSettings};
+use crate::proto::{CheckValue, Recovery, Settings, WindowSettings};
 use crate::seqno::COUNT_MAX;
 use std::time::Duration;
 
@@ -36,6 +36,7 @@ impl Config {
             name: self.name.clone(),
             group: self.port,
             datagram_bytes_max: self.datagram_bytes(payload_bytes),
+            check_value: CheckValue::Crc32c,
             message_bytes_max: self.message_size,
             heartbeat: self.heartbeat,
             reliability: self.reliability,

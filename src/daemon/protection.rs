@@ -20,6 +20,7 @@ use crate::security::realm::check_validity;
 #[cfg(feature = "security")]
 use crate::security::{SecurityEffect, SecurityLayer};
 use crate::time::{ClockReading, Instant, WallTime};
+use crate::wire::CheckValue;
 use bytes::Bytes;
 use serde_json::Value;
 use std::net::SocketAddr;
@@ -202,6 +203,11 @@ impl Protection {
                 }
             }
         }
+    }
+
+    /// Returns the end of the datagrams that the core makes and reads.
+    pub(crate) fn check_value(&self) -> CheckValue {
+        if self.is_open() { CheckValue::Crc32c } else { CheckValue::Unused }
     }
 
     /// Returns whether datagrams are neither sealed nor authenticated.

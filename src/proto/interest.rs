@@ -512,6 +512,7 @@ mod tests {
             name: "A.test".parse().unwrap(),
             group: 7500,
             datagram_bytes_max: 1472,
+            check_value: crate::wire::CheckValue::Crc32c,
             message_bytes_max: 1 << 20,
             heartbeat: Duration::from_secs(1),
             reliability: Duration::from_millis(5),

@@ -172,7 +172,7 @@ impl Member {
             answers_due: now,
             directed_ring: directed_ring(settings, Dseq(0)),
             reported_loss: ReportedLoss::default(),
-            directed: SendStream::new(Some(publisher.epoch), settings.datagram_bytes_max, settings.mutants),
+            directed: SendStream::new(Some(publisher.epoch), settings),
             publisher,
             address,
             certificate: MemberCertificate::default(),
@@ -264,7 +264,7 @@ impl Member {
     /// Restarts the directed streams in both directions after this peer began a new epoch.
     pub fn on_own_epoch(&mut self, settings: &Settings, now: Instant, rng: &mut Rng) {
         self.ptp = inbox(settings, now, (Dseq(0), 0), rng);
-        self.directed = SendStream::new(Some(self.publisher.epoch), settings.datagram_bytes_max, settings.mutants);
+        self.directed = SendStream::new(Some(self.publisher.epoch), settings);
         self.directed_ring = directed_ring(settings, Dseq(0));
         self.interest_sync.on_own_epoch();
         (self.assigned, self.shares) = Default::default();

@@ -83,6 +83,7 @@ use crate::proto::history::HistorySettings;
 use crate::proto::mutant::Mutants;
 use crate::proto::pace::PaceSettings;
 use crate::proto::resend::{ResendSettings, RingSettings};
+pub use crate::wire::CheckValue;
 use std::time::Duration;
 
 /// All settings of the core. `config` holds the defaults of the product and fills them in; the simulator draws them
@@ -95,6 +96,8 @@ pub struct Settings {
     pub group: u16,
     /// The largest datagram to send, in bytes of UDP payload; from 576 to 65,507.
     pub datagram_bytes_max: usize,
+    /// The end of sent and received datagrams.
+    pub check_value: CheckValue,
     /// The largest message to publish, in bytes of payload, headers and reply subject; at most
     /// [`MESSAGE_BYTES_MAX`](crate::message::MESSAGE_BYTES_MAX).
     pub message_bytes_max: usize,

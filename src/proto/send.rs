@@ -1,10 +1,11 @@
 //! Sending side: packs records, numbers and seals datagrams, splits large messages, and schedules heartbeats.
 
 use crate::message::{Dseq, Epoch};
+use crate::proto::Settings;
 use crate::proto::mutant::{Mutant, Mutants};
 use crate::seqno::Seq;
 use crate::time::Instant;
-use crate::wire::{self, Builder, Entry, Header, Kind, PeerAnnouncement, Record};
+use crate::wire::{self, Builder, CheckValue, Entry, Header, Kind, PeerAnnouncement, Record};
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -98,6 +99,7 @@ pub struct SendStream {
     receiver: Option<Epoch>,
     builder: Builder,
     bytes_max: usize,
+    check_value: CheckValue,
     high: Dseq,
     /// Number of messages begun in all sealed datagrams.
     count: u64,
@@ -106,8 +108,10 @@ pub struct SendStream {
 
 impl SendStream {
     /// Creates a stream without datagrams; `receiver` makes it a directed one.
-    pub fn new(receiver: Option<Epoch>, bytes_max: usize, mutants: Mutants) -> SendStream {
-        SendStream { receiver, builder: Builder::new(bytes_max), bytes_max, high: Dseq(0), count: 0, mutants }
+    pub fn new(receiver: Option<Epoch>, settings: &Settings) -> SendStream {
+        let Settings { datagram_bytes_max: bytes_max, check_value, mutants, .. } = *settings;
+        let builder = Builder::with_check_value(bytes_max, check_value);
+        SendStream { receiver, builder, bytes_max, check_value, high: Dseq(0), count: 0, mutants }
     }
 
     /// Continues after a datagram of the same stream, up to which `count` messages were begun.
@@ -122,7 +126,7 @@ impl SendStream {
     /// If a datagram is open, which may be larger.
     pub fn limit_bytes(&mut self, bytes_max: usize) {
         assert!(!self.is_open(), "an open datagram may be larger");
-        (self.builder, self.bytes_max) = (Builder::new(bytes_max), bytes_max);
+        (self.builder, self.bytes_max) = (Builder::with_check_value(bytes_max, self.check_value), bytes_max);
     }
 
     /// Returns the last datagram sealed.

@@ -8,7 +8,7 @@ mod handshake;
 mod origin;
 
 use super::association::{Association, OpenFailure};
-use super::cipher::Suite;
+use super::cipher::{Suite, TAG_BYTES};
 use super::cookie::CookieJar;
 use super::counters::SecurityCounters;
 use super::credentials::{CertificateVerifier, RealmCredentials};
@@ -27,7 +27,7 @@ use crate::message::{Epoch, PeerName};
 use crate::proto::effect::ArrivedDatagram;
 use crate::subject::permitted_subjects::PermittedSubjects;
 use crate::time::{ClockReading, Instant};
-use crate::wire::{KeyChoice, KeyedHeader, Kind, MAGIC, MODE_OPEN, VERSION};
+use crate::wire::{self, KeyChoice, KeyedHeader, Kind, MAGIC, MODE_OPEN, VERSION};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -205,7 +205,7 @@ impl SecurityLayer {
     /// Seals a datagram of the core, which goes to the group or to the address of one peer. Returns `None` if the keys
     /// of that peer are not known any more.
     pub fn seal(&mut self, to: Option<SocketAddr>, datagram: &Bytes) -> Option<Bytes> {
-        let open = KeyedHeader::decode(datagram)?.header;
+        let open = wire::unchecked_header(datagram)?;
         if open.epoch != self.own.sender.epoch {
             self.begin_epoch(open.epoch);
         }
@@ -228,8 +228,8 @@ impl SecurityLayer {
                 return None;
             }
         };
-        let (keyed, mut bytes) = KeyedHeader::convert(sender.suite.mode(), choice, datagram);
-        let (header, records) = bytes.split_at_mut(keyed.header_bytes);
+        let mut bytes = wire::into_keyed(datagram, sender.suite.mode(), choice, TAG_BYTES);
+        let (header, records) = bytes.split_at_mut(open.bytes());
         let tag = key.seal(open.number, header, records);
         bytes.extend(tag);
         Some(bytes.into())

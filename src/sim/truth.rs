@@ -13,7 +13,7 @@ use crate::sim::report::Findings;
 use crate::sim::scenario::MILLIS;
 use crate::subject::Subject;
 use crate::time::{ClockReading, nanos};
-use crate::wire::{self, Datagram, Header, Kind, Record, ResendRequest};
+use crate::wire::{self, CheckValue, Datagram, Header, Kind, Record, ResendRequest};
 use answer_budget::AnswerBudget;
 use bytes::{BufMut, Bytes, BytesMut};
 pub use datagram_id::{ControlContent, DatagramId};
@@ -229,6 +229,8 @@ pub struct GroundTruth {
     pub is_answer: bool,
     /// The request sent last, until it is checked.
     pub request: Option<ResendRequest>,
+    /// The end of the datagrams of all peers.
+    check_value: CheckValue,
     /// True if datagrams that leave a peer are checked. Tests clear it to see whether receivers alone show a mistake.
     pub is_strict: bool,
 }
@@ -269,6 +271,7 @@ impl GroundTruth {
         settings: &Settings,
         out: &mut Findings,
     ) {
+        self.check_value = settings.check_value;
         if self.stream_index.insert(epoch.bits(), self.streams.len()).is_some() {
             out.add("R1", format!("epoch {epoch} begins a second time"));
         }
@@ -394,7 +397,7 @@ impl GroundTruth {
         multicast: bool,
         out: &mut Findings,
     ) -> DatagramId {
-        let datagram = match wire::decode(bytes.clone()) {
+        let datagram = match wire::decode_with(bytes.clone(), self.check_value) {
             Ok(datagram) => datagram,
             Err(reason) => {
                 out.add("wire", format!("run {run} sent a datagram that cannot be decoded: {reason:?}"));

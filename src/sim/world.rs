@@ -22,6 +22,7 @@ use crate::sim::report::RunOutcome;
 use crate::sim::scenario::{Action, FaultKind, HostSpec, MILLIS, SECOND, Scenario, ScenarioEvent};
 use crate::sim::truth::{DatagramId, NEVER};
 use crate::subject::{Pattern, Subject};
+use crate::wire::CheckValue;
 use bytes::Bytes;
 use hashbrown::HashMap;
 use std::cmp::Reverse;
@@ -673,7 +674,10 @@ impl<'a> World<'a> {
         let now = machine.now(self.now);
         let drawn = Epoch::new(self.rng.next_u64() | 1).expect("not zero");
         let first_stream = self.oracle.runs.iter().find(|run| run.host == host).map(|run| run.stream);
-        let settings = machine.spec.settings.clone();
+        let mut settings = machine.spec.settings.clone();
+        if self.scenario.faults.has(FaultKind::Keyed) {
+            settings.check_value = CheckValue::Unused;
+        }
         let epoch = match first_stream {
             Some(stream) if settings.mutants.is(Mutant::SameEpoch) => self.oracle.truth.streams[stream].epoch,
             _ => drawn,

@@ -1,8 +1,8 @@
 //! Packs messages into one datagram.
 
 use super::{
-    CHECK_BYTES, DATAGRAM_BYTES_MAX, FLAG_CHAIN, FLAG_EVENT, FLAG_META, FLAG_STAMP, FLAG_UNSEQ, FRAGMENT, Header, PAD,
-    RECORD_HEADER_BYTES, RUN, entry,
+    CHECK_BYTES, CheckValue, DATAGRAM_BYTES_MAX, FLAG_CHAIN, FLAG_EVENT, FLAG_META, FLAG_STAMP, FLAG_UNSEQ, FRAGMENT,
+    Header, PAD, RECORD_HEADER_BYTES, RUN, entry,
 };
 use crate::message::{MessageRef, Stamp};
 use crate::seqno::Seq;
@@ -97,6 +97,7 @@ const CAPACITY_MIN: usize = 2048;
 #[derive(Debug)]
 pub struct Builder {
     bytes_max: usize,
+    check_value: CheckValue,
     /// Space for the longest header, then the records; empty if there are none.
     buffer: Vec<u8>,
     /// Initial capacity of the next datagram's buffer, in bytes: twice the size of the last datagram.
@@ -108,14 +109,20 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Creates an empty datagram of at most `bytes_max` bytes in total: 576 to 65,507.
+    /// Creates an empty datagram of at most `bytes_max` bytes in total: 576 to 65,507. It ends with a CRC32C.
     ///
     /// # Panics
     /// If `bytes_max` is outside that range.
     pub fn new(bytes_max: usize) -> Builder {
+        Builder::with_check_value(bytes_max, CheckValue::Crc32c)
+    }
+
+    /// Works as [`Builder::new`], for datagrams that end with this kind of check value.
+    pub fn with_check_value(bytes_max: usize, check_value: CheckValue) -> Builder {
         assert!((576..=DATAGRAM_BYTES_MAX).contains(&bytes_max), "datagrams have 576 to {DATAGRAM_BYTES_MAX} bytes");
         Builder {
             bytes_max,
+            check_value,
             buffer: Vec::new(),
             initial_capacity: CAPACITY_MIN.min(bytes_max),
             run: None,
@@ -265,7 +272,10 @@ impl Builder {
         let start = Header::BYTES_MAX - header.bytes();
         let content = datagram.get_mut(start..).expect("the buffer reserves the longest header");
         header.encode(&mut *content);
-        let check = crc32c::crc32c(content);
+        let check = match self.check_value {
+            CheckValue::Crc32c => crc32c::crc32c(content),
+            CheckValue::Unused => 0,
+        };
         datagram.put_u32(check);
         (self.messages, self.is_full) = (0, false);
         if datagram.len() < datagram.capacity() / 2 {

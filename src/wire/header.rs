@@ -85,7 +85,7 @@ impl Header {
     pub(super) const BYTES_MAX: usize = 44;
 
     /// Returns the bytes of this header.
-    pub(super) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         if self.receiver.is_some() { Self::BYTES_MAX } else { Self::SHORT_BYTES }
     }
 

@@ -73,18 +73,19 @@ impl KeyedHeader {
             header_bytes: header.bytes(),
         })
     }
+}
 
-    /// Returns header and records of a datagram of open mode, with the header of a keyed one.
-    ///
-    /// # Panics
-    /// If the datagram is not one that this version has sealed.
-    pub fn convert(mode: u8, key: KeyChoice, open: &Bytes) -> (KeyedHeader, Vec<u8>) {
-        let header = unchecked_header(open).expect("the datagram was sealed by this version");
-        let (content, _) = open.split_last_chunk::<CHECK_BYTES>().expect("a check value ends it");
-        let mut bytes = content.to_vec();
-        set_mode(&mut bytes, mode, key.flags());
-        (KeyedHeader { mode, key, header, header_bytes: header.bytes() }, bytes)
-    }
+/// Returns header and records of a datagram of open mode, with mode and flags of a keyed one, and with capacity for
+/// `tag_bytes` more.
+///
+/// # Panics
+/// If the datagram is not one that this version has made.
+pub fn into_keyed(open: &[u8], mode: u8, key: KeyChoice, tag_bytes: usize) -> Vec<u8> {
+    let (content, _) = open.split_last_chunk::<CHECK_BYTES>().expect("a check value ends it");
+    let mut bytes = Vec::with_capacity(content.len() + tag_bytes);
+    bytes.extend(content);
+    set_mode(&mut bytes, mode, key.flags());
+    bytes
 }
 
 /// Returns whether a datagram of open mode has a record that goes to one receiver alone: a request, an answer or a report.
@@ -119,10 +120,10 @@ pub(crate) fn padding(header: &Header, body: &[u8]) -> Bytes {
     into_open(bytes)
 }
 
-/// Returns the datagram of open mode with the header of a keyed one and its decrypted records.
+/// Returns the datagram of open mode with the header of a keyed one and its decrypted records. Its check value is
+/// [`CheckValue::Unused`](super::CheckValue::Unused).
 pub fn into_open(mut bytes: Vec<u8>) -> Bytes {
     set_mode(&mut bytes, MODE_OPEN, 0);
-    let check = crc32c::crc32c(&bytes);
-    bytes.extend(check.to_be_bytes());
+    bytes.extend([0; CHECK_BYTES]);
     bytes.into()
 }

@@ -39,7 +39,7 @@ pub use header::{Header, Kind};
 pub use interest::{INTEREST_COUNT_MAX, Interest, InterestEntry, InterestRequest};
 #[cfg(any(test, feature = "sim"))]
 pub(crate) use keyed::padding;
-pub use keyed::{KeyChoice, KeyedHeader, has_record_for_one, into_open};
+pub use keyed::{KeyChoice, KeyedHeader, has_record_for_one, into_keyed, into_open};
 pub use manifest::{Content, ContentKind, Manifest, ManifestBuilder, contents_of, decode_contents, put_contents};
 pub use pace::{ReceiverReport, WINDOW_DATAGRAM_BYTES};
 pub use repair::{ExpiryNotice, Range, ResendRequest};
@@ -67,7 +67,7 @@ pub const NUMBER_LIMIT: u64 = 1 << 63;
 /// Bytes of a record before its body.
 const RECORD_HEADER_BYTES: usize = 4;
 /// Bytes of the check value in mode 0.
-const CHECK_BYTES: usize = 4;
+pub(crate) const CHECK_BYTES: usize = 4;
 
 const PAD: u8 = 0x00;
 const RUN: u8 = 0x01;
@@ -95,6 +95,16 @@ const FLAG_EVENT: u8 = 0x08;
 /// Each message has a reply subject, headers, or both.
 const FLAG_META: u8 = 0x10;
 const FLAGS_KNOWN: u8 = FLAG_STAMP | FLAG_CHAIN | FLAG_UNSEQ | FLAG_EVENT | FLAG_META;
+
+/// The last four bytes of the datagrams of a peer's protocol core.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CheckValue {
+    /// CRC32C of all bytes before them, as they leave and arrive in open mode.
+    #[default]
+    Crc32c,
+    /// Nobody reads them: a security layer seals and opens all datagrams, and its tag protects more than a check value.
+    Unused,
+}
 
 /// One unit of a datagram. PAD and unknown control records are left out by [`decode`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -184,6 +194,14 @@ pub fn unchecked_header(bytes: &Bytes) -> Option<Header> {
 /// Returns the [`DiscardReason`] for which the datagram counts as not received. The order of checking is foreign,
 /// version, mode, check value, malformed.
 pub fn decode(bytes: Bytes) -> Result<Datagram, DiscardReason> {
+    decode_with(bytes, CheckValue::Crc32c)
+}
+
+/// Works as [`decode`], for datagrams that end with this kind of check value.
+///
+/// # Errors
+/// Returns the [`DiscardReason`], as [`decode`] does.
+pub fn decode_with(bytes: Bytes, check_value: CheckValue) -> Result<Datagram, DiscardReason> {
     let [m0, m1, version, mode, ..] = *bytes else {
         return Err(DiscardReason::Foreign);
     };
@@ -199,7 +217,7 @@ pub fn decode(bytes: Bytes) -> Result<Datagram, DiscardReason> {
     let Some((content, check)) = bytes.split_last_chunk::<CHECK_BYTES>() else {
         return Err(DiscardReason::Foreign);
     };
-    if crc32c::crc32c(content) != u32::from_be_bytes(*check) {
+    if check_value == CheckValue::Crc32c && crc32c::crc32c(content) != u32::from_be_bytes(*check) {
         return Err(DiscardReason::Check);
     }
     let content = bytes.slice(..content.len());

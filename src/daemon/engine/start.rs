@@ -26,6 +26,7 @@ use crate::daemon::membership::RealmMembership as Membership;
 use crate::daemon::missing_keys::MissingKeys;
 #[cfg(not(feature = "security"))]
 use crate::daemon::open_membership::OpenMembership as Membership;
+use crate::daemon::protection::Protection;
 use crate::daemon::self_test;
 use crate::daemon::signals::Signals;
 use crate::daemon::systemd::SystemdNotifier;
@@ -89,7 +90,7 @@ impl Engine {
             core: EngineCore::new(
                 config,
                 EngineCoreParts {
-                    peer: new_peer(settings, epoch, started, certificate),
+                    peer: new_peer(settings, &protection, epoch, started, certificate),
                     protection,
                     started,
                     poll,
@@ -145,8 +146,15 @@ impl Engine {
     }
 }
 
-/// Creates the protocol core of a peer on the host with this certificate.
-fn new_peer(settings: Settings, epoch: Epoch, started: ClockReading, certificate: OwnCertificate) -> Peer {
+/// Creates the protocol core of a peer with this protection, on the host with this certificate.
+fn new_peer(
+    settings: Settings,
+    protection: &Protection,
+    epoch: Epoch,
+    started: ClockReading,
+    certificate: OwnCertificate,
+) -> Peer {
+    let settings = Settings { check_value: protection.check_value(), ..settings };
     let mut peer = Peer::new(settings, epoch, Rng::new(random_u64()), started);
     peer.handle(started, Input::OwnCertificate(certificate));
     peer

@@ -30,7 +30,7 @@ impl Outbound {
     /// Creates the streams of a peer that starts now.
     pub(super) fn new(settings: &Settings, now: Instant) -> Outbound {
         Outbound {
-            multicast: SendStream::new(None, settings.datagram_bytes_max, settings.mutants),
+            multicast: SendStream::new(None, settings),
             pacer: Pacer::new(&settings.pace, settings.recovery.ring.bytes_max, now),
             ring: Ring::new(settings.recovery.ring, Dseq(0)),
             resends: Resends::new(settings.resends(), now),
@@ -43,7 +43,7 @@ impl Outbound {
     /// Begins the multicast stream of a new epoch, after all datagrams of the old one have left.
     pub(super) fn begin_epoch(&mut self, settings: &Settings, now: Instant) {
         assert!(!self.multicast.is_open() && self.pacer.is_empty(), "all datagrams of the old epoch have left");
-        self.multicast = SendStream::new(None, settings.datagram_bytes_max, settings.mutants);
+        self.multicast = SendStream::new(None, settings);
         self.pacer = Pacer::resumed(&settings.pace, settings.recovery.ring.bytes_max, now);
         self.ring = Ring::new(settings.recovery.ring, Dseq(0));
         self.resends = Resends::new(settings.resends(), now);

@@ -32,7 +32,7 @@ impl Peer {
         }
         let source = DatagramSource { from, path, bytes: bytes.len() };
         self.inbound.arrived = arrived;
-        let datagram = match wire::decode(bytes) {
+        let datagram = match wire::decode_with(bytes, self.settings.check_value) {
             Ok(datagram) => datagram,
             Err(discard) => return self.on_discard(&discard),
         };

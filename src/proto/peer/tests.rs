@@ -11,7 +11,7 @@ use crate::proto::send::Control;
 use crate::proto::stats::MemberState;
 use crate::proto::{Recovery, WindowSettings};
 use crate::time::WallTime;
-use crate::wire;
+use crate::wire::{self, CheckValue};
 use bytes::Bytes;
 use std::net::SocketAddr;
 
@@ -35,6 +35,7 @@ pub(crate) fn settings(name: &str) -> Settings {
         name: name.parse::<PeerName>().unwrap(),
         group: 7500,
         datagram_bytes_max: 1400,
+        check_value: CheckValue::Crc32c,
         message_bytes_max: 8 << 20,
         heartbeat: Duration::from_secs(1),
         reliability: Duration::from_millis(5),

@@ -3,7 +3,6 @@
 use super::proven_loss::count_of;
 use super::*;
 use crate::message::{ClientId, DeliveryMode, Epoch, Message, SubId, Target};
-use crate::proto::WindowSettings;
 use crate::proto::continuity::{Skip, UnprovenLoss};
 use crate::proto::interest::InterestTable;
 use crate::proto::ledger::UnexplainedMessages;
@@ -13,6 +12,7 @@ use crate::proto::peer::tests::settings;
 use crate::proto::send::{Origin, SendStream};
 use crate::proto::stats::Counters;
 use crate::proto::window::{Numbering, PubWindow, SubWindow};
+use crate::proto::{Settings, WindowSettings};
 use crate::rng::Rng;
 use crate::seqno::{Frame, Seq};
 use crate::subject::{Pattern, Subject};
@@ -68,12 +68,16 @@ fn release_agrees_with_judging_all_buffered_items() {
     assert!(1_000 < seen.overtook && 20 < seen.abandoned && 30 < seen.buffered_most && 25 < seen.large, "{seen:?}");
 }
 
+fn send_stream() -> SendStream {
+    SendStream::new(None, &Settings { datagram_bytes_max: 576, ..settings("A.pub") })
+}
+
 /// A rebuilt datagram counts from the discovery of its gap, however old the last received datagram is.
 #[test]
 fn rebuilt_message_reaches_subscriptions_at_gap_discovery() {
     let settings = settings("A.pub");
     let mut window = PubWindow::new(settings.pub_window, 40, 1);
-    let (mut send, mut sealed) = (SendStream::new(None, 576, Mutants::default()), Vec::new());
+    let (mut send, mut sealed) = (send_stream(), Vec::new());
     let origin = Origin { group: 7500, epoch: crate::message::Epoch::new(7).unwrap(), started: Instant::ZERO };
     for _ in 0..3 {
         let message = Message::new("t.0".parse().unwrap(), &b"x"[..]);
@@ -167,7 +171,7 @@ fn lost_large_message_precedes_the_next_delivery() {
 /// rest of that, and a small message of the subject `after`.
 fn datagrams_around_large_message(after: &str) -> Vec<Bytes> {
     let (mut window, mut sealed) = (PubWindow::new(settings("A.pub").pub_window, 40, 1), Vec::new());
-    let mut send = SendStream::new(None, 576, Mutants::default());
+    let mut send = send_stream();
     let origin = Origin { group: 7500, epoch: Epoch::new(7).unwrap(), started: Instant::ZERO };
     for (number, (subject, bytes)) in [("t.0", 1), ("t.0", 1), ("t.1", 600), (after, 1)].into_iter().enumerate() {
         let message = Message::new(subject.parse().unwrap(), vec![7; bytes]);
@@ -261,7 +265,7 @@ enum Input {
 fn stream(rng: &mut Rng) -> Vec<Bytes> {
     let settings = settings("A.pub");
     let mut window = PubWindow::new(settings.pub_window, rng.between(3, 40), rng.next_u64());
-    let mut send = SendStream::new(None, 576, Mutants::default());
+    let mut send = send_stream();
     let origin = Origin { group: 7500, epoch: crate::message::Epoch::new(7).unwrap(), started: Instant::ZERO };
     let (subjects, mut sealed) = (rng.between(1, 8), Vec::new());
     let large = rng.chance(0.5);

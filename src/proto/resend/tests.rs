@@ -3,7 +3,7 @@
 use super::recently_resent::{LINGER, LINGER_ALONE, RESENT_TIME};
 use super::*;
 use crate::message::Message;
-use crate::proto::mutant::Mutants;
+use crate::proto::Settings;
 use crate::proto::send::{Origin, SendStream};
 use crate::rng::Rng;
 use crate::seqno::{Frame, Seq};
@@ -33,7 +33,9 @@ struct Stream {
 
 impl Stream {
     fn new(receiver: Option<Epoch>, settings: RingSettings) -> Stream {
-        let send = SendStream::new(receiver, DATAGRAM_BYTES, Mutants::default());
+        let peer = crate::proto::peer::tests::settings("P.test");
+        let peer = Settings { datagram_bytes_max: DATAGRAM_BYTES, ..peer };
+        let send = SendStream::new(receiver, &peer);
         Stream { send, ring: Ring::new(settings, Dseq(0)), sent: Vec::new(), subjects: vec![0; 5] }
     }
 

@@ -25,6 +25,7 @@ pub(super) use verifier::{OriginVerdict, OriginVerifier, SignatureOutcome};
 
 use super::realm::SIGNATURE_BYTES;
 use crate::message::Epoch;
+use crate::wire::CHECK_BYTES;
 use ring::digest::{SHA256, digest};
 
 /// Maximum number of datagrams whose hashes a SIGNATURE is the first to contain.
@@ -34,8 +35,6 @@ const BATCH_MAX: usize = 64;
 const HASHES_MAX: usize = 2 * BATCH_MAX;
 /// Bytes of a hash. Whoever forges a datagram needs another text with the same hash, which takes 2^63 attempts.
 const HASH_BYTES: usize = 8;
-/// Bytes of the check value at the end of a datagram in open mode.
-const CHECK_BYTES: usize = 4;
 /// First bytes of the signed text. No other signed text of seqcast begins with them.
 const LABEL: &[u8] = b"seqcast 1 origin\0";
 

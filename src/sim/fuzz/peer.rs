@@ -20,8 +20,8 @@ use crate::subject::{Pattern, Subject};
 use crate::time::{ClockReading, Instant, WallTime};
 use crate::wire::ShareCount;
 use crate::wire::{
-    self, Builder, Entry, Header, Hello, InterestAnnouncement, Kind, NUMBER_LIMIT, PeerAnnouncement, QueueReport,
-    Record, Report,
+    self, Builder, CheckValue, Entry, Header, Hello, InterestAnnouncement, Kind, NUMBER_LIMIT, PeerAnnouncement,
+    QueueReport, Record, Report,
 };
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -451,6 +451,7 @@ fn settings(name: &str, choices: u8) -> Settings {
         name: self::name(name),
         group: GROUP,
         datagram_bytes_max: DATAGRAM_BYTES,
+        check_value: CheckValue::Crc32c,
         message_bytes_max: limit(4_000, MESSAGE_BYTES_MAX),
         heartbeat: Duration::from_secs(1),
         reliability: if choices & 0x08 != 0 { Duration::from_secs(2) } else { Duration::from_millis(5) },

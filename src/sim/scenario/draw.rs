@@ -9,6 +9,7 @@ use crate::proto::resend::RingSettings;
 use crate::proto::{Recovery, Settings, WindowSettings};
 use crate::rng::Rng;
 use crate::time::nanos;
+use crate::wire::CheckValue;
 use std::time::Duration;
 
 /// Size in bytes of a receive window that no scenario fills.
@@ -47,6 +48,7 @@ pub(super) fn draw_settings(rng: &mut Rng, faults: Faults, mutants: Mutants) -> 
         name: "sim".parse().expect("a valid name"),
         group: 7500,
         datagram_bytes_max: [576, 1400, 1400, 1400, 8900][rng.below(5) as usize],
+        check_value: CheckValue::Crc32c,
         message_bytes_max: 1 << 20,
         heartbeat: Duration::from_millis([250, 500, 1000, 1000][rng.below(4) as usize]),
         reliability: Duration::from_millis(if faults.has(FaultKind::NoRepair) {

@@ -11,6 +11,7 @@ use crate::proto::mutant::Mutants;
 use crate::proto::pace::{Pace, PaceSettings};
 use crate::proto::resend::RingSettings;
 use crate::proto::{Recovery, Settings, WindowSettings};
+use crate::wire::CheckValue;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -105,6 +106,9 @@ pub(super) struct StoredSettings {
     name: PeerName,
     group: u16,
     datagram_bytes_max: usize,
+    // That of keyed peers follows from the faults.
+    #[serde(skip)]
+    check_value: CheckValue,
     message_bytes_max: usize,
     heartbeat: Duration,
     reliability: Duration,

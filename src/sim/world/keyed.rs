@@ -17,6 +17,7 @@ use crate::sim::machine::Packet;
 use crate::sim::scenario::FaultKind;
 use crate::sim::truth::DatagramId;
 use crate::time::{ClockReading, Instant, WallTime, nanos};
+use crate::wire::CHECK_BYTES;
 use bytes::Bytes;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -126,7 +127,7 @@ impl World<'_> {
         datagram: &Bytes,
     ) -> Option<Bytes> {
         let Some(layer) = &mut self.machines[host].security else { return Some(datagram.clone()) };
-        self.sent_ids.insert(datagram.clone(), id);
+        self.sent_ids.insert(content(datagram), id);
         layer.seal(to, datagram)
     }
 
@@ -212,7 +213,7 @@ impl World<'_> {
     /// Returns the id of a datagram that the security layer has opened.
     fn identify_opened(&mut self, host: usize, from: SocketAddr, bytes: &Bytes) -> DatagramId {
         let is_of_this_version = crate::wire::unchecked_header(bytes).is_some();
-        let id = self.sent_ids.get(bytes).copied().unwrap_or(DatagramId::Unidentified);
+        let id = self.sent_ids.get(&content(bytes)).copied().unwrap_or(DatagramId::Unidentified);
         if is_of_this_version && id == DatagramId::Unidentified {
             let text = format!("host {host} opened a datagram from {from} that nobody sent");
             self.oracle.findings.add("forged", text);
@@ -226,4 +227,9 @@ impl World<'_> {
         self.oracle.on_read(self.now, self.machines[host].run, id, (from, path));
         self.log(|| format!("host {host} receives {id:?} from {from}"));
     }
+}
+
+/// Returns a datagram of open mode without its check value, which is lost when it is sealed.
+fn content(datagram: &Bytes) -> Bytes {
+    datagram.slice(..datagram.len().saturating_sub(CHECK_BYTES))
 }
