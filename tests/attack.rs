@@ -15,7 +15,7 @@ mod member_keys;
 mod raw_network;
 mod traffic;
 
-use crate::netns::lan::{Lan, in_namespaces, run};
+use crate::netns::lan::{Lan, Process, in_namespaces, run};
 use crate::support::command::{PATIENCE, now};
 use crate::support::wait::wait_until;
 use experiment::{ATTACKER, Experiment, GROUP, PORT, PUBLISHER, VICTIM};
@@ -97,13 +97,17 @@ fn members_meet_during_a_flood() {
 #[test]
 fn member_that_forges_is_reported() {
     in_namespaces("attack::member_that_forges_is_reported", || {
-        let lan = Lan::new(3);
+        let lan = Lan::new(4);
         experiment::make_realm();
+        experiment::join_realm("C.test");
         let sniffer = Sniffer::new(&lan.hosts[1], VICTIM, 10_000);
         let publisher = experiment::start(&lan.hosts[0], "A.test", &["origin=signed", "key-log=/run/keys.log"]);
         let victim = experiment::start(&lan.hosts[1], "B.test", &[]);
+        let holder = experiment::start(&lan.hosts[3], "C.test", &["origin-check=hold"]);
         experiment::await_acquaintance([&publisher, &victim]);
+        wait_until("the holder knows them", || holder.rows("peers").len() == 2);
         let (subscriber, bus) = (victim.subscribe("t.>"), publisher.attach());
+        let strict_subscriber = holder.subscribe("t.>");
         publisher.publish_one("t.a", "genuine 0");
         wait_until("its signature is verified", || 0 < victim.counter("origin_verified"));
         wait_until("it was recorded", || experiment::observe(&sniffer.recorded(), PUBLISHER).is_some());
@@ -147,11 +151,16 @@ fn member_that_forges_is_reported() {
         wait_until("it is a finding", || {
             findings().iter().any(|finding| finding["check"] == "origin" && finding["severity"] == "broken")
         });
-        let delivered = |number: u32| {
-            let text = format!("genuine {number}\"");
-            subscriber.lines().iter().any(|line| line.contains(&text))
-        };
-        wait_until("the honest messages are delivered", || (0..=100).all(delivered));
+        let has = |subscriber: &Process, text: &str| subscriber.lines().iter().any(|line| line.contains(text));
+        let all_genuine = |subscriber: &Process| (0..=100).all(|n| has(subscriber, &format!("genuine {n}\"")));
+        wait_until("the honest messages are delivered", || all_genuine(&subscriber));
+        // The other receiver has held the forged datagram, and the genuine one took its place.
+        wait_until("they are delivered there, too", || all_genuine(&strict_subscriber));
+        wait_until("the forgery is reported there", || holder.counter("origin_forged") == 2);
+        assert!(!has(&strict_subscriber, "forged"), "{:?}", strict_subscriber.lines());
+        assert!(!has(&strict_subscriber, "\"loss\""), "{:?}", strict_subscriber.lines());
+        let lost = holder.rows("loss");
+        assert!(lost.iter().all(|row| row["lost"] == 0), "{lost:?}");
     });
 }
 

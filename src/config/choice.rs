@@ -76,6 +76,18 @@ pub enum OriginProof {
 pub(super) const ORIGIN: ChoiceFormat<OriginProof> =
     ChoiceFormat { words: &["group", "signed"], values: &[OriginProof::Group, OriginProof::Signed] };
 
+/// Treatment of messages of publishers that sign.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OriginCheck {
+    /// They are delivered at once. Those that turn out to be forged are reported.
+    Report,
+    /// They are delivered once their signature is verified.
+    Hold,
+}
+
+pub(super) const ORIGIN_CHECK: ChoiceFormat<OriginCheck> =
+    ChoiceFormat { words: &["report", "hold"], values: &[OriginCheck::Report, OriginCheck::Hold] };
+
 /// Yes or no. Every such key accepts all of these words, as YAML users expect.
 pub(super) const YES_NO: ChoiceFormat<bool> = ChoiceFormat {
     words: &["yes", "no", "on", "off", "true", "false"],

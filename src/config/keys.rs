@@ -1,8 +1,8 @@
 //! Every key: its name, type, default, bounds and meaning, each in this one place.
 
 use super::choice::{
-    CIPHER, Cipher, DELIVERY, LOG_FORMAT, LOG_LEVEL, LogFormat, LogLevel, ON_OFF, ORIGIN, OriginProof, SECURITY,
-    SLOW_CLIENT, Security, SlowClient, YES_NO,
+    CIPHER, Cipher, DELIVERY, LOG_FORMAT, LOG_LEVEL, LogFormat, LogLevel, ON_OFF, ORIGIN, ORIGIN_CHECK, OriginCheck,
+    OriginProof, SECURITY, SLOW_CLIENT, Security, SlowClient, YES_NO,
 };
 use super::error::ValueSource;
 use super::events::{DataDirFormat, EventTypesFormat, RetentionFormat, ServerIdFormat};
@@ -121,6 +121,9 @@ keys! {
     /// Proof, for other members of the realm, that this peer has published a message. With `group` it is the key of the
     /// group, so another member could forge it. With `signed` a keyed peer also signs what it publishes, every 20 ms.
     "origin" origin: OriginProof = "group", ORIGIN, "signed";
+    /// Treatment of messages of other peers that sign what they publish. `report` delivers them at once, and reports those
+    /// that turn out to be forged. `hold` delivers them once their signature is verified, usually within 20 ms.
+    "origin-check" origin_check: OriginCheck = "report", ORIGIN_CHECK, "hold";
     /// The file to which a keyed peer appends the secrets of the datagrams that it sends and receives, for `decode
     /// --keys`. Whoever reads the file can read the messages of these epochs.
     "key-log" key_log: Option<PathBuf> = "none", FilePathFormat, "seqcast-keys.log";

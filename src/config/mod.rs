@@ -45,7 +45,7 @@ mod streams;
 mod value_error;
 mod value_format;
 
-pub use choice::{Cipher, LogFormat, LogLevel, OriginProof, Security, SlowClient};
+pub use choice::{Cipher, LogFormat, LogLevel, OriginCheck, OriginProof, Security, SlowClient};
 #[cfg(feature = "cli")]
 pub(crate) use core_settings::GRACE;
 pub use error::{ConfigError, ConfigErrorKind, ConfigErrors, Excerpt, ValueSource};

@@ -1,7 +1,7 @@
 //! Membership of a peer in the realm of its host: the files of the realm become the protection of its datagrams.
 
 use crate::clock::fill_random;
-use crate::config::{Cipher, Config, OriginProof, Security};
+use crate::config::{Cipher, Config, OriginCheck, OriginProof, Security};
 use crate::daemon::key_log::KeyLog;
 use crate::daemon::protection::{KeyedProtection, Protection};
 use crate::daemon::running_realm::RunningRealm;
@@ -178,6 +178,7 @@ fn protection(
         peers_max: settings.peers_max,
         forget: settings.forget,
         logs_keys: config.key_log.is_some(),
+        holds_until_verified: config.origin_check == OriginCheck::Hold,
     };
     let key_log = config
         .key_log

@@ -163,7 +163,7 @@ impl Protection {
     }
 
     /// Passes on the datagrams of handshakes, to the group or to one address, and passes to the core the certificates of
-    /// authenticated peers and received datagrams that had to wait for a handshake.
+    /// authenticated peers and received datagrams that had to wait for a handshake or a signature.
     pub(crate) fn drain(&mut self, mut send: impl FnMut(Option<SocketAddr>, Bytes), mut input: impl FnMut(Input)) {
         match self {
             Protection::Open => {
@@ -447,6 +447,11 @@ impl Protection {
                         "keyed_discard_signature",
                         counters.discard_signature,
                         "Signatures of published data that are not of their peer, or came too often.",
+                    ),
+                    (
+                        "keyed_discard_unverified",
+                        counters.discard_unverified,
+                        "Datagrams that were held, and not verified in time. See `origin-check`.",
                     ),
                     ("origin_verified", counters.origin_verified, "Datagrams that their publisher has signed."),
                     (

@@ -93,7 +93,7 @@ pub enum Input {
         /// The client.
         client: ClientId,
     },
-    /// A datagram that waited for the keys of its sender.
+    /// A datagram that waited for the keys of its sender, or for the proof of its origin.
     Deferred(ArrivedDatagram),
     /// A peer has proven its identity. This input precedes its first datagram. Without such inputs every peer may publish
     /// on every subject.

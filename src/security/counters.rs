@@ -42,6 +42,8 @@ pub struct SecurityCounters {
     pub origin_unverified: u64,
     /// DATA that another member than its publisher has made.
     pub origin_forged: u64,
+    /// Datagrams of peers that sign, which were held, and which no signature has covered in time or that found no room.
+    pub discard_unverified: u64,
     /// SIGNATUREs that another member has made, or that came too often.
     pub discard_signature: u64,
 }

@@ -99,7 +99,14 @@ impl Party {
             signing_key: None,
         };
         let (address, forget) = (self.address(), Duration::from_secs(60));
-        let settings = SecuritySettings { group: GROUP, address, peers_max: 10, forget, logs_keys: false };
+        let settings = SecuritySettings {
+            group: GROUP,
+            address,
+            peers_max: 10,
+            forget,
+            logs_keys: false,
+            holds_until_verified: false,
+        };
         let verifier = Box::new(NameVerifier::default());
         SecurityLayer::new(settings, credentials, verifier, secrets, self.epoch(), Instant::ZERO)
     }
@@ -188,7 +195,7 @@ fn add_signature(answers: &mut KnownAnswers, realm_secret: &Secret) {
     answers.add("signing-key", key.public());
     let (group, epoch) = (GROUP, Party::Initiator.epoch());
     let mut signer = OriginSigner::new(key, OriginContext { group, epoch });
-    assert_eq!(signer.on_sent(9, &datagram(Party::Initiator, Kind::Data, None)), None);
+    assert_eq!(signer.on_sent(9, None, &datagram(Party::Initiator, Kind::Data, None)), None);
     let body = signer.on_tick(Instant::ZERO).expect("the first one is signed at once");
     let nonce = std::array::from_fn(|at| 0x30 + at as u8);
     let datagram = HandshakeDatagram { step: Step::Signature, group, epoch, receiver: None, nonce, body };

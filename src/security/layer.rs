@@ -19,7 +19,7 @@ use super::handshake_limits::HandshakeLimits;
 use super::hello_schedule::HelloSchedule;
 use super::key_log::LoggedSecret;
 use super::key_schedule::{RealmKeys, SenderContext};
-use super::origin::{OriginContext, OriginSigner};
+use super::origin::{OriginContext, OriginHold, OriginSigner};
 use super::own_keys::OwnKeys;
 use super::realm::CERTIFICATE_BYTES_MAX;
 use super::secret::{SECRET_BYTES, Secret};
@@ -49,6 +49,8 @@ pub struct SecuritySettings {
     pub forget: Duration,
     /// True if each secret is an effect, for a log of keys.
     pub logs_keys: bool,
+    /// True if DATA of peers that sign is held until its signature is verified.
+    pub holds_until_verified: bool,
 }
 
 /// Outputs of the layer.
@@ -66,7 +68,7 @@ pub enum SecurityEffect {
         /// The UDP payload.
         bytes: Bytes,
     },
-    /// A datagram that waited for the keys of its sender is open now, and goes to the core.
+    /// A datagram that waited for the keys of its sender, or for a SIGNATURE, is open now and goes to the core.
     Receive(ArrivedDatagram),
     /// A peer has proven its identity.
     Authenticated {
@@ -146,6 +148,7 @@ pub struct SecurityLayer {
     hello: HelloSchedule,
     limits: HandshakeLimits,
     deferral: Deferral,
+    hold: OriginHold,
     counters: SecurityCounters,
     effects: VecDeque<SecurityEffect>,
     /// Time of the next search for associations to forget.
@@ -183,6 +186,7 @@ impl SecurityLayer {
             hello: HelloSchedule::new(),
             limits: HandshakeLimits::new(now),
             deferral: Deferral::default(),
+            hold: OriginHold::default(),
             counters: SecurityCounters::default(),
             effects: VecDeque::new(),
             next_expiry: now + EXPIRY_INTERVAL,
@@ -216,7 +220,7 @@ impl SecurityLayer {
         };
         let is_pairwise = open.kind == Kind::Directed || open.kind == Kind::Control && to.is_some();
         if open.kind == Kind::Data {
-            self.on_data_sent(open.number, datagram);
+            self.on_data_sent(open.number, to, datagram);
         }
         let association = receiver.and_then(|receiver| self.associations.get(&receiver));
         let sender = self.own.sender;
@@ -342,8 +346,8 @@ impl SecurityLayer {
                     if header.kind == Kind::Control {
                         association.last_heard = now.instant;
                     }
-                    if header.kind == Kind::Data && association.origin.is_some() {
-                        return self.check_origin(now.instant, header, bytes);
+                    if association.origin.is_some() {
+                        return self.check_origin(now.instant, header, ArrivedDatagram { bytes, ..datagram });
                     }
                     return Some(bytes);
                 }

@@ -386,6 +386,11 @@ pub fn make_realm() {
     );
 }
 
+/// Adds a host to the realm.
+pub fn join_realm(name: &str) {
+    shell(&format!("seqcast realm invite --data-dir A.test | seqcast join - --name {name} --data-dir {name}"));
+}
+
 /// Starts a member of the realm, whose files are in the directory of its name.
 pub fn start(host: &Host, name: &str, settings: &[&str]) -> Peer {
     let data_dir = format!("data-dir=/run/{name}");

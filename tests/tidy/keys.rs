@@ -17,6 +17,7 @@ const PROOFS: &[Proof<'_>] = &[
     ("security", "tests/security.rs", "open_and_keyed_peers_ignore_each_other"),
     ("cipher", "tests/security.rs", "members_of_a_realm_exchange_messages"),
     ("origin", "tests/security.rs", "members_of_a_realm_exchange_messages"),
+    ("origin-check", "tests/attack.rs", "member_that_forges_is_reported"),
     ("key-log", "tests/netns/keys.rs", "logged_keys_open_a_capture"),
     ("group", "tests/bus/multicast.rs", "groups_on_one_port_do_not_mix"),
     ("port", "src/proto/peer/tests/settings.rs", "datagrams_of_another_port_are_discarded"),

@@ -30,7 +30,7 @@ impl ProtectedIo<'_> {
         self.drain(now);
     }
 
-    /// Enqueues the datagrams of handshakes, and passes on certificates and received datagrams that waited for a handshake.
+    /// Enqueues the datagrams of handshakes, and passes on certificates and received datagrams that waited.
     fn drain(&mut self, now: ClockReading) {
         let ProtectedIo { protection, peer, transmit_queue } = self;
         protection

@@ -69,8 +69,8 @@ impl SecurityLayer {
         });
         let datagram = datagram.filter(|datagram| {
             let is_for_this = match datagram.receiver {
-                // HELLO and SIGNATURE go to the group.
-                None => path == Path::Multicast,
+                // A HELLO goes to the group. So does a SIGNATURE, unless it is over data that is sent again to one peer.
+                None => path == Path::Multicast || datagram.step == Step::Signature,
                 Some(receiver) => path == Path::Unicast && receiver == own,
             };
             is_for_this && datagram.group == self.settings.group && datagram.epoch != own

@@ -1,49 +1,77 @@
 //! Origin of data in the security layer: signatures over what this peer sends, and the check of what others send.
+//!
+//! What others send is passed on at once, and reported if it turns out to be forged. Or it is held until it is verified
+//! (`SecuritySettings::holds_until_verified`).
 
 use super::{SecurityEffect, SecurityLayer};
 use crate::message::Epoch;
+use crate::proto::effect::ArrivedDatagram;
 use crate::security::handshake_datagram::{HandshakeDatagram, Step};
-use crate::security::origin::{OriginSigner, OriginVerdict, SignatureOutcome};
+use crate::security::origin::{OriginHash, OriginSigner, OriginVerdict, RepeatedSignature, SignatureOutcome};
 use crate::time::Instant;
-use crate::wire::Header;
+use crate::wire::{Header, Kind};
 use bytes::Bytes;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Time between two searches for datagrams that no SIGNATURE has covered in time.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(50);
 
 impl SecurityLayer {
-    /// Records a datagram of open mode that is sent to the group, and sends a SIGNATURE if it completes a batch.
-    pub(super) fn on_data_sent(&mut self, number: u64, datagram: &Bytes) {
-        let body = self.own.signer.as_mut().and_then(|signer| signer.on_sent(number, datagram));
-        self.send_signature(body);
-    }
-
-    fn send_signature(&mut self, body: Option<Vec<u8>>) {
-        if let Some(body) = body {
-            let (_, bytes) = self.seal_handshake(Step::Signature, None, body);
-            self.effects.push_back(SecurityEffect::Multicast { bytes });
+    /// Records a datagram of open mode that is sent to the group, or again to one address, and sends a SIGNATURE if it
+    /// completes a batch.
+    pub(super) fn on_data_sent(&mut self, number: u64, to: Option<SocketAddr>, datagram: &Bytes) {
+        let Some(signer) = &mut self.own.signer else { return };
+        if let Some(body) = signer.on_sent(number, to, datagram) {
+            self.send_signature(body, &BTreeSet::from([None]));
         }
     }
 
-    /// Returns an opened DATA datagram for the core, unless it is known to be forged.
-    pub(super) fn check_origin(&mut self, now: Instant, header: &Header, opened: Bytes) -> Option<Bytes> {
+    /// Sends a SIGNATURE to these addresses; `None` is the group.
+    fn send_signature(&mut self, body: Vec<u8>, receivers: &BTreeSet<Option<SocketAddr>>) {
+        let (_, bytes) = self.seal_handshake(Step::Signature, None, body);
+        self.effects.extend(receivers.iter().map(|to| match *to {
+            Some(to) => SecurityEffect::Send { to, bytes: bytes.clone() },
+            None => SecurityEffect::Multicast { bytes: bytes.clone() },
+        }));
+    }
+
+    /// Returns an opened datagram of a peer that signs, unless it is held or forged.
+    pub(super) fn check_origin(&mut self, now: Instant, header: &Header, opened: ArrivedDatagram) -> Option<Bytes> {
+        match header.kind {
+            Kind::Data => self.check_data(now, header, opened),
+            Kind::Control if self.hold.has_waiting(header.epoch) => {
+                // If there is no room, it only makes the core request what is held.
+                self.hold.push(now, header.epoch, None, opened).err().map(|datagram| datagram.bytes)
+            }
+            // No other member has the keys of DIRECTED.
+            Kind::Control | Kind::Directed => Some(opened.bytes),
+        }
+    }
+
+    fn check_data(&mut self, now: Instant, header: &Header, opened: ArrivedDatagram) -> Option<Bytes> {
         let Header { epoch, number, .. } = *header;
         let origin = self.associations.get_mut(&epoch)?.origin.as_mut()?;
-        let (verdict, displaced) = origin.on_datagram(now, number, &opened);
+        let hash = OriginHash::of(&opened.bytes);
+        let (verdict, displaced) = origin.on_datagram(now, number, hash);
         self.counters.origin_unverified += displaced;
         match verdict {
             OriginVerdict::Verified => self.counters.origin_verified += 1,
-            OriginVerdict::Unverified => self.counters.origin_unverified += 1,
             OriginVerdict::Pending => {
                 self.next_origin_search.get_or_insert(now + SEARCH_INTERVAL);
+                if self.settings.holds_until_verified {
+                    let is_held = self.hold.push(now, epoch, Some((number, hash)), opened).is_ok();
+                    self.counters.discard_unverified += u64::from(!is_held);
+                    return None;
+                }
             }
             OriginVerdict::Forged => {
                 self.on_forged(now, epoch, 1, number);
                 return None;
             }
         }
-        Some(opened)
+        Some(opened.bytes)
     }
 
     /// Handles a SIGNATURE of a peer whose keys are known.
@@ -52,9 +80,10 @@ impl SecurityLayer {
         match origin.on_signature(now, &datagram.body) {
             SignatureOutcome::Old => {}
             SignatureOutcome::Discarded => self.counters.discard_signature += 1,
-            SignatureOutcome::Valid(counts) => {
+            SignatureOutcome::Valid { numbers, counts } => {
+                let released = self.hold.release(datagram.epoch, &numbers, origin);
+                self.effects.extend(released.into_iter().map(SecurityEffect::Receive));
                 self.counters.origin_verified += counts.verified;
-                self.counters.origin_unverified += counts.unverified;
                 if let Some(number) = counts.forged_number {
                     self.on_forged(now, datagram.epoch, counts.forged, number);
                 }
@@ -74,10 +103,21 @@ impl SecurityLayer {
         }
     }
 
-    /// Sends a SIGNATURE if one is due, and counts datagrams that no SIGNATURE has covered in time.
+    /// Sends SIGNATUREs that are due, and counts or discards datagrams that no SIGNATURE has covered in time.
     pub(super) fn tick_origin(&mut self, now: Instant) {
-        let body = self.own.signer.as_mut().and_then(|signer| signer.on_tick(now));
-        self.send_signature(body);
+        if let Some(body) = self.own.signer.as_mut().and_then(|signer| signer.on_tick(now)) {
+            self.send_signature(body, &BTreeSet::from([None]));
+        }
+        if let Some(RepeatedSignature { body, receivers }) =
+            self.own.signer.as_mut().and_then(|signer| signer.sign_resent(now))
+        {
+            self.send_signature(body, &receivers);
+        }
+        if self.hold.deadline().is_some_and(|deadline| deadline <= now) {
+            let (passed, discarded) = self.hold.expire(now, |epoch| self.associations.contains_key(&epoch));
+            self.counters.discard_unverified += discarded;
+            self.effects.extend(passed.into_iter().map(SecurityEffect::Receive));
+        }
         if self.next_origin_search.is_none_or(|search| now < search) {
             return;
         }
@@ -92,6 +132,6 @@ impl SecurityLayer {
     /// Returns the latest time for the next SIGNATURE or search; `None` if there is none.
     pub(super) fn origin_deadline(&self) -> Option<Instant> {
         let signature = self.own.signer.as_ref().and_then(OriginSigner::deadline);
-        signature.into_iter().chain(self.next_origin_search).min()
+        signature.into_iter().chain(self.next_origin_search).chain(self.hold.deadline()).min()
     }
 }

@@ -86,7 +86,7 @@ struct Node {
     number: u64,
     /// Datagrams that the core would receive.
     received: Vec<Bytes>,
-    /// Times of arrival of those that waited for a handshake.
+    /// Times of arrival of those that waited for a handshake or a signature.
     deferred_arrivals: Vec<Instant>,
     names: Vec<String>,
     refusals: Vec<String>,
@@ -116,7 +116,14 @@ impl Node {
         let secrets = Box::new(move |bytes: &mut [u8]| bytes.fill_with(|| rng.next_u32() as u8));
         let epoch = Epoch::new(number).unwrap();
         let address = SocketAddr::from(([10, 0, 0, u8::try_from(number).unwrap()], 4000));
-        let settings = SecuritySettings { group: GROUP, address, peers_max: 100, forget: FORGET, logs_keys: true };
+        let settings = SecuritySettings {
+            group: GROUP,
+            address,
+            peers_max: 100,
+            forget: FORGET,
+            logs_keys: true,
+            holds_until_verified: false,
+        };
         let verifier = Box::new(NameVerifier { distrusted, ..NameVerifier::default() });
         Node {
             layer: SecurityLayer::new(settings, credentials, verifier, secrets, epoch, Instant::ZERO),

@@ -15,12 +15,17 @@
 //!    +------------------------------------+
 //! ```
 //!
-//! Each SIGNATURE repeats the hashes of the one before, so that the loss of a single one does no harm.
+//! Each SIGNATURE repeats the hashes of the one before, so that the loss of a single one does no harm. If several are
+//! lost, a receiver gets others with the datagrams that it requests again.
+//!
+//! A receiver passes datagrams on at once, or holds them until a SIGNATURE covers them.
 
+mod hold;
 mod signer;
 mod verifier;
 
-pub(super) use signer::OriginSigner;
+pub(super) use hold::OriginHold;
+pub(super) use signer::{OriginSigner, RepeatedSignature};
 pub(super) use verifier::{OriginVerdict, OriginVerifier, SignatureOutcome};
 
 use super::realm::SIGNATURE_BYTES;
@@ -40,12 +45,12 @@ const LABEL: &[u8] = b"seqcast 1 origin\0";
 
 /// The first bytes of the SHA-256 of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct OriginHash([u8; HASH_BYTES]);
+pub(super) struct OriginHash([u8; HASH_BYTES]);
 
 impl OriginHash {
     /// Returns the hash of a datagram in open mode, without its check value. So it does not depend on keys, which may be
     /// others when the datagram is sent again.
-    fn of(datagram: &[u8]) -> OriginHash {
+    pub(super) fn of(datagram: &[u8]) -> OriginHash {
         let content = &datagram[..datagram.len().saturating_sub(CHECK_BYTES)];
         let whole = digest(&SHA256, content);
         OriginHash(*whole.as_ref().first_chunk().expect("SHA-256 gives 32 bytes"))

@@ -4,21 +4,21 @@ use super::{BATCH_MAX, OriginContext, OriginHash, SignatureBody};
 use crate::proto::resend::TokenBucket;
 use crate::security::realm::{KEY_BYTES, is_signed_by};
 use crate::time::Instant;
-use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// Maximum number of datagrams that wait for a SIGNATURE, and of signed hashes that are remembered.
-const DATAGRAMS_MAX: usize = 4096;
+pub(super) const DATAGRAMS_MAX: usize = 4096;
 /// Time within which a SIGNATURE covers a datagram, unless several are lost.
-const SIGNATURE_TIME: Duration = Duration::from_millis(100);
+pub(super) const SIGNATURE_TIME: Duration = Duration::from_millis(100);
 /// Maximum number of signatures that are verified each second, and at once, besides one for each batch of datagrams that
 /// has arrived. Each costs about 40 µs.
 const VERIFICATIONS_RATE: u64 = 100;
 /// Minimum time between two reports of forged datagrams.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Knowledge about the origin of a datagram that has just arrived.
+/// Knowledge about the origin of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::security) enum OriginVerdict {
     /// The publisher has signed it.
@@ -27,16 +27,18 @@ pub(in crate::security) enum OriginVerdict {
     Forged,
     /// It waits for a SIGNATURE.
     Pending,
-    /// It is older than the signed hashes that are remembered, or the SIGNATUREs for it were lost.
-    Unverified,
 }
 
 /// Result of a SIGNATURE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::security) enum SignatureOutcome {
     /// It is of the publisher.
-    Valid(OriginCounts),
-    /// It is not newer than the last one.
+    Valid {
+        /// Numbers of the datagrams that it covers.
+        numbers: RangeInclusive<u64>,
+        counts: OriginCounts,
+    },
+    /// It is not newer than the last one, and covers no datagram that waits.
     Old,
     /// It breaks the layout, is not of the publisher, or exceeds the limit of verifications.
     Discarded,
@@ -46,7 +48,6 @@ pub(in crate::security) enum SignatureOutcome {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::security) struct OriginCounts {
     pub(in crate::security) verified: u64,
-    pub(in crate::security) unverified: u64,
     pub(in crate::security) forged: u64,
     /// Number of the first forged datagram.
     pub(in crate::security) forged_number: Option<u64>,
@@ -70,8 +71,8 @@ pub(in crate::security) struct OriginVerifier {
     last: Option<u64>,
     /// Datagrams that wait for a SIGNATURE, in the order of arrival.
     pending: VecDeque<PendingDatagram>,
-    /// Those that have waited too long. A SIGNATURE may still come: whoever forges the next datagram of an idle publisher
-    /// is found out when the publisher sends the genuine one.
+    /// Those that have waited too long, and are counted as unverified. A SIGNATURE may still come: whoever forges the next
+    /// datagram of an idle publisher is found out when the publisher sends the genuine one.
     overdue: VecDeque<PendingDatagram>,
     verifications: TokenBucket,
     /// Number of arrived datagrams for which no verification was granted yet.
@@ -101,22 +102,18 @@ impl OriginVerifier {
         self.key == *key
     }
 
-    /// Judges an opened datagram, in open mode. Returns the verdict, and the number of other datagrams that lose their
+    /// Judges an opened datagram with this hash. Returns the verdict, and the number of other datagrams that lose their
     /// place to it unverified.
     pub(in crate::security) fn on_datagram(
         &mut self,
         arrived: Instant,
         number: u64,
-        datagram: &Bytes,
+        hash: OriginHash,
     ) -> (OriginVerdict, u64) {
-        let hash = OriginHash::of(datagram);
         self.ungranted = (self.ungranted + 1).min(DATAGRAMS_MAX);
-        if let Some(signed) = self.signed.get(&number) {
-            let verdict = if *signed == hash { OriginVerdict::Verified } else { OriginVerdict::Forged };
+        let verdict = self.verdict(number, hash);
+        if verdict != OriginVerdict::Pending {
             return (verdict, 0);
-        }
-        if self.last.is_some_and(|last| number <= last) {
-            return (OriginVerdict::Unverified, 0);
         }
         let mut unverified = 0;
         if DATAGRAMS_MAX <= self.pending.len() + self.overdue.len() && self.overdue.pop_front().is_none() {
@@ -127,11 +124,21 @@ impl OriginVerifier {
         (OriginVerdict::Pending, unverified)
     }
 
+    /// Returns what the SIGNATUREs so far say about a datagram with this number and hash.
+    pub(super) fn verdict(&self, number: u64, hash: OriginHash) -> OriginVerdict {
+        match self.signed.get(&number) {
+            Some(signed) if *signed == hash => OriginVerdict::Verified,
+            Some(_) => OriginVerdict::Forged,
+            None => OriginVerdict::Pending,
+        }
+    }
+
     /// Handles the body of a SIGNATURE of this epoch.
     pub(in crate::security) fn on_signature(&mut self, now: Instant, body: &[u8]) -> SignatureOutcome {
         let Some(body) = SignatureBody::decode(body) else { return SignatureOutcome::Discarded };
+        let numbers = body.first..=body.last;
         // Repeated and replayed ones cost no verification.
-        if self.last.is_some_and(|last| body.last <= last) {
+        if self.last.is_some_and(|last| body.last <= last) && !self.has_waiting(&numbers) {
             return SignatureOutcome::Old;
         }
         if !self.grant_verification(now)
@@ -139,37 +146,42 @@ impl OriginVerifier {
         {
             return SignatureOutcome::Discarded;
         }
-        for (number, hash) in (body.first..=body.last).zip(&body.hashes) {
-            self.signed.entry(number).or_insert(*hash);
-        }
-        self.last = Some(body.last);
-        let mut counts = OriginCounts::default();
-        self.resolve(body.last, &mut counts);
+        // The hashes of this SIGNATURE stay until the next one, even if they are old: datagrams may be held for them.
         while DATAGRAMS_MAX < self.signed.len() {
             self.signed.pop_first();
         }
-        SignatureOutcome::Valid(counts)
+        for (number, hash) in numbers.clone().zip(&body.hashes) {
+            self.signed.entry(number).or_insert(*hash);
+        }
+        self.last = self.last.max(Some(body.last));
+        let counts = self.resolve(&numbers);
+        SignatureOutcome::Valid { numbers, counts }
     }
 
-    /// Judges the datagrams up to a number, which wait no longer. Overdue ones count as unverified already.
-    fn resolve(&mut self, last: u64, counts: &mut OriginCounts) {
+    /// Returns whether datagrams with some of these numbers wait for a SIGNATURE.
+    fn has_waiting(&self, numbers: &RangeInclusive<u64>) -> bool {
+        self.pending.iter().chain(&self.overdue).any(|datagram| numbers.contains(&datagram.number))
+    }
+
+    /// Judges the datagrams with these numbers, which wait no longer. Overdue ones count as unverified already.
+    fn resolve(&mut self, numbers: &RangeInclusive<u64>) -> OriginCounts {
         let OriginVerifier { signed, pending, overdue, .. } = self;
+        let mut counts = OriginCounts::default();
         for (datagrams, is_overdue) in [(overdue, true), (pending, false)] {
             datagrams.retain(|datagram| {
-                if last < datagram.number {
+                if !numbers.contains(&datagram.number) {
                     return true;
                 }
-                match signed.get(&datagram.number) {
-                    Some(hash) if *hash == datagram.hash => counts.verified += u64::from(!is_overdue),
-                    Some(_) => {
-                        counts.forged += 1;
-                        counts.forged_number.get_or_insert(datagram.number);
-                    }
-                    None => counts.unverified += u64::from(!is_overdue),
+                if signed.get(&datagram.number) == Some(&datagram.hash) {
+                    counts.verified += u64::from(!is_overdue);
+                } else {
+                    counts.forged += 1;
+                    counts.forged_number.get_or_insert(datagram.number);
                 }
                 false
             });
         }
+        counts
     }
 
     /// Returns whether one more signature may be verified, and counts it. Other members can send SIGNATUREs in the name

@@ -94,7 +94,14 @@ impl KeyedWorld {
                 signing_key: (peer == MEMBER).then(|| Arc::new(signing_key())),
             };
             let (address, forget) = (address(peer), Duration::from_secs(10));
-            let settings = SecuritySettings { group: GROUP, address, peers_max: 4, forget, logs_keys: false };
+            let settings = SecuritySettings {
+                group: GROUP,
+                address,
+                peers_max: 4,
+                forget,
+                logs_keys: false,
+                holds_until_verified: peer == VICTIM,
+            };
             let mut rng = Rng::new(peer as u64);
             let secrets = Box::new(move |bytes: &mut [u8]| bytes.fill_with(|| rng.next_u32() as u8));
             SecurityLayer::new(settings, credentials, Box::new(StaticKeyVerifier), secrets, epoch(peer), Instant::ZERO)

@@ -26,6 +26,8 @@ use std::sync::Arc;
 const REVOKED: &str = "its keys are revoked";
 /// The host that signs what it publishes.
 const SIGNING_HOST: usize = 0;
+/// The host that holds signed data until it is verified.
+const HOLDING_HOST: usize = 1;
 
 /// Trusts every host whose keys are not revoked. A certificate is a name, so that handshakes are those of the product.
 struct HostVerifier {
@@ -112,6 +114,7 @@ impl World<'_> {
             peers_max: settings.peers_max,
             forget: settings.forget,
             logs_keys: false,
+            holds_until_verified: host == HOLDING_HOST,
         };
         let mut rng: Rng = self.rng.fork();
         let secrets = Box::new(move |bytes: &mut [u8]| bytes.fill_with(|| rng.next_u32() as u8));
@@ -191,15 +194,16 @@ impl World<'_> {
         }
     }
 
-    /// Lets the time of the host's security layer pass.
+    /// Lets the time of the host's security layer pass, and drains what that makes its peer do.
     pub(super) fn tick_security(&mut self, host: usize, now: ClockReading) {
         if let Some(layer) = self.machines[host].security.as_mut().filter(|layer| layer.deadline() <= now.instant) {
             layer.tick(now);
             self.apply_security_effects(host);
+            self.drain(host);
         }
     }
 
-    /// Passes a datagram that waited for the keys of its sender, and reports to the oracle when it arrived.
+    /// Passes a datagram that waited for keys or for a signature, and reports to the oracle when it arrived.
     fn pass_deferred(&mut self, host: usize, datagram: ArrivedDatagram) {
         let machine = &self.machines[host];
         let (run, waited) = (machine.run, machine.now(self.now).instant.since(datagram.arrived));

@@ -40,6 +40,14 @@ fn forged(of: &Node, number: u64) -> Bytes {
     wire::padding(&header, b"forged")
 }
 
+/// Returns two nodes that have met, of which the first signs and the second holds what is not verified.
+fn holding_pair() -> Lan {
+    let mut lan = signing_pair();
+    lan.nodes[1].layer.settings.holds_until_verified = true;
+    lan.meet();
+    lan
+}
+
 fn publish(lan: &mut Lan, count: usize) -> Vec<Bytes> {
     let open: Vec<Bytes> = (0..count).map(|_| lan.nodes[0].datagram(Kind::Data, None)).collect();
     open.iter().for_each(|open| drop(lan.multicast(0, open)));
@@ -152,7 +160,7 @@ fn stranger_and_members_cannot_replay_signatures() {
     lan.nodes[1].receive(now, elsewhere, Path::Multicast, &signature.bytes);
     assert_eq!(lan.nodes[1].layer.counters().discard_unauthenticated, 1);
     lan.nodes[1].receive(now, signature.from, Path::Unicast, &signature.bytes);
-    assert_eq!(lan.nodes[1].layer.counters().discard_handshake, handshakes + 1);
+    assert_eq!(lan.nodes[1].layer.counters().discard_handshake, handshakes, "it may come by unicast");
     // Another member signs with its own key.
     let mut other = Node::new("A", 1, 1, None);
     let key = Arc::new(test_signing_key(&[9; 32]));
@@ -165,4 +173,113 @@ fn stranger_and_members_cannot_replay_signatures() {
     let sent = other.sent().into_iter().find(|sent| sent.step() == SIGNATURE).unwrap();
     lan.nodes[1].receive(now, signature.from, Path::Multicast, &sent.bytes);
     assert_eq!((lan.nodes[1].layer.counters().discard_signature, lan.nodes[1].origin_counters()), (1, before));
+}
+
+/// Proves: W203
+#[test]
+fn held_data_follows_its_signature_in_order() {
+    let mut lan = holding_pair();
+    let began = lan.now;
+    let mut open = publish(&mut lan, 3);
+    for (kind, receiver) in [(Kind::Control, None), (Kind::Directed, Some(lan.nodes[1].epoch))] {
+        let datagram = lan.nodes[0].datagram(kind, receiver);
+        let to = receiver.map(|_| lan.nodes[1].address);
+        let sealed = lan.nodes[0].layer.seal(to, &datagram).unwrap();
+        let path = if receiver.is_some() { Path::Unicast } else { Path::Multicast };
+        let (from, now) = (lan.nodes[0].address, lan.now);
+        lan.nodes[1].receive(now, from, path, &sealed);
+        open.push(datagram);
+    }
+    let directed = open.pop().unwrap();
+    assert_eq!(lan.nodes[1].received, [directed], "other members have no keys for it");
+    lan.nodes[1].received.clear();
+    lan.run(Duration::from_millis(1), |_, _| false);
+    assert_eq!((&lan.nodes[1].received, lan.nodes[1].deferred_arrivals.last()), (&open, Some(&began)));
+    lan.nodes[1].received.clear();
+    open = publish(&mut lan, 10);
+    lan.run(Duration::from_millis(18), |_, _| false);
+    assert!(lan.nodes[1].received.is_empty());
+    lan.run(Duration::from_millis(2), |_, _| false);
+    assert_eq!((&lan.nodes[1].received, lan.nodes[1].origin_counters()), (&open, [13, 0, 0]));
+    assert_eq!(lan.nodes[1].layer.counters().discard_unverified, 0);
+}
+
+/// Proves: W199, W203
+#[test]
+fn held_forgery_gives_way_to_genuine_data() {
+    let mut lan = holding_pair();
+    let (mut forger, from, now) = (forger(), lan.nodes[0].address, lan.now);
+    let next = lan.nodes[0].number + 1;
+    for number in [next, next, next + 9] {
+        let sealed = forger.layer.seal(None, &forged(&lan.nodes[0], number)).unwrap();
+        lan.nodes[1].receive(now, from, Path::Multicast, &sealed);
+    }
+    let open = publish(&mut lan, 3);
+    lan.run(REPORT_TIME, |_, _| false);
+    assert_eq!((&lan.nodes[1].received, lan.nodes[1].origin_counters()), (&open, [3, 0, 2]));
+    assert_eq!(lan.nodes[1].forged, [("A".to_owned(), next)]);
+    lan.run(Duration::from_millis(100), |_, _| false);
+    assert_eq!(lan.nodes[1].layer.counters().discard_unverified, 1, "nobody has signed the one ahead");
+    assert_eq!(lan.nodes[1].received, open);
+}
+
+/// Proves: W202, W203
+#[test]
+fn held_data_without_signature_is_verified_when_resent() {
+    let mut lan = holding_pair();
+    let open = publish(&mut lan, 4);
+    lan.run(Duration::from_millis(99), |_, transit| transit.step() == SIGNATURE);
+    let discarded = |lan: &Lan| lan.nodes[1].layer.counters().discard_unverified;
+    assert_eq!(discarded(&lan), 0);
+    let heartbeat = lan.nodes[0].datagram(Kind::Control, None);
+    lan.multicast(0, &heartbeat);
+    lan.run(Duration::from_millis(1), |_, _| false);
+    assert_eq!((discarded(&lan), &lan.nodes[1].received), (4, &vec![heartbeat]), "now it announces what is missing");
+    lan.nodes[1].received.clear();
+    // It is requested, and sent again by unicast.
+    let (from, now) = (lan.nodes[0].address, lan.now);
+    for open in &open {
+        let to = Some(lan.nodes[1].address);
+        let sealed = lan.nodes[0].layer.seal(to, open).unwrap();
+        lan.nodes[1].receive(now, from, Path::Unicast, &sealed);
+    }
+    assert!(lan.nodes[1].received.is_empty());
+    let mut paths = Vec::new();
+    lan.run(Duration::from_millis(10), |_, transit| {
+        paths.extend((transit.step() == SIGNATURE).then_some(transit.path));
+        false
+    });
+    assert_eq!((&lan.nodes[1].received, paths), (&open, vec![Path::Unicast]));
+}
+
+/// Proves: W201
+#[test]
+fn held_datagrams_are_bounded() {
+    let mut lan = holding_pair();
+    let (mut forger, from, now) = (forger(), lan.nodes[0].address, lan.now);
+    for number in 1000..6000 {
+        let sealed = forger.layer.seal(None, &forged(&lan.nodes[0], number)).unwrap();
+        lan.nodes[1].receive(now, from, Path::Multicast, &sealed);
+    }
+    assert_eq!(lan.nodes[1].layer.counters().discard_unverified, 5000 - 4096);
+    let heartbeat = lan.nodes[0].datagram(Kind::Control, None);
+    lan.multicast(0, &heartbeat);
+    assert_eq!(lan.nodes[1].received, [heartbeat], "it finds no room to wait");
+    lan.nodes[1].received.clear();
+    lan.run(Duration::from_millis(100), |_, _| false);
+    assert_eq!(lan.nodes[1].layer.counters().discard_unverified, 5000);
+    let open = publish(&mut lan, 3);
+    lan.run(Duration::from_millis(20), |_, _| false);
+    assert_eq!(lan.nodes[1].received, open);
+}
+
+#[test]
+fn held_data_of_departed_peer_is_discarded() {
+    let mut lan = holding_pair();
+    publish(&mut lan, 3);
+    let epoch = lan.nodes[0].epoch;
+    lan.nodes[1].layer.on_departed(epoch);
+    lan.run(Duration::from_millis(150), |_, transit| transit.step() == HELLO);
+    assert_eq!(lan.nodes[1].layer.counters().discard_unverified, 3);
+    assert!(lan.nodes[1].received.is_empty());
 }

@@ -5,6 +5,8 @@ use crate::message::Epoch;
 use crate::security::origin::{HASH_BYTES, HASHES_MAX, OriginSigner};
 use crate::security::realm::{SIGNATURE_BYTES, SigningKey};
 use crate::wire::{self, Header, Kind};
+use bytes::Bytes;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 fn context() -> OriginContext {
@@ -39,19 +41,23 @@ impl Pair {
 
     /// Sends datagrams with these numbers, and returns the SIGNATUREs of full batches.
     fn send(&mut self, numbers: impl IntoIterator<Item = u64>) -> Vec<Vec<u8>> {
-        numbers.into_iter().filter_map(|number| self.signer.on_sent(number, &datagram(number, "genuine"))).collect()
+        numbers
+            .into_iter()
+            .filter_map(|number| self.signer.on_sent(number, None, &datagram(number, "genuine")))
+            .collect()
     }
 
     fn receive(&mut self, millis: u64, number: u64, text: &str) -> OriginVerdict {
-        let (verdict, displaced) = self.verifier.on_datagram(at(millis), number, &datagram(number, text));
+        let (verdict, displaced) =
+            self.verifier.on_datagram(at(millis), number, OriginHash::of(&datagram(number, text)));
         assert_eq!(displaced, 0);
         verdict
     }
 
-    /// Passes a SIGNATURE on, and returns the numbers of verified, unverified and forged datagrams.
-    fn sign(&mut self, millis: u64, body: &[u8]) -> [u64; 3] {
+    /// Passes a SIGNATURE on, and returns the numbers of verified and forged datagrams.
+    fn sign(&mut self, millis: u64, body: &[u8]) -> [u64; 2] {
         match self.verifier.on_signature(at(millis), body) {
-            SignatureOutcome::Valid(counts) => [counts.verified, counts.unverified, counts.forged],
+            SignatureOutcome::Valid { counts, .. } => [counts.verified, counts.forged],
             outcome => panic!("{outcome:?}"),
         }
     }
@@ -104,7 +110,39 @@ fn resent_and_skipped_numbers_leave_no_holes() {
     for number in [7, 8, 20] {
         pair.receive(1000, number, "genuine");
     }
-    assert_eq!(pair.sign(1000, &jump[0]), [2, 0, 0]);
+    assert_eq!(pair.sign(1000, &jump[0]), [2, 0]);
+}
+
+/// Proves: W202
+#[test]
+fn resent_datagram_brings_its_signature_again() {
+    let mut pair = Pair::new();
+    let bodies = pair.send(1..=6400);
+    pair.sign(0, bodies.last().unwrap());
+    assert!(pair.signer.sign_resent(at(500)).is_none());
+    let address: SocketAddr = "10.0.0.2:4000".parse().unwrap();
+    for (number, to) in [(3000, None), (3000, Some(address)), (3127, None), (3128, None), (5, Some(address))] {
+        assert_eq!(pair.signer.on_sent(number, to, &datagram(number, "genuine")), None);
+    }
+    // Old hashes are forgotten, so each old datagram has a SIGNATURE of its own.
+    let expected = [
+        (500, (5, 1), vec![Some(address)]),
+        (505, (3000, 128), vec![None, Some(address)]),
+        (510, (3128, 128), vec![None]),
+    ];
+    let old = pair.receive(500, 5, "genuine");
+    for (millis, numbers, receivers) in expected {
+        assert!(pair.signer.deadline().unwrap() <= at(millis));
+        assert!(millis == 500 || pair.signer.sign_resent(at(millis - 1)).is_none());
+        let signature = pair.signer.sign_resent(at(millis)).unwrap();
+        assert_eq!((range(&signature.body), signature.receivers), (numbers, receivers.into_iter().collect()));
+        if millis == 500 {
+            assert_eq!((old, pair.sign(500, &signature.body)), (OriginVerdict::Pending, [1, 0]));
+        }
+        let outcome = pair.verifier.on_signature(at(millis), &signature.body);
+        assert_eq!(outcome, SignatureOutcome::Old, "nothing waits for it");
+    }
+    assert!(pair.signer.sign_resent(at(9000)).is_none());
 }
 
 /// Proves: W198
@@ -113,14 +151,16 @@ fn single_lost_signature_does_no_harm() {
     let mut pair = Pair::new();
     let mut bodies = pair.send(1..=192);
     (1..=192).for_each(|number| assert_eq!(pair.receive(5, number, "genuine"), OriginVerdict::Pending));
-    assert_eq!(pair.sign(6, &bodies.remove(0)), [64, 0, 0]);
-    assert_eq!(pair.sign(6, &bodies.remove(1)), [128, 0, 0]);
+    assert_eq!(pair.sign(6, &bodies.remove(0)), [64, 0]);
+    assert_eq!(pair.sign(6, &bodies.remove(1)), [128, 0]);
     assert_eq!(pair.receive(7, 64, "genuine"), OriginVerdict::Verified, "resent");
     let mut pair = Pair::new();
     let bodies = pair.send(1..=192);
     (1..=192).for_each(|number| assert_eq!(pair.receive(5, number, "genuine"), OriginVerdict::Pending));
-    assert_eq!(pair.sign(6, &bodies[2]), [128, 64, 0], "two were lost");
-    assert_eq!(pair.receive(7, 64, "genuine"), OriginVerdict::Unverified);
+    assert_eq!(pair.sign(6, &bodies[2]), [128, 0], "two were lost");
+    assert_eq!(pair.verifier.expire(at(105)), 64);
+    assert_eq!(pair.receive(106, 64, "genuine"), OriginVerdict::Pending);
+    assert_eq!(pair.sign(107, &bodies[0]), [1, 0], "it comes late");
 }
 
 /// Proves: W199
@@ -135,7 +175,7 @@ fn forged_datagram_is_found_before_and_after_signature() {
     assert_eq!(pair.receive(100, 1, "forged"), OriginVerdict::Pending);
     assert_eq!(pair.receive(101, 1, "genuine"), OriginVerdict::Pending);
     let body = signed(&mut pair, 1, 102);
-    assert_eq!(pair.sign(102, &body), [1, 0, 1]);
+    assert_eq!(pair.sign(102, &body), [1, 1]);
     assert_eq!(pair.receive(103, 1, "forged"), OriginVerdict::Forged);
     assert_eq!(pair.receive(103, 1, "genuine"), OriginVerdict::Verified);
     // The publisher was idle at the time.
@@ -145,7 +185,7 @@ fn forged_datagram_is_found_before_and_after_signature() {
     let body = signed(&mut pair, 2, 9000);
     let outcome = pair.verifier.on_signature(at(9000), &body);
     let counts = OriginCounts { forged: 1, forged_number: Some(2), ..OriginCounts::default() };
-    assert_eq!(outcome, SignatureOutcome::Valid(counts), "it is counted as unverified already");
+    assert_eq!(outcome, SignatureOutcome::Valid { numbers: 1..=2, counts }, "it is counted as unverified already");
 }
 
 #[test]
@@ -157,7 +197,7 @@ fn forged_signature_says_nothing() {
     let other = OriginContext { epoch: Epoch::new(6).unwrap(), ..context() };
     for context in [other, OriginContext { group: 7501, ..context() }] {
         let mut signer = OriginSigner::new(key(), context);
-        signer.on_sent(1, &datagram(1, "genuine"));
+        signer.on_sent(1, None, &datagram(1, "genuine"));
         let replayed = signer.on_tick(at(0)).unwrap();
         assert_eq!(pair.verifier.on_signature(at(0), &replayed), SignatureOutcome::Discarded, "{context:?}");
     }
@@ -173,7 +213,7 @@ fn forged_signature_says_nothing() {
     assert_eq!(SignatureBody::decode(&long), None);
     let overflow = [&[0xff; 8][..], &[0; HASH_BYTES * 2], &[0; SIGNATURE_BYTES]].concat();
     assert_eq!(SignatureBody::decode(&overflow), None);
-    assert_eq!(pair.sign(1, &body), [1, 0, 0]);
+    assert_eq!(pair.sign(1, &body), [1, 0]);
 }
 
 /// Proves: W200
@@ -202,8 +242,8 @@ fn replayed_and_excess_signatures_are_not_verified() {
 fn datagrams_and_hashes_are_bounded() {
     let mut pair = Pair::new();
     let first: Vec<u64> = (1..=5000).collect();
-    let displaced: u64 =
-        first.iter().map(|number| pair.verifier.on_datagram(at(5), *number, &datagram(*number, "genuine")).1).sum();
+    let hash = |number: &u64| OriginHash::of(&datagram(*number, "genuine"));
+    let displaced: u64 = first.iter().map(|number| pair.verifier.on_datagram(at(5), *number, hash(number)).1).sum();
     assert_eq!((displaced, pair.verifier.pending.len()), (5000 - 4096, 4096));
     assert_eq!(pair.verifier.expire(at(500)), 4096);
     assert_eq!(pair.receive(500, 5001, "genuine"), OriginVerdict::Pending);
@@ -211,9 +251,10 @@ fn datagrams_and_hashes_are_bounded() {
     for body in pair.send(1..=64 * 100) {
         pair.sign(501, &body);
     }
-    assert_eq!((pair.verifier.signed.len(), pair.verifier.overdue.len()), (4096, 0));
-    assert_eq!(pair.receive(502, 6400 - 4095, "genuine"), OriginVerdict::Verified);
-    assert_eq!(pair.receive(502, 6400 - 4096, "genuine"), OriginVerdict::Unverified);
+    assert_eq!((pair.verifier.signed.len(), pair.verifier.overdue.len()), (4096 + 64, 0));
+    let oldest = 6400 - 4096 - 63;
+    assert_eq!(pair.receive(502, oldest, "genuine"), OriginVerdict::Verified);
+    assert_eq!(pair.receive(502, oldest - 1, "genuine"), OriginVerdict::Pending);
 }
 
 #[test]
