@@ -56,6 +56,7 @@ fn forgeries_of_a_member_are_bounded() {
         let mut experiment = MemberExperiment::new();
         member_forgeries::forge_data(&mut experiment);
         member_forgeries::forge_announcements(&mut experiment);
+        member_forgeries::forge_subscriptions(&mut experiment);
         member_forgeries::forge_addressed_records(&mut experiment);
         member_forgeries::forge_lasting(&mut experiment);
     });

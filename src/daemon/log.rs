@@ -30,6 +30,15 @@ pub(crate) fn member(publisher: &Publisher, event: MemberEvent) {
         MemberEvent::ForeignName => {
             tracing::warn!(peer = name, %epoch, uid, "this peer announces the name of another host; 'show peers' names the member that it is");
         }
+        MemberEvent::InterestForged => {
+            tracing::error!(
+                peer = name,
+                %epoch,
+                uid,
+                "somebody has sent subscriptions in the name of this peer, and the peer named here may have suppressed messages \
+                 for programs here; the subscriptions are sent again"
+            );
+        }
         // The checks of the running peer log these, with the remedy.
         MemberEvent::MulticastDead | MemberEvent::MulticastRestored | MemberEvent::DuplicateName => {}
     }

@@ -178,6 +178,9 @@ pub enum MemberEvent {
     DuplicateName,
     /// The peer announces the name in the certificate of another host.
     ForeignName,
+    /// The peer knows subscriptions of this peer that another one has forged. It may have suppressed messages for clients
+    /// here.
+    InterestForged,
     /// The peer's unicast arrives, and its multicast does not.
     MulticastDead,
     /// The peer's multicast arrives again.

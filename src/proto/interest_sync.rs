@@ -64,6 +64,13 @@ impl InterestSync {
         self.confirmed_version = confirmed_version;
     }
 
+    /// Handles a confirmation of subscriptions that this peer never had: the member has forged ones, and thus confirms
+    /// nothing. It gets an announcement of the renewed subscriptions at once.
+    pub fn on_forgery(&mut self, now: Instant) {
+        self.confirmed_version = 0;
+        self.schedule_answer(now);
+    }
+
     /// Stops waiting for the member to confirm the subscriptions.
     pub fn abandon(&mut self) {
         self.is_abandoned = true;

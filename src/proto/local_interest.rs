@@ -3,10 +3,12 @@
 //!
 //! Every change gets the next version. A record covers all entries whose last change lies in a span of versions. Lost
 //! records are repeated from the requester's version, and late or duplicate records are recognized as known. Ended
-//! entries stay for the peers that know them, up to a limit. A requester that is older than an evicted entry builds a new table.
+//! entries stay for the peers that know them, up to a limit. A requester that is older than an evicted entry builds a new
+//! table. If a peer has forged entries, every peer is made to do so ([`LocalInterest::renew`]).
 
 use crate::message::SubscriptionFilter;
 use crate::proto::mutant::{Mutant, Mutants};
+use crate::proto::remote_interest::VERSION_MAX;
 use crate::wire::{INTEREST_COUNT_MAX, Interest, InterestEntry, InterestRequest};
 use foldhash::quality::FixedState;
 use hashbrown::HashMap;
@@ -81,7 +83,12 @@ impl LocalInterest {
             self.ended.insert(version);
         }
         self.by_version.insert(version, key);
-        while self.ended_max < self.ended.len() {
+        self.evict_ended(self.ended_max);
+    }
+
+    /// Evicts the ended entries that ended first, until there are at most this number.
+    fn evict_ended(&mut self, ended_max: usize) {
+        while ended_max < self.ended.len() {
             let oldest = self.ended.pop_first().expect("there are more than the limit");
             let wanted = self.by_version.remove(&oldest).expect("every version has its entry");
             self.entries.remove(&wanted);
@@ -89,6 +96,20 @@ impl LocalInterest {
                 self.floor = oldest;
             }
         }
+    }
+
+    /// Makes every other peer build a new table, because one of them has entries of the version `forged`, which this peer
+    /// has never announced. The new version is above that, and no table of an earlier version can be completed. Returns
+    /// whether `forged` is such a version (docs/wire.md W142).
+    pub fn renew(&mut self, forged: u64) -> bool {
+        if forged <= self.high {
+            return false;
+        }
+        // No peer uses a table of the highest version, so that is as good as a new one.
+        self.high = forged.saturating_add(1).min(VERSION_MAX).max(self.high);
+        self.evict_ended(0);
+        self.floor = self.high;
+        true
     }
 
     /// Returns whether there are changes that have not been announced to the group.

@@ -3,6 +3,9 @@
 //! A table is complete up to a version: it contains every entry whose last change is at or before that version. A table
 //! is known if that version is the highest that the peer has announced. If the peer no longer sends the changes that a
 //! table lacks, a new table is built beside the old one. The new table replaces the old one once it is as complete.
+//!
+//! A forged record makes a table complete up to a version that the peer has never had. That is reported to the peer, as
+//! every complete version is, and the peer then makes this one build a new table (docs/wire.md W142).
 
 mod peer_table;
 
@@ -25,6 +28,10 @@ use std::time::Duration;
 const REQUEST_INTERVAL_MAX: Duration = Duration::from_secs(2);
 /// Time between requests to a peer whose entries exceed the limit.
 const OVERFLOW_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Version from which entries are never known: all messages to that peer are sent. So forged versions do not use up the
+/// numbers of the peer.
+pub const VERSION_MAX: u64 = 1 << 62;
 
 /// Divisor of the entry limit that gives the share of all peers at one IP address.
 const SHARES: usize = 4;
@@ -125,23 +132,19 @@ impl RemoteInterest {
         self.tables.get(&epoch).is_some_and(|table| table.complete < table.reported)
     }
 
-    /// Handles a peer's highest version, announced in the control datagram of this number.
-    pub fn on_control(&mut self, now: Instant, epoch: Epoch, number: u64, high: u64) {
-        self.tables.entry(epoch).or_insert_with(PeerTable::new).on_high(now, number, high);
+    /// Handles a peer's version in an announcement that is newer than all before (docs/wire.md W60).
+    pub fn on_announcement(&mut self, now: Instant, epoch: Epoch, version: u64) {
+        self.tables.entry(epoch).or_insert_with(PeerTable::new).on_announcement(now, version);
     }
 
-    /// Handles a record of a peer at `source`, received in the control datagram of this number.
-    pub fn on_record(
-        &mut self,
-        now: Instant,
-        epoch: Epoch,
-        source: IpAddr,
-        number: u64,
-        record: Interest,
-    ) -> RecordOutcome {
+    /// Handles a record of a peer at `source`.
+    pub fn on_record(&mut self, now: Instant, epoch: Epoch, source: IpAddr, record: Interest) -> RecordOutcome {
         let table = self.tables.entry(epoch).or_insert_with(PeerTable::new);
+        if !table.is_plausible(record.high) {
+            return RecordOutcome::Gap;
+        }
         table.source = Some(source);
-        table.on_high(now, number, record.high);
+        table.on_high(now, record.high);
         let outcome = self.apply(epoch, record);
         let Some(table) = self.tables.get_mut(&epoch) else { return outcome };
         match outcome {

@@ -88,6 +88,8 @@ counters! {
     forged_byes,
     /// Peers that announced the name in the certificate of another host.
     foreign_names,
+    /// Times that a peer had forged subscriptions of this peer's clients, which this peer replaced.
+    interest_forgeries,
     /// Datagrams and records discarded because they are directed to another peer.
     discard_other_receiver,
     /// Directed datagrams, answers and BYEs discarded because their peer is unknown.

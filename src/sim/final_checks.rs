@@ -58,6 +58,7 @@ impl Oracle {
             ("inconsistencies", counters.inconsistencies, 0),
             ("discard_malformed", counters.discard_malformed, 0),
             ("discard_contradiction", counters.discard_contradiction, 0),
+            ("interest_forgeries", counters.interest_forgeries, 0),
             ("discard_source", counters.discard_source, 0),
             ("discard_quarantined", counters.discard_quarantined, 0),
             ("discard_peers_full", counters.discard_peers_full, 0),

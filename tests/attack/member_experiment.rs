@@ -28,6 +28,8 @@ pub struct MemberExperiment {
     bus: Bus,
     /// Number of messages published so far; their payloads are 1, 2, 3 …
     published: u64,
+    /// Number of those that the publisher has suppressed.
+    suppressed: u64,
     /// Number of lines of the subscription that were judged before.
     lines_read: usize,
 }
@@ -69,6 +71,16 @@ struct ForgeryEffect {
     lost: u64,
     /// Messages in datagrams that were reported as unverified, at most.
     unverified: u64,
+    /// Messages that the publisher has suppressed.
+    suppressed: u64,
+}
+
+impl ForgeryEffect {
+    /// Returns whether what is missing is what was reported as lost or unverified, or was suppressed.
+    fn is_accounted_for(&self) -> bool {
+        let missing = self.missing - self.suppressed.min(self.missing);
+        (self.lost..=self.lost + self.unverified).contains(&missing)
+    }
 }
 
 impl ForgedSender<'_> {
@@ -116,6 +128,7 @@ impl MemberExperiment {
             subscription,
             bus,
             published: 0,
+            suppressed: 0,
             lines_read: 0,
         }
     }
@@ -127,27 +140,28 @@ impl MemberExperiment {
     }
 
     /// Sends what `forge` makes, publishes until messages arrive as before, and judges what has happened to them: at
-    /// most `missing_max` are not delivered, all of these are reported, and none else is reported as lost.
+    /// most `missing_max` are not delivered, all of these are reported, and none else is reported as lost. Returns the
+    /// counters that have risen.
     pub fn attempt(
         &mut self,
         name: &str,
         missing_max: u64,
         situation: Situation,
         forge: impl FnOnce(&ForgedSender) -> Vec<UdpDatagram>,
-    ) {
+    ) -> Vec<String> {
         self.await_last();
         let is_of_subscriber = situation == Situation::SubscriberIdle;
         let address = if is_of_subscriber { VICTIM } else { PUBLISHER };
         let ((peer, uptime_ms), first) = (self.observe(address), self.published + 1);
         let secret = self.secrets.iter().rfind(|secret| secret.epoch == peer.epoch && secret.receiver.is_none());
         let secret = secret.expect("the peer has given it to the member").clone();
-        let count = if is_of_subscriber { 0 } else { self.published };
+        let count = if is_of_subscriber { 0 } else { self.published - self.suppressed };
         match situation {
             Situation::DatagramMissing => self.lose(peer.data + 1),
             Situation::PublisherRestarted => self.restart_publisher(),
             Situation::PublisherIdle | Situation::SubscriberIdle => {}
         }
-        let before = self.counters(is_of_subscriber);
+        let (before, suppressed_before) = (self.counters(is_of_subscriber), self.suppressed());
         let datagrams = forge(&ForgedSender { peer, count, uptime_ms, secret: &secret });
         self.sent.extend(datagrams.iter().map(|datagram| datagram.payload.clone()));
         datagrams.iter().for_each(|datagram| self.sender.send(&datagram.packet(), datagram.to));
@@ -158,22 +172,27 @@ impl MemberExperiment {
         // A forged datagram ahead of the stream has its effect until the stream has reached it.
         self.publish(missing_max);
         let disturbed = self.publish_until_delivered();
-        let effect = self.settled_effect(first);
+        let suppressed = self.suppressed().saturating_sub(suppressed_before);
+        self.suppressed += suppressed;
+        let effect = self.settled_effect(first, suppressed);
         self.lines_read = self.subscription.lines().len();
         let rise = |(name, value): (String, u64)| {
             let rise = value.saturating_sub(*before.get(&name)?);
             (0 < rise).then(|| format!("{name} {rise}"))
         };
         let counts: Vec<String> = self.counters(is_of_subscriber).into_iter().filter_map(rise).collect();
-        let ForgeryEffect { forged, missing, lost, unverified } = effect;
+        let ForgeryEffect { forged, missing, lost, unverified, suppressed } = effect;
         println!(
-            "| {name} | {} | {forged} | {missing} | {lost} | {unverified} | {} | {} |",
+            "| {name} | {} | {forged} | {missing} | {lost} | {unverified} | {suppressed} | {} | {} |",
             datagrams.len(),
             counts.join(", "),
             disturbed.as_millis(),
         );
         assert!(forged <= datagrams.len() as u64 && missing <= missing_max, "{name}: {effect:?}");
-        assert!((lost..=lost + unverified).contains(&missing), "{name}: not what was reported: {effect:?}");
+        assert!(effect.is_accounted_for(), "{name}: not what was reported: {effect:?}");
+        let is_reported = counts.iter().any(|count| count.starts_with("interest_forgeries"));
+        assert!(is_reported || suppressed == 0, "{name}: suppression was not reported: {effect:?}");
+        counts
     }
 
     /// Publishes messages, each in a datagram of its own.
@@ -234,14 +253,13 @@ impl MemberExperiment {
     }
 
     /// Returns the effect on the messages from this number on, once it is what was reported, or after some time.
-    fn settled_effect(&self, first: u64) -> ForgeryEffect {
+    fn settled_effect(&self, first: u64, suppressed: u64) -> ForgeryEffect {
         let deadline = now() + REPORT_TIME;
         wait_until_some(
             || "the messages are judged".to_owned(),
             || {
-                let effect = self.effect(first);
-                let is_reported = (effect.lost..=effect.lost + effect.unverified).contains(&effect.missing);
-                (is_reported || deadline < now()).then_some(effect)
+                let effect = ForgeryEffect { suppressed, ..self.effect(first) };
+                (effect.is_accounted_for() || deadline < now()).then_some(effect)
             },
         )
     }
@@ -262,12 +280,21 @@ impl MemberExperiment {
         effect
     }
 
+    /// Returns the number of messages that the publisher has suppressed.
+    fn suppressed(&self) -> u64 {
+        experiment::counters_of(&self.publisher).get("messages_suppressed").copied().unwrap_or(0)
+    }
+
     /// Returns the counters that show what a peer has discarded or was made to do, of that to which the attacker sends.
     fn counters(&self, of_publisher: bool) -> BTreeMap<String, u64> {
         let mut counters = experiment::counters_of(if of_publisher { &self.publisher } else { &self.subscriber });
         counters.retain(|name, _| {
-            name.contains("discard_") && name != "discard_own" || ["forged_byes", "resends"].contains(&name.as_str())
+            name.contains("discard_") && name != "discard_own"
+                || ["forged_byes", "resends", FORGERIES].contains(&name.as_str())
         });
+        // The one whose subscriptions were forged notices that.
+        let noticed = experiment::counters_of(&self.subscriber).remove(FORGERIES).unwrap_or(0);
+        counters.insert(FORGERIES.to_owned(), noticed);
         counters
     }
 
@@ -289,7 +316,7 @@ impl MemberExperiment {
             let count = u64_at(&control.payload, 24);
             let uptime_ms = u32::from_be_bytes(control.payload[32..36].try_into().expect("four bytes"));
             let (epoch, number) = (u64_at(&control.payload, 8), u64_at(&control.payload, 16));
-            let is_latest = address != PUBLISHER || count == self.published;
+            let is_latest = address != PUBLISHER || count == self.published - self.suppressed;
             is_latest.then_some((ObservedPeer { epoch, inbox: control.from, data, control: number }, uptime_ms))
         };
         wait_until_some(|| "the last datagrams are observed".to_owned(), observed)
@@ -297,12 +324,14 @@ impl MemberExperiment {
 }
 
 const HEADINGS: &str = "| attempt | datagrams | forged messages delivered | honest messages missing | reported as lost \
-                        | reported as unverified, at most | the receiver counts | disturbance, ms |\n\
-                        |---|---|---|---|---|---|---|---|";
+                        | reported as unverified, at most | suppressed | the receiver counts | disturbance, ms \
+                        |\n|---|---|---|---|---|---|---|---|---|";
 /// Payload of a forged message.
 pub const FORGED_PAYLOAD: &str = "forged";
 /// Missing datagrams are given up soon, so that the test is short.
-const SETTINGS: [&str; 2] = ["reliability=500 ms", "heartbeat=100 ms"];
+const SETTINGS: [&str; 3] = ["reliability=500 ms", "heartbeat=100 ms", "interest=on"];
+/// Counter of forged subscriptions.
+const FORGERIES: &str = "interest_forgeries";
 /// Time between two messages.
 const INTERVAL: Duration = Duration::from_millis(5);
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);

@@ -25,6 +25,17 @@ pub fn forge_announcements(experiment: &mut MemberExperiment) {
     experiment.attempt("BYE", 0, PublisherIdle, |sender| vec![announcement(sender, "BYE", 0, NEXT)]);
 }
 
+/// Subscriptions of the subscriber. The publisher suppresses messages until the subscriber has corrected them.
+pub fn forge_subscriptions(experiment: &mut MemberExperiment) {
+    let counts =
+        experiment.attempt("INTEREST that ends the subscriptions of the subscriber", 40, SubscriberIdle, |sender| {
+            let records = control_records("B.test", sender.peer.epoch, 0);
+            let (_, record) = records.iter().find(|(record, _)| *record == "INTEREST").expect("it is a control record");
+            vec![sender.control(NEXT, 0, record)]
+        });
+    assert!(counts.iter().any(|count| count.starts_with("interest_forgeries")), "it is reported: {counts:?}");
+}
+
 /// Records that go to one receiver. They need keys that the member does not have.
 pub fn forge_addressed_records(experiment: &mut MemberExperiment) {
     experiment.attempt("EXPIRED and MANIFEST of a datagram that is missing", 0, DatagramMissing, |sender| {

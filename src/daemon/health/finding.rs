@@ -37,6 +37,8 @@ pub(crate) enum Check {
     Permissions,
     /// Data in the name of other peers.
     Origin,
+    /// Subscriptions in the name of this peer.
+    Interest,
     /// Protection of the datagrams.
     Open,
     /// Peers of other groups on this LAN.
@@ -65,6 +67,7 @@ impl Check {
             Check::Trust => "trust",
             Check::Permissions => "permissions",
             Check::Origin => "origin",
+            Check::Interest => "interest",
             Check::Open => "open",
             Check::Groups => "groups",
             Check::Mtu => "mtu",

@@ -105,6 +105,7 @@ impl Health {
             untrusted: core.protection.take_untrusted().map(|(address, reason)| UntrustedPeer { address, reason }),
             denied: core.protection.take_denied(),
             forged: core.protection.take_forged().map(|(address, name)| ForgedPeer { address, name: name.to_string() }),
+            interest_forgeries: counters.interest_forgeries,
             certificate_problem: core.protection.certificate_problem(now.wall),
             path_limit: core.peer.path_limit().cloned(),
         };

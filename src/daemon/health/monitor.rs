@@ -15,8 +15,8 @@ pub(crate) use self::requests::RequestTotals;
 use self::clock_skew::check_skew;
 use self::kernel_drops::KernelDrops;
 use self::keys::{
-    certificate_finding, check_identity, check_open, check_origin, check_permissions, check_trust, is_copied,
-    is_impersonated,
+    InterestForgeries, certificate_finding, check_identity, check_open, check_origin, check_permissions, check_trust,
+    is_copied, is_impersonated,
 };
 use self::multicast::{ReturnedMulticasts, check_multicast};
 use self::path_mtu::check_mtu;
@@ -95,6 +95,8 @@ pub(crate) struct Observation {
     pub(crate) denied: Option<DeniedPublication>,
     /// The peer in whose name another member has published last since the sample before.
     pub(crate) forged: Option<ForgedPeer>,
+    /// Number of times that another peer had forged subscriptions of this one.
+    pub(crate) interest_forgeries: u64,
     /// Reason why others refuse the certificate of this host, and the remedy after `; `.
     pub(crate) certificate_problem: Option<String>,
     /// Size of datagrams that do not arrive at some peers.
@@ -137,6 +139,7 @@ pub(crate) struct HealthMonitor {
     denied: Option<(Instant, DeniedPublication)>,
     /// The last peer in whose name another member has published, and the time.
     forged: Option<(Instant, ForgedPeer)>,
+    interest_forgeries: InterestForgeries,
     returned: ReturnedMulticasts,
     requests: UnansweredRequests,
     kernel_drops: KernelDrops,
@@ -156,6 +159,7 @@ impl HealthMonitor {
             untrusted: None,
             denied: None,
             forged: None,
+            interest_forgeries: InterestForgeries::default(),
             returned: ReturnedMulticasts::new(now.instant),
             requests: UnansweredRequests::default(),
             kernel_drops: KernelDrops::default(),
@@ -190,6 +194,7 @@ impl HealthMonitor {
         self.returned.observe(now.instant, seen.multicasts);
         self.requests.observe(now.instant, &seen.requests);
         self.kernel_drops.observe(now.instant, seen.kernel_drops);
+        self.interest_forgeries.observe(now.instant, seen.interest_forgeries);
         let is_usable = seen.interface == InterfaceState::Usable;
         // An unusable interface explains refused datagrams, also those between its last sample and this one.
         let was_usable = !self.findings.contains_key(&Check::Interface);
@@ -217,6 +222,7 @@ impl HealthMonitor {
             (Check::Trust, check_trust(now.instant, self.untrusted.as_ref())),
             (Check::Permissions, check_permissions(now.instant, self.denied.as_ref())),
             (Check::Origin, check_origin(now.instant, self.forged.as_ref())),
+            (Check::Interest, self.interest_forgeries.check(now.instant)),
             (Check::Open, check_open(&self.network)),
             (Check::Groups, self.check_groups(&seen.foreign_peers)),
             (Check::Mtu, seen.path_limit.as_ref().map(check_mtu)),
@@ -261,6 +267,7 @@ impl HealthMonitor {
             Check::Trust => "no peer was refused for a while".to_owned(),
             Check::Permissions => "no message was denied for a while".to_owned(),
             Check::Origin => "no data in the name of another peer was found for a while".to_owned(),
+            Check::Interest => "no subscriptions in the name of this peer were found for a while".to_owned(),
             Check::Open => "other hosts cannot reach this open peer any more".to_owned(),
             Check::Groups => "no peer of another group is heard on this LAN any more".to_owned(),
             Check::Mtu => "datagrams of all sizes arrive".to_owned(),

@@ -57,7 +57,7 @@ impl Peer {
         }
         self.on_present(epoch);
         if let Some(interest) = announce.interest {
-            self.remote_interest.on_control(now.instant, epoch, header.number, interest.version);
+            self.remote_interest.on_announcement(now.instant, epoch, interest.version);
         }
         self.on_interest_sync(now, epoch, announce.interest, announce.interest_known.filter(|_| is_for_this));
     }
@@ -74,7 +74,7 @@ impl Peer {
         if self.member_at(source, header).is_none_or(|member| !member.is_alive()) {
             return;
         }
-        let outcome = self.remote_interest.on_record(now.instant, epoch, source.from.ip(), header.number, record);
+        let outcome = self.remote_interest.on_record(now.instant, epoch, source.from.ip(), record);
         let counter = match outcome {
             RecordOutcome::Applied => &mut self.counters.interest_applied,
             RecordOutcome::Stale => &mut self.counters.interest_stale,

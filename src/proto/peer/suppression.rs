@@ -7,6 +7,7 @@
 
 use super::Peer;
 use crate::message::{Epoch, PeerName};
+use crate::proto::effect::MemberEvent;
 use crate::proto::members::{Member, RunIdentity};
 use crate::proto::mutant::Mutant;
 use crate::proto::send::AnnouncementKind;
@@ -141,8 +142,11 @@ impl Peer {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         member.interest_sync.on_control(announcement.is_some_and(|announcement| announcement.suppresses));
         match known {
-            // A peer cannot confirm a version that was never announced.
-            Some(known) if version < known => self.counters.discard_contradiction += 1,
+            Some(known) if self.interest.local_interest().renew(known) => {
+                member.interest_sync.on_forgery(now.instant);
+                self.counters.interest_forgeries += 1;
+                self.notify_member_event(epoch, MemberEvent::InterestForged);
+            }
             Some(known) => {
                 member.interest_sync.on_confirmed(known, version);
                 if announcement.is_some_and(|announcement| announcement.wants_confirmation) {

@@ -1,5 +1,6 @@
 //! The table of the subscriptions that one other peer advertises.
 
+use super::VERSION_MAX;
 use crate::message::SubscriptionFilter;
 use crate::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,13 +10,18 @@ use std::time::Duration;
 /// Minimum time between two requests.
 pub(super) const REQUEST_INTERVAL: Duration = Duration::from_millis(20);
 
+/// Maximum number of versions by which records are ahead of the last announcement.
+const STEP_MAX: u64 = 1 << 20;
+
 /// Advertised subscriptions of one peer.
 #[derive(Debug)]
 pub(super) struct PeerTable {
     /// Address from which the entries came.
     pub(super) source: Option<IpAddr>,
-    /// The control datagram number and version of the latest announcement. `None` before the first.
-    pub(super) high: Option<(u64, u64)>,
+    /// Version of the latest announcement, or of a later record if that is higher. `None` before the first.
+    pub(super) high: Option<u64>,
+    /// Version of the latest announcement; 0 before the first.
+    pub(super) announced: u64,
     /// Version up to which the table is complete.
     pub(super) complete: u64,
     /// Highest complete version that was reported to the peer.
@@ -49,6 +55,7 @@ impl PeerTable {
         PeerTable {
             source: None,
             high: None,
+            announced: 0,
             complete: 0,
             reported: 0,
             base: 0,
@@ -68,16 +75,26 @@ impl PeerTable {
 
     /// Returns whether the table has all entries that the peer has announced.
     pub(super) fn is_known(&self) -> bool {
-        self.high.is_some_and(|(_, high)| high == self.complete)
+        self.high.is_some_and(|high| high == self.complete && high < VERSION_MAX)
     }
 
-    /// Handles the highest version announced by the control datagram of this number.
-    pub(super) fn on_high(&mut self, now: Instant, number: u64, high: u64) {
-        // A late announcement does not replace a newer one.
-        if self.high.is_none_or(|(before, _)| before < number) {
-            self.high = Some((number, high.max(self.complete)));
-        }
+    /// Handles the version of an announcement that is newer than all before. It replaces also a higher version, which may
+    /// be forged. So a table that is complete beyond the announcement is not known.
+    pub(super) fn on_announcement(&mut self, now: Instant, version: u64) {
+        (self.high, self.announced) = (Some(version), version);
         self.update_staleness(now, false);
+    }
+
+    /// Handles the highest version in a record. Records arrive in any order.
+    pub(super) fn on_high(&mut self, now: Instant, high: u64) {
+        self.high = self.high.max(Some(high));
+        self.update_staleness(now, false);
+    }
+
+    /// Returns whether the peer may have reached a version since its last announcement. One forged record must not use up
+    /// the versions.
+    pub(super) fn is_plausible(&self, version: u64) -> bool {
+        version <= self.announced.saturating_add(STEP_MAX) && version < VERSION_MAX
     }
 
     /// Updates the time since which the table lacks the announced version. Progress restarts that time.

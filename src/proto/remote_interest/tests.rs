@@ -22,10 +22,10 @@ fn address(number: u8) -> IpAddr {
     [192, 0, 2, number].into()
 }
 
-/// A packet in flight, with the number of its control datagram.
+/// A packet in flight. An announcement has a number and a version.
 #[derive(Clone)]
 enum Packet {
-    Record(u64, Interest),
+    Record(Interest),
     Announcement(u64, u64),
     Request(InterestRequest),
 }
@@ -36,7 +36,9 @@ struct World {
     remote_interest: RemoteInterest,
     /// True subscriptions at each version, from 0.
     truth: Vec<BTreeMap<SubscriptionFilter, u32>>,
-    number: u64,
+    /// Number of announcements sent, and the number of the last one that arrived.
+    sent: u64,
+    announced: u64,
     millis: u64,
     packets: Vec<Packet>,
     room: usize,
@@ -50,7 +52,8 @@ impl World {
             local_interest: LocalInterest::new(seed, ended_max, mutants),
             remote_interest: RemoteInterest::new(seed, 1000, Duration::from_millis(5), mutants),
             truth: vec![BTreeMap::new()],
-            number: 0,
+            sent: 0,
+            announced: 0,
             millis: 0,
             packets: Vec::new(),
             room: [1, 30, 100][rng.below(3) as usize],
@@ -75,23 +78,20 @@ impl World {
         self.truth.push(now);
     }
 
-    fn send(&mut self, packet: impl FnOnce(u64) -> Packet) {
-        self.number += 1;
-        let packet = packet(self.number);
-        self.packets.push(packet);
-    }
-
     fn deliver(&mut self, packet: Packet) {
         match packet {
-            Packet::Record(number, record) => {
-                self.remote_interest.on_record(at(self.millis), owner(), address(1), number, record);
+            Packet::Record(record) => {
+                self.remote_interest.on_record(at(self.millis), owner(), address(1), record);
             }
+            // The core discards an announcement that is older than the last one.
+            Packet::Announcement(number, _) if number <= self.announced => {}
             Packet::Announcement(number, version) => {
-                self.remote_interest.on_control(at(self.millis), owner(), number, version)
+                self.announced = number;
+                self.remote_interest.on_announcement(at(self.millis), owner(), version);
             }
             Packet::Request(request) => {
                 for record in self.local_interest.answer(&request, self.room, 3) {
-                    self.send(|number| Packet::Record(number, record));
+                    self.packets.push(Packet::Record(record));
                 }
             }
         }
@@ -116,15 +116,15 @@ impl World {
         self.millis += self.rng.below(8);
         for _ in 0..self.rng.below(3) {
             if let Some(record) = self.local_interest.poll_changes(self.room) {
-                self.send(|number| Packet::Record(number, record));
+                self.packets.push(Packet::Record(record));
             }
         }
         if self.rng.chance(0.2) {
-            let version = self.local_interest.high();
-            self.send(|number| Packet::Announcement(number, version));
+            self.sent += 1;
+            self.packets.push(Packet::Announcement(self.sent, self.local_interest.high()));
         }
         while let Some(request) = self.remote_interest.poll_request(at(self.millis), |_| true) {
-            self.send(|_| Packet::Request(request));
+            self.packets.push(Packet::Request(request));
         }
         for _ in 0..self.rng.below(6) {
             if self.packets.is_empty() {
@@ -201,14 +201,11 @@ fn peer_beyond_the_limit_counts_as_unknown() {
     let others = [8, 9, 10, 11].map(|bits| Epoch::new(bits).unwrap());
     let [other, _, _, greedy] = others;
     for (number, (epoch, count)) in (1..).zip(others.into_iter().zip([8, 8, 8, 5])) {
-        assert_eq!(
-            remote_interest.on_record(at(0), epoch, address(number), 1, record_of(count)),
-            RecordOutcome::Applied
-        );
+        assert_eq!(remote_interest.on_record(at(0), epoch, address(number), record_of(count)), RecordOutcome::Applied);
     }
     let own = (owner(), address(5));
     assert_eq!(
-        remote_interest.on_record(at(0), own.0, own.1, 1, record_of(4)),
+        remote_interest.on_record(at(0), own.0, own.1, record_of(4)),
         RecordOutcome::Overflow,
         "the table is full"
     );
@@ -217,12 +214,13 @@ fn peer_beyond_the_limit_counts_as_unknown() {
     assert_eq!(remote_interest.poll_request(at(1000), |_| true), None, "the next request waits");
     assert!(remote_interest.poll_request(at(31_000), |_| true).is_some());
     remote_interest.end(other);
-    assert_eq!(remote_interest.on_record(at(31_000), own.0, own.1, 2, record_of(3)), RecordOutcome::Applied);
+    let fitting = Interest { high: 4, upto: 4, ..record_of(3) };
+    assert_eq!(remote_interest.on_record(at(31_000), own.0, own.1, fitting), RecordOutcome::Applied);
     assert!(remote_interest.is_known(owner()));
-    remote_interest.on_control(at(31_000), greedy, 2, 9);
+    remote_interest.on_announcement(at(31_000), greedy, 9);
     let more = Interest { after: 5, upto: 9, high: 9, base: 0, entries: record_of(9).entries };
     assert_eq!(
-        remote_interest.on_record(at(31_000), greedy, address(4), 3, more),
+        remote_interest.on_record(at(31_000), greedy, address(4), more),
         RecordOutcome::Overflow,
         "one peer has a quarter at most"
     );
@@ -235,14 +233,14 @@ fn peers_at_one_address_share_quarter_of_limit() {
     let mut remote_interest = RemoteInterest::new(1, 400, Duration::ZERO, Mutants::default());
     let epochs: Vec<Epoch> = (100..130).map(|bits| Epoch::new(bits).unwrap()).collect();
     for epoch in &epochs {
-        remote_interest.on_record(at(0), *epoch, address(66), 1, record_of(20));
+        remote_interest.on_record(at(0), *epoch, address(66), record_of(20));
     }
     assert_eq!(remote_interest.entries().count(), 100, "of 600 that one address advertised");
     assert_eq!(epochs.iter().filter(|epoch| remote_interest.is_known(**epoch)).count(), 5);
     for (number, bits) in (1..4).zip(200..) {
         let neighbour = Epoch::new(bits).unwrap();
         assert_eq!(
-            remote_interest.on_record(at(0), neighbour, address(number), 1, record_of(100)),
+            remote_interest.on_record(at(0), neighbour, address(number), record_of(100)),
             RecordOutcome::Applied
         );
     }
@@ -258,9 +256,9 @@ fn entries_of_replaced_peer_yield_to_next_run() {
     for depart in departures {
         let mut remote_interest = RemoteInterest::new(1, 400, Duration::ZERO, Mutants::default());
         let [former, next] = [100, 101].map(|bits| Epoch::new(bits).unwrap());
-        remote_interest.on_record(at(0), former, address(66), 1, record_of(80));
+        remote_interest.on_record(at(0), former, address(66), record_of(80));
         depart(&mut remote_interest, former);
-        assert_eq!(remote_interest.on_record(at(0), next, address(66), 1, record_of(80)), RecordOutcome::Applied);
+        assert_eq!(remote_interest.on_record(at(0), next, address(66), record_of(80)), RecordOutcome::Applied);
         assert!(remote_interest.is_known(next) && !remote_interest.is_known(former));
         remote_interest.assert_invariants();
     }
@@ -271,8 +269,8 @@ fn entries_of_replaced_peer_yield_to_next_run() {
 fn interest_is_requested_again_once_entries_are_free() {
     let mut remote_interest = RemoteInterest::new(1, 400, Duration::ZERO, Mutants::default());
     let [first, second] = [100, 101].map(|bits| Epoch::new(bits).unwrap());
-    remote_interest.on_record(at(0), first, address(66), 1, record_of(80));
-    let outcome = remote_interest.on_record(at(0), second, address(66), 1, record_of(80));
+    remote_interest.on_record(at(0), first, address(66), record_of(80));
+    let outcome = remote_interest.on_record(at(0), second, address(66), record_of(80));
     assert_eq!(outcome, RecordOutcome::Overflow);
     assert_eq!(remote_interest.poll_request(at(3_000), |_| true), None);
     remote_interest.end(first);
@@ -289,13 +287,34 @@ fn record_of(count: u64) -> Interest {
 #[test]
 fn unanswered_requests_become_rarer() {
     let mut remote_interest = RemoteInterest::new(1, 10, Duration::from_millis(5), Mutants::default());
-    remote_interest.on_control(at(0), owner(), 1, 1 << 60);
+    remote_interest.on_announcement(at(0), owner(), 1 << 60);
     let request_times: Vec<u64> =
         (0..10_000).filter(|millis| remote_interest.poll_request(at(*millis), |_| true).is_some()).collect();
     assert_eq!(request_times, [5, 25, 65, 145, 305, 625, 1265, 2545, 4545, 6545, 8545]);
     assert!(!remote_interest.is_known(owner()));
-    remote_interest.on_control(at(10_000), owner(), 2, 0);
-    assert!(remote_interest.is_known(owner()), "a later announcement holds");
-    remote_interest.on_control(at(10_000), owner(), 1, 3);
-    assert!(remote_interest.is_known(owner()), "an earlier announcement does not");
+    remote_interest.on_announcement(at(10_000), owner(), 0);
+    assert!(remote_interest.is_known(owner()), "the next announcement holds");
+}
+
+/// Proves: W142
+#[test]
+fn forged_versions_make_no_table_known() {
+    let mut remote_interest = RemoteInterest::new(1, 100, Duration::ZERO, Mutants::default());
+    let on_record = |interest: &mut RemoteInterest, record| interest.on_record(at(0), owner(), address(1), record);
+    let step_max = 1 << 20;
+    remote_interest.on_announcement(at(0), owner(), 4);
+    on_record(&mut remote_interest, record_of(4));
+    let forged = |upto| Interest { after: 4, upto, high: upto, base: 0, entries: Vec::new() };
+    assert_eq!(on_record(&mut remote_interest, forged(5 + step_max)), RecordOutcome::Gap);
+    assert!(remote_interest.is_known(owner()), "the record does not count");
+    assert_eq!(on_record(&mut remote_interest, forged(4 + step_max)), RecordOutcome::Applied);
+    remote_interest.on_announcement(at(0), owner(), 4);
+    assert!(!remote_interest.is_known(owner()), "the table is complete beyond the announcement");
+    // The version of a peer that was made to use up its versions.
+    for (version, is_usable) in [(VERSION_MAX - 1, true), (VERSION_MAX, false)] {
+        remote_interest.on_announcement(at(0), owner(), version);
+        let renewed = Interest { after: 0, upto: version, high: version, base: version, entries: Vec::new() };
+        on_record(&mut remote_interest, renewed);
+        assert_eq!(remote_interest.is_known(owner()), is_usable, "{version}");
+    }
 }

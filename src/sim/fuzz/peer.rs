@@ -339,8 +339,8 @@ impl PeerWorld {
         if self.is_honest {
             let counters = self.peer.counters();
             assert_eq!(
-                (counters.inconsistencies, counters.discard_contradiction),
-                (0, 0),
+                (counters.inconsistencies, counters.discard_contradiction, counters.interest_forgeries),
+                (0, 0, 0),
                 "an honest publisher's numbers agree"
             );
         }

@@ -97,6 +97,38 @@ pub(super) fn check_origin(now: Instant, last: Option<&(Instant, ForgedPeer)>) -
     })
 }
 
+/// Subscriptions in the name of this peer that another one has forged.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct InterestForgeries {
+    /// Number of times that other peers had them.
+    count: u64,
+    /// Time of the last one.
+    last: Option<Instant>,
+}
+
+impl InterestForgeries {
+    /// Handles the number of times so far.
+    pub(super) fn observe(&mut self, now: Instant, count: u64) {
+        if self.count < count {
+            (self.count, self.last) = (count, Some(now));
+        }
+    }
+
+    /// Returns the finding, for a while after the last time.
+    pub(super) fn check(&self, now: Instant) -> Option<Finding> {
+        self.last.filter(|at| now.since(*at) < EVENT_TIME)?;
+        Some(Finding {
+            check: Check::Interest,
+            severity: Severity::Broken,
+            found: "somebody has sent subscriptions in the name of this peer; the log names the peers that had them".to_owned(),
+            effect: "those peers may have suppressed messages for programs here, until they got the right subscriptions",
+            fix: "compare the Ethernet addresses in a capture of INTEREST datagrams, and exclude the host that sends the \
+                  forged ones; until then set interest: off on all peers"
+                .to_owned(),
+        })
+    }
+}
+
 /// Returns whether peers on several hosts have the name of this one. In a realm a name belongs to one pair of keys.
 pub(super) fn is_copied(network: &NetworkSetup, peers: &[MemberRow], peer: &MemberRow) -> bool {
     !network.is_open && 1 < hosts_of_namesakes(network, peers, peer).len()

@@ -70,6 +70,7 @@ fn seen(peers: &[MemberRow]) -> Observation {
         untrusted: None,
         denied: None,
         forged: None,
+        interest_forgeries: 0,
         certificate_problem: None,
         path_limit: None,
     }
@@ -425,6 +426,16 @@ fn forged_data_is_named_for_half_a_minute() {
     let finding = monitor.findings().next().unwrap().finding.clone();
     assert_eq!(finding.found, "a member of the realm has sent data in the name of B.test at 10.0.0.9:4000");
     assert_eq!(changes(&mut monitor, 40_000, &seen(&[])), ["+peers notice", "-origin"]);
+}
+
+#[test]
+fn forged_subscriptions_are_found_for_half_a_minute() {
+    let mut monitor = HealthMonitor::new(network(), at(0));
+    let sample = |interest_forgeries| Observation { interest_forgeries, ..seen(&[peer("B.1")]) };
+    assert_eq!(changes(&mut monitor, 1000, &sample(0)), [""; 0]);
+    assert_eq!(changes(&mut monitor, 2000, &sample(2)), ["+interest broken"]);
+    assert_eq!(changes(&mut monitor, 31_000, &sample(2)), [""; 0]);
+    assert_eq!(changes(&mut monitor, 33_000, &sample(2)), ["-interest"]);
 }
 
 #[test]

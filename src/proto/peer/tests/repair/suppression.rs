@@ -2,7 +2,7 @@
 
 use super::queue::is_news;
 use super::*;
-use crate::wire::Header;
+use crate::wire::{Header, Interest, InterestEntry};
 
 /// Returns suppressing hosts, after the time in which they must send everything.
 fn suppression(count: usize) -> Lan {
@@ -277,4 +277,60 @@ fn discovery_waits_two_seconds_for_missing_confirmations() {
         host.peer.handle(at(lan.millis), Input::Tick);
     }
     assert_eq!(lan.millis - began, 2_000);
+}
+
+/// Returns an INTEREST in the name of this host that ends its subscriptions to a pattern with the version `upto`.
+fn forged_end(lan: &Lan, host: usize, pattern: &str, upto: u64) -> Bytes {
+    let Host { peer, .. } = &lan.hosts[host];
+    let wanted = pattern.parse::<Pattern>().unwrap().into();
+    let entries = vec![InterestEntry { wanted, count: 0 }];
+    let record = Interest { after: peer.subscriptions_version(), upto, high: upto, base: 0, entries };
+    let mut control = peer.announcements.control.clone();
+    control.datagram(at(lan.millis).instant, &peer.origin, 0, &Record::Interest(record), 0)
+}
+
+/// Proves: W142
+#[test]
+fn forged_end_of_subscription_is_corrected_and_reported() {
+    for ahead in [1, 1000, 1 << 20] {
+        let mut lan = suppression(3);
+        assert_eq!(lan.cost("a"), 1);
+        for host in [1, 2] {
+            let forged = forged_end(&lan, host, "a", lan.hosts[host].peer.subscriptions_version() + ahead);
+            let from = lan.hosts[host].address;
+            lan.hosts[0].receive(lan.millis, from, &forged);
+        }
+        assert_eq!(lan.cost("a"), 0, "the forged subscriptions count");
+        lan.run(50, |_| false);
+        assert_eq!(lan.cost("a"), 1);
+        for host in [1, 2] {
+            assert_eq!(lan.hosts[host].peer.counters().interest_forgeries, 1);
+            assert_eq!(lan.hosts[0].peer.counters().interest_forgeries, 0);
+            let version = lan.hosts[host].peer.subscriptions_version();
+            assert!(version <= lan.hosts[host].peer.confirmed(), "the correction is confirmed");
+        }
+        assert_eq!(lan.cost("x"), 0, "other messages are suppressed again");
+        let version = lan.want(1, 1, "x", false);
+        lan.run(20, |_| false);
+        assert!(version <= lan.hosts[1].peer.confirmed());
+        assert_eq!(lan.cost("x"), 1);
+    }
+}
+
+/// Proves: W142
+#[test]
+fn lost_correction_is_repeated_with_next_heartbeats() {
+    let mut lan = suppression(2);
+    let forged = forged_end(&lan, 1, "a", 100);
+    let from = lan.hosts[1].address;
+    lan.hosts[0].receive(lan.millis, from, &forged);
+    lan.run(500, |_| true);
+    assert_eq!(lan.cost("a"), 0);
+    // One announcement suffices for messages to be sent, and two for the table to be right.
+    lan.run(1_000, |copy| copy.path == Path::Unicast);
+    assert_eq!(lan.cost("a"), 1);
+    assert_eq!(lan.cost("x"), 1);
+    lan.run(2_000, |_| false);
+    assert_eq!((lan.cost("a"), lan.cost("x")), (1, 0));
+    assert_eq!(lan.hosts[1].peer.counters().interest_forgeries, 1);
 }
