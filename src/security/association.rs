@@ -7,7 +7,7 @@ use super::credentials::CertifiedHost;
 use super::handshake_datagram::NONCE_BYTES;
 use super::key_schedule::{GroupKeys, PairwiseKeys, SenderContext};
 use super::origin::{OriginContext, OriginVerifier};
-use super::replay_window::ReplayWindow;
+use super::replay_window::{GroupReplayWindow, ReplayWindow};
 use super::sealed_datagram::open_datagram;
 use super::secret::{SECRET_BYTES, Secret};
 use super::sent_numbers::NextNumbers;
@@ -117,7 +117,7 @@ pub(super) struct Association {
     /// Numbers below which datagrams to the group are old: a stranger may have recorded them.
     first: NextNumbers,
     /// Control datagrams to the group that were accepted.
-    group_window: ReplayWindow,
+    group_window: GroupReplayWindow,
     /// Control datagrams to this peer alone that were accepted. Other members cannot seal them.
     pairwise_window: ReplayWindow,
     /// Time of the last control datagram that was accepted. Only those cannot be replayed.
@@ -192,7 +192,7 @@ impl Association {
             given_phase: given.sender.phase,
             send_pairwise: Some(PairwiseKeys::new(&given.sender, &given.pairwise_secret, remote)),
             first: secrets.next,
-            group_window: ReplayWindow::starting_at(secrets.next.control),
+            group_window: GroupReplayWindow::starting_at(secrets.next.control),
             pairwise_window: ReplayWindow::starting_at(0),
             last_heard: now,
             keys_answer: None,
@@ -290,12 +290,16 @@ impl Association {
             }
             (Kind::Control | Kind::Directed, KeyChoice::Pairwise) => {
                 let opened = open_pairwise(&self.receive_pairwise, &mut self.pairwise_window, keyed, datagram);
-                match self.former_pairwise.as_mut().filter(|former| now < former.until) {
+                let opened = match self.former_pairwise.as_mut().filter(|former| now < former.until) {
                     Some(former) if opened == Err(OpenFailure::Forged) => {
                         open_pairwise(&former.keys, &mut former.window, keyed, datagram)
                     }
                     _ => opened,
+                };
+                if opened.is_ok() && keyed.header.kind == Kind::Control {
+                    self.group_window.on_proven(keyed.header.number);
                 }
+                opened
             }
             (Kind::Data, KeyChoice::Pairwise) | (Kind::Directed, KeyChoice::Group { .. }) => Err(OpenFailure::Forged),
         }

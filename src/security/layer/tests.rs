@@ -687,6 +687,25 @@ fn replayed_control_and_foreign_address_are_discarded() {
     assert_eq!(lan.nodes[1].received, [open.clone(), open]);
 }
 
+/// Every member can seal what the sender sends to the group.
+/// Proves: W176
+#[test]
+fn forged_control_number_does_not_block_later_control() {
+    let mut lan = pair();
+    lan.meet();
+    let last = lan.nodes[0].number;
+    lan.nodes[0].number += 1 << 20;
+    let forged = lan.nodes[0].datagram(Kind::Control, None);
+    lan.multicast(0, &forged);
+    lan.nodes[0].number = last;
+    let honest = lan.nodes[0].datagram(Kind::Control, None);
+    let sealed = lan.multicast(0, &honest);
+    assert_eq!(lan.nodes[1].received, [forged, honest]);
+    let (now, from) = (lan.now, lan.nodes[0].address);
+    lan.nodes[1].receive(now, from, Path::Multicast, &sealed);
+    assert_eq!(lan.nodes[1].layer.counters().discard_replayed, 1);
+}
+
 /// Proves: W173
 #[test]
 fn other_members_cannot_open_pairwise_datagrams() {
