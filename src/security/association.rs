@@ -122,6 +122,8 @@ pub(super) struct Association {
     pairwise_window: ReplayWindow,
     /// Time of the last control datagram that was accepted. Only those cannot be replayed.
     pub(super) last_heard: Instant,
+    /// Time of the last handshake, or of the last control datagram that only the peer itself can have sealed.
+    pub(super) last_proven: Instant,
     /// The answer to the FINAL of the other; `None` if this peer was the initiator.
     pub(super) keys_answer: Option<KeysAnswer>,
     /// True if the other side may have other keys, since a later handshake has failed at its end, or since it has
@@ -195,6 +197,7 @@ impl Association {
             group_window: GroupReplayWindow::starting_at(secrets.next.control),
             pairwise_window: ReplayWindow::starting_at(0),
             last_heard: now,
+            last_proven: now,
             keys_answer: None,
             is_doubtful: false,
         }
@@ -298,6 +301,7 @@ impl Association {
                 };
                 if opened.is_ok() && keyed.header.kind == Kind::Control {
                     self.group_window.on_proven(keyed.header.number);
+                    self.last_proven = now;
                 }
                 opened
             }

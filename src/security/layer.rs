@@ -153,6 +153,10 @@ pub struct SecurityLayer {
     effects: VecDeque<SecurityEffect>,
     /// Time of the next search for associations to forget.
     next_expiry: Instant,
+    /// True if the list of revoked hosts is newer than at the last tick.
+    has_newer_list: bool,
+    /// Time of the first tick with the present list of revoked hosts; `None` before the first change.
+    list_since: Option<Instant>,
     /// Time of the next search for datagrams that no SIGNATURE has covered in time; `None` if none waits for one.
     next_origin_search: Option<Instant>,
 }
@@ -190,6 +194,8 @@ impl SecurityLayer {
             counters: SecurityCounters::default(),
             effects: VecDeque::new(),
             next_expiry: now + EXPIRY_INTERVAL,
+            has_newer_list: false,
+            list_since: None,
             next_origin_search: None,
             settings,
             credentials,
@@ -276,6 +282,7 @@ impl SecurityLayer {
         self.credentials = credentials;
         self.verifier = verifier;
         if has_newer_list {
+            self.has_newer_list = true;
             self.forget_revoked();
         }
         if has_newer_list || has_other_certificate {
@@ -380,6 +387,9 @@ impl SecurityLayer {
 
     /// Handles the passing of time: sends HELLOs, repeats datagrams of handshakes, and drops what has waited too long.
     pub fn tick(&mut self, now: ClockReading) {
+        if std::mem::take(&mut self.has_newer_list) {
+            self.list_since = Some(now.instant);
+        }
         let SecurityLayer { own, associations, epochs, .. } = self;
         // A run that has ended never gets the keys of the next phase.
         let has_ended = |epoch: &Epoch, association: &Association| {
@@ -408,17 +418,21 @@ impl SecurityLayer {
         }
     }
 
-    /// Forgets the keys of silent peers, and of those whose certificate has expired.
+    /// Forgets the keys of silent peers, and of those whose certificate has expired. After a revocation it forgets also
+    /// those of peers that have proven nothing since: a run that has crashed changes its keys no more, and a revoked host
+    /// can seal datagrams to the group with them.
     fn expire_associations(&mut self, now: ClockReading) {
-        let SecurityLayer { settings, associations, epochs, counters, effects, .. } = self;
-        associations.retain(|epoch, Association { host, last_heard, .. }| {
+        let SecurityLayer { settings, associations, epochs, counters, effects, list_since, .. } = self;
+        let proof_since = list_since.filter(|since| settings.forget <= now.instant.since(*since));
+        associations.retain(|epoch, Association { host, last_heard, last_proven, .. }| {
             let has_expired = host.certified.valid_until.is_some_and(|until| until <= now.wall);
             if has_expired {
                 counters.expired += 1;
                 let (address, name) = (host.address, host.certified.name.clone());
                 effects.push_back(SecurityEffect::Expired { epoch: *epoch, address, name });
             }
-            !has_expired && now.instant.since(*last_heard) < settings.forget
+            let is_unproven = proof_since.is_some_and(|since| *last_proven < since);
+            !has_expired && !is_unproven && now.instant.since(*last_heard) < settings.forget
         });
         epochs.retain(|_, epoch| associations.contains_key(epoch));
     }

@@ -141,6 +141,31 @@ fn former_pairwise_keys_need_a_new_phase() {
     }
 }
 
+/// Proves: W195
+#[test]
+fn keys_of_crashed_run_end_after_revocation() {
+    for is_revoked in [false, true] {
+        let mut lan = trio();
+        lan.meet();
+        if is_revoked {
+            lan.revoke(1, 1, None);
+        }
+        // A has crashed. Somebody goes on sending to the group with its keys.
+        let crashed = lan.nodes[0].address;
+        let is_of_crashed = |_: usize, transit: &Transit| transit.to == crashed || transit.from == crashed;
+        let mut delivered = 0;
+        for _ in 0..2 * FORGET.as_secs() {
+            let forged = lan.nodes[0].datagram(Kind::Control, None);
+            lan.multicast(0, &forged);
+            delivered += lan.nodes[1].received.drain(..).count() as u64;
+            lan.run(Duration::from_secs(1), is_of_crashed);
+            assert!(lan.is_heard(1, 2) && lan.is_heard(2, 1), "the other peer stays known");
+        }
+        let seconds = if is_revoked { FORGET.as_secs() } else { 2 * FORGET.as_secs() };
+        assert!((seconds - 1..=seconds + 2).contains(&delivered), "{delivered}");
+    }
+}
+
 /// Proves: W193
 #[test]
 fn datagram_of_missed_phase_waits_for_the_handshake() {
