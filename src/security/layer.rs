@@ -4,6 +4,7 @@
 //! makes the handshakes by which peers give each other their keys. The core receives nothing that a member of the realm
 //! did not seal for this group and, if it is for one receiver, for this peer.
 
+mod expiry;
 mod handshake;
 mod origin;
 
@@ -294,20 +295,6 @@ impl SecurityLayer {
         self.hello = HelloSchedule::new();
     }
 
-    fn forget_revoked(&mut self) {
-        let SecurityLayer { verifier, associations, epochs, counters, effects, .. } = self;
-        associations.retain(|epoch, Association { host, .. }| {
-            let is_revoked = verifier.is_revoked(&host.certified.keys);
-            if is_revoked {
-                counters.revoked += 1;
-                let (address, name) = (host.address, host.certified.name.clone());
-                effects.push_back(SecurityEffect::Revoked { epoch: *epoch, address, name });
-            }
-            !is_revoked
-        });
-        epochs.retain(|_, epoch| associations.contains_key(epoch));
-    }
-
     /// Handles a datagram that arrived. Returns the datagram for the core, if there is one now.
     pub fn receive(&mut self, now: ClockReading, datagram: ArrivedDatagram) -> Option<Bytes> {
         let counter = match *datagram.bytes {
@@ -416,39 +403,6 @@ impl SecurityLayer {
             self.next_expiry = now.instant + EXPIRY_INTERVAL;
             self.expire_associations(now);
         }
-    }
-
-    /// Forgets the keys of silent peers, and of those whose certificate has expired. After a revocation it forgets also
-    /// those of peers that have proven nothing since: a run that has crashed changes its keys no more, and a revoked host
-    /// can seal datagrams to the group with them.
-    fn expire_associations(&mut self, now: ClockReading) {
-        let SecurityLayer { settings, associations, epochs, counters, effects, list_since, .. } = self;
-        let proof_since = list_since.filter(|since| settings.forget <= now.instant.since(*since));
-        associations.retain(|epoch, Association { host, last_heard, last_proven, .. }| {
-            let has_expired = host.certified.valid_until.is_some_and(|until| until <= now.wall);
-            if has_expired {
-                counters.expired += 1;
-                let (address, name) = (host.address, host.certified.name.clone());
-                effects.push_back(SecurityEffect::Expired { epoch: *epoch, address, name });
-            }
-            let is_unproven = proof_since.is_some_and(|since| *last_proven < since);
-            !has_expired && !is_unproven && now.instant.since(*last_heard) < settings.forget
-        });
-        epochs.retain(|_, epoch| associations.contains_key(epoch));
-    }
-
-    /// Forgets the keys of an epoch that the core gives up. If the epoch returns, the core may number what it sends to
-    /// it from the start, and so it needs new keys.
-    pub fn on_departed(&mut self, epoch: Epoch) {
-        self.remove_association(epoch);
-    }
-
-    fn remove_association(&mut self, epoch: Epoch) -> Option<Association> {
-        let former = self.associations.remove(&epoch)?;
-        if self.epochs.get(&former.host.address) == Some(&epoch) {
-            self.epochs.remove(&former.host.address);
-        }
-        Some(former)
     }
 
     /// Returns the latest time for the next [`SecurityLayer::tick`].

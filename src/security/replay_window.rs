@@ -126,7 +126,7 @@ mod tests {
         window.on_proven(far + 2);
         assert!(!window.accept(3) && !window.accept(far) && !window.accept(far + 1) && window.accept(far + 3));
         assert!(window.accept(far + 2 * WINDOW + 3), "the next one may be far ahead again");
-        // What only its receiver gets may be far ahead, too.
+        // CONTROL to one receiver may be far ahead, too.
         window.on_proven(far + 100 * WINDOW);
         assert!(!window.accept(far + 4) && window.accept(far + 100 * WINDOW + 1));
     }
