@@ -1,7 +1,7 @@
 //! Messages on their way to clients. The messages of one run stay together until they are read, which keeps the cost of
 //! each one low: no lock, no copy, no lookup.
 
-use crate::message::{Delivery, DeliveryRef, Message, Publisher, Verdict};
+use crate::message::{Delivery, DeliveryRef, Message, MessageOrigin, Publisher, Verdict};
 use crate::seqno::Seq;
 use crate::subject::Subject;
 use crate::wire::entry::EntryParts;
@@ -17,6 +17,7 @@ pub struct Deliveries {
     position: DeliveryPosition,
     repaired: bool,
     replayed: bool,
+    origin: Option<MessageOrigin>,
     left: usize,
     bytes: usize,
 }
@@ -78,6 +79,8 @@ pub(crate) struct RunRef<'a> {
     pub(crate) verdict: Verdict,
     /// True if the messages were missing at first.
     pub(crate) repaired: bool,
+    /// Proof of their publisher.
+    pub(crate) origin: Option<MessageOrigin>,
     /// True if the messages are journalled events.
     pub(crate) event: bool,
     /// True if each entry has a meta part.
@@ -99,6 +102,7 @@ impl Deliveries {
             position: DeliveryPosition { seq, offset: None, verdict },
             repaired,
             replayed: false,
+            origin: None,
             left,
             bytes,
         }
@@ -115,6 +119,7 @@ impl Deliveries {
             offset: self.position.offset,
             verdict: self.position.verdict,
             repaired: self.repaired,
+            origin: self.origin,
             event: run.event,
             meta: run.has_meta(),
             count: u16::try_from(self.left).expect("a run has at most 65,535"),
@@ -146,7 +151,7 @@ impl Deliveries {
         let (left, bytes) = (messages.len(), messages.iter().map(Message::body_bytes).sum());
         let (messages, position) =
             (Messages::Fetched(messages.into_iter()), DeliveryPosition { seq: Some(seq), offset: None, verdict });
-        Deliveries { messages, publisher, position, repaired, replayed: false, left, bytes }
+        Deliveries { messages, publisher, position, repaired, replayed: false, origin: None, left, bytes }
     }
 
     /// Drops the first `repeated` messages, which were delivered before; the next message has the verdict of the first.
@@ -187,6 +192,7 @@ impl Deliveries {
                 verdict,
                 repaired: self.repaired,
                 replayed: self.replayed,
+                origin: self.origin,
             });
         });
     }
@@ -242,6 +248,12 @@ impl Deliveries {
         self
     }
 
+    /// Sets the proof of the publisher of all messages.
+    pub(crate) fn with_origin(mut self, origin: Option<MessageOrigin>) -> Deliveries {
+        self.origin = origin;
+        self
+    }
+
     /// Keeps the first `count` messages and drops the others.
     pub fn truncate(&mut self, count: usize) {
         self.left = self.left.min(count);
@@ -250,7 +262,7 @@ impl Deliveries {
 
 impl From<Delivery> for Deliveries {
     fn from(delivery: Delivery) -> Deliveries {
-        let Delivery { message, publisher, seq, offset, verdict, repaired, replayed } = delivery;
+        let Delivery { message, publisher, seq, offset, verdict, repaired, replayed, origin } = delivery;
         let bytes = message.body_bytes();
         Deliveries {
             messages: Messages::One(Some(message)),
@@ -258,6 +270,7 @@ impl From<Delivery> for Deliveries {
             position: DeliveryPosition { seq, offset, verdict },
             repaired,
             replayed,
+            origin,
             left: 1,
             bytes,
         }
@@ -272,7 +285,7 @@ impl Iterator for Deliveries {
         let message = self.messages.next()?;
         let DeliveryPosition { seq, offset, verdict } = self.position.next();
         let (publisher, repaired, replayed) = (self.publisher.clone(), self.repaired, self.replayed);
-        Some(Delivery { message, publisher, seq, offset, verdict, repaired, replayed })
+        Some(Delivery { message, publisher, seq, offset, verdict, repaired, replayed, origin: self.origin })
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

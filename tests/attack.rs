@@ -160,6 +160,11 @@ fn member_that_forges_is_reported() {
         wait_until("the forgery is reported there", || holder.counter("origin_forged") == 2);
         assert!(!has(&strict_subscriber, "forged"), "{:?}", strict_subscriber.lines());
         assert!(!has(&strict_subscriber, "\"loss\""), "{:?}", strict_subscriber.lines());
+        for (subscriber, proof) in [(&subscriber, "group"), (&strict_subscriber, "publisher")] {
+            let origin = format!("\"origin\":\"{proof}\"");
+            let messages = subscriber.lines().into_iter().filter(|line| line.contains("\"genuine "));
+            assert!(messages.clone().all(|line| line.contains(&origin)), "{:?}", subscriber.lines());
+        }
         let lost = holder.rows("loss");
         assert!(lost.iter().all(|row| row["lost"] == 0), "{lost:?}");
     });

@@ -9,7 +9,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use super::loss_text::{cause_text, reason_text};
 use crate::bus::{Baseline, Joined};
 use crate::event::timestamp::Timestamp;
-use crate::message::{Cause, Count, Delivery, Headers, Loss, LossScope, Publisher, Verdict};
+use crate::message::{Cause, Count, Delivery, Headers, Loss, LossScope, MessageOrigin, Publisher, Verdict};
 use crate::terminal::output::{EscapedText, json, pluralize};
 use crate::time::WallTime;
 
@@ -35,6 +35,9 @@ struct MessageJson<'a> {
     /// Present only if true.
     #[serde(skip_serializing_if = "Option::is_none")]
     replayed: Option<bool>,
+    /// Absent in open mode.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    origin: Option<&'static str>,
     received: String,
     /// Present only if the message carried it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -197,6 +200,7 @@ pub fn message_json(delivery: &Delivery, received: WallTime) -> String {
         missing,
         repaired: delivery.repaired.then_some(true),
         replayed: delivery.replayed.then_some(true),
+        origin: delivery.origin.map(MessageOrigin::as_str),
         received: Timestamp::from(received).to_string(),
         sent,
         reply: message.reply.as_ref().map(|reply| reply.as_str()),
@@ -363,7 +367,9 @@ mod tests {
         assert!(
             message_json(&delivery, received).contains(r#""missing":{"min":0,"max":7},"repaired":true,"received":"#)
         );
-        delivery.repaired = false;
+        (delivery.repaired, delivery.origin) = (false, Some(MessageOrigin::Publisher));
+        assert!(message_json(&delivery, received).contains(r#""origin":"publisher","received":"#));
+        delivery.origin = None;
         let verdicts =
             [Verdict::Start(WallTime::from_nanos(1_000_001_999)), Verdict::First, Verdict::Unnumbered, Verdict::Direct];
         for (verdict, word) in verdicts.into_iter().zip(["start", "first", "unnumbered", "direct"]) {
@@ -443,6 +449,7 @@ mod tests {
             verdict,
             repaired: false,
             replayed: false,
+            origin: None,
         }
     }
 

@@ -128,6 +128,8 @@ struct MessageInput<'a> {
     _repaired: Option<IgnoredAny>,
     #[serde(rename = "replayed")]
     _replayed: Option<IgnoredAny>,
+    #[serde(rename = "origin")]
+    _origin: Option<IgnoredAny>,
     #[serde(rename = "received")]
     _received: Option<IgnoredAny>,
     #[serde(rename = "sent")]
@@ -179,7 +181,7 @@ impl<'de> Deserialize<'de> for HeadersInput {
 mod tests {
     use super::*;
     use crate::cli::event::{dropped_json, message_json};
-    use crate::message::{Delivery, Epoch, Publisher, Verdict};
+    use crate::message::{Delivery, Epoch, MessageOrigin, Publisher, Verdict};
     use crate::time::WallTime;
 
     #[test]
@@ -212,6 +214,7 @@ mod tests {
                 (message.reply, message.headers) = (reply, headers);
                 let mut delivery = Delivery::new(message.clone(), publisher.clone(), None, Verdict::Start(time));
                 (delivery.offset, delivery.repaired, delivery.replayed) = (Some(7), true, true);
+                delivery.origin = Some(MessageOrigin::Group);
                 let line = message_json(&delivery, time);
                 assert_eq!(json_line(line.as_bytes()), Ok(Some(message.clone())), "{line}");
             }

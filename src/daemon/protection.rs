@@ -176,9 +176,9 @@ impl Protection {
                         SecurityEffect::Send { to, bytes } => send(Some(to), bytes),
                         SecurityEffect::Multicast { bytes } => send(None, bytes),
                         SecurityEffect::Receive(datagram) => input(Input::Deferred(datagram)),
-                        SecurityEffect::Authenticated { epoch, address, name, publish } => {
+                        SecurityEffect::Authenticated { epoch, address, name, publish, origin } => {
                             log::authenticated(&name, epoch, address);
-                            let certified = CertifiedPeer { name: Some(name), publish };
+                            let certified = CertifiedPeer { name: Some(name), publish, origin: Some(origin) };
                             input(Input::Authenticated { epoch, certified });
                         }
                         SecurityEffect::Key(secret) => {

@@ -3,7 +3,7 @@
 use crate::delivery::{Deliveries, RunRef};
 use crate::listener::codec::{FrameError, FrameReader, put_bytes8, put_bytes32};
 use crate::message::{
-    Cause, Count, Delivery, Dseq, Epoch, Headers, Loss, LossScope, Message, Publisher, Reason, Verdict,
+    Cause, Count, Delivery, Dseq, Epoch, Headers, Loss, LossScope, Message, MessageOrigin, Publisher, Reason, Verdict,
 };
 use crate::seqno::Seq;
 use crate::subject::Subject;
@@ -20,6 +20,10 @@ const FLAG_REPAIRED: u8 = 0x04;
 const FLAG_META: u8 = 0x08;
 /// MESSAGE and MESSAGE RUN: an offset follows.
 const FLAG_OFFSET: u8 = 0x10;
+/// MESSAGE and MESSAGE RUN: a member of the realm has sent the messages.
+const FLAG_ORIGIN_GROUP: u8 = 0x20;
+/// MESSAGE and MESSAGE RUN: their publisher has sent the messages.
+const FLAG_ORIGIN_PUBLISHER: u8 = 0x40;
 
 /// Table of (value on the wire, reason), used for both directions.
 const REASONS: [(u8, Reason); 11] = [
@@ -40,7 +44,7 @@ const REASONS: [(u8, Reason); 11] = [
 pub(crate) fn delivery_body(delivery: &Delivery) -> BytesMut {
     let message = &delivery.message;
     let mut out = BytesMut::with_capacity(128 + message.subject.as_bytes().len() + message.body_bytes());
-    let flags = flag(FLAG_EVENT, message.event) | flag(FLAG_REPAIRED, delivery.repaired);
+    let flags = flag(FLAG_EVENT, message.event) | flag(FLAG_REPAIRED, delivery.repaired) | origin_flag(delivery.origin);
     put_delivery_header(&mut out, flags, &delivery.publisher, delivery.seq, delivery.offset, delivery.verdict);
     put_content(&mut out, message);
     out
@@ -49,6 +53,7 @@ pub(crate) fn delivery_body(delivery: &Delivery) -> BytesMut {
 /// Appends the part of a MESSAGE RUN frame after the subscriptions.
 pub(crate) fn put_run(out: &mut BytesMut, run: &RunRef<'_>) {
     let flags = flag(FLAG_EVENT, run.event) | flag(FLAG_REPAIRED, run.repaired) | flag(FLAG_META, run.meta);
+    let flags = flags | origin_flag(run.origin);
     put_delivery_header(out, flags, run.publisher, run.seq, run.offset, run.verdict);
     put_bytes8(out, run.subject.as_bytes());
     out.put_u16(run.count);
@@ -57,6 +62,14 @@ pub(crate) fn put_run(out: &mut BytesMut, run: &RunRef<'_>) {
 
 fn flag(flag: u8, is_set: bool) -> u8 {
     if is_set { flag } else { 0 }
+}
+
+fn origin_flag(origin: Option<MessageOrigin>) -> u8 {
+    match origin {
+        None => 0,
+        Some(MessageOrigin::Group) => FLAG_ORIGIN_GROUP,
+        Some(MessageOrigin::Publisher) => FLAG_ORIGIN_PUBLISHER,
+    }
 }
 
 /// Appends flags, publisher, sequence number, offset and verdict of a message, or of the first message of a run.
@@ -154,22 +167,23 @@ pub(crate) fn put_loss(out: &mut BytesMut, loss: &Loss) {
 }
 
 pub(crate) fn delivery(reader: &mut FrameReader) -> Result<Delivery, FrameError> {
-    let DeliveryHeader { flags, publisher, seq, offset, verdict } =
+    let DeliveryHeader { flags, publisher, seq, offset, verdict, origin } =
         delivery_header(reader, FLAG_EVENT | FLAG_REPAIRED)?;
     let message = content(reader, flags & FLAG_EVENT != 0)?;
     let repaired = flags & FLAG_REPAIRED != 0;
-    Ok(Delivery { message, publisher, seq, offset, verdict, repaired, replayed: false })
+    Ok(Delivery { message, publisher, seq, offset, verdict, repaired, replayed: false, origin })
 }
 
 /// Reads the part of a MESSAGE RUN frame after the subscriptions.
 pub(crate) fn run(reader: &mut FrameReader) -> Result<Deliveries, FrameError> {
-    let DeliveryHeader { flags, publisher, seq, offset, verdict } =
+    let DeliveryHeader { flags, publisher, seq, offset, verdict, origin } =
         delivery_header(reader, FLAG_EVENT | FLAG_REPAIRED | FLAG_META)?;
     let subject = Subject::from_bytes(reader.bytes8()?)?;
     let count = reader.u16()?;
     let has = |flag: u8| flags & flag != 0;
     let run = Run::of_entries(subject, seq, has(FLAG_EVENT), has(FLAG_META), count, reader.rest())?;
-    Ok(Deliveries::of_run(run, publisher, verdict, has(FLAG_REPAIRED)).at_offset(offset))
+    let deliveries = Deliveries::of_run(run, publisher, verdict, has(FLAG_REPAIRED));
+    Ok(deliveries.at_offset(offset).with_origin(origin))
 }
 
 /// Fields that [`put_delivery_header`] writes.
@@ -179,13 +193,21 @@ struct DeliveryHeader {
     seq: Option<Seq>,
     offset: Option<u32>,
     verdict: Verdict,
+    origin: Option<MessageOrigin>,
 }
 
 fn delivery_header(reader: &mut FrameReader, flags_known: u8) -> Result<DeliveryHeader, FrameError> {
     let flags = reader.u8()?;
-    if flags & !(flags_known | FLAG_SEQ | FLAG_OFFSET) != 0 {
+    let flags_of_origin = FLAG_ORIGIN_GROUP | FLAG_ORIGIN_PUBLISHER;
+    if flags & !(flags_known | FLAG_SEQ | FLAG_OFFSET | flags_of_origin) != 0 {
         return Err(FrameError::Value("flags"));
     }
+    let origin = match flags & flags_of_origin {
+        0 => None,
+        FLAG_ORIGIN_GROUP => Some(MessageOrigin::Group),
+        FLAG_ORIGIN_PUBLISHER => Some(MessageOrigin::Publisher),
+        _ => return Err(FrameError::Value("flags")),
+    };
     let publisher = publisher(reader)?;
     let seq = if flags & FLAG_SEQ != 0 { Some(seq(reader)?) } else { None };
     let offset = if flags & FLAG_OFFSET != 0 { Some(reader.u32()?) } else { None };
@@ -198,7 +220,7 @@ fn delivery_header(reader: &mut FrameReader, flags_known: u8) -> Result<Delivery
         5 => Verdict::Direct,
         _ => return Err(FrameError::Value("verdict")),
     };
-    Ok(DeliveryHeader { flags, publisher, seq, offset, verdict })
+    Ok(DeliveryHeader { flags, publisher, seq, offset, verdict, origin })
 }
 
 pub(crate) fn content(reader: &mut FrameReader, event: bool) -> Result<Message, FrameError> {

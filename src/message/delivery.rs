@@ -53,6 +53,25 @@ impl DeliveryMode {
     }
 }
 
+/// Proof of the publisher of a message when it is delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MessageOrigin {
+    /// Some member of the realm has sent it.
+    Group,
+    /// Its publisher has sent it.
+    Publisher,
+}
+
+impl MessageOrigin {
+    /// Returns the name in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            MessageOrigin::Group => "group",
+            MessageOrigin::Publisher => "publisher",
+        }
+    }
+}
+
 /// A message on its way to a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
@@ -72,12 +91,14 @@ pub struct Delivery {
     pub repaired: bool,
     /// True if the message is part of the history with which a subscription began.
     pub replayed: bool,
+    /// Proof of its publisher. `None` in open mode, and if it is replayed.
+    pub origin: Option<MessageOrigin>,
 }
 
 impl Delivery {
-    /// Creates a delivery that was neither repaired nor replayed.
+    /// Creates a delivery that was neither repaired nor replayed, without proof of its publisher.
     pub fn new(message: Message, publisher: Publisher, seq: Option<Seq>, verdict: Verdict) -> Delivery {
-        Delivery { message, publisher, seq, offset: None, verdict, repaired: false, replayed: false }
+        Delivery { message, publisher, seq, offset: None, verdict, repaired: false, replayed: false, origin: None }
     }
 }
 
@@ -106,6 +127,8 @@ pub struct DeliveryRef<'a> {
     pub repaired: bool,
     /// As [`Delivery::replayed`].
     pub replayed: bool,
+    /// As [`Delivery::origin`].
+    pub origin: Option<MessageOrigin>,
 }
 
 impl DeliveryRef<'_> {
@@ -119,14 +142,14 @@ impl DeliveryRef<'_> {
             payload: Bytes::copy_from_slice(self.payload),
             event: self.event,
         };
-        let DeliveryRef { publisher, seq, offset, verdict, repaired, replayed, .. } = *self;
-        Delivery { message, publisher: publisher.clone(), seq, offset, verdict, repaired, replayed }
+        let DeliveryRef { publisher, seq, offset, verdict, repaired, replayed, origin, .. } = *self;
+        Delivery { message, publisher: publisher.clone(), seq, offset, verdict, repaired, replayed, origin }
     }
 }
 
 impl<'a> From<&'a Delivery> for DeliveryRef<'a> {
     fn from(delivery: &'a Delivery) -> DeliveryRef<'a> {
-        let Delivery { message, publisher, seq, offset, verdict, repaired, replayed } = delivery;
+        let Delivery { message, publisher, seq, offset, verdict, repaired, replayed, origin } = delivery;
         DeliveryRef {
             subject: &message.subject,
             reply: message.reply.as_ref().map_or(&[], |reply| reply.as_bytes()),
@@ -139,6 +162,7 @@ impl<'a> From<&'a Delivery> for DeliveryRef<'a> {
             verdict: *verdict,
             repaired: *repaired,
             replayed: *replayed,
+            origin: *origin,
         }
     }
 }

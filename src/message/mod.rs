@@ -19,7 +19,7 @@ mod loss;
 mod refusal;
 mod subscription_filter;
 
-pub use delivery::{Delivery, DeliveryMode, DeliveryRef, Verdict};
+pub use delivery::{Delivery, DeliveryMode, DeliveryRef, MessageOrigin, Verdict};
 pub use headers::{HeaderError, Headers};
 pub use loss::{Cause, Count, Loss, LossScope, MissingDatagrams, Reason};
 pub use refusal::{QuestionFailure, Refusal};

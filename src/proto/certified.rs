@@ -1,7 +1,7 @@
 //! Certificates of other peers, as far as the core needs them: the names in them, and the subjects on which their hosts
 //! may publish.
 
-use crate::message::{Epoch, PeerName};
+use crate::message::{Epoch, MessageOrigin, PeerName};
 use crate::subject::permitted_subjects::{HostPermissions, PermittedSubjects};
 use crate::time::Instant;
 use std::collections::BTreeMap;
@@ -17,6 +17,8 @@ pub struct CertifiedPeer {
     pub name: Option<PeerName>,
     /// Subjects on which the peer may publish.
     pub publish: PermittedSubjects,
+    /// Proof of the publisher of what the peer sends to the group; `None` in open mode.
+    pub origin: Option<MessageOrigin>,
 }
 
 /// Statements of the certificate of this peer's own host.
@@ -81,6 +83,11 @@ impl CertifiedPeers {
         }
     }
 
+    /// Returns whether a peer has proven its identity. All of them do so from then on.
+    pub fn is_keyed(&self) -> bool {
+        self.is_keyed
+    }
+
     /// Returns whether the certificate of a known peer has this name.
     pub fn has_name(&self, name: &PeerName) -> bool {
         self.peers.values().any(|(_, certified)| certified.name.as_ref() == Some(name))
@@ -92,7 +99,9 @@ impl CertifiedPeers {
         match self.peers.get(&epoch) {
             Some((_, certified)) => certified.clone(),
             None if !self.is_keyed => CertifiedPeer::default(),
-            None => CertifiedPeer { name: None, publish: PermittedSubjects::of([]) },
+            None => {
+                CertifiedPeer { name: None, publish: PermittedSubjects::of([]), origin: Some(MessageOrigin::Group) }
+            }
         }
     }
 }
@@ -106,7 +115,7 @@ mod tests {
     }
 
     fn certified(name: &str) -> CertifiedPeer {
-        CertifiedPeer { name: Some(name.parse().unwrap()), publish: PermittedSubjects::all() }
+        CertifiedPeer { name: Some(name.parse().unwrap()), ..CertifiedPeer::default() }
     }
 
     #[test]
@@ -115,7 +124,8 @@ mod tests {
         assert!(peers.of(epoch(1)).publish.is_all());
         peers.insert(epoch(1), certified("A.test"), |_| false);
         assert_eq!(peers.of(epoch(1)), certified("A.test"));
-        assert_eq!(peers.of(epoch(2)), CertifiedPeer { name: None, publish: PermittedSubjects::of([]) });
+        let unknown = peers.of(epoch(2));
+        assert_eq!((unknown.name, unknown.publish), (None, PermittedSubjects::of([])));
     }
 
     #[test]

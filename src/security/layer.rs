@@ -24,7 +24,7 @@ use super::origin::{OriginContext, OriginHold, OriginSigner};
 use super::own_keys::OwnKeys;
 use super::realm::CERTIFICATE_BYTES_MAX;
 use super::secret::{SECRET_BYTES, Secret};
-use crate::message::{Epoch, PeerName};
+use crate::message::{Epoch, MessageOrigin, PeerName};
 use crate::proto::effect::ArrivedDatagram;
 use crate::subject::permitted_subjects::PermittedSubjects;
 use crate::time::{ClockReading, Instant};
@@ -81,6 +81,8 @@ pub enum SecurityEffect {
         name: PeerName,
         /// Subjects on which its certificate lets it publish.
         publish: PermittedSubjects,
+        /// Proof of the publisher of what it sends to the group, when that goes to the core.
+        origin: MessageOrigin,
     },
     /// A member of the realm has sent data in the name of this peer, which has signed other data. This is reported at
     /// most once a second for each epoch.

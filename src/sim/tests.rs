@@ -117,6 +117,7 @@ impl Story {
             verdict,
             repaired: false,
             replayed: false,
+            origin: None,
         };
         self.oracle.on_deliver(at, SUBSCRIBER, &[TARGET], &delivery);
     }

@@ -260,6 +260,7 @@ fn question_without_reply() -> seqcast::message::Delivery {
         verdict: seqcast::message::Verdict::Direct,
         repaired: false,
         replayed: false,
+        origin: None,
     }
 }
 

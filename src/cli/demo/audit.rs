@@ -235,6 +235,7 @@ mod tests {
             verdict: Verdict::Next,
             repaired: false,
             replayed: false,
+            origin: None,
         })
     }
 

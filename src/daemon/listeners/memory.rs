@@ -114,6 +114,7 @@ mod tests {
             verdict: Verdict::Direct,
             repaired: false,
             replayed: false,
+            origin: None,
         }
         .into()
     }

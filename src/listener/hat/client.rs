@@ -285,7 +285,17 @@ mod tests {
         };
         let publisher = Publisher { name: None, epoch: Epoch::new(1).unwrap(), uid: 0 };
         let (message, verdict) = (crate::message::Message::from(&event), Verdict::Direct);
-        Delivery { message, publisher, seq: None, offset: None, verdict, repaired: false, replayed: false }.into()
+        Delivery {
+            message,
+            publisher,
+            seq: None,
+            offset: None,
+            verdict,
+            repaired: false,
+            replayed: false,
+            origin: None,
+        }
+        .into()
     }
 
     /// Returns the ids in each of the messages to the client.

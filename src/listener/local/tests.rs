@@ -20,8 +20,8 @@ use crate::listener::stream::{
     StreamRequest, StreamRow, Streams,
 };
 use crate::message::{
-    Cause, Count, Delivery, DeliveryMode, Dseq, Epoch, Headers, Loss, LossScope, Message, NameError, PeerRef,
-    Publisher, QuestionFailure, QueueError, Reason, SubId, Verdict,
+    Cause, Count, Delivery, DeliveryMode, Dseq, Epoch, Headers, Loss, LossScope, Message, MessageOrigin, NameError,
+    PeerRef, Publisher, QuestionFailure, QueueError, Reason, SubId, Verdict,
 };
 use crate::rng::Rng;
 use crate::seqno::Seq;
@@ -312,7 +312,12 @@ fn delivery(rng: &mut Rng) -> Delivery {
     };
     let seq = rng.chance(0.7).then(|| Seq::new(rng.next_u64() | 1).unwrap());
     let offset = rng.chance(0.5).then(|| rng.next_u32());
-    Delivery { offset, ..Delivery::new(message(rng), publisher(rng), seq, verdict) }
+    let origin = match rng.below(3) {
+        0 => None,
+        1 => Some(MessageOrigin::Group),
+        _ => Some(MessageOrigin::Publisher),
+    };
+    Delivery { offset, origin, ..Delivery::new(message(rng), publisher(rng), seq, verdict) }
 }
 
 /// Returns messages as they arrive in one datagram, all with a meta part or none.
@@ -321,8 +326,9 @@ fn message_run(rng: &mut Rng) -> Deliveries {
     let payload = |rng: &mut Rng| vec![1; usize::try_from(rng.below(200)).unwrap()].into();
     let messages: Vec<Message> =
         (0..rng.between(1, 30)).map(|_| Message { payload: payload(rng), ..first.clone() }).collect();
-    let Delivery { publisher, verdict, offset, .. } = delivery(rng);
-    Deliveries::run_of(&messages, Seq::new((7 << 32) + 1).unwrap(), publisher, verdict).at_offset(offset)
+    let Delivery { publisher, verdict, offset, origin, .. } = delivery(rng);
+    let run = Deliveries::run_of(&messages, Seq::new((7 << 32) + 1).unwrap(), publisher, verdict);
+    run.at_offset(offset).with_origin(origin)
 }
 
 fn loss(rng: &mut Rng) -> Loss {
@@ -578,7 +584,8 @@ fn malformed_frame_ends_the_conversation() {
         (b"\x82\xff\xff\xff\xff\0\0\0\x01", FrameError::Short),
         (b"\x84\x10\0\0\0", FrameError::Short),
         (b"\x88\x09\0", FrameError::Value("reason")),
-        (&[RUN_HEAD, b"\x20\x02\x05\0\x01a\0\x01\0"].concat(), FrameError::Value("flags")),
+        (&[RUN_HEAD, b"\x80\x02\x05\0\x01a\0\x01\0"].concat(), FrameError::Value("flags")),
+        (&[RUN_HEAD, b"\x60\x02\x05\0\x01a\0\x01\0"].concat(), FrameError::Value("flags")),
         (
             &[RUN_HEAD, b"\0\0\0\0\0\0\0\0\x01\0\0\0\x01\0\x05\x01a\0\0"].concat(),
             FrameError::Run(wire::DecodeError::RunEmpty),
@@ -636,6 +643,7 @@ fn largest_message_fits_beside_all_subscriptions() {
         verdict: Verdict::Skip(Count::Between { min: 0, max: 9 }),
         repaired: true,
         replayed: false,
+        origin: None,
     };
     let subs = (0..FRAME_SUBS_MAX as u32).map(SubId).collect();
     let sent = vec![welcome(), PeerFrame::Message { subs, delivery }];

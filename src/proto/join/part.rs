@@ -101,7 +101,7 @@ impl SubjectReplay {
         self.is_done = self.left() == 0;
         let publisher = publisher.clone();
         let offset = Some(offset);
-        Delivery { message, publisher, seq: Some(seq), offset, verdict, repaired: false, replayed: true }
+        Delivery { offset, replayed: true, ..Delivery::new(message, publisher, Some(seq), verdict) }
     }
 
     /// Returns the verdict on the next event. Its offset, not its number, shows that it is the next one.

@@ -100,6 +100,7 @@ impl Source {
             verdict,
             repaired,
             replayed,
+            origin: None,
         }));
     }
 }

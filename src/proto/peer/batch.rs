@@ -72,6 +72,7 @@ impl Peer {
         let entries = Bytes::copy_from_slice(stream.entries(at));
         let run = Run::of_packed(subject, before, count as u16 + 1, entries);
         let deliveries = Deliveries::of_run(run, self.own_publisher(), Verdict::Direct, false);
+        let deliveries = deliveries.with_origin(self.own_origin());
         // Modulo 2^32, as is the count that is cut here.
         let first_of_frame = Some(offset.wrapping_sub((seq.count() - 1) as u32));
         self.deliver_local(&matched, deliveries.with_offset(first_of_frame));

@@ -4,7 +4,7 @@
 //! Such a message of another peer is accounted for like any other: its datagram, its number, and its loss. It goes to no client.
 
 use super::Peer;
-use crate::message::{DeliveryMode, Epoch, Publisher, Verdict};
+use crate::message::{DeliveryMode, Epoch, MessageOrigin, Publisher, Verdict};
 use crate::proto::certified::CertifiedPeer;
 use crate::proto::effect::{DeniedPublication, Effect, MemberEvent};
 use crate::proto::members::Member;
@@ -39,6 +39,22 @@ impl Peer {
         let namesakes = self.members.values().filter(|member| member.publisher.name == name);
         let namesakes: Vec<Epoch> = namesakes.map(Member::epoch).collect();
         namesakes.into_iter().for_each(|namesake| self.check_announced_name(namesake));
+    }
+
+    /// Returns the proof of the publisher of what a member has sent: to the group, or to this peer alone.
+    #[inline]
+    pub(super) fn origin_of(&self, epoch: Epoch, is_directed: bool) -> Option<MessageOrigin> {
+        if !self.certified.is_keyed() {
+            return None;
+        }
+        let origin = self.members.get(&epoch)?.certificate.certified.origin?;
+        // Only the two peers have the keys of a directed datagram.
+        Some(if is_directed { MessageOrigin::Publisher } else { origin })
+    }
+
+    /// Returns the proof of the publisher of this peer's own messages.
+    pub(super) fn own_origin(&self) -> Option<MessageOrigin> {
+        self.own_certificate.name.is_some().then_some(MessageOrigin::Publisher)
     }
 
     /// Checks whether a member announces the name in the certificate of another host, this one included. Peers inside of

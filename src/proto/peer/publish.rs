@@ -257,7 +257,8 @@ impl Peer {
     /// them.
     pub(super) fn own_delivery(&self, message: Message, numbered: Option<(Seq, u32)>) -> Delivery {
         let (seq, offset) = numbered.unzip();
-        Delivery { offset, ..Delivery::new(message, self.own_publisher(), seq, Verdict::Direct) }
+        let origin = self.own_origin();
+        Delivery { offset, origin, ..Delivery::new(message, self.own_publisher(), seq, Verdict::Direct) }
     }
 
     /// Returns the peer whose inbox the current subject belongs to, if it is present: this one or another.

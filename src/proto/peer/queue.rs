@@ -6,7 +6,7 @@
 
 use super::Peer;
 use crate::delivery::Deliveries;
-use crate::message::{Count, Delivery, DeliveryMode, Epoch, Headers, Message, Queue, Targets, Verdict};
+use crate::message::{Count, Delivery, DeliveryMode, Epoch, Headers, Message, MessageOrigin, Queue, Targets, Verdict};
 use crate::proto::effect::Effect;
 use crate::proto::interest::MatchSet;
 use crate::proto::members::Member;
@@ -218,9 +218,13 @@ impl Peer {
             match matched.member(stamp.name, &mut self.rng) {
                 Some(member) => {
                     self.count_served(from, directed);
-                    let publisher =
-                        stamp.publisher.map_or_else(|| delivery.publisher.clone(), |epoch| self.publisher_of(epoch));
-                    self.deliver_remote(&member, Delivery { publisher, ..delivery.clone() }.into());
+                    let mut delivery = delivery.clone();
+                    if let Some(epoch) = stamp.publisher {
+                        // Another member has sent it on, and says whose it is.
+                        delivery.publisher = self.publisher_of(epoch);
+                        delivery.origin = delivery.origin.map(|_| MessageOrigin::Group);
+                    }
+                    self.deliver_remote(&member, delivery.into());
                     is_delivered = true;
                 }
                 None => self.return_assignment(now, from, &delivery.message, &stamp, directed),

@@ -2,7 +2,7 @@
 //! (docs/wire.md 10.8).
 
 use super::Peer;
-use crate::message::{Delivery, Dseq, Epoch, Message, MessageRef, MissingDatagrams, Publisher, Queue, Verdict};
+use crate::message::{Dseq, Epoch, Message, MessageRef, MissingDatagrams, Publisher, Queue};
 use crate::proto::members::{LAST_REPORT_TIME, Member, Side};
 use crate::proto::mutant::Mutant;
 use crate::proto::queue_ledger::{self, Assignments};
@@ -130,7 +130,7 @@ impl Peer {
             None => self.counters.queue_unserved += 1,
             Some(None) => {
                 let member = local.and_then(|local| local.member(queue.as_str().as_bytes(), &mut self.rng));
-                let delivery = Delivery::new(message, self.own_publisher(), None, Verdict::Direct);
+                let delivery = self.own_delivery(message, None);
                 member.into_iter().for_each(|member| self.deliver_local(&member, delivery.clone().into()));
             }
             Some(Some(to)) => {

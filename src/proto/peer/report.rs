@@ -4,7 +4,7 @@ use super::Peer;
 use super::permissions::is_denied;
 use super::questions::RepairFetch;
 use crate::message::{
-    Cause, Count, DeliveryMode, Epoch, Loss, LossScope, MissingDatagrams, PeerName, Publisher, Reason, Targets,
+    Cause, Count, DeliveryMode, Epoch, Loss, LossScope, MissingDatagrams, PeerName, Publisher, Reason, Targets, Verdict,
 };
 use crate::proto::advisory::{AdvisoryStream, INBOUND_BCAST, INBOUND_PTP, OUTBOUND_BCAST};
 use crate::proto::contact::Contact;
@@ -15,6 +15,7 @@ use crate::proto::members::{Member, Side};
 use crate::proto::mutant::Mutant;
 use crate::proto::recv::{ReceiveContext, RecvStream, StreamOutcome};
 use crate::proto::stats::MemberState;
+use crate::proto::stream_item::StreamItem;
 use crate::subject::Subject;
 use crate::time::ClockReading;
 
@@ -98,10 +99,11 @@ impl Peer {
             StreamOutcome::Deliver { item, repeated, repaired, verdict, offset, matched } => {
                 let publisher = publisher.clone();
                 let epoch = publisher.epoch;
+                let is_directed = verdict == Verdict::Direct || matches!(item, StreamItem::FetchedMessages(_));
                 let Some(deliveries) = item.into_deliveries(repeated, publisher, verdict, repaired) else {
                     return;
                 };
-                let deliveries = deliveries.with_offset(offset);
+                let deliveries = deliveries.with_offset(offset).with_origin(self.origin_of(epoch, is_directed));
                 let mut messages = deliveries.len() as u64;
                 match matched.has_queues() || deliveries.is_stamped() {
                     true => messages = self.deliver_with_queues(now, epoch, mode, &matched, deliveries),

@@ -12,7 +12,7 @@
 //! ```
 
 use super::{SecurityEffect, SecurityLayer, draw};
-use crate::message::Epoch;
+use crate::message::{Epoch, MessageOrigin};
 use crate::proto::effect::{ArrivedDatagram, Path};
 use crate::security::association::{Association, EpochSecrets, GivenSecret, KeysAnswer, RemoteHost};
 use crate::security::credentials::CertifiedHost;
@@ -323,10 +323,12 @@ impl SecurityLayer {
             self.counters.evicted += 1;
             self.remove_association(silent);
         }
+        let is_verified = association.origin.is_some() && self.settings.holds_until_verified;
+        let origin = if is_verified { MessageOrigin::Publisher } else { MessageOrigin::Group };
         self.associations.insert(epoch, association);
         self.epochs.insert(address, epoch);
         self.counters.authenticated += 1;
-        self.effects.push_back(SecurityEffect::Authenticated { epoch, address, name, publish });
+        self.effects.push_back(SecurityEffect::Authenticated { epoch, address, name, publish, origin });
         for datagram in self.deferral.take(remote) {
             let (from, path, arrived) = (datagram.from, datagram.path, datagram.arrived);
             let Some(keyed) = KeyedHeader::decode(&datagram.bytes) else {

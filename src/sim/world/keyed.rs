@@ -170,9 +170,9 @@ impl World<'_> {
                     }
                 }
                 SecurityEffect::Receive(datagram) => self.pass_deferred(host, datagram),
-                SecurityEffect::Authenticated { epoch, name, publish, .. } => {
+                SecurityEffect::Authenticated { epoch, name, publish, origin, .. } => {
                     self.log(|| format!("host {host} has the keys of {name}, epoch {epoch}"));
-                    let certified = CertifiedPeer { name: Some(name), publish };
+                    let certified = CertifiedPeer { name: Some(name), publish, origin: Some(origin) };
                     self.input(host, Input::Authenticated { epoch, certified });
                 }
                 SecurityEffect::ForgedOrigin { name, number, .. } => {

@@ -2,6 +2,7 @@
 
 use super::queue::is_news;
 use super::*;
+use crate::message::MessageOrigin;
 use crate::proto::certified::{CertifiedPeer, OwnCertificate};
 use crate::proto::effect::DeniedPublication;
 use crate::proto::history::Selection;
@@ -16,7 +17,7 @@ impl Host {
     /// Does the same with a name.
     fn certify_as(&mut self, millis: u64, number: u64, name: &str, patterns: &[&str]) {
         let publish = PermittedSubjects::of(patterns.iter().map(|text| text.parse().unwrap()));
-        let certified = CertifiedPeer { name: Some(name.parse().unwrap()), publish };
+        let certified = CertifiedPeer { name: Some(name.parse().unwrap()), publish, origin: None };
         let epoch = Epoch::new(number).unwrap();
         self.peer.handle(at(millis), Input::Authenticated { epoch, certified });
     }
@@ -63,6 +64,24 @@ fn denied_messages_are_counted_and_reported_at_intervals() {
     assert_eq!(s.peer.counters().messages_delivered, 3);
     let row = &s.peer.loss_rows()[0];
     assert_eq!((row.msg_loss.count, row.not_sub.count, row.repeat.count, row.unverified.count), (0, 0, 0, 0));
+}
+
+#[test]
+fn delivered_message_states_the_proof_of_its_publisher() {
+    for origin in [None, Some(MessageOrigin::Group), Some(MessageOrigin::Publisher)] {
+        let (mut s, mut p) = limited_pair();
+        let (epoch, publish) = (Epoch::new(2).unwrap(), PermittedSubjects::all());
+        let certified = CertifiedPeer { name: Some("B.test".parse().unwrap()), publish, origin };
+        s.peer.handle(at(1000), Input::Authenticated { epoch, certified });
+        s.receive(1001, p.address, &p.publish(1001, "line.a line.b"));
+        let found: Vec<_> = s.drain().into_iter().flat_map(delivered).map(|delivery| delivery.origin).collect();
+        assert_eq!(found, [origin; 2]);
+        let proven = origin.map(|_| MessageOrigin::Publisher);
+        assert_eq!(s.peer.origin_of(epoch, true), proven, "only the two have the keys");
+        let own = OwnCertificate { name: proven.map(|_| "S.test".parse().unwrap()), ..OwnCertificate::default() };
+        s.peer.handle(at(1002), Input::OwnCertificate(own));
+        assert_eq!(s.peer.own_origin(), proven);
+    }
 }
 
 #[test]
