@@ -28,7 +28,7 @@ use seqcast::subject::event_type::{EventType, TypePattern};
 use seqcast::subject::tree::Tree;
 use seqcast::subject::{Pattern, Subject};
 use seqcast::time::{ClockReading, Instant, WallTime};
-use seqcast::wire::{Builder, Entry, Header, Kind, Record, decode};
+use seqcast::wire::{Builder, CheckValue, Entry, Header, Kind, Record, decode};
 use std::hint::black_box;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -421,6 +421,7 @@ fn peer(epoch: u64) -> Peer {
         name: "A.test".parse().expect("a valid name"),
         group: 7500,
         datagram_bytes_max: DATAGRAM_BYTES,
+        check_value: CheckValue::Crc32c,
         message_bytes_max: 1 << 20,
         heartbeat: Duration::from_secs(1),
         reliability: Duration::from_millis(5),

@@ -76,6 +76,7 @@ impl Member {
             peers_max: 2000,
             forget: Duration::from_secs(60),
             logs_keys: false,
+            holds_until_verified: false,
         };
         let trust = Box::new(UnpinnedTrust(Trust::new(realm, TrustAnchor::OwnKey)));
         let secrets = Box::new(move |bytes: &mut [u8]| bytes.fill_with(|| rng.next_u32() as u8));
