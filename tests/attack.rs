@@ -13,6 +13,7 @@ mod member_experiment;
 mod member_forgeries;
 mod member_keys;
 mod raw_network;
+mod revoked_host;
 mod traffic;
 
 use crate::netns::lan::{Lan, Process, in_namespaces, run};
@@ -23,6 +24,7 @@ use forged::{CONTROL, DATA, ForgedHeader, KEYED, OPEN};
 use member_experiment::MemberExperiment;
 use member_keys::SenderSecret;
 use raw_network::{RawSender, Sniffer, UdpDatagram};
+use revoked_host::RevokedHost;
 use std::net::SocketAddrV4;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -59,6 +61,17 @@ fn forgeries_of_a_member_are_bounded() {
         member_forgeries::forge_subscriptions(&mut experiment);
         member_forgeries::forge_addressed_records(&mut experiment);
         member_forgeries::forge_lasting(&mut experiment);
+    });
+}
+
+#[test]
+fn keys_of_a_revoked_host_are_worthless() {
+    in_namespaces("attack::keys_of_a_revoked_host_are_worthless", || {
+        let mut revoked = RevokedHost::new();
+        revoked.forge_before_revocation();
+        revoked.revoke();
+        revoked.forge_after_revocation();
+        revoked.start_again();
     });
 }
 

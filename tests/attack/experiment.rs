@@ -400,14 +400,14 @@ pub fn start(host: &Host, name: &str, settings: &[&str]) -> Peer {
 }
 
 /// Returns the resident memory of a process.
-fn memory_kib(pid: u32) -> i64 {
+pub fn memory_kib(pid: u32) -> i64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the victim runs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has memory");
     line.trim().trim_end_matches(" kB").parse().expect("a number")
 }
 
 /// Returns the processor time of a process.
-fn processor_ms(pid: u32) -> u64 {
+pub fn processor_ms(pid: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the victim runs");
     // The name, in parentheses, may hold spaces. User and system time are the 14th and the 15th field, in 10 ms.
     let fields = stat.rsplit_once(')').expect("a name").1.split_whitespace();
@@ -432,7 +432,7 @@ const NOTICE_TIME: Duration = Duration::from_secs(10);
 /// Time to answer, or to count what the victim discards instead.
 const ANSWER_TIME: Duration = Duration::from_millis(500);
 /// Maximum growth of the victim's memory in an attempt: the datagrams of unknown epochs that it may keep, and buffers.
-const MEMORY_KIB_MAX: i64 = 24 * 1024;
+pub const MEMORY_KIB_MAX: i64 = 24 * 1024;
 /// Bytes of the headers of IPv4 and UDP.
 const PACKET_HEADER_BYTES: usize = 28;
 /// Offset of the epoch in a packet.

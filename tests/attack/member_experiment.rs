@@ -1,7 +1,7 @@
 //! A publisher, a subscriber, and datagrams that a member forges between their messages, with the keys that every
 //! member has.
 
-use super::experiment::{self, ATTACKER, GROUP, ObservedPeer, PORT, PUBLISHER, VICTIM};
+use super::experiment::{self, ATTACKER, GROUP, MEMORY_KIB_MAX, ObservedPeer, PORT, PUBLISHER, VICTIM};
 use super::forged::{CONTROL, DATA, ForgedHeader};
 use super::member_keys::SenderSecret;
 use super::raw_network::{RawSender, Sniffer, UdpDatagram};
@@ -162,6 +162,7 @@ impl MemberExperiment {
             Situation::PublisherIdle | Situation::SubscriberIdle => {}
         }
         let (before, suppressed_before) = (self.counters(is_of_subscriber), self.suppressed());
+        let (memory_kib, processor_ms) = self.usage(is_of_subscriber);
         let datagrams = forge(&ForgedSender { peer, count, uptime_ms, secret: &secret });
         self.sent.extend(datagrams.iter().map(|datagram| datagram.payload.clone()));
         datagrams.iter().for_each(|datagram| self.sender.send(&datagram.packet(), datagram.to));
@@ -181,13 +182,17 @@ impl MemberExperiment {
             (0 < rise).then(|| format!("{name} {rise}"))
         };
         let counts: Vec<String> = self.counters(is_of_subscriber).into_iter().filter_map(rise).collect();
+        let usage = self.usage(is_of_subscriber);
         let ForgeryEffect { forged, missing, lost, unverified, suppressed } = effect;
         println!(
-            "| {name} | {} | {forged} | {missing} | {lost} | {unverified} | {suppressed} | {} | {} |",
+            "| {name} | {} | {forged} | {missing} | {lost} | {unverified} | {suppressed} | {} | {} | {} | {} |",
             datagrams.len(),
             counts.join(", "),
             disturbed.as_millis(),
+            usage.0 - memory_kib,
+            usage.1.saturating_sub(processor_ms),
         );
+        assert!(usage.0 - memory_kib < MEMORY_KIB_MAX, "{name}: {} KiB more", usage.0 - memory_kib);
         assert!(forged <= datagrams.len() as u64 && missing <= missing_max, "{name}: {effect:?}");
         assert!(effect.is_accounted_for(), "{name}: not what was reported: {effect:?}");
         let is_reported = counts.iter().any(|count| count.starts_with("interest_forgeries"));
@@ -280,6 +285,12 @@ impl MemberExperiment {
         effect
     }
 
+    /// Returns the memory in KiB and the processor time in ms of the peer to which the attacker sends.
+    fn usage(&self, of_publisher: bool) -> (i64, u64) {
+        let pid = if of_publisher { &self.publisher } else { &self.subscriber }.process().pid();
+        (experiment::memory_kib(pid), experiment::processor_ms(pid))
+    }
+
     /// Returns the number of messages that the publisher has suppressed.
     fn suppressed(&self) -> u64 {
         experiment::counters_of(&self.publisher).get("messages_suppressed").copied().unwrap_or(0)
@@ -325,7 +336,7 @@ impl MemberExperiment {
 
 const HEADINGS: &str = "| attempt | datagrams | forged messages delivered | honest messages missing | reported as lost \
                         | reported as unverified, at most | suppressed | the receiver counts | disturbance, ms \
-                        |\n|---|---|---|---|---|---|---|---|---|";
+                        | memory, KiB | processor time, ms |\n|---|---|---|---|---|---|---|---|---|---|---|";
 /// Payload of a forged message.
 pub const FORGED_PAYLOAD: &str = "forged";
 /// Missing datagrams are given up soon, so that the test is short.
