@@ -291,8 +291,11 @@ impl Association {
                 };
                 is_new.then_some(opened).ok_or(OpenFailure::Replayed)
             }
-            (Kind::Control | Kind::Directed, KeyChoice::Pairwise) => {
+            (Kind::Control | Kind::Directed, KeyChoice::Pairwise { is_odd_phase }) => {
                 let opened = open_pairwise(&self.receive_pairwise, &mut self.pairwise_window, keyed, datagram);
+                // With the keys of the last handshake, another phase is a later one.
+                self.is_doubtful |=
+                    opened.is_ok() && KeyChoice::of_phase(self.phase) != (KeyChoice::Group { is_odd_phase });
                 let opened = match self.former_pairwise.as_mut().filter(|former| now < former.until) {
                     Some(former) if opened == Err(OpenFailure::Forged) => {
                         open_pairwise(&former.keys, &mut former.window, keyed, datagram)
@@ -305,7 +308,9 @@ impl Association {
                 }
                 opened
             }
-            (Kind::Data, KeyChoice::Pairwise) | (Kind::Directed, KeyChoice::Group { .. }) => Err(OpenFailure::Forged),
+            (Kind::Data, KeyChoice::Pairwise { .. }) | (Kind::Directed, KeyChoice::Group { .. }) => {
+                Err(OpenFailure::Forged)
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use super::key_schedule::{GroupKeys, PairwiseKeys, SenderContext};
 use super::sealed_datagram::open_datagram;
 use super::secret::{SECRET_BYTES, Secret};
 use crate::message::Epoch;
-use crate::wire::{KeyChoice, KeyedHeader, Kind};
+use crate::wire::{self, KeyChoice, KeyedHeader, Kind};
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -90,11 +90,15 @@ impl LoggedKeys {
         }
     }
 
-    /// Returns a keyed datagram as one of open mode; `None` if no key of the log opens it.
+    /// Returns a keyed datagram as one of open mode, with its check value; `None` if no key of the log opens it.
     pub fn open(&self, datagram: &Bytes) -> Option<Bytes> {
+        self.decrypt(datagram).map(|opened| wire::with_check_value(&opened))
+    }
+
+    fn decrypt(&self, datagram: &Bytes) -> Option<Bytes> {
         let keyed = KeyedHeader::decode(datagram).filter(|keyed| Suite::of_mode(keyed.mode).is_some())?;
         let epoch = (keyed.header.group, keyed.header.epoch);
-        if keyed.key == KeyChoice::Pairwise {
+        if matches!(keyed.key, KeyChoice::Pairwise { .. }) {
             let mut keys = self.pairwise.get(&epoch)?.iter();
             return match keyed.header.kind {
                 Kind::Directed => keys.find_map(|keys| open_datagram(&keys.directed, &keyed, datagram)),

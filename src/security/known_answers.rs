@@ -119,11 +119,7 @@ fn ascending(first: u8) -> [u8; SECRET_BYTES] {
 /// Returns a datagram of open mode with five bytes of padding.
 fn datagram(side: Party, kind: Kind, receiver: Option<Epoch>) -> Bytes {
     let header = Header { kind, group: GROUP, epoch: side.epoch(), number: 9, count: 45, uptime_ms: 1500, receiver };
-    let mut bytes = wire::padding(&header, &[1, 2, 3, 4, 5]).to_vec();
-    bytes.truncate(bytes.len() - wire::CHECK_BYTES);
-    let check = crc32c::crc32c(&bytes);
-    bytes.extend(check.to_be_bytes());
-    bytes.into()
+    wire::with_check_value(&wire::padding(&header, &[1, 2, 3, 4, 5]))
 }
 
 /// The vectors, a line each.

@@ -235,7 +235,7 @@ impl SecurityLayer {
         let sender = self.own.sender;
         let (choice, key) = match (is_pairwise, association.and_then(|association| association.send_key(open.kind))) {
             (false, _) => (KeyChoice::of_phase(sender.phase), self.own.group_key(open.kind, open.number)),
-            (true, Some(key)) => (KeyChoice::Pairwise, key),
+            (true, Some(key)) => (KeyChoice::Pairwise { is_odd_phase: self.own.newest().phase % 2 == 1 }, key),
             (true, None) => {
                 self.counters.discard_unsent += 1;
                 return None;
@@ -342,7 +342,11 @@ impl SecurityLayer {
                     if header.kind == Kind::Control {
                         association.last_heard = now.instant;
                     }
-                    if association.origin.is_some() {
+                    let signs = association.origin.is_some();
+                    if matches!(keyed.key, KeyChoice::Pairwise { .. }) && !association.is_sound() {
+                        self.renew_keys(now.instant, remote);
+                    }
+                    if signs {
                         return self.check_origin(now.instant, header, ArrivedDatagram { bytes, ..datagram });
                     }
                     return Some(bytes);

@@ -12,7 +12,7 @@ const MODE_AT: usize = 3;
 const FLAGS_AT: usize = 5;
 /// The key of the datagram is one of the sender and this receiver alone.
 const FLAG_PAIRWISE: u8 = 0x01;
-/// The key of the datagram is one of an odd phase of the sender.
+/// The key of the datagram is one of an odd phase of the sender; with `FLAG_PAIRWISE`, the last announced phase is odd.
 const FLAG_ODD_PHASE: u8 = 0x02;
 
 /// The key of a sender that seals a datagram.
@@ -24,7 +24,10 @@ pub enum KeyChoice {
         is_odd_phase: bool,
     },
     /// A key of the sender and one receiver.
-    Pairwise,
+    Pairwise {
+        /// True if the phase is odd that the sender had announced last when it sealed the datagram.
+        is_odd_phase: bool,
+    },
 }
 
 impl KeyChoice {
@@ -34,17 +37,18 @@ impl KeyChoice {
     }
 
     fn flags(self) -> u8 {
-        match self {
-            KeyChoice::Pairwise => FLAG_PAIRWISE,
-            KeyChoice::Group { is_odd_phase: true } => FLAG_ODD_PHASE,
-            KeyChoice::Group { is_odd_phase: false } => 0,
-        }
+        let (pairwise, is_odd_phase) = match self {
+            KeyChoice::Pairwise { is_odd_phase } => (FLAG_PAIRWISE, is_odd_phase),
+            KeyChoice::Group { is_odd_phase } => (0, is_odd_phase),
+        };
+        if is_odd_phase { pairwise | FLAG_ODD_PHASE } else { pairwise }
     }
 
     fn of_flags(flags: u8) -> KeyChoice {
+        let is_odd_phase = flags & FLAG_ODD_PHASE != 0;
         match flags & FLAG_PAIRWISE != 0 {
-            true => KeyChoice::Pairwise,
-            false => KeyChoice::Group { is_odd_phase: flags & FLAG_ODD_PHASE != 0 },
+            true => KeyChoice::Pairwise { is_odd_phase },
+            false => KeyChoice::Group { is_odd_phase },
         }
     }
 }
@@ -118,6 +122,15 @@ pub(crate) fn padding(header: &Header, body: &[u8]) -> Bytes {
     bytes.extend(u16::try_from(body.len()).expect("it fits a record").to_be_bytes());
     bytes.extend(body);
     into_open(bytes)
+}
+
+/// Returns a datagram of open mode with the CRC32C of its bytes as its check value.
+///
+/// # Panics
+/// If the datagram is shorter than a check value.
+pub fn with_check_value(open: &[u8]) -> Bytes {
+    let (content, _) = open.split_last_chunk::<CHECK_BYTES>().expect("a check value ends it");
+    [content, &crc32c::crc32c(content).to_be_bytes()].concat().into()
 }
 
 /// Returns the datagram of open mode with the header of a keyed one and its decrypted records. Its check value is

@@ -39,7 +39,7 @@ pub use header::{Header, Kind};
 pub use interest::{INTEREST_COUNT_MAX, Interest, InterestEntry, InterestRequest};
 #[cfg(any(test, feature = "sim"))]
 pub(crate) use keyed::padding;
-pub use keyed::{KeyChoice, KeyedHeader, has_record_for_one, into_keyed, into_open};
+pub use keyed::{KeyChoice, KeyedHeader, has_record_for_one, into_keyed, into_open, with_check_value};
 pub use manifest::{Content, ContentKind, Manifest, ManifestBuilder, contents_of, decode_contents, put_contents};
 pub use pace::{ReceiverReport, WINDOW_DATAGRAM_BYTES};
 pub use repair::{ExpiryNotice, Range, ResendRequest};

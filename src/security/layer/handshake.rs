@@ -100,8 +100,16 @@ impl SecurityLayer {
         association.is_some_and(|association| association.host.address == remote.address && association.is_sound())
     }
 
-    /// Begins a handshake as the initiator, unless there is no need, or one has failed lately. Nothing else than a HELLO
-    /// begins one, and each HELLO causes at most one REQUEST, which is not larger.
+    /// Begins a handshake with a peer that has proven in another datagram that it has other keys, unless there is one, or
+    /// one has failed lately.
+    pub(super) fn renew_keys(&mut self, now: Instant, remote: RemoteEndpoint) {
+        if !self.exchanges.contains_key(&remote) {
+            self.begin_handshake(now, remote);
+        }
+    }
+
+    /// Begins a handshake as the initiator, unless there is no need, or one has failed lately. Each HELLO causes at most one
+    /// REQUEST, which is not larger.
     fn on_hello(&mut self, now: Instant, remote: RemoteEndpoint, hello: &HandshakeDatagram) -> Option<()> {
         let hello = HelloBody::decode(&hello.body).filter(|hello| hello.is_of(remote.address))?;
         let RemoteEndpoint { epoch, address } = remote;
@@ -113,21 +121,25 @@ impl SecurityLayer {
                 self.effects.push_back(SecurityEffect::NewerRevocations { epoch, address, revision });
             }
         }
-        if self.is_known(remote) {
-            return Some(());
+        if !self.is_known(remote) {
+            self.begin_handshake(now, remote);
         }
+        Some(())
+    }
+
+    /// Begins a handshake, or begins it again if it has got no answer yet.
+    fn begin_handshake(&mut self, now: Instant, remote: RemoteEndpoint) {
         let can_begin = match self.exchanges.get(&remote).map(|exchange| &exchange.progress) {
             None => self.make_room_for_exchange(),
             Some(HandshakeProgress::Requesting { .. }) => true,
-            Some(_) => return Some(()),
+            Some(_) => return,
         };
         if !can_begin {
             self.counters.limited_handshakes += 1;
-            return Some(());
+            return;
         }
         let (nonce, bytes) = self.seal_handshake(Step::Request, Some(remote.epoch), request_body());
         self.send_step(now, remote, HandshakeProgress::Requesting { nonce }, bytes);
-        Some(())
     }
 
     /// Answers a REQUEST, without keeping anything but its nonce. A stranger can replay REQUESTs, so each counts once.

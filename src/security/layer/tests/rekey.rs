@@ -166,6 +166,22 @@ fn keys_of_crashed_run_end_after_revocation() {
     }
 }
 
+/// Proves: W173, W193
+#[test]
+fn pairwise_datagram_of_new_phase_begins_a_handshake() {
+    let mut lan = pair();
+    lan.meet();
+    lan.revoke(0, 1, None);
+    let is_hello = |_: usize, transit: &Transit| transit.step() == HELLO;
+    lan.run(ANNOUNCEMENT_TIME_MAX + Duration::from_secs(1), is_hello);
+    drop(lan.send(0));
+    assert!(lan.nodes[1].received.is_empty(), "B does not know of the phase");
+    assert!(lan.is_heard(0, 1));
+    lan.run(Duration::from_millis(1), is_hello);
+    drop(lan.send(0));
+    assert_eq!(lan.nodes[1].received.len(), 1);
+}
+
 /// Proves: W193
 #[test]
 fn datagram_of_missed_phase_waits_for_the_handshake() {
