@@ -48,6 +48,8 @@ pub(crate) mod readiness;
 mod realm_writer;
 #[cfg(feature = "cli")]
 mod recent_lines;
+#[cfg(any(feature = "events", feature = "security"))]
+mod remote_permissions;
 pub(crate) mod report_assembly;
 #[cfg(feature = "security")]
 pub(crate) mod revocation_inquiry;

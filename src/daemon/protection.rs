@@ -10,6 +10,8 @@ use crate::daemon::mailbox::AnswerSender;
 use crate::daemon::revocation_inquiry::{self, RevocationInquiry};
 #[cfg(feature = "security")]
 use crate::daemon::running_realm::{RealmChanges, RealmReloadError, RevocationRefusal, RunningRealm};
+#[cfg(any(feature = "events", feature = "security"))]
+use crate::daemon::remote_permissions::RemotePermissions;
 use crate::daemon::show::CounterRow;
 use crate::message::{Epoch, PeerName};
 #[cfg(feature = "security")]
@@ -24,6 +26,8 @@ use crate::wire::CheckValue;
 use bytes::Bytes;
 use serde_json::Value;
 use std::net::SocketAddr;
+#[cfg(any(feature = "events", feature = "security"))]
+use std::sync::Arc;
 
 /// Layer between the protocol core and the sockets.
 pub(crate) enum Protection {
@@ -49,6 +53,7 @@ pub(crate) struct KeyedProtection {
     forged: Option<(SocketAddr, PeerName)>,
     /// The file for the secrets of datagrams, if the configuration asks for one.
     key_log: Option<KeyLog>,
+    permissions: Arc<RemotePermissions>,
 }
 
 #[cfg(feature = "security")]
@@ -56,7 +61,7 @@ impl KeyedProtection {
     /// Joins the layer of a peer and its realm.
     pub(crate) fn new(layer: SecurityLayer, realm: RunningRealm, key_log: Option<KeyLog>) -> KeyedProtection {
         let inquiry = RevocationInquiry::default();
-        KeyedProtection { layer, realm, inquiry, untrusted: None, denied: None, forged: None, key_log }
+        KeyedProtection { layer, realm, inquiry, untrusted: None, denied: None, forged: None, key_log, permissions: Arc::default() }
     }
 
     /// Takes over the files of the realm.
@@ -178,6 +183,8 @@ impl Protection {
                         SecurityEffect::Receive(datagram) => input(Input::Deferred(datagram)),
                         SecurityEffect::Authenticated { epoch, address, name, publish, origin } => {
                             log::authenticated(&name, epoch, address);
+                            let KeyedProtection { layer, permissions, .. } = &**keyed;
+                            permissions.insert(epoch, publish.clone(), |other| layer.has_keys_of(other));
                             let certified = CertifiedPeer { name: Some(name), publish, origin: Some(origin) };
                             input(Input::Authenticated { epoch, certified });
                         }
@@ -208,6 +215,16 @@ impl Protection {
     /// Returns the end of the datagrams that the core makes and reads.
     pub(crate) fn check_value(&self) -> CheckValue {
         if self.is_open() { CheckValue::Crc32c } else { CheckValue::Unused }
+    }
+
+    /// Returns the subjects on which other peers may publish, as far as their certificates limit them.
+    #[cfg(feature = "events")]
+    pub(crate) fn remote_permissions(&self) -> Arc<RemotePermissions> {
+        match self {
+            Protection::Open => Arc::default(),
+            #[cfg(feature = "security")]
+            Protection::Keyed(keyed) => Arc::clone(&keyed.permissions),
+        }
     }
 
     /// Returns whether datagrams are neither sealed nor authenticated.

@@ -8,6 +8,7 @@ use crate::event::model::{Event, EventId, Payload};
 use crate::event::replication::{Announcement, ReplicationPage, ReplicationRequest};
 use crate::listener::codec::{FrameError, FrameReader};
 use crate::listener::event::{events, id, put_events, put_id, put_time, put_types, read_types, time};
+use crate::subject::permitted_subjects::PermittedSubjects;
 use bytes::{BufMut, Bytes, BytesMut};
 
 /// Prefix of the subject of announcements; the number of the server follows.
@@ -111,6 +112,12 @@ pub(crate) fn remove_too_deep_events(events: &mut Vec<Event>) -> Vec<EventId> {
     events.extract_if(.., is_too_deep).map(|event| event.id).collect()
 }
 
+/// Removes the events on whose subjects, those of their types, their server may not publish, and returns their ids.
+pub(crate) fn remove_denied_events(events: &mut Vec<Event>, permitted: &PermittedSubjects) -> Vec<EventId> {
+    let is_denied = |event: &mut Event| !permitted.permits(event.event_type.subject());
+    events.extract_if(.., is_denied).map(|event| event.id).collect()
+}
+
 /// Checks the version and returns the flags.
 fn begin(payload: Bytes, flags_known: u8) -> Result<(FrameReader, u8), FrameError> {
     let mut reader = FrameReader::new(payload);
@@ -156,6 +163,14 @@ mod tests {
         let request =
             ReplicationRequest { after: position(1, 0), types: vec!["a/*".parse().unwrap(), "?".parse().unwrap()] };
         (announcement, request, ReplicationPage { covered: position(2, 9), more_follows: true, events })
+    }
+
+    #[test]
+    fn events_without_permission_are_removed() {
+        let mut events = vec![event(1, "line/a", None), event(2, "cmd/stop", None), event(3, "line", None)];
+        let permitted = PermittedSubjects::of(["line.>".parse().unwrap()]);
+        assert_eq!(remove_denied_events(&mut events, &permitted), [position(2, 2), position(2, 3)]);
+        assert_eq!(events, [event(1, "line/a", None)]);
     }
 
     #[test]

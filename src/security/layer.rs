@@ -439,6 +439,11 @@ impl SecurityLayer {
         self.associations.get(&epoch).is_some_and(|association| association.origin.is_some())
     }
 
+    /// Returns whether this peer has the keys of an epoch.
+    pub fn has_keys_of(&self, epoch: Epoch) -> bool {
+        self.associations.contains_key(&epoch)
+    }
+
     /// Returns the counters.
     pub fn counters(&self) -> &SecurityCounters {
         &self.counters

@@ -275,11 +275,11 @@ impl Services {
 
     /// Returns the number of events registered, of requests refused, and of events of other servers stored and refused
     /// since the start.
-    pub(super) fn event_counts(&self) -> [u64; 4] {
+    pub(super) fn event_counts(&self) -> [u64; 5] {
         #[cfg(feature = "events")]
         return self.events.counts();
         #[cfg(not(feature = "events"))]
-        [0; 4]
+        [0; 5]
     }
 }
 

@@ -91,7 +91,7 @@ impl Engine {
 
     fn counters(&self) -> Vec<CounterRow> {
         let by_rule = self.core.dropper.as_ref().map_or(0, |dropper| dropper.dropped);
-        let [registered, refused, followed, too_deep] = self.services.event_counts();
+        let [registered, refused, followed, too_deep, denied] = self.services.event_counts();
         let [beacons_sent, beacons_received, beacons_discarded] = self.health.beacon_counts();
         let [path_tests_received, path_tests_discarded] = self.core.path_test_counts();
         let mut rows = vec![
@@ -102,6 +102,11 @@ impl Engine {
                 "events_too_deep",
                 too_deep,
                 "Events of other servers that were not stored because their JSON is nested deeper than 900 levels.",
+            ),
+            (
+                "events_denied",
+                denied,
+                "Events of other servers that were not stored because the certificates of their hosts do not permit the types.",
             ),
             ("recv_errors", self.core.recv_errors, "Errors that the system reported on receiving datagrams."),
             (

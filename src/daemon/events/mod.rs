@@ -16,6 +16,7 @@ use crate::daemon::event_request::{
     EventCompletion, EventRequestCost, EventRequester, EventServiceCommand, JournalReply, ServerIdConflict,
 };
 use crate::daemon::mailbox::{EngineCommand, Mailbox, PushError};
+use crate::daemon::remote_permissions::RemotePermissions;
 use crate::daemon::subscription_queue::SubscriptionQueue;
 use crate::event::follower::{FetchedEvent, Follower};
 use crate::event::model::{Event, EventId, Payload, Registration, SESSION_EVENTS_MAX, ServerId, TYPE_NAME_BYTES_MAX};
@@ -190,14 +191,14 @@ impl EventService {
         self.backlogs.values().map(|backlog| backlog.count).sum()
     }
 
-    /// Returns the number of events registered, of requests refused, and of events of other servers stored and refused
-    /// since the start.
-    pub(crate) fn counts(&self) -> [u64; 4] {
+    /// Returns the number of events registered, of requests refused, and of events of other servers that were stored, too
+    /// deep, and denied since the start.
+    pub(crate) fn counts(&self) -> [u64; 5] {
         let status = self.replication.as_ref().map(|replication| &replication.status);
-        let [followed, too_deep] = status.map_or([0; 2], |status| {
-            [status.followed.load(Ordering::Relaxed), status.too_deep.load(Ordering::Relaxed)]
+        let [followed, too_deep, denied] = status.map_or([0; 3], |status| {
+            [&status.followed, &status.too_deep, &status.denied].map(|count| count.load(Ordering::Relaxed))
         });
-        [self.registered, self.refused, followed, too_deep]
+        [self.registered, self.refused, followed, too_deep, denied]
     }
 
     /// Returns the status; null without a journal.
@@ -241,7 +242,11 @@ impl EventService {
     }
 
     /// Starts the replication of the journal. Returns the queue that takes the messages for it.
-    fn start_replication(&mut self, local: &LocalServer) -> Result<Arc<SubscriptionQueue>, EventsError> {
+    fn start_replication(
+        &mut self,
+        local: &LocalServer,
+        permissions: Arc<RemotePermissions>,
+    ) -> Result<Arc<SubscriptionQueue>, EventsError> {
         let journal = self.journal.as_mut().expect("the caller has opened the journal");
         let last_events = journal.last_events.clone();
         let last = last_events.iter().find(|id| id.server == local.server).map_or(0, |id| id.session);
@@ -249,8 +254,9 @@ impl EventService {
         let (reader, writer) = (Arc::clone(&journal.reader), Arc::clone(&journal.writer));
         let path = &journal.path;
         let failed = |error| EventsError::System { step: "start a thread for", path: path.clone(), error };
+        let (local, observer) = (local.clone(), self.observer.clone());
         let replication =
-            Replication::start(local.clone(), last, follower, reader, writer, self.observer.clone()).map_err(failed)?;
+            Replication::start(local, last, follower, reader, writer, observer, permissions).map_err(failed)?;
         Ok(Arc::clone(&self.replication.insert(replication).queue))
     }
 

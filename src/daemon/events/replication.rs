@@ -6,6 +6,7 @@ use super::{JournalObserver, push};
 use crate::clock::Clock;
 use crate::daemon::event_request::EventServiceCommand;
 use crate::daemon::mailbox::{EngineCommand, Mailbox};
+use crate::daemon::remote_permissions::RemotePermissions;
 use crate::daemon::subscription_queue::{Notice, PopError, QueueItem, QueueLimits, SubscriptionQueue};
 use crate::event::follower::{Follower, FollowerAction, ServerStatus};
 use crate::event::model::{Event, EventId, JSON_DEPTH_MAX, ServerId};
@@ -15,7 +16,7 @@ use crate::event::store::{Query, QueryPage, ServerQuery};
 use crate::event::timestamp::Timestamp;
 use crate::listener::replication::{
     HEAD_BYTES, REQUEST_PREFIX, SERVER_PREFIX, encode_announcement, encode_page, encode_request, event_bytes,
-    read_announcement, read_page, read_request, remove_too_deep_events,
+    read_announcement, read_page, read_request, remove_denied_events, remove_too_deep_events,
 };
 use crate::message::{ClientId, Delivery, Epoch, Message, PeerName, Publisher};
 use crate::proto::peer::inbox_of;
@@ -169,6 +170,8 @@ pub(super) struct ReplicationStatus {
     pub(super) followed: AtomicU64,
     /// Number of events of other servers that were not stored because their JSON is nested too deep.
     pub(super) too_deep: AtomicU64,
+    /// Number of events of other servers that were not stored because the certificates of those do not permit their types.
+    pub(super) denied: AtomicU64,
 }
 
 /// Handle of the replication thread, which ends when this is dropped.
@@ -190,6 +193,7 @@ impl Replication {
         reader: Arc<JournalReader>,
         writer: Arc<JournalWriter>,
         observer: Option<Arc<dyn JournalObserver>>,
+        permissions: Arc<RemotePermissions>,
     ) -> io::Result<Replication> {
         let now = Clock::now();
         let opened = Timestamp::from(now.wall);
@@ -216,6 +220,7 @@ impl Replication {
             reader,
             writer,
             observer,
+            permissions,
         };
         let thread = thread::Builder::new().name("replication".into()).spawn(move || replicator.run())?;
         Ok(Replication { announcer, status, queue, thread: Some(thread) })
@@ -266,6 +271,7 @@ struct Replicator {
     reader: Arc<JournalReader>,
     writer: Arc<JournalWriter>,
     observer: Option<Arc<dyn JournalObserver>>,
+    permissions: Arc<RemotePermissions>,
 }
 
 impl Replicator {
@@ -352,7 +358,7 @@ impl Replicator {
         let from = publisher.epoch;
         if let Some(number) = subject.strip_prefix(SERVER_PREFIX) {
             let Ok(mut announcement) = read_announcement(payload, self.follower.is_following()) else { return };
-            self.drop_too_deep_events(from, &mut announcement.events);
+            self.drop_refused_events(from, &mut announcement.events);
             if announcement.until.server.to_string() == number && from != self.local.epoch() {
                 if let Some(name) = publisher.name {
                     if NAMES_MAX <= self.names.len() {
@@ -365,7 +371,7 @@ impl Replicator {
             }
         } else if let Some(number) = subject.strip_prefix(&self.local.inbox()) {
             let (Ok(number), Ok(mut page)) = (number.parse(), read_page(payload)) else { return };
-            self.drop_too_deep_events(from, &mut page.events);
+            self.drop_refused_events(from, &mut page.events);
             self.follower.on_page(now, from, number, page);
         } else if subject.starts_with(REQUEST_PREFIX)
             && let (Some(reply), Ok(question)) = (reply, read_request(payload))
@@ -375,12 +381,20 @@ impl Replicator {
         }
     }
 
-    /// Removes the events that stock Hat clients could not read, and logs the first, second, fourth … of these.
-    fn drop_too_deep_events(&self, from: Epoch, events: &mut Vec<Event>) {
+    /// Removes the events that stock Hat clients could not read, and those that the certificate of their server does not
+    /// permit. Logs the first, second, fourth … of either kind.
+    fn drop_refused_events(&self, from: Epoch, events: &mut Vec<Event>) {
         for event in remove_too_deep_events(events) {
             let refused = self.status.too_deep.fetch_add(1, Ordering::Relaxed) + 1;
             if refused.is_power_of_two() {
                 tracing::warn!(%event, peer = %from, refused, "event of another server not stored: its JSON is nested deeper than {JSON_DEPTH_MAX} levels");
+            }
+        }
+        let permitted = self.permissions.of(from);
+        for event in remove_denied_events(events, &permitted) {
+            let denied = self.status.denied.fetch_add(1, Ordering::Relaxed) + 1;
+            if denied.is_power_of_two() {
+                tracing::warn!(%event, peer = %from, denied, "event of another server not stored: the certificate of that host does not permit its type; sign a new request of it with a pattern for the type (seqcast realm sign), or find the program that registers it");
             }
         }
     }

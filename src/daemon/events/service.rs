@@ -130,7 +130,7 @@ impl EventService {
         let epoch = Arc::new(AtomicU64::new(core.peer.epoch().bits()));
         let message_bytes_max = core.peer.settings().message_bytes_max;
         let local = LocalServer { server, epoch, client, message_bytes_max, mailbox: Arc::clone(&core.mailbox) };
-        let queue = self.start_replication(&local)?;
+        let queue = self.start_replication(&local, core.protection.remote_permissions())?;
         for (sub, pattern) in (0..).map(SubId).zip(local.patterns()) {
             subscribe(core, now, client, sub, pattern, Arc::clone(&queue));
         }
