@@ -6,12 +6,12 @@ use crate::daemon::key_log::KeyLog;
 use crate::daemon::log;
 #[cfg(feature = "security")]
 use crate::daemon::mailbox::AnswerSender;
+#[cfg(any(feature = "events", feature = "security"))]
+use crate::daemon::remote_permissions::RemotePermissions;
 #[cfg(feature = "security")]
 use crate::daemon::revocation_inquiry::{self, RevocationInquiry};
 #[cfg(feature = "security")]
 use crate::daemon::running_realm::{RealmChanges, RealmReloadError, RevocationRefusal, RunningRealm};
-#[cfg(any(feature = "events", feature = "security"))]
-use crate::daemon::remote_permissions::RemotePermissions;
 use crate::daemon::show::CounterRow;
 use crate::message::{Epoch, PeerName};
 #[cfg(feature = "security")]
@@ -61,7 +61,16 @@ impl KeyedProtection {
     /// Joins the layer of a peer and its realm.
     pub(crate) fn new(layer: SecurityLayer, realm: RunningRealm, key_log: Option<KeyLog>) -> KeyedProtection {
         let inquiry = RevocationInquiry::default();
-        KeyedProtection { layer, realm, inquiry, untrusted: None, denied: None, forged: None, key_log, permissions: Arc::default() }
+        KeyedProtection {
+            layer,
+            realm,
+            inquiry,
+            untrusted: None,
+            denied: None,
+            forged: None,
+            key_log,
+            permissions: Arc::default(),
+        }
     }
 
     /// Takes over the files of the realm.
@@ -212,7 +221,7 @@ impl Protection {
         }
     }
 
-    /// Returns the end of the datagrams that the core makes and reads.
+    /// Returns the kind of check value in the datagrams that the core makes and reads.
     pub(crate) fn check_value(&self) -> CheckValue {
         if self.is_open() { CheckValue::Crc32c } else { CheckValue::Unused }
     }

@@ -3,9 +3,9 @@
 use super::permissions::Permissions;
 use crate::subject::permitted_subjects::HostPermissions;
 #[cfg(feature = "listeners")]
-#[cfg(feature = "listeners")]
 use ring::digest::{SHA256, digest};
 use std::fmt;
+#[cfg(feature = "listeners")]
 use subtle::ConstantTimeEq;
 
 /// Credentials by which a client authenticates as an account.

@@ -56,9 +56,9 @@ impl DeliveryMode {
 /// Proof of the publisher of a message when it is delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MessageOrigin {
-    /// Some member of the realm has sent it.
+    /// It is proven that a member of the realm has sent it.
     Group,
-    /// Its publisher has sent it.
+    /// It is proven that its publisher has sent it.
     Publisher,
 }
 

@@ -8,7 +8,7 @@
 
 use crate::message::SubscriptionFilter;
 use crate::proto::mutant::{Mutant, Mutants};
-use crate::proto::remote_interest::VERSION_MAX;
+use crate::proto::remote_interest::{STEP_MAX, VERSION_MAX};
 use crate::wire::{INTEREST_COUNT_MAX, Interest, InterestEntry, InterestRequest};
 use foldhash::quality::FixedState;
 use hashbrown::HashMap;
@@ -105,6 +105,8 @@ impl LocalInterest {
         if forged <= self.high {
             return false;
         }
+        // A peer that claims more is wrong, or forges this: no peer applies records so far ahead.
+        let forged = forged.min(self.high.saturating_add(STEP_MAX));
         // No peer uses a table of the highest version, so that is as good as a new one.
         self.high = forged.saturating_add(1).min(VERSION_MAX).max(self.high);
         self.evict_ended(0);

@@ -96,7 +96,7 @@ pub struct Settings {
     pub group: u16,
     /// The largest datagram to send, in bytes of UDP payload; from 576 to 65,507.
     pub datagram_bytes_max: usize,
-    /// The end of sent and received datagrams.
+    /// The kind of check value at the end of sent and received datagrams.
     pub check_value: CheckValue,
     /// The largest message to publish, in bytes of payload, headers and reply subject; at most
     /// [`MESSAGE_BYTES_MAX`](crate::message::MESSAGE_BYTES_MAX).

@@ -29,6 +29,8 @@ const REQUEST_INTERVAL_MAX: Duration = Duration::from_secs(2);
 /// Time between requests to a peer whose entries exceed the limit.
 const OVERFLOW_INTERVAL: Duration = Duration::from_secs(30);
 
+/// Maximum number of versions by which records are ahead of the last announcement, and announcements of the one before.
+pub(super) const STEP_MAX: u64 = 1 << 20;
 /// Version from which entries are never known: all messages to that peer are sent. So forged versions do not use up the
 /// numbers of the peer.
 pub const VERSION_MAX: u64 = 1 << 62;

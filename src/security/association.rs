@@ -122,6 +122,8 @@ pub(super) struct Association {
     pairwise_window: ReplayWindow,
     /// Time of the last control datagram that was accepted. Only those cannot be replayed.
     pub(super) last_heard: Instant,
+    /// Time of the last HELLO from the peer's address, which a stranger may have replayed.
+    pub(super) last_hello: Instant,
     /// Time of the last handshake, or of the last control datagram that only the peer itself can have sealed.
     pub(super) last_proven: Instant,
     /// The answer to the FINAL of the other; `None` if this peer was the initiator.
@@ -197,6 +199,7 @@ impl Association {
             group_window: GroupReplayWindow::starting_at(secrets.next.control),
             pairwise_window: ReplayWindow::starting_at(0),
             last_heard: now,
+            last_hello: now,
             last_proven: now,
             keys_answer: None,
             is_doubtful: false,
@@ -237,7 +240,8 @@ impl Association {
         self.is_doubtful = true;
     }
 
-    /// Returns whether both sides have the keys of this association. Otherwise the next HELLO begins a handshake.
+    /// Returns whether both sides have the keys of this association. Otherwise the next HELLO or pairwise datagram begins a
+    /// handshake.
     pub(super) fn is_sound(&self) -> bool {
         self.send_pairwise.is_some() && !self.is_doubtful
     }

@@ -49,7 +49,7 @@ const INIT_BODY_BYTES: usize = 1148;
 /// Message of a handshake, in the order in which they are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// The initiator has the HELLO of an epoch whose keys it does not have.
+    /// The initiator has a HELLO of an epoch whose keys it does not have, or knows that its keys are not the newest.
     Request,
     /// The responder proves that it is at its address, and returns a cookie by which the initiator proves the same.
     Cookie,

@@ -250,6 +250,7 @@ impl SecurityLayer {
 
     /// Begins a new epoch of the core. The other peers get its keys in new handshakes.
     fn begin_epoch(&mut self, epoch: Epoch) {
+        self.sign_rest();
         let sender = SenderContext { epoch, phase: 0, ..self.own.sender };
         self.own = OwnKeys::new(sender, draw(&mut self.secrets), &self.realm_keys);
         self.own.signer = new_signer(&self.credentials, &sender);
@@ -386,8 +387,8 @@ impl SecurityLayer {
         let SecurityLayer { own, associations, epochs, .. } = self;
         // A run that has ended never gets the keys of the next phase.
         let has_ended = |epoch: &Epoch, association: &Association| {
-            SILENCE_TIME <= now.instant.since(association.last_heard)
-                || epochs.get(&association.host.address) != Some(epoch)
+            let last_sign = association.last_heard.max(association.last_hello);
+            SILENCE_TIME <= now.instant.since(last_sign) || epochs.get(&association.host.address) != Some(epoch)
         };
         let is_known_to_all = |phase| {
             associations
@@ -455,7 +456,8 @@ impl SecurityLayer {
     }
 }
 
-/// Time without a CONTROL after which a peer is not waited for any more before a phase begins.
+/// Time without a HELLO or CONTROL after which a peer is not waited for any more before a phase begins. Peers send a HELLO
+/// each second.
 const SILENCE_TIME: Duration = Duration::from_secs(3);
 /// Time between two searches for associations to forget.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);

@@ -229,7 +229,7 @@ pub struct GroundTruth {
     pub is_answer: bool,
     /// The request sent last, until it is checked.
     pub request: Option<ResendRequest>,
-    /// The end of the datagrams of all peers.
+    /// The kind of check value in the datagrams of all peers.
     check_value: CheckValue,
     /// True if datagrams that leave a peer are checked. Tests clear it to see whether receivers alone show a mistake.
     pub is_strict: bool,

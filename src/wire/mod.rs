@@ -102,7 +102,7 @@ pub enum CheckValue {
     /// CRC32C of all bytes before them, as they leave and arrive in open mode.
     #[default]
     Crc32c,
-    /// Nobody reads them: a security layer seals and opens all datagrams, and its tag protects more than a check value.
+    /// Zeros, which nobody verifies: a security layer seals and opens all datagrams, and its tag protects them.
     Unused,
 }
 

@@ -37,7 +37,7 @@ pub(crate) enum Check {
     Permissions,
     /// Data in the name of other peers.
     Origin,
-    /// Subscriptions in the name of this peer.
+    /// Forged subscriptions in the name of this peer.
     Interest,
     /// Protection of the datagrams.
     Open,

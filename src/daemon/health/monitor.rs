@@ -267,7 +267,7 @@ impl HealthMonitor {
             Check::Trust => "no peer was refused for a while".to_owned(),
             Check::Permissions => "no message was denied for a while".to_owned(),
             Check::Origin => "no data in the name of another peer was found for a while".to_owned(),
-            Check::Interest => "no subscriptions in the name of this peer were found for a while".to_owned(),
+            Check::Interest => "no forged subscriptions in the name of this peer were found for a while".to_owned(),
             Check::Open => "other hosts cannot reach this open peer any more".to_owned(),
             Check::Groups => "no peer of another group is heard on this LAN any more".to_owned(),
             Check::Mtu => "datagrams of all sizes arrive".to_owned(),

@@ -1,6 +1,6 @@
 //! The table of the subscriptions that one other peer advertises.
 
-use super::VERSION_MAX;
+use super::{STEP_MAX, VERSION_MAX};
 use crate::message::SubscriptionFilter;
 use crate::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,9 +10,6 @@ use std::time::Duration;
 /// Minimum time between two requests.
 pub(super) const REQUEST_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Maximum number of versions by which records are ahead of the last announcement.
-const STEP_MAX: u64 = 1 << 20;
-
 /// Advertised subscriptions of one peer.
 #[derive(Debug)]
 pub(super) struct PeerTable {
@@ -20,7 +17,7 @@ pub(super) struct PeerTable {
     pub(super) source: Option<IpAddr>,
     /// Version of the latest announcement, or of a later record if that is higher. `None` before the first.
     pub(super) high: Option<u64>,
-    /// Version of the latest announcement; 0 before the first.
+    /// Version of the latest announcement, or 2^20 more than that of the one before if that is less; 0 before the first.
     pub(super) announced: u64,
     /// Version up to which the table is complete.
     pub(super) complete: u64,
@@ -81,7 +78,8 @@ impl PeerTable {
     /// Handles the version of an announcement that is newer than all before. It replaces also a higher version, which may
     /// be forged. So a table that is complete beyond the announcement is not known.
     pub(super) fn on_announcement(&mut self, now: Instant, version: u64) {
-        (self.high, self.announced) = (Some(version), version);
+        // Nor may forged announcements use up the versions.
+        (self.high, self.announced) = (Some(version), version.min(self.announced.saturating_add(STEP_MAX)));
         self.update_staleness(now, false);
     }
 

@@ -310,11 +310,16 @@ fn forged_versions_make_no_table_known() {
     assert_eq!(on_record(&mut remote_interest, forged(4 + step_max)), RecordOutcome::Applied);
     remote_interest.on_announcement(at(0), owner(), 4);
     assert!(!remote_interest.is_known(owner()), "the table is complete beyond the announcement");
-    // The version of a peer that was made to use up its versions.
-    for (version, is_usable) in [(VERSION_MAX - 1, true), (VERSION_MAX, false)] {
+    // The announcement may be forged, too.
+    for version in [VERSION_MAX - 1, VERSION_MAX] {
         remote_interest.on_announcement(at(0), owner(), version);
-        let renewed = Interest { after: 0, upto: version, high: version, base: version, entries: Vec::new() };
-        on_record(&mut remote_interest, renewed);
-        assert_eq!(remote_interest.is_known(owner()), is_usable, "{version}");
+        let ahead = Interest { after: 0, upto: version, high: version, base: version, entries: Vec::new() };
+        assert_eq!(on_record(&mut remote_interest, ahead), RecordOutcome::Gap);
+        assert!(!remote_interest.is_known(owner()), "{version}");
     }
+    let renewed =
+        Interest { after: 0, upto: 5 + step_max, high: 5 + step_max, base: 5 + step_max, entries: Vec::new() };
+    remote_interest.on_announcement(at(0), owner(), 5 + step_max);
+    assert_eq!(on_record(&mut remote_interest, renewed), RecordOutcome::Applied);
+    assert!(remote_interest.is_known(owner()), "the peer has raised its version beyond the forged one");
 }

@@ -100,8 +100,8 @@ impl SecurityLayer {
         association.is_some_and(|association| association.host.address == remote.address && association.is_sound())
     }
 
-    /// Begins a handshake with a peer that has proven in another datagram that it has other keys, unless there is one, or
-    /// one has failed lately.
+    /// Begins a handshake because a pairwise datagram has come from a peer whose keys may have changed, unless a handshake
+    /// with it is in progress or has failed lately.
     pub(super) fn renew_keys(&mut self, now: Instant, remote: RemoteEndpoint) {
         if !self.exchanges.contains_key(&remote) {
             self.begin_handshake(now, remote);
@@ -115,6 +115,7 @@ impl SecurityLayer {
         let RemoteEndpoint { epoch, address } = remote;
         let association = self.associations.get_mut(&epoch);
         if let Some(association) = association.filter(|association| association.host.address == address) {
+            association.last_hello = now;
             association.on_phase(hello.phase);
             if self.credentials.revision < hello.revision {
                 let revision = hello.revision;

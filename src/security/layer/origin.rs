@@ -28,6 +28,13 @@ impl SecurityLayer {
         }
     }
 
+    /// Sends the last SIGNATURE of an epoch, over what is not signed yet.
+    pub(super) fn sign_rest(&mut self) {
+        if let Some(body) = self.own.signer.as_mut().and_then(OriginSigner::sign_rest) {
+            self.send_signature(body, &BTreeSet::from([None]));
+        }
+    }
+
     /// Sends a SIGNATURE to these addresses; `None` is the group.
     fn send_signature(&mut self, body: Vec<u8>, receivers: &BTreeSet<Option<SocketAddr>>) {
         let (_, bytes) = self.seal_handshake(Step::Signature, None, body);
@@ -61,8 +68,10 @@ impl SecurityLayer {
             OriginVerdict::Pending => {
                 self.next_origin_search.get_or_insert(now + SEARCH_INTERVAL);
                 if self.settings.holds_until_verified {
-                    let is_held = self.hold.push(now, epoch, Some((number, hash)), opened).is_ok();
-                    self.counters.discard_unverified += u64::from(!is_held);
+                    if self.hold.push(now, epoch, Some((number, hash)), opened).is_err() {
+                        origin.forget_last();
+                        self.counters.discard_unverified += 1;
+                    }
                     return None;
                 }
             }

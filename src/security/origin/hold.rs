@@ -12,11 +12,11 @@ use crate::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
 
-/// Maximum cost of what waits of one epoch.
+/// Maximum bytes of the held datagrams of one epoch, with [`DATAGRAM_COST`] for each.
 const EPOCH_COST_MAX: usize = 8 << 20;
-/// Maximum cost in all.
+/// Maximum bytes of all held datagrams, counted in the same way.
 const TOTAL_COST_MAX: usize = 64 << 20;
-/// Cost of a datagram besides its bytes: the memory that manages it.
+/// Bytes that manage a held datagram, besides its own.
 const DATAGRAM_COST: usize = 256;
 
 /// The datagrams that wait, in the order of arrival for each epoch.
@@ -77,7 +77,7 @@ impl OriginHold {
         Ok(())
     }
 
-    /// Releases what waits of an epoch for a SIGNATURE over these numbers, and discards what is forged.
+    /// Releases the held datagrams of an epoch that a SIGNATURE over these numbers verifies, and discards forged ones.
     pub(in crate::security) fn release(
         &mut self,
         epoch: Epoch,
@@ -92,8 +92,8 @@ impl OriginHold {
         })
     }
 
-    /// Discards what has waited too long, and everything of epochs that are not known any more. Returns what waited behind
-    /// it, and the number of datagrams that are discarded.
+    /// Discards held datagrams whose time is over, and all of epochs that are not known any more. Returns the CONTROL
+    /// datagrams that were held behind them, and the number of discarded datagrams.
     pub(in crate::security) fn expire(
         &mut self,
         now: Instant,
@@ -109,6 +109,10 @@ impl OriginHold {
                 discarded += held.datagrams.len() as u64;
                 continue;
             }
+            // The first one has waited longest.
+            if self.epochs.get(&epoch).and_then(|held| held.datagrams.front()).is_some_and(|first| now < first.until) {
+                continue;
+            }
             passed.extend(self.drain(epoch, |_, _, until| match until <= now {
                 true => {
                     discarded += 1;
@@ -120,8 +124,8 @@ impl OriginHold {
         (passed, discarded)
     }
 
-    /// Decides on the DATA of an epoch by number, hash and end of its time. Returns what passes, with CONTROL that waits
-    /// behind no other DATA.
+    /// Decides on the held DATA of an epoch by number, hash and end of its time. Returns the datagrams that pass, with the
+    /// CONTROL datagrams that are held behind no other DATA.
     fn drain(
         &mut self,
         epoch: Epoch,

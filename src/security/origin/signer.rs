@@ -4,6 +4,7 @@ use super::{BATCH_MAX, HASH_BYTES, HASHES_MAX, OriginContext, OriginHash};
 use crate::security::realm::{SIGNATURE_BYTES, SigningKey};
 use crate::time::Instant;
 use bytes::Bytes;
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -117,17 +118,37 @@ impl OriginSigner {
     /// Returns the SIGNATURE over datagrams that were sent again, if one is due. It covers the first of them, and those
     /// that follow as far as it has room.
     pub(in crate::security) fn sign_resent(&mut self, now: Instant) -> Option<RepeatedSignature> {
-        let (&(first, _), &hash) = self.resent.first_key_value().filter(|_| self.resent_due <= now)?;
+        let (&(first, _), _) = self.resent.first_key_value().filter(|_| self.resent_due <= now)?;
         self.resent_due = now + RESENT_INTERVAL;
         let remembered = first.checked_sub(self.first).and_then(|index| usize::try_from(index).ok());
         let hashes = match remembered.filter(|index| *index < self.signed) {
             Some(index) => self.hashes.range(index..self.signed.min(index + HASHES_MAX)).copied().collect(),
-            None => vec![hash],
+            None => self.consecutive_resent(first),
         };
         let rest = self.resent.split_off(&(first + hashes.len() as u64, None));
         let covered = std::mem::replace(&mut self.resent, rest);
         let receivers = covered.into_keys().map(|(_, to)| to).collect();
         Some(RepeatedSignature { body: self.encode(first, &hashes), receivers })
+    }
+
+    /// Returns the hashes of datagrams that were sent again, whose numbers ascend by one from `first` on.
+    fn consecutive_resent(&self, first: u64) -> Vec<OriginHash> {
+        let mut hashes = Vec::new();
+        for (&(number, _), &hash) in &self.resent {
+            let next = first + hashes.len() as u64;
+            match number.cmp(&next) {
+                // It went to another receiver, too.
+                Ordering::Less => {}
+                Ordering::Equal if hashes.len() < HASHES_MAX => hashes.push(hash),
+                Ordering::Equal | Ordering::Greater => break,
+            }
+        }
+        hashes
+    }
+
+    /// Returns the body of the last SIGNATURE of the epoch, if something is not signed yet.
+    pub(in crate::security) fn sign_rest(&mut self) -> Option<Vec<u8>> {
+        (self.signed < self.hashes.len()).then(|| self.sign())
     }
 
     /// Returns the latest time for the next tick; `None` if none is needed.

@@ -15,6 +15,8 @@ pub(super) const SIGNATURE_TIME: Duration = Duration::from_millis(100);
 /// Maximum number of signatures that are verified each second, and at once, besides one for each batch of datagrams that
 /// has arrived. Each costs about 40 µs.
 const VERIFICATIONS_RATE: u64 = 100;
+/// The same for SIGNATUREs over older datagrams, which strangers can replay.
+const OLD_VERIFICATIONS_RATE: u64 = 100;
 /// Minimum time between two reports of forged datagrams.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -75,6 +77,7 @@ pub(in crate::security) struct OriginVerifier {
     /// datagram of an idle publisher is found out when the publisher sends the genuine one.
     overdue: VecDeque<PendingDatagram>,
     verifications: TokenBucket,
+    old_verifications: TokenBucket,
     /// Number of arrived datagrams for which no verification was granted yet.
     ungranted: usize,
     /// Time from which a forged datagram is reported again.
@@ -92,6 +95,7 @@ impl OriginVerifier {
             pending: VecDeque::new(),
             overdue: VecDeque::new(),
             verifications: TokenBucket::full(now),
+            old_verifications: TokenBucket::full(now),
             ungranted: 0,
             next_report: now,
         }
@@ -137,13 +141,13 @@ impl OriginVerifier {
     pub(in crate::security) fn on_signature(&mut self, now: Instant, body: &[u8]) -> SignatureOutcome {
         let Some(body) = SignatureBody::decode(body) else { return SignatureOutcome::Discarded };
         let numbers = body.first..=body.last;
-        // Repeated and replayed ones cost no verification.
-        if self.last.is_some_and(|last| body.last <= last) && !self.has_waiting(&numbers) {
+        let is_old = self.last.is_some_and(|last| body.last <= last);
+        // A repeated or replayed one costs no verification, unless a datagram waits for it.
+        if is_old && !self.has_waiting(&numbers) {
             return SignatureOutcome::Old;
         }
-        if !self.grant_verification(now)
-            || !is_signed_by(&self.key, &self.context.signed_text(body.content), &body.signature)
-        {
+        let is_granted = if is_old { self.grant_old_verification(now) } else { self.grant_verification(now) };
+        if !is_granted || !is_signed_by(&self.key, &self.context.signed_text(body.content), &body.signature) {
             return SignatureOutcome::Discarded;
         }
         // The hashes of this SIGNATURE stay until the next one, even if they are old: datagrams may be held for them.
@@ -191,12 +195,18 @@ impl OriginVerifier {
             self.ungranted = left;
             return true;
         }
-        self.verifications.refill(now, VERIFICATIONS_RATE, VERIFICATIONS_RATE);
-        let is_granted = self.verifications.has(1);
-        if is_granted {
-            self.verifications.take(1);
-        }
-        is_granted
+        grant(&mut self.verifications, now, VERIFICATIONS_RATE)
+    }
+
+    /// Works as [`OriginVerifier::grant_verification`], for a SIGNATURE that may be a replay. A stranger that replays both
+    /// data and SIGNATUREs must not use up what new ones need.
+    fn grant_old_verification(&mut self, now: Instant) -> bool {
+        grant(&mut self.old_verifications, now, OLD_VERIFICATIONS_RATE)
+    }
+
+    /// Forgets the datagram that came last, which is not held.
+    pub(in crate::security) fn forget_last(&mut self) {
+        self.pending.pop_back();
     }
 
     /// Ends the wait of datagrams that no SIGNATURE has covered in time, and returns their number.
@@ -223,6 +233,16 @@ impl OriginVerifier {
         }
         is_allowed
     }
+}
+
+/// Takes one token of a bucket that gets `rate` of them each second; returns whether there was one.
+fn grant(bucket: &mut TokenBucket, now: Instant, rate: u64) -> bool {
+    bucket.refill(now, rate, rate);
+    let is_granted = bucket.has(1);
+    if is_granted {
+        bucket.take(1);
+    }
+    is_granted
 }
 
 #[cfg(test)]

@@ -141,7 +141,7 @@ fn new_epoch_signs_for_itself() {
     lan.meet();
     publish(&mut lan, 4);
     lan.run(Duration::from_millis(100), |_, _| false);
-    assert_eq!(lan.nodes[1].origin_counters()[0], 4);
+    assert_eq!(lan.nodes[1].origin_counters(), [7, 0, 0], "the former epoch has signed its last data");
     assert_eq!(lan.nodes[0].layer.signs_origin(), !lan.nodes[1].layer.signs_origin());
 }
 

@@ -76,7 +76,7 @@ fn silent_peer_does_not_delay_a_phase() {
     lan.meet();
     lan.revoke(0, 1, None);
     let silent = lan.nodes[2].address;
-    let is_lost = |_: usize, transit: &Transit| transit.to == silent;
+    let is_lost = |_: usize, transit: &Transit| transit.to == silent || transit.from == silent;
     lan.run(Duration::from_secs(1), is_lost);
     assert!(!is_odd(&lan.send(0)), "C may still be there");
     lan.run(ANNOUNCEMENT_TIME_MAX - Duration::from_secs(2), is_lost);
