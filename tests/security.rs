@@ -106,19 +106,23 @@ fn members_of_a_realm_exchange_messages() {
 #[test]
 fn followed_events_need_the_permission_of_their_server() {
     let place = Place::new();
-    make_pki_realm(&place, &["A.test", "B.test"]);
+    let run = |arguments: &[&str], input: &str| place.run_with_input(arguments, input.as_bytes()).exits(DONE).stdout;
+    run(&["init", "--realm", "plant1", "--mode", "pki", "--name", "A.test", "--data-dir", "A.test"], "");
+    let join = ["join", "-", "--name", "B.test", "--data-dir", "B.test"];
+    let request = run(&join, &run(&["realm", "invite", "--data-dir", "A.test"], ""));
+    let admit = |publish: &str| {
+        let permissions = ["--publish", publish, "--subscribe", ">"];
+        let sign = [&["realm", "sign", "-", "--name", "B.test", "--data-dir", "A.test"], &permissions[..]].concat();
+        run(&join, &run(&sign, &request));
+    };
+    admit(">");
     let b = Peer::start(&place, "B.test", &["server-id=7"]);
     for event_type in ["cmd/stop", "line/1"] {
         place.run(&["event", "add", event_type, "1", "--socket", &b.socket]).exits(DONE);
     }
     drop(b);
     // The next certificate of B does not permit everything that B has registered.
-    let run = |arguments: &[&str], input: &str| place.run_with_input(arguments, input.as_bytes()).exits(DONE).stdout;
-    let line = place.run(&["realm", "invite", "--data-dir", "A.test"]).exits(DONE).stdout;
-    let join = ["join", "-", "--name", "B.test", "--data-dir", "B.test"];
-    let permissions = ["--publish", "line.>", "--subscribe", ">"];
-    let sign = [&["realm", "sign", "-", "--name", "B.test", "--data-dir", "A.test"], &permissions[..]].concat();
-    run(&join, &run(&sign, &run(&join, &line)));
+    admit("line.>");
     let _b = Peer::start(&place, "B.test", &["server-id=7"]);
     let a = Peer::start(&place, "A.test", &["server-id=8", "event-follow=*"]);
     let counts = || ["events_followed", "events_denied"].map(|counter| a.counter(counter));

@@ -115,6 +115,17 @@ fn resent_and_skipped_numbers_leave_no_holes() {
 
 /// Proves: W202
 #[test]
+fn forgotten_datagrams_sent_again_share_a_signature() {
+    let mut pair = Pair::new();
+    pair.send(1..=5000);
+    pair.send((1..=100).chain(200..=210));
+    let covered = [at(1000), at(1005)].map(|now| range(&pair.signer.sign_resent(now).unwrap().body));
+    assert_eq!(covered, [(1, 100), (200, 11)]);
+    assert_eq!(pair.signer.sign_resent(at(1010)), None);
+}
+
+/// Proves: W202
+#[test]
 fn resent_datagram_brings_its_signature_again() {
     let mut pair = Pair::new();
     let bodies = pair.send(1..=6400);
@@ -124,7 +135,7 @@ fn resent_datagram_brings_its_signature_again() {
     for (number, to) in [(3000, None), (3000, Some(address)), (3127, None), (3128, None), (5, Some(address))] {
         assert_eq!(pair.signer.on_sent(number, to, &datagram(number, "genuine")), None);
     }
-    // Old hashes are forgotten, so each old datagram has a SIGNATURE of its own.
+    // Old hashes are forgotten, so this SIGNATURE covers only what is sent again.
     let expected = [
         (500, (5, 1), vec![Some(address)]),
         (505, (3000, 128), vec![None, Some(address)]),
@@ -235,6 +246,26 @@ fn replayed_and_excess_signatures_are_not_verified() {
     (2..130).for_each(|number| assert_eq!(pair.receive(0, number, "genuine"), OriginVerdict::Pending));
     let granted = (0..1000).filter(|_| pair.verifier.grant_verification(at(0))).count();
     assert_eq!(granted, 2);
+}
+
+/// Proves: W200
+#[test]
+fn replays_leave_new_signatures_their_budget() {
+    let mut pair = Pair::new();
+    let signatures = pair.send(1..=5056);
+    for body in &signatures {
+        assert_eq!(pair.sign(0, body), [0, 0]);
+    }
+    // These hashes are forgotten, and each SIGNATURE displaces those of the other one.
+    for _ in 0..150 {
+        for (number, body) in [(1, &signatures[0]), (200, &signatures[3])] {
+            pair.receive(0, number, "genuine");
+            pair.verifier.on_signature(at(0), body);
+        }
+    }
+    let new = pair.send(5057..=5120).remove(0);
+    pair.receive(0, 5057, "genuine");
+    assert_eq!(pair.sign(0, &new), [1, 0]);
 }
 
 /// Proves: W201
