@@ -47,8 +47,11 @@ impl Peer {
         if !self.certified.is_keyed() {
             return None;
         }
-        let origin = self.members.get(&epoch).and_then(|member| member.certificate.certified.origin);
-        let origin = origin.unwrap_or(MessageOrigin::Group);
+        let origin = match self.members.get(&epoch) {
+            Some(member) => member.certificate.certified.origin?,
+            // It has departed meanwhile.
+            None => MessageOrigin::Group,
+        };
         // Only the two peers have the keys of a directed datagram.
         Some(if is_directed { MessageOrigin::Publisher } else { origin })
     }
