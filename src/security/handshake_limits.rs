@@ -49,7 +49,7 @@ impl HandshakeLimits {
 
     /// Returns whether one more REQUEST can be answered, and counts it.
     pub(super) fn allow_request(&mut self, now: Instant) -> bool {
-        take(&mut self.requests, now, REQUEST_RATE)
+        self.requests.take_one(now, REQUEST_RATE)
     }
 
     /// Returns whether the refusal of a host is reported, and remembers it if so.
@@ -91,18 +91,8 @@ impl HandshakeBudget {
         let of_address = self.by_address.entry(address).or_insert_with(|| TokenBucket::full(now));
         of_address.refill(now, ADDRESS_RATE, ADDRESS_RATE);
         // A host that has used up its own budget takes nothing from the total.
-        of_address.has(1) && take(&mut self.total, now, RATE) && take(of_address, now, ADDRESS_RATE)
+        of_address.has(1) && self.total.take_one(now, RATE) && of_address.take_one(now, ADDRESS_RATE)
     }
-}
-
-/// Takes a token, if there is one. The bucket holds the tokens of one second.
-fn take(bucket: &mut TokenBucket, now: Instant, rate: u64) -> bool {
-    bucket.refill(now, rate, rate);
-    let has_token = bucket.has(1);
-    if has_token {
-        bucket.take(1);
-    }
-    has_token
 }
 
 /// The last nonces of REQUESTs and INITs that were handled.

@@ -53,6 +53,17 @@ impl TokenBucket {
         self.level -= tokens * NANOS_PER_SECOND;
     }
 
+    /// Takes a token if there is one; returns whether there was. The bucket gets `rate` tokens per second, and holds those
+    /// of one second.
+    pub fn take_one(&mut self, now: Instant, rate: u64) -> bool {
+        self.refill(now, rate, rate);
+        let has_token = self.has(1);
+        if has_token {
+            self.take(1);
+        }
+        has_token
+    }
+
     /// Returns the time at which the bucket has `tokens` tokens at `rate` per second, which is not 0; never before the
     /// last refill.
     pub fn ready_at(&self, tokens: u64, rate: u64) -> Instant {

@@ -195,13 +195,13 @@ impl OriginVerifier {
             self.ungranted = left;
             return true;
         }
-        grant(&mut self.verifications, now, VERIFICATIONS_RATE)
+        self.verifications.take_one(now, VERIFICATIONS_RATE)
     }
 
     /// Works as [`OriginVerifier::grant_verification`], for a SIGNATURE that may be a replay. A stranger that replays both
     /// data and SIGNATUREs must not use up what new ones need.
     fn grant_old_verification(&mut self, now: Instant) -> bool {
-        grant(&mut self.old_verifications, now, OLD_VERIFICATIONS_RATE)
+        self.old_verifications.take_one(now, OLD_VERIFICATIONS_RATE)
     }
 
     /// Forgets the datagram that came last, which is not held.
@@ -233,16 +233,6 @@ impl OriginVerifier {
         }
         is_allowed
     }
-}
-
-/// Takes one token of a bucket that gets `rate` of them each second; returns whether there was one.
-fn grant(bucket: &mut TokenBucket, now: Instant, rate: u64) -> bool {
-    bucket.refill(now, rate, rate);
-    let is_granted = bucket.has(1);
-    if is_granted {
-        bucket.take(1);
-    }
-    is_granted
 }
 
 #[cfg(test)]
