@@ -266,13 +266,14 @@ impl Association {
         self.is_doubtful |= (1..=i8::MAX as u8).contains(&phase.wrapping_sub(self.phase));
     }
 
-    /// Decrypts a datagram of this peer, and returns it as one of open mode.
+    /// Decrypts a datagram of this peer, and returns it as one of open mode. The bytes of a forged one are lost, unless
+    /// something else refers to them. Those of an unknown phase stay in `datagram`.
     pub(super) fn open(
         &mut self,
         now: Instant,
         keyed: &KeyedHeader,
         path: Path,
-        datagram: &Bytes,
+        datagram: &mut Bytes,
     ) -> Result<Bytes, OpenFailure> {
         if keyed.mode != self.suite.mode() {
             return Err(OpenFailure::Forged);
@@ -280,7 +281,7 @@ impl Association {
         match (keyed.header.kind, keyed.key) {
             (Kind::Data | Kind::Control, KeyChoice::Group { is_odd_phase }) => {
                 let keys = self.group_keys(now, is_odd_phase).ok_or(OpenFailure::UnknownPhase)?;
-                let opened = open_by_group(keys, keyed, datagram)?;
+                let opened = open_by_group(keys, keyed, std::mem::take(datagram))?;
                 if keyed.header.kind == Kind::Control
                     && (path == Path::Unicast || wire::has_record_for_one(keyed.header_bytes, &opened))
                 {
@@ -327,7 +328,7 @@ impl Association {
     }
 }
 
-fn open_by_group(keys: &GroupKeys, keyed: &KeyedHeader, datagram: &Bytes) -> Result<Bytes, OpenFailure> {
+fn open_by_group(keys: &GroupKeys, keyed: &KeyedHeader, datagram: Bytes) -> Result<Bytes, OpenFailure> {
     let key = if keyed.header.kind == Kind::Control { &keys.control } else { &keys.data };
     open_datagram(key, keyed, datagram).ok_or(OpenFailure::Forged)
 }
@@ -340,7 +341,8 @@ fn open_pairwise(
 ) -> Result<Bytes, OpenFailure> {
     let is_control = keyed.header.kind == Kind::Control;
     let key = if is_control { &keys.control } else { &keys.directed };
-    let opened = open_datagram(key, keyed, datagram).ok_or(OpenFailure::Forged)?;
+    // The keys of the handshake before may open it.
+    let opened = open_datagram(key, keyed, datagram.clone()).ok_or(OpenFailure::Forged)?;
     let is_new = !is_control || window.accept(keyed.header.number);
     is_new.then_some(opened).ok_or(OpenFailure::Replayed)
 }

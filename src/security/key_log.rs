@@ -101,15 +101,15 @@ impl LoggedKeys {
         if matches!(keyed.key, KeyChoice::Pairwise { .. }) {
             let mut keys = self.pairwise.get(&epoch)?.iter();
             return match keyed.header.kind {
-                Kind::Directed => keys.find_map(|keys| open_datagram(&keys.directed, &keyed, datagram)),
-                Kind::Control => keys.find_map(|keys| open_datagram(&keys.control, &keyed, datagram)),
+                Kind::Directed => keys.find_map(|keys| open_datagram(&keys.directed, &keyed, datagram.clone())),
+                Kind::Control => keys.find_map(|keys| open_datagram(&keys.control, &keyed, datagram.clone())),
                 Kind::Data => None,
             };
         }
         let mut keys = self.group.get(&epoch)?.iter();
         match keyed.header.kind {
-            Kind::Data => keys.find_map(|keys| open_datagram(&keys.data, &keyed, datagram)),
-            Kind::Control => keys.find_map(|keys| open_datagram(&keys.control, &keyed, datagram)),
+            Kind::Data => keys.find_map(|keys| open_datagram(&keys.data, &keyed, datagram.clone())),
+            Kind::Control => keys.find_map(|keys| open_datagram(&keys.control, &keyed, datagram.clone())),
             Kind::Directed => None,
         }
     }

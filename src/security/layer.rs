@@ -320,7 +320,7 @@ impl SecurityLayer {
         None
     }
 
-    fn open(&mut self, now: ClockReading, datagram: ArrivedDatagram, keyed: &KeyedHeader) -> Option<Bytes> {
+    fn open(&mut self, now: ClockReading, mut datagram: ArrivedDatagram, keyed: &KeyedHeader) -> Option<Bytes> {
         let header = &keyed.header;
         let own = self.own.sender.epoch;
         if header.group != self.settings.group
@@ -338,7 +338,10 @@ impl SecurityLayer {
         let counter = if association.host.address != datagram.from {
             &mut self.counters.discard_source
         } else {
-            match association.open(now.instant, keyed, datagram.path, &datagram.bytes) {
+            // The other side may have the keys of a handshake whose last datagram is under way.
+            let is_finishing = self.exchanges.get(&remote).is_some_and(HandshakeExchange::is_finishing);
+            let sealed = is_finishing.then(|| datagram.bytes.clone());
+            match association.open(now.instant, keyed, datagram.path, &mut datagram.bytes) {
                 Ok(bytes) => {
                     if header.kind == Kind::Control {
                         association.last_heard = now.instant;
@@ -356,14 +359,13 @@ impl SecurityLayer {
                     self.defer(now.instant, remote, datagram);
                     return None;
                 }
-                // The other side has the keys of a handshake whose last datagram is under way.
-                Err(OpenFailure::Forged)
-                    if self.exchanges.get(&remote).is_some_and(HandshakeExchange::is_finishing) =>
-                {
-                    self.defer(now.instant, remote, datagram);
-                    return None;
-                }
-                Err(OpenFailure::Forged) => &mut self.counters.discard_forged,
+                Err(OpenFailure::Forged) => match sealed {
+                    Some(bytes) => {
+                        self.defer(now.instant, remote, ArrivedDatagram { bytes, ..datagram });
+                        return None;
+                    }
+                    None => &mut self.counters.discard_forged,
+                },
                 Err(OpenFailure::Replayed) => &mut self.counters.discard_replayed,
             }
         };

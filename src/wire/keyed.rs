@@ -4,7 +4,7 @@ use super::{
     CHECK_BYTES, EXPIRED, Header, INTEREST_REQUEST, MANIFEST, MODE_OPEN, RECEIVER_REPORT, RESEND_REQUEST,
     unchecked_header,
 };
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 /// Offset of the mode in the header.
 const MODE_AT: usize = 3;
@@ -121,7 +121,7 @@ pub(crate) fn padding(header: &Header, body: &[u8]) -> Bytes {
     bytes.extend([super::PAD, 0]);
     bytes.extend(u16::try_from(body.len()).expect("it fits a record").to_be_bytes());
     bytes.extend(body);
-    into_open(bytes)
+    into_open(BytesMut::from(&bytes[..]))
 }
 
 /// Returns a datagram of open mode with the CRC32C of its bytes as its check value.
@@ -135,8 +135,8 @@ pub fn with_check_value(open: &[u8]) -> Bytes {
 
 /// Returns the datagram of open mode with the header of a keyed one and its decrypted records. Its check value is
 /// [`CheckValue::Unused`](super::CheckValue::Unused).
-pub fn into_open(mut bytes: Vec<u8>) -> Bytes {
+pub fn into_open(mut bytes: BytesMut) -> Bytes {
     set_mode(&mut bytes, MODE_OPEN, 0);
-    bytes.extend([0; CHECK_BYTES]);
-    bytes.into()
+    bytes.extend_from_slice(&[0; CHECK_BYTES]);
+    bytes.freeze()
 }

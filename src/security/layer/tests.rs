@@ -12,6 +12,7 @@ use crate::security::noise::STATIC_KEY_BYTES;
 use crate::security::realm::{PeerKeys, PeerPermissions, SigningKey};
 use crate::time::WallTime;
 use crate::wire::{self, Header};
+use bytes::BytesMut;
 use std::collections::BTreeSet;
 
 const GROUP: u16 = 7500;
@@ -731,7 +732,7 @@ fn group_keys_do_not_seal_records_for_one() {
     for record in 0x40..=0x4b {
         for path in [Path::Multicast, Path::Unicast] {
             let open = lan.nodes[0].datagram(Kind::Control, None);
-            let mut content = open[..open.len() - 4].to_vec();
+            let mut content = BytesMut::from(&open[..open.len() - 4]);
             content[36] = record;
             let sealed = lan.nodes[0].layer.seal(None, &wire::into_open(content)).unwrap();
             lan.nodes[1].receive(now, from, path, &sealed);
