@@ -1,10 +1,12 @@
 """A client of Hat on hat-event that does what the tests say: a JSON object a line in, a JSON object a line out.
 
-hat_client.py PORT [OPTIONS]: OPTIONS is a JSON object with any of name, token, subscriptions, server, persisted.
+hat_client.py PORT [OPTIONS]: OPTIONS is a JSON object with any of name, token, subscriptions, server, persisted, and ca
+with the file of an authority, to which certificate adds the files of a certificate and its key.
 """
 
 import asyncio
 import json
+import ssl
 import sys
 
 from hat.drivers import net
@@ -69,6 +71,15 @@ def params_in(command):
     return common.QueryTimeseriesParams(types, *bounds, order, by, limit, after)
 
 
+def encryption(options):
+    if "ca" not in options:
+        return {}
+    context = ssl.create_default_context(cafile=options["ca"])
+    if "certificate" in options:
+        context.load_cert_chain(*options["certificate"])
+    return {"ssl": context}
+
+
 async def main(port, options):
     try:
         client = await eventer.connect(
@@ -80,6 +91,7 @@ async def main(port, options):
             persisted=options.get("persisted", False),
             status_cb=lambda _, status: report(status=status.value),
             events_cb=lambda _, events: report(notified=events_out(events)),
+            **encryption(options),
         )
     except eventer.EventerInitError as error:
         report(event="refused", text=str(error))

@@ -1,6 +1,6 @@
 //! The Hat listener, as the published client of Hat Event Server (`hat-event`) uses it.
 
-use crate::support::certificate::certificate;
+use crate::support::certificate::{Authority, certificate};
 use crate::support::command::{Place, RunningCommand};
 use crate::support::root;
 use crate::support::wait::{PATIENCE, wait_until};
@@ -12,7 +12,7 @@ use seqcast::listener::hat::{ChatterMessage, ChatterParser, Settings};
 use serde_json::{Value, json};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
 
 /// A client in a program of its own; each line of its input is a JSON object with a command.
@@ -229,6 +229,34 @@ fn unencrypted_clients_are_refused_unless_encryption_is_optional() {
         assert!(completes_handshake(&place, &certificate));
         assert_eq!(welcomes_in_clear(&place), is_welcome, "{tls}");
     }
+}
+
+#[test]
+fn certificate_is_required_and_maps_to_an_account() {
+    let place = Place::new();
+    let authority = Authority::new(place.dir(), "authority");
+    let [certificate, key] = authority.sign("listener", "/CN=listener", "IP:127.0.0.1", 2);
+    let ca = authority.certificate().display();
+    let tls = format!("hat-tls={} {} verify {ca}", certificate.display(), key.display());
+    let accounts = "accounts=certificate device-7 publish plant.> subscribe cmd.> ; token s3cret";
+    let peer = peer(&place, &[&tls, accounts, "server-id=1", "hat-events=no"]);
+    let sign = |name: &str| authority.sign(name, &format!("/CN={name}"), &format!("DNS:{name}"), 2);
+    let options = |certificate: &[PathBuf; 2]| json!({ "ca": authority.certificate(), "certificate": certificate });
+    let mut device = Client::connect(&place, &options(&sign("device-7")));
+    for (path, is_registered) in [("plant", true), ("cmd", false)] {
+        let events = json!([{ "type": [path, "a"], "json": "1" }]);
+        let answer = device.answer(&json!({ "do": "register", "events": events }), "registered");
+        assert_eq!(answer.is_array(), is_registered, "{path}: {answer}");
+    }
+    // A verified certificate without an account enters by a token only.
+    let mut other = options(&sign("other"));
+    assert_eq!(Client::start(&place, &other).next(), json!({ "event": "refused", "text": "invalid client token" }));
+    other["token"] = json!("s3cret");
+    Client::connect(&place, &other);
+    let anonymous = json!({ "ca": authority.certificate(), "token": "s3cret" });
+    assert_eq!(Client::start(&place, &anonymous).next(), json!({ "event": "closed" }));
+    let reason = "the client has no certificate, which this listener requires";
+    wait_until("the reason is logged", || peer.stderr_so_far().iter().any(|line| line.contains(reason)));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 mod postgres;
 mod postgres_tls;
 
-use crate::support::certificate::certificate;
+use crate::support::certificate::{Authority, certificate};
 use crate::support::command::{PATIENCE, Place, RunningCommand};
 use crate::support::exit_code::DONE;
 use crate::support::root;
@@ -14,7 +14,7 @@ use seqcast::storage::streams::sqlite::add_event_in;
 use serde_json::{Value, json};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
 
 /// Starts a peer with the listener at the place's port.
@@ -226,6 +226,34 @@ fn required_encryption_works_with_published_clients() {
     }
     let wrong = format!("ftn18-tls={} {}", key.display(), certificate.display());
     place.run(&["peer", "--set", "ftn18=0", "--set", &wrong]).exits(3).reports(&["ftn18-tls: ", "listener-key.pem"]);
+}
+
+#[test]
+fn certificate_of_the_client_is_required() {
+    let place = Place::new();
+    let authority = Authority::new(place.dir(), "authority");
+    let sign = |name: &str| authority.sign(name, &format!("/CN={name}"), "IP:127.0.0.1", 2);
+    let ([certificate, key], ca) = (sign("listener"), authority.certificate());
+    let tls = format!("ftn18-tls={} {} verify {}", certificate.display(), key.display(), ca.display());
+    let running = peer(&place, &[&tls]);
+    let url = format!("https://127.0.0.1:{}/futoin.ping/1.0/ping?echo=42", place.port());
+    let ping = |files: Option<[PathBuf; 2]>| {
+        let mut curl = Command::new("curl");
+        curl.args(["-sS", "--max-time", "30", "--user", "alice:x", "--cacert"]).arg(ca).arg(&url);
+        for (option, file) in ["--cert", "--key"].iter().zip(files.iter().flatten()) {
+            curl.arg(option).arg(file);
+        }
+        let output = curl.output().expect("curl is installed");
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    };
+    let answer = ping(Some(sign("client")));
+    assert!(answer.contains("\"echo\":42"), "{answer}");
+    let foreign = Authority::new(place.dir(), "other").sign("foreign", "/CN=client", "DNS:client", 2);
+    for (files, reason) in [(None, "no client certificate"), (Some(foreign), "foreign client certificate")] {
+        let answer = ping(files);
+        assert!(!answer.contains("echo"), "{answer}");
+        wait_until(reason, || running.stderr_so_far().iter().any(|line| line.contains(reason)));
+    }
 }
 
 #[test]
