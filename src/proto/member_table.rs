@@ -16,8 +16,8 @@ const CHANGED_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub struct MemberTable {
     members: BTreeMap<Epoch, Member>,
-    /// Deadlines of the members, as of the last computation.
-    deadlines: BTreeMap<Epoch, Instant>,
+    /// Deadlines of the members as of the last computation, in the order of the epochs.
+    deadlines: Vec<(Epoch, Instant)>,
     /// Members that may have changed since then. An epoch can occur several times.
     changed: Vec<Epoch>,
     /// True if any member may have changed.
@@ -56,24 +56,26 @@ impl MemberTable {
     /// constant settings.
     pub fn earliest(&mut self, deadline: impl Fn(&Member) -> Instant) -> Option<Instant> {
         self.update_deadlines(deadline);
-        self.deadlines.values().copied().min()
+        self.deadlines.iter().map(|(_, at)| *at).min()
     }
 
     /// Returns the members whose deadline has come, in the order of their epochs. `deadline` is that of
     /// [`MemberTable::earliest`].
     pub fn due(&mut self, now: Instant, deadline: impl Fn(&Member) -> Instant) -> Vec<Epoch> {
         self.update_deadlines(deadline);
-        self.deadlines.iter().filter(|(_, at)| **at <= now).map(|(epoch, _)| *epoch).collect()
+        self.deadlines.iter().filter(|(_, at)| *at <= now).map(|(epoch, _)| *epoch).collect()
     }
 
     fn update_deadlines(&mut self, deadline: impl Fn(&Member) -> Instant) {
         if std::mem::take(&mut self.has_changed) {
             self.changed.clear();
-            self.deadlines = self.members.iter().map(|(epoch, member)| (*epoch, deadline(member))).collect();
+            self.deadlines.clear();
+            self.deadlines.extend(self.members.iter().map(|(epoch, member)| (*epoch, deadline(member))));
         }
         for epoch in self.changed.drain(..) {
-            if let Some(member) = self.members.get(&epoch) {
-                self.deadlines.insert(epoch, deadline(member));
+            let index = self.deadlines.binary_search_by_key(&epoch, |(epoch, _)| *epoch);
+            if let (Ok(index), Some(member)) = (index, self.members.get(&epoch)) {
+                self.deadlines[index].1 = deadline(member);
             }
         }
     }
@@ -84,9 +86,10 @@ impl MemberTable {
         if self.has_changed {
             return;
         }
-        assert!(self.deadlines.keys().eq(self.members.keys()), "each member has a deadline");
-        for (epoch, member) in self.members.iter().filter(|(epoch, _)| !self.changed.contains(epoch)) {
-            assert_eq!(self.deadlines[epoch], deadline(member), "the deadline of an unchanged member");
+        assert!(self.deadlines.iter().map(|(epoch, _)| epoch).eq(self.members.keys()), "each member has a deadline");
+        for ((epoch, member), (_, known)) in self.members.iter().zip(&self.deadlines) {
+            let is_same = self.changed.contains(epoch) || *known == deadline(member);
+            assert!(is_same, "the deadline of the unchanged member {epoch} is right");
         }
     }
 }

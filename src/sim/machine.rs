@@ -117,8 +117,13 @@ impl Machine {
 
     /// Returns the next time at which the peer or its security layer wants to run.
     pub fn deadline(&mut self) -> Option<Instant> {
-        let security = self.security.as_ref().map(SecurityLayer::deadline);
-        self.peer.as_mut()?.poll_deadline().into_iter().chain(security).min()
+        let deadline = self.peer.as_mut()?.poll_deadline();
+        self.deadline_with(deadline)
+    }
+
+    /// Returns the next deadline of the host, if that of its peer is known already.
+    pub fn deadline_with(&self, peer: Option<Instant>) -> Option<Instant> {
+        peer.into_iter().chain(self.security.as_ref().map(SecurityLayer::deadline)).min()
     }
 
     /// Returns the readings of the host's clocks at a virtual time.

@@ -22,6 +22,7 @@ use crate::sim::report::RunOutcome;
 use crate::sim::scenario::{Action, FaultKind, HostSpec, MILLIS, SECOND, Scenario, ScenarioEvent};
 use crate::sim::truth::{DatagramId, NEVER};
 use crate::subject::{Pattern, Subject};
+use crate::time::Instant;
 use crate::wire::CheckValue;
 use bytes::Bytes;
 use hashbrown::HashMap;
@@ -42,14 +43,14 @@ const TICKS_MAX: u32 = 100;
 
 enum WorldStep {
     /// A copy of a packet reaches a host. The flag is set for a replay.
-    Arrive(usize, Packet, bool),
+    Arrive(usize, Box<Packet>, bool),
     Turn(usize),
     Wake(usize),
     Script(usize),
     Publish(usize),
     Flood(usize),
     /// An action that waited for a paused or stopping peer.
-    Deferred(usize, Action),
+    Deferred(usize, Box<Action>),
     Heal,
 }
 
@@ -248,7 +249,7 @@ impl<'a> World<'a> {
 
     fn step(&mut self, step: WorldStep) {
         match step {
-            WorldStep::Arrive(host, packet, is_replay) => self.arrive(host, packet, is_replay),
+            WorldStep::Arrive(host, packet, is_replay) => self.arrive(host, *packet, is_replay),
             WorldStep::Turn(host) if self.machines[host].turn_at == self.now => {
                 self.machines[host].turn_at = NEVER;
                 self.turn(host);
@@ -264,7 +265,7 @@ impl<'a> World<'a> {
             }
             WorldStep::Publish(host) => self.publish_datagram(host),
             WorldStep::Flood(host) => self.flood(host),
-            WorldStep::Deferred(host, action) => self.apply_action(host, action),
+            WorldStep::Deferred(host, action) => self.apply_action(host, *action),
             WorldStep::Heal => {
                 self.network.heal();
                 self.oracle.healed_at = self.now;
@@ -310,9 +311,10 @@ impl<'a> World<'a> {
         }
         self.tick_security(host, now);
         let extra = self.rng.chance(0.05);
-        let mut ticks = 0;
+        let (mut ticks, mut deadline) = (0, None);
         while let Some(peer) = &mut self.machines[host].peer {
-            let due = peer.poll_deadline().is_some_and(|deadline| deadline <= now.instant);
+            deadline = peer.poll_deadline();
+            let due = deadline.is_some_and(|deadline| deadline <= now.instant);
             if !(due || extra && ticks == 0) {
                 break;
             }
@@ -333,7 +335,9 @@ impl<'a> World<'a> {
             let heard: Vec<u64> = heard.map(|row| row.publisher.epoch.bits()).collect();
             self.oracle.check_confirmed(self.machines[host].run, peer.confirmed(), &heard);
         }
-        self.plan_wake(host);
+        if self.machines[host].peer.is_some() {
+            self.plan_wake_at(host, self.machines[host].deadline_with(deadline));
+        }
     }
 
     /// Returns whether a host has emptied its buffer, or deferred its ticks for the maximum number of turns. It also
@@ -364,8 +368,13 @@ impl<'a> World<'a> {
     }
 
     fn plan_wake(&mut self, host: usize) {
-        let machine = &mut self.machines[host];
-        let Some(deadline) = machine.deadline() else { return };
+        let deadline = self.machines[host].deadline();
+        self.plan_wake_at(host, deadline);
+    }
+
+    fn plan_wake_at(&mut self, host: usize, deadline: Option<Instant>) {
+        let Some(deadline) = deadline else { return };
+        let machine = &self.machines[host];
         let at = machine.virtual_time_of(self.now, deadline);
         if at < machine.wake_at || machine.wake_at < self.now {
             self.machines[host].wake_at = at;
@@ -426,12 +435,8 @@ impl<'a> World<'a> {
                     if to != host && self.scenario.reaches(host, to) {
                         self.carry(host, to, Path::Multicast, id, &bytes);
                     } else if self.machines[host].spec.loops_back {
-                        let packet = Packet {
-                            id,
-                            from: self.machines[host].address,
-                            path: Path::Multicast,
-                            bytes: bytes.clone(),
-                        };
+                        let from = self.machines[host].address;
+                        let packet = Box::new(Packet { id, from, path: Path::Multicast, bytes: bytes.clone() });
                         self.push(self.now, WorldStep::Arrive(host, packet, false));
                     }
                 }
@@ -510,7 +515,7 @@ impl<'a> World<'a> {
         let mut outcomes = std::mem::take(&mut self.outcomes);
         outcomes.clear();
         self.network.draw_outcomes(self.now, from, to, path == Path::Multicast, &mut outcomes);
-        let packet = |id, bytes: Bytes, address| Packet { id, from: address, path, bytes };
+        let packet = |id, bytes: Bytes, address| Box::new(Packet { id, from: address, path, bytes });
         let address = self.machines[from].address;
         let figures = &mut self.oracle.figures;
         figures.copies += outcomes.len() as u64;
@@ -584,7 +589,7 @@ impl<'a> World<'a> {
         );
         if is_by_program && machine.peer.is_some() && self.now < machine.paused_until {
             let until = machine.paused_until;
-            return self.push(until, WorldStep::Deferred(host, action));
+            return self.push(until, WorldStep::Deferred(host, Box::new(action)));
         }
         self.log(|| format!("host {host}: {action:?}"));
         match action {
@@ -592,7 +597,7 @@ impl<'a> World<'a> {
             Action::Restart { other_port } => {
                 if self.machines[host].is_stopping {
                     // The peer takes 60 ms to send its BYEs, and uses its address until then.
-                    return self.push(self.now + 100 * MILLIS, WorldStep::Deferred(host, action));
+                    return self.push(self.now + 100 * MILLIS, WorldStep::Deferred(host, Box::new(action)));
                 }
                 if other_port {
                     let address = self.machines[host].address;
