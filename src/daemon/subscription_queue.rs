@@ -281,16 +281,18 @@ impl SubscriptionQueue {
     }
 
     /// Makes the descriptor for event loops unreadable, unless the number of notifications differs from `since` or the
-    /// queue is closed.
-    pub(crate) fn clear_readiness(&self, since: u64) {
+    /// queue is closed. Returns whether it is unreadable.
+    pub(crate) fn clear_readiness(&self, since: u64) -> bool {
         let mut state = self.lock();
-        if state.notifications == since
-            && !state.closed
-            && let Some(readiness) = self.readiness.get()
+        if state.notifications != since || state.closed {
+            return false;
+        }
+        if let Some(readiness) = self.readiness.get()
             && std::mem::take(&mut state.is_signalled)
         {
             readiness.clear();
         }
+        true
     }
 
     /// Has the next notification wake the task. Returns false if the number of notifications differs from `since`.

@@ -34,9 +34,10 @@ impl<'a> QueueReader<'a> {
         if self.queue.drain(each).is_err() {
             return Ok(false);
         }
-        // A notification after `since` leaves the descriptor readable.
-        self.queue.clear_readiness(since);
-        guard.clear_ready();
+        // A notification after `since` leaves the descriptor readable, and is no further event of it.
+        if self.queue.clear_readiness(since) {
+            guard.clear_ready();
+        }
         Ok(true)
     }
 }
@@ -68,5 +69,28 @@ mod tests {
             queue.close();
             assert!(!reader.read(|_| panic!("nothing waits")).await.unwrap());
         });
+    }
+
+    #[test]
+    fn notice_during_a_reading_is_read_next() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().unwrap();
+        let queue = SubscriptionQueue::new(QueueLimits { count_max: 8, bytes_max: 1 << 20 });
+        let reading = async {
+            let reader = QueueReader::new(&queue).unwrap();
+            queue.push(Notice::Dropped(1));
+            let seen = Cell::new(0);
+            while seen.get() < 3 {
+                let take = |notice: NoticeRef<'_>| match notice {
+                    NoticeRef::Dropped(count) => {
+                        seen.set(count);
+                        queue.push(Notice::Dropped(count + 1));
+                    }
+                    other => panic!("{other:?}"),
+                };
+                assert!(reader.read(take).await.unwrap());
+            }
+        };
+        let patience = std::time::Duration::from_secs(10);
+        runtime.block_on(async { tokio::time::timeout(patience, reading).await.expect("no notice is overlooked") });
     }
 }
