@@ -110,6 +110,30 @@ pub enum SlowClient {
 pub(super) const SLOW_CLIENT: ChoiceFormat<SlowClient> =
     ChoiceFormat { words: &["tell", "close"], values: &[SlowClient::DropAndNotify, SlowClient::Close] };
 
+/// Clients that may publish by HTTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HttpPublish {
+    /// Clients that have authenticated, and those of this host if nobody must. The page publishes nothing.
+    Auto,
+    /// Every client that the web server admits, and the page.
+    All,
+    /// No client.
+    Nobody,
+}
+
+pub(super) const HTTP_PUBLISH: ChoiceFormat<HttpPublish> = ChoiceFormat {
+    words: &["auto", "yes", "no", "on", "off", "true", "false"],
+    values: &[
+        HttpPublish::Auto,
+        HttpPublish::All,
+        HttpPublish::Nobody,
+        HttpPublish::All,
+        HttpPublish::Nobody,
+        HttpPublish::All,
+        HttpPublish::Nobody,
+    ],
+};
+
 pub(super) const DELIVERY: ChoiceFormat<DeliveryMode> =
     ChoiceFormat { words: &["repair", "live"], values: &[DeliveryMode::Repair, DeliveryMode::Live] };
 

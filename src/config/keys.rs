@@ -1,8 +1,8 @@
 //! Every key: its name, type, default, bounds and meaning, each in this one place.
 
 use super::choice::{
-    CIPHER, Cipher, DELIVERY, LOG_FORMAT, LOG_LEVEL, LogFormat, LogLevel, ON_OFF, ORIGIN, ORIGIN_CHECK, OriginCheck,
-    OriginProof, SECURITY, SLOW_CLIENT, Security, SlowClient, YES_NO,
+    CIPHER, Cipher, DELIVERY, HTTP_PUBLISH, HttpPublish, LOG_FORMAT, LOG_LEVEL, LogFormat, LogLevel, ON_OFF, ORIGIN,
+    ORIGIN_CHECK, OriginCheck, OriginProof, SECURITY, SLOW_CLIENT, Security, SlowClient, YES_NO,
 };
 use super::error::ValueSource;
 use super::events::{DataDirFormat, EventTypesFormat, RetentionFormat, ServerIdFormat};
@@ -11,6 +11,7 @@ use super::interface::InterfaceSpec;
 use super::listeners::{AccountsFormat, ListenAddressFormat, TlsFiles, TlsFilesFormat, TlsFirst, TlsFirstFormat};
 use super::local_socket::{SocketGroupFormat, SocketModeFormat};
 use super::network::{DatagramSize, DatagramSizeFormat, GroupFormat, InterfaceFormat, PeerNameFormat, PeersFormat};
+use super::origins::OriginsFormat;
 use super::path::{FilePathFormat, SocketPathFormat};
 use super::quantity::{DurationFormat, HistoryCountFormat, NumberFormat, PaceFormat, SizeFormat};
 use super::rules::{HistoryOverride, HistoryRulesFormat};
@@ -302,8 +303,11 @@ keys! {
     /// True if the web server may listen beyond this host without accounts, so that anyone who reaches it can read the
     /// reports of the peer, and messages.
     "http-open" http_open: bool = "no", YES_NO, "yes";
-    /// True if the page of the web server may publish messages. Otherwise it only reads.
-    "http-publish" http_publish: bool = "no", YES_NO, "yes";
+    /// Clients that may publish by HTTP, as far as their account permits: `auto` those with an account or a certificate,
+    /// and those of this host if no accounts are configured; `yes` also all others, and the page; `no` nobody.
+    "http-publish" http_publish: HttpPublish = "auto", HTTP_PUBLISH, "yes";
+    /// The origins of other sites whose pages may use the bus by HTTP: `/pub`, `/sub` and `/req`.
+    "http-origins" http_origins: Vec<String> = "none", OriginsFormat, "https://panel.example http://10.0.0.9:3000";
     /// Certificates and key for encrypted connections to the web server; encryption is required, unless `optional`
     /// follows. With `verify` and a file of authorities, clients must present a certificate of these.
     "http-tls" http_tls: Option<TlsFiles> = "none", TlsFilesFormat, "cert.pem key.pem";

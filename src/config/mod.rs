@@ -33,6 +33,7 @@ mod keys;
 mod listeners;
 mod local_socket;
 mod network;
+mod origins;
 mod overrides;
 mod path;
 mod peers;
@@ -45,7 +46,7 @@ mod streams;
 mod value_error;
 mod value_format;
 
-pub use choice::{Cipher, LogFormat, LogLevel, OriginCheck, OriginProof, Security, SlowClient};
+pub use choice::{Cipher, HttpPublish, LogFormat, LogLevel, OriginCheck, OriginProof, Security, SlowClient};
 #[cfg(feature = "cli")]
 pub(crate) use core_settings::GRACE;
 pub use error::{ConfigError, ConfigErrorKind, ConfigErrors, Excerpt, ValueSource};

@@ -94,6 +94,8 @@ pub enum ValueError {
     Account(AccountError),
     /// Not two files.
     TlsFiles,
+    /// Not a list of origins.
+    Origins,
 }
 
 /// Maximum length of the path of a Unix socket, in bytes: `sun_path` has 108 bytes, the last one is 0.
@@ -148,6 +150,7 @@ impl fmt::Display for ValueError {
                 f,
                 "two files are required, the certificates and the key, and then nothing, optional, or verify and a third file"
             ),
+            ValueError::Origins => write!(f, "not a list of origins, or more than {ORIGINS_MAX} of them"),
         }
     }
 }
@@ -188,11 +191,17 @@ impl ValueError {
             ValueError::TlsFiles => {
                 Some("write CERTIFICATES.pem KEY.pem, or CERTIFICATES.pem KEY.pem verify CA.pem".into())
             }
+            ValueError::Origins => {
+                Some("write origins without a path, such as https://panel.example http://10.0.0.9:3000".into())
+            }
             ValueError::Interface(_) => Some("write eth0, 192.0.2.7, 192.0.2.0/24, lo or auto".into()),
             _ => None,
         }
     }
 }
+
+/// Maximum number of origins. Each request of a page is compared with all of them.
+pub(super) const ORIGINS_MAX: usize = 32;
 
 /// Maximum number of rules. Each subject that is seen for the first time is compared with all of them.
 pub(super) const RULES_MAX: usize = 256;

@@ -18,6 +18,8 @@ pub mod ftn18;
 pub mod hat;
 #[cfg(feature = "streams")]
 pub mod http_access;
+#[cfg(feature = "streams")]
+pub mod http_api;
 pub mod local;
 #[cfg(feature = "listeners")]
 pub mod nats;

@@ -91,6 +91,7 @@ const PROOFS: &[Proof<'_>] = &[
     ("http", "tests/web/health.rs", "healthy_peer_is_live_and_ready"),
     ("http-open", "tests/config.rs", "open_listener_without_accounts_needs_permission"),
     ("http-publish", "tests/web/messages.rs", "pages_publish_only_if_they_may"),
+    ("http-origins", "tests/web/bus_api/publish.rs", "foreign_pages_publish_only_from_listed_sites"),
     ("http-tls", "tests/web/access.rs", "encryption_is_required_unless_optional"),
     ("streams", "tests/cli/streams.rs", "events_are_added_polled_and_accepted"),
     ("stream-store", "tests/listeners/streams/postgres.rs", "peers_share_the_streams_of_one_database"),

@@ -2,6 +2,7 @@
 
 mod access;
 mod api;
+mod bus_api;
 mod client;
 mod health;
 mod hostile;

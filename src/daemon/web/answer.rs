@@ -3,10 +3,12 @@
 use super::WebContext;
 use super::api::{ApiReport, answer_report, find_report};
 use super::assets::{PageAsset, find_asset};
+use super::bus_api::{BusCall, add_cross_origin_headers, answer_call, answer_preflight};
 use super::event_stream::encode_event;
 use super::guard::GuardRefusal;
 use super::lan_reports::parse_epoch;
-use super::messages::{MessageRefusal, PUBLISH_BYTES_MAX, parse_pattern, publish, subscribe};
+use super::message_refusal::{refuse_message, unavailable};
+use super::messages::{PUBLISH_BYTES_MAX, parse_pattern, publish, subscribe};
 use super::metrics;
 use super::remote_query::QueryFailure;
 use super::reports::ReportFailure;
@@ -66,11 +68,16 @@ enum Resource {
     Session,
     /// Publishing.
     Publish,
+    /// A call of the bus.
+    Bus(BusCall),
 }
 
 impl Resource {
     /// Finds the resource of a path. The path is compared byte for byte, so no spelling of it means another one.
     fn find(path: &str) -> Option<Resource> {
+        if let Some((call, _)) = BusCall::find(path) {
+            return Some(Resource::Bus(call));
+        }
         Some(match path {
             "/healthz" => Resource::Liveness,
             "/readyz" => Resource::Readiness,
@@ -94,22 +101,34 @@ impl Resource {
 pub(super) async fn answer(State(context): State<Arc<WebContext>>, request: Request) -> Response {
     context.counts.requests.fetch_add(1, Ordering::Relaxed);
     let (request, body) = request.into_parts();
-    let mut response = match check(&context, &request).await {
+    let resource = Resource::find(request.uri.path());
+    let mut response = match check(&context, resource, &request).await {
         Ok(resource) => answer_resource(&context, resource, &request, body).await,
         Err(refused) => refused,
     };
+    add_cross_origin_headers(&mut response, &request.headers, origins(&context, resource));
     for (name, value) in SECURITY_HEADERS {
         response.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
     }
     response
 }
 
+/// Returns the origins of other sites whose pages may have a resource.
+fn origins(context: &WebContext, resource: Option<Resource>) -> &[String] {
+    if let Some(Resource::Bus(_)) = resource { &context.bus.origins } else { &[] }
+}
+
 /// Returns the resource that a request may have, or the refusal.
-async fn check(context: &WebContext, request: &Parts) -> Result<Resource, Response> {
-    if let Err(refusal) = context.guard.check_source(&request.uri, &request.headers) {
+async fn check(context: &WebContext, resource: Option<Resource>, request: &Parts) -> Result<Resource, Response> {
+    let origins = origins(context, resource);
+    if let Err(refusal) = context.guard.check_source(&request.uri, &request.headers, origins) {
         return Err(refuse(context, refusal).await);
     }
-    let resource = Resource::find(request.uri.path());
+    if let Some(Resource::Bus(call)) = resource
+        && let Some(answer) = answer_preflight(call, request, origins)
+    {
+        return Err(answer);
+    }
     // A program that restarts a dead peer has no account, and learns nothing else.
     if !matches!(resource, Some(Resource::Liveness))
         && let Err(refusal) = context.guard.authenticate(&request.headers)
@@ -121,6 +140,7 @@ async fn check(context: &WebContext, request: &Parts) -> Result<Resource, Respon
     };
     let (allowed, text) = match resource {
         Resource::Publish => ("POST", "a message is published by POST\n"),
+        Resource::Bus(call) => call.methods(),
         _ => ("GET, HEAD", "this can only be read: GET\n"),
     };
     if !allowed.split(", ").any(|method| request.method == method) {
@@ -203,7 +223,7 @@ async fn answer_resource(context: &Arc<WebContext>, resource: Resource, request:
                 (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
             })
         }
-        Resource::Messages | Resource::Session | Resource::Publish => {
+        Resource::Messages | Resource::Session | Resource::Publish | Resource::Bus(_) => {
             match context.guard.permissions(&request.headers) {
                 Ok(permissions) => answer_messages(context, resource, &permissions, request, body).await,
                 Err(refusal) => refuse(context, refusal).await,
@@ -228,6 +248,7 @@ async fn answer_messages(
             ([(header::CONTENT_TYPE, "application/json")], session.to_string()).into_response()
         }
         Resource::Publish => answer_publish(context, permissions, &request.headers, body).await,
+        Resource::Bus(call) => answer_call(context, call, permissions, request, body).await,
         _ => answer_subscription(context, permissions, request.uri.query().unwrap_or_default()).await,
     }
 }
@@ -267,22 +288,6 @@ async fn answer_publish(context: &WebContext, permissions: &Permissions, headers
     }
 }
 
-/// Answers a subscription or a message that is refused.
-fn refuse_message(context: &WebContext, refusal: &MessageRefusal) -> Response {
-    match refusal {
-        MessageRefusal::Denied(denial) => {
-            context.counts.on_denied(denial);
-            (StatusCode::FORBIDDEN, format!("{denial}: see accounts in the configuration, and seqcast realm show\n"))
-                .into_response()
-        }
-        MessageRefusal::Invalid(text) => (StatusCode::BAD_REQUEST, format!("{text}\n")).into_response(),
-        MessageRefusal::Busy => {
-            (StatusCode::SERVICE_UNAVAILABLE, "too many subscriptions or messages wait; try again\n").into_response()
-        }
-        MessageRefusal::NoAnswer => unavailable(ReportFailure::NoAnswer),
-    }
-}
-
 /// Returns the status of an answer without the reports of another peer.
 fn query_status(failure: QueryFailure) -> StatusCode {
     match failure {
@@ -292,9 +297,4 @@ fn query_status(failure: QueryFailure) -> StatusCode {
         QueryFailure::Failed(_) => StatusCode::GATEWAY_TIMEOUT,
         _ => StatusCode::SERVICE_UNAVAILABLE,
     }
-}
-
-/// Answers that there is no report.
-fn unavailable(failure: ReportFailure) -> Response {
-    (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", failure.as_str())).into_response()
 }

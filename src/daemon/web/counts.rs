@@ -14,6 +14,12 @@ pub(super) struct RequestCounts {
     pub(super) foreign: AtomicU64,
     /// Number of requests that the account of the client does not permit.
     pub(super) denied: AtomicU64,
+    /// Number of requests that are not valid.
+    pub(super) invalid: AtomicU64,
+    /// Number of requests refused because too many wait, or publishers wait for the network.
+    pub(super) busy: AtomicU64,
+    /// Number of messages published.
+    pub(super) published: AtomicU64,
 }
 
 impl RequestCounts {

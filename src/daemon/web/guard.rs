@@ -36,12 +36,20 @@ impl RequestGuard {
         RequestGuard { access, host_name }
     }
 
-    /// Checks the names in a request, and the page that sends it. With accounts any name is accepted: a page of another
-    /// site does not have the credentials.
+    /// Returns the Origin of a request that is among these, which are in lower case.
+    pub(super) fn listed_origin<'a>(headers: &'a HeaderMap, origins: &[String]) -> Option<&'a HeaderValue> {
+        let mut sent = headers.get_all(header::ORIGIN).iter();
+        let origin = sent.next().filter(|_| sent.next().is_none())?;
+        let is_listed = |text: &str| origins.iter().any(|listed| listed.eq_ignore_ascii_case(text));
+        origin.to_str().is_ok_and(is_listed).then_some(origin)
+    }
+
+    /// Checks the names in a request, and the page that sends it. Pages of the sites in `origins` are admitted. With
+    /// accounts any name is accepted: a page of another site does not have the credentials.
     ///
     /// # Errors
     /// The request must not be answered.
-    pub(super) fn check_source(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), GuardRefusal> {
+    pub(super) fn check_source(&self, uri: &Uri, headers: &HeaderMap, origins: &[String]) -> Result<(), GuardRefusal> {
         let mut hosts = headers.get_all(header::HOST).iter();
         let host = hosts.next().and_then(|host| host.to_str().ok()).ok_or(GuardRefusal::NoHost)?;
         if hosts.next().is_some() {
@@ -51,6 +59,9 @@ impl RequestGuard {
         let is_open = !self.access.requires_authentication();
         if is_open && !names.into_iter().flatten().all(|name| is_own_host(name, &self.host_name)) {
             return Err(GuardRefusal::ForeignHost);
+        }
+        if RequestGuard::listed_origin(headers, origins).is_some() {
+            return Ok(());
         }
         let is_own = |origin: &HeaderValue| origin.to_str().is_ok_and(|origin| is_own_origin(origin, host));
         // A link on another page may lead here: such a request has no Origin.
@@ -109,7 +120,7 @@ mod tests {
         pairs: &[(&'static str, &str)],
         expected: Result<(), GuardRefusal>,
     ) {
-        assert_eq!(guard.check_source(&Uri::from_static(uri), &headers(pairs)), expected, "{uri} {pairs:?}");
+        assert_eq!(guard.check_source(&Uri::from_static(uri), &headers(pairs), &[]), expected, "{uri} {pairs:?}");
     }
 
     #[test]
@@ -122,7 +133,7 @@ mod tests {
         check(&open, "/", &[], Err(GuardRefusal::NoHost));
         let mut twice = headers(&[("host", "127.0.0.1")]);
         twice.append(header::HOST, HeaderValue::from_static("evil.example"));
-        assert_eq!(open.check_source(&Uri::from_static("/"), &twice), Err(GuardRefusal::NoHost));
+        assert_eq!(open.check_source(&Uri::from_static("/"), &twice, &[]), Err(GuardRefusal::NoHost));
         check(&guard(&["t0ken"]), "/", &[("host", "seqcast.plant.example")], Ok(()));
     }
 
@@ -143,6 +154,29 @@ mod tests {
         }
         let sent = [host, ("origin", "http://evil.example"), ("sec-fetch-mode", "navigate")];
         check(&open, "/", &sent, Err(GuardRefusal::ForeignPage));
+    }
+
+    #[test]
+    fn pages_of_listed_sites_are_admitted() {
+        let open = guard(&[]);
+        let check = |pairs: &[(&'static str, &str)]| {
+            open.check_source(&Uri::from_static("/pub/a"), &headers(pairs), &["https://panel.example".to_owned()])
+        };
+        let (host, site) = (("host", "127.0.0.1:7580"), ("sec-fetch-site", "cross-site"));
+        assert_eq!(check(&[host, site, ("origin", "https://panel.example")]), Ok(()));
+        assert_eq!(
+            check(&[("host", "evil.example"), ("origin", "https://panel.example")]),
+            Err(GuardRefusal::ForeignHost)
+        );
+        for origin in ["http://panel.example", "https://panel.example:8443", "https://panel.example.evil", "null"] {
+            assert_eq!(check(&[host, site, ("origin", origin)]), Err(GuardRefusal::ForeignPage), "{origin}");
+        }
+        let mut twice = headers(&[host, ("origin", "https://panel.example")]);
+        twice.append(header::ORIGIN, HeaderValue::from_static("https://evil.example"));
+        let origins = ["https://panel.example".to_owned()];
+        let checked = open.check_source(&Uri::from_static("/pub/a"), &twice, &origins);
+        assert_eq!(checked, Err(GuardRefusal::ForeignPage));
+        assert_eq!(check(&[host, site]), Err(GuardRefusal::ForeignPage));
     }
 
     #[test]

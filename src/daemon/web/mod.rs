@@ -7,11 +7,13 @@ mod advisory_log;
 mod answer;
 mod api;
 mod assets;
+mod bus_api;
 mod counts;
 mod event_stream;
 mod guard;
 mod lan_reports;
 mod live;
+mod message_refusal;
 mod messages;
 mod metrics;
 mod queue_reader;
@@ -21,13 +23,14 @@ mod stream_reports;
 
 use self::advisory_log::AdvisoryLog;
 use self::answer::answer;
+use self::bus_api::BusApi;
 use self::counts::RequestCounts;
 use self::guard::RequestGuard;
 use self::lan_reports::LanReports;
 use self::live::LiveFeed;
 use self::messages::SUBSCRIPTIONS_MAX;
 use self::reports::ReportSource;
-use crate::config::Config;
+use crate::config::{Config, HttpPublish};
 use crate::daemon::engine_core::EngineCore;
 use crate::daemon::http_server::{
     ConnectionLimits, HttpConnection, HttpError, HttpServer, HttpService, ServerSettings,
@@ -64,6 +67,7 @@ struct WebContext {
     message_bytes_max: usize,
     /// True if pages may publish.
     can_publish: bool,
+    bus: BusApi,
     counts: RequestCounts,
 }
 
@@ -96,7 +100,8 @@ impl WebServer {
             subscriptions: Arc::new(Semaphore::new(SUBSCRIPTIONS_MAX)),
             next_sub: AtomicU32::new(1),
             message_bytes_max: config.message_size,
-            can_publish: config.http_publish,
+            can_publish: config.http_publish == HttpPublish::All,
+            bus: BusApi::new(config, address),
             counts: RequestCounts::default(),
         });
         let settings = ServerSettings {
@@ -138,6 +143,9 @@ impl WebServer {
             "unauthorized": counts.unauthorized.load(Ordering::Relaxed),
             "denied": counts.denied.load(Ordering::Relaxed),
             "foreign": counts.foreign.load(Ordering::Relaxed),
+            "invalid": counts.invalid.load(Ordering::Relaxed),
+            "busy": counts.busy.load(Ordering::Relaxed),
+            "published": counts.published.load(Ordering::Relaxed),
         })
     }
 }

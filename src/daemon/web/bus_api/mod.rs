@@ -1,0 +1,157 @@
+//! The bus by HTTP: `/pub`, for programs and scripts. `docs/http-api.md` describes it.
+
+mod cross_origin;
+mod publish;
+
+pub(super) use cross_origin::{add_cross_origin_headers, answer_preflight};
+
+use super::WebContext;
+use super::message_refusal::refuse_message;
+use super::messages::MessageRefusal;
+use crate::config::{Config, HttpPublish, TlsClients};
+use crate::listener::permissions::Permissions;
+use axum::body::Body;
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::response::{IntoResponse, Response};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::Semaphore;
+
+/// Maximum bytes of the bodies of all requests that are being read.
+const BODY_BYTES_MAX: usize = 64 << 20;
+/// Bytes for which a body needs one permit.
+const BODY_UNIT_BYTES: usize = 1 << 10;
+
+/// A call of the bus that a path names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BusCall {
+    /// `/pub/SUBJECT`
+    Publish,
+}
+
+impl BusCall {
+    /// Finds the call of a path, and the rest of the path behind it.
+    pub(super) fn find(path: &str) -> Option<(BusCall, &str)> {
+        path.strip_prefix("/pub/").map(|subject| (BusCall::Publish, subject))
+    }
+
+    /// Returns the methods of the call, and the answer to another one.
+    pub(super) fn methods(self) -> (&'static str, &'static str) {
+        match self {
+            BusCall::Publish => ("POST", "a message is published by POST\n"),
+        }
+    }
+}
+
+/// State of the calls.
+#[derive(Debug)]
+pub(super) struct BusApi {
+    /// Origins of other sites whose pages may call, in lower case.
+    pub(super) origins: Vec<String>,
+    /// True if clients may publish, as far as their account permits.
+    may_publish: bool,
+    /// Room for bodies of requests, in units of [`BODY_UNIT_BYTES`].
+    body_room: Semaphore,
+}
+
+impl BusApi {
+    /// Creates the state for a server at this address.
+    pub(super) fn new(config: &Config, address: SocketAddr) -> BusApi {
+        let is_certified = config.http_tls.as_ref().is_some_and(|tls| matches!(tls.clients, TlsClients::Certified(_)));
+        let may_publish = match config.http_publish {
+            HttpPublish::All => true,
+            HttpPublish::Nobody => false,
+            HttpPublish::Auto => !config.accounts.is_empty() || is_certified || address.ip().is_loopback(),
+        };
+        BusApi {
+            origins: config.http_origins.clone(),
+            may_publish,
+            body_room: Semaphore::new(BODY_BYTES_MAX / BODY_UNIT_BYTES),
+        }
+    }
+}
+
+/// Answers a call of a client with these permissions.
+pub(super) async fn answer_call(
+    context: &Arc<WebContext>,
+    call: BusCall,
+    permissions: &Permissions,
+    request: &Parts,
+    body: Body,
+) -> Response {
+    let (_, path) = BusCall::find(request.uri.path()).expect("the path has named the call");
+    let answered = match call {
+        BusCall::Publish => publish::answer_publish(context, permissions, request, body, path).await,
+    };
+    answered.unwrap_or_else(|refusal| refuse_call(context, &refusal))
+}
+
+/// Reason why a call is refused.
+#[derive(Debug, PartialEq, Eq)]
+enum CallRefusal {
+    /// The same reasons as for the page.
+    Message(MessageRefusal),
+    /// Clients may not publish by HTTP.
+    PublishingOff,
+    /// The message is larger than the limit, in bytes.
+    TooLarge(usize),
+    /// The body is not complete in time.
+    SlowBody,
+}
+
+impl From<MessageRefusal> for CallRefusal {
+    fn from(refusal: MessageRefusal) -> CallRefusal {
+        CallRefusal::Message(refusal)
+    }
+}
+
+/// Makes the refusal of an invalid request.
+fn invalid(reason: impl ToString) -> CallRefusal {
+    CallRefusal::Message(MessageRefusal::Invalid(reason.to_string()))
+}
+
+/// Answers a call that is refused.
+fn refuse_call(context: &WebContext, refusal: &CallRefusal) -> Response {
+    let count = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
+    match refusal {
+        CallRefusal::Message(refusal) => refuse_message(context, refusal),
+        CallRefusal::PublishingOff => {
+            count(&context.counts.denied);
+            let text = "publishing by HTTP is off: http-publish: yes turns it on, or configure accounts\n";
+            (StatusCode::FORBIDDEN, text).into_response()
+        }
+        CallRefusal::TooLarge(most) => {
+            count(&context.counts.invalid);
+            let text = format!("a message has at most {most} bytes with its headers: see message-size\n");
+            (StatusCode::PAYLOAD_TOO_LARGE, text).into_response()
+        }
+        CallRefusal::SlowBody => {
+            count(&context.counts.invalid);
+            (StatusCode::REQUEST_TIMEOUT, "the body is not complete in time\n").into_response()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_publish_as_the_configuration_says() {
+        let check = |text: &str, address: &str, expected: bool| {
+            let config = Config::from_text("param.yaml", &format!("parameters:\n  port: 7500\n{text}")).unwrap();
+            let api = BusApi::new(&config, address.parse().unwrap());
+            assert_eq!(api.may_publish, expected, "{text} {address}");
+        };
+        let (here, beyond) = ("127.0.0.1:7580", "10.0.0.7:7580");
+        check("", here, true);
+        check("", beyond, false);
+        check("  accounts: token t0ken\n", beyond, true);
+        check("  http-tls: a.pem b.pem verify c.pem\n", beyond, true);
+        check("  http-tls: a.pem b.pem\n", beyond, false);
+        check("  http-publish: yes\n", beyond, true);
+        check("  http-publish: no\n  accounts: token t0ken\n", here, false);
+    }
+}
