@@ -20,6 +20,12 @@ pub(super) struct RequestCounts {
     pub(super) busy: AtomicU64,
     /// Number of messages published.
     pub(super) published: AtomicU64,
+    /// Number of messages sent to subscriptions.
+    pub(super) delivered: AtomicU64,
+    /// Number of loss reports sent to subscriptions.
+    pub(super) losses: AtomicU64,
+    /// Number of messages and loss reports that subscriptions lost because their clients read too slowly.
+    pub(super) dropped: AtomicU64,
 }
 
 impl RequestCounts {

@@ -33,14 +33,14 @@ use self::reports::ReportSource;
 use crate::config::{Config, HttpPublish};
 use crate::daemon::engine_core::EngineCore;
 use crate::daemon::http_server::{
-    ConnectionLimits, HttpConnection, HttpError, HttpServer, HttpService, ServerSettings,
+    ConnectionCounts, ConnectionLimits, HttpConnection, HttpError, HttpServer, HttpService, ServerSettings,
 };
 use crate::listener::access::Access;
 use axum::Router;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
@@ -69,6 +69,8 @@ struct WebContext {
     can_publish: bool,
     bus: BusApi,
     counts: RequestCounts,
+    /// Counters of the connections, once the server has started.
+    connections: OnceLock<Arc<ConnectionCounts>>,
 }
 
 /// The web server of a peer. It stops when this is dropped.
@@ -103,6 +105,7 @@ impl WebServer {
             can_publish: config.http_publish == HttpPublish::All,
             bus: BusApi::new(config, address),
             counts: RequestCounts::default(),
+            connections: OnceLock::new(),
         });
         let settings = ServerSettings {
             listener: "http",
@@ -116,7 +119,11 @@ impl WebServer {
             },
         };
         let service = WebService(Arc::clone(&context));
-        let server = HttpServer::start(settings, |_, _| service)?;
+        let start = |connections: &Arc<ConnectionCounts>, _| {
+            service.0.connections.get_or_init(|| Arc::clone(connections));
+            service
+        };
+        let server = HttpServer::start(settings, start)?;
         let (address, accounts) = (server.address(), config.accounts.len());
         tracing::info!(%address, accounts, "http listener open");
         if config.http_open && accounts == 0 && !address.ip().is_loopback() {
@@ -146,6 +153,10 @@ impl WebServer {
             "invalid": counts.invalid.load(Ordering::Relaxed),
             "busy": counts.busy.load(Ordering::Relaxed),
             "published": counts.published.load(Ordering::Relaxed),
+            "subscriptions": self.context.bus.subscriptions(),
+            "delivered": counts.delivered.load(Ordering::Relaxed),
+            "losses": counts.losses.load(Ordering::Relaxed),
+            "dropped": counts.dropped.load(Ordering::Relaxed),
         })
     }
 }
@@ -165,5 +176,7 @@ impl HttpService for WebService {
         tokio::join!(context.advisories.run(), live, context.lan.run(&context.live));
     }
 
-    async fn close(&self) {}
+    async fn close(&self) {
+        self.0.bus.close().await;
+    }
 }

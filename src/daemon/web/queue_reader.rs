@@ -1,6 +1,6 @@
 //! Reading of the queue of a subscription in the server's own loop.
 
-use crate::daemon::subscription_queue::{NoticeRef, SubscriptionQueue};
+use crate::daemon::subscription_queue::{Notice, NoticeRef, PopError, QueueItem, SubscriptionQueue};
 use std::io;
 use std::os::fd::BorrowedFd;
 use tokio::io::Interest;
@@ -24,6 +24,40 @@ impl<'a> QueueReader<'a> {
         Ok(QueueReader { queue, ready: ready.map_err(io::Error::from)? })
     }
 
+    /// Takes a notice without waiting.
+    pub(super) fn try_next(&self) -> Option<Notice> {
+        self.pop().ok()
+    }
+
+    /// Waits for a notice and takes it; `None` once the queue is closed and empty. The others stay in the queue, which
+    /// drops and counts those for which it has no room.
+    ///
+    /// # Errors
+    /// The server's loop is ending.
+    pub(super) async fn next(&self) -> io::Result<Option<Notice>> {
+        loop {
+            let since = self.queue.notifications();
+            match self.pop() {
+                Ok(notice) => return Ok(Some(notice)),
+                Err(PopError::Closed) => return Ok(None),
+                Err(PopError::Empty) => {}
+            }
+            let mut guard = self.ready.readable().await?;
+            // A notification after `since` leaves the descriptor readable, and is no further event of it.
+            if self.queue.clear_readiness(since) {
+                guard.clear_ready();
+            }
+        }
+    }
+
+    fn pop(&self) -> Result<Notice, PopError> {
+        loop {
+            if let QueueItem::Notice(notice) = self.queue.pop()? {
+                return Ok(notice);
+            }
+        }
+    }
+
     /// Waits for notices, and calls `each` with all that wait. Returns false once the queue is closed and empty.
     ///
     /// # Errors
@@ -45,7 +79,7 @@ impl<'a> QueueReader<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::subscription_queue::{Notice, QueueLimits};
+    use crate::daemon::subscription_queue::QueueLimits;
     use std::cell::Cell;
 
     #[test]

@@ -1,10 +1,12 @@
 //! The reports of the peer, as the web server gets them: the answers of the engine to `show` queries.
 
 use crate::clock::Clock;
-use crate::daemon::mailbox::{EngineCommand, Mailbox, PushError};
+use crate::daemon::mailbox::{EngineCommand, Mailbox, PushError, SubscriptionRequest};
+use crate::daemon::subscription_queue::SubscriptionQueue;
+use crate::listener::refusal::RefusalReason;
 use crate::message::{ClientId, Message, SubId};
 use crate::time::Instant;
-use crossbeam_channel::bounded;
+use crossbeam_channel::{Receiver, bounded};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,6 +67,21 @@ impl ReportSource {
     /// Publishers wait for the network, or the peer has ended.
     pub(super) fn publish(&self, message: Message) -> Result<(), PushError> {
         self.mailbox.push(EngineCommand::Publish { client: self.client, message }, Duration::ZERO)
+    }
+
+    /// Begins a subscription of the server without waiting. The receiver gets the outcome.
+    ///
+    /// # Errors
+    /// Too many requests wait, or the peer has ended.
+    pub(super) fn subscribe(
+        &self,
+        sub: SubId,
+        request: SubscriptionRequest,
+        queue: Arc<SubscriptionQueue>,
+    ) -> Result<Receiver<Result<(), RefusalReason>>, PushError> {
+        let (answer, outcome) = bounded(1);
+        let command = EngineCommand::Subscribe { client: self.client, sub, request, queue, answer };
+        self.mailbox.push(command, Duration::ZERO).map(|()| outcome)
     }
 
     /// Ends a subscription of the server.
@@ -135,7 +152,7 @@ fn ask_blocking(mailbox: &Mailbox, queries: Vec<Value>) -> Result<Vec<Value>, Re
         mailbox.push(EngineCommand::Show { query, answer }, ANSWER_TIME).map_err(|_| ReportFailure::NoAnswer)?;
         answers.push(receiver);
     }
-    let wait = |answer: crossbeam_channel::Receiver<Value>| {
+    let wait = |answer: Receiver<Value>| {
         answer.recv_timeout(deadline.since(Clock::now().instant)).map_err(|_| ReportFailure::NoAnswer)
     };
     answers.into_iter().map(wait).collect()

@@ -2,4 +2,5 @@
 //! JSON and as server-sent events. `docs/http-api.md` describes the resources.
 
 pub mod fields;
+pub mod notice;
 pub mod url_subject;

@@ -1,5 +1,7 @@
 //! The bus by HTTP, as programs and scripts use it.
 
+mod event_reader;
+mod events;
 mod publish;
 
 use super::WebPeer;

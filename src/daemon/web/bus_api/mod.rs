@@ -1,46 +1,59 @@
-//! The bus by HTTP: `/pub`, for programs and scripts. `docs/http-api.md` describes it.
+//! The bus by HTTP: `/pub` and `/sub`, for programs and scripts. `docs/http-api.md` describes it.
 
 mod cross_origin;
+mod event_source;
 mod publish;
+mod subscription;
 
 pub(super) use cross_origin::{add_cross_origin_headers, answer_preflight};
 
+use self::event_source::answer_events;
+use self::subscription::SubscriptionCall;
 use super::WebContext;
 use super::message_refusal::refuse_message;
 use super::messages::MessageRefusal;
 use crate::config::{Config, HttpPublish, TlsClients};
 use crate::listener::permissions::Permissions;
 use axum::body::Body;
-use axum::http::StatusCode;
 use axum::http::request::Parts;
+use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tokio::sync::Semaphore;
+use std::time::Duration;
+use tokio::sync::{Semaphore, watch};
 
 /// Maximum bytes of the bodies of all requests that are being read.
 const BODY_BYTES_MAX: usize = 64 << 20;
 /// Bytes for which a body needs one permit.
 const BODY_UNIT_BYTES: usize = 1 << 10;
+/// Maximum number of subscriptions of all clients. It leaves connections for other requests.
+const SUBSCRIPTIONS_MAX: usize = 128;
+/// Interval between checks of the number of subscriptions, while the server stops.
+const CLOSE_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A call of the bus that a path names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BusCall {
     /// `/pub/SUBJECT`
     Publish,
+    /// `/sub/PATTERN`
+    Subscribe,
 }
 
 impl BusCall {
     /// Finds the call of a path, and the rest of the path behind it.
     pub(super) fn find(path: &str) -> Option<(BusCall, &str)> {
-        path.strip_prefix("/pub/").map(|subject| (BusCall::Publish, subject))
+        let calls = [("/pub/", BusCall::Publish), ("/sub/", BusCall::Subscribe)];
+        calls.into_iter().find_map(|(prefix, call)| Some((call, path.strip_prefix(prefix)?)))
     }
 
     /// Returns the methods of the call, and the answer to another one.
     pub(super) fn methods(self) -> (&'static str, &'static str) {
         match self {
             BusCall::Publish => ("POST", "a message is published by POST\n"),
+            BusCall::Subscribe => ("GET, HEAD", "a pattern is subscribed to by GET\n"),
         }
     }
 }
@@ -54,6 +67,10 @@ pub(super) struct BusApi {
     may_publish: bool,
     /// Room for bodies of requests, in units of [`BODY_UNIT_BYTES`].
     body_room: Semaphore,
+    /// Room for subscriptions.
+    subscriptions: Arc<Semaphore>,
+    /// True once the server stops.
+    stop: watch::Sender<bool>,
 }
 
 impl BusApi {
@@ -69,7 +86,24 @@ impl BusApi {
             origins: config.http_origins.clone(),
             may_publish,
             body_room: Semaphore::new(BODY_BYTES_MAX / BODY_UNIT_BYTES),
+            subscriptions: Arc::new(Semaphore::new(SUBSCRIPTIONS_MAX)),
+            stop: watch::Sender::new(false),
         }
+    }
+
+    /// Returns the number of subscriptions.
+    pub(super) fn subscriptions(&self) -> usize {
+        SUBSCRIPTIONS_MAX - self.subscriptions.available_permits()
+    }
+
+    /// Ends all subscriptions, and waits for their ends.
+    pub(super) async fn close(&self) {
+        self.stop.send_replace(true);
+        while 0 < self.subscriptions() {
+            tokio::time::sleep(CLOSE_CHECK_INTERVAL).await;
+        }
+        // The connections send what they have before the server ends them.
+        tokio::time::sleep(CLOSE_CHECK_INTERVAL).await;
     }
 }
 
@@ -84,8 +118,23 @@ pub(super) async fn answer_call(
     let (_, path) = BusCall::find(request.uri.path()).expect("the path has named the call");
     let answered = match call {
         BusCall::Publish => publish::answer_publish(context, permissions, request, body, path).await,
+        BusCall::Subscribe => answer_subscribe(context, permissions, request, path).await,
     };
     answered.unwrap_or_else(|refusal| refuse_call(context, &refusal))
+}
+
+/// Begins a subscription, or only checks it for a HEAD request.
+async fn answer_subscribe(
+    context: &Arc<WebContext>,
+    permissions: &Permissions,
+    request: &Parts,
+    path: &str,
+) -> Result<Response, CallRefusal> {
+    let call = SubscriptionCall::parse(path, request.uri.query().unwrap_or_default(), permissions)?;
+    match request.method {
+        Method::HEAD => Ok(StatusCode::OK.into_response()),
+        _ => answer_events(context, call).await,
+    }
 }
 
 /// Reason why a call is refused.

@@ -1,0 +1,150 @@
+//! Subscriptions by HTTP: their begin, their notices, and their end.
+
+use super::{CallRefusal, invalid};
+use crate::clock::Clock;
+use crate::daemon::mailbox::{PushError, SubscriptionRequest};
+use crate::daemon::subscription_queue::{Notice, QueueLimits, SubscriptionQueue};
+use crate::daemon::web::WebContext;
+use crate::daemon::web::messages::MessageRefusal;
+use crate::listener::http_api::notice::{dropped_json, loss_json, message_json};
+use crate::listener::http_api::url_subject::{parse_parameters, parse_pattern};
+use crate::listener::permissions::{Denial, DeniedAction, Permissions};
+use crate::message::{DeliveryMode, SubId, SubscriptionFilter};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
+
+/// Limits of the queue between the engine and a subscription.
+const LIMITS: QueueLimits = QueueLimits { count_max: 8192, bytes_max: 2 << 20 };
+/// Maximum time for the engine to begin a subscription.
+const SUBSCRIBE_TIME: Duration = Duration::from_secs(5);
+
+/// Form of the messages of a subscription.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoticeFormat {
+    /// A JSON object with the metadata.
+    Json,
+    /// The payload alone.
+    Payload,
+}
+
+/// A subscription that a request asks for.
+#[derive(Debug)]
+pub(super) struct SubscriptionCall {
+    request: SubscriptionRequest,
+    pub(super) format: NoticeFormat,
+}
+
+impl SubscriptionCall {
+    /// Reads the request of a client with these permissions. `path` is the path behind `/sub/`.
+    pub(super) fn parse(path: &str, query: &str, permissions: &Permissions) -> Result<SubscriptionCall, CallRefusal> {
+        let pattern = parse_pattern(path).map_err(invalid)?;
+        let [format, queue, delivery] = parse_parameters(query, ["format", "queue", "delivery"]).map_err(invalid)?;
+        let format = match format.as_deref() {
+            None | Some("json") => NoticeFormat::Json,
+            Some("payload") => NoticeFormat::Payload,
+            Some(_) => return Err(invalid("format is json or payload")),
+        };
+        let mode = match delivery.as_deref() {
+            None => None,
+            Some("repair") => Some(DeliveryMode::Repair),
+            Some("live") => Some(DeliveryMode::Live),
+            Some(_) => return Err(invalid("delivery is repair or live")),
+        };
+        let queue = queue.map(|queue| queue.parse()).transpose().map_err(invalid)?;
+        if !permissions.subscribe.permits_pattern(&pattern) {
+            return Err(MessageRefusal::Denied(Denial::new(DeniedAction::Subscribe, pattern)).into());
+        }
+        let wanted = SubscriptionFilter { queue, ..SubscriptionFilter::from(pattern) };
+        Ok(SubscriptionCall { request: SubscriptionRequest { wanted, mode, wants_discovery: false }, format })
+    }
+}
+
+/// A subscription. It ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct HttpSubscription {
+    context: Arc<WebContext>,
+    sub: SubId,
+    pub(super) queue: Arc<SubscriptionQueue>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl HttpSubscription {
+    /// Begins a subscription.
+    ///
+    /// # Errors
+    /// There are too many, or the engine refuses it or does not answer.
+    pub(super) async fn begin(
+        context: &Arc<WebContext>,
+        request: SubscriptionRequest,
+    ) -> Result<HttpSubscription, CallRefusal> {
+        let permit = Arc::clone(&context.bus.subscriptions).try_acquire_owned().map_err(|_| MessageRefusal::Busy)?;
+        let sub = SubId(context.next_sub.fetch_add(1, Ordering::Relaxed));
+        let queue = Arc::new(SubscriptionQueue::new(LIMITS));
+        let begun = context.reports.subscribe(sub, request, Arc::clone(&queue)).map_err(|error| match error {
+            PushError::Full(_) => MessageRefusal::Busy,
+            PushError::Closed => MessageRefusal::NoAnswer,
+        })?;
+        // From here on the subscription ends even if the client leaves before the answer.
+        let subscription = HttpSubscription { context: Arc::clone(context), sub, queue, _permit: permit };
+        let wait = move || begun.recv_timeout(SUBSCRIBE_TIME);
+        match tokio::task::spawn_blocking(wait).await {
+            Ok(Ok(Ok(()))) => Ok(subscription),
+            Ok(Ok(Err(refusal))) => Err(invalid(refusal)),
+            Ok(Err(_)) | Err(_) => Err(MessageRefusal::NoAnswer.into()),
+        }
+    }
+
+    /// Begins the subscription that a request asks for.
+    ///
+    /// # Errors
+    /// The same as of [`HttpSubscription::begin`].
+    pub(super) async fn of_call(
+        context: &Arc<WebContext>,
+        call: SubscriptionCall,
+    ) -> Result<HttpSubscription, CallRefusal> {
+        HttpSubscription::begin(context, call.request).await
+    }
+
+    /// Counts a notice that is sent to the client.
+    pub(super) fn count(&self, notice: &Notice) {
+        let counts = &self.context.counts;
+        match notice {
+            Notice::Message(_) => counts.delivered.fetch_add(1, Ordering::Relaxed),
+            Notice::Loss(_) => counts.losses.fetch_add(1, Ordering::Relaxed),
+            Notice::Dropped(count) => counts.dropped.fetch_add(*count, Ordering::Relaxed),
+            Notice::Joined(_) => 0,
+        };
+    }
+
+    /// Waits until the server stops.
+    pub(super) async fn stopped(&self) {
+        let mut stop = self.context.bus.stop.subscribe();
+        // The sender lives as long as the context.
+        drop(stop.wait_for(|is_stopping| *is_stopping).await);
+    }
+
+    /// Counts a connection that the server ends.
+    pub(super) fn on_ended(&self, reason: &'static str) {
+        if let Some(connections) = self.context.connections.get() {
+            connections.on_ended(reason);
+        }
+    }
+}
+
+impl Drop for HttpSubscription {
+    fn drop(&mut self) {
+        self.context.reports.end_subscription(self.sub);
+    }
+}
+
+/// Returns the name and the JSON of a notice; `None` if clients do not get it.
+pub(super) fn notice_json(notice: &Notice) -> Option<(&'static str, String)> {
+    match notice {
+        Notice::Message(delivery) => Some(("message", message_json(delivery, Clock::now().wall))),
+        Notice::Loss(loss) => Some(("loss", loss_json(loss))),
+        Notice::Dropped(count) => Some(("dropped", dropped_json(*count))),
+        Notice::Joined(_) => None,
+    }
+}
