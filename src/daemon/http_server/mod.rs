@@ -2,8 +2,10 @@
 //! A service answers the requests.
 
 mod counts;
+mod socket_fault;
 
 pub(crate) use counts::{ConnectionCounts, ConnectionGuard};
+pub(crate) use socket_fault::SocketFault;
 
 use crate::config::TlsFiles;
 use crate::daemon::listeners::TlsError;

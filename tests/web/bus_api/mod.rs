@@ -1,8 +1,10 @@
 //! The bus by HTTP, as programs and scripts use it.
 
+mod browser;
 mod event_reader;
 mod events;
 mod publish;
+mod websocket;
 
 use super::WebPeer;
 use super::client::{HttpReply, send};

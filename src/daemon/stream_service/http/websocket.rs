@@ -4,17 +4,15 @@
 use super::client::{AccountedMessage, Overload, StreamClient};
 use super::context::{BUSY, BYTE_TIME, PING_TIME, RequestContext};
 use super::counts::HttpCounts;
-use crate::daemon::http_server::{ConnectionGuard, STALLED};
+use crate::daemon::http_server::{ConnectionGuard, STALLED, SocketFault};
 use crate::daemon::stream_service::input::ClientMessage;
 use crate::listener::ftn18::call::MESSAGE_BYTES;
 use crate::listener::ftn18::session::CallOutput;
 use axum::body::Bytes;
 use axum::extract::ws::{CloseFrame, Message, WebSocket};
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tungstenite::Error;
 
 /// Maximum bytes of a message that are read. A message of more than [`MESSAGE_BYTES`] is read before it is refused. A
 /// connection that ends with unread bytes is reset, and the client would not see the Close frame.
@@ -68,16 +66,12 @@ impl CloseReason {
 
     /// Returns the close reason for an error of the socket.
     fn of(error: axum::Error) -> CloseReason {
-        match error.into_inner().downcast_ref::<Error>() {
-            Some(Error::Protocol(tungstenite::error::ProtocolError::ResetWithoutClosingHandshake)) => {
-                CloseReason::Client
-            }
-            Some(Error::Protocol(_)) => CloseReason::Protocol,
-            Some(Error::Utf8(_)) => CloseReason::Encoding,
-            Some(Error::Capacity(_)) => CloseReason::TooLarge,
-            // The kernel timed out because the client acknowledged nothing.
-            Some(Error::Io(error)) if error.kind() == ErrorKind::TimedOut => CloseReason::Stalled,
-            _ => CloseReason::Client,
+        match SocketFault::of(error) {
+            SocketFault::Gone => CloseReason::Client,
+            SocketFault::Stalled => CloseReason::Stalled,
+            SocketFault::Protocol => CloseReason::Protocol,
+            SocketFault::Encoding => CloseReason::Encoding,
+            SocketFault::TooLarge => CloseReason::TooLarge,
         }
     }
 }

@@ -4,11 +4,13 @@ mod cross_origin;
 mod event_source;
 mod publish;
 mod subscription;
+mod websocket;
 
 pub(super) use cross_origin::{add_cross_origin_headers, answer_preflight};
 
 use self::event_source::answer_events;
 use self::subscription::SubscriptionCall;
+use self::websocket::{answer_websocket, is_upgrade};
 use super::WebContext;
 use super::message_refusal::refuse_message;
 use super::messages::MessageRefusal;
@@ -133,6 +135,7 @@ async fn answer_subscribe(
     let call = SubscriptionCall::parse(path, request.uri.query().unwrap_or_default(), permissions)?;
     match request.method {
         Method::HEAD => Ok(StatusCode::OK.into_response()),
+        _ if is_upgrade(&request.headers) => answer_websocket(context, call, request).await,
         _ => answer_events(context, call).await,
     }
 }
