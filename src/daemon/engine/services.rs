@@ -163,6 +163,8 @@ impl Services {
     pub(super) fn on_new_epoch(&mut self, core: &mut EngineCore, now: ClockReading) {
         #[cfg(feature = "events")]
         self.events.on_new_epoch(core, now);
+        #[cfg(feature = "streams")]
+        self.web.iter().for_each(|web| web.on_new_epoch(core.peer.epoch()));
     }
 
     /// Does the work of the services in a turn of the engine.

@@ -26,6 +26,14 @@ pub(super) struct RequestCounts {
     pub(super) losses: AtomicU64,
     /// Number of messages and loss reports that subscriptions lost because their clients read too slowly.
     pub(super) dropped: AtomicU64,
+    /// Number of requests on the bus.
+    pub(super) bus_requests: AtomicU64,
+    /// Number of replies to them.
+    pub(super) bus_replies: AtomicU64,
+    /// Number of requests that nobody subscribed to.
+    pub(super) no_responders: AtomicU64,
+    /// Number of requests without a reply in time.
+    pub(super) timeouts: AtomicU64,
 }
 
 impl RequestCounts {

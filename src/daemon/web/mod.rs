@@ -36,6 +36,7 @@ use crate::daemon::http_server::{
     ConnectionCounts, ConnectionLimits, HttpConnection, HttpError, HttpServer, HttpService, ServerSettings,
 };
 use crate::listener::access::Access;
+use crate::message::Epoch;
 use axum::Router;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -103,7 +104,7 @@ impl WebServer {
             next_sub: AtomicU32::new(1),
             message_bytes_max: config.message_size,
             can_publish: config.http_publish == HttpPublish::All,
-            bus: BusApi::new(config, address),
+            bus: BusApi::new(config, address, core.peer.epoch()),
             counts: RequestCounts::default(),
             connections: OnceLock::new(),
         });
@@ -133,6 +134,11 @@ impl WebServer {
         Ok(WebServer { server, context, accounts, tls })
     }
 
+    /// Receives replies under a new epoch of the peer.
+    pub(crate) fn on_new_epoch(&self, epoch: Epoch) {
+        self.context.bus.set_epoch(epoch);
+    }
+
     /// Returns the part of `show status`.
     pub(crate) fn status(&self) -> Value {
         let (connections, counts) = (self.server.counts(), &self.context.counts);
@@ -157,6 +163,10 @@ impl WebServer {
             "delivered": counts.delivered.load(Ordering::Relaxed),
             "losses": counts.losses.load(Ordering::Relaxed),
             "dropped": counts.dropped.load(Ordering::Relaxed),
+            "bus_requests": counts.bus_requests.load(Ordering::Relaxed),
+            "bus_replies": counts.bus_replies.load(Ordering::Relaxed),
+            "no_responders": counts.no_responders.load(Ordering::Relaxed),
+            "timeouts": counts.timeouts.load(Ordering::Relaxed),
         })
     }
 }

@@ -6,6 +6,15 @@ use std::os::fd::BorrowedFd;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+/// An item of a queue.
+#[derive(Debug)]
+pub(super) enum ReaderItem {
+    /// A notice.
+    Notice(Notice),
+    /// The awaited receiver condition is met.
+    Awaited,
+}
+
 /// Reader of a queue.
 pub(super) struct QueueReader<'a> {
     queue: &'a SubscriptionQueue,
@@ -36,10 +45,25 @@ impl<'a> QueueReader<'a> {
     /// The server's loop is ending.
     pub(super) async fn next(&self) -> io::Result<Option<Notice>> {
         loop {
+            match self.next_item().await? {
+                Some(ReaderItem::Notice(notice)) => return Ok(Some(notice)),
+                Some(ReaderItem::Awaited) => {}
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// Waits for a notice, or for the awaited receiver condition; `None` once the queue is closed and empty.
+    ///
+    /// # Errors
+    /// The server's loop is ending.
+    pub(super) async fn next_item(&self) -> io::Result<Option<ReaderItem>> {
+        loop {
             let since = self.queue.notifications();
             match self.pop() {
-                Ok(notice) => return Ok(Some(notice)),
+                Ok(notice) => return Ok(Some(ReaderItem::Notice(notice))),
                 Err(PopError::Closed) => return Ok(None),
+                Err(PopError::Empty) if self.queue.take_awaited() => return Ok(Some(ReaderItem::Awaited)),
                 Err(PopError::Empty) => {}
             }
             let mut guard = self.ready.readable().await?;

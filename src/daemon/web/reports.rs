@@ -4,7 +4,9 @@ use crate::clock::Clock;
 use crate::daemon::mailbox::{EngineCommand, Mailbox, PushError, SubscriptionRequest};
 use crate::daemon::subscription_queue::SubscriptionQueue;
 use crate::listener::refusal::RefusalReason;
+use crate::listener::session_request::ReceiverCondition;
 use crate::message::{ClientId, Message, SubId};
+use crate::subject::Subject;
 use crate::time::Instant;
 use crossbeam_channel::{Receiver, bounded};
 use serde_json::{Map, Value, json};
@@ -82,6 +84,14 @@ impl ReportSource {
         let (answer, outcome) = bounded(1);
         let command = EngineCommand::Subscribe { client: self.client, sub, request, queue, answer };
         self.mailbox.push(command, Duration::ZERO).map(|()| outcome)
+    }
+
+    /// Has a subscription notified once it is certain that nothing receives what the server has published on a subject.
+    pub(super) fn await_absence(&self, sub: SubId, subject: Subject, timeout: Duration) {
+        let condition = ReceiverCondition::Absent;
+        let command = EngineCommand::AwaitReceivers { client: self.client, sub, condition, subject, timeout };
+        // Without room for it the request ends by its timeout.
+        drop(self.mailbox.push(command, Duration::ZERO));
     }
 
     /// Ends a subscription of the server.

@@ -3,7 +3,7 @@
 //! The field `Seqcast-Header-NAME` is the header `NAME` of the message, and `Content-Type` is the header of that name.
 //! All other fields belong to HTTP. Names have no upper case in HTTP, so those of a published message are lower case.
 
-use crate::message::{HeaderError, Headers, Message};
+use crate::message::{Delivery, HeaderError, Headers, Message};
 use crate::subject::{Subject, SubjectError};
 use bytes::Bytes;
 use std::fmt;
@@ -14,6 +14,8 @@ pub const HEADER_PREFIX: &str = "seqcast-header-";
 pub const REPLY_FIELD: &str = "seqcast-reply";
 /// Field with the type of the payload, in lower case.
 const CONTENT_TYPE: &str = "content-type";
+/// Maximum bytes of the headers of a reply. Clients refuse much longer heads.
+pub const FIELDS_BYTES_MAX: usize = 16 << 10;
 /// Type that programs such as curl write for any body. It says nothing about the payload.
 const FORM: &str = "application/x-www-form-urlencoded";
 /// Prefix of the names of headers that only the bus writes, in lower case.
@@ -78,9 +80,61 @@ pub fn parse_message<'a>(
     Ok(Message { reply, headers, ..Message::new(subject, payload) })
 }
 
+/// Returns the type of a message's payload: that of its header, and otherwise text if it is UTF-8.
+pub fn content_type(message: &Message) -> &str {
+    let own = message.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(CONTENT_TYPE));
+    match own {
+        Some((_, own)) => own,
+        None if std::str::from_utf8(&message.payload).is_ok() => "text/plain; charset=utf-8",
+        None => "application/octet-stream",
+    }
+}
+
+/// Returns the fields of the answer for a reply: its publisher, and its headers as far as they fit
+/// [`FIELDS_BYTES_MAX`].
+pub fn reply_fields(reply: &Delivery) -> Vec<(String, String)> {
+    let mut fields = vec![("seqcast-epoch".to_owned(), reply.publisher.epoch.to_string())];
+    if let Some(name) = &reply.publisher.name {
+        fields.push(("seqcast-publisher".to_owned(), name.to_string()));
+    }
+    let mut room = FIELDS_BYTES_MAX;
+    for (name, value) in reply.message.headers.iter() {
+        let bytes = HEADER_PREFIX.len() + name.len() + value.len();
+        if room < bytes {
+            break;
+        }
+        if !name.eq_ignore_ascii_case(CONTENT_TYPE) {
+            room -= bytes;
+            fields.push((format!("{HEADER_PREFIX}{}", name.to_ascii_lowercase()), value.to_owned()));
+        }
+    }
+    fields
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::{Epoch, Publisher, Verdict};
+
+    #[test]
+    fn reply_has_its_headers_as_fields() {
+        let publisher = Publisher { name: Some("B.test".parse().unwrap()), epoch: Epoch::new(0xabc).unwrap(), uid: 1 };
+        let reply = |headers: &[(&str, &str)], payload: &'static [u8]| {
+            let headers = Headers::from_pairs(headers.iter().copied()).unwrap();
+            let message = Message { headers, ..Message::new("a".parse().unwrap(), payload) };
+            Delivery::new(message, publisher.clone(), None, Verdict::Direct)
+        };
+        let json = reply(&[("Content-Type", "application/json"), ("Unit", "m/s")], b"{}");
+        assert_eq!(content_type(&json.message), "application/json");
+        let expected =
+            [("seqcast-epoch", "0000000000000abc"), ("seqcast-publisher", "B.test"), ("seqcast-header-unit", "m/s")];
+        let fields = reply_fields(&json);
+        assert_eq!(fields.iter().map(|(name, value)| (&**name, &**value)).collect::<Vec<_>>(), expected);
+        assert_eq!(content_type(&reply(&[], b"17.5").message), "text/plain; charset=utf-8");
+        assert_eq!(content_type(&reply(&[], b"\xff").message), "application/octet-stream");
+        let long = "x".repeat(FIELDS_BYTES_MAX / 2);
+        assert_eq!(reply_fields(&reply(&[("a", &long), ("b", &long), ("c", "1")], b"")).len(), 3, "what fits");
+    }
 
     fn parse(fields: &[(&str, &[u8])]) -> Result<Message, FieldFault> {
         parse_message("plant.a".parse().unwrap(), fields.iter().copied(), Bytes::from_static(b"17.5"))

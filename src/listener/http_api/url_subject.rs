@@ -4,6 +4,7 @@
 
 use crate::subject::{Pattern, Subject, SubjectError};
 use std::fmt;
+use std::time::Duration;
 
 /// Reason why a part of a URL cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +21,12 @@ pub enum UrlFault {
     UnknownParameter(String),
     /// A parameter that occurs twice.
     Twice(String),
+    /// A time without a unit, or outside 1 ms to [`TIMEOUT_MAX`].
+    Timeout,
 }
+
+/// Maximum time for a reply.
+pub const TIMEOUT_MAX: Duration = Duration::from_secs(60);
 
 impl fmt::Display for UrlFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -36,6 +42,7 @@ impl fmt::Display for UrlFault {
             UrlFault::Subject(error) => error.fmt(f),
             UrlFault::UnknownParameter(name) => write!(f, "there is no parameter {name:?} here"),
             UrlFault::Twice(name) => write!(f, "the parameter {name:?} occurs twice"),
+            UrlFault::Timeout => write!(f, "a timeout is 1ms to 60s, such as timeout=500ms or timeout=2s"),
         }
     }
 }
@@ -102,9 +109,33 @@ pub fn parse_parameters<const COUNT: usize>(
     Ok(values)
 }
 
+/// Returns the time of a parameter: a whole number with the unit `ms` or `s`.
+///
+/// # Errors
+/// The text is no such time, or lies outside 1 ms to [`TIMEOUT_MAX`].
+pub fn parse_timeout(text: &str) -> Result<Duration, UrlFault> {
+    let (number, unit) = text.split_at(text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len());
+    let number: u32 = number.parse().map_err(|_| UrlFault::Timeout)?;
+    let time = match unit {
+        "ms" => Duration::from_millis(number.into()),
+        "s" => Duration::from_secs(number.into()),
+        _ => return Err(UrlFault::Timeout),
+    };
+    if time.is_zero() || TIMEOUT_MAX < time { Err(UrlFault::Timeout) } else { Ok(time) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn timeouts_have_a_unit_and_bounds() {
+        assert_eq!(parse_timeout("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_timeout("60s"), Ok(TIMEOUT_MAX));
+        for text in ["", "5", "s", "0s", "61s", "-1s", "1.5s", "1 s", "99999999999ms", "5m", "٣s"] {
+            assert_eq!(parse_timeout(text), Err(UrlFault::Timeout), "{text}");
+        }
+    }
 
     #[test]
     fn escaped_subjects_are_decoded() {

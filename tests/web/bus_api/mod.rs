@@ -4,6 +4,7 @@ mod browser;
 mod event_reader;
 mod events;
 mod publish;
+mod request;
 mod websocket;
 
 use super::WebPeer;

@@ -13,7 +13,7 @@ const MAX_AGE: &str = "600";
 /// Fields that a page may send besides those of messages.
 const FIELDS: [&str; 5] = ["accept", "authorization", "cache-control", "content-type", "last-event-id"];
 /// Fields of an answer that a page may read.
-const EXPOSED: &str = "seqcast-subject, seqcast-publisher, seqcast-epoch, retry-after";
+const EXPOSED: &str = "seqcast-publisher, seqcast-epoch, seqcast-reason, retry-after";
 
 /// Answers the question of a browser whether a page of a listed site may call; `None` if the request is none.
 pub(in crate::daemon::web) fn answer_preflight(call: BusCall, request: &Parts, origins: &[String]) -> Option<Response> {

@@ -1,8 +1,9 @@
-//! The bus by HTTP: `/pub` and `/sub`, for programs and scripts. `docs/http-api.md` describes it.
+//! The bus by HTTP: `/pub`, `/sub` and `/req`, for programs and scripts. `docs/http-api.md` describes it.
 
 mod cross_origin;
 mod event_source;
 mod publish;
+mod request;
 mod subscription;
 mod websocket;
 
@@ -16,6 +17,7 @@ use super::message_refusal::refuse_message;
 use super::messages::MessageRefusal;
 use crate::config::{Config, HttpPublish, TlsClients};
 use crate::listener::permissions::Permissions;
+use crate::message::Epoch;
 use axum::body::Body;
 use axum::http::request::Parts;
 use axum::http::{Method, StatusCode};
@@ -32,6 +34,8 @@ const BODY_BYTES_MAX: usize = 64 << 20;
 const BODY_UNIT_BYTES: usize = 1 << 10;
 /// Maximum number of subscriptions of all clients. It leaves connections for other requests.
 const SUBSCRIPTIONS_MAX: usize = 128;
+/// Maximum number of requests that await their replies, which leaves connections for others.
+const REQUESTS_MAX: usize = 192;
 /// Interval between checks of the number of subscriptions, while the server stops.
 const CLOSE_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -42,12 +46,14 @@ pub(super) enum BusCall {
     Publish,
     /// `/sub/PATTERN`
     Subscribe,
+    /// `/req/SUBJECT`
+    Request,
 }
 
 impl BusCall {
     /// Finds the call of a path, and the rest of the path behind it.
     pub(super) fn find(path: &str) -> Option<(BusCall, &str)> {
-        let calls = [("/pub/", BusCall::Publish), ("/sub/", BusCall::Subscribe)];
+        let calls = [("/pub/", BusCall::Publish), ("/sub/", BusCall::Subscribe), ("/req/", BusCall::Request)];
         calls.into_iter().find_map(|(prefix, call)| Some((call, path.strip_prefix(prefix)?)))
     }
 
@@ -55,6 +61,7 @@ impl BusCall {
     pub(super) fn methods(self) -> (&'static str, &'static str) {
         match self {
             BusCall::Publish => ("POST", "a message is published by POST\n"),
+            BusCall::Request => ("POST", "a request is sent by POST\n"),
             BusCall::Subscribe => ("GET, HEAD", "a pattern is subscribed to by GET\n"),
         }
     }
@@ -71,13 +78,17 @@ pub(super) struct BusApi {
     body_room: Semaphore,
     /// Room for subscriptions.
     subscriptions: Arc<Semaphore>,
+    /// Room for requests that await their replies.
+    requests: Arc<Semaphore>,
+    /// Epoch of the peer, to which replies are sent.
+    epoch: AtomicU64,
     /// True once the server stops.
     stop: watch::Sender<bool>,
 }
 
 impl BusApi {
-    /// Creates the state for a server at this address.
-    pub(super) fn new(config: &Config, address: SocketAddr) -> BusApi {
+    /// Creates the state for a server at this address, of a peer in this epoch.
+    pub(super) fn new(config: &Config, address: SocketAddr, epoch: Epoch) -> BusApi {
         let is_certified = config.http_tls.as_ref().is_some_and(|tls| matches!(tls.clients, TlsClients::Certified(_)));
         let may_publish = match config.http_publish {
             HttpPublish::All => true,
@@ -89,8 +100,20 @@ impl BusApi {
             may_publish,
             body_room: Semaphore::new(BODY_BYTES_MAX / BODY_UNIT_BYTES),
             subscriptions: Arc::new(Semaphore::new(SUBSCRIPTIONS_MAX)),
+            requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
+            epoch: AtomicU64::new(epoch.bits()),
             stop: watch::Sender::new(false),
         }
+    }
+
+    /// Returns the epoch of the peer.
+    fn epoch(&self) -> Epoch {
+        Epoch::new(self.epoch.load(Ordering::Relaxed)).expect("the bits of an epoch")
+    }
+
+    /// Changes the epoch of the peer.
+    pub(super) fn set_epoch(&self, epoch: Epoch) {
+        self.epoch.store(epoch.bits(), Ordering::Relaxed);
     }
 
     /// Returns the number of subscriptions.
@@ -101,7 +124,7 @@ impl BusApi {
     /// Ends all subscriptions, and waits for their ends.
     pub(super) async fn close(&self) {
         self.stop.send_replace(true);
-        while 0 < self.subscriptions() {
+        while 0 < self.subscriptions() || self.requests.available_permits() < REQUESTS_MAX {
             tokio::time::sleep(CLOSE_CHECK_INTERVAL).await;
         }
         // The connections send what they have before the server ends them.
@@ -121,6 +144,7 @@ pub(super) async fn answer_call(
     let answered = match call {
         BusCall::Publish => publish::answer_publish(context, permissions, request, body, path).await,
         BusCall::Subscribe => answer_subscribe(context, permissions, request, path).await,
+        BusCall::Request => request::answer_request(context, permissions, request, body, path).await,
     };
     answered.unwrap_or_else(|refusal| refuse_call(context, &refusal))
 }
@@ -194,7 +218,7 @@ mod tests {
     fn clients_publish_as_the_configuration_says() {
         let check = |text: &str, address: &str, expected: bool| {
             let config = Config::from_text("param.yaml", &format!("parameters:\n  port: 7500\n{text}")).unwrap();
-            let api = BusApi::new(&config, address.parse().unwrap());
+            let api = BusApi::new(&config, address.parse().unwrap(), Epoch::new(7).unwrap());
             assert_eq!(api.may_publish, expected, "{text} {address}");
         };
         let (here, beyond) = ("127.0.0.1:7580", "10.0.0.7:7580");

@@ -13,7 +13,7 @@ use crate::message::{DeliveryMode, SubId, SubscriptionFilter};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Limits of the queue between the engine and a subscription.
 const LIMITS: QueueLimits = QueueLimits { count_max: 8192, bytes_max: 2 << 20 };
@@ -65,21 +65,22 @@ impl SubscriptionCall {
 #[derive(Debug)]
 pub(super) struct HttpSubscription {
     context: Arc<WebContext>,
-    sub: SubId,
+    pub(super) sub: SubId,
     pub(super) queue: Arc<SubscriptionQueue>,
     _permit: OwnedSemaphorePermit,
 }
 
 impl HttpSubscription {
-    /// Begins a subscription.
+    /// Begins a subscription, which takes a permit of `room`.
     ///
     /// # Errors
     /// There are too many, or the engine refuses it or does not answer.
     pub(super) async fn begin(
         context: &Arc<WebContext>,
         request: SubscriptionRequest,
+        room: &Arc<Semaphore>,
     ) -> Result<HttpSubscription, CallRefusal> {
-        let permit = Arc::clone(&context.bus.subscriptions).try_acquire_owned().map_err(|_| MessageRefusal::Busy)?;
+        let permit = Arc::clone(room).try_acquire_owned().map_err(|_| MessageRefusal::Busy)?;
         let sub = SubId(context.next_sub.fetch_add(1, Ordering::Relaxed));
         let queue = Arc::new(SubscriptionQueue::new(LIMITS));
         let begun = context.reports.subscribe(sub, request, Arc::clone(&queue)).map_err(|error| match error {
@@ -104,7 +105,7 @@ impl HttpSubscription {
         context: &Arc<WebContext>,
         call: SubscriptionCall,
     ) -> Result<HttpSubscription, CallRefusal> {
-        HttpSubscription::begin(context, call.request).await
+        HttpSubscription::begin(context, call.request, &context.bus.subscriptions).await
     }
 
     /// Counts a notice that is sent to the client.
