@@ -335,6 +335,7 @@ fn reachable_listener_needs_accounts_or_permission() {
 fn open_listener_without_accounts_needs_permission() {
     let keys = [
         ("nats", "nats-open"),
+        ("nats-ws", "nats-ws-open"),
         ("redis", "redis-open"),
         ("hat", "hat-open"),
         ("ftn18", "ftn18-open"),

@@ -199,6 +199,9 @@ pub struct DaemonOptions {
     /// Accept NATS clients at 127.0.0.1:4222, or at this port, address, or ADDRESS:PORT.
     #[arg(long, help_heading = "Listeners", value_name = "WHERE", num_args = 0..=1, default_missing_value = "on")]
     pub nats: Option<String>,
+    /// Accept NATS clients over WebSocket at 127.0.0.1:9222, or at this port, address, or ADDRESS:PORT.
+    #[arg(long, help_heading = "Listeners", value_name = "WHERE", num_args = 0..=1, default_missing_value = "on")]
+    pub nats_ws: Option<String>,
     /// Accept Redis clients at 127.0.0.1:6379, or at this port, address, or ADDRESS:PORT.
     #[arg(long, help_heading = "Listeners", value_name = "WHERE", num_args = 0..=1, default_missing_value = "on")]
     pub redis: Option<String>,

@@ -29,6 +29,7 @@ pub fn resolve(options: &PeerOptions) -> Result<Config, CommandFailure> {
 pub fn daemon_origin(options: &DaemonOptions) -> ConfigOrigin {
     let texts = [
         ("--nats", "nats", options.nats.as_deref()),
+        ("--nats-ws", "nats-ws", options.nats_ws.as_deref()),
         ("--redis", "redis", options.redis.as_deref()),
         ("--hat", "hat", options.hat.as_deref()),
         ("--ftn18", "ftn18", options.ftn18.as_deref()),

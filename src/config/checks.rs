@@ -77,7 +77,8 @@ impl Draft {
         let least = config.client_queue_size.saturating_mul(PARTS);
         let (upper, lower) =
             (find_key("listener-memory").expect("a key"), find_key("client-queue-size").expect("a key"));
-        let has_listeners = config.nats.is_some() || config.redis.is_some() || config.hat.is_some();
+        let has_listeners =
+            config.nats.is_some() || config.nats_ws.is_some() || config.redis.is_some() || config.hat.is_some();
         if !has_listeners || least <= config.listener_memory || self.refused[upper] || self.refused[lower] {
             return;
         }
@@ -181,9 +182,10 @@ fn is_certified(tls: &Option<TlsFiles>) -> bool {
 
 /// Returns the key and the address of each listener, and whether it needs no accounts: it is explicitly open, or its
 /// clients need certificates.
-fn listeners(config: &Config) -> [(&'static str, Option<SocketAddr>, bool); 5] {
+fn listeners(config: &Config) -> [(&'static str, Option<SocketAddr>, bool); 6] {
     [
         ("nats", config.nats, config.nats_open || is_certified(&config.nats_tls)),
+        ("nats-ws", config.nats_ws, config.nats_ws_open || is_certified(&config.nats_ws_tls)),
         ("redis", config.redis, config.redis_open || is_certified(&config.redis_tls)),
         ("hat", config.hat, config.hat_open || is_certified(&config.hat_tls)),
         ("ftn18", config.ftn18, config.ftn18_open || is_certified(&config.ftn18_tls)),

@@ -266,6 +266,16 @@ keys! {
     /// True if every message carries headers with its metadata, for clients that support headers: publisher, seq, and
     /// the loss before it. For some clients only: the word `headers` in their account.
     "nats-headers" nats_headers: bool = "no", YES_NO, "yes";
+    /// Address for NATS clients over WebSocket, such as browsers: `off`, `on` (127.0.0.1:9222), a port, an address, or both.
+    "nats-ws" nats_ws: Option<SocketAddr> = "off", ListenAddressFormat { port: 9222 }, "on";
+    /// True if the listener for WebSockets of NATS may listen beyond this host without accounts, so that anyone who
+    /// reaches it can use it.
+    "nats-ws-open" nats_ws_open: bool = "no", YES_NO, "yes";
+    /// Certificates and key for encrypted WebSockets of NATS clients (`wss`); encryption is required, unless `optional`
+    /// follows. With `verify` and a file of authorities, clients must present a certificate of these.
+    "nats-ws-tls" nats_ws_tls: Option<TlsFiles> = "none", TlsFilesFormat, "cert.pem key.pem";
+    /// The origins of sites whose pages may open WebSockets of NATS. Programs that are no browsers send no origin.
+    "nats-ws-origins" nats_ws_origins: Vec<String> = "none", OriginsFormat, "https://panel.example http://10.0.0.9:3000";
     /// Address for Redis clients: `off`, `on` (127.0.0.1:6379), a port, an address, or both.
     "redis" redis: Option<SocketAddr> = "off", ListenAddressFormat { port: 6379 }, "on";
     /// True if the Redis listener may listen beyond this host without accounts, so that anyone who reaches it can use
@@ -331,7 +341,7 @@ keys! {
     /// Maximum number of unauthenticated clients among these.
     "listener-unauthenticated-max" listener_unauthenticated_max: usize = "1024", NumberFormat { min: 1, max: 65_536 }, "64";
     /// Maximum time of a TLS handshake of a client of the NATS, Redis or Hat listener, if the client must encrypt or has
-    /// begun to.
+    /// begun to; and of the opening of a WebSocket.
     "tls-timeout" tls_timeout: Duration =
         "2 sec", DurationFormat { min: ms(100), max: ms(60_000), reason: "" }, "500 ms";
     /// Bytes that the clients of all listeners hold together: incomplete input and queued output. Beyond it the client

@@ -16,7 +16,7 @@ pub mod frame;
 pub mod ftn18;
 #[cfg(feature = "listeners")]
 pub mod hat;
-#[cfg(feature = "streams")]
+#[cfg(feature = "listeners")]
 pub mod http_access;
 #[cfg(feature = "streams")]
 pub mod http_api;
@@ -35,3 +35,5 @@ pub(crate) mod replication;
 pub mod session_request;
 pub mod stream;
 pub(crate) mod value;
+#[cfg(feature = "listeners")]
+pub mod websocket;

@@ -16,6 +16,7 @@ mod streams;
 mod tls;
 mod tls_first;
 mod together;
+mod websocket;
 
 use crate::support::command::{Place, RunningCommand};
 use client::{ListenerClient, Protocol};

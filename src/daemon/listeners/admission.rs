@@ -83,7 +83,7 @@ impl Listeners {
         nonce[8..].copy_from_slice(&random_u64().to_be_bytes());
         let hello =
             ConnectionInfo { client: id.0, from, listen: listener.address, nonce, is_secure: listener.tls.is_some() };
-        let stream = Stream::new(stream, listener.tls.as_ref());
+        let stream = Stream::new(stream, listener.tls.as_ref(), listener.web_socket.as_ref());
         let limits = core.clients.limits();
         let mut connection =
             ListenerConnection::new(stream, &listener.settings, &hello, index, limits, listener.timing, now.instant);

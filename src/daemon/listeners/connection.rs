@@ -47,7 +47,7 @@ pub(crate) struct ListenerConnection {
     pub(crate) account: Option<String>,
     /// True until the client has authenticated, and has encrypted the stream if the listener requires that.
     pub(crate) is_unauthenticated: bool,
-    /// Deadline of the TLS handshake while one is required or has begun.
+    /// Deadline of the TLS handshake while one is required or has begun, and of the opening of a WebSocket.
     handshake_deadline: Option<Instant>,
     /// Maximum time of a TLS handshake.
     handshake_timeout: Duration,
@@ -137,7 +137,8 @@ impl ListenerConnection {
 
     /// Updates the handshake deadline from the state of encryption.
     pub(crate) fn update_handshake_deadline(&mut self, now: Instant) {
-        let is_pending = self.stream.awaits_encryption() || self.stream.is_handshaking();
+        let is_pending =
+            self.stream.awaits_encryption() || self.stream.is_handshaking() || self.stream.awaits_upgrade();
         self.handshake_deadline = is_pending.then(|| self.handshake_deadline.unwrap_or(now + self.handshake_timeout));
     }
 

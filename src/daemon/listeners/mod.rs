@@ -12,6 +12,7 @@ mod service;
 mod session_requests;
 pub(crate) mod stream;
 pub(crate) mod tls;
+mod web_socket;
 
 pub use tls::TlsError;
 
@@ -26,6 +27,7 @@ use crate::event::store::TYPES_MAX;
 use crate::listener::access::Access;
 use crate::listener::client::Settings;
 use crate::listener::protocol::Protocol;
+use crate::listener::websocket::OriginPolicy;
 use crate::listener::{hat, nats, redis};
 use crate::message::{ClientId, Epoch};
 use crate::subject::SUBJECT_BYTES_MAX;
@@ -50,8 +52,8 @@ const BACKLOG: i32 = 1024;
 pub enum ListenerError {
     /// The system refuses to listen at the address.
     Listen {
-        /// Protocol of the listener.
-        protocol: Protocol,
+        /// Name of the listener, which is also its key in the configuration.
+        listener: &'static str,
         /// Address at which it should listen.
         address: SocketAddr,
         /// Error that the system returned.
@@ -59,8 +61,8 @@ pub enum ListenerError {
     },
     /// Its certificates or its key cannot be used.
     Tls {
-        /// Protocol of the listener.
-        protocol: Protocol,
+        /// Name of the listener, which is also its key in the configuration.
+        listener: &'static str,
         /// Reason.
         error: TlsError,
     },
@@ -69,33 +71,52 @@ pub enum ListenerError {
 impl fmt::Display for ListenerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ListenerError::Listen { protocol, address, error } if error.kind() == io::ErrorKind::AddrInUse => write!(
+            ListenerError::Listen { listener, address, error } if error.kind() == io::ErrorKind::AddrInUse => write!(
                 f,
-                "another program listens at {address}; stop it, or write another address for the {protocol} listener, such as \
-                 {protocol}: {}",
+                "another program listens at {address}; stop it, or write another address for the {listener} listener, such as \
+                 {listener}: {}",
                 address.port().checked_add(10_000).unwrap_or(0)
             ),
-            ListenerError::Listen { protocol, address, error } => {
+            ListenerError::Listen { listener, address, error } => {
                 write!(
                     f,
-                    "the {protocol} listener cannot listen at {address}: {error}; see {protocol}: in the configuration"
+                    "the {listener} listener cannot listen at {address}: {error}; see {listener}: in the configuration"
                 )
             }
-            ListenerError::Tls { protocol, error } => write!(f, "{protocol}-tls: {error}"),
+            ListenerError::Tls { listener, error } => write!(f, "{listener}-tls: {error}"),
         }
     }
 }
 
 impl std::error::Error for ListenerError {}
 
+/// Address of a listener, and how its protocol is carried there.
+#[derive(Clone, Copy, Debug)]
+struct ListenerAddress {
+    protocol: Protocol,
+    address: SocketAddr,
+    /// True if each connection is a WebSocket.
+    is_web_socket: bool,
+}
+
+impl ListenerAddress {
+    /// Returns the name of the listener, which is also its key in the configuration.
+    fn name(&self) -> &'static str {
+        // No other protocol is carried in WebSockets by this listener.
+        if self.is_web_socket { "nats-ws" } else { self.protocol.as_str() }
+    }
+}
+
 /// Loads the TLS configuration of a listener, if it has one.
-fn load_encryption(protocol: Protocol, config: &Config) -> Result<Option<ListenerTls>, ListenerError> {
-    let files = match protocol {
+fn load_encryption(listen: &ListenerAddress, config: &Config) -> Result<Option<ListenerTls>, ListenerError> {
+    let listener = listen.name();
+    let files = match listen.protocol {
+        Protocol::Nats if listen.is_web_socket => &config.nats_ws_tls,
         Protocol::Nats => &config.nats_tls,
         Protocol::Redis => &config.redis_tls,
         Protocol::Hat => &config.hat_tls,
     };
-    files.as_ref().map(tls::load).transpose().map_err(|error| ListenerError::Tls { protocol, error })
+    files.as_ref().map(tls::load).transpose().map_err(|error| ListenerError::Tls { listener, error })
 }
 
 /// Returns the same configuration, if the TLS files that it names for listeners and the group of the local socket can
@@ -122,6 +143,7 @@ pub fn check_configured_files(config: Config) -> Result<Config, ConfigErrors> {
 fn check_files(config: &Config) -> Vec<(&'static str, String)> {
     let of_listeners = [
         ("nats-tls", &config.nats_tls),
+        ("nats-ws-tls", &config.nats_ws_tls),
         ("redis-tls", &config.redis_tls),
         ("hat-tls", &config.hat_tls),
         ("ftn18-tls", &config.ftn18_tls),
@@ -136,11 +158,15 @@ fn check_files(config: &Config) -> Vec<(&'static str, String)> {
 /// One open listener.
 #[derive(Debug)]
 struct Listener {
+    /// Name in the status and the log.
+    name: &'static str,
     socket: TcpListener,
     address: SocketAddr,
     settings: Settings,
     tls: Option<ListenerTls>,
     timing: HandshakeTiming,
+    /// Pages that may connect, if each connection is a WebSocket.
+    web_socket: Option<Arc<OriginPolicy>>,
     is_acceptable: bool,
     /// Number of clients connected now.
     clients: usize,
@@ -228,8 +254,13 @@ impl Listeners {
         let addresses = [(Protocol::Nats, config.nats), (Protocol::Redis, config.redis), (Protocol::Hat, config.hat)];
         for (protocol, address) in addresses {
             if let Some(address) = address {
-                listeners.add(protocol, address, config, epoch, server, host)?;
+                let listen = ListenerAddress { protocol, address, is_web_socket: false };
+                listeners.add(listen, config, epoch, server, host)?;
             }
+        }
+        if let Some(address) = config.nats_ws {
+            let listen = ListenerAddress { protocol: Protocol::Nats, address, is_web_socket: true };
+            listeners.add(listen, config, epoch, server, host)?;
         }
         Ok(listeners)
     }
@@ -254,14 +285,14 @@ impl Listeners {
 
     fn add(
         &mut self,
-        protocol: Protocol,
-        address: SocketAddr,
+        listen: ListenerAddress,
         config: &Config,
         epoch: Epoch,
         server: Option<ServerId>,
         host: &HostPermissions,
     ) -> Result<(), ListenerError> {
-        let tls = load_encryption(protocol, config)?;
+        let tls = load_encryption(&listen, config)?;
+        let (name, ListenerAddress { protocol, address, is_web_socket }) = (listen.name(), listen);
         let listen = || {
             let socket = socket2::Socket::new(
                 socket2::Domain::for_address(address),
@@ -276,24 +307,32 @@ impl Listeners {
             let address = socket.local_addr()?;
             Ok((socket, address))
         };
-        let (socket, address) = listen().map_err(|error| ListenerError::Listen { protocol, address, error })?;
-        let settings = settings(protocol, config, epoch, server, host, tls.as_ref());
+        let (socket, address) = listen().map_err(|error| ListenerError::Listen { listener: name, address, error })?;
+        // A WebSocket is encrypted below the protocol, which announces no encryption of its own then.
+        let announced = tls.as_ref().filter(|_| !is_web_socket);
+        let settings = settings(protocol, config, epoch, server, host, announced);
         let (may_be_open, tls_first) = match protocol {
+            // The greeting follows the opening handshake.
+            Protocol::Nats if is_web_socket => (config.nats_ws_open, TlsFirst::Always),
             Protocol::Nats => (config.nats_open, config.nats_tls_first),
             Protocol::Redis => (config.redis_open, TlsFirst::Never),
             Protocol::Hat => (config.hat_open, TlsFirst::Never),
         };
-        tracing::info!(listener = %protocol, %address, tls = tls.is_some(), accounts = settings.access().accounts.len(), "listener open");
+        tracing::info!(listener = name, %address, tls = tls.is_some(), accounts = settings.access().accounts.len(), "listener open");
         let is_certified = tls.as_ref().is_some_and(|tls| matches!(tls.clients, TlsClients::Certified(_)));
         if may_be_open && settings.access().accounts.is_empty() && !address.ip().is_loopback() && !is_certified {
-            tracing::warn!(listener = %protocol, %address, "anyone who reaches this listener can use it");
+            tracing::warn!(listener = name, %address, "anyone who reaches this listener can use it");
         }
+        let is_guarded = is_certified || !settings.access().accounts.is_empty();
+        let web_socket = is_web_socket.then(|| Arc::new(origin_policy(config, is_guarded)));
         self.listeners.push(Listener {
+            name,
             socket,
             address,
             settings,
             tls,
             timing: HandshakeTiming { timeout: config.tls_timeout, tls_first },
+            web_socket,
             is_acceptable: true,
             clients: 0,
             counts: ListenerCounts::default(),
@@ -324,7 +363,7 @@ impl Listeners {
     fn status(&self) -> Value {
         let listener = |listener: &Listener| {
             json!({
-                "listener": listener.settings.protocol().as_str(),
+                "listener": listener.name,
                 "address": listener.address.to_string(),
                 "tls": listener.tls.as_ref().map(|tls| tls.clients.as_str()),
                 "accounts": listener.settings.access().accounts.len(),
@@ -343,6 +382,12 @@ impl Listeners {
         };
         self.listeners.iter().map(listener).collect()
     }
+}
+
+/// Returns the pages that may open WebSockets. `is_guarded` says whether clients need an account or a certificate.
+fn origin_policy(config: &Config, is_guarded: bool) -> OriginPolicy {
+    let host_name = || nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
+    OriginPolicy { origins: config.nats_ws_origins.clone(), host_name: (!is_guarded).then(host_name) }
 }
 
 /// Returns the maximum bytes of headers and payload of a NATS client, for any reply subject: NATS clients know only

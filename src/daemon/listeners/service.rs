@@ -12,6 +12,7 @@ use crate::daemon::event_report::EventReport;
 use crate::daemon::service::Service;
 use crate::listener::client::ClientFault;
 use crate::listener::session_request::SessionRequest;
+use crate::listener::websocket::WebSocketFault;
 use crate::message::{ClientId, Target};
 use crate::time::{ClockReading, Instant};
 use serde_json::{Value, json};
@@ -223,6 +224,8 @@ impl Listeners {
                     connection.flow.is_closing = true;
                     if let Some(fault) = connection.stream.take_handshake_fault() {
                         self.on_handshake_fault(core, id, &fault);
+                    } else if let Some(fault) = connection.stream.take_web_socket_fault() {
+                        self.on_web_socket_fault(core, id, fault);
                     }
                     return (ServeOutcome::Idle, cost);
                 }
@@ -332,6 +335,15 @@ impl Listeners {
         }
     }
 
+    /// Counts and logs a WebSocket that was refused, or that its client has broken.
+    fn on_web_socket_fault(&mut self, core: &mut EngineCore, id: ClientId, fault: WebSocketFault) {
+        let Some(connection) = core.clients.listener_connection(id) else { return };
+        let listener = &mut self.listeners[connection.listener];
+        if let Some(refusals) = listener.counts.count_refusal(fault.kind()) {
+            tracing::warn!(client = id.0, listener = listener.name, from = %connection.from, reason = %fault, refusals, "WebSocket refused");
+        }
+    }
+
     /// Serves a client whose deadline may have come.
     fn serve_deadline(&mut self, core: &mut EngineCore, now: ClockReading, id: ClientId) {
         let Some(connection) = core.clients.listener_connection(id) else { return };
@@ -339,9 +351,11 @@ impl Listeners {
         connection.greet_at_deadline(now.instant);
         // No fault can be reported to a client before its handshake is complete, so its connection just ends.
         let is_due = connection.deadline().is_some_and(|deadline| deadline <= now.instant);
+        let is_unopened = is_due && connection.stream.awaits_upgrade();
         let is_over = connection.close_deadline.is_some_and(|close_deadline| close_deadline <= now.instant)
-            || is_due && connection.stream.is_handshaking();
-        let fault = match is_due && !connection.flow.is_closing {
+            || is_due && connection.stream.is_handshaking()
+            || is_unopened;
+        let fault = match is_due && !is_unopened && !connection.flow.is_closing {
             // A message in plain text, such as a PING, could collide with the first bytes of a handshake.
             true if connection.stream.awaits_encryption() || connection.stream.is_handshaking() => {
                 Some(ClientFault::not_encrypted(self.listeners[connection.listener].settings.protocol()))
@@ -354,6 +368,9 @@ impl Listeners {
         };
         if let Some(fault) = fault {
             self.on_listener_fault(core, id, &fault);
+        }
+        if is_unopened {
+            self.on_web_socket_fault(core, id, WebSocketFault::Timeout);
         }
         self.drain_requests(core, now, id);
         core.clients.on_served(id);

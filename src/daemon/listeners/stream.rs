@@ -1,7 +1,9 @@
 //! The stream of a listener client: plain, or encrypted from the byte on with which the client begins a handshake.
 
 use super::client_certificate::{HandshakeFault, certificate_names};
+use super::web_socket::WebSocketLayer;
 use crate::config::TlsClients;
+use crate::listener::websocket::{OriginPolicy, WebSocketFault};
 use mio::net::TcpStream;
 use rustls::{ServerConfig, ServerConnection};
 use std::io::{self, IoSlice, Read, Write};
@@ -38,11 +40,14 @@ pub(crate) struct Stream {
     handshake_fault: Option<HandshakeFault>,
     /// True if the client began without encryption although it is required.
     pub(crate) is_refused: bool,
+    /// The WebSocket in which the client's protocol is carried, if there is one.
+    web_socket: Option<Box<WebSocketLayer>>,
 }
 
 impl Stream {
-    /// Makes a stream. Output before the client's first byte is not encrypted.
-    pub(crate) fn new(socket: TcpStream, tls: Option<&ListenerTls>) -> Stream {
+    /// Makes a stream, inside a WebSocket if there is a policy of its origins. Output before the client's first byte is
+    /// not encrypted.
+    pub(crate) fn new(socket: TcpStream, tls: Option<&ListenerTls>, policy: Option<&Arc<OriginPolicy>>) -> Stream {
         Stream {
             socket,
             pending_tls: tls.cloned(),
@@ -50,6 +55,7 @@ impl Stream {
             is_handshake_pending: false,
             handshake_fault: None,
             is_refused: false,
+            web_socket: policy.map(|policy| Box::new(WebSocketLayer::new(Arc::clone(policy)))),
         }
     }
 
@@ -75,14 +81,24 @@ impl Stream {
         Ok(())
     }
 
-    /// Returns whether it is known if the stream is encrypted.
+    /// Returns whether it is known if the stream is encrypted, and its WebSocket, if it has one, is open.
     pub(crate) fn is_begun(&self) -> bool {
-        self.pending_tls.is_none()
+        self.pending_tls.is_none() && self.web_socket.as_ref().is_none_or(|layer| layer.is_open())
+    }
+
+    /// Returns whether the client has not opened its WebSocket yet.
+    pub(crate) fn awaits_upgrade(&self) -> bool {
+        self.web_socket.as_ref().is_some_and(|layer| layer.awaits_upgrade())
+    }
+
+    /// Returns the fault by which the client ended its WebSocket, once.
+    pub(crate) fn take_web_socket_fault(&mut self) -> Option<WebSocketFault> {
+        self.web_socket.as_mut()?.take_fault()
     }
 
     /// Returns whether reads return the bytes of the socket unchanged.
     pub(crate) fn is_plain(&self) -> bool {
-        self.pending_tls.is_none() && self.secure.is_none()
+        self.pending_tls.is_none() && self.secure.is_none() && self.web_socket.is_none()
     }
 
     /// Returns whether the client must encrypt and has not begun to.
@@ -110,13 +126,23 @@ impl Stream {
         self.handshake_fault.take()
     }
 
-    /// Returns whether the socket has taken all TLS records.
+    /// Returns whether the socket has taken all frames and TLS records.
     pub(crate) fn is_flushed(&self) -> bool {
         self.secure.as_ref().is_none_or(|connection| !connection.wants_write())
+            && self.web_socket.as_ref().is_none_or(|layer| layer.is_flushed())
+    }
+
+    /// Calls `each` with the WebSocket and the stream that carries it. Without a WebSocket it returns `None`.
+    fn with_web_socket<T>(&mut self, each: impl FnOnce(&mut WebSocketLayer, &mut Stream) -> T) -> Option<T> {
+        let mut layer = self.web_socket.take()?;
+        let result = each(&mut layer, self);
+        self.web_socket = Some(layer);
+        Some(result)
     }
 
     /// Announces that nothing more will be written.
     pub(crate) fn close(&mut self) {
+        self.with_web_socket(|layer, stream| layer.close(stream));
         if let Some(connection) = &mut self.secure {
             connection.send_close_notify();
             // A client that does not receive it sees the connection end.
@@ -127,6 +153,9 @@ impl Stream {
 
 impl Read for Stream {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        if let Some(read) = self.with_web_socket(|layer, stream| layer.read(stream, bytes)) {
+            return read;
+        }
         self.detect_encryption()?;
         let Some(connection) = &mut self.secure else { return self.socket.read(bytes) };
         let read = rustls::Stream::new(&mut **connection, &mut self.socket).read(bytes);
@@ -141,6 +170,9 @@ impl Read for Stream {
 
 impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if let Some(written) = self.with_web_socket(|layer, stream| layer.write(stream, &[IoSlice::new(bytes)])) {
+            return written;
+        }
         match &mut self.secure {
             Some(connection) => rustls::Stream::new(&mut **connection, &mut self.socket).write(bytes),
             None => self.socket.write(bytes),
@@ -148,6 +180,9 @@ impl Write for Stream {
     }
 
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        if let Some(written) = self.with_web_socket(|layer, stream| layer.write(stream, slices)) {
+            return written;
+        }
         match &mut self.secure {
             Some(connection) => rustls::Stream::new(&mut **connection, &mut self.socket).write_vectored(slices),
             None => self.socket.write_vectored(slices),
@@ -155,6 +190,9 @@ impl Write for Stream {
     }
 
     fn flush(&mut self) -> io::Result<()> {
+        if let Some(flushed) = self.with_web_socket(|layer, stream| layer.flush(stream)) {
+            return flushed;
+        }
         match &mut self.secure {
             Some(connection) => rustls::Stream::new(&mut **connection, &mut self.socket).flush(),
             None => Ok(()),

@@ -8,6 +8,7 @@ use tokio::io::unix::AsyncFd;
 
 /// An item of a queue.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly all items are notices, and each is moved once")]
 pub(super) enum ReaderItem {
     /// A notice.
     Notice(Notice),
