@@ -9,7 +9,7 @@ fn overview() -> Value {
             "name": "A.test", "version": "0.1.0", "group": "239.1.2.3", "port": 7500, "interface": "eth0",
             "address": "10.0.0.7", "uptime_ms": 61_500, "phase": "running", "open_to_network": true, "clients": 2, "flow_excluded": ["B"],
             "listeners": [{ "listener": "nats", "clients": 1, "accepted": 4 }], "streams": null,
-            "http": { "listener": "http", "clients": 3, "accepted": 5 },
+            "http": { "listener": "http", "clients": 3, "accepted": 5, "published": 7, "dropped": 2, "subscriptions": 1 },
         },
         "health": { "state": "warning", "findings": [{ "check": "clock", "severity": "warning" }] },
         "clients": [
@@ -58,6 +58,9 @@ fn metrics_have_the_values_of_the_reports() {
             "seqcast_listener_accepted_total{listener=\"http\"} 5",
         ],
     );
+    assert_samples(&text, "seqcast_http_published_messages_total", &["seqcast_http_published_messages_total 7"]);
+    assert_samples(&text, "seqcast_http_dropped_messages_total", &["seqcast_http_dropped_messages_total 2"]);
+    assert_samples(&text, "seqcast_http_subscriptions", &["seqcast_http_subscriptions 1"]);
     assert_samples(
         &text,
         "seqcast_client_queue_messages",
