@@ -14,6 +14,7 @@ mod peer;
 mod redis;
 mod repair;
 mod script;
+mod websocket;
 
 pub use certificate::certificate;
 pub use decode::decode;
@@ -24,6 +25,7 @@ pub use local::local;
 pub use nats::nats;
 pub use peer::peer;
 pub use redis::redis;
+pub use websocket::websocket;
 
 use bytes::Bytes;
 
@@ -37,7 +39,7 @@ pub struct FuzzTarget {
 }
 
 /// Every target.
-pub const TARGETS: [FuzzTarget; 9] = [
+pub const TARGETS: [FuzzTarget; 10] = [
     FuzzTarget { name: "certificate", body: certificate },
     FuzzTarget { name: "decode", body: decode },
     FuzzTarget { name: "peer", body: peer },
@@ -47,6 +49,7 @@ pub const TARGETS: [FuzzTarget; 9] = [
     FuzzTarget { name: "nats", body: nats },
     FuzzTarget { name: "hat", body: hat },
     FuzzTarget { name: "keyed", body: keyed },
+    FuzzTarget { name: "websocket", body: websocket },
 ];
 
 /// Bytes of the check value at the end of a datagram.
