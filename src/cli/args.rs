@@ -211,7 +211,7 @@ pub struct DaemonOptions {
     /// Accept clients of FutoIn event streams at 127.0.0.1:8181, or at this port, address, or ADDRESS:PORT.
     #[arg(long, help_heading = "Listeners", value_name = "WHERE", num_args = 0..=1, default_missing_value = "on")]
     pub ftn18: Option<String>,
-    /// Serve a page, health and metrics by HTTP at 127.0.0.1:7580, or at this port, address, or ADDRESS:PORT.
+    /// Serve the bus, a page, health and metrics by HTTP at 127.0.0.1:7580, or at this port, address, or ADDRESS:PORT.
     #[arg(long, help_heading = "Listeners", value_name = "WHERE", num_args = 0..=1, default_missing_value = "on")]
     pub http: Option<String>,
     /// Time to poll for work before sleeping, such as 100us; it lowers the latency and uses a processor.

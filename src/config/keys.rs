@@ -307,8 +307,8 @@ keys! {
     /// True if connections to the FTN18 listener from beyond this host count as secure, since a proxy before it
     /// encrypts. Events are added over secure channels only.
     "ftn18-trusted" ftn18_trusted: bool = "no", YES_NO, "yes";
-    /// Address of the web server with a page about the peer, its health and its metrics: `off`, `on` (127.0.0.1:7580), a
-    /// port, an address, or both.
+    /// Address of the web server with the bus for scripts and browsers, a page about the peer, its health and its
+    /// metrics: `off`, `on` (127.0.0.1:7580), a port, an address, or both.
     "http" http: Option<SocketAddr> = "off", ListenAddressFormat { port: 7580 }, "on";
     /// True if the web server may listen beyond this host without accounts, so that anyone who reaches it can read the
     /// reports of the peer, and messages.

@@ -200,6 +200,15 @@ fn hostile_clients_are_refused_and_counted() {
 }
 
 #[test]
+fn clients_beyond_the_limit_get_a_status() {
+    let peer = SocketPeer::start(&["listener-client-max=1"]);
+    let mut first = peer.open();
+    assert!(first.read().expect("INFO").starts_with("INFO {"));
+    assert!(peer.exchange(b"").starts_with("HTTP/1.1 503 "));
+    assert_eq!(peer.status()["refused"], 1);
+}
+
+#[test]
 fn slow_websocket_delays_nobody() {
     let peer = SocketPeer::start(&["client-queue-size=1 mb", "message-size=512 kb"]);
     let mut slow = peer.open();

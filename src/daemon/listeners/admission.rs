@@ -12,6 +12,7 @@ use crate::daemon::tokens::client_token;
 use crate::listener::client::ClientSession;
 use crate::listener::event::EventRequest;
 use crate::listener::session_request::ConnectionInfo;
+use crate::listener::websocket::OVERLOAD_RESPONSE;
 use crate::message::ClientId;
 use crate::time::ClockReading;
 use mio::Interest;
@@ -115,7 +116,12 @@ impl Listeners {
     fn reject_connection(&mut self, index: usize, mut stream: &TcpStream, key: &str, max: usize) {
         let listener = &mut self.listeners[index];
         listener.counts.refused += 1;
-        if let Some(text) = listener.settings.overload_reply() {
+        let reply = match (&listener.web_socket, &listener.tls) {
+            (None, _) => listener.settings.overload_reply(),
+            (Some(_), None) => Some(OVERLOAD_RESPONSE),
+            (Some(_), Some(_)) => None,
+        };
+        if let Some(text) = reply {
             // An empty socket takes these few bytes; a client that has departed does not need them.
             let _ = stream.write(text);
         }

@@ -7,6 +7,9 @@ use std::fmt;
 
 /// Maximum bytes of the request.
 pub const HANDSHAKE_BYTES_MAX: usize = 8 << 10;
+/// Answer to a client beyond the connection limit.
+pub const OVERLOAD_RESPONSE: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 /// End of the request's head.
 const HEAD_END: &[u8] = b"\r\n\r\n";
 /// Text that the accepted key is made with (RFC 6455, section 1.3).

@@ -5,7 +5,9 @@ mod frames;
 mod handshake;
 
 pub use frames::{WebSocketReader, WebSocketWriter};
-pub use handshake::{HANDSHAKE_BYTES_MAX, OriginPolicy, UpgradeRefusal, UpgradeRequest, parse_upgrade};
+pub use handshake::{
+    HANDSHAKE_BYTES_MAX, OVERLOAD_RESPONSE, OriginPolicy, UpgradeRefusal, UpgradeRequest, parse_upgrade,
+};
 
 use std::fmt;
 
