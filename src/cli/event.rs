@@ -1,126 +1,12 @@
-//! Messages and losses as `sub`, `req` and `demo` print them: a line of text, or a JSON object whose fields never
-//! change.
+//! Messages and losses as `sub`, `req` and `demo` print them in text, and the start of a subscription.
 
 use std::fmt;
 
-use base64::prelude::{BASE64_STANDARD, Engine as _};
-use serde::ser::{Serialize, SerializeMap, Serializer};
-
 use super::loss_text::{cause_text, reason_text};
 use crate::bus::{Baseline, Joined};
-use crate::event::timestamp::Timestamp;
-use crate::message::{Cause, Count, Delivery, Headers, Loss, LossScope, MessageOrigin, Publisher, Verdict};
+use crate::listener::notice::PublisherJson;
+use crate::message::{Cause, Count, Delivery, Loss, LossScope};
 use crate::terminal::output::{EscapedText, json, pluralize};
-use crate::time::WallTime;
-
-/// A message in JSON.
-#[derive(serde::Serialize)]
-struct MessageJson<'a> {
-    r#type: &'static str,
-    subject: &'a str,
-    #[serde(flatten)]
-    payload: PayloadJson<'a>,
-    #[serde(flatten)]
-    publisher: PublisherJson<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    seq: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    offset: Option<u32>,
-    verdict: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    missing: Option<CountJson>,
-    /// Present only if true.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    repaired: Option<bool>,
-    /// Present only if true.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    replayed: Option<bool>,
-    /// Absent in open mode.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    origin: Option<&'static str>,
-    received: String,
-    /// Present only if the message carried it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sent: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reply: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    headers: Option<HeadersJson<'a>>,
-}
-
-/// A payload in JSON: as text if it is UTF-8, else in Base64.
-#[derive(serde::Serialize)]
-pub struct PayloadJson<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    payload: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    payload_base64: Option<String>,
-}
-
-impl<'a> From<&'a [u8]> for PayloadJson<'a> {
-    fn from(bytes: &'a [u8]) -> PayloadJson<'a> {
-        let payload = std::str::from_utf8(bytes).ok();
-        PayloadJson { payload, payload_base64: payload.is_none().then(|| BASE64_STANDARD.encode(bytes)) }
-    }
-}
-
-/// A publisher in JSON, as in the peer's reports: the name in tables, the configured name, the epoch.
-#[derive(serde::Serialize)]
-pub struct PublisherJson<'a> {
-    user: String,
-    publisher: Option<&'a str>,
-    epoch: String,
-}
-
-impl<'a> From<&'a Publisher> for PublisherJson<'a> {
-    fn from(publisher: &'a Publisher) -> PublisherJson<'a> {
-        PublisherJson {
-            user: publisher.to_string(),
-            publisher: publisher.name.as_ref().map(|name| name.as_str()),
-            epoch: publisher.epoch.to_string(),
-        }
-    }
-}
-
-/// A count in JSON: a number, or `{"min":…,"max":…}` if it is not known exactly.
-#[derive(serde::Serialize)]
-#[serde(untagged)]
-enum CountJson {
-    Exact(u64),
-    Between { min: u64, max: u64 },
-}
-
-impl From<Count> for CountJson {
-    fn from(count: Count) -> CountJson {
-        match count {
-            Count::Exact(count) => CountJson::Exact(count),
-            Count::Between { min, max } => CountJson::Between { min, max },
-        }
-    }
-}
-
-/// Headers in JSON: an object of texts; a key that occurs more than once has an array.
-pub(super) struct HeadersJson<'a>(pub &'a Headers);
-
-impl Serialize for HeadersJson<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut fields: Vec<(&str, Vec<&str>)> = Vec::new();
-        for (key, value) in self.0.iter() {
-            match fields.iter_mut().find(|(known, _)| *known == key) {
-                Some((_, values)) => values.push(value),
-                None => fields.push((key, vec![value])),
-            }
-        }
-        let mut map = serializer.serialize_map(Some(fields.len()))?;
-        for (key, values) in &fields {
-            match values.as_slice() {
-                [one] => map.serialize_entry(key, one)?,
-                several => map.serialize_entry(key, several)?,
-            }
-        }
-        map.end()
-    }
-}
 
 /// The start of a subscription, in JSON.
 #[derive(serde::Serialize)]
@@ -137,111 +23,6 @@ struct BaselineJson<'a> {
     replayed: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
-}
-
-/// A loss in JSON.
-#[derive(serde::Serialize)]
-struct LossJson<'a> {
-    r#type: &'static str,
-    kind: &'static str,
-    #[serde(flatten)]
-    publisher: PublisherJson<'a>,
-    reason: &'static str,
-    cause: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    overrun_datagrams: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    network_datagrams: Option<u64>,
-    time: String,
-    #[serde(flatten)]
-    what: MissingJson<'a>,
-}
-
-#[derive(serde::Serialize)]
-#[serde(untagged)]
-enum MissingJson<'a> {
-    Messages { subject: &'a str, first: String, last: String, count: CountJson },
-    Datagrams { first: u64, last: u64, messages: CountJson },
-    Tail { after: u64 },
-    Inbox { messages: u64 },
-}
-
-/// A notice that this client was too slow, in JSON.
-#[derive(serde::Serialize)]
-struct DroppedJson {
-    r#type: &'static str,
-    count: u64,
-}
-
-/// Returns a delivered message as one line of JSON. `received` is the time at which this program took it.
-pub fn message_json(delivery: &Delivery, received: WallTime) -> String {
-    let message = &delivery.message;
-    // The publisher sends its time only with the message that begins the numbering of a subject.
-    let sent = match delivery.verdict {
-        Verdict::Start(sent) => Some(Timestamp::from(sent).to_string()),
-        _ => None,
-    };
-    let (verdict, missing) = match delivery.verdict {
-        Verdict::Start(_) => ("start", None),
-        Verdict::First => ("first", None),
-        Verdict::Next => ("next", None),
-        Verdict::Skip(count) => ("skip", Some(count.into())),
-        Verdict::Unnumbered => ("unnumbered", None),
-        Verdict::Direct => ("direct", None),
-    };
-    json(&MessageJson {
-        r#type: "message",
-        subject: message.subject.as_str(),
-        payload: message.payload[..].into(),
-        publisher: (&delivery.publisher).into(),
-        seq: delivery.seq.map(|seq| seq.to_string()),
-        offset: delivery.offset,
-        verdict,
-        missing,
-        repaired: delivery.repaired.then_some(true),
-        replayed: delivery.replayed.then_some(true),
-        origin: delivery.origin.map(MessageOrigin::as_str),
-        received: Timestamp::from(received).to_string(),
-        sent,
-        reply: message.reply.as_ref().map(|reply| reply.as_str()),
-        headers: (!message.headers.is_empty()).then_some(HeadersJson(&message.headers)),
-    })
-}
-
-/// Returns a loss as one line of JSON.
-pub fn loss_json(loss: &Loss) -> String {
-    let (kind, what) = match &loss.what {
-        LossScope::Messages { subject, first, last, count } => (
-            "messages",
-            MissingJson::Messages {
-                subject: subject.as_str(),
-                first: first.to_string(),
-                last: last.to_string(),
-                count: (*count).into(),
-            },
-        ),
-        LossScope::Datagrams { first, last, messages } => {
-            ("datagrams", MissingJson::Datagrams { first: first.0, last: last.0, messages: (*messages).into() })
-        }
-        LossScope::Tail { after } => ("tail", MissingJson::Tail { after: after.0 }),
-        LossScope::Inbox { messages } => ("inbox", MissingJson::Inbox { messages: *messages }),
-    };
-    json(&LossJson {
-        r#type: "loss",
-        kind,
-        publisher: (&loss.publisher).into(),
-        reason: loss.reason.as_str(),
-        cause: loss.cause.as_str(),
-        overrun_datagrams: (loss.cause != Cause::Network).then(|| loss.cause.overrun()),
-        network_datagrams: Some(loss.cause.network()).filter(|datagrams| 0 < *datagrams),
-        time: loss.at.to_string(),
-        what,
-    })
-}
-
-/// Returns one line of JSON which reports that `count` messages were dropped because this client read too slowly.
-pub fn dropped_json(count: u64) -> String {
-    json(&DroppedJson { r#type: "dropped", count })
 }
 
 /// Returns the start of a subscription as one line of JSON.
@@ -343,43 +124,10 @@ fn count_of_messages(count: Count) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{Dseq, Epoch, Message, Reason};
+    use crate::listener::notice::{dropped_json, loss_json};
+    use crate::message::{Dseq, Epoch, Publisher, Reason};
     use crate::seqno::Seq;
-
-    #[test]
-    fn message_json_has_the_agreed_fields() {
-        let mut delivery = delivery(b"hi", Verdict::Next);
-        let received = WallTime::from_nanos(2_000_000_999);
-        assert_eq!(
-            message_json(&delivery, received),
-            r#"{"type":"message","subject":"a.b","payload":"hi","user":"B.1","publisher":"B.test","epoch":"0000000000000abc","seq":"0x5c19adc000000005","verdict":"next","received":"1970-01-01T00:00:02.000000Z"}"#
-        );
-        delivery.message.payload = b"\xff\x00".as_slice().into();
-        delivery.message.reply = Some("r".parse().unwrap());
-        delivery.message.headers = Headers::from_pairs([("k", "1"), ("x", "\"y\""), ("k", "2")]).unwrap();
-        delivery.verdict = Verdict::Skip(Count::Between { min: 0, max: 7 });
-        delivery.publisher.name = None;
-        assert_eq!(
-            message_json(&delivery, received),
-            r#"{"type":"message","subject":"a.b","payload_base64":"/wA=","user":"?.1","publisher":null,"epoch":"0000000000000abc","seq":"0x5c19adc000000005","verdict":"skip","missing":{"min":0,"max":7},"received":"1970-01-01T00:00:02.000000Z","reply":"r","headers":{"k":["1","2"],"x":"\"y\""}}"#
-        );
-        delivery.repaired = true;
-        assert!(
-            message_json(&delivery, received).contains(r#""missing":{"min":0,"max":7},"repaired":true,"received":"#)
-        );
-        (delivery.repaired, delivery.origin) = (false, Some(MessageOrigin::Publisher));
-        assert!(message_json(&delivery, received).contains(r#""origin":"publisher","received":"#));
-        delivery.origin = None;
-        let verdicts =
-            [Verdict::Start(WallTime::from_nanos(1_000_001_999)), Verdict::First, Verdict::Unnumbered, Verdict::Direct];
-        for (verdict, word) in verdicts.into_iter().zip(["start", "first", "unnumbered", "direct"]) {
-            delivery.verdict = verdict;
-            let json = message_json(&delivery, received);
-            assert!(json.contains(&format!(r#""verdict":"{word}""#)), "{word}");
-            let has_time = json.contains(r#","sent":"1970-01-01T00:00:01.000001Z","#);
-            assert_eq!((has_time, json.contains("sent")), (word == "start", word == "start"), "{json}");
-        }
-    }
+    use crate::time::WallTime;
 
     #[test]
     fn losses_are_shown_in_text_and_json() {
@@ -438,19 +186,6 @@ mod tests {
     fn loss(what: LossScope) -> Loss {
         let at = WallTime::from_nanos(1_000_000_000);
         Loss { publisher: publisher(), what, reason: Reason::Disabled, cause: Cause::Network, at }
-    }
-
-    fn delivery(payload: &'static [u8], verdict: Verdict) -> Delivery {
-        Delivery {
-            message: Message::new("a.b".parse().unwrap(), payload),
-            publisher: publisher(),
-            seq: Seq::new(0x5c19_adc0_0000_0005),
-            offset: None,
-            verdict,
-            repaired: false,
-            replayed: false,
-            origin: None,
-        }
     }
 
     fn publisher() -> Publisher {

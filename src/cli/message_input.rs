@@ -180,7 +180,7 @@ impl<'de> Deserialize<'de> for HeadersInput {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::event::{dropped_json, message_json};
+    use crate::listener::notice::{dropped_json, message_json};
     use crate::message::{Delivery, Epoch, MessageOrigin, Publisher, Verdict};
     use crate::time::WallTime;
 

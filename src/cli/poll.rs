@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::args::PollOptions;
 use super::connect;
-use super::event::{HeadersJson, PayloadJson};
 use crate::bus::{Bus, HistoryError, HistoryEvent, Poll, PollAnswer, PollResult};
 use crate::clock::Clock;
+use crate::listener::notice::{HeadersJson, PayloadJson};
 use crate::message::Epoch;
 use crate::offset::{HistorySpan, Modulus, PollCase, PollReply, Tracker, TrackerAction};
 use crate::terminal::exit::{CommandFailure, Exit};

@@ -14,6 +14,7 @@ use super::event::{self, LossLine, MessageLine};
 use super::pacer::Template;
 use crate::bus::{Notice, SubscribeOptions};
 use crate::clock::Clock;
+use crate::listener::notice;
 use crate::message::Message;
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::interrupt::Interrupt;
@@ -58,7 +59,7 @@ pub fn run(options: &ReplyOptions, out: &mut Output) -> Result<Exit, CommandFail
                     continue;
                 };
                 match options.json {
-                    true => out.line(event::message_json(&delivery, Clock::now().wall))?,
+                    true => out.line(notice::message_json(&delivery, Clock::now().wall))?,
                     false => note(MessageLine(&delivery)),
                 }
                 let payload = answer.payload(answers + 1, &delivery.message, events.interrupt())?;

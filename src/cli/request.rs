@@ -10,6 +10,7 @@ use super::event::{self, LossLine};
 use super::header;
 use crate::bus::{self, Notice};
 use crate::clock::Clock;
+use crate::listener::notice;
 use crate::message::Message;
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::output::{EscapedText, Output, note};
@@ -30,7 +31,7 @@ pub fn run(options: &ReqOptions, out: &mut Output) -> Result<Exit, CommandFailur
             Ok(Notice::Message(delivery)) => {
                 replies += 1;
                 match (options.json, options.raw) {
-                    (true, _) => out.line(event::message_json(&delivery, Clock::now().wall))?,
+                    (true, _) => out.line(notice::message_json(&delivery, Clock::now().wall))?,
                     (false, false) => out.line(EscapedText(&delivery.message.payload))?,
                     (false, true) => {
                         out.bytes(&delivery.message.payload)?;

@@ -8,6 +8,7 @@ use super::connect::{self, Events, StopReason};
 use super::event::{self, JoinedLine, LossLine, MessageLine};
 use crate::bus::{self, Joined, Notice};
 use crate::clock::Clock;
+use crate::listener::notice;
 use crate::message::{Delivery, DeliveryMode};
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::output::{EscapedText, Output, note};
@@ -78,9 +79,9 @@ fn unconfirmed(joined: &Joined) -> CommandFailure {
 
 fn print(options: &SubOptions, event: &Notice, out: &mut Output) -> io::Result<()> {
     match event {
-        Notice::Message(delivery) if options.json => out.line(event::message_json(delivery, Clock::now().wall)),
-        Notice::Loss(loss) if options.json => out.line(event::loss_json(loss)),
-        Notice::Dropped(count) if options.json => out.line(event::dropped_json(*count)),
+        Notice::Message(delivery) if options.json => out.line(notice::message_json(delivery, Clock::now().wall)),
+        Notice::Loss(loss) if options.json => out.line(notice::loss_json(loss)),
+        Notice::Dropped(count) if options.json => out.line(notice::dropped_json(*count)),
         Notice::Joined(joined) if options.json => out.line(event::joined_json(joined)),
         Notice::Joined(joined) => {
             note(JoinedLine(joined));

@@ -24,6 +24,8 @@ pub mod local;
 #[cfg(feature = "listeners")]
 pub mod nats;
 pub mod nkey;
+#[cfg(feature = "streams")]
+pub mod notice;
 pub mod output_buffer;
 pub mod permissions;
 pub mod protocol;

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::event::{HeadersJson, PayloadJson};
+use crate::listener::notice::{HeadersJson, PayloadJson};
 use crate::message::{Epoch, Message, Stamp};
 use crate::seqno::Seq;
 use crate::wire::{

@@ -21,6 +21,7 @@ use crate::event::model::{Event, Json, Payload, Registration};
 use crate::event::refusal::EventRefusalKind;
 use crate::event::store::{Query, QueryPage, Series, SeriesOrder, ServerQuery, TimeSpan};
 use crate::event::timestamp::Timestamp;
+use crate::listener::notice;
 use crate::subject::Pattern;
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::output::{Output, note, pluralize};
@@ -164,9 +165,9 @@ fn tail(options: &EventTailOptions, out: &mut Output) -> Result<Exit, CommandFai
                     return Ok(Exit::Done);
                 }
             }
-            Ok(bus::Notice::Loss(loss)) if options.tail.json => out.line(event::loss_json(&loss))?,
+            Ok(bus::Notice::Loss(loss)) if options.tail.json => out.line(notice::loss_json(&loss))?,
             Ok(bus::Notice::Loss(loss)) => out.alarm(LossLine(&loss), LossLine(&loss).is_lost())?,
-            Ok(bus::Notice::Dropped(count)) if options.tail.json => out.line(event::dropped_json(count))?,
+            Ok(bus::Notice::Dropped(count)) if options.tail.json => out.line(notice::dropped_json(count))?,
             Ok(bus::Notice::Dropped(count)) => out.alarm(event::dropped_line(count), true)?,
             Ok(bus::Notice::Joined(_)) => {}
             Err(StopReason::TimedOut) => return Ok(Exit::TimedOut),

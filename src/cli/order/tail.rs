@@ -20,6 +20,7 @@ use crate::event::order::name::Object;
 use crate::event::order::stamp::OrderStamp;
 use crate::event::order::worker::OrderedEvent;
 use crate::event::store::{Query, Series};
+use crate::listener::notice;
 use crate::subject::event_type::TypePattern;
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::interrupt::Interrupt;
@@ -120,9 +121,9 @@ impl OrderTail<'_> {
                 }
             },
             // The consumer reports the missing events of each object once it knows them.
-            Notice::Loss(loss) if self.options.tail.json => self.out.line(event::loss_json(&loss)),
+            Notice::Loss(loss) if self.options.tail.json => self.out.line(notice::loss_json(&loss)),
             Notice::Loss(loss) => self.out.alarm(LossLine(&loss), LossLine(&loss).is_lost()),
-            Notice::Dropped(count) if self.options.tail.json => self.out.line(event::dropped_json(count)),
+            Notice::Dropped(count) if self.options.tail.json => self.out.line(notice::dropped_json(count)),
             Notice::Dropped(count) => self.out.alarm(event::dropped_line(count), true),
             Notice::Joined(_) => Ok(()),
         }

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 
 use super::mcap_file::McapFile;
 use super::notice_queue::{DropEntry, QueuedNotice};
-use crate::cli::event::{self, LossLine};
+use crate::cli::event::LossLine;
 use crate::cli::recording::ChannelKind;
+use crate::listener::notice;
 use crate::message::Loss;
 use crate::terminal::output::pluralize;
 
@@ -291,7 +292,7 @@ fn file_bytes(path: &Path) -> u64 {
 
 /// Returns a loss in JSON, with the text that `sub` prints.
 fn loss_text(loss: &Loss) -> String {
-    with_text(&event::loss_json(loss), &LossLine(loss).to_string())
+    with_text(&notice::loss_json(loss), &LossLine(loss).to_string())
 }
 
 fn drop_text(drop: &DropEntry) -> String {

@@ -7,7 +7,7 @@ use crate::daemon::subscription_queue::Notice;
 use crate::daemon::web::WebContext;
 use crate::daemon::web::event_stream::event_stream;
 use crate::daemon::web::queue_reader::QueueReader;
-use crate::listener::http_api::notice::{put_event, put_payload_event};
+use crate::listener::http_api::server_sent_event::{put_event, put_payload_event};
 use axum::body::Bytes;
 use axum::http::{HeaderName, HeaderValue};
 use axum::response::Response;
