@@ -34,6 +34,8 @@ pub mod publish_run;
 pub mod redis;
 pub mod refusal;
 pub(crate) mod replication;
+#[cfg(feature = "listeners")]
+pub mod rv;
 pub mod session_request;
 pub mod stream;
 pub(crate) mod value;
