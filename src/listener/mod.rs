@@ -9,6 +9,8 @@ pub mod access;
 pub(crate) mod buffer;
 #[cfg(feature = "listeners")]
 pub mod client;
+#[cfg(feature = "listeners")]
+mod client_permissions;
 pub mod codec;
 pub mod event;
 pub mod frame;

@@ -1,6 +1,8 @@
 //! Faults of NATS clients, each of which ends the connection.
 
 use super::command::Op;
+use crate::listener::permissions::{Denial, DeniedAction};
+use crate::message::Queue;
 use std::borrow::Cow;
 use std::fmt;
 
@@ -147,4 +149,18 @@ impl From<ConnectFault> for NatsFault {
     fn from(fault: ConnectFault) -> NatsFault {
         NatsFault::Connect(fault)
     }
+}
+
+/// Returns the error of nats-server for a denied action, without the quotes. `queue` is the queue group of a denied
+/// subscription.
+pub(super) fn violation(denial: &Denial, queue: Option<&Queue>) -> String {
+    let Denial { action, subject } = denial;
+    let action = match action {
+        DeniedAction::Publish => "Publish to",
+        DeniedAction::Reply => "Publish with Reply of",
+        DeniedAction::Subscribe => "Subscription to",
+        DeniedAction::Command => unreachable!("the protocol has no such command"),
+    };
+    let queue = queue.map(|queue| format!(" using queue \"{queue}\"")).unwrap_or_default();
+    format!("Permissions Violation for {action} \"{subject}\"{queue}")
 }

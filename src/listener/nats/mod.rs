@@ -4,7 +4,6 @@
 //! requests to the peer, and writes the peer's deliveries. `docs/listeners.md` lists the supported features.
 //! JetStream, accounts with separate subject spaces, clusters and leaf nodes are deliberately absent.
 
-mod client_permissions;
 mod command;
 mod connect;
 mod fault;

@@ -1,15 +1,15 @@
 //! State of a NATS connection: it handles the client's commands and writes its output.
 
-use super::client_permissions::{ClientPermissions, violation};
 use super::command::{NatsCommand, Pub};
 use super::connect::{self, ConnectOptions};
-use super::fault::{AuthenticationFailure, NatsFault};
+use super::fault::{AuthenticationFailure, NatsFault, violation};
 use super::headers::convert_headers;
 use super::info;
 use super::message_writer::{HeaderMode, MessageWriter};
 use super::settings::Settings;
 use super::subscriptions::NatsSubscriptions;
 use crate::delivery::Deliveries;
+use crate::listener::client_permissions::ClientPermissions;
 use crate::listener::output_buffer::OutputBuffer;
 use crate::listener::permissions::{Denial, DeniedAction};
 use crate::listener::session_request::{

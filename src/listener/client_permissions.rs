@@ -5,7 +5,6 @@
 //! others.
 
 use crate::listener::permissions::{Denial, DeniedAction, Permissions, SubjectPermission};
-use crate::message::Queue;
 use crate::subject::{Pattern, Subject};
 use bytes::Bytes;
 use std::collections::BTreeSet;
@@ -20,7 +19,7 @@ const REPLIES_MAX: usize = 512;
 
 /// Permissions of a client.
 #[derive(Debug, Default)]
-pub(super) struct ClientPermissions {
+pub(crate) struct ClientPermissions {
     permissions: Permissions,
     /// Requests received in the present period.
     present: ReceivedRequests,
@@ -39,19 +38,19 @@ struct ReceivedRequests {
 
 impl ClientPermissions {
     /// Creates the permissions of a client that needs no account, or has not authenticated yet.
-    pub(super) fn new(permissions: &Permissions) -> ClientPermissions {
+    pub(crate) fn new(permissions: &Permissions) -> ClientPermissions {
         ClientPermissions { permissions: permissions.clone(), ..ClientPermissions::default() }
     }
 
     /// Replaces the permissions by those of another account. Requests received before remain answerable if that account
     /// may answer requests.
-    pub(super) fn set(&mut self, permissions: &Permissions) {
+    pub(crate) fn set(&mut self, permissions: &Permissions) {
         self.permissions.clone_from(permissions);
     }
 
     /// Returns the reason why the client may not publish on the subject with this reply subject; `None` if it may.
     #[inline]
-    pub(super) fn publish_denial(&self, subject: &Subject, reply: Option<&Subject>) -> Option<Denial> {
+    pub(crate) fn publish_denial(&self, subject: &Subject, reply: Option<&Subject>) -> Option<Denial> {
         if !self.may_publish(subject) {
             return Some(Denial::new(DeniedAction::Publish, subject));
         }
@@ -60,7 +59,7 @@ impl ClientPermissions {
     }
 
     /// Returns the reason why the client may not subscribe to the pattern; `None` if it may.
-    pub(super) fn subscribe_denial(&self, pattern: &Pattern) -> Option<Denial> {
+    pub(crate) fn subscribe_denial(&self, pattern: &Pattern) -> Option<Denial> {
         (!self.may_subscribe(pattern)).then(|| Denial::new(DeniedAction::Subscribe, pattern))
     }
 
@@ -92,12 +91,12 @@ impl ClientPermissions {
     /// Returns whether the client may answer received requests, which [`ClientPermissions::on_request`] records. An
     /// account that may publish on every subject needs no record, and one that may publish nothing may not answer.
     #[inline]
-    pub(super) fn records_requests(&self) -> bool {
+    pub(crate) fn records_requests(&self) -> bool {
         matches!(self.permissions.publish, SubjectPermission::Only(_))
     }
 
     /// Records a received request, so that the client may answer it. `reply` is its reply subject.
-    pub(super) fn on_request(&mut self, reply: &[u8]) {
+    pub(crate) fn on_request(&mut self, reply: &[u8]) {
         let Ok(reply) = Subject::from_bytes(Bytes::copy_from_slice(reply)) else { return };
         if REPLIES_MAX <= self.present.replies.len() {
             self.end_period();
@@ -109,28 +108,14 @@ impl ClientPermissions {
     }
 
     /// Begins a new period. Requests of the one before the last can no longer be answered.
-    pub(super) fn end_period(&mut self) {
+    pub(crate) fn end_period(&mut self) {
         self.previous = std::mem::take(&mut self.present);
     }
 
     /// Returns the memory of the recorded requests, in bytes.
-    pub(super) fn held_bytes(&self) -> usize {
+    pub(crate) fn held_bytes(&self) -> usize {
         self.present.bytes + self.previous.bytes
     }
-}
-
-/// Returns the error of nats-server for a denied action, without the quotes. `queue` is the queue group of a denied
-/// subscription.
-pub(super) fn violation(denial: &Denial, queue: Option<&Queue>) -> String {
-    let Denial { action, subject } = denial;
-    let action = match action {
-        DeniedAction::Publish => "Publish to",
-        DeniedAction::Reply => "Publish with Reply of",
-        DeniedAction::Subscribe => "Subscription to",
-        DeniedAction::Command => unreachable!("the protocol has no such command"),
-    };
-    let queue = queue.map(|queue| format!(" using queue \"{queue}\"")).unwrap_or_default();
-    format!("Permissions Violation for {action} \"{subject}\"{queue}")
 }
 
 /// Returns whether the pattern names an inbox that no other client can guess.
