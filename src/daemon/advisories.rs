@@ -5,6 +5,7 @@
 
 use crate::message::{Cause, Count, Delivery, Headers, Message, Publisher, Verdict};
 use crate::proto::advisory::{Advisory, AdvisoryStream, INBOUND_BCAST, INBOUND_PTP, OUTBOUND_BCAST};
+use crate::proto::peer::Peer;
 use crate::subject::Subject;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::net::IpAddr;
@@ -12,10 +13,27 @@ use std::net::IpAddr;
 /// Prefix of all DATALOSS subjects; the rest is the seed's `ADV_NAME`.
 const SUBJECT_PREFIX: &str = "_RV.ERROR.SYSTEM.";
 
-/// Encodes the advisory as a message from `me`. `host` is the source address of the publisher's datagrams, if known.
-pub(crate) fn delivery(advisory: &Advisory, host: Option<IpAddr>, me: Publisher) -> Delivery {
-    let payload = serde_json::to_vec(&AdvisoryJson { advisory, host }).expect("numbers and texts are valid JSON");
+/// Encodes the advisory as a message from `me`. `host` is the source address of the publisher's datagrams, if known;
+/// `repaired` is the number of messages that [`repaired`] returns.
+pub(crate) fn delivery(advisory: &Advisory, host: Option<IpAddr>, repaired: u64, me: Publisher) -> Delivery {
+    let payload =
+        serde_json::to_vec(&AdvisoryJson { advisory, host, repaired }).expect("numbers and texts are valid JSON");
     message(subject(advisory.stream), payload, me)
+}
+
+/// Returns the number of messages between the peers of an advisory that were missing at first and then repaired.
+pub(crate) fn repaired(peer: &Peer, advisory: &Advisory) -> u64 {
+    let publisher = &advisory.publisher;
+    match advisory.stream {
+        AdvisoryStream::Outbound => {
+            let rows = peer.outbound_rows().into_iter().filter(|row| row.receiver.epoch == publisher.epoch);
+            rows.map(|row| row.report.repaired).sum()
+        }
+        AdvisoryStream::Bcast | AdvisoryStream::Ptp => {
+            let rows = peer.loss_rows().into_iter().filter(|row| row.publisher.epoch == publisher.epoch);
+            rows.map(|row| row.repaired.count).sum()
+        }
+    }
 }
 
 /// Makes an advisory with this payload from `me`. `subject` must be a constant.
@@ -37,6 +55,7 @@ fn subject(stream: AdvisoryStream) -> &'static str {
 struct AdvisoryJson<'a> {
     advisory: &'a Advisory,
     host: Option<IpAddr>,
+    repaired: u64,
 }
 
 impl Serialize for AdvisoryJson<'_> {
@@ -78,6 +97,7 @@ impl Serialize for AdvisoryJson<'_> {
             map.serialize_entry("unverified_first", &first)?;
             map.serialize_entry("unverified_last", &last)?;
         }
+        map.serialize_entry("repaired", &self.repaired)?;
         map.serialize_entry("subjects_omitted", &(self.advisory.subjects_count - subjects.len() as u64))?;
         map.end()
     }
@@ -125,7 +145,7 @@ mod tests {
             cause: Cause::Network,
             scid: 7500,
         };
-        let encoded = delivery(&advisory, Some("10.0.0.2".parse().unwrap()), publisher());
+        let encoded = delivery(&advisory, Some("10.0.0.2".parse().unwrap()), 5, publisher());
         assert_eq!(encoded.message.subject.as_str(), "_RV.ERROR.SYSTEM.DATALOSS.INBOUND.BCAST");
         assert_eq!(encoded.message.headers.iter().collect::<Vec<_>>(), [("mtype", "A")]);
         assert_eq!(
@@ -135,7 +155,7 @@ mod tests {
                 r#""ADV_DESC":"lost msgs","lost":2,"sub_cnt":2,"sub1":"RSF.REC.PAC.NaE","lost1":1,"#,
                 r#""sub2":"RSF.REC.MTC.NaE","lost2":1,"scid":7500,"host":"10.0.0.2","user":"B.1","#,
                 r#""publisher":"B.test","epoch":"0000000000000abc","reason":"DISABLED","cause":"NETWORK","#,
-                r#""unverified":0,"subjects_omitted":0}"#
+                r#""unverified":0,"repaired":5,"subjects_omitted":0}"#
             )
         );
     }
@@ -155,7 +175,7 @@ mod tests {
             cause: Cause::LocalOverrun { datagrams: 2 },
             scid: 1,
         };
-        let encoded = delivery(&advisory, None, publisher());
+        let encoded = delivery(&advisory, None, 0, publisher());
         let json: serde_json::Value = serde_json::from_slice(&encoded.message.payload).unwrap();
         assert_eq!(json["ADV_NAME"], "DATALOSS.INBOUND.PTP");
         assert_eq!(json["lost"], serde_json::json!({"min": 0, "max": 9}));
@@ -164,7 +184,7 @@ mod tests {
         assert_eq!(json.get("network_drops"), None);
         let mixed = Advisory { cause: Cause::Mixed { overrun: 2, network: 3 }, ..advisory };
         let json: serde_json::Value =
-            serde_json::from_slice(&delivery(&mixed, None, publisher()).message.payload).unwrap();
+            serde_json::from_slice(&delivery(&mixed, None, 0, publisher()).message.payload).unwrap();
         assert_eq!(
             (&json["cause"], &json["kernel_drops"], &json["network_drops"]),
             (&"MIXED".into(), &2.into(), &3.into())

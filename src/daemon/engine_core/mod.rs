@@ -432,7 +432,8 @@ impl EngineCore {
                 Effect::Advise { to, advisory } => {
                     log::advisory(&advisory);
                     let host = self.host(now, advisory.publisher.epoch);
-                    let delivery = advisories::delivery(&advisory, host, self.me());
+                    let repaired = advisories::repaired(&self.peer, &advisory);
+                    let delivery = advisories::delivery(&advisory, host, repaired, self.me());
                     self.clients.deliver(now, &to, delivery.into());
                 }
                 Effect::Refuse { client, sub, refusal } => self.report_refusal(client, sub, &refusal),

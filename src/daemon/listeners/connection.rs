@@ -240,7 +240,8 @@ impl ListenerConnection {
         let begins_drops = self.drops.is_empty();
         let count = deliveries.len() as u64;
         if let Some(first) = deliveries.clone().next() {
-            self.drops.add(&first.message.subject, count * subs.len() as u64);
+            let bytes = deliveries.bytes() as u64 * subs.len() as u64;
+            self.drops.add(&first.message.subject, count * subs.len() as u64, bytes);
         }
         self.dropped += count * subs.len() as u64;
         self.session.on_lost(subs, Count::Exact(count));

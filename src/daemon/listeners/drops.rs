@@ -14,6 +14,8 @@ const SUBJECTS_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct DropCounts {
     total: u64,
+    /// Bytes of the dropped messages.
+    bytes: u64,
     subjects: BTreeMap<Subject, u64>,
 }
 
@@ -23,9 +25,10 @@ impl DropCounts {
         self.total == 0
     }
 
-    /// Counts `count` dropped messages of the subject.
-    pub(crate) fn add(&mut self, subject: &Subject, count: u64) {
+    /// Counts `count` dropped messages of the subject, of `bytes` bytes together.
+    pub(crate) fn add(&mut self, subject: &Subject, count: u64, bytes: u64) {
         self.total += count;
+        self.bytes += bytes;
         let has_room = self.subjects.len() < SUBJECTS_MAX;
         match self.subjects.get_mut(subject) {
             Some(lost) => *lost += count,
@@ -39,7 +42,7 @@ impl DropCounts {
     /// Returns the drops as an advisory with the fields of network advisories, and resets the counts. Its `reason` is
     /// `slow-client`. Messages of unnamed subjects count only in `lost`.
     pub(crate) fn take(&mut self, me: &Publisher, scid: u16) -> Delivery {
-        let DropCounts { total, subjects } = std::mem::take(self);
+        let DropCounts { total, bytes, subjects } = std::mem::take(self);
         let mut notice = Map::new();
         let count = |count| serde_json::to_value(AdvisoryCount(Count::Exact(count))).expect("numbers are valid JSON");
         let mut put = |key: &str, value: Value| notice.insert(key.to_owned(), value);
@@ -48,6 +51,7 @@ impl DropCounts {
         put("ADV_NAME", json!("DATALOSS.INBOUND.BCAST"));
         put("ADV_DESC", json!("lost msgs"));
         put("lost", count(total));
+        put("dropped_bytes", json!(bytes));
         put("sub_cnt", json!(subjects.len()));
         for (index, (subject, lost)) in subjects.iter().enumerate() {
             put(&format!("sub{}", index + 1), json!(subject.as_str()));
@@ -73,16 +77,16 @@ mod tests {
     fn drops_are_reported_once_by_subject() {
         let mut lost = DropCounts::default();
         let subject = |text: &str| text.parse::<Subject>().unwrap();
-        lost.add(&subject("a.b"), 3);
-        lost.add(&subject("c"), 1);
-        lost.add(&subject("a.b"), 2);
-        (0..100).for_each(|n| lost.add(&subject(&format!("many.{n}")), 1));
+        lost.add(&subject("a.b"), 3, 30);
+        lost.add(&subject("c"), 1, 10);
+        lost.add(&subject("a.b"), 2, 20);
+        (0..100).for_each(|n| lost.add(&subject(&format!("many.{n}")), 1, 0));
         let me = Publisher { name: Some("A".parse().unwrap()), epoch: Epoch::new(1).unwrap(), uid: 0 };
         let delivery = lost.take(&me, 7500);
         let json: Value = serde_json::from_slice(&delivery.message.payload).unwrap();
         assert_eq!(
-            (&json["lost"], &json["sub_cnt"], &json["reason"]),
-            (&json!(106), &json!(64), &json!("slow-client"))
+            (&json["lost"], &json["dropped_bytes"], &json["sub_cnt"], &json["reason"]),
+            (&json!(106), &json!(60), &json!(64), &json!("slow-client"))
         );
         assert_eq!(
             (&json["sub1"], &json["lost1"], &json["sub2"], &json["lost2"]),
