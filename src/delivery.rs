@@ -197,18 +197,20 @@ impl Deliveries {
         });
     }
 
+    /// Returns the subject of the messages; `None` if no message is left.
+    #[inline]
+    pub fn subject(&self) -> Option<&Subject> {
+        match &self.messages {
+            Messages::One(message) => Some(&message.as_ref()?.subject),
+            Messages::Run(messages) => Some(&messages.rest(0).0.subject),
+            Messages::Fetched(messages) => Some(&messages.as_slice().first()?.subject),
+        }
+    }
+
     /// Returns the publisher and the subject of the messages, if they were repaired.
     #[inline]
     pub(crate) fn repaired(&self) -> Option<(&Publisher, &Subject)> {
-        if !self.repaired {
-            return None;
-        }
-        let subject = match &self.messages {
-            Messages::One(message) => &message.as_ref()?.subject,
-            Messages::Run(messages) => &messages.rest(0).0.subject,
-            Messages::Fetched(messages) => &messages.as_slice().first()?.subject,
-        };
-        Some((&self.publisher, subject))
+        if self.repaired { Some((&self.publisher, self.subject()?)) } else { None }
     }
 
     /// Returns whether one of the messages has a stamp of a queue group.

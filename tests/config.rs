@@ -332,12 +332,25 @@ fn reachable_listener_needs_accounts_or_permission() {
 }
 
 #[test]
+fn accounts_need_certificates_of_rendezvous_clients() {
+    let read = |text: &str| Config::from_text("param.yaml", &format!("parameters:\n  accounts: token t\n{text}"));
+    for address in ["on", "0.0.0.0"] {
+        let refused = read(&format!("  rv: {address}\n")).unwrap_err().to_string();
+        assert!(refused.contains("rv-open: yes") && refused.contains("verify CA"), "{refused}");
+        for key in ["rv-open: yes", "rv-tls: cert.pem key.pem verify ca.pem"] {
+            read(&format!("  rv: {address}\n  {key}\n")).unwrap_or_else(|errors| panic!("{errors}"));
+        }
+    }
+}
+
+#[test]
 fn open_listener_without_accounts_needs_permission() {
     let keys = [
         ("nats", "nats-open"),
         ("nats-ws", "nats-ws-open"),
         ("redis", "redis-open"),
         ("hat", "hat-open"),
+        ("rv", "rv-open"),
         ("ftn18", "ftn18-open"),
         ("http", "http-open"),
     ];

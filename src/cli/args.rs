@@ -208,6 +208,9 @@ pub struct DaemonOptions {
     /// Accept clients of Hat Event Server at 127.0.0.1:23012, or at this port, address, or ADDRESS:PORT.
     #[arg(long, help_heading = "Listeners", value_name = "WHERE", num_args = 0..=1, default_missing_value = "on")]
     pub hat: Option<String>,
+    /// Accept Rendezvous clients at 127.0.0.1:7500, or at this port, address, or ADDRESS:PORT.
+    #[arg(long, help_heading = "Listeners", value_name = "WHERE", num_args = 0..=1, default_missing_value = "on")]
+    pub rv: Option<String>,
     /// Accept clients of FutoIn event streams at 127.0.0.1:8181, or at this port, address, or ADDRESS:PORT.
     #[arg(long, help_heading = "Listeners", value_name = "WHERE", num_args = 0..=1, default_missing_value = "on")]
     pub ftn18: Option<String>,

@@ -32,6 +32,7 @@ pub fn daemon_origin(options: &DaemonOptions) -> ConfigOrigin {
         ("--nats-ws", "nats-ws", options.nats_ws.as_deref()),
         ("--redis", "redis", options.redis.as_deref()),
         ("--hat", "hat", options.hat.as_deref()),
+        ("--rv", "rv", options.rv.as_deref()),
         ("--ftn18", "ftn18", options.ftn18.as_deref()),
         ("--http", "http", options.http.as_deref()),
         ("--busy-poll", "busy-poll", options.busy_poll.as_deref()),

@@ -77,8 +77,8 @@ impl Draft {
         let least = config.client_queue_size.saturating_mul(PARTS);
         let (upper, lower) =
             (find_key("listener-memory").expect("a key"), find_key("client-queue-size").expect("a key"));
-        let has_listeners =
-            config.nats.is_some() || config.nats_ws.is_some() || config.redis.is_some() || config.hat.is_some();
+        let addresses = [config.nats, config.nats_ws, config.redis, config.hat, config.rv];
+        let has_listeners = addresses.iter().any(|address| address.is_some());
         if !has_listeners || least <= config.listener_memory || self.refused[upper] || self.refused[lower] {
             return;
         }
@@ -99,12 +99,19 @@ impl Draft {
     fn check_listeners(&mut self) {
         for (key, listen, is_open) in listeners(&self.config) {
             let index = find_key(key).expect("a key");
-            let Some(address) = listen.filter(|address| !address.ip().is_loopback()) else { continue };
-            if is_open || !self.config.accounts.is_empty() || self.refused[index] {
-                continue;
+            let Some(address) = listen.filter(|_| !is_open && !self.refused[index]) else { continue };
+            // Rendezvous clients cannot log in: accounts admit none of them without certificates.
+            let (has_login, has_accounts) = (key != "rv", !self.config.accounts.is_empty());
+            let suggestion = match has_login {
+                true => format!("write accounts: user NAME password WORD, or {key}-open: yes to admit any client"),
+                false => format!("write {key}-open: yes to admit any client, or {key}-tls: CERTIFICATES KEY verify CA"),
+            };
+            if !has_login && has_accounts && address.ip().is_loopback() {
+                let reason = "admits no client: its clients cannot log in, and accounts admit no others";
+                self.fail_key(index, ConfigErrorKind::Inapplicable(reason), suggestion);
+            } else if !address.ip().is_loopback() && (!has_login || !has_accounts) {
+                self.fail_key(index, ConfigErrorKind::Unguarded { address }, suggestion);
             }
-            let suggestion = format!("write accounts: user NAME password WORD, or {key}-open: yes to admit any client");
-            self.fail_key(index, ConfigErrorKind::Unguarded { address }, suggestion);
         }
     }
 
@@ -182,12 +189,13 @@ fn is_certified(tls: &Option<TlsFiles>) -> bool {
 
 /// Returns the key and the address of each listener, and whether it needs no accounts: it is explicitly open, or its
 /// clients need certificates.
-fn listeners(config: &Config) -> [(&'static str, Option<SocketAddr>, bool); 6] {
+fn listeners(config: &Config) -> [(&'static str, Option<SocketAddr>, bool); 7] {
     [
         ("nats", config.nats, config.nats_open || is_certified(&config.nats_tls)),
         ("nats-ws", config.nats_ws, config.nats_ws_open || is_certified(&config.nats_ws_tls)),
         ("redis", config.redis, config.redis_open || is_certified(&config.redis_tls)),
         ("hat", config.hat, config.hat_open || is_certified(&config.hat_tls)),
+        ("rv", config.rv, config.rv_open || is_certified(&config.rv_tls)),
         ("ftn18", config.ftn18, config.ftn18_open || is_certified(&config.ftn18_tls)),
         ("http", config.http, config.http_open || is_certified(&config.http_tls)),
     ]

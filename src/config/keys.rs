@@ -295,6 +295,15 @@ keys! {
     /// True if events report that the Hat listener opens, and that its clients connect and disconnect, as Hat Event
     /// Server does.
     "hat-events" hat_events: bool = "yes", YES_NO, "no";
+    /// Address for Rendezvous clients: `off`, `on` (127.0.0.1:7500), a port, an address, or both. Their service is the
+    /// `port` of the group, and their network its address.
+    "rv" rv: Option<SocketAddr> = "off", ListenAddressFormat { port: 7500 }, "on";
+    /// True if the Rendezvous listener admits any client, beyond this host and despite `accounts`, since the protocol has
+    /// no login. Without it, `accounts` admit clients by the names in their certificates.
+    "rv-open" rv_open: bool = "no", YES_NO, "yes";
+    /// Certificates and key for encrypted connections of Rendezvous clients; encryption is required, unless `optional`
+    /// follows. With `verify` and a file of authorities, clients must present a certificate of these.
+    "rv-tls" rv_tls: Option<TlsFiles> = "none", TlsFilesFormat, "cert.pem key.pem";
     /// Address for clients of FutoIn event streams (FTN18), by HTTP or WebSocket: `off`, `on` (127.0.0.1:8181), a
     /// port, an address, or both.
     "ftn18" ftn18: Option<SocketAddr> = "off", ListenAddressFormat { port: 8181 }, "on";
@@ -340,8 +349,8 @@ keys! {
     "listener-client-max" listener_client_max: usize = "65536", NumberFormat { min: 1, max: 1_048_576 }, "1000";
     /// Maximum number of unauthenticated clients among these.
     "listener-unauthenticated-max" listener_unauthenticated_max: usize = "1024", NumberFormat { min: 1, max: 65_536 }, "64";
-    /// Maximum time of a TLS handshake of a client of the NATS, Redis or Hat listener, if the client must encrypt or has
-    /// begun to; and of the opening of a WebSocket.
+    /// Maximum time of a TLS handshake of a client of the NATS, Redis, Hat or Rendezvous listener, if the client must
+    /// encrypt or has begun to; and of the opening of a WebSocket.
     "tls-timeout" tls_timeout: Duration =
         "2 sec", DurationFormat { min: ms(100), max: ms(60_000), reason: "" }, "500 ms";
     /// Bytes that the clients of all listeners hold together: incomplete input and queued output. Beyond it the client

@@ -559,7 +559,7 @@ impl ClientEntry {
 fn slow_consequence(listener: Option<Protocol>) -> &'static str {
     match listener {
         Some(Protocol::Hat) => "is closed, since its protocol cannot report a loss",
-        Some(Protocol::Nats | Protocol::Redis) | None => "loses messages",
+        Some(Protocol::Nats | Protocol::Redis | Protocol::Rv) | None => "loses messages",
     }
 }
 
@@ -592,7 +592,7 @@ mod tests {
     #[test]
     fn slow_hat_client_is_closed_others_lose_messages() {
         assert!(slow_consequence(Some(Protocol::Hat)).starts_with("is closed"));
-        for listener in [Some(Protocol::Nats), Some(Protocol::Redis), None] {
+        for listener in [Some(Protocol::Nats), Some(Protocol::Redis), Some(Protocol::Rv), None] {
             assert_eq!(slow_consequence(listener), "loses messages", "{listener:?}");
         }
     }

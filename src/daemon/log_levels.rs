@@ -54,7 +54,11 @@ pub static LOG_TARGETS: [LogTarget; 8] = [
             "seqcast::daemon::transmit_queue",
         ],
     ),
-    target("listeners", "clients of NATS, Redis and Hat", &["seqcast::daemon::listeners", "seqcast::listener"]),
+    target(
+        "listeners",
+        "clients of NATS, Redis, Hat and Rendezvous",
+        &["seqcast::daemon::listeners", "seqcast::listener"],
+    ),
     target(
         "events",
         "the journal of events and its replication",

@@ -1,4 +1,4 @@
-//! One client of the NATS, Redis or Hat listener: the parser of its commands and the state of its session. FTN18 and
+//! One client of the NATS, Redis, Hat or Rendezvous listener: the parser of its commands and the state of its session. FTN18 and
 //! the local protocol are served elsewhere.
 
 use crate::delivery::Deliveries;
@@ -8,7 +8,7 @@ use crate::listener::protocol::Protocol;
 use crate::listener::session_request::{
     ClientFacts, ConnectionInfo, ListedSubscription, ReceiverCount, RespState, ServerFacts, SessionRequest,
 };
-use crate::listener::{hat, nats, redis};
+use crate::listener::{hat, nats, redis, rv};
 use crate::message::{Count, Refusal, SubId};
 use crate::subject::Subject;
 use crate::time::Instant;
@@ -24,6 +24,8 @@ pub enum Settings {
     Redis(Arc<redis::Settings>),
     /// Settings of the Hat listener.
     Hat(Arc<hat::Settings>),
+    /// Settings of the Rendezvous listener.
+    Rv(Arc<rv::Settings>),
 }
 
 impl Settings {
@@ -33,6 +35,7 @@ impl Settings {
             Settings::Nats(_) => Protocol::Nats,
             Settings::Redis(_) => Protocol::Redis,
             Settings::Hat(_) => Protocol::Hat,
+            Settings::Rv(_) => Protocol::Rv,
         }
     }
 
@@ -42,6 +45,7 @@ impl Settings {
             Settings::Nats(settings) => &settings.access,
             Settings::Redis(settings) => &settings.access,
             Settings::Hat(settings) => &settings.access,
+            Settings::Rv(settings) => &settings.access,
         }
     }
 
@@ -52,7 +56,7 @@ impl Settings {
             Settings::Nats(_) => Some(b"-ERR 'maximum connections exceeded'\r\n"),
             Settings::Redis(settings) if settings.is_encrypted => None,
             Settings::Redis(_) => Some(b"-ERR max number of clients reached\r\n"),
-            Settings::Hat(_) => None,
+            Settings::Hat(_) | Settings::Rv(_) => None,
         }
     }
 }
@@ -66,6 +70,8 @@ pub enum ClientFault {
     Redis(redis::RedisFault),
     /// Fault of a Hat client.
     Hat(hat::HatFault),
+    /// Fault of a Rendezvous client.
+    Rv(rv::RvFault),
 }
 
 impl ClientFault {
@@ -75,6 +81,7 @@ impl ClientFault {
             Protocol::Nats => ClientFault::Nats(nats::NatsFault::NotEncrypted),
             Protocol::Redis => ClientFault::Redis(redis::RedisFault::NotEncrypted),
             Protocol::Hat => ClientFault::Hat(hat::HatFault::NotEncrypted),
+            Protocol::Rv => ClientFault::Rv(rv::RvFault::NotEncrypted),
         }
     }
 }
@@ -85,6 +92,7 @@ impl fmt::Display for ClientFault {
             ClientFault::Nats(fault) => fault.fmt(f),
             ClientFault::Redis(fault) => fault.fmt(f),
             ClientFault::Hat(fault) => fault.fmt(f),
+            ClientFault::Rv(fault) => fault.fmt(f),
         }
     }
 }
@@ -100,6 +108,8 @@ pub enum ClientCommand<'a> {
     Redis(redis::RedisCommand<'a>),
     /// Command of a Hat client.
     Hat(hat::ChatterMessage<'a>),
+    /// Command of a Rendezvous client.
+    Rv(rv::RvCommand<'a>),
 }
 
 impl ClientCommand<'_> {
@@ -110,6 +120,7 @@ impl ClientCommand<'_> {
             ClientCommand::Redis(command) => command.is_publish(),
             // The peer publishes the events that the command registers once they are stored.
             ClientCommand::Hat(_) => false,
+            ClientCommand::Rv(command) => command.is_publish(),
         }
     }
 
@@ -119,6 +130,7 @@ impl ClientCommand<'_> {
             ClientCommand::Nats(command) => command.is_subscribe(),
             ClientCommand::Redis(command) => command.is_subscribe(),
             ClientCommand::Hat(_) => false,
+            ClientCommand::Rv(command) => command.is_subscribe(),
         }
     }
 }
@@ -132,6 +144,8 @@ pub enum ClientParser {
     Redis(redis::RedisParser),
     /// Parser for a Hat client.
     Hat(hat::ChatterParser),
+    /// Parser for a Rendezvous client.
+    Rv(rv::RvParser),
 }
 
 impl ClientParser {
@@ -141,6 +155,7 @@ impl ClientParser {
             Settings::Nats(settings) => ClientParser::Nats(nats::NatsParser::new(settings)),
             Settings::Redis(settings) => ClientParser::Redis(redis::RedisParser::new(settings)),
             Settings::Hat(settings) => ClientParser::Hat(hat::ChatterParser::new(settings)),
+            Settings::Rv(settings) => ClientParser::Rv(rv::RvParser::new(settings)),
         }
     }
 
@@ -150,6 +165,7 @@ impl ClientParser {
             ClientParser::Nats(parser) => parser.held_bytes(),
             ClientParser::Redis(parser) => parser.held_bytes(),
             ClientParser::Hat(parser) => parser.held_bytes(),
+            ClientParser::Rv(parser) => parser.held_bytes(),
         }
     }
 
@@ -159,6 +175,7 @@ impl ClientParser {
             ClientParser::Nats(parser) => parser.push(bytes),
             ClientParser::Redis(parser) => parser.push(bytes),
             ClientParser::Hat(parser) => parser.push(bytes),
+            ClientParser::Rv(parser) => parser.push(bytes),
         }
     }
 
@@ -179,6 +196,7 @@ impl ClientParser {
             ClientParser::Hat(parser) => {
                 parser.next().map(|next| next.map(ClientCommand::Hat)).map_err(ClientFault::Hat)
             }
+            ClientParser::Rv(parser) => parser.next().map(|next| next.map(ClientCommand::Rv)).map_err(ClientFault::Rv),
         }
     }
 
@@ -188,6 +206,7 @@ impl ClientParser {
             ClientParser::Nats(parser) => parser.repeat_last(),
             ClientParser::Redis(parser) => parser.repeat_last(),
             ClientParser::Hat(parser) => parser.repeat_last(),
+            ClientParser::Rv(parser) => parser.repeat_last(),
         }
     }
 
@@ -197,6 +216,7 @@ impl ClientParser {
             ClientParser::Nats(parser) => parser.admit(),
             ClientParser::Redis(parser) => parser.admit(),
             ClientParser::Hat(parser) => parser.admit(),
+            ClientParser::Rv(parser) => parser.admit(),
         }
     }
 }
@@ -210,19 +230,25 @@ pub enum ClientSession {
     Redis(Box<redis::RedisSession>),
     /// Session with a Hat client.
     Hat(Box<hat::HatClient>),
+    /// Session with a Rendezvous client.
+    Rv(Box<rv::RvSession>),
 }
 
-/// Calls the same method on the session of any protocol. A third argument replaces the call for a Hat client, which
-/// sends fewer kinds of requests to the peer.
+/// Calls the same method on the session of any protocol. A third argument replaces the call for Hat and Rendezvous
+/// clients, which send fewer kinds of requests to the peer; a fourth one replaces it for Rendezvous clients alone.
 macro_rules! each {
     ($session:expr, $inner:ident => $call:expr) => {
         each!($session, $inner => $call, $inner => $call)
     };
-    ($session:expr, $inner:ident => $call:expr, $hat:ident => $hat_call:expr) => {
+    ($session:expr, $inner:ident => $call:expr, $other:ident => $other_call:expr) => {
+        each!($session, $inner => $call, $other => $other_call, $other => $other_call)
+    };
+    ($session:expr, $inner:ident => $call:expr, $hat:ident => $hat_call:expr, $rv:ident => $rv_call:expr) => {
         match $session {
             ClientSession::Nats($inner) => $call,
             ClientSession::Redis($inner) => $call,
             ClientSession::Hat($hat) => $hat_call,
+            ClientSession::Rv($rv) => $rv_call,
         }
     };
 }
@@ -238,12 +264,15 @@ impl ClientSession {
                 ClientSession::Redis(Box::new(redis::RedisSession::new(Arc::clone(settings), connection, now)))
             }
             Settings::Hat(settings) => ClientSession::Hat(Box::new(hat::HatClient::new(Arc::clone(settings), now))),
+            Settings::Rv(settings) => {
+                ClientSession::Rv(Box::new(rv::RvSession::new(Arc::clone(settings), connection, now)))
+            }
         }
     }
 
     /// Writes the greeting of the protocol, if it has one.
     pub fn on_open(&mut self, out: &mut OutputBuffer) {
-        each!(self, session => session.on_open(out), _hat => ());
+        each!(self, session => session.on_open(out), _hat => (), rv => rv.on_open(out));
     }
 
     /// Handles the names in the client's certificate, which the shell has verified, in the order in which accounts are
@@ -277,6 +306,9 @@ impl ClientSession {
             (ClientSession::Hat(client), ClientCommand::Hat(message)) => {
                 client.on_command(now, message, out).map(|()| None).map_err(ClientFault::Hat)
             }
+            (ClientSession::Rv(session), ClientCommand::Rv(command)) => {
+                session.on_command(now, command, out).map_err(ClientFault::Rv)
+            }
             _ => unreachable!("a connection has the parser and the session of one protocol"),
         }
     }
@@ -284,7 +316,7 @@ impl ClientSession {
     /// Returns a further request to the peer. The caller polls until `None` after each command, after deliveries, and
     /// when the client accepts answers again.
     pub fn poll_request(&mut self, takes_answers: bool) -> Option<SessionRequest<'static>> {
-        each!(self, session => session.poll_request(), hat => hat.poll_request(takes_answers))
+        each!(self, session => session.poll_request(), hat => hat.poll_request(takes_answers), rv => rv.poll_request())
     }
 
     /// Reports a fault to the client before its connection closes.
@@ -293,66 +325,73 @@ impl ClientSession {
             (ClientSession::Nats(session), ClientFault::Nats(fault)) => session.on_fault(fault, out),
             (ClientSession::Redis(session), ClientFault::Redis(fault)) => session.on_fault(fault, out),
             (ClientSession::Hat(client), ClientFault::Hat(fault)) => client.on_fault(fault, out),
+            (ClientSession::Rv(session), ClientFault::Rv(fault)) => session.on_fault(fault, out),
             _ => unreachable!("a connection has the parser and the session of one protocol"),
         }
     }
 
     /// Handles the peer's refusal of a subscription or of a message. A refused subscription does not exist.
     pub fn on_refused(&mut self, sub: Option<SubId>, refusal: &Refusal, out: &mut OutputBuffer) {
-        each!(self, session => session.on_refused(sub, refusal, out), hat => hat.on_refused(refusal));
+        each!(self, session => session.on_refused(sub, refusal, out), hat => hat.on_refused(refusal), rv => rv.on_refused(sub, refusal, out));
     }
 
     /// Handles the receiver count of a published message, if the session requested it.
     pub fn on_published(&mut self, reply: Option<&Subject>, receivers: ReceiverCount, out: &mut OutputBuffer) {
-        each!(self, session => session.on_published(reply, receivers, out), _hat => ());
+        each!(self, session => session.on_published(reply, receivers, out), _other => ());
     }
 
     /// Handles the answer to [`SessionRequest::Count`].
     pub fn on_counts(&mut self, counts: &[ReceiverCount], out: &mut OutputBuffer) {
-        each!(self, session => session.on_counts(counts, out), _hat => ());
+        each!(self, session => session.on_counts(counts, out), _other => ());
     }
 
     /// Handles the answer to [`SessionRequest::List`]. Returns the number of matching steps that were used.
     pub fn on_subscription_list(&mut self, listed: &[ListedSubscription], out: &mut OutputBuffer) -> usize {
-        each!(self, session => session.on_subscription_list(listed, out), _hat => 0)
+        each!(self, session => session.on_subscription_list(listed, out), _other => 0)
     }
 
     /// Handles the answer to [`SessionRequest::ServerFacts`].
     pub fn on_server_facts(&mut self, facts: &ServerFacts, out: &mut OutputBuffer) {
-        each!(self, session => session.on_server_facts(facts, out), _hat => ());
+        each!(self, session => session.on_server_facts(facts, out), _other => ());
     }
 
     /// Handles the answer to [`SessionRequest::Clients`].
     pub fn on_clients(&mut self, clients: &[ClientFacts], out: &mut OutputBuffer) {
-        each!(self, session => session.on_clients(clients, out), _hat => ());
+        each!(self, session => session.on_clients(clients, out), _other => ());
     }
 
     /// Returns the subscriptions to which a message that matches all of `subs` is delivered. `subs` has at least one
-    /// entry. A Hat client gets each event only once.
+    /// entry. Hat and Rendezvous clients get each message only once.
     pub fn delivery_subs<'a>(&self, subs: &'a [SubId]) -> &'a [SubId] {
-        each!(self, _session => subs, _hat => &subs[..1])
+        each!(self, _session => subs, _hat => &subs[..1], rv => rv.delivery_subs(subs))
     }
 
     /// Writes messages for these subscriptions, now or with [`ClientSession::flush_events`]. Returns the total number
     /// of messages for all of them.
     pub fn on_deliveries(&mut self, subs: &[SubId], deliveries: &Deliveries, out: &mut OutputBuffer) -> usize {
-        each!(self, session => session.on_deliveries(subs, deliveries, out), hat => hat.on_deliveries(deliveries, out))
+        each!(
+            self,
+            session => session.on_deliveries(subs, deliveries, out),
+            hat => hat.on_deliveries(deliveries, out),
+            rv => rv.on_deliveries(subs, deliveries, out)
+        )
     }
 
     /// Writes the events that the session has buffered to send them together. The caller calls it before it writes
     /// output.
     pub fn flush_events(&mut self, out: &mut OutputBuffer) {
-        each!(self, _session => (), hat => hat.flush_events(out));
+        each!(self, _session => (), hat => hat.flush_events(out), _rv => ());
     }
 
-    /// Records that messages of these subscriptions are lost before the next delivery.
+    /// Records that messages of these subscriptions are lost before the next delivery. Rendezvous clients get
+    /// advisories instead.
     pub fn on_lost(&mut self, subs: &[SubId], lost: Count) {
-        each!(self, session => session.on_lost(subs, lost), hat => hat.on_lost());
+        each!(self, session => session.on_lost(subs, lost), hat => hat.on_lost(), _rv => ());
     }
 
-    /// Reports to the client that the peer is about to stop.
+    /// Reports to the client that the peer is about to stop, if its protocol can.
     pub fn on_stop(&mut self, out: &mut OutputBuffer) {
-        each!(self, session => session.on_stop(out));
+        each!(self, session => session.on_stop(out), hat => hat.on_stop(out), _rv => ());
     }
 
     /// Returns the time at which the caller must call [`ClientSession::on_deadline`].
@@ -369,6 +408,7 @@ impl ClientSession {
             ClientSession::Nats(session) => session.on_deadline(now, out).map_err(ClientFault::Nats),
             ClientSession::Redis(session) => session.on_deadline(now, out).map_err(ClientFault::Redis),
             ClientSession::Hat(client) => client.on_deadline(now, is_read, out).map_err(ClientFault::Hat),
+            ClientSession::Rv(session) => session.on_deadline(now, out).map_err(ClientFault::Rv),
         }
     }
 
@@ -381,15 +421,15 @@ impl ClientSession {
     pub fn resp_state(&self, now: Instant) -> RespState {
         match self {
             ClientSession::Redis(session) => session.resp_state(now),
-            ClientSession::Nats(_) | ClientSession::Hat(_) => RespState::default(),
+            ClientSession::Nats(_) | ClientSession::Hat(_) | ClientSession::Rv(_) => RespState::default(),
         }
     }
 
     /// Returns the number of lost messages, if the client can query it; otherwise 0. A NATS client gets the number in
-    /// headers, and the connection of a Hat client is closed.
+    /// headers, a Rendezvous client in advisories, and the connection of a Hat client is closed.
     pub fn lost(&self) -> Count {
         match self {
-            ClientSession::Nats(_) | ClientSession::Hat(_) => Count::Exact(0),
+            ClientSession::Nats(_) | ClientSession::Hat(_) | ClientSession::Rv(_) => Count::Exact(0),
             ClientSession::Redis(session) => session.lost(),
         }
     }
@@ -401,7 +441,7 @@ impl ClientSession {
 
     /// Returns whether the listener must stop reading from the client until a request is answered.
     pub fn is_full(&self) -> bool {
-        each!(self, _session => false, hat => hat.is_full())
+        each!(self, _session => false, hat => hat.is_full(), _rv => false)
     }
 
     /// Returns the number of bytes held for requests: those of a Hat client that are not answered yet, and those that a
@@ -411,6 +451,7 @@ impl ClientSession {
             ClientSession::Nats(session) => session.held_bytes(),
             ClientSession::Redis(_) => 0,
             ClientSession::Hat(client) => client.held_bytes(),
+            ClientSession::Rv(session) => session.held_bytes(),
         }
     }
 }

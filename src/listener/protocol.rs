@@ -1,4 +1,4 @@
-//! The client protocols of listeners with sessions: NATS, Redis and Hat. FTN18 is served over HTTP.
+//! The client protocols of listeners with sessions: NATS, Redis, Hat and Rendezvous. FTN18 is served over HTTP.
 
 use std::fmt;
 
@@ -11,6 +11,8 @@ pub enum Protocol {
     Redis,
     /// Clients of Hat Event Server.
     Hat,
+    /// Clients of Rendezvous.
+    Rv,
 }
 
 impl Protocol {
@@ -20,6 +22,7 @@ impl Protocol {
             Protocol::Nats => "nats",
             Protocol::Redis => "redis",
             Protocol::Hat => "hat",
+            Protocol::Rv => "rv",
         }
     }
 }

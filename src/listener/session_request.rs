@@ -2,6 +2,8 @@
 
 use crate::listener::event::EventRequest;
 use crate::listener::permissions::Denial;
+#[cfg(feature = "listeners")]
+use crate::listener::rv::request::RvRequest;
 use crate::message::{Count, Headers, PeerName, SubId, SubscriptionFilter};
 use crate::subject::Subject;
 use std::net::SocketAddr;
@@ -55,6 +57,9 @@ pub enum SessionRequest<'a> {
     /// Sends a request about events to the journal. The peer answers with `on_registered`, `on_answered` or
     /// `on_refusal`.
     Events(JournalRequest),
+    /// Passes a request to the daemon that all Rendezvous sessions share.
+    #[cfg(feature = "listeners")]
+    Rv(RvRequest),
     /// Reports a refused request to the operator, since the protocol cannot send the reason to the client.
     Refused {
         /// Kind of refusal, for counters; one of a fixed set.
@@ -91,6 +96,8 @@ impl SessionRequest<'_> {
             SessionRequest::Admitted { account } => SessionRequest::Admitted { account },
             SessionRequest::Named { name } => SessionRequest::Named { name },
             SessionRequest::Events(request) => SessionRequest::Events(request),
+            #[cfg(feature = "listeners")]
+            SessionRequest::Rv(request) => SessionRequest::Rv(request),
             SessionRequest::Refused { kind, reason } => SessionRequest::Refused { kind, reason },
             SessionRequest::Denied(denial) => SessionRequest::Denied(denial),
             SessionRequest::Kill { client } => SessionRequest::Kill { client },

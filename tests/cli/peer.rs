@@ -78,7 +78,7 @@ fn unusable_listener_files_are_reported_before_it_opens() {
 #[test]
 fn unreadable_tls_files_of_each_listener_are_reported() {
     let place = Place::new();
-    for key in ["nats-tls", "nats-ws-tls", "redis-tls", "hat-tls", "ftn18-tls", "http-tls"] {
+    for key in ["nats-tls", "nats-ws-tls", "redis-tls", "hat-tls", "rv-tls", "ftn18-tls", "http-tls"] {
         let check = |files: &str| {
             std::fs::write(place.dir().join("tls.yaml"), format!("parameters:\n  {key}: {files}\n")).unwrap();
             place.run(&["config", "check", "tls.yaml"])

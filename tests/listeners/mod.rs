@@ -10,6 +10,8 @@ mod limits;
 mod memory;
 mod peers;
 mod permissions;
+mod rv;
+pub mod rv_client;
 mod slow;
 mod stop;
 mod streams;

@@ -158,14 +158,14 @@ impl Listeners {
         core.detach(now, id);
         if let Some(mut client) = core.detached.pop_back() {
             if client.id == id {
-                self.release(core, &mut client);
+                self.release(core, now, &mut client);
             }
             core.detached.push_back(client);
         }
     }
 
     /// Releases the state of a departed client in the listeners, if it was a client of a listener.
-    pub(super) fn release(&mut self, core: &mut EngineCore, client: &mut DetachedClient) {
+    pub(super) fn release(&mut self, core: &mut EngineCore, now: ClockReading, client: &mut DetachedClient) {
         let id = client.id;
         let is_own = |transport: &mut ClientTransport| matches!(transport, ClientTransport::Listener(_));
         let Some(ClientTransport::Listener(mut connection)) = client.transport.take_if(is_own) else { return };
@@ -188,6 +188,9 @@ impl Listeners {
         }
         for listener in &mut self.listeners {
             listener.is_acceptable = true;
+        }
+        if let ClientSession::Rv(_) = &connection.session {
+            self.on_rv_departure(core, now, id);
         }
     }
 

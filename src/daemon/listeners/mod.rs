@@ -8,6 +8,7 @@ pub(crate) mod delivery;
 mod drops;
 mod hat_events;
 mod memory;
+mod rv_host;
 mod service;
 mod session_requests;
 pub(crate) mod stream;
@@ -27,8 +28,9 @@ use crate::event::store::TYPES_MAX;
 use crate::listener::access::Access;
 use crate::listener::client::Settings;
 use crate::listener::protocol::Protocol;
+use crate::listener::rv::{RvHost, RvHostFacts};
 use crate::listener::websocket::OriginPolicy;
-use crate::listener::{hat, nats, redis};
+use crate::listener::{hat, nats, redis, rv};
 use crate::message::{ClientId, Epoch};
 use crate::subject::SUBJECT_BYTES_MAX;
 use crate::subject::permitted_subjects::HostPermissions;
@@ -40,7 +42,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use stream::ListenerTls;
 
@@ -115,6 +117,7 @@ fn load_encryption(listen: &ListenerAddress, config: &Config) -> Result<Option<L
         Protocol::Nats => &config.nats_tls,
         Protocol::Redis => &config.redis_tls,
         Protocol::Hat => &config.hat_tls,
+        Protocol::Rv => &config.rv_tls,
     };
     files.as_ref().map(tls::load).transpose().map_err(|error| ListenerError::Tls { listener, error })
 }
@@ -146,6 +149,7 @@ fn check_files(config: &Config) -> Vec<(&'static str, String)> {
         ("nats-ws-tls", &config.nats_ws_tls),
         ("redis-tls", &config.redis_tls),
         ("hat-tls", &config.hat_tls),
+        ("rv-tls", &config.rv_tls),
         ("ftn18-tls", &config.ftn18_tls),
         ("http-tls", &config.http_tls),
     ];
@@ -163,6 +167,8 @@ struct Listener {
     socket: TcpListener,
     address: SocketAddr,
     settings: Settings,
+    /// Facts about the daemon that Rendezvous clients see.
+    rv_facts: Option<RvHostFacts>,
     tls: Option<ListenerTls>,
     timing: HandshakeTiming,
     /// Pages that may connect, if each connection is a WebSocket.
@@ -219,6 +225,8 @@ pub(crate) struct Listeners {
     slow_client: SlowClient,
     /// Time until which the clients publish nothing, unless the peer knows all subscriptions earlier.
     discovery_end: Option<Instant>,
+    /// Daemon that Rendezvous clients see, once one of them has begun a session.
+    rv_host: Option<RvHost>,
     /// Number of messages that the clients have published since the start.
     published: u64,
 }
@@ -238,6 +246,7 @@ impl Listeners {
             unauthenticated_max: config.listener_unauthenticated_max,
             slow_client: config.slow_client,
             discovery_end: None,
+            rv_host: None,
             published: 0,
         }
     }
@@ -251,7 +260,12 @@ impl Listeners {
         host: &HostPermissions,
     ) -> Result<Listeners, ListenerError> {
         let mut listeners = Listeners::closed(config);
-        let addresses = [(Protocol::Nats, config.nats), (Protocol::Redis, config.redis), (Protocol::Hat, config.hat)];
+        let addresses = [
+            (Protocol::Nats, config.nats),
+            (Protocol::Redis, config.redis),
+            (Protocol::Hat, config.hat),
+            (Protocol::Rv, config.rv),
+        ];
         for (protocol, address) in addresses {
             if let Some(address) = address {
                 let listen = ListenerAddress { protocol, address, is_web_socket: false };
@@ -317,6 +331,7 @@ impl Listeners {
             Protocol::Nats => (config.nats_open, config.nats_tls_first),
             Protocol::Redis => (config.redis_open, TlsFirst::Never),
             Protocol::Hat => (config.hat_open, TlsFirst::Never),
+            Protocol::Rv => (config.rv_open, TlsFirst::Never),
         };
         tracing::info!(listener = name, %address, tls = tls.is_some(), accounts = settings.access().accounts.len(), "listener open");
         let is_certified = tls.as_ref().is_some_and(|tls| matches!(tls.clients, TlsClients::Certified(_)));
@@ -329,6 +344,10 @@ impl Listeners {
             name,
             socket,
             address,
+            rv_facts: match &settings {
+                Settings::Rv(settings) => Some(rv_host::facts(settings, config.name.as_str(), address.port())),
+                _ => None,
+            },
             settings,
             tls,
             timing: HandshakeTiming { timeout: config.tls_timeout, tls_first },
@@ -361,8 +380,9 @@ impl Listeners {
 
     /// Returns the listeners' part of `show status`.
     fn status(&self) -> Value {
+        let [sessions, dropped] = self.rv_host.as_ref().map(RvHost::counts).unwrap_or_default();
         let listener = |listener: &Listener| {
-            json!({
+            let mut status = json!({
                 "listener": listener.name,
                 "address": listener.address.to_string(),
                 "tls": listener.tls.as_ref().map(|tls| tls.clients.as_str()),
@@ -378,7 +398,12 @@ impl Listeners {
                 "denied": listener.counts.denied,
                 "slow": listener.counts.slow,
                 "evicted": listener.counts.evicted,
-            })
+            });
+            if listener.rv_facts.is_some() {
+                status["sessions"] = json!(sessions);
+                status["announcements_dropped"] = json!(dropped);
+            }
+            status
         };
         self.listeners.iter().map(listener).collect()
     }
@@ -443,6 +468,24 @@ fn settings(
             types_max: config.client_subscriptions_max.min(TYPES_MAX),
             ..hat::Settings::default()
         })),
+        Protocol::Rv => Settings::Rv(Arc::new(rv_settings(config, epoch, host, tls))),
+    }
+}
+
+/// Returns the settings of Rendezvous clients. Their protocol has no login, so that accounts apply to certificates only.
+fn rv_settings(config: &Config, epoch: Epoch, host: &HostPermissions, tls: Option<&ListenerTls>) -> rv::Settings {
+    let is_certified = tls.is_some_and(|tls| matches!(tls.clients, TlsClients::Certified(_)));
+    let accounts = if config.rv_open && !is_certified { &[][..] } else { &config.accounts };
+    let bits = epoch.bits();
+    rv::Settings {
+        access: Access::new(accounts, host, false),
+        // Each run of a peer is a new host to clients, which know hosts by this number alone.
+        host: Ipv4Addr::from_bits((bits ^ (bits >> 32)) as u32),
+        service: config.port,
+        group: config.group,
+        message_bytes_max: config.message_size,
+        subscriptions_max: config.client_subscriptions_max,
+        ..rv::Settings::default()
     }
 }
 

@@ -11,6 +11,7 @@ use crate::daemon::engine_core::{DetachedClient, EngineCore};
 use crate::daemon::event_report::EventReport;
 use crate::daemon::service::Service;
 use crate::listener::client::ClientFault;
+use crate::listener::rv::RvHost;
 use crate::listener::session_request::SessionRequest;
 use crate::listener::websocket::WebSocketFault;
 use crate::message::{ClientId, Target};
@@ -85,6 +86,7 @@ impl Service for Listeners {
         }
         self.accept(core, now);
         self.serve(core, now);
+        self.serve_rv_host(core, now);
     }
 
     fn before_writes(&mut self, core: &mut EngineCore, now: ClockReading) {
@@ -97,8 +99,8 @@ impl Service for Listeners {
         self.resume_clients(core, now);
     }
 
-    fn on_detach(&mut self, core: &mut EngineCore, _now: ClockReading, client: &mut DetachedClient) {
-        self.release(core, client);
+    fn on_detach(&mut self, core: &mut EngineCore, now: ClockReading, client: &mut DetachedClient) {
+        self.release(core, now, client);
     }
 
     /// Notifies the clients that the peer is about to stop. Their pending publishes are refused.
@@ -115,15 +117,18 @@ impl Service for Listeners {
 
     fn has_work(&self, core: &EngineCore) -> bool {
         let may_publish = !core.is_publish_blocked() && self.is_discovery_over(core);
-        !self.ready.is_empty() || may_publish && !self.publish_blocked.is_empty()
+        let has_announcements = self.rv_host.as_ref().is_some_and(RvHost::has_messages);
+        !self.ready.is_empty() || may_publish && (!self.publish_blocked.is_empty() || has_announcements)
     }
 
     fn deadline(&self, core: &EngineCore) -> Option<Instant> {
         let wake = self.wakes.first().map(|(at, _)| *at);
         // The end of the discovery matters only to clients that wait for it.
-        let discovery = self.discovery_end.filter(|_| !self.publish_blocked.is_empty());
+        let has_announcements = self.rv_host.as_ref().is_some_and(RvHost::has_messages);
+        let discovery = self.discovery_end.filter(|_| !self.publish_blocked.is_empty() || has_announcements);
         let discovery = discovery.map(|until| core.peer.discovery().map_or(until, |known| known.min(until)));
-        [wake, discovery].into_iter().flatten().min()
+        let status = self.rv_host.as_ref().and_then(RvHost::deadline);
+        [wake, discovery, status].into_iter().flatten().min()
     }
 }
 

@@ -83,6 +83,7 @@ impl Listeners {
                 let requester = EventRequester::Listener(id, number);
                 core.queue_command(InternalCommand::Events(EventServiceCommand::Request { requester, request }));
             }
+            SessionRequest::Rv(request) => self.on_rv_request(core, now, id, request),
             SessionRequest::Refused { kind, reason } => self.on_listener_refusal(core, id, kind, &reason),
             SessionRequest::Denied(denial) => self.on_denied(core, id, &denial),
             SessionRequest::Kill { client } if client == id.0 => connection.flow.is_closing = true,

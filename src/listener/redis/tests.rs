@@ -498,7 +498,7 @@ impl Shell {
             }
             SessionRequest::Subscribe { sub, filter } => assert_eq!(self.subs.insert(sub, filter), None),
             SessionRequest::Unsubscribe { sub } => assert!(self.subs.remove(&sub).is_some()),
-            SessionRequest::Events(_) | SessionRequest::Refused { .. } => {
+            SessionRequest::Events(_) | SessionRequest::Rv(_) | SessionRequest::Refused { .. } => {
                 unreachable!("nothing of this protocol has to do with events")
             }
             SessionRequest::Count { subjects } => {
@@ -547,7 +547,7 @@ fn describe(request: &SessionRequest<'_>) -> String {
         SessionRequest::Named { name } => format!("named {name}"),
         SessionRequest::Denied(denial) => format!("denied: {denial}"),
         SessionRequest::Kill { client } => format!("kill {client}"),
-        SessionRequest::Events(_) | SessionRequest::Refused { .. } => {
+        SessionRequest::Events(_) | SessionRequest::Rv(_) | SessionRequest::Refused { .. } => {
             unreachable!("nothing of this protocol has to do with events")
         }
         SessionRequest::Echo(is_on) => format!("echo {is_on}"),

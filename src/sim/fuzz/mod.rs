@@ -13,6 +13,7 @@ mod nats;
 mod peer;
 mod redis;
 mod repair;
+mod rv;
 mod script;
 mod websocket;
 
@@ -25,6 +26,7 @@ pub use local::local;
 pub use nats::nats;
 pub use peer::peer;
 pub use redis::redis;
+pub use rv::rv;
 pub use websocket::websocket;
 
 use bytes::Bytes;
@@ -39,7 +41,7 @@ pub struct FuzzTarget {
 }
 
 /// Every target.
-pub const TARGETS: [FuzzTarget; 10] = [
+pub const TARGETS: [FuzzTarget; 11] = [
     FuzzTarget { name: "certificate", body: certificate },
     FuzzTarget { name: "decode", body: decode },
     FuzzTarget { name: "peer", body: peer },
@@ -48,6 +50,7 @@ pub const TARGETS: [FuzzTarget; 10] = [
     FuzzTarget { name: "redis", body: redis },
     FuzzTarget { name: "nats", body: nats },
     FuzzTarget { name: "hat", body: hat },
+    FuzzTarget { name: "rv", body: rv },
     FuzzTarget { name: "keyed", body: keyed },
     FuzzTarget { name: "websocket", body: websocket },
 ];

@@ -157,8 +157,8 @@ impl RedisWorld {
             | SessionRequest::Echo(_)
             | SessionRequest::Denied(_)
             | SessionRequest::Kill { .. } => {}
-            SessionRequest::Events(_) | SessionRequest::Refused { .. } => {
-                unreachable!("this protocol has no events")
+            SessionRequest::Events(_) | SessionRequest::Rv(_) | SessionRequest::Refused { .. } => {
+                unreachable!("this protocol has no such request")
             }
         }
     }

@@ -96,7 +96,7 @@ pub(super) const FAMILIES: &[MetricFamily] = &[
     family(
         "listener_memory_bytes",
         Gauge,
-        "Incomplete input and queued output of the clients of NATS, Redis and Hat, in bytes.",
+        "Incomplete input and queued output of the clients of NATS, Redis, Hat and Rendezvous, in bytes.",
         Field("/status/listener_bytes", 1),
     ),
     family(

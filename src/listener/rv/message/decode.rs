@@ -71,7 +71,7 @@ pub struct RvRawField<'a> {
 pub fn fields(
     message: &[u8],
 ) -> Result<impl FusedIterator<Item = Result<RvRawField<'_>, RvDecodeError>>, RvDecodeError> {
-    let mut rest = FieldReader { bytes: message };
+    let mut rest = RvFieldReader { bytes: message };
     let length = rest.u32().map_err(|_| RvDecodeError::Length)?;
     let magic = rest.u32().map_err(|_| RvDecodeError::Length)?;
     if magic != MAGIC {
@@ -133,7 +133,7 @@ fn value<'a>(kind: u8, data: &'a [u8], depth: usize, items: &mut usize) -> Resul
         kind::MESSAGE => RvValue::Message(message(data, depth, items)?),
         kind::SUBJECT => RvValue::Subject(subject(data)?),
         kind::DATE_TIME => {
-            let mut reader = FieldReader { bytes: data };
+            let mut reader = RvFieldReader { bytes: data };
             let (secs, micros) = (reader.u32().or(Err(wrong_size))?, reader.u32().or(Err(wrong_size))?);
             reader.end(wrong_size)?;
             RvValue::DateTime { secs, micros }
@@ -145,7 +145,7 @@ fn value<'a>(kind: u8, data: &'a [u8], depth: usize, items: &mut usize) -> Resul
         kind::IP | kind::INT | kind::UINT | kind::REAL => number(kind, data).ok_or(wrong_size)?,
         kind::ENCRYPTED => RvValue::Encrypted(data),
         kind::XML => {
-            let mut reader = FieldReader { bytes: data };
+            let mut reader = RvFieldReader { bytes: data };
             let text_bytes = reader.long_size().map_err(|_| wrong_size)?;
             RvValue::Xml { text_bytes, compressed: reader.bytes }
         }
@@ -205,7 +205,7 @@ fn subject(data: &[u8]) -> Result<Vec<&[u8]>, RvDecodeError> {
 
 fn strings<'a>(data: &'a [u8], items: &mut usize) -> Result<Vec<&'a [u8]>, RvDecodeError> {
     let wrong_size = RvDecodeError::Size(kind::STRINGS);
-    let mut reader = FieldReader { bytes: data };
+    let mut reader = RvFieldReader { bytes: data };
     let count = reader.u32().map_err(|_| wrong_size)?;
     let mut strings = Vec::new();
     for _ in 0..count {
@@ -220,7 +220,7 @@ fn strings<'a>(data: &'a [u8], items: &mut usize) -> Result<Vec<&'a [u8]>, RvDec
 
 fn messages<'a>(data: &'a [u8], depth: usize, items: &mut usize) -> Result<Vec<RvMessage<'a>>, RvDecodeError> {
     let wrong_size = RvDecodeError::Size(kind::MESSAGES);
-    let mut reader = FieldReader { bytes: data };
+    let mut reader = RvFieldReader { bytes: data };
     let count = reader.u32().map_err(|_| wrong_size)?;
     let mut messages = Vec::new();
     for _ in 0..count {
@@ -234,11 +234,11 @@ fn messages<'a>(data: &'a [u8], depth: usize, items: &mut usize) -> Result<Vec<R
 
 /// Unread bytes of a message.
 #[derive(Clone, Copy, Debug)]
-struct FieldReader<'a> {
+struct RvFieldReader<'a> {
     bytes: &'a [u8],
 }
 
-impl<'a> FieldReader<'a> {
+impl<'a> RvFieldReader<'a> {
     fn take(&mut self, count: usize) -> Result<&'a [u8], RvDecodeError> {
         let (taken, rest) = self.bytes.split_at_checked(count).ok_or(RvDecodeError::Bounds)?;
         self.bytes = rest;

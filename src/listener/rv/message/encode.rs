@@ -1,6 +1,9 @@
 //! Encoding in the shortest form.
 
-use super::{ELEMENT_BYTES_MAX, ELEMENTS_MAX, HEAD_BYTES, MAGIC, NAME_BYTES_MAX, RvField, RvMessage, RvValue, kind};
+use super::{
+    ELEMENT_BYTES_MAX, ELEMENTS_MAX, HEAD_BYTES, MAGIC, NAME_BYTES_MAX, RvField, RvMessage, RvValue, has_long_size,
+    kind,
+};
 use std::fmt;
 
 /// Size from which a size has the form of three bytes.
@@ -97,6 +100,25 @@ pub fn put_size(out: &mut Vec<u8>, size: usize) -> Result<(), RvEncodeError> {
         out.extend_from_slice(&u16::try_from(size + 2).expect("the size is below 30,000").to_be_bytes());
     } else {
         put_large_size(out, size)?;
+    }
+    Ok(())
+}
+
+/// Appends the type and the size of a field whose data, in its encoded form, follows. A nested message is its own size.
+///
+/// # Errors
+/// The size does not fit the type.
+pub fn put_head(out: &mut Vec<u8>, kind: u8, size: usize) -> Result<(), RvEncodeError> {
+    out.push(kind);
+    match kind {
+        kind::MESSAGE => out.push(0x7a),
+        kind::SUBJECT => {
+            out.push(0x79);
+            out.extend_from_slice(&u16::try_from(size + 2).map_err(|_| RvEncodeError::Size)?.to_be_bytes());
+        }
+        kind::MESSAGES => put_large_size(out, size)?,
+        kind if has_long_size(kind) => put_size(out, size)?,
+        _ => out.push(u8::try_from(size).map_err(|_| RvEncodeError::Size)?),
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ mod encode;
 mod tests;
 
 pub use decode::{RvDecodeError, RvRawField, fields};
-pub use encode::{RvEncodeError, put_name, put_size};
+pub use encode::{RvEncodeError, put_head, put_name, put_size};
 
 use std::net::Ipv4Addr;
 

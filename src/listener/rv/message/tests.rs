@@ -178,7 +178,7 @@ fn values_that_cannot_be_expressed_are_refused() {
 }
 
 /// Bytes from which random values borrow.
-const POOL: [u8; 40_000] = [b'p'; 40_000];
+static POOL: [u8; 40_000] = [b'p'; 40_000];
 
 fn random_bytes(rng: &mut Rng) -> &'static [u8] {
     let size = [rng.below(4), rng.below(200), rng.below(40_000)][rng.below(3) as usize];
