@@ -22,6 +22,7 @@ mod listeners;
 mod mtu;
 mod queue;
 mod repair;
+mod rv;
 mod streams;
 mod suppression;
 mod systemd;
