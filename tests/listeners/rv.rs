@@ -2,11 +2,15 @@
 
 use super::client::{ListenerClient, Nats};
 use super::rv_client::{RvClient, RvFrame, body, encode, message, text};
+use crate::support::certificate::Authority;
 use crate::support::command::{Place, RunningCommand};
 use crate::support::wait::wait_until;
 use seqcast::listener::rv::message::{RvField, RvMessage, RvValue};
 use serde_json::Value;
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// Time in which nothing must come.
@@ -228,6 +232,70 @@ fn faulty_clients_disturb_no_others() {
     assert!(is_text(&reader.frame(), "ok", "still here"));
     assert!(reader.is_silent(SILENCE));
     assert_eq!(peer.listener("rv")["faults"], 7);
+}
+
+/// Forwards bytes until either side closes. A splice, as of `io::copy`, would lock the pipe while it waits.
+fn forward(from: &mut impl Read, to: &mut impl Write) {
+    let mut buffer = [0; 4096];
+    while let Ok(read @ 1..) = from.read(&mut buffer) {
+        if to.write_all(&buffer[..read]).is_err() {
+            break;
+        }
+    }
+}
+
+/// Forwards one connection over TLS with this certificate and key. Returns the address for the client.
+fn encrypted(to: SocketAddr, authority: &Authority, files: &[PathBuf; 2]) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    let mut tunnel = Command::new("openssl");
+    tunnel.args(["s_client", "-quiet", "-connect", &to.to_string(), "-CAfile"]).arg(authority.certificate());
+    tunnel.arg("-cert").arg(&files[0]).arg("-key").arg(&files[1]);
+    tunnel.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    std::thread::spawn(move || {
+        let (mut client, _) = listener.accept().expect("the client connects");
+        let mut child = tunnel.spawn().expect("openssl is installed");
+        let (mut input, mut output) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
+        let mut reader = client.try_clone().expect("a socket");
+        // Either side may close first.
+        std::thread::spawn(move || forward(&mut reader, &mut input));
+        forward(&mut output, &mut client);
+        drop(client.shutdown(std::net::Shutdown::Both));
+        drop(child.kill());
+        child.wait().expect("the tunnel ends");
+    });
+    address
+}
+
+#[test]
+fn certificates_admit_clients_with_permissions() {
+    let place = Place::new();
+    let authority = Authority::new(place.dir(), "authority");
+    let [certificate, key] = authority.sign("listener", "/CN=listener", "IP:127.0.0.1", 2);
+    let ca = authority.certificate().display();
+    let tls = format!("rv-tls={} {} verify {ca}", certificate.display(), key.display());
+    let accounts = "accounts=certificate press-7 publish out.> subscribe in.>,_INBOX.>";
+    let peer = RvPeer::start("A.test", place.port(), &["--set", &tls, "--set", accounts]);
+    let known = authority.sign("known", "/CN=press-7", "IP:127.0.0.1", 2);
+    let mut client = RvClient::enter(encrypted(peer.address("rv"), &authority, &known), peer.service);
+    client.listen("out.x", None);
+    let denied = client.frame();
+    assert_eq!(denied.subject, "_RV.ERROR.SYSTEM.CLIENT.ILLEGAL_LISTEN", "{denied:?}");
+    client.publish("in.x", "1");
+    let denied = client.frame();
+    assert_eq!((&denied.subject[..], denied.field("sub")), ("_RV.ERROR.SYSTEM.CLIENT.ILLEGAL_PUBLISH", Some("in.x")));
+    client.listen("in.x", None);
+    client.publish("out.x", "2");
+    wait_until("the denials are counted", || peer.listener("rv")["denied"] == 2);
+    let other = authority.sign("other", "/CN=stranger", "IP:127.0.0.1", 2);
+    let mut stranger = RvClient::connect(encrypted(peer.address("rv"), &authority, &other));
+    stranger.init("", "", None);
+    let refusal = stranger.frame();
+    assert_eq!((&refusal.subject[..], refusal.field("error")), ("RVD.INITREFUSED", Some("20")));
+    // A client without encryption gets no byte.
+    let mut plain = std::net::TcpStream::connect(peer.address("rv")).expect("the listener is open");
+    plain.write_all(&[0; 12]).expect("the peer reads");
+    assert_eq!(plain.read(&mut [0; 64]).unwrap_or(0), 0);
 }
 
 #[test]

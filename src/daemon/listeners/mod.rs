@@ -44,10 +44,14 @@ use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 use stream::ListenerTls;
 
 /// Maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
+/// Time that a Rendezvous client has to begin a TLS handshake, if it need not encrypt. Then it gets the first bytes of the
+/// protocol.
+const RV_HANDSHAKE_WAIT: Duration = Duration::from_millis(50);
 
 /// Reason why a listener could not be opened. The text names the fix.
 #[derive(Debug)]
@@ -331,7 +335,7 @@ impl Listeners {
             Protocol::Nats => (config.nats_open, config.nats_tls_first),
             Protocol::Redis => (config.redis_open, TlsFirst::Never),
             Protocol::Hat => (config.hat_open, TlsFirst::Never),
-            Protocol::Rv => (config.rv_open, TlsFirst::Never),
+            Protocol::Rv => (config.rv_open, rv_tls_first(tls.as_ref())),
         };
         tracing::info!(listener = name, %address, tls = tls.is_some(), accounts = settings.access().accounts.len(), "listener open");
         let is_certified = tls.as_ref().is_some_and(|tls| matches!(tls.clients, TlsClients::Certified(_)));
@@ -469,6 +473,16 @@ fn settings(
             ..hat::Settings::default()
         })),
         Protocol::Rv => Settings::Rv(Arc::new(rv_settings(config, epoch, host, tls))),
+    }
+}
+
+/// Returns the order of the TLS handshake and the version record with which a Rendezvous daemon begins. An encrypted
+/// client expects nothing before the handshake.
+fn rv_tls_first(tls: Option<&ListenerTls>) -> TlsFirst {
+    match tls {
+        None => TlsFirst::Never,
+        Some(tls) if tls.is_optional() => TlsFirst::Within(RV_HANDSHAKE_WAIT),
+        Some(_) => TlsFirst::Always,
     }
 }
 

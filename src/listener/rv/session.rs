@@ -57,6 +57,8 @@ pub struct RvSession {
     own_inboxes: Option<Pattern>,
     /// Names in the client's verified certificate.
     certificate_names: Vec<String>,
+    /// Account of the client; empty if none is required.
+    account: String,
     permissions: ClientPermissions,
     subs: RvSubscriptions,
     writer: RvWriter,
@@ -80,6 +82,7 @@ impl RvSession {
             daemon_inbox: daemon_inbox(&settings).parse().expect("a valid subject"),
             own_inboxes: None,
             certificate_names: Vec::new(),
+            account: String::new(),
             permissions: ClientPermissions::new(&settings.access.permissions),
             subs: RvSubscriptions::default(),
             writer: RvWriter::default(),
@@ -245,11 +248,12 @@ impl RvSession {
         init.check(&self.settings).map_err(RvFault::Init)?;
         match self.stage {
             InitStage::Nothing => {
+                self.authenticate()?;
                 out.put(&handshake::accepted(&self.settings, &init, &self.gob));
                 self.stage = InitStage::Answered;
             }
             InitStage::Answered => {
-                self.begin(now, init)?;
+                self.begin(now, init);
                 out.put(&handshake::connected());
             }
             InitStage::Connected => out.put(&handshake::connected()),
@@ -257,16 +261,20 @@ impl RvSession {
         Ok(())
     }
 
-    /// Begins the session.
-    fn begin(&mut self, now: Instant, init: RvInit) -> Result<(), RvFault> {
+    /// Finds the account of the client's certificate, if the listener has accounts.
+    fn authenticate(&mut self) -> Result<(), RvFault> {
         let access = &self.settings.access;
-        let mut account = String::new();
         if access.requires_authentication() {
             let found = access.account_of_certificate(&self.certificate_names);
             let found = found.ok_or(RvFault::Init(InitError::Account))?;
-            found.credentials.public_name().clone_into(&mut account);
+            found.credentials.public_name().clone_into(&mut self.account);
             self.permissions.set(&found.permissions);
         }
+        Ok(())
+    }
+
+    /// Begins the session.
+    fn begin(&mut self, now: Instant, init: RvInit) {
         let own = format!("{}.{}", host_hex(&self.settings), self.gob);
         let session = init.session.filter(|name| subject::to_subject(name.as_bytes()).is_ok()).unwrap_or(own);
         // The daemon knows its own name behind the number of any host.
@@ -277,14 +285,13 @@ impl RvSession {
         self.stage = InitStage::Connected;
         self.answer_deadline = self.permissions.records_requests().then(|| now + ANSWER_PERIOD);
         let name = format!("{} {session}", init.user);
-        self.requests.push_back(SessionRequest::Admitted { account });
+        self.requests.push_back(SessionRequest::Admitted { account: self.account.clone() });
         self.requests.push_back(SessionRequest::Named { name });
         let losses: Pattern = LOSS_ADVISORIES.parse().expect("a constant that is a pattern");
         for (sub, filter) in [(LOSSES, losses), (INBOX, self.daemon_inbox.clone().into())] {
             self.requests.push_back(SessionRequest::Subscribe { sub, filter: filter.into() });
         }
         self.requests.push_back(SessionRequest::Rv(RvRequest::Started { user: init.user, session, is_shared }));
-        Ok(())
     }
 
     #[inline]
