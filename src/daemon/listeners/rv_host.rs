@@ -49,6 +49,10 @@ impl Listeners {
             if !core.ensure_send_capacity() {
                 return host.defer(message);
             }
+            // Without a monitor on the LAN, announcements of many listens would only fill the network.
+            if matches!(core.peer.receivers(OWN_CLIENT, &message.subject), (0, true)) {
+                continue;
+            }
             let published = core.peer.publish(now, OWN_CLIENT, &message);
             core.on_published(now, OWN_CLIENT, Ok(()));
             // The certificate of the host may not permit advisories. Its own clients still get them.
