@@ -15,24 +15,18 @@ const SUBJECT_PREFIX: &str = "_RV.ERROR.SYSTEM.";
 
 /// Encodes the advisory as a message from `me`. `host` is the source address of the publisher's datagrams, if known;
 /// `repaired` is the number of messages that [`repaired`] returns.
-pub(crate) fn delivery(advisory: &Advisory, host: Option<IpAddr>, repaired: u64, me: Publisher) -> Delivery {
+pub(crate) fn delivery(advisory: &Advisory, host: Option<IpAddr>, repaired: Option<u64>, me: Publisher) -> Delivery {
     let payload =
         serde_json::to_vec(&AdvisoryJson { advisory, host, repaired }).expect("numbers and texts are valid JSON");
     message(subject(advisory.stream), payload, me)
 }
 
-/// Returns the number of messages between the peers of an advisory that were missing at first and then repaired.
-pub(crate) fn repaired(peer: &Peer, advisory: &Advisory) -> u64 {
-    let publisher = &advisory.publisher;
+/// Returns the number of messages of the advisory's publisher that were missing at first and then repaired. It is not
+/// known of messages to another peer, which reports datagrams.
+pub(crate) fn repaired(peer: &Peer, advisory: &Advisory) -> Option<u64> {
     match advisory.stream {
-        AdvisoryStream::Outbound => {
-            let rows = peer.outbound_rows().into_iter().filter(|row| row.receiver.epoch == publisher.epoch);
-            rows.map(|row| row.report.repaired).sum()
-        }
-        AdvisoryStream::Bcast | AdvisoryStream::Ptp => {
-            let rows = peer.loss_rows().into_iter().filter(|row| row.publisher.epoch == publisher.epoch);
-            rows.map(|row| row.repaired.count).sum()
-        }
+        AdvisoryStream::Bcast | AdvisoryStream::Ptp => Some(peer.repaired(advisory.publisher.epoch)),
+        AdvisoryStream::Outbound => None,
     }
 }
 
@@ -55,7 +49,7 @@ fn subject(stream: AdvisoryStream) -> &'static str {
 struct AdvisoryJson<'a> {
     advisory: &'a Advisory,
     host: Option<IpAddr>,
-    repaired: u64,
+    repaired: Option<u64>,
 }
 
 impl Serialize for AdvisoryJson<'_> {
@@ -97,7 +91,9 @@ impl Serialize for AdvisoryJson<'_> {
             map.serialize_entry("unverified_first", &first)?;
             map.serialize_entry("unverified_last", &last)?;
         }
-        map.serialize_entry("repaired", &self.repaired)?;
+        if let Some(repaired) = self.repaired {
+            map.serialize_entry("repaired", &repaired)?;
+        }
         map.serialize_entry("subjects_omitted", &(self.advisory.subjects_count - subjects.len() as u64))?;
         map.end()
     }
@@ -145,7 +141,7 @@ mod tests {
             cause: Cause::Network,
             scid: 7500,
         };
-        let encoded = delivery(&advisory, Some("10.0.0.2".parse().unwrap()), 5, publisher());
+        let encoded = delivery(&advisory, Some("10.0.0.2".parse().unwrap()), Some(5), publisher());
         assert_eq!(encoded.message.subject.as_str(), "_RV.ERROR.SYSTEM.DATALOSS.INBOUND.BCAST");
         assert_eq!(encoded.message.headers.iter().collect::<Vec<_>>(), [("mtype", "A")]);
         assert_eq!(
@@ -175,16 +171,17 @@ mod tests {
             cause: Cause::LocalOverrun { datagrams: 2 },
             scid: 1,
         };
-        let encoded = delivery(&advisory, None, 0, publisher());
+        let encoded = delivery(&advisory, None, None, publisher());
         let json: serde_json::Value = serde_json::from_slice(&encoded.message.payload).unwrap();
         assert_eq!(json["ADV_NAME"], "DATALOSS.INBOUND.PTP");
+        assert_eq!(json.get("repaired"), None);
         assert_eq!(json["lost"], serde_json::json!({"min": 0, "max": 9}));
         assert_eq!(json["lost1"], serde_json::json!({"min": 0, "max": 9}));
         assert_eq!((&json["cause"], &json["kernel_drops"]), (&"LOCAL_OVERRUN".into(), &2.into()));
         assert_eq!(json.get("network_drops"), None);
         let mixed = Advisory { cause: Cause::Mixed { overrun: 2, network: 3 }, ..advisory };
         let json: serde_json::Value =
-            serde_json::from_slice(&delivery(&mixed, None, 0, publisher()).message.payload).unwrap();
+            serde_json::from_slice(&delivery(&mixed, None, None, publisher()).message.payload).unwrap();
         assert_eq!(
             (&json["cause"], &json["kernel_drops"], &json["network_drops"]),
             (&"MIXED".into(), &2.into(), &3.into())

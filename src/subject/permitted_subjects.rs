@@ -7,7 +7,8 @@ use super::{Pattern, Subject};
 /// anything still answers the requests that it receives. Peers replicate their journals on the second one. Requests on
 /// the third one are polls, which a peer handles for its own clients.
 const SHARED_PREFIXES: [&str; 3] = ["_INBOX.", "_EVENT.", "_POLL."];
-/// Prefix of the advisories of a peer to its own clients, which no peer sends.
+/// Prefix of the advisories of a peer to its own clients. A peer whose host may publish everything announces Rendezvous
+/// listens on it to the LAN.
 const ADVISORY_PREFIX: &str = "_RV.";
 
 /// Subjects that a host may use in one direction. Cloning copies a reference only.

@@ -299,6 +299,11 @@ impl Peer {
         self.by_uid(row).into_iter().flatten().collect()
     }
 
+    /// Returns the number of messages of this publisher that were missing at first and then repaired.
+    pub fn repaired(&self, publisher: Epoch) -> u64 {
+        self.members.get(&publisher).map_or(0, |member| member.loss_row().repaired.count)
+    }
+
     /// `show history`: returns the first `limit` retained subjects that match, in order, and the number of further
     /// ones.
     pub fn history_rows(&self, pattern: &Pattern, limit: usize) -> (Vec<HistoryRow>, u64) {
