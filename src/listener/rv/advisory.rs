@@ -14,6 +14,8 @@ const PREFIX: &str = "_RV.";
 const LOST_MAX: u64 = 0x7fff_ffff;
 /// Maximum number of subjects that libraries know by their fields.
 const KNOWN_SUBJECTS: usize = 9;
+/// Beginning of the names of advisories about losses.
+const LOSS_NAME: &str = "DATALOSS.";
 /// Reason of losses of a client that does not read.
 const SLOW_CLIENT: &str = "slow-client";
 
@@ -72,7 +74,7 @@ pub struct EncodedAdvisory {
 /// Converts an advisory of the peer about losses. `None` if the payload is no such advisory.
 pub fn of_json(payload: &[u8]) -> Option<EncodedAdvisory> {
     let json: Map<String, Value> = serde_json::from_slice(payload).ok()?;
-    let name = string(&json, "ADV_NAME")?;
+    let name = string(&json, "ADV_NAME").filter(|name| name.starts_with(LOSS_NAME))?;
     if string(&json, "reason") == Some(SLOW_CLIENT) {
         return slow_consumer(&json);
     }
@@ -237,7 +239,14 @@ mod tests {
 
     #[test]
     fn other_payloads_are_no_advisories() {
-        for payload in [&b""[..], b"{}", b"[]", b"\0\0\0\x08\x99\x55\xee\xaa", br#"{"ADV_NAME":1}"#] {
+        for payload in [
+            &b""[..],
+            b"{}",
+            b"[]",
+            b"\0\0\0\x08\x99\x55\xee\xaa",
+            br#"{"ADV_NAME":1}"#,
+            br#"{"ADV_NAME":"STREAM.LAPSED"}"#,
+        ] {
             assert_eq!(of_json(payload), None);
         }
     }

@@ -414,7 +414,7 @@ impl RvSession {
         self.requests.push_back(SessionRequest::Rv(RvRequest::Queried { reply, query }));
     }
 
-    /// Writes advisories. Those of this peer about losses are converted; those of others come only to own listens.
+    /// Writes advisories. Those of this peer about losses are converted; messages of programs come only to own listens.
     fn write_advisories(&mut self, sub: SubId, deliveries: &Deliveries, out: &mut OutputBuffer) -> usize {
         let mut written = 0;
         for delivery in deliveries.clone() {
@@ -424,8 +424,8 @@ impl RvSession {
                 continue;
             }
             let headers = RvHeaders::of(&delivery.message.headers);
-            let json =
-                Some(&delivery.message.payload).filter(|payload| headers.is_advisory && payload.starts_with(b"{"));
+            let is_convertible = is_own && headers.is_advisory;
+            let json = Some(&delivery.message.payload).filter(|payload| is_convertible && payload.starts_with(b"{"));
             written += match json.and_then(|payload| advisory::of_json(payload)) {
                 Some(advisory) => usize::from(put_advisory(&advisory, out)),
                 None => self.writer.write(&Deliveries::from(delivery), out),
