@@ -30,7 +30,7 @@ use crate::listener::client::Settings;
 use crate::listener::protocol::Protocol;
 use crate::listener::rv::{RvHost, RvHostFacts};
 use crate::listener::websocket::OriginPolicy;
-use crate::listener::{hat, nats, redis, rv};
+use crate::listener::{hat, nats, redis};
 use crate::message::{ClientId, Epoch};
 use crate::subject::SUBJECT_BYTES_MAX;
 use crate::subject::permitted_subjects::HostPermissions;
@@ -42,16 +42,12 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 use stream::ListenerTls;
 
 /// Maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
-/// Time that a Rendezvous client has to begin a TLS handshake, if it need not encrypt. Then it gets the first bytes of the
-/// protocol.
-const RV_HANDSHAKE_WAIT: Duration = Duration::from_millis(50);
 
 /// Reason why a listener could not be opened. The text names the fix.
 #[derive(Debug)]
@@ -335,7 +331,7 @@ impl Listeners {
             Protocol::Nats => (config.nats_open, config.nats_tls_first),
             Protocol::Redis => (config.redis_open, TlsFirst::Never),
             Protocol::Hat => (config.hat_open, TlsFirst::Never),
-            Protocol::Rv => (config.rv_open, rv_tls_first(tls.as_ref())),
+            Protocol::Rv => (config.rv_open, rv_host::tls_first(tls.as_ref())),
         };
         tracing::info!(listener = name, %address, tls = tls.is_some(), accounts = settings.access().accounts.len(), "listener open");
         let is_certified = tls.as_ref().is_some_and(|tls| matches!(tls.clients, TlsClients::Certified(_)));
@@ -472,34 +468,7 @@ fn settings(
             types_max: config.client_subscriptions_max.min(TYPES_MAX),
             ..hat::Settings::default()
         })),
-        Protocol::Rv => Settings::Rv(Arc::new(rv_settings(config, epoch, host, tls))),
-    }
-}
-
-/// Returns the order of the TLS handshake and the version record with which a Rendezvous daemon begins. An encrypted
-/// client expects nothing before the handshake.
-fn rv_tls_first(tls: Option<&ListenerTls>) -> TlsFirst {
-    match tls {
-        None => TlsFirst::Never,
-        Some(tls) if tls.is_optional() => TlsFirst::Within(RV_HANDSHAKE_WAIT),
-        Some(_) => TlsFirst::Always,
-    }
-}
-
-/// Returns the settings of Rendezvous clients. Their protocol has no login, so that accounts apply to certificates only.
-fn rv_settings(config: &Config, epoch: Epoch, host: &HostPermissions, tls: Option<&ListenerTls>) -> rv::Settings {
-    let is_certified = tls.is_some_and(|tls| matches!(tls.clients, TlsClients::Certified(_)));
-    let accounts = if config.rv_open && !is_certified { &[][..] } else { &config.accounts };
-    let bits = epoch.bits();
-    rv::Settings {
-        access: Access::new(accounts, host, false),
-        // Each run of a peer is a new host to clients, which know hosts by this number alone.
-        host: Ipv4Addr::from_bits((bits ^ (bits >> 32)) as u32),
-        service: config.port,
-        group: config.group,
-        message_bytes_max: config.message_size,
-        subscriptions_max: config.client_subscriptions_max,
-        ..rv::Settings::default()
+        Protocol::Rv => Settings::Rv(Arc::new(rv_host::settings(config, epoch, host, tls))),
     }
 }
 

@@ -1,15 +1,24 @@
 //! The daemon that Rendezvous clients see: it publishes the announcements of their sessions and listens.
 
 use super::Listeners;
+use super::stream::ListenerTls;
+use crate::config::{Config, TlsClients, TlsFirst};
 use crate::daemon::engine_core::EngineCore;
+use crate::listener::access::Access;
 use crate::listener::rv::request::RvRequest;
 use crate::listener::rv::{RvHost, RvHostFacts, RvTraffic, Settings};
-use crate::message::{ClientId, Delivery, Message, Refusal, Verdict};
+use crate::message::{ClientId, Delivery, Epoch, Message, Refusal, Verdict};
 use crate::proto::stats::LossRow;
+use crate::subject::permitted_subjects::HostPermissions;
 use crate::time::ClockReading;
+use std::net::Ipv4Addr;
+use std::time::Duration;
 
 /// Number of the peer as a client of its own. Clients begin at 1.
 const OWN_CLIENT: ClientId = ClientId(0);
+/// Time that a Rendezvous client has to begin a TLS handshake, if it need not encrypt. Then it gets the first bytes of the
+/// protocol.
+const HANDSHAKE_WAIT: Duration = Duration::from_millis(50);
 
 impl Listeners {
     /// Serves a request of a Rendezvous session.
@@ -60,6 +69,33 @@ impl Listeners {
                 deliver_locally(core, now, message);
             }
         }
+    }
+}
+
+/// Returns the order of the TLS handshake and the version record with which a Rendezvous daemon begins. An encrypted
+/// client expects nothing before the handshake.
+pub(super) fn tls_first(tls: Option<&ListenerTls>) -> TlsFirst {
+    match tls {
+        None => TlsFirst::Never,
+        Some(tls) if tls.is_optional() => TlsFirst::Within(HANDSHAKE_WAIT),
+        Some(_) => TlsFirst::Always,
+    }
+}
+
+/// Returns the settings of Rendezvous clients. Their protocol has no login, so that accounts apply to certificates only.
+pub(super) fn settings(config: &Config, epoch: Epoch, host: &HostPermissions, tls: Option<&ListenerTls>) -> Settings {
+    let is_certified = tls.is_some_and(|tls| matches!(tls.clients, TlsClients::Certified(_)));
+    let accounts = if config.rv_open && !is_certified { &[][..] } else { &config.accounts };
+    let bits = epoch.bits();
+    Settings {
+        access: Access::new(accounts, host, false),
+        // Each run of a peer is a new host to clients, which know hosts by this number alone.
+        host: Ipv4Addr::from_bits((bits ^ (bits >> 32)) as u32),
+        service: config.port,
+        group: config.group,
+        message_bytes_max: config.message_size,
+        subscriptions_max: config.client_subscriptions_max,
+        ..Settings::default()
     }
 }
 
