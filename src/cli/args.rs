@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bytes::Bytes;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 
@@ -25,6 +26,7 @@ use super::play::args::{PLAY_HELP, PlayOptions};
 use super::realm::args::{INIT_HELP, InitOptions, JOIN_HELP, JoinOptions, REALM_HELP, RealmOptions};
 use super::record::args::{RECORD_HELP, RecordOptions};
 use super::reload::args::{RELOAD_HELP, ReloadOptions};
+use super::rvmsg::{self, PayloadFormat};
 use super::show::args::{HEALTH_HELP, HealthOptions, ShowOptions};
 use super::stream::args::{ConsumerOptions, StreamOptions};
 use super::subjects::args::SubjectListOptions;
@@ -237,6 +239,10 @@ pub struct PublishOptions {
     /// The message; {{count}} in it becomes 1, 2, 3 … Without it each line of standard input is a message.
     #[arg(allow_hyphen_values = true, conflicts_with_all = ["lines", "files"])]
     pub payload: Option<OsString>,
+    /// Publish a message of Rendezvous with these fields, such as 'price=21.5, count:u32=7, note="as ordered"'.
+    #[arg(long, value_name = "FIELDS", value_parser = rvmsg::payload)]
+    #[arg(conflicts_with_all = ["payload", "lines", "subject_lines", "json_lines", "files"])]
+    pub rvmsg: Option<Bytes>,
     /// Publish each line of standard input as a message, also from a terminal.
     #[arg(long, conflicts_with = "files")]
     pub lines: bool,
@@ -303,6 +309,9 @@ pub struct SubOptions {
     /// Print the payload alone, as it is, and a line feed; losses go to standard error.
     #[arg(long, help_heading = "Output", conflicts_with_all = ["json", "timestamp", "headers"])]
     pub raw: bool,
+    /// Form of payloads; with --json, rvmsg adds the field "rvmsg" to messages of Rendezvous.
+    #[arg(long, help_heading = "Output", value_enum, default_value_t, conflicts_with = "raw")]
+    pub format: PayloadFormat,
     /// Print JSON Lines.
     #[arg(long, help_heading = "Output")]
     pub json: bool,

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::loss_text::{cause_text, reason_text};
+use super::rvmsg::{FormattedPayload, PayloadFormat};
 use crate::bus::{Baseline, Joined};
 use crate::listener::notice::PublisherJson;
 use crate::message::{Cause, Count, Delivery, Loss, LossScope};
@@ -56,12 +57,25 @@ impl fmt::Display for JoinedLine<'_> {
 
 /// A message as one line of text: subject, two spaces, payload.
 #[derive(Clone, Copy, Debug)]
-pub struct MessageLine<'a>(pub &'a Delivery);
+pub struct MessageLine<'a> {
+    /// The message.
+    pub delivery: &'a Delivery,
+    /// Form of its payload.
+    pub format: PayloadFormat,
+}
+
+impl<'a> MessageLine<'a> {
+    /// Returns a message with its payload as text.
+    pub fn of(delivery: &'a Delivery) -> MessageLine<'a> {
+        MessageLine { delivery, format: PayloadFormat::Text }
+    }
+}
 
 impl fmt::Display for MessageLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let message = &self.0.message;
-        write!(f, "{}  {}", EscapedText(message.subject.as_bytes()), EscapedText(&message.payload))
+        let message = &self.delivery.message;
+        let payload = FormattedPayload { payload: &message.payload, format: self.format };
+        write!(f, "{}  {payload}", EscapedText(message.subject.as_bytes()))
     }
 }
 

@@ -134,6 +134,8 @@ struct MessageInput<'a> {
     _received: Option<IgnoredAny>,
     #[serde(rename = "sent")]
     _sent: Option<IgnoredAny>,
+    #[serde(rename = "rvmsg")]
+    _rvmsg: Option<IgnoredAny>,
 }
 
 /// Header fields in their order. In JSON they are an object of texts, or of arrays of texts for keys that occur several

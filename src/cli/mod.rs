@@ -41,6 +41,7 @@ pub mod recording;
 pub mod reload;
 pub mod reply;
 pub mod request;
+pub mod rvmsg;
 pub mod show;
 pub mod stream;
 mod subject_position;

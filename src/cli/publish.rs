@@ -160,8 +160,8 @@ impl MessageFields {
 enum MessageSource {
     /// One payload repeatedly, with its number in it.
     Template(MessageFields, Subject, Template),
-    /// Each file in turn, repeatedly.
-    Files(MessageFields, Subject, Vec<Bytes>),
+    /// Each of these payloads in turn, repeatedly.
+    Payloads(MessageFields, Subject, Vec<Bytes>),
     /// The lines of standard input.
     Lines {
         reader: LineReader,
@@ -195,10 +195,16 @@ impl MessageSource {
             let template = Template::new(payload.as_bytes());
             return Ok((MessageSource::Template(fields, subject, template), Some(options.count.unwrap_or(1))));
         }
+        if let Some(payload) = &options.rvmsg {
+            return Ok((
+                MessageSource::Payloads(fields, subject, vec![payload.clone()]),
+                Some(options.count.unwrap_or(1)),
+            ));
+        }
         if !options.files.is_empty() {
             let files = options.files.iter().map(|path| read(path)).collect::<Result<Vec<Bytes>, CommandFailure>>()?;
             let total = options.count.unwrap_or(files.len() as u64);
-            return Ok((MessageSource::Files(fields, subject, files), Some(total)));
+            return Ok((MessageSource::Payloads(fields, subject, files), Some(total)));
         }
         if !options.lines && io::stdin().is_terminal() {
             return Err(CommandFailure::new(Exit::Usage, "there is nothing to publish")
@@ -222,7 +228,7 @@ impl MessageSource {
             MessageSource::Template(fields, subject, template) => {
                 return Ok(Some(fields.message(subject, template.payload(count))));
             }
-            MessageSource::Files(fields, subject, files) => {
+            MessageSource::Payloads(fields, subject, files) => {
                 let turn = (count - 1) % files.len() as u64;
                 let payload = files[usize::try_from(turn).expect("below the number of files")].clone();
                 return Ok(Some(fields.message(subject, payload)));
@@ -271,7 +277,7 @@ impl MessageSource {
     fn skipped(&self) -> u64 {
         match self {
             MessageSource::Lines { skipped, .. } => *skipped,
-            MessageSource::Template(..) | MessageSource::Files(..) => 0,
+            MessageSource::Template(..) | MessageSource::Payloads(..) => 0,
         }
     }
 }

@@ -55,12 +55,12 @@ pub fn run(options: &ReplyOptions, out: &mut Output) -> Result<Exit, CommandFail
         match events.next(out)? {
             Ok(Notice::Message(delivery)) => {
                 let Some(to) = &delivery.message.reply else {
-                    note(format_args!("this message expects no reply: {}", MessageLine(&delivery)));
+                    note(format_args!("this message expects no reply: {}", MessageLine::of(&delivery)));
                     continue;
                 };
                 match options.json {
                     true => out.line(notice::message_json(&delivery, Clock::now().wall))?,
-                    false => note(MessageLine(&delivery)),
+                    false => note(MessageLine::of(&delivery)),
                 }
                 let payload = answer.payload(answers + 1, &delivery.message, events.interrupt())?;
                 let Some(payload) = payload else { continue };

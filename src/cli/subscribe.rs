@@ -6,6 +6,7 @@ use super::args::SubOptions;
 use super::connect::resumption::Resumption;
 use super::connect::{self, Events, StopReason};
 use super::event::{self, JoinedLine, LossLine, MessageLine};
+use super::rvmsg::{self, PayloadFormat};
 use crate::bus::{self, Joined, Notice};
 use crate::clock::Clock;
 use crate::listener::notice;
@@ -79,7 +80,13 @@ fn unconfirmed(joined: &Joined) -> CommandFailure {
 
 fn print(options: &SubOptions, event: &Notice, out: &mut Output) -> io::Result<()> {
     match event {
-        Notice::Message(delivery) if options.json => out.line(notice::message_json(delivery, Clock::now().wall)),
+        Notice::Message(delivery) if options.json => {
+            let rvmsg = match options.format {
+                PayloadFormat::Text => None,
+                PayloadFormat::Rvmsg => rvmsg::fields_json(&delivery.message.payload),
+            };
+            out.line(notice::message_json_with(delivery, Clock::now().wall, rvmsg))
+        }
         Notice::Loss(loss) if options.json => out.line(notice::loss_json(loss)),
         Notice::Dropped(count) if options.json => out.line(notice::dropped_json(*count)),
         Notice::Joined(joined) if options.json => out.line(event::joined_json(joined)),
@@ -111,7 +118,7 @@ fn print(options: &SubOptions, event: &Notice, out: &mut Output) -> io::Result<(
 fn print_text(options: &SubOptions, event: &Notice, out: &mut Output) -> io::Result<()> {
     match event {
         Notice::Message(delivery) => {
-            out.line(MessageLine(delivery))?;
+            out.line(MessageLine { delivery, format: options.format })?;
             if options.headers { print_headers(delivery, out) } else { Ok(()) }
         }
         Notice::Loss(loss) => out.alarm(LossLine(loss), LossLine(loss).is_lost()),

@@ -7,6 +7,7 @@ use crate::time::WallTime;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
+use serde_json::Value;
 
 /// A message in JSON.
 #[derive(Serialize)]
@@ -41,6 +42,9 @@ struct MessageJson<'a> {
     reply: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     headers: Option<HeadersJson<'a>>,
+    /// Fields of a message of Rendezvous, if they are wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rvmsg: Option<Value>,
 }
 
 /// A payload in JSON: as text if it is UTF-8, else in Base64.
@@ -153,6 +157,11 @@ struct DroppedJson {
 
 /// Returns a delivered message as one line of JSON. `received` is the time at which this program took it.
 pub fn message_json(delivery: &Delivery, received: WallTime) -> String {
+    message_json_with(delivery, received, None)
+}
+
+/// Works as [`message_json`], and adds the fields of a message of Rendezvous.
+pub fn message_json_with(delivery: &Delivery, received: WallTime, rvmsg: Option<Value>) -> String {
     let message = &delivery.message;
     // The publisher sends its time only with the message that begins the numbering of a subject.
     let sent = match delivery.verdict {
@@ -183,6 +192,7 @@ pub fn message_json(delivery: &Delivery, received: WallTime) -> String {
         sent,
         reply: message.reply.as_ref().map(|reply| reply.as_str()),
         headers: (!message.headers.is_empty()).then_some(HeadersJson(&message.headers)),
+        rvmsg,
     })
 }
 

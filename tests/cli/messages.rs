@@ -61,6 +61,34 @@ fn sub_prints_raw_json_and_timestamps() {
 }
 
 #[test]
+fn fields_of_rendezvous_messages_are_published_and_printed() {
+    let place = Place::new();
+    let _peer = place.peer(&[]);
+    let mut subs = [&["--format", "rvmsg"][..], &["--format", "rvmsg", "--json"], &["--format", "text"]].map(|how| {
+        let sub = place.start(&[&["sub", "demo.>", "--count", "2"], how].concat());
+        sub.await_report("listening on");
+        sub
+    });
+    place.run(&["pub", "demo.rv", "--rvmsg", "price=21.5, n:u32=7, to={who=IBM}"]).exits(DONE);
+    place.run(&["pub", "demo.text", "no fields"]).exits(DONE);
+    assert_eq!(subs[0].line(), r#"demo.rv  {price=21.5, n:u32=7, to={who="IBM"}}"#);
+    assert_eq!(subs[0].line(), "demo.text  no fields");
+    let json = parse_json(&subs[1].line());
+    assert_eq!(json["rvmsg"][1], serde_json::json!({ "name": "n", "type": "u32", "value": 7 }));
+    assert_eq!(json["rvmsg"][2]["value"][0]["value"], "IBM");
+    assert!(json["payload_base64"].is_string(), "{json}");
+    assert_eq!(parse_json(&subs[1].line()).get("rvmsg"), None);
+    let text = subs[2].line();
+    assert!(text.starts_with(r"demo.rv  \u{0}") && text.contains(r"\x99U\xee\xaa"), "{text}");
+    assert_eq!(subs[2].line(), "demo.text  no fields");
+    for sub in &mut subs {
+        assert_eq!(sub.ended().code(), Some(DONE));
+    }
+    let refused = place.run(&["pub", "demo.rv", "--rvmsg", "n:u8=256"]).exits(USAGE);
+    refused.reports(&["\"256\" is not a u8 (0 to 255) (column 6)", "write it like 'price=21.5"]);
+}
+
+#[test]
 fn expired_wait_exits_27() {
     let place = Place::new();
     let _peer = place.peer(&[]);

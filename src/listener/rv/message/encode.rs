@@ -134,7 +134,7 @@ fn size32(size: usize) -> Result<u32, RvEncodeError> {
 }
 
 /// Appends the type, the size and the data of a value.
-fn put_value(out: &mut Vec<u8>, value: &RvValue<'_>) -> Result<(), RvEncodeError> {
+pub(super) fn put_value(out: &mut Vec<u8>, value: &RvValue<'_>) -> Result<(), RvEncodeError> {
     match value {
         RvValue::Message(message) => {
             out.extend_from_slice(&[kind::MESSAGE, 0x7a]);

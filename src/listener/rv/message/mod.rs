@@ -9,15 +9,21 @@
 //! All integers are big-endian. The long forms of the size exist only for types of variable length. A nested message
 //! has the size byte 7a and is its own size. [`fields`] walks through the fields of a message without a look into
 //! their data; [`RvMessage::decode`] decodes all of it, and [`RvMessage::encode`] writes the shortest form of each
-//! size.
+//! size. `Display` writes the text form of a message, which [`encode_text`] parses, and [`json()`] its fields for
+//! programs.
 
 mod decode;
 mod encode;
+mod json;
+mod parse;
 #[cfg(test)]
 mod tests;
+mod text;
 
 pub use decode::{RvDecodeError, RvRawField, fields};
 pub use encode::{RvEncodeError, put_head, put_name, put_size};
+pub use json::json;
+pub use parse::{RvTextError, encode_text};
 
 use std::net::Ipv4Addr;
 

@@ -268,3 +268,101 @@ fn damaged_messages_never_panic() {
     }
     assert!(100 < decoded, "{decoded}");
 }
+
+fn check_text(text: &str, written: &str) {
+    let bytes = encode_text(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+    assert_eq!(RvMessage::decode(&bytes).expect("an encoded message").to_string(), written, "{text}");
+    assert_eq!(encode_text(written), Ok(bytes), "{text}");
+}
+
+#[test]
+fn texts_are_messages() {
+    for (text, written) in [
+        ("", ""),
+        ("price=21.5", "price=21.5"),
+        (
+            " sym = IBM , size=100, big=3000000000, huge=18446744073709551615, open=true",
+            r#"sym="IBM", size=100, big:i64=3000000000, huge:u64=18446744073709551615, open=true"#,
+        ),
+        (r#"note="a, \"b\"\x00\n""#, r#"note="a, \"b\"\x00\n""#),
+        ("n:u16=5, r:f32=1, nan:f64=NaN, i:i8=-1", "n:u16=5, r:f32=1.0, nan:f64=NaN, i:i8=-1"),
+        ("in={x=1, deep={}}, l=[{a=1}, {}]", "in={x=1, deep={}}, l:msg[]=[{a=1}, {}]"),
+        (
+            "a=[1, 2], b=[1.5,2], c=[one, two], d:u8[]=[]",
+            r#"a:i32[]=[1, 2], b:f64[]=[1.5, 2.0], c:string[]=["one", "two"], d:u8[]=[]"#,
+        ),
+        (
+            "raw:opaque=0x00ff, key:encrypted=0x, doc:xml=9:0x789c",
+            "raw:opaque=0x00ff, key:encrypted=0x, doc:xml=9:0x789c",
+        ),
+        (
+            "at:datetime=2023-11-14T22:13:20.123456Z, ip:ip=10.4.4.22, port:port=7500",
+            "at:datetime=2023-11-14T22:13:20.123456Z, ip:ip=10.4.4.22, port:port=7500",
+        ),
+        ("to:subject=TEST.SUB", r#"to:subject="TEST.SUB""#),
+        (r##""two words"#77=1, #78=x, =y, a="inf", b=inf"##, r##""two words"#77=1, #78="x", ="y", a="inf", b="inf""##),
+        (r#"n:i64="7", s:string=7"#, r#"n:i64=7, s="7""#),
+    ] {
+        check_text(text, written);
+    }
+}
+
+#[test]
+fn malformed_texts_name_their_mistake() {
+    for (text, expected) in [
+        ("price", "the text ends where '=' and a value is expected (column 6)"),
+        ("a=1 b=2", "a text with = \" { or [ needs quotes (column 6)"),
+        ("a=\"x", "the text in quotes does not end (column 3)"),
+        ("a=\"\\q\"", "after a backslash in quotes"),
+        ("a={b=1", "the text ends where a comma or '}' is expected (column 7)"),
+        ("a=1}", "a comma or the end is expected before '}' (column 4)"),
+        ("a b=1", "a name needs quotes"),
+        ("a#70000=1", "\"70000\" is not an id (0 to 65535) (column 3)"),
+        ("a:u8=256", "\"256\" is not a u8 (0 to 255) (column 6)"),
+        ("a:u9=1", "the type \"u9\" is unknown"),
+        ("a:opaque=0x0", "\"0x0\" is not 0x and pairs"),
+        ("a:datetime=yesterday", "a time is written like"),
+        ("a:datetime=1969-12-31T00:00:00Z", "is before 1970"),
+        ("a:subject=x..y", "a subject has an element that is empty"),
+        ("a:i8=[1]", "values in brackets are no i8"),
+        ("a=[]", "an empty array needs a type"),
+        ("a=[1, {}]", "has another value"),
+        ("a:msg=1", "a message stands in braces"),
+        ("a:i8[]=1", "i8[] stands in brackets"),
+    ] {
+        let error = encode_text(text).expect_err(text).to_string();
+        assert!(error.contains(expected), "{text}: {error}");
+    }
+    let deep = |levels: usize| format!("{}a=1{}", "a={".repeat(levels), "}".repeat(levels));
+    assert!(encode_text(&deep(DEPTH_MAX - 1)).is_ok());
+    assert!(encode_text(&deep(DEPTH_MAX)).unwrap_err().reason.contains("nested deeper than 32"));
+    assert!(encode_text(&format!("a={}", "[".repeat(10_000))).unwrap_err().reason.contains("nested deeper than 32"));
+}
+
+#[test]
+fn random_messages_are_their_texts() {
+    for seed in 0..60 {
+        let text = random_message(&mut Rng::new(seed), 3).to_string();
+        let bytes = encode_text(&text).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        assert_eq!(RvMessage::decode(&bytes).expect("an encoded message").to_string(), text, "seed {seed}");
+    }
+}
+
+#[test]
+fn fields_are_json() {
+    let text = r##"a=1, b#7="x", c={d=[1, 2]}, e:f64=inf, f:opaque=0x00, g=[{}], h=["y"], i:u64=18446744073709551615"##;
+    let bytes = encode_text(text).expect("a valid text");
+    assert_eq!(
+        json(&RvMessage::decode(&bytes).expect("an encoded message")),
+        serde_json::json!([
+            { "name": "a", "type": "i32", "value": 1 },
+            { "name": "b", "id": 7, "type": "string", "value": "x" },
+            { "name": "c", "type": "msg", "value": [{ "name": "d", "type": "i32[]", "value": [1, 2] }] },
+            { "name": "e", "type": "f64", "value": "inf" },
+            { "name": "f", "type": "opaque", "value": "0x00" },
+            { "name": "g", "type": "msg[]", "value": [[]] },
+            { "name": "h", "type": "string[]", "value": ["y"] },
+            { "name": "i", "type": "u64", "value": u64::MAX },
+        ])
+    );
+}
