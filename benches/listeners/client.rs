@@ -1,5 +1,6 @@
 //! The client program: the bytes that it sends and awaits, and the roles that it plays.
 
+use crate::rv;
 use crate::{BATCH, Outcome, PATIENCE, PAYLOAD, WARM_UP, now};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,6 +12,7 @@ use std::time::Duration;
 pub enum Protocol {
     Nats,
     Redis,
+    Rv,
 }
 
 impl Protocol {
@@ -18,7 +20,8 @@ impl Protocol {
         match text {
             "nats" => Ok(Protocol::Nats),
             "redis" => Ok(Protocol::Redis),
-            _ => Err(format!("{text:?} is neither nats nor redis")),
+            "rv" => Ok(Protocol::Rv),
+            _ => Err(format!("{text:?} is none of nats, redis and rv")),
         }
     }
 
@@ -26,6 +29,7 @@ impl Protocol {
         match self {
             Protocol::Nats => "nats",
             Protocol::Redis => "redis",
+            Protocol::Rv => "rv",
         }
     }
 
@@ -37,6 +41,7 @@ impl Protocol {
             Protocol::Redis => {
                 format!("*3\r\n$7\r\nPUBLISH\r\n${}\r\n{subject}\r\n${PAYLOAD}\r\n{payload}\r\n", subject.len())
             }
+            Protocol::Rv => return rv::message(subject),
         }
         .into_bytes()
     }
@@ -48,6 +53,7 @@ impl Protocol {
             Protocol::Redis => {
                 format!("*3\r\n$7\r\nmessage\r\n${}\r\n{subject}\r\n${PAYLOAD}\r\n\r\n", subject.len()).len() + PAYLOAD
             }
+            Protocol::Rv => rv::message(subject).len(),
         }
     }
 
@@ -65,13 +71,15 @@ impl Protocol {
         };
         stream.set_nodelay(true).map_err(describe)?;
         stream.set_read_timeout(Some(PATIENCE)).map_err(describe)?;
-        let (hello, answer): (&[u8], &[u8]) = match self {
+        let (hello, answer): (Vec<u8>, &[u8]) = match self {
             Protocol::Nats => {
-                (b"CONNECT {\"verbose\":false,\"pedantic\":false,\"lang\":\"bench\"}\r\nPING\r\n", b"PONG\r\n")
+                let hello = b"CONNECT {\"verbose\":false,\"pedantic\":false,\"lang\":\"bench\"}\r\nPING\r\n";
+                (hello.to_vec(), b"PONG\r\n")
             }
-            Protocol::Redis => (b"PING\r\n", b"+PONG\r\n"),
+            Protocol::Redis => (b"PING\r\n".to_vec(), b"+PONG\r\n"),
+            Protocol::Rv => (rv::hello(), rv::CONNECTED),
         };
-        stream.write_all(hello).map_err(describe)?;
+        stream.write_all(&hello).map_err(describe)?;
         read_to(&mut stream, answer).map_err(describe)?;
         Ok(stream)
     }
@@ -79,16 +87,19 @@ impl Protocol {
     /// Subscribes, and waits until that is confirmed.
     pub fn subscribe(self, stream: &mut TcpStream, subject: &str) -> Outcome<()> {
         let (greeting, answer) = match self {
-            Protocol::Nats => (format!("SUB {subject} 1\r\nPING\r\n"), "PONG\r\n".to_owned()),
-            Protocol::Redis => (format!("SUBSCRIBE {subject}\r\n"), format!("{subject}\r\n:1\r\n")),
+            Protocol::Nats => (format!("SUB {subject} 1\r\nPING\r\n").into_bytes(), b"PONG\r\n".to_vec()),
+            Protocol::Redis => {
+                (format!("SUBSCRIBE {subject}\r\n").into_bytes(), format!("{subject}\r\n:1\r\n").into_bytes())
+            }
+            Protocol::Rv => ([rv::listen(subject), rv::sync()].concat(), rv::sync_end()),
         };
-        stream.write_all(greeting.as_bytes()).map_err(|error| error.to_string())?;
-        read_to(stream, answer.as_bytes()).map_err(|error| error.to_string())
+        stream.write_all(&greeting).map_err(|error| error.to_string())?;
+        read_to(stream, &answer).map_err(|error| error.to_string())
     }
 }
 
 /// Reads until the received bytes end with `end`.
-fn read_to(stream: &mut TcpStream, end: &[u8]) -> io::Result<()> {
+pub fn read_to(stream: &mut TcpStream, end: &[u8]) -> io::Result<()> {
     let mut received = Vec::new();
     let mut byte = [0];
     while !received.ends_with(end) {
@@ -144,6 +155,10 @@ fn publish(protocol: Protocol, address: &str, count: usize) -> Outcome<()> {
     }
     match (protocol, reader) {
         (_, Some(reader)) => reader.join().expect("it does not panic"),
+        (Protocol::Rv, None) => {
+            stream.write_all(&rv::sync()).map_err(describe)?;
+            read_to(&mut stream, &rv::sync_end()).map_err(describe)
+        }
         (_, None) => {
             stream.write_all(b"PING\r\n").map_err(describe)?;
             read_to(&mut stream, b"PONG\r\n").map_err(describe)
@@ -182,7 +197,7 @@ fn measure_requests(protocol: Protocol, address: &str, count: usize) -> Outcome<
             let payload = "x".repeat(PAYLOAD);
             format!("PUB bench.to bench.back {PAYLOAD}\r\n{payload}\r\n").into_bytes()
         }
-        Protocol::Redis => protocol.publish("bench.to"),
+        Protocol::Redis | Protocol::Rv => protocol.publish("bench.to"),
     };
     // Redis clients publish and subscribe by two connections unless they speak RESP3.
     let mut publisher = if protocol == Protocol::Redis { protocol.connect(address)? } else { clone(&stream)? };
@@ -217,7 +232,7 @@ fn answer(protocol: Protocol, address: &str, count: usize) -> Outcome<()> {
     println!("ready");
     let reply = match protocol {
         Protocol::Nats => " bench.back".len(),
-        Protocol::Redis => 0,
+        Protocol::Redis | Protocol::Rv => 0,
     };
     let mut request = vec![0; protocol.message_bytes("bench.to") + reply];
     let (answer, mut published) = (protocol.publish("bench.back"), [0; 4]);

@@ -1,6 +1,7 @@
 //! Many clients at the same time, and one that does not read.
 
-use crate::client::Protocol;
+use crate::client::{Protocol, read_to};
+use crate::rv;
 use crate::server::Server;
 use crate::{Outcome, PATIENCE, PAYLOAD, now};
 use std::fs;
@@ -92,6 +93,33 @@ pub fn idle() -> Outcome<()> {
         1e9 / few,
         few / many
     );
+    Ok(())
+}
+
+/// Measures the memory of Rendezvous clients and of their listens.
+pub fn idle_rv() -> Outcome<()> {
+    const RV_CLIENTS: usize = 1000;
+    const LISTENS: usize = 100;
+    let server = Server::peer(Protocol::Rv, &["listener-unauthenticated-max=65536"])?;
+    let process = server.child.id();
+    let mut first = Protocol::Rv.connect(&server.address)?;
+    Protocol::Rv.subscribe(&mut first, "first")?;
+    let before = resident(process)?;
+    let clients = (0..RV_CLIENTS).map(|_| Protocol::Rv.connect(&server.address));
+    let mut clients = clients.collect::<Outcome<Vec<TcpStream>>>()?;
+    let connected = resident(process)?;
+    for (number, client) in clients.iter_mut().enumerate() {
+        let listens = (0..LISTENS).flat_map(|listen| rv::listen(&format!("idle.{number}.{listen}.*")));
+        let listens: Vec<u8> = listens.chain(rv::sync()).collect();
+        client.write_all(&listens).map_err(|error| format!("writing: {error}"))?;
+    }
+    let end = rv::sync_end();
+    clients.iter_mut().try_for_each(|client| read_to(client, &end)).map_err(|error| format!("reading: {error}"))?;
+    let listening = resident(process)?;
+    let listens = RV_CLIENTS * LISTENS;
+    println!("rendezvous clients  {RV_CLIENTS:>7}  {:>6} bytes each", (connected - before) / RV_CLIENTS as u64);
+    println!("listens             {listens:>7}  {:>6} bytes each", (listening - connected) / listens as u64);
+    println!("resident in all     {:>7.1} MiB", listening as f64 / f64::from(1 << 20));
     Ok(())
 }
 

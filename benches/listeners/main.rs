@@ -1,20 +1,23 @@
 //! Clients of the listeners beside the servers that they were made for, with the same client program in the same run:
-//! `cargo bench --bench listeners [-- nats|redis [throughput|latency]] [--messages n] [--runs n]`. Takes about a
-//! minute.
+//! `cargo bench --bench listeners [-- nats|redis|rv [throughput|latency]] [--messages n] [--runs n]`. Takes about
+//! a minute.
 //!
 //! The program publishes many messages of 64 bytes in a write, enough to keep any server busy. It counts received
 //! bytes, since all messages are alike. Publisher and subscriber are processes of their own. Each run takes the
 //! servers in turn; the output is the median of the runs and the ratio to the server of the protocol.
 //!
+//! No server of Rendezvous can be installed, so `rv` measures the peer alone, unless `--at` names another one.
+//!
 //! `-- idle` measures the memory that idle clients and subscriptions take, and the cost of matching among them. `--
 //! slow` measures the effect of a client that does not read on others. Both measure the peer alone, through the NATS
-//! listener.
+//! listener. `-- idle rv` measures the memory of 1,000 Rendezvous clients with 100 listens each.
 //!
 //! `--at NAME=PUBLISHER'S ADDRESS,SUBSCRIBER'S ADDRESS` names a running server. `--publisher-via` and
 //! `--subscriber-via` name a command that starts the client programs, such as `nsenter -n -t 123`.
 
 mod client;
 mod load;
+mod rv;
 mod server;
 
 use client::{Protocol, play};
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
     let outcome = match words[..] {
         ["role", role, protocol, address, count] => play(role, protocol, address, count),
         ["idle"] => load::idle(),
+        ["idle", "rv"] => load::idle_rv(),
         ["slow"] => load::slow(),
         _ => compare(&words),
     };
@@ -132,7 +136,7 @@ fn compare(words: &[&str]) -> Outcome<()> {
         let mut servers = Vec::new();
         let mut at = job.at.clone();
         if at.is_empty() {
-            for server in [Server::foreign(protocol)?, Server::peer(protocol, &[])?] {
+            for server in Server::foreign(protocol)?.into_iter().chain([Server::peer(protocol, &[])?]) {
                 let address = &server.address;
                 at.push(ServerAddresses {
                     name: server.name.clone(),

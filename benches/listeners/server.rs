@@ -16,18 +16,20 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts the server that the protocol belongs to.
-    pub fn foreign(protocol: Protocol) -> Outcome<Server> {
+    /// Starts the server that the protocol belongs to, if it can be installed.
+    pub fn foreign(protocol: Protocol) -> Outcome<Option<Server>> {
         let (name, port) = match protocol {
             Protocol::Nats => ("nats-server", free_port()?),
             Protocol::Redis => ("redis-server", free_port()?),
+            Protocol::Rv => return Ok(None),
         };
         let port_text = port.to_string();
         let arguments: &[&str] = match protocol {
+            Protocol::Rv => &[],
             Protocol::Nats => &["-a", "127.0.0.1", "-p", &port_text],
             Protocol::Redis => &["--bind", "127.0.0.1", "--port", &port_text, "--save", "", "--appendonly", "no"],
         };
-        Server::start(name, PathBuf::from(name), arguments, port)
+        Server::start(name, PathBuf::from(name), arguments, port).map(Some)
     }
 
     /// Starts a peer with that listener and these settings.
