@@ -59,6 +59,10 @@ fn subscription_shows_messages_and_counts_the_rest() {
     let notice = subscription.notice();
     let shown = ["type", "subject", "payload", "bytes", "is_text"].map(|field| notice[field].clone());
     assert_eq!(shown, [json!("message"), json!("plant.line1.speed"), json!("17.5"), json!(4), json!(true)]);
+    assert_eq!(notice["fields"], Value::Null);
+    peer.place.run(&["pub", "plant.rv", "--rvmsg", "price=21.5, n:u8=7"]).exits(DONE);
+    let notice = subscription.notice();
+    assert_eq!((&notice["fields"], &notice["is_text"]), (&json!("price=21.5, n:u8=7"), &json!(false)), "{notice}");
     let count = 3000;
     peer.place.run(&["pub", "plant.flood", "{{count}}", "--count", &count.to_string()]).exits(DONE);
     let (mut messages, mut omitted) = (0, 0);

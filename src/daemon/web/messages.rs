@@ -11,6 +11,7 @@ use crate::clock::Clock;
 use crate::daemon::mailbox::{EngineCommand, Mailbox, PushError, SubscriptionRequest};
 use crate::daemon::subscription_queue::{NoticeRef, QueueLimits, SubscriptionQueue};
 use crate::listener::permissions::{Denial, DeniedAction, Permissions};
+use crate::listener::rv::message::RvMessage;
 use crate::message::{ClientId, Count, DeliveryRef, Loss, LossScope, Message, SubId, SubscriptionFilter, Verdict};
 use crate::subject::{Pattern, Subject};
 use axum::body::Bytes;
@@ -39,6 +40,8 @@ const SHOWN_MAX: usize = 50;
 const PAUSE: Duration = Duration::from_millis(100);
 /// Maximum number of bytes of a payload that are shown.
 const PAYLOAD_BYTES_MAX: usize = 1024;
+/// Maximum number of bytes of a message of Rendezvous whose fields are shown.
+const FIELDS_BYTES_MAX: usize = 64 << 10;
 /// Interval of events without content, by which the system notices that a client is gone.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 /// Maximum time for the engine to begin a subscription.
@@ -208,10 +211,22 @@ fn message_event(delivery: &DeliveryRef<'_>) -> Value {
         "payload": String::from_utf8_lossy(shown),
         "bytes": delivery.payload.len(),
         "is_text": std::str::from_utf8(delivery.payload).is_ok(),
+        "fields": fields_text(delivery.payload),
         "first": first,
         "missing": missing,
         "repaired": delivery.repaired,
     })
+}
+
+/// Returns the beginning of the fields of a message of Rendezvous as text; `None` if the payload is none, or is large.
+fn fields_text(payload: &[u8]) -> Option<String> {
+    if FIELDS_BYTES_MAX < payload.len() {
+        return None;
+    }
+    let mut text = RvMessage::decode(payload).ok()?.to_string();
+    let mut ends = (0..=text.len().min(PAYLOAD_BYTES_MAX)).rev();
+    text.truncate(ends.find(|end| text.is_char_boundary(*end)).expect("a text begins at a boundary"));
+    Some(text)
 }
 
 /// Returns a loss as JSON.

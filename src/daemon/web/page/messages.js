@@ -27,7 +27,8 @@ function describe(notice) {
   }
   const missing = notice.missing === null ? "" : `[${bounds(notice.missing)} missing before] `;
   const more = notice.bytes > 1024 ? ` … (${bytes(notice.bytes)})` : "";
-  const payload = notice.is_text ? `${notice.payload}${more}` : `binary, ${bytes(notice.bytes)}`;
+  const fields = notice.fields === null ? null : `{${notice.fields}}${more}`;
+  const payload = fields !== null ? fields : notice.is_text ? `${notice.payload}${more}` : `binary, ${bytes(notice.bytes)}`;
   const repaired = notice.repaired ? " [repaired]" : "";
   const kind = notice.missing === null ? "" : "loss";
   return { cells: [clockOf(notice.time_ns), notice.subject, publisher, `${missing}${payload}${repaired}`], kind };
