@@ -245,6 +245,7 @@ impl ListenerClient {
             match self.stream.read(&mut scratch) {
                 Ok(0) => break true,
                 Ok(count) => self.read.extend_from_slice(&scratch[..count]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => break !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
             }
         };
@@ -272,6 +273,7 @@ impl ListenerClient {
                 true
             }
             Err(error) if error.kind() == ErrorKind::ConnectionReset => false,
+            Err(error) if error.kind() == ErrorKind::Interrupted => true,
             Err(error) => panic!("nothing comes ({error}) after {:?}", self.unread()),
         }
     }

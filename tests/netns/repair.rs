@@ -146,7 +146,8 @@ fn payload(publisher: u64, subject: u64, n: u64) -> Vec<u8> {
 fn blackout_of_two_seconds_is_repaired() {
     in_namespaces("netns::repair::blackout_of_two_seconds_is_repaired", || {
         let pair = Pair::new(group(), REPAIR);
-        let load = pair.publisher.publish("t.x", 1500, 500);
+        // On a busy machine the stream is noticed late.
+        let load = pair.publisher.publish("t.x", 3000, 500);
         wait_until("the stream flows", || 200 < pair.tap.count("t.x"));
         pair.there.fault("meta l4proto udp counter name hits drop");
         let before = pair.tap.count("t.x");
@@ -154,7 +155,7 @@ fn blackout_of_two_seconds_is_repaired() {
         let meanwhile = pair.tap.count("t.x") - before;
         assert!(0 < meanwhile && 0 < pair.there.heal(), "the fault has hit");
         load.finish();
-        assert_all_delivered(&pair, 1500);
+        assert_all_delivered(&pair, 3000);
     });
 }
 
@@ -290,7 +291,8 @@ fn check_membership_timeout(group: IpAddr, reports: &str) {
     assert_all_delivered(&pair, 7000);
     let advised = |line: &String| line.contains("INBOUND.BCAST") && line.contains("MCAST_BLACKHOLE");
     wait_until("an advisory says so", || advisories.lines().iter().any(advised));
-    assert_eq!(pair.subscriber.counter("multicast_dead"), 1);
+    // On a busy machine the switch may receive the next report late, too.
+    assert!(1 <= pair.subscriber.counter("multicast_dead"));
 }
 
 /// Matches the membership messages of hosts and switches.

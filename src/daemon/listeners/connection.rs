@@ -269,10 +269,17 @@ impl ListenerConnection {
         self.parser.held_bytes() + self.session.held_bytes() + self.unwritten.own_bytes()
     }
 
-    /// Reads once through `scratch` into the parser.
+    /// Reads once through `scratch` into the parser. Bytes of WebSocket frames count with and without payload.
     pub(crate) fn read(&mut self, scratch: &mut [u8]) -> ReadOutcome {
         let is_plain = self.stream.is_plain();
         let outcome = self.flow.read(&mut self.stream, is_plain, scratch, |bytes| self.parser.push(bytes));
+        let outcome = match (outcome, self.stream.take_frame_bytes()) {
+            (ReadOutcome::Nothing | ReadOutcome::Bytes(_), bytes @ 1..) => {
+                self.flow.is_readable = true;
+                ReadOutcome::Bytes(bytes)
+            }
+            (outcome, _) => outcome,
+        };
         if self.stream.is_begun() {
             self.greet();
         }

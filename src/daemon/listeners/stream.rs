@@ -96,6 +96,11 @@ impl Stream {
         self.web_socket.as_mut()?.take_fault()
     }
 
+    /// Returns the number of bytes of WebSocket frames that were read since the last call, with and without payload.
+    pub(crate) fn take_frame_bytes(&mut self) -> usize {
+        self.web_socket.as_mut().map_or(0, |layer| layer.take_read_bytes())
+    }
+
     /// Returns whether reads return the bytes of the socket unchanged.
     pub(crate) fn is_plain(&self) -> bool {
         self.pending_tls.is_none() && self.secure.is_none() && self.web_socket.is_none()

@@ -121,7 +121,9 @@ fn origins(context: &WebContext, resource: Option<Resource>) -> &[String] {
 /// Returns the resource that a request may have, or the refusal.
 async fn check(context: &WebContext, resource: Option<Resource>, request: &Parts) -> Result<Resource, Response> {
     let origins = origins(context, resource);
-    if let Err(refusal) = context.guard.check_source(&request.uri, &request.headers, origins) {
+    // A link to a subscription would open it.
+    let admits_links = !matches!(resource, Some(Resource::Bus(_)));
+    if let Err(refusal) = context.guard.check_source(&request.uri, &request.headers, origins, admits_links) {
         return Err(refuse(context, refusal).await);
     }
     if let Some(Resource::Bus(call)) = resource

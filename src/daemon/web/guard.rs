@@ -44,12 +44,19 @@ impl RequestGuard {
         origin.to_str().is_ok_and(is_listed).then_some(origin)
     }
 
-    /// Checks the names in a request, and the page that sends it. Pages of the sites in `origins` are admitted. With
-    /// accounts any name is accepted: a page of another site does not have the credentials.
+    /// Checks the names in a request, and the page that sends it. Pages of the sites in `origins` are admitted, and with
+    /// `admits_links` links on any page. With accounts any name is accepted: a page of another site does not have the
+    /// credentials.
     ///
     /// # Errors
     /// The request must not be answered.
-    pub(super) fn check_source(&self, uri: &Uri, headers: &HeaderMap, origins: &[String]) -> Result<(), GuardRefusal> {
+    pub(super) fn check_source(
+        &self,
+        uri: &Uri,
+        headers: &HeaderMap,
+        origins: &[String],
+        admits_links: bool,
+    ) -> Result<(), GuardRefusal> {
         let mut hosts = headers.get_all(header::HOST).iter();
         let host = hosts.next().and_then(|host| host.to_str().ok()).ok_or(GuardRefusal::NoHost)?;
         if hosts.next().is_some() {
@@ -66,13 +73,22 @@ impl RequestGuard {
         let is_own = |origin: &HeaderValue| origin.to_str().is_ok_and(|origin| is_own_origin(origin, host));
         // A link on another page may lead here: such a request has no Origin.
         let is_of_site = |site: &HeaderValue| site == "same-origin" || site == "none";
-        let is_link = headers.get("sec-fetch-mode").is_some_and(|mode| mode == "navigate");
+        let is_link = admits_links && headers.get("sec-fetch-mode").is_some_and(|mode| mode == "navigate");
         if headers.get_all(header::ORIGIN).iter().all(is_own)
             && (is_link || headers.get_all(FETCH_SITE).iter().all(is_of_site))
         {
             return Ok(());
         }
         Err(GuardRefusal::ForeignPage)
+    }
+
+    /// Returns whether a page of any site may have caused a request: browsers send the origin neither of images and
+    /// the like, nor to hosts beyond loopback without encryption.
+    pub(super) fn may_be_of_any_page(headers: &HeaderMap) -> bool {
+        let is_browser = |agent: &HeaderValue| agent.as_bytes().starts_with(b"Mozilla/");
+        headers.get(header::USER_AGENT).is_some_and(is_browser)
+            && !headers.contains_key(header::ORIGIN)
+            && !headers.contains_key(FETCH_SITE)
     }
 
     /// Returns the account of a request; `None` if the server needs none.
@@ -120,7 +136,7 @@ mod tests {
         pairs: &[(&'static str, &str)],
         expected: Result<(), GuardRefusal>,
     ) {
-        assert_eq!(guard.check_source(&Uri::from_static(uri), &headers(pairs), &[]), expected, "{uri} {pairs:?}");
+        assert_eq!(guard.check_source(&Uri::from_static(uri), &headers(pairs), &[], true), expected, "{uri} {pairs:?}");
     }
 
     #[test]
@@ -133,7 +149,7 @@ mod tests {
         check(&open, "/", &[], Err(GuardRefusal::NoHost));
         let mut twice = headers(&[("host", "127.0.0.1")]);
         twice.append(header::HOST, HeaderValue::from_static("evil.example"));
-        assert_eq!(open.check_source(&Uri::from_static("/"), &twice, &[]), Err(GuardRefusal::NoHost));
+        assert_eq!(open.check_source(&Uri::from_static("/"), &twice, &[], true), Err(GuardRefusal::NoHost));
         check(&guard(&["t0ken"]), "/", &[("host", "seqcast.plant.example")], Ok(()));
     }
 
@@ -160,7 +176,8 @@ mod tests {
     fn pages_of_listed_sites_are_admitted() {
         let open = guard(&[]);
         let check = |pairs: &[(&'static str, &str)]| {
-            open.check_source(&Uri::from_static("/pub/a"), &headers(pairs), &["https://panel.example".to_owned()])
+            let origins = ["https://panel.example".to_owned()];
+            open.check_source(&Uri::from_static("/pub/a"), &headers(pairs), &origins, false)
         };
         let (host, site) = (("host", "127.0.0.1:7580"), ("sec-fetch-site", "cross-site"));
         assert_eq!(check(&[host, site, ("origin", "https://panel.example")]), Ok(()));
@@ -174,9 +191,21 @@ mod tests {
         let mut twice = headers(&[host, ("origin", "https://panel.example")]);
         twice.append(header::ORIGIN, HeaderValue::from_static("https://evil.example"));
         let origins = ["https://panel.example".to_owned()];
-        let checked = open.check_source(&Uri::from_static("/pub/a"), &twice, &origins);
+        let checked = open.check_source(&Uri::from_static("/pub/a"), &twice, &origins, false);
         assert_eq!(checked, Err(GuardRefusal::ForeignPage));
         assert_eq!(check(&[host, site]), Err(GuardRefusal::ForeignPage));
+        assert_eq!(check(&[host, site, ("sec-fetch-mode", "navigate")]), Err(GuardRefusal::ForeignPage));
+    }
+
+    #[test]
+    fn requests_of_unknown_pages_are_recognized() {
+        let agent = ("user-agent", "Mozilla/5.0 (X11; Linux x86_64)");
+        assert!(RequestGuard::may_be_of_any_page(&headers(&[agent])));
+        for known in [("origin", "http://127.0.0.1:7580"), ("sec-fetch-site", "same-origin")] {
+            assert!(!RequestGuard::may_be_of_any_page(&headers(&[agent, known])));
+        }
+        assert!(!RequestGuard::may_be_of_any_page(&headers(&[("user-agent", "curl/8.14.1")])));
+        assert!(!RequestGuard::may_be_of_any_page(&headers(&[])));
     }
 
     #[test]

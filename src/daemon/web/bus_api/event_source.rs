@@ -1,7 +1,7 @@
 //! Subscriptions as server-sent events.
 
 use super::CallRefusal;
-use super::subscription::{HttpSubscription, NoticeFormat, SubscriptionCall, notice_json};
+use super::subscription::{HttpSubscription, NoticeFormat, SentNotices, SubscriptionCall, notice_json};
 use crate::daemon::http_server::{ACKNOWLEDGE_TIME, STALLED};
 use crate::daemon::subscription_queue::Notice;
 use crate::daemon::web::WebContext;
@@ -51,11 +51,11 @@ pub(super) async fn answer_events(context: &Arc<WebContext>, call: SubscriptionC
 /// Sends the notices of a subscription until it ends, or the client reads nothing.
 async fn send_events(subscription: &HttpSubscription, format: NoticeFormat, chunks: &Sender<Bytes>) -> io::Result<()> {
     let reader = QueueReader::new(&subscription.queue)?;
-    let mut chunk = BEGIN.to_vec();
+    let (mut chunk, mut sent) = (BEGIN.to_vec(), SentNotices::default());
     loop {
         let bytes = Bytes::from(std::mem::take(&mut chunk));
         match tokio::time::timeout(ACKNOWLEDGE_TIME, chunks.send(bytes)).await {
-            Ok(Ok(())) => {}
+            Ok(Ok(())) => subscription.on_sent(std::mem::take(&mut sent)),
             Ok(Err(_)) => return Ok(()),
             Err(_) => {
                 subscription.on_ended(STALLED);
@@ -69,7 +69,7 @@ async fn send_events(subscription: &HttpSubscription, format: NoticeFormat, chun
                 let mut next = Some(first);
                 while let Some(notice) = next {
                     put_notice(&mut chunk, format, &notice);
-                    subscription.count(&notice);
+                    sent.add(&notice);
                     next = if chunk.len() < CHUNK_BYTES { reader.try_next() } else { None };
                 }
             }

@@ -12,9 +12,10 @@ pub(super) use cross_origin::{add_cross_origin_headers, answer_preflight};
 use self::event_source::answer_events;
 use self::subscription::SubscriptionCall;
 use self::websocket::{answer_websocket, is_upgrade};
-use super::WebContext;
+use super::guard::RequestGuard;
 use super::message_refusal::refuse_message;
 use super::messages::MessageRefusal;
+use super::{CONNECTIONS_MAX, WebContext};
 use crate::config::{Config, HttpPublish, TlsClients};
 use crate::listener::permissions::Permissions;
 use crate::message::Epoch;
@@ -32,10 +33,11 @@ use tokio::sync::{Semaphore, watch};
 const BODY_BYTES_MAX: usize = 64 << 20;
 /// Bytes for which a body needs one permit.
 const BODY_UNIT_BYTES: usize = 1 << 10;
-/// Maximum number of subscriptions of all clients. It leaves connections for other requests.
+/// Maximum number of subscriptions of all clients.
 const SUBSCRIPTIONS_MAX: usize = 128;
-/// Maximum number of requests that await their replies, which leaves connections for others.
-const REQUESTS_MAX: usize = 192;
+/// Maximum number of requests that await their replies.
+const REQUESTS_MAX: usize = 64;
+const _: () = assert!(SUBSCRIPTIONS_MAX + REQUESTS_MAX < CONNECTIONS_MAX, "connections are left for others");
 /// Interval between checks of the number of subscriptions, while the server stops.
 const CLOSE_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -157,6 +159,9 @@ async fn answer_subscribe(
     path: &str,
 ) -> Result<Response, CallRefusal> {
     let call = SubscriptionCall::parse(path, request.uri.query().unwrap_or_default(), permissions)?;
+    if call.is_in_queue() && RequestGuard::may_be_of_any_page(&request.headers) {
+        return Err(CallRefusal::UnknownPage);
+    }
     match request.method {
         Method::HEAD => Ok(StatusCode::OK.into_response()),
         _ if is_upgrade(&request.headers) => answer_websocket(context, call, request).await,
@@ -175,6 +180,8 @@ enum CallRefusal {
     TooLarge(usize),
     /// The body is not complete in time.
     SlowBody,
+    /// A page of any site may have caused the request, which would take messages from others.
+    UnknownPage,
 }
 
 impl From<MessageRefusal> for CallRefusal {
@@ -206,6 +213,11 @@ fn refuse_call(context: &WebContext, refusal: &CallRefusal) -> Response {
         CallRefusal::SlowBody => {
             count(&context.counts.invalid);
             (StatusCode::REQUEST_TIMEOUT, "the body is not complete in time\n").into_response()
+        }
+        CallRefusal::UnknownPage => {
+            count(&context.counts.denied);
+            let text = "the browser does not tell which page asks: join a queue group by WebSocket or HTTPS\n";
+            (StatusCode::FORBIDDEN, text).into_response()
         }
     }
 }

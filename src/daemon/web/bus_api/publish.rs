@@ -11,17 +11,19 @@ use crate::listener::http_api::url_subject::{parse_parameters, parse_subject};
 use crate::listener::permissions::{Denial, DeniedAction, Permissions};
 use crate::message::{MESSAGE_BYTES_MAX, Message};
 use crate::subject::Subject;
+use crate::time::Instant;
 use axum::body::{Body, Bytes};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tokio::sync::SemaphorePermit;
 
 const _: () = assert!(MESSAGE_BYTES_MAX <= BODY_BYTES_MAX, "the largest message fits");
 
 /// Maximum time for which a message waits for the network.
-const PUBLISH_TIME: Duration = Duration::from_secs(2);
+pub(super) const PUBLISH_TIME: Duration = Duration::from_secs(2);
 /// Interval between attempts to publish while publishers wait for the network.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -35,8 +37,8 @@ pub(super) async fn answer_publish(
 ) -> Result<Response, CallRefusal> {
     let [] = parse_parameters(request.uri.query().unwrap_or_default(), []).map_err(invalid)?;
     let subject = permitted_subject(context, permissions, path)?;
-    let message = read_message(context, permissions, &request.headers, body, subject).await?;
-    publish(context, message).await?;
+    let received = read_message(context, permissions, &request.headers, body, subject).await?;
+    publish(context, &received.message, Clock::now().instant + PUBLISH_TIME).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -56,14 +58,22 @@ pub(super) fn permitted_subject(
     }
 }
 
+/// A message that a request carries.
+#[derive(Debug)]
+pub(super) struct ReceivedMessage<'a> {
+    pub(super) message: Message,
+    /// Its part of the bytes of all requests.
+    _permit: SemaphorePermit<'a>,
+}
+
 /// Reads the message that a request carries.
-pub(super) async fn read_message(
-    context: &WebContext,
+pub(super) async fn read_message<'a>(
+    context: &'a WebContext,
     permissions: &Permissions,
     headers: &HeaderMap,
     body: Body,
     subject: Subject,
-) -> Result<Message, CallRefusal> {
+) -> Result<ReceivedMessage<'a>, CallRefusal> {
     let fields = headers.iter().map(|(name, value)| (HeaderName::as_str(name), value.as_bytes()));
     let mut message = parse_message(subject, fields, Bytes::new()).map_err(invalid)?;
     // Otherwise a client could make the receiver of a request publish where the client itself may not.
@@ -82,18 +92,17 @@ pub(super) async fn read_message(
         return Err(CallRefusal::TooLarge(most));
     }
     let units = u32::try_from(length.div_ceil(BODY_UNIT_BYTES)).expect("at most the largest message");
-    let _room = context.bus.body_room.try_acquire_many(units).map_err(|_| MessageRefusal::Busy)?;
+    let permit = context.bus.body_room.try_acquire_many(units).map_err(|_| MessageRefusal::Busy)?;
     match tokio::time::timeout(REQUEST_TIME, axum::body::to_bytes(body, room)).await {
         Ok(Ok(payload)) => message.payload = payload,
         Ok(Err(_)) => return Err(CallRefusal::TooLarge(most)),
         Err(_) => return Err(CallRefusal::SlowBody),
     }
-    Ok(message)
+    Ok(ReceivedMessage { message, _permit: permit })
 }
 
-/// Publishes a message, and waits for room for it.
-pub(super) async fn publish(context: &WebContext, message: Message) -> Result<(), CallRefusal> {
-    let until = Clock::now().instant + PUBLISH_TIME;
+/// Publishes a message, and waits for room for it until a time.
+pub(super) async fn publish(context: &WebContext, message: &Message, until: Instant) -> Result<(), CallRefusal> {
     loop {
         match context.reports.publish(message.clone()) {
             Ok(()) => {

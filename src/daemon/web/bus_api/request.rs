@@ -1,6 +1,6 @@
 //! Requests: the body of a request by HTTP is the payload of a message, and the first reply to it is the answer.
 
-use super::publish::{permitted_subject, publish, read_message};
+use super::publish::{PUBLISH_TIME, ReceivedMessage, permitted_subject, publish, read_message};
 use super::subscription::HttpSubscription;
 use super::{CallRefusal, invalid};
 use crate::clock::Clock;
@@ -12,7 +12,7 @@ use crate::daemon::web::queue_reader::{QueueReader, ReaderItem};
 use crate::listener::http_api::fields::{content_type, reply_fields};
 use crate::listener::http_api::url_subject::{parse_parameters, parse_timeout};
 use crate::listener::permissions::Permissions;
-use crate::message::{Delivery, Message, SubscriptionFilter};
+use crate::message::{Delivery, SubscriptionFilter};
 use crate::proto::peer::inbox_of;
 use crate::subject::{Pattern, Subject};
 use crate::time::Instant;
@@ -28,6 +28,8 @@ use std::time::Duration;
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Policy of a reply in a browser: it is no page of the peer, and runs no script.
 const REPLY_POLICY: HeaderValue = HeaderValue::from_static("default-src 'none'; sandbox");
+/// Field of the subject for replies to a message.
+const REPLY_FIELD: HeaderName = HeaderName::from_static("seqcast-reply");
 /// Field of the reason for which there is no reply.
 const REASON: HeaderName = HeaderName::from_static("seqcast-reason");
 
@@ -43,15 +45,16 @@ pub(super) async fn answer_request(
     let [timeout] = parse_parameters(query, ["timeout"]).map_err(invalid)?;
     let timeout = timeout.map_or(Ok(TIMEOUT), |timeout| parse_timeout(&timeout)).map_err(invalid)?;
     let subject = permitted_subject(context, permissions, path)?;
-    let message = read_message(context, permissions, &request.headers, body, subject.clone()).await?;
-    if message.reply.is_some() {
+    if request.headers.contains_key(REPLY_FIELD) {
         return Err(invalid("the server receives the reply to a request: leave out seqcast-reply, or use /pub"));
     }
-    context.counts.bus_requests.fetch_add(1, Ordering::Relaxed);
+    let received = read_message(context, permissions, &request.headers, body, subject).await?;
+    let subject = received.message.subject.clone();
     let until = Clock::now().instant + timeout;
-    let call = RequestCall::begin(context, message).await?;
+    let call = RequestCall::begin(context).await?;
+    context.counts.bus_requests.fetch_add(1, Ordering::Relaxed);
     let reply = tokio::select! {
-        reply = call.reply(&subject, until) => reply?,
+        reply = call.reply(received, until) => reply?,
         () = call.subscription.stopped() => return Err(MessageRefusal::NoAnswer.into()),
     };
     let refused = |status: StatusCode, reason: &'static str, text: String| {
@@ -90,29 +93,38 @@ enum RequestEnd {
 struct RequestCall<'a> {
     context: &'a WebContext,
     subscription: HttpSubscription,
-    message: Message,
+    /// Subject of the replies.
+    inbox: Subject,
 }
 
 impl<'a> RequestCall<'a> {
     /// Subscribes to the replies of a request.
-    async fn begin(context: &'a Arc<WebContext>, mut message: Message) -> Result<RequestCall<'a>, CallRefusal> {
+    async fn begin(context: &'a Arc<WebContext>) -> Result<RequestCall<'a>, CallRefusal> {
         let number = context.next_sub.fetch_add(1, Ordering::Relaxed);
         let inbox: Subject =
             format!("{}http.{number}", inbox_of(context.bus.epoch())).parse().expect("a short subject");
         let wanted = SubscriptionFilter::from(Pattern::from(inbox.clone()));
         let request = SubscriptionRequest { wanted, mode: None, wants_discovery: false };
         let subscription = HttpSubscription::begin(context, request, &context.bus.requests).await?;
-        message.reply = Some(inbox);
-        Ok(RequestCall { context, subscription, message })
+        Ok(RequestCall { context, subscription, inbox })
     }
 
-    /// Publishes the request, and waits for its first reply.
-    async fn reply(&self, subject: &Subject, until: Instant) -> Result<RequestEnd, CallRefusal> {
+    /// Publishes the request, and waits for its first reply. After `until` it publishes nothing.
+    async fn reply(&self, received: ReceivedMessage<'_>, until: Instant) -> Result<RequestEnd, CallRefusal> {
         let no_answer = |_| CallRefusal::from(MessageRefusal::NoAnswer);
         let reader = QueueReader::new(&self.subscription.queue).map_err(no_answer)?;
-        publish(self.context, self.message.clone()).await?;
+        let now = Clock::now().instant;
+        if until <= now {
+            return Ok(RequestEnd::Timeout);
+        }
+        let mut received = received;
+        received.message.reply = Some(self.inbox.clone());
+        publish(self.context, &received.message, until.min(now + PUBLISH_TIME)).await?;
+        let subject = received.message.subject.clone();
+        // The bytes of the message are free while its reply is awaited.
+        drop(received);
         let left = until.since(Clock::now().instant);
-        self.context.reports.await_absence(self.subscription.sub, subject.clone(), left);
+        self.context.reports.await_absence(self.subscription.sub, subject, left);
         let wait = async {
             loop {
                 match reader.next_item().await {

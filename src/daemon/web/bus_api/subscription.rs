@@ -11,7 +11,7 @@ use crate::listener::notice::{dropped_json, loss_json, message_json};
 use crate::listener::permissions::{Denial, DeniedAction, Permissions};
 use crate::message::{DeliveryMode, SubId, SubscriptionFilter};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -61,12 +61,21 @@ impl SubscriptionCall {
     }
 }
 
+impl SubscriptionCall {
+    /// Returns whether the subscription is in a queue group, from which it takes messages.
+    pub(super) fn is_in_queue(&self) -> bool {
+        self.request.wanted.queue.is_some()
+    }
+}
+
 /// A subscription. It ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct HttpSubscription {
     context: Arc<WebContext>,
     pub(super) sub: SubId,
     pub(super) queue: Arc<SubscriptionQueue>,
+    /// Number of dropped notices that are counted already.
+    dropped: AtomicU64,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -88,7 +97,13 @@ impl HttpSubscription {
             PushError::Closed => MessageRefusal::NoAnswer,
         })?;
         // From here on the subscription ends even if the client leaves before the answer.
-        let subscription = HttpSubscription { context: Arc::clone(context), sub, queue, _permit: permit };
+        let subscription = HttpSubscription {
+            context: Arc::clone(context),
+            sub,
+            queue,
+            dropped: AtomicU64::default(),
+            _permit: permit,
+        };
         let wait = move || begun.recv_timeout(SUBSCRIBE_TIME);
         match tokio::task::spawn_blocking(wait).await {
             Ok(Ok(Ok(()))) => Ok(subscription),
@@ -108,15 +123,17 @@ impl HttpSubscription {
         HttpSubscription::begin(context, call.request, &context.bus.subscriptions).await
     }
 
-    /// Counts a notice that is sent to the client.
-    pub(super) fn count(&self, notice: &Notice) {
+    /// Counts notices that are sent to the client.
+    pub(super) fn on_sent(&self, sent: SentNotices) {
         let counts = &self.context.counts;
-        match notice {
-            Notice::Message(_) => counts.delivered.fetch_add(1, Ordering::Relaxed),
-            Notice::Loss(_) => counts.losses.fetch_add(1, Ordering::Relaxed),
-            Notice::Dropped(count) => counts.dropped.fetch_add(*count, Ordering::Relaxed),
-            Notice::Joined(_) => 0,
-        };
+        counts.delivered.fetch_add(sent.messages, Ordering::Relaxed);
+        counts.losses.fetch_add(sent.losses, Ordering::Relaxed);
+        self.on_dropped(sent.dropped);
+    }
+
+    fn on_dropped(&self, count: u64) {
+        self.dropped.fetch_add(count, Ordering::Relaxed);
+        self.context.counts.dropped.fetch_add(count, Ordering::Relaxed);
     }
 
     /// Waits until the server stops.
@@ -134,8 +151,32 @@ impl HttpSubscription {
     }
 }
 
+/// Numbers of notices that a client is sent together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SentNotices {
+    messages: u64,
+    losses: u64,
+    /// Number of notices whose drop is reported.
+    dropped: u64,
+}
+
+impl SentNotices {
+    /// Adds a notice.
+    pub(super) fn add(&mut self, notice: &Notice) {
+        match notice {
+            Notice::Message(_) => self.messages += 1,
+            Notice::Loss(_) => self.losses += 1,
+            Notice::Dropped(count) => self.dropped += count,
+            Notice::Joined(_) => {}
+        }
+    }
+}
+
 impl Drop for HttpSubscription {
     fn drop(&mut self) {
+        // The client gets no further report of these.
+        let (_, _, dropped) = self.queue.fill();
+        self.on_dropped(dropped.saturating_sub(self.dropped.load(Ordering::Relaxed)));
         self.context.reports.end_subscription(self.sub);
     }
 }

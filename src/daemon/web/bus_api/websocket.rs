@@ -1,6 +1,6 @@
 //! Subscriptions as WebSockets: each notice is a text with a JSON object.
 
-use super::subscription::{HttpSubscription, NoticeFormat, SubscriptionCall, notice_json};
+use super::subscription::{HttpSubscription, NoticeFormat, SentNotices, SubscriptionCall, notice_json};
 use super::{CallRefusal, invalid};
 use crate::daemon::http_server::{ACKNOWLEDGE_TIME, ConnectionGuard, STALLED, SocketFault};
 use crate::daemon::web::WebContext;
@@ -129,7 +129,9 @@ async fn send_notices(subscription: &HttpSubscription, socket: &mut WebSocket) -
                 let notice = notice.ok().flatten().ok_or(SocketEnd::Stopping)?;
                 if let Some((_, json)) = notice_json(&notice) {
                     send(socket, Message::Text(json.into())).await?;
-                    subscription.count(&notice);
+                    let mut sent = SentNotices::default();
+                    sent.add(&notice);
+                    subscription.on_sent(sent);
                 }
             }
             message = socket.recv() => {
