@@ -20,7 +20,7 @@ use crate::listener::frame::PeerFrame;
 use crate::listener::output_buffer::COMMON_BYTES;
 use crate::listener::protocol::Protocol;
 use crate::listener::value::delivery_body;
-use crate::message::{ClientId, Loss, LossScope, Publisher, SubId, Target};
+use crate::message::{ClientId, Delivery, Loss, LossScope, Publisher, SubId, Target};
 use crate::time::{ClockReading, Instant};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -279,6 +279,15 @@ impl Clients {
                 filling.push(*target);
             }
         }
+    }
+
+    /// Delivers an advisory of this peer to every client that has one of the subscriptions.
+    pub(crate) fn advise(&mut self, now: ClockReading, to: &[Target], advisory: Delivery) {
+        #[cfg(feature = "listeners")]
+        let others = self.advise_at_listeners(to, &advisory);
+        #[cfg(feature = "listeners")]
+        let to = &others[..];
+        self.deliver(now, to, advisory.into());
     }
 
     /// Delivers messages to every client that has one of the subscriptions.

@@ -9,7 +9,7 @@ use crate::listener::session_request::{
     ClientFacts, ConnectionInfo, ListedSubscription, ReceiverCount, RespState, ServerFacts, SessionRequest,
 };
 use crate::listener::{hat, nats, redis, rv};
-use crate::message::{Count, Refusal, SubId};
+use crate::message::{Count, Delivery, Refusal, SubId};
 use crate::subject::Subject;
 use crate::time::Instant;
 use std::fmt;
@@ -362,8 +362,8 @@ impl ClientSession {
 
     /// Returns the subscriptions to which a message that matches all of `subs` is delivered. `subs` has at least one
     /// entry. Hat and Rendezvous clients get each message only once.
-    pub fn delivery_subs<'a>(&self, subs: &'a [SubId]) -> &'a [SubId] {
-        each!(self, _session => subs, _hat => &subs[..1], rv => rv.delivery_subs(subs))
+    pub fn delivery_subs<'a>(&self, subs: &'a [SubId], subject: Option<&Subject>) -> &'a [SubId] {
+        each!(self, _session => subs, _hat => &subs[..1], rv => subject.map_or(&[], |subject| rv.delivery_subs(subs, subject)))
     }
 
     /// Writes messages for these subscriptions, now or with [`ClientSession::flush_events`]. Returns the total number
@@ -381,6 +381,23 @@ impl ClientSession {
     /// output.
     pub fn flush_events(&mut self, out: &mut OutputBuffer) {
         each!(self, _session => (), hat => hat.flush_events(out), _rv => ());
+    }
+
+    /// Returns whether the client misses a message that is not delivered to these subscriptions.
+    pub fn is_for_client(&self, subs: &[SubId]) -> bool {
+        each!(self, _session => !subs.is_empty(), _hat => !subs.is_empty(), rv => rv.is_for_client(subs))
+    }
+
+    /// Writes an advisory that the peer itself has made, in the form of the protocol. Returns false if the protocol has
+    /// none: the advisory is a message like others then.
+    pub fn on_advisory(&mut self, advisory: &Delivery, out: &mut OutputBuffer) -> bool {
+        match self {
+            ClientSession::Rv(rv) => {
+                rv.on_advisory(advisory, out);
+                true
+            }
+            ClientSession::Nats(_) | ClientSession::Redis(_) | ClientSession::Hat(_) => false,
+        }
     }
 
     /// Records that messages of these subscriptions are lost before the next delivery. Rendezvous clients get

@@ -58,6 +58,11 @@ impl ClientPermissions {
         Some(Denial::new(DeniedAction::Reply, reply))
     }
 
+    /// Returns the reason why the client may not name the reply subject; `None` if it may.
+    pub(crate) fn reply_denial(&self, reply: &Subject) -> Option<Denial> {
+        (!self.may_reply_to(reply)).then(|| Denial::new(DeniedAction::Reply, reply))
+    }
+
     /// Returns the reason why the client may not subscribe to the pattern; `None` if it may.
     pub(crate) fn subscribe_denial(&self, pattern: &Pattern) -> Option<Denial> {
         (!self.may_subscribe(pattern)).then(|| Denial::new(DeniedAction::Subscribe, pattern))

@@ -107,6 +107,20 @@ impl Clients {
         }
     }
 
+    /// Writes an advisory of this peer to the clients whose protocol has advisories of its own. Returns the targets of
+    /// the other clients.
+    pub(super) fn advise_at_listeners(&mut self, to: &[Target], advisory: &Delivery) -> Vec<Target> {
+        let mut others = Vec::new();
+        for group in to.chunk_by(|a, b| a.client == b.client) {
+            let id = group[0].client;
+            match self.listener_connection(id).is_some_and(|connection| connection.advise(advisory)) {
+                true => self.schedule_write(id),
+                false => others.extend_from_slice(group),
+            }
+        }
+        others
+    }
+
     /// Reports the receivers of a published message to the session of its client, which awaits an answer on `reply`.
     pub(crate) fn answer_published(&mut self, id: ClientId, reply: &Subject, receivers: ReceiverCount) {
         let Some(connection) = self.listener_connection(id) else { return };

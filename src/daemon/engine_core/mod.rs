@@ -434,7 +434,7 @@ impl EngineCore {
                     let host = self.host(now, advisory.publisher.epoch);
                     let repaired = advisories::repaired(&self.peer, &advisory);
                     let delivery = advisories::delivery(&advisory, host, repaired, self.me());
-                    self.clients.deliver(now, &to, delivery.into());
+                    self.clients.advise(now, &to, delivery);
                 }
                 Effect::Refuse { client, sub, refusal } => self.report_refusal(client, sub, &refusal),
                 Effect::Member { publisher, event } => {

@@ -10,7 +10,7 @@ use crate::delivery::Deliveries;
 use crate::listener::client::{ClientParser, ClientSession, Settings};
 use crate::listener::output_buffer::OutputBuffer;
 use crate::listener::session_request::{ConnectionInfo, SessionRequest};
-use crate::message::{Count, SubId};
+use crate::message::{Count, Delivery, SubId};
 use crate::time::Instant;
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -172,10 +172,22 @@ impl ListenerConnection {
         self.session.poll_request(!self.unwritten.is_backpressured())
     }
 
+    /// Writes an advisory of the peer in the form of the protocol. Returns false if the protocol has none. The rate of
+    /// advisories is limited, so a slow client gets them beyond the room for messages; one that reads nothing does not.
+    pub(crate) fn advise(&mut self, advisory: &Delivery) -> bool {
+        if 2 * self.limits.bytes_max < self.unwritten.bytes() {
+            return self.session.on_advisory(advisory, &mut OutputBuffer::default());
+        }
+        self.answer(|session, out| session.on_advisory(advisory, out))
+    }
+
     /// Writes messages for these subscriptions as long as there is room, and drops the others. `has_share` is false if
     /// the client has used its share of the common memory; all are dropped then.
     pub(crate) fn deliver(&mut self, subs: &[SubId], deliveries: &Deliveries, has_share: bool) -> PushOutcome {
-        let subs = self.session.delivery_subs(subs);
+        let subs = self.session.delivery_subs(subs, deliveries.subject());
+        if subs.is_empty() {
+            return PushOutcome { accepted: 0, begins_drops: false };
+        }
         if !has_share || !self.has_room() {
             return PushOutcome { accepted: 0, begins_drops: self.drop_all(subs, deliveries) };
         }
@@ -237,6 +249,9 @@ impl ListenerConnection {
 
     /// Drops messages for these subscriptions. Returns whether the client begins to lose messages with these.
     fn drop_all(&mut self, subs: &[SubId], deliveries: &Deliveries) -> bool {
+        if !self.session.is_for_client(subs) {
+            return false;
+        }
         let begins_drops = self.drops.is_empty();
         let count = deliveries.len() as u64;
         if let Some(first) = deliveries.clone().next() {

@@ -431,7 +431,7 @@ impl Listeners {
             let own: Vec<Target> =
                 targets.iter().flat_map(|to| to.iter()).filter(|to| to.client == id).copied().collect();
             if !own.is_empty() {
-                core.clients.deliver(now, &own, advisory.into());
+                core.clients.advise(now, &own, advisory);
             }
         }
     }

@@ -46,7 +46,7 @@ pub(super) fn refusal_text(refusal: &Refusal) -> String {
         Refusal::Subject(error) => error.to_string(),
         Refusal::Stopping => "the daemon is stopping".to_owned(),
         Refusal::TooManyGlobSteps { .. } | Refusal::QueueLive | Refusal::QueueDiscovery => {
-            unreachable!("this listener sends no such request")
+            "the daemon refuses the request".to_owned()
         }
     }
 }

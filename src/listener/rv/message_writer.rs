@@ -13,6 +13,9 @@ use bytes::Bytes;
 /// Minimum average payload size, in bytes, at which payloads are shared by their receivers instead of copied.
 const SHARE_BYTES: usize = 8 * 1024;
 
+/// Maximum capacity of the buffer that is kept between messages, in bytes. It bounds the memory of idle clients.
+const IDLE_BYTES: usize = 1024;
+
 /// Writer of messages. It remembers the encoded subject of the last one.
 #[derive(Debug, Default)]
 pub(super) struct RvWriter {
@@ -26,6 +29,9 @@ impl RvWriter {
     /// Writes each message once. Returns the number of messages written; 0 if the protocol cannot express the subject.
     pub(super) fn write(&mut self, deliveries: &Deliveries, out: &mut OutputBuffer) -> usize {
         let mut written = 0;
+        if IDLE_BYTES < self.line.capacity() {
+            self.line = Vec::new();
+        }
         if SHARE_BYTES * deliveries.len() <= deliveries.bytes() {
             for delivery in deliveries.clone() {
                 if self.begin(&(&delivery).into()) {

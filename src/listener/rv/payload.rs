@@ -7,6 +7,7 @@
 
 use super::envelope::is_own_field;
 use super::message::{HEAD_BYTES, MAGIC, RvRawField, fields, kind};
+use super::settings::ENVELOPE_BYTES;
 use crate::message::Headers;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
@@ -15,6 +16,8 @@ use base64::engine::general_purpose::STANDARD_NO_PAD;
 const DATA_HEADER: &str = "rv-data";
 /// Header with the further fields of the envelope.
 const ENVELOPE_HEADER: &str = "rv-envelope";
+/// Maximum size of that header in bytes. Each receiver decodes it.
+const ENVELOPE_HEADER_BYTES_MAX: usize = ENVELOPE_BYTES.div_ceil(3) * 4;
 /// Header that marks an advisory, with the value `A`.
 const ADVISORY_HEADER: &str = "mtype";
 
@@ -47,7 +50,9 @@ impl RvHeaders {
         for (key, value) in headers.iter() {
             match key {
                 DATA_HEADER => found.kind = value.parse().ok().filter(|kind| *kind != kind::MESSAGE),
-                ENVELOPE_HEADER => found.others = STANDARD_NO_PAD.decode(value).unwrap_or_default(),
+                ENVELOPE_HEADER if value.len() <= ENVELOPE_HEADER_BYTES_MAX => {
+                    found.others = STANDARD_NO_PAD.decode(value).unwrap_or_default();
+                }
                 ADVISORY_HEADER => found.is_advisory |= value == "A",
                 _ => {}
             }
@@ -86,8 +91,12 @@ pub fn is_message(payload: &[u8]) -> bool {
     u32::from_be_bytes([*a, *b, *c, *d]) as usize == payload.len() && u32::from_be_bytes(*magic) == MAGIC
 }
 
-/// Returns whether the bytes are valid data of a field of this type.
+/// Returns whether the bytes are valid data of a field of this type. The elements of arrays of strings and messages are
+/// not examined: each receiver would do that.
 fn is_data(kind: u8, data: &[u8]) -> bool {
+    if matches!(kind, kind::STRINGS | kind::MESSAGES) {
+        return size_of::<u32>() <= data.len();
+    }
     RvRawField { name: b"data", id: None, kind, data, bytes: data }.value().is_ok()
 }
 

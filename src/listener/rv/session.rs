@@ -10,15 +10,15 @@ use super::message_writer::RvWriter;
 use super::parser::RvCommand;
 use super::payload::RvHeaders;
 use super::request::{RvQuery, RvRequest};
-use super::settings::Settings;
+use super::settings::{ENVELOPE_BYTES, Settings};
 use super::subject::{self, ADVISORY_PREFIX, INBOX_PREFIX, LOCAL_PREFIX};
 use super::subscriptions::{INBOX, LOSSES, RvSubscriptions};
 use crate::delivery::Deliveries;
 use crate::listener::client_permissions::ClientPermissions;
 use crate::listener::output_buffer::OutputBuffer;
 use crate::listener::session_request::{ConnectionInfo, Publish, SessionRequest};
-use crate::message::{Headers, Message, Refusal, SubId};
-use crate::subject::{Pattern, Subject};
+use crate::message::{Delivery, Headers, Message, Refusal, SubId};
+use crate::subject::{Pattern, SUBJECT_BYTES_MAX, Subject};
 use crate::time::Instant;
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -166,9 +166,27 @@ impl RvSession {
         }
     }
 
-    /// Returns the subscription to which a message that matches all of `subs` is delivered: a client gets one copy.
-    pub fn delivery_subs<'a>(&self, subs: &'a [SubId]) -> &'a [SubId] {
-        self.subs.first_of(subs)
+    /// Returns the subscription to which a message on this subject that matches all of `subs` is delivered: a client
+    /// gets one copy. Returns none for messages of programs that match the subscription to losses alone, and for inboxes
+    /// that only a listen to `>` matches.
+    pub fn delivery_subs<'a>(&self, subs: &'a [SubId], subject: &Subject) -> &'a [SubId] {
+        self.subs.first_of(subs, subject.as_bytes().starts_with(INBOX_PREFIX))
+    }
+
+    /// Returns whether the client misses a message that is not delivered to these subscriptions.
+    pub fn is_for_client(&self, subs: &[SubId]) -> bool {
+        subs.iter().any(|sub| *sub != INBOX)
+    }
+
+    /// Writes an advisory that the peer itself has made, whether the client listens to it or not.
+    pub fn on_advisory(&mut self, advisory: &Delivery, out: &mut OutputBuffer) {
+        if !self.is_admitted() {
+            return;
+        }
+        match advisory::of_json(&advisory.message.payload) {
+            Some(encoded) => _ = put_advisory(&encoded, out),
+            None => _ = self.writer.write(&Deliveries::from(advisory.clone()), out),
+        }
     }
 
     /// Writes messages for one subscription, as [`RvSession::delivery_subs`] returns it. Returns the number of messages
@@ -181,15 +199,10 @@ impl RvSession {
         if *subject == self.daemon_inbox {
             deliveries.clone().for_each(|delivery| self.answer(&delivery.message));
         }
-        let is_inbox = subject.as_bytes().starts_with(INBOX_PREFIX);
-        if *sub == INBOX || is_inbox && self.subs.is_all(*sub) {
+        if *sub == INBOX {
             return 0;
         }
-        let is_advisory = subject.as_bytes().starts_with(ADVISORY_PREFIX);
-        let written = match is_advisory {
-            true => self.write_advisories(*sub, deliveries, out),
-            false => self.writer.write(deliveries, out),
-        };
+        let written = self.writer.write(deliveries, out);
         if 0 < written && self.permissions.records_requests() {
             let permissions = &mut self.permissions;
             deliveries.clone().visit(|delivery| {
@@ -331,10 +344,16 @@ impl RvSession {
             self.requests.push_back(SessionRequest::Denied(denial));
             return Ok(self.requests.pop_front());
         }
+        let others = if envelope.has_others { envelope.others() } else { Vec::new() };
+        if ENVELOPE_BYTES < others.len() {
+            let text = format!("the further fields of the envelope have more than {ENVELOPE_BYTES} bytes");
+            self.report_illegal_publish(&subject::of_subject(&subject), &text, out);
+            return Ok(self.requests.pop_front());
+        }
         let headers = match (&envelope.data, envelope.has_others) {
             (Some(data), false) if data.kind == kind::MESSAGE => Headers::new(),
             (None, false) => Headers::new(),
-            (data, true) => RvHeaders::new(data.as_ref(), envelope.others()).to_headers(),
+            (data, true) => RvHeaders::new(data.as_ref(), others).to_headers(),
             (data, false) => RvHeaders::new(data.as_ref(), Vec::new()).to_headers(),
         };
         let payload = envelope.data.map_or(&[][..], |data| data.data);
@@ -378,10 +397,20 @@ impl RvSession {
             self.subs.add(&text);
         }
         if is_announced(&text) {
-            let reply = envelope.reply.map(Bytes::copy_from_slice);
+            let reply = envelope.reply.filter(|reply| self.may_announce(reply)).map(Bytes::copy_from_slice);
             self.requests.push_back(SessionRequest::Rv(RvRequest::Listened { text: text.into(), reply }));
         }
         Ok(())
+    }
+
+    /// Returns whether the announcement of a listen may have this reply subject. Otherwise a client could make
+    /// publishers of images publish where the client itself may not.
+    fn may_announce(&mut self, reply: &[u8]) -> bool {
+        let Ok(reply) = subject::to_subject(reply) else { return false };
+        let denial = if self.is_own_inbox(&reply) { None } else { self.permissions.reply_denial(&reply) };
+        let is_permitted = denial.is_none();
+        self.requests.extend(denial.map(SessionRequest::Denied));
+        is_permitted
     }
 
     /// Takes a listen away, and unsubscribes with the last one. A cancel without a listen is ignored.
@@ -414,26 +443,6 @@ impl RvSession {
         self.requests.push_back(SessionRequest::Rv(RvRequest::Queried { reply, query }));
     }
 
-    /// Writes advisories. Those of this peer about losses are converted; messages of programs come only to own listens.
-    fn write_advisories(&mut self, sub: SubId, deliveries: &Deliveries, out: &mut OutputBuffer) -> usize {
-        let mut written = 0;
-        for delivery in deliveries.clone() {
-            // Any program can publish on these subjects. Only messages of programs have a user or a number.
-            let is_own = delivery.publisher.uid == 0 && delivery.seq.is_none();
-            if sub == LOSSES && !is_own {
-                continue;
-            }
-            let headers = RvHeaders::of(&delivery.message.headers);
-            let is_convertible = is_own && headers.is_advisory;
-            let json = Some(&delivery.message.payload).filter(|payload| is_convertible && payload.starts_with(b"{"));
-            written += match json.and_then(|payload| advisory::of_json(payload)) {
-                Some(advisory) => usize::from(put_advisory(&advisory, out)),
-                None => self.writer.write(&Deliveries::from(delivery), out),
-            };
-        }
-        written
-    }
-
     /// Reports to the client that its message is too large.
     fn report_too_large(&mut self, bytes: usize, out: &mut OutputBuffer) {
         let reason = client_error::too_large_text(&self.settings, bytes);
@@ -452,6 +461,7 @@ impl RvSession {
     }
 
     fn report_illegal(&mut self, name: &'static str, text: &[u8], reason: &str, out: &mut OutputBuffer) {
+        let text = &text[..text.len().min(SUBJECT_BYTES_MAX)];
         let transport = format!("{}.{}", host_hex(&self.settings), self.gob);
         let advisory = client_error::illegal(name, text, &transport, reason);
         self.report(advisory, name, format!("{}: {reason}", text.escape_ascii()), out);

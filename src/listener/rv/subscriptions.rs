@@ -87,21 +87,17 @@ impl RvSubscriptions {
         Some(text)
     }
 
-    /// Returns the part of `subs` for which a message is written once. A listen to `>` comes last of those of the
-    /// client, since it does not match inboxes.
-    pub(super) fn first_of<'a>(&self, subs: &'a [SubId]) -> &'a [SubId] {
-        let rank = |sub: &SubId| match sub {
-            sub if self.ids.contains_key(sub) && Some(*sub) != self.all => 0,
-            sub if Some(*sub) == self.all => 1,
-            _ => 2,
+    /// Returns the part of `subs` for which a message of a program is written once; empty if there is none. A listen to
+    /// `>` does not match inboxes, and the subscription to losses matches advisories of the peer alone.
+    pub(super) fn first_of<'a>(&self, subs: &'a [SubId], is_inbox: bool) -> &'a [SubId] {
+        let rank = |sub: &SubId| match *sub {
+            LOSSES => None,
+            INBOX => Some(2),
+            sub if Some(sub) == self.all => (!is_inbox).then_some(1),
+            _ => Some(0),
         };
-        let best = subs.iter().enumerate().min_by_key(|(_, sub)| rank(sub)).map_or(0, |(index, _)| index);
-        subs.get(best..=best).unwrap_or_default()
-    }
-
-    /// Returns whether this is the subscription to `>`.
-    pub(super) fn is_all(&self, sub: SubId) -> bool {
-        self.all == Some(sub)
+        let ranked = subs.iter().enumerate().filter_map(|(index, sub)| Some((rank(sub)?, index)));
+        ranked.min().map_or(&[], |(_, index)| &subs[index..=index])
     }
 }
 
@@ -125,11 +121,12 @@ mod tests {
     fn narrow_listen_represents_several() {
         let mut subs = RvSubscriptions::default();
         let [all, one] = [&b">"[..], b"a.*"].map(|text| subs.add(text).1.unwrap());
-        assert_eq!(subs.first_of(&[LOSSES, all, one]), [one]);
-        assert_eq!(subs.first_of(&[INBOX, all]), [all]);
-        assert_eq!(subs.first_of(&[LOSSES, INBOX]), [LOSSES]);
-        assert!(subs.is_all(all));
+        assert_eq!(subs.first_of(&[LOSSES, all, one], false), [one]);
+        assert_eq!(subs.first_of(&[LOSSES, all], false), [all]);
+        assert_eq!(subs.first_of(&[INBOX, all], true), [INBOX]);
+        assert_eq!(subs.first_of(&[all], true), [SubId(0); 0]);
+        assert_eq!(subs.first_of(&[LOSSES], false), [SubId(0); 0]);
         subs.remove(all);
-        assert!(!subs.is_all(all) && subs.has_id(LOSSES) && !subs.has_id(all));
+        assert!(subs.has_id(LOSSES) && !subs.has_id(all));
     }
 }

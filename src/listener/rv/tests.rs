@@ -11,7 +11,6 @@ use crate::listener::permissions::{Permissions, SubjectPermission};
 use crate::listener::session_request::{ConnectionInfo, Publish, SessionRequest};
 use crate::message::{Delivery, Epoch, Headers, Message, Publisher, Refusal, SubId, Verdict};
 use crate::rng::Rng;
-use crate::seqno::Seq;
 use crate::subject::{Pattern, Subject};
 use crate::time::{ClockReading, Instant, WallTime};
 use std::collections::BTreeMap;
@@ -181,12 +180,15 @@ impl Shell {
         if subs.is_empty() {
             return;
         }
-        let seq = is_of_program.then(|| Seq::new(1 << 32 | 1).unwrap());
-        let publisher = Publisher { uid: u32::from(is_of_program), ..me() };
-        let delivery =
-            Delivery::new(message, publisher, seq, if is_of_program { Verdict::Next } else { Verdict::Direct });
+        // Messages of programs of this peer look the same.
+        let delivery = Delivery::new(message, me(), None, Verdict::Direct);
         let Shell { session, out, subs: wanted, log, refusal, .. } = self;
-        session.on_deliveries(session.delivery_subs(&subs), &Deliveries::from(delivery), out);
+        if is_of_program {
+            let subs = session.delivery_subs(&subs, &delivery.message.subject);
+            session.on_deliveries(subs, &Deliveries::from(delivery.clone()), out);
+        } else {
+            session.on_advisory(&delivery, out);
+        }
         while let Some(request) = session.poll_request() {
             carry_out(request, session, out, wanted, log, refusal, &mut Vec::new());
         }
@@ -696,6 +698,26 @@ fn permissions_of_the_account_apply() {
     let published: Vec<&String> = shell.log.iter().filter(|line| line.starts_with("publish")).collect();
     assert_eq!(published.len(), 4, "{published:?}");
     assert!(published[3].starts_with("publish _INBOX.0A000001.B.4"));
+}
+
+#[test]
+fn announced_reply_subject_needs_permission() {
+    let mut shell = Shell::new(certified());
+    shell.session.on_certificate(&["press-7".into()]);
+    shell.push(&[records(), init(None), init(None)].concat());
+    shell.log.clear();
+    let listen = |reply: &str| {
+        encoded(&[
+            ("mtype", advisory::text("L")),
+            ("sub", elements("in.a")),
+            ("return", RvValue::String(reply.as_bytes())),
+        ])
+    };
+    shell.push(&[listen("_INBOX.7F000001.6666666666666.3"), listen("in.b"), listen("cmd.stop")].concat());
+    let has_reply = |line: &&String| line.starts_with("Listened") && line.contains("reply: Some");
+    assert_eq!(shell.log.iter().filter(has_reply).count(), 2, "{:?}", shell.log);
+    assert_eq!(shell.log.iter().filter(|line| line.starts_with("denied")).count(), 1, "{:?}", shell.log);
+    assert_eq!(shell.log.iter().filter(|line| line.starts_with("Listened")).count(), 3, "{:?}", shell.log);
 }
 
 /// Random input and random damage never panic, and cuts do not matter.

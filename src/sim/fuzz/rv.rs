@@ -175,8 +175,9 @@ impl RvWorld {
             return;
         }
         let publisher = Publisher { name: None, epoch: Epoch::new(1).expect("not 0"), uid: 0 };
+        let subject = message.subject.clone();
         let delivery = Deliveries::from(Delivery::new(message, publisher, None, Verdict::Direct));
-        let subs = self.session.delivery_subs(&subs);
+        let subs = self.session.delivery_subs(&subs, &subject);
         assert!(self.session.on_deliveries(subs, &delivery, &mut self.out) <= 1, "one copy for each client");
         let mut published = Vec::new();
         while let Some(request) = self.session.poll_request() {
