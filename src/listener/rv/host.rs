@@ -5,7 +5,7 @@ use super::advisory::{self, AdvisoryClass, field, text};
 use super::message::{RvField, RvMessage, RvValue};
 use super::payload::RvHeaders;
 use super::request::{RvQuery, RvRequest};
-use super::subject;
+use super::subject::{self, INBOX_PREFIX};
 use crate::message::Message;
 use crate::subject::Subject;
 use crate::time::{ClockReading, Instant, WallTime};
@@ -271,8 +271,13 @@ impl RvHost {
         self.push(announcement);
     }
 
-    /// Queues the answer to a query, unless the answers of this period are too large already.
+    /// Queues the answer to a query, unless the reply subject is no inbox, or the answers of this period are too
+    /// large already.
     fn answer_within_limit(&mut self, now: ClockReading, reply: Subject, query: &RvQuery) {
+        // A query must not make the daemon publish where its sender may not.
+        if !reply.as_bytes().starts_with(INBOX_PREFIX) {
+            return;
+        }
         if ANSWER_PERIOD <= now.instant.since(self.answers_since) {
             (self.answers_since, self.answers_bytes) = (now.instant, 0);
         }

@@ -868,6 +868,17 @@ fn monitors_get_sessions_and_subscriptions() {
 }
 
 #[test]
+fn answers_go_to_inboxes_only() {
+    let mut shell = HostShell::new();
+    shell.start(1, "7F000001.A", false);
+    let query = |reply: &str| RvRequest::Queried { reply: reply.parse().unwrap(), query: RvQuery::Sessions };
+    for reply in ["orders.new", "_RV.INFO.SYSTEM.HOST.STOP.7F000001", "_INBOX"] {
+        assert_eq!(shell.request(1, query(reply)), [""; 0], "{reply}");
+    }
+    assert_eq!(shell.request(1, query("_INBOX.x.1")).len(), 1);
+}
+
+#[test]
 fn host_status_comes_every_90_seconds() {
     let mut shell = HostShell::new();
     assert_eq!(shell.host.deadline(), None);
