@@ -5,6 +5,7 @@ use super::stream::ListenerTls;
 use crate::config::{Config, TlsClients, TlsFirst};
 use crate::daemon::engine_core::EngineCore;
 use crate::listener::access::Access;
+use crate::listener::client::ClientSession;
 use crate::listener::rv::request::RvRequest;
 use crate::listener::rv::{RvHost, RvHostFacts, RvTraffic, Settings};
 use crate::message::{ClientId, Delivery, Epoch, Message, Refusal, Verdict};
@@ -30,15 +31,29 @@ impl Listeners {
         }
         let Some(index) = core.clients.listener_connection(id).map(|connection| connection.listener) else { return };
         let facts = self.listeners[index].rv_facts.clone().expect("a session of Rendezvous has a Rendezvous listener");
-        self.rv_host.get_or_insert_with(|| RvHost::new(facts, now)).on_request(now, id.0, request);
+        let host = self.rv_host.get_or_insert_with(|| RvHost::new(facts, now));
+        let before = host.responder();
+        host.on_request(now, id.0, request);
+        set_responder(core, before, host.responder());
         self.publish_rv_messages(core, now);
     }
 
     /// Announces the end of a client's session, if it had one.
     pub(super) fn on_rv_departure(&mut self, core: &mut EngineCore, now: ClockReading, id: ClientId) {
         if let Some(host) = &mut self.rv_host {
+            let before = host.responder();
             host.on_departure(now, id.0);
+            set_responder(core, before, host.responder());
             self.publish_rv_messages(core, now);
+        }
+    }
+
+    /// Lets another client pass queries on if this one is slow.
+    pub(super) fn on_slow_rv_client(&mut self, core: &mut EngineCore, id: ClientId) {
+        if let Some(host) = &mut self.rv_host {
+            let before = host.responder();
+            host.replace_responder(id.0);
+            set_responder(core, before, host.responder());
         }
     }
 
@@ -108,6 +123,19 @@ pub(super) fn facts(settings: &Settings, name: &str, port: u16) -> RvHostFacts {
         port,
         service: settings.service,
         network: format!(";{}", settings.group),
+    }
+}
+
+/// Notifies the sessions that another client passes queries on.
+fn set_responder(core: &mut EngineCore, before: Option<u32>, after: Option<u32>) {
+    if before == after {
+        return;
+    }
+    for (client, is_responder) in [(before, false), (after, true)] {
+        let connection = client.and_then(|client| core.clients.listener_connection(ClientId(client)));
+        if let Some(ClientSession::Rv(session)) = connection.map(|connection| &mut connection.session) {
+            session.set_responder(is_responder);
+        }
     }
 }
 

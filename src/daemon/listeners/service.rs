@@ -420,6 +420,7 @@ impl Listeners {
                     self.detach(core, now, id);
                     continue;
                 }
+                self.on_slow_rv_client(core, id);
             }
             let me = core.me();
             let scid = core.sockets.group_address().port();

@@ -12,6 +12,7 @@ use crate::time::{ClockReading, Instant, WallTime};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::Ipv4Addr;
+use std::ops::Bound;
 use std::time::Duration;
 
 /// Interval of the advisories about the state of the host.
@@ -78,6 +79,8 @@ pub struct RvHost {
     /// Name of the session of all clients that have none of their own.
     own_session: String,
     clients: BTreeMap<u32, HostClient>,
+    /// The client whose session passes queries on.
+    responder: Option<u32>,
     /// Number of listens of the own session by subject.
     shared: BTreeMap<Bytes, u32>,
     /// Start of the first of the present clients, and the time of the next advisory about the state.
@@ -108,6 +111,7 @@ impl RvHost {
             facts,
             own_session,
             clients: BTreeMap::new(),
+            responder: None,
             shared: BTreeMap::new(),
             running: None,
             waiting: VecDeque::new(),
@@ -124,10 +128,8 @@ impl RvHost {
             RvRequest::Started { user, session, is_shared } => self.start(now, client, user, session, is_shared),
             RvRequest::Listened { text, reply } => self.on_listened(client, &text, reply),
             RvRequest::Cancelled { text } => self.on_cancelled(client, &text),
-            // Every client gets the query, and the first one passes it on.
-            RvRequest::Queried { reply, query }
-                if self.clients.first_key_value().map(|(id, _)| *id) == Some(client) =>
-            {
+            // Every client gets the query, and one of them passes it on.
+            RvRequest::Queried { reply, query } if self.responder == Some(client) => {
                 self.answer_within_limit(now, reply, &query);
             }
             RvRequest::Queried { .. } => {}
@@ -138,6 +140,7 @@ impl RvHost {
     /// Announces the end of a client, if its session had begun.
     pub fn on_departure(&mut self, now: ClockReading, client: u32) {
         let Some(departed) = self.clients.remove(&client) else { return };
+        self.replace_responder(client);
         for (text, listens) in &departed.listens {
             let is_last = !departed.is_shared || release(&mut self.shared, text, *listens);
             if is_last {
@@ -156,6 +159,20 @@ impl RvHost {
             let name = format!("HOST.STOP.{}", self.host_hex());
             let stop = message(&name, None, vec![self.host_address(), self.host_name(), time(now.wall)]);
             self.push(stop);
+        }
+    }
+
+    /// Returns the client whose session is to pass queries on.
+    pub fn responder(&self) -> Option<u32> {
+        self.responder
+    }
+
+    /// Chooses another responder if this client is it, since it is slow or has departed. A slow client gets no copy of
+    /// a query.
+    pub fn replace_responder(&mut self, client: u32) {
+        if self.responder == Some(client) {
+            let next = self.clients.range((Bound::Excluded(client), Bound::Unbounded)).next();
+            self.responder = next.or(self.clients.first_key_value()).map(|(id, _)| *id);
         }
     }
 
@@ -198,6 +215,7 @@ impl RvHost {
         let is_first = self.clients.is_empty();
         let label = (user.clone(), session.clone());
         self.clients.insert(client, HostClient { user, session, is_shared, listens: BTreeMap::new() });
+        self.responder = self.responder.or(Some(client));
         if is_first {
             self.running = Some(HostRun { started: now.instant, next_status: now.instant + STATUS_INTERVAL });
             self.announce_host("START", now, None);

@@ -5,11 +5,11 @@ use super::client_error::{self, refusal_text};
 use super::envelope::{self, RvEnvelope, RvLetter};
 use super::fault::{InitError, RvFault};
 use super::handshake::{self, RvInit};
-use super::message::{RvMessage, RvValue, kind};
+use super::message::{RvMessage, kind};
 use super::message_writer::RvWriter;
 use super::parser::RvCommand;
 use super::payload::RvHeaders;
-use super::request::{RvQuery, RvRequest};
+use super::request::RvRequest;
 use super::settings::{ENVELOPE_BYTES, Settings};
 use super::subject::{self, ADVISORY_PREFIX, INBOX_PREFIX, LOCAL_PREFIX};
 use super::subscriptions::{INBOX, LOSSES, RvSubscriptions};
@@ -30,8 +30,8 @@ const LOSS_ADVISORIES: &str = "_RV.ERROR.SYSTEM.DATALOSS.>";
 /// Time for which a client with a list of patterns may answer a request, at least. It is at most twice as long.
 const ANSWER_PERIOD: Duration = Duration::from_secs(120);
 
-/// Maximum size of a query at the daemon's inbox in bytes. Every session reads each query.
-const QUERY_BYTES_MAX: usize = 4096;
+/// Maximum number of queries at the daemon's inbox that one delivery passes on.
+const QUERIES_MAX: usize = 64;
 
 /// Progress of the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,6 +53,8 @@ pub struct RvSession {
     gob: String,
     /// Subject on the bus of the daemon's inbox.
     daemon_inbox: Subject,
+    /// True if the session passes queries at that inbox to the daemon.
+    is_responder: bool,
     /// Pattern of the client's own inboxes, if no other client can have the session.
     own_inboxes: Option<Pattern>,
     /// Names in the client's verified certificate.
@@ -80,6 +82,7 @@ impl RvSession {
             stage: InitStage::Nothing,
             gob: format!("{number:013X}"),
             daemon_inbox: daemon_inbox(&settings).parse().expect("a valid subject"),
+            is_responder: false,
             own_inboxes: None,
             certificate_names: Vec::new(),
             account: String::new(),
@@ -92,6 +95,11 @@ impl RvSession {
             answer_deadline: None,
             settings,
         }
+    }
+
+    /// Sets whether the session passes queries to the daemon. Every session gets them; one passes them on.
+    pub fn set_responder(&mut self, is_responder: bool) {
+        self.is_responder = is_responder;
     }
 
     /// Writes the version record, with which the daemon begins.
@@ -196,8 +204,9 @@ impl RvSession {
         if !self.is_admitted() || !self.subs.has_id(*sub) {
             return 0;
         }
-        if *subject == self.daemon_inbox {
-            deliveries.clone().for_each(|delivery| self.answer(&delivery.message));
+        if self.is_responder && *subject == self.daemon_inbox {
+            let queries = deliveries.clone().filter_map(|delivery| RvRequest::of_query(&delivery.message));
+            self.requests.extend(queries.take(QUERIES_MAX).map(SessionRequest::Rv));
         }
         if *sub == INBOX {
             return 0;
@@ -423,24 +432,6 @@ impl RvSession {
             }
         }
         Ok(())
-    }
-
-    /// Passes a query at the daemon's inbox to the daemon.
-    fn answer(&mut self, message: &Message) {
-        let Some(reply) = message.reply.clone().filter(|_| message.payload.len() <= QUERY_BYTES_MAX) else { return };
-        let Ok(query) = RvMessage::decode(&message.payload) else { return };
-        let text = |name: &[u8]| match query.get(name) {
-            Some(RvValue::String(text)) => *text,
-            _ => b"",
-        };
-        let query = match (text(b"op"), text(b"what")) {
-            (b"get", b"sessions") => RvQuery::Sessions,
-            (b"get", b"subscriptions") => {
-                RvQuery::Subscriptions(String::from_utf8_lossy(text(b"session")).into_owned())
-            }
-            _ => return,
-        };
-        self.requests.push_back(SessionRequest::Rv(RvRequest::Queried { reply, query }));
     }
 
     /// Reports to the client that its message is too large.

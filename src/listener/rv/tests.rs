@@ -239,7 +239,12 @@ fn carry_out(
             log.push(format!("unsubscribe {}", sub.0));
             assert!(subs.remove(&sub).is_some());
         }
-        SessionRequest::Rv(request) => log.push(format!("{request:?}")),
+        SessionRequest::Rv(request) => {
+            if matches!(request, RvRequest::Started { .. }) {
+                session.set_responder(true);
+            }
+            log.push(format!("{request:?}"));
+        }
         SessionRequest::Admitted { account } => log.push(format!("admitted {account:?}")),
         SessionRequest::Named { name } => log.push(format!("named {name}")),
         SessionRequest::Refused { kind, .. } => log.push(format!("refused {kind}")),
@@ -944,6 +949,47 @@ fn large_query_is_not_read() {
     assert_eq!(shell.log, [""; 0]);
     shell.deliver(query(&padding[..100]), true);
     assert_eq!(shell.log.len(), 1);
+}
+
+#[test]
+fn one_session_alone_passes_queries_on() {
+    let mut shell = Shell::connected(settings());
+    let payload = encoded(&[("op", advisory::text("get")), ("what", advisory::text("sessions"))]);
+    let subject = || "_INBOX.7F000001.DAEMON".parse().unwrap();
+    let query = Message { reply: Some("_INBOX.x.1".parse().unwrap()), ..Message::new(subject(), payload) };
+    shell.session.set_responder(false);
+    shell.deliver(query.clone(), true);
+    assert_eq!(shell.log, [""; 0]);
+    shell.session.set_responder(true);
+    shell.deliver(query, true);
+    assert_eq!(shell.log, ["Queried { reply: \"_INBOX.x.1\", query: Sessions }"]);
+}
+
+#[test]
+fn next_client_replaces_a_slow_responder() {
+    let mut shell = HostShell::new();
+    assert_eq!(shell.host.responder(), None);
+    for client in [2, 1, 3] {
+        shell.start(client, &format!("7F000001.{client}"), false);
+    }
+    let query = || RvRequest::Queried { reply: "_INBOX.x.1".parse().unwrap(), query: RvQuery::Sessions };
+    let responders = |shell: &mut HostShell| -> Vec<u32> {
+        (1..4).filter(|client| !shell.request(*client, query()).is_empty()).collect()
+    };
+    assert_eq!(responders(&mut shell), [2]);
+    shell.host.replace_responder(1);
+    assert_eq!(responders(&mut shell), [2], "another client is slow");
+    shell.host.replace_responder(2);
+    assert_eq!((responders(&mut shell), shell.host.responder()), (vec![3], Some(3)));
+    shell.host.replace_responder(3);
+    assert_eq!(responders(&mut shell), [1]);
+    shell.host.on_departure(shell.now, 1);
+    shell.messages();
+    assert_eq!(responders(&mut shell), [2]);
+    for client in [2, 3] {
+        shell.host.on_departure(shell.now, client);
+    }
+    assert_eq!(shell.host.responder(), None);
 }
 
 /// The subscriptions of the session itself may be refused, since all clients together have too many.
