@@ -10,7 +10,7 @@ use crate::message::Message;
 use crate::subject::Subject;
 use crate::time::{ClockReading, Instant, WallTime};
 use bytes::Bytes;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::Ipv4Addr;
 use std::ops::Bound;
 use std::time::Duration;
@@ -68,8 +68,22 @@ struct HostClient {
     session: String,
     /// True if the client counts as part of the daemon's own session.
     is_shared: bool,
+    /// True if no client before it has the name of its session.
+    has_name: bool,
     /// Number of listens by subject.
     listens: BTreeMap<Bytes, u32>,
+}
+
+impl HostClient {
+    /// Returns whether monitors see the client. A session with the name of another one would take its place.
+    fn is_visible(&self) -> bool {
+        self.has_name || self.is_shared
+    }
+
+    /// Returns whether monitors see the client as a session of its own.
+    fn is_session(&self) -> bool {
+        self.has_name && !self.is_shared
+    }
 }
 
 /// State that all sessions of the listener share.
@@ -79,6 +93,8 @@ pub struct RvHost {
     /// Name of the session of all clients that have none of their own.
     own_session: String,
     clients: BTreeMap<u32, HostClient>,
+    /// Names of the sessions of the clients, and the own one. Each belongs to the first client that uses it.
+    names: BTreeSet<String>,
     /// The client whose session passes queries on.
     responder: Option<u32>,
     /// Number of listens of the own session by subject.
@@ -109,6 +125,7 @@ impl RvHost {
         let own_session = format!("{:08X}.DAEMON.{:X}", facts.host.to_bits(), now.wall.as_nanos() / 1000);
         RvHost {
             facts,
+            names: BTreeSet::from([own_session.clone()]),
             own_session,
             clients: BTreeMap::new(),
             responder: None,
@@ -141,6 +158,9 @@ impl RvHost {
     pub fn on_departure(&mut self, now: ClockReading, client: u32) {
         let Some(departed) = self.clients.remove(&client) else { return };
         self.replace_responder(client);
+        if departed.has_name {
+            self.names.remove(&departed.session);
+        }
         for (text, listens) in &departed.listens {
             let is_last = !departed.is_shared || release(&mut self.shared, text, *listens);
             if is_last {
@@ -151,7 +171,7 @@ impl RvHost {
             let name = format!("UNREACHABLE.TRANSPORT.{}", departed.session);
             let rest = vec![self.host_address(), field("tport", text(&departed.session))];
             self.push(message(&name, None, rest));
-        } else {
+        } else if departed.has_name {
             self.announce_session("STOP", &departed.user, &departed.session);
         }
         if self.clients.is_empty() {
@@ -214,19 +234,20 @@ impl RvHost {
     fn start(&mut self, now: ClockReading, client: u32, user: String, session: String, is_shared: bool) {
         let is_first = self.clients.is_empty();
         let label = (user.clone(), session.clone());
-        self.clients.insert(client, HostClient { user, session, is_shared, listens: BTreeMap::new() });
+        let has_name = self.names.insert(session.clone());
+        self.clients.insert(client, HostClient { user, session, is_shared, has_name, listens: BTreeMap::new() });
         self.responder = self.responder.or(Some(client));
         if is_first {
             self.running = Some(HostRun { started: now.instant, next_status: now.instant + STATUS_INTERVAL });
             self.announce_host("START", now, None);
         }
-        if !is_shared {
+        if has_name && !is_shared {
             self.announce_session("START", &label.0, &label.1);
         }
     }
 
     fn on_listened(&mut self, client: u32, subject: &Bytes, reply: Option<Bytes>) {
-        let Some(client) = self.clients.get_mut(&client) else { return };
+        let Some(client) = self.clients.get_mut(&client).filter(|client| client.is_visible()) else { return };
         let listens = client.listens.entry(subject.clone()).or_default();
         *listens = listens.saturating_add(1);
         let count = match client.is_shared {
@@ -243,7 +264,7 @@ impl RvHost {
     }
 
     fn on_cancelled(&mut self, client: u32, subject: &Bytes) {
-        let Some(client) = self.clients.get_mut(&client) else { return };
+        let Some(client) = self.clients.get_mut(&client).filter(|client| client.is_visible()) else { return };
         let is_last = release(&mut client.listens, subject, 1);
         let (is_shared, session) = (client.is_shared, client.session.clone());
         let is_last = if is_shared { release(&mut self.shared, subject, 1) } else { is_last };
@@ -314,7 +335,7 @@ impl RvHost {
         let mut answer = RvMessage::default();
         let has_shared = self.clients.values().any(|client| client.is_shared);
         let own = has_shared.then_some(&self.own_session);
-        let sessions = self.clients.values().filter(|client| !client.is_shared).map(|client| &client.session);
+        let sessions = self.clients.values().filter(|client| client.is_session()).map(|client| &client.session);
         let mut budget = ANSWER_BYTES_MAX;
         match query {
             RvQuery::Sessions => {
@@ -323,7 +344,7 @@ impl RvHost {
                 }
             }
             RvQuery::Subscriptions(session) => {
-                let is_named = |client: &&HostClient| !client.is_shared && client.session == *session;
+                let is_named = |client: &&HostClient| client.is_session() && client.session == *session;
                 let (user, listens) = match self.clients.values().find(is_named) {
                     Some(client) => (&client.user[..], &client.listens),
                     None if own == Some(session) => ("nobody", &self.shared),

@@ -855,6 +855,27 @@ fn shared_listens_are_counted_together() {
 }
 
 #[test]
+fn session_with_a_used_name_is_silent() {
+    let mut shell = HostShell::new();
+    let own = format!("7F000001.DAEMON.{:X}", 1_700_000_000_123_456_u64);
+    shell.start(1, "7F000001.A", false);
+    shell.start(2, "7F000001.G2", true);
+    for (client, name) in [(3, "7F000001.A"), (4, &own[..]), (5, "7F000001.G2")] {
+        assert_eq!(shell.start(client, name, false), [""; 0], "{name}");
+        assert_eq!(shell.listen(client, "a"), [""; 0], "{name}");
+        let query = RvRequest::Queried { reply: "_INBOX.x.1".parse().unwrap(), query: RvQuery::Sessions };
+        assert_eq!(shell.request(1, query), [format!("_INBOX.x.1 =\"{own}\" =\"7F000001.A\"")]);
+        assert_eq!(shell.request(client, RvRequest::Cancelled { text: "a".into() }), [""; 0], "{name}");
+        shell.listen(client, "b");
+        shell.host.on_departure(shell.now, client);
+        assert_eq!(shell.messages(), [""; 0], "{name}");
+    }
+    shell.host.on_departure(shell.now, 1);
+    assert_eq!(shell.messages().len(), 1);
+    assert_eq!(shell.start(6, "7F000001.A", false).len(), 1, "the name is free again");
+}
+
+#[test]
 fn monitors_get_sessions_and_subscriptions() {
     let mut shell = HostShell::new();
     shell.start(1, "7F000001.A", false);
