@@ -157,6 +157,7 @@ impl RvWorld {
             SessionRequest::Rv(RvRequest::PublishLocal(message)) => published.push(message),
             SessionRequest::Rv(request) => {
                 self.host.on_request(ClockReading::default(), 1, request);
+                self.session.set_responder(self.host.responder() == Some(1));
                 published.extend(std::iter::from_fn(|| self.host.poll_message()));
             }
             SessionRequest::Admitted { .. }
