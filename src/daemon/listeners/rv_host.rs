@@ -10,6 +10,7 @@ use crate::listener::rv::request::RvRequest;
 use crate::listener::rv::{RvHost, RvHostFacts, RvTraffic, Settings};
 use crate::message::{ClientId, Delivery, Epoch, Message, Refusal, Verdict};
 use crate::proto::stats::LossRow;
+use crate::subject::Subject;
 use crate::subject::permitted_subjects::HostPermissions;
 use crate::time::ClockReading;
 use std::net::Ipv4Addr;
@@ -20,6 +21,8 @@ const OWN_CLIENT: ClientId = ClientId(0);
 /// Time that a Rendezvous client has to begin a TLS handshake, if it need not encrypt. Then it gets the first bytes of the
 /// protocol.
 const HANDSHAKE_WAIT: Duration = Duration::from_millis(50);
+/// Maximum number of announcements that are published at once. Others wait for the next turn.
+const MESSAGES_MAX: usize = 1024;
 
 impl Listeners {
     /// Serves a request of a Rendezvous session.
@@ -66,17 +69,16 @@ impl Listeners {
         self.publish_rv_messages(core, now);
     }
 
-    /// Publishes waiting announcements, as long as the peer can publish.
+    /// Publishes waiting announcements, as long as the peer can publish, and up to a number for each call.
     fn publish_rv_messages(&mut self, core: &mut EngineCore, now: ClockReading) {
         let Some(host) = self.rv_host.as_mut().filter(|_| self.discovery_end.is_none()) else { return };
-        while let Some(message) = host.poll_message() {
-            if !core.ensure_send_capacity() {
-                return host.defer(message);
+        for _ in 0..MESSAGES_MAX {
+            if !host.has_messages() || !core.ensure_send_capacity() {
+                return;
             }
             // Without a monitor on the LAN, announcements of many listens would only fill the network.
-            if matches!(core.peer.receivers(OWN_CLIENT, &message.subject), (0, true)) {
-                continue;
-            }
+            let is_wanted = |subject: &Subject| !matches!(core.peer.receivers(OWN_CLIENT, subject), (0, true));
+            let Some(message) = host.poll_message(is_wanted) else { return };
             let published = core.peer.publish(now, OWN_CLIENT, &message);
             core.on_published(now, OWN_CLIENT, Ok(()));
             // The certificate of the host may not permit advisories. Its own clients still get them.

@@ -1,26 +1,22 @@
 //! State of the daemon that all sessions of the listener share: it announces hosts, sessions and listens, and answers
 //! the queries of monitors.
 
-use super::advisory::{self, AdvisoryClass, field, text};
+use super::advisory::{field, text};
+use super::announcement_queue::{AnnouncementQueue, listen_message, message};
 use super::message::{RvField, RvMessage, RvValue};
-use super::payload::RvHeaders;
 use super::request::{RvQuery, RvRequest};
 use super::subject::{self, INBOX_PREFIX};
 use crate::message::Message;
 use crate::subject::Subject;
 use crate::time::{ClockReading, Instant, WallTime};
 use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::ops::Bound;
 use std::time::Duration;
 
 /// Interval of the advisories about the state of the host.
 const STATUS_INTERVAL: Duration = Duration::from_secs(90);
-/// Maximum number of messages that wait because the peer cannot publish. Beyond it the oldest are dropped.
-const WAITING_MAX: usize = 16_384;
-/// Maximum size of their payloads in bytes.
-const WAITING_BYTES_MAX: usize = 16 << 20;
 /// Maximum size of the answer to a query in bytes; the rest is left out.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 /// Maximum size in bytes of the answers in one [`ANSWER_PERIOD`], which the last one may exceed. Further queries have no
@@ -101,15 +97,13 @@ pub struct RvHost {
     shared: BTreeMap<Bytes, u32>,
     /// Start of the first of the present clients, and the time of the next advisory about the state.
     running: Option<HostRun>,
-    waiting: VecDeque<Message>,
-    /// Size of their payloads in bytes.
-    waiting_bytes: usize,
+    waiting: AnnouncementQueue,
     /// Beginning of the present period of answers.
     answers_since: Instant,
     /// Size of the answers in that period in bytes.
     answers_bytes: usize,
-    /// Number of messages dropped because too many waited, and of queries without an answer.
-    dropped: u64,
+    /// Number of queries without an answer.
+    unanswered: u64,
 }
 
 /// Time during which clients are connected.
@@ -131,11 +125,10 @@ impl RvHost {
             responder: None,
             shared: BTreeMap::new(),
             running: None,
-            waiting: VecDeque::new(),
-            waiting_bytes: 0,
+            waiting: AnnouncementQueue::default(),
             answers_since: now.instant,
             answers_bytes: 0,
-            dropped: 0,
+            unanswered: 0,
         }
     }
 
@@ -161,16 +154,17 @@ impl RvHost {
         if departed.has_name {
             self.names.remove(&departed.session);
         }
-        for (text, listens) in &departed.listens {
-            let is_last = !departed.is_shared || release(&mut self.shared, text, *listens);
-            if is_last {
-                self.announce_stop(departed.is_shared, &departed.session, text);
-            }
+        let HostClient { is_shared, session, listens, .. } = &departed;
+        let is_last = |(text, count): &(&Bytes, &u32)| !is_shared || release(&mut self.shared, text, **count);
+        let ended: Vec<Bytes> = listens.iter().filter(is_last).map(|(text, _)| text.clone()).collect();
+        if !ended.is_empty() {
+            let session = if *is_shared { &self.own_session } else { session };
+            self.waiting.push_stops(session.clone(), ended);
         }
         if departed.is_shared {
             let name = format!("UNREACHABLE.TRANSPORT.{}", departed.session);
             let rest = vec![self.host_address(), field("tport", text(&departed.session))];
-            self.push(message(&name, None, rest));
+            self.waiting.push(message(&name, None, rest));
         } else if departed.has_name {
             self.announce_session("STOP", &departed.user, &departed.session);
         }
@@ -178,7 +172,7 @@ impl RvHost {
             self.running = None;
             let name = format!("HOST.STOP.{}", self.host_hex());
             let stop = message(&name, None, vec![self.host_address(), self.host_name(), time(now.wall)]);
-            self.push(stop);
+            self.waiting.push(stop);
         }
     }
 
@@ -196,17 +190,10 @@ impl RvHost {
         }
     }
 
-    /// Returns the next message to publish.
-    pub fn poll_message(&mut self) -> Option<Message> {
-        let message = self.waiting.pop_front()?;
-        self.waiting_bytes -= message.payload.len();
-        Some(message)
-    }
-
-    /// Puts a message back that the peer cannot publish now.
-    pub fn defer(&mut self, message: Message) {
-        self.waiting_bytes += message.payload.len();
-        self.waiting.push_front(message);
+    /// Returns the next message to publish, if `is_wanted` is true for its subject. Others are dropped; `None` may mean that
+    /// there were many of them, so that the rest has to wait.
+    pub fn poll_message(&mut self, is_wanted: impl FnMut(&Subject) -> bool) -> Option<Message> {
+        self.waiting.poll(is_wanted)
     }
 
     /// Returns whether messages wait.
@@ -216,7 +203,7 @@ impl RvHost {
 
     /// Returns the number of sessions, and that of dropped messages: too many waited, or too many were asked for.
     pub fn counts(&self) -> [u64; 2] {
-        [self.clients.len() as u64, self.dropped]
+        [self.clients.len() as u64, self.waiting.dropped() + self.unanswered]
     }
 
     /// Returns the deadline for [`RvHost::on_deadline`].
@@ -260,7 +247,7 @@ impl RvHost {
         };
         let session = if client.is_shared { &self.own_session } else { &client.session };
         let announcement = listen_message("START", session, subject, count, reply.as_deref());
-        self.push(announcement);
+        self.waiting.push(announcement);
     }
 
     fn on_cancelled(&mut self, client: u32, subject: &Bytes) {
@@ -277,14 +264,14 @@ impl RvHost {
     fn announce_stop(&mut self, is_shared: bool, session: &str, subject: &[u8]) {
         let session = if is_shared { &self.own_session } else { session };
         let announcement = listen_message("STOP", session, subject, 0, None);
-        self.push(announcement);
+        self.waiting.push(announcement);
     }
 
     fn announce_session(&mut self, event: &str, user: &str, session: &str) {
         let name = format!("SESSION.{event}.{}", self.host_hex());
         let rest = vec![self.host_address(), self.host_name(), field("id", text(session)), field("userid", text(user))];
         let announcement = message(&name, None, rest);
-        self.push(announcement);
+        self.waiting.push(announcement);
     }
 
     /// Announces the host. The traffic is part of its state.
@@ -307,7 +294,7 @@ impl RvHost {
         rest.push(field("service", text(&service)));
         rest.push(field("network", text(&self.facts.network)));
         let announcement = message(&name, None, rest);
-        self.push(announcement);
+        self.waiting.push(announcement);
     }
 
     /// Queues the answer to a query, unless the reply subject is no inbox, or the answers of this period are too
@@ -321,12 +308,12 @@ impl RvHost {
             (self.answers_since, self.answers_bytes) = (now.instant, 0);
         }
         if ANSWERS_BYTES_MAX <= self.answers_bytes {
-            self.dropped += 1;
+            self.unanswered += 1;
             return;
         }
         if let Some(payload) = self.answer(query) {
             self.answers_bytes += payload.len();
-            self.push(Some(Message::new(reply, payload)));
+            self.waiting.push(Some(Message::new(reply, payload)));
         }
     }
 
@@ -363,16 +350,6 @@ impl RvHost {
         answer.encode(&mut payload).ok().map(|()| payload)
     }
 
-    /// Queues a message. The oldest ones are dropped if too many wait.
-    fn push(&mut self, message: Option<Message>) {
-        let Some(message) = message else { return };
-        self.waiting_bytes += message.payload.len();
-        self.waiting.push_back(message);
-        while WAITING_MAX < self.waiting.len() || WAITING_BYTES_MAX < self.waiting_bytes {
-            self.dropped += u64::from(self.poll_message().is_some());
-        }
-    }
-
     fn host_hex(&self) -> String {
         format!("{:08X}", self.facts.host.to_bits())
     }
@@ -384,24 +361,6 @@ impl RvHost {
     fn host_name(&self) -> RvField<'_> {
         field("hostid", text(&self.facts.name))
     }
-}
-
-/// Returns an advisory as a message for the bus; `None` if its subject is too long or too deep.
-fn message(name: &str, reply: Option<&[u8]>, rest: Vec<RvField<'_>>) -> Option<Message> {
-    let advisory = advisory::encode(AdvisoryClass::Info, name, rest)?;
-    let subject = subject::to_subject(advisory.subject.as_bytes()).ok()?;
-    let headers = RvHeaders { is_advisory: true, ..RvHeaders::default() }.to_headers();
-    let reply = reply.and_then(|reply| subject::to_subject(reply).ok());
-    Some(Message { reply, headers, ..Message::new(subject, advisory.data) })
-}
-
-/// Returns the advisory about listens of a session to a subject, of which there are `count` now.
-fn listen_message(event: &str, session: &str, subject: &[u8], count: u32, reply: Option<&[u8]>) -> Option<Message> {
-    // The bytes of a subject need not be UTF-8; the name of the advisory is text.
-    let name = format!("LISTEN.{event}.{}", String::from_utf8_lossy(subject));
-    let rest =
-        vec![field("id", text(session)), field("sub", RvValue::String(subject)), field("refcnt", RvValue::U32(count))];
-    message(&name, reply, rest)
 }
 
 /// Takes `listens` off the count of a subject. Returns whether none is left.

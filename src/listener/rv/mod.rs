@@ -5,6 +5,7 @@
 //! and listens. The protocol between daemons, queue groups and HTTP are deliberately absent.
 
 mod advisory;
+mod announcement_queue;
 mod client_error;
 mod envelope;
 mod fault;

@@ -787,7 +787,7 @@ impl HostShell {
     }
 
     fn messages(&mut self) -> Vec<String> {
-        std::iter::from_fn(|| self.host.poll_message()).map(|message| shown(&message)).collect()
+        std::iter::from_fn(|| self.host.poll_message(|_| true)).map(|message| shown(&message)).collect()
     }
 }
 
@@ -934,13 +934,81 @@ fn waiting_announcements_are_limited() {
     assert_eq!(shell.host.counts(), [1, 20_002 - 16_384]);
 }
 
+/// Starts a session with this number of listens, whose announcements are published.
+fn listen_often(shell: &mut HostShell, listens: u32) {
+    shell.start(1, "7F000001.A", false);
+    for number in 0..listens {
+        shell.request(1, RvRequest::Listened { text: format!("a.{number:06}").into(), reply: None });
+    }
+}
+
+#[test]
+fn departure_announces_the_end_of_each_listen() {
+    let mut shell = HostShell::new();
+    listen_often(&mut shell, 40_000);
+    shell.host.on_departure(shell.now, 1);
+    shell.host.on_request(
+        shell.now,
+        2,
+        RvRequest::Started { user: "demo".into(), session: "7F000001.A".into(), is_shared: false },
+    );
+    let messages = shell.messages();
+    assert_eq!((messages.len(), shell.host.counts()), (40_004, [1, 0]));
+    assert!(messages[..40_000].iter().all(|line| line.starts_with("_RV.INFO.SYSTEM.LISTEN.STOP.a.")));
+    let subjects: Vec<&str> = messages[40_000..].iter().map(|line| line.split(' ').next().unwrap()).collect();
+    assert_eq!(
+        subjects,
+        ["SESSION.STOP", "HOST.STOP", "HOST.START", "SESSION.START"]
+            .map(|name| format!("_RV.INFO.SYSTEM.{name}.7F000001"))
+    );
+    assert!(!shell.host.has_messages());
+}
+
+#[test]
+fn unwanted_announcements_are_passed_over_in_pieces() {
+    let mut shell = HostShell::new();
+    listen_often(&mut shell, 5_000);
+    shell.host.on_departure(shell.now, 1);
+    let (mut polls, mut asked) = (0, 0);
+    while shell.host.has_messages() {
+        let before = asked;
+        let message = shell.host.poll_message(|_| {
+            asked += 1;
+            false
+        });
+        assert_eq!(message, None);
+        assert!(asked - before <= 1024);
+        polls += 1;
+    }
+    assert_eq!((polls, asked), (5, 5_002));
+}
+
+#[test]
+fn pending_ends_of_listens_are_limited() {
+    let mut shell = HostShell::new();
+    let tail = "x".repeat(60_000);
+    for round in 0..3 {
+        let request = RvRequest::Started { user: "u".into(), session: "s.t".into(), is_shared: false };
+        shell.host.on_request(shell.now, 1, request);
+        for number in 0..500 {
+            shell.host.on_request(
+                shell.now,
+                1,
+                RvRequest::Listened { text: format!("{round}.{number}.{tail}").into(), reply: None },
+            );
+        }
+        shell.host.on_departure(shell.now, 1);
+    }
+    assert_eq!(shell.host.counts(), [0, 502], "the oldest announcements, to the end of the first departure's listens");
+}
+
 #[test]
 fn answers_to_monitors_are_limited() {
     let mut shell = HostShell::new();
     for client in 0..20_000 {
         let session = format!("7F000001.{client:054}");
         shell.host.on_request(shell.now, client, RvRequest::Started { user: "u".into(), session, is_shared: false });
-        while shell.host.poll_message().is_some() {}
+        while shell.host.poll_message(|_| true).is_some() {}
     }
     let query = || RvRequest::Queried { reply: "_INBOX.x.1".parse().unwrap(), query: RvQuery::Sessions };
     let answers = |shell: &mut HostShell| (0..50).filter(|_| !shell.request(0, query()).is_empty()).count();

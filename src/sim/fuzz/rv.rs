@@ -110,7 +110,7 @@ impl RvWorld {
         fault.iter().for_each(|fault| self.session.on_fault(fault, &mut self.out));
         assert!(self.session.subscriptions() <= self.settings.subscriptions_max);
         self.host.on_departure(ClockReading::default(), 1);
-        while self.host.poll_message().is_some() {}
+        while self.host.poll_message(|_| true).is_some() {}
         (self.requests, self.out.take(), fault)
     }
 
@@ -158,7 +158,7 @@ impl RvWorld {
             SessionRequest::Rv(request) => {
                 self.host.on_request(ClockReading::default(), 1, request);
                 self.session.set_responder(self.host.responder() == Some(1));
-                published.extend(std::iter::from_fn(|| self.host.poll_message()));
+                published.extend(std::iter::from_fn(|| self.host.poll_message(|_| true)));
             }
             SessionRequest::Admitted { .. }
             | SessionRequest::Named { .. }
