@@ -23,7 +23,7 @@ const SKIPPED_MAX: usize = 1024;
 
 /// Announcements that wait.
 #[derive(Debug)]
-enum Announcement {
+enum AnnouncementEntry {
     Message(Message),
     /// Ends of listens, whose messages are made one by one.
     Stops {
@@ -35,7 +35,7 @@ enum Announcement {
 /// Queue of announcements, limited in number and in memory.
 #[derive(Debug, Default)]
 pub struct AnnouncementQueue {
-    entries: VecDeque<Announcement>,
+    entries: VecDeque<AnnouncementEntry>,
     /// Size of the payloads of its messages in bytes.
     message_bytes: usize,
     /// Memory of its ended listens in bytes.
@@ -55,12 +55,12 @@ impl AnnouncementQueue {
         self.dropped
     }
 
-    /// Returns the next message to publish, if `is_wanted` is true for its subject. Others are dropped; `None` may mean that
-    /// there were many of them, so that the rest has to wait.
+    /// Returns the next message to publish for whose subject `is_wanted` is true. Others are dropped. `None` may mean
+    /// that there were many of them, so that the rest has to wait.
     pub fn poll(&mut self, mut is_wanted: impl FnMut(&Subject) -> bool) -> Option<Message> {
         for _ in 0..SKIPPED_MAX {
             let message = match self.entries.front_mut()? {
-                Announcement::Stops { session, listens } => {
+                AnnouncementEntry::Stops { session, listens } => {
                     let text = listens.next();
                     self.stops_bytes -= text.as_ref().map_or(0, stop_bytes);
                     let message = text.and_then(|text| {
@@ -72,7 +72,7 @@ impl AnnouncementQueue {
                     }
                     message
                 }
-                Announcement::Message(_) => self.pop_message().filter(|message| is_wanted(&message.subject)),
+                AnnouncementEntry::Message(_) => self.pop_message().filter(|message| is_wanted(&message.subject)),
             };
             if message.is_some() {
                 return message;
@@ -85,28 +85,28 @@ impl AnnouncementQueue {
     pub fn push(&mut self, message: Option<Message>) {
         let Some(message) = message else { return };
         self.message_bytes += message.payload.len();
-        self.enqueue(Announcement::Message(message));
+        self.enqueue(AnnouncementEntry::Message(message));
     }
 
     /// Queues the ends of all listens of a session to these subjects.
     pub fn push_stops(&mut self, session: String, subjects: Vec<Bytes>) {
         self.stops_bytes += subjects.iter().map(stop_bytes).sum::<usize>();
-        self.enqueue(Announcement::Stops { session, listens: subjects.into_iter() });
+        self.enqueue(AnnouncementEntry::Stops { session, listens: subjects.into_iter() });
     }
 
     /// Queues announcements. The oldest ones are dropped if too many wait.
-    fn enqueue(&mut self, announcement: Announcement) {
+    fn enqueue(&mut self, announcement: AnnouncementEntry) {
         self.entries.push_back(announcement);
         while WAITING_MAX < self.entries.len()
             || WAITING_BYTES_MAX < self.message_bytes
             || STOPS_BYTES_MAX < self.stops_bytes
         {
             self.dropped += match self.entries.pop_front() {
-                Some(Announcement::Message(message)) => {
+                Some(AnnouncementEntry::Message(message)) => {
                     self.message_bytes -= message.payload.len();
                     1
                 }
-                Some(Announcement::Stops { listens, .. }) => {
+                Some(AnnouncementEntry::Stops { listens, .. }) => {
                     self.stops_bytes -= listens.as_slice().iter().map(stop_bytes).sum::<usize>();
                     listens.len() as u64
                 }
@@ -117,7 +117,7 @@ impl AnnouncementQueue {
 
     /// Takes the message at the front.
     fn pop_message(&mut self) -> Option<Message> {
-        let Some(Announcement::Message(message)) = self.entries.pop_front() else { return None };
+        let Some(AnnouncementEntry::Message(message)) = self.entries.pop_front() else { return None };
         self.message_bytes -= message.payload.len();
         Some(message)
     }

@@ -190,8 +190,8 @@ impl RvHost {
         }
     }
 
-    /// Returns the next message to publish, if `is_wanted` is true for its subject. Others are dropped; `None` may mean that
-    /// there were many of them, so that the rest has to wait.
+    /// Returns the next message to publish for whose subject `is_wanted` is true. Others are dropped. `None` may mean
+    /// that there were many of them, so that the rest has to wait.
     pub fn poll_message(&mut self, is_wanted: impl FnMut(&Subject) -> bool) -> Option<Message> {
         self.waiting.poll(is_wanted)
     }
