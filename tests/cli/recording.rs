@@ -4,8 +4,8 @@ use crate::support::bus::{config_with_socket, message, wait_for};
 use crate::support::command::{Outcome, Place, RunningCommand, parse_json};
 use crate::support::exit_code::{DONE, FAILED, TIMED_OUT, USAGE};
 use crate::support::root;
-use crate::support::wait::{wait_until, wait_until_some};
-use seqcast::bus::{Bus, DropRule, Notice, Options};
+use crate::support::wait::{PATIENCE, wait_until, wait_until_some};
+use seqcast::bus::{Bus, DropRule, Notice, Options, SubscribeOptions};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -117,7 +117,11 @@ fn recorded_and_lost_messages_add_up() {
     wait_for(&receiver, &publisher);
     let socket = config.socket.display().to_string();
     let recorder = record(&place, &["demo.>", "-o", "run.mcap", "--json", "--socket", &socket]);
-    let subscription = receiver.subscribe("demo.a".parse().unwrap()).expect("the peer subscribes");
+    // The publisher suppresses messages until it knows a subscription. It learns of the recorder's before this one.
+    let confirmed = SubscribeOptions { confirm: true, ..SubscribeOptions::default() };
+    let subscription = receiver.subscribe_with(["demo.a".parse().unwrap()], &confirmed).expect("the peer subscribes");
+    let joined = subscription.wait_established(PATIENCE).expect("the peer runs").expect("it is wanted");
+    assert!(joined.is_established(), "{joined:?}");
     let mut sent = 0u64;
     let mut send = |payload: &str| {
         sent += 1;
