@@ -154,12 +154,14 @@ fn recorded_and_lost_messages_add_up() {
     let number = |value: &Value| value.as_u64().expect("a number");
     let (recorded, lost) = (number(&summary["messages"]), number(&summary["lost_min"]));
     assert!(0 < lost && summary["lost_max"] == lost && summary["dropped"] == 0, "{summary}");
-    assert_eq!(sent, recorded + lost, "{summary}");
     let shown = place.run(&["play", "run.mcap", "--losses", "--json"]).exits(DONE);
     let shown: Vec<Value> = shown.stdout.lines().map(parse_json).collect();
     let (holes, losses) = shown.split_last().expect("a summary");
     assert_eq!((&holes["lost_min"], &holes["losses"]), (&summary["lost_min"], &summary["losses"]));
-    assert!(losses.iter().any(|loss| loss["subject"] == "demo.a" && loss["publisher"] == "A.test"), "{losses:?}");
+    // The answer to the question of the publisher may be lost, too.
+    let on_subject: Vec<&Value> = losses.iter().filter(|loss| loss["subject"] == "demo.a").collect();
+    assert!(!on_subject.is_empty() && on_subject.iter().all(|loss| loss["publisher"] == "A.test"), "{losses:?}");
+    assert_eq!(sent, recorded + on_subject.iter().map(|loss| number(&loss["count"])).sum::<u64>(), "{losses:?}");
     let text = place.run(&["play", "run.mcap", "--losses"]).exits(DONE).reports(&["lost on the bus"]).stdout;
     assert!(text.contains("! lost ") && text.contains(" on demo.a from A."), "{text}");
 }
