@@ -388,16 +388,14 @@ impl ClientSession {
         each!(self, _session => !subs.is_empty(), _hat => !subs.is_empty(), rv => rv.is_for_client(subs))
     }
 
-    /// Writes an advisory that the peer itself has made, in the form of the protocol. Returns false if the protocol has
-    /// none: the advisory is a message like others then.
-    pub fn on_advisory(&mut self, advisory: &Delivery, out: &mut OutputBuffer) -> bool {
-        match self {
-            ClientSession::Rv(rv) => {
-                rv.on_advisory(advisory, out);
-                true
-            }
-            ClientSession::Nats(_) | ClientSession::Redis(_) | ClientSession::Hat(_) => false,
-        }
+    /// Returns whether the protocol has advisories of its own. In others an advisory is a message like any other.
+    pub fn has_advisories(&self) -> bool {
+        each!(self, _session => false, _hat => false, _rv => true)
+    }
+
+    /// Writes an advisory that the peer itself has made, if the protocol has advisories of its own.
+    pub fn on_advisory(&mut self, advisory: &Delivery, out: &mut OutputBuffer) {
+        each!(self, _session => (), _hat => (), rv => rv.on_advisory(advisory, out));
     }
 
     /// Records that messages of these subscriptions are lost before the next delivery. Rendezvous clients get

@@ -29,6 +29,8 @@ pub mod nkey;
 #[cfg(feature = "streams")]
 pub mod notice;
 pub mod output_buffer;
+#[cfg(feature = "streams")]
+mod percent_encoding;
 pub mod permissions;
 pub mod protocol;
 pub mod publish_run;

@@ -84,9 +84,16 @@ impl<'a> From<&'a Publisher> for PublisherJson<'a> {
 /// A count in JSON: a number, or `{"min":…,"max":…}` if it is not known exactly.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum CountJson {
+pub enum CountJson {
+    /// The number.
     Exact(u64),
-    Between { min: u64, max: u64 },
+    /// Bounds of the number.
+    Between {
+        /// Lower bound.
+        min: u64,
+        /// Upper bound.
+        max: u64,
+    },
 }
 
 impl From<Count> for CountJson {

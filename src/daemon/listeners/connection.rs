@@ -175,10 +175,13 @@ impl ListenerConnection {
     /// Writes an advisory of the peer in the form of the protocol. Returns false if the protocol has none. The rate of
     /// advisories is limited, so a slow client gets them beyond the room for messages; one that reads nothing does not.
     pub(crate) fn advise(&mut self, advisory: &Delivery) -> bool {
-        if 2 * self.limits.bytes_max < self.unwritten.bytes() {
-            return self.session.on_advisory(advisory, &mut OutputBuffer::default());
+        if !self.session.has_advisories() {
+            return false;
         }
-        self.answer(|session, out| session.on_advisory(advisory, out))
+        if self.unwritten.bytes() <= 2 * self.limits.bytes_max {
+            self.answer(|session, out| session.on_advisory(advisory, out));
+        }
+        true
     }
 
     /// Writes messages for these subscriptions as long as there is room, and drops the others. `has_share` is false if

@@ -170,7 +170,7 @@ impl WebSocketLayer {
 mod tests {
     use super::*;
 
-    /// A client that sends pings without end, and reads only if it is told to.
+    /// A client that sends pings without end, and reads only if `reads` is set.
     #[derive(Default)]
     struct PingingClient {
         reads: bool,

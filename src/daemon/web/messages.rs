@@ -10,9 +10,10 @@ use super::reports::ReportFailure;
 use crate::clock::Clock;
 use crate::daemon::mailbox::{EngineCommand, Mailbox, PushError, SubscriptionRequest};
 use crate::daemon::subscription_queue::{NoticeRef, QueueLimits, SubscriptionQueue};
+use crate::listener::notice::CountJson;
 use crate::listener::permissions::{Denial, DeniedAction, Permissions};
 use crate::listener::rv::message::RvMessage;
-use crate::message::{ClientId, Count, DeliveryRef, Loss, LossScope, Message, SubId, SubscriptionFilter, Verdict};
+use crate::message::{ClientId, DeliveryRef, Loss, LossScope, Message, SubId, SubscriptionFilter, Verdict};
 use crate::subject::{Pattern, Subject};
 use axum::body::Bytes;
 use axum::response::Response;
@@ -198,7 +199,7 @@ impl NoticeFeed<'_> {
 fn message_event(delivery: &DeliveryRef<'_>) -> Value {
     let shown = &delivery.payload[..delivery.payload.len().min(PAYLOAD_BYTES_MAX)];
     let (first, missing) = match delivery.verdict {
-        Verdict::Skip(count) => (false, Some(count_json(count))),
+        Verdict::Skip(count) => (false, Some(json!(CountJson::from(count)))),
         Verdict::First | Verdict::Start(_) => (true, None),
         Verdict::Next | Verdict::Unnumbered | Verdict::Direct => (false, None),
     };
@@ -232,8 +233,8 @@ fn fields_text(payload: &[u8]) -> Option<String> {
 /// Returns a loss as JSON.
 fn loss_event(loss: &Loss) -> Value {
     let (subject, count) = match &loss.what {
-        LossScope::Messages { subject, count, .. } => (Some(subject.as_str()), count_json(*count)),
-        LossScope::Datagrams { messages, .. } => (None, count_json(*messages)),
+        LossScope::Messages { subject, count, .. } => (Some(subject.as_str()), json!(CountJson::from(*count))),
+        LossScope::Datagrams { messages, .. } => (None, json!(CountJson::from(*messages))),
         LossScope::Inbox { messages } => (None, json!(messages)),
         LossScope::Tail { .. } => (None, Value::Null),
     };
@@ -247,10 +248,6 @@ fn loss_event(loss: &Loss) -> Value {
         "reason": loss.reason.as_str(),
         "cause": loss.cause.as_str(),
     })
-}
-
-fn count_json(count: Count) -> Value {
-    if count.is_exact() { json!(count.min()) } else { json!({ "min": count.min(), "max": count.max() }) }
 }
 
 /// A message that a page publishes.
@@ -284,7 +281,7 @@ pub(super) fn publish(context: &WebContext, permissions: &Permissions, body: &[u
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{Delivery, Epoch, Publisher};
+    use crate::message::{Count, Delivery, Epoch, Publisher};
     use tokio::sync::mpsc::{Receiver, channel};
 
     fn delivery(payload: &[u8]) -> Delivery {

@@ -4,6 +4,7 @@
 //! Basic authentication (RFC 7617), or in the path after the function.
 
 use super::fault::{CallFault, FaultName};
+use crate::listener::percent_encoding;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -94,22 +95,8 @@ pub(crate) fn decode_form<'a>(what: &str, text: &'a str) -> Result<Cow<'a, str>,
     if !text.contains(['%', '+']) {
         return Ok(Cow::Borrowed(text));
     }
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, after @ ..] = rest {
-        rest = after;
-        bytes.push(match first {
-            b'+' => b' ',
-            b'%' => {
-                let digits = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-                let byte = digits.filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
-                let byte = byte.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-                rest = &after[2.min(after.len())..];
-                byte.ok_or_else(|| invalid(format!("{what:?}: % is followed by two hexadecimal digits")))?
-            }
-            other => *other,
-        });
-    }
+    let bytes = percent_encoding::decode(text, true);
+    let bytes = bytes.ok_or_else(|| invalid(format!("{what:?}: % is followed by two hexadecimal digits")))?;
     let text = String::from_utf8(bytes);
     text.map(Cow::Owned).map_err(|error| invalid(format!("{what:?} is not UTF-8: {}", error.utf8_error())))
 }

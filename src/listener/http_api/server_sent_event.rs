@@ -2,7 +2,7 @@
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 
-/// Appends a server-sent event with this text. The text has no CR: clients cannot tell one from a line feed.
+/// Appends a server-sent event with this text. The text has no CR: clients take one for a line feed.
 pub fn put_event(out: &mut Vec<u8>, name: &str, text: &str) {
     debug_assert!(!text.contains('\r'), "the end of a line");
     out.extend_from_slice(b"event: ");

@@ -2,6 +2,7 @@
 //!
 //! A path is percent-encoded (RFC 3986): `+` is a plus sign in it. In a query it is a space, as forms write it.
 
+use crate::listener::percent_encoding;
 use crate::subject::{Pattern, Subject, SubjectError};
 use std::fmt;
 use std::time::Duration;
@@ -51,19 +52,7 @@ impl std::error::Error for UrlFault {}
 
 /// Decodes percent-encoded text. `is_form` says that `+` is a space.
 fn decode(text: &str, is_form: bool) -> Result<String, UrlFault> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(match byte {
-            b'%' => {
-                let mut digit = || rest.next().and_then(|byte| char::from(byte).to_digit(16));
-                let (high, low) = (digit().ok_or(UrlFault::Escape)?, digit().ok_or(UrlFault::Escape)?);
-                u8::try_from(16 * high + low).expect("two hexadecimal digits")
-            }
-            b'+' if is_form => b' ',
-            other => other,
-        });
-    }
+    let bytes = percent_encoding::decode(text, is_form).ok_or(UrlFault::Escape)?;
     String::from_utf8(bytes).map_err(|_| UrlFault::Encoding)
 }
 

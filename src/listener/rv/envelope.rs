@@ -1,4 +1,4 @@
-//! Envelopes: the messages on a connection. Their fields tell what they are, and `data` is the message of a program.
+//! Envelopes: the messages on a connection. Their fields state their kind, and `data` is the message of a program.
 
 use super::fault::RvFault;
 use super::message::{RvEncodeError, RvField, RvMessage, RvRawField, RvValue, fields, kind};

@@ -1,6 +1,6 @@
 //! Messages of programs as payloads and headers of the bus, and back.
 //!
-//! The payload is the data of the field `data`, byte for byte. Two headers hold what the payload does not tell:
+//! The payload is the data of the field `data`, byte for byte. Two headers hold the rest of the envelope:
 //! `rv-data` has the type code of data that is no RVMSG, and `rv-envelope` has the further fields of the envelope in
 //! base64. A payload without `rv-data` is passed to clients as the message it is, or as opaque bytes. The header
 //! `mtype: A` marks an advisory.

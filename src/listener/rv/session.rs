@@ -28,7 +28,7 @@ use std::time::Duration;
 /// Pattern of the advisories about losses, which every client gets.
 const LOSS_ADVISORIES: &str = "_RV.ERROR.SYSTEM.DATALOSS.>";
 /// Time for which a client with a list of patterns may answer a request, at least. It is at most twice as long.
-const ANSWER_PERIOD: Duration = Duration::from_secs(120);
+const REQUEST_PERIOD: Duration = Duration::from_secs(120);
 
 /// Maximum number of queries at the daemon's inbox that one delivery passes on.
 const QUERIES_MAX: usize = 64;
@@ -240,7 +240,7 @@ impl RvSession {
             return Err(RvFault::HandshakeTime);
         }
         self.permissions.end_period();
-        self.answer_deadline = Some(now + ANSWER_PERIOD);
+        self.answer_deadline = Some(now + REQUEST_PERIOD);
         Ok(())
     }
 
@@ -305,7 +305,7 @@ impl RvSession {
             self.own_inboxes = format!("_INBOX.{session}.>").parse().ok();
         }
         self.stage = InitStage::Connected;
-        self.answer_deadline = self.permissions.records_requests().then(|| now + ANSWER_PERIOD);
+        self.answer_deadline = self.permissions.records_requests().then(|| now + REQUEST_PERIOD);
         let name = format!("{} {session}", init.user);
         self.requests.push_back(SessionRequest::Admitted { account: self.account.clone() });
         self.requests.push_back(SessionRequest::Named { name });

@@ -216,7 +216,7 @@ fn refuse_call(context: &WebContext, refusal: &CallRefusal) -> Response {
         }
         CallRefusal::UnknownPage => {
             count(&context.counts.denied);
-            let text = "the browser does not tell which page asks: join a queue group by WebSocket or HTTPS\n";
+            let text = "the browser does not send the site of the page: join a queue group by WebSocket or HTTPS\n";
             (StatusCode::FORBIDDEN, text).into_response()
         }
     }

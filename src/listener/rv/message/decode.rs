@@ -161,7 +161,7 @@ fn value<'a>(kind: u8, data: &'a [u8], depth: usize, items: &mut usize) -> Resul
     })
 }
 
-/// Decodes a number, an address or a port; the size tells its width.
+/// Decodes a number, an address or a port; the size is its width.
 fn number<'a>(kind: u8, data: &[u8]) -> Option<RvValue<'a>> {
     Some(match (kind, data) {
         (kind::IP, &[a, b, c, d]) => RvValue::IpAddress(Ipv4Addr::new(a, b, c, d)),
