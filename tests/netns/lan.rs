@@ -136,6 +136,11 @@ impl Lan {
         known.lines().any(|line| line.contains(&format!("port port{} grp {group} ", host.number)))
     }
 
+    /// Returns how often the fault at the switch has matched so far.
+    pub fn hits(&self) -> u64 {
+        hits(&mut Command::new("nft"))
+    }
+
     /// Ends the fault at the switch and returns how often it matched.
     pub fn heal(&self) -> u64 {
         heal(|| Command::new("nft"))

@@ -283,8 +283,10 @@ fn check_membership_timeout(group: IpAddr, reports: &str) {
         "{hits} multicasts came; it took {detection_time:?}"
     );
     wait_until("the group is joined anew", || 0 < pair.subscriber.counter("rejoins"));
+    // The kernel sends a membership report up to a second after the join.
+    wait_until("the switch drops a report of the host", || 0 < lan.hits());
     assert!(!lan.has_member(&pair.there, group), "the switch has not received its report yet");
-    assert!(0 < lan.heal(), "the host spoke in vain");
+    lan.heal();
     wait_until("the switch receives it", || lan.has_member(&pair.there, group));
     pair.there.heal();
     load.finish();
