@@ -79,7 +79,8 @@ fn mtu_change_loses_nothing() {
         });
         let changes = changes.load(Ordering::Relaxed);
         assert!(3 <= changes, "the MTU changed only {changes} times");
-        let [received, lost] = ["received", "lost"].map(|column| rows[0][column].as_u64());
-        assert!(Some(15_000) < received && lost == Some(0), "{rows:#?}");
+        let [sent, received, lost] = ["sent", "received", "lost"].map(|column| rows[0][column].as_u64());
+        // A busy machine does not reach the rate.
+        assert!(Some(2_000) < sent && received == sent && lost == Some(0), "{rows:#?}");
     });
 }
