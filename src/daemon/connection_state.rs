@@ -165,6 +165,20 @@ impl WriteBuffer {
         }
     }
 
+    /// Inserts a report ahead of the unwritten output, behind the span whose writing has begun. All output must be
+    /// counted: spans end where messages end.
+    pub(crate) fn put_ahead(&mut self, report: Vec<u8>) {
+        let begun = self.spans.front().filter(|span| span.start < self.written);
+        let (index, offset) = begun.map_or((0, 0), |span| (1, span.end - self.written));
+        let (start, bytes) = (self.written + offset, report.len() as u64);
+        self.out.insert(offset as usize, report);
+        for span in self.spans.iter_mut().skip(index) {
+            (span.start, span.end) = (span.start + bytes, span.end + bytes);
+        }
+        self.spans.insert(index, BufferSpan { start, end: start + bytes, events: 0, answer_bytes: 0 });
+        self.counted += bytes;
+    }
+
     /// Returns the number of unwritten messages and reports.
     pub(crate) fn events(&self) -> usize {
         self.events
@@ -270,6 +284,48 @@ mod tests {
         assert_eq!((unwritten.answer_bytes(), unwritten.events(), unwritten.bytes()), (0, 10, 1 << 20));
         unwritten.clear();
         assert_eq!((unwritten.answer_bytes(), unwritten.events(), unwritten.bytes()), (0, 0, 0));
+    }
+
+    #[test]
+    fn report_precedes_messages_that_are_not_begun() {
+        for written in [0, 1, SPAN_BYTES, SPAN_BYTES + 7] {
+            let mut unwritten = WriteBuffer::default();
+            for message in 0..30 {
+                unwritten.out.put(&[message; 10_000]);
+                unwritten.count_events(1);
+            }
+            let mut sent = Vec::new();
+            let mut prefix = Prefix { sent: &mut sent, room: written as usize };
+            unwritten.write_to(&mut prefix).unwrap();
+            unwritten.put_ahead(vec![99; 3]);
+            assert!(unwritten.write_to(&mut sent).unwrap());
+            assert_eq!((unwritten.events(), unwritten.bytes()), (0, 0));
+            let at = sent.iter().position(|byte| *byte == 99).expect("the report is sent");
+            assert_eq!(at % 10_000, 0, "no message is split");
+            assert!((written..=written + SPAN_BYTES + 10_000).contains(&(at as u64)), "{written} {at}");
+            sent.drain(at..at + 3);
+            let messages = (0..30).flat_map(|message| [message; 10_000]);
+            assert!(sent.into_iter().eq(messages), "everything else is unchanged");
+        }
+    }
+
+    /// A stream that stores what it takes, up to this number of bytes.
+    struct Prefix<'a> {
+        sent: &'a mut Vec<u8>,
+        room: usize,
+    }
+
+    impl Write for Prefix<'_> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let taken = bytes.len().min(self.room);
+            self.room -= taken;
+            self.sent.extend_from_slice(&bytes[..taken]);
+            if taken == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(taken) }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use crate::delivery::Deliveries;
 use crate::listener::access::Access;
+use crate::listener::drop_report::DropReport;
 use crate::listener::output_buffer::OutputBuffer;
 use crate::listener::protocol::Protocol;
 use crate::listener::session_request::{
@@ -396,6 +397,17 @@ impl ClientSession {
     /// Writes an advisory that the peer itself has made, if the protocol has advisories of its own.
     pub fn on_advisory(&mut self, advisory: &Delivery, out: &mut OutputBuffer) {
         each!(self, _session => (), _hat => (), rv => rv.on_advisory(advisory, out));
+    }
+
+    /// Returns whether the report of drops goes ahead of the output that waits. In other protocols it stands where the
+    /// messages are missing.
+    pub fn reports_drops_ahead(&self) -> bool {
+        each!(self, _session => false, _hat => false, _rv => true)
+    }
+
+    /// Returns the report of drops that goes ahead of the output that waits; `None` in protocols without one.
+    pub fn drop_report(&self, report: &DropReport) -> Option<Vec<u8>> {
+        each!(self, _session => None, _hat => None, _rv => rv::slow_consumer(report).and_then(|report| report.frame()))
     }
 
     /// Records that messages of these subscriptions are lost before the next delivery. Rendezvous clients get

@@ -12,6 +12,8 @@ pub mod client;
 #[cfg(feature = "listeners")]
 mod client_permissions;
 pub mod codec;
+#[cfg(feature = "listeners")]
+pub mod drop_report;
 pub mod event;
 pub mod frame;
 #[cfg(feature = "streams")]

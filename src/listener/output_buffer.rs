@@ -80,6 +80,28 @@ impl OutputBuffer {
         self.chunks.push_back(OutputChunk { bytes: bytes.clone(), is_common });
     }
 
+    /// Inserts bytes behind the first `offset` queued bytes.
+    ///
+    /// # Panics
+    /// If fewer bytes are queued.
+    pub fn insert(&mut self, offset: usize, bytes: Vec<u8>) {
+        self.close_tail();
+        let (mut index, mut rest) = (0, offset);
+        while 0 < rest {
+            let chunk = &mut self.chunks[index];
+            if rest < chunk.bytes.len() {
+                let head = OutputChunk { bytes: chunk.bytes.split_to(rest), is_common: chunk.is_common };
+                self.chunks.insert(index, head);
+                rest = 0;
+            } else {
+                rest -= chunk.bytes.len();
+            }
+            index += 1;
+        }
+        self.bytes += bytes.len();
+        self.chunks.insert(index, OutputChunk { bytes: bytes.into(), is_common: false });
+    }
+
     /// Returns the number of queued bytes.
     pub fn len(&self) -> usize {
         self.bytes

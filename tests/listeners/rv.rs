@@ -3,14 +3,16 @@
 use super::client::{ListenerClient, Nats};
 use super::rv_client::{RvClient, RvFrame, body, encode, message, text};
 use crate::support::certificate::Authority;
-use crate::support::command::{Place, RunningCommand};
-use crate::support::wait::wait_until;
+use crate::support::command::{Place, RunningCommand, now};
+use crate::support::wait::{let_time_pass, wait_until};
 use seqcast::listener::rv::message::{RvField, RvMessage, RvValue};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Time in which nothing must come.
@@ -315,12 +317,50 @@ fn slow_client_stalls_no_others() {
         publisher.publish("flood", &value);
         assert_eq!(reader.frame().subject, "flood");
     }
-    let advisory = sleeper.await_frame(|frame| frame.subject != "flood");
-    assert_eq!((&advisory.subject[..], &advisory.letter[..]), ("_RV.ERROR.SYSTEM.CLIENT.SLOWCONSUMER", "A"));
-    let dropped: usize = advisory.field("dropped").expect("a number").parse().expect("a number");
-    assert!(0 < dropped && dropped < COUNT, "{dropped}");
-    assert!(advisory.field("bytes_dropped").is_some_and(|bytes| bytes.len() > 5), "{advisory:?}");
+    let (mut received, mut dropped, mut after_report) = (0, 0, 0);
+    while received + dropped < COUNT {
+        let frame = sleeper.frame();
+        if frame.subject == "flood" {
+            received += 1;
+            after_report += usize::from(0 < dropped);
+            continue;
+        }
+        assert_eq!((&frame.subject[..], &frame.letter[..]), ("_RV.ERROR.SYSTEM.CLIENT.SLOWCONSUMER", "A"));
+        let number = |name: &str| frame.field(name).expect("a number").parse::<usize>().expect("a number");
+        assert_eq!(number("bytes_dropped") / number("dropped") / 1000, 10, "{frame:?}");
+        assert!(0 < number("waiting"), "{frame:?}");
+        dropped += number("dropped");
+    }
+    assert_eq!(received + dropped, COUNT);
+    assert!(0 < after_report, "the report precedes the messages that wait");
     publisher.publish("flood", "last");
     sleeper.await_frame(|frame| is_text(frame, "flood", "last"));
     assert_eq!(peer.listener("rv")["slow"], 1);
+}
+
+#[test]
+fn slow_client_gets_one_report_a_second() {
+    let settings = ["message-size=64 kb", "hold-size=1 mb", "reassembly-size=1 mb", "client-queue-size=1 mb"];
+    let settings: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
+    let peer = RvPeer::start("A.test", Place::new().port(), &settings);
+    let mut slow = peer.client();
+    slow.listen("flood", None);
+    slow.settle();
+    let mut publisher = peer.client();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let ended = Arc::clone(&is_over);
+    let flood = std::thread::spawn(move || {
+        let value = "x".repeat(10_000);
+        while !ended.load(Ordering::Relaxed) {
+            publisher.publish("flood", &value);
+        }
+    });
+    let (started, mut reports) = (now(), 0);
+    while now().since(started) < Duration::from_secs(4) {
+        reports += u32::from(slow.frame().subject == "_RV.ERROR.SYSTEM.CLIENT.SLOWCONSUMER");
+        let_time_pass(Duration::from_millis(1), "the client reads more slowly than the publisher sends");
+    }
+    is_over.store(true, Ordering::Relaxed);
+    flood.join().expect("the publisher ends");
+    assert!((1..=5).contains(&reports), "{reports} reports in 4 s");
 }

@@ -48,9 +48,8 @@ impl Clients {
     pub(crate) fn take_drop_advisory(&mut self, id: ClientId, me: &Publisher, scid: u16) -> Option<Delivery> {
         let clients = self.map.len();
         let ClientTransport::Listener(connection) = &mut self.map.get_mut(&id)?.kind else { return None };
-        let can_report_drops =
-            connection.can_report_drops() && self.listener_delivery.memory.has_share(connection, clients);
-        can_report_drops.then(|| connection.drops.take(me, scid))
+        let has_share = self.listener_delivery.memory.has_share(connection, clients);
+        if has_share { connection.take_drop_advisory(me, scid) } else { None }
     }
 
     /// Returns the facts about the clients of the listener with this index, or about one of them.

@@ -10,7 +10,7 @@ use crate::delivery::Deliveries;
 use crate::listener::client::{ClientParser, ClientSession, Settings};
 use crate::listener::output_buffer::OutputBuffer;
 use crate::listener::session_request::{ConnectionInfo, SessionRequest};
-use crate::message::{Count, Delivery, SubId};
+use crate::message::{Count, Delivery, Publisher, SubId};
 use crate::time::Instant;
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -21,6 +21,9 @@ use std::time::Duration;
 const DELIVERY_CHUNK_BYTES: usize = 256 * 1024;
 /// Minimum bytes that the protocol adds to a message.
 const MESSAGE_OVERHEAD_BYTES: usize = 32;
+
+/// Minimum interval between reports of drops that go ahead of waiting output.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Timing of the TLS handshakes of a listener.
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +71,12 @@ pub(crate) struct ListenerConnection {
     /// Bytes that [`ListenerMemory`](super::memory::ListenerMemory) last counted for the client.
     pub(super) accounted_bytes: usize,
     /// Drops since the last report to the client.
-    pub(crate) drops: DropCounts,
+    drops: DropCounts,
+    /// True from a drop until half of the room is free again. If the report of drops stands where messages are missing,
+    /// it precedes the next message.
+    is_dropping: bool,
+    /// Earliest time of the next report that goes ahead of waiting output.
+    next_report: Option<Instant>,
     /// Number of messages dropped in total.
     pub(crate) dropped: u64,
     /// Number of actions that its account did not permit.
@@ -106,6 +114,8 @@ impl ListenerConnection {
             limits,
             accounted_bytes: 0,
             drops: DropCounts::default(),
+            is_dropping: false,
+            next_report: None,
             dropped: 0,
             denied: 0,
         };
@@ -147,9 +157,10 @@ impl ListenerConnection {
         self.account.is_some() && self.handshake_deadline.is_none()
     }
 
-    /// Returns the earliest deadline of the session, the handshake or the greeting.
+    /// Returns the earliest deadline of the session, the handshake, the greeting or a report of drops.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.session.deadline().into_iter().chain(self.handshake_deadline).chain(self.greeting_deadline).min()
+        let report = self.next_report.filter(|_| !self.drops.is_empty() && self.flow.is_writable);
+        [self.session.deadline(), self.handshake_deadline, self.greeting_deadline, report].into_iter().flatten().min()
     }
 
     /// Returns whether the client may have input to process now.
@@ -225,14 +236,38 @@ impl ListenerConnection {
     }
 
     /// Returns whether the client can take more messages. After a drop it can once half of its room is free and the
-    /// losses are reported to it.
+    /// losses are reported to it, unless the report goes ahead of waiting output.
     pub(crate) fn has_room(&self) -> bool {
-        self.drops.is_empty() && self.is_within(1)
+        !self.is_dropping && self.is_within(1)
     }
 
-    /// Returns whether the client has losses and room for their report.
-    pub(crate) fn can_report_drops(&self) -> bool {
-        !self.drops.is_empty() && self.is_within(2)
+    /// Returns the report of losses that precedes the next message, if half of the room is free.
+    pub(crate) fn take_drop_advisory(&mut self, me: &Publisher, scid: u16) -> Option<Delivery> {
+        if self.drops.is_empty() || !self.is_within(2) {
+            return None;
+        }
+        self.is_dropping = false;
+        Some(self.drops.take_advisory(me, scid))
+    }
+
+    /// Writes the report of losses ahead of waiting output if the client reads, at most once in [`REPORT_INTERVAL`].
+    /// Returns whether all losses are reported and the client has room again.
+    pub(crate) fn report_drops_ahead(&mut self, now: Instant) -> bool {
+        self.is_dropping &= !self.is_within(2);
+        let is_due = self.next_report.is_none_or(|next| next <= now);
+        if is_due && self.flow.is_writable && !self.drops.is_empty() {
+            let report = self.drops.take_report(self.unwritten.events() as u64);
+            if let Some(report) = self.session.drop_report(&report) {
+                self.unwritten.put_ahead(report);
+            }
+            self.next_report = Some(now + REPORT_INTERVAL);
+        }
+        !self.is_slow()
+    }
+
+    /// Returns whether the client loses messages, or has losses that are not reported.
+    fn is_slow(&self) -> bool {
+        self.is_dropping || !self.drops.is_empty()
     }
 
     fn is_within(&self, part: usize) -> bool {
@@ -255,7 +290,8 @@ impl ListenerConnection {
         if !self.session.is_for_client(subs) {
             return false;
         }
-        let begins_drops = self.drops.is_empty();
+        let begins_drops = !self.is_slow();
+        self.is_dropping = true;
         let count = deliveries.len() as u64;
         if let Some(first) = deliveries.clone().next() {
             let bytes = deliveries.bytes() as u64 * subs.len() as u64;
@@ -269,7 +305,7 @@ impl ListenerConnection {
     /// Returns the fullness of the unwritten output in parts of 1,024, and 0 while the client loses messages.
     pub(crate) fn fullness(&self) -> u64 {
         let (events, bytes) = (self.unwritten.events(), self.unwritten.bytes());
-        if self.drops.is_empty() { self.limits.fullness(events, bytes) } else { 0 }
+        if self.is_dropping { 0 } else { self.limits.fullness(events, bytes) }
     }
 
     /// Returns (waiting messages, waiting bytes, messages dropped in total).

@@ -1,6 +1,7 @@
 //! Losses of a slow listener client: the number of messages by subject since the last report to it.
 
 use crate::daemon::advisories::{self, AdvisoryCount};
+use crate::listener::drop_report::DropReport;
 use crate::message::{Count, Delivery, Publisher};
 use crate::proto::advisory::INBOUND_BCAST;
 use crate::subject::Subject;
@@ -39,9 +40,15 @@ impl DropCounts {
         }
     }
 
+    /// Returns the drops, with the number of messages that wait for the client, and resets the counts.
+    pub(crate) fn take_report(&mut self, waiting: u64) -> DropReport {
+        let DropCounts { total, bytes, subjects } = std::mem::take(self);
+        DropReport { waiting, dropped: total, dropped_bytes: bytes, subjects: subjects.into_iter().collect() }
+    }
+
     /// Returns the drops as an advisory with the fields of network advisories, and resets the counts. Its `reason` is
     /// `slow-client`. Messages of unnamed subjects count only in `lost`.
-    pub(crate) fn take(&mut self, me: &Publisher, scid: u16) -> Delivery {
+    pub(crate) fn take_advisory(&mut self, me: &Publisher, scid: u16) -> Delivery {
         let DropCounts { total, bytes, subjects } = std::mem::take(self);
         let mut notice = Map::new();
         let count = |count| serde_json::to_value(AdvisoryCount(Count::Exact(count))).expect("numbers are valid JSON");
@@ -82,7 +89,7 @@ mod tests {
         lost.add(&subject("a.b"), 2, 20);
         (0..100).for_each(|n| lost.add(&subject(&format!("many.{n}")), 1, 0));
         let me = Publisher { name: Some("A".parse().unwrap()), epoch: Epoch::new(1).unwrap(), uid: 0 };
-        let delivery = lost.take(&me, 7500);
+        let delivery = lost.take_advisory(&me, 7500);
         let json: Value = serde_json::from_slice(&delivery.message.payload).unwrap();
         assert_eq!(
             (&json["lost"], &json["dropped_bytes"], &json["sub_cnt"], &json["reason"]),

@@ -403,8 +403,8 @@ impl Listeners {
         self.wakes.insert((deadline, id));
     }
 
-    /// Reports their losses to slow clients that read again and subscribe to the advisory. If `slow-client` is `close`,
-    /// closes newly slow clients instead.
+    /// Reports their losses to slow clients that read again: those that subscribe to the advisory, or all if their
+    /// protocol wants the report ahead of what waits. If `slow-client` is `close`, closes newly slow clients instead.
     fn report_slow_clients(&mut self, core: &mut EngineCore, now: ClockReading) {
         let mut slow = std::mem::take(&mut self.slow);
         let earlier_count = slow.len();
@@ -421,6 +421,15 @@ impl Listeners {
                     continue;
                 }
                 self.on_slow_rv_client(core, id);
+            }
+            let connection = core.clients.listener_connection(id).expect("the client was found above");
+            if connection.session.reports_drops_ahead() {
+                if !connection.report_drops_ahead(now.instant) {
+                    self.slow.push(id);
+                }
+                core.clients.schedule_write(id);
+                self.schedule_wake(core, now, id);
+                continue;
             }
             let me = core.me();
             let scid = core.sockets.group_address().port();

@@ -3,8 +3,10 @@
 //! Losses arrive from the peer as JSON objects, which serve all other clients. Rendezvous clients get them as RVMSG: the
 //! fields that their libraries know come first, in their order and with their types, and those of this bus follow.
 
+use super::envelope::{self, RvLetter};
 use super::message::{RvField, RvMessage, RvValue};
 use super::subject;
+use crate::listener::drop_report::DropReport;
 use crate::subject::Subject;
 use serde_json::{Map, Value};
 
@@ -16,8 +18,6 @@ const LOST_MAX: u64 = 0x7fff_ffff;
 const KNOWN_SUBJECTS: usize = 9;
 /// Beginning of the names of advisories about losses.
 const LOSS_NAME: &str = "DATALOSS.";
-/// Reason of losses of a client that does not read.
-const SLOW_CLIENT: &str = "slow-client";
 
 /// Class of an advisory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,13 +71,18 @@ pub struct EncodedAdvisory {
     pub data: Vec<u8>,
 }
 
+impl EncodedAdvisory {
+    /// Returns the advisory as a frame for a client; `None` if the protocol cannot express its subject.
+    pub fn frame(&self) -> Option<Vec<u8>> {
+        let data = RvMessage::decode(&self.data).expect("an encoded message");
+        envelope::frame(self.subject.as_bytes(), RvLetter::Advisory, None, data)
+    }
+}
+
 /// Converts an advisory of the peer about losses. `None` if the payload is no such advisory.
 pub fn of_json(payload: &[u8]) -> Option<EncodedAdvisory> {
     let json: Map<String, Value> = serde_json::from_slice(payload).ok()?;
     let name = string(&json, "ADV_NAME").filter(|name| name.starts_with(LOSS_NAME))?;
-    if string(&json, "reason") == Some(SLOW_CLIENT) {
-        return slow_consumer(&json);
-    }
     let (lost, unverified) = (bounds(&json, "lost").1, bounds(&json, "unverified").1);
     let is_unknown = lost == 0 && 0 < unverified;
     let named = named_subjects(&json);
@@ -146,17 +151,24 @@ fn own_fields(json: &Map<String, Value>) -> Vec<RvField<'_>> {
     fields
 }
 
-/// Converts the advisory about a client that does not read.
-fn slow_consumer(json: &Map<String, Value>) -> Option<EncodedAdvisory> {
+/// Returns the advisory to a client that does not read fast enough. Libraries know the fields up to `reason`.
+pub fn slow_consumer(report: &DropReport) -> Option<EncodedAdvisory> {
+    let named = |(index, (subject, lost)): (usize, &(Subject, u64))| NamedSubject {
+        sub: format!("sub{}", index + 1),
+        lost: format!("lost{}", index + 1),
+        text: subject::of_subject(subject),
+        count: *lost,
+    };
+    let named: Vec<NamedSubject> = report.subjects.iter().take(KNOWN_SUBJECTS).enumerate().map(named).collect();
     let mut rest = vec![
         field("ADV_DESC", text("the client does not read fast enough and has lost messages")),
-        field("dropped", count(bounds(json, "lost").1)),
-        field("bytes_dropped", count(bounds(json, "dropped_bytes").1)),
+        field("waiting", count(report.waiting)),
+        field("dropped", count(report.dropped)),
+        field("bytes_dropped", count(report.dropped_bytes)),
         field("reason", text("size limit")),
+        field("sub_cnt", count(report.subjects.len() as u64)),
     ];
-    let named = named_subjects(json);
-    rest.push(field("sub_cnt", count(named.len() as u64)));
-    rest.extend(subject_fields(&named[..named.len().min(KNOWN_SUBJECTS)]));
+    rest.extend(subject_fields(&named));
     encode(AdvisoryClass::Error, "CLIENT.SLOWCONSUMER", rest)
 }
 
@@ -188,7 +200,10 @@ mod tests {
     use super::*;
 
     fn decoded(json: &str) -> (String, String) {
-        let advisory = of_json(json.as_bytes()).unwrap();
+        shown(&of_json(json.as_bytes()).unwrap())
+    }
+
+    fn shown(advisory: &EncodedAdvisory) -> (String, String) {
         let message = RvMessage::decode(&advisory.data).unwrap();
         let show = |value: &RvValue<'_>| match value {
             RvValue::String(text) => format!("{:?}", String::from_utf8_lossy(text)),
@@ -197,7 +212,7 @@ mod tests {
         let fields = message.fields.iter();
         let fields: Vec<_> =
             fields.map(|field| format!("{}={}", String::from_utf8_lossy(field.name), show(&field.value))).collect();
-        (advisory.subject, fields.join(" "))
+        (advisory.subject.clone(), fields.join(" "))
     }
 
     #[test]
@@ -229,12 +244,13 @@ mod tests {
     }
 
     #[test]
-    fn slow_client_gets_its_own_advisory() {
-        let (subject, fields) = decoded(
-            r#"{"ADV_NAME":"DATALOSS.INBOUND.BCAST","lost":5,"dropped_bytes":320,"reason":"slow-client","sub1":"a","lost1":5}"#,
-        );
+    fn slow_client_learns_its_waiting_and_lost_messages() {
+        let subjects = vec![("a".parse().unwrap(), 4), ("b".parse().unwrap(), 1)];
+        let report = DropReport { waiting: 17, dropped: 5, dropped_bytes: 320, subjects };
+        let (subject, fields) = shown(&slow_consumer(&report).unwrap());
         assert_eq!(subject, "_RV.ERROR.SYSTEM.CLIENT.SLOWCONSUMER");
-        assert!(fields.contains(r#"dropped=U32(5) bytes_dropped=U32(320) reason="size limit""#), "{fields}");
+        let expected = r#"waiting=U32(17) dropped=U32(5) bytes_dropped=U32(320) reason="size limit" sub_cnt=U32(2) sub1="a" lost1=U32(4) sub2="b" lost2=U32(1)"#;
+        assert!(fields.ends_with(expected), "{fields}");
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod subscriptions;
 #[cfg(test)]
 mod tests;
 
+pub use advisory::slow_consumer;
 pub use envelope::{RvEnvelope, RvLetter};
 pub use fault::{InitError, RvFault};
 pub use host::{RvHost, RvHostFacts, RvTraffic};

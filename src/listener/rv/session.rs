@@ -2,10 +2,10 @@
 
 use super::advisory::{self, EncodedAdvisory};
 use super::client_error::{self, refusal_text};
-use super::envelope::{self, RvEnvelope, RvLetter};
+use super::envelope::{RvEnvelope, RvLetter};
 use super::fault::{InitError, RvFault};
 use super::handshake::{self, RvInit};
-use super::message::{RvMessage, kind};
+use super::message::kind;
 use super::message_writer::RvWriter;
 use super::parser::RvCommand;
 use super::payload::RvHeaders;
@@ -192,7 +192,7 @@ impl RvSession {
             return;
         }
         match advisory::of_json(&advisory.message.payload) {
-            Some(encoded) => _ = put_advisory(&encoded, out),
+            Some(encoded) => encoded.frame().iter().for_each(|frame| out.put(frame)),
             None => _ = self.writer.write(&Deliveries::from(advisory.clone()), out),
         }
     }
@@ -466,9 +466,8 @@ impl RvSession {
         reason: String,
         out: &mut OutputBuffer,
     ) {
-        if let Some(advisory) = advisory {
-            put_advisory(&advisory, out);
-        }
+        let frame = advisory.and_then(|advisory| advisory.frame());
+        frame.iter().for_each(|frame| out.put(frame));
         self.requests.push_back(SessionRequest::Refused { kind, reason });
     }
 }
@@ -486,12 +485,4 @@ fn daemon_inbox(settings: &Settings) -> String {
 /// Returns whether listens to the subject are announced. Those to advisories and inboxes are not.
 fn is_announced(text: &[u8]) -> bool {
     !text.starts_with(ADVISORY_PREFIX) && !text.starts_with(INBOX_PREFIX)
-}
-
-/// Writes an advisory. Returns whether the protocol can express it.
-fn put_advisory(advisory: &EncodedAdvisory, out: &mut OutputBuffer) -> bool {
-    let data = RvMessage::decode(&advisory.data).expect("an encoded message");
-    let frame = envelope::frame(advisory.subject.as_bytes(), RvLetter::Advisory, None, data);
-    frame.iter().for_each(|frame| out.put(frame));
-    frame.is_some()
 }
