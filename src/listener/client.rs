@@ -384,11 +384,6 @@ impl ClientSession {
         each!(self, _session => (), hat => hat.flush_events(out), _rv => ());
     }
 
-    /// Returns whether the client misses a message that is not delivered to these subscriptions.
-    pub fn is_for_client(&self, subs: &[SubId]) -> bool {
-        each!(self, _session => !subs.is_empty(), _hat => !subs.is_empty(), rv => rv.is_for_client(subs))
-    }
-
     /// Returns whether the protocol has advisories of its own. In others an advisory is a message like any other.
     pub fn has_advisories(&self) -> bool {
         each!(self, _session => false, _hat => false, _rv => true)

@@ -364,3 +364,38 @@ fn slow_client_gets_one_report_a_second() {
     flood.join().expect("the publisher ends");
     assert!((1..=5).contains(&reports), "{reports} reports in 4 s");
 }
+
+#[test]
+fn daemon_answers_while_its_clients_do_not_read() {
+    let settings = ["message-size=64 kb", "hold-size=1 mb", "reassembly-size=1 mb", "client-queue-size=1 mb"];
+    let settings: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
+    let peer = RvPeer::start("A.test", Place::new().port(), &settings);
+    let mut sleepers = [(); 2].map(|()| peer.client());
+    sleepers.iter_mut().for_each(|sleeper| sleeper.listen("flood", None));
+    sleepers.iter_mut().for_each(RvClient::settle);
+    let mut monitor = peer.client();
+    let inbox = format!("_INBOX.{}.DAEMON", monitor.host);
+    let inboxes = || {
+        let rows = peer.place.show("subs")["rows"].clone();
+        rows.as_array().expect("rows").iter().filter(|row| row["pattern"] == inbox[..]).count()
+    };
+    assert_eq!(inboxes(), 1, "one subscription, however many clients there are");
+    let value = "x".repeat(10_000);
+    wait_until("both clients are slow", || {
+        (0..100).for_each(|_| monitor.publish("flood", &value));
+        peer.listener("rv")["slow"] == 2
+    });
+    let reply = monitor.inbox(1000);
+    let fields = [("op", text("get")), ("what", text("sessions"))];
+    let fields = fields.map(|(name, value)| RvField { name: name.as_bytes(), id: None, value }).to_vec();
+    let query = encode(&message(&inbox, Some(&reply), RvValue::Message(RvMessage { fields })));
+    monitor.send(&query);
+    assert_eq!(monitor.await_frame(|frame| frame.subject == reply).fields.len(), 3);
+    // More queries than have room in one turn, and than the answers of a second may hold, do no harm.
+    monitor.send(&query.repeat(20_000));
+    monitor.publish(&monitor.inbox(1), "alive");
+    monitor.await_frame(|frame| frame.field("text") == Some("alive"));
+    drop(sleepers);
+    drop(monitor);
+    wait_until("the inbox ends with the last client", || inboxes() == 0);
+}

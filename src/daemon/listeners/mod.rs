@@ -38,6 +38,7 @@ use crate::time::Instant;
 use connection::HandshakeTiming;
 use mio::net::TcpListener;
 use mio::{Interest, Registry, Token};
+use rv_host::RvInbox;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -227,6 +228,8 @@ pub(crate) struct Listeners {
     discovery_end: Option<Instant>,
     /// Daemon that Rendezvous clients see, once one of them has begun a session.
     rv_host: Option<RvHost>,
+    /// Inbox of that daemon, while it has clients.
+    rv_inbox: Option<RvInbox>,
     /// Number of messages that the clients have published since the start.
     published: u64,
 }
@@ -247,6 +250,7 @@ impl Listeners {
             slow_client: config.slow_client,
             discovery_end: None,
             rv_host: None,
+            rv_inbox: None,
             published: 0,
         }
     }

@@ -3,21 +3,30 @@
 use super::Listeners;
 use super::stream::ListenerTls;
 use crate::config::{Config, TlsClients, TlsFirst};
+use crate::daemon::clients::ClientTransport;
 use crate::daemon::engine_core::EngineCore;
+use crate::daemon::mailbox::SubscriptionRequest;
+use crate::daemon::subscription_queue::{Notice, QueueItem, QueueLimits, SubscriptionQueue};
 use crate::listener::access::Access;
-use crate::listener::client::ClientSession;
+use crate::listener::refusal::RefusalReason;
 use crate::listener::rv::request::RvRequest;
 use crate::listener::rv::{RvHost, RvHostFacts, RvTraffic, Settings};
-use crate::message::{ClientId, Delivery, Epoch, Message, Refusal, Verdict};
+use crate::message::{ClientId, Delivery, Epoch, Message, Refusal, SubId, Verdict};
 use crate::proto::stats::LossRow;
-use crate::subject::Subject;
 use crate::subject::permitted_subjects::HostPermissions;
+use crate::subject::{Pattern, Subject};
 use crate::time::ClockReading;
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Number of the peer as a client of its own. Clients begin at 1.
 const OWN_CLIENT: ClientId = ClientId(0);
+/// Name of the client that receives queries, in `show clients`.
+const INBOX_NAME: &str = "rendezvous daemon";
+/// Limits of the queries of one turn. Further ones are dropped and counted.
+const INBOX_LIMITS: QueueLimits = QueueLimits { count_max: 1024, bytes_max: 1 << 20 };
 /// Time that a Rendezvous client has to begin a TLS handshake, if it need not encrypt. Then it gets the first bytes of the
 /// protocol.
 const HANDSHAKE_WAIT: Duration = Duration::from_millis(50);
@@ -35,29 +44,41 @@ impl Listeners {
         let Some(index) = core.clients.listener_connection(id).map(|connection| connection.listener) else { return };
         let facts = self.listeners[index].rv_facts.clone().expect("a session of Rendezvous has a Rendezvous listener");
         let host = self.rv_host.get_or_insert_with(|| RvHost::new(facts, now));
-        let before = host.responder();
         host.on_request(now, id.0, request);
-        set_responder(core, before, host.responder());
+        self.update_rv_inbox(core, now);
         self.publish_rv_messages(core, now);
     }
 
     /// Announces the end of a client's session, if it had one.
     pub(super) fn on_rv_departure(&mut self, core: &mut EngineCore, now: ClockReading, id: ClientId) {
         if let Some(host) = &mut self.rv_host {
-            let before = host.responder();
             host.on_departure(now, id.0);
-            set_responder(core, before, host.responder());
+            self.update_rv_inbox(core, now);
             self.publish_rv_messages(core, now);
         }
     }
 
-    /// Lets another client pass queries on if this one is slow.
-    pub(super) fn on_slow_rv_client(&mut self, core: &mut EngineCore, id: ClientId) {
-        if let Some(host) = &mut self.rv_host {
-            let before = host.responder();
-            host.replace_responder(id.0);
-            set_responder(core, before, host.responder());
+    /// Opens the inbox with the first client, and closes it after the last one.
+    fn update_rv_inbox(&mut self, core: &mut EngineCore, now: ClockReading) {
+        let Some(host) = &self.rv_host else { return };
+        if !host.has_clients() {
+            self.rv_inbox.take().into_iter().for_each(|inbox| core.detach(now, inbox.client));
+        } else if self.rv_inbox.is_none() {
+            self.rv_inbox = RvInbox::open(core, now, host.inbox());
         }
+    }
+
+    /// Answers the queries at the inbox. Those that a full inbox has dropped have no answer.
+    pub(super) fn answer_rv_queries(&mut self, core: &mut EngineCore, now: ClockReading) {
+        let (Some(host), Some(inbox)) = (&mut self.rv_host, &self.rv_inbox) else { return };
+        while let Ok(item) = inbox.queue.pop() {
+            match item {
+                QueueItem::Notice(Notice::Message(delivery)) => host.on_query(now, &delivery.message),
+                QueueItem::Notice(Notice::Dropped(queries)) => host.on_unanswered(queries),
+                QueueItem::Notice(_) | QueueItem::Publisher(_) => {}
+            }
+        }
+        self.publish_rv_messages(core, now);
     }
 
     /// Announces the state of the host if that is due, and publishes waiting announcements.
@@ -128,15 +149,28 @@ pub(super) fn facts(settings: &Settings, name: &str, port: u16) -> RvHostFacts {
     }
 }
 
-/// Notifies the sessions that another client passes queries on.
-fn set_responder(core: &mut EngineCore, before: Option<u32>, after: Option<u32>) {
-    if before == after {
-        return;
-    }
-    for (client, is_responder) in [(before, false), (after, true)] {
-        let connection = client.and_then(|client| core.clients.listener_connection(ClientId(client)));
-        if let Some(ClientSession::Rv(session)) = connection.map(|connection| &mut connection.session) {
-            session.set_responder(is_responder);
+/// The inbox of the daemon: a client of the peer in its own process.
+#[derive(Debug)]
+pub(super) struct RvInbox {
+    client: ClientId,
+    /// Queries that wait until the end of the turn.
+    queue: Arc<SubscriptionQueue>,
+}
+
+impl RvInbox {
+    /// Subscribes to the queries. Returns `None` if the peer refuses that: it has too many subscriptions, or its
+    /// certificate does not permit the inbox.
+    fn open(core: &mut EngineCore, now: ClockReading, pattern: Pattern) -> Option<RvInbox> {
+        let client = core.clients.add(now, INBOX_NAME.to_owned(), ClientTransport::Embedded(BTreeMap::new()));
+        let queue = Arc::new(SubscriptionQueue::new(INBOX_LIMITS));
+        let request = SubscriptionRequest { wanted: pattern.into(), mode: None, wants_discovery: false };
+        match core.subscribe(now, client, SubId(0), request, Arc::clone(&queue)) {
+            Ok(()) => Some(RvInbox { client, queue }),
+            Err(refusal) => {
+                tracing::warn!(reason = %RefusalReason::from(&refusal), "no queries of Rendezvous monitors are answered");
+                core.detach(now, client);
+                None
+            }
         }
     }
 }

@@ -92,6 +92,7 @@ impl Service for Listeners {
     fn before_writes(&mut self, core: &mut EngineCore, now: ClockReading) {
         self.report_slow_clients(core, now);
         self.serve_deferred_requests(core, now);
+        self.answer_rv_queries(core, now);
     }
 
     fn after_writes(&mut self, core: &mut EngineCore, now: ClockReading) {
@@ -420,7 +421,6 @@ impl Listeners {
                     self.detach(core, now, id);
                     continue;
                 }
-                self.on_slow_rv_client(core, id);
             }
             let connection = core.clients.listener_connection(id).expect("the client was found above");
             if connection.session.reports_drops_ahead() {

@@ -7,12 +7,11 @@ use super::message::{RvField, RvMessage, RvValue};
 use super::request::{RvQuery, RvRequest};
 use super::subject::{self, INBOX_PREFIX};
 use crate::message::Message;
-use crate::subject::Subject;
+use crate::subject::{Pattern, Subject};
 use crate::time::{ClockReading, Instant, WallTime};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
-use std::ops::Bound;
 use std::time::Duration;
 
 /// Interval of the advisories about the state of the host.
@@ -91,8 +90,6 @@ pub struct RvHost {
     clients: BTreeMap<u32, HostClient>,
     /// Names of the sessions of the clients, and the own one. Each belongs to the first client that uses it.
     names: BTreeSet<String>,
-    /// The client whose session passes queries on.
-    responder: Option<u32>,
     /// Number of listens of the own session by subject.
     shared: BTreeMap<Bytes, u32>,
     /// Start of the first of the present clients, and the time of the next advisory about the state.
@@ -122,7 +119,6 @@ impl RvHost {
             names: BTreeSet::from([own_session.clone()]),
             own_session,
             clients: BTreeMap::new(),
-            responder: None,
             shared: BTreeMap::new(),
             running: None,
             waiting: AnnouncementQueue::default(),
@@ -138,19 +134,35 @@ impl RvHost {
             RvRequest::Started { user, session, is_shared } => self.start(now, client, user, session, is_shared),
             RvRequest::Listened { text, reply } => self.on_listened(client, &text, reply),
             RvRequest::Cancelled { text } => self.on_cancelled(client, &text),
-            // Every client gets the query, and one of them passes it on.
-            RvRequest::Queried { reply, query } if self.responder == Some(client) => {
-                self.answer_within_limit(now, reply, &query);
-            }
-            RvRequest::Queried { .. } => {}
             RvRequest::PublishLocal(_) => unreachable!("the shell delivers such a message"),
         }
+    }
+
+    /// Answers a message at the daemon's inbox, if it is a query that wants an answer.
+    pub fn on_query(&mut self, now: ClockReading, message: &Message) {
+        if let (Some(reply), Some(query)) = (message.reply.clone(), RvQuery::of(message)) {
+            self.answer_within_limit(now, reply, &query);
+        }
+    }
+
+    /// Counts queries that had no room before they were read.
+    pub fn on_unanswered(&mut self, queries: u64) {
+        self.unanswered += queries;
+    }
+
+    /// Returns the pattern of the daemon's inbox.
+    pub fn inbox(&self) -> Pattern {
+        format!("_INBOX.{}.DAEMON", self.host_hex()).parse().expect("a valid subject")
+    }
+
+    /// Returns whether clients are connected. Without any, the daemon has no inbox.
+    pub fn has_clients(&self) -> bool {
+        !self.clients.is_empty()
     }
 
     /// Announces the end of a client, if its session had begun.
     pub fn on_departure(&mut self, now: ClockReading, client: u32) {
         let Some(departed) = self.clients.remove(&client) else { return };
-        self.replace_responder(client);
         if departed.has_name {
             self.names.remove(&departed.session);
         }
@@ -173,20 +185,6 @@ impl RvHost {
             let name = format!("HOST.STOP.{}", self.host_hex());
             let stop = message(&name, None, vec![self.host_address(), self.host_name(), time(now.wall)]);
             self.waiting.push(stop);
-        }
-    }
-
-    /// Returns the client whose session is to pass queries on.
-    pub fn responder(&self) -> Option<u32> {
-        self.responder
-    }
-
-    /// Chooses another responder if this client is it, since it is slow or has departed. A slow client gets no copy of
-    /// a query.
-    pub fn replace_responder(&mut self, client: u32) {
-        if self.responder == Some(client) {
-            let next = self.clients.range((Bound::Excluded(client), Bound::Unbounded)).next();
-            self.responder = next.or(self.clients.first_key_value()).map(|(id, _)| *id);
         }
     }
 
@@ -223,7 +221,6 @@ impl RvHost {
         let label = (user.clone(), session.clone());
         let has_name = self.names.insert(session.clone());
         self.clients.insert(client, HostClient { user, session, is_shared, has_name, listens: BTreeMap::new() });
-        self.responder = self.responder.or(Some(client));
         if is_first {
             self.running = Some(HostRun { started: now.instant, next_status: now.instant + STATUS_INTERVAL });
             self.announce_host("START", now, None);

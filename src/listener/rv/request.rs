@@ -2,7 +2,6 @@
 
 use super::message::{RvMessage, RvValue};
 use crate::message::Message;
-use crate::subject::Subject;
 use bytes::Bytes;
 
 /// Maximum size of a query at the daemon's inbox in bytes.
@@ -32,35 +31,8 @@ pub enum RvRequest {
         /// The subject as text.
         text: Bytes,
     },
-    /// A program has queried the daemon.
-    Queried {
-        /// Subject of the answer.
-        reply: Subject,
-        /// The query.
-        query: RvQuery,
-    },
     /// A message is to be delivered to the clients of this peer alone.
     PublishLocal(Message),
-}
-
-impl RvRequest {
-    /// Reads a message at the daemon's inbox. Returns `None` if it is no query, is too large, or wants no answer.
-    pub fn of_query(message: &Message) -> Option<RvRequest> {
-        let reply = message.reply.clone().filter(|_| message.payload.len() <= QUERY_BYTES_MAX)?;
-        let query = RvMessage::decode(&message.payload).ok()?;
-        let text = |name: &[u8]| match query.get(name) {
-            Some(RvValue::String(text)) => *text,
-            _ => b"",
-        };
-        let query = match (text(b"op"), text(b"what")) {
-            (b"get", b"sessions") => RvQuery::Sessions,
-            (b"get", b"subscriptions") => {
-                RvQuery::Subscriptions(String::from_utf8_lossy(text(b"session")).into_owned())
-            }
-            _ => return None,
-        };
-        Some(RvRequest::Queried { reply, query })
-    }
 }
 
 /// A query at the inbox of the daemon.
@@ -70,4 +42,25 @@ pub enum RvQuery {
     Sessions,
     /// The listens of this session.
     Subscriptions(String),
+}
+
+impl RvQuery {
+    /// Reads a message at the daemon's inbox. Returns `None` if it is no query or is too large.
+    pub fn of(message: &Message) -> Option<RvQuery> {
+        if QUERY_BYTES_MAX < message.payload.len() {
+            return None;
+        }
+        let query = RvMessage::decode(&message.payload).ok()?;
+        let text = |name: &[u8]| match query.get(name) {
+            Some(RvValue::String(text)) => *text,
+            _ => b"",
+        };
+        match (text(b"op"), text(b"what")) {
+            (b"get", b"sessions") => Some(RvQuery::Sessions),
+            (b"get", b"subscriptions") => {
+                Some(RvQuery::Subscriptions(String::from_utf8_lossy(text(b"session")).into_owned()))
+            }
+            _ => None,
+        }
+    }
 }

@@ -12,7 +12,7 @@ use super::payload::RvHeaders;
 use super::request::RvRequest;
 use super::settings::{ENVELOPE_BYTES, Settings};
 use super::subject::{self, ADVISORY_PREFIX, INBOX_PREFIX, LOCAL_PREFIX};
-use super::subscriptions::{INBOX, LOSSES, RvSubscriptions};
+use super::subscriptions::{LOSSES, RvSubscriptions};
 use crate::delivery::Deliveries;
 use crate::listener::client_permissions::ClientPermissions;
 use crate::listener::output_buffer::OutputBuffer;
@@ -29,9 +29,6 @@ use std::time::Duration;
 const LOSS_ADVISORIES: &str = "_RV.ERROR.SYSTEM.DATALOSS.>";
 /// Time for which a client with a list of patterns may answer a request, at least. It is at most twice as long.
 const REQUEST_PERIOD: Duration = Duration::from_secs(120);
-
-/// Maximum number of queries at the daemon's inbox that one delivery passes on.
-const QUERIES_MAX: usize = 64;
 
 /// Progress of the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,10 +48,6 @@ pub struct RvSession {
     stage: InitStage,
     /// Unique name of the connection.
     gob: String,
-    /// Subject on the bus of the daemon's inbox.
-    daemon_inbox: Subject,
-    /// True if the session passes queries at that inbox to the daemon.
-    is_responder: bool,
     /// Pattern of the client's own inboxes, if no other client can have the session.
     own_inboxes: Option<Pattern>,
     /// Names in the client's verified certificate.
@@ -81,8 +74,6 @@ impl RvSession {
         RvSession {
             stage: InitStage::Nothing,
             gob: format!("{number:013X}"),
-            daemon_inbox: daemon_inbox(&settings).parse().expect("a valid subject"),
-            is_responder: false,
             own_inboxes: None,
             certificate_names: Vec::new(),
             account: String::new(),
@@ -95,11 +86,6 @@ impl RvSession {
             answer_deadline: None,
             settings,
         }
-    }
-
-    /// Sets whether the session passes queries to the daemon. Every session gets them; one passes them on.
-    pub fn set_responder(&mut self, is_responder: bool) {
-        self.is_responder = is_responder;
     }
 
     /// Writes the version record, with which the daemon begins.
@@ -181,11 +167,6 @@ impl RvSession {
         self.subs.first_of(subs, subject.as_bytes().starts_with(INBOX_PREFIX))
     }
 
-    /// Returns whether the client misses a message that is not delivered to these subscriptions.
-    pub fn is_for_client(&self, subs: &[SubId]) -> bool {
-        subs.iter().any(|sub| *sub != INBOX)
-    }
-
     /// Writes an advisory that the peer itself has made, whether the client listens to it or not.
     pub fn on_advisory(&mut self, advisory: &Delivery, out: &mut OutputBuffer) {
         if !self.is_admitted() {
@@ -200,15 +181,8 @@ impl RvSession {
     /// Writes messages for one subscription, as [`RvSession::delivery_subs`] returns it. Returns the number of messages
     /// written.
     pub fn on_deliveries(&mut self, subs: &[SubId], deliveries: &Deliveries, out: &mut OutputBuffer) -> usize {
-        let (Some(sub), Some(subject)) = (subs.first(), deliveries.subject()) else { return 0 };
+        let Some(sub) = subs.first() else { return 0 };
         if !self.is_admitted() || !self.subs.has_id(*sub) {
-            return 0;
-        }
-        if self.is_responder && *subject == self.daemon_inbox {
-            let queries = deliveries.clone().filter_map(|delivery| RvRequest::of_query(&delivery.message));
-            self.requests.extend(queries.take(QUERIES_MAX).map(SessionRequest::Rv));
-        }
-        if *sub == INBOX {
             return 0;
         }
         let written = self.writer.write(deliveries, out);
@@ -310,9 +284,7 @@ impl RvSession {
         self.requests.push_back(SessionRequest::Admitted { account: self.account.clone() });
         self.requests.push_back(SessionRequest::Named { name });
         let losses: Pattern = LOSS_ADVISORIES.parse().expect("a constant that is a pattern");
-        for (sub, filter) in [(LOSSES, losses), (INBOX, self.daemon_inbox.clone().into())] {
-            self.requests.push_back(SessionRequest::Subscribe { sub, filter: filter.into() });
-        }
+        self.requests.push_back(SessionRequest::Subscribe { sub: LOSSES, filter: losses.into() });
         self.requests.push_back(SessionRequest::Rv(RvRequest::Started { user: init.user, session, is_shared }));
     }
 
@@ -475,11 +447,6 @@ impl RvSession {
 /// Returns the number of the daemon as clients write it.
 pub(super) fn host_hex(settings: &Settings) -> String {
     format!("{:08X}", settings.host.to_bits())
-}
-
-/// Returns the subject of the daemon's inbox.
-fn daemon_inbox(settings: &Settings) -> String {
-    format!("_INBOX.{}.DAEMON", host_hex(settings))
 }
 
 /// Returns whether listens to the subject are announced. Those to advisories and inboxes are not.

@@ -6,11 +6,9 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 /// Number of subscriptions that each session has for itself.
-const OWN: u32 = 2;
+const OWN: u32 = 1;
 /// Subscription to the losses of messages, which every client gets.
 pub(super) const LOSSES: SubId = SubId(0);
-/// Subscription to the inbox of the daemon.
-pub(super) const INBOX: SubId = SubId(1);
 
 /// Listens of a client. Several listens to one subject are one subscription with a count.
 #[derive(Debug, Default)]
@@ -92,7 +90,6 @@ impl RvSubscriptions {
     pub(super) fn first_of<'a>(&self, subs: &'a [SubId], is_inbox: bool) -> &'a [SubId] {
         let rank = |sub: &SubId| match *sub {
             LOSSES => None,
-            INBOX => Some(2),
             sub if Some(sub) == self.all => (!is_inbox).then_some(1),
             _ => Some(0),
         };
@@ -109,12 +106,12 @@ mod tests {
     fn listens_to_a_subject_are_counted() {
         let mut subs = RvSubscriptions::default();
         let (_, first) = subs.add(b"a.b");
-        assert_eq!((first, subs.add(b"a.b").1, subs.len()), (Some(SubId(2)), None, 1));
+        assert_eq!((first, subs.add(b"a.b").1, subs.len()), (Some(SubId(1)), None, 1));
         assert_eq!(subs.cancel(b"a.c"), None);
         assert_eq!(subs.cancel(b"a.b"), Some((Bytes::from("a.b"), None)));
         assert_eq!(subs.cancel(b"a.b"), Some((Bytes::from("a.b"), first)));
-        assert_eq!((subs.cancel(b"a.b"), subs.len(), subs.has_id(SubId(2))), (None, 0, false));
-        assert_eq!(subs.add(b"a.b").1, Some(SubId(3)));
+        assert_eq!((subs.cancel(b"a.b"), subs.len(), subs.has_id(SubId(1))), (None, 0, false));
+        assert_eq!(subs.add(b"a.b").1, Some(SubId(2)));
     }
 
     #[test]
@@ -123,7 +120,6 @@ mod tests {
         let [all, one] = [&b">"[..], b"a.*"].map(|text| subs.add(text).1.unwrap());
         assert_eq!(subs.first_of(&[LOSSES, all, one], false), [one]);
         assert_eq!(subs.first_of(&[LOSSES, all], false), [all]);
-        assert_eq!(subs.first_of(&[INBOX, all], true), [INBOX]);
         assert_eq!(subs.first_of(&[all], true), [SubId(0); 0]);
         assert_eq!(subs.first_of(&[LOSSES], false), [SubId(0); 0]);
         subs.remove(all);

@@ -2,7 +2,7 @@
 //! with random cuts, against a shell that plays the peer without other clients.
 
 use super::message::{RvField, RvMessage, RvValue};
-use super::request::{RvQuery, RvRequest};
+use super::request::RvRequest;
 use super::*;
 use crate::delivery::Deliveries;
 use crate::listener::access::{Access, Account, Credentials};
@@ -239,12 +239,7 @@ fn carry_out(
             log.push(format!("unsubscribe {}", sub.0));
             assert!(subs.remove(&sub).is_some());
         }
-        SessionRequest::Rv(request) => {
-            if matches!(request, RvRequest::Started { .. }) {
-                session.set_responder(true);
-            }
-            log.push(format!("{request:?}"));
-        }
+        SessionRequest::Rv(request) => log.push(format!("{request:?}")),
         SessionRequest::Admitted { account } => log.push(format!("admitted {account:?}")),
         SessionRequest::Named { name } => log.push(format!("named {name}")),
         SessionRequest::Refused { kind, .. } => log.push(format!("refused {kind}")),
@@ -330,7 +325,6 @@ fn captured_handshake_is_answered_as_captured() {
             "admitted \"\"",
             "named demo 7F000001.660F2268DBD49",
             "subscribe 0 _RV.ERROR.SYSTEM.DATALOSS.>",
-            "subscribe 1 _INBOX.7F000001.DAEMON",
             "Started { user: \"demo\", session: \"7F000001.660F2268DBD49\", is_shared: false }",
         ]
     );
@@ -387,7 +381,7 @@ fn own_messages_come_back_once() {
     assert_eq!(shell.frames(), ["sub=TEST.SUB mtype=\"D\" data={text=\"hi\"}"]);
     assert_eq!(
         shell.log.iter().filter(|line| line.contains("subscribe")).collect::<Vec<_>>(),
-        ["subscribe 2 TEST.SUB", "subscribe 3 TEST.>", "subscribe 4 TEST.*"]
+        ["subscribe 1 TEST.SUB", "subscribe 2 TEST.>", "subscribe 3 TEST.*"]
     );
     shell.log.clear();
     let cancel = |subject| envelope("C", subject);
@@ -412,10 +406,10 @@ fn listens_are_announced_with_their_reply() {
     assert_eq!(
         shell.log,
         [
-            "subscribe 2 TEST.SUB",
+            "subscribe 1 TEST.SUB",
             "Listened { text: b\"TEST.SUB\", reply: Some(b\"_INBOX.7F000001.660F1FE5A2E8E.3\") }",
-            "subscribe 3 _INBOX.7F000001.A.>",
-            "subscribe 4 _RV.>",
+            "subscribe 2 _INBOX.7F000001.A.>",
+            "subscribe 3 _RV.>",
         ]
     );
 }
@@ -537,34 +531,6 @@ fn losses_arrive_unasked_and_once() {
         assert_eq!(frames.len(), usize::from(!listens.is_empty()));
         assert!(frames.iter().all(|frame| frame.contains("data=opaque {")), "its content is not read: {frames:?}");
     }
-}
-
-#[test]
-fn queries_reach_the_daemon() {
-    let mut shell = Shell::connected(settings());
-    let query = |what: &'static str, session: &'static str| {
-        let mut fields =
-            vec![advisory::field("op", advisory::text("get")), advisory::field("what", advisory::text(what))];
-        fields.push(advisory::field("session", advisory::text(session)));
-        let value = RvValue::Message(RvMessage { fields });
-        let reply = advisory::text("_INBOX.7F000001.A.9");
-        encoded(&[
-            ("sub", elements("_INBOX.7F000001.DAEMON")),
-            ("mtype", advisory::text("D")),
-            ("return", reply),
-            ("data", value),
-        ])
-    };
-    shell.push(&[query("sessions", ""), query("subscriptions", "x.y"), query("nothing", "")].concat());
-    assert_eq!(shell.frames(), [""; 0], "the client does not listen to the daemon's inbox");
-    shell.log.retain(|line| line.starts_with("Queried"));
-    assert_eq!(
-        shell.log,
-        [
-            "Queried { reply: \"_INBOX.7F000001.A.9\", query: Sessions }",
-            "Queried { reply: \"_INBOX.7F000001.A.9\", query: Subscriptions(\"x.y\") }",
-        ]
-    );
 }
 
 #[test]
@@ -786,6 +752,16 @@ impl HostShell {
         self.messages()
     }
 
+    /// Sends a query with this reply subject, and returns the answers.
+    fn query(&mut self, reply: &str, what: &str, session: &str) -> Vec<String> {
+        let fields =
+            [("op", advisory::text("get")), ("what", advisory::text(what)), ("session", advisory::text(session))];
+        let subject = "_INBOX.7F000001.DAEMON".parse().unwrap();
+        let query = Message { reply: Some(reply.parse().unwrap()), ..Message::new(subject, encoded(&fields)) };
+        self.host.on_query(self.now, &query);
+        self.messages()
+    }
+
     fn messages(&mut self) -> Vec<String> {
         std::iter::from_fn(|| self.host.poll_message(|_| true)).map(|message| shown(&message)).collect()
     }
@@ -863,8 +839,7 @@ fn session_with_a_used_name_is_silent() {
     for (client, name) in [(3, "7F000001.A"), (4, &own[..]), (5, "7F000001.G2")] {
         assert_eq!(shell.start(client, name, false), [""; 0], "{name}");
         assert_eq!(shell.listen(client, "a"), [""; 0], "{name}");
-        let query = RvRequest::Queried { reply: "_INBOX.x.1".parse().unwrap(), query: RvQuery::Sessions };
-        assert_eq!(shell.request(1, query), [format!("_INBOX.x.1 =\"{own}\" =\"7F000001.A\"")]);
+        assert_eq!(shell.query("_INBOX.x.1", "sessions", ""), [format!("_INBOX.x.1 =\"{own}\" =\"7F000001.A\"")]);
         assert_eq!(shell.request(client, RvRequest::Cancelled { text: "a".into() }), [""; 0], "{name}");
         shell.listen(client, "b");
         shell.host.on_departure(shell.now, client);
@@ -883,25 +858,23 @@ fn monitors_get_sessions_and_subscriptions() {
     shell.listen(1, "TEST.>");
     shell.listen(1, "TEST.API5");
     let own = format!("7F000001.DAEMON.{:X}", 1_700_000_000_123_456_u64);
-    let query = |query| RvRequest::Queried { reply: "_INBOX.x.1002".parse().unwrap(), query };
-    assert_eq!(shell.request(1, query(RvQuery::Sessions)), [format!("_INBOX.x.1002 =\"{own}\" =\"7F000001.A\"")]);
+    let reply = "_INBOX.x.1002";
+    assert_eq!(shell.query(reply, "sessions", ""), [format!("_INBOX.x.1002 =\"{own}\" =\"7F000001.A\"")]);
     assert_eq!(
-        shell.request(1, query(RvQuery::Subscriptions("7F000001.A".into()))),
+        shell.query(reply, "subscriptions", "7F000001.A"),
         ["_INBOX.x.1002 user=\"demo\" =TEST.API5 =TEST.> end=I32(1)"]
     );
-    assert_eq!(shell.request(1, query(RvQuery::Subscriptions("other".into()))), [""; 0]);
-    assert_eq!(shell.request(2, query(RvQuery::Sessions)), [""; 0], "one client of all answers");
+    assert_eq!(shell.query(reply, "subscriptions", "other"), [""; 0]);
 }
 
 #[test]
 fn answers_go_to_inboxes_only() {
     let mut shell = HostShell::new();
     shell.start(1, "7F000001.A", false);
-    let query = |reply: &str| RvRequest::Queried { reply: reply.parse().unwrap(), query: RvQuery::Sessions };
     for reply in ["orders.new", "_RV.INFO.SYSTEM.HOST.STOP.7F000001", "_INBOX"] {
-        assert_eq!(shell.request(1, query(reply)), [""; 0], "{reply}");
+        assert_eq!(shell.query(reply, "sessions", ""), [""; 0], "{reply}");
     }
-    assert_eq!(shell.request(1, query("_INBOX.x.1")).len(), 1);
+    assert_eq!(shell.query("_INBOX.x.1", "sessions", "").len(), 1);
 }
 
 #[test]
@@ -1010,75 +983,37 @@ fn answers_to_monitors_are_limited() {
         shell.host.on_request(shell.now, client, RvRequest::Started { user: "u".into(), session, is_shared: false });
         while shell.host.poll_message(|_| true).is_some() {}
     }
-    let query = || RvRequest::Queried { reply: "_INBOX.x.1".parse().unwrap(), query: RvQuery::Sessions };
-    let answers = |shell: &mut HostShell| (0..50).filter(|_| !shell.request(0, query()).is_empty()).count();
+    let answers =
+        |shell: &mut HostShell| (0..50).filter(|_| !shell.query("_INBOX.x.1", "sessions", "").is_empty()).count();
     let first = answers(&mut shell);
     assert!((8..20).contains(&first), "{first}");
     assert_eq!(answers(&mut shell), 0);
     shell.now.instant = shell.now.instant + Duration::from_secs(1);
     assert_eq!(answers(&mut shell), first);
-    assert_eq!(shell.host.counts(), [20_000, 50 - first as u64 + 50 + 50 - first as u64]);
+    shell.host.on_unanswered(7);
+    assert_eq!(shell.host.counts(), [20_000, 50 - first as u64 + 50 + 50 - first as u64 + 7]);
 }
 
 #[test]
-fn large_query_is_not_read() {
-    let mut shell = Shell::connected(settings());
-    let padding = [b'x'; 5_000];
-    let query = |padding: &[u8]| {
-        let mut message = RvMessage::default();
-        message.push("op", advisory::text("get"));
-        message.push("what", advisory::text("sessions"));
-        message.push("padding", RvValue::Opaque(padding));
-        let mut payload = Vec::new();
-        message.encode(&mut payload).unwrap();
-        let subject = "_INBOX.7F000001.DAEMON".parse().unwrap();
-        Message { reply: Some("_INBOX.x.1".parse().unwrap()), ..Message::new(subject, payload) }
-    };
-    shell.deliver(query(&padding), true);
-    assert_eq!(shell.log, [""; 0]);
-    shell.deliver(query(&padding[..100]), true);
-    assert_eq!(shell.log.len(), 1);
-}
-
-#[test]
-fn one_session_alone_passes_queries_on() {
-    let mut shell = Shell::connected(settings());
-    let payload = encoded(&[("op", advisory::text("get")), ("what", advisory::text("sessions"))]);
-    let subject = || "_INBOX.7F000001.DAEMON".parse().unwrap();
-    let query = Message { reply: Some("_INBOX.x.1".parse().unwrap()), ..Message::new(subject(), payload) };
-    shell.session.set_responder(false);
-    shell.deliver(query.clone(), true);
-    assert_eq!(shell.log, [""; 0]);
-    shell.session.set_responder(true);
-    shell.deliver(query, true);
-    assert_eq!(shell.log, ["Queried { reply: \"_INBOX.x.1\", query: Sessions }"]);
-}
-
-#[test]
-fn next_client_replaces_a_slow_responder() {
+fn invalid_and_large_queries_have_no_answer() {
     let mut shell = HostShell::new();
-    assert_eq!(shell.host.responder(), None);
-    for client in [2, 1, 3] {
-        shell.start(client, &format!("7F000001.{client}"), false);
-    }
-    let query = || RvRequest::Queried { reply: "_INBOX.x.1".parse().unwrap(), query: RvQuery::Sessions };
-    let responders = |shell: &mut HostShell| -> Vec<u32> {
-        (1..4).filter(|client| !shell.request(*client, query()).is_empty()).collect()
+    assert!(!shell.host.has_clients());
+    shell.start(1, "7F000001.A", false);
+    assert!(shell.host.has_clients());
+    let padding = [b'x'; 5_000];
+    let query = |what: &'static str, padding: &[u8]| {
+        let fields =
+            [("op", advisory::text("get")), ("what", advisory::text(what)), ("padding", RvValue::Opaque(padding))];
+        let subject = shell.host.inbox().to_string().parse().unwrap();
+        Message { reply: Some("_INBOX.x.1".parse().unwrap()), ..Message::new(subject, encoded(&fields)) }
     };
-    assert_eq!(responders(&mut shell), [2]);
-    shell.host.replace_responder(1);
-    assert_eq!(responders(&mut shell), [2], "another client is slow");
-    shell.host.replace_responder(2);
-    assert_eq!((responders(&mut shell), shell.host.responder()), (vec![3], Some(3)));
-    shell.host.replace_responder(3);
-    assert_eq!(responders(&mut shell), [1]);
-    shell.host.on_departure(shell.now, 1);
-    shell.messages();
-    assert_eq!(responders(&mut shell), [2]);
-    for client in [2, 3] {
-        shell.host.on_departure(shell.now, client);
-    }
-    assert_eq!(shell.host.responder(), None);
+    let queries = [query("sessions", &padding), query("nothing", b""), query("sessions", &padding[..100])];
+    let unwanted = Message { reply: None, ..query("sessions", b"") };
+    let answered = queries.iter().chain([&unwanted]).map(|query| {
+        shell.host.on_query(shell.now, query);
+        shell.messages().len()
+    });
+    assert_eq!(answered.collect::<Vec<_>>(), [0, 0, 1, 0]);
 }
 
 /// The subscriptions of the session itself may be refused, since all clients together have too many.

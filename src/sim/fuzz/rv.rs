@@ -148,7 +148,7 @@ impl RvWorld {
                 assert!(!self.refuses || is_permitted, "{subject} is not permitted");
                 published.push(Message { reply, headers, ..Message::new(subject, payload.to_vec()) });
             }
-            SessionRequest::Subscribe { sub, .. } if self.refuses && sub.0 % 2 == 1 && 1 < sub.0 => {
+            SessionRequest::Subscribe { sub, .. } if self.refuses && sub.0 % 2 == 1 => {
                 let refusal = Refusal::TooManySubscriptions { max: 1 };
                 self.session.on_refused(Some(sub), &refusal, &mut self.out);
             }
@@ -157,7 +157,6 @@ impl RvWorld {
             SessionRequest::Rv(RvRequest::PublishLocal(message)) => published.push(message),
             SessionRequest::Rv(request) => {
                 self.host.on_request(ClockReading::default(), 1, request);
-                self.session.set_responder(self.host.responder() == Some(1));
                 published.extend(std::iter::from_fn(|| self.host.poll_message(|_| true)));
             }
             SessionRequest::Admitted { .. }
@@ -170,6 +169,11 @@ impl RvWorld {
 
     /// Delivers a message to the matching subscriptions of the client.
     fn deliver(&mut self, message: Message) {
+        if self.host.has_clients() && self.host.inbox().matches(&message.subject) {
+            self.host.on_query(ClockReading::default(), &message);
+            // The answers of the daemon need no further look.
+            while self.host.poll_message(|_| true).is_some() {}
+        }
         let matching = self.subs.iter().filter(|(_, filter)| filter.pattern.matches(&message.subject));
         let subs: Vec<SubId> = matching.map(|(sub, _)| *sub).collect();
         if subs.is_empty() {
@@ -184,6 +188,5 @@ impl RvWorld {
         while let Some(request) = self.session.poll_request() {
             self.on_request(request, &mut published);
         }
-        // Answers of the daemon need no further look.
     }
 }
