@@ -83,8 +83,9 @@ impl EncodedAdvisory {
 pub fn of_json(payload: &[u8]) -> Option<EncodedAdvisory> {
     let json: Map<String, Value> = serde_json::from_slice(payload).ok()?;
     let name = string(&json, "ADV_NAME").filter(|name| name.starts_with(LOSS_NAME))?;
-    let (lost, unverified) = (bounds(&json, "lost").1, bounds(&json, "unverified").1);
-    let is_unknown = lost == 0 && 0 < unverified;
+    let lost = bounds(&json, "lost").1;
+    // No advisory is about nothing: content is unverified, or the publisher fell silent.
+    let is_unknown = lost == 0;
     let named = named_subjects(&json);
     let mut rest = vec![field("ADV_DESC", text(if is_unknown { "lost seqno tracking" } else { "lost msgs" }))];
     rest.extend(string(&json, "host").map(|host| field("host", text(host))));
@@ -239,8 +240,10 @@ mod tests {
         let (_, fields) = decoded(r#"{"ADV_NAME":"DATALOSS.INBOUND.PTP","lost":{"min":2,"max":9999999999},"scid":1}"#);
         assert!(fields.contains("lost=U32(2147483647)"), "{fields}");
         assert!(fields.ends_with("lost_min=U64(2) lost_max=U64(9999999999)"), "{fields}");
-        let (_, fields) = decoded(r#"{"ADV_NAME":"DATALOSS.INBOUND.BCAST","lost":0,"unverified":4}"#);
-        assert!(fields.contains(r#"ADV_DESC="lost seqno tracking" lost=U32(1)"#), "{fields}");
+        for reason in [r#""unverified":4"#, r#""reason":"SILENT""#] {
+            let (_, fields) = decoded(&format!(r#"{{"ADV_NAME":"DATALOSS.INBOUND.BCAST","lost":0,{reason}}}"#));
+            assert!(fields.contains(r#"ADV_DESC="lost seqno tracking" lost=U32(1)"#), "{fields}");
+        }
     }
 
     #[test]
