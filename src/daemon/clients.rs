@@ -4,6 +4,7 @@
 #[cfg(feature = "listeners")]
 mod listener_clients;
 
+use crate::daemon::client_origin::ClientOrigin;
 use crate::daemon::client_process::ClientProcess;
 use crate::daemon::connection_state::ConnectionState;
 #[cfg(feature = "listeners")]
@@ -23,7 +24,6 @@ use crate::listener::value::delivery_body;
 use crate::message::{ClientId, Delivery, Loss, LossScope, Publisher, SubId, Target};
 use crate::time::{ClockReading, Instant};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,8 +40,8 @@ const SLOW_INTERVAL: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct ClientEntry {
     pub(crate) name: String,
-    /// Protocol of the client's listener, and the client's address.
-    pub(crate) origin: Option<(Protocol, SocketAddr)>,
+    /// Listener at which the client has connected.
+    pub(crate) origin: Option<ClientOrigin>,
     pub(crate) kind: ClientTransport,
     pub(crate) published: u64,
     connected: Instant,
@@ -507,14 +507,12 @@ impl ClientEntry {
     fn log_slow_client(&mut self, now: ClockReading, id: ClientId) {
         if self.slow_logged_at.is_none_or(|logged_at| SLOW_INTERVAL <= now.instant.since(logged_at)) {
             self.slow_logged_at = Some(now.instant);
-            let (listener, from) = self.origin.unzip();
-            let consequence = slow_consequence(listener);
-            let (listener, from) = (listener.map(Protocol::as_str), from.map(tracing::field::display));
+            let consequence = slow_consequence(self.origin.map(|origin| origin.protocol));
             tracing::warn!(
                 client = id.0,
                 name = self.name,
-                listener,
-                from,
+                listener = self.origin.map(|origin| origin.listener),
+                from = self.origin.map(|origin| tracing::field::display(origin.address)),
                 "client does not read fast enough and {consequence}"
             );
         }
@@ -564,9 +562,9 @@ impl ClientEntry {
     }
 }
 
-/// Returns the consequence of a full queue for a client of this listener, or for an attached client (`None`).
-fn slow_consequence(listener: Option<Protocol>) -> &'static str {
-    match listener {
+/// Returns the consequence of a full queue for a client of this protocol, or for an attached client (`None`).
+fn slow_consequence(protocol: Option<Protocol>) -> &'static str {
+    match protocol {
         Some(Protocol::Hat) => "is closed, since its protocol cannot report a loss",
         Some(Protocol::Nats | Protocol::Redis | Protocol::Rv) | None => "loses messages",
     }

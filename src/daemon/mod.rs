@@ -5,6 +5,7 @@ pub(crate) mod advisories;
 pub(crate) mod answer_parts;
 pub mod batch;
 mod beacon;
+mod client_origin;
 mod client_process;
 pub(crate) mod clients;
 pub(crate) mod connection_state;

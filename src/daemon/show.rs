@@ -4,7 +4,6 @@
 mod peer_summary;
 
 use self::peer_summary::peer_summary;
-use crate::listener::protocol::Protocol;
 use crate::message::{Count, Epoch, Publisher, Reason, SubscriptionFilter};
 use crate::proto::history::{HistoryRow, HistoryTotals};
 use crate::proto::peer::Peer;
@@ -18,6 +17,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::advisories::AdvisoryCount;
+use super::client_origin::ClientOrigin;
 use super::client_process::ClientProcess;
 use super::loss_verdict::verdict;
 use super::subject_losses::{LossSubject, SubjectLossRow, SubjectLosses};
@@ -60,8 +60,8 @@ pub(crate) struct ClientRow {
     pub(crate) client: u32,
     /// Name that the client gives itself; may be empty.
     pub(crate) name: String,
-    /// Protocol of the client's listener, and the client's address.
-    pub(crate) origin: Option<(Protocol, SocketAddr)>,
+    /// Listener at which the client has connected.
+    pub(crate) origin: Option<ClientOrigin>,
     /// Account with which it authenticated at a listener, if it had to.
     pub(crate) account: Option<String>,
     /// True if the client is in the peer's process.
@@ -464,8 +464,8 @@ fn client(row: &ClientRow) -> Value {
     json!({
         "client": row.client,
         "name": row.name,
-        "listener": row.origin.map(|(listener, _)| listener.as_str()),
-        "address": row.origin.map(|(_, address)| address.to_string()),
+        "listener": row.origin.map(|origin| origin.listener),
+        "address": row.origin.map(|origin| origin.address.to_string()),
         "account": row.account,
         "embedded": row.embedded,
         "pid": row.process.as_ref().map(|process| process.pid),

@@ -148,7 +148,7 @@ fn protocol_is_a_stream_in_any_frames() {
     }
     assert_eq!(received, "PONG\r\nMSG a 1 5\r\nhello\r\nPONG\r\n");
     let clients = peer.place.show("clients")["rows"].clone();
-    assert!(clients.as_array().expect("rows").iter().any(|client| client["listener"] == "nats"), "{clients}");
+    assert!(clients.as_array().expect("rows").iter().any(|client| client["listener"] == "nats-ws"), "{clients}");
     peer.process.signal("TERM");
     let error = loop {
         // A client of another protocol version gets no INFO about the stop.
@@ -220,6 +220,8 @@ fn slow_websocket_delays_nobody() {
     other.push("CONNECT {}\r\nPING\r\n");
     while !other.read().expect("an answer").contains("PONG") {}
     wait_until("the slow client loses messages", || peer.status()["slow"] == 1);
+    let report = peer.process.await_report("client does not read fast enough");
+    assert!(report.contains("nats-ws"), "the log names the listener: {report}");
     // The frames that wait for it are whole: one that was written in part continues.
     slow.push("PING\r\n");
     let mut last = String::new();

@@ -4,6 +4,7 @@ use super::Listeners;
 use super::connection::ListenerConnection;
 use super::stream::Stream;
 use crate::clock::random_u64;
+use crate::daemon::client_origin::ClientOrigin;
 use crate::daemon::clients::ClientTransport;
 use crate::daemon::engine_core::{DetachedClient, EngineCore};
 use crate::daemon::event_request::{EventRequester, EventServiceCommand};
@@ -46,8 +47,8 @@ impl Listeners {
                         listener.is_acceptable = false;
                         listener.counts.accept_failures += 1;
                         if listener.counts.accept_failures.is_power_of_two() {
-                            let (protocol, times) = (listener.settings.protocol(), listener.counts.accept_failures);
-                            tracing::warn!(%error, listener = %protocol, times, "client not accepted");
+                            let times = listener.counts.accept_failures;
+                            tracing::warn!(%error, listener = listener.name, times, "client not accepted");
                         }
                     }
                 }
@@ -96,10 +97,10 @@ impl Listeners {
         connection.write();
         connection.is_unauthenticated = !connection.is_authenticated();
         let is_unauthenticated = connection.is_unauthenticated;
-        let protocol = listener.settings.protocol();
+        let origin = ClientOrigin { listener: listener.name, protocol: listener.settings.protocol(), address: from };
         core.clients.add(now, String::new(), ClientTransport::Listener(Box::new(connection)));
         if let Some(client) = core.clients.client(id) {
-            client.origin = Some((protocol, from));
+            client.origin = Some(origin);
         }
         self.ready.push_back(id);
         if is_unauthenticated {
@@ -126,8 +127,7 @@ impl Listeners {
             let _ = stream.write(text);
         }
         if listener.counts.refused.is_power_of_two() {
-            let protocol = listener.settings.protocol();
-            tracing::warn!(listener = %protocol, refused = listener.counts.refused, max, "client refused: see {key}");
+            tracing::warn!(listener = listener.name, refused = listener.counts.refused, max, "client refused: see {key}");
         }
     }
 
@@ -207,8 +207,8 @@ impl Listeners {
                 let (listener, from) = (&mut self.listeners[connection.listener], connection.from);
                 listener.counts.evicted += 1;
                 if listener.counts.evicted.is_power_of_two() {
-                    let (protocol, evicted) = (listener.settings.protocol(), listener.counts.evicted);
-                    tracing::warn!(client = id.0, listener = %protocol, %from, bytes, evicted, "client evicted that held the most memory: see listener-memory");
+                    let (name, evicted) = (listener.name, listener.counts.evicted);
+                    tracing::warn!(client = id.0, listener = name, %from, bytes, evicted, "client evicted that held the most memory: see listener-memory");
                 }
             }
             self.detach(core, now, id);

@@ -320,8 +320,7 @@ impl Listeners {
         listener.counts.faults += 1;
         // A flood of faulty clients must not become a flood of log lines.
         if listener.counts.faults.is_power_of_two() {
-            let protocol = listener.settings.protocol();
-            tracing::warn!(client = id.0, listener = %protocol, from = %connection.from, reason = %fault, faults = listener.counts.faults, "client rejected");
+            tracing::warn!(client = id.0, listener = listener.name, from = %connection.from, reason = %fault, faults = listener.counts.faults, "client rejected");
         } else {
             tracing::debug!(client = id.0, from = %connection.from, reason = %fault, "client rejected");
         }
@@ -336,8 +335,7 @@ impl Listeners {
         let Some(connection) = core.clients.listener_connection(id) else { return };
         let listener = &mut self.listeners[connection.listener];
         if let Some(refusals) = listener.counts.count_refusal(fault.kind()) {
-            let protocol = listener.settings.protocol();
-            tracing::warn!(client = id.0, listener = %protocol, from = %connection.from, reason = %fault, refusals, "client not encrypted");
+            tracing::warn!(client = id.0, listener = listener.name, from = %connection.from, reason = %fault, refusals, "client not encrypted");
         }
     }
 
@@ -416,8 +414,7 @@ impl Listeners {
                 let (listener, from) = (&mut self.listeners[connection.listener], connection.from);
                 listener.counts.slow += 1;
                 if self.slow_client == SlowClient::Close {
-                    let protocol = listener.settings.protocol();
-                    tracing::warn!(client = id.0, listener = %protocol, %from, "client closed, as slow-client says");
+                    tracing::warn!(client = id.0, listener = listener.name, %from, "client closed, as slow-client says");
                     self.detach(core, now, id);
                     continue;
                 }

@@ -148,8 +148,7 @@ impl Listeners {
         let Some(connection) = core.clients.listener_connection(id) else { return };
         let listener = &mut self.listeners[connection.listener];
         if let Some(refusals) = listener.counts.count_refusal(kind) {
-            let protocol = listener.settings.protocol();
-            tracing::warn!(client = id.0, listener = %protocol, from = %connection.from, kind, reason, refusals, "request refused");
+            tracing::warn!(client = id.0, listener = listener.name, from = %connection.from, kind, reason, refusals, "request refused");
         }
     }
 
@@ -160,12 +159,12 @@ impl Listeners {
         connection.denied += 1;
         let listener = &mut self.listeners[connection.listener];
         listener.counts.denied += 1;
-        let (protocol, denied) = (listener.settings.protocol(), listener.counts.denied);
+        let (name, denied) = (listener.name, listener.counts.denied);
         let account = connection.account.as_deref().unwrap_or_default();
         if denied.is_power_of_two() {
-            tracing::warn!(client = id.0, listener = %protocol, from = %connection.from, account, reason = %denial, denied, "action denied: see accounts, and seqcast realm show");
+            tracing::warn!(client = id.0, listener = name, from = %connection.from, account, reason = %denial, denied, "action denied: see accounts, and seqcast realm show");
         } else {
-            tracing::debug!(client = id.0, listener = %protocol, from = %connection.from, account, reason = %denial, "action denied");
+            tracing::debug!(client = id.0, listener = name, from = %connection.from, account, reason = %denial, "action denied");
         }
     }
 }
