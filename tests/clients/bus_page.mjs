@@ -4,7 +4,7 @@
 // Arguments: the browser, a directory for its profile, the address of the peer, and the port of the listed site.
 
 import { createServer } from "node:http";
-import puppeteer from "puppeteer-core";
+import { launch } from "./browser.mjs";
 
 const [browserPath, directory, peer, listedPort] = process.argv.slice(2);
 const report = (site, steps) => console.log(JSON.stringify({ site, ...steps }));
@@ -42,13 +42,7 @@ async function useBus(peer) {
 
 const listed = await serve(Number(listedPort));
 const foreign = await serve(0);
-const browser = await puppeteer.launch({
-  executablePath: browserPath,
-  headless: true,
-  userDataDir: `${directory}/profile`,
-  args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync"],
-});
+const browser = await launch(browserPath, directory);
 try {
   const sites = { own: `${peer}/healthz`, listed: `http://127.0.0.1:${listedPort}/`, foreign: `http://127.0.0.1:${foreign.address().port}/` };
   for (const [site, address] of Object.entries(sites)) {

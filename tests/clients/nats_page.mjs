@@ -5,7 +5,7 @@
 
 import { readFile } from "node:fs/promises";
 import { createServer } from "node:http";
-import puppeteer from "puppeteer-core";
+import { launch } from "./browser.mjs";
 
 const [browserPath, directory, server, listedPort] = process.argv.slice(2);
 const files = {
@@ -23,13 +23,7 @@ function serve(port) {
 }
 
 const sites = { listed: await serve(Number(listedPort)), foreign: await serve(0) };
-const browser = await puppeteer.launch({
-  executablePath: browserPath,
-  headless: true,
-  userDataDir: `${directory}/profile`,
-  args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync"],
-});
+const browser = await launch(browserPath, directory);
 try {
   for (const [name, site] of Object.entries(sites)) {
     const page = await browser.newPage();

@@ -4,7 +4,7 @@
 // Arguments: the browser, a directory for its profile and the screenshots, and for each LAN its name and its address.
 
 import { readFile, writeFile } from "node:fs/promises";
-import puppeteer from "puppeteer-core";
+import { launch } from "./browser.mjs";
 
 const [browserPath, directory, ...lans] = process.argv.slice(2);
 const axe = await readFile(new URL("node_modules/axe-core/axe.min.js", import.meta.url), "utf8");
@@ -12,14 +12,7 @@ const report = (kind, lan, detail) => console.log(JSON.stringify({ kind, lan, de
 /** Maximum time for anything on the page, in milliseconds. */
 const PATIENCE = 60000;
 
-const browser = await puppeteer.launch({
-  executablePath: browserPath,
-  headless: true,
-  userDataDir: `${directory}/profile`,
-  args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync"],
-  defaultViewport: { width: 1280, height: 900 },
-});
+const browser = await launch(browserPath, directory, { defaultViewport: { width: 1280, height: 900 } });
 
 async function checkAxe(page, lan, view) {
   await page.evaluate(axe);

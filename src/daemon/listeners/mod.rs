@@ -13,7 +13,7 @@ mod service;
 mod session_requests;
 pub(crate) mod stream;
 pub(crate) mod tls;
-mod web_socket;
+mod websocket_layer;
 
 pub use tls::TlsError;
 

@@ -1,7 +1,7 @@
 //! The stream of a listener client: plain, or encrypted from the byte on with which the client begins a handshake.
 
 use super::client_certificate::{HandshakeFault, certificate_names};
-use super::web_socket::WebSocketLayer;
+use super::websocket_layer::WebSocketLayer;
 use crate::config::TlsClients;
 use crate::listener::websocket::{OriginPolicy, WebSocketFault};
 use mio::net::TcpStream;

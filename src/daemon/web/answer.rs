@@ -142,7 +142,7 @@ async fn check(context: &WebContext, resource: Option<Resource>, request: &Parts
     };
     let (allowed, text) = match resource {
         Resource::Publish => ("POST", "a message is published by POST\n"),
-        Resource::Bus(call) => call.methods(),
+        Resource::Bus(call) => (call.allowed_methods(), call.method_refusal()),
         _ => ("GET, HEAD", "this can only be read: GET\n"),
     };
     if !allowed.split(", ").any(|method| request.method == method) {

@@ -21,12 +21,12 @@ pub(in crate::daemon::web) fn answer_preflight(call: BusCall, request: &Parts, o
     RequestGuard::listed_origin(&request.headers, origins).filter(|_| request.method == Method::OPTIONS)?;
     let fields = request.headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS);
     let fields = fields.map_or(Some(""), |fields| fields.to_str().ok());
-    let is_method = call.methods().0.split(", ").any(|method| asked == method);
+    let is_method = call.allowed_methods().split(", ").any(|method| asked == method);
     let mut response = StatusCode::NO_CONTENT.into_response();
     let headers = response.headers_mut();
     if let Some(fields) = fields.filter(|fields| is_method && fields.split(',').all(is_permitted)) {
         let static_value = HeaderValue::from_static;
-        headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, static_value(call.methods().0));
+        headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, static_value(call.allowed_methods()));
         headers.insert(header::ACCESS_CONTROL_MAX_AGE, static_value(MAX_AGE));
         if let Ok(fields) = HeaderValue::from_str(fields) {
             headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, fields);

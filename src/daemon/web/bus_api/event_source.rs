@@ -33,7 +33,7 @@ const UNBUFFERED: HeaderName = HeaderName::from_static("x-accel-buffering");
 /// Begins a subscription whose notices are the events of the answer.
 pub(super) async fn answer_events(context: &Arc<WebContext>, call: SubscriptionCall) -> Result<Response, CallRefusal> {
     let format = call.format;
-    let subscription = HttpSubscription::of_call(context, call).await?;
+    let subscription = HttpSubscription::begin(context, call.request, &context.bus.subscriptions).await?;
     let (chunks, mut response) = event_stream(CHUNKS);
     response.headers_mut().insert(UNBUFFERED, HeaderValue::from_static("no"));
     tokio::spawn(async move {

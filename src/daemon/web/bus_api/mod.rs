@@ -59,12 +59,20 @@ impl BusCall {
         calls.into_iter().find_map(|(prefix, call)| Some((call, path.strip_prefix(prefix)?)))
     }
 
-    /// Returns the methods of the call, and the answer to another one.
-    pub(super) fn methods(self) -> (&'static str, &'static str) {
+    /// Returns the methods of the call, as the field `Allow` lists them.
+    pub(super) fn allowed_methods(self) -> &'static str {
         match self {
-            BusCall::Publish => ("POST", "a message is published by POST\n"),
-            BusCall::Request => ("POST", "a request is sent by POST\n"),
-            BusCall::Subscribe => ("GET, HEAD", "a pattern is subscribed to by GET\n"),
+            BusCall::Publish | BusCall::Request => "POST",
+            BusCall::Subscribe => "GET, HEAD",
+        }
+    }
+
+    /// Returns the answer to a request with another method.
+    pub(super) fn method_refusal(self) -> &'static str {
+        match self {
+            BusCall::Publish => "a message is published by POST\n",
+            BusCall::Request => "a request is sent by POST\n",
+            BusCall::Subscribe => "a pattern is subscribed to by GET\n",
         }
     }
 }

@@ -32,7 +32,8 @@ pub(super) enum NoticeFormat {
 /// A subscription that a request asks for.
 #[derive(Debug)]
 pub(super) struct SubscriptionCall {
-    request: SubscriptionRequest,
+    /// The subscription as the engine knows it.
+    pub(super) request: SubscriptionRequest,
     pub(super) format: NoticeFormat,
 }
 
@@ -110,17 +111,6 @@ impl HttpSubscription {
             Ok(Ok(Err(refusal))) => Err(invalid(refusal)),
             Ok(Err(_)) | Err(_) => Err(MessageRefusal::NoAnswer.into()),
         }
-    }
-
-    /// Begins the subscription that a request asks for.
-    ///
-    /// # Errors
-    /// The same as of [`HttpSubscription::begin`].
-    pub(super) async fn of_call(
-        context: &Arc<WebContext>,
-        call: SubscriptionCall,
-    ) -> Result<HttpSubscription, CallRefusal> {
-        HttpSubscription::begin(context, call.request, &context.bus.subscriptions).await
     }
 
     /// Counts notices that are sent to the client.

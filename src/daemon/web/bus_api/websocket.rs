@@ -82,7 +82,7 @@ pub(super) async fn answer_websocket(
         Ok(upgrade) => upgrade.max_message_size(MESSAGE_BYTES_READ).max_frame_size(MESSAGE_BYTES_READ),
         Err(refused) => return Ok(refused.into_response()),
     };
-    let subscription = HttpSubscription::of_call(context, call).await?;
+    let subscription = HttpSubscription::begin(context, call.request, &context.bus.subscriptions).await?;
     let context = Arc::clone(context);
     Ok(upgrade.on_upgrade(move |socket| async move { serve(&context, subscription, socket).await }))
 }
