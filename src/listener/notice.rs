@@ -2,12 +2,18 @@
 //! HTTP.
 
 use crate::event::timestamp::Timestamp;
-use crate::message::{Cause, Count, Delivery, Headers, Loss, LossScope, MessageOrigin, Publisher, Verdict};
+use crate::message::{Cause, Count, Delivery, Headers, Loss, LossScope, Message, MessageOrigin, Publisher, Verdict};
 use crate::time::WallTime;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
+use bytes::Bytes;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 use serde_json::Value;
+
+/// Maximum size in bytes of a byte of a text in JSON.
+pub const ESCAPED_BYTES: usize = 6;
+/// Maximum size in bytes of the names of all fields of a message, of its publisher, its times and its numbers.
+pub const FIELDS_BYTES: usize = 2048;
 
 /// A message in JSON.
 #[derive(Serialize)]
@@ -203,6 +209,43 @@ pub fn message_json_with(delivery: &Delivery, received: WallTime, rvmsg: Option<
     })
 }
 
+/// Returns the JSON of a message, cut where the content of its payload belongs: text as JSON escapes it if the payload
+/// is UTF-8, and Base64 otherwise.
+pub fn message_json_around_payload(delivery: &Delivery, received: WallTime) -> (String, String) {
+    let is_text = std::str::from_utf8(&delivery.message.payload).is_ok();
+    let mut empty = delivery.clone();
+    empty.message.payload = Bytes::new();
+    let whole = message_json(&empty, received);
+    // Quotes in a subject are escaped, so that this is the first field of that name.
+    let (head, tail) = whole.split_once(r#","payload":""#).expect("an empty payload is a text");
+    let name = if is_text { "payload" } else { "payload_base64" };
+    (format!(r#"{head},"{name}":""#), tail.to_owned())
+}
+
+/// Returns an upper bound for the size of the JSON of a message without its payload, in bytes.
+pub fn message_json_overhead_bytes(message: &Message) -> usize {
+    let others = message.body_bytes() - message.payload.len() + message.subject.as_bytes().len();
+    FIELDS_BYTES + ESCAPED_BYTES * others
+}
+
+/// Returns an upper bound for the size of the JSON of a message in bytes.
+pub fn message_json_bytes(message: &Message) -> usize {
+    let payload = match std::str::from_utf8(&message.payload) {
+        Ok(text) => text.bytes().map(escaped_bytes).sum(),
+        Err(_) => message.payload.len().div_ceil(3) * 4,
+    };
+    payload + message_json_overhead_bytes(message)
+}
+
+/// Returns the size of a byte of a text in JSON.
+fn escaped_bytes(byte: u8) -> usize {
+    match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 2,
+        0..0x20 => ESCAPED_BYTES,
+        _ => 1,
+    }
+}
+
 /// Returns a loss as one line of JSON.
 pub fn loss_json(loss: &Loss) -> String {
     let (kind, what) = match &loss.what {
@@ -281,6 +324,22 @@ mod tests {
             assert!(json.contains(&format!(r#""verdict":"{word}""#)), "{word}");
             let has_time = json.contains(r#","sent":"1970-01-01T00:00:01.000001Z","#);
             assert_eq!((has_time, json.contains("sent")), (word == "start", word == "start"), "{json}");
+        }
+    }
+
+    #[test]
+    fn size_of_a_message_in_json_is_bounded() {
+        for payload in [&b""[..], b"text", b"\x01\x1f\n\"\\", b"\xff\x00\x01", "Grüße".as_bytes()] {
+            let mut delivery = delivery(payload, Verdict::Skip(Count::Between { min: 0, max: u64::MAX }));
+            delivery.message.subject = "a.\"payload\":\"\"".parse().unwrap();
+            delivery.message.reply = Some("r".parse().unwrap());
+            delivery.message.headers = Headers::from_pairs([("k", "1"), ("x", "\"y\""), ("k", "2")]).unwrap();
+            let received = WallTime::from_nanos(2_000_000_999);
+            let whole = message_json(&delivery, received);
+            let bound = message_json_bytes(&delivery.message);
+            assert!((whole.len()..=whole.len() + FIELDS_BYTES + 200).contains(&bound), "{bound} {whole}");
+            let (head, tail) = message_json_around_payload(&delivery, received);
+            assert!(whole.starts_with(&head) && whole.ends_with(&tail), "{head} {tail} {whole}");
         }
     }
 

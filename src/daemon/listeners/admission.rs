@@ -127,7 +127,12 @@ impl Listeners {
             let _ = stream.write(text);
         }
         if listener.counts.refused.is_power_of_two() {
-            tracing::warn!(listener = listener.name, refused = listener.counts.refused, max, "client refused: see {key}");
+            tracing::warn!(
+                listener = listener.name,
+                refused = listener.counts.refused,
+                max,
+                "client refused: see {key}"
+            );
         }
     }
 

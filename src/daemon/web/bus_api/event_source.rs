@@ -2,12 +2,14 @@
 
 use super::CallRefusal;
 use super::subscription::{HttpSubscription, NoticeFormat, SentNotices, SubscriptionCall, notice_json};
+use crate::clock::Clock;
 use crate::daemon::http_server::{ACKNOWLEDGE_TIME, STALLED};
 use crate::daemon::subscription_queue::Notice;
 use crate::daemon::web::WebContext;
 use crate::daemon::web::event_stream::event_stream;
 use crate::daemon::web::queue_reader::QueueReader;
-use crate::listener::http_api::server_sent_event::{put_event, put_payload_event};
+use crate::listener::http_api::server_sent_event::{MessageEvent, put_event, put_payload_event};
+use crate::listener::notice::{message_json_around_payload, message_json_overhead_bytes};
 use axum::body::Bytes;
 use axum::http::{HeaderName, HeaderValue};
 use axum::response::Response;
@@ -16,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::Sender;
 
-/// Number of chunks that wait for a client. Further notices wait in the queue of the subscription, which counts those
+/// Number of chunks that wait for a client, none of which has many more than 32 kB. Further notices wait in the queue of the subscription, which counts those
 /// for which it has no room.
 const CHUNKS: usize = 1;
 /// Bytes from which a chunk takes no further notice.
@@ -51,29 +53,91 @@ pub(super) async fn answer_events(context: &Arc<WebContext>, call: SubscriptionC
 /// Sends the notices of a subscription until it ends, or the client reads nothing.
 async fn send_events(subscription: &HttpSubscription, format: NoticeFormat, chunks: &Sender<Bytes>) -> io::Result<()> {
     let reader = QueueReader::new(&subscription.queue)?;
-    let (mut chunk, mut sent) = (BEGIN.to_vec(), SentNotices::default());
-    loop {
-        let bytes = Bytes::from(std::mem::take(&mut chunk));
-        match tokio::time::timeout(ACKNOWLEDGE_TIME, chunks.send(bytes)).await {
-            Ok(Ok(())) => subscription.on_sent(std::mem::take(&mut sent)),
-            Ok(Err(_)) => return Ok(()),
-            Err(_) => {
-                subscription.on_ended(STALLED);
-                return Ok(());
-            }
-        }
+    let mut events = EventSender { subscription, chunks, chunk: BEGIN.to_vec(), sent: SentNotices::default() };
+    while events.send().await {
         match tokio::time::timeout(KEEPALIVE, reader.next()).await {
-            Err(_) => chunk.extend_from_slice(ALIVE),
+            Err(_) => events.chunk.extend_from_slice(ALIVE),
             Ok(first) => {
                 let Some(first) = first? else { return Ok(()) };
                 let mut next = Some(first);
                 while let Some(notice) = next {
-                    put_notice(&mut chunk, format, &notice);
-                    sent.add(&notice);
-                    next = if chunk.len() < CHUNK_BYTES { reader.try_next() } else { None };
+                    if !events.put(format, notice).await {
+                        return Ok(());
+                    }
+                    next = if events.chunk.len() < CHUNK_BYTES { reader.try_next() } else { None };
                 }
             }
         }
+    }
+    Ok(())
+}
+
+/// The events of a subscription, in chunks.
+struct EventSender<'a> {
+    subscription: &'a HttpSubscription,
+    chunks: &'a Sender<Bytes>,
+    /// The chunk that is sent next.
+    chunk: Vec<u8>,
+    /// Notices that end in it.
+    sent: SentNotices,
+}
+
+impl EventSender<'_> {
+    /// Sends the chunk. Returns false if the client is gone or reads nothing.
+    async fn send(&mut self) -> bool {
+        let bytes = Bytes::from(std::mem::take(&mut self.chunk));
+        match tokio::time::timeout(ACKNOWLEDGE_TIME, self.chunks.send(bytes)).await {
+            Ok(Ok(())) => {
+                self.subscription.on_sent(std::mem::take(&mut self.sent));
+                true
+            }
+            Ok(Err(_)) => false,
+            Err(_) => {
+                self.subscription.on_ended(STALLED);
+                false
+            }
+        }
+    }
+
+    /// Appends a notice as an event. A large message is sent in parts, so that a client which reads slowly makes
+    /// progress. Returns false if the client is gone or reads nothing.
+    async fn put(&mut self, format: NoticeFormat, notice: Notice) -> bool {
+        let Notice::Message(delivery) = &notice else {
+            self.put_small(format, &notice);
+            return true;
+        };
+        let message = &delivery.message;
+        if message.body_bytes() <= CHUNK_BYTES {
+            self.put_small(format, &notice);
+            return true;
+        }
+        let overhead = if format == NoticeFormat::Json { message_json_overhead_bytes(message) } else { 0 };
+        let _room = match self.subscription.room_for(overhead).await {
+            Ok(room) => room,
+            Err(dropped) => {
+                put_notice(&mut self.chunk, format, &dropped);
+                return true;
+            }
+        };
+        let mut event = match format {
+            NoticeFormat::Payload => MessageEvent::of_payload(&message.payload),
+            NoticeFormat::Json => {
+                let (head, tail) = message_json_around_payload(delivery, Clock::now().wall);
+                MessageEvent::of_json(&head, &tail, &message.payload)
+            }
+        };
+        while event.put_part(&mut self.chunk) {
+            if CHUNK_BYTES <= self.chunk.len() && !self.send().await {
+                return false;
+            }
+        }
+        self.sent.add(&notice);
+        true
+    }
+
+    fn put_small(&mut self, format: NoticeFormat, notice: &Notice) {
+        put_notice(&mut self.chunk, format, notice);
+        self.sent.add(notice);
     }
 }
 

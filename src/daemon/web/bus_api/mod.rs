@@ -17,8 +17,10 @@ use super::message_refusal::refuse_message;
 use super::messages::MessageRefusal;
 use super::{CONNECTIONS_MAX, WebContext};
 use crate::config::{Config, HttpPublish, TlsClients};
+use crate::listener::notice::{ESCAPED_BYTES, FIELDS_BYTES};
 use crate::listener::permissions::Permissions;
-use crate::message::Epoch;
+use crate::message::{Epoch, MESSAGE_BYTES_MAX};
+use crate::subject::SUBJECT_BYTES_MAX;
 use axum::body::Body;
 use axum::http::request::Parts;
 use axum::http::{Method, StatusCode};
@@ -27,12 +29,25 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 /// Maximum bytes of the bodies of all requests that are being read.
 const BODY_BYTES_MAX: usize = 64 << 20;
 /// Bytes for which a body needs one permit.
 const BODY_UNIT_BYTES: usize = 1 << 10;
+/// Maximum bytes of the large notices of all subscriptions that are encoded as a whole. Two copies count: the notice and
+/// its frame.
+const NOTICES_BYTES_MAX: usize = 128 << 20;
+/// Bytes for which a large notice needs one permit.
+const NOTICE_UNIT_BYTES: usize = 1 << 10;
+/// Size in bytes up to which a notice is not large.
+const SMALL_NOTICE_BYTES: usize = 64 << 10;
+/// Maximum time for which a large notice waits for room. Then it is dropped and counted.
+const NOTICE_ROOM_TIME: Duration = Duration::from_secs(5);
+const _: () = assert!(
+    2 * (ESCAPED_BYTES * (MESSAGE_BYTES_MAX + SUBJECT_BYTES_MAX) + FIELDS_BYTES) <= NOTICES_BYTES_MAX,
+    "the largest message fits"
+);
 /// Maximum number of subscriptions of all clients.
 const SUBSCRIPTIONS_MAX: usize = 128;
 /// Maximum number of requests that await their replies.
@@ -86,6 +101,8 @@ pub(super) struct BusApi {
     may_publish: bool,
     /// Room for bodies of requests, in units of [`BODY_UNIT_BYTES`].
     body_room: Semaphore,
+    /// Room for large notices, in units of [`NOTICE_UNIT_BYTES`].
+    notice_room: Semaphore,
     /// Room for subscriptions.
     subscriptions: Arc<Semaphore>,
     /// Room for requests that await their replies.
@@ -109,6 +126,7 @@ impl BusApi {
             origins: config.http_origins.clone(),
             may_publish,
             body_room: Semaphore::new(BODY_BYTES_MAX / BODY_UNIT_BYTES),
+            notice_room: Semaphore::new(NOTICES_BYTES_MAX / NOTICE_UNIT_BYTES),
             subscriptions: Arc::new(Semaphore::new(SUBSCRIPTIONS_MAX)),
             requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
             epoch: AtomicU64::new(epoch.bits()),
@@ -124,6 +142,17 @@ impl BusApi {
     /// Changes the epoch of the peer.
     pub(super) fn set_epoch(&self, epoch: Epoch) {
         self.epoch.store(epoch.bits(), Ordering::Relaxed);
+    }
+
+    /// Waits for room for two copies of a notice of this size. Returns `Some(None)` if it is small and needs none, and
+    /// `None` if there is no room in time.
+    async fn notice_room(&self, bytes: usize) -> Option<Option<SemaphorePermit<'_>>> {
+        if bytes <= SMALL_NOTICE_BYTES {
+            return Some(None);
+        }
+        let units = u32::try_from((2 * bytes).div_ceil(NOTICE_UNIT_BYTES)).expect("at most the largest message");
+        let permit = tokio::time::timeout(NOTICE_ROOM_TIME, self.notice_room.acquire_many(units)).await;
+        permit.ok()?.ok().map(Some)
     }
 
     /// Returns the number of subscriptions.
@@ -188,6 +217,8 @@ enum CallRefusal {
     TooLarge(usize),
     /// The body is not complete in time.
     SlowBody,
+    /// The body breaks HTTP, or ends too early.
+    BrokenBody,
     /// A page of any site may have caused the request, which would take messages from others.
     UnknownPage,
 }
@@ -222,6 +253,10 @@ fn refuse_call(context: &WebContext, refusal: &CallRefusal) -> Response {
             count(&context.counts.invalid);
             (StatusCode::REQUEST_TIMEOUT, "the body is not complete in time\n").into_response()
         }
+        CallRefusal::BrokenBody => {
+            count(&context.counts.invalid);
+            (StatusCode::BAD_REQUEST, "the body breaks HTTP, or ends too early\n").into_response()
+        }
         CallRefusal::UnknownPage => {
             count(&context.counts.denied);
             let text = "the browser does not send the site of the page: join a queue group by WebSocket or HTTPS\n";
@@ -233,6 +268,23 @@ fn refuse_call(context: &WebContext, refusal: &CallRefusal) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn large_notices_share_bounded_room() {
+        let config = Config::from_text("param.yaml", "parameters:\n  port: 7500\n").unwrap();
+        let api = BusApi::new(&config, "127.0.0.1:7580".parse().unwrap(), Epoch::new(7).unwrap());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let half = api.notice_room(NOTICES_BYTES_MAX / 4).await.expect("all of it is free");
+            let rest = api.notice_room(NOTICES_BYTES_MAX / 4).await.expect("the other half is free");
+            assert!(half.is_some() && rest.is_some());
+            let small = api.notice_room(SMALL_NOTICE_BYTES).await;
+            assert!(small.is_some_and(|permit| permit.is_none()), "a small notice needs no room");
+            assert!(api.notice_room(SMALL_NOTICE_BYTES + 1).await.is_none(), "no room in time");
+            drop(half);
+            assert!(api.notice_room(SMALL_NOTICE_BYTES + 1).await.is_some());
+        });
+    }
 
     #[test]
     fn clients_publish_as_the_configuration_says() {

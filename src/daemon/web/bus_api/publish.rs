@@ -12,10 +12,13 @@ use crate::listener::permissions::{Denial, DeniedAction, Permissions};
 use crate::message::{MESSAGE_BYTES_MAX, Message};
 use crate::subject::Subject;
 use crate::time::Instant;
-use axum::body::{Body, Bytes};
+use axum::body::{Body, Bytes, HttpBody};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use bytes::BytesMut;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::SemaphorePermit;
@@ -93,12 +96,36 @@ pub(super) async fn read_message<'a>(
     }
     let units = u32::try_from(length.div_ceil(BODY_UNIT_BYTES)).expect("at most the largest message");
     let permit = context.bus.body_room.try_acquire_many(units).map_err(|_| MessageRefusal::Busy)?;
-    match tokio::time::timeout(REQUEST_TIME, axum::body::to_bytes(body, room)).await {
-        Ok(Ok(payload)) => message.payload = payload,
-        Ok(Err(_)) => return Err(CallRefusal::TooLarge(most)),
+    message.payload = match tokio::time::timeout(REQUEST_TIME, read_body(body, room)).await {
+        Ok(Ok(payload)) => payload,
+        Ok(Err(PayloadFault::TooLarge)) => return Err(CallRefusal::TooLarge(most)),
+        Ok(Err(PayloadFault::Broken)) => return Err(CallRefusal::BrokenBody),
         Err(_) => return Err(CallRefusal::SlowBody),
-    }
+    };
     Ok(ReceivedMessage { message, _permit: permit })
+}
+
+/// Fault of a body that is to be a payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PayloadFault {
+    /// It has more bytes than are permitted.
+    TooLarge,
+    /// It breaks HTTP, or ends too early.
+    Broken,
+}
+
+/// Reads a body of at most `bytes_max` bytes.
+async fn read_body(mut body: Body, bytes_max: usize) -> Result<Bytes, PayloadFault> {
+    let mut received = BytesMut::new();
+    while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+        // Trailers have no meaning here.
+        let Ok(data) = frame.map_err(|_| PayloadFault::Broken)?.into_data() else { continue };
+        if bytes_max - received.len() < data.len() {
+            return Err(PayloadFault::TooLarge);
+        }
+        received.extend_from_slice(&data);
+    }
+    Ok(received.freeze())
 }
 
 /// Publishes a message, and waits for room for it until a time.

@@ -2,9 +2,11 @@
 
 use super::subscription::{HttpSubscription, NoticeFormat, SentNotices, SubscriptionCall, notice_json};
 use super::{CallRefusal, invalid};
-use crate::daemon::http_server::{ACKNOWLEDGE_TIME, ConnectionGuard, STALLED, SocketFault};
+use crate::daemon::http_server::{ConnectionGuard, STALLED, SocketFault};
+use crate::daemon::subscription_queue::Notice;
 use crate::daemon::web::WebContext;
 use crate::daemon::web::queue_reader::QueueReader;
+use crate::listener::notice::message_json_bytes;
 use axum::body::Bytes;
 use axum::extract::FromRequestParts;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
@@ -127,12 +129,7 @@ async fn send_notices(subscription: &HttpSubscription, socket: &mut WebSocket) -
         tokio::select! {
             notice = reader.next() => {
                 let notice = notice.ok().flatten().ok_or(SocketEnd::Stopping)?;
-                if let Some((_, json)) = notice_json(&notice) {
-                    send(socket, Message::Text(json.into())).await?;
-                    let mut sent = SentNotices::default();
-                    sent.add(&notice);
-                    subscription.on_sent(sent);
-                }
+                send_notice(subscription, socket, &notice).await?;
             }
             message = socket.recv() => {
                 is_pinged = false;
@@ -152,10 +149,33 @@ async fn send_notices(subscription: &HttpSubscription, socket: &mut WebSocket) -
     }
 }
 
-/// Sends a message to a client that reads.
+/// Sends a notice as a text. The number of bytes of all large texts is limited.
+async fn send_notice(
+    subscription: &HttpSubscription,
+    socket: &mut WebSocket,
+    notice: &Notice,
+) -> Result<(), SocketEnd> {
+    let bytes = match notice {
+        Notice::Message(delivery) => message_json_bytes(&delivery.message),
+        _ => 0,
+    };
+    let (_room, json) = match subscription.room_for(bytes).await {
+        Ok(room) => (room, notice_json(notice)),
+        Err(dropped) => {
+            let json = notice_json(&dropped).map(|(_, json)| Message::Text(json.into()));
+            return send(socket, json.expect("a drop has a text")).await;
+        }
+    };
+    let Some((_, json)) = json else { return Ok(()) };
+    send(socket, Message::Text(json.into())).await?;
+    let mut sent = SentNotices::default();
+    sent.add(notice);
+    subscription.on_sent(sent);
+    Ok(())
+}
+
+/// Sends a message, however long a client takes that reads slowly. The system ends the connection of one that
+/// acknowledges nothing for [`ACKNOWLEDGE_TIME`](crate::daemon::http_server::ACKNOWLEDGE_TIME).
 async fn send(socket: &mut WebSocket, message: Message) -> Result<(), SocketEnd> {
-    match tokio::time::timeout(ACKNOWLEDGE_TIME, socket.send(message)).await {
-        Ok(sent) => sent.map_err(SocketEnd::of),
-        Err(_) => Err(SocketEnd::Stalled),
-    }
+    socket.send(message).await.map_err(SocketEnd::of)
 }
