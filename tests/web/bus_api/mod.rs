@@ -3,6 +3,7 @@
 mod browser;
 mod event_reader;
 mod events;
+mod large;
 mod publish;
 mod request;
 mod websocket;

@@ -54,9 +54,12 @@ fn invalid_messages_are_refused_with_a_sentence() {
         "x".repeat(0x401)
     );
     send(peer.address, chunks.as_bytes()).has_status(413);
+    let broken = chunks.replace("401\r\n", "no number\r\n");
+    let refused = send(peer.address, broken.as_bytes()).has_status(400);
+    assert_eq!(refused.body, "the body breaks HTTP, or ends too early\n");
     post(&peer, "/pub/a", "", &[b'x'; 1024]).has_status(204);
     let status = peer.status();
-    assert_eq!((&status["invalid"], &status["published"]), (&json!(13), &json!(1)), "{status}");
+    assert_eq!((&status["invalid"], &status["published"]), (&json!(14), &json!(1)), "{status}");
 }
 
 #[test]
