@@ -4,7 +4,7 @@
 //! The message has the header `mtype: A`, as RV marks advisories, and a JSON object as its payload.
 
 use crate::message::{Cause, Count, Delivery, Headers, Message, Publisher, Verdict};
-use crate::proto::advisory::{Advisory, AdvisoryStream, INBOUND_BCAST, INBOUND_PTP, OUTBOUND_BCAST};
+use crate::proto::advisory::{Advisory, AdvisoryStream};
 use crate::proto::peer::Peer;
 use crate::subject::Subject;
 use serde::ser::{Serialize, SerializeMap, Serializer};
@@ -18,7 +18,7 @@ const SUBJECT_PREFIX: &str = "_RV.ERROR.SYSTEM.";
 pub(crate) fn delivery(advisory: &Advisory, host: Option<IpAddr>, repaired: Option<u64>, me: Publisher) -> Delivery {
     let payload =
         serde_json::to_vec(&AdvisoryJson { advisory, host, repaired }).expect("numbers and texts are valid JSON");
-    message(subject(advisory.stream), payload, me)
+    message(advisory.stream.subject(), payload, me)
 }
 
 /// Returns the number of messages of the advisory's publisher that were missing at first and then repaired. It is not
@@ -26,7 +26,7 @@ pub(crate) fn delivery(advisory: &Advisory, host: Option<IpAddr>, repaired: Opti
 pub(crate) fn repaired(peer: &Peer, advisory: &Advisory) -> Option<u64> {
     match advisory.stream {
         AdvisoryStream::Bcast | AdvisoryStream::Ptp => Some(peer.repaired(advisory.publisher.epoch)),
-        AdvisoryStream::Outbound => None,
+        AdvisoryStream::OutboundBcast | AdvisoryStream::OutboundPtp => None,
     }
 }
 
@@ -36,14 +36,6 @@ pub(crate) fn message(subject: &str, payload: Vec<u8>, me: Publisher) -> Deliver
     let headers = Headers::from_pairs([("mtype", "A")]).expect("a constant that is a header");
     let message = Message { headers, ..Message::new(subject, payload) };
     Delivery::new(message, me, None, Verdict::Direct)
-}
-
-fn subject(stream: AdvisoryStream) -> &'static str {
-    match stream {
-        AdvisoryStream::Bcast => INBOUND_BCAST,
-        AdvisoryStream::Ptp => INBOUND_PTP,
-        AdvisoryStream::Outbound => OUTBOUND_BCAST,
-    }
 }
 
 struct AdvisoryJson<'a> {
@@ -58,7 +50,7 @@ impl Serialize for AdvisoryJson<'_> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("ADV_CLASS", "ERROR")?;
         map.serialize_entry("ADV_SOURCE", "SYSTEM")?;
-        let subject = subject(self.advisory.stream);
+        let subject = self.advisory.stream.subject();
         map.serialize_entry("ADV_NAME", subject.strip_prefix(SUBJECT_PREFIX).unwrap_or(subject))?;
         map.serialize_entry("ADV_DESC", "lost msgs")?;
         map.serialize_entry(

@@ -3,7 +3,7 @@
 #[cfg(feature = "security")]
 use crate::message::PeerName;
 use crate::message::{Cause, Count, Epoch, Publisher};
-use crate::proto::advisory::{Advisory, AdvisoryStream};
+use crate::proto::advisory::Advisory;
 #[cfg(feature = "security")]
 use crate::proto::effect::DeniedPublication;
 use crate::proto::effect::{EpochChange, MemberEvent};
@@ -122,9 +122,9 @@ pub(crate) fn new_epoch(epoch: Epoch, change: EpochChange) {
 pub(crate) fn advisory(advisory: &Advisory) {
     let Advisory { publisher, subjects_count, unverified, reason, cause, .. } = advisory;
     let lost = (0 < advisory.lost_max).then(|| Count::from_bounds(advisory.lost_min, advisory.lost_max));
-    let event = match (advisory.stream, lost) {
-        (AdvisoryStream::Outbound, Some(_)) => "another peer has lost messages of this peer",
-        (AdvisoryStream::Outbound, None) => "another peer may have missed messages of this peer",
+    let event = match (advisory.stream.is_outbound(), lost) {
+        (true, Some(_)) => "another peer has lost messages of this peer",
+        (true, None) => "another peer may have missed messages of this peer",
         (_, Some(_)) => "messages lost",
         (_, None) if 0 < *unverified => "messages are missing, and no message or manifest explains them yet",
         (_, None) => "the publisher's last messages may be missing",

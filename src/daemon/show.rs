@@ -284,7 +284,7 @@ fn subject_loss(row: &SubjectLossRow) -> Value {
 }
 
 fn outbound(row: &OutboundRow) -> Value {
-    let Report { missing, repaired, pending, unverified, lost_min, lost_max, overrun } = row.report;
+    let Report { missing, repaired, pending, unverified, lost_min, lost_max, overrun, directed_lost } = row.report;
     let lost = Count::from_bounds(lost_min, lost_max);
     publisher_row(
         &row.receiver,
@@ -295,6 +295,7 @@ fn outbound(row: &OutboundRow) -> Value {
             "unverified": unverified,
             "overrun": overrun,
             "lost": serde_json::to_value(AdvisoryCount(lost)).expect("numbers are valid JSON"),
+            "inbox_lost": directed_lost,
             "time": row.at.to_string(),
             "time_ns": row.at.as_nanos(),
         }),

@@ -11,9 +11,10 @@ use std::time::Duration;
 pub const INBOUND_BCAST: &str = "_RV.ERROR.SYSTEM.DATALOSS.INBOUND.BCAST";
 /// Subject of an advisory about messages directed to this peer alone.
 pub const INBOUND_PTP: &str = "_RV.ERROR.SYSTEM.DATALOSS.INBOUND.PTP";
-
-/// Subject of an advisory about messages of this peer that another peer lost.
+/// Subject of an advisory about multicast messages of this peer that another peer lost.
 pub const OUTBOUND_BCAST: &str = "_RV.ERROR.SYSTEM.DATALOSS.OUTBOUND.BCAST";
+/// Subject of an advisory about messages that this peer directed to another peer, which lost them.
+pub const OUTBOUND_PTP: &str = "_RV.ERROR.SYSTEM.DATALOSS.OUTBOUND.PTP";
 
 /// Stream that an advisory is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,8 +23,31 @@ pub enum AdvisoryStream {
     Bcast,
     /// The publisher's directed stream to this peer.
     Ptp,
-    /// This peer's multicast stream to the other peer.
-    Outbound,
+    /// This peer's multicast stream, as the other peer has lost it.
+    OutboundBcast,
+    /// This peer's directed stream to the other peer.
+    OutboundPtp,
+}
+
+impl AdvisoryStream {
+    /// All streams.
+    pub const ALL: [AdvisoryStream; 4] =
+        [AdvisoryStream::Bcast, AdvisoryStream::Ptp, AdvisoryStream::OutboundBcast, AdvisoryStream::OutboundPtp];
+
+    /// Returns the subject of the advisories.
+    pub fn subject(self) -> &'static str {
+        match self {
+            AdvisoryStream::Bcast => INBOUND_BCAST,
+            AdvisoryStream::Ptp => INBOUND_PTP,
+            AdvisoryStream::OutboundBcast => OUTBOUND_BCAST,
+            AdvisoryStream::OutboundPtp => OUTBOUND_PTP,
+        }
+    }
+
+    /// Returns whether the other peer lost the data.
+    pub fn is_outbound(self) -> bool {
+        matches!(self, AdvisoryStream::OutboundBcast | AdvisoryStream::OutboundPtp)
+    }
 }
 
 /// Content of one advisory: the sums since the previous one.
@@ -31,7 +55,7 @@ pub enum AdvisoryStream {
 pub struct Advisory {
     /// Stream of the advisory.
     pub stream: AdvisoryStream,
-    /// Publisher of the lost data; with [`AdvisoryStream::Outbound`] the receiver that lost it.
+    /// Publisher of the lost data; of an outbound stream the receiver that lost it.
     pub publisher: Publisher,
     /// Messages proven lost: the sum of the lower bounds.
     pub lost_min: u64,

@@ -111,7 +111,7 @@ pub struct Member {
     pub answers_due: Instant,
     /// Datagrams of the directed stream to the peer that are kept for retransmission.
     pub directed_ring: Ring,
-    /// Loss of this peer's multicast stream, as the peer reports it.
+    /// Loss of this peer's streams, as the peer reports it.
     pub reported_loss: ReportedLoss,
     /// Receive capacity of the peer for this peer's multicast stream.
     pub receiver: PacedReceiver,
@@ -148,8 +148,9 @@ pub struct Member {
     pub losses: LossCounters,
     /// Counters for `show loss` of the live side.
     pub live_losses: LossCounters,
-    /// Advisory throttles: for the peer's multicast stream, its directed one, and its losses of this peer's stream.
-    pub throttles: [Throttle; 3],
+    /// Advisory throttles: for the peer's multicast stream and its directed one, and for its losses of those of this
+    /// peer.
+    pub throttles: [Throttle; 4],
     /// True if a younger epoch has the same name.
     pub has_successor: bool,
     /// True if another live epoch has the same name.
@@ -201,7 +202,7 @@ impl Member {
             receive_progress: ReceiveProgress::new(&settings.pace, contact.below),
             losses: LossCounters::default(),
             live_losses: LossCounters::default(),
-            throttles: [AdvisoryStream::Bcast, AdvisoryStream::Ptp, AdvisoryStream::Outbound].map(Throttle::new),
+            throttles: AdvisoryStream::ALL.map(Throttle::new),
             has_successor: false,
             duplicate_name: false,
             forgotten: false,
@@ -395,7 +396,8 @@ impl Member {
 
     /// Handles the peer's report on what it missed of this peer's multicast stream.
     pub fn on_report(&mut self, report: Report, at: WallTime) {
-        self.reported_loss.on_report(report, at, &mut self.throttles[2]);
+        let [_, _, multicast, directed] = &mut self.throttles;
+        self.reported_loss.on_report(report, at, multicast, directed);
     }
 
     /// Checks the highest number `high` of a datagram of the peer, with `records` if it carries data. An implausible

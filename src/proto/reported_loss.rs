@@ -1,4 +1,4 @@
-//! Loss of this peer's multicast stream, as one receiver reports it.
+//! Loss of this peer's streams, as one receiver reports it.
 
 use crate::message::MissingDatagrams;
 use crate::proto::advisory::Throttle;
@@ -19,14 +19,17 @@ pub struct ReportedLoss {
 }
 
 impl ReportedLoss {
-    /// Handles a further report, and adds the difference to the sums of advisories.
-    pub fn on_report(&mut self, report: Report, at: WallTime, throttle: &mut Throttle) {
+    /// Handles a further report, and adds the difference to the sums of advisories about the multicast stream and the
+    /// directed one.
+    pub fn on_report(&mut self, report: Report, at: WallTime, throttle: &mut Throttle, directed: &mut Throttle) {
         if self.report != Some(report) {
             self.at = Some(at);
         }
         let before = self.report.replace(report).unwrap_or_default();
         let more = |now: u64, before: u64| now.saturating_sub(before);
         // The report is untrusted and may contain any value.
+        let directed_lost = more(report.directed_lost, before.directed_lost);
+        directed.on_report(directed_lost, directed_lost, 0, MissingDatagrams::default(), false);
         let lost_min = more(report.lost_min, before.lost_min);
         let lost = (lost_min, more(report.lost_max, before.lost_max).max(lost_min));
         // Datagrams that the receiver gave up. Their messages may follow in a later report.

@@ -232,7 +232,7 @@ impl LossRow {
 pub struct OutboundRow {
     /// Receiver that missed something, or could have.
     pub receiver: Publisher,
-    /// The receiver's report on what it missed of this peer's multicast stream since its first contact.
+    /// The receiver's report on what it missed of this peer's streams since its first contact.
     pub report: Report,
     /// Time of the last change of the report.
     pub at: WallTime,

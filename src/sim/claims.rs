@@ -153,7 +153,8 @@ impl Oracle {
         let index = match advisory.stream {
             AdvisedStream::Bcast => 0,
             AdvisedStream::Ptp => 1,
-            AdvisedStream::Outbound => 2,
+            AdvisedStream::OutboundBcast => 2,
+            AdvisedStream::OutboundPtp => 3,
         };
         let before = std::mem::replace(&mut track.advised_at[index], at);
         if before != NEVER && at - before < interval * 999 / 1000 && !is_last {
@@ -167,7 +168,7 @@ impl Oracle {
                 track.advised_sums[1] += advisory.lost_max;
                 track.advised_sums[2] += advisory.unverified;
             }
-            AdvisedStream::Outbound => {}
+            AdvisedStream::OutboundBcast | AdvisedStream::OutboundPtp => {}
         }
     }
 

@@ -88,6 +88,7 @@ impl Oracle {
             lost_min: row.msg_loss.count,
             lost_max,
             overrun: row.overrun,
+            directed_lost: row.ibx_loss.count,
         };
         self.figures.cross_checks += 1;
         if reported != Some(shown) {

@@ -26,6 +26,8 @@ const FIELD_INTEREST_KNOWN: u8 = 0x05;
 const FIELD_REPORT_OVERRUN: u8 = 0x06;
 /// A field of an announcement: outcome of the queue-group messages that the receiver assigned to the sender.
 const FIELD_QUEUE: u8 = 0x07;
+/// Field with the lost messages of the directed stream, in the report.
+const FIELD_REPORT_DIRECTED: u8 = 0x08;
 /// Bytes of QUEUE.
 const QUEUE_BYTES: usize = 48;
 /// Bytes of INTEREST: the version, and the flags of [`InterestAnnouncement`].
@@ -76,7 +78,8 @@ const REPORT_BYTES: usize = 48;
 ///
 /// ```text
 /// field = 0x01 TOKEN, 8 bytes; 0x02 ECHO, 8 bytes; 0x03 REPORT, 48 bytes; 0x04 INTEREST, 9 bytes; 0x05
-///         INTEREST_KNOWN, 8 bytes; 0x06 REPORT_OVERRUN, 8 bytes, after REPORT; 0x07 QUEUE, 48 bytes
+///         INTEREST_KNOWN, 8 bytes; 0x06 REPORT_OVERRUN, 8 bytes, after REPORT; 0x07 QUEUE, 48 bytes; 0x08
+///         REPORT_DIRECTED, 8 bytes, after REPORT
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerAnnouncement {
@@ -104,7 +107,7 @@ pub struct PeerAnnouncement {
     pub token: Option<u64>,
     /// Echo of the receiver's token for the sender, not 0. Only in unicast.
     pub echo: Option<u64>,
-    /// The sender's loss of the multicast stream of `directed_receiver`. Only in unicast.
+    /// The sender's loss of the streams of `directed_receiver`. Only in unicast.
     pub report: Option<Box<Report>>,
     /// The sender's announcement on subscriptions.
     pub interest: Option<InterestAnnouncement>,
@@ -195,7 +198,8 @@ impl InterestAnnouncement {
     }
 }
 
-/// A receiver's loss of a publisher's multicast stream since its first contact with the epoch. All numbers only rise,
+/// A receiver's loss of a publisher's streams since its first contact with the epoch: of the multicast stream, but for
+/// `directed_lost`. All numbers only rise,
 /// except `pending` and `unverified`, whose datagrams may still be settled.
 ///
 /// ```text
@@ -217,6 +221,8 @@ pub struct Report {
     pub lost_max: u64,
     /// Of the missing datagrams, those that the receiver's own kernel dropped; in the field REPORT_OVERRUN.
     pub overrun: u64,
+    /// Messages of the directed stream lost; in the field REPORT_DIRECTED.
+    pub directed_lost: u64,
 }
 
 impl Report {
@@ -227,11 +233,11 @@ impl Report {
         if lost_max < lost_min {
             return Err(DecodeError::Field(FIELD_REPORT));
         }
-        Ok(Report { missing, repaired, pending, unverified, lost_min, lost_max, overrun: 0 })
+        Ok(Report { missing, repaired, pending, unverified, lost_min, lost_max, overrun: 0, directed_lost: 0 })
     }
 
     fn encode(&self, out: &mut BytesMut) {
-        let Report { missing, repaired, pending, unverified, lost_min, lost_max, overrun: _ } = *self;
+        let Report { missing, repaired, pending, unverified, lost_min, lost_max, overrun: _, directed_lost: _ } = *self;
         for number in [missing, repaired, pending, unverified, lost_min, lost_max] {
             out.put_u64(number);
         }
@@ -298,6 +304,13 @@ impl PeerAnnouncement {
                 }
                 _ => false,
             },
+            FIELD_REPORT_DIRECTED => match (&mut self.report, bytes) {
+                (Some(report), 8) if report.directed_lost == 0 => {
+                    report.directed_lost = number(value.u64()?)?;
+                    report.directed_lost != 0
+                }
+                _ => false,
+            },
             FIELD_INTEREST if bytes == INTEREST_BYTES => {
                 self.interest.replace(InterestAnnouncement::decode(&mut value)?).is_none()
             }
@@ -336,6 +349,10 @@ impl PeerAnnouncement {
             if report.overrun != 0 {
                 put_field(out, FIELD_REPORT_OVERRUN, 8);
                 out.put_u64(report.overrun);
+            }
+            if report.directed_lost != 0 {
+                put_field(out, FIELD_REPORT_DIRECTED, 8);
+                out.put_u64(report.directed_lost);
             }
         }
         if let Some(announcement) = self.interest {

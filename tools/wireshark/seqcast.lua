@@ -83,7 +83,9 @@ for _, record in ipairs({ "heartbeat", "hello", "bye" }) do
     field("string", record .. ".name")
     field("uint64", record .. ".token")
     field("uint64", record .. ".echo")
-    for _, name in ipairs({ "missing", "repaired", "pending", "unverified", "lost_min", "lost_max", "overrun" }) do
+    for _, name in ipairs({
+        "missing", "repaired", "pending", "unverified", "lost_min", "lost_max", "overrun", "directed_lost",
+    }) do
         field("uint64", record .. ".report." .. name)
     end
     field("uint64", record .. ".interest.version")
@@ -257,6 +259,7 @@ local ANNOUNCEMENT_FIELDS = {
             end
         end
     end,
+    [0x08] = function(value, tree, name) value:add(tree, name .. ".report.directed_lost", 8) end,
 }
 
 local function add_announcement(body, tree, name)

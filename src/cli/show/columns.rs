@@ -129,7 +129,7 @@ pub(super) const LOSS_DATAGRAMS: &[(Column, Cell)] = &[
     (Column::new("kernel"), Field("/overrun")),
 ];
 
-/// Missing, repaired, pending and unverified are datagrams; lost are messages.
+/// Missing, repaired, pending and unverified are datagrams; the losses are messages.
 pub(super) const OUTBOUND: &[(Column, Cell)] = &[
     (Column::new("receiver"), Field("/user")),
     (Column::new("missing"), Field("/missing")),
@@ -137,6 +137,7 @@ pub(super) const OUTBOUND: &[(Column, Cell)] = &[
     (Column::new("pending"), Field("/pending")),
     (Column::new("unverified"), Field("/unverified")),
     (Column::new("msg loss"), Rule(|row| counted(&row["lost"]))),
+    (Column::new("ibx loss"), Field("/inbox_lost")),
     (Column::new("time"), Field("/time")),
 ];
 

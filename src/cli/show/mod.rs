@@ -346,17 +346,17 @@ user | missed |   repaired  |     lost    | unverified
         let row = |lost: Value| {
             json!({
                 "user": "B.1", "missing": 7, "repaired": 4, "pending": 1, "unverified": 2, "lost": lost,
-                "time": "00:00:01.000",
+                "inbox_lost": 9, "time": "00:00:01.000",
             })
         };
         let answer = json!({ "rows": [row(json!(3)), row(json!({ "min": 3, "max": 5 }))] });
         assert_eq!(
             text(&ShowReport::Loss { verbose: false, outbound: true, by_subject: false }, &answer),
             "\
-receiver | missing | repaired | pending | unverified | msg loss |     time    
----------+---------+----------+---------+------------+----------+-------------
-     B.1 |       7 |        4 |       1 |          2 |        3 | 00:00:01.000
-     B.1 |       7 |        4 |       1 |          2 |     3..5 | 00:00:01.000
+receiver | missing | repaired | pending | unverified | msg loss | ibx loss |     time    
+---------+---------+----------+---------+------------+----------+----------+-------------
+     B.1 |       7 |        4 |       1 |          2 |        3 |        9 | 00:00:01.000
+     B.1 |       7 |        4 |       1 |          2 |     3..5 |        9 | 00:00:01.000
 "
         );
     }

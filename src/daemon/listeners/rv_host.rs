@@ -195,7 +195,11 @@ fn traffic(core: &EngineCore) -> RvTraffic {
         repairs: [counters.resends, sum(|row| row.datagrams.missing())],
         losses: [
             sum(|row| row.msg_loss.count.saturating_add(row.ibx_loss.count)),
-            core.peer.outbound_rows().iter().map(|row| row.report.lost_min).sum(),
+            core.peer
+                .outbound_rows()
+                .iter()
+                .map(|row| row.report.lost_min.saturating_add(row.report.directed_lost))
+                .sum(),
         ],
     }
 }

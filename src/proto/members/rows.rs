@@ -18,7 +18,7 @@ impl Member {
         }
     }
 
-    /// Returns the report on what this peer missed of the member's multicast stream.
+    /// Returns the report on what this peer missed of the member's streams.
     pub fn own_report(&self) -> Report {
         let row = self.loss_row();
         let (states, lost) = (row.datagrams, row.lost());
@@ -30,6 +30,7 @@ impl Member {
             lost_min: lost.min(),
             lost_max: lost.max(),
             overrun: row.overrun,
+            directed_lost: row.ibx_loss.count,
         }
     }
 

@@ -6,7 +6,6 @@ use super::questions::RepairFetch;
 use crate::message::{
     Cause, Count, DeliveryMode, Epoch, Loss, LossScope, MissingDatagrams, PeerName, Publisher, Reason, Targets, Verdict,
 };
-use crate::proto::advisory::{AdvisoryStream, INBOUND_BCAST, INBOUND_PTP, OUTBOUND_BCAST};
 use crate::proto::contact::Contact;
 use crate::proto::effect::{Effect, MemberEvent};
 use crate::proto::interest::MatchSet;
@@ -235,12 +234,7 @@ impl Peer {
         }
         for advisory in due {
             self.counters.advisories += 1;
-            let subject = match advisory.stream {
-                AdvisoryStream::Bcast => INBOUND_BCAST,
-                AdvisoryStream::Ptp => INBOUND_PTP,
-                AdvisoryStream::Outbound => OUTBOUND_BCAST,
-            };
-            let subject: Subject = subject.parse().expect("a constant that is a subject");
+            let subject: Subject = advisory.stream.subject().parse().expect("a constant that is a subject");
             let to = self.targets(&subject).unwrap_or_else(|| Targets::from([]));
             self.effects.push_back(Effect::Advise { to, advisory });
         }

@@ -5,6 +5,7 @@ use crate::message::{
     Cause, ClientId, Count, Delivery, DeliveryMode, Dseq, LossScope, Message, PeerName, Reason, Refusal, SubId, Target,
     Targets, Verdict,
 };
+use crate::proto::advisory::AdvisoryStream;
 use crate::proto::effect::{ArrivedDatagram, ClientRequest, MemberEvent, Path};
 use crate::proto::mutant::Mutants;
 use crate::proto::send::Control;
@@ -527,6 +528,37 @@ fn inbox_reply_reaches_only_its_owner() {
     s.tick_quietly(1110);
     assert_eq!(s.take_reports(), [inbox.as_str(), inbox.as_str(), "inbox 1"]);
     assert_eq!(s.peer.loss_rows()[0].ibx_loss.count, 1);
+}
+
+#[test]
+fn publisher_learns_of_lost_inbox_messages() {
+    let (mut s, mut p) = pair("_INBOX.>", 1000);
+    for hello in s.tick(1000) {
+        p.receive(1000, s.address, &hello);
+    }
+    p.drain();
+    let inbox = format!("_INBOX.{}.1", s.peer.epoch());
+    let (one, _lost, three) = (p.direct(1100, &inbox), p.direct(1101, &inbox), p.direct(1102, &inbox));
+    s.receive(1102, p.address, &one);
+    s.receive(1102, p.address, &three);
+    s.tick_quietly(1110);
+    assert_eq!(s.peer.loss_rows()[0].ibx_loss.count, 1);
+    let mut advisories = Vec::new();
+    for millis in [2100, 3200] {
+        s.peer.handle(at(millis), Input::Tick);
+        for effect in s.drain() {
+            if let Effect::Unicast { bytes, .. } = effect {
+                p.receive_by(Path::Unicast, millis, s.address, &bytes);
+            }
+        }
+        p.peer.handle(at(millis), Input::Tick);
+        let advised = |effect| if let Effect::Advise { advisory, .. } = effect { Some(advisory) } else { None };
+        advisories.extend(p.drain().into_iter().filter_map(advised));
+    }
+    let [advisory] = &advisories[..] else { panic!("one report of one loss: {advisories:?}") };
+    assert_eq!((advisory.stream, advisory.lost_min, advisory.lost_max), (AdvisoryStream::OutboundPtp, 1, 1));
+    assert_eq!((advisory.reason, &advisory.publisher.epoch), (Reason::Reported, &s.peer.epoch()));
+    assert_eq!(p.peer.outbound_rows()[0].report.directed_lost, 1);
 }
 
 #[test]

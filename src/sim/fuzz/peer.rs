@@ -420,7 +420,16 @@ impl PeerWorld {
 fn report(script: &mut Script<'_>) -> Report {
     let mut number = || script.choose(&EDGES);
     let (missing, repaired, pending, unverified) = (number(), number(), number(), number());
-    Report { missing, repaired, pending, unverified, lost_min: number(), lost_max: number(), overrun: number() }
+    Report {
+        missing,
+        repaired,
+        pending,
+        unverified,
+        lost_min: number(),
+        lost_max: number(),
+        overrun: number(),
+        directed_lost: number(),
+    }
 }
 
 fn check_loss(loss: &Loss) {

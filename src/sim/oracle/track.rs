@@ -164,7 +164,7 @@ pub(crate) struct Track {
     /// Sums of the advisories, as of the reports.
     pub advised_sums: [u64; 4],
     /// Time of the last advisory about the multicast stream, the directed stream, and as a publisher.
-    pub advised_at: [u64; 3],
+    pub advised_at: [u64; 4],
     /// Number of messages delivered as repaired.
     pub repaired: u64,
     /// Number of directed messages delivered.
@@ -216,7 +216,7 @@ impl Default for Track {
             last_report: None,
             last_report_bounds: (0, 0),
             advised_sums: [0; 4],
-            advised_at: [NEVER; 3],
+            advised_at: [NEVER; 4],
             repaired: 0,
             directed_delivered: 0,
             directed_lost: 0,

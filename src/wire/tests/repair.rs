@@ -200,6 +200,7 @@ fn announcement(rng: &mut Rng) -> Record {
         lost_min: 3,
         lost_max: number().max(3),
         overrun: number() & 7,
+        directed_lost: number() & 7,
     };
     let report = if rng.chance(0.5) { Some(Box::new(report)) } else { None };
     let mut version = || Some(rng.below(NUMBER_LIMIT)).filter(|version| version % 2 == 0);
@@ -225,7 +226,8 @@ fn announcement(rng: &mut Rng) -> Record {
 
 /// Returns a unicast heartbeat with all fields.
 pub(super) fn heartbeat_with_fields() -> Record {
-    let report = Report { missing: 12, repaired: 9, pending: 1, unverified: 1, lost_min: 2, lost_max: 3, overrun: 0 };
+    let report =
+        Report { missing: 12, repaired: 9, pending: 1, unverified: 1, lost_min: 2, lost_max: 3, ..Report::default() };
     Record::Heartbeat(PeerAnnouncement {
         trail: Dseq(2),
         manifest_trail: Dseq(1),
@@ -381,7 +383,8 @@ fn repeated_or_truncated_known_field_is_refused() {
     let whole = read(&format!("{echo}{unknown}{}{token}", report("2", "3"))).unwrap();
     let [Record::Heartbeat(heartbeat)] = &whole.records[..] else { panic!("{whole:?}") };
     assert_eq!((heartbeat.token, heartbeat.echo), (Some(0x2122_2324_2526_2728), Some(0x3132_3334_3536_3738)));
-    let report_is = Report { missing: 1, repaired: 1, pending: 1, unverified: 1, lost_min: 2, lost_max: 3, overrun: 0 };
+    let report_is =
+        Report { missing: 1, repaired: 1, pending: 1, unverified: 1, lost_min: 2, lost_max: 3, ..Report::default() };
     assert_eq!(heartbeat.report.as_deref(), Some(&report_is));
     let field = |field| Err(DiscardReason::Malformed(DecodeError::Field(field)));
     for known in [token, echo] {
@@ -397,6 +400,14 @@ fn repeated_or_truncated_known_field_is_refused() {
     assert_eq!(read(&report("3", "2")), field(3), "more at least than at most");
     assert_eq!(read(&format!("03 002f {}", "00".repeat(47))), field(3), "short");
     assert_eq!(read(&format!("03 0031 {}", "00".repeat(49))), field(3), "long");
+    let directed = "08 0008 0000000000000005";
+    let whole = read(&format!("{}{directed}", report("2", "3"))).unwrap();
+    let [Record::Heartbeat(heartbeat)] = &whole.records[..] else { panic!("{whole:?}") };
+    assert_eq!(heartbeat.report.as_deref(), Some(&Report { directed_lost: 5, ..report_is }));
+    assert_eq!(read(directed), field(8), "without a report");
+    assert_eq!(read(&format!("{}{directed}{directed}", report("2", "3"))), field(8), "twice");
+    assert_eq!(read(&format!("{}08 0008 {}", report("2", "3"), "00".repeat(8))), field(8), "0");
+    assert_eq!(read(&format!("{}08 0007 {}", report("2", "3"), "11".repeat(7))), field(8), "short");
     let (interest, known) = ("04 0009 0000000000000007 ff", "05 0008 0000000000000009");
     let whole = read(&format!("{known}{interest}")).unwrap();
     let [Record::Heartbeat(heartbeat)] = &whole.records[..] else { panic!("{whole:?}") };

@@ -57,7 +57,16 @@ fn whole() -> Sent {
 /// Returns a unicast heartbeat of a peer whose clients were members of a queue group, and whose receive buffer
 /// overflowed.
 pub(super) fn heartbeat_with_queue() -> Record {
-    let report = Report { missing: 12, repaired: 9, pending: 0, unverified: 1, lost_min: 2, lost_max: 2, overrun: 2 };
+    let report = Report {
+        missing: 12,
+        repaired: 9,
+        pending: 0,
+        unverified: 1,
+        lost_min: 2,
+        lost_max: 2,
+        overrun: 2,
+        directed_lost: 0,
+    };
     let queue = QueueReport {
         multicast: ShareCount { settled: Dseq(300), served: 40, returned: 1 },
         directed: ShareCount { settled: Dseq(4), served: 2, returned: 0 },
