@@ -6,18 +6,17 @@
 use super::WebContext;
 use super::event_stream::{encode_event, event_stream};
 use super::queue_reader::QueueReader;
-use super::reports::ReportFailure;
+use super::reports::await_answer;
 use crate::clock::Clock;
-use crate::daemon::mailbox::{EngineCommand, Mailbox, PushError, SubscriptionRequest};
+use crate::daemon::mailbox::{PushError, SubscriptionRequest};
 use crate::daemon::subscription_queue::{NoticeRef, QueueLimits, SubscriptionQueue};
 use crate::listener::notice::CountJson;
 use crate::listener::permissions::{Denial, DeniedAction, Permissions};
 use crate::listener::rv::message::RvMessage;
-use crate::message::{ClientId, DeliveryRef, Loss, LossScope, Message, SubId, SubscriptionFilter, Verdict};
+use crate::message::{DeliveryRef, Loss, LossScope, Message, SubId, SubscriptionFilter, Verdict};
 use crate::subject::{Pattern, Subject};
 use axum::body::Bytes;
 use axum::response::Response;
-use crossbeam_channel::bounded;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::io;
@@ -45,8 +44,6 @@ const PAYLOAD_BYTES_MAX: usize = 1024;
 const FIELDS_BYTES_MAX: usize = 64 << 10;
 /// Interval of events without content, by which the system notices that a client is gone.
 const KEEPALIVE: Duration = Duration::from_secs(15);
-/// Maximum time for the engine to begin a subscription.
-const SUBSCRIBE_TIME: Duration = Duration::from_secs(5);
 
 /// Reason why a subscription or a message is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,15 +56,6 @@ pub(super) enum MessageRefusal {
     Busy,
     /// The peer does not answer.
     NoAnswer,
-}
-
-impl From<ReportFailure> for MessageRefusal {
-    fn from(failure: ReportFailure) -> MessageRefusal {
-        match failure {
-            ReportFailure::Busy => MessageRefusal::Busy,
-            ReportFailure::NoAnswer => MessageRefusal::NoAnswer,
-        }
-    }
 }
 
 /// Parses the pattern of a subscription, to which the client may subscribe.
@@ -85,41 +73,28 @@ pub(super) async fn subscribe(context: &Arc<WebContext>, pattern: Pattern) -> Re
     let sub = SubId(context.next_sub.fetch_add(1, Ordering::Relaxed));
     let queue = Arc::new(SubscriptionQueue::new(LIMITS));
     let request = SubscriptionRequest { wanted: SubscriptionFilter::from(pattern), mode: None, wants_discovery: false };
-    let begin = {
-        let queue = Arc::clone(&queue);
-        move |mailbox: &Mailbox, client| begin_subscription(mailbox, client, sub, request, queue)
-    };
+    let begun = context.reports.subscribe(sub, request, Arc::clone(&queue)).map_err(|error| match error {
+        PushError::Full(_) => MessageRefusal::Busy,
+        PushError::Closed => MessageRefusal::NoAnswer,
+    })?;
     let (events, response) = event_stream(QUEUE);
-    let (sender, begun) = oneshot::channel();
+    let (sender, answered) = oneshot::channel();
     let context = Arc::clone(context);
     // The task goes on if the client leaves before the subscription has begun, and then ends it.
     tokio::spawn(async move {
-        let outcome = context.reports.run(begin).await.map_err(MessageRefusal::from).flatten();
+        let outcome = match await_answer(&begun).await {
+            Some(outcome) => outcome.map_err(|refusal| MessageRefusal::Invalid(refusal.to_string())),
+            None => Err(MessageRefusal::NoAnswer),
+        };
         let has_begun = outcome.is_ok();
         drop(sender.send(outcome));
         if has_begun {
             send_notices(&queue, &events).await;
-            context.reports.end_subscription(sub);
         }
+        context.reports.end_subscription(sub);
         drop(permit);
     });
-    begun.await.unwrap_or(Err(MessageRefusal::NoAnswer)).map(|()| response)
-}
-
-fn begin_subscription(
-    mailbox: &Mailbox,
-    client: ClientId,
-    sub: SubId,
-    request: SubscriptionRequest,
-    queue: Arc<SubscriptionQueue>,
-) -> Result<Result<(), MessageRefusal>, ReportFailure> {
-    let (answer, receiver) = bounded(1);
-    let command = EngineCommand::Subscribe { client, sub, request, queue, answer };
-    mailbox.push(command, SUBSCRIBE_TIME).map_err(|_| ReportFailure::NoAnswer)?;
-    match receiver.recv_timeout(SUBSCRIBE_TIME) {
-        Ok(outcome) => Ok(outcome.map_err(|refusal| MessageRefusal::Invalid(refusal.to_string()))),
-        Err(_) => Err(ReportFailure::NoAnswer),
-    }
+    answered.await.unwrap_or(Err(MessageRefusal::NoAnswer)).map(|()| response)
 }
 
 /// Sends the notices of a subscription to its client, until either ends.

@@ -8,7 +8,7 @@ use crate::listener::session_request::ReceiverCondition;
 use crate::message::{ClientId, Message, SubId};
 use crate::subject::Subject;
 use crate::time::Instant;
-use crossbeam_channel::{Receiver, bounded};
+use crossbeam_channel::{Receiver, TryRecvError, bounded};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +20,14 @@ const ANSWER_TIME: Duration = Duration::from_secs(2);
 const QUESTION_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum number of questions that wait for their turn: about 1.6 s of them.
 const QUESTIONS_MAX: usize = 32;
+
+/// Maximum time for the engine to begin a subscription.
+const SUBSCRIBE_TIME: Duration = Duration::from_secs(5);
+
+/// First pause between checks whether the engine has answered.
+const ANSWER_PAUSE_MIN: Duration = Duration::from_millis(1);
+/// Longest pause between these checks.
+const ANSWER_PAUSE_MAX: Duration = Duration::from_millis(16);
 
 /// Reason why there is no report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,6 +176,21 @@ fn ask_blocking(mailbox: &Mailbox, queries: Vec<Value>) -> Result<Vec<Value>, Re
     answers.into_iter().map(wait).collect()
 }
 
+/// Waits for the answer of the engine to a subscription; `None` if it does not answer. Many subscriptions may wait at a
+/// time, and none takes a thread.
+pub(super) async fn await_answer<T>(answer: &Receiver<T>) -> Option<T> {
+    let until = Clock::now().instant + SUBSCRIBE_TIME;
+    let mut pause = ANSWER_PAUSE_MIN;
+    loop {
+        match answer.try_recv() {
+            Ok(answer) => return Some(answer),
+            Err(TryRecvError::Empty) if Clock::now().instant < until => tokio::time::sleep(pause).await,
+            Err(_) => return None,
+        }
+        pause = (2 * pause).min(ANSWER_PAUSE_MAX);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -196,5 +219,18 @@ mod tests {
         let (_poll, source) = source();
         let _all = source.waiting.try_acquire_many(u32::try_from(QUESTIONS_MAX).unwrap()).unwrap();
         assert_eq!(runtime().block_on(source.ask(Vec::new())), Err(ReportFailure::Busy));
+    }
+
+    #[test]
+    fn waiting_for_an_answer_blocks_nothing() {
+        runtime().block_on(async {
+            let (sender, receiver) = crossbeam_channel::bounded(1);
+            // The receiver is polled first, and waits.
+            let send = async { sender.send(7).expect("the receiver waits") };
+            let (answer, ()) = tokio::join!(await_answer(&receiver), send);
+            assert_eq!(answer, Some(7));
+            drop(sender);
+            assert_eq!(await_answer(&receiver).await, None, "the engine has ended");
+        });
     }
 }

@@ -6,26 +6,17 @@ use crate::daemon::mailbox::{PushError, SubscriptionRequest};
 use crate::daemon::subscription_queue::{Notice, QueueLimits, SubscriptionQueue};
 use crate::daemon::web::WebContext;
 use crate::daemon::web::messages::MessageRefusal;
+use crate::daemon::web::reports::await_answer;
 use crate::listener::http_api::url_subject::{parse_parameters, parse_pattern};
 use crate::listener::notice::{dropped_json, loss_json, message_json};
 use crate::listener::permissions::{Denial, DeniedAction, Permissions};
 use crate::message::{DeliveryMode, SubId, SubscriptionFilter};
-use crossbeam_channel::{Receiver, TryRecvError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 /// Limits of the queue between the engine and a subscription.
 const LIMITS: QueueLimits = QueueLimits { count_max: 8192, bytes_max: 2 << 20 };
-/// Maximum time for the engine to begin a subscription.
-const SUBSCRIBE_TIME: Duration = Duration::from_secs(5);
-
-/// First pause between checks whether the engine has answered.
-const ANSWER_PAUSE_MIN: Duration = Duration::from_millis(1);
-/// Longest pause between these checks.
-const ANSWER_PAUSE_MAX: Duration = Duration::from_millis(16);
-
 /// Form of the messages of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoticeFormat {
@@ -155,21 +146,6 @@ impl HttpSubscription {
     }
 }
 
-/// Waits for the answer of the engine to a subscription; `None` if it does not answer. Many subscriptions may wait at a
-/// time, and none takes a thread.
-async fn await_answer<T>(answer: &Receiver<T>) -> Option<T> {
-    let until = Clock::now().instant + SUBSCRIBE_TIME;
-    let mut pause = ANSWER_PAUSE_MIN;
-    loop {
-        match answer.try_recv() {
-            Ok(answer) => return Some(answer),
-            Err(TryRecvError::Empty) if Clock::now().instant < until => tokio::time::sleep(pause).await,
-            Err(_) => return None,
-        }
-        pause = (2 * pause).min(ANSWER_PAUSE_MAX);
-    }
-}
-
 /// Numbers of notices that a client is sent together.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SentNotices {
@@ -207,24 +183,5 @@ pub(super) fn notice_json(notice: &Notice) -> Option<(&'static str, String)> {
         Notice::Loss(loss) => Some(("loss", loss_json(loss))),
         Notice::Dropped(count) => Some(("dropped", dropped_json(*count))),
         Notice::Joined(_) => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn waiting_for_an_answer_blocks_nothing() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        runtime.block_on(async {
-            let (sender, receiver) = crossbeam_channel::bounded(1);
-            // The receiver is polled first, and waits.
-            let send = async { sender.send(7).expect("the receiver waits") };
-            let (answer, ()) = tokio::join!(await_answer(&receiver), send);
-            assert_eq!(answer, Some(7));
-            drop(sender);
-            assert_eq!(await_answer(&receiver).await, None, "the engine has ended");
-        });
     }
 }
