@@ -123,6 +123,8 @@ pub(crate) struct WriteBuffer {
     events: usize,
     /// Number of unwritten bytes of answers.
     answer_bytes: usize,
+    /// Total bytes up to the end of the last report that was put ahead.
+    report_end: u64,
 }
 
 /// A span of the output. Its contents count until all of it is written.
@@ -177,6 +179,12 @@ impl WriteBuffer {
         }
         self.spans.insert(index, BufferSpan { start, end: start + bytes, events: 0, answer_bytes: 0 });
         self.counted += bytes;
+        self.report_end = start + bytes;
+    }
+
+    /// Returns whether a report that was put ahead is not completely written. A further one would overtake it.
+    pub(crate) fn has_report_ahead(&self) -> bool {
+        self.written < self.report_end
     }
 
     /// Returns the number of unwritten messages and reports.
@@ -297,8 +305,11 @@ mod tests {
             let mut sent = Vec::new();
             let mut prefix = Prefix { sent: &mut sent, room: written as usize };
             unwritten.write_to(&mut prefix).unwrap();
+            assert!(!unwritten.has_report_ahead());
             unwritten.put_ahead(vec![99; 3]);
+            assert!(unwritten.has_report_ahead());
             assert!(unwritten.write_to(&mut sent).unwrap());
+            assert!(!unwritten.has_report_ahead());
             assert_eq!((unwritten.events(), unwritten.bytes()), (0, 0));
             let at = sent.iter().position(|byte| *byte == 99).expect("the report is sent");
             assert_eq!(at % 10_000, 0, "no message is split");

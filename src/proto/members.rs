@@ -146,10 +146,11 @@ pub struct Member {
     pub quarantine: [Option<Quarantine>; 2],
     /// Counters for `show loss`.
     pub losses: LossCounters,
+    /// Lost messages of the directed stream that this peer's earlier epochs have reported.
+    pub directed_lost_before: u64,
     /// Counters for `show loss` of the live side.
     pub live_losses: LossCounters,
-    /// Advisory throttles: for the peer's multicast stream and its directed one, and for its losses of those of this
-    /// peer.
+    /// Advisory throttles, one for each stream in the order of [`AdvisoryStream::ALL`].
     pub throttles: [Throttle; 4],
     /// True if a younger epoch has the same name.
     pub has_successor: bool,
@@ -173,6 +174,7 @@ impl Member {
             answers_due: now,
             directed_ring: directed_ring(settings, Dseq(0)),
             reported_loss: ReportedLoss::default(),
+            directed_lost_before: 0,
             directed: SendStream::new(Some(publisher.epoch), settings),
             publisher,
             address,
@@ -268,6 +270,9 @@ impl Member {
         self.directed = SendStream::new(Some(self.publisher.epoch), settings);
         self.directed_ring = directed_ring(settings, Dseq(0));
         self.interest_sync.on_own_epoch();
+        // The member reports on this peer's new run from 0. This peer is a new receiver to the member.
+        self.reported_loss = ReportedLoss::default();
+        self.directed_lost_before = self.losses.ibx_loss.count;
         (self.assigned, self.shares) = Default::default();
     }
 
@@ -394,9 +399,11 @@ impl Member {
         if self.is_alive() { self.alive_until() } else { Instant::MAX }
     }
 
-    /// Handles the peer's report on what it missed of this peer's multicast stream.
+    /// Handles the peer's report on what it missed of this peer's streams.
     pub fn on_report(&mut self, report: Report, at: WallTime) {
         let [_, _, multicast, directed] = &mut self.throttles;
+        // A peer cannot lose more than was directed to it.
+        let report = Report { directed_lost: report.directed_lost.min(self.directed.count()), ..report };
         self.reported_loss.on_report(report, at, multicast, directed);
     }
 

@@ -165,14 +165,17 @@ fn announcement_json(announcement: &PeerAnnouncement) -> Map<String, Value> {
 }
 
 fn report_json(report: &Report) -> Value {
+    let Report { missing, repaired, pending, unverified, lost_min, lost_max, overrun, directed_lost } = *report;
+    let if_sent = |number: u64| (number != 0).then_some(number);
     Value::Object(object(json!({
-        "missing": report.missing,
-        "repaired": report.repaired,
-        "pending": report.pending,
-        "unverified": report.unverified,
-        "lost_min": report.lost_min,
-        "lost_max": report.lost_max,
-        "overrun": (report.overrun != 0).then_some(report.overrun),
+        "missing": missing,
+        "repaired": repaired,
+        "pending": pending,
+        "unverified": unverified,
+        "lost_min": lost_min,
+        "lost_max": lost_max,
+        "overrun": if_sent(overrun),
+        "directed_lost": if_sent(directed_lost),
     })))
 }
 

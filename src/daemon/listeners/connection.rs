@@ -159,7 +159,8 @@ impl ListenerConnection {
 
     /// Returns the earliest deadline of the session, the handshake, the greeting or a report of drops.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let report = self.next_report.filter(|_| !self.drops.is_empty() && self.flow.is_writable);
+        let can_report = !self.drops.is_empty() && self.flow.is_writable && !self.unwritten.has_report_ahead();
+        let report = self.next_report.filter(|_| can_report);
         [self.session.deadline(), self.handshake_deadline, self.greeting_deadline, report].into_iter().flatten().min()
     }
 
@@ -255,7 +256,7 @@ impl ListenerConnection {
     pub(crate) fn report_drops_ahead(&mut self, now: Instant) -> bool {
         self.is_dropping &= !self.is_within(2);
         let is_due = self.next_report.is_none_or(|next| next <= now);
-        if is_due && self.flow.is_writable && !self.drops.is_empty() {
+        if is_due && self.flow.is_writable && !self.unwritten.has_report_ahead() && !self.drops.is_empty() {
             let report = self.drops.take_report(self.unwritten.events() as u64);
             if let Some(report) = self.session.drop_report(&report) {
                 self.unwritten.put_ahead(report);

@@ -228,8 +228,8 @@ pub(crate) struct Listeners {
     discovery_end: Option<Instant>,
     /// Daemon that Rendezvous clients see, once one of them has begun a session.
     rv_host: Option<RvHost>,
-    /// Inbox of that daemon, while it has clients.
-    rv_inbox: Option<RvInbox>,
+    /// Inbox of that daemon.
+    rv_inbox: RvInbox,
     /// Number of messages that the clients have published since the start.
     published: u64,
 }
@@ -250,7 +250,7 @@ impl Listeners {
             slow_client: config.slow_client,
             discovery_end: None,
             rv_host: None,
-            rv_inbox: None,
+            rv_inbox: RvInbox::default(),
             published: 0,
         }
     }

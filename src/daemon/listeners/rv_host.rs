@@ -58,20 +58,23 @@ impl Listeners {
         }
     }
 
-    /// Opens the inbox with the first client, and closes it after the last one.
+    /// Opens the inbox with the first client, and closes it after the last one. A refused inbox is not asked for again
+    /// before that.
     fn update_rv_inbox(&mut self, core: &mut EngineCore, now: ClockReading) {
         let Some(host) = &self.rv_host else { return };
         if !host.has_clients() {
-            self.rv_inbox.take().into_iter().for_each(|inbox| core.detach(now, inbox.client));
-        } else if self.rv_inbox.is_none() {
+            if let RvInbox::Open { client, .. } = std::mem::take(&mut self.rv_inbox) {
+                core.detach(now, client);
+            }
+        } else if matches!(self.rv_inbox, RvInbox::Closed) {
             self.rv_inbox = RvInbox::open(core, now, host.inbox());
         }
     }
 
     /// Answers the queries at the inbox. Those that a full inbox has dropped have no answer.
     pub(super) fn answer_rv_queries(&mut self, core: &mut EngineCore, now: ClockReading) {
-        let (Some(host), Some(inbox)) = (&mut self.rv_host, &self.rv_inbox) else { return };
-        while let Ok(item) = inbox.queue.pop() {
+        let (Some(host), RvInbox::Open { queue, .. }) = (&mut self.rv_host, &self.rv_inbox) else { return };
+        while let Ok(item) = queue.pop() {
             match item {
                 QueueItem::Notice(Notice::Message(delivery)) => host.on_query(now, &delivery.message),
                 QueueItem::Notice(Notice::Dropped(queries)) => host.on_unanswered(queries),
@@ -150,26 +153,33 @@ pub(super) fn facts(settings: &Settings, name: &str, port: u16) -> RvHostFacts {
 }
 
 /// The inbox of the daemon: a client of the peer in its own process.
-#[derive(Debug)]
-pub(super) struct RvInbox {
-    client: ClientId,
-    /// Queries that wait until the end of the turn.
-    queue: Arc<SubscriptionQueue>,
+#[derive(Debug, Default)]
+pub(super) enum RvInbox {
+    /// The daemon has no clients.
+    #[default]
+    Closed,
+    /// The peer has refused the subscription.
+    Refused,
+    Open {
+        client: ClientId,
+        /// Queries that wait until the end of the turn.
+        queue: Arc<SubscriptionQueue>,
+    },
 }
 
 impl RvInbox {
-    /// Subscribes to the queries. Returns `None` if the peer refuses that: it has too many subscriptions, or its
-    /// certificate does not permit the inbox.
-    fn open(core: &mut EngineCore, now: ClockReading, pattern: Pattern) -> Option<RvInbox> {
+    /// Subscribes to the queries. The peer refuses that if it has too many subscriptions, or its certificate does not
+    /// permit the inbox.
+    fn open(core: &mut EngineCore, now: ClockReading, pattern: Pattern) -> RvInbox {
         let client = core.clients.add(now, INBOX_NAME.to_owned(), ClientTransport::Embedded(BTreeMap::new()));
         let queue = Arc::new(SubscriptionQueue::new(INBOX_LIMITS));
         let request = SubscriptionRequest { wanted: pattern.into(), mode: None, wants_discovery: false };
         match core.subscribe(now, client, SubId(0), request, Arc::clone(&queue)) {
-            Ok(()) => Some(RvInbox { client, queue }),
+            Ok(()) => RvInbox::Open { client, queue },
             Err(refusal) => {
                 tracing::warn!(reason = %RefusalReason::from(&refusal), "no queries of Rendezvous monitors are answered");
                 core.detach(now, client);
-                None
+                RvInbox::Refused
             }
         }
     }
@@ -187,19 +197,16 @@ fn deliver_locally(core: &mut EngineCore, now: ClockReading, message: Message) {
 fn traffic(core: &EngineCore) -> RvTraffic {
     let counters = core.peer.counters();
     let rows = core.peer.loss_rows();
-    let sum = |count: fn(&LossRow) -> u64| rows.iter().map(count).sum();
+    let sum = |count: fn(&LossRow) -> u64| rows.iter().map(count).fold(0, u64::saturating_add);
+    // Reports of other peers may contain any value.
+    let outbound = core.peer.outbound_rows().into_iter().map(|row| row.report);
+    let lost_elsewhere =
+        outbound.fold(0, |sum: u64, report| sum.saturating_add(report.lost_min).saturating_add(report.directed_lost));
     RvTraffic {
         messages: [counters.messages_published, counters.messages_delivered],
         bytes: [counters.bytes_out, counters.bytes_in],
         datagrams: [counters.datagrams_multicast + counters.datagrams_unicast, counters.datagrams_in],
         repairs: [counters.resends, sum(|row| row.datagrams.missing())],
-        losses: [
-            sum(|row| row.msg_loss.count.saturating_add(row.ibx_loss.count)),
-            core.peer
-                .outbound_rows()
-                .iter()
-                .map(|row| row.report.lost_min.saturating_add(row.report.directed_lost))
-                .sum(),
-        ],
+        losses: [sum(|row| row.msg_loss.count.saturating_add(row.ibx_loss.count)), lost_elsewhere],
     }
 }

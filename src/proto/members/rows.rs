@@ -3,7 +3,7 @@
 use super::Member;
 use crate::proto::stats::{LossRow, MemberRow};
 use crate::time::Instant;
-use crate::wire::Report;
+use crate::wire::{NUMBER_LIMIT, Report};
 
 impl Member {
     /// Returns the row of `show loss`. Losses of subscriptions in both modes count for each, as in advisories.
@@ -30,7 +30,7 @@ impl Member {
             lost_min: lost.min(),
             lost_max: lost.max(),
             overrun: row.overrun,
-            directed_lost: row.ibx_loss.count,
+            directed_lost: row.ibx_loss.count.saturating_sub(self.directed_lost_before).min(NUMBER_LIMIT - 1),
         }
     }
 

@@ -57,9 +57,10 @@ impl Peer {
         let Some(report) = &announce.queue else { return };
         let Some(member) = self.members.get_mut(&epoch) else { return };
         let [multicast, directed] = &mut member.assigned;
-        let lost = multicast.on_report(report.multicast) + directed.on_report(report.directed);
-        member.throttles[2].on_report(lost, lost, 0, MissingDatagrams::default(), false);
-        self.counters.queue_lost += lost;
+        let (multicast, directed) = (multicast.on_report(report.multicast), directed.on_report(report.directed));
+        // The report on the directed stream counts those that were lost there.
+        member.throttles[2].on_report(multicast, multicast, 0, MissingDatagrams::default(), false);
+        self.counters.queue_lost += multicast + directed;
     }
 
     /// Stops waiting for a member's report: assignments that it did not confirm may be unserved.

@@ -5,7 +5,7 @@ use crate::message::{
     Cause, ClientId, Count, Delivery, DeliveryMode, Dseq, LossScope, Message, PeerName, Reason, Refusal, SubId, Target,
     Targets, Verdict,
 };
-use crate::proto::advisory::AdvisoryStream;
+use crate::proto::advisory::{Advisory, AdvisoryStream};
 use crate::proto::effect::{ArrivedDatagram, ClientRequest, MemberEvent, Path};
 use crate::proto::mutant::Mutants;
 use crate::proto::send::Control;
@@ -543,22 +543,38 @@ fn publisher_learns_of_lost_inbox_messages() {
     s.receive(1102, p.address, &three);
     s.tick_quietly(1110);
     assert_eq!(s.peer.loss_rows()[0].ibx_loss.count, 1);
-    let mut advisories = Vec::new();
-    for millis in [2100, 3200] {
-        s.peer.handle(at(millis), Input::Tick);
-        for effect in s.drain() {
-            if let Effect::Unicast { bytes, .. } = effect {
-                p.receive_by(Path::Unicast, millis, s.address, &bytes);
-            }
-        }
-        p.peer.handle(at(millis), Input::Tick);
-        let advised = |effect| if let Effect::Advise { advisory, .. } = effect { Some(advisory) } else { None };
-        advisories.extend(p.drain().into_iter().filter_map(advised));
-    }
+    let advisories = advisories_of(&mut s, &mut p, &[2100, 3200]);
     let [advisory] = &advisories[..] else { panic!("one report of one loss: {advisories:?}") };
     assert_eq!((advisory.stream, advisory.lost_min, advisory.lost_max), (AdvisoryStream::OutboundPtp, 1, 1));
     assert_eq!((advisory.reason, &advisory.publisher.epoch), (Reason::Reported, &s.peer.epoch()));
     assert_eq!(p.peer.outbound_rows()[0].report.directed_lost, 1);
+    // The next epoch of the receiver is a new receiver, which has lost nothing yet.
+    let reported = |s: &Host| s.peer.members[&p.peer.epoch()].own_report().directed_lost;
+    assert_eq!(reported(&s), 1);
+    s.peer.handle(at(3300), Input::AddressChanged);
+    assert_eq!(reported(&s), 0);
+    // The receiver's report on the next epoch of the publisher begins with 0.
+    p.peer.handle(at(3300), Input::AddressChanged);
+    assert_eq!(p.peer.outbound_rows(), []);
+}
+
+/// Passes what `from` sends at these times on to `to`, and returns the advisories of `to` about losses elsewhere.
+fn advisories_of(from: &mut Host, to: &mut Host, times: &[u64]) -> Vec<Advisory> {
+    let mut advisories = Vec::new();
+    for &millis in times {
+        from.peer.handle(at(millis), Input::Tick);
+        for effect in from.drain() {
+            match effect {
+                Effect::Unicast { bytes, .. } => to.receive_by(Path::Unicast, millis, from.address, &bytes),
+                Effect::Multicast(bytes) => to.receive(millis, from.address, &bytes),
+                _ => {}
+            }
+        }
+        to.peer.handle(at(millis), Input::Tick);
+        let advised = |effect| if let Effect::Advise { advisory, .. } = effect { Some(advisory) } else { None };
+        advisories.extend(to.drain().into_iter().filter_map(advised).filter(|one| one.stream.is_outbound()));
+    }
+    advisories
 }
 
 #[test]

@@ -408,6 +408,7 @@ fn repeated_or_truncated_known_field_is_refused() {
     assert_eq!(read(&format!("{}{directed}{directed}", report("2", "3"))), field(8), "twice");
     assert_eq!(read(&format!("{}08 0008 {}", report("2", "3"), "00".repeat(8))), field(8), "0");
     assert_eq!(read(&format!("{}08 0007 {}", report("2", "3"), "11".repeat(7))), field(8), "short");
+    assert!(read(&format!("{}08 0008 80{}", report("2", "3"), "00".repeat(7))).is_err(), "too large");
     let (interest, known) = ("04 0009 0000000000000007 ff", "05 0008 0000000000000009");
     let whole = read(&format!("{known}{interest}")).unwrap();
     let [Record::Heartbeat(heartbeat)] = &whole.records[..] else { panic!("{whole:?}") };
@@ -449,7 +450,7 @@ fn truncated_record_with_matching_length_is_refused() {
         // A cut between fields gives a valid shorter announcement; a truncated report is invalid.
         let fields: &[usize] = match name {
             "heartbeat-fields" => &[63, 74, 85, 136, 148],
-            "heartbeat-queue" => &[63, 114, 125],
+            "heartbeat-queue" => &[63, 114, 125, 136],
             _ => &[],
         };
         for length in 0..sealed.len() - CHECK_BYTES - start {

@@ -65,7 +65,7 @@ pub(super) fn heartbeat_with_queue() -> Record {
         lost_min: 2,
         lost_max: 2,
         overrun: 2,
-        directed_lost: 0,
+        directed_lost: 3,
     };
     let queue = QueueReport {
         multicast: ShareCount { settled: Dseq(300), served: 40, returned: 1 },

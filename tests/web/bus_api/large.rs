@@ -12,8 +12,8 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Time for which a slow reader reads slowly: longer than a client may read nothing.
-const SLOW_TIME: Duration = Duration::from_secs(66);
+/// Time for which a slow reader reads slowly.
+const SLOW_TIME: Duration = Duration::from_secs(10);
 /// Bytes that a slow reader reads at once.
 const READ_BYTES: usize = 8 << 10;
 /// Pause between its reads: it reads about 160 kB a second.

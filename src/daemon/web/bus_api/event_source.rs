@@ -3,7 +3,6 @@
 use super::CallRefusal;
 use super::subscription::{HttpSubscription, NoticeFormat, SentNotices, SubscriptionCall, notice_json};
 use crate::clock::Clock;
-use crate::daemon::http_server::{ACKNOWLEDGE_TIME, STALLED};
 use crate::daemon::subscription_queue::Notice;
 use crate::daemon::web::WebContext;
 use crate::daemon::web::event_stream::event_stream;
@@ -18,8 +17,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::Sender;
 
-/// Number of chunks that wait for a client, none of which has many more than 32 kB. Further notices wait in the queue of the subscription, which counts those
-/// for which it has no room.
+/// Number of chunks that wait for a client. Further notices wait in the queue of the subscription, which counts those for
+/// which it has no room.
 const CHUNKS: usize = 1;
 /// Bytes from which a chunk takes no further notice.
 const CHUNK_BYTES: usize = 32 << 10;
@@ -83,24 +82,19 @@ struct EventSender<'a> {
 }
 
 impl EventSender<'_> {
-    /// Sends the chunk. Returns false if the client is gone or reads nothing.
+    /// Sends the chunk. Returns false if the connection has ended. The system ends one whose client acknowledges nothing
+    /// for [`ACKNOWLEDGE_TIME`](crate::daemon::http_server::ACKNOWLEDGE_TIME).
     async fn send(&mut self) -> bool {
         let bytes = Bytes::from(std::mem::take(&mut self.chunk));
-        match tokio::time::timeout(ACKNOWLEDGE_TIME, self.chunks.send(bytes)).await {
-            Ok(Ok(())) => {
-                self.subscription.on_sent(std::mem::take(&mut self.sent));
-                true
-            }
-            Ok(Err(_)) => false,
-            Err(_) => {
-                self.subscription.on_ended(STALLED);
-                false
-            }
+        let is_sent = self.chunks.send(bytes).await.is_ok();
+        if is_sent {
+            self.subscription.on_sent(std::mem::take(&mut self.sent));
         }
+        is_sent
     }
 
     /// Appends a notice as an event. A large message is sent in parts, so that a client which reads slowly makes
-    /// progress. Returns false if the client is gone or reads nothing.
+    /// progress. Returns false if the connection has ended.
     async fn put(&mut self, format: NoticeFormat, notice: Notice) -> bool {
         let Notice::Message(delivery) = &notice else {
             self.put_small(format, &notice);

@@ -40,7 +40,7 @@ const BODY_UNIT_BYTES: usize = 1 << 10;
 const NOTICES_BYTES_MAX: usize = 128 << 20;
 /// Bytes for which a large notice needs one permit.
 const NOTICE_UNIT_BYTES: usize = 1 << 10;
-/// Size in bytes up to which a notice is not large.
+/// Size in bytes of the largest notice that needs no permit.
 const SMALL_NOTICE_BYTES: usize = 64 << 10;
 /// Maximum time for which a large notice waits for room. Then it is dropped and counted.
 const NOTICE_ROOM_TIME: Duration = Duration::from_secs(5);

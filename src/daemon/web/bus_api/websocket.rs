@@ -2,7 +2,7 @@
 
 use super::subscription::{HttpSubscription, NoticeFormat, SentNotices, SubscriptionCall, notice_json};
 use super::{CallRefusal, invalid};
-use crate::daemon::http_server::{ConnectionGuard, STALLED, SocketFault};
+use crate::daemon::http_server::{ACKNOWLEDGE_TIME, ConnectionGuard, STALLED, SocketFault};
 use crate::daemon::subscription_queue::Notice;
 use crate::daemon::web::WebContext;
 use crate::daemon::web::queue_reader::QueueReader;
@@ -22,6 +22,8 @@ use std::time::Duration;
 const PING_TIME: Duration = Duration::from_secs(30);
 /// Maximum time for a client to answer a Close frame.
 const CLOSE_TIME: Duration = Duration::from_millis(500);
+/// Bytes a second that a client must take of a large notice, after [`ACKNOWLEDGE_TIME`].
+const LARGE_NOTICE_RATE: u64 = 64 << 10;
 /// Maximum bytes of a message of a client. None has a meaning.
 const MESSAGE_BYTES_READ: usize = 64 << 10;
 
@@ -159,7 +161,7 @@ async fn send_notice(
         Notice::Message(delivery) => message_json_bytes(&delivery.message),
         _ => 0,
     };
-    let (_room, json) = match subscription.room_for(bytes).await {
+    let (room, json) = match subscription.room_for(bytes).await {
         Ok(room) => (room, notice_json(notice)),
         Err(dropped) => {
             let json = notice_json(&dropped).map(|(_, json)| Message::Text(json.into()));
@@ -167,7 +169,14 @@ async fn send_notice(
         }
     };
     let Some((_, json)) = json else { return Ok(()) };
-    send(socket, Message::Text(json.into())).await?;
+    let text = Message::Text(json.into());
+    if room.is_some() {
+        // Others wait for the room.
+        let time = ACKNOWLEDGE_TIME + Duration::from_secs(bytes as u64 / LARGE_NOTICE_RATE);
+        tokio::time::timeout(time, send(socket, text)).await.map_err(|_| SocketEnd::Stalled)??;
+    } else {
+        send(socket, text).await?;
+    }
     let mut sent = SentNotices::default();
     sent.add(notice);
     subscription.on_sent(sent);
@@ -175,7 +184,7 @@ async fn send_notice(
 }
 
 /// Sends a message, however long a client takes that reads slowly. The system ends the connection of one that
-/// acknowledges nothing for [`ACKNOWLEDGE_TIME`](crate::daemon::http_server::ACKNOWLEDGE_TIME).
+/// acknowledges nothing for [`ACKNOWLEDGE_TIME`].
 async fn send(socket: &mut WebSocket, message: Message) -> Result<(), SocketEnd> {
     socket.send(message).await.map_err(SocketEnd::of)
 }

@@ -325,8 +325,14 @@ pub(super) const FAMILIES: &[MetricFamily] = &[
     family(
         "receiver_lost_messages",
         Gauge,
-        "Messages of this peer that the other peer lost, lower bound, by its last report.",
+        "Messages to the group of this peer that the other peer lost, lower bound, by its last report.",
         Each("/outbound", PEER_LABELS, "/lost"),
+    ),
+    family(
+        "receiver_lost_inbox_messages",
+        Gauge,
+        "Messages of this peer to the other peer alone that it lost, by its last report.",
+        Each("/outbound", PEER_LABELS, "/inbox_lost"),
     ),
     family(
         "window_subjects",

@@ -50,7 +50,7 @@ function ofReceiver(state, row) {
     receiverName: name(row),
     publisher: state.snapshot.status.epoch,
     publisherName: "this peer",
-    count: bounds(row.lost),
+    count: amount(row.lost, row.inbox_lost),
     repaired: row.repaired,
     pending: row.pending,
     why: row.overrun ? `${plural(row.overrun, "datagram")} dropped by its kernel` : "",

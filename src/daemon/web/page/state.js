@@ -75,7 +75,7 @@ export class State {
     }
     for (const row of snapshot.loss_by_subject) counts.set(subjectLine(row), lowest(row.lost));
     for (const row of snapshot.peers) counts.set(`from ${row.epoch}`, row.messages_in);
-    for (const row of snapshot.outbound) counts.set(`outbound ${row.epoch}`, lowest(row.lost));
+    for (const row of snapshot.outbound) counts.set(`outbound ${row.epoch}`, lowest(row.lost) + row.inbox_lost);
     for (const [name, current] of counts) {
       if (!this.series.has(name)) this.series.set(name, new Series(this.times.length - 1));
       this.series.get(name).append(current, seconds);
@@ -132,7 +132,7 @@ export function inbound(state, row) {
 
 /** Returns what a receiver lost from this peer. */
 export function outbound(state, row) {
-  return grade(lowest(row.lost), state.risen(`outbound ${row.epoch}`), 0, row.pending);
+  return grade(lowest(row.lost) + row.inbox_lost, state.risen(`outbound ${row.epoch}`), 0, row.pending);
 }
 
 /** Returns a class and a few words for a loss. */
