@@ -1,9 +1,6 @@
 //! Rates of seqcast beside those of other messaging systems: one publisher to one subscriber on this host, each a
 //! process, with the published library of each system. `tools/compare` builds and runs it.
 
-// It measures, so it reads the clock.
-#![allow(clippy::disallowed_methods)]
-
 mod content;
 mod measurement;
 mod role;

@@ -31,7 +31,7 @@ pub struct MeasurementArgs {
     json: bool,
 }
 
-/// What one run brought.
+/// Result of one run.
 pub struct Outcome {
     /// Received messages a second.
     pub per_s: f64,

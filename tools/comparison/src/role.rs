@@ -76,7 +76,7 @@ pub fn subscribe(args: &RoleArgs) -> Result<()> {
     Ok(())
 }
 
-/// What a subscriber received. Rates count from a tenth of the run to the last message.
+/// Messages that a subscriber received. Rates count from a tenth of the run to the last message.
 struct Arrivals {
     start_up: Duration,
     count: u64,

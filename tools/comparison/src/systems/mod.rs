@@ -48,7 +48,7 @@ pub trait Subscriber {
 
 /// A system that is ready for its programs.
 pub struct Place {
-    /// What its programs need to know to reach it.
+    /// Address or name by which its programs reach it.
     pub endpoint: String,
     /// The server, for as long as the measurement lasts.
     pub _server: Option<Server>,
