@@ -472,7 +472,8 @@ fn core(figures: &mut Figures) {
         subscriber.handle(now(1), Input::ClientRequest { client, request: subscribe });
         while subscriber.poll_effect().is_some() {}
         let payload = Bytes::from(vec![7; PAYLOAD_BYTES]);
-        let mut millis = 2;
+        // The publisher no longer waits for receivers that it does not know yet.
+        let mut millis = 1000;
         let mut round = |order: Vec<Subject>| {
             let messages = order.len();
             let mut order = order.into_iter();
