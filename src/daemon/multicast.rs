@@ -6,6 +6,7 @@
 //! it, so the source address of a multicast is the unicast address of its sender.
 
 mod copy_socket;
+mod own_filter;
 mod socket_open_error;
 
 pub use socket_open_error::SocketOpenError;
@@ -94,6 +95,8 @@ pub struct Sockets {
     segments: bool,
     /// True if several datagrams may arrive as one buffer (GRO).
     coalesces: bool,
+    /// True if the kernel cuts this peer's own data to its headers before it queues them.
+    cuts_own: bool,
 }
 
 impl Sockets {
@@ -122,6 +125,7 @@ impl Sockets {
         };
         let inbox: std::net::UdpSocket = inbox_socket.into();
         let inbox_address = inbox.local_addr().map_err(system("read the inbox's address"))?;
+        let cuts_own = own_filter::attach(&SockRef::from(&group_socket), inbox_address);
         Ok(Sockets {
             group: UdpSocket::from_std(group_socket.into()),
             inbox: UdpSocket::from_std(inbox),
@@ -138,6 +142,7 @@ impl Sockets {
             inbox_overruns: 0,
             segments,
             coalesces: coalesces == [true; 2],
+            cuts_own,
         })
     }
 
@@ -165,6 +170,11 @@ impl Sockets {
     /// false once it turns out not to work on this path.
     pub fn offloads(&self) -> [bool; 2] {
         [self.segments, self.coalesces]
+    }
+
+    /// Returns whether the kernel cuts this peer's own data to its headers before it queues them at the group socket.
+    pub fn cuts_own(&self) -> bool {
+        self.cuts_own
     }
 
     /// Returns the capacity of the group socket's receive buffer in bytes as receive windows count them: each datagram
@@ -196,6 +206,7 @@ impl Sockets {
             prepare_sending(&SockRef::from(&copies.as_fd()), options)?;
         }
         let coalesces = self.coalesces && setsockopt(&group, sockopt::UdpGroSegment, &true).is_ok();
+        self.cuts_own = own_filter::attach(&SockRef::from(&group), self.inbox_address);
         self.group = UdpSocket::from_std(group.into());
         (self.group_address, self.receive_granted) = (group_address, receive_granted);
         (self.interface, self.index) = (interface.name.clone(), interface.index);

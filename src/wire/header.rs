@@ -17,7 +17,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub(super) fn to_wire(self) -> u8 {
+    pub(crate) fn to_wire(self) -> u8 {
         match self {
             Kind::Data => 0,
             Kind::Directed => 1,
@@ -79,8 +79,10 @@ pub struct Header {
 }
 
 impl Header {
+    /// Offset of the kind.
+    pub(crate) const KIND_AT: usize = 4;
     /// Bytes of a header without receiver.
-    pub(super) const SHORT_BYTES: usize = 36;
+    pub(crate) const SHORT_BYTES: usize = 36;
     /// Bytes of the longest header, that of a directed datagram.
     pub(super) const BYTES_MAX: usize = 44;
 

@@ -305,9 +305,9 @@ fn granted(status: &Value, buffer: &str) -> String {
     }
 }
 
-/// Returns the kernel's offloads for many datagrams at once.
+/// Returns the kernel's offloads: for many datagrams at once, and for the peer's own multicasts.
 fn offloads(status: &Value) -> String {
-    let used = ["gso", "gro"].into_iter().filter(|name| status["offloads"][*name] == true);
+    let used = ["gso", "gro", "filter"].into_iter().filter(|name| status["offloads"][*name] == true);
     match used.collect::<Vec<_>>() {
         none if none.is_empty() => "none".into(),
         used => used.join(", "),

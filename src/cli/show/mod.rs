@@ -422,14 +422,14 @@ too large    | 7
         let about = json!({
             "name": "A.test", "uptime_ms": 61_000, "socket": null,
             "receive_buffer": 10, "receive_buffer_wanted": 20, "send_buffer": 20, "send_buffer_wanted": 20,
-            "offloads": { "gso": true, "gro": true }, "events": { "server": 7 },
+            "offloads": { "gso": true, "gro": false, "filter": true }, "events": { "server": 7 },
         });
         let text = table(&ShowReport::Status, &json!({ "show": "status", "status": about })).unwrap().to_string();
         for row in ["name           | A.test\n", "up             | 1m 1s\n", "socket         | -\n"] {
             assert!(text.contains(row), "{row:?} is not in {text}");
         }
         assert!(
-            text.ends_with("receive buffer | 10 of 20 wanted\nsend buffer    | 20\noffloads       | gso, gro\nevent server   | 7\njournal        | -\n"),
+            text.ends_with("receive buffer | 10 of 20 wanted\nsend buffer    | 20\noffloads       | gso, filter\nevent server   | 7\njournal        | -\n"),
             "{text}"
         );
     }
