@@ -6,7 +6,7 @@
 //! replaces it. The order of time therefore holds over the whole log, and the oldest records are always in the first
 //! segment. The table of subjects knows which records are live.
 
-use super::subjects::{RecordLocation, SlotId, SubjectTable};
+use super::subjects::{RecordLocation, SlotId, SubjectTable, counted_bytes};
 use crate::seqno::Seq;
 use crate::time::{Instant, WallTime};
 use std::mem::size_of;
@@ -79,12 +79,9 @@ impl LogRecord {
 
     /// Returns the bytes of its events, as they count.
     pub fn counted_bytes(&self) -> usize {
-        usize::from(self.count) * EVENT_BYTES + self.content_bytes as usize
+        counted_bytes(self.count.into(), self.content_bytes)
     }
 }
-
-/// Bytes that an event counts besides its payload, headers and reply subject.
-pub(super) const EVENT_BYTES: usize = 42;
 
 struct HistorySegment {
     /// Records; never more than the capacity that it was made with.

@@ -27,10 +27,10 @@ use crate::seqno::Seq;
 use crate::subject::Pattern;
 use crate::time::{ClockReading, Instant};
 use crate::wire::entry;
-use log::{EVENT_BYTES, HEAD_BYTES, HistoryLog, LogRecord};
+use log::{HEAD_BYTES, HistoryLog, LogRecord};
 use settings::HistoryLimits;
 use std::time::Duration;
-use subjects::{Slot, SlotId, SubjectTable};
+use subjects::{EVENT_BYTES, EventRun, Slot, SlotId, SubjectTable};
 
 /// Maximum size of a retained message, in bytes of payload, headers and reply subject. An answer with this message
 /// alone is no larger than a message may be.
@@ -323,7 +323,8 @@ impl History {
         }
         let location = self.log.append(&record, put);
         let last = seq.forward(u64::from(entries.count) - 1).expect("the numbers of a run are in one frame");
-        self.subjects.push(id, location, entries.count, last, record.counted_bytes());
+        let LogRecord { bytes, content_bytes, count, .. } = record;
+        self.subjects.push(id, EventRun { location, offset, bytes, content_bytes }, count, last);
         self.totals.events += u64::from(entries.count);
         true
     }
@@ -334,14 +335,15 @@ impl History {
         loop {
             let slot = self.subjects.slot(id);
             let limits = &self.limits[usize::from(slot.rule)];
-            let Some(first) = slot.runs().front() else { return };
+            if slot.runs().is_empty() {
+                return;
+            }
             let younger = slot.len() - slot.count_of(0) + coming;
             if younger < limits.count_max {
                 if slot.bytes + coming_bytes <= limits.bytes_max {
                     return;
                 }
-                let bytes = self.log.record(first.location).0.counted_bytes();
-                if slot.bytes - bytes + coming_bytes < limits.bytes_max {
+                if slot.bytes - slot.counted_bytes_of(0) + coming_bytes < limits.bytes_max {
                     return;
                 }
             }
@@ -395,12 +397,10 @@ impl History {
 
     /// Removes the oldest run from a subject and returns the number of its events; `None` if there is none.
     fn take_oldest(&mut self, id: SlotId) -> Option<u64> {
-        let location = self.subjects.slot(id).runs().front()?.location;
-        let (record, _) = self.log.record(location);
-        self.subjects.pop(id, record.counted_bytes());
-        self.log.discard(location, record.bytes as usize);
-        self.totals.events -= u64::from(record.count);
-        Some(record.count.into())
+        let (run, count) = self.subjects.pop(id)?;
+        self.log.discard(run.location, run.bytes as usize);
+        self.totals.events -= count as u64;
+        Some(count as u64)
     }
 
     fn remove_if_empty(&mut self, id: SlotId, retained: Option<SlotId>) {

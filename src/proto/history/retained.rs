@@ -1,9 +1,9 @@
 //! The reader's view of a subject's retained events, without those that are too old or beyond the limits.
 
 use super::event::Selection;
-use super::log::{EVENT_BYTES, HistoryLog, LogRecord};
+use super::log::{HistoryLog, LogRecord};
 use super::settings::HistoryLimits;
-use super::subjects::{EventRun, Slot};
+use super::subjects::{EVENT_BYTES, EventRun, Slot};
 use crate::offset::HistorySpan;
 use crate::seqno::Seq;
 use crate::time::{Instant, WallTime};

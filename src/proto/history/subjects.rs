@@ -21,6 +21,9 @@ const ALLOCATION_BYTES: usize = 16;
 /// Minimum capacity of a list of runs that the table shrinks.
 const RUNS_SHRUNK_MIN: usize = 16;
 
+/// Bytes that an event counts besides its payload, headers and reply subject.
+pub(super) const EVENT_BYTES: usize = 42;
+
 /// Location of a record in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RecordLocation {
@@ -36,6 +39,10 @@ pub(super) struct EventRun {
     pub location: RecordLocation,
     /// Offset of the first of them.
     pub offset: u32,
+    /// Bytes of the record, and of the payload, headers and reply subject of its events. They are here, too, because the
+    /// record of the oldest events is in no cache when it leaves.
+    pub bytes: u32,
+    pub content_bytes: u32,
 }
 
 /// Number of a subject's slot in the table.
@@ -80,6 +87,11 @@ impl Slot {
     pub fn count_of(&self, index: usize) -> usize {
         let end = self.runs.get(index + 1).map_or(self.next, |run| run.offset);
         end.wrapping_sub(self.runs[index].offset) as usize
+    }
+
+    /// Returns the bytes of the events of a run, as they count.
+    pub fn counted_bytes_of(&self, index: usize) -> usize {
+        counted_bytes(self.count_of(index), self.runs[index].content_bytes)
     }
 
     /// Returns the number of events before this run.
@@ -266,31 +278,36 @@ impl SubjectTable {
         if runs.len() < runs.capacity() { 0 } else { runs_next(runs) * size_of::<EventRun>() + ALLOCATION_BYTES }
     }
 
-    /// Adds the newest `count` events of a subject, up to the number `last_seq`, which count `bytes`.
-    pub fn push(&mut self, id: SlotId, location: RecordLocation, count: u16, last_seq: Seq, bytes: usize) {
+    /// Adds the newest `count` events of a subject, up to the number `last_seq`. The offset of `run` follows that of the
+    /// newest event.
+    pub fn push(&mut self, id: SlotId, run: EventRun, count: u16, last_seq: Seq) {
         let slot = slot_at_mut(&mut self.chunks, id);
         if slot.runs.len() == slot.runs.capacity() {
             let before = runs_bytes(&slot.runs);
             slot.runs.reserve_exact(runs_next(&slot.runs) - slot.runs.len());
             self.bytes = self.bytes - before + runs_bytes(&slot.runs);
         }
-        slot.runs.push_back(EventRun { location, offset: slot.next });
+        assert_eq!(run.offset, slot.next, "offsets follow each other");
+        slot.runs.push_back(run);
         slot.next = slot.next.wrapping_add(count.into());
         slot.last_seq = last_seq;
-        slot.bytes += bytes;
+        slot.bytes += counted_bytes(count.into(), run.content_bytes);
     }
 
-    /// Removes the oldest run of a subject, whose events count `bytes`.
-    pub fn pop(&mut self, id: SlotId, bytes: usize) {
+    /// Removes the oldest run of a subject. Returns it with the number of its events; `None` if there is none.
+    pub fn pop(&mut self, id: SlotId) -> Option<(EventRun, usize)> {
         let slot = slot_at_mut(&mut self.chunks, id);
-        slot.runs.pop_front().expect("the caller has seen the oldest run");
-        slot.first = slot.runs.front().map_or(slot.next, |run| run.offset);
-        slot.bytes -= bytes;
+        let run = slot.runs.pop_front()?;
+        let first = slot.runs.front().map_or(slot.next, |run| run.offset);
+        let count = first.wrapping_sub(run.offset) as usize;
+        slot.first = first;
+        slot.bytes -= counted_bytes(count, run.content_bytes);
         if RUNS_SHRUNK_MIN < slot.runs.capacity() && slot.runs.len() < slot.runs.capacity() / 4 {
             let before = runs_bytes(&slot.runs);
             slot.runs.shrink_to(2 * slot.runs.len());
             self.bytes = self.bytes - before + runs_bytes(&slot.runs);
         }
+        Some((run, count))
     }
 
     /// Updates the location of a run that has moved within the log.
@@ -322,6 +339,11 @@ impl SubjectTable {
     pub fn iter(&self) -> impl Iterator<Item = &Slot> {
         self.chunks.iter().flat_map(|chunk| chunk.slots.iter().flatten())
     }
+}
+
+/// Returns the bytes of events, as they count. `content_bytes` are their payload, headers and reply subject.
+pub(super) fn counted_bytes(count: usize, content_bytes: u32) -> usize {
+    count * EVENT_BYTES + content_bytes as usize
 }
 
 /// Returns the next number of runs to reserve: one alone, then a quarter more, so that little is unused.
