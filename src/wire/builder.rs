@@ -89,6 +89,12 @@ struct RunInProgress {
 /// Divisor of a datagram's size that gives the maximum padding.
 const PAD_DIVISOR: usize = 8;
 
+/// Divisor of a sealed datagram's size that gives the maximum unused memory behind it.
+const UNUSED_DIVISOR: usize = 32;
+
+/// Bytes of a sealed datagram's allocation before the datagram, and of the allocator and the reference count.
+const OVERHEAD_BYTES: usize = 64;
+
 /// Minimum initial capacity of a datagram's buffer, in bytes. Most datagrams are short, even if large ones are allowed.
 const CAPACITY_MIN: usize = 2048;
 
@@ -278,7 +284,7 @@ impl Builder {
         };
         datagram.put_u32(check);
         (self.messages, self.is_full) = (0, false);
-        if datagram.len() < datagram.capacity() / 2 {
+        if datagram.capacity() - datagram.len() > datagram.len() / UNUSED_DIVISOR {
             datagram.shrink_to_fit();
         }
         let mut datagram = Bytes::from(datagram);
@@ -311,6 +317,11 @@ impl Builder {
         let length = self.buffer.len() - at - RECORD_HEADER_BYTES;
         patch(&mut self.buffer, at + 2, u16::try_from(length).expect("records are smaller than a datagram"));
     }
+}
+
+/// Returns the maximum bytes of memory that a sealed datagram of `bytes` bytes keeps allocated.
+pub fn sealed_allocation_max(bytes: usize) -> usize {
+    bytes + bytes / UNUSED_DIVISOR + OVERHEAD_BYTES
 }
 
 /// Returns whether the message fits into a run, alone in a datagram of `bytes_max` bytes.

@@ -1,9 +1,13 @@
-//! A bounded log of numbered byte strings: it keeps the newest, evicts the oldest, and owns every byte it counts.
+//! A bounded log of numbered byte strings: it keeps the newest, evicts the oldest, and counts every byte that it keeps
+//! alive.
 //!
-//! The strings are copied into segments. A short one therefore cannot keep a long allocation alive, and an entry needs
-//! no allocation of its own. A segment is evicted as a whole, and its memory is reused for the next one.
+//! A short string is copied into a segment. It therefore cannot keep a long allocation alive, and needs no allocation of
+//! its own. A long datagram is retained as it is, and counts with the memory that its allocation may have. A segment is
+//! evicted as a whole, and its memory is reused for the next one.
 
 use crate::time::Instant;
+use crate::wire::sealed_allocation_max;
+use bytes::Bytes;
 use std::collections::VecDeque;
 use std::mem::size_of;
 use std::time::Duration;
@@ -18,50 +22,98 @@ const SEGMENT_BYTES_MIN: usize = 2048;
 /// Bytes of a segment for each entry that is reserved with it; the list of entries grows if it needs more.
 const BYTES_PER_ENTRY: usize = 512;
 
-/// End of an entry in its segment, with its time and `before` value relative to the segment's start.
+/// Minimum size in bytes of a datagram that is retained without a copy.
+const SHARED_BYTES_MIN: usize = 1024;
+
+/// Place of an entry in its segment, with its time and `before` value relative to the segment's start.
 #[derive(Clone, Copy, Debug)]
 struct LogEntry {
-    end: u32,
+    /// First byte in the segment; of a shared string its index.
+    at: u32,
+    /// Number of copied bytes, or [`SHARED`].
+    bytes: u32,
     /// Milliseconds, rounded up.
     millis: u32,
     before: u32,
 }
 
-/// Consecutive entries in one allocation.
+/// Mark of an entry whose bytes are shared.
+const SHARED: u32 = u32::MAX;
+
+/// Consecutive entries, with one allocation for all copied bytes.
 #[derive(Debug)]
 struct LogSegment {
     first: u64,
     started: Instant,
     before: u64,
     entries: Vec<LogEntry>,
+    /// Copied strings. The memory is allocated with the first of them.
     bytes: Vec<u8>,
+    /// Strings that are retained as they are.
+    shared: Vec<Bytes>,
+    /// Bytes that the shared strings keep alive.
+    shared_bytes: usize,
+    /// Maximum bytes of all strings, unless there is only one.
+    bytes_max: usize,
 }
 
 impl LogSegment {
-    fn new(bytes: usize) -> LogSegment {
-        let entries = Vec::with_capacity(entries_in(bytes));
-        LogSegment { first: 0, started: Instant::ZERO, before: 0, entries, bytes: Vec::with_capacity(bytes) }
+    fn new(bytes_max: usize) -> LogSegment {
+        LogSegment {
+            first: 0,
+            started: Instant::ZERO,
+            before: 0,
+            entries: Vec::with_capacity(entries_in(bytes_max)),
+            bytes: Vec::new(),
+            shared: Vec::new(),
+            shared_bytes: 0,
+            bytes_max,
+        }
     }
 
     /// Empties the segment for entries from the number `first` on.
     fn restart(mut self, now: Instant, first: u64, before: u64) -> LogSegment {
         self.entries.clear();
         self.bytes.clear();
-        LogSegment { first, started: now, before, ..self }
+        self.shared.clear();
+        LogSegment { first, started: now, before, shared_bytes: 0, ..self }
     }
 
     /// Returns the log entry for a byte string, or `None` if it does not fit in this segment.
-    fn entry(&self, now: Instant, before: u64, bytes: usize) -> Option<LogEntry> {
-        let end = self.bytes.len() + bytes;
-        if self.bytes.capacity() < end {
+    fn entry(&self, now: Instant, before: u64, bytes: StoredBytes<'_>) -> Option<LogEntry> {
+        let bytes_after = self.bytes.len() + self.shared_bytes + bytes.retained();
+        if self.bytes_max < bytes_after && !self.entries.is_empty() {
             return None;
         }
+        let (at, length) = match bytes {
+            StoredBytes::Shared(_) => (self.shared.len(), SHARED),
+            StoredBytes::Copied(bytes) => (self.bytes.len(), u32::try_from(bytes.len()).ok()?),
+        };
         let millis = now.since(self.started).as_nanos().div_ceil(1_000_000);
         Some(LogEntry {
-            end: u32::try_from(end).ok()?,
+            at: u32::try_from(at).ok()?,
+            bytes: length,
             millis: u32::try_from(millis).ok()?,
             before: u32::try_from(before.checked_sub(self.before)?).ok()?,
         })
+    }
+
+    /// Adds an entry, whose place is the next one.
+    fn push(&mut self, entry: LogEntry, bytes: StoredBytes<'_>) {
+        match bytes {
+            StoredBytes::Shared(shared) => {
+                self.shared_bytes += bytes.retained();
+                self.shared.push(shared.clone());
+            }
+            StoredBytes::Copied(copied) => {
+                if self.bytes.capacity() < self.bytes.len() + copied.len() {
+                    let room = self.bytes_max.saturating_sub(self.shared_bytes + self.bytes.len());
+                    self.bytes.reserve_exact(room.max(copied.len()));
+                }
+                self.bytes.extend_from_slice(copied);
+            }
+        }
+        self.entries.push(entry);
     }
 
     /// Returns the time at which the entry was written, at most a millisecond too late.
@@ -69,14 +121,59 @@ impl LogSegment {
         self.started + Duration::from_millis(u64::from(entry.millis))
     }
 
-    fn get(&self, at: usize) -> Option<(u64, &[u8])> {
+    fn get(&self, at: usize) -> Option<(u64, StoredBytes<'_>)> {
         let entry = self.entries.get(at)?;
-        let start = at.checked_sub(1).map_or(0, |at| self.entries[at].end as usize);
-        Some((self.before + u64::from(entry.before), &self.bytes[start..entry.end as usize]))
+        let start = entry.at as usize;
+        let bytes = match entry.bytes {
+            SHARED => StoredBytes::Shared(&self.shared[start]),
+            length => StoredBytes::Copied(&self.bytes[start..start + length as usize]),
+        };
+        Some((self.before + u64::from(entry.before), bytes))
     }
 
     fn heap_bytes(&self) -> usize {
-        self.bytes.capacity() + self.entries.capacity() * size_of::<LogEntry>()
+        let lists = self.entries.capacity() * size_of::<LogEntry>() + self.shared.capacity() * size_of::<Bytes>();
+        self.bytes.capacity() + self.shared_bytes + lists
+    }
+}
+
+/// Bytes of an entry.
+#[derive(Clone, Copy, Debug)]
+pub enum StoredBytes<'a> {
+    /// The log has copied them, or will.
+    Copied(&'a [u8]),
+    /// They are a sealed datagram, whose allocation is no larger than [`sealed_allocation_max`].
+    Shared(&'a Bytes),
+}
+
+impl<'a> StoredBytes<'a> {
+    /// Returns how a sealed datagram is retained.
+    pub fn of_datagram(datagram: &'a Bytes) -> StoredBytes<'a> {
+        if SHARED_BYTES_MIN <= datagram.len() { StoredBytes::Shared(datagram) } else { StoredBytes::Copied(datagram) }
+    }
+
+    /// Returns the bytes, which are copied unless they are shared.
+    pub fn to_bytes(self) -> Bytes {
+        match self {
+            StoredBytes::Copied(bytes) => Bytes::copy_from_slice(bytes),
+            StoredBytes::Shared(bytes) => bytes.clone(),
+        }
+    }
+
+    /// Returns the bytes.
+    pub fn as_slice(self) -> &'a [u8] {
+        match self {
+            StoredBytes::Copied(bytes) => bytes,
+            StoredBytes::Shared(bytes) => bytes,
+        }
+    }
+
+    /// Returns the bytes of memory that they take in a log.
+    fn retained(self) -> usize {
+        match self {
+            StoredBytes::Copied(bytes) => bytes.len(),
+            StoredBytes::Shared(bytes) => sealed_allocation_max(bytes.len()),
+        }
     }
 }
 
@@ -114,23 +211,23 @@ impl DatagramLog {
         self.next
     }
 
-    /// Returns the bytes of memory that the log has allocated, which never exceed its limit.
+    /// Returns the bytes of memory that the log keeps allocated, which never exceed its limit.
     pub fn bytes(&self) -> usize {
         self.heap_bytes + self.segments.capacity() * size_of::<LogSegment>()
     }
 
     /// Appends an entry with the next number. Neither `before` nor `now` ever decreases. The oldest entries are evicted
     /// for it; an entry larger than the log evicts all entries and is not kept.
-    pub fn push(&mut self, now: Instant, before: u64, bytes: &[u8]) {
+    pub fn push(&mut self, now: Instant, before: u64, bytes: StoredBytes<'_>) {
         let number = self.next;
         self.next += 1;
         let last = self.segments.back();
-        let entry = match last.and_then(|segment| segment.entry(now, before, bytes.len())) {
+        let entry = match last.and_then(|segment| segment.entry(now, before, bytes)) {
             Some(entry) => entry,
             None => {
-                let Some(segment) = self.take_segment(bytes.len()) else { return };
+                let Some(segment) = self.take_segment(bytes) else { return };
                 let segment = segment.restart(now, number, before);
-                let entry = segment.entry(now, before, bytes.len()).expect("the new segment has room for the entry");
+                let entry = segment.entry(now, before, bytes).expect("the new segment has room for the entry");
                 self.heap_bytes += segment.heap_bytes();
                 self.segments.push_back(segment);
                 entry
@@ -138,22 +235,26 @@ impl DatagramLog {
         };
         let segment = self.segments.back_mut().expect("the last segment has room");
         self.heap_bytes -= segment.heap_bytes();
-        segment.bytes.extend_from_slice(bytes);
-        segment.entries.push(entry);
+        segment.push(entry, bytes);
         self.heap_bytes += segment.heap_bytes();
         while self.bytes_max < self.bytes() && self.pop().is_some() {}
     }
 
-    /// Returns an empty segment that fits an entry, evicting the oldest entries for it; `None` if there can be none.
-    fn take_segment(&mut self, entry_bytes: usize) -> Option<LogSegment> {
+    /// Returns an empty segment for an entry, evicting the oldest entries for it; `None` if there can be none.
+    fn take_segment(&mut self, entry: StoredBytes<'_>) -> Option<LogSegment> {
         let bytes_max = (self.bytes_max / 16).min(SEGMENT_BYTES_MAX);
-        let bytes = self.heap_bytes.max(SEGMENT_BYTES_MIN).min(bytes_max).max(entry_bytes);
+        let bytes = self.heap_bytes.max(SEGMENT_BYTES_MIN).min(bytes_max).max(entry.retained());
+        // The memory for copies is allocated with the first of them.
+        let (copied, shared) = match entry {
+            StoredBytes::Copied(_) => (bytes, 0),
+            StoredBytes::Shared(_) => (0, entry.retained() + size_of::<Bytes>()),
+        };
+        let fresh = size_of::<LogSegment>() + copied + shared + entries_in(bytes) * size_of::<LogEntry>();
         let mut evicted = None;
-        let fresh = size_of::<LogSegment>() + bytes + entries_in(bytes) * size_of::<LogEntry>();
         while self.bytes_max < self.bytes() + fresh {
             evicted = Some(self.pop()?);
         }
-        let fits = |segment: &LogSegment| segment.bytes.capacity() == bytes;
+        let fits = |segment: &LogSegment| segment.bytes_max == bytes && segment.bytes.capacity() == copied;
         Some(evicted.filter(fits).unwrap_or_else(|| LogSegment::new(bytes)))
     }
 
@@ -184,7 +285,7 @@ impl DatagramLog {
     }
 
     /// Returns the entry with this number, and its `before` value.
-    pub fn find(&self, number: u64) -> Option<(u64, &[u8])> {
+    pub fn find(&self, number: u64) -> Option<(u64, StoredBytes<'_>)> {
         if number < self.trail() || self.next <= number {
             return None;
         }
@@ -234,7 +335,8 @@ mod tests {
                     now = now + Duration::from_secs(60 * 86_400);
                 }
                 let text = vec![rng.next_u64() as u8; rng.between(0, length_max) as usize];
-                log.push(now, before, &text);
+                let datagram = Bytes::from(text.clone());
+                log.push(now, before, StoredBytes::of_datagram(&datagram));
                 model.push((now, before, text));
                 before += rng.below(40) + if rng.chance(0.01) { 1 << 33 } else { 0 };
                 if rng.chance(0.1) {
@@ -249,10 +351,11 @@ mod tests {
                 assert!(first + expired as u64 <= log.trail(), "seed {seed}");
                 let number = rng.between(first, log.next());
                 let expected = model.get((number - first) as usize).filter(|_| log.trail() <= number);
-                let expected = expected.map(|(_, before, text)| (*before, text.as_slice()));
-                assert_eq!(log.find(number), expected, "seed {seed} number {number}");
+                let expected = expected.map(|(_, before, text)| (*before, Bytes::from(text.clone())));
+                let found = log.find(number).map(|(before, bytes)| (before, bytes.to_bytes()));
+                assert_eq!(found, expected, "seed {seed} number {number}");
             }
-            assert_eq!((log.find(0), log.find(u64::MAX)), (None, None));
+            assert!(log.find(0).is_none() && log.find(u64::MAX).is_none());
         }
     }
 
@@ -260,13 +363,14 @@ mod tests {
     fn log_fills_to_its_limit_and_expires_entries() {
         let mut log = DatagramLog::new(1 << 20, 1);
         for number in 0..10_000 {
-            log.push(at(number), number, &[7; 1000]);
+            log.push(at(number), number, StoredBytes::Copied(&[7; 1000]));
         }
         assert!(850 <= log.next() - log.trail(), "of 1 MiB, {} entries of 1000 bytes", log.next() - log.trail());
         log.expire(at(9_999), Duration::from_millis(10));
         assert_eq!(log.trail(), 9_991);
-        assert_eq!(log.find(9_990), None);
-        assert_eq!(log.find(9_991), Some((9_990, &[7; 1000][..])));
+        assert!(log.find(9_990).is_none());
+        let (before, bytes) = log.find(9_991).unwrap();
+        assert_eq!((before, bytes.as_slice()), (9_990, &[7; 1000][..]));
         log.expire(at(20_000), Duration::ZERO);
         assert_eq!((log.trail(), log.bytes()), (10_001, 0), "an empty log keeps no memory");
     }
@@ -275,10 +379,39 @@ mod tests {
     fn short_entries_are_counted_with_their_overhead() {
         let mut log = DatagramLog::new(1 << 20, 1);
         for number in 0..200_000 {
-            log.push(at(0), number, &[1; 40]);
+            log.push(at(0), number, StoredBytes::Copied(&[1; 40]));
         }
         let kept = (log.next() - log.trail()) as usize;
-        assert!(kept * 52 <= log.bytes() && log.bytes() <= 1 << 20, "{kept} entries in {} bytes", log.bytes());
+        assert!(kept * 56 <= log.bytes() && log.bytes() <= 1 << 20, "{kept} entries in {} bytes", log.bytes());
         assert!(13_000 <= kept, "{kept} entries");
+    }
+
+    #[test]
+    fn long_entries_are_retained_without_a_copy() {
+        let mut log = DatagramLog::new(1 << 20, 1);
+        let datagrams: Vec<Bytes> = (0..1000).map(|number| Bytes::from(vec![number as u8; 8000])).collect();
+        for (number, datagram) in datagrams.iter().enumerate() {
+            log.push(at(0), number as u64, StoredBytes::of_datagram(datagram));
+            log.assert_invariants();
+        }
+        let kept = (log.next() - log.trail()) as usize;
+        assert!(95 <= kept && kept * 8000 <= log.bytes(), "{kept} entries in {} bytes", log.bytes());
+        for number in log.trail()..log.next() {
+            let (_, StoredBytes::Shared(bytes)) = log.find(number).unwrap() else { panic!("{number} was copied") };
+            assert_eq!(bytes.as_ptr(), datagrams[number as usize - 1].as_ptr());
+        }
+        assert!(datagrams[..1000 - kept].iter().all(Bytes::is_unique), "evicted entries keep nothing alive");
+    }
+
+    #[test]
+    fn mixed_lengths_fill_the_log() {
+        let mut log = DatagramLog::new(1 << 20, 1);
+        for number in 0..10_000 {
+            let datagram = Bytes::from(vec![1; if number % 2 == 0 { 100 } else { 8000 }]);
+            log.push(at(0), number, StoredBytes::of_datagram(&datagram));
+            log.assert_invariants();
+        }
+        let kept = (log.next() - log.trail()) as usize;
+        assert!(110 <= kept, "{kept} entries");
     }
 }

@@ -1,9 +1,9 @@
 //! Retransmit ring: memory of a stream's recent datagrams, and for a longer time of their contents (R6, A7).
 //!
-//! Datagrams are copied into the ring, which therefore owns the memory that it counts. A short datagram does not keep
-//! its original allocation alive. Their manifests are written at the same time into a log of their own.
+//! A long datagram stays in the memory in which it was sealed; a short one is copied and does not keep its original
+//! allocation alive. The ring counts both. Their manifests are written at the same time into a log of their own.
 
-use super::log::DatagramLog;
+use super::log::{DatagramLog, StoredBytes};
 use crate::message::Dseq;
 use crate::time::Instant;
 use crate::wire::{Content, contents_of, decode_contents, put_contents};
@@ -16,7 +16,7 @@ const MANIFEST_TIMES: u32 = 10;
 /// Limits of one stream's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingSettings {
-    /// Maximum bytes of memory for datagrams, with the overhead of storage: 12 bytes each and a small amount for each
+    /// Maximum bytes of memory for datagrams, with the overhead of storage: 16 bytes each and a small amount for each
     /// sixteenth of the ring. The oldest leave beyond it. 0 keeps none.
     pub bytes_max: usize,
     /// Maximum age of a datagram.
@@ -67,13 +67,13 @@ impl Ring {
     pub fn push(&mut self, now: Instant, dseq: Dseq, before: u64, bytes: &Bytes) {
         assert_eq!(dseq.0, self.datagrams.next(), "datagrams are numbered without gaps");
         self.on_tick(now);
-        self.datagrams.push(now, before, bytes);
+        self.datagrams.push(now, before, StoredBytes::of_datagram(bytes));
         if self.settings.manifest_bytes_max == 0 {
-            self.manifests.push(now, before, &[]);
+            self.manifests.push(now, before, StoredBytes::Copied(&[]));
             return;
         }
         put_contents(bytes, &mut self.scratch);
-        self.manifests.push(now, before, &self.scratch);
+        self.manifests.push(now, before, StoredBytes::Copied(&self.scratch));
         self.scratch.clear();
     }
 
@@ -96,13 +96,13 @@ impl Ring {
 
     /// Returns whether a datagram of at most `bytes_max` bytes can be resent.
     pub fn has_datagram(&self, dseq: Dseq, bytes_max: usize) -> bool {
-        self.datagrams.find(dseq.0).is_some_and(|(_, bytes)| bytes.len() <= bytes_max)
+        self.datagrams.find(dseq.0).is_some_and(|(_, bytes)| bytes.as_slice().len() <= bytes_max)
     }
 
     /// Returns the remembered part of a datagram.
     pub fn find(&self, dseq: Dseq) -> RingContent {
         if let Some((_, bytes)) = self.datagrams.find(dseq.0) {
-            return RingContent::Datagram(Bytes::copy_from_slice(bytes));
+            return RingContent::Datagram(bytes.to_bytes());
         }
         self.contents(dseq).map_or(RingContent::Expired, |(before, contents)| RingContent::Manifest(before, contents))
     }
@@ -111,10 +111,10 @@ impl Ring {
     /// known.
     pub fn contents(&self, dseq: Dseq) -> Option<(u64, Vec<Content>)> {
         if let Some((before, bytes)) = self.manifests.find(dseq.0) {
-            return Some((before, decode_contents(&Bytes::copy_from_slice(bytes))));
+            return Some((before, decode_contents(&bytes.to_bytes())));
         }
         let (before, bytes) = self.datagrams.find(dseq.0)?;
-        Some((before, contents_of(&Bytes::copy_from_slice(bytes))))
+        Some((before, contents_of(&bytes.to_bytes())))
     }
 
     /// Returns the bytes of memory in use.

@@ -7,7 +7,7 @@ use crate::proto::Settings;
 use crate::proto::send::{Origin, SendStream};
 use crate::rng::Rng;
 use crate::seqno::{Frame, Seq};
-use crate::wire::{Content, ContentKind, Entry, contents_of};
+use crate::wire::{Content, ContentKind, Entry, contents_of, sealed_allocation_max};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -191,7 +191,7 @@ fn datagram_is_retained_for_the_resend_time() {
 
 /// The builder packs into allocations as large as the largest datagram. The ring must not keep them.
 #[test]
-fn ring_copies_datagrams_and_counts_their_overhead() {
+fn ring_copies_short_datagrams_and_counts_their_overhead() {
     let stream = Stream::of(20_000, 72, RingSettings { bytes_max: 1 << 20, ..FAR });
     let kept = stream.high().0 + 1 - stream.ring.trail().0;
     assert!((8000..14_000).contains(&kept), "1 MiB has {kept} datagrams of about 70 bytes");
@@ -201,6 +201,28 @@ fn ring_copies_datagrams_and_counts_their_overhead() {
     assert!(bytes.is_unique());
     assert!(stream.ring.bytes() < 20_000, "{} bytes for two short datagrams", stream.ring.bytes());
     assert_eq!(Ring::new(FAR, Dseq(0)).bytes(), 0, "an unused ring needs no memory");
+}
+
+#[test]
+fn ring_keeps_long_datagrams_and_counts_their_allocations() {
+    let bytes_max = 1 << 20;
+    let mut stream = Stream::of(2000, 1200, RingSettings { bytes_max, ..FAR });
+    assert!(stream.ring.bytes() <= bytes_max + FAR.manifest_bytes_max);
+    let trail = stream.ring.trail().0 as usize;
+    let mut kept_bytes = 0;
+    for (index, (_, bytes)) in stream.sent.iter_mut().enumerate() {
+        let datagram = std::mem::take(bytes);
+        let length = datagram.len();
+        assert!((1024..=DATAGRAM_BYTES).contains(&length), "{length} bytes");
+        match datagram.try_into_mut() {
+            Ok(evicted) => {
+                assert!(index + 1 < trail, "{} was evicted", index + 1);
+                assert!(evicted.capacity() <= sealed_allocation_max(length), "{} for {length}", evicted.capacity());
+            }
+            Err(_) => kept_bytes += length,
+        }
+    }
+    assert!(bytes_max * 3 / 4 < kept_bytes && kept_bytes <= bytes_max, "{kept_bytes} bytes are kept");
 }
 
 // ---- recipients of answers
