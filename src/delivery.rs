@@ -237,6 +237,7 @@ impl Deliveries {
     }
 
     /// Sets the offsets in the history: the first message of the frame has this offset, if it is known.
+    #[inline(always)]
     pub(crate) fn with_offset(mut self, first_of_frame: Option<u32>) -> Deliveries {
         let count = self.position.seq.map(|seq| seq.count() - 1);
         // The offset is modulo 2^32, as is the truncated count.
@@ -251,6 +252,7 @@ impl Deliveries {
     }
 
     /// Sets the proof of the publisher of all messages.
+    #[inline(always)]
     pub(crate) fn with_origin(mut self, origin: Option<MessageOrigin>) -> Deliveries {
         self.origin = origin;
         self

@@ -155,6 +155,7 @@ impl SubscriptionQueue {
     }
 
     /// Appends messages. Those for which there is no room are dropped and counted.
+    #[inline]
     pub(crate) fn push_messages(&self, messages: Deliveries) {
         self.wake(self.put_messages(messages));
     }
@@ -165,6 +166,7 @@ impl SubscriptionQueue {
         drop(self.put_messages(messages));
     }
 
+    #[inline]
     fn put_messages(&self, mut messages: Deliveries) -> MutexGuard<'_, QueueState> {
         let mut state = self.lock();
         if state.closed {

@@ -262,6 +262,7 @@ impl Peer {
     }
 
     /// Delivers messages of other peers.
+    #[inline]
     pub(super) fn deliver_remote(&mut self, to: &MatchSet, deliveries: Deliveries) {
         let messages = deliveries.len() as u64;
         self.effects.push_back(Effect::Deliver { to: to.targets.clone(), deliveries });

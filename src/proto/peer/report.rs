@@ -82,6 +82,8 @@ impl Peer {
         Some(result)
     }
 
+    /// Turns an outcome into effects. It is inlined because an item would otherwise be moved once more.
+    #[inline]
     pub(super) fn on_outcome(
         &mut self,
         now: ClockReading,
