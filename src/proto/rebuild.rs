@@ -80,7 +80,10 @@ impl Rebuild {
                     parts.push(RebuildPart::Requested { subject: content.subject, position, count: u64::from(count) });
                 }
                 (ContentKind::Run { count }, _) => {
-                    parts.push(RebuildPart::Item(StreamItem::GoneMessages(gone(content.subject, u64::from(count)))));
+                    parts.push(RebuildPart::Item(StreamItem::GoneMessages(Box::new(gone(
+                        content.subject,
+                        u64::from(count),
+                    )))));
                 }
                 (ContentKind::Part { index, total }, position) => {
                     let first = Dseq(dseq.0.saturating_sub(u64::from(index)));
@@ -208,14 +211,8 @@ impl Rebuild {
                 RebuildPart::Requested { subject, position, count } => {
                     let (subject, position, count) = (subject.clone(), Some(*position), *count);
                     let (since, missing) = (Instant::ZERO, MissingDatagrams::default());
-                    *part = RebuildPart::Item(StreamItem::GoneMessages(GoneMessages {
-                        subject,
-                        position,
-                        count,
-                        reason,
-                        since,
-                        missing,
-                    }));
+                    let gone = GoneMessages { subject, position, count, reason, since, missing };
+                    *part = RebuildPart::Item(StreamItem::GoneMessages(Box::new(gone)));
                 }
                 RebuildPart::LargeRequested(gone, _) => {
                     self.missing_heads.push((dseq, reason));
@@ -243,11 +240,10 @@ impl Rebuild {
     ) -> Vec<StreamItem> {
         let item = |part: RebuildPart| match part {
             RebuildPart::Item(StreamItem::GoneMessages(gone)) => {
-                Some(StreamItem::GoneMessages(GoneMessages { since, missing, ..gone }))
+                Some(StreamItem::GoneMessages(Box::new(GoneMessages { since, missing, ..*gone })))
             }
-            RebuildPart::LargeUnavailable(gone) => {
-                (!is_reported(dseq)).then_some(StreamItem::GoneMessages(GoneMessages { since, missing, ..gone }))
-            }
+            RebuildPart::LargeUnavailable(gone) => (!is_reported(dseq))
+                .then(|| StreamItem::GoneMessages(Box::new(GoneMessages { since, missing, ..gone }))),
             RebuildPart::Item(item) => Some(item),
             RebuildPart::LargeFetched(fetched) => Some(StreamItem::FetchedMessages(fetched)),
             RebuildPart::Requested { .. } | RebuildPart::LargeRequested(..) | RebuildPart::LargeFragment(..) => None,
@@ -268,14 +264,8 @@ fn in_order(subject: &Subject, position: SeqPosition, count: u64, messages: Vec<
     let gone = |from: u64, to: u64| {
         let (position, count) = (Some(at(from)), to - from);
         let (since, missing) = (Instant::ZERO, MissingDatagrams::default());
-        StreamItem::GoneMessages(GoneMessages {
-            subject: subject.clone(),
-            position,
-            count,
-            reason: Reason::Expired,
-            since,
-            missing,
-        })
+        let (subject, reason) = (subject.clone(), Reason::Expired);
+        StreamItem::GoneMessages(Box::new(GoneMessages { subject, position, count, reason, since, missing }))
     };
     for (seq, message) in messages {
         let index = seq.raw().wrapping_sub(position.seq.raw());

@@ -220,7 +220,7 @@ impl RecvStream {
                     ctx,
                     at,
                     arrival,
-                    StreamItem::ReassembledMessage(whole),
+                    StreamItem::ReassembledMessage(Box::new(whole)),
                     direct && at.0 == dseq,
                     out,
                 );
@@ -273,7 +273,7 @@ impl RecvStream {
         let index = if abandoned.at_end { u32::MAX } else { 0 };
         let at = (abandoned.dseq, index);
         let arrival = Arrival { reached: abandoned.reached, repaired: false };
-        self.buffer(at, arrival, StreamItem::AbandonedMessage(abandoned));
+        self.buffer(at, arrival, StreamItem::AbandonedMessage(Box::new(abandoned)));
         self.reorder_buffer.judge_again(at);
     }
 

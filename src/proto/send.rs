@@ -258,11 +258,11 @@ impl AnnouncementKind {
     /// Returns the record of this kind.
     pub fn record(self, announce: PeerAnnouncement) -> Record {
         match self {
-            AnnouncementKind::Heartbeat => Record::Heartbeat(announce),
+            AnnouncementKind::Heartbeat => Record::Heartbeat(Box::new(announce)),
             AnnouncementKind::Hello { cookie, wants_reply } => {
-                Record::Hello(wire::Hello { cookie, wants_reply, announce })
+                Record::Hello(Box::new(wire::Hello { cookie, wants_reply, announce }))
             }
-            AnnouncementKind::Bye => Record::Bye(announce),
+            AnnouncementKind::Bye => Record::Bye(Box::new(announce)),
         }
     }
 }

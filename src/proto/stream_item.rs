@@ -9,20 +9,23 @@ use crate::subject::Subject;
 use crate::time::Instant;
 use crate::wire::{Run, queue};
 
-/// Part of a datagram that is judged as a unit.
+/// Part of a datagram that is judged as a unit. Runs are frequent and moved often, so rarer items are boxed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StreamItem {
     /// Messages of one subject.
     Run(Run),
     /// A large message.
-    ReassembledMessage(ReassembledMessage),
+    ReassembledMessage(Box<ReassembledMessage>),
     /// A large message that will never be complete.
-    AbandonedMessage(AbandonedMessage),
+    AbandonedMessage(Box<AbandonedMessage>),
     /// Messages from the history of a publisher that no longer has their datagram.
     FetchedMessages(FetchedMessages),
     /// Messages that neither a datagram nor the history of the publisher has any more.
-    GoneMessages(GoneMessages),
+    GoneMessages(Box<GoneMessages>),
 }
+
+// Size of the most frequent item.
+const _: () = assert!(size_of::<StreamItem>() <= size_of::<Run>() + 8);
 
 /// Messages from the history, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,7 +116,7 @@ impl StreamItem {
 
     /// Returns whether it is an abandoned message whose beginning did not arrive.
     pub(super) fn is_headless(&self) -> bool {
-        matches!(self, StreamItem::AbandonedMessage(AbandonedMessage { begun: false, .. }))
+        matches!(self, StreamItem::AbandonedMessage(abandoned) if !abandoned.begun)
     }
 
     /// Returns the number of its messages.

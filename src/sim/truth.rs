@@ -455,9 +455,9 @@ impl GroundTruth {
         let (mut content, mut is_answer) = (ControlContent::Other, false);
         for record in &datagram.records {
             let (announce, bye) = match record {
-                Record::Heartbeat(announce) => (announce, false),
+                Record::Heartbeat(announce) => (&**announce, false),
                 Record::Hello(hello) => (&hello.announce, false),
-                Record::Bye(announce) => (announce, true),
+                Record::Bye(announce) => (&**announce, true),
                 Record::ResendRequest(request) => {
                     self.requests += 1;
                     self.request = Some(request.clone());

@@ -114,11 +114,11 @@ pub enum Record {
     /// A part of a message that is larger than a datagram.
     Fragment(Fragment),
     /// Announcement that is sent while there is no data.
-    Heartbeat(PeerAnnouncement),
+    Heartbeat(Box<PeerAnnouncement>),
     /// Announcement that is sent at start and in answer.
-    Hello(Hello),
+    Hello(Box<Hello>),
     /// Announcement that is sent at the end of an epoch; its numbers are final.
-    Bye(PeerAnnouncement),
+    Bye(Box<PeerAnnouncement>),
     /// Request for missing datagrams.
     ResendRequest(ResendRequest),
     /// Content of datagrams that cannot be retransmitted.
@@ -134,6 +134,9 @@ pub enum Record {
     /// Data records of a type (0x03 to 0x3f) that this version does not know, one or more: their content is unverified.
     UnknownData(u8),
 }
+
+// Runs are frequent and moved often, so larger records are boxed.
+const _: () = assert!(size_of::<Record>() <= 128);
 
 impl Record {
     /// Returns the publisher's time and offset, if a message in this record begins a frame.
@@ -307,9 +310,9 @@ fn decode_record(record_type: u8, flags: u8, body: &mut Reader<'_>) -> Result<Op
     Ok(Some(match record_type {
         RUN => Record::Run(Run::decode(flags, body)?),
         FRAGMENT => Record::Fragment(Fragment::decode(flags, body)?),
-        HEARTBEAT => Record::Heartbeat(PeerAnnouncement::decode(body)?),
-        HELLO => Record::Hello(Hello::decode(body)?),
-        BYE => Record::Bye(PeerAnnouncement::decode(body)?),
+        HEARTBEAT => Record::Heartbeat(Box::new(PeerAnnouncement::decode(body)?)),
+        HELLO => Record::Hello(Box::new(Hello::decode(body)?)),
+        BYE => Record::Bye(Box::new(PeerAnnouncement::decode(body)?)),
         RESEND_REQUEST => Record::ResendRequest(ResendRequest::decode(flags, body)?),
         MANIFEST => Record::Manifest(Manifest::decode(body)?),
         EXPIRED => Record::Expired(ExpiryNotice::decode(flags, body)?),

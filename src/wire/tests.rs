@@ -430,7 +430,7 @@ fn malformed_message_bodies_are_refused() {
 
 #[test]
 fn padding_reaches_the_requested_size() {
-    let record = Record::Heartbeat(announce());
+    let record = Record::Heartbeat(Box::new(announce()));
     let plain = encode_control(&header(Kind::Control), &record, 0);
     for wanted in plain.len()..plain.len() + 40 {
         let padded = encode_control(&header(Kind::Control), &record, wanted);
@@ -604,9 +604,9 @@ fn examples() -> Vec<Example> {
         of_fragment(plain(b"hello, world", 0x5c19_adc0_0000_0004)),
         message_first,
         message_last,
-        of_control("heartbeat", Record::Heartbeat(directed), 0),
-        of_control("hello", Record::Hello(hello), 128),
-        of_control("bye", Record::Bye(announce()), 0),
+        of_control("heartbeat", Record::Heartbeat(Box::new(directed)), 0),
+        of_control("hello", Record::Hello(Box::new(hello)), 128),
+        of_control("bye", Record::Bye(Box::new(announce())), 0),
         of_control("heartbeat-fields", repair::heartbeat_with_fields(), 0),
         of_control("heartbeat-queue", vectors::heartbeat_with_queue(), 0),
         of_control("resend-request", repair::example_request(), 0),

@@ -267,7 +267,8 @@ impl Peer {
             Record::Heartbeat(announce) => {
                 self.on_announcement(now, source, header, &announce, AnnouncementKind::Heartbeat)
             }
-            Record::Hello(Hello { cookie, wants_reply, announce }) => {
+            Record::Hello(hello) => {
+                let Hello { cookie, wants_reply, announce } = *hello;
                 self.on_announcement(now, source, header, &announce, AnnouncementKind::Hello { cookie, wants_reply });
             }
             Record::Bye(announce) => self.on_announcement(now, source, header, &announce, AnnouncementKind::Bye),

@@ -152,7 +152,7 @@ impl RecvStream {
                 match item {
                     _ if repeated == item.count() => return Disposition::Drop,
                     StreamItem::GoneMessages(gone) => {
-                        let rest = StreamItem::GoneMessages(gone.clone().skip(repeated));
+                        let rest = StreamItem::GoneMessages(Box::new(gone.clone().skip(repeated)));
                         return self.judge(ctx, ItemRef { item: &rest, ..at }, settled, out);
                     }
                     _ => (Verdict::Next, None),

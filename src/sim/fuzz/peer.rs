@@ -250,9 +250,9 @@ impl PeerWorld {
         };
         let what = script.u8();
         let record = match what % 4 {
-            0 | 1 => Record::Heartbeat(announce),
-            2 => Record::Hello(Hello { cookie: u64::from(what), wants_reply: 0x80 <= what, announce }),
-            _ => Record::Bye(announce),
+            0 | 1 => Record::Heartbeat(Box::new(announce)),
+            2 => Record::Hello(Box::new(Hello { cookie: u64::from(what), wants_reply: 0x80 <= what, announce })),
+            _ => Record::Bye(Box::new(announce)),
         };
         let bytes = wire::encode_control(&header, &record, script.choose(&[0, 100, 256, 500]));
         self.receive(address(header.epoch.bits()), script.flag(), bytes);
@@ -382,9 +382,12 @@ impl PeerWorld {
     /// Records the tokens in a control message of the peer, so that a forged epoch may echo them.
     fn record_tokens(&mut self, records: &[Record]) {
         for record in records {
-            if let Record::Heartbeat(announce) | Record::Hello(Hello { announce, .. }) = record
-                && let (Some(receiver), Some(token)) = (announce.directed_receiver, announce.token)
-            {
+            let announce = match record {
+                Record::Heartbeat(announce) => announce,
+                Record::Hello(hello) => &hello.announce,
+                _ => continue,
+            };
+            if let (Some(receiver), Some(token)) = (announce.directed_receiver, announce.token) {
                 self.tokens.insert(receiver.bits(), token);
             }
         }

@@ -218,9 +218,9 @@ fn announcement(rng: &mut Rng) -> Record {
     let queue = rng.chance(0.5).then(|| Box::new(queue));
     let announce = PeerAnnouncement { token, echo, report, interest, interest_known, queue, ..announce() };
     match rng.below(3) {
-        0 => Record::Heartbeat(announce),
-        1 => Record::Hello(Hello { cookie: rng.next_u64(), wants_reply: rng.chance(0.5), announce }),
-        _ => Record::Bye(announce),
+        0 => Record::Heartbeat(Box::new(announce)),
+        1 => Record::Hello(Box::new(Hello { cookie: rng.next_u64(), wants_reply: rng.chance(0.5), announce })),
+        _ => Record::Bye(Box::new(announce)),
     }
 }
 
@@ -228,7 +228,7 @@ fn announcement(rng: &mut Rng) -> Record {
 pub(super) fn heartbeat_with_fields() -> Record {
     let report =
         Report { missing: 12, repaired: 9, pending: 1, unverified: 1, lost_min: 2, lost_max: 3, ..Report::default() };
-    Record::Heartbeat(PeerAnnouncement {
+    Record::Heartbeat(Box::new(PeerAnnouncement {
         trail: Dseq(2),
         manifest_trail: Dseq(1),
         directed_receiver: header(Kind::Directed).receiver,
@@ -238,7 +238,7 @@ pub(super) fn heartbeat_with_fields() -> Record {
         interest: Some(InterestAnnouncement { version: 300, suppresses: true, wants_confirmation: true }),
         interest_known: Some(7),
         ..announce()
-    })
+    }))
 }
 
 pub(super) fn example_request() -> Record {

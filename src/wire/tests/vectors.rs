@@ -72,12 +72,12 @@ pub(super) fn heartbeat_with_queue() -> Record {
         directed: ShareCount { settled: Dseq(4), served: 2, returned: 0 },
     };
     let directed_receiver = header(Kind::Directed).receiver;
-    Record::Heartbeat(PeerAnnouncement {
+    Record::Heartbeat(Box::new(PeerAnnouncement {
         directed_receiver,
         report: Some(Box::new(report)),
         queue: Some(Box::new(queue)),
         ..announce()
-    })
+    }))
 }
 
 #[test]

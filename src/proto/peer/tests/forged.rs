@@ -14,7 +14,7 @@ fn forged(p: &mut Host, millis: u64, change: impl FnOnce(&mut Header, &mut PeerA
 fn forged_as(
     p: &mut Host,
     millis: u64,
-    record: impl FnOnce(PeerAnnouncement) -> Record,
+    record: impl FnOnce(Box<PeerAnnouncement>) -> Record,
     change: impl FnOnce(&mut Header, &mut PeerAnnouncement),
 ) -> Bytes {
     let control = p.peer.announcements.control.clone();

@@ -19,7 +19,7 @@ fn with_record(bytes: &Bytes, record: [u8; 4]) -> Bytes {
 fn recordless(p: &Host, number: u64) -> Bytes {
     let (kind, group, epoch) = (Kind::Control, 7500, p.peer.epoch());
     let header = Header { kind, group, epoch, number, count: 0, uptime_ms: 10, receiver: None };
-    let padded = wire::encode_control(&header, &Record::Heartbeat(announce(p)), 0);
+    let padded = wire::encode_control(&header, &Record::Heartbeat(Box::new(announce(p))), 0);
     sealed(padded[..36].to_vec())
 }
 
