@@ -2,8 +2,9 @@
 //! alive.
 //!
 //! A short string is copied into a segment. It therefore cannot keep a long allocation alive, and needs no allocation of
-//! its own. A long datagram is retained as it is, and counts with the memory that its allocation may have. A segment is
-//! evicted as a whole, and its memory is reused for the next one.
+//! its own. A long datagram is retained as it is, and counts with the memory that its allocation may have. The last
+//! segment reserves all its room for copies. A segment with long datagrams returns the unused part to the allocator once
+//! it is full. A segment is evicted as a whole, and its memory is reused for the next one.
 
 use crate::time::Instant;
 use crate::wire::sealed_allocation_max;
@@ -116,6 +117,14 @@ impl LogSegment {
         self.entries.push(entry);
     }
 
+    /// Ends the segment, to which no entry will be added. The room that shared strings left no use for is returned to
+    /// the allocator; a segment of copies alone is nearly full and stays as it is, so that it can be reused.
+    fn close(&mut self) {
+        if !self.shared.is_empty() {
+            self.bytes.shrink_to_fit();
+        }
+    }
+
     /// Returns the time at which the entry was written, at most a millisecond too late.
     fn time(&self, entry: &LogEntry) -> Instant {
         self.started + Duration::from_millis(u64::from(entry.millis))
@@ -225,6 +234,7 @@ impl DatagramLog {
         let entry = match last.and_then(|segment| segment.entry(now, before, bytes)) {
             Some(entry) => entry,
             None => {
+                self.close_last();
                 let Some(segment) = self.take_segment(bytes) else { return };
                 let segment = segment.restart(now, number, before);
                 let entry = segment.entry(now, before, bytes).expect("the new segment has room for the entry");
@@ -238,6 +248,15 @@ impl DatagramLog {
         segment.push(entry, bytes);
         self.heap_bytes += segment.heap_bytes();
         while self.bytes_max < self.bytes() && self.pop().is_some() {}
+    }
+
+    /// Ends the last segment, before another one begins.
+    fn close_last(&mut self) {
+        if let Some(last) = self.segments.back_mut() {
+            self.heap_bytes -= last.heap_bytes();
+            last.close();
+            self.heap_bytes += last.heap_bytes();
+        }
     }
 
     /// Returns an empty segment for an entry, evicting the oldest entries for it; `None` if there can be none.
@@ -403,15 +422,30 @@ mod tests {
         assert!(datagrams[..1000 - kept].iter().all(Bytes::is_unique), "evicted entries keep nothing alive");
     }
 
+    /// Fills a log with datagrams whose lengths repeat. Returns the number of datagrams that it keeps, and their bytes.
+    fn fill(bytes_max: usize, lengths: &[usize]) -> (usize, usize) {
+        let mut log = DatagramLog::new(bytes_max, 0);
+        let length_of = |number: u64| lengths[number as usize % lengths.len()];
+        let mut sent = 0;
+        while sent < 3 * bytes_max {
+            let length = length_of(log.next());
+            log.push(at(0), log.next(), StoredBytes::of_datagram(&Bytes::from(vec![1; length])));
+            sent += length;
+        }
+        log.assert_invariants();
+        let kept = log.trail()..log.next();
+        (kept.clone().count(), kept.map(length_of).sum())
+    }
+
     #[test]
     fn mixed_lengths_fill_the_log() {
-        let mut log = DatagramLog::new(1 << 20, 1);
-        for number in 0..10_000 {
-            let datagram = Bytes::from(vec![1; if number % 2 == 0 { 100 } else { 8000 }]);
-            log.push(at(0), number, StoredBytes::of_datagram(&datagram));
-            log.assert_invariants();
-        }
-        let kept = (log.next() - log.trail()) as usize;
-        assert!(110 <= kept, "{kept} entries");
+        let (kept, bytes) = fill(1 << 20, &[100, 8000]);
+        assert!(200 <= kept, "{kept} datagrams, {bytes} bytes");
+        let mut lengths = [8000; 40];
+        lengths[7] = 100;
+        let (kept, bytes) = fill(1 << 20, &lengths);
+        assert!(850_000 <= bytes, "{kept} datagrams, {bytes} bytes");
+        let (kept, bytes) = fill(16 << 20, &[100, 1472]);
+        assert!(13 << 20 <= bytes, "{kept} datagrams, {bytes} bytes");
     }
 }

@@ -225,6 +225,28 @@ fn ring_keeps_long_datagrams_and_counts_their_allocations() {
     assert!(bytes_max * 3 / 4 < kept_bytes && kept_bytes <= bytes_max, "{kept_bytes} bytes are kept");
 }
 
+#[test]
+fn mixed_lengths_leave_half_the_ring_usable() {
+    let bytes_max = 2 << 20;
+    let mut one_in_forty = [1472; 40];
+    one_in_forty[7] = 100;
+    let patterns: [&[usize]; 7] =
+        [&[100, 1472], &[100, 8000], &one_in_forty, &[1000, 1100], &[1023, 1024, 8900], &[1472], &[65_000, 100]];
+    for lengths in patterns {
+        let mut ring = Ring::new(RingSettings { bytes_max, manifest_bytes_max: 0, ..FAR }, Dseq(0));
+        let length_of = |number: u64| lengths[number as usize % lengths.len()];
+        let high = 10_000;
+        for number in 1..=high {
+            ring.push(at(0), Dseq(number), number, &Bytes::from(vec![1; length_of(number)]));
+        }
+        ring.assert_invariants();
+        assert_ne!(ring.trail(), Dseq(1), "{lengths:?}: the ring is full");
+        let kept_bytes: usize = (ring.trail().0..=high).map(|number| length_of(number) + 512).sum();
+        // The pacer lets the publisher be half of the ring ahead of the receivers, in bytes of receive windows.
+        assert!(bytes_max / 2 <= kept_bytes, "{lengths:?}: {kept_bytes} bytes");
+    }
+}
+
 // ---- recipients of answers
 
 /// Proves: W113, W111, blackhole
