@@ -460,6 +460,20 @@ fn assert_consistent(history: &History) {
         live += if is_live { u64::from(record.count) } else { 0 };
     }
     assert_eq!(live, history.totals.events);
+    for slot in slots() {
+        let mut counted = 0;
+        for (index, run) in slot.runs().iter().enumerate() {
+            let (record, _) = history.log.record(run.location);
+            assert_eq!(
+                (run.bytes, run.content_bytes),
+                (record.bytes, record.content_bytes),
+                "a run repeats its record"
+            );
+            assert_eq!(slot.count_of(index), usize::from(record.count));
+            counted += record.counted_bytes();
+        }
+        assert_eq!(slot.bytes, counted, "a subject counts the bytes of its events");
+    }
     assert_eq!(history.log.bytes(), history.log.allocated_bytes());
     assert_eq!(history.subjects.bytes(), history.subjects.allocated_bytes());
 }
