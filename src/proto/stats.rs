@@ -31,9 +31,9 @@ pub(crate) use counters;
 counters! {
     /// Counters of the whole peer.
     Counters, "":
-    /// Datagrams received, valid or not.
+    /// Datagrams received, valid or not. This peer's own data count once for each buffer, if the kernel cuts them.
     datagrams_in,
-    /// Bytes of UDP payload received.
+    /// Bytes of UDP payload received. Of this peer's own data only the headers count, if the kernel cuts them.
     bytes_in,
     /// Datagrams sent to the group.
     datagrams_multicast,
@@ -63,7 +63,8 @@ counters! {
     discard_check,
     /// Datagrams discarded because they cannot be decoded although their check value fits.
     discard_malformed,
-    /// Datagrams discarded because they are this peer's own multicasts, looped back.
+    /// Datagrams discarded because they are this peer's own multicasts, looped back. A buffer that the kernel cut
+    /// counts once.
     discard_own,
     /// Datagrams discarded because their epoch is bound to another address, or because their address cannot be
     /// answered.

@@ -1,8 +1,10 @@
 //! The socket filter that cuts this peer's own data to its headers.
 //!
-//! The kernel returns multicasts to the group socket of their sender, which only counts them. A classic BPF program makes
-//! the kernel free their content before they are queued. Of a buffer that left as many datagrams, the first header stays.
-//! The filter does not drop them, because the kernel counts what a filter drops as drops of the socket. Those must mean
+//! The kernel returns multicasts to the group socket of their sender, which only counts them. A classic BPF program cuts
+//! them before they are queued. The kernel then does not copy their content to the peer. Of a buffer that left as many
+//! datagrams, the first header stays, and the kernel frees the rest. It also frees the content of a datagram of more than
+//! about 16 KB. A shorter one that left alone lies in one piece of memory with its header, which stays allocated and
+//! fills the receive buffer as before. The filter does not drop them, because the kernel counts what a filter drops as drops of the socket. Those must mean
 //! that the receive buffer was full, since they decide the cause of a loss.
 //!
 //! The filter knows the peer by the address and port of its inbox, so that another peer of the host is not affected. It
@@ -131,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn own_buffers_take_little_room() {
+    fn buffers_of_many_own_datagrams_take_little_room() {
         let [own, to] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
         setsockopt(&to, sockopt::UdpGroSegment, &true).unwrap();
         setsockopt(&to, sockopt::RcvBuf, &(256 * 1024)).unwrap();
