@@ -21,14 +21,31 @@ const GREETING_TIME: Duration = Duration::from_secs(2);
 /// than the queue of an embedded subscription holds, since its reader may be the thread that runs the turns. A mebibyte
 /// holds 16,000 messages of 64 bytes.
 const RECV_BYTES: usize = 1 << 20;
-/// Maximum bytes of this peer's own multicasts received in one turn. The kernel returns multicasts to their sender,
-/// where they are only counted. The limit exceeds a receive buffer, so that a peer that publishes at full speed reads
-/// its inbox in every turn.
-const OWN_BYTES: u64 = 64 << 20;
+/// Maximum number of this peer's own multicasts received in one turn, which the last batch may exceed. The kernel
+/// returns multicasts to their sender, where they are only counted. Those that it cuts have few bytes, and buffers of
+/// many count once. The limit exceeds what a receive buffer of 16 MiB holds, at about 800 bytes each, so that a peer
+/// that publishes at full speed reads its inbox in every turn.
+const OWN_DATAGRAMS: u64 = 65_536;
 /// Maximum time for which the inbox and the clock tick wait while the group socket has more than one turn can receive.
 /// The inbox carries requests to publishers and their receive windows, which must arrive in time however fast
 /// multicasts come.
 const INBOX_WAIT_MAX: Duration = Duration::from_millis(2);
+
+/// What one turn has received from a socket.
+#[derive(Clone, Copy, Debug, Default)]
+struct ReceiveBudget {
+    /// Bytes of other peers.
+    bytes: usize,
+    /// Number of this peer's own multicasts.
+    own_datagrams: u64,
+}
+
+impl ReceiveBudget {
+    /// Returns whether the turn may receive more.
+    fn is_left(self) -> bool {
+        self.bytes < RECV_BYTES && self.own_datagrams < OWN_DATAGRAMS
+    }
+}
 
 impl EngineCore {
     /// Accepts new clients.
@@ -90,9 +107,9 @@ impl EngineCore {
 
     fn receive_from(&mut self, mut now: ClockReading, path: Path) {
         let index = usize::from(path == Path::Unicast);
-        let (mut bytes, mut own_bytes) = (0, 0);
+        let mut budget = ReceiveBudget::default();
         let was_readable = self.is_readable[index];
-        while self.is_readable[index] && bytes < RECV_BYTES && own_bytes < OWN_BYTES {
+        while self.is_readable[index] && budget.is_left() {
             match self.sockets.recv_batch(path, &mut self.batch) {
                 Ok(_) => self.is_readable[index] = self.batch.is_full(),
                 Err(error) => self.on_recv_error(&error),
@@ -101,9 +118,9 @@ impl EngineCore {
             now = Clock::now();
             let datagrams_each = self.batch.segments_seen();
             let own = self.batch.take_discarded();
-            own_bytes += own.bytes;
+            budget.own_datagrams += own.datagrams;
             for received in self.batch.drain() {
-                bytes += received.bytes.len();
+                budget.bytes += received.bytes.len();
                 // A datagram may have arrived after a subscription began, and an earlier one of the same batch before.
                 if let Some(at) = received.arrival(now) {
                     self.peer.handle(now, Input::Arrived { path, at });
@@ -175,6 +192,13 @@ fn overrun(path: Path, drops: u32, datagrams_each: u64) -> Input {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cut_own_datagrams_use_up_a_turn() {
+        let after = |bytes, own_datagrams| ReceiveBudget { bytes, own_datagrams }.is_left();
+        assert!(after(0, 0) && after(RECV_BYTES - 1, 40_000), "a receive buffer of 16 MiB is read in one turn");
+        assert!(!after(RECV_BYTES, 0) && !after(0, 70_000));
+    }
 
     /// Proves: W5
     #[test]
