@@ -164,7 +164,7 @@ impl RecvBatch {
         self.received.iter_mut().rev().take(count).for_each(|datagram| datagram.is_copy = true);
     }
 
-    /// Returns the maximum number of datagrams that recently arrived as one buffer; at least 1.
+    /// Returns the maximum number of datagrams that recently arrived as one buffer, without discarded ones; at least 1.
     pub(super) fn segments_seen(&self) -> u64 {
         self.segments.peak()
     }
@@ -221,7 +221,6 @@ impl RecvBatch {
             let from = name.decode().expect("the sender of a UDP datagram has an Internet address");
             let segment = ancillary.segment.filter(|bytes| (1..slot.len()).contains(bytes));
             let datagrams = segment.map_or(1, |bytes| slot.len().div_ceil(bytes)) as u64;
-            self.segments.on_buffer(datagrams);
             let unreported = &mut self.discarded.overrun;
             *unreported += overrun;
             if self.discarded_sender == Some(from) {
@@ -230,6 +229,7 @@ impl RecvBatch {
                 slot.clear();
                 continue;
             }
+            self.segments.on_buffer(datagrams);
             let arrived = ancillary.arrived;
             let mut push = |bytes| {
                 let overrun = mem::take(unreported);
@@ -548,6 +548,24 @@ mod tests {
         assert_eq!(from, [other.local_addr().unwrap()]);
         let counts = DiscardedDatagrams { datagrams: 4, bytes: 3 * 1400 + 77, overrun: 0 };
         assert_eq!((recv_batch.take_discarded(), recv_batch.take_discarded()), (counts, DiscardedDatagrams::default()));
+    }
+
+    #[test]
+    fn discarded_buffers_do_not_lower_the_peak() {
+        let [own, other, to] = [(); 3].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        setsockopt(&to, sockopt::UdpGroSegment, &true).unwrap();
+        let group = to.local_addr().unwrap();
+        let mut recv_batch = RecvBatch::new(BATCH_BUFFERS_MAX);
+        recv_batch.discard_sender(own.local_addr().unwrap());
+        let batch = [100, 100, 100].map(|bytes| outgoing(None, bytes));
+        assert_eq!(send(other.as_fd(), group, &batch, &mut true).unwrap(), batch.len());
+        assert_eq!(recv_batch.recv(to.as_fd(), &mut 0).unwrap(), 3);
+        for _ in 0..3 * SPAN_BUFFERS {
+            own.send_to(&[7; 36], group).unwrap();
+            assert_eq!(recv_batch.recv(to.as_fd(), &mut 0).unwrap(), 0);
+        }
+        assert_eq!(recv_batch.take_discarded().datagrams, u64::from(3 * SPAN_BUFFERS));
+        assert_eq!(recv_batch.segments_seen(), 3);
     }
 
     #[test]
