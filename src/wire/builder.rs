@@ -89,11 +89,25 @@ struct RunInProgress {
 /// Divisor of a datagram's size that gives the maximum padding.
 const PAD_DIVISOR: usize = 8;
 
-/// Divisor of a sealed datagram's size that gives the maximum unused memory behind it.
+/// Minimum size in bytes of a datagram that the retransmit ring retains in the memory in which it was sealed. It copies
+/// shorter ones.
+pub const RETAINED_BYTES_MIN: usize = 1024;
+
+/// Divisor of the size of a datagram to retain that gives the maximum unused memory behind it.
 const UNUSED_DIVISOR: usize = 32;
 
-/// Bytes of a sealed datagram's allocation before the datagram, and of the allocator and the reference count.
-const OVERHEAD_BYTES: usize = 64;
+/// Divisor of a shorter datagram's size that gives the maximum unused memory: it leaves soon.
+const SHORT_UNUSED_DIVISOR: usize = 1;
+
+/// Bytes of memory of a sealed datagram beyond its bytes and the unused ones: at most [`UNUSED_HEADER_BYTES`] before it,
+/// [`REFERENCE_BYTES`], and 16 of the allocator.
+const OVERHEAD_BYTES: usize = UNUSED_HEADER_BYTES + REFERENCE_BYTES + 16;
+
+/// Bytes that a short header leaves unused before a datagram.
+const UNUSED_HEADER_BYTES: usize = Header::BYTES_MAX - Header::SHORT_BYTES;
+
+/// Bytes of the allocation for a datagram's reference count: four words, and one of the allocator.
+const REFERENCE_BYTES: usize = 40;
 
 /// Minimum initial capacity of a datagram's buffer, in bytes. Most datagrams are short, even if large ones are allowed.
 const CAPACITY_MIN: usize = 2048;
@@ -284,7 +298,9 @@ impl Builder {
         };
         datagram.put_u32(check);
         (self.messages, self.is_full) = (0, false);
-        if datagram.capacity() - datagram.len() > datagram.len() / UNUSED_DIVISOR {
+        let bytes = datagram.len() - start;
+        let divisor = if RETAINED_BYTES_MIN <= bytes { UNUSED_DIVISOR } else { SHORT_UNUSED_DIVISOR };
+        if bytes / divisor < datagram.capacity() - datagram.len() {
             datagram.shrink_to_fit();
         }
         let mut datagram = Bytes::from(datagram);
@@ -319,7 +335,8 @@ impl Builder {
     }
 }
 
-/// Returns the maximum bytes of memory that a sealed datagram of `bytes` bytes keeps allocated.
+/// Returns the maximum bytes of memory that a sealed datagram of `bytes` bytes keeps allocated; `bytes` is at least
+/// [`RETAINED_BYTES_MIN`].
 pub fn sealed_allocation_max(bytes: usize) -> usize {
     bytes + bytes / UNUSED_DIVISOR + OVERHEAD_BYTES
 }

@@ -31,7 +31,7 @@ mod run;
 mod tests;
 
 pub use beacon::Beacon;
-pub use builder::{Builder, Entry, fits_alone, sealed_allocation_max};
+pub use builder::{Builder, Entry, RETAINED_BYTES_MIN, fits_alone, sealed_allocation_max};
 pub use control::{Hello, InterestAnnouncement, PeerAnnouncement, QueueReport, Report, ShareCount, encode_control};
 pub use error::{DecodeError, DiscardReason};
 pub use fragment::{FRAGMENT_TOTAL_MAX, Fragment, assemble, body_of};

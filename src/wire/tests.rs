@@ -508,6 +508,29 @@ fn message(subject: &str, payload: &[u8]) -> Message {
     Message::new(subject.parse().unwrap(), payload.to_vec())
 }
 
+#[test]
+fn sealed_allocations_stay_within_their_bound() {
+    for bytes_max in [1000, 1472, 8900, 65_507] {
+        let mut builder = Builder::new(bytes_max);
+        for payload in (0..bytes_max - 100).step_by(bytes_max / 150).chain(0..300) {
+            for kind in [Kind::Data, Kind::Directed] {
+                let message = message("a.b", &vec![7; payload]);
+                let entry = Entry { message: (&message).into(), seq: Seq::new(9), stamp: None, chain: None };
+                assert!(builder.push(&entry), "{payload} of {bytes_max}");
+                let sealed = builder.seal(&header(kind));
+                let bytes = sealed.len();
+                // A vector takes the whole allocation over. The reference count and the allocator take 56 bytes besides.
+                let allocated = Vec::from(sealed).capacity();
+                if bytes < RETAINED_BYTES_MIN {
+                    assert!(allocated <= 2 * bytes + 8, "{allocated} bytes for {bytes}");
+                } else {
+                    assert!(allocated + 56 <= sealed_allocation_max(bytes), "{allocated} bytes for {bytes}");
+                }
+            }
+        }
+    }
+}
+
 fn header(kind: Kind) -> Header {
     let receiver = (kind == Kind::Directed).then(|| Epoch::new(0x1112_1314_1516_1718).unwrap());
     let (number, count) = if kind == Kind::Control { (9, 45) } else { (7, 42) };

@@ -7,7 +7,7 @@
 //! it is full. A segment is evicted as a whole, and its memory is reused for the next one.
 
 use crate::time::Instant;
-use crate::wire::sealed_allocation_max;
+use crate::wire::{RETAINED_BYTES_MIN, sealed_allocation_max};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::mem::size_of;
@@ -22,9 +22,6 @@ const SEGMENT_BYTES_MIN: usize = 2048;
 
 /// Bytes of a segment for each entry that is reserved with it; the list of entries grows if it needs more.
 const BYTES_PER_ENTRY: usize = 512;
-
-/// Minimum size in bytes of a datagram that is retained without a copy.
-const SHARED_BYTES_MIN: usize = 1024;
 
 /// Place of an entry in its segment, with its time and `before` value relative to the segment's start.
 #[derive(Clone, Copy, Debug)]
@@ -158,7 +155,7 @@ pub enum StoredBytes<'a> {
 impl<'a> StoredBytes<'a> {
     /// Returns how a sealed datagram is retained.
     pub fn of_datagram(datagram: &'a Bytes) -> StoredBytes<'a> {
-        if SHARED_BYTES_MIN <= datagram.len() { StoredBytes::Shared(datagram) } else { StoredBytes::Copied(datagram) }
+        if RETAINED_BYTES_MIN <= datagram.len() { StoredBytes::Shared(datagram) } else { StoredBytes::Copied(datagram) }
     }
 
     /// Returns the bytes, which are copied unless they are shared.

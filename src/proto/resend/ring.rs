@@ -16,8 +16,10 @@ const MANIFEST_TIMES: u32 = 10;
 /// Limits of one stream's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingSettings {
-    /// Maximum bytes of memory for datagrams, with the overhead of storage: 16 bytes each and a small amount for each
-    /// sixteenth of the ring. The oldest leave beyond it. 0 keeps none.
+    /// Maximum bytes of memory for datagrams, with the overhead of storage. The oldest leave beyond it. 0 keeps none.
+    /// The overhead is 16 bytes for each datagram, and a small amount for each sixteenth of the ring. A datagram of at
+    /// least [`RETAINED_BYTES_MIN`](crate::wire::RETAINED_BYTES_MIN) bytes has 96 to 128 bytes more, and counts a
+    /// thirty-second of its bytes for unused memory behind it.
     pub bytes_max: usize,
     /// Maximum age of a datagram.
     pub time: Duration,
