@@ -31,7 +31,7 @@ const OWN_DATAGRAMS: u64 = 65_536;
 /// multicasts come.
 const INBOX_WAIT_MAX: Duration = Duration::from_millis(2);
 
-/// What one turn has received from a socket.
+/// Counts of what one turn has received from a socket.
 #[derive(Clone, Copy, Debug, Default)]
 struct ReceiveBudget {
     /// Bytes of other peers.

@@ -73,9 +73,17 @@ fn program(own: SocketAddr) -> Vec<SockFilter> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{SocketOptions, Sockets};
     use super::*;
+    use crate::daemon::batch::{OutgoingDatagram, RecvBatch};
+    use crate::daemon::interface::{ChoiceReason, ChosenInterface};
+    use crate::message::{Epoch, Message};
+    use crate::proto::effect::Path;
+    use crate::wire::{Builder, Entry, KeyChoice, into_keyed};
+    use bytes::Bytes;
     use nix::sys::socket::{getsockopt, setsockopt, sockopt};
     use std::net::UdpSocket;
+    use std::time::Duration;
 
     /// Returns a datagram that begins like one of the protocol.
     fn datagram(magic: u16, mode: u8, kind: u8, bytes: usize) -> Vec<u8> {
@@ -147,5 +155,57 @@ mod tests {
         let mut buffer = [0; 2000];
         let lengths: Vec<usize> = std::iter::from_fn(|| to.recv(&mut buffer).ok()).collect();
         assert_eq!(lengths, [36; 100]);
+    }
+
+    /// Returns a datagram of the builder, and the same with a key.
+    fn sealed_datagrams() -> [Bytes; 2] {
+        let mut builder = Builder::new(1400);
+        let message = Message::new("a.b".parse().unwrap(), vec![7; 1000]);
+        assert!(builder.push(&Entry { message: (&message).into(), seq: None, stamp: None, chain: None }));
+        let epoch = Epoch::new(7).unwrap();
+        let header = Header { kind: Kind::Data, group: 1, epoch, number: 1, count: 1, uptime_ms: 0, receiver: None };
+        let open = builder.seal(&header);
+        let keyed = into_keyed(&open, 1, KeyChoice::Group { is_odd_phase: false }, 16);
+        [open, keyed.into()]
+    }
+
+    #[test]
+    fn peer_receives_own_data_cut_after_moves() {
+        let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let interface = ChosenInterface {
+            name: "lo".to_owned(),
+            index: nix::net::if_::if_nametoindex("lo").unwrap(),
+            address: [127, 0, 0, 1].into(),
+            mtu: 65_536,
+            loopback: true,
+            reason: ChoiceReason::Named,
+            others: Vec::new(),
+        };
+        let options = SocketOptions {
+            group: [239, 255, 81, 81].into(),
+            port,
+            interface: &interface,
+            inbox_port: 0,
+            ttl: 0,
+            receive_buffer: 1 << 20,
+            send_buffer: 1 << 20,
+        };
+        let [mut own, mut other] = [(); 2].map(|()| Sockets::open(&options).unwrap());
+        for moves in 0..3 {
+            assert!(own.cuts_own(), "after {moves} moves");
+            for bytes in sealed_datagrams() {
+                for (is_own, length) in [(true, 36), (false, bytes.len())] {
+                    let from = if is_own { &mut own } else { &mut other };
+                    let sender = from.inbox_address();
+                    assert_eq!(from.send_batch(&[OutgoingDatagram { to: None, bytes: bytes.clone() }]).unwrap(), 1);
+                    assert!(own.wait(Duration::from_secs(10)).unwrap());
+                    let mut batch = RecvBatch::new(4);
+                    own.recv_batch(Path::Multicast, &mut batch).unwrap();
+                    let received: Vec<_> = batch.drain().map(|received| (received.from, received.bytes)).collect();
+                    assert_eq!(received, [(sender, bytes.slice(..length))], "after {moves} moves");
+                }
+            }
+            own.move_to(&options).unwrap();
+        }
     }
 }
