@@ -48,6 +48,7 @@
 //! | [`listener`] | client protocols, without I/O |
 //! | [`storage`] | the event journal, the streams and the order of events in SQLite, PostgreSQL and Redis |
 //! | [`config`] | YAML to a checked configuration |
+//! | `shared_memory` | rings in memory that a program shares with its peer |
 //! | [`daemon`] | the loop around the core: sockets, clients, services, log |
 //! | [`bus`] | the library |
 //! | `sim` | many cores on one simulated network, and an oracle |
@@ -84,6 +85,7 @@ pub mod rng;
 #[cfg(feature = "security")]
 pub mod security;
 pub mod seqno;
+mod shared_memory;
 #[cfg(any(feature = "sim", all(test, feature = "listeners")))]
 pub mod sim;
 pub mod storage;

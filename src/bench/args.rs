@@ -51,6 +51,8 @@ pub enum BenchPath {
     Threads,
     /// A daemon for each program, reached through its Unix socket.
     Daemon,
+    /// A daemon for each program, reached through shared memory.
+    Shm,
 }
 
 /// Location of the programs, and path of the messages.

@@ -34,6 +34,7 @@ Examples:
   seqcast bench latency --secs 10 --runs 3
   seqcast bench latency --rate 10000/s --size 1024 --json
   seqcast bench latency --path daemon
+  seqcast bench latency --path shm
   seqcast bench latency --keyed --no-raw --runs 5
 
 Round trip: one program publishes, and the other one publishes each message back. The latency is half of that time. A \

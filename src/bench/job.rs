@@ -284,7 +284,7 @@ pub struct SendReport {
     pub cpu_ns: u64,
     /// Number of times that the bus was backpressured.
     pub held_up: u64,
-    /// Memory of the process, in bytes; with [`BenchPath::Daemon`] of the daemon.
+    /// Memory of the process, in bytes; with [`BenchPath::Daemon`] and [`BenchPath::Shm`] of the daemon.
     pub rss_bytes: u64,
     /// Window of published subjects.
     pub window: Window,
@@ -326,7 +326,7 @@ pub struct ReceiveReport {
     pub segments: u64,
     /// Processor time used, in nanoseconds.
     pub cpu_ns: u64,
-    /// Memory of the process, in bytes; with [`BenchPath::Daemon`] of the daemon.
+    /// Memory of the process, in bytes; with [`BenchPath::Daemon`] and [`BenchPath::Shm`] of the daemon.
     pub rss_bytes: u64,
     /// Window of received subjects.
     pub window: Window,

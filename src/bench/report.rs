@@ -38,7 +38,7 @@ impl RunStats {
 /// Result of one way of measuring, over all runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct ThroughputRow {
-    /// `raw_plain`, `raw_gso`, `raw_gso_gro`, `library`, `threads`, `daemon`, or one of the last three with `_keyed`.
+    /// `raw_plain`, `raw_gso`, `raw_gso_gro`, `library`, `threads`, `daemon`, `shm`, or one of the last four with `_keyed`.
     pub what: &'static str,
     /// Bytes of payload of a message.
     pub size: usize,

@@ -90,6 +90,7 @@ fn names(path: BenchPath) -> [&'static str; 2] {
         BenchPath::Library => ["library", "library_keyed"],
         BenchPath::Threads => ["threads", "threads_keyed"],
         BenchPath::Daemon => ["daemon", "daemon_keyed"],
+        BenchPath::Shm => ["shm", "shm_keyed"],
     }
 }
 

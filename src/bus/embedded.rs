@@ -269,7 +269,7 @@ fn full_unless(is_accepted: bool) -> Result<(), PublishError> {
 
 fn info(engine: &Engine, client: ClientId) -> Info {
     let welcome = engine.core.welcome(client);
-    Info::from_welcome(welcome)
+    Info::from_welcome(welcome, false)
 }
 
 #[cfg(test)]

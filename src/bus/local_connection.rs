@@ -1,6 +1,9 @@
-//! The connection to a peer through its Unix socket. One thread reads and writes, so that publishing never blocks.
+//! The connection to a peer through its Unix socket, or through shared memory beside it. One thread reads and writes,
+//! so that publishing never blocks. In shared memory the publishers write themselves, and the thread writes only what
+//! did not fit.
 
 use super::events::{EventError, EventReply};
+use super::local_handshake::{connect, handshake, request_rings};
 use super::streams::{StreamError, StreamReply};
 use super::{FOREVER, OpenError, PublishError, SubscribeError, WaitError};
 use crate::daemon::answer_parts::PartSender;
@@ -11,23 +14,24 @@ use crate::daemon::mailbox::{AnswerSender, SubscriptionRequest};
 use crate::daemon::subscription_queue::{Notice, SubscriptionQueue};
 use crate::delivery::Deliveries;
 use crate::listener::event::{EventAnswer, EventRequest};
-use crate::listener::frame::{ClientFrame, PeerFrame, VERSION, Welcome};
-use crate::listener::local::{ClientEndpoint, LocalFault};
+use crate::listener::frame::{ClientFrame, PeerFrame, Welcome};
+use crate::listener::local::ClientEndpoint;
 use crate::listener::publish_run::PublishRunBuilder;
 use crate::listener::refusal::RefusalReason;
 use crate::listener::session_request::ReceiverCondition;
 use crate::listener::stream::StreamRequest;
 use crate::message::{Loss, LossScope, Message, MessageRef, PeerRef, QuestionFailure, SubId, SubscriptionFilter};
 use crate::proto::question::{Answer, Question};
+use crate::shared_memory::{RingFault, RingReader, RingWriter, ring_doorbell};
 use crate::subject::Subject;
 use bytes::{Buf, Bytes, BytesMut};
 use crossbeam_channel::Sender;
 use mio::net::UnixStream;
 use mio::{Events, Interest, Poll, Token, Waker};
 use serde_json::Value;
-use socket2::{Domain, SockAddr, Socket, Type};
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -39,8 +43,11 @@ use std::time::Duration;
 const OUT_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Maximum bytes of one read.
 const READ_BYTES: usize = 64 * 1024;
-/// Time limit for the peer's greeting.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Number of bytes in the ring that the peer has not read from which on messages are packed: one message after the other
+/// would cost it more, and they do not wait longer.
+const UNREAD_MIN: u64 = 4 * 1024;
+/// Maximum number of bytes packed while the peer reads.
+const PACKED_BYTES: usize = 16 * 1024;
 /// Time that closing waits for the peer to accept the remaining output.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -53,12 +60,16 @@ pub(super) struct LocalConnection {
     queues: Mutex<BTreeMap<SubId, Arc<SubscriptionQueue>>>,
     send_space: Condvar,
     waker: Waker,
+    /// The socket. With shared memory it carries only doorbells.
+    stream: UnixStream,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Default)]
 struct LocalConnectionState {
     out: BytesMut,
+    /// Ring to the peer, if frames go through shared memory.
+    ring: Option<RingWriter>,
     /// Builder of the last publish run in `out`, to which further messages can be added.
     run: PublishRunBuilder,
     is_sleeping: bool,
@@ -86,8 +97,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl LocalConnection {
-    /// Connects, exchanges greetings, and starts the thread.
-    pub(super) fn open(path: &Path, name: &str) -> Result<(Arc<LocalConnection>, Welcome), OpenError> {
+    /// Connects, exchanges greetings, and starts the thread. Requests shared memory if `wants_rings`.
+    pub(super) fn open(
+        path: &Path,
+        name: &str,
+        wants_rings: bool,
+    ) -> Result<(Arc<LocalConnection>, Welcome), OpenError> {
         let system = |step| move |error| OpenError::System { step, error };
         let no_peer = |error: io::Error| match error.kind() {
             io::ErrorKind::PermissionDenied => OpenError::NoPermission { path: path.to_owned() },
@@ -97,23 +112,37 @@ impl LocalConnection {
         let mut socket = connect(path).map_err(no_peer)?;
         let mut endpoint = ClientEndpoint::new();
         let welcome = handshake(&mut socket, &mut endpoint, path, name)?;
+        let rings = match wants_rings && welcome.offers_shared_memory {
+            true => match request_rings(&mut socket, &mut endpoint, path) {
+                Err(OpenError::System { step, error }) => {
+                    // The peer now expects frames in the memory, so this connection is of no use.
+                    tracing::warn!(%error, "cannot {step}; the socket is used");
+                    return LocalConnection::open(path, name, false);
+                }
+                rings => rings?,
+            },
+            false => None,
+        };
         socket.set_nonblocking(true).map_err(system("prepare the connection"))?;
         let mut stream = UnixStream::from_std(OwnedFd::from(socket).into());
         let poll = Poll::new().map_err(system("open an event queue"))?;
         let both = Interest::READABLE | Interest::WRITABLE;
         poll.registry().register(&mut stream, STREAM, both).map_err(system("watch the connection"))?;
+        let (reader, ring) = rings.unzip();
         let local_connection = Arc::new(LocalConnection {
-            state: Mutex::default(),
+            state: Mutex::new(LocalConnectionState { ring, ..LocalConnectionState::default() }),
             queues: Mutex::default(),
             send_space: Condvar::new(),
             waker: Waker::new(poll.registry(), WAKER).map_err(system("make a waker"))?,
+            stream,
             thread: Mutex::default(),
         });
         let connection_thread = ConnectionThread {
             shared: local_connection.clone(),
-            stream,
             poll,
             endpoint,
+            reader,
+            has_ended: false,
             writing: BytesMut::new(),
             unnotified: Vec::new(),
             is_readable: true,
@@ -131,7 +160,7 @@ impl LocalConnection {
         }
         let mut state = self.send_space(bytes, timeout)?;
         state.push(&ClientFrame::Publish(message));
-        self.wake(state);
+        self.submit(state, false);
         Ok(())
     }
 
@@ -149,7 +178,7 @@ impl LocalConnection {
         } else {
             state.push(&ClientFrame::Publish(Message::new(subject.clone(), Bytes::copy_from_slice(payload))));
         }
-        self.wake(state);
+        self.submit(state, true);
         Ok(())
     }
 
@@ -293,6 +322,11 @@ impl LocalConnection {
         }
     }
 
+    /// Returns whether frames go through shared memory.
+    pub(super) fn uses_rings(&self) -> bool {
+        lock(&self.state).ring.is_some()
+    }
+
     /// Returns the reason why the connection has ended, if it has.
     pub(super) fn end_reason(&self) -> Option<String> {
         lock(&self.state).end_reason.clone()
@@ -305,8 +339,24 @@ impl LocalConnection {
         }
         state.push(frame);
         register(&mut state);
-        self.wake(state);
+        self.submit(state, false);
         Ok(())
+    }
+
+    /// Writes queued output to the ring, or wakes the thread to write it to the socket. Output for the ring may be packed
+    /// with later messages if `may_wait`.
+    #[inline]
+    fn submit(&self, mut state: MutexGuard<'_, LocalConnectionState>, may_wait: bool) {
+        if state.ring.is_none() {
+            return self.wake(state);
+        }
+        let written = state.write_ring(may_wait);
+        drop(state);
+        match written {
+            Ok(true) => ring_doorbell(&self.stream),
+            Ok(false) => {}
+            Err(fault) => self.end(violation(fault)),
+        }
     }
 
     fn wake(&self, mut state: MutexGuard<'_, LocalConnectionState>) {
@@ -328,6 +378,8 @@ impl LocalConnection {
         state.streams.clear();
         state.discard();
         drop(state);
+        // It fails if the peer has closed the connection already.
+        let _ = self.stream.shutdown(Shutdown::Both);
         self.send_space.notify_all();
         for queue in lock(&self.queues).values() {
             queue.close();
@@ -394,6 +446,7 @@ impl LocalConnection {
                 }
             }
             PeerFrame::Bye { text, .. } => self.end(text),
+            PeerFrame::Segment(_) => self.end(violation("it answers a request that was not made")),
             PeerFrame::Welcome(_) => unreachable!("a second greeting is a fault"),
         }
     }
@@ -461,6 +514,33 @@ impl LocalConnectionState {
         std::mem::swap(&mut self.out, spare);
     }
 
+    /// Writes the queued output to the ring, as far as there is room. Returns whether the peer is to get a doorbell. If
+    /// `may_wait`, output is packed with later messages while the peer is behind; it rings the doorbell when it has read.
+    fn write_ring(&mut self, may_wait: bool) -> Result<bool, RingFault> {
+        let Some(ring) = &mut self.ring else { return Ok(false) };
+        if self.out.is_empty() {
+            return Ok(false);
+        }
+        if may_wait && self.out.len() < PACKED_BYTES && UNREAD_MIN <= ring.unread()? {
+            ring.await_reader();
+            if UNREAD_MIN <= ring.unread()? {
+                return Ok(false);
+            }
+        }
+        self.run.close();
+        loop {
+            match ring.write(&self.out) {
+                Ok(count) if count == self.out.len() => self.out.clear(),
+                Ok(count) => self.out.advance(count),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(ring.owes_doorbell()),
+                Err(_) => return Err(RingFault),
+            }
+            if self.out.is_empty() {
+                return Ok(ring.owes_doorbell());
+            }
+        }
+    }
+
     /// Discards the queued output, which the peer will not read.
     fn discard(&mut self) {
         self.run.close();
@@ -477,54 +557,15 @@ impl LocalConnectionState {
     }
 }
 
-fn connect(path: &Path) -> io::Result<Socket> {
-    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    // On Linux the write timeout also bounds the wait for a peer that does not accept.
-    socket.set_write_timeout(Some(HANDSHAKE_TIMEOUT))?;
-    socket.set_read_timeout(Some(HANDSHAKE_TIMEOUT))?;
-    socket.connect(&SockAddr::unix(path)?)?;
-    Ok(socket)
-}
-
-fn handshake(
-    socket: &mut Socket,
-    endpoint: &mut ClientEndpoint,
-    path: &Path,
-    name: &str,
-) -> Result<Welcome, OpenError> {
-    let system = |step| move |error| OpenError::System { step, error };
-    let incompatible = |fault: LocalFault| OpenError::Incompatible { path: path.to_owned(), reason: fault.to_string() };
-    let mut hello = BytesMut::new();
-    ClientFrame::Hello { version: VERSION, name: name.to_owned() }.encode(&mut hello);
-    // A peer that is full sends BYE and closes before it reads this. Its reason is more useful than "broken pipe".
-    let written = socket.write_all(&hello);
-    let mut bytes = [0u8; 4096];
-    loop {
-        match endpoint.poll_frame().map_err(incompatible)? {
-            Some(PeerFrame::Welcome(welcome)) => return Ok(welcome),
-            Some(PeerFrame::Bye { text, .. }) => return Err(OpenError::Refused(text)),
-            Some(_) => unreachable!("the first frame is a greeting or a fault"),
-            None => {}
-        }
-        match socket.read(&mut bytes) {
-            Ok(0) => {
-                written.map_err(system("greet the peer"))?;
-                let error = io::ErrorKind::UnexpectedEof.into();
-                return Err(OpenError::NoPeer { path: path.to_owned(), error });
-            }
-            Ok(count) => endpoint.push(&bytes[..count]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(OpenError::NoPeer { path: path.to_owned(), error }),
-        }
-    }
-}
-
 /// The connection thread: it moves bytes both ways.
 struct ConnectionThread {
     shared: Arc<LocalConnection>,
-    stream: UnixStream,
     poll: Poll,
     endpoint: ClientEndpoint,
+    /// Ring from the peer, if frames go through shared memory.
+    reader: Option<RingReader>,
+    /// True once the peer has closed the socket. What it has written to the ring before is still read.
+    has_ended: bool,
     writing: BytesMut,
     /// Queues whose readers are woken once everything of one read has been delivered.
     unnotified: Vec<Arc<SubscriptionQueue>>,
@@ -553,7 +594,7 @@ impl ConnectionThread {
             if let Some(reason) = self.read(&mut scratch)? {
                 return Ok(reason);
             }
-            if is_closing && (self.writing.is_empty() || CLOSE_TIMEOUT.as_millis() / 100 <= closing_waits) {
+            if is_closing && (self.is_all_written() || CLOSE_TIMEOUT.as_millis() / 100 <= closing_waits) {
                 return Ok("closed".to_owned());
             }
             let timeout = match self.is_idle() {
@@ -575,15 +616,40 @@ impl ConnectionThread {
     }
 
     /// Returns whether there is nothing to do before the next event. From then on a new frame wakes the thread.
-    fn is_idle(&self) -> bool {
+    fn is_idle(&mut self) -> bool {
         let mut state = lock(&self.shared.state);
-        let has_output = self.is_writable && (!state.out.is_empty() || !self.writing.is_empty());
-        state.is_sleeping = !self.is_readable && !has_output;
+        let has_work = match &mut self.reader {
+            // A doorbell comes when the ring to the peer has room for what is queued.
+            Some(reader) => {
+                reader.arm();
+                self.has_ended || reader.has_bytes()
+            }
+            None => self.is_writable && (!state.out.is_empty() || !self.writing.is_empty()),
+        };
+        state.is_sleeping = !self.is_readable && !has_work;
         state.is_sleeping
+    }
+
+    /// Writes as much as the ring accepts. Returns whether the user closes the connection.
+    fn write_ring(&self) -> io::Result<bool> {
+        let mut state = lock(&self.shared.state);
+        let owes_doorbell = state.write_ring(false)?;
+        let (is_closing, has_waiters) = (state.is_closing, 0 < state.writers_waiting);
+        drop(state);
+        if owes_doorbell {
+            ring_doorbell(&self.shared.stream);
+        }
+        if has_waiters {
+            self.shared.send_space.notify_all();
+        }
+        Ok(is_closing)
     }
 
     /// Writes as much as the stream accepts. Returns whether the user closes the connection.
     fn write(&mut self) -> io::Result<bool> {
+        if self.reader.is_some() {
+            return self.write_ring();
+        }
         loop {
             if self.writing.is_empty() {
                 let mut state = lock(&self.shared.state);
@@ -599,7 +665,7 @@ impl ConnectionThread {
             if !self.is_writable {
                 return Ok(lock(&self.shared.state).is_closing);
             }
-            match self.stream.write(&self.writing) {
+            match (&self.shared.stream).write(&self.writing) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => self.writing.advance(count),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.is_writable = false,
@@ -621,25 +687,83 @@ impl ConnectionThread {
         self.shared.send_space.notify_all();
     }
 
+    /// Returns whether no output waits.
+    fn is_all_written(&self) -> bool {
+        self.writing.is_empty() && lock(&self.shared.state).out.is_empty()
+    }
+
+    /// Handles the frames read so far. Returns the reason if the peer violates the protocol.
+    fn handle_frames(&mut self) -> Option<String> {
+        loop {
+            match self.endpoint.poll_frame() {
+                Ok(Some(frame)) => self.shared.on_frame(frame, &mut self.unnotified),
+                Ok(None) => break,
+                // The end of the connection closes all queues, which wakes their readers.
+                Err(fault) => return Some(violation(fault)),
+            }
+        }
+        self.unnotified.drain(..).for_each(|queue| queue.notify());
+        None
+    }
+
+    /// Reads doorbells, which only show that the peer has written or read.
+    fn read_doorbells(&mut self, scratch: &mut [u8]) -> io::Result<()> {
+        if !self.is_readable {
+            return Ok(());
+        }
+        match (&self.shared.stream).read(scratch) {
+            Ok(0) => self.has_ended = true,
+            Ok(_) => {
+                self.reader.iter_mut().for_each(RingReader::on_doorbell);
+                lock(&self.shared.state).ring.iter_mut().for_each(RingWriter::on_doorbell);
+                return Ok(());
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
+            Err(error) if is_disconnect(&error) => self.has_ended = true,
+            Err(error) => return Err(error),
+        }
+        self.is_readable = false;
+        Ok(())
+    }
+
+    /// Reads from the ring a few times, and returns the reason if the connection has ended.
+    fn read_ring(&mut self, scratch: &mut [u8]) -> io::Result<Option<String>> {
+        self.read_doorbells(scratch)?;
+        for _ in 0..16 {
+            let Some(reader) = &mut self.reader else { break };
+            match self.endpoint.push_with(|buffer| reader.read(READ_BYTES, buffer)) {
+                Ok(0) if self.has_ended => return Ok(Some("the peer closed the connection".to_owned())),
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(fault) => return Ok(Some(violation(fault))),
+            }
+            if reader.owes_doorbell() {
+                ring_doorbell(&self.shared.stream);
+            }
+            if let Some(reason) = self.handle_frames() {
+                return Ok(Some(reason));
+            }
+        }
+        Ok(None)
+    }
+
     /// Reads a few times, and returns the reason if the connection has ended.
     fn read(&mut self, scratch: &mut [u8]) -> io::Result<Option<String>> {
+        if self.reader.is_some() {
+            return self.read_ring(scratch);
+        }
         for _ in 0..16 {
             if !self.is_readable {
                 break;
             }
-            match self.stream.read(scratch) {
+            match (&self.shared.stream).read(scratch) {
                 Ok(0) => return Ok(Some("the peer closed the connection".to_owned())),
                 Ok(count) => {
                     self.endpoint.push(&scratch[..count]);
-                    loop {
-                        match self.endpoint.poll_frame() {
-                            Ok(Some(frame)) => self.shared.on_frame(frame, &mut self.unnotified),
-                            Ok(None) => break,
-                            // The end of the connection closes all queues, which wakes their readers.
-                            Err(fault) => return Ok(Some(format!("the peer violates the local protocol: {fault}"))),
-                        }
+                    if let Some(reason) = self.handle_frames() {
+                        return Ok(Some(reason));
                     }
-                    self.unnotified.drain(..).for_each(|queue| queue.notify());
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.is_readable = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -649,6 +773,11 @@ impl ConnectionThread {
         }
         Ok(None)
     }
+}
+
+/// Returns the reason of an end for a violation of the protocol.
+fn violation(fault: impl std::fmt::Display) -> String {
+    format!("the peer violates the local protocol: {fault}")
 }
 
 /// Returns whether the other side has closed the connection.

@@ -44,11 +44,13 @@
 //! [`Subscription::readiness_fd`] is a descriptor for `poll` and `epoll`. With the Cargo feature `async` a
 //! [`Subscription`] is a `futures_core::Stream`, which needs no runtime.
 
+mod attach;
 mod embedded;
 mod error;
 mod events;
 mod history;
 mod local_connection;
+mod local_handshake;
 mod peer_link;
 mod reports;
 mod request;
@@ -100,6 +102,7 @@ pub use crate::storage::streams::postgres::add_event_in as add_event_in_postgres
 /// ```
 #[cfg(feature = "sqlite")]
 pub use crate::storage::streams::sqlite::add_event_in as add_event_in_sqlite;
+pub use attach::AttachOptions;
 pub use embedded::EmbeddedPeer;
 pub use error::{OpenError, PublishError, RecvError, RequestError, SubscribeError, WaitError};
 pub use events::{EventError, PendingRegistration};
@@ -121,11 +124,9 @@ use crate::proto::join::Join;
 use crate::proto::peer::inbox_of;
 use crate::subject::permitted_subjects::PermittedSubjects;
 use crate::subject::{Pattern, Subject};
-use local_connection::LocalConnection;
 use peer_link::PeerLink;
 use serde_json::Value;
 use std::fmt;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -133,12 +134,6 @@ use std::time::Duration;
 
 /// A timeout that never expires in practice.
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 86_400);
-
-/// Maximum number of notices queued for a subscription of an attached bus: enough small messages for the time that its
-/// thread waits for a processor. The byte limit bounds the memory.
-const QUEUE_COUNT_MAX: usize = 1_000_000;
-/// Maximum bytes queued for a subscription of an attached bus.
-const QUEUE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Facts about the peer behind a bus.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,10 +152,12 @@ pub struct Info {
     pub message_bytes_max: usize,
     /// Version of the peer's program.
     pub software: String,
+    /// True if messages pass between this program and its peer through shared memory.
+    pub uses_shared_memory: bool,
 }
 
 impl Info {
-    fn from_welcome(welcome: Welcome) -> Info {
+    fn from_welcome(welcome: Welcome, uses_shared_memory: bool) -> Info {
         Info {
             peer: welcome.peer,
             epoch: welcome.epoch,
@@ -169,6 +166,7 @@ impl Info {
             client: welcome.client,
             message_bytes_max: usize::try_from(welcome.message_bytes_max).expect("32 bits fit"),
             software: welcome.software,
+            uses_shared_memory,
         }
     }
 }
@@ -280,27 +278,6 @@ impl Bus {
         let shared = Arc::get_mut(&mut bus.shared).expect("no other handle exists yet");
         shared.thread = Mutex::new(Some(thread));
         Ok(bus)
-    }
-
-    /// Attaches to the peer that listens on the Unix socket `path`.
-    ///
-    /// # Errors
-    /// No peer answers there, or it refuses.
-    pub fn attach(path: impl AsRef<Path>) -> Result<Bus, OpenError> {
-        let program = std::env::args_os().next();
-        let name = program.as_deref().map(Path::new).and_then(Path::file_name).map(|name| name.to_string_lossy());
-        Bus::attach_as(path, &name.unwrap_or_default())
-    }
-
-    /// Attaches like [`Bus::attach`], under a name that `show clients` and the peer's log contain.
-    ///
-    /// # Errors
-    /// No peer answers there, or it refuses.
-    pub fn attach_as(path: impl AsRef<Path>, name: &str) -> Result<Bus, OpenError> {
-        let (local_connection, welcome) = LocalConnection::open(path.as_ref(), name)?;
-        let limits = QueueLimits { count_max: QUEUE_COUNT_MAX, bytes_max: QUEUE_BYTES_MAX };
-        let (link, publish) = (PeerLink::LocalConnection(local_connection), PermittedSubjects::all());
-        Ok(Bus::new(link, Info::from_welcome(welcome), limits, publish))
     }
 
     fn new(link: PeerLink, info: Info, limits: QueueLimits, publish: PermittedSubjects) -> Bus {

@@ -9,7 +9,7 @@ use super::events::{DataDirFormat, EventTypesFormat, RetentionFormat, ServerIdFo
 use super::host_defaults::HostDefaults;
 use super::interface::InterfaceSpec;
 use super::listeners::{AccountsFormat, ListenAddressFormat, TlsFiles, TlsFilesFormat, TlsFirst, TlsFirstFormat};
-use super::local_socket::{SocketGroupFormat, SocketModeFormat};
+use super::local_socket::{SharedMemoryFormat, SocketGroupFormat, SocketModeFormat};
 use super::network::{DatagramSize, DatagramSizeFormat, GroupFormat, InterfaceFormat, PeerNameFormat, PeersFormat};
 use super::origins::OriginsFormat;
 use super::path::{FilePathFormat, SocketPathFormat};
@@ -233,6 +233,12 @@ keys! {
     "client-queue-size" client_queue_size: usize = "16 mb", SizeFormat { min: 64 * KB, max: 2 * GB }, "64 mb";
     /// Number of messages queued for a local program that does not read.
     "client-queue-count" client_queue_count: usize = "1000000", NumberFormat { min: 1, max: 100_000_000 }, "1000";
+    /// Bytes of the memory that the peer shares with each attached local program, for the messages of both directions;
+    /// `off` leaves them to the socket.
+    "shared-memory" shared_memory: Option<usize> =
+        "1 mb", SharedMemoryFormat { size: SizeFormat { min: 64 * KB, max: GB } }, "off";
+    /// Maximum bytes of the memory that the peer shares with all local programs together; further ones use the socket.
+    "shared-memory-max" shared_memory_max: usize = "256 mb", SizeFormat { min: 64 * KB, max: 2 * GB }, "64 mb";
     /// Maximum number of subscriptions of all local programs together.
     "subscriptions-max" subscriptions_max: usize = "1000000", NumberFormat { min: 1, max: 100_000_000 }, "200000";
     /// Maximum number of subscriptions of one local program.

@@ -1,6 +1,7 @@
-//! The values of the keys about the Unix socket: its mode and its group.
+//! The values of the keys about the Unix socket: its mode, its group, and the memory shared beside it.
 
 use super::host_defaults::HostDefaults;
+use super::quantity::SizeFormat;
 use super::value_error::ValueError;
 use super::value_format::ValueFormat;
 
@@ -55,6 +56,30 @@ impl ValueFormat for SocketGroupFormat {
     }
 }
 
+/// The size of the memory shared with a program, or `off`.
+pub(super) struct SharedMemoryFormat {
+    pub size: SizeFormat,
+}
+
+impl ValueFormat for SharedMemoryFormat {
+    type Value = Option<usize>;
+
+    fn parse(&self, text: &str, defaults: &HostDefaults) -> Result<Option<usize>, ValueError> {
+        match text {
+            "off" | "no" => Ok(None),
+            _ => self.size.parse(text, defaults).map(Some),
+        }
+    }
+
+    fn show(&self, bytes: &Option<usize>) -> String {
+        bytes.map_or("off".into(), |bytes| self.size.show(&bytes))
+    }
+
+    fn range(&self) -> String {
+        format!("off, or {}", self.size.range())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,6 +95,18 @@ mod tests {
         }
         for text in ["0066", "0460", "1777", "880", "rw", "-660", "", "99999999999"] {
             assert_eq!(SocketModeFormat.parse(text, &defaults), Err(ValueError::SocketMode), "{text}");
+        }
+    }
+
+    #[test]
+    fn shared_memory_is_a_size_or_off() {
+        let format = SharedMemoryFormat { size: SizeFormat { min: 1024, max: 4096 } };
+        for (text, bytes, shown) in [("off", None, "off"), ("no", None, "off"), ("2 kb", Some(2048), "2 kb")] {
+            assert_eq!(format.parse(text, &HostDefaults::default()), Ok(bytes), "{text}");
+            assert_eq!(format.show(&bytes), shown);
+        }
+        for text in ["512", "8 kb", "on", ""] {
+            assert!(format.parse(text, &HostDefaults::default()).is_err(), "{text}");
         }
     }
 

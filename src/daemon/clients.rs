@@ -179,6 +179,28 @@ impl Clients {
         }
     }
 
+    /// Returns the number of clients that have shared memory.
+    pub(crate) fn ring_count(&self) -> usize {
+        let has_rings = |client: &ClientEntry| match &client.kind {
+            ClientTransport::Attached(connection) => connection.rings.is_some(),
+            _ => false,
+        };
+        self.map.values().filter(|client| has_rings(client)).count()
+    }
+
+    /// Asks the clients with shared memory for a doorbell at their next frame. Returns whether any attached client has
+    /// input to process now.
+    pub(crate) fn arm_rings(&mut self, is_publish_blocked: bool) -> bool {
+        for id in &self.attached {
+            if let Some(ClientTransport::Attached(connection)) = self.map.get_mut(id).map(|client| &mut client.kind)
+                && let Some(rings) = &mut connection.rings
+            {
+                rings.arm();
+            }
+        }
+        self.with_input(is_publish_blocked).next().is_some()
+    }
+
     /// Returns the connection state of a client with a stream.
     pub(crate) fn connection_state(&mut self, id: ClientId) -> Option<&mut ConnectionState> {
         match &mut self.map.get_mut(&id)?.kind {
@@ -544,6 +566,12 @@ impl ClientEntry {
             account: None,
             embedded,
             process: process.cloned(),
+            path: match &self.kind {
+                ClientTransport::Attached(connection) => {
+                    Some(if connection.rings.is_some() { "shm" } else { "socket" })
+                }
+                _ => None,
+            },
             connected: now.instant.since(self.connected),
             published: self.published,
             delivered: self.delivered,

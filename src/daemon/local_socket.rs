@@ -3,10 +3,11 @@
 use crate::config::Config;
 use crate::daemon::client_process::ClientProcess;
 use crate::daemon::connection_state::{ConnectionState, ReadOutcome};
+use crate::daemon::local_rings::LocalRings;
 use crate::daemon::outbox::ClientOutbox;
 use crate::daemon::subscription_queue::QueueLimits;
 use crate::listener::frame::ClientFrame;
-use crate::listener::local::PeerEndpoint;
+use crate::listener::local::{LocalFault, PeerEndpoint};
 use crate::subject::Subject;
 use mio::net::{UnixListener, UnixStream};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
@@ -300,6 +301,8 @@ pub(crate) struct Connection {
     pub(crate) waiting: Option<ClientFrame>,
     /// Subject of the last run of messages; the next run often has the same one.
     pub(crate) subject: Option<Subject>,
+    /// Rings that carry the frames in place of the stream, if the client has requested them.
+    pub(crate) rings: Option<LocalRings>,
 }
 
 impl Connection {
@@ -315,13 +318,24 @@ impl Connection {
             is_greeted: false,
             waiting: None,
             subject: None,
+            rings: None,
         }
     }
 
     /// Returns whether the client may have input that the engine can process now.
     pub(crate) fn has_input(&self, is_publish_blocked: bool) -> bool {
         let must_wait = is_publish_blocked && self.waiting.is_some();
-        !must_wait && !self.outbox.is_backpressured() && self.flow.has_input()
+        !must_wait && !self.outbox.is_backpressured() && (self.flow.has_input() || self.is_readable())
+    }
+
+    /// Returns whether a read may have an outcome.
+    pub(crate) fn is_readable(&self) -> bool {
+        !self.flow.is_closing && (self.flow.is_readable || self.rings.as_ref().is_some_and(LocalRings::has_input))
+    }
+
+    /// Records an event of the stream. Returns whether it may have been a doorbell.
+    pub(crate) fn on_event(&mut self) -> bool {
+        self.rings.as_mut().map(LocalRings::on_doorbell).is_some()
     }
 
     /// Stores a detached copy of the last run's subject.
@@ -332,14 +346,23 @@ impl Connection {
     }
 
     /// Reads once through `scratch` into the protocol parser.
-    pub(crate) fn read(&mut self, scratch: &mut [u8]) -> ReadOutcome {
-        self.flow.read(&mut self.stream, false, scratch, |bytes| self.endpoint.push(bytes))
+    ///
+    /// # Errors
+    /// Returns the fault of the client in the shared memory.
+    pub(crate) fn read(&mut self, scratch: &mut [u8]) -> Result<ReadOutcome, LocalFault> {
+        match &mut self.rings {
+            Some(rings) => rings.read(&mut self.flow, &mut self.stream, &mut self.endpoint, scratch),
+            None => Ok(self.flow.read(&mut self.stream, false, scratch, |bytes| self.endpoint.push(bytes))),
+        }
     }
 
     /// Writes pending output, as far as the stream takes it. Returns false at the end of a connection that the peer
     /// closes.
     pub(crate) fn write(&mut self) -> bool {
-        let is_open = self.flow.write(|| self.outbox.write_to(&mut self.stream));
+        let is_open = self.flow.write(|| match &mut self.rings {
+            Some(rings) => rings.write(&mut self.outbox, &self.stream),
+            None => self.outbox.write_to(&mut self.stream),
+        });
         if self.flow.is_write_closed() {
             self.outbox.discard();
         }

@@ -25,6 +25,7 @@ pub(crate) mod internal_command;
 mod key_log;
 #[cfg(feature = "listeners")]
 pub mod listeners;
+pub(crate) mod local_rings;
 pub mod local_socket;
 pub mod log;
 #[cfg(feature = "cli")]

@@ -225,6 +225,7 @@ mod tests {
             client: 1,
             message_bytes_max: 1,
             software: String::new(),
+            offers_shared_memory: false,
         }));
         assert!(outbox.write_to(&mut slow).unwrap());
         assert!(matches!(slow.caller.poll_frame(), Ok(Some(PeerFrame::Welcome(_)))));

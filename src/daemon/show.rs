@@ -68,6 +68,8 @@ pub(crate) struct ClientRow {
     pub(crate) embedded: bool,
     /// Process of a local client, if the kernel reports it.
     pub(crate) process: Option<ClientProcess>,
+    /// Path of its frames: `shm` or `socket` if it is attached.
+    pub(crate) path: Option<&'static str>,
     /// Time since it connected.
     pub(crate) connected: Duration,
     /// Number of messages it published.
@@ -472,6 +474,7 @@ fn client(row: &ClientRow) -> Value {
         "pid": row.process.as_ref().map(|process| process.pid),
         "user_id": row.process.as_ref().map(|process| process.user_id),
         "user": row.process.as_ref().and_then(|process| process.user.as_deref()),
+        "path": row.path,
         "connected_ms": millis(row.connected),
         "published": row.published,
         "delivered": row.delivered,

@@ -32,6 +32,10 @@ pub enum ProtocolViolation {
     NoGreeting,
     /// A second greeting.
     SecondGreeting,
+    /// A second request for shared memory, or one that other frames follow before its answer.
+    SharedMemory,
+    /// The other side wrote a counter into the shared memory that is not possible.
+    RingCounter,
 }
 
 impl fmt::Display for LocalFault {
@@ -42,6 +46,12 @@ impl fmt::Display for LocalFault {
                 write!(f, "the first frame must be the greeting")
             }
             LocalFault::ProtocolViolation(ProtocolViolation::SecondGreeting) => write!(f, "the greeting was repeated"),
+            LocalFault::ProtocolViolation(ProtocolViolation::SharedMemory) => {
+                write!(f, "shared memory was requested again, or more was sent before the answer")
+            }
+            LocalFault::ProtocolViolation(ProtocolViolation::RingCounter) => {
+                write!(f, "a counter in the shared memory is not possible")
+            }
             LocalFault::Incompatible { peer_version } => write!(
                 f,
                 "the other side speaks version {peer_version} of the local protocol, this one version {VERSION}: \
@@ -114,6 +124,10 @@ impl LocalEndpoint {
         }
     }
 
+    fn push_with<T>(&mut self, append: impl FnOnce(&mut BytesMut) -> T) -> T {
+        if self.state == EndpointState::Closed { append(&mut BytesMut::new()) } else { append(&mut self.frames.buffer) }
+    }
+
     /// Returns the next frame, which `decode` reads, if `check` allows it in the present state.
     fn next<T>(
         &mut self,
@@ -167,6 +181,16 @@ impl PeerEndpoint {
         self.0.push(bytes);
     }
 
+    /// Adds the bytes that `append` appends to the buffer, as [`PeerEndpoint::push`] does.
+    pub(crate) fn push_with<T>(&mut self, append: impl FnOnce(&mut BytesMut) -> T) -> T {
+        self.0.push_with(append)
+    }
+
+    /// Returns whether bytes of an incomplete frame are buffered.
+    pub(crate) fn has_bytes(&self) -> bool {
+        !self.0.frames.buffer.is_empty()
+    }
+
     /// Returns the client's next frame. The first frame must be a HELLO of this version.
     ///
     /// # Errors
@@ -204,6 +228,16 @@ impl ClientEndpoint {
     /// `None`.
     pub fn push(&mut self, bytes: &[u8]) {
         self.0.push(bytes);
+    }
+
+    /// Adds the bytes that `append` appends to the buffer, as [`ClientEndpoint::push`] does.
+    pub(crate) fn push_with<T>(&mut self, append: impl FnOnce(&mut BytesMut) -> T) -> T {
+        self.0.push_with(append)
+    }
+
+    /// Returns whether bytes of an incomplete frame are buffered.
+    pub(crate) fn has_bytes(&self) -> bool {
+        !self.0.frames.buffer.is_empty()
     }
 
     /// Returns the peer's next frame. The first frame must be a WELCOME of this version or a BYE. No frame follows a

@@ -240,13 +240,13 @@ fn peer_of_another_version_is_named() {
     let fake = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let mut out = BytesMut::new();
-        welcome(9).encode(&mut out);
+        welcome(VERSION + 1).encode(&mut out);
         stream.write_all(&out).unwrap();
         stream
     });
     let error = Bus::attach(&path).unwrap_err();
     assert!(matches!(error, OpenError::Incompatible { .. }));
-    assert!(error.to_string().contains("version 9"), "{error}");
+    assert!(error.to_string().contains(&format!("version {}", VERSION + 1)), "{error}");
     drop(fake.join().unwrap());
 }
 

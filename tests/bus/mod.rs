@@ -9,4 +9,5 @@ mod pace;
 mod polls;
 mod raw_client;
 mod reports;
+mod shared_memory;
 mod turns;

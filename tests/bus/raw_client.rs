@@ -86,5 +86,6 @@ pub fn welcome(version: u16) -> PeerFrame {
         client: 1,
         message_bytes_max: 1 << 20,
         software: "0".into(),
+        offers_shared_memory: false,
     })
 }

@@ -56,7 +56,7 @@ fn throughput_is_compared_with_the_kernel() {
 #[test]
 fn messages_add_up_on_every_path() {
     let place = Place::new();
-    for path in ["library", "threads", "daemon"] {
+    for path in ["library", "threads", "daemon", "shm"] {
         let answer = bench(&place, &["throughput", "--path", path, "--rate", "20000/s", "--secs", "0.3", "--no-raw"]);
         let [row] = &rows(&answer, "rows")[..] else { panic!("{answer}") };
         assert_eq!((row["what"].as_str(), answer["ratios"].as_array().map(Vec::len)), (Some(path), Some(0)));
@@ -72,7 +72,7 @@ fn messages_add_up_on_every_path() {
 #[test]
 fn latencies_are_ordered_and_compared() {
     let place = Place::new();
-    for path in ["library", "threads", "daemon"] {
+    for path in ["library", "threads", "daemon", "shm"] {
         let answer = bench(&place, &["latency", "--path", path, "--secs", "0.2", "--rate", "2000/s", "--runs", "2"]);
         assert_eq!((&answer["verb"], &answer["path"], &answer["ok"]), (&"latency".into(), &path.into(), &true.into()));
         let names: Vec<&str> = rows(&answer, "rows").iter().map(|row| row["what"].as_str().unwrap()).collect();
@@ -190,7 +190,7 @@ fn wrong_arguments_are_refused_before_any_process_starts() {
         (&["bench", "throughput", "--size", "7"], USAGE, &["from 8 to"]),
         (&["bench", "throughput", "--rate", "0"], USAGE, &["above 0"]),
         (&["bench", "throughput", "--runs", "0"], USAGE, &["--runs"]),
-        (&["bench", "throughput", "--path", "pigeon"], USAGE, &["library, threads, daemon"]),
+        (&["bench", "throughput", "--path", "pigeon"], USAGE, &["library, threads, daemon, shm"]),
         (&["bench", "throughput", "--datagram", "9"], CONFIGURATION, &["--datagram 9", "576"]),
         (&["bench", "throughput", "--set", "heartbeet=1s"], CONFIGURATION, &["heartbeat"]),
         (&["bench", "throughput", "--interface", "nowhere9"], UNREACHABLE, &["subscriber", "nowhere9"]),

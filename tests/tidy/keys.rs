@@ -65,6 +65,8 @@ const PROOFS: &[Proof<'_>] = &[
     ("client-max", "tests/bus/misbehaviour.rs", "excess_clients_and_subscriptions_name_their_key"),
     ("client-queue-size", "src/daemon/subscription_queue.rs", "messages_beyond_the_queue_size_are_dropped"),
     ("client-queue-count", "tests/bus/library.rs", "slow_subscription_loses_only_its_own_messages"),
+    ("shared-memory", "tests/bus/shared_memory.rs", "programs_without_shared_memory_use_the_socket"),
+    ("shared-memory-max", "tests/bus/shared_memory.rs", "programs_without_shared_memory_use_the_socket"),
     ("subscriptions-max", "src/proto/interest.rs", "excess_subscriptions_are_refused_and_repeated_ids_ignored"),
     ("client-subscriptions-max", "tests/bus/misbehaviour.rs", "excess_clients_and_subscriptions_name_their_key"),
     ("match-cache", "src/proto/interest.rs", "matches_are_cached_up_to_the_cache_size"),

@@ -14,7 +14,9 @@ use crate::bench::job::{
     DaemonJob, Drop as Dropped, Job, PeerSettings, ProcessCommand, ProcessReport, ReadyReport, Window,
 };
 use crate::bench::temporary_directory::{self, remove_at_end};
-use crate::bus::{Bus, EmbeddedPeer, NoticeRef, Options, PublishError, RecvError, SubscribeError, Subscription};
+use crate::bus::{
+    AttachOptions, Bus, EmbeddedPeer, NoticeRef, Options, PublishError, RecvError, SubscribeError, Subscription,
+};
 use crate::config::Config;
 use crate::daemon::drop_rule::DropRule;
 use crate::subject::{Pattern, Subject};
@@ -70,7 +72,8 @@ impl BenchPeer {
                     .map_err(|error| peer::start_failure(&error))
             }
             BenchPath::Threads => peer::embed(&config, options(drop, false).drop).map(BenchPeer::Threaded),
-            BenchPath::Daemon => attach(values, drop),
+            BenchPath::Daemon => attach(values, drop, false),
+            BenchPath::Shm => attach(values, drop, true),
         }
     }
 
@@ -260,8 +263,8 @@ fn options(drop: Option<Dropped>, serve: bool) -> Options {
     Options { serve, drop, ..Options::default() }
 }
 
-/// Starts a daemon in a directory of its own and attaches to it.
-fn attach(values: &PeerSettings, drop: Option<Dropped>) -> Result<BenchPeer, CommandFailure> {
+/// Starts a daemon in a directory of its own and attaches to it, through shared memory or through its socket.
+fn attach(values: &PeerSettings, drop: Option<Dropped>, shared_memory: bool) -> Result<BenchPeer, CommandFailure> {
     let directory = temporary_directory::create()?;
     let socket = directory.join("peer.sock");
     let values = values.with("bench", "socket", &socket.to_string_lossy());
@@ -279,7 +282,12 @@ fn attach(values: &PeerSettings, drop: Option<Dropped>) -> Result<BenchPeer, Com
             return Err(failure);
         }
     };
-    Ok(BenchPeer::Attached(peer::attach(&socket, "bench")?, daemon))
+    let options = AttachOptions { name: Some("bench".to_owned()), shared_memory };
+    let bus = Bus::attach_with(&socket, &options).map_err(failed)?;
+    if bus.info().uses_shared_memory != shared_memory {
+        return Err(failed("the daemon shares no memory; shared-memory or shared-memory-max forbids it"));
+    }
+    Ok(BenchPeer::Attached(bus, daemon))
 }
 
 /// Runs a daemon until a command ends it.

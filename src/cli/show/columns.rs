@@ -247,6 +247,7 @@ pub(super) const CLIENTS: &[(Column, Cell)] = &[
     (Column::new("account").left(), FieldOr("/account", "-")),
     (Column::new("user").left(), Rule(user)),
     (Column::new("pid"), FieldOr("/pid", "-")),
+    (Column::new("path").left(), FieldOr("/path", "-")),
     (Column::new("connected"), Span("/connected_ms")),
     (Column::new("published"), Field("/published")),
     (Column::new("delivered"), Field("/delivered")),

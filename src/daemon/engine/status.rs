@@ -121,6 +121,11 @@ impl Engine {
             ),
             ("clients_refused", self.core.clients_refused, "Clients refused because there were too many."),
             (
+                "segments_refused",
+                self.core.segments.refused,
+                "Requests of attached programs for shared memory that were refused; they use the socket.",
+            ),
+            (
                 "subscriptions_unconfirmed",
                 self.core.unconfirmed_reported,
                 "Subscriptions reported as established although a suppressing peer had not confirmed them in time.",

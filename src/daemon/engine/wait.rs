@@ -3,6 +3,7 @@
 use super::Engine;
 use crate::clock::Clock;
 use crate::daemon::engine_core::Phase;
+use crate::daemon::local_socket::Connection;
 use crate::daemon::log_levels::LogLevels;
 use crate::daemon::signals::Signals;
 use crate::daemon::systemd::SystemdNotifier;
@@ -18,8 +19,9 @@ use std::time::Duration;
 impl Engine {
     /// Waits for events, and records which sockets, listeners and clients are ready.
     pub(super) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        let is_busy = self.has_work() || !self.core.mailbox.sleep(self.core.is_publish_blocked());
-        let may_sleep = !is_busy && timeout != Some(Duration::ZERO);
+        let is_publish_blocked = self.core.is_publish_blocked();
+        let is_busy = self.has_work() || !self.core.mailbox.sleep(is_publish_blocked);
+        let may_sleep = !is_busy && timeout != Some(Duration::ZERO) && !self.core.clients.arm_rings(is_publish_blocked);
         if self.core.transmit_queue.is_blocked() != self.is_watching_writes {
             self.is_watching_writes = self.core.transmit_queue.is_blocked();
             self.core.sockets.watch_writable(self.core.poll.registry(), INBOX, self.is_watching_writes)?;
@@ -60,7 +62,9 @@ impl Engine {
                 Token(token) => {
                     let id =
                         ClientId(u32::try_from(token - CLIENTS).expect("tokens are made from the clients' numbers"));
-                    if event.is_writable() {
+                    // Programs with shared memory report by a byte that there is room for output.
+                    let may_be_doorbell = self.core.clients.connection(id).is_some_and(Connection::on_event);
+                    if event.is_writable() || may_be_doorbell {
                         self.core.clients.on_writable(id);
                     }
                     if let Some(state) = self.core.clients.connection_state(id) {

@@ -93,21 +93,25 @@ impl EngineCore {
                 }
             }
             let Some(connection) = self.clients.connection(id) else { return budget };
-            if budget == 0 || !connection.flow.is_readable || connection.flow.is_closing {
+            if budget == 0 || !connection.is_readable() {
                 return budget;
             }
             match connection.read(&mut self.scratch) {
-                ReadOutcome::Bytes(bytes) => budget = budget.saturating_sub(bytes),
-                ReadOutcome::Nothing => return budget,
-                ReadOutcome::End => {
+                Ok(ReadOutcome::Bytes(bytes)) => budget = budget.saturating_sub(bytes),
+                Ok(ReadOutcome::Nothing) => return budget,
+                Ok(ReadOutcome::End) => {
                     self.detach(now, id);
+                    return budget;
+                }
+                Err(fault) => {
+                    self.on_fault(now, id, &fault);
                     return budget;
                 }
             }
         }
     }
 
-    fn on_fault(&mut self, now: ClockReading, id: ClientId, fault: &LocalFault) {
+    pub(super) fn on_fault(&mut self, now: ClockReading, id: ClientId, fault: &LocalFault) {
         let name = self.clients.client(id).map_or(String::new(), |client| client.name.clone());
         tracing::warn!(client = id.0, name, reason = %fault, "client rejected");
         self.clients.answer(id, &fault.bye());
@@ -131,9 +135,7 @@ impl EngineCore {
                 }
             }
             ClientFrame::Publish(message) => {
-                if let Some(client) = self.clients.client(id) {
-                    client.published += 1;
-                }
+                self.clients.client(id).into_iter().for_each(|client| client.published += 1);
                 self.request_or_report(now, id, ClientRequest::Publish(message));
             }
             ClientFrame::PublishRun(mut run) => {
@@ -185,6 +187,7 @@ impl EngineCore {
                 }))
             }
             ClientFrame::Flush { token } => self.await_flush(FlushWaiter::Attached(id, token)),
+            ClientFrame::SharedMemory => self.share_memory(now, id),
         }
     }
 
@@ -235,6 +238,7 @@ impl EngineCore {
             client: id.0,
             message_bytes_max: u32::try_from(settings.message_bytes_max).expect("at most 8 MiB"),
             software: env!("CARGO_PKG_VERSION").to_owned(),
+            offers_shared_memory: self.segments.is_offered(),
         }
     }
 

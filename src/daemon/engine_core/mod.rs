@@ -10,6 +10,7 @@ pub(crate) mod local_clients;
 mod protected_io;
 mod receive;
 pub(crate) mod receiver_waits;
+mod segments;
 
 use self::confirmation::PendingConfirmation;
 use self::flush::{FLUSHES_MAX, FlushPoint, FlushWaiter};
@@ -115,6 +116,7 @@ pub(crate) struct EngineCore {
     /// Default delivery mode of subscriptions that name none and are in no queue group.
     delivery: DeliveryMode,
     pub(super) clients_refused: u64,
+    pub(super) segments: segments::SegmentLimits,
     pub(super) receiver_waits: ReceiverWaits,
     pub(crate) mailbox: Arc<Mailbox>,
     flushes: Vec<(FlushWaiter, FlushPoint)>,
@@ -172,6 +174,7 @@ impl EngineCore {
             last_served: ClientId(0),
             delivery: config.delivery,
             clients_refused: 0,
+            segments: segments::SegmentLimits::of(config),
             receiver_waits: ReceiverWaits::default(),
             mailbox,
             flushes: Vec::new(),

@@ -23,6 +23,7 @@ const HISTORY: u8 = 0x07;
 const AWAIT: u8 = 0x09;
 const EVENTS: u8 = 0x0a;
 const STREAMS: u8 = 0x0b;
+const SHARED_MEMORY: u8 = 0x0c;
 
 /// SUBSCRIBE: the peer announces publishers to the subscription.
 const FLAG_DISCOVERY: u8 = 0x01;
@@ -116,6 +117,9 @@ pub enum ClientFrame {
         /// The request.
         request: StreamRequest,
     },
+    /// Requests shared memory for all further frames; answered by [`PeerFrame::Segment`], before which the client sends
+    /// nothing else.
+    SharedMemory,
 }
 
 impl ClientFrame {
@@ -179,6 +183,7 @@ impl ClientFrame {
                 out.put_u64(*id);
                 request.put(out);
             }
+            ClientFrame::SharedMemory => out.put_u8(SHARED_MEMORY),
         });
     }
 
@@ -230,6 +235,7 @@ impl ClientFrame {
             },
             EVENTS => ClientFrame::Events { id: reader.u64()?, request: EventRequest::read(&mut reader)? },
             STREAMS => ClientFrame::Streams { id: reader.u64()?, request: StreamRequest::read(&mut reader)? },
+            SHARED_MEMORY => ClientFrame::SharedMemory,
             kind => return Err(FrameError::Kind(kind)),
         };
         reader.end()?;

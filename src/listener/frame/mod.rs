@@ -1,4 +1,4 @@
-//! Encoding and decoding of the frames of the local protocol, version 6. `docs/local-protocol.md` describes them.
+//! Encoding and decoding of the frames of the local protocol. `docs/local-protocol.md` describes them.
 //!
 //! ```text
 //!  0               4       5
@@ -13,5 +13,5 @@ mod peer_frame;
 
 pub use client_frame::ClientFrame;
 pub use limits::{FRAME_BYTES_MAX, FRAME_SUBS_MAX, VERSION};
-pub use peer_frame::{ByeReason, PeerFrame, Welcome};
+pub use peer_frame::{ByeReason, PeerFrame, SegmentRefusal, SegmentRefusalReason, Welcome};
 pub(crate) use peer_frame::{put_message_head, put_message_run};

@@ -27,6 +27,7 @@ const MESSAGE_RUN: u8 = 0x8c;
 const AWAITED: u8 = 0x8d;
 const EVENTS_ANSWER: u8 = 0x8e;
 const STREAMS_ANSWER: u8 = 0x8f;
+const SEGMENT: u8 = 0x90;
 
 /// Codes of failures. The code 0 marks a part of an answer.
 const FAILURES: [(u8, QuestionFailure); 7] = [
@@ -37,6 +38,14 @@ const FAILURES: [(u8, QuestionFailure); 7] = [
     (5, QuestionFailure::TooMany),
     (6, QuestionFailure::Malformed),
     (7, QuestionFailure::Denied),
+];
+
+/// Codes of refused segments. The code 0 marks a segment.
+const SEGMENT_REFUSALS: [(u8, SegmentRefusalReason); 4] = [
+    (1, SegmentRefusalReason::Off),
+    (2, SegmentRefusalReason::LimitReached),
+    (3, SegmentRefusalReason::UnreadOutput),
+    (4, SegmentRefusalReason::System),
 ];
 
 const BYE_REASONS: [(u8, ByeReason); 5] = [
@@ -134,6 +143,9 @@ pub enum PeerFrame {
         /// The answer.
         answer: Result<StreamAnswer, StreamRefusal>,
     },
+    /// The answer to SHARED MEMORY: the size of each ring in bytes, or a refusal. The descriptor of the segment comes
+    /// beside the first byte of the frame. All later frames come through the ring.
+    Segment(Result<u32, SegmentRefusal>),
     /// Ends the connection.
     Bye {
         /// Reason, for programs.
@@ -162,6 +174,30 @@ pub struct Welcome {
     pub message_bytes_max: u32,
     /// Version of the program seqcast of the peer.
     pub software: String,
+    /// True if the client may request shared memory.
+    pub offers_shared_memory: bool,
+}
+
+/// Refusal of shared memory. The connection goes on with the socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentRefusal {
+    /// Reason, for programs.
+    pub reason: SegmentRefusalReason,
+    /// Reason, for people; at most 255 bytes.
+    pub text: String,
+}
+
+/// Reason why a client gets no shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SegmentRefusalReason {
+    /// The configuration of the peer switches it off.
+    Off,
+    /// All clients together have as much as the configuration permits.
+    LimitReached,
+    /// The client has not read all output of the peer.
+    UnreadOutput,
+    /// The system of the peer refused it.
+    System,
 }
 
 /// Reason why the peer ends a connection.
@@ -241,6 +277,7 @@ impl PeerFrame {
                 out.put_u64(*id);
                 StreamAnswer::put(answer, out);
             }
+            PeerFrame::Segment(answer) => put_segment(out, answer),
             PeerFrame::Bye { reason, text } => {
                 out.put_u8(BYE);
                 out.put_u8(encode_code(&BYE_REASONS, reason));
@@ -272,6 +309,7 @@ impl PeerFrame {
             AWAITED => PeerFrame::Awaited { sub: SubId(reader.u32()?) },
             EVENTS_ANSWER => PeerFrame::Events { id: reader.u64()?, answer: EventAnswer::read(&mut reader)? },
             STREAMS_ANSWER => PeerFrame::Streams { id: reader.u64()?, answer: StreamAnswer::read(&mut reader)? },
+            SEGMENT => PeerFrame::Segment(segment(&mut reader)?),
             ANSWERED => PeerFrame::Answered {
                 id: reader.u64()?,
                 answer: match reader.u8()? {
@@ -344,6 +382,29 @@ fn put_history_answer(out: &mut BytesMut, id: u64, answer: Result<&Bytes, &Quest
     }
 }
 
+fn put_segment(out: &mut BytesMut, answer: &Result<u32, SegmentRefusal>) {
+    out.put_u8(SEGMENT);
+    match answer {
+        Ok(ring_bytes) => {
+            out.put_u8(0);
+            out.put_u32(*ring_bytes);
+        }
+        Err(refusal) => {
+            out.put_u8(encode_code(&SEGMENT_REFUSALS, &refusal.reason));
+            put_bytes8(out, truncate255(&refusal.text).as_bytes());
+        }
+    }
+}
+
+fn segment(reader: &mut FrameReader) -> Result<Result<u32, SegmentRefusal>, FrameError> {
+    Ok(match reader.u8()? {
+        0 => Ok(reader.u32()?),
+        code => {
+            Err(SegmentRefusal { reason: decode_code(&SEGMENT_REFUSALS, code, "status")?, text: reader.text8("text")? })
+        }
+    })
+}
+
 fn put_welcome(out: &mut BytesMut, welcome: &Welcome) {
     out.put_u8(WELCOME);
     out.put_u16(welcome.version);
@@ -354,6 +415,7 @@ fn put_welcome(out: &mut BytesMut, welcome: &Welcome) {
     out.put_u32(welcome.client);
     out.put_u32(welcome.message_bytes_max);
     put_bytes8(out, truncate255(&welcome.software).as_bytes());
+    out.put_u8(u8::from(welcome.offers_shared_memory));
 }
 
 fn subs(reader: &mut FrameReader) -> Result<Vec<SubId>, FrameError> {
@@ -374,5 +436,6 @@ fn welcome(reader: &mut FrameReader) -> Result<Welcome, FrameError> {
         client: reader.u32()?,
         message_bytes_max: reader.u32()?,
         software: reader.text8("software")?,
+        offers_shared_memory: reader.flag(1)?,
     })
 }

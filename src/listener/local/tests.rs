@@ -367,6 +367,7 @@ fn welcome() -> PeerFrame {
         client: 3,
         message_bytes_max: 8 << 20,
         software: "0.1.0".into(),
+        offers_shared_memory: false,
     })
 }
 

@@ -66,6 +66,7 @@ fn greet(to_peer: bool, stream: &mut BytesMut) {
         client: 1,
         message_bytes_max: 1 << 20,
         software: "1".into(),
+        offers_shared_memory: false,
     };
     PeerFrame::Welcome(welcome).encode(stream);
 }

@@ -1,0 +1,224 @@
+//! Tests of both ends of a ring in one process, as two processes use it.
+
+use super::segment::{RingIndex, RingWord};
+use super::*;
+use crate::rng::Rng;
+use crate::wait::let_time_pass;
+use bytes::BytesMut;
+use std::collections::VecDeque;
+use std::io::{ErrorKind, IoSlice, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+const RING_BYTES: usize = 4096;
+
+/// The ends of both sides of a segment, and a further mapping for the view of the other process.
+struct Ends {
+    peer: (RingReader, RingWriter),
+    client: (RingReader, RingWriter),
+    view: Segment,
+}
+
+fn ends() -> Ends {
+    let (segment, memory) = Segment::create(RING_BYTES).unwrap();
+    let open = || Segment::open(memory.as_fd(), RING_BYTES).unwrap();
+    Ends { client: rings(open(), RingSide::Client), view: open(), peer: rings(segment, RingSide::Peer) }
+}
+
+fn read(reader: &mut RingReader, bytes_max: usize) -> Result<Vec<u8>, RingFault> {
+    let mut out = BytesMut::new();
+    reader.read(bytes_max, &mut out).map(|_| out.to_vec())
+}
+
+#[test]
+fn bytes_arrive_in_order_at_any_schedule() {
+    for seed in 0..50 {
+        let mut rng = Rng::new(seed);
+        let Ends { mut peer, mut client, .. } = ends();
+        let (mut twin, mut next): (VecDeque<u8>, u8) = (VecDeque::new(), 0);
+        for _ in 0..2000 {
+            if rng.chance(0.5) {
+                let bytes: Vec<u8> = (0..rng.below(3000)).map(|n| next.wrapping_add(n as u8)).collect();
+                let (first, second) = bytes.split_at(bytes.len() / 3);
+                match client.1.write_vectored(&[IoSlice::new(first), IoSlice::new(second)]) {
+                    Ok(count) => {
+                        assert_eq!(count, bytes.len().min(RING_BYTES - twin.len()), "seed {seed}");
+                        twin.extend(&bytes[..count]);
+                        next = next.wrapping_add(count as u8);
+                    }
+                    Err(error) => {
+                        assert_eq!((error.kind(), twin.len()), (ErrorKind::WouldBlock, RING_BYTES), "seed {seed}");
+                    }
+                }
+            } else {
+                let bytes_max = usize::try_from(rng.below(3000)).unwrap();
+                assert_eq!(peer.0.has_bytes(), !twin.is_empty());
+                let expected: Vec<u8> = twin.drain(..bytes_max.min(twin.len())).collect();
+                assert_eq!(read(&mut peer.0, bytes_max), Ok(expected), "seed {seed}");
+            }
+            assert_eq!(client.1.unread(), Ok(twin.len() as u64));
+        }
+        assert!(!client.0.has_bytes(), "the other ring is empty");
+    }
+}
+
+#[test]
+fn impossible_tail_is_refused() {
+    let sizes = RING_BYTES as u64;
+    for (lie, what) in [(sizes + 101, "ahead"), (99, "back before a byte read"), (149, "back"), (u64::MAX, "far")] {
+        let Ends { mut peer, mut client, view } = ends();
+        client.1.write_all(&[7; 150]).unwrap();
+        assert_eq!(read(&mut peer.0, 100), Ok(vec![7; 100]));
+        view.word(RingIndex::ToPeer, RingWord::Tail).store(lie, std::sync::atomic::Ordering::SeqCst);
+        assert!(peer.0.has_bytes(), "{what}");
+        assert_eq!(read(&mut peer.0, 100), Err(RingFault), "{what}");
+        client.1.write_all(b"x").unwrap();
+        assert_eq!(read(&mut peer.0, 100), Ok([vec![7; 50], b"x".to_vec()].concat()), "a refused look changes nothing");
+    }
+}
+
+#[test]
+fn impossible_head_is_refused() {
+    for (lie, what) in [(1 << 20, "ahead of the writer"), (99, "back"), (u64::MAX, "far")] {
+        let Ends { mut peer, mut client, view } = ends();
+        client.1.write_all(&[7; 150]).unwrap();
+        read(&mut peer.0, 100).unwrap();
+        assert_eq!(client.1.unread(), Ok(50));
+        view.word(RingIndex::ToPeer, RingWord::Head).store(lie, std::sync::atomic::Ordering::SeqCst);
+        assert_eq!(client.1.unread(), Err(RingFault), "{what}");
+        let error = client.1.write(&[0; RING_BYTES]).and_then(|_| client.1.write(&[0; RING_BYTES])).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidData, "{what}");
+    }
+}
+
+#[test]
+fn waiting_writer_gets_one_doorbell() {
+    let Ends { mut peer, mut client, .. } = ends();
+    client.1.write_all(&[7; RING_BYTES]).unwrap();
+    assert!(!peer.0.owes_doorbell(), "the writer does not wait yet");
+    assert_eq!(client.1.write(b"x").unwrap_err().kind(), ErrorKind::WouldBlock);
+    read(&mut peer.0, RING_BYTES / 2 - 1).unwrap();
+    assert!(!peer.0.owes_doorbell(), "less than half of the ring is free");
+    read(&mut peer.0, 1).unwrap();
+    assert_eq!((peer.0.owes_doorbell(), peer.0.owes_doorbell()), (true, false));
+    client.1.on_doorbell();
+    assert_eq!(client.1.write(&[8; RING_BYTES]).unwrap(), RING_BYTES / 2);
+    assert_eq!(client.1.write(b"x").unwrap_err().kind(), ErrorKind::WouldBlock, "it waits again");
+    read(&mut peer.0, RING_BYTES).unwrap();
+    assert!(peer.0.owes_doorbell());
+}
+
+#[test]
+fn sleeping_reader_gets_one_doorbell() {
+    let Ends { mut peer, mut client, .. } = ends();
+    client.1.write_all(b"x").unwrap();
+    assert!(!client.1.owes_doorbell(), "the reader is awake");
+    peer.0.arm();
+    assert!(peer.0.has_bytes(), "the last look finds what came before");
+    read(&mut peer.0, 10).unwrap();
+    client.1.write_all(b"y").unwrap();
+    assert!(!client.1.owes_doorbell(), "reading has withdrawn the request");
+    read(&mut peer.0, 10).unwrap();
+    peer.0.arm();
+    client.1.write_all(b"z").unwrap();
+    assert_eq!((client.1.owes_doorbell(), client.1.owes_doorbell()), (true, false));
+    // A doorbell may come for bytes that were read already. The request must then be made again.
+    peer.0.on_doorbell();
+    read(&mut peer.0, 10).unwrap();
+    peer.0.arm();
+    client.1.write_all(b"z").unwrap();
+    assert!(client.1.owes_doorbell());
+}
+
+/// Two threads in turn fill and empty a ring through sockets that block, with pauses: a lost doorbell leaves both asleep.
+#[test]
+fn no_wake_up_is_lost() {
+    let Ends { mut peer, mut client, .. } = ends();
+    let (a, b) = UnixStream::pair().unwrap();
+    a.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    b.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let total: usize = 3_000_000;
+    let pause = |rng: &mut Rng| {
+        if rng.chance(0.01) {
+            let_time_pass(Duration::from_micros(rng.below(200)), "each side finds the other one asleep at times");
+        }
+    };
+    let await_doorbell = |stream: &mut UnixStream| {
+        let bytes = std::io::Read::read(stream, &mut [0; 64]).expect("a doorbell comes in time");
+        assert_ne!(bytes, 0, "the other thread has failed");
+    };
+    let writing = std::thread::spawn(move || {
+        let (mut rng, mut stream, mut sent) = (Rng::new(1), a, 0usize);
+        while sent < total {
+            let count = (1 + rng.below(1500) as usize).min(total - sent);
+            let bytes: Vec<u8> = (sent..sent + count).map(|n| n as u8).collect();
+            match client.1.write(&bytes) {
+                Ok(count) => {
+                    sent += count;
+                    if client.1.owes_doorbell() {
+                        ring_doorbell(&stream);
+                    }
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                    await_doorbell(&mut stream);
+                    client.1.on_doorbell();
+                }
+            }
+            pause(&mut rng);
+        }
+        stream
+    });
+    let (mut rng, mut stream, mut received) = (Rng::new(2), b, 0usize);
+    while received < total {
+        let bytes = read(&mut peer.0, 1 + rng.below(1500) as usize).unwrap();
+        if bytes.is_empty() {
+            peer.0.arm();
+            if !peer.0.has_bytes() {
+                await_doorbell(&mut stream);
+                peer.0.on_doorbell();
+            }
+        } else {
+            assert!(bytes.iter().enumerate().all(|(index, byte)| *byte == (received + index) as u8));
+            received += bytes.len();
+            if peer.0.owes_doorbell() {
+                ring_doorbell(&stream);
+            }
+        }
+        pause(&mut rng);
+    }
+    drop(writing.join().unwrap());
+}
+
+#[test]
+fn segment_that_can_change_its_size_is_refused() {
+    let (_segment, memory) = Segment::create(RING_BYTES).unwrap();
+    assert!(Segment::open(memory.as_fd(), 2 * RING_BYTES).is_err(), "another size");
+    let file = std::fs::File::from(memory);
+    assert!(file.set_len(1).is_err() && file.set_len(1 << 20).is_err(), "the seals hold");
+    let path = std::env::temp_dir().join(format!("seqcast-{:016x}", crate::clock::random_u64()));
+    let plain = std::fs::File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    plain.set_len(4096 + 2 * RING_BYTES as u64).unwrap();
+    assert!(Segment::open(plain.as_fd(), RING_BYTES).is_err(), "a file without seals");
+    for ring_bytes in [0, 1, 2048, 4095, 5000, 1 << 31, usize::MAX] {
+        assert!(Segment::create(ring_bytes).is_err(), "{ring_bytes}");
+    }
+}
+
+#[test]
+fn descriptor_is_handed_over_beside_bytes() {
+    let (a, b) = UnixStream::pair().unwrap();
+    let (segment, memory) = Segment::create(RING_BYTES).unwrap();
+    send_with_descriptor(&a, b"take this", &memory).unwrap();
+    drop(memory);
+    let mut bytes = [0; 100];
+    let (count, received): (usize, Option<OwnedFd>) = receive_with_descriptor(&b, &mut bytes).unwrap();
+    assert_eq!(&bytes[..count], b"take this");
+    let mut client = rings(Segment::open(received.unwrap().as_fd(), RING_BYTES).unwrap(), RingSide::Client);
+    client.1.write_all(b"hello").unwrap();
+    assert_eq!(read(&mut rings(segment, RingSide::Peer).0, 100), Ok(b"hello".to_vec()));
+    ring_doorbell(&a);
+    assert!(matches!(receive_with_descriptor(&b, &mut bytes), Ok((1, None))));
+}
