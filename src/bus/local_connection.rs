@@ -45,9 +45,9 @@ const OUT_BYTES_MAX: usize = 4 * 1024 * 1024;
 const READ_BYTES: usize = 64 * 1024;
 /// Number of bytes in the ring that the peer has not read from which on messages are packed: one message after the other
 /// would cost it more, and they do not wait longer.
-const UNREAD_MIN: u64 = 4 * 1024;
+const UNREAD_MIN: u64 = 512;
 /// Maximum number of bytes packed while the peer reads.
-const PACKED_BYTES: usize = 16 * 1024;
+const PACKED_BYTES: usize = 32 * 1024;
 /// Time that closing waits for the peer to accept the remaining output.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -526,6 +526,10 @@ impl LocalConnectionState {
             if UNREAD_MIN <= ring.unread()? {
                 return Ok(false);
             }
+        }
+        // Closing the run for each message that does not fit would make each a frame of its own.
+        if ring.is_full()? {
+            return Ok(false);
         }
         self.run.close();
         loop {

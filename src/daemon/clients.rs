@@ -188,14 +188,26 @@ impl Clients {
         self.map.values().filter(|client| has_rings(client)).count()
     }
 
-    /// Asks the clients with shared memory for a doorbell at their next frame. Returns whether any attached client has
-    /// input to process now.
+    /// Wakes the clients with shared memory that wait until their ring is read.
+    pub(crate) fn ring_doorbells(&mut self) {
+        for id in &self.attached {
+            if let Some(ClientTransport::Attached(connection)) = self.map.get_mut(id).map(|client| &mut client.kind)
+                && let Some(rings) = &mut connection.rings
+            {
+                rings.ring_owed_doorbell(&connection.stream);
+            }
+        }
+    }
+
+    /// Prepares the clients with shared memory for a sleep of the peer: wakes those that wait, and asks all for a
+    /// doorbell at their next frame. Returns whether any attached client has input to process now.
     pub(crate) fn arm_rings(&mut self, is_publish_blocked: bool) -> bool {
         for id in &self.attached {
             if let Some(ClientTransport::Attached(connection)) = self.map.get_mut(id).map(|client| &mut client.kind)
                 && let Some(rings) = &mut connection.rings
             {
                 rings.arm();
+                rings.ring_owed_doorbell(&connection.stream);
             }
         }
         self.with_input(is_publish_blocked).next().is_some()

@@ -70,12 +70,15 @@ impl LocalRings {
         match endpoint.push_with(|buffer| self.reader.read(READ_BYTES, buffer)).map_err(fault)? {
             0 if self.has_ended => Ok(ReadOutcome::End),
             0 => Ok(ReadOutcome::Nothing),
-            bytes => {
-                if self.reader.owes_doorbell() {
-                    ring_doorbell(stream);
-                }
-                Ok(ReadOutcome::Bytes(bytes))
-            }
+            bytes => Ok(ReadOutcome::Bytes(bytes)),
+        }
+    }
+
+    /// Wakes the client if it waits until its ring is read. A client that publishes finds that by itself meanwhile, so the
+    /// peer calls this a turn later, or before it sleeps.
+    pub(crate) fn ring_owed_doorbell(&mut self, stream: &UnixStream) {
+        if !self.reader.has_bytes() && self.reader.owes_doorbell() {
+            ring_doorbell(stream);
         }
     }
 

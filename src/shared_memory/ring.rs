@@ -36,7 +36,7 @@ pub(crate) fn rings(segment: Segment, side: RingSide) -> (RingReader, RingWriter
         RingSide::Peer => (RingIndex::ToPeer, RingIndex::ToClient),
         RingSide::Client => (RingIndex::ToClient, RingIndex::ToPeer),
     };
-    let reader = RingReader { segment: segment.clone(), ring: reads, head: 0, tail: 0, is_armed: false };
+    let reader = RingReader { segment: segment.clone(), ring: reads, head: 0, tail: 0, is_armed: false, has_read: false };
     (reader, RingWriter { segment, ring: writes, tail: 0, head: 0, waits: false })
 }
 
@@ -51,6 +51,8 @@ pub(crate) struct RingReader {
     tail: u64,
     /// True if the writer was asked for a doorbell, and nothing was read since.
     is_armed: bool,
+    /// True if bytes were read since the last look for a waiting writer.
+    has_read: bool,
 }
 
 impl RingReader {
@@ -80,6 +82,7 @@ impl RingReader {
         }
         self.segment.copy_out(self.ring, self.head, count, out);
         self.head += count as u64;
+        self.has_read = true;
         self.segment.word(self.ring, RingWord::Head).store(self.head, Release);
         Ok(count)
     }
@@ -99,13 +102,17 @@ impl RingReader {
         self.is_armed = false;
     }
 
-    /// Returns whether the writer waits for room and is to get a doorbell, which it gets once half of the ring is free.
-    pub(crate) fn owes_doorbell(&self) -> bool {
+    /// Returns whether the writer waits and is to get a doorbell, which it gets once half of the ring is free. The caller
+    /// asks after it has read, before it sleeps at the latest.
+    pub(crate) fn owes_doorbell(&mut self) -> bool {
+        // A writer that begins to wait later finds that everything was read, or there are more bytes to read.
+        if !self.has_read || self.segment.ring_bytes() as u64 / 2 < self.tail - self.head {
+            return false;
+        }
+        self.has_read = false;
         fence(SeqCst);
         let waits = self.segment.word(self.ring, RingWord::WriterWaits);
-        waits.load(Relaxed) != 0
-            && self.tail - self.head <= self.segment.ring_bytes() as u64 / 2
-            && waits.swap(0, Relaxed) != 0
+        waits.load(Relaxed) != 0 && waits.swap(0, Relaxed) != 0
     }
 }
 
@@ -159,6 +166,14 @@ impl RingWriter {
         fence(SeqCst);
         let sleeps = self.segment.word(self.ring, RingWord::ReaderSleeps);
         sleeps.load(Relaxed) != 0 && sleeps.swap(0, Relaxed) != 0
+    }
+
+    /// Returns whether no byte fits now. If so, the reader rings the doorbell when some do.
+    ///
+    /// # Errors
+    /// The counter of the reader is not possible.
+    pub(crate) fn is_full(&mut self) -> Result<bool, RingFault> {
+        Ok(self.room()? == 0)
     }
 
     /// Returns the number of bytes that fit now. If none fit, the reader rings the doorbell when some do.
