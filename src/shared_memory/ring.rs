@@ -36,7 +36,8 @@ pub(crate) fn rings(segment: Segment, side: RingSide) -> (RingReader, RingWriter
         RingSide::Peer => (RingIndex::ToPeer, RingIndex::ToClient),
         RingSide::Client => (RingIndex::ToClient, RingIndex::ToPeer),
     };
-    let reader = RingReader { segment: segment.clone(), ring: reads, head: 0, tail: 0, is_armed: false, has_read: false };
+    let reader =
+        RingReader { segment: segment.clone(), ring: reads, head: 0, tail: 0, is_armed: false, has_read: false };
     (reader, RingWriter { segment, ring: writes, tail: 0, head: 0, waits: false })
 }
 
