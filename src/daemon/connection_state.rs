@@ -102,6 +102,11 @@ impl ConnectionState {
         !(self.is_write_closed && self.is_closing)
     }
 
+    /// Records that the client no longer reads.
+    pub(crate) fn end_writes(&mut self) {
+        self.is_write_closed = true;
+    }
+
     /// Returns whether the client no longer reads.
     pub(crate) fn is_write_closed(&self) -> bool {
         self.is_write_closed

@@ -16,19 +16,19 @@ pub(crate) struct LocalRings {
     reader: RingReader,
     writer: RingWriter,
     /// True once the client has closed the socket. What it has written before is still read.
-    has_ended: bool,
+    is_socket_closed: bool,
 }
 
 impl LocalRings {
     /// Makes the peer's end of a new segment.
     pub(crate) fn new(segment: Segment) -> LocalRings {
         let (reader, writer) = rings(segment, RingSide::Peer);
-        LocalRings { reader, writer, has_ended: false }
+        LocalRings { reader, writer, is_socket_closed: false }
     }
 
     /// Returns whether a read may have an outcome.
     pub(crate) fn has_input(&self) -> bool {
-        self.has_ended || self.reader.has_bytes()
+        self.is_socket_closed || self.reader.has_bytes()
     }
 
     /// Asks the client for a doorbell at its next frame.
@@ -36,39 +36,49 @@ impl LocalRings {
         self.reader.arm();
     }
 
-    /// Records a doorbell.
-    pub(crate) fn on_doorbell(&mut self) {
-        self.reader.on_doorbell();
-        self.writer.on_doorbell();
-    }
-
-    /// Reads pending doorbells through `scratch`, and once from the ring into the protocol parser.
+    /// Reads pending doorbells through `scratch`. The end of the socket ends both streams of the client: the peer writes
+    /// nothing more, and reads only what is in the ring by now.
     ///
     /// # Errors
-    /// The counters of the client are not possible.
-    pub(crate) fn read(
+    /// A counter of the client is not possible.
+    pub(crate) fn read_doorbells(
         &mut self,
         flow: &mut ConnectionState,
         stream: &mut UnixStream,
-        endpoint: &mut PeerEndpoint,
         scratch: &mut [u8],
     ) -> Result<ReadOutcome, LocalFault> {
+        if !flow.is_readable || self.is_socket_closed {
+            flow.is_readable = false;
+            return Ok(ReadOutcome::Nothing);
+        }
         if flow.is_write_closed() {
-            // Nothing else ends the writing of a ring.
+            // A write to a ring fails for no other reason.
             return Err(fault(RingFault));
         }
-        if flow.is_readable {
-            match flow.read(stream, true, scratch, |_| {}) {
-                ReadOutcome::Bytes(_) => self.on_doorbell(),
-                ReadOutcome::Nothing => {}
-                ReadOutcome::End => {
-                    self.has_ended = true;
-                    flow.is_readable = false;
-                }
+        let outcome = flow.read(stream, true, scratch, |_| {});
+        match outcome {
+            ReadOutcome::Bytes(_) => {
+                self.reader.on_doorbell();
+                self.writer.on_doorbell();
+            }
+            ReadOutcome::Nothing => {}
+            ReadOutcome::End => {
+                flow.is_readable = false;
+                flow.end_writes();
+                self.is_socket_closed = true;
+                self.reader.end_stream().map_err(fault)?;
             }
         }
+        Ok(outcome)
+    }
+
+    /// Reads once from the ring into the protocol parser.
+    ///
+    /// # Errors
+    /// The counter of the client is not possible.
+    pub(crate) fn read(&mut self, endpoint: &mut PeerEndpoint) -> Result<ReadOutcome, LocalFault> {
         match endpoint.push_with(|buffer| self.reader.read(READ_BYTES, buffer)).map_err(fault)? {
-            0 if self.has_ended => Ok(ReadOutcome::End),
+            0 if self.is_socket_closed => Ok(ReadOutcome::End),
             0 => Ok(ReadOutcome::Nothing),
             bytes => Ok(ReadOutcome::Bytes(bytes)),
         }

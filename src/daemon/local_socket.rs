@@ -322,20 +322,32 @@ impl Connection {
         }
     }
 
-    /// Returns whether the client may have input that the engine can process now.
+    /// Returns whether the client may have input that the engine can process now. Doorbells never wait.
     pub(crate) fn has_input(&self, is_publish_blocked: bool) -> bool {
-        let must_wait = is_publish_blocked && self.waiting.is_some();
-        !must_wait && !self.outbox.is_backpressured() && (self.flow.has_input() || self.is_readable())
+        if self.rings.is_some() && self.flow.is_readable {
+            return true;
+        }
+        let must_wait = self.flow.is_closing || (is_publish_blocked && self.waiting.is_some());
+        !must_wait && !self.outbox.is_backpressured() && (self.flow.has_buffered_input || self.is_readable())
     }
 
     /// Returns whether a read may have an outcome.
     pub(crate) fn is_readable(&self) -> bool {
-        !self.flow.is_closing && (self.flow.is_readable || self.rings.as_ref().is_some_and(LocalRings::has_input))
+        !self.flow.is_closing && self.rings.as_ref().map_or(self.flow.is_readable, LocalRings::has_input)
     }
 
-    /// Records an event of the stream. Returns whether it may have been a doorbell.
-    pub(crate) fn on_event(&mut self) -> bool {
-        self.rings.as_mut().map(LocalRings::on_doorbell).is_some()
+    /// Reads pending doorbells through `scratch`, if the client has shared memory. At the end of the socket the output
+    /// is discarded.
+    ///
+    /// # Errors
+    /// Returns the fault of the client in the shared memory.
+    pub(crate) fn read_doorbells(&mut self, scratch: &mut [u8]) -> Result<ReadOutcome, LocalFault> {
+        let Some(rings) = &mut self.rings else { return Ok(ReadOutcome::Nothing) };
+        let outcome = rings.read_doorbells(&mut self.flow, &mut self.stream, scratch);
+        if self.flow.is_write_closed() {
+            self.outbox.discard();
+        }
+        outcome
     }
 
     /// Stores a detached copy of the last run's subject.
@@ -351,7 +363,7 @@ impl Connection {
     /// Returns the fault of the client in the shared memory.
     pub(crate) fn read(&mut self, scratch: &mut [u8]) -> Result<ReadOutcome, LocalFault> {
         match &mut self.rings {
-            Some(rings) => rings.read(&mut self.flow, &mut self.stream, &mut self.endpoint, scratch),
+            Some(rings) => rings.read(&mut self.endpoint),
             None => Ok(self.flow.read(&mut self.stream, false, scratch, |bytes| self.endpoint.push(bytes))),
         }
     }

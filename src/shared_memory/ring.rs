@@ -36,8 +36,15 @@ pub(crate) fn rings(segment: Segment, side: RingSide) -> (RingReader, RingWriter
         RingSide::Peer => (RingIndex::ToPeer, RingIndex::ToClient),
         RingSide::Client => (RingIndex::ToClient, RingIndex::ToPeer),
     };
-    let reader =
-        RingReader { segment: segment.clone(), ring: reads, head: 0, tail: 0, is_armed: false, has_read: false };
+    let reader = RingReader {
+        segment: segment.clone(),
+        ring: reads,
+        head: 0,
+        tail: 0,
+        is_armed: false,
+        has_read: false,
+        is_ended: false,
+    };
     (reader, RingWriter { segment, ring: writes, tail: 0, head: 0, waits: false })
 }
 
@@ -54,13 +61,38 @@ pub(crate) struct RingReader {
     is_armed: bool,
     /// True if bytes were read since the last look for a waiting writer.
     has_read: bool,
+    /// True if the stream ends at `tail`.
+    is_ended: bool,
 }
 
 impl RingReader {
     /// Returns whether the ring seems to have bytes. A wrong counter counts as bytes, so that the next read reports it.
     #[inline]
     pub(crate) fn has_bytes(&self) -> bool {
-        self.head != self.segment.word(self.ring, RingWord::Tail).load(Relaxed)
+        let tail = if self.is_ended { self.tail } else { self.segment.word(self.ring, RingWord::Tail).load(Relaxed) };
+        self.head != tail
+    }
+
+    /// Ends the stream at its present tail, since its writer has gone. Bytes that come later are not read.
+    ///
+    /// # Errors
+    /// The counter of the writer is not possible.
+    pub(crate) fn end_stream(&mut self) -> Result<(), RingFault> {
+        self.load_tail()?;
+        self.is_ended = true;
+        Ok(())
+    }
+
+    /// Loads the counter of the writer, unless the stream has ended.
+    fn load_tail(&mut self) -> Result<(), RingFault> {
+        if !self.is_ended {
+            let tail = self.segment.word(self.ring, RingWord::Tail).load(Acquire);
+            if tail < self.tail || (self.segment.ring_bytes() as u64) < tail - self.head {
+                return Err(RingFault);
+            }
+            self.tail = tail;
+        }
+        Ok(())
     }
 
     /// Appends at most `bytes_max` bytes to `out` and returns their number. They leave the ring.
@@ -68,13 +100,8 @@ impl RingReader {
     /// # Errors
     /// The counter of the writer is not possible.
     pub(crate) fn read(&mut self, bytes_max: usize, out: &mut BytesMut) -> Result<usize, RingFault> {
-        let tail = self.segment.word(self.ring, RingWord::Tail).load(Acquire);
-        let ring_bytes = self.segment.ring_bytes() as u64;
-        if tail < self.tail || ring_bytes < tail - self.head {
-            return Err(RingFault);
-        }
-        self.tail = tail;
-        let count = bytes_max.min(usize::try_from(tail - self.head).expect("at most the size of the ring"));
+        self.load_tail()?;
+        let count = bytes_max.min(usize::try_from(self.tail - self.head).expect("at most the size of the ring"));
         if count == 0 {
             return Ok(0);
         }

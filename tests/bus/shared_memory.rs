@@ -7,7 +7,8 @@ use crate::support::bus::{PATIENCE, config_with_socket, message, messages, serve
 use crate::support::command::{Place, signal};
 use crate::support::wait::{let_time_pass, wait_until};
 use bytes::BytesMut;
-use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
+use nix::errno::Errno;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, send};
 use seqcast::bus::{AttachOptions, Bus, Notice, PublishError};
 use seqcast::config::Config;
 use seqcast::listener::frame::{ByeReason, ClientFrame, PeerFrame, SegmentRefusalReason};
@@ -87,8 +88,13 @@ impl RingClient {
         self.ring_doorbell();
     }
 
-    fn ring_doorbell(&mut self) {
-        self.raw.stream.write_all(&[0]).unwrap();
+    /// Writes a doorbell, which a full socket discards. Returns false then.
+    fn ring_doorbell(&mut self) -> bool {
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        match send(self.raw.stream.as_raw_fd(), &[0], flags) {
+            Err(Errno::EAGAIN) => false,
+            sent => sent.unwrap() == 1,
+        }
     }
 
     fn send(&mut self, frame: &ClientFrame) {
@@ -414,6 +420,53 @@ fn clients_killed_with_full_rings_leave_nothing() {
     wait_until("both are gone", || rows(&peer, "clients").len() == 1);
     let next: Vec<Bus> = (0..3).map(|_| Bus::attach(&config.socket).unwrap()).collect();
     assert!(next.iter().all(|bus| bus.info().uses_shared_memory), "their memory is free again");
+}
+
+/// Sends reports of the counters until more than 1 MiB of answers waits, which the client does not read. Returns the
+/// number of requests.
+fn backpressure(client: &mut RingClient, peer: &Bus) -> u32 {
+    let unread = |bus: &Bus| {
+        let row = rows(bus, "clients").into_iter().find(|row| row["name"] == "raw").unwrap();
+        row["queued_bytes"].as_u64().unwrap()
+    };
+    let mut count = 0;
+    while unread(peer) <= 1 << 20 {
+        client.send(&ClientFrame::Show { id: count, query: r#"{"show":"counters"}"#.into() });
+        count += 1;
+    }
+    count
+}
+
+#[test]
+fn client_gone_with_unread_answers_is_removed() {
+    let (config, _directory) = config_with_socket("gone");
+    let peer = serve(&config);
+    let subscription = peer.subscribe("last".parse().unwrap()).unwrap();
+    let mut client = RingClient::greeted(&config);
+    backpressure(&mut client, &peer);
+    client.send(&ClientFrame::Publish(message("last", "words")));
+    drop(client);
+    wait_until("the client is gone", || rows(&peer, "clients").len() == 1);
+    assert_eq!(messages(&subscription, 1)[0].message.payload, "words");
+    // A program that keeps the memory and closes the socket cannot go on in it.
+    let mut client = RingClient::greeted(&config);
+    backpressure(&mut client, &peer);
+    client.raw.stream.shutdown(std::net::Shutdown::Write).unwrap();
+    wait_until("it is gone as well", || rows(&peer, "clients").len() == 1);
+}
+
+#[test]
+fn unread_doorbells_do_not_stop_a_connection() {
+    let (config, _directory) = config_with_socket("doorbells");
+    let peer = serve(&config);
+    let mut client = RingClient::greeted(&config);
+    let count = backpressure(&mut client, &peer);
+    // Many more doorbells than a socket takes if nobody reads them.
+    let sent = (0..5000).filter(|_| client.ring_doorbell()).count();
+    assert!(200 < sent, "{sent}");
+    for id in 0..count {
+        assert!(matches!(client.next(), PeerFrame::Shown { id: shown, .. } if shown == id));
+    }
 }
 
 #[test]

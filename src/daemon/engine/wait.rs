@@ -3,7 +3,6 @@
 use super::Engine;
 use crate::clock::Clock;
 use crate::daemon::engine_core::Phase;
-use crate::daemon::local_socket::Connection;
 use crate::daemon::log_levels::LogLevels;
 use crate::daemon::signals::Signals;
 use crate::daemon::systemd::SystemdNotifier;
@@ -62,9 +61,7 @@ impl Engine {
                 Token(token) => {
                     let id =
                         ClientId(u32::try_from(token - CLIENTS).expect("tokens are made from the clients' numbers"));
-                    // Programs with shared memory report by a byte that there is room for output.
-                    let may_be_doorbell = self.core.clients.connection(id).is_some_and(Connection::on_event);
-                    if event.is_writable() || may_be_doorbell {
+                    if event.is_writable() {
                         self.core.clients.on_writable(id);
                     }
                     if let Some(state) = self.core.clients.connection_state(id) {

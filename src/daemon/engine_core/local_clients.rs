@@ -57,6 +57,9 @@ impl EngineCore {
     /// Processes frames and reads alternately, until nothing is left, the budget is used up, or the next frame must
     /// wait. That frame stays first in its connection. Returns the rest of the budget.
     fn serve(&mut self, now: ClockReading, id: ClientId, mut budget: usize) -> usize {
+        if !self.read_doorbells(now, id) {
+            return budget;
+        }
         loop {
             loop {
                 let is_publish_blocked = self.is_publish_blocked();

@@ -2,14 +2,17 @@
 
 use super::EngineCore;
 use crate::config::Config;
+use crate::daemon::connection_state::ReadOutcome;
 use crate::daemon::local_rings::LocalRings;
 use crate::daemon::local_socket::Connection;
+use crate::daemon::tokens::client_token;
 use crate::listener::frame::{PeerFrame, SegmentRefusal, SegmentRefusalReason};
 use crate::listener::local::{LocalFault, ProtocolViolation};
 use crate::message::ClientId;
 use crate::shared_memory::{Segment, send_with_descriptor};
 use crate::time::ClockReading;
 use bytes::BytesMut;
+use mio::Interest;
 
 /// Limits of the shared memory of clients, and the number of refusals.
 #[derive(Clone, Copy, Debug)]
@@ -56,12 +59,37 @@ impl EngineCore {
         if connection.rings.is_some() || connection.endpoint.has_bytes() {
             return self.on_fault(now, id, &LocalFault::ProtocolViolation(ProtocolViolation::SharedMemory));
         }
-        let shared = self.segments.ring_bytes(count).and_then(|ring_bytes| share(connection, ring_bytes));
-        if let Err(refusal) = shared {
-            self.segments.refused += 1;
-            tracing::info!(client = id.0, reason = refusal.text, "no shared memory for a client");
-            self.clients.answer(id, &PeerFrame::Segment(Err(refusal)));
+        match self.segments.ring_bytes(count).and_then(|ring_bytes| share(connection, ring_bytes)) {
+            Ok(()) => {
+                // A doorbell that the client reads would otherwise wake the peer, since the socket then has more room.
+                let registry = self.poll.registry();
+                if let Err(error) = registry.reregister(&mut connection.stream, client_token(id), Interest::READABLE) {
+                    tracing::debug!(%error, client = id.0, "reregister");
+                }
+            }
+            Err(refusal) => {
+                self.segments.refused += 1;
+                tracing::info!(client = id.0, reason = refusal.text, "no shared memory for a client");
+                self.clients.answer(id, &PeerFrame::Segment(Err(refusal)));
+            }
         }
+    }
+
+    /// Reads doorbells of a client with shared memory, also while its frames must wait: otherwise they would fill the
+    /// socket, and the client could not report that there is room for output. Returns whether frames may be processed.
+    pub(super) fn read_doorbells(&mut self, now: ClockReading, id: ClientId) -> bool {
+        let Some(connection) = self.clients.connection(id) else { return false };
+        let is_closing = connection.flow.is_closing;
+        match connection.read_doorbells(&mut self.scratch) {
+            Ok(ReadOutcome::Bytes(_)) => self.clients.on_writable(id),
+            Ok(ReadOutcome::End) if is_closing => self.detach(now, id),
+            Ok(_) => {}
+            Err(fault) => {
+                self.on_fault(now, id, &fault);
+                return false;
+            }
+        }
+        !is_closing
     }
 }
 
