@@ -115,7 +115,9 @@ impl LocalConnection {
         let rings = match wants_rings && welcome.offers_shared_memory {
             true => match request_rings(&mut socket, &mut endpoint, path) {
                 Err(OpenError::System { step, error }) => {
-                    // The peer now expects frames in the memory, so this connection is of no use.
+                    // The peer now expects frames in the memory, so this connection is of no use. The process may have
+                    // no descriptor left for a second one.
+                    drop(socket);
                     tracing::warn!(%error, "cannot {step}; the socket is used");
                     return LocalConnection::open(path, name, false);
                 }
@@ -354,8 +356,14 @@ impl LocalConnection {
         if state.ring.is_none() {
             return self.wake(state);
         }
+        let queued = state.out.len();
         let written = state.write_ring(may_wait);
+        // The ring no longer asks for the doorbell that would let the thread wake them.
+        let frees_waiting_writers = state.out.len() < queued && 0 < state.writers_waiting;
         drop(state);
+        if frees_waiting_writers {
+            self.send_space.notify_all();
+        }
         match written {
             Ok(true) => ring_doorbell(&self.stream),
             Ok(false) => {}
@@ -381,6 +389,8 @@ impl LocalConnection {
         state.events.clear();
         state.streams.clear();
         state.discard();
+        // The program may keep its handle for long; the memory is of no more use.
+        state.ring = None;
         drop(state);
         // It fails if the peer has closed the connection already.
         let _ = self.stream.shutdown(Shutdown::Both);
@@ -791,4 +801,66 @@ fn violation(fault: impl std::fmt::Display) -> String {
 /// Returns whether the other side has closed the connection.
 fn is_disconnect(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shared_memory::{RingSide, Segment, rings};
+    use std::os::fd::AsFd;
+
+    const RING_BYTES: usize = 4096;
+
+    /// A connection without its thread, and the other end of its ring and its socket.
+    struct Ends {
+        connection: Arc<LocalConnection>,
+        peer: RingReader,
+        _socket: UnixStream,
+        _poll: Poll,
+    }
+
+    fn ends() -> Ends {
+        let (segment, memory) = Segment::create(RING_BYTES).unwrap();
+        let (_, ring) = rings(Segment::open(memory.as_fd(), RING_BYTES).unwrap(), RingSide::Client);
+        let (poll, (stream, socket)) = (Poll::new().unwrap(), UnixStream::pair().unwrap());
+        let connection = Arc::new(LocalConnection {
+            state: Mutex::new(LocalConnectionState { ring: Some(ring), ..LocalConnectionState::default() }),
+            queues: Mutex::default(),
+            send_space: Condvar::new(),
+            waker: Waker::new(poll.registry(), WAKER).unwrap(),
+            stream,
+            thread: Mutex::default(),
+        });
+        Ends { connection, peer: rings(segment, RingSide::Peer).0, _socket: socket, _poll: poll }
+    }
+
+    #[test]
+    fn space_made_by_one_publisher_wakes_others() {
+        let Ends { connection, mut peer, .. } = ends();
+        let subject: Subject = "x".parse().unwrap();
+        let publish = || connection.publish_payload(&subject, &[7; 100], Duration::ZERO).unwrap();
+        // Messages are packed while the peer is behind.
+        while lock(&connection.state).out.is_empty() {
+            publish();
+        }
+        let (sender, outcome) = crossbeam_channel::bounded(1);
+        let (blocked, large) = (connection.clone(), vec![7; OUT_BYTES_MAX]);
+        let thread_subject = subject.clone();
+        std::thread::spawn(move || sender.send(blocked.publish_payload(&thread_subject, &large, FOREVER)));
+        while lock(&connection.state).writers_waiting == 0 {
+            std::thread::yield_now();
+        }
+        // The peer has read everything, and has not written its doorbell yet.
+        peer.read(RING_BYTES, &mut BytesMut::new()).unwrap();
+        publish();
+        assert_eq!(outcome.recv_timeout(Duration::from_secs(20)), Ok(Ok(())));
+    }
+
+    #[test]
+    fn ended_connection_releases_its_ring() {
+        let Ends { connection, .. } = ends();
+        assert!(connection.uses_rings());
+        connection.end("the test is over".to_owned());
+        assert!(!connection.uses_rings());
+    }
 }
