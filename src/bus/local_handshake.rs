@@ -91,7 +91,9 @@ pub(super) fn request_rings(
             Err(error) => return Err(OpenError::NoPeer { path: path.to_owned(), error }),
         }
     };
-    let Some(memory) = memory else { return Err(incompatible(path, "its shared memory has no descriptor")) };
+    let step = "receive the shared memory of the peer";
+    let missing = || io::Error::other("its descriptor was lost: this process may have no room for it (ulimit -n)");
+    let memory = memory.ok_or_else(missing).map_err(system(step))?;
     let ring_bytes = usize::try_from(ring_bytes).map_err(|error| incompatible(path, error))?;
     let segment = Segment::open(memory.as_fd(), ring_bytes).map_err(system("map the shared memory of the peer"))?;
     Ok(Some(rings(segment, RingSide::Client)))

@@ -221,3 +221,18 @@ fn descriptor_is_handed_over_beside_bytes() {
     ring_doorbell(&a);
     assert!(matches!(receive_with_descriptor(&b, &mut bytes), Ok((1, None))));
 }
+
+#[test]
+fn message_with_too_many_descriptors_is_read() {
+    use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+    use std::os::fd::AsRawFd;
+    let (a, b) = UnixStream::pair().unwrap();
+    let descriptors = [a.as_raw_fd(); 100];
+    let control = [ControlMessage::ScmRights(&descriptors)];
+    sendmsg::<()>(a.as_raw_fd(), &[IoSlice::new(b"many")], &control, MsgFlags::empty(), None).unwrap();
+    let (count, descriptor) = receive_with_descriptor(&b, &mut [0; 100]).unwrap();
+    assert!(count == 4 && descriptor.is_some());
+    // The socket ends only when all its descriptors are closed.
+    drop((a, descriptor));
+    assert_eq!(std::io::Read::read(&mut &b, &mut [0; 10]).unwrap(), 0, "the others were closed");
+}
