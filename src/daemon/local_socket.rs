@@ -301,7 +301,9 @@ pub(crate) struct Connection {
     pub(crate) waiting: Option<ClientFrame>,
     /// Subject of the last run of messages; the next run often has the same one.
     pub(crate) subject: Option<Subject>,
-    /// Rings that carry the frames in place of the stream, if the client has requested them.
+    /// True once the client has requested shared memory.
+    pub(crate) has_requested_memory: bool,
+    /// Rings that carry the frames in place of the stream, if the peer has granted the request.
     pub(crate) rings: Option<LocalRings>,
 }
 
@@ -318,6 +320,7 @@ impl Connection {
             is_greeted: false,
             waiting: None,
             subject: None,
+            has_requested_memory: false,
             rings: None,
         }
     }

@@ -3,6 +3,7 @@
 //! The handwritten client reads and writes the memory as a file, by the layout in `docs/local-protocol.md`.
 
 use super::raw_client::RawClient;
+use crate::support::TempDir;
 use crate::support::bus::{PATIENCE, config_with_socket, message, messages, serve};
 use crate::support::command::{Place, signal};
 use crate::support::wait::{let_time_pass, wait_until};
@@ -21,6 +22,7 @@ use std::fs::File;
 use std::io::{IoSliceMut, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// Offsets of the words of a ring, and of the second ring.
@@ -271,12 +273,52 @@ fn repeated_or_hasty_request_ends_the_connection() {
     client.send(&ClientFrame::SharedMemory);
     assert!(matches!(client.next(), PeerFrame::Bye { reason: ByeReason::ProtocolViolation, .. }));
     client.await_end();
+    let (mut off, _directory_of_off) = config_with_socket("refused");
+    off.shared_memory = None;
+    let _refusing = serve(&off);
+    let mut refused = RawClient::greeted(&off.socket);
+    refused.send(&ClientFrame::SharedMemory);
+    assert!(matches!(refused.next(), Some(PeerFrame::Segment(Err(_)))));
+    refused.send(&ClientFrame::SharedMemory);
+    assert!(matches!(refused.next(), Some(PeerFrame::Bye { reason: ByeReason::ProtocolViolation, .. })));
     let mut hasty = RawClient::greeted(&config.socket);
     let mut bytes = BytesMut::new();
     ClientFrame::SharedMemory.encode(&mut bytes);
     ClientFrame::Flush { token: 1 }.encode(&mut bytes);
     hasty.stream.write_all(&bytes).unwrap();
     assert!(matches!(hasty.next(), Some(PeerFrame::Bye { reason: ByeReason::ProtocolViolation, .. })));
+}
+
+/// A peer written by hand that grants shared memory without a descriptor, as if the client had no room for one.
+#[test]
+fn missing_descriptor_leads_to_the_socket() {
+    let directory = TempDir::new();
+    let path = directory.path().join("fake.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let peer = std::thread::spawn(move || {
+        let mut bytes = [0; 1000];
+        let mut welcome = super::raw_client::welcome(seqcast::listener::frame::VERSION);
+        let PeerFrame::Welcome(offer) = &mut welcome else { panic!("a greeting") };
+        offer.offers_shared_memory = true;
+        let send = |stream: &mut UnixStream, frame: &PeerFrame| {
+            let mut bytes = BytesMut::new();
+            frame.encode(&mut bytes);
+            stream.write_all(&bytes).unwrap();
+        };
+        let mut first = listener.accept().unwrap().0;
+        assert_ne!(first.read(&mut bytes).unwrap(), 0, "a greeting");
+        send(&mut first, &welcome);
+        assert_ne!(first.read(&mut bytes).unwrap(), 0, "a request for shared memory");
+        send(&mut first, &PeerFrame::Segment(Ok(4096)));
+        let mut second = listener.accept().unwrap().0;
+        assert_ne!(second.read(&mut bytes).unwrap(), 0, "a second greeting");
+        send(&mut second, &welcome);
+        assert_eq!(second.read(&mut bytes).unwrap_or(0), 0, "no second request");
+    });
+    let bus = Bus::attach(&path).unwrap();
+    assert!(!bus.info().uses_shared_memory);
+    bus.close();
+    peer.join().unwrap();
 }
 
 #[test]

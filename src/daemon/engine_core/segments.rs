@@ -56,7 +56,9 @@ impl EngineCore {
     pub(super) fn share_memory(&mut self, now: ClockReading, id: ClientId) {
         let count = self.clients.ring_count();
         let Some(connection) = self.clients.connection(id) else { return };
-        if connection.rings.is_some() || connection.endpoint.has_bytes() {
+        // Each refusal costs a system call or more, so a client has one request.
+        let is_repeated = std::mem::replace(&mut connection.has_requested_memory, true);
+        if is_repeated || connection.endpoint.has_bytes() {
             return self.on_fault(now, id, &LocalFault::ProtocolViolation(ProtocolViolation::SharedMemory));
         }
         match self.segments.ring_bytes(count).and_then(|ring_bytes| share(connection, ring_bytes)) {
@@ -69,7 +71,7 @@ impl EngineCore {
             }
             Err(refusal) => {
                 self.segments.refused += 1;
-                tracing::info!(client = id.0, reason = refusal.text, "no shared memory for a client");
+                tracing::debug!(client = id.0, reason = refusal.text, "no shared memory for a client");
                 self.clients.answer(id, &PeerFrame::Segment(Err(refusal)));
             }
         }
