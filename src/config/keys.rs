@@ -234,10 +234,11 @@ keys! {
     /// Number of messages queued for a local program that does not read.
     "client-queue-count" client_queue_count: usize = "1000000", NumberFormat { min: 1, max: 100_000_000 }, "1000";
     /// Bytes of the memory that the peer shares with each attached local program, for the messages of both directions;
-    /// `off` leaves them to the socket.
+    /// `off`: messages use the socket.
     "shared-memory" shared_memory: Option<usize> =
-        "1 mb", SharedMemoryFormat { size: SizeFormat { min: 64 * KB, max: GB } }, "off";
-    /// Maximum bytes of the memory that the peer shares with all local programs together; further ones use the socket.
+        "1 mb", SharedMemoryFormat { size: SizeFormat { min: 64 * KB, max: 16 * MB } }, "off";
+    /// Maximum bytes of the memory that the peer shares with all connected local programs together; further ones use
+    /// the socket.
     "shared-memory-max" shared_memory_max: usize = "256 mb", SizeFormat { min: 64 * KB, max: 2 * GB }, "64 mb";
     /// Maximum number of subscriptions of all local programs together.
     "subscriptions-max" subscriptions_max: usize = "1000000", NumberFormat { min: 1, max: 100_000_000 }, "200000";
