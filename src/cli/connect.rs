@@ -49,7 +49,7 @@ pub fn bus(options: &BusOptions, name: &str) -> Result<Bus, CommandFailure> {
 /// # Errors
 /// The configuration is wrong, or the peer cannot be reached.
 pub fn attach(socket: Option<&PathBuf>, name: &str) -> Result<Bus, CommandFailure> {
-    peer::attach(&self::socket(&PeerOptions { socket: socket.cloned(), ..PeerOptions::default() })?, name)
+    peer::attach_for_requests(&self::socket(&PeerOptions { socket: socket.cloned(), ..PeerOptions::default() })?, name)
 }
 
 /// Returns the socket of the local peer: from the flag, the environment or the configuration. Where none of them names

@@ -155,7 +155,7 @@ fn version(json: bool, out: &mut Output) -> Result<Exit, CommandFailure> {
 fn run_console(options: &ConsoleOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     let peer = PeerOptions { socket: options.socket.clone(), ..PeerOptions::default() };
     let socket = connect::socket(&peer)?;
-    let prompt = |number| match crate::terminal::peer::attach(&socket, "console") {
+    let prompt = |number| match crate::terminal::peer::attach_for_requests(&socket, "console") {
         Ok(bus) => console::prompt(bus.info().peer.as_str(), &bus.info().epoch.to_string(), number),
         Err(_) => console::prompt("no peer", "", number),
     };

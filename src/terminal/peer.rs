@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::exit::{CommandFailure, Exit};
 use super::interrupt::Interrupt;
-use crate::bus::{Bus, DropRule, HistoryError, OpenError, Options, PublishError, StartError, WaitError};
+use crate::bus::{AttachOptions, Bus, DropRule, HistoryError, OpenError, Options, PublishError, StartError, WaitError};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::daemon::http_server::HttpError;
@@ -35,6 +35,15 @@ const INTERRUPT_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// The peer cannot be reached.
 pub fn attach(socket: &Path, name: &str) -> Result<Bus, CommandFailure> {
     Bus::attach_as(socket, name).map_err(open_failure)
+}
+
+/// Attaches like [`attach`], but without shared memory: for a command that sends only a few requests.
+///
+/// # Errors
+/// The peer cannot be reached.
+pub fn attach_for_requests(socket: &Path, name: &str) -> Result<Bus, CommandFailure> {
+    let options = AttachOptions { name: Some(name.to_owned()), shared_memory: false };
+    Bus::attach_with(socket, &options).map_err(open_failure)
 }
 
 /// Starts a peer inside this process that drops datagrams by the rule. On return it has introduced itself: its

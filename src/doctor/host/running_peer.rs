@@ -1,6 +1,6 @@
 //! The running peer of this host, as it reports itself over its local socket.
 
-use crate::bus::{Bus, OpenError, PeerReport, StatusReport};
+use crate::bus::{AttachOptions, Bus, OpenError, PeerReport, StatusReport};
 use crate::daemon::health::finding::Severity;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -53,7 +53,8 @@ pub(crate) struct PeerFinding {
 
 /// Asks the peer at a local socket for its reports.
 pub(super) fn read(socket: &Path) -> LocalPeer {
-    let bus = match Bus::attach_as(socket, "doctor") {
+    let options = AttachOptions { name: Some("doctor".to_owned()), shared_memory: false };
+    let bus = match Bus::attach_with(socket, &options) {
         Ok(bus) => bus,
         Err(OpenError::NoPeer { .. }) => return LocalPeer::Absent,
         Err(error) => return LocalPeer::Unreachable(error.to_string()),
