@@ -22,7 +22,7 @@ use crate::listener::session_request::ReceiverCondition;
 use crate::listener::stream::StreamRequest;
 use crate::message::{Loss, LossScope, Message, MessageRef, PeerRef, QuestionFailure, SubId, SubscriptionFilter};
 use crate::proto::question::{Answer, Question};
-use crate::shared_memory::{RingFault, RingReader, RingWriter, ring_doorbell};
+use crate::shared_memory::{RingFault, RingReader, RingWriter, send_doorbell};
 use crate::subject::Subject;
 use bytes::{Buf, Bytes, BytesMut};
 use crossbeam_channel::Sender;
@@ -43,8 +43,8 @@ use std::time::Duration;
 const OUT_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Maximum bytes of one read.
 const READ_BYTES: usize = 64 * 1024;
-/// Number of bytes in the ring that the peer has not read from which on messages are packed: one message after the other
-/// would cost it more, and they do not wait longer.
+/// Unread bytes in the ring at which the client starts to pack messages. Packed messages cost the peer less, and do not
+/// wait longer.
 const UNREAD_MIN: u64 = 512;
 /// Maximum number of bytes packed while the peer reads.
 const PACKED_BYTES: usize = 32 * 1024;
@@ -148,7 +148,7 @@ impl LocalConnection {
             poll,
             endpoint,
             reader,
-            has_ended: false,
+            is_socket_closed: false,
             writing: BytesMut::new(),
             unnotified: Vec::new(),
             is_readable: true,
@@ -365,7 +365,7 @@ impl LocalConnection {
             self.send_space.notify_all();
         }
         match written {
-            Ok(true) => ring_doorbell(&self.stream),
+            Ok(true) => send_doorbell(&self.stream),
             Ok(false) => {}
             Err(fault) => self.end(violation(fault)),
         }
@@ -550,11 +550,11 @@ impl LocalConnectionState {
             match ring.write(&self.out) {
                 Ok(count) if count == self.out.len() => self.out.clear(),
                 Ok(count) => self.out.advance(count),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(ring.owes_doorbell()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(ring.take_doorbell_request()),
                 Err(_) => return Err(RingFault),
             }
             if self.out.is_empty() {
-                return Ok(ring.owes_doorbell());
+                return Ok(ring.take_doorbell_request());
             }
         }
     }
@@ -583,7 +583,7 @@ struct ConnectionThread {
     /// Ring from the peer, if frames go through shared memory.
     reader: Option<RingReader>,
     /// True once the peer has closed the socket. What it has written to the ring before is still read.
-    has_ended: bool,
+    is_socket_closed: bool,
     writing: BytesMut,
     /// Queues whose readers are woken once everything of one read has been delivered.
     unnotified: Vec<Arc<SubscriptionQueue>>,
@@ -640,7 +640,7 @@ impl ConnectionThread {
             // A doorbell comes when the ring to the peer has room for what is queued.
             Some(reader) => {
                 reader.arm();
-                self.has_ended || reader.has_bytes()
+                self.is_socket_closed || reader.has_bytes()
             }
             None => self.is_writable && (!state.out.is_empty() || !self.writing.is_empty()),
         };
@@ -655,7 +655,7 @@ impl ConnectionThread {
         let (is_closing, has_waiters) = (state.is_closing, 0 < state.writers_waiting);
         drop(state);
         if owes_doorbell {
-            ring_doorbell(&self.shared.stream);
+            send_doorbell(&self.shared.stream);
         }
         if has_waiters {
             self.shared.send_space.notify_all();
@@ -730,7 +730,7 @@ impl ConnectionThread {
             return Ok(());
         }
         match (&self.shared.stream).read(scratch) {
-            Ok(0) => self.has_ended = true,
+            Ok(0) => self.is_socket_closed = true,
             Ok(_) => {
                 self.reader.iter_mut().for_each(RingReader::on_doorbell);
                 lock(&self.shared.state).ring.iter_mut().for_each(RingWriter::on_doorbell);
@@ -738,7 +738,7 @@ impl ConnectionThread {
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
-            Err(error) if is_disconnect(&error) => self.has_ended = true,
+            Err(error) if is_disconnect(&error) => self.is_socket_closed = true,
             Err(error) => return Err(error),
         }
         self.is_readable = false;
@@ -751,13 +751,13 @@ impl ConnectionThread {
         for _ in 0..16 {
             let Some(reader) = &mut self.reader else { break };
             match self.endpoint.push_with(|buffer| reader.read(READ_BYTES, buffer)) {
-                Ok(0) if self.has_ended => return Ok(Some("the peer closed the connection".to_owned())),
+                Ok(0) if self.is_socket_closed => return Ok(Some("the peer closed the connection".to_owned())),
                 Ok(0) => break,
                 Ok(_) => {}
                 Err(fault) => return Ok(Some(violation(fault))),
             }
-            if reader.owes_doorbell() {
-                ring_doorbell(&self.shared.stream);
+            if reader.take_doorbell_request() {
+                send_doorbell(&self.shared.stream);
             }
             if let Some(reason) = self.handle_frames() {
                 return Ok(Some(reason));

@@ -189,12 +189,12 @@ impl Clients {
     }
 
     /// Wakes the clients with shared memory that wait until their ring is read.
-    pub(crate) fn ring_doorbells(&mut self) {
+    pub(crate) fn wake_waiting_writers(&mut self) {
         for id in &self.attached {
             if let Some(ClientTransport::Attached(connection)) = self.map.get_mut(id).map(|client| &mut client.kind)
                 && let Some(rings) = &mut connection.rings
             {
-                rings.ring_owed_doorbell(&connection.stream);
+                rings.wake_waiting_writer(&connection.stream);
             }
         }
     }
@@ -207,7 +207,7 @@ impl Clients {
                 && let Some(rings) = &mut connection.rings
             {
                 rings.arm();
-                rings.ring_owed_doorbell(&connection.stream);
+                rings.wake_waiting_writer(&connection.stream);
             }
         }
         self.with_input(is_publish_blocked).next().is_some()

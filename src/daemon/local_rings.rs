@@ -3,7 +3,7 @@
 use crate::daemon::connection_state::{ConnectionState, ReadOutcome};
 use crate::daemon::outbox::ClientOutbox;
 use crate::listener::local::{LocalFault, PeerEndpoint, ProtocolViolation};
-use crate::shared_memory::{RingFault, RingReader, RingSide, RingWriter, Segment, ring_doorbell, rings};
+use crate::shared_memory::{RingFault, RingReader, RingSide, RingWriter, Segment, rings, send_doorbell};
 use mio::net::UnixStream;
 use std::io;
 
@@ -86,9 +86,9 @@ impl LocalRings {
 
     /// Wakes the client if it waits until its ring is read. A client that publishes finds that by itself meanwhile, so the
     /// peer calls this a turn later, or before it sleeps.
-    pub(crate) fn ring_owed_doorbell(&mut self, stream: &UnixStream) {
-        if !self.reader.has_bytes() && self.reader.owes_doorbell() {
-            ring_doorbell(stream);
+    pub(crate) fn wake_waiting_writer(&mut self, stream: &UnixStream) {
+        if !self.reader.has_bytes() && self.reader.take_doorbell_request() {
+            send_doorbell(stream);
         }
     }
 
@@ -101,8 +101,8 @@ impl LocalRings {
             return Ok(true);
         }
         let is_all = outbox.write_to(&mut self.writer)?;
-        if self.writer.owes_doorbell() {
-            ring_doorbell(stream);
+        if self.writer.take_doorbell_request() {
+            send_doorbell(stream);
         }
         Ok(is_all)
     }

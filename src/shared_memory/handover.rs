@@ -68,7 +68,7 @@ unsafe fn take_descriptors(header: &libc::msghdr) -> Vec<OwnedFd> {
 
 /// Wakes the other side. If the socket is full, doorbells that the other side has not read wake it. If it is broken, the
 /// connection has ended, as a read shows.
-pub(crate) fn ring_doorbell(socket: &impl AsFd) {
+pub(crate) fn send_doorbell(socket: &impl AsFd) {
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
     while send(socket.as_fd().as_raw_fd(), &[0], flags) == Err(Errno::EINTR) {}
 }

@@ -13,6 +13,6 @@ mod segment;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use handover::{receive_with_descriptor, ring_doorbell, send_with_descriptor};
+pub(crate) use handover::{receive_with_descriptor, send_doorbell, send_with_descriptor};
 pub(crate) use ring::{RingFault, RingReader, RingWriter, rings};
 pub(crate) use segment::{RingSide, Segment};

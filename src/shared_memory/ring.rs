@@ -45,7 +45,7 @@ pub(crate) fn rings(segment: Segment, side: RingSide) -> (RingReader, RingWriter
         has_read: false,
         is_ended: false,
     };
-    (reader, RingWriter { segment, ring: writes, tail: 0, head: 0, waits: false })
+    (reader, RingWriter { segment, ring: writes, tail: 0, head: 0, is_waiting: false })
 }
 
 /// The reading end of a ring.
@@ -132,7 +132,7 @@ impl RingReader {
 
     /// Returns whether the writer waits and is to get a doorbell, which it gets once half of the ring is free. The caller
     /// asks after it has read, before it sleeps at the latest.
-    pub(crate) fn owes_doorbell(&mut self) -> bool {
+    pub(crate) fn take_doorbell_request(&mut self) -> bool {
         // A writer that begins to wait later finds that everything was read, or there are more bytes to read.
         if !self.has_read || self.segment.ring_bytes() as u64 / 2 < self.tail - self.head {
             return false;
@@ -155,7 +155,7 @@ pub(crate) struct RingWriter {
     /// Number of bytes read, by the last look.
     head: u64,
     /// True if the reader was asked for a doorbell since the last write.
-    waits: bool,
+    is_waiting: bool,
 }
 
 impl RingWriter {
@@ -177,7 +177,7 @@ impl RingWriter {
     /// waits.
     #[inline]
     pub(crate) fn await_reader(&mut self) {
-        if !std::mem::replace(&mut self.waits, true) {
+        if !std::mem::replace(&mut self.is_waiting, true) {
             self.segment.word(self.ring, RingWord::WriterWaits).store(1, Relaxed);
             fence(SeqCst);
         }
@@ -185,12 +185,12 @@ impl RingWriter {
 
     /// Records that a doorbell has come, for which the reader has withdrawn the request.
     pub(crate) fn on_doorbell(&mut self) {
-        self.waits = false;
+        self.is_waiting = false;
     }
 
     /// Returns whether the reader sleeps and is to get a doorbell. The caller asks after each write.
     #[inline]
-    pub(crate) fn owes_doorbell(&self) -> bool {
+    pub(crate) fn take_doorbell_request(&self) -> bool {
         fence(SeqCst);
         let sleeps = self.segment.word(self.ring, RingWord::ReaderSleeps);
         sleeps.load(Relaxed) != 0 && sleeps.swap(0, Relaxed) != 0
@@ -229,7 +229,7 @@ impl Write for RingWriter {
         if room == 0 {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        if std::mem::take(&mut self.waits) {
+        if std::mem::take(&mut self.is_waiting) {
             self.segment.word(self.ring, RingWord::WriterWaits).store(0, Relaxed);
         }
         let mut left = room;

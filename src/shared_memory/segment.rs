@@ -68,7 +68,8 @@ unsafe impl Sync for Segment {}
 
 impl Segment {
     /// Makes a segment with two rings of `ring_bytes` bytes, a power of two, and returns it with its descriptor. All of
-    /// its memory is allocated at once, so that a later access cannot fail.
+    /// its memory is allocated at once, so that a later access does not fail for want of memory. The other process can
+    /// still release pages, which the system then allocates anew at the next access. The seals do not forbid that.
     ///
     /// # Errors
     /// The system has no memfd, no descriptor or no memory left.
@@ -76,14 +77,14 @@ impl Segment {
         check_ring_bytes(ring_bytes)?;
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
         // SAFETY: the name ends with a zero byte.
-        let descriptor = answer_of(unsafe { libc::memfd_create(c"seqcast".as_ptr(), flags) })?;
+        let descriptor = check_call(unsafe { libc::memfd_create(c"seqcast".as_ptr(), flags) })?;
         // SAFETY: the system has just opened the descriptor, and nobody else has it.
         let memory = unsafe { OwnedFd::from_raw_fd(descriptor) };
         let bytes = libc::off_t::try_from(segment_bytes(ring_bytes)).expect("at most 2 GiB and a page");
         // SAFETY: the call accesses no memory of this process.
-        answer_of(unsafe { libc::fallocate(memory.as_raw_fd(), 0, 0, bytes) })?;
+        check_call(unsafe { libc::fallocate(memory.as_raw_fd(), 0, 0, bytes) })?;
         // SAFETY: as above.
-        answer_of(unsafe { libc::fcntl(memory.as_raw_fd(), libc::F_ADD_SEALS, SEALS) })?;
+        check_call(unsafe { libc::fcntl(memory.as_raw_fd(), libc::F_ADD_SEALS, SEALS) })?;
         Ok((Segment::map(memory.as_fd(), ring_bytes)?, memory))
     }
 
@@ -94,11 +95,11 @@ impl Segment {
     pub(crate) fn open(memory: BorrowedFd<'_>, ring_bytes: usize) -> io::Result<Segment> {
         check_ring_bytes(ring_bytes)?;
         // SAFETY: the call accesses no memory of this process.
-        let seals = answer_of(unsafe { libc::fcntl(memory.as_raw_fd(), libc::F_GET_SEALS) })?;
+        let seals = check_call(unsafe { libc::fcntl(memory.as_raw_fd(), libc::F_GET_SEALS) })?;
         // SAFETY: `stat` consists of numbers, for which zero is a value.
         let mut status: libc::stat = unsafe { std::mem::zeroed() };
         // SAFETY: the pointer is valid for a write of the whole structure.
-        answer_of(unsafe { libc::fstat(memory.as_raw_fd(), &raw mut status) })?;
+        check_call(unsafe { libc::fstat(memory.as_raw_fd(), &raw mut status) })?;
         if seals & SEALS != SEALS || usize::try_from(status.st_size).ok() != Some(segment_bytes(ring_bytes)) {
             return Err(invalid("the segment has another size, or can change it"));
         }
@@ -198,7 +199,7 @@ fn check_ring_bytes(ring_bytes: usize) -> io::Result<()> {
     }
 }
 
-fn answer_of(answer: libc::c_int) -> io::Result<libc::c_int> {
+fn check_call(answer: libc::c_int) -> io::Result<libc::c_int> {
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(answer) }
 }
 

@@ -95,39 +95,39 @@ fn impossible_head_is_refused() {
 fn waiting_writer_gets_one_doorbell() {
     let Ends { mut peer, mut client, .. } = ends();
     client.1.write_all(&[7; RING_BYTES]).unwrap();
-    assert!(!peer.0.owes_doorbell(), "the writer does not wait yet");
+    assert!(!peer.0.take_doorbell_request(), "the writer does not wait yet");
     assert_eq!(client.1.write(b"x").unwrap_err().kind(), ErrorKind::WouldBlock);
     read(&mut peer.0, RING_BYTES / 2 - 1).unwrap();
-    assert!(!peer.0.owes_doorbell(), "less than half of the ring is free");
+    assert!(!peer.0.take_doorbell_request(), "less than half of the ring is free");
     read(&mut peer.0, 1).unwrap();
-    assert_eq!((peer.0.owes_doorbell(), peer.0.owes_doorbell()), (true, false));
+    assert_eq!((peer.0.take_doorbell_request(), peer.0.take_doorbell_request()), (true, false));
     client.1.on_doorbell();
     assert_eq!(client.1.write(&[8; RING_BYTES]).unwrap(), RING_BYTES / 2);
     assert_eq!(client.1.write(b"x").unwrap_err().kind(), ErrorKind::WouldBlock, "it waits again");
     read(&mut peer.0, RING_BYTES).unwrap();
-    assert!(peer.0.owes_doorbell());
+    assert!(peer.0.take_doorbell_request());
 }
 
 #[test]
 fn sleeping_reader_gets_one_doorbell() {
     let Ends { mut peer, mut client, .. } = ends();
     client.1.write_all(b"x").unwrap();
-    assert!(!client.1.owes_doorbell(), "the reader is awake");
+    assert!(!client.1.take_doorbell_request(), "the reader is awake");
     peer.0.arm();
     assert!(peer.0.has_bytes(), "the last look finds what came before");
     read(&mut peer.0, 10).unwrap();
     client.1.write_all(b"y").unwrap();
-    assert!(!client.1.owes_doorbell(), "reading has withdrawn the request");
+    assert!(!client.1.take_doorbell_request(), "reading has withdrawn the request");
     read(&mut peer.0, 10).unwrap();
     peer.0.arm();
     client.1.write_all(b"z").unwrap();
-    assert_eq!((client.1.owes_doorbell(), client.1.owes_doorbell()), (true, false));
+    assert_eq!((client.1.take_doorbell_request(), client.1.take_doorbell_request()), (true, false));
     // A doorbell may come for bytes that were read already. The request must then be made again.
     peer.0.on_doorbell();
     read(&mut peer.0, 10).unwrap();
     peer.0.arm();
     client.1.write_all(b"z").unwrap();
-    assert!(client.1.owes_doorbell());
+    assert!(client.1.take_doorbell_request());
 }
 
 /// Two threads in turn fill and empty a ring through sockets that block, with pauses: a lost doorbell leaves both asleep.
@@ -155,8 +155,8 @@ fn no_wake_up_is_lost() {
             match client.1.write(&bytes) {
                 Ok(count) => {
                     sent += count;
-                    if client.1.owes_doorbell() {
-                        ring_doorbell(&stream);
+                    if client.1.take_doorbell_request() {
+                        send_doorbell(&stream);
                     }
                 }
                 Err(error) => {
@@ -181,8 +181,8 @@ fn no_wake_up_is_lost() {
         } else {
             assert!(bytes.iter().enumerate().all(|(index, byte)| *byte == (received + index) as u8));
             received += bytes.len();
-            if peer.0.owes_doorbell() {
-                ring_doorbell(&stream);
+            if peer.0.take_doorbell_request() {
+                send_doorbell(&stream);
             }
         }
         pause(&mut rng);
@@ -218,7 +218,7 @@ fn descriptor_is_handed_over_beside_bytes() {
     let mut client = rings(Segment::open(received.unwrap().as_fd(), RING_BYTES).unwrap(), RingSide::Client);
     client.1.write_all(b"hello").unwrap();
     assert_eq!(read(&mut rings(segment, RingSide::Peer).0, 100), Ok(b"hello".to_vec()));
-    ring_doorbell(&a);
+    send_doorbell(&a);
     assert!(matches!(receive_with_descriptor(&b, &mut bytes), Ok((1, None))));
 }
 

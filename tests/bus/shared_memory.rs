@@ -87,11 +87,11 @@ impl RingClient {
             self.tail += 1;
         }
         self.set_word(TAIL, self.tail);
-        self.ring_doorbell();
+        self.send_doorbell();
     }
 
     /// Writes a doorbell, which a full socket discards. Returns false then.
-    fn ring_doorbell(&mut self) -> bool {
+    fn send_doorbell(&mut self) -> bool {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
         match send(self.raw.stream.as_raw_fd(), &[0], flags) {
             Err(Errno::EAGAIN) => false,
@@ -119,7 +119,7 @@ impl RingClient {
         self.set_word(SECOND + HEAD, self.head);
         if self.word(SECOND + WRITER_WAITS) != 0 {
             self.set_word(SECOND + WRITER_WAITS, 0);
-            self.ring_doorbell();
+            self.send_doorbell();
         }
     }
 
@@ -185,7 +185,7 @@ fn attached_programs_use_shared_memory_by_default() {
     assert_eq!((bus.info().uses_shared_memory, plain.info().uses_shared_memory), (true, false));
     assert_eq!((path(&peer, "rings"), path(&peer, "plain")), ("shm".into(), "socket".into()));
     assert_eq!(path(&peer, "embedded"), Value::Null);
-    assert_eq!(counter(&peer, "segments_refused"), 0);
+    assert_eq!(counter(&peer, "shared_memory_refused"), 0);
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn programs_without_shared_memory_use_the_socket() {
     let second = Bus::attach_as(&config.socket, "second").unwrap();
     assert_eq!((path(&peer, "first"), path(&peer, "second")), ("shm".into(), "socket".into()));
     assert!(!second.info().uses_shared_memory);
-    assert_eq!(counter(&peer, "segments_refused"), 1);
+    assert_eq!(counter(&peer, "shared_memory_refused"), 1);
     let subscription = second.subscribe("x".parse().unwrap()).unwrap();
     first.publish(message("x", "from memory to the socket")).unwrap();
     assert_eq!(messages(&subscription, 1)[0].message.payload, "from memory to the socket");
@@ -256,7 +256,7 @@ fn programs_without_shared_memory_use_the_socket() {
     let peer = serve(&config);
     let bus = Bus::attach_as(&config.socket, "bus").unwrap();
     assert!(!bus.info().uses_shared_memory, "WELCOME does not offer it");
-    assert_eq!((path(&peer, "bus"), counter(&peer, "segments_refused")), ("socket".into(), 0));
+    assert_eq!((path(&peer, "bus"), counter(&peer, "shared_memory_refused")), ("socket".into(), 0));
     let mut raw = RawClient::greeted(&config.socket);
     raw.send(&ClientFrame::SharedMemory);
     let Some(PeerFrame::Segment(Err(refusal))) = raw.next() else { panic!("a refusal") };
@@ -337,7 +337,7 @@ fn scribbling_client_harms_only_itself() {
         if lie == 1 {
             client.set_word(TAIL, 4096);
         }
-        client.ring_doorbell();
+        client.send_doorbell();
         let PeerFrame::Bye { reason, .. } = client.next() else { panic!("a reason") };
         assert_eq!(reason, if lie == 1 { ByeReason::Malformed } else { ByeReason::ProtocolViolation });
         client.await_end();
@@ -504,7 +504,7 @@ fn unread_doorbells_do_not_stop_a_connection() {
     let mut client = RingClient::greeted(&config);
     let count = backpressure(&mut client, &peer);
     // Many more doorbells than a socket takes if nobody reads them.
-    let sent = (0..5000).filter(|_| client.ring_doorbell()).count();
+    let sent = (0..5000).filter(|_| client.send_doorbell()).count();
     assert!(200 < sent, "{sent}");
     for id in 0..count {
         assert!(matches!(client.next(), PeerFrame::Shown { id: shown, .. } if shown == id));

@@ -121,7 +121,7 @@ impl Engine {
             ),
             ("clients_refused", self.core.clients_refused, "Clients refused because there were too many."),
             (
-                "segments_refused",
+                "shared_memory_refused",
                 self.core.segments.refused,
                 "Requests of attached programs for shared memory that were refused; they use the socket.",
             ),
