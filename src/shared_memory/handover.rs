@@ -55,7 +55,7 @@ unsafe fn take_descriptors(header: &libc::msghdr) -> Vec<OwnedFd> {
         while let Some(message) = control.as_ref() {
             if (message.cmsg_level, message.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
                 let data = libc::CMSG_DATA(control).cast::<RawFd>();
-                let bytes = (message.cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
+                let bytes = message.cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
                 for index in 0..bytes / size_of::<RawFd>() {
                     descriptors.push(OwnedFd::from_raw_fd(data.add(index).read_unaligned()));
                 }
