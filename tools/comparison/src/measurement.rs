@@ -40,7 +40,11 @@ pub struct Outcome {
 }
 
 /// The paths of seqcast's bench, and their names in the table. The first run also measures the kernel.
-const SEQCAST_PATHS: [(&str, &str); 2] = [("library", "seqcast, library"), ("daemon", "seqcast, two daemons")];
+const SEQCAST_PATHS: [(&str, &str); 3] = [
+    ("library", "seqcast, library"),
+    ("shm", "seqcast, two daemons, shared memory"),
+    ("daemon", "seqcast, two daemons, sockets"),
+];
 const RAW: &str = "raw UDP, GSO and GRO";
 
 /// Measures, then prints the table.
