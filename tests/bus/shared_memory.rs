@@ -464,18 +464,24 @@ fn clients_killed_with_full_rings_leave_nothing() {
     assert!(next.iter().all(|bus| bus.info().uses_shared_memory), "their memory is free again");
 }
 
-/// Sends reports of the counters until more than 1 MiB of answers waits, which the client does not read. Returns the
-/// number of requests.
+/// Requests reports of the counters until more than 1 MiB of answers waits, which the client does not read. The peer then
+/// reads no more requests. Returns the number of requests.
 fn backpressure(client: &mut RingClient, peer: &Bus) -> u32 {
     let unread = |bus: &Bus| {
         let row = rows(bus, "clients").into_iter().find(|row| row["name"] == "raw").unwrap();
         row["queued_bytes"].as_u64().unwrap()
     };
     let mut count = 0;
-    while unread(peer) <= 1 << 20 {
+    let mut request = || {
         client.send(&ClientFrame::Show { id: count, query: r#"{"show":"counters"}"#.into() });
         count += 1;
+    };
+    // Bytes that the ring has taken count until their span of up to 256 KiB is written, so the limit comes early.
+    while unread(peer) <= 3 << 18 {
+        request();
     }
+    // An answer has more than 2 KiB.
+    (0..256).for_each(|_| request());
     count
 }
 
