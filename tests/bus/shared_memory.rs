@@ -477,9 +477,10 @@ fn backpressure(client: &mut RingClient, peer: &Bus) -> u32 {
         count += 1;
     };
     // Bytes that the ring has taken count until their span of up to 256 KiB is written, so the limit comes early.
-    while unread(peer) <= 3 << 18 {
+    wait_until("answers wait", || {
         request();
-    }
+        3 << 18 < unread(peer)
+    });
     // An answer has more than 2 KiB.
     (0..256).for_each(|_| request());
     count
