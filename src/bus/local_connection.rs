@@ -615,12 +615,12 @@ impl ConnectionThread {
             if is_closing && (self.is_all_written() || CLOSE_TIMEOUT.as_millis() / 100 <= closing_waits) {
                 return Ok("closed".to_owned());
             }
-            let timeout = match self.is_idle() {
+            let timeout = match self.is_idle(is_closing) {
                 true if is_closing => Some(Duration::from_millis(100)),
                 true => None,
                 false => Some(Duration::ZERO),
             };
-            closing_waits += u128::from(is_closing && self.is_idle());
+            closing_waits += u128::from(is_closing && self.is_idle(is_closing));
             match self.poll.poll(&mut events, timeout) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -633,8 +633,9 @@ impl ConnectionThread {
         }
     }
 
-    /// Returns whether there is nothing to do before the next event. From then on a new frame wakes the thread.
-    fn is_idle(&mut self) -> bool {
+    /// Returns whether there is nothing to do before the next event. From then on a new frame, or the close, wakes the
+    /// thread. `is_closing` says whether the thread knows of the close: it may have come since the last write.
+    fn is_idle(&mut self, is_closing: bool) -> bool {
         let mut state = lock(&self.shared.state);
         let has_work = match &mut self.reader {
             // A doorbell comes when the ring to the peer has room for what is queued.
@@ -644,7 +645,7 @@ impl ConnectionThread {
             }
             None => self.is_writable && (!state.out.is_empty() || !self.writing.is_empty()),
         };
-        state.is_sleeping = !self.is_readable && !has_work;
+        state.is_sleeping = !self.is_readable && !has_work && state.is_closing == is_closing;
         state.is_sleeping
     }
 

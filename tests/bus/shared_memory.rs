@@ -519,6 +519,25 @@ fn unread_doorbells_do_not_stop_a_connection() {
 }
 
 #[test]
+fn close_after_an_answer_ends_in_time() {
+    let (config, _directory) = config_with_socket("close");
+    let _peer = serve(&config);
+    for shared_memory in [true, false] {
+        for _ in 0..300 {
+            let options = AttachOptions { name: None, shared_memory };
+            let bus = Bus::attach_with(&config.socket, &options).unwrap();
+            bus.show("status").unwrap();
+            let (sender, is_closed) = std::sync::mpsc::sync_channel(1);
+            std::thread::spawn(move || {
+                drop(bus);
+                sender.send(())
+            });
+            is_closed.recv_timeout(Duration::from_secs(20)).expect("the close wakes the thread of the connection");
+        }
+    }
+}
+
+#[test]
 fn killed_peer_ends_its_clients() {
     let place = Place::new();
     let peer = place.peer(&[]);
