@@ -402,8 +402,6 @@ impl Member {
     /// Handles the peer's report on what it missed of this peer's streams.
     pub fn on_report(&mut self, report: Report, at: WallTime) {
         let [_, _, multicast, directed] = &mut self.throttles;
-        // A peer cannot lose more than was directed to it.
-        let report = Report { directed_lost: report.directed_lost.min(self.directed.count()), ..report };
         self.reported_loss.on_report(report, at, multicast, directed);
     }
 

@@ -159,8 +159,8 @@ impl ListenerConnection {
 
     /// Returns the earliest deadline of the session, the handshake, the greeting or a report of drops.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let can_report = !self.drops.is_empty() && self.flow.is_writable && !self.unwritten.has_report_ahead();
-        let report = self.next_report.filter(|_| can_report);
+        // A report that is ahead of the output is written, or the stream blocks, before this time can pass again and again.
+        let report = self.next_report.filter(|_| !self.drops.is_empty() && self.flow.is_writable);
         [self.session.deadline(), self.handshake_deadline, self.greeting_deadline, report].into_iter().flatten().min()
     }
 
