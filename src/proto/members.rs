@@ -146,8 +146,6 @@ pub struct Member {
     pub quarantine: [Option<Quarantine>; 2],
     /// Counters for `show loss`.
     pub losses: LossCounters,
-    /// Lost messages of the directed stream that this peer's earlier epochs have reported.
-    pub directed_lost_before: u64,
     /// Counters for `show loss` of the live side.
     pub live_losses: LossCounters,
     /// Advisory throttles, one for each stream in the order of [`AdvisoryStream::ALL`].
@@ -174,7 +172,6 @@ impl Member {
             answers_due: now,
             directed_ring: directed_ring(settings, Dseq(0)),
             reported_loss: ReportedLoss::default(),
-            directed_lost_before: 0,
             directed: SendStream::new(Some(publisher.epoch), settings),
             publisher,
             address,
@@ -270,9 +267,8 @@ impl Member {
         self.directed = SendStream::new(Some(self.publisher.epoch), settings);
         self.directed_ring = directed_ring(settings, Dseq(0));
         self.interest_sync.on_own_epoch();
-        // The member reports on this peer's new run from 0. This peer is a new receiver to the member.
+        // The member reports on this peer's new run from 0.
         self.reported_loss = ReportedLoss::default();
-        self.directed_lost_before = self.losses.ibx_loss.count;
         (self.assigned, self.shares) = Default::default();
     }
 

@@ -30,7 +30,7 @@ impl Member {
             lost_min: lost.min(),
             lost_max: lost.max(),
             overrun: row.overrun,
-            directed_lost: row.ibx_loss.count.saturating_sub(self.directed_lost_before).min(NUMBER_LIMIT - 1),
+            directed_lost: row.ibx_loss.count.min(NUMBER_LIMIT - 1),
         }
     }
 
