@@ -53,6 +53,8 @@ pub enum BenchPath {
     Daemon,
     /// A daemon for each program, reached through shared memory.
     Shm,
+    /// One daemon for all programs, reached through shared memory: no message passes the network between them.
+    Host,
 }
 
 /// Location of the programs, and path of the messages.

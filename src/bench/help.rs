@@ -20,6 +20,7 @@ pub const BENCH_THROUGHPUT: &str = "\
 Examples:
   seqcast bench throughput --size 16,64,1024,8mb --runs 3
   seqcast bench throughput --path daemon --rate 1000000/s
+  seqcast bench throughput --path host --set interest=on
   seqcast bench throughput --size 64,1024 --keyed --no-raw --runs 5
   seqcast bench throughput --interface 10.75.0.0/24 --open --publisher-via 'ip netns exec a' --subscriber-via 'ip netns exec b'
   seqcast bench throughput --interface auto --open --group 239.1.2.3 --port 7777 --subscriber-via 'ssh hostb'
@@ -35,6 +36,7 @@ Examples:
   seqcast bench latency --rate 10000/s --size 1024 --json
   seqcast bench latency --path daemon
   seqcast bench latency --path shm
+  seqcast bench latency --path host
   seqcast bench latency --keyed --no-raw --runs 5
 
 Round trip: one program publishes, and the other one publishes each message back. The latency is half of that time. A \
@@ -47,6 +49,7 @@ pub const BENCH_FANOUT: &str = "\
 Examples:
   seqcast bench fanout --runs 3
   seqcast bench fanout --subscribers 8 --size 64,1024 --json
+  seqcast bench fanout --path host --size 64,1mb --no-raw
 
 Rates are sums over all subscribers. The raw rates have one sender and as many receivers.";
 

@@ -280,11 +280,11 @@ pub struct SendReport {
     pub sent: u64,
     /// Duration, in seconds.
     pub seconds: f64,
-    /// Processor time used, in nanoseconds.
+    /// Processor time used, in nanoseconds, with that of a daemon that all programs share.
     pub cpu_ns: u64,
     /// Number of times that the bus was backpressured.
     pub held_up: u64,
-    /// Memory of the process, in bytes; with [`BenchPath::Daemon`] and [`BenchPath::Shm`] of the daemon.
+    /// Memory of the process, in bytes; of the daemon where there is one.
     pub rss_bytes: u64,
     /// Window of published subjects.
     pub window: Window,
@@ -326,7 +326,7 @@ pub struct ReceiveReport {
     pub segments: u64,
     /// Processor time used, in nanoseconds.
     pub cpu_ns: u64,
-    /// Memory of the process, in bytes; with [`BenchPath::Daemon`] and [`BenchPath::Shm`] of the daemon.
+    /// Memory of the process, in bytes; of the daemon where there is one.
     pub rss_bytes: u64,
     /// Window of received subjects.
     pub window: Window,

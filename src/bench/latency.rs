@@ -109,8 +109,8 @@ pub fn run(options: &LatencyOptions, out: &mut Output) -> Result<Exit, CommandFa
     let mut ways: [Vec<BenchRun>; 2] = Default::default();
     let rates = [IDLE_RATE, options.rate.0];
     let mut unsupported = None;
-    // Only a program that drives its peer itself can poll busily.
-    let has_busy = options.testbed.path == BenchPath::Library;
+    // A peer that the bench neither drives nor configures for it does not poll busily.
+    let has_busy = matches!(options.testbed.path, BenchPath::Library | BenchPath::Host);
     let keyed = options.keyed;
     let wanted = [!options.no_raw, !options.no_raw && has_busy, true, has_busy, keyed, keyed && has_busy];
     for _ in 0..options.run.runs {

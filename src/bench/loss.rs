@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde::Serialize;
 
-use super::args::{LoadOptions, LossOptions, RunOptions};
+use super::args::{BenchPath, LoadOptions, LossOptions, RunOptions};
 use super::job::Load;
 use super::latency::{TIMES, micros};
 use super::report::{RunStats, TestbedInfo, ThroughputRow, Times};
@@ -80,6 +80,10 @@ struct BenchLossJson<'a> {
 /// A value is wrong, a process or a command of the user fails.
 pub fn run(options: &LossOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     let LoadOptions { rate, run, testbed: programs } = &options.load;
+    if programs.path == BenchPath::Host {
+        let text = "with --path host no message passes a network that could lose it";
+        return Err(CommandFailure::new(Exit::Usage, text).fix("give another --path"));
+    }
     let testbed = Testbed::new(programs)?;
     let case = |drop| {
         let (span_ns, rate) = (nanos(run.secs), rate.map(|rate| rate.0));

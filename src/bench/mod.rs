@@ -8,6 +8,7 @@
 pub mod args;
 mod child;
 mod control_channel;
+mod daemon;
 mod fanout;
 mod flow;
 pub mod help;

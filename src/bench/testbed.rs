@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::args::{BenchPath, TestbedOptions};
 use super::child::{Launch, Process};
+use super::daemon::DaemonProcess;
 use super::job::{
     Drop, Job, Load, PeerSettings, PingJob, PingReport, ProcessCommand, PublishJob, RawJob, RawMode, ReadyReport,
     ReceiveReport, SendReport, SubscribeJob,
@@ -20,6 +21,9 @@ use crate::time::nanos;
 
 /// Size of a subscription's queue in a run: the bench measures the path to the queue, and reads it as fast as it can.
 const QUEUE_SIZE: &str = "1 gb";
+
+/// Time for which a daemon that all programs share polls before it sleeps, where they poll busily.
+const BUSY_POLL: &str = "1 sec";
 
 /// Share of the sent raw datagrams below which the sender overruns its receivers.
 const OVERRUN_SHARE: f64 = 0.95;
@@ -241,6 +245,8 @@ impl Testbed {
         let LoadCase { load, subscribers, is_each, drop, is_keyed } = *case;
         let peers = self.peers(is_keyed);
         let _progress = self.progress(&format!("messages of {} bytes", load.bytes));
+        let daemon = self.shared_daemon(&peers)?;
+        let peers = daemon.as_ref().map_or(peers.clone(), |daemon| daemon.settings(&peers));
         let subscriber = |seed| {
             let drop = (0.0 < drop).then_some(Drop { share: drop, seed });
             let values = peers.with("bench", "name", &format!("bench-sub-{seed}"));
@@ -262,6 +268,9 @@ impl Testbed {
         let peers = self.peers(is_keyed);
         let what = if is_raw { "raw datagrams" } else { "messages" };
         let _progress = self.progress(&format!("{what} of {bytes} bytes to and fro"));
+        let polling = peers.with("bench", "busy-poll", BUSY_POLL);
+        let daemon = if is_raw { None } else { self.shared_daemon(if is_busy { &polling } else { &peers })? };
+        let peers = daemon.as_ref().map_or(peers.clone(), |daemon| daemon.settings(&peers));
         let [ping, pong] = ["bench-ping", "bench-pong"].map(|name| PingJob {
             values: peers.with("bench", "name", name),
             path: self.path,
@@ -282,6 +291,15 @@ impl Testbed {
         pinger.send(ProcessCommand::Stop);
         ponger.send(ProcessCommand::Stop);
         Ok(PingRun { has_one_clock: here.host.boot == there.host.boot, report: pinged })
+    }
+
+    /// Starts the daemon that all programs of a run share, on the side of the publisher, if this is their path.
+    fn shared_daemon(&self, peers: &PeerSettings) -> Result<Option<DaemonProcess>, CommandFailure> {
+        if self.path != BenchPath::Host {
+            return Ok(None);
+        }
+        let [launch, _] = self.launches();
+        DaemonProcess::start(launch, peers, None, &self.interrupt).map(Some)
     }
 
     /// Shows the next run until the value is dropped.

@@ -91,6 +91,7 @@ fn names(path: BenchPath) -> [&'static str; 2] {
         BenchPath::Threads => ["threads", "threads_keyed"],
         BenchPath::Daemon => ["daemon", "daemon_keyed"],
         BenchPath::Shm => ["shm", "shm_keyed"],
+        BenchPath::Host => ["host", "host_keyed"],
     }
 }
 

@@ -56,7 +56,7 @@ fn throughput_is_compared_with_the_kernel() {
 #[test]
 fn messages_add_up_on_every_path() {
     let place = Place::new();
-    for path in ["library", "threads", "daemon", "shm"] {
+    for path in ["library", "threads", "daemon", "shm", "host"] {
         let answer = bench(&place, &["throughput", "--path", path, "--rate", "20000/s", "--secs", "0.3", "--no-raw"]);
         let [row] = &rows(&answer, "rows")[..] else { panic!("{answer}") };
         assert_eq!((row["what"].as_str(), answer["ratios"].as_array().map(Vec::len)), (Some(path), Some(0)));
@@ -72,12 +72,14 @@ fn messages_add_up_on_every_path() {
 #[test]
 fn latencies_are_ordered_and_compared() {
     let place = Place::new();
-    for path in ["library", "threads", "daemon", "shm"] {
+    for path in ["library", "threads", "daemon", "shm", "host"] {
         let answer = bench(&place, &["latency", "--path", path, "--secs", "0.2", "--rate", "2000/s", "--runs", "2"]);
         assert_eq!((&answer["verb"], &answer["path"], &answer["ok"]), (&"latency".into(), &path.into(), &true.into()));
         let names: Vec<&str> = rows(&answer, "rows").iter().map(|row| row["what"].as_str().unwrap()).collect();
         match path {
-            "library" => assert_eq!(names, ["raw_blocking", "raw_busy", "blocking", "busy", "one_way", "one_way"]),
+            "library" | "host" => {
+                assert_eq!(names, ["raw_blocking", "raw_busy", "blocking", "busy", "one_way", "one_way"]);
+            }
             _ => assert_eq!(names, ["raw_blocking", "blocking", "one_way", "one_way"]),
         }
         for row in rows(&answer, "rows") {
@@ -88,7 +90,7 @@ fn latencies_are_ordered_and_compared() {
         }
         let compared: Vec<&Value> = rows(&answer, "ratios").iter().map(|ratio| &ratio["what"]).collect();
         match path {
-            "library" => assert_eq!(compared, ["blocking", "busy", "one_way"]),
+            "library" | "host" => assert_eq!(compared, ["blocking", "busy", "one_way"]),
             _ => assert_eq!(compared, ["blocking", "one_way"]),
         }
     }
@@ -121,6 +123,26 @@ fn fan_out_counts_all_receivers() {
         assert_eq!(number(&row["receivers"]), 3, "{row}");
     }
     assert_eq!((&answer["verb"], &rows(&answer, "rows")[3]["what"]), (&"fanout".into(), &"library".into()));
+}
+
+#[test]
+fn programs_of_one_host_share_a_daemon() {
+    let place = Place::new();
+    for interest in ["interest=off", "interest=on"] {
+        let load = ["fanout", "--subscribers", "3", "--rate", "20000/s", "--secs", "0.3", "--no-raw"];
+        let answer = bench(&place, &[&load[..], &["--path", "host", "--size", "64,100kb", "--set", interest]].concat());
+        for row in rows(&answer, "rows") {
+            adds_up(row);
+            assert_eq!(
+                (&row["what"], number(&row["receivers"]), number(&row["lost"])),
+                (&"host".into(), 3, 0),
+                "{row}"
+            );
+        }
+    }
+    let answer =
+        bench(&place, &["subjects", "--subjects", "10,300", "--secs", "0.3", "--rate", "5000/s", "--path", "host"]);
+    rows(&answer, "rows").iter().for_each(adds_up);
 }
 
 #[test]
@@ -190,7 +212,7 @@ fn wrong_arguments_are_refused_before_any_process_starts() {
         (&["bench", "throughput", "--size", "7"], USAGE, &["from 8 to"]),
         (&["bench", "throughput", "--rate", "0"], USAGE, &["above 0"]),
         (&["bench", "throughput", "--runs", "0"], USAGE, &["--runs"]),
-        (&["bench", "throughput", "--path", "pigeon"], USAGE, &["library, threads, daemon, shm"]),
+        (&["bench", "throughput", "--path", "pigeon"], USAGE, &["library, threads, daemon, shm, host"]),
         (&["bench", "throughput", "--datagram", "9"], CONFIGURATION, &["--datagram 9", "576"]),
         (&["bench", "throughput", "--set", "heartbeet=1s"], CONFIGURATION, &["heartbeat"]),
         (&["bench", "throughput", "--interface", "nowhere9"], UNREACHABLE, &["subscriber", "nowhere9"]),
@@ -199,6 +221,7 @@ fn wrong_arguments_are_refused_before_any_process_starts() {
         (&["bench", "fanout", "--subscribers", "65"], USAGE, &["1 to 64"]),
         (&["bench", "subjects", "--subjects", "0"], USAGE, &["--subjects"]),
         (&["bench", "loss", "--drop", "100%"], USAGE, &["below 100"]),
+        (&["bench", "loss", "--path", "host"], USAGE, &["no message passes a network"]),
         (&["bench", "loss", "--fault", "true"], USAGE, &["--heal"]),
         (&["bench", "role"], USAGE, &["no job on standard input"]),
     ] {
@@ -228,12 +251,14 @@ fn processes(place: &Place) -> usize {
 
 #[test]
 fn end_of_the_bench_ends_its_processes() {
-    for signal in ["INT", "TERM", "KILL"] {
+    for (signal, path, running) in
+        [("INT", "daemon", 5), ("TERM", "daemon", 5), ("KILL", "daemon", 5), ("INT", "host", 4), ("KILL", "host", 4)]
+    {
         let place = Place::new();
-        let mut command = place.command(&["bench", "throughput", "--path", "daemon", "--rate", "10/s", "--secs", "1h"]);
+        let mut command = place.command(&["bench", "throughput", "--path", path, "--rate", "10/s", "--secs", "1h"]);
         command.env("TMPDIR", place.dir());
         let mut bench = crate::support::command::RunningCommand::new(command.spawn().unwrap(), &["bench"]);
-        wait_until("both programs and their daemons run", || processes(&place) == 5);
+        wait_until("both programs and their daemons run", || processes(&place) == running);
         bench.signal(signal);
         let status = bench.ended();
         if signal != "KILL" {

@@ -1,19 +1,18 @@
 //! The bus as a program of the bench reaches it: one set of calls for each path.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::bench::args::BenchPath;
-use crate::bench::child::{Launch, Process};
+use crate::bench::child::Launch;
 use crate::bench::control_channel::ControlChannel;
+use crate::bench::daemon::DaemonProcess;
 use crate::bench::host;
 use crate::bench::host::resource_usage;
-use crate::bench::job::{
-    DaemonJob, Drop as Dropped, Job, PeerSettings, ProcessCommand, ProcessReport, ReadyReport, Window,
-};
-use crate::bench::temporary_directory::{self, remove_at_end};
+use crate::bench::job::{DaemonJob, Drop as Dropped, PeerSettings, ProcessCommand, ProcessReport, ReadyReport, Window};
+use crate::bench::temporary_directory::remove_at_end;
 use crate::bus::{
     AttachOptions, Bus, EmbeddedPeer, NoticeRef, Options, PublishError, RecvError, SubscribeError, Subscription,
 };
@@ -37,28 +36,12 @@ pub enum BenchPeer {
     Threaded(Bus),
     /// A daemon in another process, which ends with this value.
     Attached(Bus, DaemonProcess),
-}
-
-/// A daemon and the directory of its socket.
-pub struct DaemonProcess {
-    /// The process; `None` once it has ended.
-    process: Option<Process>,
-    pid: u32,
-    directory: PathBuf,
-}
-
-impl Drop for DaemonProcess {
-    fn drop(&mut self) {
-        if let Some(mut process) = self.process.take() {
-            process.send(ProcessCommand::Stop);
-        }
-        // A directory that cannot be removed remains among the temporary files.
-        drop(std::fs::remove_dir_all(&self.directory));
-    }
+    /// The daemon that all programs share, and the number of its process.
+    Shared(Bus, u32),
 }
 
 impl BenchPeer {
-    /// Starts a peer, or a daemon and attaches to it.
+    /// Starts a peer, or a daemon and attaches to it, or attaches to the daemon that all programs share.
     ///
     /// # Errors
     /// Returns why the peer cannot start.
@@ -72,8 +55,9 @@ impl BenchPeer {
                     .map_err(|error| peer::start_failure(&error))
             }
             BenchPath::Threads => peer::embed(&config, options(drop, false).drop).map(BenchPeer::Threaded),
-            BenchPath::Daemon => attach(values, drop, false),
-            BenchPath::Shm => attach(values, drop, true),
+            BenchPath::Daemon => start_and_attach(values, drop, false),
+            BenchPath::Shm => start_and_attach(values, drop, true),
+            BenchPath::Host => attach_to_shared(&config.socket),
         }
     }
 
@@ -84,7 +68,7 @@ impl BenchPeer {
     pub fn publish(&mut self, subject: &Subject, payload: &[u8]) -> Result<bool, CommandFailure> {
         let outcome = match self {
             BenchPeer::Driven(embedded, _) => embedded.publish_payload(subject, payload),
-            BenchPeer::Threaded(bus) | BenchPeer::Attached(bus, _) => {
+            BenchPeer::Threaded(bus) | BenchPeer::Attached(bus, _) | BenchPeer::Shared(bus, _) => {
                 bus.publish_payload(subject, payload, POLL_INTERVAL)
             }
         };
@@ -101,7 +85,9 @@ impl BenchPeer {
     /// The peer refuses.
     pub fn subscribe(&mut self, patterns: Vec<Pattern>) -> Result<Subscription, CommandFailure> {
         let subscribed = match self {
-            BenchPeer::Threaded(bus) | BenchPeer::Attached(bus, _) => bus.subscribe_all(patterns),
+            BenchPeer::Threaded(bus) | BenchPeer::Attached(bus, _) | BenchPeer::Shared(bus, _) => {
+                bus.subscribe_all(patterns)
+            }
             BenchPeer::Driven(embedded, _) if patterns.len() == 1 => {
                 embedded.subscribe(patterns.into_iter().next().expect("there is one"))
             }
@@ -121,8 +107,8 @@ impl BenchPeer {
     pub fn drive(&mut self, wait: Duration) -> Result<(), CommandFailure> {
         match self {
             BenchPeer::Driven(embedded, _) => drop(embedded.drive(wait).map_err(failed)?),
-            BenchPeer::Threaded(_) | BenchPeer::Attached(..) if !wait.is_zero() => std::thread::sleep(wait),
-            BenchPeer::Threaded(_) | BenchPeer::Attached(..) => {}
+            _ if !wait.is_zero() => std::thread::sleep(wait),
+            _ => {}
         }
         Ok(())
     }
@@ -133,7 +119,7 @@ impl BenchPeer {
         match self {
             // The timer of a peer expires at whole milliseconds.
             BenchPeer::Driven(..) => Duration::from_millis(3),
-            BenchPeer::Threaded(_) | BenchPeer::Attached(..) => Duration::from_micros(100),
+            _ => Duration::from_micros(100),
         }
     }
 
@@ -166,7 +152,9 @@ impl BenchPeer {
     pub fn flush(&mut self) -> Result<(), CommandFailure> {
         match self {
             BenchPeer::Driven(..) => self.drive(Duration::ZERO),
-            BenchPeer::Threaded(bus) | BenchPeer::Attached(bus, _) => bus.flush(FLUSH_TIME).map_err(failed),
+            BenchPeer::Threaded(bus) | BenchPeer::Attached(bus, _) | BenchPeer::Shared(bus, _) => {
+                bus.flush(FLUSH_TIME).map_err(failed)
+            }
         }
     }
 
@@ -177,7 +165,9 @@ impl BenchPeer {
     pub fn show(&mut self, what: &str) -> Result<Value, CommandFailure> {
         match self {
             BenchPeer::Driven(embedded, _) => Ok(embedded.show(&json!({ "show": what }))),
-            BenchPeer::Threaded(bus) | BenchPeer::Attached(bus, _) => bus.show(what).map_err(failed),
+            BenchPeer::Threaded(bus) | BenchPeer::Attached(bus, _) | BenchPeer::Shared(bus, _) => {
+                bus.show(what).map_err(failed)
+            }
         }
     }
 
@@ -205,14 +195,28 @@ impl BenchPeer {
         })
     }
 
-    /// Returns the processor time of this program and of its daemon in nanoseconds, and the memory of the process that
-    /// holds the peer.
+    /// Returns true if the programs share this peer: they need not discover each other.
+    pub fn is_shared(&self) -> bool {
+        matches!(self, BenchPeer::Shared(..))
+    }
+
+    /// Returns the processor time of this program and of its own daemon in nanoseconds, and the memory of the process
+    /// that holds the peer.
     pub fn resource_usage(&self) -> (u64, u64) {
         match self {
             BenchPeer::Driven(..) | BenchPeer::Threaded(_) => resource_usage(),
             BenchPeer::Attached(_, daemon) => {
-                (host::cpu_ns() + host::cpu_ns_of(daemon.pid), host::rss_bytes(daemon.pid))
+                (host::cpu_ns() + host::cpu_ns_of(daemon.pid()), host::rss_bytes(daemon.pid()))
             }
+            BenchPeer::Shared(_, daemon) => (host::cpu_ns(), host::rss_bytes(*daemon)),
+        }
+    }
+
+    /// Returns the processor time of the daemon that all programs share, in nanoseconds; 0 if there is none.
+    pub fn shared_cpu_ns(&self) -> u64 {
+        match self {
+            BenchPeer::Shared(_, daemon) => host::cpu_ns_of(*daemon),
+            _ => 0,
         }
     }
 
@@ -223,7 +227,7 @@ impl BenchPeer {
     pub fn close(self) -> Result<(), CommandFailure> {
         match self {
             BenchPeer::Driven(embedded, _) => embedded.close().map_err(failed),
-            BenchPeer::Threaded(bus) | BenchPeer::Attached(bus, _) => {
+            BenchPeer::Threaded(bus) | BenchPeer::Attached(bus, _) | BenchPeer::Shared(bus, _) => {
                 bus.close();
                 Ok(())
             }
@@ -263,31 +267,33 @@ fn options(drop: Option<Dropped>, serve: bool) -> Options {
     Options { serve, drop, ..Options::default() }
 }
 
-/// Starts a daemon in a directory of its own and attaches to it, through shared memory or through its socket.
-fn attach(values: &PeerSettings, drop: Option<Dropped>, shared_memory: bool) -> Result<BenchPeer, CommandFailure> {
-    let directory = temporary_directory::create()?;
-    let socket = directory.join("peer.sock");
-    let values = values.with("bench", "socket", &socket.to_string_lossy());
-    let started = std::env::current_exe().map_err(CommandFailure::from).and_then(|program| {
-        let job = Job::Daemon(DaemonJob { values, drop });
-        let mut process = Process::start(Launch { program: &program, via: None }, &job)?;
-        let ready = process.ready(&Interrupt::watch()?)?;
-        ready.map_err(|why| CommandFailure::new(Exit::Failed, why))?;
-        Ok(process)
-    });
-    let daemon = match started {
-        Ok(process) => DaemonProcess { pid: process.id(), process: Some(process), directory },
-        Err(failure) => {
-            std::fs::remove_dir_all(&directory)?;
-            return Err(failure);
-        }
-    };
+/// Starts a daemon of this program alone and attaches to it, through shared memory or through its socket.
+fn start_and_attach(
+    values: &PeerSettings,
+    drop: Option<Dropped>,
+    shared_memory: bool,
+) -> Result<BenchPeer, CommandFailure> {
+    let program = std::env::current_exe()?;
+    let launch = Launch { program: &program, via: None };
+    let daemon = DaemonProcess::start(launch, values, drop, &Interrupt::watch()?)?;
+    Ok(BenchPeer::Attached(attach(&daemon.socket(), shared_memory)?, daemon))
+}
+
+/// Attaches to the daemon that all programs share, through shared memory.
+fn attach_to_shared(socket: &Path) -> Result<BenchPeer, CommandFailure> {
+    let bus = attach(socket, true)?;
+    let status = bus.show("status").map_err(failed)?;
+    let pid = status["status"]["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
+    Ok(BenchPeer::Shared(bus, pid.unwrap_or(0)))
+}
+
+fn attach(socket: &Path, shared_memory: bool) -> Result<Bus, CommandFailure> {
     let options = AttachOptions { name: Some("bench".to_owned()), shared_memory };
-    let bus = Bus::attach_with(&socket, &options).map_err(failed)?;
+    let bus = Bus::attach_with(socket, &options).map_err(failed)?;
     if bus.info().uses_shared_memory != shared_memory {
         return Err(failed("the daemon shares no memory; shared-memory or shared-memory-max forbids it"));
     }
-    Ok(BenchPeer::Attached(bus, daemon))
+    Ok(bus)
 }
 
 /// Runs a daemon until a command ends it.

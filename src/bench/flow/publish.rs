@@ -46,7 +46,7 @@ pub fn run(job: &PublishJob, channel: &mut ControlChannel<'_>) -> Result<(), Com
     while channel.receive_timeout(Duration::ZERO) != Some(ProcessCommand::Go) {
         peer.drive(POLL_INTERVAL)?;
     }
-    let (before, start) = (peer.resource_usage().0, Clock::now().instant);
+    let (before, start) = (peer.resource_usage().0 + peer.shared_cpu_ns(), Clock::now().instant);
     let (sent, held_up) = publish(&mut peer, &job.load, &subjects, start)?;
     peer.flush()?;
     let seconds = Clock::now().instant.since(start).as_secs_f64();
@@ -55,7 +55,7 @@ pub fn run(job: &PublishJob, channel: &mut ControlChannel<'_>) -> Result<(), Com
     channel.report(&ProcessReport::Sent(SendReport {
         sent,
         seconds,
-        cpu_ns: cpu_ns - before,
+        cpu_ns: cpu_ns + peer.shared_cpu_ns() - before,
         held_up,
         rss_bytes,
         window,
@@ -67,13 +67,13 @@ pub fn run(job: &PublishJob, channel: &mut ControlChannel<'_>) -> Result<(), Com
     peer.close()
 }
 
-/// Waits until `subscribers` other peers are known.
+/// Waits until `subscribers` other peers are known. Programs that share a peer have subscribed already.
 ///
 /// # Errors
 /// The peers are not known in time.
 pub fn wait_for_peers(peer: &mut BenchPeer, subscribers: usize) -> Result<(), CommandFailure> {
     let deadline = Clock::now().instant + PEER_DISCOVERY_TIME;
-    loop {
+    while !peer.is_shared() {
         let met = peer.peers()?;
         if subscribers <= met {
             return Ok(());
@@ -86,6 +86,7 @@ pub fn wait_for_peers(peer: &mut BenchPeer, subscribers: usize) -> Result<(), Co
         }
         peer.drive(5 * POLL_INTERVAL)?;
     }
+    Ok(())
 }
 
 /// Publishes; returns the number of messages, and the number of times that the bus was backpressured.
