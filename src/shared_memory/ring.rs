@@ -48,6 +48,16 @@ pub(crate) fn rings(segment: Segment, side: RingSide) -> (RingReader, RingWriter
     (reader, RingWriter { segment, ring: writes, tail: 0, head: 0, is_waiting: false })
 }
 
+/// Asks the other end of a ring for a doorbell by one of its words, unless it was asked already. The caller looks at the
+/// ring once more before it sleeps.
+#[inline]
+fn request_doorbell(segment: &Segment, ring: RingIndex, word: RingWord, is_requested: &mut bool) {
+    if !std::mem::replace(is_requested, true) {
+        segment.word(ring, word).store(1, Relaxed);
+        fence(SeqCst);
+    }
+}
+
 /// The reading end of a ring.
 #[derive(Debug)]
 pub(crate) struct RingReader {
@@ -119,10 +129,7 @@ impl RingReader {
     /// it sleeps.
     #[inline]
     pub(crate) fn arm(&mut self) {
-        if !std::mem::replace(&mut self.is_armed, true) {
-            self.segment.word(self.ring, RingWord::ReaderSleeps).store(1, Relaxed);
-            fence(SeqCst);
-        }
+        request_doorbell(&self.segment, self.ring, RingWord::ReaderSleeps, &mut self.is_armed);
     }
 
     /// Records that a doorbell has come, for which the writer has withdrawn the request.
@@ -177,10 +184,7 @@ impl RingWriter {
     /// waits.
     #[inline]
     pub(crate) fn await_reader(&mut self) {
-        if !std::mem::replace(&mut self.is_waiting, true) {
-            self.segment.word(self.ring, RingWord::WriterWaits).store(1, Relaxed);
-            fence(SeqCst);
-        }
+        request_doorbell(&self.segment, self.ring, RingWord::WriterWaits, &mut self.is_waiting);
     }
 
     /// Records that a doorbell has come, for which the reader has withdrawn the request.
