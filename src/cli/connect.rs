@@ -31,6 +31,22 @@ const SERVICE_SOCKET: &str = "/run/seqcast/seqcast.sock";
 /// # Errors
 /// An option needs `--embed`; the configuration is wrong; the peer, or the network, cannot be reached.
 pub fn bus(options: &BusOptions, name: &str) -> Result<Bus, CommandFailure> {
+    open(options, name, peer::attach)
+}
+
+/// Connects like [`bus`], for a command that sends one message: making shared memory would take longer.
+///
+/// # Errors
+/// The same as of [`bus`].
+pub fn bus_for_message(options: &BusOptions, name: &str) -> Result<Bus, CommandFailure> {
+    open(options, name, peer::attach_for_requests)
+}
+
+fn open(
+    options: &BusOptions,
+    name: &str,
+    attach: fn(&Path, &str) -> Result<Bus, CommandFailure>,
+) -> Result<Bus, CommandFailure> {
     if options.embed {
         return peer::embed(&config::resolve(&options.peer)?, None);
     }
@@ -41,7 +57,7 @@ pub fn bus(options: &BusOptions, name: &str) -> Result<Bus, CommandFailure> {
         )
         .fix(format!("add --embed to run a peer inside this command, or give {flag} to 'seqcast peer'")));
     }
-    peer::attach(&socket(&options.peer)?, name)
+    attach(&socket(&options.peer)?, name)
 }
 
 /// Attaches to the local peer under this name, for a command that asks for reports or changes the peer.

@@ -45,7 +45,10 @@ struct PublishJson<'a> {
 /// The input cannot be read, the peer cannot be reached, or a message cannot be published.
 pub fn run(options: &PublishOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     let (mut source, total) = MessageSource::open(options)?;
-    let bus = connect::bus(&options.bus, "pub")?;
+    let bus = match total == Some(1) && options.files.is_empty() {
+        true => connect::bus_for_message(&options.bus, "pub")?,
+        false => connect::bus(&options.bus, "pub")?,
+    };
     let interrupt = Interrupt::watch()?;
     let start = Clock::now().instant;
     let (mut messages, mut bytes) = (0, 0);

@@ -20,7 +20,7 @@ use crate::terminal::output::{EscapedText, Output, note};
 /// # Errors
 /// The peer cannot be reached, the request cannot be published, or it has no responder.
 pub fn run(options: &ReqOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
-    let bus = connect::bus(&options.bus, "req")?;
+    let bus = connect::bus_for_message(&options.bus, "req")?;
     let mut request = Message::new(options.subject.clone(), Bytes::copy_from_slice(options.payload.as_bytes()));
     request.headers = header::headers(&options.headers);
     let request_options = bus::RequestOptions { patient: options.patient };

@@ -230,3 +230,17 @@ fn local_socket_has_the_configured_access() {
     let name = users.lines().find(is_own).and_then(|line| line.split(':').next());
     assert_eq!((&row["user_id"], row["user"].as_str(), &row["listener"]), (&own.uid().into(), name, &().into()));
 }
+
+#[test]
+fn command_with_one_message_uses_the_socket() {
+    let place = Place::new();
+    let _peer = place.peer(&[]);
+    let _subscriber = place.start(&["sub", "a.b"]);
+    let _request = place.start(&["req", "a.c", "question", "--patient", "--wait", "60s"]);
+    let path = |name: &str| {
+        let clients = parse_json(&place.run(&["show", "clients", "--json"]).exits(DONE).stdout)["rows"].clone();
+        clients.as_array().unwrap().iter().find(|row| row["name"] == name).map(|row| row["path"].clone())
+    };
+    wait_until("both are clients", || path("sub").is_some() && path("req").is_some());
+    assert_eq!((path("sub"), path("req")), (Some("shm".into()), Some("socket".into())));
+}
