@@ -261,6 +261,11 @@ impl Clients {
         self.attached.iter().filter(has_client_input).copied()
     }
 
+    /// Returns whether there are attached clients.
+    pub(crate) fn has_attached(&self) -> bool {
+        !self.attached.is_empty()
+    }
+
     /// Returns the oldest attached client without a HELLO, if it has been connected for at least `patience`.
     pub(crate) fn oldest_without_hello(&self, now: ClockReading, patience: Duration) -> Option<ClientId> {
         let lacks_hello = |client: &ClientEntry| {

@@ -59,13 +59,20 @@ pub(crate) struct Engine {
     has_hangup: bool,
     running_config: RunningConfig,
     systemd: Option<SystemdNotifier>,
-    /// Time for which the engine polls for events before it sleeps.
-    busy_poll: Duration,
+    busy_poll: BusyPoll,
     /// True if the inbox is registered for writability.
     is_watching_writes: bool,
     commands: CommandQueue,
     /// True if embedded clients are served before attached ones in this turn.
     is_commands_turn: bool,
+}
+
+/// Polling of the engine before it sleeps.
+struct BusyPoll {
+    /// Time of polling.
+    time: Duration,
+    /// Number of looks at shared memory since the last look for other events.
+    unpolled: u32,
 }
 
 impl Engine {

@@ -14,7 +14,7 @@ type ApplyKey = fn(&mut Engine, &Config);
 /// Keys that change while the peer runs. All others need a restart.
 const RUN_TIME_KEYS: [(&str, ApplyKey); 5] = [
     ("delivery", |engine, new| engine.core.set_delivery(new.delivery)),
-    ("busy-poll", |engine, new| engine.busy_poll = new.busy_poll),
+    ("busy-poll", |engine, new| engine.busy_poll.time = new.busy_poll),
     ("client-max", |engine, new| engine.core.set_clients_max(new.client_max)),
     ("remote-reports", |engine, new| engine.remote_reports.allow(new.remote_reports)),
     ("log-level", |engine, new| engine.set_configured_log_level(new.log_level)),

@@ -7,12 +7,12 @@ use crate::clock::{Clock, random_u64};
 use crate::config::Config;
 use crate::daemon::batch::ReceivedDatagram;
 use crate::daemon::drop_rule::Dropper;
-use crate::daemon::engine::Engine;
 use crate::daemon::engine::interface_tracking::TrackedInterface;
 use crate::daemon::engine::network::{open_sockets, static_status};
 use crate::daemon::engine::reload::RunningConfig;
 use crate::daemon::engine::remote_reports::RemoteReports;
 use crate::daemon::engine::services::Services;
+use crate::daemon::engine::{BusyPoll, Engine};
 use crate::daemon::engine_core::{EngineCore, EngineCoreParts};
 use crate::daemon::health::Health;
 use crate::daemon::interface::{self, ChosenInterface, Family, InterfaceWatch};
@@ -112,7 +112,7 @@ impl Engine {
             systemd: options.systemd.then(|| SystemdNotifier::connect(started.instant)).flatten(),
             has_hangup: false,
             running_config: RunningConfig::new(config, options),
-            busy_poll: config.busy_poll,
+            busy_poll: BusyPoll { time: config.busy_poll, unpolled: 0 },
             is_watching_writes: false,
             commands: CommandQueue::default(),
             is_commands_turn: false,

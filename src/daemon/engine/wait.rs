@@ -15,25 +15,22 @@ use mio::Token;
 use std::io;
 use std::time::Duration;
 
+/// Maximum number of looks at shared memory between two looks for other events, while the engine polls.
+const UNPOLLED_MAX: u32 = 32;
+
 impl Engine {
     /// Waits for events, and records which sockets, listeners and clients are ready.
     pub(super) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let is_publish_blocked = self.core.is_publish_blocked();
         let is_busy = self.has_work() || !self.core.mailbox.sleep(is_publish_blocked);
-        let may_sleep = !is_busy && timeout != Some(Duration::ZERO) && !self.core.clients.arm_rings(is_publish_blocked);
         if self.core.transmit_queue.is_blocked() != self.is_watching_writes {
             self.is_watching_writes = self.core.transmit_queue.is_blocked();
             self.core.sockets.watch_writable(self.core.poll.registry(), INBOX, self.is_watching_writes)?;
         }
-        if !may_sleep {
+        if is_busy || timeout == Some(Duration::ZERO) {
             self.poll_events(Some(Duration::ZERO))?;
         } else {
-            let start = Clock::now().instant;
-            if !self.spin(start, timeout)? {
-                let left = timeout.map(|timeout| (start + timeout).since(Clock::now().instant));
-                let timeout = self.wait_until(left)?;
-                self.poll_events(timeout)?;
-            }
+            self.wait_idle(timeout, is_publish_blocked)?;
         }
         for event in &self.ready {
             match event.token() {
@@ -83,22 +80,59 @@ impl Engine {
         Ok(())
     }
 
-    /// Polls for events without sleeping, for the configured time, at most `timeout` and until the next deadline.
-    /// Returns false if no event came.
-    fn spin(&mut self, start: Instant, timeout: Option<Duration>) -> io::Result<bool> {
-        if self.busy_poll.is_zero() {
+    /// Waits while no work is pending: polls for the configured time, then sleeps.
+    fn wait_idle(&mut self, timeout: Option<Duration>, is_publish_blocked: bool) -> io::Result<()> {
+        let start = Clock::now().instant;
+        if self.spin(start, timeout, is_publish_blocked)? {
+            return Ok(());
+        }
+        // Only from here on clients with shared memory must ring a doorbell.
+        if self.core.clients.arm_rings(is_publish_blocked) {
+            return self.poll_events(Some(Duration::ZERO));
+        }
+        let left = timeout.map(|timeout| (start + timeout).since(Clock::now().instant));
+        let timeout = self.wait_until(left)?;
+        self.poll_events(timeout)
+    }
+
+    /// Polls for events and for input in shared memory without sleeping, for the configured time, at most `timeout` and
+    /// until the next deadline. Returns false if nothing came.
+    fn spin(&mut self, start: Instant, timeout: Option<Duration>, is_publish_blocked: bool) -> io::Result<bool> {
+        if self.busy_poll.time.is_zero() {
             return Ok(false);
         }
-        let spin_end = start + self.busy_poll;
-        let until = self.deadline(start, timeout).map_or(spin_end, |deadline| deadline.min(spin_end));
+        let spin_end = start + self.busy_poll.time;
+        let mut until = None;
+        self.ready.clear();
+        // A client with shared memory that waits for room sleeps until its doorbell.
+        self.core.clients.wake_waiting_writers();
         loop {
+            self.busy_poll.unpolled += 1;
+            if self.core.clients.with_input(is_publish_blocked).next().is_some()
+                && self.busy_poll.unpolled < UNPOLLED_MAX
+            {
+                return Ok(true);
+            }
+            // A look at the memory costs much less than a system call.
+            if self.core.clients.has_attached() && self.busy_poll.unpolled < UNPOLLED_MAX {
+                std::hint::spin_loop();
+                continue;
+            }
+            self.busy_poll.unpolled = 0;
             self.poll_events(Some(Duration::ZERO))?;
             if !self.ready.is_empty() {
                 return Ok(true);
             }
+            let until = match until {
+                Some(until) => until,
+                // Most looks at the memory succeed before a deadline matters.
+                None => *until.insert(self.deadline(start, timeout).map_or(spin_end, |it| it.min(spin_end))),
+            };
             if until <= Clock::now().instant {
                 return Ok(false);
             }
+            // The programs that poll as well may be more than the processors.
+            std::thread::yield_now();
         }
     }
 
