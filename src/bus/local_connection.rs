@@ -1,7 +1,10 @@
 //! The connection to a peer through its Unix socket, or through shared memory beside it. One thread reads and writes,
 //! so that publishing never blocks. In shared memory the publishers write themselves, and the thread writes only what
-//! did not fit.
+//! did not fit; a receiver may take its place.
 
+mod receiving;
+
+use self::receiving::Lending;
 use super::events::{EventError, EventReply};
 use super::local_handshake::{connect, handshake, request_rings};
 use super::streams::{StreamError, StreamReply};
@@ -35,6 +38,7 @@ use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -43,6 +47,8 @@ use std::time::Duration;
 const OUT_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Maximum bytes of one read.
 const READ_BYTES: usize = 64 * 1024;
+/// Maximum number of reads of the thread between two writes.
+const READS_MAX: usize = 16;
 /// Unread bytes in the ring at which the client starts to pack messages. Packed messages cost the peer less, and do not
 /// wait longer.
 const UNREAD_MIN: u64 = 512;
@@ -63,6 +69,10 @@ pub(super) struct LocalConnection {
     /// The socket. With shared memory it carries only doorbells.
     stream: UnixStream,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// Wakes the thread while the connection is lent to a receiver.
+    thread_request: Condvar,
+    /// True if receivers must not drive the connection.
+    is_thread_required: AtomicBool,
 }
 
 #[derive(Default)]
@@ -73,6 +83,7 @@ struct LocalConnectionState {
     /// Builder of the last publish run in `out`, to which further messages can be added.
     run: PublishRunBuilder,
     is_sleeping: bool,
+    lending: Lending,
     writers_waiting: usize,
     /// True once the user closes the connection: the thread writes the remaining output, then stops.
     is_closing: bool,
@@ -142,6 +153,8 @@ impl LocalConnection {
             waker: Waker::new(poll.registry(), WAKER).map_err(system("make a waker"))?,
             stream,
             thread: Mutex::default(),
+            thread_request: Condvar::new(),
+            is_thread_required: AtomicBool::new(false),
         });
         let connection_thread = ConnectionThread {
             shared: local_connection.clone(),
@@ -153,6 +166,9 @@ impl LocalConnection {
             unnotified: Vec::new(),
             is_readable: true,
             is_writable: true,
+            events: Events::with_capacity(8),
+            scratch: vec![0; READ_BYTES],
+            unpolled: 0,
         };
         let thread = std::thread::Builder::new().name("seqcast-attached".into()).spawn(move || connection_thread.run());
         *lock(&local_connection.thread) = Some(thread.map_err(system("start a thread"))?);
@@ -199,6 +215,7 @@ impl LocalConnection {
         let mut state = lock(&self.state);
         if is_full(&state) && !timeout.is_zero() {
             state.writers_waiting += 1;
+            self.request_thread(&mut state);
             let waits = |state: &mut LocalConnectionState| is_full(state) && state.is_open();
             state = self.send_space.wait_timeout_while(state, timeout, waits).unwrap_or_else(PoisonError::into_inner).0;
             state.writers_waiting -= 1;
@@ -216,7 +233,10 @@ impl LocalConnection {
         queue: Arc<SubscriptionQueue>,
         answer: Sender<Result<(), RefusalReason>>,
     ) -> Result<(), SubscribeError> {
-        lock(&self.queues).insert(sub, queue);
+        let mut queues = lock(&self.queues);
+        self.add_queue(&queue, queues.is_empty());
+        queues.insert(sub, queue);
+        drop(queues);
         let SubscriptionRequest { wanted: SubscriptionFilter { pattern, queue: group, .. }, mode, wants_discovery } =
             request;
         let sent = self.send(&ClientFrame::Subscribe { sub, pattern, queue: group, mode, wants_discovery }, |state| {
@@ -230,9 +250,14 @@ impl LocalConnection {
     }
 
     pub(super) fn unsubscribe(&self, sub: SubId) {
-        if let Some(queue) = lock(&self.queues).remove(&sub) {
+        let mut queues = lock(&self.queues);
+        if let Some(queue) = queues.remove(&sub) {
             queue.close();
+            if queues.len() <= 1 {
+                self.remove_queue(queues.values().next());
+            }
         }
+        drop(queues);
         // If the peer is gone, its subscriptions are gone too.
         let _ = self.send(&ClientFrame::Unsubscribe { sub }, |_| {});
     }
@@ -345,6 +370,7 @@ impl LocalConnection {
         }
         state.push(frame);
         register(&mut state);
+        self.request_thread(&mut state);
         self.submit(state, false);
         Ok(())
     }
@@ -360,6 +386,9 @@ impl LocalConnection {
         let written = state.write_ring(may_wait);
         // The ring no longer asks for the doorbell that would let the thread wake them.
         let frees_waiting_writers = state.out.len() < queued && 0 < state.writers_waiting;
+        if !state.out.is_empty() {
+            self.request_thread(&mut state);
+        }
         drop(state);
         if frees_waiting_writers {
             self.send_space.notify_all();
@@ -372,6 +401,7 @@ impl LocalConnection {
     }
 
     fn wake(&self, mut state: MutexGuard<'_, LocalConnectionState>) {
+        self.request_thread(&mut state);
         if std::mem::take(&mut state.is_sleeping) {
             drop(state);
             self.waker.wake().expect("an eventfd takes one more wake-up");
@@ -589,31 +619,41 @@ struct ConnectionThread {
     unnotified: Vec<Arc<SubscriptionQueue>>,
     is_readable: bool,
     is_writable: bool,
+    events: Events,
+    /// Buffer for one read from the socket.
+    scratch: Vec<u8>,
+    /// Number of looks at the ring since the last look at the socket.
+    unpolled: u32,
 }
 
 impl ConnectionThread {
-    fn run(mut self) {
-        // A panic must not leave callers waiting; the state is used only to end their requests.
-        let reason = match catch_unwind(AssertUnwindSafe(|| self.run_until_closed())) {
-            Ok(Ok(reason)) => reason,
-            Ok(Err(error)) => format!("the connection to the peer broke: {error}"),
-            Err(panic) => format!("the thread of the connection has failed: {}", panic_text(&*panic)),
+    fn run(self) {
+        let (shared, mut thread) = (self.shared.clone(), Box::new(self));
+        let reason = loop {
+            // A panic must not leave callers waiting; the state is used only to end their requests.
+            match catch_unwind(AssertUnwindSafe(|| thread.run_until_lent())) {
+                Ok(Ok(None)) => thread = shared.lend(thread),
+                Ok(Ok(Some(reason))) => break reason,
+                Ok(Err(error)) => break format!("the connection to the peer broke: {error}"),
+                Err(panic) => break format!("the thread of the connection has failed: {}", panic_text(&*panic)),
+            }
         };
-        self.shared.end(reason);
+        shared.end(reason);
     }
 
-    /// Runs until the connection has ended, and returns the reason.
-    fn run_until_closed(&mut self) -> io::Result<String> {
-        let mut events = Events::with_capacity(8);
-        let mut scratch = vec![0u8; READ_BYTES];
+    /// Runs until the connection has ended, and returns the reason, or until it is to be lent to a receiver.
+    fn run_until_lent(&mut self) -> io::Result<Option<String>> {
         let mut closing_waits = 0;
         loop {
             let is_closing = self.write()?;
-            if let Some(reason) = self.read(&mut scratch)? {
-                return Ok(reason);
+            if let Some(reason) = self.read(READS_MAX)? {
+                return Ok(Some(reason));
             }
             if is_closing && (self.is_all_written() || CLOSE_TIMEOUT.as_millis() / 100 <= closing_waits) {
-                return Ok("closed".to_owned());
+                return Ok(Some("closed".to_owned()));
+            }
+            if !is_closing && self.may_lend() {
+                return Ok(None);
             }
             let timeout = match self.is_idle(is_closing) {
                 true if is_closing => Some(Duration::from_millis(100)),
@@ -621,16 +661,22 @@ impl ConnectionThread {
                 false => Some(Duration::ZERO),
             };
             closing_waits += u128::from(is_closing && self.is_idle(is_closing));
-            match self.poll.poll(&mut events, timeout) {
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error),
-            }
-            for event in events.iter().filter(|event| event.token() == STREAM) {
-                self.is_readable |= event.is_readable() || event.is_read_closed();
-                self.is_writable |= event.is_writable();
-            }
+            self.wait(timeout)?;
         }
+    }
+
+    /// Waits at most `timeout` for an event of the socket, or for the waker.
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        match self.poll.poll(&mut self.events, timeout) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        for event in self.events.iter().filter(|event| event.token() == STREAM) {
+            self.is_readable |= event.is_readable() || event.is_read_closed();
+            self.is_writable |= event.is_writable();
+        }
+        Ok(())
     }
 
     /// Returns whether there is nothing to do before the next event. From then on a new frame, or the close, wakes the
@@ -726,11 +772,11 @@ impl ConnectionThread {
     }
 
     /// Reads doorbells, which only show that the peer has written or read.
-    fn read_doorbells(&mut self, scratch: &mut [u8]) -> io::Result<()> {
+    fn read_doorbells(&mut self) -> io::Result<()> {
         if !self.is_readable {
             return Ok(());
         }
-        match (&self.shared.stream).read(scratch) {
+        match (&self.shared.stream).read(&mut self.scratch) {
             Ok(0) => self.is_socket_closed = true,
             Ok(_) => {
                 self.reader.iter_mut().for_each(RingReader::on_doorbell);
@@ -746,10 +792,10 @@ impl ConnectionThread {
         Ok(())
     }
 
-    /// Reads from the ring a few times, and returns the reason if the connection has ended.
-    fn read_ring(&mut self, scratch: &mut [u8]) -> io::Result<Option<String>> {
-        self.read_doorbells(scratch)?;
-        for _ in 0..16 {
+    /// Reads from the ring at most `reads_max` times, and returns the reason if the connection has ended.
+    fn read_ring(&mut self, reads_max: usize) -> io::Result<Option<String>> {
+        self.read_doorbells()?;
+        for _ in 0..reads_max {
             let Some(reader) = &mut self.reader else { break };
             match self.endpoint.push_with(|buffer| reader.read(READ_BYTES, buffer)) {
                 Ok(0) if self.is_socket_closed => return Ok(Some("the peer closed the connection".to_owned())),
@@ -767,19 +813,19 @@ impl ConnectionThread {
         Ok(None)
     }
 
-    /// Reads a few times, and returns the reason if the connection has ended.
-    fn read(&mut self, scratch: &mut [u8]) -> io::Result<Option<String>> {
+    /// Reads at most `reads_max` times, and returns the reason if the connection has ended.
+    fn read(&mut self, reads_max: usize) -> io::Result<Option<String>> {
         if self.reader.is_some() {
-            return self.read_ring(scratch);
+            return self.read_ring(reads_max);
         }
-        for _ in 0..16 {
+        for _ in 0..reads_max {
             if !self.is_readable {
                 break;
             }
-            match (&self.shared.stream).read(scratch) {
+            match (&self.shared.stream).read(&mut self.scratch) {
                 Ok(0) => return Ok(Some("the peer closed the connection".to_owned())),
                 Ok(count) => {
-                    self.endpoint.push(&scratch[..count]);
+                    self.endpoint.push(&self.scratch[..count]);
                     if let Some(reason) = self.handle_frames() {
                         return Ok(Some(reason));
                     }
@@ -831,6 +877,8 @@ mod tests {
             waker: Waker::new(poll.registry(), WAKER).unwrap(),
             stream,
             thread: Mutex::default(),
+            thread_request: Condvar::new(),
+            is_thread_required: AtomicBool::new(false),
         });
         Ends { connection, peer: rings(segment, RingSide::Peer).0, _socket: socket, _poll: poll }
     }

@@ -8,7 +8,7 @@ use crate::daemon::answer_parts::{PartReceiver, part_channel};
 use crate::daemon::event_request::{EventRequester, EventServiceCommand};
 use crate::daemon::mailbox::{AnswerSender, EngineCommand, Mailbox, PushError, SubscriptionRequest};
 use crate::daemon::stream_request::{StreamRequester, StreamServiceCommand};
-use crate::daemon::subscription_queue::SubscriptionQueue;
+use crate::daemon::subscription_queue::{PopError, QueueItem, SubscriptionQueue};
 use crate::listener::event::{EventRequest, PARTS_MAX};
 use crate::listener::session_request::ReceiverCondition;
 use crate::listener::stream::StreamRequest;
@@ -58,6 +58,22 @@ impl PeerLink {
             return local_connection.publish_payload(subject, payload, timeout);
         }
         self.publish(Message::new(subject.clone(), Bytes::copy_from_slice(payload)), timeout)
+    }
+
+    /// Takes the next item of a queue of this link, and waits for one: without limit, or for at most `timeout`.
+    pub(super) fn receive(&self, queue: &SubscriptionQueue, timeout: Option<Duration>) -> Result<QueueItem, PopError> {
+        match self {
+            PeerLink::LocalConnection(local_connection) => local_connection.receive(queue, timeout),
+            PeerLink::Engine(..) if timeout == Some(Duration::ZERO) => queue.pop(),
+            PeerLink::Engine(..) => queue.pop_wait(timeout),
+        }
+    }
+
+    /// Has a thread of the link queue all notices from now on, also while no receiver waits.
+    pub(super) fn require_thread(&self) {
+        if let PeerLink::LocalConnection(local_connection) = self {
+            local_connection.require_thread();
+        }
     }
 
     pub(super) fn subscribe(

@@ -27,6 +27,10 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(2);
 /// and reads [`Notice::Dropped`] in their place. Dropping the handle ends the subscription.
 ///
 /// Several threads may read from one subscription; each notice goes to one of them.
+///
+/// If the bus is attached by shared memory and has this subscription alone, the reading thread takes the messages out
+/// of that memory itself. Between its calls they wait there and in the peer; after some milliseconds without a call a
+/// thread of the bus takes them.
 pub struct Subscription {
     queue: Arc<SubscriptionQueue>,
     subs: Vec<SubId>,
@@ -106,9 +110,24 @@ impl Subscription {
     /// There is no notice, and none will come.
     pub fn drain(&self, each: impl FnMut(NoticeRef<'_>)) -> Result<usize, RecvError> {
         let notifications = self.queue.watched_notifications();
-        let drained = if self.join_progress.is_none() { self.queue.drain(each) } else { self.drain_joining(each) };
+        let drained = if self.join_progress.is_none() { self.drain_plain(each) } else { self.drain_joining(each) };
         self.clear_readiness(notifications);
         drained.map_err(recv_error)
+    }
+
+    fn drain_plain(&self, mut each: impl FnMut(NoticeRef<'_>)) -> Result<usize, PopError> {
+        match self.queue.drain(&mut each) {
+            // The connection may have notices that nobody has read yet.
+            Ok(0) => match self.next_notice(Some(Duration::ZERO)) {
+                Ok(notice) => {
+                    notice.visit(&mut each);
+                    Ok(1 + self.queue.drain(each)?)
+                }
+                Err(PopError::Empty) => Ok(0),
+                Err(error) => Err(error),
+            },
+            drained => drained,
+        }
     }
 
     fn drain_joining(&self, mut each: impl FnMut(NoticeRef<'_>)) -> Result<usize, PopError> {
@@ -150,6 +169,7 @@ impl Subscription {
     /// # Errors
     /// The system has no descriptor left.
     pub fn readiness_fd(&self) -> io::Result<BorrowedFd<'_>> {
+        self.link.require_thread();
         self.queue.readiness_fd()
     }
 
@@ -205,8 +225,7 @@ impl Subscription {
 
     fn next_notice(&self, timeout: Option<Duration>) -> Result<Notice, PopError> {
         let Some(join_progress) = &self.join_progress else {
-            let item = if timeout == Some(Duration::ZERO) { self.queue.pop() } else { self.queue.pop_wait(timeout) };
-            return match item? {
+            return match self.link.receive(&self.queue, timeout)? {
                 QueueItem::Notice(event) => Ok(event),
                 // Not requested; the peer may have sent it all the same.
                 QueueItem::Publisher(_) => self.next_notice(timeout),
@@ -340,6 +359,7 @@ impl futures_core::Stream for Subscription {
     type Item = Notice;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Notice>> {
+        self.link.require_thread();
         loop {
             let notifications = self.queue.notifications();
             match self.try_recv() {

@@ -318,6 +318,12 @@ impl SubscriptionQueue {
         self.limits.count_max.div_ceil(part).saturating_sub(state.count)
     }
 
+    /// Returns whether an item can be taken, or none will come.
+    pub(crate) fn has_items(&self) -> bool {
+        let state = self.lock();
+        !state.queued.is_empty() || !state.publishers.is_empty() || state.dropped != 0 || state.closed
+    }
+
     /// Takes the oldest item.
     pub(crate) fn pop(&self) -> Result<QueueItem, PopError> {
         self.lock().pop()

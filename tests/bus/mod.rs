@@ -8,6 +8,7 @@ mod multicast;
 mod pace;
 mod polls;
 mod raw_client;
+mod receiving;
 mod reports;
 mod shared_memory;
 mod turns;

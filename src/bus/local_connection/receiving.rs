@@ -1,0 +1,252 @@
+//! Receiving without a hand-over: with shared memory, the thread that waits for a notice reads the ring itself.
+//!
+//! One thread at a time drives a connection. At first it is the thread of the connection. When a receiver waits and
+//! nobody else does, that thread lends the connection to the receivers. It takes the connection back when somebody waits
+//! for something else, or when the receivers have not come back for a while. Only the receivers of the only queue of a
+//! connection may drive it, since others would wait for the first.
+
+use super::{ConnectionThread, LocalConnection, LocalConnectionState, lock};
+use crate::clock::Clock;
+use crate::daemon::subscription_queue::{PopError, QueueItem, SubscriptionQueue};
+use std::io;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Interval between checks of the connection's thread whether the receivers still drive.
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
+/// Number of looks of a busy receiver at the ring between two looks at the socket.
+const UNPOLLED_MAX: u32 = 256;
+
+/// The connection between its drivers.
+#[derive(Default)]
+pub(super) struct Lending {
+    /// The connection, if its thread has lent it and no receiver drives it now.
+    parked: Option<Box<ConnectionThread>>,
+    /// True if the thread is to take the connection back.
+    needs_thread: bool,
+    /// True if the thread sleeps until a receiver returns the connection.
+    is_thread_resting: bool,
+    /// Number of receivers that wait while another thread drives.
+    receivers_waiting: usize,
+    /// True if a receiver that does not wait has found another driver since the connection was lent.
+    is_wanted: bool,
+    /// Number of times that a receiver has driven.
+    drives: u64,
+    /// Queue of all subscriptions, if they have one.
+    only_queue: Option<Arc<SubscriptionQueue>>,
+}
+
+impl LocalConnectionState {
+    /// Returns whether somebody waits for something other than a notice.
+    fn has_other_waiters(&self) -> bool {
+        0 < self.writers_waiting
+            || !self.out.is_empty()
+            || self.is_closing
+            || self.end_reason.is_some()
+            || !self.pending_subscribes.is_empty()
+            || !self.pending_shows.is_empty()
+            || !self.pending_questions.is_empty()
+            || !self.pending_flushes.is_empty()
+            || !self.events.is_empty()
+            || !self.streams.is_empty()
+    }
+
+    /// Returns whether receivers wait for this thread to lend the connection, and nobody else waits.
+    fn may_lend(&self) -> bool {
+        self.lending.only_queue.is_some()
+            && (0 < self.lending.receivers_waiting || self.lending.is_wanted)
+            && !self.has_other_waiters()
+    }
+}
+
+impl LocalConnection {
+    /// Takes the next item of a queue, and waits for one: without limit, or for at most `timeout`. Drives the connection
+    /// meanwhile if it may.
+    pub(in crate::bus) fn receive(
+        &self,
+        queue: &SubscriptionQueue,
+        timeout: Option<Duration>,
+    ) -> Result<QueueItem, PopError> {
+        let is_busy = timeout == Some(Duration::ZERO);
+        let mut until = None;
+        loop {
+            let notifications = queue.notifications();
+            match queue.pop() {
+                Err(PopError::Empty) => {}
+                item => return item,
+            }
+            let left = match timeout {
+                Some(timeout) if !is_busy => {
+                    let now = Clock::now().instant;
+                    Some(until.get_or_insert(now + timeout).since(now))
+                }
+                timeout => timeout,
+            };
+            let is_last = left == Some(Duration::ZERO);
+            let mut state = lock(&self.state);
+            if !state.lending.only_queue.as_ref().is_some_and(|only| std::ptr::eq(&**only, queue)) {
+                drop(state);
+                return if is_last { queue.pop() } else { queue.pop_wait(left) };
+            }
+            let needs_thread = state.lending.needs_thread;
+            match state.lending.parked.take_if(|_| !needs_thread) {
+                Some(thread) => {
+                    state.lending.drives += 1;
+                    drop(state);
+                    LentConnection { connection: self, thread: Some(thread) }.drive(queue, left);
+                }
+                None if is_last => state.lending.is_wanted = true,
+                None => {
+                    state.lending.receivers_waiting += 1;
+                    drop(state);
+                    queue.wait_notification(notifications, left);
+                    lock(&self.state).lending.receivers_waiting -= 1;
+                }
+            }
+            if is_last {
+                return queue.pop();
+            }
+        }
+    }
+
+    /// Has the thread of the connection drive it from now on: somebody waits for a notice in another way than
+    /// [`LocalConnection::receive`].
+    pub(in crate::bus) fn require_thread(&self) {
+        if !self.is_thread_required.swap(true, Relaxed) {
+            let mut state = lock(&self.state);
+            state.lending.only_queue = None;
+            self.request_thread(&mut state);
+        }
+    }
+
+    /// Has the thread take the connection back if it is lent, since somebody waits for something other than a notice.
+    pub(super) fn request_thread(&self, state: &mut LocalConnectionState) {
+        if !std::mem::replace(&mut state.lending.needs_thread, true) && state.lending.parked.is_some() {
+            self.thread_request.notify_one();
+        }
+    }
+
+    /// Records a subscription that begins with this queue.
+    pub(super) fn add_queue(&self, queue: &Arc<SubscriptionQueue>, is_first: bool) {
+        let mut state = lock(&self.state);
+        let only = &mut state.lending.only_queue;
+        if is_first && !self.is_thread_required.load(Relaxed) {
+            *only = Some(queue.clone());
+        } else if only.as_ref().is_some_and(|only| !Arc::ptr_eq(only, queue)) {
+            *only = None;
+            self.request_thread(&mut state);
+        }
+    }
+
+    /// Records that the last subscription of a queue may have ended.
+    pub(super) fn remove_queue(&self, remaining: Option<&Arc<SubscriptionQueue>>) {
+        let remaining = remaining.filter(|_| !self.is_thread_required.load(Relaxed));
+        lock(&self.state).lending.only_queue = remaining.cloned();
+    }
+
+    /// Lends the connection to the receivers, and returns it when this thread is to drive it again.
+    pub(super) fn lend(&self, thread: Box<ConnectionThread>) -> Box<ConnectionThread> {
+        let mut state = lock(&self.state);
+        let needs_thread = state.has_other_waiters();
+        let lending = &mut state.lending;
+        (lending.parked, lending.needs_thread, lending.is_wanted) = (Some(thread), needs_thread, false);
+        let queue = lending.only_queue.clone();
+        drop(state);
+        queue.iter().for_each(|queue| queue.notify());
+        let mut state = lock(&self.state);
+        loop {
+            let drives = state.lending.drives;
+            state = self.await_request(state);
+            let has_driven = drives != state.lending.drives;
+            match state.lending.parked.take() {
+                Some(thread) if state.lending.needs_thread || !has_driven => {
+                    state.lending.needs_thread = false;
+                    return thread;
+                }
+                parked => state.lending.parked = parked,
+            }
+            if state.lending.parked.is_none() && !has_driven {
+                // A receiver waits for long. It ends this sleep when it returns the connection.
+                state.lending.is_thread_resting = true;
+                let rests = |state: &mut LocalConnectionState| state.lending.is_thread_resting;
+                state = self.thread_request.wait_while(state, rests).unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+    }
+
+    /// Waits a limited time until the thread is to drive and can.
+    fn await_request<'a>(&self, state: MutexGuard<'a, LocalConnectionState>) -> MutexGuard<'a, LocalConnectionState> {
+        let is_idle = |state: &mut LocalConnectionState| !state.lending.needs_thread || state.lending.parked.is_none();
+        let waited = self.thread_request.wait_timeout_while(state, CHECK_INTERVAL, is_idle);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+/// A connection that a receiver drives. It goes back with this value.
+struct LentConnection<'a> {
+    connection: &'a LocalConnection,
+    thread: Option<Box<ConnectionThread>>,
+}
+
+impl LentConnection<'_> {
+    /// Moves bytes both ways once, and waits at most `left` if no notice has come (`None`: without limit).
+    fn drive(mut self, queue: &SubscriptionQueue, left: Option<Duration>) {
+        let Some(thread) = &mut self.thread else { return };
+        match thread.turn_for(queue, left) {
+            Ok(None) => {}
+            Ok(Some(reason)) => self.connection.end(reason),
+            Err(error) => self.connection.end(format!("the connection to the peer broke: {error}")),
+        }
+    }
+}
+
+impl Drop for LentConnection<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.connection.end("a receiver has failed".to_owned());
+        }
+        let mut state = lock(&self.connection.state);
+        let has_other_waiters = state.has_other_waiters();
+        let lending = &mut state.lending;
+        lending.parked = self.thread.take();
+        lending.needs_thread |= has_other_waiters || 0 < lending.receivers_waiting;
+        let is_resting = std::mem::take(&mut lending.is_thread_resting);
+        let is_called = lending.needs_thread || is_resting;
+        drop(state);
+        if is_called {
+            self.connection.thread_request.notify_one();
+        }
+    }
+}
+
+impl ConnectionThread {
+    /// Returns whether the thread is to lend the connection now.
+    pub(super) fn may_lend(&self) -> bool {
+        self.reader.is_some() && lock(&self.shared.state).may_lend()
+    }
+
+    /// Moves bytes both ways for a receiver: until it has a notice, or has waited once for at most `left`. Returns the
+    /// reason if the connection has ended.
+    fn turn_for(&mut self, queue: &SubscriptionQueue, left: Option<Duration>) -> io::Result<Option<String>> {
+        let is_closing = self.write()?;
+        if let Some(reason) = self.read(1)? {
+            return Ok(Some(reason));
+        }
+        if is_closing || queue.has_items() {
+            return Ok(None);
+        }
+        if left != Some(Duration::ZERO) {
+            let is_idle = self.is_idle(is_closing);
+            self.wait(if is_idle { left } else { Some(Duration::ZERO) })?;
+            return Ok(None);
+        }
+        // A receiver that does not wait needs the socket only to see its end.
+        self.unpolled += 1;
+        if UNPOLLED_MAX <= self.unpolled {
+            self.unpolled = 0;
+            self.wait(left)?;
+        }
+        Ok(None)
+    }
+}
