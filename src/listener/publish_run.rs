@@ -7,8 +7,9 @@
 
 use crate::listener::codec::{FrameError, LENGTH_BYTES, put_bytes8};
 use crate::subject::{SUBJECT_BYTES_MAX, Subject};
-use crate::wire::{Reader, put_varint, varint_bytes};
+use crate::wire::{Reader, Run, put_varint, varint_bytes};
 use bytes::{BufMut, Bytes, BytesMut};
+use std::ops::Range;
 
 pub(crate) const PUBLISH_RUN: u8 = 0x08;
 
@@ -56,26 +57,64 @@ impl PublishRun {
         Ok(PublishRun { items, next: 0, subject })
     }
 
+    /// Returns the number of bytes of the messages that are left: none has a larger payload.
+    pub fn remaining_bytes(&self) -> usize {
+        self.items.len() - self.next
+    }
+
+    /// Takes the following messages with the present subject, as one run without numbers: `None` if there are none.
+    pub fn take_run(&mut self) -> Option<Run> {
+        let mut entries = BytesMut::with_capacity(self.remaining_bytes());
+        let mut count = 0;
+        while let Some((subject, entry, _)) = self.next_item() {
+            if !subject.is_empty() && self.items.get(subject) != Some(self.subject.as_bytes()) {
+                break;
+            }
+            self.next = entry.end;
+            entries.put_slice(self.items.get(entry).expect("decode has checked the range"));
+            count += 1;
+        }
+        (count != 0).then(|| Run::of_packed(self.subject.clone(), None, count, entries.freeze()))
+    }
+
+    /// Returns the locations of the next item: of its subject, of the entry of a run that it contains, and of its
+    /// payload.
+    #[inline]
+    fn next_item(&self) -> Option<(Range<usize>, Range<usize>, Range<usize>)> {
+        let &subject_bytes = self.items.get(self.next)?;
+        let mut reader = Reader::at(&self.items, self.next + 1);
+        let mut read_item = || {
+            let subject = reader.span(usize::from(subject_bytes))?;
+            let payload_bytes = reader.varint()?;
+            Ok::<_, crate::wire::DecodeError>((subject, reader.span(payload_bytes)?))
+        };
+        let (subject, payload) = read_item().expect("decode has checked every item");
+        Some((subject.clone(), subject.end..payload.end, payload))
+    }
+
+    /// Passes the next message to `publish`, and returns what `publish` does: after false the message remains the next
+    /// one. `None`: no message is left.
+    #[inline]
+    pub fn publish_next(&mut self, publish: impl FnOnce(&Subject, &[u8]) -> bool) -> Option<bool> {
+        let (subject, _, payload) = self.next_item()?;
+        if !subject.is_empty() && self.items.get(subject.clone()) != Some(self.subject.as_bytes()) {
+            self.subject = Subject::from_bytes(self.items.slice(subject)).expect("decode has checked every subject");
+        }
+        let end = payload.end;
+        let is_published = publish(&self.subject, self.items.get(payload).expect("decode has checked the range"));
+        if is_published {
+            self.next = end;
+        }
+        Some(is_published)
+    }
+
     /// Passes the messages to `publish`, in order, until `publish` returns false. The next call begins with the refused
     /// message. Returns true if no message is left.
     pub fn publish_each(&mut self, mut publish: impl FnMut(&Subject, &[u8]) -> bool) -> bool {
-        while let Some(&subject_bytes) = self.items.get(self.next) {
-            let mut reader = Reader::at(&self.items, self.next + 1);
-            let mut read_item = || {
-                let subject = reader.span(usize::from(subject_bytes))?;
-                let payload_bytes = reader.varint()?;
-                Ok::<_, crate::wire::DecodeError>((subject, reader.span(payload_bytes)?))
-            };
-            let (subject, payload) = read_item().expect("decode has checked every item");
-            if !subject.is_empty() && self.items.get(subject.clone()) != Some(self.subject.as_bytes()) {
-                self.subject =
-                    Subject::from_bytes(self.items.slice(subject)).expect("decode has checked every subject");
-            }
-            let end = payload.end;
-            if !publish(&self.subject, self.items.get(payload).expect("decode has checked the range")) {
+        while let Some(is_published) = self.publish_next(&mut publish) {
+            if !is_published {
                 return false;
             }
-            self.next = end;
         }
         true
     }
@@ -224,6 +263,38 @@ mod tests {
             }
             assert_eq!(found, expected, "seed {seed}");
         }
+    }
+
+    #[test]
+    fn messages_of_one_subject_are_taken_together() {
+        let subjects: [Subject; 2] = ["a", "b"].map(|text| text.parse().unwrap());
+        let (mut out, mut open, mut expected) = (BytesMut::new(), PublishRunBuilder::default(), Vec::new());
+        for index in [0, 0, 0, 1, 0, 1, 1usize] {
+            let payload = vec![expected.len() as u8; 100 * expected.len()];
+            open.push(&mut out, &subjects[index], &payload);
+            expected.push((subjects[index].to_string(), payload));
+        }
+        let Ok(ClientFrame::PublishRun(mut run)) = ClientFrame::decode(out.freeze().split_off(LENGTH_BYTES)) else {
+            panic!("a run")
+        };
+        let (mut found, mut counts) = (Vec::new(), Vec::new());
+        loop {
+            if let Some(taken) = run.take_run() {
+                assert_eq!((taken.first, taken.stamp, taken.has_meta()), (None, None, false));
+                counts.push(taken.count);
+                found.extend(taken.messages().map(|message| (message.subject.to_string(), message.payload.to_vec())));
+            }
+            assert_eq!(run.take_run(), None, "the next message has another subject");
+            let next = run.publish_next(|subject, payload| {
+                found.push((subject.to_string(), payload.to_vec()));
+                true
+            });
+            if next.is_none() {
+                break;
+            }
+        }
+        assert_eq!((found, counts), (expected, vec![3, 1]));
+        assert_eq!(run.remaining_bytes(), 0);
     }
 
     #[test]

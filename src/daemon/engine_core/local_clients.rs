@@ -223,7 +223,23 @@ impl EngineCore {
     /// Publishes the messages of a run until publishers are blocked. The connection keeps the rest, which precedes the
     /// client's later frames.
     fn publish_run(&mut self, now: ClockReading, id: ClientId, mut run: PublishRun) {
-        let is_all = run.publish_each(|subject, payload| self.publish_payload(now, id, subject, payload));
+        let is_all = loop {
+            if self.peer.suppresses(now, id, run.subject(), run.remaining_bytes())
+                && self.ensure_send_capacity()
+                && let Some(suppressed) = run.take_run()
+            {
+                let messages = u64::from(suppressed.count);
+                self.peer.publish_suppressed(suppressed);
+                self.on_published(now, id, Ok(()));
+                // The client was credited with one of them.
+                self.published.iter_mut().for_each(|(_, count)| *count += messages - 1);
+            }
+            match run.publish_next(|subject, payload| self.publish_payload(now, id, subject, payload)) {
+                None => break true,
+                Some(true) => {}
+                Some(false) => break false,
+            }
+        };
         if let Some(connection) = self.clients.connection(id) {
             connection.cache_subject(run.subject());
             connection.waiting = Some(ClientFrame::PublishRun(run)).filter(|_| !is_all);

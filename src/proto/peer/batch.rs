@@ -78,6 +78,33 @@ impl Peer {
         self.deliver_local(&matched, deliveries.with_offset(first_of_frame));
     }
 
+    /// Returns whether messages of a client that have only a subject and a payload of at most `bytes_max` bytes go to
+    /// subscriptions of this host alone, so that [`Peer::publish_suppressed`] publishes them. That is known once a
+    /// message was published on the subject.
+    pub fn suppresses(&mut self, now: ClockReading, client: ClientId, subject: &Subject, bytes_max: usize) -> bool {
+        let route = &self.publication.route;
+        let is_local = !route.is_wanted && route.groups.is_none() && route.owner.is_none();
+        is_local
+            && bytes_max <= self.settings.message_bytes_max
+            && self.publication.batch.is_none()
+            && self.stop.is_none()
+            && self.publication.runs.continues_run(subject)
+            && self.publication.route.changes == self.interest_changes()
+            && self.publication.route.except == self.publication.except(client)
+            && self.host_permissions().publish.permits(subject)
+            && self.is_certain(now)
+    }
+
+    /// Publishes a run of messages without numbers for which [`Peer::suppresses`] holds: no other peer gets them.
+    pub fn publish_suppressed(&mut self, run: Run) {
+        let messages = u64::from(run.count);
+        self.counters.messages_published += messages;
+        self.counters.messages_suppressed += messages;
+        let Some(matched) = self.publication.route.local.clone() else { return };
+        let deliveries = Deliveries::of_run(run, self.own_publisher(), Verdict::Direct, false);
+        self.deliver_local(&matched, deliveries.with_origin(self.own_origin()));
+    }
+
     /// Delivers messages that a client of this peer published to the local subscriptions.
     pub(super) fn deliver_local(&mut self, matched: &MatchSet, deliveries: Deliveries) {
         let messages = deliveries.len() as u64;

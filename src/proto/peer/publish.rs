@@ -202,7 +202,7 @@ impl Peer {
     }
 
     /// Returns the change counters of the subscriptions here and of those elsewhere.
-    fn interest_changes(&self) -> (u64, u64) {
+    pub(super) fn interest_changes(&self) -> (u64, u64) {
         (self.interest.changes(), self.remote_interest.changes())
     }
 

@@ -3,8 +3,11 @@
 use super::*;
 use crate::message::Headers;
 use crate::subject::Subject;
+use crate::wire::Run;
+use bytes::BytesMut;
 
 fn twins(settings: impl Fn() -> Settings) {
+    let mut deliveries = 0;
     for seed in 0..60 {
         let mut rng = Rng::new(seed);
         let mut together = Host::of(settings(), 1, 1000);
@@ -44,7 +47,14 @@ fn twins(settings: impl Fn() -> Settings) {
                     if rng.chance(0.03) {
                         message.reply = Some(subjects[0].clone());
                     }
-                    if message.reply.is_none() && message.headers.is_empty() && rng.chance(0.5) {
+                    if message.reply.is_none() && message.headers.is_empty() && rng.chance(0.3) {
+                        let count = 1 + rng.below(5) as u16;
+                        publish_run(&mut together, at(millis), client, &message, count);
+                        for _ in 1..count {
+                            alone.peer.publish(at(millis), client, &message).unwrap();
+                            alone.peer.settle();
+                        }
+                    } else if message.reply.is_none() && message.headers.is_empty() && rng.chance(0.5) {
                         together.peer.publish_payload(at(millis), client, subject, &message.payload).unwrap();
                     } else {
                         together.peer.publish(at(millis), client, &message).unwrap();
@@ -59,7 +69,7 @@ fn twins(settings: impl Fn() -> Settings) {
         together.peer.settle();
         effects(&mut together, &mut alone, &mut delivered);
         assert_eq!(delivered[0], delivered[1], "seed {seed}");
-        assert!(!delivered[0].is_empty(), "seed {seed}");
+        deliveries += delivered[0].len();
         let reports = |host: &Host| {
             let rows = host.peer.history_rows(&">".parse().unwrap(), 9);
             (rows, host.peer.seqno_rows(9), format!("{:?}", host.peer.counters()))
@@ -73,6 +83,22 @@ fn twins(settings: impl Fn() -> Settings) {
             assert_eq!(all(&together), all(&alone), "seed {seed}");
         }
     }
+    assert_ne!(deliveries, 0);
+}
+
+/// Publishes a message a number of times, as a run where the peer suppresses it.
+fn publish_run(host: &mut Host, now: ClockReading, client: ClientId, message: &Message, count: u16) {
+    let Message { subject, payload, .. } = message;
+    if !host.peer.suppresses(now, client, subject, payload.len()) {
+        (0..count).for_each(|_| host.peer.publish_payload(now, client, subject, payload).unwrap());
+        return;
+    }
+    let mut entries = BytesMut::new();
+    for _ in 0..count {
+        wire::put_varint(&mut entries, payload.len());
+        entries.extend_from_slice(payload);
+    }
+    host.peer.publish_suppressed(Run::of_packed(subject.clone(), None, count, entries.freeze()));
 }
 
 /// Returns the effects of both hosts, but for deliveries, which it collects one by one because they may come later
@@ -102,6 +128,30 @@ fn both(together: &mut Host, alone: &mut Host, work: impl Fn(&mut Host)) {
 #[test]
 fn batch_equals_single_publishes() {
     twins(|| settings("A.test"));
+}
+
+#[test]
+fn suppressed_run_equals_single_publishes() {
+    twins(|| Settings { suppresses: true, ..settings("A.test") });
+    let mut host = Host::of(Settings { suppresses: true, message_bytes_max: 100, ..settings("A.test") }, 1, 0);
+    let subject: Subject = "a".parse().unwrap();
+    let suppresses = |host: &mut Host, millis, text: &str, bytes| {
+        host.peer.suppresses(at(millis), CLIENT, &text.parse().unwrap(), bytes)
+    };
+    host.peer.publish_payload(at(10), CLIENT, &subject, b"first").unwrap();
+    assert!(!suppresses(&mut host, 10, "a", 9), "a peer that has just started sends everything");
+    host.peer.handle(at(10_000), Input::Tick);
+    host.peer.publish_payload(at(10_000), CLIENT, &subject, b"second").unwrap();
+    assert!(suppresses(&mut host, 10_000, "a", 100));
+    assert!(!suppresses(&mut host, 10_000, "a", 101), "too large");
+    assert!(!suppresses(&mut host, 10_000, "b", 9), "another subject");
+    host.subscribe(10_000, "a");
+    assert!(!suppresses(&mut host, 10_000, "a", 9), "the route has changed");
+    host.peer.publish_payload(at(10_000), CLIENT, &subject, b"third").unwrap();
+    assert!(suppresses(&mut host, 10_000, "a", 9));
+    host.peer.publish_suppressed(Run::of_packed(subject, None, 2, Bytes::from_static(b"\x01x\x02yz")));
+    let counters = host.peer.counters();
+    assert_eq!((counters.messages_published, counters.messages_suppressed, counters.messages_local), (5, 4, 3));
 }
 
 #[test]
