@@ -21,6 +21,8 @@ use crate::time::nanos;
 
 /// Size of a subscription's queue in a run: the bench measures the path to the queue, and reads it as fast as it can.
 const QUEUE_SIZE: &str = "1 gb";
+/// Maximum number of messages in it: the bytes bound it.
+const QUEUE_COUNT: &str = "100000000";
 
 /// Time for which a daemon that all programs share polls before it sleeps, where they poll busily.
 const BUSY_POLL: &str = "1 sec";
@@ -151,6 +153,7 @@ impl Testbed {
         let mut values = PeerSettings::default()
             .with("bench", "name", "bench")
             .with("bench", "client-queue-size", QUEUE_SIZE)
+            .with("bench", "client-queue-count", QUEUE_COUNT)
             .with("--interface", "interface", &options.interface)
             .with("--group", "group", &group)
             .with("--port", "port", &port)

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::peer::{BenchPeer, window};
+use crate::bench::args::BenchPath;
 use crate::bench::control_channel::ControlChannel;
 use crate::bench::job::{Load, ProcessCommand, ProcessReport, PublishJob, SendReport};
 use crate::bench::payload::PayloadGenerator;
@@ -18,6 +19,8 @@ const BURST_BYTES: u64 = 512 * 1024;
 /// Time after its start in which a peer sends little, as it may not know all receivers yet. The bench does not measure
 /// it.
 const SETTLE_TIME: Duration = Duration::from_millis(150);
+/// Number of heartbeats before which a peer suppresses no message.
+const SUPPRESSION_HEARTBEATS: u32 = 5;
 /// Time limit for discovering the other peers.
 const PEER_DISCOVERY_TIME: Duration = Duration::from_secs(20);
 /// Maximum time for which a peer is not driven.
@@ -38,7 +41,7 @@ pub fn run(job: &PublishJob, channel: &mut ControlChannel<'_>) -> Result<(), Com
     let subjects: Vec<Subject> = (0..job.load.subjects).map(subject).collect();
     let mut peer = BenchPeer::open(&job.values, job.path, None)?;
     wait_for_peers(&mut peer, job.subscribers)?;
-    let settled = Clock::now().instant + SETTLE_TIME;
+    let settled = Clock::now().instant + settle_time(job)?;
     while Clock::now().instant < settled {
         peer.drive(POLL_INTERVAL)?;
     }
@@ -65,6 +68,14 @@ pub fn run(job: &PublishJob, channel: &mut ControlChannel<'_>) -> Result<(), Com
         peer.drive(POLL_INTERVAL)?;
     }
     peer.close()
+}
+
+/// Returns the time after the start of the program in which its peer may send more than later.
+fn settle_time(job: &PublishJob) -> Result<Duration, CommandFailure> {
+    let config = job.values.config()?;
+    // A peer suppresses no message at first. Peers inside the programs have others that want the messages.
+    let is_suppressed = config.interest && job.path == BenchPath::Host;
+    Ok(if is_suppressed { SETTLE_TIME + SUPPRESSION_HEARTBEATS * config.heartbeat } else { SETTLE_TIME })
 }
 
 /// Waits until `subscribers` other peers are known. Programs that share a peer have subscribed already.
