@@ -2,9 +2,9 @@
 //! one size to one receiver leave as one buffer, which the kernel or the network card divides. With UDP_GRO, the kernel
 //! hands over such a buffer undivided.
 //!
-//! A received datagram must not pin more memory than it needs, because a message may be held for seconds. The kernel
-//! writes into a slot of 64 KiB. A datagram that fills less than half of it is copied into a buffer of its own size,
-//! and the slot is reused.
+//! A received datagram must not pin much more memory than it needs, because a message may be held for seconds. The
+//! kernel writes into a slot of 64 KiB. Datagrams of at least a quarter of it stay there if they fill half of it. All
+//! others are copied into buffers of their own size. A slot is reused once nothing refers to it.
 
 mod raw_address;
 
@@ -29,6 +29,9 @@ const SEGMENTS_BYTES_MAX: usize = 65_507;
 
 /// Maximum number of datagrams in one sending system call.
 const BATCH_SEGMENTS_MAX: usize = 1024;
+
+/// Number of slots for each buffer of a receiving system call: datagrams of the call before may still be in use.
+const SLOTS_PER_BUFFER: usize = 2;
 
 /// Minimum number of buffers that one receiving system call asks for.
 const BUFFERS_MIN: usize = 8;
@@ -125,7 +128,7 @@ impl RecvBatch {
     /// address space; memory is used as far as datagrams fill it.
     pub fn new(buffers: usize) -> RecvBatch {
         let buffers = buffers.clamp(1, BATCH_BUFFERS_MAX);
-        let slots = (0..buffers).map(|_| BytesMut::with_capacity(SLOT_BYTES)).collect();
+        let slots = (0..SLOTS_PER_BUFFER * buffers).map(|_| BytesMut::with_capacity(SLOT_BYTES)).collect();
         RecvBatch {
             slots,
             received: Vec::with_capacity(buffers),
@@ -174,6 +177,26 @@ impl RecvBatch {
         self.received.drain(..)
     }
 
+    /// Makes the first `count` slots free. A slot to which datagrams still refer changes places with a free one, or is
+    /// replaced if there is none.
+    fn reclaim_slots(&mut self, count: usize) {
+        let mut next = count;
+        for index in 0..count {
+            if self.slots[index].try_reclaim(SLOT_BYTES) {
+                continue;
+            }
+            while next < self.slots.len() && !self.slots[next].try_reclaim(SLOT_BYTES) {
+                next += 1;
+            }
+            if next < self.slots.len() {
+                self.slots.swap(index, next);
+                next += 1;
+            } else {
+                self.slots[index] = BytesMut::with_capacity(SLOT_BYTES);
+            }
+        }
+    }
+
     /// Receives available datagrams without waiting; undrained ones stay in front. Returns the number of datagrams
     /// received, without discarded ones; 0 if there is none. `overruns` is the last known value of the socket's drop
     /// counter.
@@ -184,6 +207,7 @@ impl RecvBatch {
         let mut controls = [const { MaybeUninit::<ControlBuffer>::uninit() }; BATCH_BUFFERS_MAX];
         let mut slices = [const { MaybeUninit::<libc::iovec>::uninit() }; BATCH_BUFFERS_MAX];
         let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; BATCH_BUFFERS_MAX];
+        self.reclaim_slots(count);
         for (index, slot) in self.slots[..count].iter_mut().enumerate() {
             let room = slot.spare_capacity_mut();
             let slice = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
@@ -231,18 +255,14 @@ impl RecvBatch {
             }
             self.segments.on_buffer(datagrams);
             let arrived = ancillary.arrived;
-            let mut push = |bytes| {
+            let push = |bytes| {
                 let overrun = mem::take(unreported);
                 self.received.push(ReceivedDatagram { from, bytes, overrun, arrived, is_copy: false });
             };
-            match segment {
-                Some(bytes) => slot.chunks(bytes).for_each(|datagram| push(Bytes::copy_from_slice(datagram))),
-                None => push(take_payload(slot)),
-            }
-            slot.clear();
+            take_datagrams(slot, segment.unwrap_or(slot.len()), push);
         }
         self.is_full = received_count == count;
-        let most = self.slots.len();
+        let most = self.slots.len() / SLOTS_PER_BUFFER;
         self.wanted = if self.is_full { most } else { (2 * received_count).clamp(BUFFERS_MIN.min(most), most) };
         Ok(self.received.len() - before)
     }
@@ -308,12 +328,17 @@ fn is_segmentation_error(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EIO | libc::EMSGSIZE | libc::EOPNOTSUPP))
 }
 
+/// Returns the maximum number of datagrams of `bytes` bytes in one buffer.
+pub(super) fn segments_in_buffer(bytes: usize) -> usize {
+    SEGMENTS_BYTES_MAX.checked_div(bytes).map_or(1, |count| count.clamp(1, SEGMENTS_MAX))
+}
+
 /// Returns the number of datagrams at the start of `batch` that can leave as one buffer. These are datagrams of one
 /// size to one receiver, and one shorter datagram behind them.
 fn segment_count(batch: &[OutgoingDatagram]) -> usize {
     let Some(first) = batch.first() else { return 0 };
     let size = first.bytes.len();
-    let most = SEGMENTS_BYTES_MAX.checked_div(size).map_or(1, |count| count.clamp(1, SEGMENTS_MAX));
+    let most = segments_in_buffer(size);
     let fits = |outgoing: &&OutgoingDatagram| outgoing.to == first.to && outgoing.bytes.len() == size;
     let equal = batch.iter().take(most).take_while(fits).count();
     let is_end = |last: &OutgoingDatagram| last.to == first.to && (1..size).contains(&last.bytes.len());
@@ -387,12 +412,23 @@ fn retry_interrupted(mut call: impl FnMut() -> libc::c_int) -> io::Result<usize>
     }
 }
 
-/// Takes the datagram received into `slot`; the caller clears the slot.
-fn take_payload(slot: &mut BytesMut) -> Bytes {
-    if SLOT_BYTES / 2 <= slot.len() {
-        return mem::replace(slot, BytesMut::with_capacity(SLOT_BYTES)).freeze();
+/// Takes the datagrams of `segment` bytes that were received into `slot`, and leaves it without content. They refer to
+/// the slot if that pins at most four times their memory.
+fn take_datagrams(slot: &mut BytesMut, segment: usize, mut take: impl FnMut(Bytes)) {
+    if SLOT_BYTES / 4 <= segment && SLOT_BYTES / 2 <= slot.len() {
+        let mut datagrams = slot.split().freeze();
+        while segment < datagrams.len() {
+            take(datagrams.split_to(segment));
+        }
+        take(datagrams);
+        return;
     }
-    Bytes::copy_from_slice(slot)
+    match slot.len() {
+        // A datagram may be empty.
+        0 => take(Bytes::new()),
+        _ => slot.chunks(segment).for_each(|datagram| take(Bytes::copy_from_slice(datagram))),
+    }
+    slot.clear();
 }
 
 /// Ancillary data that the kernel delivers with a datagram.
@@ -531,6 +567,27 @@ mod tests {
             assert_eq!((received.from, received.overrun), (from.local_addr().unwrap(), 0));
         }
         assert_eq!(recv_batch.recv(to.as_fd(), &mut overruns).unwrap(), 0);
+    }
+
+    #[test]
+    fn large_datagrams_keep_their_slot_while_in_use() {
+        let [from, to] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        setsockopt(&to, sockopt::UdpGroSegment, &true).unwrap();
+        let group = to.local_addr().unwrap();
+        let (mut recv_batch, mut held, mut places) = (RecvBatch::new(1), Vec::new(), Vec::new());
+        for index in 0..6u8 {
+            let batch = [0, 1].map(|part| OutgoingDatagram { to: None, bytes: vec![2 * index + part; 32_600].into() });
+            assert_eq!(send(from.as_fd(), group, &batch, &mut true).unwrap(), 2);
+            assert_eq!(recv_batch.recv(to.as_fd(), &mut 0).unwrap(), 2);
+            let received: Vec<Bytes> = recv_batch.drain().map(|received| received.bytes).collect();
+            assert_eq!(received, batch.map(|sent| sent.bytes));
+            assert_eq!(received[0].as_ptr().wrapping_add(32_600), received[1].as_ptr(), "both are in the slot");
+            places.push(received[0].as_ptr());
+            // Datagrams of the first buffers stay in use.
+            held.extend(received.into_iter().take(if index < 3 { 1 } else { 0 }));
+        }
+        assert_eq!(held, [0, 2, 4].map(|content| vec![content; 32_600]), "no slot in use is written to");
+        assert!(places[3] == places[4] && places[4] == places[5] && !places[..3].contains(&places[5]));
     }
 
     #[test]
