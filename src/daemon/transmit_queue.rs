@@ -4,7 +4,7 @@
 //! multicasts, not copies. It makes copies of some multicasts at a time, ordered by host, so that they can leave as one
 //! buffer.
 
-use crate::daemon::batch::OutgoingDatagram;
+use crate::daemon::batch::{OutgoingDatagram, segments_in_buffer};
 use crate::daemon::multicast::Sockets;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -14,6 +14,9 @@ const BACKLOG_DATAGRAMS: usize = 512;
 /// Maximum number of waiting datagrams: a message of 8 MiB in small datagrams must fit. Beyond it, unicasts to other
 /// peers are discarded; those peers request again.
 const DATAGRAMS_MAX: usize = 32 * 1024;
+
+/// Number of buffers of datagrams that are sent before more are made: what the caches of a processor hold.
+const BATCH_BUFFERS: usize = 4;
 
 /// Maximum number of multicasts that are copied at a time.
 const COPIED_MAX: usize = 64;
@@ -39,6 +42,8 @@ pub(crate) struct TransmitQueue {
     copied: usize,
     /// Number of datagrams ever enqueued.
     enqueued: u64,
+    /// Number of waiting datagrams that make up [`BATCH_BUFFERS`], if all have the size of the first one.
+    batch_datagrams: usize,
     /// True if the last attempt sent nothing, until the socket is writable.
     is_blocked: bool,
     /// Number of datagrams that the system refused, or that waited when their epoch ended.
@@ -58,6 +63,7 @@ impl TransmitQueue {
             copies: VecDeque::new(),
             copied: 0,
             enqueued: 0,
+            batch_datagrams: 0,
             is_blocked: false,
             errors: 0,
             refused: None,
@@ -74,6 +80,9 @@ impl TransmitQueue {
         if DATAGRAMS_MAX <= self.queue.len() && outgoing.to.is_some() {
             self.overflow += 1;
         } else {
+            if self.queue.is_empty() {
+                self.batch_datagrams = BATCH_BUFFERS * segments_in_buffer(outgoing.bytes.len());
+            }
             self.queue.push_back(outgoing);
             self.enqueued += 1;
         }
@@ -97,6 +106,11 @@ impl TransmitQueue {
     /// Returns whether local publishers should be blocked.
     pub(crate) fn is_backlogged(&self) -> bool {
         BACKLOG_DATAGRAMS <= self.queue.len()
+    }
+
+    /// Returns whether so much waits that it should be sent before more is published: it would leave the caches.
+    pub(crate) fn is_batch_full(&self) -> bool {
+        self.batch_datagrams <= self.queue.len() && !self.queue.is_empty()
     }
 
     /// Returns whether the queue is empty.
@@ -237,6 +251,20 @@ mod tests {
             let of = |datagrams: &[(u8, u8)]| datagrams.iter().filter(|one| one.0 == to).map(|one| one.1).collect();
             let contents: Vec<u8> = of(&copied);
             assert_eq!(contents, (0..200).collect::<Vec<u8>>());
+        }
+    }
+
+    #[test]
+    fn batch_of_four_buffers_is_full() {
+        let mut queue = TransmitQueue::new(Vec::new());
+        for (bytes, datagrams) in [(1472, 4 * 44), (32_600, 4 * 2), (65_507, 4), (0, 4)] {
+            let datagram = OutgoingDatagram { to: None, bytes: vec![0; bytes].into() };
+            for _ in 0..datagrams {
+                assert!(!queue.is_batch_full(), "{} of {bytes} bytes", queue.len());
+                queue.push(datagram.clone());
+            }
+            assert!(queue.is_batch_full() && !queue.is_backlogged());
+            queue.take(datagrams);
         }
     }
 

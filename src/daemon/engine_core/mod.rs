@@ -307,10 +307,10 @@ impl EngineCore {
         has_room
     }
 
-    /// Returns whether a message can be sent now. Flushes the transmit queue if it is backlogged.
+    /// Returns whether a message can be sent now. Sends what waits if it is a full batch.
     #[inline]
     pub(super) fn ensure_send_capacity(&mut self) -> bool {
-        if self.transmit_queue.is_backlogged() {
+        if self.transmit_queue.is_batch_full() {
             self.transmit_queue.flush(&mut self.sockets);
         }
         !self.transmit_queue.is_backlogged() && !self.peer.is_publish_blocked()
