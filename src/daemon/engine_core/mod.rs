@@ -103,8 +103,8 @@ pub(crate) struct EngineCore {
     pub(super) is_readable: [bool; 2],
     /// True if the last report to the protocol core said that readers are behind.
     has_backlog: bool,
-    /// Time since which the inbox has been waiting for its turn behind the group socket.
-    inbox_wait_since: Option<Instant>,
+    /// Progress of receiving from both sockets.
+    receive_progress: receive::ReceiveProgress,
     pub(super) transmit_queue: TransmitQueue,
     pub(super) local_socket: Option<LocalSocket>,
     /// True if attached clients may wait to be accepted.
@@ -165,7 +165,7 @@ impl EngineCore {
             batch,
             is_readable: [true; 2],
             has_backlog: false,
-            inbox_wait_since: None,
+            receive_progress: receive::ReceiveProgress::default(),
             transmit_queue,
             local_socket,
             is_acceptable: true,

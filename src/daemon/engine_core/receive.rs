@@ -31,6 +31,19 @@ const OWN_DATAGRAMS: u64 = 65_536;
 /// multicasts come.
 const INBOX_WAIT_MAX: Duration = Duration::from_millis(2);
 
+/// Maximum bytes of a receive buffer that the kernel charges for a datagram, besides twice its length.
+const DATAGRAM_CHARGE_BYTES: usize = 4096;
+
+/// Progress of receiving that outlasts a turn.
+#[derive(Debug, Default)]
+pub(super) struct ReceiveProgress {
+    /// Time since which the inbox has been waiting for its turn behind the group socket.
+    inbox_wait_since: Option<Instant>,
+    /// Maximum bytes of the buffers of the group socket and the inbox that the datagrams received since the socket was
+    /// empty have taken.
+    charged_bytes: [usize; 2],
+}
+
 /// Counts of what one turn has received from a socket.
 #[derive(Clone, Copy, Debug, Default)]
 struct ReceiveBudget {
@@ -98,7 +111,7 @@ impl EngineCore {
     /// Returns false if the clock tick must wait too.
     pub(in crate::daemon) fn receive(&mut self, now: ClockReading) -> bool {
         self.receive_from(now, Path::Multicast);
-        if should_delay_inbox(&mut self.inbox_wait_since, now.instant, self.is_readable[0]) {
+        if should_delay_inbox(&mut self.receive_progress.inbox_wait_since, now.instant, self.is_readable[0]) {
             return false;
         }
         self.receive_from(now, Path::Unicast);
@@ -108,6 +121,7 @@ impl EngineCore {
     fn receive_from(&mut self, mut now: ClockReading, path: Path) {
         let index = usize::from(path == Path::Unicast);
         let mut budget = ReceiveBudget::default();
+        let mut datagrams = 0;
         let was_readable = self.is_readable[index];
         while self.is_readable[index] && budget.is_left() {
             match self.sockets.recv_batch(path, &mut self.batch) {
@@ -121,6 +135,7 @@ impl EngineCore {
             budget.own_datagrams += own.datagrams;
             for received in self.batch.drain() {
                 budget.bytes += received.bytes.len();
+                datagrams += 1;
                 // A datagram may have arrived after a subscription began, and an earlier one of the same batch before.
                 if let Some(at) = received.arrival(now) {
                     self.peer.handle(now, Input::Arrived { path, at });
@@ -156,7 +171,14 @@ impl EngineCore {
             }
             self.apply_effects(now);
         }
-        if was_readable && !self.is_readable[index] {
+        let charged_bytes = &mut self.receive_progress.charged_bytes[index];
+        *charged_bytes += 2 * budget.bytes + DATAGRAM_CHARGE_BYTES * (datagrams + budget.own_datagrams as usize);
+        // The kernel drops datagrams while they fill the buffer, which is larger than the granted one. The query is a
+        // system call.
+        if was_readable
+            && !self.is_readable[index]
+            && self.sockets.granted()[0].granted <= std::mem::take(charged_bytes)
+        {
             match self.sockets.overrun(path) {
                 Ok(0) => {}
                 Ok(drops) => self.peer.handle(now, overrun(path, drops, self.batch.segments_seen())),
