@@ -32,7 +32,7 @@ use crate::daemon::mailbox::CommandQueue;
 use crate::daemon::signals::Signals;
 use crate::daemon::systemd::SystemdNotifier;
 use crate::daemon::timer::Timer;
-use crate::time::ClockReading;
+use crate::time::{ClockReading, Instant};
 use mio::Events;
 use serde_json::Value;
 use std::io;
@@ -52,6 +52,8 @@ pub(crate) struct Engine {
     /// Events that the system reported in this turn.
     ready: Events,
     timer: Timer,
+    /// Time of the query for events in the last turn; `None` if it made none.
+    queried: Option<Instant>,
     signals: Option<Signals>,
     /// Number of received signals to end the peer that are not handled yet.
     pending_signals: usize,
@@ -89,8 +91,7 @@ impl Engine {
     }
 
     fn work(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
-        self.wait(timeout)?;
-        let now = Clock::now();
+        let now = self.wait(timeout)?;
         self.process_internal_commands(now);
         self.on_signals(now);
         self.track_interface(now)?;

@@ -107,6 +107,7 @@ impl Engine {
             static_status,
             ready: Events::with_capacity(EVENTS),
             timer,
+            queried: None,
             signals,
             pending_signals: 0,
             systemd: options.systemd.then(|| SystemdNotifier::connect(started.instant)).flatten(),

@@ -131,6 +131,11 @@ impl Peer {
         published.epoch != self.origin.epoch || published.last <= self.outbound.sent().0
     }
 
+    /// Returns whether published messages wait in an open datagram, which the next tick sends.
+    pub fn has_open_datagram(&self) -> bool {
+        self.outbound.opened().is_some()
+    }
+
     /// Returns whether effects are pending.
     pub fn has_effects(&self) -> bool {
         !self.effects.is_empty()
