@@ -42,7 +42,7 @@ const SEGMENT_BYTES: (usize, usize) = (4 * 1024, 128 * 1024);
 const SEGMENTS: usize = 512;
 /// Maximum number of events and bytes of one record. The search for an event in it starts at the first.
 const RUN_COUNT_MAX: usize = 32;
-const RUN_BYTES_MAX: usize = 2 * 1024;
+const RUN_BYTES_MAX: usize = 16 * 1024;
 /// Divisor of a subject's limits: a record takes at most this fraction of them, because the oldest run leaves as a
 /// whole.
 const RUN_SHARE: usize = 4;
