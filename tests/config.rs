@@ -145,7 +145,9 @@ fn history_rules_are_a_text_or_a_list() {
 #[test]
 fn automatic_datagram_size_fits_the_interface() {
     let mut config = Config::default();
-    for (payload_bytes, expected) in [(1472, 1472), (1232, 1232), (65_507, 8972), (100, 576)] {
+    for (payload_bytes, expected) in
+        [(1472, 1472), (1232, 1232), (16_000, 8972), (65_488, 32_600), (65_507, 32_600), (100, 576)]
+    {
         assert_eq!(config.datagram_bytes(payload_bytes), expected);
     }
     config.datagram_size = DatagramSize::Bytes(9000);

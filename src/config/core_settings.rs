@@ -11,9 +11,17 @@ use crate::proto::{CheckValue, Recovery, Settings, WindowSettings};
 use crate::seqno::COUNT_MAX;
 use std::time::Duration;
 
-/// Maximum datagram size that `datagram-size: auto` chooses: a jumbo frame's MTU of 9000 minus IPv4 and UDP headers.
-/// The loopback interface could carry 65 kB, but then one lost datagram would contain hundreds of messages.
+/// Maximum datagram size that `datagram-size: auto` chooses for a network: a jumbo frame's MTU of 9000 minus IPv4 and
+/// UDP headers.
 const DATAGRAM_BYTES_AUTO_MAX: usize = 8972;
+
+/// Datagram size that `datagram-size: auto` chooses for an interface that carries at least [`WHOLE_PAYLOAD_BYTES`], such
+/// as loopback. Two datagrams fill a buffer of the kernel, also with the bytes that keyed peers add. Loopback loses
+/// datagrams only when a receive buffer is full, and then loses the whole buffer of datagrams, whatever their size.
+const DATAGRAM_BYTES_WHOLE: usize = 32_600;
+
+/// Minimum bytes of payload that an interface carries without IP fragments, if it carries nearly every UDP datagram.
+const WHOLE_PAYLOAD_BYTES: usize = 65_000;
 
 /// Minimum datagram size that any setting allows: every IPv4 host must accept it.
 const DATAGRAM_BYTES_MIN: usize = 576;
@@ -120,6 +128,7 @@ impl Config {
     pub fn datagram_bytes(&self, payload_bytes: usize) -> usize {
         match self.datagram_size {
             DatagramSize::Bytes(bytes) => bytes,
+            DatagramSize::Auto if WHOLE_PAYLOAD_BYTES <= payload_bytes => DATAGRAM_BYTES_WHOLE,
             DatagramSize::Auto => payload_bytes.clamp(DATAGRAM_BYTES_MIN, DATAGRAM_BYTES_AUTO_MAX),
         }
     }
