@@ -155,21 +155,22 @@ impl Deliveries {
     }
 
     /// Drops the first `repeated` messages, which were delivered before; the next message has the verdict of the first.
-    /// Returns `None` if no message is left.
+    /// Returns whether a message is left.
     #[inline]
-    pub(crate) fn skip_repeated(mut self, repeated: usize) -> Option<Deliveries> {
-        self.left = self.left.checked_sub(repeated).filter(|left| 0 < *left)?;
-        for _ in 0..repeated {
-            self.messages.next()?;
+    pub(crate) fn skip_repeated(&mut self, repeated: usize) -> bool {
+        self.left = self.left.saturating_sub(repeated);
+        if 0 < self.left {
+            for _ in 0..repeated {
+                drop(self.messages.next());
+            }
+            self.position.seq = self.position.seq.and_then(|seq| seq.forward(repeated as u64));
         }
-        self.position.seq = self.position.seq.and_then(|seq| seq.forward(repeated as u64));
-        Some(self)
+        0 < self.left
     }
 
-    /// Returns these messages without numbers.
-    pub(crate) fn unnumbered(mut self) -> Deliveries {
+    /// Removes the numbers of these messages.
+    pub(crate) fn remove_numbers(&mut self) {
         self.position.seq = None;
-        self
     }
 
     /// Calls `each` with a borrowed view of every remaining message.
@@ -238,24 +239,21 @@ impl Deliveries {
 
     /// Sets the offsets in the history: the first message of the frame has this offset, if it is known.
     #[inline(always)]
-    pub(crate) fn with_offset(mut self, first_of_frame: Option<u32>) -> Deliveries {
+    pub(crate) fn set_offset(&mut self, first_of_frame: Option<u32>) {
         let count = self.position.seq.map(|seq| seq.count() - 1);
         // The offset is modulo 2^32, as is the truncated count.
         self.position.offset = first_of_frame.zip(count).map(|(first, count)| first.wrapping_add(count as u32));
-        self
     }
 
     /// Sets the offset of the first message.
-    pub(crate) fn at_offset(mut self, offset: Option<u32>) -> Deliveries {
+    pub(crate) fn set_first_offset(&mut self, offset: Option<u32>) {
         self.position.offset = offset;
-        self
     }
 
     /// Sets the proof of the publisher of all messages.
     #[inline(always)]
-    pub(crate) fn with_origin(mut self, origin: Option<MessageOrigin>) -> Deliveries {
+    pub(crate) fn set_origin(&mut self, origin: Option<MessageOrigin>) {
         self.origin = origin;
-        self
     }
 
     /// Keeps the first `count` messages and drops the others.
@@ -373,7 +371,10 @@ mod tests {
     #[test]
     fn only_first_message_of_run_has_the_verdict() {
         let skip = Verdict::Skip(Count::Exact(2));
-        let of = |run, repeated, verdict| Deliveries::of_run(run, publisher(), verdict, false).skip_repeated(repeated);
+        let of = |run, repeated, verdict| {
+            let mut deliveries = Deliveries::of_run(run, publisher(), verdict, false);
+            deliveries.skip_repeated(repeated).then_some(deliveries)
+        };
         let deliveries = of(run(10), 0, skip).unwrap();
         assert_eq!(deliveries.len(), 5);
         let rest = [(11, 1, Verdict::Next), (12, 2, Verdict::Next), (13, 3, Verdict::Next), (14, 4, Verdict::Next)];
@@ -382,8 +383,9 @@ mod tests {
         let repeated: Vec<_> = of(run(10), 3, Verdict::Next).unwrap().map(|delivery| shown(&delivery)).collect();
         assert_eq!(repeated, rest[2..]);
         assert!(of(run(10), 5, Verdict::Next).is_none(), "the whole run was repeated");
-        let direct: Vec<_> =
-            of(run(10), 0, Verdict::Direct).unwrap().unnumbered().map(|delivery| shown(&delivery)).collect();
+        let mut direct = of(run(10), 0, Verdict::Direct).unwrap();
+        direct.remove_numbers();
+        let direct: Vec<_> = direct.map(|delivery| shown(&delivery)).collect();
         assert!(direct.iter().all(|(seq, _, verdict)| (*seq, *verdict) == (0, Verdict::Direct)));
     }
 
@@ -391,7 +393,8 @@ mod tests {
     fn visit_yields_what_the_iterator_yields() {
         let messages = (0..4).map(|index| Message::new("a".parse().unwrap(), vec![0; index])).collect();
         let fetched = Deliveries::of_messages(messages, seq(3), publisher());
-        let of_run = Deliveries::of_run(run(10), publisher(), Verdict::First, true).skip_repeated(1).unwrap();
+        let mut of_run = Deliveries::of_run(run(10), publisher(), Verdict::First, true);
+        assert!(of_run.skip_repeated(1));
         for mut deliveries in [fetched, of_run] {
             let expected: Vec<Delivery> = deliveries.clone().collect();
             let mut delivery = deliveries.next().unwrap();
@@ -413,8 +416,8 @@ mod tests {
         let mut rng = crate::rng::Rng::new(1);
         for _ in 0..200 {
             let (taken, left) = (rng.below(5), rng.below(6) as usize);
-            let deliveries = Deliveries::of_run(run(10), publisher(), Verdict::First, true);
-            let mut deliveries = deliveries.with_offset(rng.chance(0.5).then_some(u32::MAX - 10));
+            let mut deliveries = Deliveries::of_run(run(10), publisher(), Verdict::First, true);
+            deliveries.set_offset(rng.chance(0.5).then_some(u32::MAX - 10));
             (0..taken).for_each(|_| drop(deliveries.next()));
             deliveries.truncate(left);
             let run = deliveries.run().unwrap();
@@ -428,8 +431,9 @@ mod tests {
             );
             match entries {
                 Ok(again) => {
-                    let again = Deliveries::of_run(again, publisher(), run.verdict, true);
-                    assert_eq!(again.at_offset(run.offset), deliveries);
+                    let mut again = Deliveries::of_run(again, publisher(), run.verdict, true);
+                    again.set_first_offset(run.offset);
+                    assert_eq!(again, deliveries);
                 }
                 Err(error) => assert_eq!((error, left), (crate::wire::DecodeError::RunEmpty, 0)),
             }

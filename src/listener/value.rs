@@ -182,8 +182,10 @@ pub(crate) fn run(reader: &mut FrameReader) -> Result<Deliveries, FrameError> {
     let count = reader.u16()?;
     let has = |flag: u8| flags & flag != 0;
     let run = Run::of_entries(subject, seq, has(FLAG_EVENT), has(FLAG_META), count, reader.rest())?;
-    let deliveries = Deliveries::of_run(run, publisher, verdict, has(FLAG_REPAIRED));
-    Ok(deliveries.at_offset(offset).with_origin(origin))
+    let mut deliveries = Deliveries::of_run(run, publisher, verdict, has(FLAG_REPAIRED));
+    deliveries.set_first_offset(offset);
+    deliveries.set_origin(origin);
+    Ok(deliveries)
 }
 
 /// Fields that [`put_delivery_header`] writes.

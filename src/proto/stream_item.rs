@@ -173,7 +173,7 @@ impl StreamItem {
         verdict: Verdict,
         repaired: bool,
     ) -> Option<Deliveries> {
-        let deliveries = match self {
+        let mut deliveries = match self {
             StreamItem::Run(run) => Deliveries::of_run(run, publisher, verdict, repaired),
             StreamItem::ReassembledMessage(whole) => {
                 let seq = whole.position.map(|position| position.seq);
@@ -184,7 +184,9 @@ impl StreamItem {
             }
             StreamItem::AbandonedMessage(_) | StreamItem::GoneMessages(_) => return None,
         };
-        let deliveries = if verdict == Verdict::Direct { deliveries.unnumbered() } else { deliveries };
-        deliveries.skip_repeated(repeated)
+        if verdict == Verdict::Direct {
+            deliveries.remove_numbers();
+        }
+        deliveries.skip_repeated(repeated).then_some(deliveries)
     }
 }

@@ -327,8 +327,10 @@ fn message_run(rng: &mut Rng) -> Deliveries {
     let messages: Vec<Message> =
         (0..rng.between(1, 30)).map(|_| Message { payload: payload(rng), ..first.clone() }).collect();
     let Delivery { publisher, verdict, offset, origin, .. } = delivery(rng);
-    let run = Deliveries::run_of(&messages, Seq::new((7 << 32) + 1).unwrap(), publisher, verdict);
-    run.at_offset(offset).with_origin(origin)
+    let mut run = Deliveries::run_of(&messages, Seq::new((7 << 32) + 1).unwrap(), publisher, verdict);
+    run.set_first_offset(offset);
+    run.set_origin(origin);
+    run
 }
 
 fn loss(rng: &mut Rng) -> Loss {

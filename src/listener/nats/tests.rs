@@ -791,7 +791,8 @@ fn annotated_client_receives_the_metadata() {
     alone.session.on_lost(&[SubId(1), SubId(9)], Count::Exact(3));
     alone.session.on_lost(&[SubId(1)], Count::Between { min: 0, max: 4 });
     alone.session.on_lost(&[SubId(2)], Count::Exact(1));
-    let run = run_of(&[message("p", "C: d|", None), message("q", "A: b|", None)]).with_offset(Some(u32::MAX));
+    let mut run = run_of(&[message("p", "C: d|", None), message("q", "A: b|", None)]);
+    run.set_offset(Some(u32::MAX));
     assert_eq!(alone.session.on_deliveries(&[SubId(1)], &run, &mut alone.out), 2);
     let expected = [
         hmsg("1", &format!("|{from}{}Seqcast-Offset: 4294967295|Seqcast-Lost: 3..7|C: d|", seq(1)), "p"),

@@ -71,11 +71,12 @@ impl Peer {
         let Some(LocalDelivery { matched, subject, seq: before, at }) = local else { return };
         let entries = Bytes::copy_from_slice(stream.entries(at));
         let run = Run::of_packed(subject, before, count as u16 + 1, entries);
-        let deliveries = Deliveries::of_run(run, self.own_publisher(), Verdict::Direct, false);
-        let deliveries = deliveries.with_origin(self.own_origin());
+        let mut deliveries = Deliveries::of_run(run, self.own_publisher(), Verdict::Direct, false);
+        deliveries.set_origin(self.own_origin());
         // Modulo 2^32, as is the count that is cut here.
         let first_of_frame = Some(offset.wrapping_sub((seq.count() - 1) as u32));
-        self.deliver_local(&matched, deliveries.with_offset(first_of_frame));
+        deliveries.set_offset(first_of_frame);
+        self.deliver_local(&matched, deliveries);
     }
 
     /// Returns whether messages of a client that have only a subject and a payload of at most `bytes_max` bytes go to

@@ -101,10 +101,11 @@ impl Peer {
                 let publisher = publisher.clone();
                 let epoch = publisher.epoch;
                 let is_directed = verdict == Verdict::Direct || matches!(item, StreamItem::FetchedMessages(_));
-                let Some(deliveries) = item.into_deliveries(repeated, publisher, verdict, repaired) else {
+                let Some(mut deliveries) = item.into_deliveries(repeated, publisher, verdict, repaired) else {
                     return;
                 };
-                let deliveries = deliveries.with_offset(offset).with_origin(self.origin_of(epoch, is_directed));
+                deliveries.set_offset(offset);
+                deliveries.set_origin(self.origin_of(epoch, is_directed));
                 let mut messages = deliveries.len() as u64;
                 match matched.has_queues() || deliveries.is_stamped() {
                     true => messages = self.deliver_with_queues(now, epoch, mode, &matched, deliveries),
