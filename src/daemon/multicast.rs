@@ -96,7 +96,7 @@ pub struct Sockets {
     /// True if several datagrams may arrive as one buffer (GRO).
     coalesces: bool,
     /// True if the kernel cuts this peer's own data to its headers before it queues them.
-    cuts_own: bool,
+    truncates_own_data: bool,
 }
 
 impl Sockets {
@@ -125,7 +125,7 @@ impl Sockets {
         };
         let inbox: std::net::UdpSocket = inbox_socket.into();
         let inbox_address = inbox.local_addr().map_err(system("read the inbox's address"))?;
-        let cuts_own = own_filter::attach(&SockRef::from(&group_socket), inbox_address);
+        let truncates_own_data = own_filter::attach(&SockRef::from(&group_socket), inbox_address);
         Ok(Sockets {
             group: UdpSocket::from_std(group_socket.into()),
             inbox: UdpSocket::from_std(inbox),
@@ -142,7 +142,7 @@ impl Sockets {
             inbox_overruns: 0,
             segments,
             coalesces: coalesces == [true; 2],
-            cuts_own,
+            truncates_own_data,
         })
     }
 
@@ -173,8 +173,8 @@ impl Sockets {
     }
 
     /// Returns whether the kernel cuts this peer's own data to its headers before it queues them at the group socket.
-    pub fn cuts_own(&self) -> bool {
-        self.cuts_own
+    pub fn truncates_own_data(&self) -> bool {
+        self.truncates_own_data
     }
 
     /// Returns the capacity of the group socket's receive buffer in bytes as receive windows count them: each datagram
@@ -206,7 +206,7 @@ impl Sockets {
             prepare_sending(&SockRef::from(&copies.as_fd()), options)?;
         }
         let coalesces = self.coalesces && setsockopt(&group, sockopt::UdpGroSegment, &true).is_ok();
-        self.cuts_own = own_filter::attach(&SockRef::from(&group), self.inbox_address);
+        self.truncates_own_data = own_filter::attach(&SockRef::from(&group), self.inbox_address);
         self.group = UdpSocket::from_std(group.into());
         (self.group_address, self.receive_granted) = (group_address, receive_granted);
         (self.interface, self.index) = (interface.name.clone(), interface.index);

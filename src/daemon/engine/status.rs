@@ -75,7 +75,7 @@ impl Engine {
         status["clients"] = json!(self.core.clients.len());
         let [gso, gro] = self.core.sockets.offloads();
         self.services.add_status(&self.core, &mut status);
-        status["offloads"] = json!({ "gso": gso, "gro": gro, "filter": self.core.sockets.cuts_own() });
+        status["offloads"] = json!({ "gso": gso, "gro": gro, "filter": self.core.sockets.truncates_own_data() });
         let rows = self.core.peer.member_rows(now);
         let excluded = rows.iter().filter(|row| row.flow_exclusion.is_some()).map(|row| row.publisher.to_string());
         status["flow_excluded"] = excluded.collect();

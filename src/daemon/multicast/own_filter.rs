@@ -4,8 +4,8 @@
 //! them before they are queued. The kernel then does not copy their content to the peer. Of a buffer that left as many
 //! datagrams, the first header stays, and the kernel frees the rest. It also frees the content of a datagram of more than
 //! about 16 KB. A shorter one that left alone lies in one piece of memory with its header, which stays allocated and
-//! fills the receive buffer as before. The filter does not drop them, because the kernel counts what a filter drops as drops of the socket. Those must mean
-//! that the receive buffer was full, since they decide the cause of a loss.
+//! fills the receive buffer as before. The filter does not drop them, because the kernel counts what a filter drops as
+//! drops of the socket. Those must mean that the receive buffer was full, since they decide the cause of a loss.
 //!
 //! The filter knows the peer by the address and port of its inbox, so that another peer of the host is not affected. It
 //! reads no more than the header, which is readable in every security mode (`wire.md` W14). Control datagrams, probes of
@@ -192,7 +192,7 @@ mod tests {
         };
         let [mut own, mut other] = [(); 2].map(|()| Sockets::open(&options).unwrap());
         for moves in 0..3 {
-            assert!(own.cuts_own(), "after {moves} moves");
+            assert!(own.truncates_own_data(), "after {moves} moves");
             for bytes in sealed_datagrams() {
                 for (is_own, length) in [(true, 36), (false, bytes.len())] {
                     let from = if is_own { &mut own } else { &mut other };
