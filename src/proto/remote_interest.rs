@@ -78,6 +78,8 @@ pub struct RemoteInterest {
     /// Peers that are silent or that a later run has replaced.
     unreachable: BTreeSet<Epoch>,
     len: usize,
+    /// Number of entries in queue groups.
+    queue_len: usize,
     /// Number of entries of new tables that are being built.
     len_fresh: usize,
     len_max: usize,
@@ -103,6 +105,7 @@ impl RemoteInterest {
             absent: BTreeSet::new(),
             unreachable: BTreeSet::new(),
             len: 0,
+            queue_len: 0,
             len_fresh: 0,
             len_max,
             changes: 0,
@@ -348,6 +351,7 @@ impl RemoteInterest {
         if let Some(table) = self.tables.get_mut(&entry.epoch) {
             table.indices.insert(index);
         }
+        self.queue_len += usize::from(entry.wanted.queue.is_some());
         self.entries[index as usize] = Some(entry);
         let (entries, hasher) = (&self.entries, &self.hasher);
         self.by_filter.insert_unique(hash, index, |index| {
@@ -365,6 +369,7 @@ impl RemoteInterest {
         found.expect("every entry is in the index").remove();
         let entry = self.entries[index as usize].take().expect("found above");
         assert!(self.tree.remove(&entry.wanted.pattern, index), "every entry is in the tree");
+        self.queue_len -= usize::from(entry.wanted.queue.is_some());
         self.unused.push(index);
         self.len -= 1;
     }
@@ -379,6 +384,11 @@ impl RemoteInterest {
         let mut is_wanted = false;
         self.visit_all(subject, |_| is_wanted = true);
         is_wanted
+    }
+
+    /// Returns whether an entry is in a queue group.
+    pub fn has_queues(&self) -> bool {
+        0 < self.queue_len
     }
 
     /// Calls `each` with every entry of present peers that matches the subject.
@@ -456,6 +466,8 @@ impl RemoteInterest {
         let fresh: usize = self.tables.values().filter_map(|table| Some(table.fresh.as_ref()?.entries.len())).sum();
         assert_eq!((indices, fresh), (self.len, self.len_fresh), "entries are counted");
         assert_eq!(self.by_filter.len(), self.len, "every entry is found");
+        let queues = self.entries.iter().flatten().filter(|entry| entry.wanted.queue.is_some()).count();
+        assert_eq!(queues, self.queue_len, "entries in queue groups are counted");
     }
 }
 

@@ -87,6 +87,9 @@ impl QueueRecipients {
 impl Peer {
     /// Returns the queue groups that match a subject; `None` if there are none.
     pub(super) fn groups_of(&mut self, subject: &Subject, local: Option<&MatchSet>) -> Option<Arc<[QueueGroup]>> {
+        if !self.remote_interest.has_queues() && local.is_none_or(|local| !local.has_queues()) {
+            return None;
+        }
         let mut groups: BTreeMap<Queue, (u64, GroupPeers)> = BTreeMap::new();
         for (queue, members) in local.into_iter().flat_map(MatchSet::queues) {
             groups.entry(queue.clone()).or_default().0 = members as u64;
