@@ -266,6 +266,16 @@ impl HistoryLog {
         None
     }
 
+    /// Returns the next records of the first segment, live or not.
+    pub fn next_records(&self, count: usize) -> impl Iterator<Item = LogRecord> + '_ {
+        let mut at = self.dead_bytes;
+        (0..count).map_while(move |_| {
+            let (_, record) = self.record_at(self.first()?, at)?;
+            at += record.bytes as usize;
+            Some(record)
+        })
+    }
+
     /// Packs the segment with the most garbage, if it has enough. Returns false if there is none.
     pub fn compact(&mut self, subjects: &mut SubjectTable) -> bool {
         let mut most = None;
