@@ -7,8 +7,10 @@
 //! others are copied into buffers of their own size. A slot is reused once nothing refers to it.
 
 mod raw_address;
+mod segment_peak;
 
 use self::raw_address::{NAME_BYTES, RawAddress};
+use self::segment_peak::SegmentPeak;
 use crate::time::{ClockReading, Instant, WallTime};
 use bytes::{Bytes, BytesMut};
 use std::io;
@@ -93,34 +95,6 @@ pub struct RecvBatch {
     wanted: usize,
     is_full: bool,
     segments: SegmentPeak,
-}
-
-/// Maximum number of datagrams that recently arrived as one buffer.
-#[derive(Clone, Copy, Debug)]
-struct SegmentPeak {
-    /// Peaks of this span of [`SPAN_BUFFERS`] and of the span before.
-    peaks: [u64; 2],
-    /// Number of buffers in this span.
-    buffers: u32,
-}
-
-/// Number of buffers in one span. A peak expires after two spans.
-const SPAN_BUFFERS: u32 = 1024;
-
-impl SegmentPeak {
-    const NONE: SegmentPeak = SegmentPeak { peaks: [1; 2], buffers: 0 };
-
-    fn on_buffer(&mut self, datagrams: u64) {
-        if self.buffers == SPAN_BUFFERS {
-            *self = SegmentPeak { peaks: [1, self.peaks[0]], buffers: 0 };
-        }
-        self.buffers += 1;
-        self.peaks[0] = self.peaks[0].max(datagrams);
-    }
-
-    fn peak(&self) -> u64 {
-        self.peaks[0].max(self.peaks[1])
-    }
 }
 
 impl RecvBatch {
@@ -519,6 +493,7 @@ const _: () = assert!(
 
 #[cfg(test)]
 mod tests {
+    use super::segment_peak::SPAN_BUFFERS;
     use super::*;
     use nix::sys::socket::{setsockopt, sockopt};
     use std::net::UdpSocket;
@@ -529,18 +504,6 @@ mod tests {
         let errors = [libc::EINVAL, libc::EIO, libc::EMSGSIZE, libc::EOPNOTSUPP, libc::ENETUNREACH, libc::EPERM];
         let verdicts = errors.map(|error| is_segmentation_error(&io::Error::from_raw_os_error(error)));
         assert_eq!(verdicts, [true, true, true, true, false, false]);
-    }
-
-    #[test]
-    fn segment_peak_expires_after_two_spans() {
-        let mut seen = SegmentPeak::NONE;
-        seen.on_buffer(64);
-        let mut buffers = 1;
-        while seen.peak() == 64 {
-            seen.on_buffer(2);
-            buffers += 1;
-        }
-        assert_eq!((seen.peak(), buffers), (2, 2 * SPAN_BUFFERS + 1));
     }
 
     #[test]

@@ -108,7 +108,8 @@ impl TransmitQueue {
         BACKLOG_DATAGRAMS <= self.queue.len()
     }
 
-    /// Returns whether so much waits that it should be sent before more is published: it would leave the caches.
+    /// Returns whether the waiting datagrams make up a batch. The publisher should send them before it makes more, since
+    /// they would leave the caches.
     pub(crate) fn is_batch_full(&self) -> bool {
         self.batch_datagrams <= self.queue.len() && !self.queue.is_empty()
     }

@@ -66,8 +66,7 @@ impl Engine {
         let mut sockets = open_sockets(config, &chosen)?;
         let local_socket = options.serve.then(|| LocalSocket::bind(&config.socket, &SocketAccess::of(config)));
         let mut local_socket = local_socket.transpose().map_err(StartError::Socket)?;
-        let early_datagrams =
-            self_test::run(&mut sockets, random_u64(), SELF_TEST_TIME).map_err(StartError::SelfTest)?;
+        let datagrams = self_test::run(&mut sockets, random_u64(), SELF_TEST_TIME).map_err(StartError::SelfTest)?;
         tracing::info!(group = %sockets.group_address(), "self-test passed: multicast comes back");
         let waker = Waker::new(poll.registry(), WAKER).map_err(step("make a waker"))?;
         let timer = Timer::new(poll.registry(), TIMER).map_err(step("make a timer"))?;
@@ -119,7 +118,7 @@ impl Engine {
             is_commands_turn: false,
         };
         engine.log_start(config);
-        engine.receive_early(started, early_datagrams);
+        engine.receive_early(started, datagrams);
         engine.services.start(&mut engine.core, started, config, options)?;
         engine.notify_ready(Clock::now());
         Ok(engine)

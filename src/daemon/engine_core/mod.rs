@@ -104,7 +104,7 @@ pub(crate) struct EngineCore {
     /// True if the last report to the protocol core said that readers are behind.
     has_backlog: bool,
     /// Progress of receiving from both sockets.
-    receive_progress: receive::ReceiveProgress,
+    socket_progress: receive::SocketProgress,
     pub(super) transmit_queue: TransmitQueue,
     pub(super) local_socket: Option<LocalSocket>,
     /// True if attached clients may wait to be accepted.
@@ -165,7 +165,7 @@ impl EngineCore {
             batch,
             is_readable: [true; 2],
             has_backlog: false,
-            receive_progress: receive::ReceiveProgress::default(),
+            socket_progress: receive::SocketProgress::default(),
             transmit_queue,
             local_socket,
             is_acceptable: true,

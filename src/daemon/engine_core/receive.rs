@@ -36,7 +36,7 @@ const DATAGRAM_CHARGE_BYTES: usize = 4096;
 
 /// Progress of receiving that outlasts a turn.
 #[derive(Debug, Default)]
-pub(super) struct ReceiveProgress {
+pub(super) struct SocketProgress {
     /// Time since which the inbox has been waiting for its turn behind the group socket.
     inbox_wait_since: Option<Instant>,
     /// Maximum bytes of the buffers of the group socket and the inbox that the datagrams received since the socket was
@@ -111,7 +111,7 @@ impl EngineCore {
     /// Returns false if the clock tick must wait too.
     pub(in crate::daemon) fn receive(&mut self, now: ClockReading) -> bool {
         self.receive_from(now, Path::Multicast);
-        if should_delay_inbox(&mut self.receive_progress.inbox_wait_since, now.instant, self.is_readable[0]) {
+        if should_delay_inbox(&mut self.socket_progress.inbox_wait_since, now.instant, self.is_readable[0]) {
             return false;
         }
         self.receive_from(now, Path::Unicast);
@@ -171,7 +171,7 @@ impl EngineCore {
             }
             self.apply_effects(now);
         }
-        let charged_bytes = &mut self.receive_progress.charged_bytes[index];
+        let charged_bytes = &mut self.socket_progress.charged_bytes[index];
         *charged_bytes += 2 * budget.bytes + DATAGRAM_CHARGE_BYTES * (datagrams + budget.own_datagrams as usize);
         // The kernel drops datagrams while they fill the buffer, which is larger than the granted one. The query is a
         // system call.
