@@ -201,6 +201,17 @@ impl ClientParser {
         }
     }
 
+    /// Returns the payload of the next command if that publishes on the same subject as the last one, with a payload of
+    /// the same size and nothing else. Otherwise it changes nothing. The last command must have published a message
+    /// without a reply subject and headers.
+    #[inline]
+    pub fn next_repeated(&mut self) -> Option<&[u8]> {
+        match self {
+            ClientParser::Nats(parser) => parser.next_repeated(),
+            ClientParser::Redis(_) | ClientParser::Hat(_) | ClientParser::Rv(_) => None,
+        }
+    }
+
     /// Makes the parser return the last command once more.
     pub fn repeat_last(&mut self) {
         match self {
@@ -311,6 +322,14 @@ impl ClientSession {
                 session.on_command(now, command, out).map_err(ClientFault::Rv)
             }
             _ => unreachable!("a connection has the parser and the session of one protocol"),
+        }
+    }
+
+    /// Returns whether the client gets an answer to each message that it publishes.
+    pub fn confirms_publishes(&self) -> bool {
+        match self {
+            ClientSession::Nats(session) => session.confirms_publishes(),
+            ClientSession::Redis(_) | ClientSession::Hat(_) | ClientSession::Rv(_) => true,
         }
     }
 

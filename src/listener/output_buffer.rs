@@ -49,6 +49,18 @@ impl OutputBuffer {
         }
     }
 
+    /// Appends these pieces one after the other.
+    #[inline]
+    pub fn put_all(&mut self, pieces: &[&[u8]]) {
+        let bytes = pieces.iter().map(|piece| piece.len()).sum();
+        self.tail.reserve(bytes);
+        pieces.iter().for_each(|piece| self.tail.extend_from_slice(piece));
+        self.bytes += bytes;
+        if GATHER_BYTES <= self.tail.len() {
+            self.close_tail();
+        }
+    }
+
     /// Appends the bytes that `write` adds to the end of the buffer it receives.
     pub fn put_with(&mut self, write: impl FnOnce(&mut BytesMut)) {
         let before = self.tail.len();

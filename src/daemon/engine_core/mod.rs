@@ -319,20 +319,26 @@ impl EngineCore {
     /// Handles the outcome of a publish request of a client.
     #[inline]
     pub(super) fn on_published(&mut self, now: ClockReading, client: ClientId, published: Result<(), Refusal>) {
-        if self.peer.has_effects() {
-            self.apply_effects(now);
-        }
+        self.on_published_many(now, client, 1);
         if let Err(refusal) = published {
             self.report_refusal(client, None, &refusal);
         }
-        if let Some((recent, count)) = &mut self.published
+    }
+
+    /// Applies the effects of `count` publish requests of a client, whose outcomes it knows, and counts them.
+    #[inline]
+    pub(super) fn on_published_many(&mut self, now: ClockReading, client: ClientId, count: u64) {
+        if self.peer.has_effects() {
+            self.apply_effects(now);
+        }
+        if let Some((recent, published)) = &mut self.published
             && *recent == client
         {
-            *count += 1;
+            *published += count;
             return;
         }
         self.count_published();
-        self.published = Some((client, 1));
+        self.published = Some((client, count));
     }
 
     /// Credits the last publishing client with its messages since the last call.

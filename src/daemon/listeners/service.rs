@@ -15,6 +15,7 @@ use crate::listener::rv::RvHost;
 use crate::listener::session_request::SessionRequest;
 use crate::listener::websocket::WebSocketFault;
 use crate::message::{ClientId, Target};
+use crate::subject::Subject;
 use crate::time::{ClockReading, Instant};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -287,9 +288,14 @@ impl Listeners {
             let out = &mut unwritten.out;
             let request = match session.on_command(now.instant, command, out) {
                 Ok(Some(SessionRequest::Publish(publish))) => {
+                    let may_repeat = publish.is_plain() && !session.confirms_publishes();
+                    let repeated_subject = may_repeat.then(|| publish.subject.clone());
                     publish_for_session(&mut core.peer, &mut core.receiver_waits, now, id, publish, session, out);
                     connection.unwritten.count_answers();
                     self.on_session_published(core, now, id);
+                    if let Some(subject) = repeated_subject {
+                        self.publish_repeated(core, now, id, &subject);
+                    }
                     continue;
                 }
                 Ok(request) => request.map(SessionRequest::detached),
@@ -301,6 +307,37 @@ impl Listeners {
             *cost += request_cost;
             if 0 < request_cost && budget <= *cost {
                 return ServeOutcome::Spent;
+            }
+        }
+    }
+
+    /// Publishes messages on the subject of the last one while the next commands differ from the last one in the payload
+    /// only. They need no request of the session.
+    fn publish_repeated(&mut self, core: &mut EngineCore, now: ClockReading, id: ClientId, subject: &Subject) {
+        while core.ensure_send_capacity()
+            && let Some(ListenerConnection { parser, session, unwritten, .. }) = core.clients.listener_connection(id)
+        {
+            let (peer, mut count, mut is_refused) = (&mut core.peer, 0, false);
+            while !is_refused
+                && !peer.has_effects()
+                && !peer.is_publish_blocked()
+                && let Some(payload) = parser.next_repeated()
+            {
+                count += 1;
+                if let Err(refusal) = peer.publish_payload(now, id, subject, payload) {
+                    session.on_refused(None, &refusal, &mut unwritten.out);
+                    unwritten.count_answers();
+                    is_refused = true;
+                }
+            }
+            if count == 0 {
+                return;
+            }
+            self.published += count;
+            self.drain_requests(core, now, id);
+            core.on_published_many(now, id, count);
+            if is_refused {
+                return;
             }
         }
     }

@@ -154,6 +154,10 @@ impl MessageWriter {
                 out.put(end);
             } else {
                 self.line(index, delivery);
+                if shared.is_none() {
+                    out.put_all(&[&self.line, delivery.payload, b"\r\n"]);
+                    continue;
+                }
                 out.put(&self.line);
             }
             match shared {

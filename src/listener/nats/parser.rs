@@ -7,6 +7,7 @@ use super::fault::{AuthenticationFailure, NatsFault};
 use super::settings::Settings;
 use crate::listener::buffer::Buffer;
 use std::mem;
+use std::ops::Range;
 
 /// Maximum capacity that an empty buffer retains, in bytes. It bounds the memory of idle clients.
 const IDLE_BYTES: usize = 1024;
@@ -14,6 +15,8 @@ const IDLE_BYTES: usize = 1024;
 const SIZE_DIGITS_MAX: usize = 9;
 /// Maximum number of arguments that are parsed: one more than any operation has.
 const ARGUMENTS_MAX: usize = 6;
+/// Maximum size of a line that is remembered for a repetition, in bytes. It bounds the memory of idle clients.
+const REMEMBERED_BYTES_MAX: usize = 128;
 
 /// Buffers a client's bytes until they form complete commands. It holds at most one incomplete command and the bytes
 /// pushed with it.
@@ -31,6 +34,7 @@ pub struct NatsParser {
     line_bytes_max: usize,
     unauthenticated_bytes_max: usize,
     payload_bytes_max: usize,
+    last_pub: LastPub,
 }
 
 impl NatsParser {
@@ -45,6 +49,7 @@ impl NatsParser {
             line_bytes_max: settings.line_bytes_max,
             unauthenticated_bytes_max: settings.unauthenticated_bytes_max.min(settings.line_bytes_max),
             payload_bytes_max: settings.payload_bytes_max,
+            last_pub: LastPub::default(),
         }
     }
 
@@ -65,6 +70,11 @@ impl NatsParser {
         let rest = self.buffer.rest();
         if rest.is_empty() || rest.len() < self.command_bytes {
             return Ok(None);
+        }
+        if let Some(publish) = self.last_pub.repetition(rest) {
+            self.returned_bytes = self.last_pub.bytes();
+            (self.searched_bytes, self.command_bytes) = (0, 0);
+            return Ok(Some(NatsCommand::Pub(publish)));
         }
         let op_match = match_op(rest)?;
         if !self.is_admitted && !matches!(op_match, OpMatch::Partial | OpMatch::Complete(Op::Connect, _)) {
@@ -97,13 +107,26 @@ impl NatsParser {
                     (self.searched_bytes, self.command_bytes) = (line_end, bytes);
                     return Ok(None);
                 };
+                self.last_pub.remember(&rest[..=line_end], op_bytes, &head);
                 (NatsCommand::Pub(head.into_pub(content)?), bytes)
             }
-            _ => (parse_line(op, line)?, line_end + 1),
+            _ => {
+                self.last_pub.forget();
+                (parse_line(op, line)?, line_end + 1)
+            }
         };
         self.returned_bytes = bytes;
         (self.searched_bytes, self.command_bytes) = (0, 0);
         Ok(Some(command))
+    }
+
+    /// Returns the payload of the next command if it is complete and its line repeats that of the last command, a PUB
+    /// without a reply subject. Otherwise it changes nothing. It does what [`next`](NatsParser::next) does, at less cost.
+    #[inline]
+    pub fn next_repeated(&mut self) -> Option<&[u8]> {
+        self.last_pub.repetition(&self.buffer.rest()[self.returned_bytes..])?;
+        self.buffer.skip(mem::replace(&mut self.returned_bytes, self.last_pub.bytes()));
+        self.last_pub.repetition(self.buffer.rest()).map(|publish| publish.payload)
     }
 
     /// Makes the parser return the last command once more.
@@ -119,6 +142,49 @@ impl NatsParser {
     /// Returns the number of held bytes. A large buffer counts with its whole capacity.
     pub fn held_bytes(&self) -> usize {
         self.buffer.held_bytes()
+    }
+}
+
+/// The line of the last command if that was a PUB without a reply subject. Programs often publish many messages of one
+/// size on one subject, and a line that is equal to the last one needs no parsing.
+#[derive(Debug, Default)]
+struct LastPub {
+    /// The line with its end; empty if the last command was another one, or its line was long.
+    line: Vec<u8>,
+    subject: Range<usize>,
+    payload_bytes: usize,
+}
+
+impl LastPub {
+    /// Records the line of a publish command, whose name has `op_bytes` bytes, if it can be repeated.
+    fn remember(&mut self, line: &[u8], op_bytes: usize, head: &PubLine<'_>) {
+        self.forget();
+        if head.reply.is_none() && head.header_bytes.is_none() && line.len() <= REMEMBERED_BYTES_MAX {
+            let start = op_bytes + line[op_bytes..].iter().take_while(|byte| is_separator(**byte)).count();
+            self.line.extend_from_slice(line);
+            self.subject = start..start + head.subject.len();
+            self.payload_bytes = head.bytes;
+        }
+    }
+
+    fn forget(&mut self) {
+        self.line.clear();
+    }
+
+    /// Returns the size of the command in bytes.
+    fn bytes(&self) -> usize {
+        self.line.len() + self.payload_bytes + 2
+    }
+
+    /// Returns the command at the start of `rest` if it is complete and has the same line.
+    #[inline]
+    fn repetition<'a>(&self, rest: &'a [u8]) -> Option<Pub<'a>> {
+        if self.line.is_empty() {
+            return None;
+        }
+        let content = rest.get(..self.bytes())?.strip_prefix(self.line.as_slice())?;
+        let payload = content.strip_suffix(b"\r\n")?;
+        Some(Pub { subject: &rest[self.subject.clone()], reply: None, headers: None, payload })
     }
 }
 
@@ -161,6 +227,11 @@ fn line_end(bytes: &[u8]) -> Option<usize> {
     rest.iter().position(|byte| *byte == b'\n').map(|at| words.len() * 8 + at)
 }
 
+/// Returns whether the byte separates arguments.
+fn is_separator(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\r')
+}
+
 /// The arguments of a line, up to one more than any operation has.
 struct Arguments<'a> {
     all: [&'a [u8]; ARGUMENTS_MAX],
@@ -173,13 +244,13 @@ impl<'a> Arguments<'a> {
         let mut arguments = Arguments { all: [&[]; ARGUMENTS_MAX], count: 0 };
         let mut begin = None;
         for (at, byte) in line.iter().enumerate() {
-            match (byte, begin) {
-                (b' ' | b'\t' | b'\r', Some(from)) => {
+            match (is_separator(*byte), begin) {
+                (true, Some(from)) => {
                     arguments.add(&line[from..at]);
                     begin = None;
                 }
-                (b' ' | b'\t' | b'\r', None) | (_, Some(_)) => {}
-                (_, None) => begin = Some(at),
+                (true, None) | (false, Some(_)) => {}
+                (false, None) => begin = Some(at),
             }
         }
         if let Some(from) = begin {

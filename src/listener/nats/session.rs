@@ -289,6 +289,11 @@ impl NatsSession {
         self.is_admitted
     }
 
+    /// Returns whether the client gets a `+OK` for each message that it publishes.
+    pub fn confirms_publishes(&self) -> bool {
+        self.options.verbose
+    }
+
     /// Returns the number of subscriptions.
     pub fn subscriptions(&self) -> usize {
         self.subs.len()

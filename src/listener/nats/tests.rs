@@ -987,3 +987,69 @@ fn received_request_may_be_answered() {
     assert_eq!(alone.received(), "-ERR 'Permissions Violation for Publish to \"r.1\"'|");
     assert_eq!(alone.session.held_bytes(), 0);
 }
+
+/// Reads all published messages, by [`NatsParser::next_repeated`] where that is possible if `by_repetition` is true.
+/// Also returns the number of messages that it returned.
+fn published(parts: &[&[u8]], by_repetition: bool) -> (Vec<(Vec<u8>, Vec<u8>)>, usize) {
+    let mut parser = NatsParser::new(&settings());
+    let (mut messages, mut repeated) = (Vec::new(), 0);
+    for part in parts {
+        parser.push(part);
+        while let Some(command) = parser.next().unwrap() {
+            let NatsCommand::Pub(Pub { subject, reply, headers, payload }) = command else { continue };
+            let (subject, is_plain) = (subject.to_vec(), reply.is_none() && headers.is_none());
+            messages.push((subject.clone(), payload.to_vec()));
+            while by_repetition
+                && is_plain
+                && let Some(payload) = parser.next_repeated()
+            {
+                messages.push((subject.clone(), payload.to_vec()));
+                repeated += 1;
+            }
+        }
+    }
+    (messages, repeated)
+}
+
+#[test]
+fn repeated_publishes_are_parsed_alike() {
+    let long = format!("PUB {} 1\r\nx\r\n", "s".repeat(200));
+    let commands: [(&str, Option<(&str, &str)>); 11] = [
+        ("PUB a.b 3\r\none\r\n", Some(("a.b", "one"))),
+        ("PUB a.b 3\r\ntwo\r\n", Some(("a.b", "two"))),
+        ("PUB a.b 3\r\nPUB\r\n", Some(("a.b", "PUB"))),
+        ("pub \t a.b 3 \nthr\r\n", Some(("a.b", "thr"))),
+        ("pub \t a.b 3 \nfou\r\n", Some(("a.b", "fou"))),
+        ("PUB a.b 2\r\n\r\n\r\n", Some(("a.b", "\r\n"))),
+        ("PUB a.b r 3\r\nfiv\r\n", Some(("a.b", "fiv"))),
+        ("HPUB a.b 0 3\r\nsix\r\n", Some(("a.b", "six"))),
+        ("PUB c 0\r\n\r\n", Some(("c", ""))),
+        ("PING\r\n", None),
+        (&long, Some((&long[4..204], "x"))),
+    ];
+    let mut repeated = 0;
+    for seed in 0..50 {
+        let mut rng = Rng::new(seed);
+        let (mut stream, mut expected) = (Vec::new(), Vec::new());
+        for _ in 0..100 {
+            let (command, message) = commands[rng.below(commands.len() as u64) as usize];
+            let message = message.map(|(subject, payload)| (subject.as_bytes().to_vec(), payload.as_bytes().to_vec()));
+            for _ in 0..rng.between(1, 4) {
+                stream.extend_from_slice(command.as_bytes());
+                expected.extend(message.clone());
+            }
+        }
+        let mut parts = Vec::new();
+        let mut rest = stream.as_slice();
+        while !rest.is_empty() {
+            let (part, others) = rest.split_at(rest.len().min(rng.between(1, 200) as usize));
+            parts.push(part);
+            rest = others;
+        }
+        assert_eq!(published(&parts, false), (expected.clone(), 0), "seed {seed}");
+        let (together, count) = published(&parts, true);
+        assert_eq!(together, expected, "seed {seed}");
+        repeated += count;
+    }
+    assert!(1_000 < repeated, "{repeated}");
+}
