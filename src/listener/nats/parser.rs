@@ -15,8 +15,6 @@ const IDLE_BYTES: usize = 1024;
 const SIZE_DIGITS_MAX: usize = 9;
 /// Maximum number of arguments that are parsed: one more than any operation has.
 const ARGUMENTS_MAX: usize = 6;
-/// Maximum size of a line that is remembered for a repetition, in bytes. It bounds the memory of idle clients.
-const REMEMBERED_BYTES_MAX: usize = 128;
 
 /// Buffers a client's bytes until they form complete commands. It holds at most one incomplete command and the bytes
 /// pushed with it.
@@ -34,7 +32,8 @@ pub struct NatsParser {
     line_bytes_max: usize,
     unauthenticated_bytes_max: usize,
     payload_bytes_max: usize,
-    last_pub: LastPub,
+    /// The last returned command, if that is a PUB without a reply subject.
+    last_pub: Option<LastPub>,
 }
 
 impl NatsParser {
@@ -49,7 +48,7 @@ impl NatsParser {
             line_bytes_max: settings.line_bytes_max,
             unauthenticated_bytes_max: settings.unauthenticated_bytes_max.min(settings.line_bytes_max),
             payload_bytes_max: settings.payload_bytes_max,
-            last_pub: LastPub::default(),
+            last_pub: None,
         }
     }
 
@@ -65,16 +64,15 @@ impl NatsParser {
     /// The bytes are not a command, or the command is not allowed. The parser cannot continue after an error.
     #[expect(clippy::should_implement_trait, reason = "the command borrows from the parser")]
     pub fn next(&mut self) -> Result<Option<NatsCommand<'_>>, NatsFault> {
+        if self.has_repetition() {
+            return Ok(self.take_repetition().map(NatsCommand::Pub));
+        }
+        self.last_pub = None;
         self.buffer.skip(mem::take(&mut self.returned_bytes));
         let line_bytes_max = if self.is_admitted { self.line_bytes_max } else { self.unauthenticated_bytes_max };
         let rest = self.buffer.rest();
         if rest.is_empty() || rest.len() < self.command_bytes {
             return Ok(None);
-        }
-        if let Some(publish) = self.last_pub.repetition(rest) {
-            self.returned_bytes = self.last_pub.bytes();
-            (self.searched_bytes, self.command_bytes) = (0, 0);
-            return Ok(Some(NatsCommand::Pub(publish)));
         }
         let op_match = match_op(rest)?;
         if !self.is_admitted && !matches!(op_match, OpMatch::Partial | OpMatch::Complete(Op::Connect, _)) {
@@ -107,13 +105,10 @@ impl NatsParser {
                     (self.searched_bytes, self.command_bytes) = (line_end, bytes);
                     return Ok(None);
                 };
-                self.last_pub.remember(&rest[..=line_end], op_bytes, &head);
+                self.last_pub = head.is_plain().then(|| LastPub::new(&rest[..=line_end], op_bytes, head.subject));
                 (NatsCommand::Pub(head.into_pub(content)?), bytes)
             }
-            _ => {
-                self.last_pub.forget();
-                (parse_line(op, line)?, line_end + 1)
-            }
+            _ => (parse_line(op, line)?, line_end + 1),
         };
         self.returned_bytes = bytes;
         (self.searched_bytes, self.command_bytes) = (0, 0);
@@ -124,13 +119,34 @@ impl NatsParser {
     /// without a reply subject. Otherwise it changes nothing. It does what [`next`](NatsParser::next) does, at less cost.
     #[inline]
     pub fn next_repeated(&mut self) -> Option<&[u8]> {
-        self.last_pub.repetition(&self.buffer.rest()[self.returned_bytes..])?;
-        self.buffer.skip(mem::replace(&mut self.returned_bytes, self.last_pub.bytes()));
-        self.last_pub.repetition(self.buffer.rest()).map(|publish| publish.payload)
+        self.has_repetition().then(|| self.take_repetition()).flatten().map(|publish| publish.payload)
+    }
+
+    /// Returns whether the next command is complete and has the line of the last command, a PUB without a reply subject.
+    /// Programs often publish many messages of one size on one subject; such a line needs no parsing.
+    #[inline]
+    fn has_repetition(&self) -> bool {
+        let Some(LastPub { line_bytes, .. }) = self.last_pub else { return false };
+        let (last, rest) = self.buffer.rest().split_at(self.returned_bytes);
+        match rest.get(..last.len()) {
+            Some(next) => next[..line_bytes] == last[..line_bytes] && next.ends_with(b"\r\n"),
+            None => false,
+        }
+    }
+
+    /// Returns the next command, which repeats the last one in all but the payload.
+    #[inline]
+    fn take_repetition(&mut self) -> Option<Pub<'_>> {
+        self.buffer.skip(self.returned_bytes);
+        let last = self.last_pub.as_ref()?;
+        let (line, content) = self.buffer.rest()[..self.returned_bytes].split_at(last.line_bytes);
+        let payload = content.strip_suffix(b"\r\n")?;
+        Some(Pub { subject: &line[last.subject.clone()], reply: None, headers: None, payload })
     }
 
     /// Makes the parser return the last command once more.
     pub fn repeat_last(&mut self) {
+        self.last_pub = None;
         self.returned_bytes = 0;
     }
 
@@ -145,46 +161,20 @@ impl NatsParser {
     }
 }
 
-/// The line of the last command if that was a PUB without a reply subject. Programs often publish many messages of one
-/// size on one subject, and a line that is equal to the last one needs no parsing.
-#[derive(Debug, Default)]
+/// The parts of a returned PUB without a reply subject, which is still in the buffer.
+#[derive(Debug)]
 struct LastPub {
-    /// The line with its end; empty if the last command was another one, or its line was long.
-    line: Vec<u8>,
+    /// Size of the line with its end.
+    line_bytes: usize,
+    /// Location of the subject in the line.
     subject: Range<usize>,
-    payload_bytes: usize,
 }
 
 impl LastPub {
-    /// Records the line of a publish command, whose name has `op_bytes` bytes, if it can be repeated.
-    fn remember(&mut self, line: &[u8], op_bytes: usize, head: &PubLine<'_>) {
-        self.forget();
-        if head.reply.is_none() && head.header_bytes.is_none() && line.len() <= REMEMBERED_BYTES_MAX {
-            let start = op_bytes + line[op_bytes..].iter().take_while(|byte| is_separator(**byte)).count();
-            self.line.extend_from_slice(line);
-            self.subject = start..start + head.subject.len();
-            self.payload_bytes = head.bytes;
-        }
-    }
-
-    fn forget(&mut self) {
-        self.line.clear();
-    }
-
-    /// Returns the size of the command in bytes.
-    fn bytes(&self) -> usize {
-        self.line.len() + self.payload_bytes + 2
-    }
-
-    /// Returns the command at the start of `rest` if it is complete and has the same line.
-    #[inline]
-    fn repetition<'a>(&self, rest: &'a [u8]) -> Option<Pub<'a>> {
-        if self.line.is_empty() {
-            return None;
-        }
-        let content = rest.get(..self.bytes())?.strip_prefix(self.line.as_slice())?;
-        let payload = content.strip_suffix(b"\r\n")?;
-        Some(Pub { subject: &rest[self.subject.clone()], reply: None, headers: None, payload })
+    /// Describes this line with its end. The name of the operation has `op_bytes` bytes.
+    fn new(line: &[u8], op_bytes: usize, subject: &[u8]) -> LastPub {
+        let start = op_bytes + line[op_bytes..].iter().take_while(|byte| is_separator(**byte)).count();
+        LastPub { line_bytes: line.len(), subject: start..start + subject.len() }
     }
 }
 
@@ -301,6 +291,11 @@ impl<'a> PubLine<'a> {
             None => None,
         };
         Ok(PubLine { subject, reply, header_bytes, bytes })
+    }
+
+    /// Returns whether the message has only a subject and a payload.
+    fn is_plain(&self) -> bool {
+        self.reply.is_none() && self.header_bytes.is_none()
     }
 
     /// Returns the complete command. `content` must end with CR LF.

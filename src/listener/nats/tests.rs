@@ -988,9 +988,12 @@ fn received_request_may_be_answered() {
     assert_eq!(alone.session.held_bytes(), 0);
 }
 
+/// Subject and payload of a message.
+type Published = (Vec<u8>, Vec<u8>);
+
 /// Reads all published messages, by [`NatsParser::next_repeated`] where that is possible if `by_repetition` is true.
 /// Also returns the number of messages that it returned.
-fn published(parts: &[&[u8]], by_repetition: bool) -> (Vec<(Vec<u8>, Vec<u8>)>, usize) {
+fn published(parts: &[&[u8]], by_repetition: bool) -> (Vec<Published>, usize) {
     let mut parser = NatsParser::new(&settings());
     let (mut messages, mut repeated) = (Vec::new(), 0);
     for part in parts {

@@ -12,6 +12,11 @@ impl ArgumentRange {
         let offset = |at| u32::try_from(at).expect("a command has less than 4 GiB");
         ArgumentRange { start: offset(start), end: offset(end) }
     }
+
+    /// Returns the offset of the first byte.
+    pub(super) fn start(self) -> usize {
+        self.start as usize
+    }
 }
 
 /// A command, borrowed from the parser's buffer.

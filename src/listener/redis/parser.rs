@@ -92,11 +92,15 @@ impl RedisParser {
     #[expect(clippy::should_implement_trait, reason = "the command borrows from the parser")]
     pub fn next(&mut self) -> Result<Option<RedisCommand<'_>>, RedisFault> {
         if !std::mem::take(&mut self.is_repeated) {
-            if std::mem::take(&mut self.is_complete) {
-                self.drop_command();
-                self.shrink();
+            if self.has_repetition() {
+                self.buffer.skip(self.at);
+            } else {
+                if std::mem::take(&mut self.is_complete) {
+                    self.drop_command();
+                    self.shrink();
+                }
+                self.is_complete = self.advance()?;
             }
-            self.is_complete = self.advance()?;
         }
         if !self.is_complete {
             self.release();
@@ -104,6 +108,18 @@ impl RedisParser {
         }
         let bytes = if self.is_inline { &self.inline_bytes[..] } else { self.buffer.rest() };
         Ok(Some(RedisCommand::new(bytes, &self.spans)))
+    }
+
+    /// Returns whether the next command is complete and differs from the last one, which is still in the buffer, at most
+    /// in the bytes of the last argument. Programs often publish many messages of one size on one channel; the next of
+    /// them needs no parsing.
+    #[inline]
+    fn has_repetition(&self) -> bool {
+        let Some(last_argument) = self.spans.last().filter(|_| self.is_complete && !self.is_inline) else {
+            return false;
+        };
+        let (last, rest) = self.buffer.rest().split_at(self.at);
+        rest.len() >= last.len() && rest[..last_argument.start()] == last[..last_argument.start()]
     }
 
     /// Returns the number of held bytes. A large buffer counts with its whole capacity.

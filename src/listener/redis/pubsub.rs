@@ -160,13 +160,17 @@ pub(super) fn deliver(
         for delivery in deliveries.clone() {
             let message = delivery.message;
             let heads = heads.get_or_insert_with(|| PushHeaders::new(subs.heads(ids, &message.subject, is_resp3)));
-            written += heads.put(message.payload.len(), out, |out| out.put_payload(&message.payload));
+            written += heads.for_each(message.payload.len(), |head| {
+                out.put(head);
+                out.put_payload(&message.payload);
+                out.put(b"\r\n");
+            });
         }
         return written;
     }
     deliveries.clone().visit(|delivery| {
         let heads = heads.get_or_insert_with(|| PushHeaders::new(subs.heads(ids, delivery.subject, is_resp3)));
-        written += heads.put(delivery.payload.len(), out, |out| out.put(delivery.payload));
+        written += heads.for_each(delivery.payload.len(), |head| out.put_all(&[head, delivery.payload, b"\r\n"]));
     });
     written
 }
@@ -186,9 +190,10 @@ impl PushHeaders {
         }
     }
 
-    /// Writes one message to all subscriptions. Returns the number of subscriptions.
+    /// Calls `write` with the header of each subscription for a payload of this size. Returns the number of
+    /// subscriptions.
     #[inline]
-    fn put(&mut self, payload_bytes: usize, out: &mut OutputBuffer, payload: impl Fn(&mut OutputBuffer)) -> usize {
+    fn for_each(&mut self, payload_bytes: usize, mut write: impl FnMut(&[u8])) -> usize {
         if self.payload_bytes != Some(payload_bytes) {
             self.payload_bytes = Some(payload_bytes);
             for (head, len) in &mut self.heads {
@@ -196,11 +201,7 @@ impl PushHeaders {
                 put_head(head, b'$', payload_bytes);
             }
         }
-        for (head, _) in &self.heads {
-            out.put(head);
-            payload(out);
-            out.put(b"\r\n");
-        }
+        self.heads.iter().for_each(|(head, _)| write(head));
         self.heads.len()
     }
 }

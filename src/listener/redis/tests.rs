@@ -281,6 +281,45 @@ fn kept_command_is_returned_once_more() {
 }
 
 #[test]
+fn repeated_commands_are_parsed_alike() {
+    let commands = [
+        vec!["PUBLISH", "a", "one"],
+        vec!["PUBLISH", "a", "two"],
+        vec!["PUBLISH", "b", "two"],
+        vec!["PUBLISH", "a", "four"],
+        vec!["PUBLISH", "a", ""],
+        vec!["PING"],
+        vec!["PUBLISH", "a", "one", "more"],
+    ];
+    for seed in 0..50 {
+        let mut rng = Rng::new(seed);
+        let (mut stream, mut expected) = (Vec::new(), Vec::new());
+        for _ in 0..100 {
+            let command = &commands[rng.below(commands.len() as u64) as usize];
+            for _ in 0..rng.between(1, 4) {
+                let bulks: String = command.iter().map(|arg| format!("${}\r\n{arg}\r\n", arg.len())).collect();
+                match rng.chance(0.1) {
+                    true if command.len() == 1 => stream.extend_from_slice(b"PING\r\n"),
+                    _ => stream.extend_from_slice(format!("*{}\r\n{bulks}", command.len()).as_bytes()),
+                }
+                expected.push(command.iter().map(|arg| arg.as_bytes().to_vec()).collect::<Vec<_>>());
+            }
+        }
+        let mut parser = RedisParser::new(&Settings::default());
+        let (mut rest, mut parsed) = (stream.as_slice(), Vec::new());
+        while !rest.is_empty() {
+            let (part, others) = rest.split_at(rest.len().min(rng.between(1, 200) as usize));
+            parser.push(part);
+            rest = others;
+            while let Some(command) = parser.next().unwrap() {
+                parsed.push(command.args(0).map(<[u8]>::to_vec).collect::<Vec<_>>());
+            }
+        }
+        assert_eq!(parsed, expected, "seed {seed}");
+    }
+}
+
+#[test]
 fn run_is_delivered_to_all_matching_subscriptions() {
     let mut shell = Shell::new(&Settings::default());
     shell.feed(b"HELLO 3\r\nSUBSCRIBE a\r\nPSUBSCRIBE * b\r\nSSUBSCRIBE a\r\n").unwrap();
