@@ -130,6 +130,14 @@ pub struct ConnectionInfo {
     pub is_secure: bool,
 }
 
+impl ConnectionInfo {
+    /// Returns an unpredictable number.
+    pub fn seed(&self) -> u64 {
+        let (half, _) = self.nonce.split_first_chunk().expect("16 bytes");
+        u64::from_le_bytes(*half)
+    }
+}
+
 /// A message to publish.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Publish<'a> {

@@ -8,6 +8,7 @@ pub(crate) mod confirmation;
 pub(super) mod flush;
 pub(crate) mod local_clients;
 mod protected_io;
+mod publish;
 mod receive;
 pub(crate) mod receiver_waits;
 mod segments;
@@ -36,10 +37,9 @@ use crate::daemon::subscription_queue::QueueLimits;
 use crate::daemon::transmit_queue::TransmitQueue;
 use crate::daemon::unserved_report::UnservedReport;
 use crate::listener::frame::{ByeReason, PeerFrame};
-use crate::message::{ClientId, DeliveryMode, Epoch, Message, Publisher, Refusal, SubscriptionFilter};
+use crate::message::{ClientId, DeliveryMode, Epoch, Publisher, Refusal, SubscriptionFilter};
 use crate::proto::effect::{ClientRequest, Effect, Input, MemberEvent};
 use crate::proto::peer::Peer;
-use crate::subject::Subject;
 use crate::time::{ClockReading, Instant};
 use mio::Poll;
 use std::collections::{BTreeMap, VecDeque};
@@ -277,77 +277,6 @@ impl EngineCore {
     /// pending.
     pub(crate) fn is_publish_blocked(&self) -> bool {
         self.transmit_queue.is_backlogged() || self.peer.is_publish_blocked() || FLUSHES_MAX <= self.flushes.len()
-    }
-
-    /// Publishes a message for a client. Returns false without publishing if the client must wait for the socket or for
-    /// receivers. A wait for receivers lasts until a later turn, which reads their window reports.
-    pub(crate) fn publish(&mut self, now: ClockReading, client: ClientId, message: &Message) -> bool {
-        let has_room = self.ensure_send_capacity();
-        if has_room {
-            let published = self.peer.publish(now, client, message);
-            self.on_published(now, client, published);
-        }
-        has_room
-    }
-
-    /// Does the same as [`EngineCore::publish`] for a message that has only a subject and a payload.
-    #[inline]
-    pub(crate) fn publish_payload(
-        &mut self,
-        now: ClockReading,
-        client: ClientId,
-        subject: &Subject,
-        payload: &[u8],
-    ) -> bool {
-        let has_room = self.ensure_send_capacity();
-        if has_room {
-            let published = self.peer.publish_payload(now, client, subject, payload);
-            self.on_published(now, client, published);
-        }
-        has_room
-    }
-
-    /// Returns whether a message can be sent now. Sends what waits if it is a full batch.
-    #[inline]
-    pub(super) fn ensure_send_capacity(&mut self) -> bool {
-        if self.transmit_queue.is_batch_full() {
-            self.transmit_queue.flush(&mut self.sockets);
-        }
-        !self.transmit_queue.is_backlogged() && !self.peer.is_publish_blocked()
-    }
-
-    /// Handles the outcome of a publish request of a client.
-    #[inline]
-    pub(super) fn on_published(&mut self, now: ClockReading, client: ClientId, published: Result<(), Refusal>) {
-        self.on_published_many(now, client, 1);
-        if let Err(refusal) = published {
-            self.report_refusal(client, None, &refusal);
-        }
-    }
-
-    /// Applies the effects of `count` publish requests of a client, whose outcomes it knows, and counts them.
-    #[inline]
-    pub(super) fn on_published_many(&mut self, now: ClockReading, client: ClientId, count: u64) {
-        if self.peer.has_effects() {
-            self.apply_effects(now);
-        }
-        if let Some((recent, published)) = &mut self.published
-            && *recent == client
-        {
-            *published += count;
-            return;
-        }
-        self.count_published();
-        self.published = Some((client, count));
-    }
-
-    /// Credits the last publishing client with its messages since the last call.
-    pub(super) fn count_published(&mut self) {
-        if let Some((client, count)) = self.published.take()
-            && let Some(client) = self.clients.client(client)
-        {
-            client.published += count;
-        }
     }
 
     /// Returns the delivery mode of a subscription that names none.

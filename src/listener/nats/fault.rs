@@ -1,6 +1,7 @@
-//! Faults of NATS clients, each of which ends the connection.
+//! Faults of NATS clients, each of which ends the connection, and the errors that clients get.
 
 use super::command::Op;
+use crate::listener::output_buffer::OutputBuffer;
 use crate::listener::permissions::{Denial, DeniedAction};
 use crate::message::Queue;
 use std::borrow::Cow;
@@ -149,6 +150,11 @@ impl From<ConnectFault> for NatsFault {
     fn from(fault: ConnectFault) -> NatsFault {
         NatsFault::Connect(fault)
     }
+}
+
+/// Writes an error that may or may not end the connection.
+pub(super) fn put_error(out: &mut OutputBuffer, text: impl fmt::Display) {
+    out.put(format!("-ERR '{text}'\r\n").as_bytes());
 }
 
 /// Returns the error of nats-server for a denied action, without the quotes. `queue` is the queue group of a denied

@@ -2,7 +2,7 @@
 
 use super::command::{NatsCommand, Pub};
 use super::connect::{self, ConnectOptions};
-use super::fault::{AuthenticationFailure, NatsFault, violation};
+use super::fault::{AuthenticationFailure, NatsFault, put_error, violation};
 use super::headers::convert_headers;
 use super::info;
 use super::message_writer::{HeaderMode, MessageWriter};
@@ -20,7 +20,6 @@ use crate::subject::{Pattern, Subject};
 use crate::time::Instant;
 use bytes::Bytes;
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -75,7 +74,7 @@ impl NatsSession {
     pub fn new(settings: Arc<Settings>, connection: &ConnectionInfo, now: Instant) -> NatsSession {
         let is_open = !settings.access.requires_authentication();
         let first = settings.ping_interval.min(FIRST_PING);
-        let chance = crate::rng::Rng::new(seed(connection)).below(crate::time::nanos(first) / SPREAD_DIVISOR);
+        let chance = crate::rng::Rng::new(connection.seed()).below(crate::time::nanos(first) / SPREAD_DIVISOR);
         let mut session = NatsSession {
             permissions: ClientPermissions::new(&settings.access.permissions),
             is_annotated: settings.access.headers,
@@ -193,7 +192,7 @@ impl NatsSession {
             return;
         }
         self.send_ok(out);
-        let Some(sub) = self.subs.find_by_reply(reply, seed(&self.connection)) else { return };
+        let Some(sub) = self.subs.find_by_reply(reply, self.connection.seed()) else { return };
         for part in [b"HMSG ".as_slice(), reply.as_bytes(), b" ", &sub.sid, b" 16 16\r\nNATS/1.0 503\r\n\r\n\r\n"] {
             out.put(part);
         }
@@ -492,14 +491,4 @@ impl NatsSession {
             out.put(b"+OK\r\n");
         }
     }
-}
-
-fn put_error(out: &mut OutputBuffer, text: impl fmt::Display) {
-    out.put(format!("-ERR '{text}'\r\n").as_bytes());
-}
-
-/// Returns an unpredictable number.
-fn seed(connection: &ConnectionInfo) -> u64 {
-    let (half, _) = connection.nonce.split_first_chunk().expect("16 bytes");
-    u64::from_le_bytes(*half)
 }
