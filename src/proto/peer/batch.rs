@@ -102,8 +102,9 @@ impl Peer {
         self.counters.messages_published += messages;
         self.counters.messages_suppressed += messages;
         let Some(matched) = self.publication.route.local.clone() else { return };
-        let deliveries = Deliveries::of_run(run, self.own_publisher(), Verdict::Direct, false);
-        self.deliver_local(&matched, deliveries.with_origin(self.own_origin()));
+        let mut deliveries = Deliveries::of_run(run, self.own_publisher(), Verdict::Direct, false);
+        deliveries.set_origin(self.own_origin());
+        self.deliver_local(&matched, deliveries);
     }
 
     /// Delivers messages that a client of this peer published to the local subscriptions.
