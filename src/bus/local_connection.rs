@@ -2,6 +2,7 @@
 //! so that publishing never blocks. In shared memory the publishers write themselves, and the thread writes only what
 //! did not fit; a receiver may take its place.
 
+mod buffers;
 mod receiving;
 
 use self::receiving::Lending;
@@ -25,7 +26,7 @@ use crate::listener::session_request::ReceiverCondition;
 use crate::listener::stream::StreamRequest;
 use crate::message::{Loss, LossScope, Message, MessageRef, PeerRef, QuestionFailure, SubId, SubscriptionFilter};
 use crate::proto::question::{Answer, Question};
-use crate::shared_memory::{RingFault, RingReader, RingWriter, send_doorbell};
+use crate::shared_memory::{DescriptorQueue, RingFault, RingReader, RingWriter, UnreadBuffers, send_doorbell};
 use crate::subject::Subject;
 use bytes::{Buf, Bytes, BytesMut};
 use crossbeam_channel::Sender;
@@ -80,6 +81,8 @@ struct LocalConnectionState {
     out: BytesMut,
     /// Ring to the peer, if frames go through shared memory.
     ring: Option<RingWriter>,
+    /// Buffers that the peer has, and whose frames it has not read yet.
+    unread_buffers: UnreadBuffers,
     /// Builder of the last publish run in `out`, to which further messages can be added.
     run: PublishRunBuilder,
     is_sleeping: bool,
@@ -161,6 +164,7 @@ impl LocalConnection {
             poll,
             endpoint,
             reader,
+            descriptors: DescriptorQueue::default(),
             is_socket_closed: false,
             writing: BytesMut::new(),
             unnotified: Vec::new(),
@@ -180,6 +184,9 @@ impl LocalConnection {
         if MessageRef::from(&message).is_plain() && PublishRunBuilder::packs(bytes) {
             return self.publish_payload(&message.subject, &message.payload, timeout);
         }
+        if let Some(buffer) = self.buffer_of(&message.payload) {
+            return self.publish_buffer(message, &buffer, timeout);
+        }
         let mut state = self.send_space(bytes, timeout)?;
         state.push(&ClientFrame::Publish(message));
         self.submit(state, false);
@@ -193,13 +200,12 @@ impl LocalConnection {
         payload: &[u8],
         timeout: Duration,
     ) -> Result<(), PublishError> {
-        let mut state = self.send_space(payload.len(), timeout)?;
-        if PublishRunBuilder::packs(payload.len()) {
-            let LocalConnectionState { run, out, .. } = &mut *state;
-            run.push(out, subject, payload);
-        } else {
-            state.push(&ClientFrame::Publish(Message::new(subject.clone(), Bytes::copy_from_slice(payload))));
+        if !PublishRunBuilder::packs(payload.len()) {
+            return self.publish(Message::new(subject.clone(), Bytes::copy_from_slice(payload)), timeout);
         }
+        let mut state = self.send_space(payload.len(), timeout)?;
+        let LocalConnectionState { run, out, .. } = &mut *state;
+        run.push(out, subject, payload);
         self.submit(state, true);
         Ok(())
     }
@@ -436,12 +442,7 @@ impl LocalConnection {
             PeerFrame::Message { subs, delivery } => self.on_messages(&subs, &delivery.into(), unnotified),
             PeerFrame::MessageRun { subs, deliveries } => self.on_messages(&subs, &deliveries, unnotified),
             PeerFrame::Loss { subs, loss } => self.on_loss(&subs, &loss),
-            PeerFrame::Dropped { counts } => {
-                let queues = lock(&self.queues);
-                for (queue, count) in counts.iter().filter_map(|(sub, count)| Some((queues.get(sub)?, count))) {
-                    queue.push(Notice::Dropped(*count));
-                }
-            }
+            PeerFrame::Dropped { counts } => self.on_dropped(counts.into_iter()),
             PeerFrame::Subscribed { sub } => {
                 if let Some(answer) = lock(&self.state).pending_subscribes.remove(&sub) {
                     // The caller may have stopped waiting.
@@ -490,8 +491,16 @@ impl LocalConnection {
                 }
             }
             PeerFrame::Bye { text, .. } => self.end(text),
+            PeerFrame::MessageBuffer { .. } => unreachable!("the thread of the connection takes its buffer"),
             PeerFrame::Segment(_) => self.end(violation("it answers a request that was not made")),
             PeerFrame::Welcome(_) => unreachable!("a second greeting is a fault"),
+        }
+    }
+
+    fn on_dropped(&self, counts: impl Iterator<Item = (SubId, u64)>) {
+        let queues = lock(&self.queues);
+        for (sub, count) in counts {
+            queues.get(&sub).into_iter().for_each(|queue| queue.push(Notice::Dropped(count)));
         }
     }
 
@@ -612,6 +621,8 @@ struct ConnectionThread {
     endpoint: ClientEndpoint,
     /// Ring from the peer, if frames go through shared memory.
     reader: Option<RingReader>,
+    /// Descriptors of buffers whose frames are not read yet.
+    descriptors: DescriptorQueue,
     /// True once the peer has closed the socket. What it has written to the ring before is still read.
     is_socket_closed: bool,
     writing: BytesMut,
@@ -761,6 +772,11 @@ impl ConnectionThread {
     fn handle_frames(&mut self) -> Option<String> {
         loop {
             match self.endpoint.poll_frame() {
+                Ok(Some(PeerFrame::MessageBuffer { subs, delivery, payload_bytes })) => {
+                    if let Some(reason) = self.on_buffer(&subs, delivery, payload_bytes) {
+                        return Some(reason);
+                    }
+                }
                 Ok(Some(frame)) => self.shared.on_frame(frame, &mut self.unnotified),
                 Ok(None) => break,
                 // The end of the connection closes all queues, which wakes their readers.
@@ -771,18 +787,24 @@ impl ConnectionThread {
         None
     }
 
-    /// Reads doorbells, which only show that the peer has written or read.
+    /// Records that a doorbell has come, perhaps with a descriptor.
+    fn on_doorbell(&mut self) -> io::Result<()> {
+        if self.descriptors.has_fault() {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "it sends descriptors without frames"));
+        }
+        self.reader.iter_mut().for_each(RingReader::on_doorbell);
+        lock(&self.shared.state).ring.iter_mut().for_each(RingWriter::on_doorbell);
+        Ok(())
+    }
+
+    /// Reads doorbells, which show that the peer has written or read, and the descriptors beside them.
     fn read_doorbells(&mut self) -> io::Result<()> {
         if !self.is_readable {
             return Ok(());
         }
-        match (&self.shared.stream).read(&mut self.scratch) {
+        match self.descriptors.receive(&self.shared.stream, &mut self.scratch) {
             Ok(0) => self.is_socket_closed = true,
-            Ok(_) => {
-                self.reader.iter_mut().for_each(RingReader::on_doorbell);
-                lock(&self.shared.state).ring.iter_mut().for_each(RingWriter::on_doorbell);
-                return Ok(());
-            }
+            Ok(_) => return self.on_doorbell(),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
             Err(error) if is_disconnect(&error) => self.is_socket_closed = true,

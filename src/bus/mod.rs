@@ -39,6 +39,21 @@
 //! # }
 //! ```
 //!
+//! # Large payloads
+//!
+//! [`Bus::loan`] lends memory for the payload of a message. With shared memory, all programs of the host read it in
+//! place: it is written once, however many subscribe. A received payload that is published again is not copied either.
+//!
+//! ```no_run
+//! # use seqcast::bus::{Bus, PublishError};
+//! # use std::time::Duration;
+//! # fn publish(bus: &Bus, image: &[u8]) -> Result<(), PublishError> {
+//! let mut buffer = bus.loan(image.len())?;
+//! buffer.copy_from_slice(image);
+//! bus.publish_loaned(&"camera.1".parse().expect("a subject"), buffer, Duration::from_secs(1))
+//! # }
+//! ```
+//!
 //! # Event loops and tasks
 //!
 //! [`Subscription::readiness_fd`] is a descriptor for `poll` and `epoll`. With the Cargo feature `async` a
@@ -49,6 +64,7 @@ mod embedded;
 mod error;
 mod events;
 mod history;
+mod loan;
 mod local_connection;
 mod local_handshake;
 mod peer_link;
@@ -107,6 +123,7 @@ pub use embedded::EmbeddedPeer;
 pub use error::{OpenError, PublishError, RecvError, RequestError, SubscribeError, WaitError};
 pub use events::{EventError, PendingRegistration};
 pub use history::{HistoryError, HistoryList, PendingAnswer, PendingReport, PollResult};
+pub use loan::LoanedBuffer;
 pub use reports::{
     ClockSkew, Counter, FlowExclusion, LossReport, PeerReport, ReportError, ReportRows, StatusReport,
     SubscriptionReport,

@@ -1,6 +1,7 @@
 //! The clients of a peer and the delivery to each. Attached clients connect through the Unix socket, embedded ones run
 //! in the same process, and listener clients connect through a listener.
 
+mod large_messages;
 #[cfg(feature = "listeners")]
 mod listener_clients;
 
@@ -12,7 +13,7 @@ use crate::daemon::listeners::connection::ListenerConnection;
 #[cfg(feature = "listeners")]
 use crate::daemon::listeners::delivery::ListenerDelivery;
 use crate::daemon::local_socket::Connection;
-use crate::daemon::outbox::{ClientOutbox, PushOutcome};
+use crate::daemon::outbox::PushOutcome;
 use crate::daemon::show::ClientRow;
 use crate::daemon::subscription_queue::{Notice, QueueLimits, SubscriptionQueue};
 use crate::delivery::Deliveries;
@@ -22,6 +23,7 @@ use crate::listener::output_buffer::COMMON_BYTES;
 use crate::listener::protocol::Protocol;
 use crate::listener::value::delivery_body;
 use crate::message::{ClientId, Delivery, Loss, LossScope, Publisher, SubId, Target};
+use crate::shared_memory::BUFFER_BYTES_MIN;
 use crate::time::{ClockReading, Instant};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -295,11 +297,14 @@ impl Clients {
     /// check, and those that were at least an eighth full then.
     pub(crate) fn fullness(&mut self) -> u64 {
         let mut fullest = 0;
-        let map = &self.map;
+        let map = &mut self.map;
         self.filling.retain(|target| {
-            let fullness = match map.get(&target.client).map(|client| &client.kind) {
+            let fullness = match map.get_mut(&target.client).map(|client| &mut client.kind) {
                 Some(ClientTransport::Embedded(queues)) => queues.get(&target.sub).map_or(0, |queue| queue.fullness()),
-                Some(ClientTransport::Attached(connection)) => connection.outbox.fullness(),
+                Some(ClientTransport::Attached(connection)) => {
+                    connection.release_buffers();
+                    connection.outbox.fullness()
+                }
                 #[cfg(feature = "listeners")]
                 Some(ClientTransport::Listener(connection)) => connection.fullness(),
                 None => 0,
@@ -366,10 +371,15 @@ impl Clients {
         }
         match deliveries.run() {
             _ if !attached => {}
-            Some(_) => self.push_attached(now, to, |outbox, subs| outbox.push_run(subs, deliveries.clone())),
-            None => deliveries.for_each(|delivery| {
-                let body = delivery_body(&delivery).freeze();
-                self.push_attached(now, to, |outbox, subs| outbox.push_message(subs, &body));
+            Some(_) => {
+                self.push_attached(now, to, |connection, subs| connection.outbox.push_run(subs, deliveries.clone()))
+            }
+            None => deliveries.for_each(|delivery| match BUFFER_BYTES_MIN <= delivery.message.payload.len() {
+                true => self.deliver_large(now, to, &delivery),
+                false => {
+                    let body = delivery_body(&delivery).freeze();
+                    self.push_attached(now, to, |connection, subs| connection.outbox.push_message(subs, &body));
+                }
             }),
         }
     }
@@ -378,14 +388,15 @@ impl Clients {
         &mut self,
         now: ClockReading,
         to: &[Target],
-        push: impl Fn(&mut ClientOutbox, &[SubId]) -> PushOutcome,
+        mut push: impl FnMut(&mut Connection, &[SubId]) -> PushOutcome,
     ) {
         for group in to.chunk_by(|a, b| a.client == b.client) {
             let Some(client) = self.map.get_mut(&group[0].client) else { continue };
             if let ClientTransport::Attached(connection) = &mut client.kind {
                 self.subs.clear();
                 self.subs.extend(group.iter().map(|target| target.sub));
-                let outcome = push(&mut connection.outbox, &self.subs);
+                connection.release_buffers();
+                let outcome = push(connection, &self.subs);
                 client.on_pushed(now, group[0].client, outcome, &mut self.dirty);
             }
         }
@@ -519,7 +530,12 @@ impl Clients {
     }
 
     /// Returns the rows of `show clients`.
-    pub(crate) fn rows(&self, now: ClockReading) -> Vec<ClientRow> {
+    pub(crate) fn rows(&mut self, now: ClockReading) -> Vec<ClientRow> {
+        for client in self.map.values_mut() {
+            if let ClientTransport::Attached(connection) = &mut client.kind {
+                connection.release_buffers();
+            }
+        }
         self.map.iter().map(|(id, client)| client.row(now, *id, &self.own_process)).collect()
     }
 }

@@ -3,18 +3,28 @@
 use crate::daemon::connection_state::{ConnectionState, ReadOutcome};
 use crate::daemon::outbox::ClientOutbox;
 use crate::listener::local::{LocalFault, PeerEndpoint, ProtocolViolation};
-use crate::shared_memory::{RingFault, RingReader, RingSide, RingWriter, Segment, rings, send_doorbell};
+use crate::shared_memory::{
+    DescriptorQueue, RingFault, RingReader, RingSide, RingWriter, SealedBuffer, Segment, hand_over, rings,
+    send_doorbell,
+};
+use bytes::Bytes;
 use mio::net::UnixStream;
-use std::io;
+use std::io::{self, Read};
 
 /// Maximum bytes of one read.
 const READ_BYTES: usize = 64 * 1024;
 
-/// The rings of a client. Its socket carries only doorbells, and its end is the end of the connection.
+/// Maximum number of reads of the socket for one descriptor. The other side has sent it before its frame.
+const DESCRIPTOR_READS_MAX: usize = 1024;
+
+/// The rings of a client. Its socket carries only doorbells, some with a descriptor, and its end is the end of the
+/// connection.
 #[derive(Debug)]
 pub(crate) struct LocalRings {
     reader: RingReader,
     writer: RingWriter,
+    /// Descriptors of buffers whose frames are not processed yet.
+    descriptors: DescriptorQueue,
     /// True once the client has closed the socket. What it has written before is still read.
     is_socket_closed: bool,
 }
@@ -23,7 +33,7 @@ impl LocalRings {
     /// Makes the peer's end of a new segment.
     pub(crate) fn new(segment: Segment) -> LocalRings {
         let (reader, writer) = rings(segment, RingSide::Peer);
-        LocalRings { reader, writer, is_socket_closed: false }
+        LocalRings { reader, writer, descriptors: DescriptorQueue::default(), is_socket_closed: false }
     }
 
     /// Returns whether a read may have an outcome.
@@ -36,11 +46,11 @@ impl LocalRings {
         self.reader.arm();
     }
 
-    /// Reads pending doorbells through `scratch`. The end of the socket ends both streams of the client: the peer writes
+    /// Reads pending doorbells through `scratch`, and the descriptors beside them. The end of the socket ends both streams of the client: the peer writes
     /// nothing more, and reads only what is in the ring by now.
     ///
     /// # Errors
-    /// A counter of the client is not possible.
+    /// A counter of the client is not possible, or it sends descriptors without frames.
     pub(crate) fn read_doorbells(
         &mut self,
         flow: &mut ConnectionState,
@@ -55,7 +65,13 @@ impl LocalRings {
             // A write to a ring fails for no other reason.
             return Err(fault(RingFault));
         }
-        let outcome = flow.read(stream, true, scratch, |_| {});
+        let waiting = self.descriptors.len();
+        let outcome = flow.read(&mut Doorbells { stream, descriptors: &mut self.descriptors }, true, scratch, |_| {});
+        if self.descriptors.has_fault() {
+            return Err(LocalFault::ProtocolViolation(ProtocolViolation::Descriptors));
+        }
+        // A read ends behind a descriptor, although the socket may have more.
+        flow.is_readable |= waiting < self.descriptors.len();
         match outcome {
             ReadOutcome::Bytes(_) => {
                 self.reader.on_doorbell();
@@ -70,6 +86,58 @@ impl LocalRings {
             }
         }
         Ok(outcome)
+    }
+
+    /// Takes the next descriptor, which the client has sent before the frame that needs it, and maps its buffer of
+    /// `bytes` bytes. Returns `None` if this process may not have the descriptor or the mapping.
+    ///
+    /// # Errors
+    /// The client has sent no descriptor, or that of something else.
+    pub(crate) fn take_buffer(
+        &mut self,
+        flow: &mut ConnectionState,
+        stream: &mut UnixStream,
+        bytes: usize,
+    ) -> Result<Option<Bytes>, LocalFault> {
+        for _ in 0..DESCRIPTOR_READS_MAX {
+            if 0 < self.descriptors.len() {
+                break;
+            }
+            // The readiness may be reported only after this turn.
+            flow.is_readable = true;
+            if !matches!(self.read_doorbells(flow, stream, &mut [0; 256])?, ReadOutcome::Bytes(_)) {
+                break;
+            }
+        }
+        match self.descriptors.take() {
+            None => Err(LocalFault::ProtocolViolation(ProtocolViolation::BufferMissing)),
+            Some(None) => Ok(None),
+            Some(Some(memory)) => match SealedBuffer::open(memory, bytes, false) {
+                Ok(payload) => Ok(Some(payload)),
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                    Err(LocalFault::ProtocolViolation(ProtocolViolation::BufferUnsealed))
+                }
+                Err(_) => Ok(None),
+            },
+        }
+    }
+
+    /// Hands a buffer over. Its frame must follow. Returns false if the socket does not take the descriptor now.
+    pub(crate) fn hand_over(&self, stream: &UnixStream, buffer: &SealedBuffer) -> bool {
+        hand_over(stream, buffer.memory())
+    }
+
+    /// Returns the position up to which the client has read.
+    ///
+    /// # Errors
+    /// A counter of the client is not possible.
+    pub(crate) fn head(&mut self) -> Result<u64, RingFault> {
+        self.writer.head()
+    }
+
+    /// Returns the position up to which output is written.
+    pub(crate) fn tail(&self) -> u64 {
+        self.writer.tail()
     }
 
     /// Reads once from the ring into the protocol parser.
@@ -105,6 +173,18 @@ impl LocalRings {
             send_doorbell(stream);
         }
         Ok(is_all)
+    }
+}
+
+/// The socket, as a stream of doorbells.
+struct Doorbells<'a> {
+    stream: &'a UnixStream,
+    descriptors: &'a mut DescriptorQueue,
+}
+
+impl Read for Doorbells<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.descriptors.receive(self.stream, bytes)
     }
 }
 

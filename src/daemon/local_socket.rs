@@ -4,11 +4,14 @@ use crate::config::Config;
 use crate::daemon::client_process::ClientProcess;
 use crate::daemon::connection_state::{ConnectionState, ReadOutcome};
 use crate::daemon::local_rings::LocalRings;
-use crate::daemon::outbox::ClientOutbox;
+use crate::daemon::outbox::{ClientOutbox, PushOutcome};
 use crate::daemon::subscription_queue::QueueLimits;
 use crate::listener::frame::ClientFrame;
-use crate::listener::local::{LocalFault, PeerEndpoint};
+use crate::listener::local::{LocalFault, PeerEndpoint, ProtocolViolation};
+use crate::message::SubId;
+use crate::shared_memory::SealedBuffer;
 use crate::subject::Subject;
+use bytes::Bytes;
 use mio::net::{UnixListener, UnixStream};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::{Gid, Group};
@@ -368,6 +371,41 @@ impl Connection {
         match &mut self.rings {
             Some(rings) => rings.read(&mut self.endpoint),
             None => Ok(self.flow.read(&mut self.stream, false, scratch, |bytes| self.endpoint.push(bytes))),
+        }
+    }
+
+    /// Takes the buffer of `bytes` bytes that the client has sent for its present frame. Returns `None` if this process
+    /// may not have it.
+    ///
+    /// # Errors
+    /// The client has sent no buffer, or something else.
+    pub(crate) fn take_buffer(&mut self, bytes: usize) -> Result<Option<Bytes>, LocalFault> {
+        match &mut self.rings {
+            Some(rings) => rings.take_buffer(&mut self.flow, &mut self.stream, bytes),
+            None => Err(LocalFault::ProtocolViolation(ProtocolViolation::BufferMissing)),
+        }
+    }
+
+    /// Queues a message whose payload is a buffer, and hands the buffer to the client. `body` is the body without the
+    /// payload. Returns `None` if the client cannot have the buffer now.
+    pub(crate) fn push_buffer(&mut self, subs: &[SubId], body: &[u8], buffer: &SealedBuffer) -> Option<PushOutcome> {
+        self.release_buffers();
+        let (rings, stream) = (self.rings.as_ref()?, &self.stream);
+        self.outbox.push_buffer(subs, body, buffer.len(), rings.tail(), || rings.hand_over(stream, buffer))
+    }
+
+    /// Returns whether frames go through shared memory.
+    pub(crate) fn uses_rings(&self) -> bool {
+        self.rings.is_some()
+    }
+
+    /// Stops counting the buffers whose frames the client has read.
+    pub(crate) fn release_buffers(&mut self) {
+        // A wrong counter ends the connection when the ring is used.
+        if self.outbox.has_unread_buffers()
+            && let Some(Ok(head)) = self.rings.as_mut().map(LocalRings::head)
+        {
+            self.outbox.on_read(head);
         }
     }
 

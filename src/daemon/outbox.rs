@@ -6,8 +6,9 @@
 use crate::daemon::connection_state::WriteBuffer;
 use crate::daemon::subscription_queue::QueueLimits;
 use crate::delivery::Deliveries;
-use crate::listener::frame::{FRAME_SUBS_MAX, PeerFrame, put_message_head, put_message_run};
+use crate::listener::frame::{FRAME_SUBS_MAX, PeerFrame, put_message_buffer, put_message_head, put_message_run};
 use crate::message::{Loss, SubId};
+use crate::shared_memory::{UNREAD_BUFFERS_MAX, UnreadBuffers};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -32,6 +33,8 @@ pub(crate) struct PushOutcome {
 pub(crate) struct ClientOutbox {
     limits: QueueLimits,
     unwritten: WriteBuffer,
+    /// Buffers that the client has, and whose frames it has not read yet. Their bytes count like unwritten ones.
+    unread_buffers: UnreadBuffers,
     /// Number of events dropped since the last frame in the outbox, by subscription.
     dropped: BTreeMap<SubId, u64>,
     dropped_total: u64,
@@ -39,7 +42,13 @@ pub(crate) struct ClientOutbox {
 
 impl ClientOutbox {
     pub(crate) fn new(limits: QueueLimits) -> ClientOutbox {
-        ClientOutbox { limits, unwritten: WriteBuffer::default(), dropped: BTreeMap::new(), dropped_total: 0 }
+        ClientOutbox {
+            limits,
+            unwritten: WriteBuffer::default(),
+            unread_buffers: UnreadBuffers::default(),
+            dropped: BTreeMap::new(),
+            dropped_total: 0,
+        }
     }
 
     /// Appends a message for these subscriptions, or drops it for each of them. `body` comes from
@@ -55,6 +64,40 @@ impl ClientOutbox {
             self.unwritten.count_events(1);
         }
         PushOutcome { accepted: 1, begins_drops: false }
+    }
+
+    /// Appends a message whose payload is a buffer of `payload_bytes` bytes, or drops it. `hand_over` hands the buffer to
+    /// the client. `body` is the body without the payload; `tail` is the position up to which the ring is written. Returns
+    /// `None` if the client cannot have the buffer now, and nothing has changed.
+    pub(crate) fn push_buffer(
+        &mut self,
+        subs: &[SubId],
+        body: &[u8],
+        payload_bytes: usize,
+        tail: u64,
+        hand_over: impl FnOnce() -> bool,
+    ) -> Option<PushOutcome> {
+        if self.room(body.len() + payload_bytes) == 0 {
+            return Some(self.drop_for(subs, 1));
+        }
+        if FRAME_SUBS_MAX < subs.len() || UNREAD_BUFFERS_MAX <= self.unread_buffers.len() || !hand_over() {
+            return None;
+        }
+        self.report_dropped();
+        self.unwritten.out.put_with(|tail| put_message_buffer(tail, subs, body, payload_bytes));
+        self.unwritten.count_events(1);
+        self.unread_buffers.push(tail + self.unwritten.bytes() as u64, payload_bytes);
+        Some(PushOutcome { accepted: 1, begins_drops: false })
+    }
+
+    /// Returns whether the client has buffers whose frames it had not read at the last look.
+    pub(crate) fn has_unread_buffers(&self) -> bool {
+        !self.unread_buffers.is_empty()
+    }
+
+    /// Records that the client has read its ring up to this position.
+    pub(crate) fn on_read(&mut self, head: u64) {
+        self.unread_buffers.release(head);
     }
 
     /// Appends a run of messages. Those for which there is no room are dropped for each of the subscriptions.
@@ -81,11 +124,16 @@ impl ClientOutbox {
     /// again when it is half empty, so that drops come in few spans.
     fn room(&self, bytes: usize) -> usize {
         let part = if self.dropped.is_empty() { 1 } else { 2 };
-        let waiting = self.unwritten.bytes();
+        let waiting = self.waiting_bytes();
         if 0 < waiting && self.limits.bytes_max / part < waiting + bytes {
             return 0;
         }
         self.limits.count_max.div_ceil(part).saturating_sub(self.unwritten.events())
+    }
+
+    /// Returns the number of bytes that wait for the client.
+    fn waiting_bytes(&self) -> usize {
+        self.unwritten.bytes() + self.unread_buffers.bytes()
     }
 
     /// Appends a loss report for these subscriptions, or counts it as dropped, as [`ClientOutbox::push_message`] does.
@@ -137,12 +185,12 @@ impl ClientOutbox {
 
     /// Returns the fullness in parts of 1,024, and 0 while the outbox drops, as in the queue of an embedded client.
     pub(crate) fn fullness(&self) -> u64 {
-        if self.dropped.is_empty() { self.limits.fullness(self.unwritten.events(), self.unwritten.bytes()) } else { 0 }
+        if self.dropped.is_empty() { self.limits.fullness(self.unwritten.events(), self.waiting_bytes()) } else { 0 }
     }
 
     /// Returns (waiting messages and loss reports, waiting bytes, events dropped in total).
     pub(crate) fn fill(&self) -> (usize, usize, u64) {
-        (self.unwritten.events(), self.unwritten.bytes(), self.dropped_total)
+        (self.unwritten.events(), self.waiting_bytes(), self.dropped_total)
     }
 
     /// Writes until nothing waits or the writer would block. Returns false in the latter case.

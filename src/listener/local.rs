@@ -36,6 +36,12 @@ pub enum ProtocolViolation {
     SharedMemory,
     /// The other side wrote a counter into the shared memory that is not possible.
     RingCounter,
+    /// The payload of a message is a buffer whose descriptor did not come, or the connection has no shared memory.
+    BufferMissing,
+    /// The payload of a message is no sealed memfd of the size in its frame.
+    BufferUnsealed,
+    /// Several descriptors came at once, or many without their frames.
+    Descriptors,
 }
 
 impl fmt::Display for LocalFault {
@@ -51,6 +57,15 @@ impl fmt::Display for LocalFault {
             }
             LocalFault::ProtocolViolation(ProtocolViolation::RingCounter) => {
                 write!(f, "a counter in the shared memory is not possible")
+            }
+            LocalFault::ProtocolViolation(ProtocolViolation::BufferMissing) => {
+                write!(f, "a message came without the descriptor of its buffer")
+            }
+            LocalFault::ProtocolViolation(ProtocolViolation::BufferUnsealed) => {
+                write!(f, "the buffer of a message is no sealed and allocated memfd of the size in its frame")
+            }
+            LocalFault::ProtocolViolation(ProtocolViolation::Descriptors) => {
+                write!(f, "several descriptors came at once, or too many without their frames")
             }
             LocalFault::Incompatible { peer_version } => write!(
                 f,

@@ -40,6 +40,8 @@ pub enum RefusalReason {
     QueueLive,
     /// A member of a queue group cannot request history or announcements of publishers.
     QueueDiscovery,
+    /// The payload is a buffer, and the peer has no room for its descriptor or its mapping.
+    BufferLost,
     /// The peer is stopping.
     Stopping,
 }
@@ -94,6 +96,11 @@ impl fmt::Display for RefusalReason {
                 "a member of a queue group receives its share of new messages only: leave out history and confirmation, or \
                  the queue group"
             ),
+            RefusalReason::BufferLost => write!(
+                f,
+                "the peer has no descriptor or no memory left for a large message: raise its limit of open files (ulimit \
+                 -n)"
+            ),
             RefusalReason::Stopping => write!(f, "the peer is stopping"),
         }
     }
@@ -128,6 +135,7 @@ pub(crate) fn put_refusal(out: &mut BytesMut, refusal: &RequestRefusal) {
             out.put_u8(7);
             put_bytes8(out, truncate255(pattern).as_bytes());
         }
+        RefusalReason::BufferLost => out.put_u8(8),
     }
 }
 
@@ -144,6 +152,7 @@ pub(crate) fn refusal(reader: &mut FrameReader) -> Result<RequestRefusal, FrameE
         5 => RefusalReason::QueueDiscovery,
         6 => RefusalReason::PublishDenied(reader.text8("text")?),
         7 => RefusalReason::SubscribeDenied(reader.text8("text")?),
+        8 => RefusalReason::BufferLost,
         _ => return Err(FrameError::Value("reason")),
     };
     Ok(RequestRefusal { sub: has_sub.then_some(sub), reason })

@@ -1,7 +1,9 @@
-//! The Unix socket beside a segment: it hands the descriptor over, and its bytes are doorbells.
+//! The Unix socket beside a segment: it hands descriptors over, and its bytes are doorbells.
 
+use super::unread_buffers::UNREAD_BUFFERS_MAX;
 use nix::errno::Errno;
 use nix::sys::socket::{ControlMessage, MsgFlags, send, sendmsg};
+use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
@@ -20,12 +22,39 @@ pub(crate) fn send_with_descriptor(socket: &impl AsFd, bytes: &[u8], descriptor:
     }
 }
 
+/// Maximum memory of the unread bytes in a socket, in bytes, that may precede a descriptor: about 42 doorbells. So a side
+/// that does not read its socket keeps no more buffers.
+const UNREAD_SOCKET_BYTES_MAX: libc::c_int = 32 * 1024;
+
+/// Sends a descriptor beside a doorbell. Returns false if the socket does not take it now, or has much that the other
+/// side has not read.
+pub(crate) fn hand_over(socket: &impl AsFd, descriptor: &impl AsFd) -> bool {
+    let mut unread: libc::c_int = 0;
+    // SAFETY: the pointer is valid for a write of the number.
+    let answer = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut unread) };
+    answer == 0 && unread <= UNREAD_SOCKET_BYTES_MAX && send_with_descriptor(socket, &[0], descriptor).is_ok()
+}
+
 /// Reads once into `bytes`, and returns the number of bytes and the descriptor beside them. There is none if the other
 /// side sent none, or if this process may not have it.
 ///
 /// # Errors
 /// The socket is broken, or nothing came in time.
 pub(crate) fn receive_with_descriptor(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
+    receive(socket, bytes).map(|mut received| (received.bytes, received.descriptors.pop()))
+}
+
+/// Outcome of one read.
+struct ReceivedBytes {
+    /// Number of bytes.
+    bytes: usize,
+    /// Descriptors that came beside them.
+    descriptors: Vec<OwnedFd>,
+    /// True if further descriptors came, which this process may not have.
+    is_cut: bool,
+}
+
+fn receive(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<ReceivedBytes> {
     // A control message needs the alignment of its head.
     let mut space = [0u64; 8];
     let mut slice = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
@@ -37,9 +66,54 @@ pub(crate) fn receive_with_descriptor(socket: &impl AsFd, bytes: &mut [u8]) -> i
     header.msg_controllen = size_of_val(&space) as _;
     // SAFETY: the header names `bytes` and `space` with their sizes. Both outlive the call.
     let received = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut header, libc::MSG_CMSG_CLOEXEC) };
-    let count = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
+    let bytes = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
     // SAFETY: the system has just filled the header.
-    Ok((count, unsafe { take_descriptors(&header) }.pop()))
+    let descriptors = unsafe { take_descriptors(&header) };
+    Ok(ReceivedBytes { bytes, descriptors, is_cut: header.msg_flags & libc::MSG_CTRUNC != 0 })
+}
+
+/// Descriptors that came beside doorbells, in the order in which the other side has sent them. The frames that they
+/// belong to come in the same order.
+#[derive(Debug, Default)]
+pub(crate) struct DescriptorQueue {
+    /// `None` stands for a descriptor that this process may not have.
+    waiting: VecDeque<Option<OwnedFd>>,
+    has_fault: bool,
+}
+
+impl DescriptorQueue {
+    /// Reads doorbells once into `bytes`, and queues the descriptor beside them. Returns the number of bytes.
+    ///
+    /// # Errors
+    /// The socket is broken, or has no bytes now.
+    pub(crate) fn receive(&mut self, socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<usize> {
+        let ReceivedBytes { bytes, mut descriptors, is_cut } = receive(socket, bytes)?;
+        match (descriptors.pop(), is_cut) {
+            (None, false) => {}
+            (None, true) => self.waiting.push_back(None),
+            (Some(descriptor), false) if descriptors.is_empty() => self.waiting.push_back(Some(descriptor)),
+            (Some(_), _) => self.has_fault = true,
+        }
+        // Half of the frames can be in the ring, and half of them read from it and not processed.
+        self.has_fault |= 2 * UNREAD_BUFFERS_MAX < self.waiting.len();
+        Ok(bytes)
+    }
+
+    /// Returns whether the other side has sent several descriptors at once, or too many without their frames.
+    pub(crate) fn has_fault(&self) -> bool {
+        self.has_fault
+    }
+
+    /// Returns the number of descriptors that wait for their frames.
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Takes the descriptor for the next frame that needs one: `Some(None)` if this process may not have it, `None` if the
+    /// other side has sent none.
+    pub(crate) fn take(&mut self) -> Option<Option<OwnedFd>> {
+        self.waiting.pop_front()
+    }
 }
 
 /// Takes all descriptors that came with a message, also if some were cut off.

@@ -1,4 +1,5 @@
-//! Rings in memory that a program shares with its peer: one byte stream for each direction.
+//! Rings in memory that a program shares with its peer: one byte stream for each direction. Large payloads pass beside
+//! them, in a sealed memfd for each.
 //!
 //! The peer makes a [`Segment`], a memfd of fixed size without a name, and hands its descriptor over. The last process
 //! that uses the memory frees it, however that process ends. Neither side trusts the other: each keeps its own counter
@@ -7,12 +8,16 @@
 //!
 //! `docs/local-protocol.md` describes the layout and the doorbells.
 
+mod buffer;
 mod handover;
 mod ring;
 mod segment;
 #[cfg(test)]
 mod tests;
+mod unread_buffers;
 
-pub(crate) use handover::{receive_with_descriptor, send_doorbell, send_with_descriptor};
+pub(crate) use buffer::{BUFFER_BYTES_MIN, SealedBuffer, WritableBuffer};
+pub(crate) use handover::{DescriptorQueue, hand_over, receive_with_descriptor, send_doorbell, send_with_descriptor};
 pub(crate) use ring::{RingFault, RingReader, RingWriter, rings};
 pub(crate) use segment::{RingSide, Segment};
+pub(crate) use unread_buffers::{UNREAD_BUFFERS_MAX, UnreadBuffers};

@@ -180,6 +180,20 @@ impl RingWriter {
         Ok(self.tail - head)
     }
 
+    /// Returns the position up to which the reader has read.
+    ///
+    /// # Errors
+    /// The counter of the reader is not possible.
+    pub(crate) fn head(&mut self) -> Result<u64, RingFault> {
+        self.unread()?;
+        Ok(self.head)
+    }
+
+    /// Returns the position up to which bytes are written.
+    pub(crate) fn tail(&self) -> u64 {
+        self.tail
+    }
+
     /// Asks the reader for a doorbell when it has read. The caller looks at [`RingWriter::unread`] once more before it
     /// waits.
     #[inline]

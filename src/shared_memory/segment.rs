@@ -199,10 +199,10 @@ fn check_ring_bytes(ring_bytes: usize) -> io::Result<()> {
     }
 }
 
-fn check_call(answer: libc::c_int) -> io::Result<libc::c_int> {
+pub(super) fn check_call(answer: libc::c_int) -> io::Result<libc::c_int> {
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(answer) }
 }
 
-fn invalid(text: &'static str) -> io::Error {
+pub(super) fn invalid(text: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text)
 }

@@ -236,3 +236,77 @@ fn message_with_too_many_descriptors_is_read() {
     drop((a, descriptor));
     assert_eq!(std::io::Read::read(&mut &b, &mut [0; 10]).unwrap(), 0, "the others were closed");
 }
+
+/// Makes a sealed buffer as another process would, and returns its descriptor.
+fn foreign(bytes: usize) -> OwnedFd {
+    let mut buffer = WritableBuffer::create(bytes).unwrap();
+    buffer.as_mut_slice().fill(7);
+    let payload = buffer.seal();
+    let buffer = SealedBuffer::of(&payload).unwrap();
+    buffer.memory().try_clone().unwrap()
+}
+
+#[test]
+fn sealed_buffer_is_found_by_its_bytes() {
+    let bytes = 3 * BUFFER_BYTES_MIN / 2;
+    let payload = SealedBuffer::open(foreign(bytes), bytes, true).unwrap();
+    assert!(payload.iter().all(|byte| *byte == 7) && payload.len() == bytes);
+    let found = SealedBuffer::of(&payload.clone()).unwrap();
+    assert_eq!(found.len(), bytes);
+    // A part of it is not the whole, and a copy is elsewhere.
+    assert!(SealedBuffer::of(&payload.slice(..BUFFER_BYTES_MIN)).is_none());
+    assert!(SealedBuffer::of(&payload.slice(4096..)).is_none());
+    assert!(SealedBuffer::of(&bytes::Bytes::copy_from_slice(&payload)).is_none());
+    // The bytes outlive the value that found them, and the other way round.
+    drop(payload);
+    assert_eq!(found.len(), bytes);
+}
+
+#[test]
+fn sealed_buffer_cannot_be_changed() {
+    let memory = foreign(BUFFER_BYTES_MIN);
+    let file = std::fs::File::from(memory.try_clone().unwrap());
+    assert!(std::os::unix::fs::FileExt::write_at(&file, b"x", 0).is_err() && file.set_len(1).is_err());
+    let flags = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    // SAFETY: the call accesses no memory of this process.
+    let punched = unsafe { libc::fallocate(std::os::fd::AsRawFd::as_raw_fd(&memory), flags, 0, 4096) };
+    assert_eq!(punched, -1);
+    for bytes in [BUFFER_BYTES_MIN - 1, BUFFER_BYTES_MIN + 1, 0] {
+        let error = SealedBuffer::open(memory.try_clone().unwrap(), bytes, false).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
+    }
+}
+
+#[test]
+fn descriptors_keep_their_order_beside_doorbells() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    theirs.set_nonblocking(true).unwrap();
+    let sizes = [BUFFER_BYTES_MIN, 2 * BUFFER_BYTES_MIN, 3 * BUFFER_BYTES_MIN];
+    for bytes in sizes {
+        send_doorbell(&ours);
+        send_with_descriptor(&ours, &[0], &foreign(bytes)).unwrap();
+        send_doorbell(&ours);
+    }
+    let mut queue = DescriptorQueue::default();
+    let mut doorbells = 0;
+    while let Ok(count) = queue.receive(&theirs, &mut [0; 100]) {
+        doorbells += count;
+    }
+    assert_eq!((doorbells, queue.len(), queue.has_fault()), (9, 3, false));
+    for bytes in sizes {
+        let memory = queue.take().unwrap().unwrap();
+        assert_eq!(SealedBuffer::open(memory, bytes, false).unwrap().len(), bytes);
+    }
+    assert!(queue.take().is_none());
+}
+
+#[test]
+fn read_buffers_no_longer_count() {
+    let mut unread = UnreadBuffers::default();
+    (1..=3u64).for_each(|number| unread.push(100 * number, 10));
+    for (head, expected) in [(0, (3, 30)), (99, (3, 30)), (100, (2, 20)), (350, (0, 0))] {
+        unread.release(head);
+        assert_eq!((unread.len(), unread.bytes()), expected, "{head}");
+    }
+    assert!(unread.is_empty());
+}

@@ -2,6 +2,7 @@
 
 mod attached;
 mod join;
+mod large_messages;
 mod library;
 mod misbehaviour;
 mod multicast;

@@ -35,8 +35,8 @@ const SECOND: u64 = 1024;
 const DATA: u64 = 4096;
 
 /// A handwritten client with shared memory.
-struct RingClient {
-    raw: RawClient,
+pub(super) struct RingClient {
+    pub(super) raw: RawClient,
     memory: File,
     ring_bytes: u64,
     endpoint: ClientEndpoint,
@@ -45,7 +45,7 @@ struct RingClient {
 }
 
 impl RingClient {
-    fn greeted(config: &Config) -> RingClient {
+    pub(super) fn greeted(config: &Config) -> RingClient {
         let mut raw = RawClient::greeted(&config.socket);
         raw.send(&ClientFrame::SharedMemory);
         let (mut bytes, mut space) = ([0u8; 100], nix::cmsg_space!([RawFd; 1]));
@@ -70,18 +70,18 @@ impl RingClient {
         RingClient { raw, memory, ring_bytes, endpoint, tail: 0, head: 0 }
     }
 
-    fn word(&self, offset: u64) -> u64 {
+    pub(super) fn word(&self, offset: u64) -> u64 {
         let mut bytes = [0; 8];
         self.memory.read_exact_at(&mut bytes, offset).unwrap();
         u64::from_ne_bytes(bytes)
     }
 
-    fn set_word(&self, offset: u64, value: u64) {
+    pub(super) fn set_word(&self, offset: u64, value: u64) {
         self.memory.write_all_at(&value.to_ne_bytes(), offset).unwrap();
     }
 
     /// Writes bytes to the ring, for which it must have room, and wakes the peer.
-    fn write(&mut self, bytes: &[u8]) {
+    pub(super) fn write(&mut self, bytes: &[u8]) {
         self.write_silently(bytes);
         self.send_doorbell();
     }
@@ -96,7 +96,7 @@ impl RingClient {
     }
 
     /// Writes a doorbell, which a full socket discards. Returns false then.
-    fn send_doorbell(&mut self) -> bool {
+    pub(super) fn send_doorbell(&mut self) -> bool {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
         match send(self.raw.stream.as_raw_fd(), &[0], flags) {
             Err(Errno::EAGAIN) => false,
@@ -104,14 +104,14 @@ impl RingClient {
         }
     }
 
-    fn send(&mut self, frame: &ClientFrame) {
+    pub(super) fn send(&mut self, frame: &ClientFrame) {
         let mut bytes = BytesMut::new();
         frame.encode(&mut bytes);
         self.write(&bytes);
     }
 
     /// Reads what the ring has into the protocol parser.
-    fn read(&mut self) {
+    pub(super) fn read(&mut self) {
         let tail = self.word(SECOND + TAIL);
         assert!(self.head <= tail && tail - self.head <= self.ring_bytes);
         while self.head < tail {
@@ -129,7 +129,7 @@ impl RingClient {
     }
 
     /// Returns the next frame of the peer, which it announces by a doorbell.
-    fn next(&mut self) -> PeerFrame {
+    pub(super) fn next(&mut self) -> PeerFrame {
         loop {
             if let Some(frame) = self.endpoint.poll_frame().unwrap() {
                 return frame;
@@ -142,7 +142,7 @@ impl RingClient {
         }
     }
 
-    fn subscribe(&mut self, sub: u32, pattern: &str) {
+    pub(super) fn subscribe(&mut self, sub: u32, pattern: &str) {
         let pattern = pattern.parse().unwrap();
         self.send(&ClientFrame::Subscribe {
             sub: SubId(sub),
@@ -155,7 +155,7 @@ impl RingClient {
     }
 
     /// Waits until the peer closes the connection.
-    fn await_end(&mut self) {
+    pub(super) fn await_end(&mut self) {
         loop {
             match self.raw.stream.read(&mut [0; 4096]) {
                 Ok(0) => return,
@@ -167,7 +167,7 @@ impl RingClient {
     }
 }
 
-fn rows(bus: &Bus, report: &str) -> Vec<Value> {
+pub(super) fn rows(bus: &Bus, report: &str) -> Vec<Value> {
     bus.show(report).unwrap()["rows"].as_array().unwrap().clone()
 }
 

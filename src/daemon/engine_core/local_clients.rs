@@ -79,10 +79,13 @@ impl EngineCore {
                     }
                     Ok(Some(frame)) => {
                         let is_show = matches!(frame, ClientFrame::Show { .. });
+                        // A buffer is not read from the ring, and its message is as much work as any large one.
+                        let buffer_bytes = frame.buffer_bytes();
+                        budget = budget.saturating_sub(buffer_bytes);
                         self.on_frame(now, id, frame);
                         // The engine makes the answer, which may be large, after this call. Only then does the
                         // check above see whether the client is backpressured.
-                        if is_show {
+                        if is_show || (0 < buffer_bytes && budget == 0) {
                             return budget;
                         }
                     }
@@ -142,12 +145,10 @@ impl EngineCore {
                 self.clients.client(id).into_iter().for_each(|client| client.published += 1);
                 self.request_or_report(now, id, ClientRequest::Publish(message));
             }
-            ClientFrame::PublishRun(mut run) => {
-                if let Some(subject) = self.clients.connection(id).and_then(|connection| connection.subject.as_ref()) {
-                    run.share_subject(subject);
-                }
-                self.publish_run(now, id, run);
+            ClientFrame::PublishBuffer { message, payload_bytes: bytes } => {
+                self.publish_buffer(now, id, message, bytes)
             }
+            ClientFrame::PublishRun(run) => self.publish_run(now, id, run),
             ClientFrame::Subscribe { sub, pattern, queue, mode, wants_discovery } => {
                 let wanted = SubscriptionFilter { pattern, glob: None, queue };
                 let mode = mode.unwrap_or(self.default_mode(&wanted));
@@ -223,6 +224,9 @@ impl EngineCore {
     /// Publishes the messages of a run until publishers are blocked. The connection keeps the rest, which precedes the
     /// client's later frames.
     fn publish_run(&mut self, now: ClockReading, id: ClientId, mut run: PublishRun) {
+        if let Some(subject) = self.clients.connection(id).and_then(|connection| connection.subject.as_ref()) {
+            run.share_subject(subject);
+        }
         let is_all = loop {
             if self.peer.suppresses(now, id, run.subject(), run.remaining_bytes())
                 && self.ensure_send_capacity()
@@ -278,8 +282,8 @@ impl EngineCore {
 
 /// Returns whether a frame must wait while publishers are blocked. All other frames are still processed.
 fn must_wait(frame: &ClientFrame) -> bool {
-    use ClientFrame::{Await, Flush, History, Publish, PublishRun};
-    matches!(frame, Publish(_) | PublishRun(_) | History { .. } | Await { .. } | Flush { .. })
+    use ClientFrame::{Await, Flush, History, Publish, PublishBuffer, PublishRun};
+    matches!(frame, Publish(_) | PublishBuffer { .. } | PublishRun(_) | History { .. } | Await { .. } | Flush { .. })
 }
 
 /// Encodes an answer. An answer that does not fit a frame becomes an error.

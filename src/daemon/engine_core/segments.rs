@@ -8,7 +8,9 @@ use crate::daemon::local_socket::Connection;
 use crate::daemon::tokens::client_token;
 use crate::listener::frame::{PeerFrame, SegmentRefusal, SegmentRefusalReason};
 use crate::listener::local::{LocalFault, ProtocolViolation};
-use crate::message::ClientId;
+use crate::listener::refusal::{RefusalReason, RequestRefusal};
+use crate::message::{ClientId, Message};
+use crate::proto::effect::ClientRequest;
 use crate::shared_memory::{Segment, send_with_descriptor};
 use crate::time::ClockReading;
 use bytes::BytesMut;
@@ -74,6 +76,22 @@ impl EngineCore {
                 tracing::debug!(client = id.0, reason = refusal.text, "no shared memory for a client");
                 self.clients.answer(id, &PeerFrame::Segment(Err(refusal)));
             }
+        }
+    }
+
+    /// Publishes a message whose payload is a buffer of the client. The payload is read in place.
+    pub(super) fn publish_buffer(&mut self, now: ClockReading, id: ClientId, message: Message, payload_bytes: usize) {
+        let Some(connection) = self.clients.connection(id) else { return };
+        match connection.take_buffer(payload_bytes) {
+            Ok(Some(payload)) => {
+                self.clients.client(id).into_iter().for_each(|client| client.published += 1);
+                self.request_or_report(now, id, ClientRequest::Publish(Message { payload, ..message }));
+            }
+            Ok(None) => {
+                let refusal = RequestRefusal { sub: None, reason: RefusalReason::BufferLost };
+                self.clients.answer(id, &PeerFrame::Refused(refusal));
+            }
+            Err(fault) => self.on_fault(now, id, &fault),
         }
     }
 

@@ -8,7 +8,11 @@ use crate::listener::event::EventRequest;
 use crate::listener::publish_run::{PUBLISH_RUN, PublishRun};
 use crate::listener::session_request::ReceiverCondition;
 use crate::listener::stream::StreamRequest;
-use crate::listener::value::{content, decode_code, encode_code, put_content};
+use crate::listener::value::{
+    content, decode_code, encode_code, payload_bytes, put_content, put_payload_bytes, without_payload,
+};
+#[cfg(doc)]
+use crate::message::MESSAGE_BYTES_MAX;
 use crate::message::{DeliveryMode, Message, PeerRef, Queue, SubId};
 use crate::subject::{Pattern, Subject};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -24,6 +28,7 @@ const AWAIT: u8 = 0x09;
 const EVENTS: u8 = 0x0a;
 const STREAMS: u8 = 0x0b;
 const SHARED_MEMORY: u8 = 0x0c;
+const PUBLISH_BUFFER: u8 = 0x0d;
 
 /// SUBSCRIBE: the peer announces publishers to the subscription.
 const FLAG_DISCOVERY: u8 = 0x01;
@@ -49,6 +54,13 @@ pub enum ClientFrame {
     },
     /// Publishes a message. The peer answers only if it refuses the message.
     Publish(Message),
+    /// Publishes a message whose payload is a buffer; its descriptor comes through the socket.
+    PublishBuffer {
+        /// The message, without its payload.
+        message: Message,
+        /// Size of the payload in bytes: 1 to [`MESSAGE_BYTES_MAX`].
+        payload_bytes: usize,
+    },
     /// Publishes messages, as if each had its own frame.
     PublishRun(PublishRun),
     /// Begins a subscription; answered by [`PeerFrame::Subscribed`] or [`PeerFrame::Refused`].
@@ -123,6 +135,14 @@ pub enum ClientFrame {
 }
 
 impl ClientFrame {
+    /// Returns the size in bytes of the buffer that the frame refers to.
+    pub(crate) fn buffer_bytes(&self) -> usize {
+        match self {
+            ClientFrame::PublishBuffer { payload_bytes, .. } => *payload_bytes,
+            _ => 0,
+        }
+    }
+
     /// Appends the frame, with its length, to `out`.
     pub fn encode(&self, out: &mut BytesMut) {
         put_frame(out, |out| match self {
@@ -136,6 +156,12 @@ impl ClientFrame {
             ClientFrame::Publish(message) => {
                 out.put_u8(PUBLISH);
                 out.put_u8(0);
+                put_content(out, message);
+            }
+            ClientFrame::PublishBuffer { message, payload_bytes } => {
+                out.put_u8(PUBLISH_BUFFER);
+                out.put_u8(0);
+                put_payload_bytes(out, *payload_bytes);
                 put_content(out, message);
             }
             ClientFrame::Subscribe { sub, pattern, queue, mode, wants_discovery } => {
@@ -209,6 +235,13 @@ impl ClientFrame {
                     return Err(FrameError::Value("flags"));
                 }
                 ClientFrame::Publish(content(&mut reader, false)?)
+            }
+            PUBLISH_BUFFER => {
+                if reader.u8()? != 0 {
+                    return Err(FrameError::Value("flags"));
+                }
+                let payload_bytes = payload_bytes(&mut reader)?;
+                ClientFrame::PublishBuffer { message: without_payload(content(&mut reader, false)?)?, payload_bytes }
             }
             PUBLISH_RUN => ClientFrame::PublishRun(PublishRun::decode(reader.rest())?),
             SUBSCRIBE => ClientFrame::Subscribe {

@@ -4,7 +4,7 @@ use crate::message::{MESSAGE_BYTES_MAX, PeerName};
 use crate::subject::SUBJECT_BYTES_MAX;
 
 /// Version of the local protocol that this build implements. Peer and client must have the same version.
-pub const VERSION: u16 = 9;
+pub const VERSION: u16 = 10;
 
 /// Maximum size of a frame, in bytes after the length field: the largest message and 1 MiB for all other fields.
 pub const FRAME_BYTES_MAX: usize = MESSAGE_BYTES_MAX + 1024 * 1024;

@@ -7,7 +7,8 @@ use crate::listener::event::EventAnswer;
 use crate::listener::refusal::{RequestRefusal, put_refusal, refusal};
 use crate::listener::stream::{StreamAnswer, StreamRefusal};
 use crate::listener::value::{
-    decode_code, delivery, delivery_body, encode_code, epoch, loss, publisher, put_loss, put_publisher, put_run, run,
+    decode_code, delivery, delivery_body, encode_code, epoch, loss, payload_bytes, publisher, put_loss,
+    put_payload_bytes, put_publisher, put_run, run, without_payload,
 };
 use crate::message::{Delivery, Epoch, Loss, PeerName, Publisher, QuestionFailure, SubId};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -28,6 +29,7 @@ const AWAITED: u8 = 0x8d;
 const EVENTS_ANSWER: u8 = 0x8e;
 const STREAMS_ANSWER: u8 = 0x8f;
 const SEGMENT: u8 = 0x90;
+const MESSAGE_BUFFER: u8 = 0x91;
 
 /// Codes of failures. The code 0 marks a part of an answer.
 const FAILURES: [(u8, QuestionFailure); 7] = [
@@ -72,6 +74,16 @@ pub enum PeerFrame {
         subs: Vec<SubId>,
         /// The message.
         delivery: Delivery,
+    },
+    /// A message for these subscriptions of the client, whose payload is a buffer; its descriptor comes through the
+    /// socket.
+    MessageBuffer {
+        /// Subscriptions: at least one, at most [`FRAME_SUBS_MAX`](super::FRAME_SUBS_MAX).
+        subs: Vec<SubId>,
+        /// The message, without its payload.
+        delivery: Delivery,
+        /// Size of the payload in bytes: 1 to [`MESSAGE_BYTES_MAX`](crate::message::MESSAGE_BYTES_MAX).
+        payload_bytes: usize,
     },
     /// Messages of one subject for these subscriptions of the client. Their sequence numbers, if present, are
     /// consecutive.
@@ -229,6 +241,9 @@ impl PeerFrame {
                 put_subs(out, subs);
                 out.put_slice(&delivery_body(delivery));
             }
+            PeerFrame::MessageBuffer { subs, delivery, payload_bytes } => {
+                put_message_buffer_body(out, subs, &delivery_body(delivery), *payload_bytes);
+            }
             PeerFrame::MessageRun { subs, deliveries } => {
                 put_message_run_body(out, subs, &deliveries.run().expect("the frame holds a run"));
             }
@@ -295,6 +310,7 @@ impl PeerFrame {
         let frame = match reader.u8()? {
             WELCOME => PeerFrame::Welcome(welcome(&mut reader)?),
             MESSAGE => PeerFrame::Message { subs: subs(&mut reader)?, delivery: delivery(&mut reader)? },
+            MESSAGE_BUFFER => message_buffer(&mut reader)?,
             MESSAGE_RUN => PeerFrame::MessageRun { subs: subs(&mut reader)?, deliveries: run(&mut reader)? },
             LOSS => PeerFrame::Loss { subs: subs(&mut reader)?, loss: loss(&mut reader)? },
             DROPPED => PeerFrame::Dropped { counts: dropped(&mut reader)? },
@@ -347,6 +363,25 @@ fn put_message_run_body(out: &mut BytesMut, subs: &[SubId], run: &RunRef<'_>) {
     out.put_u8(MESSAGE_RUN);
     put_subs(out, subs);
     put_run(out, run);
+}
+
+/// Appends a MESSAGE BUFFER frame. `body` is the delivery's body without its payload.
+pub(crate) fn put_message_buffer(out: &mut BytesMut, subs: &[SubId], body: &[u8], payload_bytes: usize) {
+    put_frame(out, |out| put_message_buffer_body(out, subs, body, payload_bytes));
+}
+
+fn put_message_buffer_body(out: &mut BytesMut, subs: &[SubId], body: &[u8], payload_bytes: usize) {
+    out.put_u8(MESSAGE_BUFFER);
+    put_subs(out, subs);
+    put_payload_bytes(out, payload_bytes);
+    out.put_slice(body);
+}
+
+fn message_buffer(reader: &mut FrameReader) -> Result<PeerFrame, FrameError> {
+    let (subs, payload_bytes) = (subs(reader)?, payload_bytes(reader)?);
+    let mut delivery = delivery(reader)?;
+    delivery.message = without_payload(delivery.message)?;
+    Ok(PeerFrame::MessageBuffer { subs, delivery, payload_bytes })
 }
 
 fn put_subs(out: &mut BytesMut, subs: &[SubId]) {

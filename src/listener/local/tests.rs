@@ -20,8 +20,8 @@ use crate::listener::stream::{
     StreamRequest, StreamRow, Streams,
 };
 use crate::message::{
-    Cause, Count, Delivery, DeliveryMode, Dseq, Epoch, Headers, Loss, LossScope, Message, MessageOrigin, NameError,
-    PeerRef, Publisher, QuestionFailure, QueueError, Reason, SubId, Verdict,
+    Cause, Count, Delivery, DeliveryMode, Dseq, Epoch, Headers, Loss, LossScope, MESSAGE_BYTES_MAX, Message,
+    MessageOrigin, NameError, PeerRef, Publisher, QuestionFailure, QueueError, Reason, SubId, Verdict,
 };
 use crate::rng::Rng;
 use crate::seqno::Seq;
@@ -246,7 +246,11 @@ fn stream_answer(rng: &mut Rng) -> Result<StreamAnswer, StreamRefusal> {
 }
 
 fn to_peer(rng: &mut Rng) -> ClientFrame {
-    match rng.below(10) {
+    match rng.below(11) {
+        10 => ClientFrame::PublishBuffer {
+            message: Message { event: false, payload: Bytes::new(), ..message(rng) },
+            payload_bytes: rng.between(1, MESSAGE_BYTES_MAX as u64) as usize,
+        },
         9 => ClientFrame::Streams { id: rng.next_u64(), request: stream_request(rng) },
         8 => {
             let registrations = |rng: &mut Rng| (0..rng.below(5)).map(|_| registration(rng)).collect();
@@ -384,6 +388,7 @@ fn refusal_reasons() -> Vec<RefusalReason> {
         | RefusalReason::SubscribeDenied(_)
         | RefusalReason::QueueLive
         | RefusalReason::QueueDiscovery
+        | RefusalReason::BufferLost
         | RefusalReason::Stopping => true,
     };
     let reasons = vec![
@@ -394,6 +399,7 @@ fn refusal_reasons() -> Vec<RefusalReason> {
         RefusalReason::SubscribeDenied("cmd.>".into()),
         RefusalReason::QueueLive,
         RefusalReason::QueueDiscovery,
+        RefusalReason::BufferLost,
         RefusalReason::Stopping,
     ];
     assert!(reasons.iter().all(is_listed));
@@ -401,7 +407,13 @@ fn refusal_reasons() -> Vec<RefusalReason> {
 }
 
 fn to_client(rng: &mut Rng) -> PeerFrame {
-    match rng.below(13) {
+    match rng.below(14) {
+        13 => {
+            let (subs, mut delivery) = (subs(rng), delivery(rng));
+            delivery.message.payload = Bytes::new();
+            let payload_bytes = rng.between(1, MESSAGE_BYTES_MAX as u64) as usize;
+            PeerFrame::MessageBuffer { subs, delivery, payload_bytes }
+        }
         12 => PeerFrame::Streams { id: rng.next_u64(), answer: stream_answer(rng) },
         11 => PeerFrame::Events { id: rng.next_u64(), answer: event_answer(rng) },
         10 => PeerFrame::Awaited { sub: SubId(rng.next_u32()) },
@@ -555,6 +567,10 @@ fn malformed_frame_ends_the_conversation() {
         (b"\x06\0\0\0\0\0\0\0\0\0", FrameError::Trailing(1)),
         (b"\x02\x80\x01a\0\0\0\0\0", FrameError::Value("flags")),
         (b"\x02\0\x01a\0\xff\xff\xff\xff", FrameError::Short),
+        (b"\x0d\0\0\0\0\0\x01a\0\0\0\0\0", FrameError::Value("payload bytes")),
+        (b"\x0d\0\0\x80\0\x01\x01a\0\0\0\0\0", FrameError::Value("payload bytes")),
+        (b"\x0d\0\0\0\0\x01\x01a\0\0\0\0\0x", FrameError::Trailing(1)),
+        (b"\x0d\x01\0\0\0\x01\x01a\0\0\0\0\0", FrameError::Value("flags")),
         (b"\x02\0\x01*\0\0\0\0\0", FrameError::Subject(SubjectError::Wildcard)),
         (b"\x02\0\0\0\0\0\0\0", FrameError::Subject(SubjectError::Empty)),
         (b"\x03\0\0\0\x01\x01\xff", FrameError::Value("pattern")),

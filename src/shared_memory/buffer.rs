@@ -1,0 +1,239 @@
+//! Buffers of large messages: a memfd for each, written once, then sealed, and mapped by all of its readers.
+//!
+//! The seals forbid any change of the contents and of the size. So a reader refers to the bytes in place, although
+//! another process has written them.
+
+use super::segment::{check_call, invalid};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::{self, NonNull};
+use std::slice;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// Minimum size of a buffer, in bytes. A copy of less costs no more than the system calls for a memfd.
+pub(crate) const BUFFER_BYTES_MIN: usize = 64 * 1024;
+/// Maximum number of buffers whose descriptors this process keeps to hand them on.
+const KEPT_MAX: usize = 128;
+
+/// Seals of a buffer: neither its contents nor its size can change.
+const SEALS: libc::c_int = libc::F_SEAL_WRITE | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+
+/// The buffers of this process that can be handed on, by the address of their first byte.
+static KEPT: Mutex<BTreeMap<usize, Weak<SealedBuffer>>> = Mutex::new(BTreeMap::new());
+
+fn kept() -> MutexGuard<'static, BTreeMap<usize, Weak<SealedBuffer>>> {
+    // No code panics while it holds the lock.
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A mapping of a whole memfd.
+struct Mapping {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the mapping is memory of the process, and belongs to this value alone.
+unsafe impl Send for Mapping {}
+// SAFETY: a shared reference only permits to read.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    fn new(memory: BorrowedFd<'_>, bytes: usize, access: libc::c_int, flags: libc::c_int) -> io::Result<Mapping> {
+        // SAFETY: the system chooses an unused range of addresses, so that no other memory changes.
+        let base = unsafe { libc::mmap(ptr::null_mut(), bytes, access, flags, memory.as_raw_fd(), 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast()).ok_or_else(|| invalid("the buffer was mapped at address 0"))?;
+        Ok(Mapping { base, bytes })
+    }
+
+    /// Maps memory to read it. The mapping is private, since old kernels do not share memory that is sealed.
+    fn to_read(memory: BorrowedFd<'_>, bytes: usize, flags: libc::c_int) -> io::Result<Mapping> {
+        Mapping::new(memory, bytes, libc::PROT_READ, libc::MAP_PRIVATE | flags)
+    }
+}
+
+impl AsRef<[u8]> for Mapping {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: the range is mapped as long as `self`. Its bytes do not change: either the seals forbid it, or the
+        // descriptor has never left this process, and the only other mapping has gone or is borrowed through `self`.
+        unsafe { slice::from_raw_parts(self.base.as_ptr(), self.bytes) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by `new`, and no reference to it outlives this value.
+        let answer = unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+        debug_assert_eq!(answer, 0, "a mapped range can be unmapped");
+    }
+}
+
+impl fmt::Debug for Mapping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mapping").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
+/// A new buffer that its only owner writes.
+#[derive(Debug)]
+pub(crate) struct WritableBuffer {
+    memory: OwnedFd,
+    mapping: Mapping,
+}
+
+impl WritableBuffer {
+    /// Makes a buffer of `bytes` bytes, at least one. All of its memory is allocated at once, so that a later access does
+    /// not fail for want of memory.
+    ///
+    /// # Errors
+    /// The system has no memfd, no descriptor or no memory left.
+    pub(crate) fn create(bytes: usize) -> io::Result<WritableBuffer> {
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        // SAFETY: the name ends with a zero byte.
+        let descriptor = check_call(unsafe { libc::memfd_create(c"seqcast-buffer".as_ptr(), flags) })?;
+        // SAFETY: the system has just opened the descriptor, and nobody else has it.
+        let memory = unsafe { OwnedFd::from_raw_fd(descriptor) };
+        let length = libc::off_t::try_from(bytes).map_err(|_| invalid("the size of a buffer is not possible"))?;
+        // SAFETY: the call accesses no memory of this process.
+        check_call(unsafe { libc::fallocate(memory.as_raw_fd(), 0, 0, length) })?;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let mapping = Mapping::new(memory.as_fd(), bytes, access, libc::MAP_SHARED | libc::MAP_POPULATE)?;
+        Ok(WritableBuffer { memory, mapping })
+    }
+
+    /// Returns the bytes for writing.
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: the range is mapped as long as `self`, which is borrowed exclusively. No other process has the memory.
+        unsafe { slice::from_raw_parts_mut(self.mapping.base.as_ptr(), self.mapping.bytes) }
+    }
+
+    /// Returns the bytes.
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        self.mapping.as_ref()
+    }
+
+    /// Seals the buffer and returns its bytes, with which [`SealedBuffer::of`] finds it. If the system refuses, the bytes
+    /// are ordinary ones.
+    pub(crate) fn seal(self) -> Bytes {
+        let WritableBuffer { memory, mapping } = self;
+        let Ok(readable) = Mapping::to_read(memory.as_fd(), mapping.bytes, 0) else {
+            return Bytes::copy_from_slice(mapping.as_ref());
+        };
+        drop(mapping);
+        // SAFETY: the call accesses no memory of this process.
+        match check_call(unsafe { libc::fcntl(memory.as_raw_fd(), libc::F_ADD_SEALS, SEALS) }) {
+            Ok(_) => SealedBuffer::keep(memory, readable),
+            Err(_) => Bytes::from_owner(readable),
+        }
+    }
+}
+
+/// A sealed buffer that can be handed on to other processes.
+#[derive(Debug)]
+pub(crate) struct SealedBuffer {
+    memory: OwnedFd,
+    mapping: Mapping,
+}
+
+/// Owner of the bytes of a payload.
+struct BufferOwner(Arc<SealedBuffer>);
+
+impl AsRef<[u8]> for BufferOwner {
+    fn as_ref(&self) -> &[u8] {
+        self.0.mapping.as_ref()
+    }
+}
+
+impl SealedBuffer {
+    /// Returns the buffer that these bytes are, if they are all bytes of one.
+    pub(crate) fn of(payload: &Bytes) -> Option<Arc<SealedBuffer>> {
+        if payload.len() < BUFFER_BYTES_MIN {
+            return None;
+        }
+        let buffer = kept().get(&(payload.as_ptr() as usize))?.upgrade()?;
+        (buffer.mapping.bytes == payload.len()).then_some(buffer)
+    }
+
+    /// Copies bytes into a new buffer, and returns its bytes.
+    ///
+    /// # Errors
+    /// The system has no memfd, no descriptor or no memory left.
+    pub(crate) fn copy(payload: &[u8]) -> io::Result<Bytes> {
+        let mut buffer = WritableBuffer::create(payload.len())?;
+        buffer.as_mut_slice().copy_from_slice(payload);
+        Ok(buffer.seal())
+    }
+
+    /// Maps a buffer of `bytes` bytes that another process has sealed, and returns its bytes. With `is_read_now`, all of
+    /// its pages are mapped at once.
+    ///
+    /// # Errors
+    /// The descriptor is no such buffer ([`io::ErrorKind::InvalidData`]), or cannot be mapped.
+    pub(crate) fn open(memory: OwnedFd, bytes: usize, is_read_now: bool) -> io::Result<Bytes> {
+        check_sealed(memory.as_fd(), bytes)?;
+        let flags = if is_read_now { libc::MAP_POPULATE } else { 0 };
+        let mapping = Mapping::to_read(memory.as_fd(), bytes, flags)?;
+        Ok(SealedBuffer::keep(memory, mapping))
+    }
+
+    /// Returns the bytes of a buffer. Its descriptor is closed if this process keeps many already.
+    fn keep(memory: OwnedFd, mapping: Mapping) -> Bytes {
+        let mut kept = kept();
+        if KEPT_MAX <= kept.len() {
+            return Bytes::from_owner(mapping);
+        }
+        let address = mapping.base.as_ptr() as usize;
+        let buffer = Arc::new(SealedBuffer { memory, mapping });
+        kept.insert(address, Arc::downgrade(&buffer));
+        Bytes::from_owner(BufferOwner(buffer))
+    }
+
+    /// Returns the size in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.mapping.bytes
+    }
+
+    /// Returns the descriptor.
+    pub(crate) fn memory(&self) -> &OwnedFd {
+        &self.memory
+    }
+}
+
+impl Drop for SealedBuffer {
+    fn drop(&mut self) {
+        // The address is free for another mapping only after this.
+        kept().remove(&(self.mapping.base.as_ptr() as usize));
+    }
+}
+
+/// Checks that this memory is a memfd of `bytes` bytes that nobody can change any more, and that an access to it needs no
+/// further memory. Memory of huge pages could lack a page, and the access would end this process.
+fn check_sealed(memory: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
+    // SAFETY: the call accesses no memory of this process.
+    let seals = check_call(unsafe { libc::fcntl(memory.as_raw_fd(), libc::F_GET_SEALS) })
+        .map_err(|_| invalid("the descriptor of a message is no memfd"))?;
+    if seals & SEALS != SEALS {
+        return Err(invalid("the memfd of a message is not sealed"));
+    }
+    // SAFETY: `stat` and `statfs` consist of numbers, for which zero is a value.
+    let (mut status, mut system): (libc::stat, libc::statfs) = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is valid for a write of the whole structure.
+    check_call(unsafe { libc::fstat(memory.as_raw_fd(), &raw mut status) })?;
+    // SAFETY: as above.
+    check_call(unsafe { libc::fstatfs(memory.as_raw_fd(), &raw mut system) })?;
+    if system.f_type != libc::TMPFS_MAGIC {
+        return Err(invalid("the memfd of a message has huge pages"));
+    }
+    if bytes == 0 || usize::try_from(status.st_size).ok() != Some(bytes) {
+        return Err(invalid("the memfd of a message has another size than its frame says"));
+    }
+    if usize::try_from(status.st_blocks).map_or(0, |blocks| blocks.saturating_mul(512)) < bytes {
+        return Err(invalid("the memfd of a message is not completely allocated"));
+    }
+    Ok(())
+}
