@@ -79,6 +79,12 @@ impl PayloadGenerator {
         self.next += 1;
     }
 
+    /// Makes the next payload in this memory.
+    pub fn make_in(&mut self, payload: &mut [u8], due: u64) {
+        fill(payload, self.next, self.is_stamped.then_some(due));
+        self.next += 1;
+    }
+
     /// Returns the last payload made.
     pub fn payload(&self) -> &[u8] {
         &self.payload

@@ -14,10 +14,12 @@ use crate::bench::host::resource_usage;
 use crate::bench::job::{DaemonJob, Drop as Dropped, PeerSettings, ProcessCommand, ProcessReport, ReadyReport, Window};
 use crate::bench::temporary_directory::remove_at_end;
 use crate::bus::{
-    AttachOptions, Bus, EmbeddedPeer, NoticeRef, Options, PublishError, RecvError, SubscribeError, Subscription,
+    AttachOptions, Bus, EmbeddedPeer, LoanedBuffer, NoticeRef, Options, PublishError, RecvError, SubscribeError,
+    Subscription,
 };
 use crate::config::Config;
 use crate::daemon::drop_rule::DropRule;
+use crate::message::Message;
 use crate::subject::{Pattern, Subject};
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::interrupt::Interrupt;
@@ -72,11 +74,31 @@ impl BenchPeer {
                 bus.publish_payload(subject, payload, POLL_INTERVAL)
             }
         };
-        match outcome {
-            Ok(()) => Ok(true),
-            Err(PublishError::Full) => Ok(false),
-            Err(error) => Err(failed(error)),
+        is_accepted(outcome)
+    }
+
+    /// Lends memory for a payload that the programs of this host read in place; `None` if payloads of this size are
+    /// copied.
+    pub fn loan(&self, bytes: usize) -> Option<LoanedBuffer> {
+        match self {
+            BenchPeer::Attached(bus, _) | BenchPeer::Shared(bus, _) => {
+                bus.loan(bytes).ok().filter(LoanedBuffer::is_shared)
+            }
+            BenchPeer::Driven(..) | BenchPeer::Threaded(_) => None,
         }
+    }
+
+    /// Publishes a message whose payload was lent. Returns false if the bus is backpressured.
+    ///
+    /// # Errors
+    /// The peer is gone.
+    pub fn publish_lent(&mut self, message: &Message) -> Result<bool, CommandFailure> {
+        is_accepted(match self {
+            BenchPeer::Driven(embedded, _) => embedded.publish_ref(message),
+            BenchPeer::Threaded(bus) | BenchPeer::Attached(bus, _) | BenchPeer::Shared(bus, _) => {
+                bus.publish_timeout(message.clone(), POLL_INTERVAL)
+            }
+        })
     }
 
     /// Subscribes to all of these patterns as one stream.
@@ -310,6 +332,15 @@ pub fn serve(job: &DaemonJob, channel: &mut ControlChannel<'_>) -> Result<(), Co
     while channel.wait() != ProcessCommand::Stop {}
     peer.flush()?;
     peer.close()
+}
+
+/// Returns whether the bus has accepted a message.
+fn is_accepted(outcome: Result<(), PublishError>) -> Result<bool, CommandFailure> {
+    match outcome {
+        Ok(()) => Ok(true),
+        Err(PublishError::Full) => Ok(false),
+        Err(error) => Err(failed(error)),
+    }
 }
 
 /// Turns any error into a failure: whatever goes wrong while the bench runs is one.

@@ -8,6 +8,7 @@ use crate::bench::control_channel::ControlChannel;
 use crate::bench::job::{Load, ProcessCommand, ProcessReport, PublishJob, SendReport};
 use crate::bench::payload::PayloadGenerator;
 use crate::clock::Clock;
+use crate::message::Message;
 use crate::subject::Subject;
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::time::Instant;
@@ -113,6 +114,7 @@ fn publish(
     let mut round = subjects.iter().cycle();
     let mut subject = &subjects[0];
     let (mut sent, mut held_up, mut is_full) = (0, 0, false);
+    let mut lent = None;
     loop {
         let now = Clock::now().instant;
         if until <= now {
@@ -123,9 +125,19 @@ fn publish(
             // A message that the bus did not accept is published again.
             if !is_full {
                 subject = round.next().expect("there is a subject");
-                payloads.make(due_at(load, start, sent).unwrap_or(now).as_nanos());
+                let due = due_at(load, start, sent).unwrap_or(now).as_nanos();
+                lent = peer.loan(load.bytes).map(|mut buffer| {
+                    payloads.make_in(&mut buffer, due);
+                    Message::new(subject.clone(), buffer.into_payload())
+                });
+                if lent.is_none() {
+                    payloads.make(due);
+                }
             }
-            is_full = !peer.publish(subject, payloads.payload())?;
+            is_full = !match &lent {
+                Some(message) => peer.publish_lent(message)?,
+                None => peer.publish(subject, payloads.payload())?,
+            };
             if is_full {
                 held_up += 1;
                 break;
