@@ -145,6 +145,8 @@ fn doubtful_hosts_are_diagnosed() {
         host.run("ip", &["link", "set", "eth2", "up"]);
         host.run("ip", &["address", "add", "10.76.0.1/24", "dev", "eth1"]);
         host.run("ip", &["link", "set", "eth1", "up"]);
+        // The kernel may take a second to notice the carrier.
+        wait_until("eth1 has a carrier", || host.run("ip", &["link", "show", "dev", "eth1"]).contains("state UP"));
         sysctl(host, "net.ipv4.conf.all.rp_filter=1");
         sysctl(host, "net.ipv4.conf.eth0.force_igmp_version=1");
         host.forbid("output", "ip protocol igmp");
