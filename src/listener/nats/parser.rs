@@ -32,7 +32,7 @@ pub struct NatsParser {
     line_bytes_max: usize,
     unauthenticated_bytes_max: usize,
     payload_bytes_max: usize,
-    /// The last returned command, if that is a PUB without a reply subject.
+    /// The last returned command, if it is a PUB without a reply subject.
     last_pub: Option<LastPub>,
 }
 
@@ -65,7 +65,7 @@ impl NatsParser {
     #[expect(clippy::should_implement_trait, reason = "the command borrows from the parser")]
     pub fn next(&mut self) -> Result<Option<NatsCommand<'_>>, NatsFault> {
         if self.has_repetition() {
-            return Ok(self.take_repetition().map(NatsCommand::Pub));
+            return Ok(Some(NatsCommand::Pub(self.take_repetition())));
         }
         self.last_pub = None;
         self.buffer.skip(mem::take(&mut self.returned_bytes));
@@ -119,7 +119,7 @@ impl NatsParser {
     /// without a reply subject. Otherwise it changes nothing. It does what [`next`](NatsParser::next) does, at less cost.
     #[inline]
     pub fn next_repeated(&mut self) -> Option<&[u8]> {
-        self.has_repetition().then(|| self.take_repetition()).flatten().map(|publish| publish.payload)
+        self.has_repetition().then(|| self.take_repetition().payload)
     }
 
     /// Returns whether the next command is complete and has the line of the last command, a PUB without a reply subject.
@@ -134,14 +134,14 @@ impl NatsParser {
         }
     }
 
-    /// Returns the next command, which repeats the last one in all but the payload.
+    /// Returns the next command, which [`has_repetition`](NatsParser::has_repetition) has found.
     #[inline]
-    fn take_repetition(&mut self) -> Option<Pub<'_>> {
+    fn take_repetition(&mut self) -> Pub<'_> {
         self.buffer.skip(self.returned_bytes);
-        let last = self.last_pub.as_ref()?;
+        let last = self.last_pub.as_ref().expect("only a PUB is repeated");
         let (line, content) = self.buffer.rest()[..self.returned_bytes].split_at(last.line_bytes);
-        let payload = content.strip_suffix(b"\r\n")?;
-        Some(Pub { subject: &line[last.subject.clone()], reply: None, headers: None, payload })
+        let payload = content.strip_suffix(b"\r\n").expect("the line end after the payload was found");
+        Pub { subject: &line[last.subject.clone()], reply: None, headers: None, payload }
     }
 
     /// Makes the parser return the last command once more.
