@@ -201,9 +201,8 @@ impl ClientParser {
         }
     }
 
-    /// Returns the payload of the next command if that publishes on the same subject as the last one, with a payload of
-    /// the same size and nothing else. Otherwise it changes nothing. The last command must have published a message
-    /// without a reply subject and headers.
+    /// Returns the payload of the next command if both it and the last command publish on one subject, with payloads of
+    /// one size and nothing else. Otherwise it changes nothing. Only the parser of NATS recognises such commands.
     #[inline]
     pub fn next_repeated(&mut self) -> Option<&[u8]> {
         match self {
@@ -325,12 +324,10 @@ impl ClientSession {
         }
     }
 
-    /// Returns whether the client gets an answer to each message that it publishes.
-    pub fn confirms_publishes(&self) -> bool {
-        match self {
-            ClientSession::Nats(session) => session.confirms_publishes(),
-            ClientSession::Redis(_) | ClientSession::Hat(_) | ClientSession::Rv(_) => true,
-        }
+    /// Returns whether the client may publish messages of [`ClientParser::next_repeated`], about which the session
+    /// learns only refusals.
+    pub fn may_repeat_publishes(&self) -> bool {
+        matches!(self, ClientSession::Nats(session) if !session.confirms_publishes())
     }
 
     /// Returns a further request to the peer. The caller polls until `None` after each command, after deliveries, and

@@ -153,13 +153,6 @@ pub struct Publish<'a> {
     pub wants_receivers: bool,
 }
 
-impl Publish<'_> {
-    /// Returns whether the message has only a subject and a payload.
-    pub fn is_plain(&self) -> bool {
-        self.reply.is_none() && self.headers.is_empty()
-    }
-}
-
 /// Number of subscriptions to which a message is delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiverCount {

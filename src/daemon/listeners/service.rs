@@ -288,8 +288,7 @@ impl Listeners {
             let out = &mut unwritten.out;
             let request = match session.on_command(now.instant, command, out) {
                 Ok(Some(SessionRequest::Publish(publish))) => {
-                    let may_repeat = publish.is_plain() && !session.confirms_publishes();
-                    let repeated_subject = may_repeat.then(|| publish.subject.clone());
+                    let repeated_subject = session.may_repeat_publishes().then(|| publish.subject.clone());
                     publish_for_session(&mut core.peer, &mut core.receiver_waits, now, id, publish, session, out);
                     connection.unwritten.count_answers();
                     self.on_session_published(core, now, id);
