@@ -991,23 +991,29 @@ fn received_request_may_be_answered() {
 /// Subject and payload of a message.
 type Published = (Vec<u8>, Vec<u8>);
 
-/// Reads all published messages, by [`NatsParser::next_repeated`] where that is possible if `by_repetition` is true.
-/// Also returns the number of messages that it returned.
-fn published(parts: &[&[u8]], by_repetition: bool) -> (Vec<Published>, usize) {
+/// Reads all published messages, some of them twice, by [`NatsParser::next_repeated`] where that is possible if
+/// `by_repetition` is true. Also returns the number of messages that it returned.
+fn published(parts: &[&[u8]], by_repetition: bool, rng: &mut Rng) -> (Vec<Published>, usize) {
     let mut parser = NatsParser::new(&settings());
     let (mut messages, mut repeated) = (Vec::new(), 0);
     for part in parts {
         parser.push(part);
         while let Some(command) = parser.next().unwrap() {
-            let NatsCommand::Pub(Pub { subject, reply, headers, payload }) = command else { continue };
-            let (subject, is_plain) = (subject.to_vec(), reply.is_none() && headers.is_none());
-            messages.push((subject.clone(), payload.to_vec()));
-            while by_repetition
-                && is_plain
-                && let Some(payload) = parser.next_repeated()
-            {
-                messages.push((subject.clone(), payload.to_vec()));
+            let NatsCommand::Pub(Pub { subject, payload, .. }) = command else { continue };
+            let (subject, payload) = (subject.to_vec(), payload.to_vec());
+            if rng.chance(0.2) {
+                parser.repeat_last();
+                continue;
+            }
+            messages.push((subject.clone(), payload));
+            while by_repetition && let Some(payload) = parser.next_repeated() {
                 repeated += 1;
+                let payload = payload.to_vec();
+                if rng.chance(0.2) {
+                    parser.repeat_last();
+                    break;
+                }
+                messages.push((subject.clone(), payload));
             }
         }
     }
@@ -1049,8 +1055,8 @@ fn repeated_publishes_are_parsed_alike() {
             parts.push(part);
             rest = others;
         }
-        assert_eq!(published(&parts, false), (expected.clone(), 0), "seed {seed}");
-        let (together, count) = published(&parts, true);
+        assert_eq!(published(&parts, false, &mut rng), (expected.clone(), 0), "seed {seed}");
+        let (together, count) = published(&parts, true, &mut rng);
         assert_eq!(together, expected, "seed {seed}");
         repeated += count;
     }

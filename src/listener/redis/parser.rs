@@ -40,6 +40,9 @@ pub struct RedisParser {
     admitted_arguments_max: usize,
     /// Maximum bytes of an argument after authentication.
     admitted_bulk_bytes_max: usize,
+    /// Number of commands that needed no parsing.
+    #[cfg(test)]
+    pub(super) repetitions: usize,
 }
 
 impl RedisParser {
@@ -61,6 +64,8 @@ impl RedisParser {
             is_unauthenticated: true,
             admitted_arguments_max: settings.arguments_max,
             admitted_bulk_bytes_max: settings.payload_bytes_max,
+            #[cfg(test)]
+            repetitions: 0,
         };
         if !settings.access.requires_authentication() {
             parser.admit();
@@ -94,6 +99,10 @@ impl RedisParser {
         if !std::mem::take(&mut self.is_repeated) {
             if self.has_repetition() {
                 self.buffer.skip(self.at);
+                #[cfg(test)]
+                {
+                    self.repetitions += 1;
+                }
             } else {
                 if std::mem::take(&mut self.is_complete) {
                     self.drop_command();

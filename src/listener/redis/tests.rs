@@ -285,23 +285,30 @@ fn repeated_commands_are_parsed_alike() {
     let commands = [
         vec!["PUBLISH", "a", "one"],
         vec!["PUBLISH", "a", "two"],
+        vec!["PUBLISH", "a", "*1\r"],
+        vec!["PUBLISH", "a", "$3\r"],
         vec!["PUBLISH", "b", "two"],
         vec!["PUBLISH", "a", "four"],
         vec!["PUBLISH", "a", ""],
         vec!["PING"],
         vec!["PUBLISH", "a", "one", "more"],
     ];
+    let mut repetitions = 0;
     for seed in 0..50 {
         let mut rng = Rng::new(seed);
         let (mut stream, mut expected) = (Vec::new(), Vec::new());
         for _ in 0..100 {
             let command = &commands[rng.below(commands.len() as u64) as usize];
             for _ in 0..rng.between(1, 4) {
-                let bulks: String = command.iter().map(|arg| format!("${}\r\n{arg}\r\n", arg.len())).collect();
-                match rng.chance(0.1) {
-                    true if command.len() == 1 => stream.extend_from_slice(b"PING\r\n"),
-                    _ => stream.extend_from_slice(format!("*{}\r\n{bulks}", command.len()).as_bytes()),
-                }
+                let bulks: Vec<_> = command.iter().map(|arg| format!("${}\r\n{arg}", arg.len())).collect();
+                // Any two bytes may follow an argument.
+                let end = if rng.chance(0.1) { "*1" } else { "\r\n" };
+                let is_line = rng.chance(0.1) && command.iter().all(|arg| !arg.is_empty() && !arg.ends_with('\r'));
+                let text = match is_line {
+                    true => format!("{}\r\n", command.join(" ")),
+                    false => format!("*{}\r\n{}{end}", command.len(), bulks.join("\r\n")),
+                };
+                stream.extend_from_slice(text.as_bytes());
                 expected.push(command.iter().map(|arg| arg.as_bytes().to_vec()).collect::<Vec<_>>());
             }
         }
@@ -312,11 +319,18 @@ fn repeated_commands_are_parsed_alike() {
             parser.push(part);
             rest = others;
             while let Some(command) = parser.next().unwrap() {
-                parsed.push(command.args(0).map(<[u8]>::to_vec).collect::<Vec<_>>());
+                let arguments = command.args(0).map(<[u8]>::to_vec).collect::<Vec<_>>();
+                if rng.chance(0.2) {
+                    parser.repeat_last();
+                } else {
+                    parsed.push(arguments);
+                }
             }
         }
         assert_eq!(parsed, expected, "seed {seed}");
+        repetitions += parser.repetitions;
     }
+    assert!(1_000 < repetitions, "{repetitions}");
 }
 
 #[test]
