@@ -303,7 +303,7 @@ fn is_segmentation_error(error: &io::Error) -> bool {
 }
 
 /// Returns the maximum number of datagrams of `bytes` bytes in one buffer.
-pub(super) fn segments_in_buffer(bytes: usize) -> usize {
+fn segments_in_buffer(bytes: usize) -> usize {
     SEGMENTS_BYTES_MAX.checked_div(bytes).map_or(1, |count| count.clamp(1, SEGMENTS_MAX))
 }
 

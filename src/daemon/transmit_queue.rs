@@ -4,7 +4,7 @@
 //! multicasts, not copies. It makes copies of some multicasts at a time, ordered by host, so that they can leave as one
 //! buffer.
 
-use crate::daemon::batch::{OutgoingDatagram, segments_in_buffer};
+use crate::daemon::batch::OutgoingDatagram;
 use crate::daemon::multicast::Sockets;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -15,8 +15,10 @@ const BACKLOG_DATAGRAMS: usize = 512;
 /// peers are discarded; those peers request again.
 const DATAGRAMS_MAX: usize = 32 * 1024;
 
-/// Number of buffers of datagrams that are sent before more are made: what the caches of a processor hold.
-const BATCH_BUFFERS: usize = 4;
+/// Bytes and number of waiting datagrams that are sent before more are made: about four buffers of the kernel, which
+/// the caches of a processor hold.
+const BATCH_BYTES: usize = 250_000;
+const BATCH_DATAGRAMS: usize = 256;
 
 /// Maximum number of multicasts that are copied at a time.
 const COPIED_MAX: usize = 64;
@@ -42,8 +44,8 @@ pub(crate) struct TransmitQueue {
     copied: usize,
     /// Number of datagrams ever enqueued.
     enqueued: u64,
-    /// Number of waiting datagrams that make up [`BATCH_BUFFERS`], if all have the size of the first one.
-    batch_datagrams: usize,
+    /// Bytes of the waiting datagrams.
+    bytes: usize,
     /// True if the last attempt sent nothing, until the socket is writable.
     is_blocked: bool,
     /// Number of datagrams that the system refused, or that waited when their epoch ended.
@@ -63,7 +65,7 @@ impl TransmitQueue {
             copies: VecDeque::new(),
             copied: 0,
             enqueued: 0,
-            batch_datagrams: 0,
+            bytes: 0,
             is_blocked: false,
             errors: 0,
             refused: None,
@@ -80,9 +82,7 @@ impl TransmitQueue {
         if DATAGRAMS_MAX <= self.queue.len() && outgoing.to.is_some() {
             self.overflow += 1;
         } else {
-            if self.queue.is_empty() {
-                self.batch_datagrams = BATCH_BUFFERS * segments_in_buffer(outgoing.bytes.len());
-            }
+            self.bytes += outgoing.bytes.len();
             self.queue.push_back(outgoing);
             self.enqueued += 1;
         }
@@ -111,7 +111,7 @@ impl TransmitQueue {
     /// Returns whether the waiting datagrams make up a batch. The publisher should send them before it makes more, since
     /// they would leave the caches.
     pub(crate) fn is_batch_full(&self) -> bool {
-        self.batch_datagrams <= self.queue.len() && !self.queue.is_empty()
+        BATCH_BYTES <= self.bytes || BATCH_DATAGRAMS <= self.queue.len()
     }
 
     /// Returns whether the queue is empty.
@@ -140,7 +140,7 @@ impl TransmitQueue {
         self.errors += self.queue.len() as u64;
         self.queue.clear();
         self.copies.clear();
-        (self.copied, self.is_blocked) = (0, false);
+        (self.bytes, self.copied, self.is_blocked) = (0, 0, false);
     }
 
     /// Records that the socket is writable.
@@ -199,7 +199,12 @@ impl TransmitQueue {
             return self.copies.drain(..count).next_back();
         }
         self.copied = self.copied.saturating_sub(count);
-        self.queue.drain(..count).next_back()
+        let mut last = None;
+        for datagram in self.queue.drain(..count) {
+            self.bytes -= datagram.bytes.len();
+            last = Some(datagram);
+        }
+        last
     }
 }
 
@@ -256,16 +261,28 @@ mod tests {
     }
 
     #[test]
-    fn batch_of_four_buffers_is_full() {
+    fn batch_is_full_by_bytes_or_number() {
         let mut queue = TransmitQueue::new(Vec::new());
-        for (bytes, datagrams) in [(1472, 4 * 44), (32_600, 4 * 2), (65_507, 4), (0, 4)] {
-            let datagram = OutgoingDatagram { to: None, bytes: vec![0; bytes].into() };
+        let datagram = |bytes: usize| OutgoingDatagram { to: None, bytes: vec![0; bytes].into() };
+        for (bytes, datagrams) in [(0, 256), (100, 256), (1472, 170), (8972, 28), (32_600, 8), (65_507, 4)] {
             for _ in 0..datagrams {
                 assert!(!queue.is_batch_full(), "{} of {bytes} bytes", queue.len());
-                queue.push(datagram.clone());
+                queue.push(datagram(bytes));
             }
             assert!(queue.is_batch_full() && !queue.is_backlogged());
-            queue.take(datagrams);
+            queue.take(1);
+            assert!(!queue.is_batch_full(), "{bytes}");
+            queue.take(datagrams - 1);
+        }
+        for discards in [true, false] {
+            (0..8).for_each(|index| queue.push(datagram(if index == 0 { 100 } else { 32_600 })));
+            assert!(!queue.is_batch_full(), "a datagram of 100 bytes is first");
+            queue.push(datagram(32_600));
+            assert!(queue.is_batch_full());
+            if discards {
+                queue.discard();
+                assert!(!queue.is_batch_full());
+            }
         }
     }
 
