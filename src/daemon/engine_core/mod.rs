@@ -103,8 +103,8 @@ pub(crate) struct EngineCore {
     pub(super) is_readable: [bool; 2],
     /// True if the last report to the protocol core said that readers are behind.
     has_backlog: bool,
-    /// Progress of receiving from both sockets.
-    socket_progress: receive::SocketProgress,
+    /// State of receiving from both sockets.
+    receive_state: receive::ReceiveState,
     pub(super) transmit_queue: TransmitQueue,
     pub(super) local_socket: Option<LocalSocket>,
     /// True if attached clients may wait to be accepted.
@@ -165,7 +165,7 @@ impl EngineCore {
             batch,
             is_readable: [true; 2],
             has_backlog: false,
-            socket_progress: receive::SocketProgress::default(),
+            receive_state: receive::ReceiveState::default(),
             transmit_queue,
             local_socket,
             is_acceptable: true,

@@ -31,32 +31,42 @@ const OWN_DATAGRAMS: u64 = 65_536;
 /// multicasts come.
 const INBOX_WAIT_MAX: Duration = Duration::from_millis(2);
 
-/// Maximum bytes of a receive buffer that the kernel charges for a datagram, besides twice its length.
-const DATAGRAM_CHARGE_BYTES: usize = 4096;
+/// Maximum bytes of a receive buffer that the kernel charges for a datagram, besides twice its length: of another peer,
+/// and of this peer. The kernel may keep 16 KiB of memory for a datagram that it has cut to its header.
+const CHARGE_BYTES: usize = 4096;
+const OWN_CHARGE_BYTES: usize = 20 * 1024;
 
-/// Progress of receiving that outlasts a turn.
+/// State of receiving that outlasts a turn.
 #[derive(Debug, Default)]
-pub(super) struct SocketProgress {
+pub(super) struct ReceiveState {
     /// Time since which the inbox has been waiting for its turn behind the group socket.
     inbox_wait_since: Option<Instant>,
-    /// Maximum bytes of the buffers of the group socket and the inbox that the datagrams received since the socket was
-    /// empty have taken.
+    /// Upper bound of the bytes that the kernel has charged to the buffers of the group socket and the inbox, for
+    /// datagrams received since each socket was last empty.
     charged_bytes: [usize; 2],
 }
 
 /// Counts of what one turn has received from a socket.
 #[derive(Clone, Copy, Debug, Default)]
 struct ReceiveBudget {
-    /// Bytes of other peers.
+    /// Number of datagrams of other peers, and their bytes.
+    datagrams: usize,
     bytes: usize,
-    /// Number of this peer's own multicasts.
+    /// Number of this peer's own multicasts, and their bytes.
     own_datagrams: u64,
+    own_bytes: u64,
 }
 
 impl ReceiveBudget {
     /// Returns whether the turn may receive more.
     fn is_left(self) -> bool {
         self.bytes < RECV_BYTES && self.own_datagrams < OWN_DATAGRAMS
+    }
+
+    /// Returns an upper bound of the bytes of the receive buffer that the kernel has charged for the datagrams.
+    fn charged_bytes(self) -> usize {
+        let own = 2 * self.own_bytes as usize + OWN_CHARGE_BYTES * self.own_datagrams as usize;
+        own + 2 * self.bytes + CHARGE_BYTES * self.datagrams
     }
 }
 
@@ -111,7 +121,7 @@ impl EngineCore {
     /// Returns false if the clock tick must wait too.
     pub(in crate::daemon) fn receive(&mut self, now: ClockReading) -> bool {
         self.receive_from(now, Path::Multicast);
-        if should_delay_inbox(&mut self.socket_progress.inbox_wait_since, now.instant, self.is_readable[0]) {
+        if should_delay_inbox(&mut self.receive_state.inbox_wait_since, now.instant, self.is_readable[0]) {
             return false;
         }
         self.receive_from(now, Path::Unicast);
@@ -121,7 +131,6 @@ impl EngineCore {
     fn receive_from(&mut self, mut now: ClockReading, path: Path) {
         let index = usize::from(path == Path::Unicast);
         let mut budget = ReceiveBudget::default();
-        let mut datagrams = 0;
         let was_readable = self.is_readable[index];
         while self.is_readable[index] && budget.is_left() {
             match self.sockets.recv_batch(path, &mut self.batch) {
@@ -133,9 +142,10 @@ impl EngineCore {
             let datagrams_each = self.batch.segments_seen();
             let own = self.batch.take_discarded();
             budget.own_datagrams += own.datagrams;
+            budget.own_bytes += own.bytes;
             for received in self.batch.drain() {
                 budget.bytes += received.bytes.len();
-                datagrams += 1;
+                budget.datagrams += 1;
                 // A datagram may have arrived after a subscription began, and an earlier one of the same batch before.
                 if let Some(at) = received.arrival(now) {
                     self.peer.handle(now, Input::Arrived { path, at });
@@ -171,13 +181,12 @@ impl EngineCore {
             }
             self.apply_effects(now);
         }
-        let charged_bytes = &mut self.socket_progress.charged_bytes[index];
-        *charged_bytes += 2 * budget.bytes + DATAGRAM_CHARGE_BYTES * (datagrams + budget.own_datagrams as usize);
-        // The kernel drops datagrams while they fill the buffer, which is larger than the granted one. The query is a
-        // system call.
+        let charged_bytes = &mut self.receive_state.charged_bytes[index];
+        *charged_bytes += budget.charged_bytes();
+        // The query is a system call.
         if was_readable
             && !self.is_readable[index]
-            && self.sockets.granted()[0].granted <= std::mem::take(charged_bytes)
+            && may_have_overrun(std::mem::take(charged_bytes), self.sockets.granted()[0].granted)
         {
             match self.sockets.overrun(path) {
                 Ok(0) => {}
@@ -205,6 +214,13 @@ fn should_delay_inbox(since: &mut Option<Instant>, now: Instant, has_more: bool)
     waits
 }
 
+/// Returns whether the kernel may have dropped datagrams at a socket that received others, charged with at most
+/// `charged_bytes`, until it was empty. The kernel drops datagrams only while others fill the buffer, which is larger
+/// than the granted one.
+fn may_have_overrun(charged_bytes: usize, granted_bytes: usize) -> bool {
+    granted_bytes <= charged_bytes
+}
+
 /// Makes the input that reports kernel drops at a socket, each of up to `datagrams_each` datagrams.
 fn overrun(path: Path, drops: u32, datagrams_each: u64) -> Input {
     let drops = u64::from(drops);
@@ -217,9 +233,33 @@ mod tests {
 
     #[test]
     fn cut_own_datagrams_use_up_a_turn() {
-        let after = |bytes, own_datagrams| ReceiveBudget { bytes, own_datagrams }.is_left();
+        let after = |bytes, own_datagrams| ReceiveBudget { bytes, own_datagrams, ..Default::default() }.is_left();
         assert!(after(0, 0) && after(RECV_BYTES - 1, 40_000), "a receive buffer of 16 MiB is read in one turn");
         assert!(!after(RECV_BYTES, 0) && !after(0, 70_000));
+    }
+
+    #[test]
+    fn charge_of_a_full_buffer_permits_overruns() {
+        let granted = 212_992;
+        let of_others = |datagrams, bytes| ReceiveBudget { datagrams, bytes, ..Default::default() };
+        let of_this = |own_datagrams, own_bytes| ReceiveBudget { own_datagrams, own_bytes, ..Default::default() };
+        for (budget, expected) in [
+            (ReceiveBudget::default(), false),
+            (of_others(1, 1400), false),
+            (of_others(20, 20 * 1400), false),
+            (of_others(1, 65_507), false),
+            (of_others(52, 0), true),
+            (of_others(40, 40 * 1400), true),
+            (of_others(4, 4 * 32_600), true),
+            (of_this(4, 4 * 36), false),
+            // Single datagrams of a jumbo frame that are cut to their headers keep 16 KiB each.
+            (of_this(28, 28 * 36), true),
+            // They come back whole where the kernel accepts no filter.
+            (of_this(2, 2 * 65_507), true),
+        ] {
+            assert_eq!(may_have_overrun(budget.charged_bytes(), granted), expected, "{budget:?}");
+        }
+        assert!(may_have_overrun(granted, granted) && !may_have_overrun(granted - 1, granted));
     }
 
     /// Proves: W5
