@@ -21,15 +21,13 @@ const UNPOLLED_MAX: u32 = 32;
 const EVENTS_AGE_MAX: Duration = Duration::from_micros(100);
 
 impl Engine {
-    /// Waits for events, and records which sockets, listeners and clients are ready. Returns the time.
+    /// Waits for events unless the turn only sends: then it returns at once if the last turn queried within
+    /// [`EVENTS_AGE_MAX`]. Events stay queued for the next turn. Returns the time.
     pub(super) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<ClockReading> {
         // A program that answers a message makes a turn to send the answer, which need not wait for another query.
-        if let Some(queried) = self.queried.take()
-            && timeout == Some(Duration::ZERO)
-            && self.core.peer.has_open_datagram()
-        {
+        if timeout == Some(Duration::ZERO) && self.core.peer.has_open_datagram() {
             let now = Clock::now();
-            if now.instant < queried + EVENTS_AGE_MAX {
+            if may_skip_query(&mut self.queried, now.instant) {
                 self.ready.clear();
                 return Ok(now);
             }
@@ -202,5 +200,31 @@ impl Engine {
             || self.commands.has_command(is_publish_blocked)
             || self.core.clients.with_input(is_publish_blocked).next().is_some()
             || self.services.has_work(&self.core)
+    }
+}
+
+/// Returns whether a turn may do without a query for events. `queried` is the time of the query in the last turn, or
+/// `None` if it made none: two turns in a row must not do without.
+fn may_skip_query(queried: &mut Option<Instant>, now: Instant) -> bool {
+    queried.take().is_some_and(|queried| now < queried + EVENTS_AGE_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_second_turn_queries_at_least() {
+        let at = |micros: u64| Instant::from_nanos(micros * 1000);
+        let mut queried = None;
+        for (micros, expected) in
+            [(0, false), (1, true), (2, false), (101, true), (102, false), (202, false), (301, true), (302, false)]
+        {
+            let skips = may_skip_query(&mut queried, at(micros));
+            assert_eq!(skips, expected, "{micros}");
+            if !skips {
+                queried = Some(at(micros));
+            }
+        }
     }
 }
