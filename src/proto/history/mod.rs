@@ -40,9 +40,11 @@ pub const EVENT_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 1024;
 const SEGMENT_BYTES: (usize, usize) = (4 * 1024, 128 * 1024);
 /// Approximate number of segments of the log.
 const SEGMENTS: usize = 512;
-/// Maximum number of events and bytes of one record. The search for an event in it starts at the first.
+/// Maximum number of events of one record. The search for an event in it starts at the first.
 const RUN_COUNT_MAX: usize = 32;
-const RUN_BYTES_MAX: usize = 16 * 1024;
+/// Divisor of a segment's bytes: a record of several events takes at most about this fraction of it, because the end of
+/// a segment that is smaller than the next record may stay unused.
+const RUNS_PER_SEGMENT: usize = 16;
 /// Divisor of a subject's limits: a record takes at most this fraction of them, because the oldest run leaves as a
 /// whole.
 const RUN_SHARE: usize = 4;
@@ -96,14 +98,16 @@ impl History {
     /// # Panics
     /// If a rule has a count of 1, or there are more than 65,000 rules.
     pub fn new(settings: &HistorySettings, seed: u64) -> History {
+        let segment_bytes = (settings.total_bytes_max / SEGMENTS).clamp(SEGMENT_BYTES.0, SEGMENT_BYTES.1);
         let limits = |count_max: u32, bytes_max: usize, time: Duration| {
+            let share_bytes = bytes_max.min(settings.total_bytes_max / SHARE);
             assert_ne!(count_max, 1, "a history that is on has at least two events");
             HistoryLimits {
                 count_max: count_max as usize,
                 bytes_max,
                 run_count_max: (count_max as usize / RUN_SHARE).clamp(1, RUN_COUNT_MAX),
-                run_bytes_max: (bytes_max.min(settings.total_bytes_max / SHARE) / RUN_SHARE).min(RUN_BYTES_MAX),
-                event_bytes_max: bytes_max.min(settings.total_bytes_max / SHARE).min(EVENT_BYTES + EVENT_BYTES_MAX),
+                run_bytes_max: (share_bytes / RUN_SHARE).min(segment_bytes / RUNS_PER_SEGMENT),
+                event_bytes_max: share_bytes.min(EVENT_BYTES + EVENT_BYTES_MAX),
                 time,
             }
         };
@@ -114,7 +118,6 @@ impl History {
         let some_off = limits.iter().any(|limits| limits.count_max == 0);
         // A hash at an index that it does not belong to marks an empty entry.
         let off = if some_off { (0..OFF_MAX as u64).map(|at| !at).collect() } else { Box::default() };
-        let segment_bytes = (settings.total_bytes_max / SEGMENTS).clamp(SEGMENT_BYTES.0, SEGMENT_BYTES.1);
         History {
             subjects: SubjectTable::new(seed),
             log: HistoryLog::new(segment_bytes),
