@@ -52,7 +52,7 @@ const RUN_SHARE: usize = 4;
 const SHARE: usize = 4;
 /// Maximum number of subjects that are remembered as having no history.
 const OFF_MAX: usize = 4096;
-/// Number of records whose subjects are read together before they are evicted.
+/// Number of records, dead ones among them, whose subjects are read together before they are evicted.
 const READ_AHEAD: usize = 16;
 /// Maximum number of records that one call of `on_tick` expires; bounds the pause.
 const EXPIRE_STEPS: usize = 4096;
@@ -385,27 +385,26 @@ impl History {
     /// Evicts all events in the oldest segment. Returns false if there is none, or it holds no event.
     fn evict_segment(&mut self, retained: Option<SlotId>) -> bool {
         let Some(first) = self.log.first() else { return false };
-        let (mut evicted, mut read_ahead) = (false, 0);
+        let mut evicted: usize = 0;
         // The log removes or empties the segment with the last of its events.
         while let Some((location, record)) = self.log.oldest(&self.subjects, usize::MAX)
             && location.segment == first
         {
-            if read_ahead == 0 {
+            if evicted.is_multiple_of(READ_AHEAD) {
                 self.read_ahead();
-                read_ahead = READ_AHEAD;
             }
-            read_ahead -= 1;
             self.totals.evicted += self.take_oldest(record.slot).unwrap_or(0);
             self.remove_if_empty(record.slot, retained);
-            evicted = true;
+            evicted += 1;
             if self.log.first() != Some(first) {
                 break;
             }
         }
-        evicted
+        0 < evicted
     }
 
-    /// Reads the subjects of the oldest records, which are in no cache. The waits for memory thus overlap.
+    /// Reads the subjects of the oldest records, dead ones among them, which are in no cache. The waits for memory thus
+    /// overlap.
     fn read_ahead(&self) {
         for record in self.log.next_records(READ_AHEAD) {
             std::hint::black_box(self.subjects.get(record.slot).and_then(|slot| slot.runs().front()).copied());
