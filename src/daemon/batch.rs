@@ -394,7 +394,9 @@ fn take_datagrams(slot: &mut BytesMut, segment: usize, mut take: impl FnMut(Byte
         while segment < datagrams.len() {
             take(datagrams.split_to(segment));
         }
-        take(datagrams);
+        // The last one may have any size.
+        let is_short = datagrams.len() < SLOT_BYTES / 4;
+        take(if is_short { Bytes::copy_from_slice(&datagrams) } else { datagrams });
         return;
     }
     match slot.len() {
@@ -551,6 +553,20 @@ mod tests {
         }
         assert_eq!(held, [0, 2, 4].map(|content| vec![content; 32_600]), "no slot in use is written to");
         assert!(places[3] == places[4] && places[4] == places[5] && !places[..3].contains(&places[5]));
+    }
+
+    #[test]
+    fn short_last_datagram_leaves_the_slot() {
+        let take = |bytes: usize| {
+            let mut slot = BytesMut::from(&vec![7; bytes][..]);
+            let start = slot.as_ptr();
+            let mut taken: Vec<Bytes> = Vec::new();
+            take_datagrams(&mut slot, 32_600, |datagram| taken.push(datagram));
+            assert_eq!(taken.concat().len(), bytes);
+            assert_eq!(taken[0].as_ptr(), start);
+            taken[1].as_ptr() == start.wrapping_add(32_600)
+        };
+        assert_eq!([200, SLOT_BYTES / 4 - 1, SLOT_BYTES / 4].map(|last| take(32_600 + last)), [false, false, true]);
     }
 
     #[test]
