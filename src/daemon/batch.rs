@@ -3,7 +3,7 @@
 //! hands over such a buffer undivided.
 //!
 //! A received datagram must not pin much more memory than it needs, because a message may be held for seconds. The
-//! kernel writes into a slot of 64 KiB. Datagrams of at least a quarter of it stay there if they fill half of it. All
+//! kernel writes into a slot of 64 KiB. Datagrams of at least a quarter of it stay there if the slot is half full. All
 //! others are copied into buffers of their own size. A slot is reused once nothing refers to it.
 
 mod raw_address;
@@ -98,8 +98,8 @@ pub struct RecvBatch {
 }
 
 impl RecvBatch {
-    /// Makes room for `buffers` buffers in one call: at least 1, at most [`BATCH_BUFFERS_MAX`]. Each slot is 64 KiB of
-    /// address space; memory is used as far as datagrams fill it.
+    /// Makes room for `buffers` buffers in one call: at least 1, at most [`BATCH_BUFFERS_MAX`]. Each of them has two
+    /// slots of 64 KiB of address space; memory is used as far as datagrams fill it.
     pub fn new(buffers: usize) -> RecvBatch {
         let buffers = buffers.clamp(1, BATCH_BUFFERS_MAX);
         let slots = (0..SLOTS_PER_BUFFER * buffers).map(|_| BytesMut::with_capacity(SLOT_BYTES)).collect();

@@ -57,7 +57,7 @@ impl EngineCore {
         }
     }
 
-    /// Applies the effects of `count` publish requests of a client, whose outcomes it knows, and counts them.
+    /// Applies the effects of `count` publish requests of a client, and counts them. The caller has reported refusals.
     #[inline]
     pub(in crate::daemon) fn on_published_many(&mut self, now: ClockReading, client: ClientId, count: u64) {
         if self.peer.has_effects() {

@@ -152,7 +152,7 @@ impl From<ConnectFault> for NatsFault {
     }
 }
 
-/// Writes an error that may or may not end the connection.
+/// Writes an `-ERR` line.
 pub(super) fn put_error(out: &mut OutputBuffer, text: impl fmt::Display) {
     out.put(format!("-ERR '{text}'\r\n").as_bytes());
 }
