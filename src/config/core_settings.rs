@@ -15,9 +15,10 @@ use std::time::Duration;
 /// UDP headers.
 const DATAGRAM_BYTES_AUTO_MAX: usize = 8972;
 
-/// Datagram size that `datagram-size: auto` chooses for an interface that carries at least [`WHOLE_PAYLOAD_BYTES`], such
-/// as loopback. Two datagrams fill a buffer of the kernel, also with the bytes that keyed peers add. Loopback loses
-/// datagrams only when a receive buffer is full, and then loses the whole buffer of datagrams, whatever their size.
+/// Datagram size that `datagram-size: auto` chooses for an interface that carries at least [`WHOLE_PAYLOAD_BYTES`],
+/// such as loopback or InfiniBand in connected mode. Two datagrams fill a buffer of the kernel, also with the bytes that
+/// keyed peers add. Loopback loses datagrams only when a receive buffer is full, and then usually loses together what
+/// left as one buffer, whatever the size of the datagrams.
 const DATAGRAM_BYTES_WHOLE: usize = 32_600;
 
 /// Minimum bytes of payload that an interface carries without IP fragments, if it carries nearly every UDP datagram.

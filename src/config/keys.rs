@@ -209,7 +209,7 @@ keys! {
     /// Maximum size of a published message: payload, headers and reply subject together.
     "message-size" message_size: usize = "8 mb", SizeFormat { min: 1, max: MESSAGE_BYTES_MAX }, "1 mb";
     /// Maximum size of a sent datagram; `auto` is the payload that the MTU of the interface carries, at most 8972
-    /// bytes, or 32600 on loopback.
+    /// bytes, or 32600 if it carries 65000, as loopback does.
     "datagram-size" datagram_size: DatagramSize =
         "auto", DatagramSizeFormat { size: SizeFormat { min: 576, max: 65_507 } }, "1400 bytes";
     /// The wanted receive buffer of each socket; the system may grant less, and then a warning names the remedy.
