@@ -168,6 +168,13 @@ impl Deliveries {
         0 < self.left
     }
 
+    /// Copies the messages of a run, so that they do not keep the memory of a whole datagram.
+    pub(crate) fn detach(&mut self) {
+        if let Messages::Run(messages) = &mut self.messages {
+            messages.detach();
+        }
+    }
+
     /// Removes the numbers of these messages.
     pub(crate) fn remove_numbers(&mut self) {
         self.position.seq = None;

@@ -68,6 +68,12 @@ pub(crate) enum QueueItem {
 /// Bytes charged for a notice in addition to its message: the structures around it.
 const EVENT_BYTES: usize = 256;
 
+/// Bytes in a queue from which on it copies small runs out of their datagrams. A reader that keeps up causes no copies.
+const ATTACHED_BYTES: usize = 64 * 1024;
+/// Minimum bytes of a run that refers to its datagram beyond [`ATTACHED_BYTES`]. A datagram keeps up to 64 KiB, of
+/// which the queue counts only the run.
+const ATTACHED_RUN_BYTES: usize = 4096;
+
 /// Number of loss reports accepted beyond a queue full of messages: reports are small, rare, and the purpose of the
 /// bus. Further reports are counted as dropped.
 const LOSSES_BEYOND_MAX: usize = 4096;
@@ -177,6 +183,9 @@ impl SubscriptionQueue {
         if 0 < room {
             state.report_dropped();
             messages.truncate(room);
+            if ATTACHED_BYTES <= state.bytes && messages.bytes() < ATTACHED_RUN_BYTES {
+                messages.detach();
+            }
             state.count += messages.len();
             state.bytes += bytes;
             state.queued.push_back(QueueEntry::Messages(messages, bytes));
@@ -477,9 +486,12 @@ impl QueueState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{Cause, Dseq, Epoch, LossScope, Message, Publisher, Reason, Verdict};
+    use crate::message::{Cause, Dseq, Epoch, LossScope, Message, MessageRef, Publisher, Reason, Verdict};
     use crate::seqno::{Frame, Seq};
+    use crate::subject::Subject;
     use crate::time::WallTime;
+    use crate::wire::{Run, entry};
+    use bytes::Bytes;
     use std::sync::Arc;
 
     fn publisher() -> Publisher {
@@ -526,6 +538,27 @@ mod tests {
         check(4, "7rrrrrr", "mmmm3.");
         // The queue is read down to half before it accepts messages again; the drop count precedes them.
         check(4, "6r1rr1rrrr", "mmmm3m.");
+    }
+
+    #[test]
+    fn small_runs_of_slow_readers_leave_their_datagrams() {
+        for (payload_bytes, attached) in [(64, 1..=ATTACHED_BYTES / EVENT_BYTES), (ATTACHED_RUN_BYTES, 300..=300)] {
+            let queue = SubscriptionQueue::new(QueueLimits { count_max: 1000, bytes_max: 1 << 30 });
+            let subject: Subject = "a".parse().unwrap();
+            let mut datagram = Vec::new();
+            entry::put(&mut datagram, MessageRef::new(&subject, &vec![7; payload_bytes]));
+            let datagram = Bytes::from(datagram);
+            for _ in 0..300 {
+                let run = Run::of_packed(subject.clone(), None, 1, datagram.clone());
+                queue.push_messages(Deliveries::of_run(run, publisher(), Verdict::Unnumbered, false));
+            }
+            let mut count = 0;
+            while let Ok(QueueItem::Notice(Notice::Message(delivery))) = queue.pop() {
+                assert_eq!(delivery.message.payload, vec![7; payload_bytes]);
+                count += usize::from(datagram.as_ptr_range().contains(&delivery.message.payload.as_ptr()));
+            }
+            assert!(attached.contains(&count), "{count} of {payload_bytes} bytes");
+        }
     }
 
     #[test]

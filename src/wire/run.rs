@@ -238,6 +238,12 @@ impl RunMessages {
         }
     }
 
+    /// Copies the subject and the entries, so that the messages do not keep the memory of a whole datagram.
+    pub(crate) fn detach(&mut self) {
+        self.run.subject = self.run.subject.detached();
+        self.run.entries = Bytes::copy_from_slice(&self.run.entries);
+    }
+
     /// Returns whether `predicate` holds for the header fields of any remaining message.
     #[inline]
     pub(crate) fn any_headers(&self, predicate: impl Fn(&[u8]) -> bool) -> bool {
