@@ -159,21 +159,7 @@ impl LocalConnection {
             thread_request: Condvar::new(),
             is_thread_required: AtomicBool::new(false),
         });
-        let connection_thread = ConnectionThread {
-            shared: local_connection.clone(),
-            poll,
-            endpoint,
-            reader,
-            descriptors: DescriptorQueue::default(),
-            is_socket_closed: false,
-            writing: BytesMut::new(),
-            unnotified: Vec::new(),
-            is_readable: true,
-            is_writable: true,
-            events: Events::with_capacity(8),
-            scratch: vec![0; READ_BYTES],
-            unpolled: 0,
-        };
+        let connection_thread = ConnectionThread::new(local_connection.clone(), poll, endpoint, reader);
         let thread = std::thread::Builder::new().name("seqcast-attached".into()).spawn(move || connection_thread.run());
         *lock(&local_connection.thread) = Some(thread.map_err(system("start a thread"))?);
         Ok((local_connection, welcome))
@@ -638,6 +624,29 @@ struct ConnectionThread {
 }
 
 impl ConnectionThread {
+    fn new(
+        shared: Arc<LocalConnection>,
+        poll: Poll,
+        endpoint: ClientEndpoint,
+        reader: Option<RingReader>,
+    ) -> ConnectionThread {
+        ConnectionThread {
+            shared,
+            poll,
+            endpoint,
+            reader,
+            descriptors: DescriptorQueue::default(),
+            is_socket_closed: false,
+            writing: BytesMut::new(),
+            unnotified: Vec::new(),
+            is_readable: true,
+            is_writable: true,
+            events: Events::with_capacity(8),
+            scratch: vec![0; READ_BYTES],
+            unpolled: 0,
+        }
+    }
+
     fn run(self) {
         let (shared, mut thread) = (self.shared.clone(), Box::new(self));
         let reason = loop {
@@ -873,65 +882,4 @@ fn is_disconnect(error: &io::Error) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::shared_memory::{RingSide, Segment, rings};
-    use std::os::fd::AsFd;
-
-    const RING_BYTES: usize = 4096;
-
-    /// A connection without its thread, and the other end of its ring and its socket.
-    struct Ends {
-        connection: Arc<LocalConnection>,
-        peer: RingReader,
-        _socket: UnixStream,
-        _poll: Poll,
-    }
-
-    fn ends() -> Ends {
-        let (segment, memory) = Segment::create(RING_BYTES).unwrap();
-        let (_, ring) = rings(Segment::open(memory.as_fd(), RING_BYTES).unwrap(), RingSide::Client);
-        let (poll, (stream, socket)) = (Poll::new().unwrap(), UnixStream::pair().unwrap());
-        let connection = Arc::new(LocalConnection {
-            state: Mutex::new(LocalConnectionState { ring: Some(ring), ..LocalConnectionState::default() }),
-            queues: Mutex::default(),
-            send_space: Condvar::new(),
-            waker: Waker::new(poll.registry(), WAKER).unwrap(),
-            stream,
-            thread: Mutex::default(),
-            thread_request: Condvar::new(),
-            is_thread_required: AtomicBool::new(false),
-        });
-        Ends { connection, peer: rings(segment, RingSide::Peer).0, _socket: socket, _poll: poll }
-    }
-
-    #[test]
-    fn space_made_by_one_publisher_wakes_others() {
-        let Ends { connection, mut peer, .. } = ends();
-        let subject: Subject = "x".parse().unwrap();
-        let publish = || connection.publish_payload(&subject, &[7; 100], Duration::ZERO).unwrap();
-        // Messages are packed while the peer is behind.
-        while lock(&connection.state).out.is_empty() {
-            publish();
-        }
-        let (sender, outcome) = crossbeam_channel::bounded(1);
-        let (blocked, large) = (connection.clone(), vec![7; OUT_BYTES_MAX]);
-        let thread_subject = subject.clone();
-        std::thread::spawn(move || sender.send(blocked.publish_payload(&thread_subject, &large, FOREVER)));
-        while lock(&connection.state).writers_waiting == 0 {
-            std::thread::yield_now();
-        }
-        // The peer has read everything, and has not written its doorbell yet.
-        peer.read(RING_BYTES, &mut BytesMut::new()).unwrap();
-        publish();
-        assert_eq!(outcome.recv_timeout(Duration::from_secs(20)), Ok(Ok(())));
-    }
-
-    #[test]
-    fn ended_connection_releases_its_ring() {
-        let Ends { connection, .. } = ends();
-        assert!(connection.uses_rings());
-        connection.end("the test is over".to_owned());
-        assert!(!connection.uses_rings());
-    }
-}
+mod tests;

@@ -127,7 +127,11 @@ impl ConnectionThread {
             match self.descriptors.receive(&self.shared.stream, &mut [0; 256]) {
                 // The socket keeps its end for the next read.
                 Ok(0) => break,
-                Ok(_) => self.on_doorbell()?,
+                Ok(_) => {
+                    // A doorbell among them may say that output or publishers need wait no longer.
+                    self.is_readable = true;
+                    self.on_doorbell()?;
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),

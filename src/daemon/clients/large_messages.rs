@@ -1,8 +1,9 @@
 //! Delivery of large messages to attached clients. Those with shared memory read the payload in place.
 
 use super::{ClientTransport, Clients};
+use crate::listener::local::LocalFault;
 use crate::listener::value::delivery_body;
-use crate::message::{Delivery, Message, Target};
+use crate::message::{ClientId, Delivery, Message, Target};
 use crate::shared_memory::SealedBuffer;
 use crate::time::ClockReading;
 use bytes::Bytes;
@@ -15,6 +16,19 @@ const COPIED_BYTES_MIN: usize = 256 * 1024;
 const COPY_READERS_MIN: usize = 3;
 
 impl Clients {
+    /// Takes the buffer of `bytes` bytes that a client has sent for its present frame. Returns `None` if this process may
+    /// not have it.
+    ///
+    /// # Errors
+    /// The client has sent no buffer, or something else.
+    pub(crate) fn take_buffer(&mut self, id: ClientId, bytes: usize) -> Result<Option<Bytes>, LocalFault> {
+        let Some(connection) = self.connection(id) else { return Ok(None) };
+        let buffer = connection.take_buffer(bytes);
+        // A doorbell read beside the descriptor may say that the client has room for output.
+        self.on_writable(id);
+        buffer
+    }
+
     /// Delivers a large message to the attached clients among the targets.
     pub(super) fn deliver_large(&mut self, now: ClockReading, to: &[Target], delivery: &Delivery) {
         let shared = self.buffer_for(to, &delivery.message.payload).map(|buffer| {
@@ -49,5 +63,60 @@ impl Clients {
         }
         let copy = SealedBuffer::copy(payload).ok()?;
         SealedBuffer::of(&copy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use crate::daemon::local_rings::LocalRings;
+    use crate::daemon::local_socket::Connection;
+    use crate::daemon::subscription_queue::QueueLimits;
+    use crate::listener::frame::PeerFrame;
+    use crate::shared_memory::{BUFFER_BYTES_MIN, RingReader, RingSide, Segment, hand_over, rings, send_doorbell};
+    use bytes::BytesMut;
+    use mio::net::UnixStream;
+    use std::os::fd::AsFd;
+
+    const RING_BYTES: usize = 4096;
+
+    /// Clients of which one has shared memory, with its end of the ring and of the socket.
+    struct Ends {
+        clients: Clients,
+        id: ClientId,
+        reader: RingReader,
+        socket: UnixStream,
+    }
+
+    fn ends(limits: QueueLimits) -> Ends {
+        let (segment, memory) = Segment::create(RING_BYTES).unwrap();
+        let (reader, _) = rings(Segment::open(memory.as_fd(), RING_BYTES).unwrap(), RingSide::Client);
+        let (stream, socket) = UnixStream::pair().unwrap();
+        let mut connection = Connection::new(stream, limits);
+        connection.rings = Some(LocalRings::new(segment));
+        let mut clients = Clients::new(limits, 0);
+        let id = clients.add(Clock::now(), String::new(), ClientTransport::Attached(Box::new(connection)));
+        Ends { clients, id, reader, socket }
+    }
+
+    fn buffer() -> Arc<SealedBuffer> {
+        let bytes = SealedBuffer::copy(&vec![1; BUFFER_BYTES_MIN]).unwrap();
+        SealedBuffer::of(&bytes).unwrap()
+    }
+
+    #[test]
+    fn doorbell_before_a_buffer_continues_output() {
+        let Ends { mut clients, id, mut reader, socket } = ends(QueueLimits { count_max: 10, bytes_max: 1 << 20 });
+        clients.answer(id, &PeerFrame::Shown { id: 1, answer: vec![b' '; 2 * RING_BYTES].into() });
+        assert!(clients.write().is_empty());
+        let mut out = BytesMut::new();
+        assert_eq!(reader.read(RING_BYTES, &mut out), Ok(RING_BYTES), "the ring is full");
+        assert!(reader.take_doorbell_request());
+        send_doorbell(&socket);
+        assert!(hand_over(&socket, buffer().memory()));
+        assert_eq!(clients.take_buffer(id, BUFFER_BYTES_MIN).unwrap().unwrap(), vec![1; BUFFER_BYTES_MIN]);
+        assert!(clients.write().is_empty());
+        assert_eq!(reader.read(RING_BYTES, &mut out), Ok(RING_BYTES), "the client gets more");
     }
 }

@@ -81,8 +81,7 @@ impl EngineCore {
 
     /// Publishes a message whose payload is a buffer of the client. The payload is read in place.
     pub(super) fn publish_buffer(&mut self, now: ClockReading, id: ClientId, message: Message, payload_bytes: usize) {
-        let Some(connection) = self.clients.connection(id) else { return };
-        match connection.take_buffer(payload_bytes) {
+        match self.clients.take_buffer(id, payload_bytes) {
             Ok(Some(payload)) => {
                 self.clients.client(id).into_iter().for_each(|client| client.published += 1);
                 self.request_or_report(now, id, ClientRequest::Publish(Message { payload, ..message }));

@@ -1,0 +1,118 @@
+//! Tests of a connection without its thread, beside a peer written by hand.
+
+use super::*;
+use crate::listener::frame::VERSION;
+use crate::message::{Delivery, Epoch, Publisher, Verdict};
+use crate::shared_memory::{BUFFER_BYTES_MIN, RingSide, SealedBuffer, Segment, hand_over, rings};
+use std::os::fd::AsFd;
+
+const RING_BYTES: usize = 4096;
+
+/// A connection without its thread, what the thread needs, and the other end of its rings and its socket.
+struct Ends {
+    connection: Arc<LocalConnection>,
+    reader: RingReader,
+    poll: Poll,
+    peer: RingReader,
+    peer_writer: RingWriter,
+    socket: UnixStream,
+}
+
+fn ends() -> Ends {
+    let (segment, memory) = Segment::create(RING_BYTES).unwrap();
+    let (reader, ring) = rings(Segment::open(memory.as_fd(), RING_BYTES).unwrap(), RingSide::Client);
+    let (poll, (stream, socket)) = (Poll::new().unwrap(), UnixStream::pair().unwrap());
+    let connection = Arc::new(LocalConnection {
+        state: Mutex::new(LocalConnectionState { ring: Some(ring), ..LocalConnectionState::default() }),
+        queues: Mutex::default(),
+        send_space: Condvar::new(),
+        waker: Waker::new(poll.registry(), WAKER).unwrap(),
+        stream,
+        thread: Mutex::default(),
+        thread_request: Condvar::new(),
+        is_thread_required: AtomicBool::new(false),
+    });
+    let (peer, peer_writer) = rings(segment, RingSide::Peer);
+    Ends { connection, reader, poll, peer, peer_writer, socket }
+}
+
+/// Returns the protocol state after the greeting.
+fn greeted() -> ClientEndpoint {
+    let mut endpoint = ClientEndpoint::new();
+    let mut bytes = BytesMut::new();
+    let welcome = Welcome {
+        version: VERSION,
+        peer: "A".parse().unwrap(),
+        epoch: Epoch::new(1).unwrap(),
+        group: 1,
+        port: 1,
+        client: 1,
+        message_bytes_max: 1,
+        software: String::new(),
+        offers_shared_memory: true,
+    };
+    PeerFrame::Welcome(welcome).encode(&mut bytes);
+    endpoint.push(&bytes);
+    assert!(matches!(endpoint.poll_frame(), Ok(Some(PeerFrame::Welcome(_)))));
+    endpoint
+}
+
+fn delivery(payload: &str) -> Delivery {
+    let publisher = Publisher { name: None, epoch: Epoch::new(1).unwrap(), uid: 1 };
+    Delivery::new(Message::new("x".parse().unwrap(), payload.to_owned()), publisher, None, Verdict::Direct)
+}
+
+#[test]
+fn space_made_by_one_publisher_wakes_others() {
+    let Ends { connection, mut peer, .. } = ends();
+    let subject: Subject = "x".parse().unwrap();
+    let publish = || connection.publish_payload(&subject, &[7; 100], Duration::ZERO).unwrap();
+    // Messages are packed while the peer is behind.
+    while lock(&connection.state).out.is_empty() {
+        publish();
+    }
+    let (sender, outcome) = crossbeam_channel::bounded(1);
+    let (blocked, large) = (connection.clone(), vec![7; OUT_BYTES_MAX]);
+    let thread_subject = subject.clone();
+    std::thread::spawn(move || sender.send(blocked.publish_payload(&thread_subject, &large, FOREVER)));
+    while lock(&connection.state).writers_waiting == 0 {
+        std::thread::yield_now();
+    }
+    // The peer has read everything, and has not written its doorbell yet.
+    peer.read(RING_BYTES, &mut BytesMut::new()).unwrap();
+    publish();
+    assert_eq!(outcome.recv_timeout(Duration::from_secs(20)), Ok(Ok(())));
+}
+
+#[test]
+fn ended_connection_releases_its_ring() {
+    let Ends { connection, .. } = ends();
+    assert!(connection.uses_rings());
+    connection.end("the test is over".to_owned());
+    assert!(!connection.uses_rings());
+}
+
+#[test]
+fn doorbell_before_a_buffer_continues_output() {
+    let Ends { connection, reader, poll, mut peer, mut peer_writer, socket } = ends();
+    let mut thread = ConnectionThread::new(connection.clone(), poll, greeted(), Some(reader));
+    for _ in 0..RING_BYTES / 50 {
+        connection.publish_payload(&"x".parse().unwrap(), &[7; 100], Duration::ZERO).unwrap();
+    }
+    thread.write().unwrap();
+    assert_eq!(thread.read(1).unwrap(), None);
+    assert!(thread.is_idle(false) && !thread.is_all_written(), "the ring is full");
+    // The peer reads, and rings the doorbell. Then it delivers a buffer.
+    let mut out = BytesMut::new();
+    assert_eq!(peer.read(RING_BYTES, &mut out), Ok(RING_BYTES));
+    assert!(peer.take_doorbell_request());
+    send_doorbell(&socket);
+    let bytes = SealedBuffer::copy(&[1; BUFFER_BYTES_MIN]).unwrap();
+    assert!(hand_over(&socket, SealedBuffer::of(&bytes).unwrap().memory()));
+    let mut frame = BytesMut::new();
+    PeerFrame::MessageBuffer { subs: vec![SubId(1)], delivery: delivery(""), payload_bytes: bytes.len() }
+        .encode(&mut frame);
+    peer_writer.write_all(&frame).unwrap();
+    assert_eq!(thread.read(1).unwrap(), None);
+    assert!(!thread.is_idle(false), "the thread writes before it sleeps");
+}
