@@ -170,6 +170,19 @@ fn empty_memory(bytes: usize, flags: libc::c_uint) -> Option<OwnedFd> {
     Some(memory.into())
 }
 
+/// Makes a sealed memfd of one hole, with as many pages behind its end.
+fn hollow_memory(bytes: usize) -> OwnedFd {
+    let memory = new_memory(0).unwrap();
+    memory.set_len(bytes as u64).unwrap();
+    let length = bytes as libc::off_t;
+    // SAFETY: the call accesses no memory.
+    let answer = unsafe { libc::fallocate(memory.as_raw_fd(), libc::FALLOC_FL_KEEP_SIZE, length, length) };
+    assert_eq!(answer, 0);
+    assert!(bytes as u64 <= 512 * memory.metadata().unwrap().blocks());
+    seal(&memory, SEALS);
+    memory.into()
+}
+
 fn frame(payload_bytes: usize) -> ClientFrame {
     ClientFrame::PublishBuffer { message: Message::new(subject("x"), ""), payload_bytes }
 }
@@ -200,6 +213,7 @@ fn wrong_descriptors_end_only_their_client() {
         memfd(MIB + 1, SEALS),
         memfd(0, SEALS),
         empty_memory(MIB, 0).unwrap(),
+        hollow_memory(MIB),
     ];
     fs::remove_file(&path).unwrap();
     // Not every system has huge pages.
