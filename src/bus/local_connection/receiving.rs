@@ -5,7 +5,7 @@
 //! for something else, or when the receivers have not come back for a while. Only the receivers of the only queue of a
 //! connection may drive it, since others would wait for the first.
 
-use super::{ConnectionThread, LocalConnection, LocalConnectionState, lock};
+use super::{ConnectionThread, LocalConnection, LocalConnectionState, READS_MAX, lock};
 use crate::clock::Clock;
 use crate::daemon::subscription_queue::{PopError, QueueItem, SubscriptionQueue};
 use std::io;
@@ -230,7 +230,9 @@ impl ConnectionThread {
     /// reason if the connection has ended.
     fn turn_for(&mut self, queue: &SubscriptionQueue, left: Option<Duration>) -> io::Result<Option<String>> {
         let is_closing = self.write()?;
-        if let Some(reason) = self.read(1)? {
+        // A receiver that does not wait may come back late: it reads as much as the thread of the connection would.
+        let reads_max = if left == Some(Duration::ZERO) { READS_MAX } else { 1 };
+        if let Some(reason) = self.read(reads_max)? {
             return Ok(Some(reason));
         }
         if is_closing || queue.has_items() {
@@ -248,5 +250,58 @@ impl ConnectionThread {
             self.wait(left)?;
         }
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{Ends, delivery, ends_with, greeted};
+    use super::super::{READ_BYTES, READS_MAX};
+    use super::*;
+    use crate::daemon::subscription_queue::QueueLimits;
+    use crate::listener::frame::PeerFrame;
+    use crate::message::SubId;
+    use crate::shared_memory::RingWriter;
+    use bytes::BytesMut;
+    use mio::net::UnixStream;
+    use std::io::Write;
+
+    const SUB: SubId = SubId(1);
+
+    /// A connection that a receiver may drive, its only queue, and the other end of its ring and its socket.
+    struct LentEnds {
+        connection: Arc<LocalConnection>,
+        queue: Arc<SubscriptionQueue>,
+        peer_writer: RingWriter,
+        _socket: UnixStream,
+    }
+
+    fn lent_ends() -> LentEnds {
+        let Ends { connection, reader, poll, peer_writer, socket, .. } = ends_with(READS_MAX * READ_BYTES);
+        let queue = Arc::new(SubscriptionQueue::new(QueueLimits { count_max: 10_000, bytes_max: 16 << 20 }));
+        lock(&connection.queues).insert(SUB, queue.clone());
+        connection.add_queue(&queue, true);
+        let thread = ConnectionThread::new(connection.clone(), poll, greeted(), Some(reader));
+        lock(&connection.state).lending.parked = Some(Box::new(thread));
+        LentEnds { connection, queue, peer_writer, _socket: socket }
+    }
+
+    fn write(peer_writer: &mut RingWriter, frame: &PeerFrame) {
+        let mut bytes = BytesMut::new();
+        frame.encode(&mut bytes);
+        peer_writer.write_all(&bytes).unwrap();
+    }
+
+    fn message(payload: &str) -> PeerFrame {
+        PeerFrame::Message { subs: vec![SUB], delivery: delivery(payload) }
+    }
+
+    #[test]
+    fn receiver_without_patience_reads_the_whole_ring() {
+        let LentEnds { connection, queue, mut peer_writer, _socket } = lent_ends();
+        let payload = "x".repeat(READ_BYTES / 10);
+        (0..100).for_each(|_| write(&mut peer_writer, &message(&payload)));
+        assert!(connection.receive(&queue, Some(Duration::ZERO)).is_ok());
+        assert_eq!(queue.drain(|_| {}), Ok(99));
     }
 }

@@ -9,18 +9,22 @@ use std::os::fd::AsFd;
 const RING_BYTES: usize = 4096;
 
 /// A connection without its thread, what the thread needs, and the other end of its rings and its socket.
-struct Ends {
-    connection: Arc<LocalConnection>,
-    reader: RingReader,
-    poll: Poll,
-    peer: RingReader,
-    peer_writer: RingWriter,
-    socket: UnixStream,
+pub(super) struct Ends {
+    pub(super) connection: Arc<LocalConnection>,
+    pub(super) reader: RingReader,
+    pub(super) poll: Poll,
+    pub(super) peer: RingReader,
+    pub(super) peer_writer: RingWriter,
+    pub(super) socket: UnixStream,
 }
 
 fn ends() -> Ends {
-    let (segment, memory) = Segment::create(RING_BYTES).unwrap();
-    let (reader, ring) = rings(Segment::open(memory.as_fd(), RING_BYTES).unwrap(), RingSide::Client);
+    ends_with(RING_BYTES)
+}
+
+pub(super) fn ends_with(ring_bytes: usize) -> Ends {
+    let (segment, memory) = Segment::create(ring_bytes).unwrap();
+    let (reader, ring) = rings(Segment::open(memory.as_fd(), ring_bytes).unwrap(), RingSide::Client);
     let (poll, (stream, socket)) = (Poll::new().unwrap(), UnixStream::pair().unwrap());
     let connection = Arc::new(LocalConnection {
         state: Mutex::new(LocalConnectionState { ring: Some(ring), ..LocalConnectionState::default() }),
@@ -37,7 +41,7 @@ fn ends() -> Ends {
 }
 
 /// Returns the protocol state after the greeting.
-fn greeted() -> ClientEndpoint {
+pub(super) fn greeted() -> ClientEndpoint {
     let mut endpoint = ClientEndpoint::new();
     let mut bytes = BytesMut::new();
     let welcome = Welcome {
@@ -57,7 +61,7 @@ fn greeted() -> ClientEndpoint {
     endpoint
 }
 
-fn delivery(payload: &str) -> Delivery {
+pub(super) fn delivery(payload: &str) -> Delivery {
     let publisher = Publisher { name: None, epoch: Epoch::new(1).unwrap(), uid: 1 };
     Delivery::new(Message::new("x".parse().unwrap(), payload.to_owned()), publisher, None, Verdict::Direct)
 }
