@@ -69,6 +69,15 @@ impl PeerLink {
         }
     }
 
+    /// Waits until the number of notifications of a queue of this link differs from `since`: without limit, or for at most
+    /// `timeout`.
+    pub(super) fn wait_notification(&self, queue: &SubscriptionQueue, since: u64, timeout: Option<Duration>) {
+        match self {
+            PeerLink::LocalConnection(local_connection) => local_connection.wait_notification(queue, since, timeout),
+            PeerLink::Engine(..) => queue.wait_notification(since, timeout),
+        }
+    }
+
     /// Has a thread of the link queue all notices from now on, also while no receiver waits.
     pub(super) fn require_thread(&self) {
         if let PeerLink::LocalConnection(local_connection) = self {

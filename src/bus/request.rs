@@ -69,7 +69,8 @@ impl Replies {
             if !self.publish(left)? || left.is_zero() {
                 return Err(RequestError::Timeout);
             }
-            self.subscription.single().0.wait_notification(notifications, Some(left));
+            let queue = self.subscription.single().0;
+            self.bus.shared.link.wait_notification(queue, notifications, Some(left));
         }
     }
 

@@ -219,7 +219,7 @@ impl Subscription {
             if until <= Clock::now().instant {
                 return Err(RecvError::Empty);
             }
-            self.queue.wait_notification(notifications, Some(left));
+            self.link.wait_notification(&self.queue, notifications, Some(left));
         }
     }
 
@@ -247,7 +247,7 @@ impl Subscription {
                 return Err(PopError::Empty);
             }
             let retry = is_backpressured.then_some(RETRY_INTERVAL);
-            self.queue.wait_notification(notifications, left.into_iter().chain(retry).min());
+            self.link.wait_notification(&self.queue, notifications, left.into_iter().chain(retry).min());
         }
     }
 

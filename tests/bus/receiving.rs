@@ -4,6 +4,7 @@ use crate::support::bus::{PATIENCE, config_with_socket, message, messages, serve
 use crate::support::wait::let_time_pass;
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use seqcast::bus::{Bus, Notice, RecvError, Subscription};
+use seqcast::clock::Clock;
 use seqcast::config::Config;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -169,4 +170,31 @@ fn end_of_the_peer_ends_a_waiting_receiver() {
     });
     drop(peer);
     assert!(program.show("peers").is_err());
+}
+
+#[test]
+fn several_replies_arrive_at_once() {
+    let (config, _directory) = config_with_socket("replies");
+    let peer = serve(&config);
+    let program = Bus::attach(&config.socket).unwrap();
+    let requests = peer.subscribe("q".parse().unwrap()).unwrap();
+    let round = || {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let request = messages(&requests, 1).remove(0);
+                for payload in ["one", "two", "three"] {
+                    let_time_pass(Duration::from_millis(1), "the program reads each reply by itself");
+                    peer.reply_to(&request, payload).unwrap();
+                }
+            });
+            let start = Clock::now().instant;
+            let replies = program.request_many(message("q", "?"), 3, PATIENCE).unwrap();
+            let payloads: Vec<_> = replies.iter().map(|reply| reply.message.payload.clone()).collect();
+            assert_eq!(payloads, ["one", "two", "three"]);
+            Clock::now().instant.since(start)
+        })
+    };
+    // The thread of the connection would look after 10 ms.
+    let fastest = (0..50).map(|_| round()).min().unwrap();
+    assert!(fastest < Duration::from_millis(9), "{fastest:?}");
 }

@@ -29,6 +29,8 @@ pub(super) struct Lending {
     is_thread_resting: bool,
     /// Number of receivers that wait while another thread drives.
     receivers_waiting: usize,
+    /// Number of callers that wait for a notification of a queue in another way than [`LocalConnection::receive`].
+    notifications_awaited: usize,
     /// True if a receiver that does not wait has found another driver since the connection was lent.
     is_wanted: bool,
     /// Number of times that a receiver has driven.
@@ -41,6 +43,7 @@ impl LocalConnectionState {
     /// Returns whether somebody waits for something other than a notice.
     fn has_other_waiters(&self) -> bool {
         0 < self.writers_waiting
+            || 0 < self.lending.notifications_awaited
             || !self.out.is_empty()
             || self.is_closing
             || self.end_reason.is_some()
@@ -108,6 +111,17 @@ impl LocalConnection {
                 return queue.pop();
             }
         }
+    }
+
+    /// Waits until the number of notifications of a queue differs from `since`: without limit, or for at most `timeout`.
+    /// The thread of the connection drives it meanwhile.
+    pub(in crate::bus) fn wait_notification(&self, queue: &SubscriptionQueue, since: u64, timeout: Option<Duration>) {
+        let mut state = lock(&self.state);
+        state.lending.notifications_awaited += 1;
+        self.request_thread(&mut state);
+        drop(state);
+        queue.wait_notification(since, timeout);
+        lock(&self.state).lending.notifications_awaited -= 1;
     }
 
     /// Has the thread of the connection drive it from now on: somebody waits for a notice in another way than
@@ -303,5 +317,25 @@ mod tests {
         (0..100).for_each(|_| write(&mut peer_writer, &message(&payload)));
         assert!(connection.receive(&queue, Some(Duration::ZERO)).is_ok());
         assert_eq!(queue.drain(|_| {}), Ok(99));
+    }
+
+    #[test]
+    fn wait_for_a_notification_needs_the_thread() {
+        let LentEnds { connection, queue, .. } = lent_ends();
+        // A receiver that does not wait would drive.
+        lock(&connection.state).lending.is_wanted = true;
+        let since = queue.notifications();
+        std::thread::scope(|scope| {
+            scope.spawn(|| connection.wait_notification(&queue, since, None));
+            while lock(&connection.state).lending.notifications_awaited == 0 {
+                std::thread::yield_now();
+            }
+            let state = lock(&connection.state);
+            assert!(state.lending.needs_thread && !state.may_lend(), "the thread drives until the wait ends");
+            drop(state);
+            queue.notify();
+        });
+        let state = lock(&connection.state);
+        assert!(state.may_lend() && !state.has_other_waiters());
     }
 }
