@@ -272,8 +272,10 @@ mod tests {
     use super::super::tests::{Ends, delivery, ends_with, greeted};
     use super::super::{READ_BYTES, READS_MAX};
     use super::*;
+    use crate::bus::peer_link::PeerLink;
+    use crate::bus::{RecvError, Subscription};
     use crate::daemon::subscription_queue::QueueLimits;
-    use crate::listener::frame::PeerFrame;
+    use crate::listener::frame::{ByeReason, PeerFrame};
     use crate::message::SubId;
     use crate::shared_memory::RingWriter;
     use bytes::BytesMut;
@@ -337,5 +339,16 @@ mod tests {
         });
         let state = lock(&connection.state);
         assert!(state.may_lend() && !state.has_other_waiters());
+    }
+
+    #[test]
+    fn drain_counts_notices_before_the_end() {
+        let LentEnds { connection, queue, mut peer_writer, _socket } = lent_ends();
+        write(&mut peer_writer, &message("last"));
+        write(&mut peer_writer, &PeerFrame::Bye { reason: ByeReason::Stopping, text: "the end".to_owned() });
+        let link = PeerLink::LocalConnection(connection);
+        let subscription = Subscription::new(queue, vec![SUB], link, None);
+        assert_eq!(subscription.drain(|_| {}), Ok(1));
+        assert_eq!(subscription.drain(|_| {}), Err(RecvError::Closed));
     }
 }
