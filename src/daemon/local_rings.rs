@@ -168,7 +168,13 @@ impl LocalRings {
         if outbox.is_empty() {
             return Ok(true);
         }
-        let is_all = outbox.write_to(&mut self.writer)?;
+        let mut is_all = outbox.write_to(&mut self.writer)?;
+        if outbox.has_waiting_report() {
+            // The client rings the doorbell when it has read, unless it has done so by now.
+            self.writer.await_reader();
+            outbox.on_read(self.writer.head()?);
+            is_all = outbox.write_to(&mut self.writer)?;
+        }
         if self.writer.take_doorbell_request() {
             send_doorbell(stream);
         }

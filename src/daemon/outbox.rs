@@ -193,7 +193,8 @@ impl ClientOutbox {
         (self.unwritten.events(), self.waiting_bytes(), self.dropped_total)
     }
 
-    /// Writes until nothing waits or the writer would block. Returns false in the latter case.
+    /// Writes until nothing waits or the writer would block. Returns false in the latter case, and while the report of
+    /// drops must wait.
     ///
     /// # Errors
     /// The connection is broken.
@@ -202,9 +203,18 @@ impl ClientOutbox {
             if self.dropped.is_empty() {
                 return Ok(true);
             }
+            if self.has_waiting_report() {
+                return Ok(false);
+            }
             self.report_dropped();
         }
         Ok(false)
+    }
+
+    /// Returns whether the report of drops waits until the client has read more buffers: until then the span of drops
+    /// goes on.
+    pub(crate) fn has_waiting_report(&self) -> bool {
+        !self.dropped.is_empty() && self.limits.bytes_max / 2 < self.unread_buffers.bytes()
     }
 
     fn drop_for(&mut self, subs: &[SubId], count: u64) -> PushOutcome {
@@ -420,5 +430,34 @@ mod tests {
         assert!(outbox.write_to(&mut client).unwrap());
         assert!(!outbox.is_backpressured());
         assert_eq!(outbox.fill(), (0, 0, 0));
+    }
+
+    #[test]
+    fn unread_buffers_delay_the_drop_report() {
+        let mut outbox = ClientOutbox::new(QueueLimits { count_max: 100, bytes_max: 1000 });
+        let mut client = slow(&mut outbox);
+        let subs = [SubId(1)];
+        let message = Message::new("a".parse().unwrap(), "");
+        let body = delivery_body(&Delivery::new(message, publisher(), None, Verdict::Direct));
+        let mut tail = 0;
+        // The first three have room, and each reaches the client at once.
+        let pushed = [300, 300, 300, 300].map(|bytes| {
+            let pushed = outbox.push_buffer(&subs, &body, bytes, tail, || true).unwrap();
+            tail += outbox.unwritten.bytes() as u64;
+            assert_eq!(outbox.write_to(&mut client).unwrap(), pushed.accepted == 1);
+            pushed.accepted
+        });
+        assert_eq!(pushed, [1, 1, 1, 0]);
+        assert_eq!(outbox.push_buffer(&subs, &body, 1, tail, || true).unwrap().accepted, 0, "the span goes on");
+        assert_eq!((outbox.has_waiting_report(), outbox.fullness()), (true, 0));
+        let frames = |client: &mut Slow| {
+            std::iter::from_fn(|| client.caller.poll_frame().unwrap())
+                .map(|frame| matches!(frame, PeerFrame::Dropped { counts } if counts == [(SubId(1), 2)]))
+                .collect::<Vec<bool>>()
+        };
+        assert_eq!(frames(&mut client), [false; 3]);
+        outbox.on_read(tail);
+        assert!(outbox.write_to(&mut client).unwrap() && outbox.is_empty());
+        assert_eq!(frames(&mut client), [true]);
     }
 }

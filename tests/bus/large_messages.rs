@@ -283,7 +283,7 @@ fn unread_buffers_count_into_the_queue_limit() {
     let queued = row()["queued_bytes"].as_u64().unwrap();
     assert!(0 < counted && (12 << 20..=16 << 20).contains(&queued), "{}", row());
     bus.publish_blocking(message("x", "last")).unwrap();
-    let (mut read, mut dropped) = (0, 0);
+    let (mut read, mut dropped, mut reports) = (0, 0, 0);
     while read + dropped < sent + 1 {
         match slow.next() {
             PeerFrame::MessageBuffer { payload_bytes, .. } => {
@@ -291,11 +291,15 @@ fn unread_buffers_count_into_the_queue_limit() {
                 read += 1;
             }
             PeerFrame::Message { .. } | PeerFrame::MessageRun { .. } => read += 1,
-            PeerFrame::Dropped { counts } => dropped += counts[0].1,
+            PeerFrame::Dropped { counts } => {
+                dropped += counts[0].1;
+                reports += 1;
+            }
             other => panic!("{other:?}"),
         }
     }
     assert!(counted <= dropped && dropped <= counted + 1, "{counted} {dropped}");
+    assert_eq!(reports, 1, "one span of drops has one report");
     assert_eq!(read + dropped, sent + 1);
     wait_until("nothing waits", || row()["queued_bytes"] == 0);
 }
