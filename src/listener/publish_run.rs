@@ -64,17 +64,27 @@ impl PublishRun {
 
     /// Takes the following messages with the present subject, as one run without numbers: `None` if there are none.
     pub fn take_run(&mut self) -> Option<Run> {
-        let mut entries = BytesMut::with_capacity(self.remaining_bytes());
-        let mut count = 0;
+        let (start, mut count, mut bytes) = (self.next, 0, 0);
         while let Some((subject, entry, _)) = self.next_item() {
             if !subject.is_empty() && self.items.get(subject) != Some(self.subject.as_bytes()) {
                 break;
             }
             self.next = entry.end;
-            entries.put_slice(self.items.get(entry).expect("decode has checked the range"));
+            bytes += entry.len();
             count += 1;
         }
-        (count != 0).then(|| Run::of_packed(self.subject.clone(), None, count, entries.freeze()))
+        if count == 0 {
+            return None;
+        }
+        // A queue may keep the run for long, so it has no more memory than it needs.
+        let mut entries = BytesMut::with_capacity(bytes);
+        self.next = start;
+        for _ in 0..count {
+            let (_, entry, _) = self.next_item().expect("the items were counted");
+            self.next = entry.end;
+            entries.put_slice(self.items.get(entry).expect("decode has checked the range"));
+        }
+        Some(Run::of_packed(self.subject.clone(), None, count, entries.freeze()))
     }
 
     /// Returns the locations of the next item: of its subject, of the entry of a run that it contains, and of its
@@ -295,6 +305,19 @@ mod tests {
         }
         assert_eq!((found, counts), (expected, vec![3, 1]));
         assert_eq!(run.remaining_bytes(), 0);
+    }
+
+    #[test]
+    fn short_run_has_memory_for_itself_alone() {
+        let subjects: [Subject; 2] = ["a", "b"].map(|text| text.parse().unwrap());
+        let (mut out, mut open) = (BytesMut::new(), PublishRunBuilder::default());
+        open.push(&mut out, &subjects[0], &[1; 100]);
+        open.push(&mut out, &subjects[1], &[2; PACKED_BYTES_MAX]);
+        let Ok(ClientFrame::PublishRun(mut run)) = ClientFrame::decode(out.freeze().split_off(LENGTH_BYTES)) else {
+            panic!("a run")
+        };
+        let message = run.take_run().unwrap().into_messages().next().unwrap();
+        assert_eq!(message.payload.try_into_mut().unwrap().capacity(), 100);
     }
 
     #[test]
