@@ -117,18 +117,23 @@ impl WritableBuffer {
         self.mapping.as_ref()
     }
 
-    /// Seals the buffer and returns its bytes, with which [`SealedBuffer::of`] finds it. If the system refuses, the bytes
-    /// are ordinary ones.
+    /// Seals the buffer and returns its bytes, with which [`SealedBuffer::of`] finds it. If the system refuses, or this
+    /// process has as many buffers as it hands on, the bytes are ordinary ones.
     pub(crate) fn seal(self) -> Bytes {
+        self.seal_shareable().map_or_else(|bytes| bytes, SealedBuffer::into_bytes)
+    }
+
+    /// Seals the buffer so that it can be handed on, or returns ordinary bytes.
+    fn seal_shareable(self) -> Result<Arc<SealedBuffer>, Bytes> {
         let WritableBuffer { memory, mapping } = self;
         let Ok(readable) = Mapping::to_read(memory.as_fd(), mapping.bytes, 0) else {
-            return Bytes::copy_from_slice(mapping.as_ref());
+            return Err(Bytes::copy_from_slice(mapping.as_ref()));
         };
         drop(mapping);
         // SAFETY: the call accesses no memory of this process.
         match check_call(unsafe { libc::fcntl(memory.as_raw_fd(), libc::F_ADD_SEALS, SEALS) }) {
-            Ok(_) => SealedBuffer::keep(memory, readable),
-            Err(_) => Bytes::from_owner(readable),
+            Ok(_) => SealedBuffer::register(memory, readable).map_err(Bytes::from_owner),
+            Err(_) => Err(Bytes::from_owner(readable)),
         }
     }
 }
@@ -159,14 +164,23 @@ impl SealedBuffer {
         (buffer.mapping.bytes == payload.len()).then_some(buffer)
     }
 
-    /// Copies bytes into a new buffer, and returns its bytes.
+    /// Copies bytes into a new buffer.
     ///
     /// # Errors
-    /// The system has no memfd, no descriptor or no memory left.
-    pub(crate) fn copy(payload: &[u8]) -> io::Result<Bytes> {
+    /// The system has no memfd, no descriptor or no memory left, or this process has as many buffers as it hands on.
+    pub(crate) fn copy(payload: &[u8]) -> io::Result<Arc<SealedBuffer>> {
+        let too_many = || io::Error::other("this process hands on no more buffers");
+        if KEPT_MAX <= kept().len() {
+            return Err(too_many());
+        }
         let mut buffer = WritableBuffer::create(payload.len())?;
         buffer.as_mut_slice().copy_from_slice(payload);
-        Ok(buffer.seal())
+        buffer.seal_shareable().map_err(|_| too_many())
+    }
+
+    /// Returns the bytes, which own the buffer.
+    fn into_bytes(self: Arc<SealedBuffer>) -> Bytes {
+        Bytes::from_owner(BufferOwner(self))
     }
 
     /// Maps a buffer of `bytes` bytes that another process has sealed, and returns its bytes. With `is_read_now`, all of
@@ -178,19 +192,20 @@ impl SealedBuffer {
         check_sealed(memory.as_fd(), bytes)?;
         let flags = if is_read_now { libc::MAP_POPULATE } else { 0 };
         let mapping = Mapping::to_read(memory.as_fd(), bytes, flags)?;
-        Ok(SealedBuffer::keep(memory, mapping))
+        Ok(SealedBuffer::register(memory, mapping).map_or_else(Bytes::from_owner, SealedBuffer::into_bytes))
     }
 
-    /// Returns the bytes of a buffer. Its descriptor is closed if this process keeps many already.
-    fn keep(memory: OwnedFd, mapping: Mapping) -> Bytes {
+    /// Registers a buffer, so that [`SealedBuffer::of`] finds it. Returns the mapping alone, and closes the descriptor, if
+    /// this process has as many buffers as it hands on.
+    fn register(memory: OwnedFd, mapping: Mapping) -> Result<Arc<SealedBuffer>, Mapping> {
         let mut kept = kept();
         if KEPT_MAX <= kept.len() {
-            return Bytes::from_owner(mapping);
+            return Err(mapping);
         }
         let address = mapping.base.as_ptr() as usize;
         let buffer = Arc::new(SealedBuffer { memory, mapping });
         kept.insert(address, Arc::downgrade(&buffer));
-        Bytes::from_owner(BufferOwner(buffer))
+        Ok(buffer)
     }
 
     /// Returns the size in bytes.

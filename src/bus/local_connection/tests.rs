@@ -111,10 +111,10 @@ fn doorbell_before_a_buffer_continues_output() {
     assert_eq!(peer.read(RING_BYTES, &mut out), Ok(RING_BYTES));
     assert!(peer.take_doorbell_request());
     send_doorbell(&socket);
-    let bytes = SealedBuffer::copy(&[1; BUFFER_BYTES_MIN]).unwrap();
-    assert!(hand_over(&socket, SealedBuffer::of(&bytes).unwrap().memory()));
+    let buffer = SealedBuffer::copy(&[1; BUFFER_BYTES_MIN]).unwrap();
+    assert!(hand_over(&socket, buffer.memory()));
     let mut frame = BytesMut::new();
-    PeerFrame::MessageBuffer { subs: vec![SubId(1)], delivery: delivery(""), payload_bytes: bytes.len() }
+    PeerFrame::MessageBuffer { subs: vec![SubId(1)], delivery: delivery(""), payload_bytes: buffer.len() }
         .encode(&mut frame);
     peer_writer.write_all(&frame).unwrap();
     assert_eq!(thread.read(1).unwrap(), None);

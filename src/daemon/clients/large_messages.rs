@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 /// Minimum size in bytes of a payload that is copied into a buffer for the clients with shared memory, unless it is one.
 const COPIED_BYTES_MIN: usize = 256 * 1024;
-/// Minimum number of subscriptions with shared memory for such a copy. The new pages of a buffer cost more than the copies
-/// for fewer.
+/// Minimum number of clients with shared memory for such a copy. The new pages of a buffer cost more than the copies for
+/// fewer.
 const COPY_READERS_MIN: usize = 3;
 
 impl Clients {
@@ -53,7 +53,8 @@ impl Clients {
             Some(ClientTransport::Attached(connection)) => connection.uses_rings(),
             _ => false,
         };
-        let readers = to.iter().filter(|target| has_rings(target)).count();
+        // A client gets one frame, however many of its subscriptions match.
+        let readers = to.chunk_by(|a, b| a.client == b.client).filter(|targets| has_rings(&targets[0])).count();
         if readers == 0 {
             return None;
         }
@@ -61,8 +62,7 @@ impl Clients {
         if buffer.is_some() || payload.len() < COPIED_BYTES_MIN || readers < COPY_READERS_MIN {
             return buffer;
         }
-        let copy = SealedBuffer::copy(payload).ok()?;
-        SealedBuffer::of(&copy)
+        SealedBuffer::copy(payload).ok()
     }
 }
 
@@ -74,6 +74,7 @@ mod tests {
     use crate::daemon::local_socket::Connection;
     use crate::daemon::subscription_queue::QueueLimits;
     use crate::listener::frame::PeerFrame;
+    use crate::message::SubId;
     use crate::shared_memory::{BUFFER_BYTES_MIN, RingReader, RingSide, Segment, hand_over, rings, send_doorbell};
     use bytes::BytesMut;
     use mio::net::UnixStream;
@@ -92,17 +93,34 @@ mod tests {
     fn ends(limits: QueueLimits) -> Ends {
         let (segment, memory) = Segment::create(RING_BYTES).unwrap();
         let (reader, _) = rings(Segment::open(memory.as_fd(), RING_BYTES).unwrap(), RingSide::Client);
-        let (stream, socket) = UnixStream::pair().unwrap();
-        let mut connection = Connection::new(stream, limits);
-        connection.rings = Some(LocalRings::new(segment));
         let mut clients = Clients::new(limits, 0);
-        let id = clients.add(Clock::now(), String::new(), ClientTransport::Attached(Box::new(connection)));
+        let (id, socket) = add(&mut clients, segment);
         Ends { clients, id, reader, socket }
     }
 
-    fn buffer() -> Arc<SealedBuffer> {
-        let bytes = SealedBuffer::copy(&vec![1; BUFFER_BYTES_MIN]).unwrap();
-        SealedBuffer::of(&bytes).unwrap()
+    /// Adds a client with shared memory. Returns its number and its end of the socket.
+    fn add(clients: &mut Clients, segment: Segment) -> (ClientId, UnixStream) {
+        let (stream, socket) = UnixStream::pair().unwrap();
+        let mut connection = Connection::new(stream, clients.limits());
+        connection.rings = Some(LocalRings::new(segment));
+        let id = clients.add(Clock::now(), String::new(), ClientTransport::Attached(Box::new(connection)));
+        (id, socket)
+    }
+
+    #[test]
+    fn copy_is_made_for_several_clients() {
+        let Ends { mut clients, id, .. } = ends(QueueLimits { count_max: 10, bytes_max: 1 << 20 });
+        let payload = Bytes::from(vec![1; COPIED_BYTES_MIN]);
+        let target = |client, sub| Target { client, sub: SubId(sub) };
+        let overlapping: Vec<Target> = (0..5).map(|sub| target(id, sub)).collect();
+        assert!(clients.buffer_for(&overlapping, &payload).is_none(), "one client gets one frame");
+        let mut several = vec![target(id, 0)];
+        for _ in 1..COPY_READERS_MIN {
+            assert!(clients.buffer_for(&several, &payload).is_none());
+            let segment = Segment::create(RING_BYTES).unwrap().0;
+            several.push(target(add(&mut clients, segment).0, 0));
+        }
+        assert_eq!(clients.buffer_for(&several, &payload).map(|buffer| buffer.len()), Some(COPIED_BYTES_MIN));
     }
 
     #[test]
@@ -114,7 +132,8 @@ mod tests {
         assert_eq!(reader.read(RING_BYTES, &mut out), Ok(RING_BYTES), "the ring is full");
         assert!(reader.take_doorbell_request());
         send_doorbell(&socket);
-        assert!(hand_over(&socket, buffer().memory()));
+        let buffer = SealedBuffer::copy(&vec![1; BUFFER_BYTES_MIN]).unwrap();
+        assert!(hand_over(&socket, buffer.memory()));
         assert_eq!(clients.take_buffer(id, BUFFER_BYTES_MIN).unwrap().unwrap(), vec![1; BUFFER_BYTES_MIN]);
         assert!(clients.write().is_empty());
         assert_eq!(reader.read(RING_BYTES, &mut out), Ok(RING_BYTES), "the client gets more");
