@@ -277,7 +277,7 @@ mod tests {
     use crate::daemon::subscription_queue::QueueLimits;
     use crate::listener::frame::{ByeReason, PeerFrame};
     use crate::message::SubId;
-    use crate::shared_memory::RingWriter;
+    use crate::shared_memory::{RingWriter, send_doorbell};
     use bytes::BytesMut;
     use mio::net::UnixStream;
     use std::io::Write;
@@ -350,5 +350,31 @@ mod tests {
         let subscription = Subscription::new(queue, vec![SUB], link, None);
         assert_eq!(subscription.drain(|_| {}), Ok(1));
         assert_eq!(subscription.drain(|_| {}), Err(RecvError::Closed));
+    }
+
+    #[test]
+    fn receiver_that_returns_drives_the_connection() {
+        let LentEnds { connection, queue, mut peer_writer, _socket: socket } = lent_ends();
+        let thread = lock(&connection.state).lending.parked.take().unwrap();
+        let running = std::thread::spawn(move || thread.run());
+        let until = Clock::now().instant + Duration::from_secs(20);
+        let mut send = || {
+            write(&mut peer_writer, &message("more"));
+            if peer_writer.take_doorbell_request() {
+                send_doorbell(&socket);
+            }
+        };
+        send();
+        // At first the thread drives. It lends the connection at its next event.
+        while lock(&connection.state).lending.drives < 100 && Clock::now().instant < until {
+            match connection.receive(&queue, Some(Duration::ZERO)) {
+                Ok(_) => send(),
+                Err(error) => assert_eq!(error, PopError::Empty),
+            }
+        }
+        assert!(100 <= lock(&connection.state).lending.drives, "the receiver drives");
+        connection.close();
+        running.join().unwrap();
+        assert_eq!(connection.end_reason().as_deref(), Some("closed"));
     }
 }
