@@ -71,6 +71,9 @@ impl Bus {
     /// Lends memory for a payload of `bytes` bytes. Publish it with [`Bus::publish_loaned`], or make a message with
     /// [`LoanedBuffer::into_payload`].
     ///
+    /// Lent memory saves time if several programs of this host subscribe. Each loan takes new pages from the system, which
+    /// costs more than the copies for one subscriber. While the program uses 128 sealed payloads, further ones are copied.
+    ///
     /// # Errors
     /// [`PublishError::TooLarge`] if no message can be so large. A system that has no shared memory left lends ordinary
     /// memory.

@@ -46,8 +46,8 @@ impl LocalRings {
         self.reader.arm();
     }
 
-    /// Reads pending doorbells through `scratch`, and the descriptors beside them. The end of the socket ends both streams of the client: the peer writes
-    /// nothing more, and reads only what is in the ring by now.
+    /// Reads pending doorbells through `scratch`, and the descriptors beside them. The end of the socket ends both streams
+    /// of the client: the peer writes nothing more, and reads only what is in the ring by now.
     ///
     /// # Errors
     /// A counter of the client is not possible, or it sends descriptors without frames.
@@ -152,8 +152,8 @@ impl LocalRings {
         }
     }
 
-    /// Wakes the client if it waits until its ring is read. A client that publishes finds that by itself meanwhile, so the
-    /// peer calls this a turn later, or before it sleeps.
+    /// Wakes the client if it waits until its ring is read. A client that publishes finds that by itself meanwhile, so
+    /// the peer calls this a turn later, or before it sleeps.
     pub(crate) fn wake_waiting_writer(&mut self, stream: &UnixStream) {
         if !self.reader.has_bytes() && self.reader.take_doorbell_request() {
             send_doorbell(stream);
