@@ -4,8 +4,8 @@ use crate::daemon::connection_state::{ConnectionState, ReadOutcome};
 use crate::daemon::outbox::ClientOutbox;
 use crate::listener::local::{LocalFault, PeerEndpoint, ProtocolViolation};
 use crate::shared_memory::{
-    DescriptorQueue, RingFault, RingReader, RingSide, RingWriter, SealedBuffer, Segment, hand_over, rings,
-    send_doorbell,
+    DescriptorQueue, RingFault, RingReader, RingSide, RingWriter, SealedBuffer, Segment, TakenDescriptor, hand_over,
+    rings, send_doorbell,
 };
 use bytes::Bytes;
 use mio::net::UnixStream;
@@ -13,9 +13,6 @@ use std::io::{self, Read};
 
 /// Maximum bytes of one read.
 const READ_BYTES: usize = 64 * 1024;
-
-/// Maximum number of reads of the socket for one descriptor. The other side has sent it before its frame.
-const DESCRIPTOR_READS_MAX: usize = 1024;
 
 /// The rings of a client. Its socket carries only doorbells, some with a descriptor, and its end is the end of the
 /// connection.
@@ -67,16 +64,11 @@ impl LocalRings {
         }
         let waiting = self.descriptors.len();
         let outcome = flow.read(&mut Doorbells { stream, descriptors: &mut self.descriptors }, true, scratch, |_| {});
-        if self.descriptors.has_fault() {
-            return Err(LocalFault::ProtocolViolation(ProtocolViolation::Descriptors));
-        }
+        self.check_descriptors()?;
         // A read ends behind a descriptor, although the socket may have more.
         flow.is_readable |= waiting < self.descriptors.len();
         match outcome {
-            ReadOutcome::Bytes(_) => {
-                self.reader.on_doorbell();
-                self.writer.on_doorbell();
-            }
+            ReadOutcome::Bytes(_) => self.on_doorbell(),
             ReadOutcome::Nothing => {}
             ReadOutcome::End => {
                 flow.is_readable = false;
@@ -88,6 +80,19 @@ impl LocalRings {
         Ok(outcome)
     }
 
+    fn on_doorbell(&mut self) {
+        self.reader.on_doorbell();
+        self.writer.on_doorbell();
+    }
+
+    /// Returns the fault of a client that sends descriptors without frames.
+    fn check_descriptors(&self) -> Result<(), LocalFault> {
+        match self.descriptors.has_fault() {
+            true => Err(LocalFault::ProtocolViolation(ProtocolViolation::Descriptors)),
+            false => Ok(()),
+        }
+    }
+
     /// Takes the next descriptor, which the client has sent before the frame that needs it, and maps its buffer of
     /// `bytes` bytes. Returns `None` if this process may not have the descriptor or the mapping.
     ///
@@ -96,20 +101,16 @@ impl LocalRings {
     pub(crate) fn take_buffer(
         &mut self,
         flow: &mut ConnectionState,
-        stream: &mut UnixStream,
+        stream: &UnixStream,
         bytes: usize,
     ) -> Result<Option<Bytes>, LocalFault> {
-        for _ in 0..DESCRIPTOR_READS_MAX {
-            if 0 < self.descriptors.len() {
-                break;
-            }
-            // The readiness may be reported only after this turn.
+        let TakenDescriptor { descriptor, has_doorbells } = self.descriptors.take_from(stream);
+        self.check_descriptors()?;
+        if has_doorbells {
             flow.is_readable = true;
-            if !matches!(self.read_doorbells(flow, stream, &mut [0; 256])?, ReadOutcome::Bytes(_)) {
-                break;
-            }
+            self.on_doorbell();
         }
-        match self.descriptors.take() {
+        match descriptor {
             None => Err(LocalFault::ProtocolViolation(ProtocolViolation::BufferMissing)),
             Some(None) => Ok(None),
             Some(Some(memory)) => match SealedBuffer::open(memory, bytes, false) {

@@ -381,7 +381,7 @@ impl Connection {
     /// The client has sent no buffer, or something else.
     pub(crate) fn take_buffer(&mut self, bytes: usize) -> Result<Option<Bytes>, LocalFault> {
         match &mut self.rings {
-            Some(rings) => rings.take_buffer(&mut self.flow, &mut self.stream, bytes),
+            Some(rings) => rings.take_buffer(&mut self.flow, &self.stream, bytes),
             None => Err(LocalFault::ProtocolViolation(ProtocolViolation::BufferMissing)),
         }
     }

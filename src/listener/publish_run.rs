@@ -118,17 +118,6 @@ impl PublishRun {
         Some(is_published)
     }
 
-    /// Passes the messages to `publish`, in order, until `publish` returns false. The next call begins with the refused
-    /// message. Returns true if no message is left.
-    pub fn publish_each(&mut self, mut publish: impl FnMut(&Subject, &[u8]) -> bool) -> bool {
-        while let Some(is_published) = self.publish_next(&mut publish) {
-            if !is_published {
-                return false;
-            }
-        }
-        true
-    }
-
     /// Replaces the subject with `subject` if the two are equal, so that both share one allocation.
     /// `Subject::is_same` recognizes such subjects without a comparison of their bytes.
     pub(crate) fn share_subject(&mut self, subject: &Subject) {
@@ -224,13 +213,17 @@ mod tests {
 
     fn published(mut run: PublishRun, mut patience: impl FnMut() -> bool) -> Vec<(String, Vec<u8>)> {
         let mut published = Vec::new();
-        while !run.publish_each(|subject, payload| {
-            let takes = patience();
-            if takes {
-                published.push((subject.to_string(), payload.to_vec()));
-            }
-            takes
-        }) {}
+        // A message that is not taken is the next one again.
+        while run
+            .publish_next(|subject, payload| {
+                let takes = patience();
+                if takes {
+                    published.push((subject.to_string(), payload.to_vec()));
+                }
+                takes
+            })
+            .is_some()
+        {}
         published
     }
 
@@ -255,14 +248,15 @@ mod tests {
                 assert!(frame.len() <= RUN_BYTES_MAX, "{}", frame.len());
                 let Ok(ClientFrame::PublishRun(mut run)) = ClientFrame::decode(frame) else { panic!("a run") };
                 let mut left = rng.below(50);
-                run.publish_each(|subject, payload| {
+                let mut take = |subject: &Subject, payload: &[u8]| {
                     let takes = 0 < left;
                     if takes {
                         left -= 1;
                         found.push((subject.to_string(), payload.to_vec()));
                     }
                     takes
-                });
+                };
+                while run.publish_next(&mut take) == Some(true) {}
                 if left == 0 && run.next < run.items.len() {
                     let mut rest = BytesMut::new();
                     run.put(&mut rest);

@@ -72,6 +72,9 @@ fn receive(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<ReceivedBytes> {
     Ok(ReceivedBytes { bytes, descriptors, is_cut: header.msg_flags & libc::MSG_CTRUNC != 0 })
 }
 
+/// Maximum number of reads of the socket for one descriptor.
+const DESCRIPTOR_READS_MAX: usize = 1024;
+
 /// Descriptors that came beside doorbells, in the order in which the other side has sent them. The frames that they
 /// belong to come in the same order.
 #[derive(Debug, Default)]
@@ -109,11 +112,32 @@ impl DescriptorQueue {
         self.waiting.len()
     }
 
-    /// Takes the descriptor for the next frame that needs one: `Some(None)` if this process may not have it, `None` if the
-    /// other side has sent none.
-    pub(crate) fn take(&mut self) -> Option<Option<OwnedFd>> {
-        self.waiting.pop_front()
+    /// Takes the descriptor for the next frame that needs one. Reads the socket until it has come: the other side has sent
+    /// it before the frame.
+    pub(crate) fn take_from(&mut self, socket: &impl AsFd) -> TakenDescriptor {
+        let mut has_doorbells = false;
+        for _ in 0..DESCRIPTOR_READS_MAX {
+            if self.has_fault || !self.waiting.is_empty() {
+                break;
+            }
+            match self.receive(socket, &mut [0; 256]) {
+                Ok(1..) => has_doorbells = true,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // The next read of the caller finds the end.
+                Ok(0) | Err(_) => break,
+            }
+        }
+        TakenDescriptor { descriptor: self.waiting.pop_front(), has_doorbells }
     }
+}
+
+/// Outcome of [`DescriptorQueue::take_from`].
+#[derive(Debug)]
+pub(crate) struct TakenDescriptor {
+    /// The descriptor: `Some(None)` if this process may not have it, `None` if the other side has sent none.
+    pub(crate) descriptor: Option<Option<OwnedFd>>,
+    /// True if doorbells were read, for which there may be no event any more.
+    pub(crate) has_doorbells: bool,
 }
 
 /// Takes all descriptors that came with a message, also if some were cut off.

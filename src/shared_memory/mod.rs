@@ -17,7 +17,9 @@ mod tests;
 mod unread_buffers;
 
 pub(crate) use buffer::{BUFFER_BYTES_MIN, SealedBuffer, WritableBuffer};
-pub(crate) use handover::{DescriptorQueue, hand_over, receive_with_descriptor, send_doorbell, send_with_descriptor};
+pub(crate) use handover::{
+    DescriptorQueue, TakenDescriptor, hand_over, receive_with_descriptor, send_doorbell, send_with_descriptor,
+};
 pub(crate) use ring::{RingFault, RingReader, RingWriter, rings};
 pub(crate) use segment::{RingSide, Segment};
 pub(crate) use unread_buffers::{UNREAD_BUFFERS_MAX, UnreadBuffers};

@@ -294,10 +294,15 @@ fn descriptors_keep_their_order_beside_doorbells() {
     }
     assert_eq!((doorbells, queue.len(), queue.has_fault()), (9, 3, false));
     for bytes in sizes {
-        let memory = queue.take().unwrap().unwrap();
+        let memory = queue.take_from(&theirs).descriptor.unwrap().unwrap();
         assert_eq!(SealedBuffer::open(memory, bytes, false).unwrap().len(), bytes);
     }
-    assert!(queue.take().is_none());
+    let nothing = queue.take_from(&theirs);
+    assert!(nothing.descriptor.is_none() && !nothing.has_doorbells);
+    send_doorbell(&ours);
+    send_with_descriptor(&ours, &[0], &foreign(sizes[0])).unwrap();
+    let taken = queue.take_from(&theirs);
+    assert!(matches!(taken.descriptor, Some(Some(_))) && taken.has_doorbells);
 }
 
 #[test]

@@ -150,10 +150,11 @@ fn next_flush_reports_a_refused_message() {
                     listener.push(&bytes[..count]);
                 }
                 Some(ClientFrame::Hello { .. }) => welcome(VERSION).encode(&mut out),
-                Some(ClientFrame::PublishRun(mut run)) => drop(run.publish_each(|_, _| {
-                    PeerFrame::Refused(refusal.clone()).encode(&mut out);
-                    true
-                })),
+                Some(ClientFrame::PublishRun(mut run)) => {
+                    while run.publish_next(|_, _| true).is_some() {
+                        PeerFrame::Refused(refusal.clone()).encode(&mut out);
+                    }
+                }
                 Some(ClientFrame::Flush { token }) => {
                     flushes += 1;
                     PeerFrame::Flushed { token }.encode(&mut out);

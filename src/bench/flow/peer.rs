@@ -80,25 +80,24 @@ impl BenchPeer {
     /// Lends memory for a payload that the programs of this host read in place; `None` if payloads of this size are
     /// copied.
     pub fn loan(&self, bytes: usize) -> Option<LoanedBuffer> {
-        match self {
-            BenchPeer::Attached(bus, _) | BenchPeer::Shared(bus, _) => {
-                bus.loan(bytes).ok().filter(LoanedBuffer::is_shared)
-            }
-            BenchPeer::Driven(..) | BenchPeer::Threaded(_) => None,
-        }
+        self.attached_bus()?.loan(bytes).ok().filter(LoanedBuffer::is_shared)
     }
 
-    /// Publishes a message whose payload was lent. Returns false if the bus is backpressured.
+    /// Publishes a message with a payload from [`BenchPeer::loan`]. Returns false if the bus is backpressured.
     ///
     /// # Errors
     /// The peer is gone.
-    pub fn publish_lent(&mut self, message: &Message) -> Result<bool, CommandFailure> {
-        is_accepted(match self {
-            BenchPeer::Driven(embedded, _) => embedded.publish_ref(message),
-            BenchPeer::Threaded(bus) | BenchPeer::Attached(bus, _) | BenchPeer::Shared(bus, _) => {
-                bus.publish_timeout(message.clone(), POLL_INTERVAL)
-            }
-        })
+    pub fn publish_loaned(&self, message: &Message) -> Result<bool, CommandFailure> {
+        let bus = self.attached_bus().expect("only attached programs have loans");
+        is_accepted(bus.publish_timeout(message.clone(), POLL_INTERVAL))
+    }
+
+    /// Returns the bus of an attached program.
+    fn attached_bus(&self) -> Option<&Bus> {
+        match self {
+            BenchPeer::Attached(bus, _) | BenchPeer::Shared(bus, _) => Some(bus),
+            BenchPeer::Driven(..) | BenchPeer::Threaded(_) => None,
+        }
     }
 
     /// Subscribes to all of these patterns as one stream.

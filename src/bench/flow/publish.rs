@@ -114,7 +114,7 @@ fn publish(
     let mut round = subjects.iter().cycle();
     let mut subject = &subjects[0];
     let (mut sent, mut held_up, mut is_full) = (0, 0, false);
-    let mut lent = None;
+    let mut loaned = None;
     loop {
         let now = Clock::now().instant;
         if until <= now {
@@ -126,16 +126,16 @@ fn publish(
             if !is_full {
                 subject = round.next().expect("there is a subject");
                 let due = due_at(load, start, sent).unwrap_or(now).as_nanos();
-                lent = peer.loan(load.bytes).map(|mut buffer| {
+                loaned = peer.loan(load.bytes).map(|mut buffer| {
                     payloads.make_in(&mut buffer, due);
                     Message::new(subject.clone(), buffer.into_payload())
                 });
-                if lent.is_none() {
+                if loaned.is_none() {
                     payloads.make(due);
                 }
             }
-            is_full = !match &lent {
-                Some(message) => peer.publish_lent(message)?,
+            is_full = !match &loaned {
+                Some(message) => peer.publish_loaned(message)?,
                 None => peer.publish(subject, payloads.payload())?,
             };
             if is_full {

@@ -4,16 +4,15 @@ use super::{ConnectionThread, LocalConnection, LocalConnectionState, violation};
 use crate::bus::PublishError;
 use crate::listener::frame::ClientFrame;
 use crate::message::{Delivery, Message, SubId};
-use crate::shared_memory::{SealedBuffer, UNREAD_BUFFERS_MAX, hand_over};
+use crate::shared_memory::{SealedBuffer, TakenDescriptor, UNREAD_BUFFERS_MAX, hand_over};
 use bytes::Bytes;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Maximum bytes of the buffers whose frames the peer has not read yet.
 const UNREAD_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Maximum number of reads of the socket for one descriptor. The peer has sent it before its frame.
-const DESCRIPTOR_READS_MAX: usize = 1024;
 
 impl LocalConnection {
     /// Returns the buffer that a payload is, if the peer can read it in place.
@@ -119,24 +118,13 @@ impl ConnectionThread {
     }
 
     /// Takes the next descriptor; `Some(None)` if this process may not have it.
-    fn take_descriptor(&mut self) -> io::Result<Option<Option<std::os::fd::OwnedFd>>> {
-        for _ in 0..DESCRIPTOR_READS_MAX {
-            if 0 < self.descriptors.len() {
-                break;
-            }
-            match self.descriptors.receive(&self.shared.stream, &mut [0; 256]) {
-                // The socket keeps its end for the next read.
-                Ok(0) => break,
-                Ok(_) => {
-                    // A doorbell among them may say that output or publishers need wait no longer.
-                    self.is_readable = true;
-                    self.on_doorbell()?;
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
+    fn take_descriptor(&mut self) -> io::Result<Option<Option<OwnedFd>>> {
+        let TakenDescriptor { descriptor, has_doorbells } = self.descriptors.take_from(&self.shared.stream);
+        if has_doorbells {
+            // One of them may say that output or publishers need wait no longer.
+            self.is_readable = true;
+            self.on_doorbell()?;
         }
-        Ok(self.descriptors.take())
+        Ok(descriptor)
     }
 }
