@@ -5,7 +5,7 @@
 mod buffers;
 mod receiving;
 
-use self::receiving::Lending;
+use self::receiving::DriverSlot;
 use super::events::{EventError, EventReply};
 use super::local_handshake::{connect, handshake, request_rings};
 use super::streams::{StreamError, StreamReply};
@@ -70,7 +70,7 @@ pub(super) struct LocalConnection {
     /// The socket. With shared memory it carries only doorbells.
     stream: UnixStream,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// Wakes the thread while the connection is lent to a receiver.
+    /// Wakes the thread while receivers have the driver.
     thread_request: Condvar,
     /// True if receivers must not drive the connection.
     is_thread_required: AtomicBool,
@@ -86,7 +86,7 @@ struct LocalConnectionState {
     /// Builder of the last publish run in `out`, to which further messages can be added.
     run: PublishRunBuilder,
     is_sleeping: bool,
-    lending: Lending,
+    driver_slot: DriverSlot,
     writers_waiting: usize,
     /// True once the user closes the connection: the thread writes the remaining output, then stops.
     is_closing: bool,
@@ -159,8 +159,8 @@ impl LocalConnection {
             thread_request: Condvar::new(),
             is_thread_required: AtomicBool::new(false),
         });
-        let connection_thread = ConnectionThread::new(local_connection.clone(), poll, endpoint, reader);
-        let thread = std::thread::Builder::new().name("seqcast-attached".into()).spawn(move || connection_thread.run());
+        let driver = ConnectionDriver::new(local_connection.clone(), poll, endpoint, reader);
+        let thread = std::thread::Builder::new().name("seqcast-attached".into()).spawn(move || driver.run());
         *lock(&local_connection.thread) = Some(thread.map_err(system("start a thread"))?);
         Ok((local_connection, welcome))
     }
@@ -600,8 +600,8 @@ impl LocalConnectionState {
     }
 }
 
-/// The connection thread: it moves bytes both ways.
-struct ConnectionThread {
+/// The driver of a connection: it moves bytes both ways, on the thread of the connection or on that of a receiver.
+struct ConnectionDriver {
     shared: Arc<LocalConnection>,
     poll: Poll,
     endpoint: ClientEndpoint,
@@ -623,14 +623,14 @@ struct ConnectionThread {
     unpolled: u32,
 }
 
-impl ConnectionThread {
+impl ConnectionDriver {
     fn new(
         shared: Arc<LocalConnection>,
         poll: Poll,
         endpoint: ClientEndpoint,
         reader: Option<RingReader>,
-    ) -> ConnectionThread {
-        ConnectionThread {
+    ) -> ConnectionDriver {
+        ConnectionDriver {
             shared,
             poll,
             endpoint,
@@ -648,11 +648,11 @@ impl ConnectionThread {
     }
 
     fn run(self) {
-        let (shared, mut thread) = (self.shared.clone(), Box::new(self));
+        let (shared, mut driver) = (self.shared.clone(), Box::new(self));
         let reason = loop {
             // A panic must not leave callers waiting; the state is used only to end their requests.
-            match catch_unwind(AssertUnwindSafe(|| thread.run_until_lent())) {
-                Ok(Ok(None)) => thread = shared.lend(thread),
+            match catch_unwind(AssertUnwindSafe(|| driver.run_until_yield())) {
+                Ok(Ok(None)) => driver = shared.yield_to_receivers(driver),
                 Ok(Ok(Some(reason))) => break reason,
                 Ok(Err(error)) => break format!("the connection to the peer broke: {error}"),
                 Err(panic) => break format!("the thread of the connection has failed: {}", panic_text(&*panic)),
@@ -661,8 +661,8 @@ impl ConnectionThread {
         shared.end(reason);
     }
 
-    /// Runs until the connection has ended, and returns the reason, or until it is to be lent to a receiver.
-    fn run_until_lent(&mut self) -> io::Result<Option<String>> {
+    /// Runs until the connection has ended, and returns the reason, or until the thread is to yield to a receiver.
+    fn run_until_yield(&mut self) -> io::Result<Option<String>> {
         let mut closing_waits = 0;
         loop {
             let is_closing = self.write()?;
@@ -672,7 +672,7 @@ impl ConnectionThread {
             if is_closing && (self.is_all_written() || CLOSE_TIMEOUT.as_millis() / 100 <= closing_waits) {
                 return Ok(Some("closed".to_owned()));
             }
-            if !is_closing && self.may_lend() {
+            if !is_closing && self.may_yield() {
                 return Ok(None);
             }
             let timeout = match self.is_idle(is_closing) {

@@ -15,18 +15,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Minimum size of a buffer, in bytes. A copy of less costs no more than the system calls for a memfd.
 pub(crate) const BUFFER_BYTES_MIN: usize = 64 * 1024;
-/// Maximum number of buffers whose descriptors this process keeps to hand them on.
-const KEPT_MAX: usize = 128;
+/// Maximum number of buffers whose descriptors this process holds to hand them on.
+const SHAREABLE_BUFFERS_MAX: usize = 128;
 
 /// Seals of a buffer: neither its contents nor its size can change.
 const SEALS: libc::c_int = libc::F_SEAL_WRITE | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
 /// The buffers of this process that can be handed on, by the address of their first byte.
-static KEPT: Mutex<BTreeMap<usize, Weak<SealedBuffer>>> = Mutex::new(BTreeMap::new());
+static SHAREABLE_BUFFERS: Mutex<BTreeMap<usize, Weak<SealedBuffer>>> = Mutex::new(BTreeMap::new());
 
-fn kept() -> MutexGuard<'static, BTreeMap<usize, Weak<SealedBuffer>>> {
+fn shareable_buffers() -> MutexGuard<'static, BTreeMap<usize, Weak<SealedBuffer>>> {
     // No code panics while it holds the lock.
-    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+    SHAREABLE_BUFFERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A mapping of a whole memfd.
@@ -160,7 +160,7 @@ impl SealedBuffer {
         if payload.len() < BUFFER_BYTES_MIN {
             return None;
         }
-        let buffer = kept().get(&(payload.as_ptr() as usize))?.upgrade()?;
+        let buffer = shareable_buffers().get(&(payload.as_ptr() as usize))?.upgrade()?;
         (buffer.mapping.bytes == payload.len()).then_some(buffer)
     }
 
@@ -170,7 +170,7 @@ impl SealedBuffer {
     /// The system has no memfd, no descriptor or no memory left, or this process has as many buffers as it hands on.
     pub(crate) fn copy(payload: &[u8]) -> io::Result<Arc<SealedBuffer>> {
         let too_many = || io::Error::other("this process hands on no more buffers");
-        if KEPT_MAX <= kept().len() {
+        if SHAREABLE_BUFFERS_MAX <= shareable_buffers().len() {
             return Err(too_many());
         }
         let mut buffer = WritableBuffer::create(payload.len())?;
@@ -198,13 +198,13 @@ impl SealedBuffer {
     /// Registers a buffer, so that [`SealedBuffer::of`] finds it. Returns the mapping alone, and closes the descriptor, if
     /// this process has as many buffers as it hands on.
     fn register(memory: OwnedFd, mapping: Mapping) -> Result<Arc<SealedBuffer>, Mapping> {
-        let mut kept = kept();
-        if KEPT_MAX <= kept.len() {
+        let mut shareable = shareable_buffers();
+        if SHAREABLE_BUFFERS_MAX <= shareable.len() {
             return Err(mapping);
         }
         let address = mapping.base.as_ptr() as usize;
         let buffer = Arc::new(SealedBuffer { memory, mapping });
-        kept.insert(address, Arc::downgrade(&buffer));
+        shareable.insert(address, Arc::downgrade(&buffer));
         Ok(buffer)
     }
 
@@ -222,7 +222,7 @@ impl SealedBuffer {
 impl Drop for SealedBuffer {
     fn drop(&mut self) {
         // The address is free for another mapping only after this.
-        kept().remove(&(self.mapping.base.as_ptr() as usize));
+        shareable_buffers().remove(&(self.mapping.base.as_ptr() as usize));
     }
 }
 

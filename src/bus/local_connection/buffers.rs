@@ -1,6 +1,6 @@
 //! Large messages of an attached program: their payloads are buffers, which both sides read in place.
 
-use super::{ConnectionThread, LocalConnection, LocalConnectionState, violation};
+use super::{ConnectionDriver, LocalConnection, LocalConnectionState, violation};
 use crate::bus::PublishError;
 use crate::listener::frame::ClientFrame;
 use crate::message::{Delivery, Message, SubId};
@@ -95,7 +95,7 @@ impl LocalConnectionState {
     }
 }
 
-impl ConnectionThread {
+impl ConnectionDriver {
     /// Handles a message whose payload is a buffer. Returns the reason if the peer violates the protocol.
     pub(super) fn on_buffer(&mut self, subs: &[SubId], mut delivery: Delivery, payload_bytes: usize) -> Option<String> {
         let memory = match self.take_descriptor() {

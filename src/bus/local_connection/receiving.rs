@@ -1,11 +1,11 @@
 //! Receiving without a hand-over: with shared memory, the thread that waits for a notice reads the ring itself.
 //!
 //! One thread at a time drives a connection. At first it is the thread of the connection. When a receiver waits and
-//! nobody else does, that thread lends the connection to the receivers. It takes the connection back when somebody waits
+//! nobody else does, that thread yields to the receivers. It takes the connection back when somebody waits
 //! for something else, or when the receivers have not come back for a while. Only the receivers of the only queue of a
 //! connection may drive it, since others would wait for the first.
 
-use super::{ConnectionThread, LocalConnection, LocalConnectionState, READS_MAX, lock};
+use super::{ConnectionDriver, LocalConnection, LocalConnectionState, READS_MAX, lock};
 use crate::clock::Clock;
 use crate::daemon::subscription_queue::{PopError, QueueItem, SubscriptionQueue};
 use std::io;
@@ -18,20 +18,20 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 /// Number of looks of a busy receiver at the ring between two looks at the socket.
 const UNPOLLED_MAX: u32 = 256;
 
-/// The connection between its drivers.
+/// The place of the driver while it passes between threads.
 #[derive(Default)]
-pub(super) struct Lending {
-    /// The connection, if its thread has lent it and no receiver drives it now.
-    parked: Option<Box<ConnectionThread>>,
+pub(super) struct DriverSlot {
+    /// The driver, if the thread of the connection has yielded it and no receiver uses it now.
+    parked: Option<Box<ConnectionDriver>>,
     /// True if the thread is to take the connection back.
     needs_thread: bool,
-    /// True if the thread sleeps until a receiver returns the connection.
+    /// True if the thread sleeps until a receiver returns the driver.
     is_thread_resting: bool,
     /// Number of receivers that wait while another thread drives.
     receivers_waiting: usize,
     /// Number of callers that wait for a notification of a queue in another way than [`LocalConnection::receive`].
     notifications_awaited: usize,
-    /// True if a receiver that does not wait has found another driver since the connection was lent.
+    /// True if a receiver that does not wait has found another thread driving since the last yield.
     is_wanted: bool,
     /// Number of times that a receiver has driven.
     drives: u64,
@@ -43,7 +43,7 @@ impl LocalConnectionState {
     /// Returns whether somebody waits for something other than a notice.
     fn has_other_waiters(&self) -> bool {
         0 < self.writers_waiting
-            || 0 < self.lending.notifications_awaited
+            || 0 < self.driver_slot.notifications_awaited
             || !self.out.is_empty()
             || self.is_closing
             || self.end_reason.is_some()
@@ -55,10 +55,10 @@ impl LocalConnectionState {
             || !self.streams.is_empty()
     }
 
-    /// Returns whether receivers wait for this thread to lend the connection, and nobody else waits.
-    fn may_lend(&self) -> bool {
-        self.lending.only_queue.is_some()
-            && (0 < self.lending.receivers_waiting || self.lending.is_wanted)
+    /// Returns whether receivers wait for this thread to yield, and nobody else waits.
+    fn may_yield(&self) -> bool {
+        self.driver_slot.only_queue.is_some()
+            && (0 < self.driver_slot.receivers_waiting || self.driver_slot.is_wanted)
             && !self.has_other_waiters()
     }
 }
@@ -88,23 +88,23 @@ impl LocalConnection {
             };
             let is_last = left == Some(Duration::ZERO);
             let mut state = lock(&self.state);
-            if !state.lending.only_queue.as_ref().is_some_and(|only| std::ptr::eq(&**only, queue)) {
+            if !state.driver_slot.only_queue.as_ref().is_some_and(|only| std::ptr::eq(&**only, queue)) {
                 drop(state);
                 return if is_last { queue.pop() } else { queue.pop_wait(left) };
             }
-            let needs_thread = state.lending.needs_thread;
-            match state.lending.parked.take_if(|_| !needs_thread) {
-                Some(thread) => {
-                    state.lending.drives += 1;
+            let needs_thread = state.driver_slot.needs_thread;
+            match state.driver_slot.parked.take_if(|_| !needs_thread) {
+                Some(driver) => {
+                    state.driver_slot.drives += 1;
                     drop(state);
-                    LentConnection { connection: self, thread: Some(thread) }.drive(queue, left);
+                    ReceiverDriver { connection: self, driver: Some(driver) }.turn(queue, left);
                 }
-                None if is_last => state.lending.is_wanted = true,
+                None if is_last => state.driver_slot.is_wanted = true,
                 None => {
-                    state.lending.receivers_waiting += 1;
+                    state.driver_slot.receivers_waiting += 1;
                     drop(state);
                     queue.wait_notification(notifications, left);
-                    lock(&self.state).lending.receivers_waiting -= 1;
+                    lock(&self.state).driver_slot.receivers_waiting -= 1;
                 }
             }
             if is_last {
@@ -117,11 +117,11 @@ impl LocalConnection {
     /// The thread of the connection drives it meanwhile.
     pub(in crate::bus) fn wait_notification(&self, queue: &SubscriptionQueue, since: u64, timeout: Option<Duration>) {
         let mut state = lock(&self.state);
-        state.lending.notifications_awaited += 1;
+        state.driver_slot.notifications_awaited += 1;
         self.request_thread(&mut state);
         drop(state);
         queue.wait_notification(since, timeout);
-        lock(&self.state).lending.notifications_awaited -= 1;
+        lock(&self.state).driver_slot.notifications_awaited -= 1;
     }
 
     /// Has the thread of the connection drive it from now on: somebody waits for a notice in another way than
@@ -129,14 +129,14 @@ impl LocalConnection {
     pub(in crate::bus) fn require_thread(&self) {
         if !self.is_thread_required.swap(true, Relaxed) {
             let mut state = lock(&self.state);
-            state.lending.only_queue = None;
+            state.driver_slot.only_queue = None;
             self.request_thread(&mut state);
         }
     }
 
-    /// Has the thread take the connection back if it is lent, since somebody waits for something other than a notice.
+    /// Has the thread take the driver back from the receivers, since somebody waits for something other than a notice.
     pub(super) fn request_thread(&self, state: &mut LocalConnectionState) {
-        if !std::mem::replace(&mut state.lending.needs_thread, true) && state.lending.parked.is_some() {
+        if !std::mem::replace(&mut state.driver_slot.needs_thread, true) && state.driver_slot.parked.is_some() {
             self.thread_request.notify_one();
         }
     }
@@ -144,7 +144,7 @@ impl LocalConnection {
     /// Records a subscription that begins with this queue.
     pub(super) fn add_queue(&self, queue: &Arc<SubscriptionQueue>, is_first: bool) {
         let mut state = lock(&self.state);
-        let only = &mut state.lending.only_queue;
+        let only = &mut state.driver_slot.only_queue;
         if is_first && !self.is_thread_required.load(Relaxed) {
             *only = Some(queue.clone());
         } else if only.as_ref().is_some_and(|only| !Arc::ptr_eq(only, queue)) {
@@ -156,34 +156,34 @@ impl LocalConnection {
     /// Records that the last subscription of a queue may have ended.
     pub(super) fn remove_queue(&self, remaining: Option<&Arc<SubscriptionQueue>>) {
         let remaining = remaining.filter(|_| !self.is_thread_required.load(Relaxed));
-        lock(&self.state).lending.only_queue = remaining.cloned();
+        lock(&self.state).driver_slot.only_queue = remaining.cloned();
     }
 
-    /// Lends the connection to the receivers, and returns it when this thread is to drive it again.
-    pub(super) fn lend(&self, thread: Box<ConnectionThread>) -> Box<ConnectionThread> {
+    /// Yields the driver to the receivers, and returns it when this thread is to drive the connection again.
+    pub(super) fn yield_to_receivers(&self, driver: Box<ConnectionDriver>) -> Box<ConnectionDriver> {
         let mut state = lock(&self.state);
         let needs_thread = state.has_other_waiters();
-        let lending = &mut state.lending;
-        (lending.parked, lending.needs_thread, lending.is_wanted) = (Some(thread), needs_thread, false);
-        let queue = lending.only_queue.clone();
+        let slot = &mut state.driver_slot;
+        (slot.parked, slot.needs_thread, slot.is_wanted) = (Some(driver), needs_thread, false);
+        let queue = slot.only_queue.clone();
         drop(state);
         queue.iter().for_each(|queue| queue.notify());
         let mut state = lock(&self.state);
         loop {
-            let drives = state.lending.drives;
+            let drives = state.driver_slot.drives;
             state = self.await_request(state);
-            let has_driven = drives != state.lending.drives;
-            match state.lending.parked.take() {
-                Some(thread) if state.lending.needs_thread || !has_driven => {
-                    state.lending.needs_thread = false;
-                    return thread;
+            let has_driven = drives != state.driver_slot.drives;
+            match state.driver_slot.parked.take() {
+                Some(driver) if state.driver_slot.needs_thread || !has_driven => {
+                    state.driver_slot.needs_thread = false;
+                    return driver;
                 }
-                parked => state.lending.parked = parked,
+                parked => state.driver_slot.parked = parked,
             }
-            if state.lending.parked.is_none() && !has_driven {
-                // A receiver waits for long. It ends this sleep when it returns the connection.
-                state.lending.is_thread_resting = true;
-                let rests = |state: &mut LocalConnectionState| state.lending.is_thread_resting;
+            if state.driver_slot.parked.is_none() && !has_driven {
+                // A receiver waits for long. It ends this sleep when it returns the driver.
+                state.driver_slot.is_thread_resting = true;
+                let rests = |state: &mut LocalConnectionState| state.driver_slot.is_thread_resting;
                 state = self.thread_request.wait_while(state, rests).unwrap_or_else(PoisonError::into_inner);
             }
         }
@@ -191,23 +191,24 @@ impl LocalConnection {
 
     /// Waits a limited time until the thread is to drive and can.
     fn await_request<'a>(&self, state: MutexGuard<'a, LocalConnectionState>) -> MutexGuard<'a, LocalConnectionState> {
-        let is_idle = |state: &mut LocalConnectionState| !state.lending.needs_thread || state.lending.parked.is_none();
+        let is_idle =
+            |state: &mut LocalConnectionState| !state.driver_slot.needs_thread || state.driver_slot.parked.is_none();
         let waited = self.thread_request.wait_timeout_while(state, CHECK_INTERVAL, is_idle);
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 }
 
-/// A connection that a receiver drives. It goes back with this value.
-struct LentConnection<'a> {
+/// The driver of a connection in the hands of a receiver. It goes back with this value.
+struct ReceiverDriver<'a> {
     connection: &'a LocalConnection,
-    thread: Option<Box<ConnectionThread>>,
+    driver: Option<Box<ConnectionDriver>>,
 }
 
-impl LentConnection<'_> {
+impl ReceiverDriver<'_> {
     /// Moves bytes both ways once, and waits at most `left` if no notice has come (`None`: without limit).
-    fn drive(mut self, queue: &SubscriptionQueue, left: Option<Duration>) {
-        let Some(thread) = &mut self.thread else { return };
-        match thread.turn_for(queue, left) {
+    fn turn(mut self, queue: &SubscriptionQueue, left: Option<Duration>) {
+        let Some(driver) = &mut self.driver else { return };
+        match driver.turn_for(queue, left) {
             Ok(None) => {}
             Ok(Some(reason)) => self.connection.end(reason),
             Err(error) => self.connection.end(format!("the connection to the peer broke: {error}")),
@@ -215,18 +216,18 @@ impl LentConnection<'_> {
     }
 }
 
-impl Drop for LentConnection<'_> {
+impl Drop for ReceiverDriver<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.connection.end("a receiver has failed".to_owned());
         }
         let mut state = lock(&self.connection.state);
         let has_other_waiters = state.has_other_waiters();
-        let lending = &mut state.lending;
-        lending.parked = self.thread.take();
-        lending.needs_thread |= has_other_waiters || 0 < lending.receivers_waiting;
-        let is_resting = std::mem::take(&mut lending.is_thread_resting);
-        let is_called = lending.needs_thread || is_resting;
+        let slot = &mut state.driver_slot;
+        slot.parked = self.driver.take();
+        slot.needs_thread |= has_other_waiters || 0 < slot.receivers_waiting;
+        let is_resting = std::mem::take(&mut slot.is_thread_resting);
+        let is_called = slot.needs_thread || is_resting;
         drop(state);
         if is_called {
             self.connection.thread_request.notify_one();
@@ -234,10 +235,10 @@ impl Drop for LentConnection<'_> {
     }
 }
 
-impl ConnectionThread {
-    /// Returns whether the thread is to lend the connection now.
-    pub(super) fn may_lend(&self) -> bool {
-        self.reader.is_some() && lock(&self.shared.state).may_lend()
+impl ConnectionDriver {
+    /// Returns whether the thread is to yield to a receiver now.
+    pub(super) fn may_yield(&self) -> bool {
+        self.reader.is_some() && lock(&self.shared.state).may_yield()
     }
 
     /// Moves bytes both ways for a receiver: until it has a notice, or has waited once for at most `left`. Returns the
@@ -285,21 +286,21 @@ mod tests {
     const SUB: SubId = SubId(1);
 
     /// A connection that a receiver may drive, its only queue, and the other end of its ring and its socket.
-    struct LentEnds {
+    struct ParkedEnds {
         connection: Arc<LocalConnection>,
         queue: Arc<SubscriptionQueue>,
         peer_writer: RingWriter,
         _socket: UnixStream,
     }
 
-    fn lent_ends() -> LentEnds {
+    fn parked_ends() -> ParkedEnds {
         let Ends { connection, reader, poll, peer_writer, socket, .. } = ends_with(READS_MAX * READ_BYTES);
         let queue = Arc::new(SubscriptionQueue::new(QueueLimits { count_max: 10_000, bytes_max: 16 << 20 }));
         lock(&connection.queues).insert(SUB, queue.clone());
         connection.add_queue(&queue, true);
-        let thread = ConnectionThread::new(connection.clone(), poll, greeted(), Some(reader));
-        lock(&connection.state).lending.parked = Some(Box::new(thread));
-        LentEnds { connection, queue, peer_writer, _socket: socket }
+        let driver = ConnectionDriver::new(connection.clone(), poll, greeted(), Some(reader));
+        lock(&connection.state).driver_slot.parked = Some(Box::new(driver));
+        ParkedEnds { connection, queue, peer_writer, _socket: socket }
     }
 
     fn write(peer_writer: &mut RingWriter, frame: &PeerFrame) {
@@ -314,7 +315,7 @@ mod tests {
 
     #[test]
     fn receiver_without_patience_reads_the_whole_ring() {
-        let LentEnds { connection, queue, mut peer_writer, _socket } = lent_ends();
+        let ParkedEnds { connection, queue, mut peer_writer, _socket } = parked_ends();
         let payload = "x".repeat(READ_BYTES / 10);
         (0..100).for_each(|_| write(&mut peer_writer, &message(&payload)));
         assert!(connection.receive(&queue, Some(Duration::ZERO)).is_ok());
@@ -323,27 +324,27 @@ mod tests {
 
     #[test]
     fn wait_for_a_notification_needs_the_thread() {
-        let LentEnds { connection, queue, .. } = lent_ends();
+        let ParkedEnds { connection, queue, .. } = parked_ends();
         // A receiver that does not wait would drive.
-        lock(&connection.state).lending.is_wanted = true;
+        lock(&connection.state).driver_slot.is_wanted = true;
         let since = queue.notifications();
         std::thread::scope(|scope| {
             scope.spawn(|| connection.wait_notification(&queue, since, None));
-            while lock(&connection.state).lending.notifications_awaited == 0 {
+            while lock(&connection.state).driver_slot.notifications_awaited == 0 {
                 std::thread::yield_now();
             }
             let state = lock(&connection.state);
-            assert!(state.lending.needs_thread && !state.may_lend(), "the thread drives until the wait ends");
+            assert!(state.driver_slot.needs_thread && !state.may_yield(), "the thread drives until the wait ends");
             drop(state);
             queue.notify();
         });
         let state = lock(&connection.state);
-        assert!(state.may_lend() && !state.has_other_waiters());
+        assert!(state.may_yield() && !state.has_other_waiters());
     }
 
     #[test]
     fn drain_counts_notices_before_the_end() {
-        let LentEnds { connection, queue, mut peer_writer, _socket } = lent_ends();
+        let ParkedEnds { connection, queue, mut peer_writer, _socket } = parked_ends();
         write(&mut peer_writer, &message("last"));
         write(&mut peer_writer, &PeerFrame::Bye { reason: ByeReason::Stopping, text: "the end".to_owned() });
         let link = PeerLink::LocalConnection(connection);
@@ -354,9 +355,9 @@ mod tests {
 
     #[test]
     fn receiver_that_returns_drives_the_connection() {
-        let LentEnds { connection, queue, mut peer_writer, _socket: socket } = lent_ends();
-        let thread = lock(&connection.state).lending.parked.take().unwrap();
-        let running = std::thread::spawn(move || thread.run());
+        let ParkedEnds { connection, queue, mut peer_writer, _socket: socket } = parked_ends();
+        let driver = lock(&connection.state).driver_slot.parked.take().unwrap();
+        let running = std::thread::spawn(move || driver.run());
         let until = Clock::now().instant + Duration::from_secs(20);
         let mut send = || {
             write(&mut peer_writer, &message("more"));
@@ -365,14 +366,14 @@ mod tests {
             }
         };
         send();
-        // At first the thread drives. It lends the connection at its next event.
-        while lock(&connection.state).lending.drives < 100 && Clock::now().instant < until {
+        // At first the thread drives. It yields at its next event.
+        while lock(&connection.state).driver_slot.drives < 100 && Clock::now().instant < until {
             match connection.receive(&queue, Some(Duration::ZERO)) {
                 Ok(_) => send(),
                 Err(error) => assert_eq!(error, PopError::Empty),
             }
         }
-        assert!(100 <= lock(&connection.state).lending.drives, "the receiver drives");
+        assert!(100 <= lock(&connection.state).driver_slot.drives, "the receiver drives");
         connection.close();
         running.join().unwrap();
         assert_eq!(connection.end_reason().as_deref(), Some("closed"));

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 
 const RING_BYTES: usize = 4096;
 
-/// A connection without its thread, what the thread needs, and the other end of its rings and its socket.
+/// A connection without its thread, what its driver needs, and the other end of its rings and its socket.
 pub(super) struct Ends {
     pub(super) connection: Arc<LocalConnection>,
     pub(super) reader: RingReader,
@@ -99,13 +99,13 @@ fn ended_connection_releases_its_ring() {
 #[test]
 fn doorbell_before_a_buffer_continues_output() {
     let Ends { connection, reader, poll, mut peer, mut peer_writer, socket } = ends();
-    let mut thread = ConnectionThread::new(connection.clone(), poll, greeted(), Some(reader));
+    let mut driver = ConnectionDriver::new(connection.clone(), poll, greeted(), Some(reader));
     for _ in 0..RING_BYTES / 50 {
         connection.publish_payload(&"x".parse().unwrap(), &[7; 100], Duration::ZERO).unwrap();
     }
-    thread.write().unwrap();
-    assert_eq!(thread.read(1).unwrap(), None);
-    assert!(thread.is_idle(false) && !thread.is_all_written(), "the ring is full");
+    driver.write().unwrap();
+    assert_eq!(driver.read(1).unwrap(), None);
+    assert!(driver.is_idle(false) && !driver.is_all_written(), "the ring is full");
     // The peer reads, and rings the doorbell. Then it delivers a buffer.
     let mut out = BytesMut::new();
     assert_eq!(peer.read(RING_BYTES, &mut out), Ok(RING_BYTES));
@@ -117,6 +117,6 @@ fn doorbell_before_a_buffer_continues_output() {
     PeerFrame::MessageBuffer { subs: vec![SubId(1)], delivery: delivery(""), payload_bytes: buffer.len() }
         .encode(&mut frame);
     peer_writer.write_all(&frame).unwrap();
-    assert_eq!(thread.read(1).unwrap(), None);
-    assert!(!thread.is_idle(false), "the thread writes before it sleeps");
+    assert_eq!(driver.read(1).unwrap(), None);
+    assert!(!driver.is_idle(false), "the driver writes before it sleeps");
 }
