@@ -334,9 +334,10 @@ mod tests {
                 std::thread::yield_now();
             }
             let state = lock(&connection.state);
-            assert!(state.driver_slot.needs_thread && !state.may_yield(), "the thread drives until the wait ends");
+            let thread_drives = state.driver_slot.needs_thread && !state.may_yield();
             drop(state);
             queue.notify();
+            assert!(thread_drives, "until the wait ends");
         });
         let state = lock(&connection.state);
         assert!(state.may_yield() && !state.has_other_waiters());

@@ -25,7 +25,8 @@ fn ends() -> Ends {
 pub(super) fn ends_with(ring_bytes: usize) -> Ends {
     let (segment, memory) = Segment::create(ring_bytes).unwrap();
     let (reader, ring) = rings(Segment::open(memory.as_fd(), ring_bytes).unwrap(), RingSide::Client);
-    let (poll, (stream, socket)) = (Poll::new().unwrap(), UnixStream::pair().unwrap());
+    let (poll, (mut stream, socket)) = (Poll::new().unwrap(), UnixStream::pair().unwrap());
+    poll.registry().register(&mut stream, STREAM, Interest::READABLE).unwrap();
     let connection = Arc::new(LocalConnection {
         state: Mutex::new(LocalConnectionState { ring: Some(ring), ..LocalConnectionState::default() }),
         queues: Mutex::default(),
