@@ -1,8 +1,10 @@
 //! Allocations, copies and system calls on the hot path: `cargo bench --bench allocations`.
 //!
 //! Publishing and receiving may allocate a bounded number of times for each datagram, however many messages it
-//! contains. The bench counts allocations, bytes copied and system calls, through the core alone and through two peers
-//! on loopback multicast. It exits with 1 if a bound of allocations is exceeded. It counts every delivered message.
+//! contains. The bench counts allocations, bytes copied and system calls, through the core alone, through two peers on
+//! loopback multicast, and through one peer that two programs of a host share. It exits with 1 if a bound of allocations
+//! is exceeded. It counts every delivered message. The threads of the host share a process, so their work is one sum;
+//! the calls by which they wait for each other (`futex`) are not counted.
 //!
 //! Bytes are counted where they are copied: the bench defines `memcpy` and `memmove` itself, as well as the system calls
 //! of the data path. A copy of fixed size that the compiler writes out as a few moves is not counted, and no payload is
@@ -13,7 +15,7 @@ mod interposed;
 
 use bytes::Bytes;
 use interposed::Work;
-use seqcast::bus::{EmbeddedPeer, NoticeRef, PublishError, Subscription};
+use seqcast::bus::{AttachOptions, Bus, EmbeddedPeer, Notice, NoticeRef, Options, PublishError, Subscription};
 use seqcast::clock::{Clock, random_u64};
 use seqcast::config::{Config, DatagramSize};
 use seqcast::message::{ClientId, DeliveryMode, Epoch, Message, SubId};
@@ -22,7 +24,8 @@ use seqcast::proto::peer::Peer;
 use seqcast::rng::Rng;
 use seqcast::subject::{Pattern, Subject};
 use seqcast::time::{ClockReading, Instant, WallTime};
-use serde_json::json;
+use serde_json::{Value, json};
+use std::fs;
 use std::hint::black_box;
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -171,9 +174,8 @@ fn drain(subscription: &Subscription) -> u64 {
     messages
 }
 
-/// Returns the number of datagrams that a peer has multicast so far.
-fn multicast(peer: &mut EmbeddedPeer) -> u64 {
-    let answer = peer.show(&json!({ "show": "counters" }));
+/// Returns the number of datagrams that a peer has multicast so far, by its report of counters.
+fn multicast(answer: &Value) -> u64 {
     let rows = answer["rows"].as_array().expect("rows");
     let row = rows.iter().find(|row| row["counter"] == "datagrams_multicast").expect("it is counted");
     row["value"].as_u64().expect("a number")
@@ -196,11 +198,12 @@ fn library(subjects: usize, payload_bytes: usize) -> bool {
     let messages = messages(subjects, payload_bytes);
     let mut round = messages.iter().cycle();
     let (mut published, mut received) = (Count::default(), Count::default());
+    let counters = json!({ "show": "counters" });
     let mut before = 0;
     for step in 0..2 * MESSAGES.div_ceil(BURST) {
         if step == MESSAGES.div_ceil(BURST) {
             (published, received) = (Count::default(), Count::default());
-            before = multicast(&mut publisher);
+            before = multicast(&publisher.show(&counters));
         }
         let (work, ()) = interposed::count(|| {
             for message in round.by_ref().take(BURST) {
@@ -227,10 +230,49 @@ fn library(subjects: usize, payload_bytes: usize) -> bool {
             assert!(Clock::now().instant < deadline, "{received_count} of {BURST} messages came");
         }
     }
-    published.datagrams = multicast(&mut publisher) - before;
+    published.datagrams = multicast(&publisher.show(&counters)) - before;
     received.datagrams = published.datagrams;
     let is_within = published.print(&format!("library, {subjects} subjects, {payload_bytes} B: publish and send"));
     received.print(&format!("library, {subjects} subjects, {payload_bytes} B: receive and read")) && is_within
+}
+
+/// Measures a host: a peer, and two programs that attach to it by shared memory or by its socket. The peer multicasts the
+/// messages as well.
+fn host(has_shared_memory: bool, payload_bytes: usize) -> bool {
+    let directory = std::env::temp_dir().join(format!("seqcast-allocations-{}", std::process::id()));
+    let mut config = config();
+    config.socket = directory.join("peer.sock");
+    let peer = Bus::embed_with(&config, &Options { serve: true, ..Options::default() }).expect("a peer on loopback");
+    let options = AttachOptions { shared_memory: has_shared_memory, ..AttachOptions::default() };
+    let attach = || Bus::attach_with(&config.socket, &options).expect("the peer listens");
+    let (publisher, subscriber) = (attach(), attach());
+    let subscription = subscriber.subscribe("bench.>".parse::<Pattern>().expect("a pattern")).expect("subscribed");
+    let (subject, payload) = ("bench.allocations".parse().expect("a subject"), vec![7; payload_bytes]);
+    let multicast_so_far = || multicast(&peer.show("counters").expect("the peer answers"));
+    let (mut total, mut before) = (Count::default(), 0);
+    for step in 0..2 * MESSAGES.div_ceil(BURST) {
+        if step == MESSAGES.div_ceil(BURST) {
+            (total, before) = (Count::default(), multicast_so_far());
+        }
+        let (work, ()) = interposed::count(|| {
+            for _ in 0..BURST {
+                publisher.publish_payload(&subject, &payload, PATIENCE).expect("there is room");
+            }
+            for _ in 0..BURST {
+                match subscription.recv_timeout(PATIENCE).expect("all messages come") {
+                    Notice::Message(delivery) => drop(black_box(delivery)),
+                    other => panic!("in small bursts nothing is missing: {other:?}"),
+                }
+            }
+        });
+        total.add(work, BURST as u64, payload_bytes);
+    }
+    total.datagrams = multicast_so_far() - before;
+    drop((publisher, subscriber, subscription, peer));
+    // The peer has removed its socket; a directory that is left is a matter of the system's clean-up.
+    drop(fs::remove_dir_all(directory));
+    let path = if has_shared_memory { "shared memory" } else { "socket" };
+    total.print(&format!("host, {path}, {payload_bytes} B: publish to read"))
 }
 
 fn main() -> ExitCode {
@@ -246,6 +288,10 @@ fn main() -> ExitCode {
     for (subjects, payload_bytes) in [(1, 64), (1, 1024), (1000, 64)] {
         is_within &= core(subjects, payload_bytes);
         is_within &= library(subjects, payload_bytes);
+    }
+    for payload_bytes in [64, 1024] {
+        is_within &= host(true, payload_bytes);
+        is_within &= host(false, payload_bytes);
     }
     println!("at most {PER_DATAGRAM_MAX} allocations for each datagram; 'per byte' is for each byte of payload");
     if is_within { ExitCode::SUCCESS } else { ExitCode::FAILURE }

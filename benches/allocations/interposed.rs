@@ -212,20 +212,58 @@ pub unsafe extern "C" fn getsockopt(
     system_call!(SYS_getsockopt, socket, level, name, value, bytes) as libc::c_int
 }
 
-/// Writes as the function of the C library, and counts the call.
+/// Writes as the function of the C library, and counts the call and the bytes.
 ///
 /// # Safety
 /// That of the function of the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn write(file: libc::c_int, bytes: *const libc::c_void, count: usize) -> isize {
-    system_call!(SYS_write, file, bytes, count) as isize
+    let written = system_call!(SYS_write, file, bytes, count) as isize;
+    TRANSFERRED_BYTES.fetch_add(u64::try_from(written).unwrap_or(0), Relaxed);
+    written
 }
 
-/// Reads as the function of the C library, and counts the call.
+/// Reads as the function of the C library, and counts the call and the bytes.
 ///
 /// # Safety
 /// That of the function of the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn read(file: libc::c_int, bytes: *mut libc::c_void, count: usize) -> isize {
-    system_call!(SYS_read, file, bytes, count) as isize
+    let read = system_call!(SYS_read, file, bytes, count) as isize;
+    TRANSFERRED_BYTES.fetch_add(u64::try_from(read).unwrap_or(0), Relaxed);
+    read
+}
+
+/// Sends as the function of the C library, and counts the call and the bytes.
+///
+/// # Safety
+/// That of the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendmsg(socket: libc::c_int, header: *const libc::msghdr, flags: libc::c_int) -> isize {
+    let sent = system_call!(SYS_sendmsg, socket, header, flags) as isize;
+    TRANSFERRED_BYTES.fetch_add(u64::try_from(sent).unwrap_or(0), Relaxed);
+    sent
+}
+
+/// Receives as the function of the C library, and counts the call and the bytes.
+///
+/// # Safety
+/// That of the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recvmsg(socket: libc::c_int, header: *mut libc::msghdr, flags: libc::c_int) -> isize {
+    let received = system_call!(SYS_recvmsg, socket, header, flags) as isize;
+    TRANSFERRED_BYTES.fetch_add(u64::try_from(received).unwrap_or(0), Relaxed);
+    received
+}
+
+/// Waits as the function of the C library, and counts the call.
+///
+/// # Safety
+/// That of the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn poll(files: *mut libc::pollfd, count: libc::nfds_t, timeout: libc::c_int) -> libc::c_int {
+    let time = libc::timespec { tv_sec: (timeout / 1000).into(), tv_nsec: (timeout % 1000 * 1_000_000).into() };
+    let limit = if timeout < 0 { std::ptr::null() } else { &raw const time };
+    let no_mask = std::ptr::null::<libc::sigset_t>();
+    system_call!(SYS_ppoll, files, count, limit, no_mask, size_of::<u64>()) as libc::c_int
 }
