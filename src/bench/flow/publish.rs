@@ -114,6 +114,7 @@ fn publish(
     let mut round = subjects.iter().cycle();
     let mut subject = &subjects[0];
     let (mut sent, mut held_up, mut is_full) = (0, 0, false);
+    let has_loans = peer.loan(load.bytes).is_some();
     let mut loaned = None;
     loop {
         let now = Clock::now().instant;
@@ -126,7 +127,7 @@ fn publish(
             if !is_full {
                 subject = round.next().expect("there is a subject");
                 let due = due_at(load, start, sent).unwrap_or(now).as_nanos();
-                loaned = peer.loan(load.bytes).map(|mut buffer| {
+                loaned = has_loans.then(|| peer.loan(load.bytes)).flatten().map(|mut buffer| {
                     payloads.make_in(&mut buffer, due);
                     Message::new(subject.clone(), buffer.into_payload())
                 });
