@@ -69,7 +69,7 @@ pub(crate) enum QueueItem {
 const EVENT_BYTES: usize = 256;
 
 /// Bytes in a queue from which on it copies small runs out of their datagrams. A reader that keeps up causes no copies.
-const ATTACHED_BYTES: usize = 64 * 1024;
+const ATTACHED_BYTES: usize = 1024 * 1024;
 /// Minimum bytes of a run that refers to its datagram beyond [`ATTACHED_BYTES`]. A datagram keeps up to 64 KiB, of
 /// which the queue counts only the run.
 const ATTACHED_RUN_BYTES: usize = 4096;
@@ -542,13 +542,13 @@ mod tests {
 
     #[test]
     fn small_runs_of_slow_readers_leave_their_datagrams() {
-        for (payload_bytes, attached) in [(64, 1..=ATTACHED_BYTES / EVENT_BYTES), (ATTACHED_RUN_BYTES, 300..=300)] {
-            let queue = SubscriptionQueue::new(QueueLimits { count_max: 1000, bytes_max: 1 << 30 });
+        for (payload_bytes, attached) in [(64, 1..=ATTACHED_BYTES / EVENT_BYTES), (ATTACHED_RUN_BYTES, 5000..=5000)] {
+            let queue = SubscriptionQueue::new(QueueLimits { count_max: 5000, bytes_max: 1 << 30 });
             let subject: Subject = "a".parse().unwrap();
             let mut datagram = Vec::new();
             entry::put(&mut datagram, MessageRef::new(&subject, &vec![7; payload_bytes]));
             let datagram = Bytes::from(datagram);
-            for _ in 0..300 {
+            for _ in 0..5000 {
                 let run = Run::of_packed(subject.clone(), None, 1, datagram.clone());
                 queue.push_messages(Deliveries::of_run(run, publisher(), Verdict::Unnumbered, false));
             }
