@@ -238,7 +238,10 @@ impl ListenerConnection {
 
     /// Returns whether the client can take more messages. After a drop it can once half of its room is free and the
     /// losses are reported to it, unless the report goes ahead of waiting output.
-    pub(crate) fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&mut self) -> bool {
+        if self.session.reports_drops_ahead() {
+            self.is_dropping &= !self.is_within(2);
+        }
         !self.is_dropping && self.is_within(1)
     }
 
