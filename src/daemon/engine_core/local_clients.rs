@@ -141,10 +141,7 @@ impl EngineCore {
                     connection.is_greeted = true;
                 }
             }
-            ClientFrame::Publish(message) => {
-                self.clients.client(id).into_iter().for_each(|client| client.published += 1);
-                self.request_or_report(now, id, ClientRequest::Publish(message));
-            }
+            ClientFrame::Publish(message) => self.publish_whole(now, id, message),
             ClientFrame::PublishBuffer { message, payload_bytes: bytes } => {
                 self.publish_buffer(now, id, message, bytes)
             }
@@ -234,9 +231,7 @@ impl EngineCore {
             {
                 let messages = u64::from(suppressed.count);
                 self.peer.publish_suppressed(suppressed);
-                self.on_published(now, id, Ok(()));
-                // The client was credited with one of them.
-                self.published.iter_mut().for_each(|(_, count)| *count += messages - 1);
+                self.on_published_many(now, id, messages);
             }
             match run.publish_next(|subject, payload| self.publish_payload(now, id, subject, payload)) {
                 None => break true,

@@ -2,6 +2,7 @@
 
 use super::EngineCore;
 use crate::message::{ClientId, Message, Refusal};
+use crate::proto::effect::ClientRequest;
 use crate::subject::Subject;
 use crate::time::ClockReading;
 
@@ -32,6 +33,12 @@ impl EngineCore {
             self.on_published(now, client, published);
         }
         has_room
+    }
+
+    /// Publishes the message of a frame of an attached client, which has waited until publishing was possible.
+    pub(super) fn publish_whole(&mut self, now: ClockReading, client: ClientId, message: Message) {
+        self.clients.client(client).into_iter().for_each(|client| client.published += 1);
+        self.request_or_report(now, client, ClientRequest::Publish(message));
     }
 
     /// Returns whether a message can be sent now. Sends what waits if it is a full batch.

@@ -10,7 +10,6 @@ use crate::listener::frame::{PeerFrame, SegmentRefusal, SegmentRefusalReason};
 use crate::listener::local::{LocalFault, ProtocolViolation};
 use crate::listener::refusal::{RefusalReason, RequestRefusal};
 use crate::message::{ClientId, Message};
-use crate::proto::effect::ClientRequest;
 use crate::shared_memory::{Segment, send_with_descriptor};
 use crate::time::ClockReading;
 use bytes::BytesMut;
@@ -82,10 +81,7 @@ impl EngineCore {
     /// Publishes a message whose payload is a buffer of the client. The payload is read in place.
     pub(super) fn publish_buffer(&mut self, now: ClockReading, id: ClientId, message: Message, payload_bytes: usize) {
         match self.clients.take_buffer(id, payload_bytes) {
-            Ok(Some(payload)) => {
-                self.clients.client(id).into_iter().for_each(|client| client.published += 1);
-                self.request_or_report(now, id, ClientRequest::Publish(Message { payload, ..message }));
-            }
+            Ok(Some(payload)) => self.publish_whole(now, id, Message { payload, ..message }),
             Ok(None) => {
                 let refusal = RequestRefusal { sub: None, reason: RefusalReason::BufferLost };
                 self.clients.answer(id, &PeerFrame::Refused(refusal));

@@ -291,7 +291,7 @@ impl Listeners {
                     let repeated_subject = session.may_repeat_publishes().then(|| publish.subject.clone());
                     publish_for_session(&mut core.peer, &mut core.receiver_waits, now, id, publish, session, out);
                     connection.unwritten.count_answers();
-                    self.on_session_published(core, now, id);
+                    self.on_session_published(core, now, id, 1);
                     if let Some(subject) = repeated_subject {
                         self.publish_repeated(core, now, id, &subject);
                     }
@@ -332,9 +332,7 @@ impl Listeners {
             if count == 0 {
                 return;
             }
-            self.published += count;
-            self.drain_requests(core, now, id);
-            core.on_published_many(now, id, count);
+            self.on_session_published(core, now, id, count);
             if is_refused {
                 return;
             }

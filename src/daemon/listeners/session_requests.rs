@@ -45,7 +45,7 @@ impl Listeners {
                 let out = &mut unwritten.out;
                 publish_for_session(&mut core.peer, &mut core.receiver_waits, now, id, publish, session, out);
                 connection.unwritten.count_answers();
-                self.on_session_published(core, now, id);
+                self.on_session_published(core, now, id, 1);
             }
             SessionRequest::Subscribe { sub, filter } => subscribe_session(core, now, id, sub, filter),
             SessionRequest::Unsubscribe { sub } => {
@@ -115,12 +115,12 @@ impl Listeners {
         }
     }
 
-    /// Counts a message that a session has published, and applies its effects. Requests of the session come first.
-    pub(super) fn on_session_published(&mut self, core: &mut EngineCore, now: ClockReading, id: ClientId) {
-        self.published += 1;
+    /// Counts `count` messages that a session has published, and applies their effects. Requests of the session come
+    /// first. It knows of refusals already.
+    pub(super) fn on_session_published(&mut self, core: &mut EngineCore, now: ClockReading, id: ClientId, count: u64) {
+        self.published += count;
         self.drain_requests(core, now, id);
-        // The session knows of a refusal already.
-        core.on_published(now, id, Ok(()));
+        core.on_published_many(now, id, count);
     }
 
     /// Serves the remaining requests of a client's session. Returns their cost.
