@@ -240,9 +240,14 @@ impl ListenerConnection {
     /// losses are reported to it, unless the report goes ahead of waiting output.
     pub(crate) fn has_room(&mut self) -> bool {
         if self.session.reports_drops_ahead() {
-            self.is_dropping &= !self.is_within(2);
+            self.end_drops();
         }
         !self.is_dropping && self.is_within(1)
+    }
+
+    /// Ends the drops once half of the room is free, for a protocol whose reports go ahead of waiting output.
+    fn end_drops(&mut self) {
+        self.is_dropping &= !self.is_within(2);
     }
 
     /// Returns the report of losses that precedes the next message, if half of the room is free.
@@ -257,7 +262,7 @@ impl ListenerConnection {
     /// Writes the report of losses ahead of waiting output if the client reads, at most once in [`REPORT_INTERVAL`].
     /// Returns whether all losses are reported and the client has room again.
     pub(crate) fn report_drops_ahead(&mut self, now: Instant) -> bool {
-        self.is_dropping &= !self.is_within(2);
+        self.end_drops();
         let is_due = self.next_report.is_none_or(|next| next <= now);
         if is_due && self.flow.is_writable && !self.unwritten.has_report_ahead() && !self.drops.is_empty() {
             let report = self.drops.take_report(self.unwritten.events() as u64);
