@@ -64,7 +64,6 @@ impl PeerLink {
     pub(super) fn receive(&self, queue: &SubscriptionQueue, timeout: Option<Duration>) -> Result<QueueItem, PopError> {
         match self {
             PeerLink::LocalConnection(local_connection) => local_connection.receive(queue, timeout),
-            PeerLink::Engine(..) if timeout == Some(Duration::ZERO) => queue.pop(),
             PeerLink::Engine(..) => queue.pop_wait(timeout),
         }
     }

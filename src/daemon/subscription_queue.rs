@@ -329,8 +329,7 @@ impl SubscriptionQueue {
 
     /// Returns whether an item can be taken, or none will come.
     pub(crate) fn has_items(&self) -> bool {
-        let state = self.lock();
-        !state.queued.is_empty() || !state.publishers.is_empty() || state.dropped != 0 || state.closed
+        !self.lock().is_idle()
     }
 
     /// Takes the oldest item.
@@ -340,12 +339,12 @@ impl SubscriptionQueue {
 
     /// Takes the oldest item, and waits for one: without limit, or for at most `timeout`.
     pub(crate) fn pop_wait(&self, timeout: Option<Duration>) -> Result<QueueItem, PopError> {
+        if timeout == Some(Duration::ZERO) {
+            return self.pop();
+        }
         let mut state = self.lock();
         state.readers_waiting += 1;
-        let is_idle = |state: &mut QueueState| {
-            state.queued.is_empty() && state.publishers.is_empty() && state.dropped == 0 && !state.closed
-        };
-        state = self.wait(state, timeout, is_idle);
+        state = self.wait(state, timeout, |state| state.is_idle());
         state.readers_waiting -= 1;
         let item = state.pop();
         let is_for_another = !state.queued.is_empty() && 0 < state.readers_waiting;
@@ -440,6 +439,11 @@ impl SubscriptionQueue {
 }
 
 impl QueueState {
+    /// Returns whether no item can be taken, and further ones may come.
+    fn is_idle(&self) -> bool {
+        self.queued.is_empty() && self.publishers.is_empty() && self.dropped == 0 && !self.closed
+    }
+
     fn pop(&mut self) -> Result<QueueItem, PopError> {
         if let Some(publisher) = self.publishers.pop_front() {
             return Ok(QueueItem::Publisher(publisher));

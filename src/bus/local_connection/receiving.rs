@@ -90,7 +90,7 @@ impl LocalConnection {
             let mut state = lock(&self.state);
             if !state.driver_slot.only_queue.as_ref().is_some_and(|only| std::ptr::eq(&**only, queue)) {
                 drop(state);
-                return if is_last { queue.pop() } else { queue.pop_wait(left) };
+                return queue.pop_wait(left);
             }
             let needs_thread = state.driver_slot.needs_thread;
             match state.driver_slot.parked.take_if(|_| !needs_thread) {
