@@ -42,26 +42,20 @@ impl OutputBuffer {
     /// Appends bytes.
     #[inline]
     pub fn put(&mut self, bytes: &[u8]) {
-        self.tail.extend_from_slice(bytes);
-        self.bytes += bytes.len();
-        if GATHER_BYTES <= self.tail.len() {
-            self.close_tail();
-        }
+        self.put_with(|tail| tail.extend_from_slice(bytes));
     }
 
     /// Appends these pieces one after the other.
     #[inline]
     pub fn put_all(&mut self, pieces: &[&[u8]]) {
-        let bytes = pieces.iter().map(|piece| piece.len()).sum();
-        self.tail.reserve(bytes);
-        pieces.iter().for_each(|piece| self.tail.extend_from_slice(piece));
-        self.bytes += bytes;
-        if GATHER_BYTES <= self.tail.len() {
-            self.close_tail();
-        }
+        self.put_with(|tail| {
+            tail.reserve(pieces.iter().map(|piece| piece.len()).sum());
+            pieces.iter().for_each(|piece| tail.extend_from_slice(piece));
+        });
     }
 
     /// Appends the bytes that `write` adds to the end of the buffer it receives.
+    #[inline]
     pub fn put_with(&mut self, write: impl FnOnce(&mut BytesMut)) {
         let before = self.tail.len();
         write(&mut self.tail);
