@@ -242,7 +242,7 @@ impl ClientOutbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::listener::frame::{VERSION, Welcome};
+    use crate::listener::frame::Welcome;
     use crate::listener::local::ClientEndpoint;
     use crate::listener::value::delivery_body;
     use crate::message::{Cause, Delivery, Dseq, Epoch, LossScope, Message, Publisher, Reason, Verdict};
@@ -274,17 +274,7 @@ mod tests {
 
     fn slow(outbox: &mut ClientOutbox) -> Slow {
         let mut slow = Slow { caller: ClientEndpoint::new(), room: 10_000 };
-        outbox.push_answer(&PeerFrame::Welcome(Welcome {
-            version: VERSION,
-            peer: "A".parse().unwrap(),
-            epoch: Epoch::new(1).unwrap(),
-            group: 1,
-            port: 1,
-            client: 1,
-            message_bytes_max: 1,
-            software: String::new(),
-            offers_shared_memory: false,
-        }));
+        outbox.push_answer(&PeerFrame::Welcome(Welcome::any()));
         assert!(outbox.write_to(&mut slow).unwrap());
         assert!(matches!(slow.caller.poll_frame(), Ok(Some(PeerFrame::Welcome(_)))));
         slow

@@ -304,7 +304,7 @@ fn unread_buffers_count_into_the_queue_limit() {
     wait_until("nothing waits", || row()["queued_bytes"] == 0);
 }
 
-/// Returns the bytes of shared memory that a process maps.
+/// Returns the number of buffers that a process maps.
 fn mapped(pid: u32) -> usize {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     maps.lines().filter(|line| line.contains("seqcast-buffer")).count()
@@ -316,8 +316,7 @@ fn killed_programs_leave_no_buffers() {
     let peer = place.peer(&[]);
     let socket = place.socket();
     let bus = Bus::attach(&socket).unwrap();
-    let sub = place.command(&["sub", "x", "--raw", "--socket", socket.to_str().unwrap()]).spawn().unwrap();
-    let mut sub = sub;
+    let mut sub = place.command(&["sub", "x", "--raw", "--socket", socket.to_str().unwrap()]).spawn().unwrap();
     wait_until("it subscribes", || rows(&bus, "subs").len() == 1);
     signal(sub.id(), "STOP");
     for _ in 0..20 {

@@ -1,7 +1,6 @@
 //! Tests of a connection without its thread, beside a peer written by hand.
 
 use super::*;
-use crate::listener::frame::VERSION;
 use crate::message::{Delivery, Epoch, Publisher, Verdict};
 use crate::shared_memory::{BUFFER_BYTES_MIN, RingSide, SealedBuffer, Segment, hand_over, rings};
 use std::os::fd::AsFd;
@@ -45,18 +44,7 @@ pub(super) fn ends_with(ring_bytes: usize) -> Ends {
 pub(super) fn greeted() -> ClientEndpoint {
     let mut endpoint = ClientEndpoint::new();
     let mut bytes = BytesMut::new();
-    let welcome = Welcome {
-        version: VERSION,
-        peer: "A".parse().unwrap(),
-        epoch: Epoch::new(1).unwrap(),
-        group: 1,
-        port: 1,
-        client: 1,
-        message_bytes_max: 1,
-        software: String::new(),
-        offers_shared_memory: true,
-    };
-    PeerFrame::Welcome(welcome).encode(&mut bytes);
+    PeerFrame::Welcome(Welcome::any()).encode(&mut bytes);
     endpoint.push(&bytes);
     assert!(matches!(endpoint.poll_frame(), Ok(Some(PeerFrame::Welcome(_)))));
     endpoint

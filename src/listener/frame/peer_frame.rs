@@ -474,3 +474,21 @@ fn welcome(reader: &mut FrameReader) -> Result<Welcome, FrameError> {
         offers_shared_memory: reader.flag(1)?,
     })
 }
+
+#[cfg(test)]
+impl Welcome {
+    /// Returns the facts about a peer of a test.
+    pub(crate) fn any() -> Welcome {
+        Welcome {
+            version: super::VERSION,
+            peer: "A.test".parse().expect("a name"),
+            epoch: Epoch::new(7).expect("not 0"),
+            group: 7500,
+            port: 7500,
+            client: 3,
+            message_bytes_max: 8 << 20,
+            software: "0.1.0".into(),
+            offers_shared_memory: false,
+        }
+    }
+}

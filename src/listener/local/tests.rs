@@ -364,17 +364,7 @@ fn loss(rng: &mut Rng) -> Loss {
 }
 
 fn welcome() -> PeerFrame {
-    PeerFrame::Welcome(Welcome {
-        version: VERSION,
-        peer: "A.test".parse().unwrap(),
-        epoch: Epoch::new(7).unwrap(),
-        group: 7500,
-        port: 7500,
-        client: 3,
-        message_bytes_max: 8 << 20,
-        software: "0.1.0".into(),
-        offers_shared_memory: false,
-    })
+    PeerFrame::Welcome(Welcome::any())
 }
 
 /// Returns every reason of a refusal.
