@@ -203,9 +203,17 @@ impl LocalConnection {
         bytes: usize,
         timeout: Duration,
     ) -> Result<MutexGuard<'_, LocalConnectionState>, PublishError> {
-        let is_full = |state: &LocalConnectionState| !state.out.is_empty() && OUT_BYTES_MAX < state.out.len() + bytes;
+        self.await_space(timeout, |state| state.is_full(bytes))
+    }
+
+    /// Waits at most `timeout` while `is_full` holds.
+    fn await_space(
+        &self,
+        timeout: Duration,
+        mut is_full: impl FnMut(&mut LocalConnectionState) -> bool,
+    ) -> Result<MutexGuard<'_, LocalConnectionState>, PublishError> {
         let mut state = lock(&self.state);
-        if is_full(&state) && !timeout.is_zero() {
+        if !timeout.is_zero() && is_full(&mut state) {
             state.writers_waiting += 1;
             self.request_thread(&mut state);
             let waits = |state: &mut LocalConnectionState| is_full(state) && state.is_open();
@@ -215,7 +223,7 @@ impl LocalConnection {
         if !state.is_open() {
             return Err(PublishError::Closed);
         }
-        if is_full(&state) { Err(PublishError::Full) } else { Ok(state) }
+        if is_full(&mut state) { Err(PublishError::Full) } else { Ok(state) }
     }
 
     pub(super) fn subscribe(
@@ -542,6 +550,11 @@ impl LocalConnection {
 }
 
 impl LocalConnectionState {
+    /// Returns whether the queue has no room for `bytes` more bytes.
+    fn is_full(&self, bytes: usize) -> bool {
+        !self.out.is_empty() && OUT_BYTES_MAX < self.out.len() + bytes
+    }
+
     fn push(&mut self, frame: &ClientFrame) {
         self.run.close();
         frame.encode(&mut self.out);

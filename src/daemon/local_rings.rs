@@ -4,8 +4,8 @@ use crate::daemon::connection_state::{ConnectionState, ReadOutcome};
 use crate::daemon::outbox::ClientOutbox;
 use crate::listener::local::{LocalFault, PeerEndpoint, ProtocolViolation};
 use crate::shared_memory::{
-    DescriptorQueue, RingFault, RingReader, RingSide, RingWriter, SealedBuffer, Segment, TakenDescriptor, hand_over,
-    rings, send_doorbell,
+    DescriptorQueue, RingFault, RingReader, RingSide, RingWriter, SealedBuffer, Segment, TakenDescriptor, rings,
+    send_doorbell,
 };
 use bytes::Bytes;
 use mio::net::UnixStream;
@@ -113,19 +113,9 @@ impl LocalRings {
         match descriptor {
             None => Err(LocalFault::ProtocolViolation(ProtocolViolation::BufferMissing)),
             Some(None) => Ok(None),
-            Some(Some(memory)) => match SealedBuffer::open(memory, bytes, false) {
-                Ok(payload) => Ok(Some(payload)),
-                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                    Err(LocalFault::ProtocolViolation(ProtocolViolation::BufferUnsealed))
-                }
-                Err(_) => Ok(None),
-            },
+            Some(Some(memory)) => SealedBuffer::open(memory, bytes, false)
+                .map_err(|_| LocalFault::ProtocolViolation(ProtocolViolation::BufferUnsealed)),
         }
-    }
-
-    /// Hands a buffer over. Its frame must follow. Returns false if the socket does not take the descriptor now.
-    pub(crate) fn hand_over(&self, stream: &UnixStream, buffer: &SealedBuffer) -> bool {
-        hand_over(stream, buffer.memory())
     }
 
     /// Returns the position up to which the client has read.

@@ -9,7 +9,7 @@ use crate::daemon::subscription_queue::QueueLimits;
 use crate::listener::frame::ClientFrame;
 use crate::listener::local::{LocalFault, PeerEndpoint, ProtocolViolation};
 use crate::message::SubId;
-use crate::shared_memory::SealedBuffer;
+use crate::shared_memory::{SealedBuffer, hand_over};
 use crate::subject::Subject;
 use bytes::Bytes;
 use mio::net::{UnixListener, UnixStream};
@@ -389,9 +389,8 @@ impl Connection {
     /// Queues a message whose payload is a buffer, and hands the buffer to the client. `body` is the body without the
     /// payload. Returns `None` if the client cannot have the buffer now.
     pub(crate) fn push_buffer(&mut self, subs: &[SubId], body: &[u8], buffer: &SealedBuffer) -> Option<PushOutcome> {
-        self.release_buffers();
-        let (rings, stream) = (self.rings.as_ref()?, &self.stream);
-        self.outbox.push_buffer(subs, body, buffer.len(), rings.tail(), || rings.hand_over(stream, buffer))
+        let (tail, stream) = (self.rings.as_ref()?.tail(), &self.stream);
+        self.outbox.push_buffer(subs, body, buffer.len(), tail, || hand_over(stream, buffer.memory()))
     }
 
     /// Returns whether frames go through shared memory.

@@ -183,16 +183,22 @@ impl SealedBuffer {
         Bytes::from_owner(BufferOwner(self))
     }
 
-    /// Maps a buffer of `bytes` bytes that another process has sealed, and returns its bytes. With `is_read_now`, all of
-    /// its pages are mapped at once.
+    /// Maps a buffer of `bytes` bytes that another process has sealed, and returns its bytes; `None` if the system does
+    /// not let this process map it. With `is_read_now`, all of its pages are mapped at once.
     ///
     /// # Errors
-    /// The descriptor is no such buffer ([`io::ErrorKind::InvalidData`]), or cannot be mapped.
-    pub(crate) fn open(memory: OwnedFd, bytes: usize, is_read_now: bool) -> io::Result<Bytes> {
-        check_sealed(memory.as_fd(), bytes)?;
+    /// The descriptor is no such buffer.
+    pub(crate) fn open(memory: OwnedFd, bytes: usize, is_read_now: bool) -> io::Result<Option<Bytes>> {
         let flags = if is_read_now { libc::MAP_POPULATE } else { 0 };
-        let mapping = Mapping::to_read(memory.as_fd(), bytes, flags)?;
-        Ok(SealedBuffer::register(memory, mapping).map_or_else(Bytes::from_owner, SealedBuffer::into_bytes))
+        let mapped = check_sealed(memory.as_fd(), bytes).and_then(|()| Mapping::to_read(memory.as_fd(), bytes, flags));
+        match mapped {
+            Ok(mapping) => {
+                let payload = SealedBuffer::register(memory, mapping);
+                Ok(Some(payload.map_or_else(Bytes::from_owner, SealedBuffer::into_bytes)))
+            }
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => Err(error),
+            Err(_) => Ok(None),
+        }
     }
 
     /// Registers a buffer, so that [`SealedBuffer::of`] finds it. Returns the mapping alone, and closes the descriptor, if

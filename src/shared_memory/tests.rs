@@ -249,7 +249,7 @@ fn foreign(bytes: usize) -> OwnedFd {
 #[test]
 fn sealed_buffer_is_found_by_its_bytes() {
     let bytes = 3 * BUFFER_BYTES_MIN / 2;
-    let payload = SealedBuffer::open(foreign(bytes), bytes, true).unwrap();
+    let payload = SealedBuffer::open(foreign(bytes), bytes, true).unwrap().unwrap();
     assert!(payload.iter().all(|byte| *byte == 7) && payload.len() == bytes);
     let found = SealedBuffer::of(&payload.clone()).unwrap();
     assert_eq!(found.len(), bytes);
@@ -295,7 +295,7 @@ fn descriptors_keep_their_order_beside_doorbells() {
     assert_eq!((doorbells, queue.len(), queue.has_fault()), (9, 3, false));
     for bytes in sizes {
         let memory = queue.take_from(&theirs).descriptor.unwrap().unwrap();
-        assert_eq!(SealedBuffer::open(memory, bytes, false).unwrap().len(), bytes);
+        assert_eq!(SealedBuffer::open(memory, bytes, false).unwrap().unwrap().len(), bytes);
     }
     let nothing = queue.take_from(&theirs);
     assert!(nothing.descriptor.is_none() && !nothing.has_doorbells);

@@ -8,7 +8,7 @@ use crate::shared_memory::{SealedBuffer, TakenDescriptor, UNREAD_BUFFERS_MAX, ha
 use bytes::Bytes;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 /// Maximum bytes of the buffers whose frames the peer has not read yet.
@@ -51,19 +51,7 @@ impl LocalConnection {
         bytes: usize,
         timeout: Duration,
     ) -> Result<MutexGuard<'_, LocalConnectionState>, PublishError> {
-        let mut state = self.send_space(0, timeout)?;
-        if state.has_too_many_buffers(bytes) && !timeout.is_zero() {
-            state.writers_waiting += 1;
-            self.request_thread(&mut state);
-            let waits = |state: &mut LocalConnectionState| state.has_too_many_buffers(bytes) && state.is_open();
-            state = self.send_space.wait_timeout_while(state, timeout, waits).unwrap_or_else(PoisonError::into_inner).0;
-            state.writers_waiting -= 1;
-        }
-        match () {
-            () if !state.is_open() => Err(PublishError::Closed),
-            () if state.has_too_many_buffers(bytes) => Err(PublishError::Full),
-            () => Ok(state),
-        }
+        self.await_space(timeout, |state| state.is_full(0) || state.has_too_many_buffers(bytes))
     }
 }
 
@@ -103,10 +91,10 @@ impl ConnectionDriver {
             Ok(None) => return Some(violation("a message came without the descriptor of its buffer")),
             Err(error) => return Some(violation(error)),
         };
-        let payload = match memory.map(|memory| SealedBuffer::open(memory, payload_bytes, true)) {
-            Some(Ok(payload)) => payload,
-            Some(Err(error)) if error.kind() == io::ErrorKind::InvalidData => return Some(violation(error)),
-            Some(Err(_)) | None => {
+        let payload = match memory.map_or(Ok(None), |memory| SealedBuffer::open(memory, payload_bytes, true)) {
+            Ok(Some(payload)) => payload,
+            Err(error) => return Some(violation(error)),
+            Ok(None) => {
                 tracing::warn!("a large message is lost: the program has no descriptor or no memory left (ulimit -n)");
                 self.shared.on_dropped(subs.iter().map(|sub| (*sub, 1)));
                 return None;
