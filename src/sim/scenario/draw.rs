@@ -27,6 +27,16 @@ pub(super) fn draw_pace(rng: &mut Rng) -> PaceSettings {
     PaceSettings { pace, floor: rng.between(0, 300_000), room_bytes, first_bytes }
 }
 
+/// Draws the size of datagrams: of the smallest that a peer may be given, of Ethernet, of jumbo frames and of loopback.
+fn draw_datagram_bytes(rng: &mut Rng) -> usize {
+    match rng.below(25) {
+        0..5 => 576,
+        5..20 => 1400,
+        20..24 => 8900,
+        _ => 32_600,
+    }
+}
+
 pub(super) fn draw_settings(rng: &mut Rng, faults: Faults, mutants: Mutants) -> Settings {
     let window = |rng: &mut Rng, tiny: bool| {
         let time = Duration::from_secs(10);
@@ -47,7 +57,7 @@ pub(super) fn draw_settings(rng: &mut Rng, faults: Faults, mutants: Mutants) -> 
     Settings {
         name: "sim".parse().expect("a valid name"),
         group: 7500,
-        datagram_bytes_max: [576, 1400, 1400, 1400, 8900][rng.below(5) as usize],
+        datagram_bytes_max: draw_datagram_bytes(rng),
         check_value: CheckValue::Crc32c,
         message_bytes_max: 1 << 20,
         heartbeat: Duration::from_millis([250, 500, 1000, 1000][rng.below(4) as usize]),
