@@ -34,12 +34,18 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 pub enum BenchPeer {
     /// A peer that this thread drives, and another client of it if one was needed, whose subscriptions end with it.
     Driven(Box<EmbeddedPeer>, Option<Bus>),
-    /// A peer in another thread.
-    Threaded(Bus),
-    /// A daemon in another process, which ends with this value.
-    Attached(Bus, DaemonProcess),
-    /// The daemon that all programs share, and the number of its process.
-    Shared(Bus, u32),
+    /// A peer that drives itself.
+    Served(Bus, PeerPlace),
+}
+
+/// The place of a peer that drives itself.
+pub enum PeerPlace {
+    /// Another thread of this process.
+    Thread,
+    /// Another process, which ends with this value.
+    Daemon(DaemonProcess),
+    /// A process of this number, which all programs share.
+    SharedDaemon(u32),
 }
 
 impl BenchPeer {
@@ -56,11 +62,15 @@ impl BenchPeer {
                     .map(|embedded| BenchPeer::Driven(Box::new(embedded), None))
                     .map_err(|error| peer::start_failure(&error))
             }
-            BenchPath::Threads => peer::embed(&config, options(drop, false).drop).map(BenchPeer::Threaded),
+            BenchPath::Threads => peer::embed(&config, options(drop, false).drop).map(BenchPeer::threaded),
             BenchPath::Daemon => start_and_attach(values, drop, false),
             BenchPath::Shm => start_and_attach(values, drop, true),
             BenchPath::Host => attach_to_shared(&config.socket),
         }
+    }
+
+    fn threaded(bus: Bus) -> BenchPeer {
+        BenchPeer::Served(bus, PeerPlace::Thread)
     }
 
     /// Publishes a message. Returns false if the bus is backpressured.
@@ -70,9 +80,7 @@ impl BenchPeer {
     pub fn publish(&mut self, subject: &Subject, payload: &[u8]) -> Result<bool, CommandFailure> {
         let outcome = match self {
             BenchPeer::Driven(embedded, _) => embedded.publish_payload(subject, payload),
-            BenchPeer::Threaded(bus) | BenchPeer::Attached(bus, _) | BenchPeer::Shared(bus, _) => {
-                bus.publish_payload(subject, payload, POLL_INTERVAL)
-            }
+            BenchPeer::Served(bus, _) => bus.publish_payload(subject, payload, POLL_INTERVAL),
         };
         is_accepted(outcome)
     }
@@ -95,8 +103,8 @@ impl BenchPeer {
     /// Returns the bus of an attached program.
     fn attached_bus(&self) -> Option<&Bus> {
         match self {
-            BenchPeer::Attached(bus, _) | BenchPeer::Shared(bus, _) => Some(bus),
-            BenchPeer::Driven(..) | BenchPeer::Threaded(_) => None,
+            BenchPeer::Served(bus, PeerPlace::Daemon(_) | PeerPlace::SharedDaemon(_)) => Some(bus),
+            BenchPeer::Driven(..) | BenchPeer::Served(_, PeerPlace::Thread) => None,
         }
     }
 
@@ -106,9 +114,7 @@ impl BenchPeer {
     /// The peer refuses.
     pub fn subscribe(&mut self, patterns: Vec<Pattern>) -> Result<Subscription, CommandFailure> {
         let subscribed = match self {
-            BenchPeer::Threaded(bus) | BenchPeer::Attached(bus, _) | BenchPeer::Shared(bus, _) => {
-                bus.subscribe_all(patterns)
-            }
+            BenchPeer::Served(bus, _) => bus.subscribe_all(patterns),
             BenchPeer::Driven(embedded, _) if patterns.len() == 1 => {
                 embedded.subscribe(patterns.into_iter().next().expect("there is one"))
             }
@@ -173,9 +179,7 @@ impl BenchPeer {
     pub fn flush(&mut self) -> Result<(), CommandFailure> {
         match self {
             BenchPeer::Driven(..) => self.drive(Duration::ZERO),
-            BenchPeer::Threaded(bus) | BenchPeer::Attached(bus, _) | BenchPeer::Shared(bus, _) => {
-                bus.flush(FLUSH_TIME).map_err(failed)
-            }
+            BenchPeer::Served(bus, _) => bus.flush(FLUSH_TIME).map_err(failed),
         }
     }
 
@@ -186,9 +190,7 @@ impl BenchPeer {
     pub fn show(&mut self, what: &str) -> Result<Value, CommandFailure> {
         match self {
             BenchPeer::Driven(embedded, _) => Ok(embedded.show(&json!({ "show": what }))),
-            BenchPeer::Threaded(bus) | BenchPeer::Attached(bus, _) | BenchPeer::Shared(bus, _) => {
-                bus.show(what).map_err(failed)
-            }
+            BenchPeer::Served(bus, _) => bus.show(what).map_err(failed),
         }
     }
 
@@ -218,25 +220,25 @@ impl BenchPeer {
 
     /// Returns true if the programs share this peer: they need not discover each other.
     pub fn is_shared(&self) -> bool {
-        matches!(self, BenchPeer::Shared(..))
+        matches!(self, BenchPeer::Served(_, PeerPlace::SharedDaemon(_)))
     }
 
     /// Returns the processor time of this program and of its own daemon in nanoseconds, and the memory of the process
     /// that holds the peer.
     pub fn resource_usage(&self) -> (u64, u64) {
         match self {
-            BenchPeer::Driven(..) | BenchPeer::Threaded(_) => resource_usage(),
-            BenchPeer::Attached(_, daemon) => {
+            BenchPeer::Driven(..) | BenchPeer::Served(_, PeerPlace::Thread) => resource_usage(),
+            BenchPeer::Served(_, PeerPlace::Daemon(daemon)) => {
                 (host::cpu_ns() + host::cpu_ns_of(daemon.pid()), host::rss_bytes(daemon.pid()))
             }
-            BenchPeer::Shared(_, daemon) => (host::cpu_ns(), host::rss_bytes(*daemon)),
+            BenchPeer::Served(_, PeerPlace::SharedDaemon(daemon)) => (host::cpu_ns(), host::rss_bytes(*daemon)),
         }
     }
 
     /// Returns the processor time of the daemon that all programs share, in nanoseconds; 0 if there is none.
     pub fn shared_cpu_ns(&self) -> u64 {
         match self {
-            BenchPeer::Shared(_, daemon) => host::cpu_ns_of(*daemon),
+            BenchPeer::Served(_, PeerPlace::SharedDaemon(daemon)) => host::cpu_ns_of(*daemon),
             _ => 0,
         }
     }
@@ -248,7 +250,7 @@ impl BenchPeer {
     pub fn close(self) -> Result<(), CommandFailure> {
         match self {
             BenchPeer::Driven(embedded, _) => embedded.close().map_err(failed),
-            BenchPeer::Threaded(bus) | BenchPeer::Attached(bus, _) | BenchPeer::Shared(bus, _) => {
+            BenchPeer::Served(bus, _) => {
                 bus.close();
                 Ok(())
             }
@@ -297,7 +299,7 @@ fn start_and_attach(
     let program = std::env::current_exe()?;
     let launch = Launch { program: &program, via: None };
     let daemon = DaemonProcess::start(launch, values, drop, &Interrupt::watch()?)?;
-    Ok(BenchPeer::Attached(attach(&daemon.socket(), shared_memory)?, daemon))
+    Ok(BenchPeer::Served(attach(&daemon.socket(), shared_memory)?, PeerPlace::Daemon(daemon)))
 }
 
 /// Attaches to the daemon that all programs share, through shared memory.
@@ -305,7 +307,7 @@ fn attach_to_shared(socket: &Path) -> Result<BenchPeer, CommandFailure> {
     let bus = attach(socket, true)?;
     let status = bus.show("status").map_err(failed)?;
     let pid = status["status"]["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
-    Ok(BenchPeer::Shared(bus, pid.unwrap_or(0)))
+    Ok(BenchPeer::Served(bus, PeerPlace::SharedDaemon(pid.unwrap_or(0))))
 }
 
 fn attach(socket: &Path, shared_memory: bool) -> Result<Bus, CommandFailure> {
@@ -326,7 +328,7 @@ pub fn serve(job: &DaemonJob, channel: &mut ControlChannel<'_>) -> Result<(), Co
     // Its socket may appear after the other process tried to remove the directory.
     config.socket.parent().into_iter().for_each(remove_at_end);
     let bus = Bus::embed_with(&config, &options(job.drop, true)).map_err(failed)?;
-    let mut peer = BenchPeer::Threaded(bus);
+    let mut peer = BenchPeer::threaded(bus);
     channel.report(&ProcessReport::Ready(peer.ready()?))?;
     while channel.wait() != ProcessCommand::Stop {}
     peer.flush()?;
