@@ -190,29 +190,45 @@ impl Clients {
         self.map.values().filter(|client| has_rings(client)).count()
     }
 
-    /// Wakes the clients with shared memory that wait until their ring is read.
-    pub(crate) fn wake_waiting_writers(&mut self) {
+    /// Calls `each` with the attached clients, in the order of their numbers.
+    fn for_each_attached(&mut self, mut each: impl FnMut(ClientId, &mut Connection)) {
         for id in &self.attached {
-            if let Some(ClientTransport::Attached(connection)) = self.map.get_mut(id).map(|client| &mut client.kind)
-                && let Some(rings) = &mut connection.rings
-            {
-                rings.wake_waiting_writer(&connection.stream);
+            if let Some(ClientTransport::Attached(connection)) = self.map.get_mut(id).map(|client| &mut client.kind) {
+                each(*id, connection);
             }
         }
+    }
+
+    /// Wakes the clients with shared memory that wait until their ring is read.
+    pub(crate) fn wake_waiting_writers(&mut self) {
+        self.for_each_attached(|_, connection| connection.wake_waiting_writer());
+    }
+
+    /// Wakes the clients like [`Clients::wake_waiting_writers`]. Returns those that may have input to process now, in the
+    /// order of their numbers.
+    pub(crate) fn wake_and_find_input(&mut self, is_publish_blocked: bool) -> Vec<ClientId> {
+        let mut with_input = Vec::new();
+        self.for_each_attached(|id, connection| {
+            connection.wake_waiting_writer();
+            if connection.has_input(is_publish_blocked) {
+                with_input.push(id);
+            }
+        });
+        with_input
     }
 
     /// Prepares the clients with shared memory for a sleep of the peer: wakes those that wait, and asks all for a
     /// doorbell at their next frame. Returns whether any attached client has input to process now.
     pub(crate) fn arm_rings(&mut self, is_publish_blocked: bool) -> bool {
-        for id in &self.attached {
-            if let Some(ClientTransport::Attached(connection)) = self.map.get_mut(id).map(|client| &mut client.kind)
-                && let Some(rings) = &mut connection.rings
-            {
+        let mut has_input = false;
+        self.for_each_attached(|_, connection| {
+            if let Some(rings) = &mut connection.rings {
                 rings.arm();
-                rings.wake_waiting_writer(&connection.stream);
             }
-        }
-        self.with_input(is_publish_blocked).next().is_some()
+            connection.wake_waiting_writer();
+            has_input |= connection.has_input(is_publish_blocked);
+        });
+        has_input
     }
 
     /// Returns the connection state of a client with a stream.

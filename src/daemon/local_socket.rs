@@ -337,6 +337,13 @@ impl Connection {
         !must_wait && !self.outbox.is_backpressured() && (self.flow.has_buffered_input || self.is_readable())
     }
 
+    /// Wakes the client if it has shared memory and waits until its ring is read.
+    pub(crate) fn wake_waiting_writer(&mut self) {
+        if let Some(rings) = &mut self.rings {
+            rings.wake_waiting_writer(&self.stream);
+        }
+    }
+
     /// Returns whether a read may have an outcome.
     pub(crate) fn is_readable(&self) -> bool {
         !self.flow.is_closing && self.rings.as_ref().map_or(self.flow.is_readable, LocalRings::has_input)

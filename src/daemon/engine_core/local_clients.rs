@@ -33,9 +33,8 @@ impl EngineCore {
     /// Serves attached clients with input, up to a budget for each and one for all. The first client rotates from turn
     /// to turn, because it takes all of a scarce send capacity.
     pub(in crate::daemon) fn serve_clients(&mut self, now: ClockReading) {
-        self.clients.wake_waiting_writers();
         let is_publish_blocked = self.is_publish_blocked();
-        let mut ids: Vec<ClientId> = self.clients.with_input(is_publish_blocked).collect();
+        let mut ids = self.clients.wake_and_find_input(is_publish_blocked);
         let after = ids.partition_point(|id| *id <= self.last_served) % ids.len().max(1);
         ids.rotate_left(after);
         if !is_publish_blocked && let Some(first) = ids.first() {
