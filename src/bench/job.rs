@@ -113,6 +113,8 @@ pub struct RawJob {
     pub span_ns: u64,
     /// Datagrams a second; as fast as the kernel takes them if absent.
     pub rate: Option<f64>,
+    /// True if each leaves when it is due, and contains its due time; only with a rate, and only [`RawMode::Plain`].
+    pub is_stamped: bool,
 }
 
 /// Job of a message to and fro.

@@ -6,10 +6,10 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::args::{BenchPath, LatencyOptions, RunOptions};
-use super::job::{Load, PingReport, ReceiveReport};
+use super::job::{Load, PingReport, RawMode, ReceiveReport};
 use super::latencies::Quantiles;
 use super::report::{RunStats, TestbedInfo, Times, adds_up};
-use super::testbed::{BenchRun, LoadCase, PingCase, Testbed};
+use super::testbed::{BenchRun, LoadCase, PingCase, RawCase, Testbed};
 use super::throughput::{name, print_head, times};
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::output::json;
@@ -26,7 +26,7 @@ const PINGS: [&str; 6] = ["raw_blocking", "raw_busy", "blocking", "busy", "block
 /// Result of one way of measuring, over all runs.
 #[derive(Clone, Debug, Serialize)]
 struct LatencyRow {
-    /// `raw_blocking`, `raw_busy`, `blocking`, `busy`, `blocking_keyed`, `busy_keyed`, `one_way`.
+    /// `raw_blocking`, `raw_busy`, `blocking`, `busy`, `blocking_keyed`, `busy_keyed`, `raw_one_way`, `one_way`.
     what: &'static str,
     /// Messages per second; to and fro there is no rate.
     rate: Option<f64>,
@@ -48,6 +48,22 @@ impl LatencyRow {
 
     fn pinged(what: &'static str, runs: &[PingReport]) -> LatencyRow {
         LatencyRow::of(what, None, runs.iter().map(|run| run.latencies), runs.iter().map(|run| run.lost).sum())
+    }
+
+    /// Makes a row of raw datagrams. They may get lost, and nothing reports that.
+    fn raw_one_way(rate: f64, runs: &[BenchRun]) -> LatencyRow {
+        let reports = || runs.iter().flat_map(|run| &run.received);
+        let sent: u64 = runs.iter().map(|run| run.sent.sent).sum();
+        let received: u64 = reports().map(|report| report.received).sum();
+        LatencyRow {
+            faults: reports().flat_map(|report| report.faults.iter().cloned()).collect(),
+            ..LatencyRow::of(
+                "raw_one_way",
+                Some(rate),
+                reports().map(|report| report.latencies),
+                sent.saturating_sub(received),
+            )
+        }
     }
 
     fn one_way(rate: f64, runs: &[BenchRun]) -> LatencyRow {
@@ -107,6 +123,7 @@ pub fn run(options: &LatencyOptions, out: &mut Output) -> Result<Exit, CommandFa
     let testbed = Testbed::new(&options.testbed)?.with_realm(options.keyed)?;
     let mut pings: [Vec<PingReport>; 6] = Default::default();
     let mut ways: [Vec<BenchRun>; 2] = Default::default();
+    let mut raw_ways: [Vec<BenchRun>; 2] = Default::default();
     let rates = [IDLE_RATE, options.rate.0];
     let mut unsupported = None;
     // A peer that the bench neither drives nor configures for it does not poll busily.
@@ -122,7 +139,12 @@ pub fn run(options: &LatencyOptions, out: &mut Output) -> Result<Exit, CommandFa
             }
             pinged.push(run.report);
         }
-        for (rate, runs) in rates.into_iter().zip(&mut ways).filter(|_| unsupported.is_none()) {
+        let both = ways.iter_mut().zip(&mut raw_ways);
+        for (rate, (runs, raw_runs)) in rates.into_iter().zip(both).filter(|_| unsupported.is_none()) {
+            if !options.no_raw {
+                let raw = testbed.raw(&raw_case(options.size, rate), options.run.secs)?;
+                raw_runs.push(raw.map_err(|why| CommandFailure::new(Exit::Failed, why))?);
+            }
             runs.push(testbed.library(&case(options.size, options.run.secs, rate))?);
         }
     }
@@ -133,6 +155,8 @@ pub fn run(options: &LatencyOptions, out: &mut Output) -> Result<Exit, CommandFa
         .filter(|(_, runs)| !runs.is_empty())
         .map(|(what, runs)| LatencyRow::pinged(what, runs))
         .collect();
+    let raw_ways = rates.into_iter().zip(&raw_ways).filter(|(_, runs)| !runs.is_empty());
+    rows.extend(raw_ways.map(|(rate, runs)| LatencyRow::raw_one_way(rate, runs)));
     let ways = rates.into_iter().zip(&ways).filter(|(_, runs)| !runs.is_empty());
     rows.extend(ways.map(|(rate, runs)| LatencyRow::one_way(rate, runs)));
     let ratios = ratios(&rows);
@@ -172,6 +196,11 @@ fn case(bytes: usize, span: Duration, rate: f64) -> LoadCase {
     LoadCase { load, subscribers: 1, is_each: false, drop: 0.0, is_keyed: false }
 }
 
+/// Returns the same case with raw datagrams.
+fn raw_case(bytes: usize, rate: f64) -> RawCase {
+    RawCase { mode: RawMode::Plain, bytes, receivers: 1, rate: Some(rate), is_stamped: true }
+}
+
 fn ratios(rows: &[LatencyRow]) -> Vec<Ratio> {
     let row = |what: &str| rows.iter().find(|row| row.what == what);
     let mut ratios = Vec::new();
@@ -182,9 +211,12 @@ fn ratios(rows: &[LatencyRow]) -> Vec<Ratio> {
             ratios.push(Ratio::of(own, ours, other, theirs));
         }
     }
-    let ways: Vec<&LatencyRow> = rows.iter().filter(|row| row.what == "one_way").collect();
-    if let [idle, loaded] = ways[..] {
+    let ways = |what: &str| rows.iter().filter(|row| row.what == what).collect::<Vec<&LatencyRow>>();
+    if let [idle, loaded] = ways("one_way")[..] {
         ratios.push(Ratio::of("one_way", loaded, "one_way_idle", idle));
+        if let [_, raw] = ways("raw_one_way")[..] {
+            ratios.push(Ratio::of("one_way", loaded, "raw_one_way", raw));
+        }
     }
     ratios
 }

@@ -94,6 +94,8 @@ pub struct RawCase {
     pub receivers: usize,
     /// Datagrams a second; as fast as the kernel takes them if absent.
     pub rate: Option<f64>,
+    /// True if each leaves when it is due, and contains its due time; only with a rate, and only [`RawMode::Plain`].
+    pub is_stamped: bool,
 }
 
 /// A case with messages to and fro.
@@ -210,9 +212,9 @@ impl Testbed {
     /// # Errors
     /// A process fails.
     pub fn raw(&self, raw: &RawCase, span: Duration) -> Result<Result<BenchRun, String>, CommandFailure> {
-        let RawCase { mode, bytes, receivers, rate } = *raw;
+        let RawCase { mode, bytes, receivers, rate, is_stamped } = *raw;
         let _progress = self.progress(&format!("raw datagrams of {bytes} bytes"));
-        let job = RawJob { values: self.values.clone(), mode, bytes, span_ns: nanos(span), rate };
+        let job = RawJob { values: self.values.clone(), mode, bytes, span_ns: nanos(span), rate, is_stamped };
         let receivers = vec![Job::RawReceive(job.clone()); receivers];
         self.run(&Job::RawSend(job), &receivers, span)
     }

@@ -115,7 +115,7 @@ fn measure(
         if raws.is_empty() && !raw.no_raw {
             let bytes = raw_bytes(size, found.datagram_bytes);
             for (mode, what) in RAW_MODES {
-                let raw = RawCase { mode, bytes, receivers: case.subscribers, rate: None };
+                let raw = RawCase { mode, bytes, receivers: case.subscribers, rate: None, is_stamped: false };
                 raws.push(RawRuns { what, raw, rate: testbed.raw_rate(&raw, run.secs)?, runs: Vec::new() });
             }
         }

@@ -30,8 +30,15 @@ impl SendBuffers {
     /// # Errors
     /// Returns the kernel's error for the first buffer that it refuses.
     pub fn send(&mut self, socket: &Socket) -> io::Result<()> {
-        let mut slices: Vec<libc::iovec> = self
-            .buffers
+        self.send_first(self.buffers.len(), socket)
+    }
+
+    /// Sends the first `count` buffers, waiting for room.
+    ///
+    /// # Errors
+    /// Returns the kernel's error for the first buffer that it refuses.
+    pub fn send_first(&mut self, count: usize, socket: &Socket) -> io::Result<()> {
+        let mut slices: Vec<libc::iovec> = self.buffers[..count]
             .iter()
             .map(|buffer| libc::iovec { iov_base: buffer.as_ptr().cast_mut().cast(), iov_len: buffer.len() })
             .collect();

@@ -11,10 +11,12 @@ use super::socket::{interface, next_port, ready_report, receiver, refused, sende
 use crate::bench::control_channel::ControlChannel;
 use crate::bench::host::resource_usage;
 use crate::bench::job::{ProcessCommand, ProcessReport, RawJob, RawMode, ReadyReport, ReceiveReport, SendReport};
+use crate::bench::latencies::Latencies;
 use crate::bench::meter::RateMeter;
 use crate::bench::payload::{ANY_ORDER, SequenceChecker, fill, read};
 use crate::clock::Clock;
 use crate::terminal::exit::CommandFailure;
+use crate::time::Instant;
 
 /// Time that the receiver waits for the last datagrams.
 const QUIET_TIME: Duration = Duration::from_millis(100);
@@ -23,6 +25,10 @@ const QUIET_TIME: Duration = Duration::from_millis(100);
 const SEGMENTS: [usize; 2] = [128, 64];
 /// Size limit of such a buffer: that of the largest datagram over IPv4.
 const SEGMENTS_BYTES_MAX: usize = 65_507;
+/// Maximum time by which a sleep ends late.
+const TIMER_SLACK: Duration = Duration::from_micros(100);
+/// Maximum time of a sleep of a sender.
+const SLEEP_MAX: Duration = Duration::from_millis(1);
 /// Number of divided buffers in one system call: about a mebibyte of the largest.
 const DIVIDED_BUFFERS: usize = 16;
 
@@ -45,22 +51,61 @@ pub fn send(job: &RawJob, channel: &mut ControlChannel<'_>) -> Result<(), Comman
     channel.wait();
     let buffers = if segments == 1 { BUFFERS } else { DIVIDED_BUFFERS };
     let mut batch = SendBuffers::new(buffers, segments * job.bytes);
-    let (mut sent, start) = (0, Clock::now().instant);
+    let start = Clock::now().instant;
+    let sent = match job.rate.filter(|_| job.is_stamped) {
+        Some(rate) => send_due(job, rate, start, &mut batch, &socket),
+        None => send_batches(job, start, &mut batch, &socket),
+    };
+    let (sent, now) = sent.map_err(|error| refused("send a raw datagram", &error))?;
+    let (cpu_ns, rss_bytes) = resource_usage();
+    let seconds = now.since(start).as_secs_f64();
+    channel.report(&ProcessReport::Sent(SendReport { sent, seconds, cpu_ns, rss_bytes, ..SendReport::default() }))
+}
+
+/// Sends full batches, no faster than the rate of the job. Returns the number of datagrams and the time of the end.
+fn send_batches(job: &RawJob, start: Instant, batch: &mut SendBuffers, socket: &Socket) -> io::Result<(u64, Instant)> {
     let (until, mut now) = (start + Duration::from_nanos(job.span_ns), start);
+    let mut sent = 0;
     while now < until {
         for datagram in batch.buffers.iter_mut().flat_map(|buffer| buffer.chunks_exact_mut(job.bytes)) {
             fill(datagram, sent, None);
             sent += 1;
         }
-        batch.send(&socket).map_err(|error| refused("send a raw datagram", &error))?;
+        batch.send(socket)?;
         now = Clock::now().instant;
         while job.rate.is_some_and(|rate| now.since(start).as_secs_f64() * rate < sent as f64) && now < until {
             now = Clock::now().instant;
         }
     }
-    let (cpu_ns, rss_bytes) = resource_usage();
-    let seconds = now.since(start).as_secs_f64();
-    channel.report(&ProcessReport::Sent(SendReport { sent, seconds, cpu_ns, rss_bytes, ..SendReport::default() }))
+    Ok((sent, now))
+}
+
+/// Sends each datagram when it is due, with its due time in it. Returns the number of datagrams and the time of the end.
+fn send_due(
+    job: &RawJob,
+    rate: f64,
+    start: Instant,
+    batch: &mut SendBuffers,
+    socket: &Socket,
+) -> io::Result<(u64, Instant)> {
+    let due_at = |number: u64| start + Duration::from_secs_f64(number as f64 / rate);
+    let (until, mut now) = (start + Duration::from_nanos(job.span_ns), start);
+    let mut sent = 0;
+    while now < until {
+        let before = sent;
+        for (number, buffer) in (before..).zip(&mut batch.buffers).take_while(|(number, _)| due_at(*number) <= now) {
+            fill(buffer, number, Some(due_at(number).as_nanos()));
+            sent = number + 1;
+        }
+        match due_at(sent).since(now) {
+            _ if before < sent => batch.send_first((sent - before) as usize, socket)?,
+            wait if TIMER_SLACK < wait => std::thread::sleep((wait - TIMER_SLACK).min(SLEEP_MAX)),
+            // The sender looks at the clock. The receiver may need the processor.
+            _ => std::thread::yield_now(),
+        }
+        now = Clock::now().instant;
+    }
+    Ok((sent, now))
 }
 
 /// Returns the number of datagrams into which the kernel divides a buffer, found by trying.
@@ -117,13 +162,20 @@ pub fn receive(job: &RawJob, channel: &mut ControlChannel<'_>) -> Result<(), Com
     // Raw datagrams have no guaranteed order: on a virtual cable those of two processors overtake each other.
     let mut checker = SequenceChecker::new(ANY_ORDER);
     let (mut meter, mut most) = (RateMeter::new(Duration::from_nanos(job.span_ns), 0), 0);
+    let mut latencies = job.is_stamped.then(Latencies::new);
     let mut is_over = false;
     loop {
         batch.receive(&socket).map_err(|error| refused("receive raw datagrams", &error))?;
         let before = checker.received;
         for buffer in batch.datagrams() {
             most = most.max(buffer.len() as u64);
-            buffer.for_each(|datagram| checker.record(read(datagram, false).map(|(number, _)| number)));
+            for datagram in buffer {
+                let content = read(datagram, job.is_stamped);
+                checker.record(content.map(|(number, _)| number));
+                if let (Some(latencies), Some((_, due))) = (&mut latencies, content) {
+                    latencies.record(Clock::now().instant.since(Instant::from_nanos(due)));
+                }
+            }
         }
         if before < checker.received {
             meter.read(Clock::now().instant, checker.received);
@@ -141,6 +193,7 @@ pub fn receive(job: &RawJob, channel: &mut ControlChannel<'_>) -> Result<(), Com
         cpu_ns,
         rss_bytes,
         faults: checker.faults(),
+        latencies: latencies.map(|latencies| latencies.quantiles()).unwrap_or_default(),
         ..ReceiveReport::default()
     })))
 }
