@@ -8,6 +8,9 @@ use crate::clock::Clock;
 use crate::terminal::exit::CommandFailure;
 use crate::time::Instant;
 
+/// Number of looks in vain before a program offers its processor to others.
+const LOOKS: u32 = 16;
+
 /// A path to a program that sends every message back.
 pub trait EchoPath {
     /// Sends a message.
@@ -21,6 +24,23 @@ pub trait EchoPath {
     /// # Errors
     /// The path is broken.
     fn await_echo(&mut self, number: u64, sent_at: Instant) -> Result<bool, CommandFailure>;
+}
+
+/// Looks for a message without waiting, one after the other. The busy programs and peers may be more than the
+/// processors. So each offers its processor to the others after some looks in vain, or they would take turns by whole
+/// time slices.
+#[derive(Debug, Default)]
+pub struct VainLooks(u32);
+
+impl VainLooks {
+    /// Records a look, which has found something or not.
+    pub fn record(&mut self, has_found: bool) {
+        self.0 = if has_found { 0 } else { self.0 + 1 };
+        if self.0 == LOOKS {
+            self.0 = 0;
+            std::thread::yield_now();
+        }
+    }
 }
 
 /// Sends messages for the duration of the job. A latency is half of a round trip; those of the warm-up do not count.

@@ -7,7 +7,7 @@ use super::publish::wait_for_peers;
 use crate::bench::control_channel::ControlChannel;
 use crate::bench::job::{PingJob, ProcessCommand, ProcessReport};
 use crate::bench::payload::read;
-use crate::bench::round_trip::{EchoPath, measure};
+use crate::bench::round_trip::{EchoPath, VainLooks, measure};
 use crate::bus::{NoticeRef, Subscription};
 use crate::clock::Clock;
 use crate::subject::Subject;
@@ -31,6 +31,7 @@ struct BusEchoPath {
     subject: Subject,
     /// Maximum wait for one event.
     wait: Duration,
+    looks: VainLooks,
 }
 
 impl EchoPath for BusEchoPath {
@@ -45,11 +46,12 @@ impl EchoPath for BusEchoPath {
         let deadline = sent_at + LOST_TIME;
         let mut is_back = false;
         loop {
-            self.peer.receive(&self.subscription, self.wait, |event| {
+            let events = self.peer.receive(&self.subscription, self.wait, |event| {
                 if let NoticeRef::Message(delivery) = event {
                     is_back |= read(delivery.payload, false).is_some_and(|(back, _)| back == number);
                 }
             })?;
+            self.looks.record(0 < events);
             if is_back || deadline < Clock::now().instant {
                 return Ok(is_back);
             }
@@ -70,7 +72,7 @@ pub fn ping(job: &PingJob, channel: &mut ControlChannel<'_>) -> Result<(), Comma
         peer.drive(POLL_INTERVAL / 10)?;
     }
     let subject: Subject = PING.parse().expect("a subject");
-    let mut path = BusEchoPath { peer, subscription, subject, wait: wait(job) };
+    let mut path = BusEchoPath { peer, subscription, subject, wait: wait(job), looks: VainLooks::default() };
     let report = measure(&mut path, job)?;
     channel.report(&ProcessReport::Pinged(report))?;
     while channel.wait() != ProcessCommand::Stop {}
@@ -92,13 +94,15 @@ pub fn pong(job: &PingJob, channel: &mut ControlChannel<'_>) -> Result<(), Comma
     let subscription = peer.subscribe(vec![PING.parse().expect("a pattern")])?;
     channel.report(&ProcessReport::Ready(peer.ready()?))?;
     let subject = PONG.parse().expect("a subject");
+    let mut looks = VainLooks::default();
     while channel.try_receive() != Some(ProcessCommand::Stop) {
         let mut received = None;
-        peer.receive(&subscription, wait(job), |event| {
+        let events = peer.receive(&subscription, wait(job), |event| {
             if let NoticeRef::Message(delivery) = event {
                 received = Some(delivery.payload.to_vec());
             }
         })?;
+        looks.record(0 < events);
         if let Some(payload) = received {
             while !peer.publish(&subject, &payload)? {
                 peer.drive(Duration::ZERO)?;
