@@ -15,6 +15,7 @@ use crate::daemon::clients::distinct;
 use crate::daemon::engine::shutdown::panic_text;
 use crate::daemon::local_socket::check_directory;
 use crate::daemon::mailbox::{AnswerSender, SubscriptionRequest};
+use crate::daemon::short_poll::ShortPoll;
 use crate::daemon::subscription_queue::{Notice, SubscriptionQueue};
 use crate::delivery::Deliveries;
 use crate::listener::event::{EventAnswer, EventRequest};
@@ -634,6 +635,8 @@ struct ConnectionDriver {
     scratch: Vec<u8>,
     /// Number of looks at the ring since the last look at the socket.
     unpolled: u32,
+    /// Decision of a receiver whether it polls before it sleeps.
+    short_poll: ShortPoll,
 }
 
 impl ConnectionDriver {
@@ -657,6 +660,7 @@ impl ConnectionDriver {
             events: Events::with_capacity(8),
             scratch: vec![0; READ_BYTES],
             unpolled: 0,
+            short_poll: ShortPoll::new(),
         }
     }
 

@@ -61,6 +61,7 @@ pub mod self_test;
 pub(crate) mod service;
 #[cfg(feature = "security")]
 mod setup_commands;
+pub(crate) mod short_poll;
 pub mod show;
 pub(crate) mod signals;
 pub(crate) mod stream_request;

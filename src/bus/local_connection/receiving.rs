@@ -8,6 +8,7 @@
 use super::{ConnectionDriver, LocalConnection, LocalConnectionState, READS_MAX, lock};
 use crate::clock::Clock;
 use crate::daemon::subscription_queue::{PopError, QueueItem, SubscriptionQueue};
+use crate::time::Instant;
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -17,6 +18,9 @@ use std::time::Duration;
 const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 /// Number of looks of a busy receiver at the ring between two looks at the socket.
 const UNPOLLED_MAX: u32 = 256;
+
+/// Number of looks at the ring between two offers of the processor to other programs.
+const LOOKS: u32 = 32;
 
 /// The place of the driver while it passes between threads.
 #[derive(Default)]
@@ -254,9 +258,7 @@ impl ConnectionDriver {
             return Ok(None);
         }
         if left != Some(Duration::ZERO) {
-            let is_idle = self.is_idle(is_closing);
-            self.wait(if is_idle { left } else { Some(Duration::ZERO) })?;
-            return Ok(None);
+            return self.wait_for_frames(is_closing, left).map(|()| None);
         }
         // A receiver that does not wait needs the socket only to see its end.
         self.unpolled += 1;
@@ -265,6 +267,45 @@ impl ConnectionDriver {
             self.wait(left)?;
         }
         Ok(None)
+    }
+}
+
+impl ConnectionDriver {
+    /// Waits at most `left` for frames in the ring or an event of the socket: with a poll first, while that succeeds.
+    fn wait_for_frames(&mut self, is_closing: bool, left: Option<Duration>) -> io::Result<()> {
+        let start = Clock::now().instant;
+        let time = self.short_poll.time();
+        if !time.is_zero() {
+            let has_come = self.poll_ring(start + left.map_or(time, |left| time.min(left)));
+            self.short_poll.on_poll(Clock::now().instant.since(start), has_come);
+            if has_come {
+                return Ok(());
+            }
+        }
+        let is_idle = self.is_idle(is_closing);
+        self.wait(if is_idle { left } else { Some(Duration::ZERO) })?;
+        if time.is_zero() {
+            self.short_poll.on_sleep(Clock::now().instant.since(start));
+        }
+        Ok(())
+    }
+
+    /// Looks at the ring until `until`. Returns false if no frame came.
+    fn poll_ring(&self, until: Instant) -> bool {
+        let Some(reader) = &self.reader else { return false };
+        loop {
+            for _ in 0..LOOKS {
+                if reader.has_bytes() {
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+            if until <= Clock::now().instant {
+                return false;
+            }
+            // The programs that poll may be more than the processors.
+            std::thread::yield_now();
+        }
     }
 }
 

@@ -29,6 +29,7 @@ use crate::daemon::engine_core::{EngineCore, Phase};
 use crate::daemon::health::Health;
 use crate::daemon::log_levels::LogLevels;
 use crate::daemon::mailbox::CommandQueue;
+use crate::daemon::short_poll::ShortPoll;
 use crate::daemon::signals::Signals;
 use crate::daemon::systemd::SystemdNotifier;
 use crate::daemon::timer::Timer;
@@ -62,6 +63,9 @@ pub(crate) struct Engine {
     running_config: RunningConfig,
     systemd: Option<SystemdNotifier>,
     busy_poll: BusyPoll,
+    short_poll: ShortPoll,
+    /// Time at which the wait of this turn began, if it sleeps at once.
+    asleep_since: Option<Instant>,
     /// True if the inbox is registered for writability.
     is_watching_writes: bool,
     commands: CommandQueue,

@@ -21,11 +21,11 @@ const UNPOLLED_MAX: u32 = 32;
 const EVENTS_AGE_MAX: Duration = Duration::from_micros(100);
 
 impl Engine {
-    /// Waits for events unless the turn only sends: then it returns at once if the last turn queried within
-    /// [`EVENTS_AGE_MAX`]. Events stay queued for the next turn. Returns the time.
+    /// Waits for events unless messages wait for this turn to send them: then it returns at once if the last turn queried
+    /// within [`EVENTS_AGE_MAX`]. Events stay queued for the next turn. Returns the time.
     pub(super) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<ClockReading> {
         // A program that answers a message makes a turn to send the answer, which need not wait for another query.
-        if timeout == Some(Duration::ZERO) && self.core.peer.has_open_datagram() {
+        if self.core.peer.has_open_datagram() {
             let now = Clock::now();
             if may_skip_query(&mut self.queried, now.instant) {
                 self.ready.clear();
@@ -35,6 +35,9 @@ impl Engine {
         self.query_events(timeout)?;
         let now = Clock::now();
         self.queried = Some(now.instant);
+        if let Some(asleep_since) = self.asleep_since.take() {
+            self.short_poll.on_sleep(now.instant.since(asleep_since));
+        }
         Ok(now)
     }
 
@@ -99,10 +102,17 @@ impl Engine {
         Ok(())
     }
 
-    /// Waits while no work is pending: polls for the configured time, then sleeps.
+    /// Waits while no work is pending: polls for the configured time, or for a short one while that succeeds, then
+    /// sleeps.
     fn wait_idle(&mut self, timeout: Option<Duration>, is_publish_blocked: bool) -> io::Result<()> {
         let start = Clock::now().instant;
-        if self.spin(start, timeout, is_publish_blocked)? {
+        let short = self.short_poll.time();
+        let time = self.busy_poll.time.max(short);
+        let has_come = !time.is_zero() && self.spin(start, time, timeout, is_publish_blocked)?;
+        if !short.is_zero() {
+            self.short_poll.on_poll(Clock::now().instant.since(start), has_come);
+        }
+        if has_come {
             return Ok(());
         }
         // Only from here on clients with shared memory must ring a doorbell.
@@ -111,16 +121,20 @@ impl Engine {
         }
         let left = timeout.map(|timeout| (start + timeout).since(Clock::now().instant));
         let timeout = self.wait_until(left)?;
+        self.asleep_since = short.is_zero().then_some(start);
         self.poll_events(timeout)
     }
 
-    /// Polls for events and for input in shared memory without sleeping, for the configured time, at most `timeout` and
+    /// Polls for events and for input in shared memory without sleeping: for `time` from `start` on, at most `timeout` and
     /// until the next deadline. Returns false if nothing came.
-    fn spin(&mut self, start: Instant, timeout: Option<Duration>, is_publish_blocked: bool) -> io::Result<bool> {
-        if self.busy_poll.time.is_zero() {
-            return Ok(false);
-        }
-        let spin_end = start + self.busy_poll.time;
+    fn spin(
+        &mut self,
+        start: Instant,
+        time: Duration,
+        timeout: Option<Duration>,
+        is_publish_blocked: bool,
+    ) -> io::Result<bool> {
+        let spin_end = start + time;
         let mut until = None;
         self.ready.clear();
         // A client with shared memory that waits for room sleeps until its doorbell.
