@@ -9,7 +9,7 @@ use crate::terminal::exit::CommandFailure;
 use crate::time::Instant;
 
 /// Number of looks in vain before a program offers its processor to others.
-const LOOKS: u32 = 16;
+const LOOKS: u32 = 4;
 
 /// A path to a program that sends every message back.
 pub trait EchoPath {

@@ -63,9 +63,6 @@ pub(crate) struct Engine {
     running_config: RunningConfig,
     systemd: Option<SystemdNotifier>,
     busy_poll: BusyPoll,
-    short_poll: ShortPoll,
-    /// Time at which the wait of this turn began, if it sleeps at once.
-    asleep_since: Option<Instant>,
     /// True if the inbox is registered for writability.
     is_watching_writes: bool,
     commands: CommandQueue,
@@ -79,6 +76,16 @@ struct BusyPoll {
     time: Duration,
     /// Number of looks at shared memory since the last look for other events.
     unpolled: u32,
+    /// Decision about a poll when no time is configured.
+    short: ShortPoll,
+    /// Time at which the wait of this turn began, if it sleeps at once.
+    asleep_since: Option<Instant>,
+}
+
+impl BusyPoll {
+    fn new(time: Duration) -> BusyPoll {
+        BusyPoll { time, unpolled: 0, short: ShortPoll::new(), asleep_since: None }
+    }
 }
 
 impl Engine {

@@ -28,7 +28,6 @@ use crate::daemon::missing_keys::MissingKeys;
 use crate::daemon::open_membership::OpenMembership as Membership;
 use crate::daemon::protection::Protection;
 use crate::daemon::self_test;
-use crate::daemon::short_poll::ShortPoll;
 use crate::daemon::signals::Signals;
 use crate::daemon::systemd::SystemdNotifier;
 use crate::daemon::timer::Timer;
@@ -113,9 +112,7 @@ impl Engine {
             systemd: options.systemd.then(|| SystemdNotifier::connect(started.instant)).flatten(),
             has_hangup: false,
             running_config: RunningConfig::new(config, options),
-            busy_poll: BusyPoll { time: config.busy_poll, unpolled: 0 },
-            short_poll: ShortPoll::new(),
-            asleep_since: None,
+            busy_poll: BusyPoll::new(config.busy_poll),
             is_watching_writes: false,
             commands: CommandQueue::default(),
             is_commands_turn: false,

@@ -35,8 +35,8 @@ impl Engine {
         self.query_events(timeout)?;
         let now = Clock::now();
         self.queried = Some(now.instant);
-        if let Some(asleep_since) = self.asleep_since.take() {
-            self.short_poll.on_sleep(now.instant.since(asleep_since));
+        if let Some(asleep_since) = self.busy_poll.asleep_since.take() {
+            self.busy_poll.short.on_sleep(now.instant.since(asleep_since));
         }
         Ok(now)
     }
@@ -106,11 +106,11 @@ impl Engine {
     /// sleeps.
     fn wait_idle(&mut self, timeout: Option<Duration>, is_publish_blocked: bool) -> io::Result<()> {
         let start = Clock::now().instant;
-        let short = self.short_poll.time();
+        let short = self.busy_poll.short.time();
         let time = self.busy_poll.time.max(short);
         let has_come = !time.is_zero() && self.spin(start, time, timeout, is_publish_blocked)?;
         if !short.is_zero() {
-            self.short_poll.on_poll(Clock::now().instant.since(start), has_come);
+            self.busy_poll.short.on_poll(Clock::now().instant.since(start), has_come);
         }
         if has_come {
             return Ok(());
@@ -121,7 +121,7 @@ impl Engine {
         }
         let left = timeout.map(|timeout| (start + timeout).since(Clock::now().instant));
         let timeout = self.wait_until(left)?;
-        self.asleep_since = short.is_zero().then_some(start);
+        self.busy_poll.asleep_since = short.is_zero().then_some(start);
         self.poll_events(timeout)
     }
 
