@@ -21,11 +21,11 @@ const UNPOLLED_MAX: u32 = 32;
 const EVENTS_AGE_MAX: Duration = Duration::from_micros(100);
 
 impl Engine {
-    /// Waits for events unless messages wait for this turn to send them: then it returns at once if the last turn queried
-    /// within [`EVENTS_AGE_MAX`]. Events stay queued for the next turn. Returns the time.
+    /// Waits for events unless the turn only sends: then it returns at once if the last turn queried within
+    /// [`EVENTS_AGE_MAX`]. Events stay queued for the next turn. Returns the time.
     pub(super) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<ClockReading> {
         // A program that answers a message makes a turn to send the answer, which need not wait for another query.
-        if self.core.peer.has_open_datagram() {
+        if timeout == Some(Duration::ZERO) && self.core.peer.has_open_datagram() {
             let now = Clock::now();
             if may_skip_query(&mut self.queried, now.instant) {
                 self.ready.clear();
