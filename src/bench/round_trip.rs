@@ -8,8 +8,8 @@ use crate::clock::Clock;
 use crate::terminal::exit::CommandFailure;
 use crate::time::Instant;
 
-/// Number of looks in vain before a program offers its processor to others.
-const LOOKS: u32 = 4;
+/// Number of polls without a message before a program offers its processor to others.
+const POLLS_PER_YIELD: u32 = 4;
 
 /// A path to a program that sends every message back.
 pub trait EchoPath {
@@ -26,17 +26,17 @@ pub trait EchoPath {
     fn await_echo(&mut self, number: u64, sent_at: Instant) -> Result<bool, CommandFailure>;
 }
 
-/// Looks for a message without waiting, one after the other. The busy programs and peers may be more than the
-/// processors. So each offers its processor to the others after some looks in vain, or they would take turns by whole
-/// time slices.
+/// Polls of a busy program that found no message, one after the other. There may be more busy programs and peers than
+/// processors. So each offers its processor to the others after some such polls, or they would take turns by whole time
+/// slices.
 #[derive(Debug, Default)]
-pub struct VainLooks(u32);
+pub struct EmptyPolls(u32);
 
-impl VainLooks {
-    /// Records a look, which has found something or not.
+impl EmptyPolls {
+    /// Records a poll, which has found something or not.
     pub fn record(&mut self, has_found: bool) {
         self.0 = if has_found { 0 } else { self.0 + 1 };
-        if self.0 == LOOKS {
+        if self.0 == POLLS_PER_YIELD {
             self.0 = 0;
             std::thread::yield_now();
         }

@@ -6,14 +6,16 @@ use std::time::Duration;
 
 /// Maximum time of a poll.
 const POLL_TIME: Duration = Duration::from_micros(50);
-/// Maximum time of a sleep after which a poll instead of it might have succeeded: the message came late as well because
-/// its sender was asleep.
+/// Shortest sleep that does not count as short. It exceeds [`POLL_TIME`], since the wake of the sender delays the message
+/// as well.
 const SHORT_SLEEP: Duration = Duration::from_micros(200);
-/// Maximum time of a wait for something that had come before it, which says nothing about the next wait.
+/// A shorter wait found something that had come before it. It counts neither for polls nor against them.
 const IMMEDIATE: Duration = Duration::from_micros(5);
 /// Minimum and maximum number of short sleeps between a poll in vain and the next poll.
 const PAUSE_MIN: u32 = 16;
 const PAUSE_MAX: u32 = 4096;
+/// Number of successful polls, for each sleep of the next pause, that halve that pause.
+const POLLS_PER_PAUSE: u32 = 64;
 
 /// State of the decision of one thread.
 #[derive(Debug)]
@@ -22,12 +24,14 @@ pub(crate) struct ShortPoll {
     pause: u32,
     /// The value of `pause` after the next poll in vain.
     next_pause: u32,
+    /// Number of successful polls since the last one in vain, or since `next_pause` changed.
+    successes: u32,
 }
 
 impl ShortPoll {
     /// Makes the state of a thread that has received nothing yet.
     pub(crate) fn new() -> ShortPoll {
-        ShortPoll { pause: PAUSE_MIN, next_pause: PAUSE_MIN }
+        ShortPoll { pause: PAUSE_MIN, next_pause: PAUSE_MIN, successes: 0 }
     }
 
     /// Returns the time for which the next wait should poll before it sleeps; zero if it should sleep at once.
@@ -41,9 +45,21 @@ impl ShortPoll {
         if !has_come || 2 * POLL_TIME < waited {
             self.pause = self.next_pause;
             self.next_pause = (2 * self.next_pause).min(PAUSE_MAX);
+            self.successes = 0;
         } else if IMMEDIATE < waited {
-            self.next_pause = (self.next_pause / 2).max(PAUSE_MIN);
+            // A thread that keeps losing its processor has successes between its losses.
+            self.successes += 1;
+            if POLLS_PER_PAUSE * self.next_pause <= self.successes {
+                self.next_pause = (self.next_pause / 2).max(PAUSE_MIN);
+                self.successes = 0;
+            }
         }
+    }
+
+    /// Makes the state of a thread whose next wait polls.
+    #[cfg(test)]
+    pub(crate) fn polling() -> ShortPoll {
+        ShortPoll { pause: 0, ..ShortPoll::new() }
     }
 
     /// Records a sleep without a poll.
@@ -92,6 +108,23 @@ mod tests {
             short_poll.on_poll(SOON, true);
         }
         short_poll.on_poll(Duration::from_millis(3), true);
-        assert_eq!(sleeps(&mut short_poll, SOON), 16, "another program had the processor");
+        assert_eq!(sleeps(&mut short_poll, SOON), 4096, "another program had the processor");
+    }
+
+    #[test]
+    fn long_success_makes_polls_frequent() {
+        let mut short_poll = ShortPoll::new();
+        short_poll.on_poll(POLL_TIME, false);
+        short_poll.on_poll(POLL_TIME, false);
+        assert_eq!(short_poll.next_pause, 64);
+        let polls = |count: u32, waited: Duration, short_poll: &mut ShortPoll| {
+            (0..count).for_each(|_| short_poll.on_poll(waited, true));
+            short_poll.next_pause
+        };
+        assert_eq!(polls(64 * 64 - 1, SOON, &mut short_poll), 64);
+        assert_eq!(polls(100_000, IMMEDIATE, &mut short_poll), 64, "what had come before says nothing");
+        assert_eq!(polls(1, SOON, &mut short_poll), 32);
+        assert_eq!(polls(64 * 32, SOON, &mut short_poll), 16);
+        assert_eq!(polls(100_000, SOON, &mut short_poll), 16);
     }
 }

@@ -7,7 +7,7 @@ use super::publish::wait_for_peers;
 use crate::bench::control_channel::ControlChannel;
 use crate::bench::job::{PingJob, ProcessCommand, ProcessReport};
 use crate::bench::payload::read;
-use crate::bench::round_trip::{EchoPath, VainLooks, measure};
+use crate::bench::round_trip::{EchoPath, EmptyPolls, measure};
 use crate::bus::{NoticeRef, Subscription};
 use crate::clock::Clock;
 use crate::subject::Subject;
@@ -31,7 +31,7 @@ struct BusEchoPath {
     subject: Subject,
     /// Maximum wait for one event.
     wait: Duration,
-    looks: VainLooks,
+    empty_polls: EmptyPolls,
 }
 
 impl EchoPath for BusEchoPath {
@@ -51,7 +51,7 @@ impl EchoPath for BusEchoPath {
                     is_back |= read(delivery.payload, false).is_some_and(|(back, _)| back == number);
                 }
             })?;
-            self.looks.record(0 < events);
+            self.empty_polls.record(0 < events);
             if is_back || deadline < Clock::now().instant {
                 return Ok(is_back);
             }
@@ -72,7 +72,7 @@ pub fn ping(job: &PingJob, channel: &mut ControlChannel<'_>) -> Result<(), Comma
         peer.drive(POLL_INTERVAL / 10)?;
     }
     let subject: Subject = PING.parse().expect("a subject");
-    let mut path = BusEchoPath { peer, subscription, subject, wait: wait(job), looks: VainLooks::default() };
+    let mut path = BusEchoPath { peer, subscription, subject, wait: wait(job), empty_polls: EmptyPolls::default() };
     let report = measure(&mut path, job)?;
     channel.report(&ProcessReport::Pinged(report))?;
     while channel.wait() != ProcessCommand::Stop {}
@@ -94,7 +94,7 @@ pub fn pong(job: &PingJob, channel: &mut ControlChannel<'_>) -> Result<(), Comma
     let subscription = peer.subscribe(vec![PING.parse().expect("a pattern")])?;
     channel.report(&ProcessReport::Ready(peer.ready()?))?;
     let subject = PONG.parse().expect("a subject");
-    let mut looks = VainLooks::default();
+    let mut empty_polls = EmptyPolls::default();
     while channel.try_receive() != Some(ProcessCommand::Stop) {
         let mut received = None;
         let events = peer.receive(&subscription, wait(job), |event| {
@@ -102,7 +102,7 @@ pub fn pong(job: &PingJob, channel: &mut ControlChannel<'_>) -> Result<(), Comma
                 received = Some(delivery.payload.to_vec());
             }
         })?;
-        looks.record(0 < events);
+        empty_polls.record(0 < events);
         if let Some(payload) = received {
             while !peer.publish(&subject, &payload)? {
                 peer.drive(Duration::ZERO)?;

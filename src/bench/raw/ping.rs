@@ -10,7 +10,7 @@ use super::socket::{interface, next_port, ready_report, receiver, refused, sende
 use crate::bench::control_channel::ControlChannel;
 use crate::bench::job::{PingJob, ProcessCommand, ProcessReport, ReadyReport};
 use crate::bench::payload::read;
-use crate::bench::round_trip::{EchoPath, VainLooks, measure};
+use crate::bench::round_trip::{EchoPath, EmptyPolls, measure};
 use crate::clock::Clock;
 use crate::terminal::exit::CommandFailure;
 use crate::time::Instant;
@@ -26,7 +26,7 @@ struct SocketPair {
     from: Socket,
     is_busy: bool,
     buffer: Vec<u8>,
-    looks: VainLooks,
+    empty_polls: EmptyPolls,
 }
 
 impl SocketPair {
@@ -45,7 +45,13 @@ impl SocketPair {
         prepared.map_err(|error| refused("prepare a socket", &error))?;
         let report = ReadyReport { receive_buffer: Some(receive_buffer), ..ready_report(chosen) };
         channel.report(&ProcessReport::Ready(report))?;
-        Ok(SocketPair { to, from, is_busy: job.is_busy, buffer: vec![0; BUFFER_BYTES], looks: VainLooks::default() })
+        Ok(SocketPair {
+            to,
+            from,
+            is_busy: job.is_busy,
+            buffer: vec![0; BUFFER_BYTES],
+            empty_polls: EmptyPolls::default(),
+        })
     }
 
     /// Sends the first bytes of the buffer, which are the last datagram received.
@@ -56,7 +62,7 @@ impl SocketPair {
     /// Returns the next datagram; `None` if none is there, or none came within [`LOST_TIME`].
     fn receive(&mut self) -> Result<Option<&[u8]>, CommandFailure> {
         let received = self.from.read(&mut self.buffer);
-        self.looks.record(received.is_ok() || !self.is_busy);
+        self.empty_polls.record(received.is_ok() || !self.is_busy);
         match received {
             Ok(bytes) => Ok(Some(&self.buffer[..bytes])),
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(None),

@@ -20,7 +20,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 const UNPOLLED_MAX: u32 = 256;
 
 /// Number of looks at the ring between two offers of the processor to other programs.
-const LOOKS: u32 = 32;
+const LOOKS_PER_YIELD: u32 = 32;
 
 /// The place of the driver while it passes between threads.
 #[derive(Default)]
@@ -268,9 +268,7 @@ impl ConnectionDriver {
         }
         Ok(None)
     }
-}
 
-impl ConnectionDriver {
     /// Waits at most `left` for frames in the ring or an event of the socket: with a poll first, while that succeeds.
     fn wait_for_frames(&mut self, is_closing: bool, left: Option<Duration>) -> io::Result<()> {
         let start = Clock::now().instant;
@@ -282,6 +280,7 @@ impl ConnectionDriver {
                 return Ok(());
             }
         }
+        let left = left.map(|left| (start + left).since(Clock::now().instant));
         let is_idle = self.is_idle(is_closing);
         self.wait(if is_idle { left } else { Some(Duration::ZERO) })?;
         if time.is_zero() {
@@ -294,7 +293,7 @@ impl ConnectionDriver {
     fn poll_ring(&self, until: Instant) -> bool {
         let Some(reader) = &self.reader else { return false };
         loop {
-            for _ in 0..LOOKS {
+            for _ in 0..LOOKS_PER_YIELD {
                 if reader.has_bytes() {
                     return true;
                 }
@@ -316,6 +315,7 @@ mod tests {
     use super::*;
     use crate::bus::peer_link::PeerLink;
     use crate::bus::{RecvError, Subscription};
+    use crate::daemon::short_poll::ShortPoll;
     use crate::daemon::subscription_queue::QueueLimits;
     use crate::listener::frame::{ByeReason, PeerFrame};
     use crate::message::SubId;
@@ -393,6 +393,40 @@ mod tests {
         let subscription = Subscription::new(queue, vec![SUB], link, None);
         assert_eq!(subscription.drain(|_| {}), Ok(1));
         assert_eq!(subscription.drain(|_| {}), Err(RecvError::Closed));
+    }
+
+    /// Makes the next wait of the parked driver begin with a poll.
+    fn poll_next(connection: &LocalConnection) {
+        let mut state = lock(&connection.state);
+        state.driver_slot.parked.as_mut().expect("the driver is parked").short_poll = ShortPoll::polling();
+    }
+
+    #[test]
+    fn frame_around_the_end_of_a_poll_arrives() {
+        let ParkedEnds { connection, queue, mut peer_writer, _socket: socket } = parked_ends();
+        for number in 0..500 {
+            poll_next(&connection);
+            std::thread::scope(|scope| {
+                let received = scope.spawn(|| connection.receive(&queue, Some(Duration::from_secs(20))));
+                let until = Clock::now().instant + Duration::from_nanos(number * 400);
+                while Clock::now().instant < until {}
+                write(&mut peer_writer, &message("soon"));
+                if peer_writer.take_doorbell_request() {
+                    send_doorbell(&socket);
+                }
+                assert!(received.join().unwrap().is_ok(), "message {number}");
+            });
+        }
+    }
+
+    #[test]
+    fn receiver_that_polls_returns_in_time() {
+        let ParkedEnds { connection, queue, _socket, .. } = parked_ends();
+        poll_next(&connection);
+        assert_eq!(connection.receive(&queue, Some(Duration::from_millis(20))).err(), Some(PopError::Empty));
+        let state = lock(&connection.state);
+        let short_poll = &state.driver_slot.parked.as_ref().unwrap().short_poll;
+        assert_eq!(short_poll.time(), Duration::ZERO, "the poll was in vain");
     }
 
     #[test]

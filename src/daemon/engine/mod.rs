@@ -76,15 +76,15 @@ struct BusyPoll {
     time: Duration,
     /// Number of looks at shared memory since the last look for other events.
     unpolled: u32,
-    /// Decision about a poll when no time is configured.
-    short: ShortPoll,
-    /// Time at which the wait of this turn began, if it sleeps at once.
+    /// Decision whether a wait begins with a short poll if no time is configured.
+    short_poll: ShortPoll,
+    /// Time at which the wait of this turn began, if it sleeps without a poll.
     asleep_since: Option<Instant>,
 }
 
 impl BusyPoll {
     fn new(time: Duration) -> BusyPoll {
-        BusyPoll { time, unpolled: 0, short: ShortPoll::new(), asleep_since: None }
+        BusyPoll { time, unpolled: 0, short_poll: ShortPoll::new(), asleep_since: None }
     }
 }
 

@@ -36,7 +36,7 @@ impl Engine {
         let now = Clock::now();
         self.queried = Some(now.instant);
         if let Some(asleep_since) = self.busy_poll.asleep_since.take() {
-            self.busy_poll.short.on_sleep(now.instant.since(asleep_since));
+            self.busy_poll.short_poll.on_sleep(now.instant.since(asleep_since));
         }
         Ok(now)
     }
@@ -106,12 +106,12 @@ impl Engine {
     /// sleeps.
     fn wait_idle(&mut self, timeout: Option<Duration>, is_publish_blocked: bool) -> io::Result<()> {
         let start = Clock::now().instant;
-        let short = self.busy_poll.short.time();
-        let time = self.busy_poll.time.max(short);
-        let has_come = !time.is_zero() && self.spin(start, time, timeout, is_publish_blocked)?;
-        if !short.is_zero() {
-            self.busy_poll.short.on_poll(Clock::now().instant.since(start), has_come);
-        }
+        let poll_time = self.busy_poll.short_poll.time();
+        let has_come = if !self.busy_poll.time.is_zero() {
+            self.spin(start, timeout, is_publish_blocked)?
+        } else {
+            !poll_time.is_zero() && self.poll_shortly(start, poll_time, timeout, is_publish_blocked)?
+        };
         if has_come {
             return Ok(());
         }
@@ -121,20 +121,45 @@ impl Engine {
         }
         let left = timeout.map(|timeout| (start + timeout).since(Clock::now().instant));
         let timeout = self.wait_until(left)?;
-        self.busy_poll.asleep_since = short.is_zero().then_some(start);
+        self.busy_poll.asleep_since = poll_time.is_zero().then_some(start);
         self.poll_events(timeout)
     }
 
-    /// Polls for events and for input in shared memory without sleeping: for `time` from `start` on, at most `timeout` and
-    /// until the next deadline. Returns false if nothing came.
-    fn spin(
+    /// Polls for events and for input in shared memory for `poll_time`, at most `timeout` and until the next deadline. Each
+    /// look at the memory follows a query for events. Returns false if nothing came.
+    fn poll_shortly(
         &mut self,
         start: Instant,
-        time: Duration,
+        poll_time: Duration,
         timeout: Option<Duration>,
         is_publish_blocked: bool,
     ) -> io::Result<bool> {
-        let spin_end = start + time;
+        let poll_end = start + poll_time;
+        let until = self.deadline(start, timeout).map_or(poll_end, |deadline| deadline.min(poll_end));
+        if until <= start {
+            return Ok(false);
+        }
+        // A client with shared memory that waits for room sleeps until its doorbell.
+        self.core.clients.wake_waiting_writers();
+        loop {
+            self.poll_events(Some(Duration::ZERO))?;
+            let has_come = !self.ready.is_empty() || self.core.clients.with_input(is_publish_blocked).next().is_some();
+            let now = Clock::now().instant;
+            if has_come || poll_end <= now {
+                self.busy_poll.short_poll.on_poll(now.since(start), has_come);
+            }
+            if has_come || until <= now {
+                return Ok(has_come);
+            }
+            // The programs that poll as well may be more than the processors.
+            std::thread::yield_now();
+        }
+    }
+
+    /// Polls for events and for input in shared memory without sleeping, for the configured time, at most `timeout` and
+    /// until the next deadline. Returns false if nothing came.
+    fn spin(&mut self, start: Instant, timeout: Option<Duration>, is_publish_blocked: bool) -> io::Result<bool> {
+        let spin_end = start + self.busy_poll.time;
         let mut until = None;
         self.ready.clear();
         // A client with shared memory that waits for room sleeps until its doorbell.
@@ -153,7 +178,7 @@ impl Engine {
             }
             self.busy_poll.unpolled = 0;
             self.poll_events(Some(Duration::ZERO))?;
-            if !self.ready.is_empty() {
+            if !self.ready.is_empty() || self.core.clients.with_input(is_publish_blocked).next().is_some() {
                 return Ok(true);
             }
             let until = match until {
@@ -164,8 +189,10 @@ impl Engine {
             if until <= Clock::now().instant {
                 return Ok(false);
             }
-            // The programs that poll as well may be more than the processors.
+            // The programs that poll as well may be more than the processors. Other programs may run for long, and no
+            // deadline passes before the events of that time are known.
             std::thread::yield_now();
+            self.busy_poll.unpolled = UNPOLLED_MAX;
         }
     }
 
