@@ -270,13 +270,12 @@ impl Clients {
         Some(client)
     }
 
-    /// Returns the attached clients that may have input to process now, in the order of their numbers.
-    pub(crate) fn with_input(&self, is_publish_blocked: bool) -> impl Iterator<Item = ClientId> {
-        let has_client_input = move |id: &&ClientId| match self.map.get(id).map(|client| &client.kind) {
+    /// Returns whether an attached client may have input to process now.
+    pub(crate) fn has_input(&self, is_publish_blocked: bool) -> bool {
+        self.attached.iter().any(|id| match self.map.get(id).map(|client| &client.kind) {
             Some(ClientTransport::Attached(connection)) => connection.has_input(is_publish_blocked),
             _ => false,
-        };
-        self.attached.iter().filter(has_client_input).copied()
+        })
     }
 
     /// Returns whether there are attached clients.

@@ -143,7 +143,7 @@ impl Engine {
         self.core.clients.wake_waiting_writers();
         loop {
             self.poll_events(Some(Duration::ZERO))?;
-            let has_come = !self.ready.is_empty() || self.core.clients.with_input(is_publish_blocked).next().is_some();
+            let has_come = !self.ready.is_empty() || self.core.clients.has_input(is_publish_blocked);
             let now = Clock::now().instant;
             if has_come || poll_end <= now {
                 self.busy_poll.short_poll.on_poll(now.since(start), has_come);
@@ -166,9 +166,7 @@ impl Engine {
         self.core.clients.wake_waiting_writers();
         loop {
             self.busy_poll.unpolled += 1;
-            if self.core.clients.with_input(is_publish_blocked).next().is_some()
-                && self.busy_poll.unpolled < UNPOLLED_MAX
-            {
+            if self.core.clients.has_input(is_publish_blocked) && self.busy_poll.unpolled < UNPOLLED_MAX {
                 return Ok(true);
             }
             // A look at the memory costs much less than a system call.
@@ -178,7 +176,7 @@ impl Engine {
             }
             self.busy_poll.unpolled = 0;
             self.poll_events(Some(Duration::ZERO))?;
-            if !self.ready.is_empty() || self.core.clients.with_input(is_publish_blocked).next().is_some() {
+            if !self.ready.is_empty() || self.core.clients.has_input(is_publish_blocked) {
                 return Ok(true);
             }
             let until = match until {
@@ -239,7 +237,7 @@ impl Engine {
         self.core.is_readable.contains(&true)
             || self.core.has_internal_work()
             || self.commands.has_command(is_publish_blocked)
-            || self.core.clients.with_input(is_publish_blocked).next().is_some()
+            || self.core.clients.has_input(is_publish_blocked)
             || self.services.has_work(&self.core)
     }
 }
