@@ -1,10 +1,14 @@
 //! Facts about the machine, and the resources that a process has used.
 
 use std::fs;
+use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 
 use super::job::HostInfo;
+
+/// Maximum time by which a sleep of a thread ends late. A punctual sender does not sleep for that long.
+pub const SLEEP_SLACK: Duration = Duration::from_micros(100);
 
 /// Returns the facts about this machine; unknown ones are empty.
 pub fn host_info() -> HostInfo {

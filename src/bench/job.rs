@@ -10,6 +10,7 @@ use super::help;
 use super::latencies::Quantiles;
 use crate::config::{Config, Override};
 use crate::terminal::exit::{CommandFailure, Exit};
+use crate::time::Instant;
 
 /// Job of a process; its first line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -100,6 +101,19 @@ pub enum RawMode {
     GsoGro,
 }
 
+/// Times at which raw datagrams leave.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RawPace {
+    /// As fast as the kernel takes them.
+    Unlimited,
+    /// In full batches, at this number of datagrams a second.
+    Batches(f64),
+    /// Each when it is due at this number of datagrams a second. It contains its due time. Only with
+    /// [`RawMode::Plain`].
+    Due(f64),
+}
+
 /// Job of raw datagrams.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RawJob {
@@ -111,10 +125,8 @@ pub struct RawJob {
     pub bytes: usize,
     /// Sending time, in nanoseconds.
     pub span_ns: u64,
-    /// Datagrams a second; as fast as the kernel takes them if absent.
-    pub rate: Option<f64>,
-    /// True if each leaves when it is due, and contains its due time; only with a rate, and only [`RawMode::Plain`].
-    pub is_stamped: bool,
+    /// Times at which they leave.
+    pub pace: RawPace,
 }
 
 /// Job of a message to and fro.
@@ -152,6 +164,18 @@ pub struct Load {
     pub subjects: u64,
     /// True if each payload contains its due time.
     pub is_stamped: bool,
+}
+
+impl Load {
+    /// Returns the time at which message `number` is due, if there is a rate.
+    pub fn due_at(&self, start: Instant, number: u64) -> Option<Instant> {
+        self.rate.map(|rate| due_at(start, rate, number))
+    }
+}
+
+/// Returns the time at which message `number` is due, counted from 0, at `rate` messages a second.
+pub fn due_at(start: Instant, rate: f64, number: u64) -> Instant {
+    start + Duration::from_secs_f64(number as f64 / rate)
 }
 
 /// Job of a publisher.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::args::{BenchPath, LatencyOptions, RunOptions};
-use super::job::{Load, PingReport, RawMode, ReceiveReport};
+use super::job::{Load, PingReport, RawMode, RawPace, ReceiveReport};
 use super::latencies::Quantiles;
 use super::report::{RunStats, TestbedInfo, Times, adds_up};
 use super::testbed::{BenchRun, LoadCase, PingCase, RawCase, Testbed};
@@ -52,29 +52,28 @@ impl LatencyRow {
 
     /// Makes a row of raw datagrams. They may get lost, and nothing reports that.
     fn raw_one_way(rate: f64, runs: &[BenchRun]) -> LatencyRow {
-        let reports = || runs.iter().flat_map(|run| &run.received);
         let sent: u64 = runs.iter().map(|run| run.sent.sent).sum();
-        let received: u64 = reports().map(|report| report.received).sum();
-        LatencyRow {
-            faults: reports().flat_map(|report| report.faults.iter().cloned()).collect(),
-            ..LatencyRow::of(
-                "raw_one_way",
-                Some(rate),
-                reports().map(|report| report.latencies),
-                sent.saturating_sub(received),
-            )
-        }
+        let received: u64 = reports(runs).map(|report| report.received).sum();
+        LatencyRow::received("raw_one_way", rate, runs, sent.saturating_sub(received))
     }
 
     fn one_way(rate: f64, runs: &[BenchRun]) -> LatencyRow {
-        let reports = || runs.iter().flat_map(|run| &run.received);
         let lost = |report: &ReceiveReport| report.lost + report.unverified + report.dropped;
-        LatencyRow {
-            adds_up: runs.iter().all(adds_up),
-            faults: reports().flat_map(|report| report.faults.iter().cloned()).collect(),
-            ..LatencyRow::of("one_way", Some(rate), reports().map(|report| report.latencies), reports().map(lost).sum())
-        }
+        let row = LatencyRow::received("one_way", rate, runs, reports(runs).map(lost).sum());
+        LatencyRow { adds_up: runs.iter().all(adds_up), ..row }
     }
+
+    /// Makes a row of what the receivers of these runs measured.
+    fn received(what: &'static str, rate: f64, runs: &[BenchRun], lost: u64) -> LatencyRow {
+        let faults = reports(runs).flat_map(|report| report.faults.iter().cloned()).collect();
+        let row = LatencyRow::of(what, Some(rate), reports(runs).map(|report| report.latencies), lost);
+        LatencyRow { faults, ..row }
+    }
+}
+
+/// Returns the reports of the receivers of all runs.
+fn reports(runs: &[BenchRun]) -> impl Iterator<Item = &ReceiveReport> {
+    runs.iter().flat_map(|run| &run.received)
 }
 
 /// Ratio of two latencies.
@@ -198,7 +197,7 @@ fn case(bytes: usize, span: Duration, rate: f64) -> LoadCase {
 
 /// Returns the same case with raw datagrams.
 fn raw_case(bytes: usize, rate: f64) -> RawCase {
-    RawCase { mode: RawMode::Plain, bytes, receivers: 1, rate: Some(rate), is_stamped: true }
+    RawCase { mode: RawMode::Plain, bytes, receivers: 1, pace: RawPace::Due(rate) }
 }
 
 fn ratios(rows: &[LatencyRow]) -> Vec<Ratio> {

@@ -8,8 +8,8 @@ use super::args::{BenchPath, TestbedOptions};
 use super::child::{Launch, Process};
 use super::daemon::DaemonProcess;
 use super::job::{
-    Drop, Job, Load, PeerSettings, PingJob, PingReport, ProcessCommand, PublishJob, RawJob, RawMode, ReadyReport,
-    ReceiveReport, SendReport, SubscribeJob,
+    Drop, Job, Load, PeerSettings, PingJob, PingReport, ProcessCommand, PublishJob, RawJob, RawMode, RawPace,
+    ReadyReport, ReceiveReport, SendReport, SubscribeJob,
 };
 use super::temporary_realm::TemporaryRealm;
 use crate::clock::{Clock, random_u64};
@@ -92,10 +92,8 @@ pub struct RawCase {
     pub bytes: usize,
     /// Number of receivers.
     pub receivers: usize,
-    /// Datagrams a second; as fast as the kernel takes them if absent.
-    pub rate: Option<f64>,
-    /// True if each leaves when it is due, and contains its due time; only with a rate, and only [`RawMode::Plain`].
-    pub is_stamped: bool,
+    /// Times at which they leave.
+    pub pace: RawPace,
 }
 
 /// A case with messages to and fro.
@@ -206,15 +204,15 @@ impl Testbed {
         }
     }
 
-    /// Sends raw datagrams to the receivers of a case, at its rate or as fast as the kernel accepts them. `Err`
+    /// Sends raw datagrams to the receivers of a case at its pace. `Err`
     /// inside: the reason why the kernel cannot do it in this way.
     ///
     /// # Errors
     /// A process fails.
     pub fn raw(&self, raw: &RawCase, span: Duration) -> Result<Result<BenchRun, String>, CommandFailure> {
-        let RawCase { mode, bytes, receivers, rate, is_stamped } = *raw;
+        let RawCase { mode, bytes, receivers, pace } = *raw;
         let _progress = self.progress(&format!("raw datagrams of {bytes} bytes"));
-        let job = RawJob { values: self.values.clone(), mode, bytes, span_ns: nanos(span), rate, is_stamped };
+        let job = RawJob { values: self.values.clone(), mode, bytes, span_ns: nanos(span), pace };
         let receivers = vec![Job::RawReceive(job.clone()); receivers];
         self.run(&Job::RawSend(job), &receivers, span)
     }
@@ -226,14 +224,14 @@ impl Testbed {
     /// A process fails.
     pub fn raw_rate(&self, raw: &RawCase, span: Duration) -> Result<Result<Option<f64>, String>, CommandFailure> {
         let span = (span / TRIAL_SHARE).max(TRIAL_TIME);
-        let (mut best, mut rate) = match self.raw(&RawCase { rate: None, ..*raw }, span)? {
+        let (mut best, mut rate) = match self.raw(&RawCase { pace: RawPace::Unlimited, ..*raw }, span)? {
             Ok(run) if run.share_received() < OVERRUN_SHARE => (run.per_s(), None),
             Ok(_) => return Ok(Ok(None)),
             Err(why) => return Ok(Err(why)),
         };
         for _ in 0..TRIALS {
             let next = best / raw.receivers as f64 * TRIAL_STEP;
-            match self.raw(&RawCase { rate: Some(next), ..*raw }, span)? {
+            match self.raw(&RawCase { pace: RawPace::Batches(next), ..*raw }, span)? {
                 Ok(run) if best < run.per_s() => (best, rate) = (run.per_s(), Some(next)),
                 Ok(_) => break,
                 Err(why) => return Ok(Err(why)),

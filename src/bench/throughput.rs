@@ -6,7 +6,7 @@ use std::io;
 use serde::Serialize;
 
 use super::args::{BenchPath, RunOptions, ThroughputOptions};
-use super::job::Load;
+use super::job::{Load, RawPace};
 use super::report::{RAW_MODES, Ratios, RunStats, TestbedInfo, ThroughputRow};
 use super::testbed::{BenchRun, LoadCase, RawCase, Testbed};
 use crate::terminal::exit::{CommandFailure, Exit};
@@ -115,13 +115,15 @@ fn measure(
         if raws.is_empty() && !raw.no_raw {
             let bytes = raw_bytes(size, found.datagram_bytes);
             for (mode, what) in RAW_MODES {
-                let raw = RawCase { mode, bytes, receivers: case.subscribers, rate: None, is_stamped: false };
+                let raw = RawCase { mode, bytes, receivers: case.subscribers, pace: RawPace::Unlimited };
                 raws.push(RawRuns { what, raw, rate: testbed.raw_rate(&raw, run.secs)?, runs: Vec::new() });
             }
         }
         for raws in &mut raws {
             let Ok(rate) = raws.rate else { continue };
-            match testbed.raw(&RawCase { rate, ..raws.raw }, run.secs)? {
+            match testbed
+                .raw(&RawCase { pace: rate.map_or(RawPace::Unlimited, RawPace::Batches), ..raws.raw }, run.secs)?
+            {
                 Ok(run) => {
                     found.merge_raw(raws.raw.mode, &run);
                     raws.runs.push(run);

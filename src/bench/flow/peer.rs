@@ -10,7 +10,7 @@ use crate::bench::child::Launch;
 use crate::bench::control_channel::ControlChannel;
 use crate::bench::daemon::DaemonProcess;
 use crate::bench::host;
-use crate::bench::host::resource_usage;
+use crate::bench::host::{SLEEP_SLACK, resource_usage};
 use crate::bench::job::{DaemonJob, Drop as Dropped, PeerSettings, ProcessCommand, ProcessReport, ReadyReport, Window};
 use crate::bench::temporary_directory::remove_at_end;
 use crate::bus::{
@@ -146,7 +146,7 @@ impl BenchPeer {
         match self {
             // The timer of a peer expires at whole milliseconds.
             BenchPeer::Driven(..) => Duration::from_millis(3),
-            _ => Duration::from_micros(100),
+            _ => SLEEP_SLACK,
         }
     }
 

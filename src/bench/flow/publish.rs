@@ -127,7 +127,7 @@ fn publish(
             // A message that the bus did not accept is published again.
             if !is_full {
                 subject = round.next().expect("there is a subject");
-                let due = due_at(load, start, sent).unwrap_or(now).as_nanos();
+                let due = load.due_at(start, sent).unwrap_or(now).as_nanos();
                 loaned = has_loans.then(|| peer.loan(load.bytes)).flatten().map(|mut buffer| {
                     payloads.make_in(&mut buffer, due);
                     Message::new(subject.clone(), buffer.into_payload())
@@ -146,7 +146,7 @@ fn publish(
             }
             sent += 1;
         }
-        let wait = match due_at(load, start, sent) {
+        let wait = match load.due_at(start, sent) {
             _ if is_full => POLL_INTERVAL,
             Some(due) => due.since(now).saturating_sub(peer.timer_slack()).min(POLL_INTERVAL),
             None => Duration::ZERO,
@@ -158,9 +158,4 @@ fn publish(
         }
     }
     Ok((sent, held_up))
-}
-
-/// Returns the time at which message `number` is due, if there is a rate.
-fn due_at(load: &Load, start: Instant, number: u64) -> Option<Instant> {
-    load.rate.map(|rate| start + Duration::from_secs_f64(number as f64 / rate))
 }

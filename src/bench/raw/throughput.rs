@@ -9,8 +9,10 @@ use socket2::Socket;
 use super::mmsg::{BUFFERS, ReceiveBuffers, SendBuffers};
 use super::socket::{interface, next_port, ready_report, receiver, refused, sender};
 use crate::bench::control_channel::ControlChannel;
-use crate::bench::host::resource_usage;
-use crate::bench::job::{ProcessCommand, ProcessReport, RawJob, RawMode, ReadyReport, ReceiveReport, SendReport};
+use crate::bench::host::{SLEEP_SLACK, resource_usage};
+use crate::bench::job::{
+    ProcessCommand, ProcessReport, RawJob, RawMode, RawPace, ReadyReport, ReceiveReport, SendReport, due_at,
+};
 use crate::bench::latencies::Latencies;
 use crate::bench::meter::RateMeter;
 use crate::bench::payload::{ANY_ORDER, SequenceChecker, fill, read};
@@ -25,8 +27,6 @@ const QUIET_TIME: Duration = Duration::from_millis(100);
 const SEGMENTS: [usize; 2] = [128, 64];
 /// Size limit of such a buffer: that of the largest datagram over IPv4.
 const SEGMENTS_BYTES_MAX: usize = 65_507;
-/// Maximum time by which a sleep ends late.
-const TIMER_SLACK: Duration = Duration::from_micros(100);
 /// Maximum time of a sleep of a sender.
 const SLEEP_MAX: Duration = Duration::from_millis(1);
 /// Number of divided buffers in one system call: about a mebibyte of the largest.
@@ -52,9 +52,10 @@ pub fn send(job: &RawJob, channel: &mut ControlChannel<'_>) -> Result<(), Comman
     let buffers = if segments == 1 { BUFFERS } else { DIVIDED_BUFFERS };
     let mut batch = SendBuffers::new(buffers, segments * job.bytes);
     let start = Clock::now().instant;
-    let sent = match job.rate.filter(|_| job.is_stamped) {
-        Some(rate) => send_due(job, rate, start, &mut batch, &socket),
-        None => send_batches(job, start, &mut batch, &socket),
+    let sent = match job.pace {
+        RawPace::Unlimited => send_batches(job, None, start, &mut batch, &socket),
+        RawPace::Batches(rate) => send_batches(job, Some(rate), start, &mut batch, &socket),
+        RawPace::Due(rate) => send_due(job, rate, start, &mut batch, &socket),
     };
     let (sent, now) = sent.map_err(|error| refused("send a raw datagram", &error))?;
     let (cpu_ns, rss_bytes) = resource_usage();
@@ -62,8 +63,14 @@ pub fn send(job: &RawJob, channel: &mut ControlChannel<'_>) -> Result<(), Comman
     channel.report(&ProcessReport::Sent(SendReport { sent, seconds, cpu_ns, rss_bytes, ..SendReport::default() }))
 }
 
-/// Sends full batches, no faster than the rate of the job. Returns the number of datagrams and the time of the end.
-fn send_batches(job: &RawJob, start: Instant, batch: &mut SendBuffers, socket: &Socket) -> io::Result<(u64, Instant)> {
+/// Sends full batches, no faster than `rate`. Returns the number of datagrams and the time of the end.
+fn send_batches(
+    job: &RawJob,
+    rate: Option<f64>,
+    start: Instant,
+    batch: &mut SendBuffers,
+    socket: &Socket,
+) -> io::Result<(u64, Instant)> {
     let (until, mut now) = (start + Duration::from_nanos(job.span_ns), start);
     let mut sent = 0;
     while now < until {
@@ -73,7 +80,7 @@ fn send_batches(job: &RawJob, start: Instant, batch: &mut SendBuffers, socket: &
         }
         batch.send(socket)?;
         now = Clock::now().instant;
-        while job.rate.is_some_and(|rate| now.since(start).as_secs_f64() * rate < sent as f64) && now < until {
+        while rate.is_some_and(|rate| now.since(start).as_secs_f64() * rate < sent as f64) && now < until {
             now = Clock::now().instant;
         }
     }
@@ -88,7 +95,7 @@ fn send_due(
     batch: &mut SendBuffers,
     socket: &Socket,
 ) -> io::Result<(u64, Instant)> {
-    let due_at = |number: u64| start + Duration::from_secs_f64(number as f64 / rate);
+    let due_at = |number| due_at(start, rate, number);
     let (until, mut now) = (start + Duration::from_nanos(job.span_ns), start);
     let mut sent = 0;
     while now < until {
@@ -99,7 +106,7 @@ fn send_due(
         }
         match due_at(sent).since(now) {
             _ if before < sent => batch.send_first((sent - before) as usize, socket)?,
-            wait if TIMER_SLACK < wait => std::thread::sleep((wait - TIMER_SLACK).min(SLEEP_MAX)),
+            wait if SLEEP_SLACK < wait => std::thread::sleep((wait - SLEEP_SLACK).min(SLEEP_MAX)),
             // The sender looks at the clock. The receiver may need the processor.
             _ => std::thread::yield_now(),
         }
@@ -162,7 +169,8 @@ pub fn receive(job: &RawJob, channel: &mut ControlChannel<'_>) -> Result<(), Com
     // Raw datagrams have no guaranteed order: on a virtual cable those of two processors overtake each other.
     let mut checker = SequenceChecker::new(ANY_ORDER);
     let (mut meter, mut most) = (RateMeter::new(Duration::from_nanos(job.span_ns), 0), 0);
-    let mut latencies = job.is_stamped.then(Latencies::new);
+    let is_stamped = matches!(job.pace, RawPace::Due(_));
+    let mut latencies = is_stamped.then(Latencies::new);
     let mut is_over = false;
     loop {
         batch.receive(&socket).map_err(|error| refused("receive raw datagrams", &error))?;
@@ -170,7 +178,7 @@ pub fn receive(job: &RawJob, channel: &mut ControlChannel<'_>) -> Result<(), Com
         for buffer in batch.datagrams() {
             most = most.max(buffer.len() as u64);
             for datagram in buffer {
-                let content = read(datagram, job.is_stamped);
+                let content = read(datagram, is_stamped);
                 checker.record(content.map(|(number, _)| number));
                 if let (Some(latencies), Some((_, due))) = (&mut latencies, content) {
                     latencies.record(Clock::now().instant.since(Instant::from_nanos(due)));
