@@ -10,6 +10,7 @@ mod limits;
 mod memory;
 mod peers;
 mod permissions;
+mod repeated;
 mod rv;
 pub mod rv_client;
 mod slow;
