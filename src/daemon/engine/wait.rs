@@ -251,6 +251,99 @@ fn may_skip_query(queried: &mut Option<Instant>, now: Instant) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::random_u64;
+    use crate::config::Config;
+    use crate::daemon::engine::start::Options;
+    use crate::daemon::short_poll::ShortPoll;
+    use serde_json::json;
+    use std::net::UdpSocket;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Makes the configuration of a peer on loopback in a group of its own.
+    fn config() -> Config {
+        let bits = random_u64().to_be_bytes();
+        let mut config = Config::default();
+        config.group = [239, 255, bits[0], bits[1].max(1)].into();
+        config.port = 20_000 + u16::from_be_bytes([bits[2], bits[3]]) % 10_000;
+        config.interface = "lo".parse().unwrap();
+        config.heartbeat = Duration::from_millis(100);
+        config
+    }
+
+    fn open(config: &Config) -> Engine {
+        Engine::open(config, &Options::default()).unwrap()
+    }
+
+    fn let_time_pass(time: Duration) {
+        let end = Clock::now().instant + time;
+        while Clock::now().instant < end {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Runs turns of both engines while `condition` does not hold.
+    fn turn_until(engines: &mut [&mut Engine; 2], condition: impl Fn(&mut Engine) -> bool) {
+        let end = Clock::now().instant + PATIENCE;
+        while !condition(engines[0]) {
+            assert!(Clock::now().instant < end, "the condition holds in time");
+            for engine in engines.iter_mut() {
+                engine.turn(Some(Duration::from_millis(1))).unwrap();
+            }
+        }
+    }
+
+    /// Returns the state of the only other peer.
+    fn state_of_other(engine: &mut Engine) -> String {
+        let report = engine.show(Clock::now(), &json!({ "show": "peers" }));
+        report["rows"][0]["state"].as_str().unwrap_or_default().to_owned()
+    }
+
+    #[test]
+    fn datagram_ends_a_poll() {
+        let mut engine = open(&config());
+        let (inbox, socket) = (engine.core.sockets.inbox_address(), UdpSocket::bind("127.0.0.1:0").unwrap());
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Relaxed) {
+                    socket.send_to(&[0; 64], inbox).unwrap();
+                    let_time_pass(Duration::from_millis(1));
+                }
+            });
+            let end = Clock::now().instant + PATIENCE;
+            let mut has_come = false;
+            // A turn reads what has come and runs the deadlines; the poll that follows lasts until the next deadline.
+            while !has_come && Clock::now().instant < end {
+                engine.turn(Some(Duration::ZERO)).unwrap();
+                has_come = engine.poll_shortly(Clock::now().instant, PATIENCE, None, false).unwrap()
+                    && engine.ready.iter().any(|event| event.token() == INBOX);
+            }
+            is_over.store(true, Relaxed);
+            assert!(has_come, "the poll finds a datagram");
+        });
+    }
+
+    #[test]
+    fn overdue_deadline_waits_for_unread_datagrams() {
+        for busy_poll in [Duration::ZERO, Duration::from_secs(1)] {
+            let mut config = config();
+            config.busy_poll = busy_poll;
+            let (mut engine, mut other) = (open(&config), open(&config));
+            turn_until(&mut [&mut engine, &mut other], |engine| state_of_other(engine) == "up");
+            // The other peer is silent after 3.5 intervals.
+            let_time_pass(Duration::from_millis(400));
+            assert_eq!(state_of_other(&mut engine), "up", "the deadline has not run yet");
+            other.turn(Some(Duration::ZERO)).unwrap();
+            engine.busy_poll.short_poll = ShortPoll::polling();
+            engine.turn(None).unwrap();
+            assert_eq!(state_of_other(&mut engine), "up", "its heartbeat came before the turn");
+            let_time_pass(Duration::from_millis(400));
+            engine.turn(None).unwrap();
+            assert_eq!(state_of_other(&mut engine), "silent");
+        }
+    }
 
     #[test]
     fn every_second_turn_queries_at_least() {
