@@ -1,9 +1,10 @@
 //! `pub`: messages from the argument, from lines or from files, at a pace.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, IsTerminal, Read};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -49,6 +50,7 @@ pub fn run(options: &PublishOptions, out: &mut Output) -> Result<Exit, CommandFa
         true => connect::bus_for_message(&options.bus, "pub")?,
         false => connect::bus(&options.bus, "pub")?,
     };
+    source.read_files(&bus)?;
     let interrupt = Interrupt::watch()?;
     let start = Clock::now().instant;
     let (mut messages, mut bytes) = (0, 0);
@@ -165,6 +167,8 @@ enum MessageSource {
     Template(MessageFields, Subject, Template),
     /// Each of these payloads in turn, repeatedly.
     Payloads(MessageFields, Subject, Vec<Bytes>),
+    /// The contents of these files, before [`MessageSource::read_files`].
+    Files(MessageFields, Subject, Vec<PayloadFile>),
     /// The lines of standard input.
     Lines {
         reader: LineReader,
@@ -205,9 +209,10 @@ impl MessageSource {
             ));
         }
         if !options.files.is_empty() {
-            let files = options.files.iter().map(|path| read(path)).collect::<Result<Vec<Bytes>, CommandFailure>>()?;
+            let files = options.files.iter().map(|path| PayloadFile::check(path));
+            let files = files.collect::<Result<Vec<PayloadFile>, CommandFailure>>()?;
             let total = options.count.unwrap_or(files.len() as u64);
-            return Ok((MessageSource::Payloads(fields, subject, files), Some(total)));
+            return Ok((MessageSource::Files(fields, subject, files), Some(total)));
         }
         if !options.lines && io::stdin().is_terminal() {
             return Err(CommandFailure::new(Exit::Usage, "there is nothing to publish")
@@ -225,6 +230,17 @@ impl MessageSource {
         Ok(MessageSource::Lines { reader: LineReader::open(line_bytes_max)?, format, line: 0, skipped: 0 })
     }
 
+    /// Reads the files, if the messages come from files: into memory that the bus lends, from which the programs of the
+    /// host read large payloads in place.
+    fn read_files(&mut self, bus: &Bus) -> Result<(), CommandFailure> {
+        if let MessageSource::Files(fields, subject, files) = self {
+            let payloads = files.iter().map(|file| file.read(bus)).collect::<Result<Vec<Bytes>, CommandFailure>>()?;
+            let fields = MessageFields { reply: fields.reply.take(), headers: std::mem::take(&mut fields.headers) };
+            *self = MessageSource::Payloads(fields, subject.clone(), payloads);
+        }
+        Ok(())
+    }
+
     /// Returns message `count`; `None` at the end of the input, or if the user ends the command.
     fn next(&mut self, count: u64, interrupt: &Interrupt) -> Result<Option<Message>, CommandFailure> {
         let (reader, format, line, skipped) = match self {
@@ -236,6 +252,7 @@ impl MessageSource {
                 let payload = files[usize::try_from(turn).expect("below the number of files")].clone();
                 return Ok(Some(fields.message(subject, payload)));
             }
+            MessageSource::Files(..) => unreachable!("the files are read before the first message"),
             MessageSource::Lines { reader, format, line, skipped } => (reader, format, line, skipped),
         };
         while !interrupt.is_raised() {
@@ -280,9 +297,76 @@ impl MessageSource {
     fn skipped(&self) -> u64 {
         match self {
             MessageSource::Lines { skipped, .. } => *skipped,
-            MessageSource::Template(..) | MessageSource::Payloads(..) => 0,
+            MessageSource::Template(..) | MessageSource::Payloads(..) | MessageSource::Files(..) => 0,
         }
     }
+}
+
+/// A file whose content is the payload of a message; `-` is standard input.
+struct PayloadFile(PathBuf);
+
+impl PayloadFile {
+    /// Checks that a file can be read. Pipes are not opened, since that would disturb their writers.
+    fn check(path: &Path) -> Result<PayloadFile, CommandFailure> {
+        let file = PayloadFile(path.to_owned());
+        if !file.is_stdin() {
+            let open = |metadata: Metadata| if metadata.is_file() { File::open(path).map(drop) } else { Ok(()) };
+            path.metadata().and_then(open).map_err(|error| read_failure(path, &error))?;
+        }
+        Ok(file)
+    }
+
+    fn is_stdin(&self) -> bool {
+        self.0 == Path::new("-")
+    }
+
+    /// Reads the content, at most [`FILE_BYTES_MAX`] bytes. A regular file is read into lent memory directly.
+    fn read(&self, bus: &Bus) -> Result<Bytes, CommandFailure> {
+        let opened = match self.is_stdin() {
+            true => io::stdin().as_fd().try_clone_to_owned().map(File::from),
+            false => File::open(&self.0),
+        };
+        opened.and_then(|file| read_lent(file, bus)).map_err(|error| read_failure(&self.0, &error))
+    }
+}
+
+/// Reads a file into lent memory, or into ordinary memory if no message can hold it.
+fn read_lent(mut file: File, bus: &Bus) -> io::Result<Bytes> {
+    let metadata = file.metadata()?;
+    let expected = if metadata.is_file() { usize::try_from(metadata.len()).unwrap_or(usize::MAX) } else { 0 };
+    let mut bytes = Vec::new();
+    if let Some(mut buffer) = bus.loan(expected).ok().filter(|_| 0 < expected) {
+        let filled = fill(&mut file, &mut buffer)?;
+        file.take(FILE_BYTES_MAX - filled as u64).read_to_end(&mut bytes)?;
+        if filled == expected && bytes.is_empty() {
+            return Ok(buffer.into_payload());
+        }
+        // The file has changed meanwhile, or part of standard input was read before.
+        bytes.splice(..0, buffer[..filled].iter().copied());
+    } else {
+        file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
+    }
+    match bus.loan(bytes.len()) {
+        Ok(mut buffer) if buffer.is_shared() => {
+            buffer.copy_from_slice(&bytes);
+            Ok(buffer.into_payload())
+        }
+        _ => Ok(bytes.into()),
+    }
+}
+
+/// Reads until `buffer` is full or the file ends. Returns the number of bytes read.
+fn fill(file: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match file.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
 }
 
 /// Returns a file's content; `-` is standard input.
@@ -294,9 +378,13 @@ pub(super) fn read(path: &Path) -> Result<Bytes, CommandFailure> {
     };
     match read {
         Ok(_) => Ok(bytes.into()),
-        Err(error) => Err(CommandFailure::new(Exit::Failed, format!("{} cannot be read: {error}", path.display()))
-            .fix("name a readable file, or - for standard input")),
+        Err(error) => Err(read_failure(path, &error)),
     }
+}
+
+fn read_failure(path: &Path, error: &io::Error) -> CommandFailure {
+    CommandFailure::new(Exit::Failed, format!("{} cannot be read: {error}", path.display()))
+        .fix("name a readable file, or - for standard input")
 }
 
 /// Refuses content that is larger than any message may be; the rest of it was not read.

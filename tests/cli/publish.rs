@@ -57,6 +57,37 @@ fn output_of_sub_can_be_published_again() {
 }
 
 #[test]
+fn large_file_is_published_in_lent_memory() {
+    let place = Place::new();
+    let _peer = place.peer(&[]);
+    let lent = || {
+        let rows = place.show("counters");
+        let rows = rows["rows"].as_array().expect("rows").clone();
+        rows.iter().find(|row| row["counter"] == "payloads_lent").expect("the counter exists")["value"].clone()
+    };
+    let mut sub = place.start(&["sub", "f.*", "--json", "--count", "5"]);
+    sub.await_report("listening on");
+    let path = place.dir().join("image");
+    let content: String = (0..1 << 17).map(|number| format!("{number:07}\n")).collect();
+    std::fs::write(&path, &content).expect("the directory is writable");
+    let file = path.to_str().expect("text");
+    place.run(&["pub", "f.file", "--file", file, "--count", "2"]).exits(DONE).reports(&["(2097152 bytes)"]);
+    assert_eq!(lent(), 2, "a file has a known size");
+    place.run_with_input(&["pub", "f.pipe", "--file", "-"], content.as_bytes()).exits(DONE);
+    assert_eq!(lent(), 3);
+    place.run_with_input(&["pub", "f.small", "--file", "-"], &content.as_bytes()[..60_000]).exits(DONE);
+    place.run(&["pub", "f.embedded", "--file", file, "--embed", "--port", &place.port().to_string()]).exits(DONE);
+    assert_eq!(lent(), 3, "small payloads and those of other peers are copied");
+    for (subject, bytes) in
+        [("f.file", 1 << 20), ("f.file", 1 << 20), ("f.pipe", 1 << 20), ("f.small", 60_000), ("f.embedded", 1 << 20)]
+    {
+        let message = parse_json(&sub.line());
+        assert_eq!((&message["subject"], &message["payload"]), (&subject.into(), &content[..bytes].into()));
+    }
+    assert_eq!(sub.ended().code(), Some(DONE));
+}
+
+#[test]
 fn malformed_line_ends_the_command_with_its_number() {
     let place = Place::new();
     let _peer = place.peer(&["--set", "message-size=1 kb"]);

@@ -126,6 +126,11 @@ impl Engine {
                 "Requests of attached programs for shared memory that were refused; they use the socket.",
             ),
             (
+                "payloads_lent",
+                self.core.segments.payloads_lent,
+                "Large payloads that attached programs published in lent memory; they were not copied.",
+            ),
+            (
                 "subscriptions_unconfirmed",
                 self.core.unconfirmed_reported,
                 "Subscriptions reported as established although a suppressing peer had not confirmed them in time.",

@@ -24,6 +24,8 @@ pub(in crate::daemon) struct SegmentLimits {
     bytes_max: usize,
     /// Number of requests refused.
     pub(in crate::daemon) refused: u64,
+    /// Number of payloads published in lent memory.
+    pub(in crate::daemon) payloads_lent: u64,
 }
 
 impl SegmentLimits {
@@ -31,7 +33,7 @@ impl SegmentLimits {
     pub(super) fn of(config: &Config) -> SegmentLimits {
         // The largest power of two of which two fit.
         let ring_bytes = config.shared_memory.map(|bytes| 1 << (bytes / 2).ilog2());
-        SegmentLimits { ring_bytes, bytes_max: config.shared_memory_max, refused: 0 }
+        SegmentLimits { ring_bytes, bytes_max: config.shared_memory_max, refused: 0, payloads_lent: 0 }
     }
 
     /// Returns whether clients may request shared memory.
@@ -81,7 +83,10 @@ impl EngineCore {
     /// Publishes a message whose payload is a buffer of the client. The payload is read in place.
     pub(super) fn publish_buffer(&mut self, now: ClockReading, id: ClientId, message: Message, payload_bytes: usize) {
         match self.clients.take_buffer(id, payload_bytes) {
-            Ok(Some(payload)) => self.publish_whole(now, id, Message { payload, ..message }),
+            Ok(Some(payload)) => {
+                self.segments.payloads_lent += 1;
+                self.publish_whole(now, id, Message { payload, ..message });
+            }
             Ok(None) => {
                 let refusal = RequestRefusal { sub: None, reason: RefusalReason::BufferLost };
                 self.clients.answer(id, &PeerFrame::Refused(refusal));
