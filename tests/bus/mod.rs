@@ -10,6 +10,7 @@ mod pace;
 mod polls;
 mod raw_client;
 mod receiving;
+mod refused_calls;
 mod reports;
 mod shared_memory;
 mod turns;
