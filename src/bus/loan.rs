@@ -2,37 +2,38 @@
 
 use super::{Bus, PublishError, check_size};
 use crate::message::Message;
-use crate::shared_memory::{BUFFER_BYTES_MIN, WritableBuffer};
+use crate::shared_memory::{BUFFER_BYTES_MIN, FreshBuffer};
 use crate::subject::Subject;
 use bytes::{Bytes, BytesMut};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
-/// Memory that a program fills with the payload of a message. Its bytes are 0 at first.
+/// Memory that a program fills with the payload of a message. Its bytes are arbitrary at first: 0, or those of an earlier
+/// payload of the program.
 ///
-/// With shared memory, a payload of at least 64 KiB is written here once, and the peer and all subscribers of this host
-/// read it in place. Else this is ordinary memory, and the payload is copied as usual.
+/// With shared memory, a payload of at least 64 KiB is written here once. The peer copies it once, and all subscribers of
+/// this host read it in place. Else this is ordinary memory, and the payload is copied as usual.
 pub struct LoanedBuffer {
     memory: LoanedMemory,
 }
 
 enum LoanedMemory {
-    Shared(WritableBuffer),
+    Shared(FreshBuffer),
     Ordinary(BytesMut),
 }
 
 impl LoanedBuffer {
-    /// Returns the contents as the payload of messages. Nobody can change them afterwards. They may be published several
-    /// times, also with a reply subject and headers.
+    /// Returns the contents as the payload of messages. They may be published several times, also with a reply subject and
+    /// headers. The memory is lent again once the last reference to them is gone and the peer has read them.
     pub fn into_payload(self) -> Bytes {
         match self.memory {
-            LoanedMemory::Shared(buffer) => buffer.seal(),
+            LoanedMemory::Shared(buffer) => buffer.freeze(),
             LoanedMemory::Ordinary(bytes) => bytes.freeze(),
         }
     }
 
-    /// Returns whether other programs of this host can read the payload in place.
+    /// Returns whether the peer can read the payload in this memory.
     pub fn is_shared(&self) -> bool {
         matches!(self.memory, LoanedMemory::Shared(_))
     }
@@ -71,16 +72,15 @@ impl Bus {
     /// Lends memory for a payload of `bytes` bytes. Publish it with [`Bus::publish_loaned`], or make a message with
     /// [`LoanedBuffer::into_payload`].
     ///
-    /// Lent memory saves time if several programs of this host subscribe. Each loan takes new pages from the system, which
-    /// costs more than the copies for one subscriber. While the program uses 128 sealed payloads, further ones are copied.
+    /// A program has at most 128 loans and payloads in shared memory at a time, of together 256 MiB. Further loans are
+    /// ordinary memory. The shared memory remains with the program until it closes its connection.
     ///
     /// # Errors
     /// [`PublishError::TooLarge`] if no message can be so large. A system that has no shared memory left lends ordinary
     /// memory.
     pub fn loan(&self, bytes: usize) -> Result<LoanedBuffer, PublishError> {
         check_size(bytes, self.shared.info.message_bytes_max)?;
-        let is_shared = BUFFER_BYTES_MIN <= bytes && self.shared.info.uses_shared_memory;
-        let shared = if is_shared { WritableBuffer::create(bytes).ok() } else { None };
+        let shared = if BUFFER_BYTES_MIN <= bytes { self.shared.link.fresh_buffer(bytes) } else { None };
         let memory = match shared {
             Some(buffer) => LoanedMemory::Shared(buffer),
             None => LoanedMemory::Ordinary(BytesMut::zeroed(bytes)),

@@ -5,6 +5,7 @@
 mod buffers;
 mod receiving;
 
+use self::buffers::ProgramBuffers;
 use self::receiving::DriverSlot;
 use super::events::{EventError, EventReply};
 use super::local_handshake::{connect, handshake, request_rings};
@@ -27,7 +28,9 @@ use crate::listener::session_request::ReceiverCondition;
 use crate::listener::stream::StreamRequest;
 use crate::message::{Loss, LossScope, Message, MessageRef, PeerRef, QuestionFailure, SubId, SubscriptionFilter};
 use crate::proto::question::{Answer, Question};
-use crate::shared_memory::{DescriptorQueue, RingFault, RingReader, RingWriter, UnreadBuffers, send_doorbell};
+use crate::shared_memory::{
+    BorrowedBuffers, DescriptorQueue, RingFault, RingReader, RingWriter, UnreadBuffers, send_doorbell,
+};
 use crate::subject::Subject;
 use bytes::{Buf, Bytes, BytesMut};
 use crossbeam_channel::Sender;
@@ -84,6 +87,8 @@ struct LocalConnectionState {
     ring: Option<RingWriter>,
     /// Buffers that the peer has, and whose frames it has not read yet.
     unread_buffers: UnreadBuffers,
+    /// Buffers of this program, if frames go through shared memory.
+    buffers: Option<ProgramBuffers>,
     /// Builder of the last publish run in `out`, to which further messages can be added.
     run: PublishRunBuilder,
     is_sleeping: bool,
@@ -150,8 +155,9 @@ impl LocalConnection {
         };
         poll.registry().register(&mut stream, STREAM, interest).map_err(system("watch the connection"))?;
         let (reader, ring) = rings.unzip();
+        let buffers = ring.as_ref().map(ProgramBuffers::new);
         let local_connection = Arc::new(LocalConnection {
-            state: Mutex::new(LocalConnectionState { ring, ..LocalConnectionState::default() }),
+            state: Mutex::new(LocalConnectionState { ring, buffers, ..LocalConnectionState::default() }),
             queues: Mutex::default(),
             send_space: Condvar::new(),
             waker: Waker::new(poll.registry(), WAKER).map_err(system("make a waker"))?,
@@ -421,7 +427,7 @@ impl LocalConnection {
         state.streams.clear();
         state.discard();
         // The program may keep its handle for long; the memory is of no more use.
-        state.ring = None;
+        (state.ring, state.buffers) = (None, None);
         drop(state);
         // It fails if the peer has closed the connection already.
         let _ = self.stream.shutdown(Shutdown::Both);
@@ -454,6 +460,9 @@ impl LocalConnection {
                     }
                     None => {
                         tracing::warn!(reason = %refused.reason, "message refused by the peer");
+                        if refused.reason == RefusalReason::BufferLost {
+                            state.buffers.iter_mut().for_each(ProgramBuffers::forget_descriptors);
+                        }
                         state.refused.get_or_insert(refused.reason);
                     }
                 }
@@ -486,7 +495,7 @@ impl LocalConnection {
                 }
             }
             PeerFrame::Bye { text, .. } => self.end(text),
-            PeerFrame::MessageBuffer { .. } => unreachable!("the thread of the connection takes its buffer"),
+            PeerFrame::MessageBuffer { .. } | PeerFrame::BuffersFreed => unreachable!("the driver has the buffers"),
             PeerFrame::Segment(_) => self.end(violation("it answers a request that was not made")),
             PeerFrame::Welcome(_) => unreachable!("a second greeting is a fault"),
         }
@@ -623,6 +632,8 @@ struct ConnectionDriver {
     reader: Option<RingReader>,
     /// Descriptors of buffers whose frames are not read yet.
     descriptors: DescriptorQueue,
+    /// Buffers of the peer, if frames come through shared memory.
+    borrowed: Option<BorrowedBuffers>,
     /// True once the peer has closed the socket. What it has written to the ring before is still read.
     is_socket_closed: bool,
     writing: BytesMut,
@@ -650,6 +661,7 @@ impl ConnectionDriver {
             shared,
             poll,
             endpoint,
+            borrowed: reader.as_ref().map(|reader| BorrowedBuffers::new(reader.buffer_returns())),
             reader,
             descriptors: DescriptorQueue::default(),
             is_socket_closed: false,
@@ -798,8 +810,9 @@ impl ConnectionDriver {
     fn handle_frames(&mut self) -> Option<String> {
         loop {
             match self.endpoint.poll_frame() {
-                Ok(Some(PeerFrame::MessageBuffer { subs, delivery, payload_bytes })) => {
-                    if let Some(reason) = self.on_buffer(&subs, delivery, payload_bytes) {
+                Ok(Some(PeerFrame::BuffersFreed)) => self.borrowed.iter_mut().for_each(BorrowedBuffers::clear),
+                Ok(Some(PeerFrame::MessageBuffer { subs, delivery, payload })) => {
+                    if let Some(reason) = self.on_buffer(&subs, delivery, payload) {
                         return Some(reason);
                     }
                 }

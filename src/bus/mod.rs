@@ -41,9 +41,9 @@
 //!
 //! # Large payloads
 //!
-//! [`Bus::loan`] lends memory for the payload of a message. With shared memory, all programs of the host read it in
-//! place: it is written once, however many subscribe. A received payload that is published again is not copied either.
-//! For one subscriber, ordinary payloads are faster.
+//! [`Bus::loan`] lends memory for the payload of a message. With shared memory, the peer copies it once, however many
+//! subscribe, and all programs of the host read that copy in place. The memory of a received payload is used again after
+//! the last reference to it is gone, so a program that wants few payloads for long should copy them.
 //!
 //! ```no_run
 //! # use seqcast::bus::{Bus, PublishError};

@@ -14,6 +14,7 @@ use crate::listener::session_request::ReceiverCondition;
 use crate::listener::stream::StreamRequest;
 use crate::message::{ClientId, Message, PeerRef, SubId};
 use crate::proto::question::Question;
+use crate::shared_memory::FreshBuffer;
 use crate::subject::Subject;
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
@@ -44,6 +45,15 @@ impl PeerLink {
                 })
             }
             PeerLink::LocalConnection(local_connection) => local_connection.publish(message, timeout),
+        }
+    }
+
+    /// Returns a buffer for a payload of `bytes` bytes, at least one. There is none without shared memory, or if too many
+    /// are in use.
+    pub(super) fn fresh_buffer(&self, bytes: usize) -> Option<FreshBuffer> {
+        match self {
+            PeerLink::Engine(..) => None,
+            PeerLink::LocalConnection(local_connection) => local_connection.fresh_buffer(bytes),
         }
     }
 

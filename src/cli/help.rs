@@ -46,8 +46,8 @@ A line of --json-lines is an object such as {\"subject\": \"demo.hello\", \"payl
 are payload_base64 (instead of payload), reply and headers. A malformed line ends the command with exit code 1, after \
 the messages of the lines before it.
 
-Files of 64 KiB and more are read into memory that the local peer and its subscribers read in place. 'seqcast show \
-counters' counts them as payloads_lent.";
+Files of 64 KiB and more are read into memory that the local peer can read. 'seqcast show counters' counts them as \
+payloads_lent.";
 
 /// Below `seqcast sub --help`.
 pub const SUB: &str = "\

@@ -230,8 +230,8 @@ impl MessageSource {
         Ok(MessageSource::Lines { reader: LineReader::open(line_bytes_max)?, format, line: 0, skipped: 0 })
     }
 
-    /// Reads the files, if the messages come from files: into memory that the bus lends, from which the programs of the
-    /// host read large payloads in place.
+    /// Reads the files, if the messages come from files: into memory that the bus lends, from which the peer
+    /// reads large payloads.
     fn read_files(&mut self, bus: &Bus) -> Result<(), CommandFailure> {
         if let MessageSource::Files(fields, subject, files) = self {
             let payloads = files.iter().map(|file| file.read(bus)).collect::<Result<Vec<Bytes>, CommandFailure>>()?;

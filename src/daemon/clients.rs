@@ -5,6 +5,7 @@ mod large_messages;
 #[cfg(feature = "listeners")]
 mod listener_clients;
 
+use self::large_messages::DeliveryBuffers;
 use crate::daemon::client_origin::ClientOrigin;
 use crate::daemon::client_process::ClientProcess;
 use crate::daemon::connection_state::ConnectionState;
@@ -85,6 +86,7 @@ pub(crate) struct Clients {
     attached: Vec<ClientId>,
     /// The process of the embedded clients.
     own_process: ClientProcess,
+    buffers: DeliveryBuffers,
     /// Delivery state shared by all listener clients.
     #[cfg(feature = "listeners")]
     pub(crate) listener_delivery: ListenerDelivery,
@@ -105,6 +107,7 @@ impl Clients {
             subs: Vec::new(),
             attached: Vec::new(),
             own_process: ClientProcess::own(),
+            buffers: DeliveryBuffers::default(),
             #[cfg(feature = "listeners")]
             listener_delivery: ListenerDelivery::new(listener_memory),
         }
@@ -259,7 +262,9 @@ impl Clients {
         let mut client = self.map.remove(&id)?;
         self.attached.retain(|other| *other != id);
         match &mut client.kind {
-            ClientTransport::Attached(_) => {}
+            ClientTransport::Attached(connection) => {
+                connection.rings.iter_mut().for_each(|rings| self.buffers.remove_lent(rings));
+            }
             ClientTransport::Embedded(queues) => queues.values().for_each(|queue| queue.close()),
             #[cfg(feature = "listeners")]
             ClientTransport::Listener(connection) => {

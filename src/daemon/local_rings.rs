@@ -2,17 +2,22 @@
 
 use crate::daemon::connection_state::{ConnectionState, ReadOutcome};
 use crate::daemon::outbox::ClientOutbox;
+use crate::listener::frame::{BUFFER_INDEX_MAX, LentPayload};
 use crate::listener::local::{LocalFault, PeerEndpoint, ProtocolViolation};
 use crate::shared_memory::{
-    DescriptorQueue, RingFault, RingReader, RingSide, RingWriter, SealedBuffer, Segment, TakenDescriptor, rings,
-    send_doorbell,
+    BUFFERS_MAX, BufferReturns, DescriptorQueue, LentBuffers, RingFault, RingReader, RingSide, RingWriter, Segment,
+    TakenDescriptor, check_buffer, rings, send_doorbell,
 };
-use bytes::Bytes;
 use mio::net::UnixStream;
+use std::fs::File;
 use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 
 /// Maximum bytes of one read.
 const READ_BYTES: usize = 64 * 1024;
+
+const _: () = assert!(BUFFER_INDEX_MAX as usize + 1 == BUFFERS_MAX);
 
 /// The rings of a client. Its socket carries only doorbells, some with a descriptor, and its end is the end of the
 /// connection.
@@ -22,6 +27,12 @@ pub(crate) struct LocalRings {
     writer: RingWriter,
     /// Descriptors of buffers whose frames are not processed yet.
     descriptors: DescriptorQueue,
+    /// The client's buffers, by index.
+    client_buffers: Vec<ClientBuffer>,
+    /// Way to give these buffers back.
+    returns: BufferReturns,
+    /// The peer's buffers that the client may read.
+    pub(crate) lent: LentBuffers,
     /// True once the client has closed the socket. What it has written before is still read.
     is_socket_closed: bool,
 }
@@ -30,7 +41,15 @@ impl LocalRings {
     /// Makes the peer's end of a new segment.
     pub(crate) fn new(segment: Segment) -> LocalRings {
         let (reader, writer) = rings(segment, RingSide::Peer);
-        LocalRings { reader, writer, descriptors: DescriptorQueue::default(), is_socket_closed: false }
+        LocalRings {
+            returns: reader.buffer_returns(),
+            lent: LentBuffers::new(writer.buffer_returns()),
+            reader,
+            writer,
+            descriptors: DescriptorQueue::default(),
+            client_buffers: Vec::new(),
+            is_socket_closed: false,
+        }
     }
 
     /// Returns whether a read may have an outcome.
@@ -93,29 +112,57 @@ impl LocalRings {
         }
     }
 
-    /// Takes the next descriptor, which the client has sent before the frame that needs it, and maps its buffer of
-    /// `bytes` bytes. Returns `None` if this process may not have the descriptor or the mapping.
+    /// Copies the payload in a buffer of the client into `payload`, which has its size, and gives the buffer back. Returns
+    /// false if this process may not have the descriptor.
     ///
     /// # Errors
-    /// The client has sent no descriptor, or that of something else.
-    pub(crate) fn take_buffer(
+    /// The client has sent no descriptor, or that of something else, or the buffer is smaller than the payload.
+    pub(crate) fn read_buffer(
         &mut self,
         flow: &mut ConnectionState,
         stream: &UnixStream,
-        bytes: usize,
-    ) -> Result<Option<Bytes>, LocalFault> {
+        place: LentPayload,
+        payload: &mut [u8],
+    ) -> Result<bool, LocalFault> {
+        if place.is_new {
+            self.take_descriptor(flow, stream, place.index)?;
+        }
+        let outcome = match self.client_buffers.get(usize::from(place.index)) {
+            // A read, other than an access to mapped memory, does not fail for want of memory.
+            Some(ClientBuffer::Open(memory)) => {
+                memory.read_exact_at(payload, 0).map(|()| true).map_err(|_| unusable_buffer())
+            }
+            Some(ClientBuffer::Refused) => Ok(false),
+            Some(ClientBuffer::Unknown) | None => Err(unusable_buffer()),
+        };
+        self.returns.give_back(place.index);
+        outcome
+    }
+
+    /// Takes the descriptor of a buffer, which the client has sent before the frame that needs it.
+    fn take_descriptor(
+        &mut self,
+        flow: &mut ConnectionState,
+        stream: &UnixStream,
+        index: u8,
+    ) -> Result<(), LocalFault> {
         let TakenDescriptor { descriptor, has_doorbells } = self.descriptors.take_from(stream);
         self.check_descriptors()?;
         if has_doorbells {
             flow.is_readable = true;
             self.on_doorbell();
         }
-        match descriptor {
-            None => Err(LocalFault::ProtocolViolation(ProtocolViolation::BufferMissing)),
-            Some(None) => Ok(None),
-            Some(Some(memory)) => SealedBuffer::open(memory, bytes, false)
-                .map_err(|_| LocalFault::ProtocolViolation(ProtocolViolation::BufferUnsealed)),
+        let descriptor = descriptor.ok_or(LocalFault::ProtocolViolation(ProtocolViolation::BufferMissing))?;
+        if let Some(memory) = &descriptor {
+            // A read of another file could block this process.
+            check_buffer(memory.as_fd()).map_err(|_| unusable_buffer())?;
         }
+        let at = usize::from(index);
+        if self.client_buffers.len() <= at {
+            self.client_buffers.resize_with(at + 1, || ClientBuffer::Unknown);
+        }
+        self.client_buffers[at] = descriptor.map_or(ClientBuffer::Refused, |memory| ClientBuffer::Open(memory.into()));
+        Ok(())
     }
 
     /// Returns the position up to which the client has read.
@@ -173,6 +220,16 @@ impl LocalRings {
     }
 }
 
+/// A buffer of a client.
+#[derive(Debug)]
+enum ClientBuffer {
+    /// The client has sent no descriptor.
+    Unknown,
+    /// The system has refused the descriptor to this process.
+    Refused,
+    Open(File),
+}
+
 /// The socket, as a stream of doorbells.
 struct Doorbells<'a> {
     stream: &'a UnixStream,
@@ -183,6 +240,10 @@ impl Read for Doorbells<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         self.descriptors.receive(self.stream, bytes)
     }
+}
+
+fn unusable_buffer() -> LocalFault {
+    LocalFault::ProtocolViolation(ProtocolViolation::BufferUnusable)
 }
 
 fn fault(RingFault: RingFault) -> LocalFault {

@@ -6,12 +6,11 @@ use crate::daemon::connection_state::{ConnectionState, ReadOutcome};
 use crate::daemon::local_rings::LocalRings;
 use crate::daemon::outbox::{ClientOutbox, PushOutcome};
 use crate::daemon::subscription_queue::QueueLimits;
-use crate::listener::frame::ClientFrame;
+use crate::listener::frame::{ClientFrame, LentPayload};
 use crate::listener::local::{LocalFault, PeerEndpoint, ProtocolViolation};
 use crate::message::SubId;
-use crate::shared_memory::{SealedBuffer, hand_over};
+use crate::shared_memory::{OwnBuffer, hand_over};
 use crate::subject::Subject;
-use bytes::Bytes;
 use mio::net::{UnixListener, UnixStream};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::{Gid, Group};
@@ -381,23 +380,38 @@ impl Connection {
         }
     }
 
-    /// Takes the buffer of `bytes` bytes that the client has sent for its present frame. Returns `None` if this process
-    /// may not have it.
+    /// Copies the payload of the client's present frame, which is in a buffer, into `payload`. Returns false if this
+    /// process may not have the buffer.
     ///
     /// # Errors
     /// The client has sent no buffer, or something else.
-    pub(crate) fn take_buffer(&mut self, bytes: usize) -> Result<Option<Bytes>, LocalFault> {
+    pub(crate) fn read_buffer(&mut self, place: LentPayload, payload: &mut [u8]) -> Result<bool, LocalFault> {
         match &mut self.rings {
-            Some(rings) => rings.take_buffer(&mut self.flow, &self.stream, bytes),
+            Some(rings) => rings.read_buffer(&mut self.flow, &self.stream, place, payload),
             None => Err(LocalFault::ProtocolViolation(ProtocolViolation::BufferMissing)),
         }
     }
 
-    /// Queues a message whose payload is a buffer, and hands the buffer to the client. `body` is the body without the
-    /// payload. Returns `None` if the client cannot have the buffer now.
-    pub(crate) fn push_buffer(&mut self, subs: &[SubId], body: &[u8], buffer: &SealedBuffer) -> Option<PushOutcome> {
-        let (tail, stream) = (self.rings.as_ref()?.tail(), &self.stream);
-        self.outbox.push_buffer(subs, body, buffer.len(), tail, || hand_over(stream, buffer.memory()))
+    /// Queues a message whose payload of `payload_bytes` bytes is in a buffer, and lends the buffer to the client. `body` is
+    /// the body without the payload. Returns `None` if the client cannot have the buffer now.
+    pub(crate) fn push_buffer(
+        &mut self,
+        subs: &[SubId],
+        body: &[u8],
+        buffer: &OwnBuffer,
+        payload_bytes: usize,
+    ) -> Option<PushOutcome> {
+        let rings = self.rings.as_mut()?;
+        let is_new = !rings.lent.is_known(buffer);
+        let place = LentPayload { bytes: payload_bytes, index: buffer.index(), is_new };
+        let (tail, stream, lent) = (rings.tail(), &self.stream, &mut rings.lent);
+        self.outbox.push_buffer(subs, body, place, tail, || {
+            let is_lent = !lent.is_full(payload_bytes) && (!is_new || hand_over(stream, buffer.memory()));
+            if is_lent {
+                lent.lend(buffer);
+            }
+            is_lent
+        })
     }
 
     /// Returns whether frames go through shared memory.

@@ -6,7 +6,9 @@
 use crate::daemon::connection_state::WriteBuffer;
 use crate::daemon::subscription_queue::QueueLimits;
 use crate::delivery::Deliveries;
-use crate::listener::frame::{FRAME_SUBS_MAX, PeerFrame, put_message_buffer, put_message_head, put_message_run};
+use crate::listener::frame::{
+    FRAME_SUBS_MAX, LentPayload, PeerFrame, put_message_buffer, put_message_head, put_message_run,
+};
 use crate::message::{Loss, SubId};
 use crate::shared_memory::{UNREAD_BUFFERS_MAX, UnreadBuffers};
 use bytes::Bytes;
@@ -66,27 +68,27 @@ impl ClientOutbox {
         PushOutcome { accepted: 1, begins_drops: false }
     }
 
-    /// Appends a message whose payload is a buffer of `payload_bytes` bytes, or drops it. `hand_over` hands the buffer to
-    /// the client. `body` is the body without the payload; `tail` is the position up to which the ring is written. Returns
-    /// `None` if the client cannot have the buffer now, and nothing has changed.
+    /// Appends a message whose payload is in a buffer, or drops it. `lend` lends the buffer to the client. `body` is the
+    /// body without the payload; `tail` is the position up to which the ring is written. Returns `None` if the client
+    /// cannot have the buffer now, and nothing has changed.
     pub(crate) fn push_buffer(
         &mut self,
         subs: &[SubId],
         body: &[u8],
-        payload_bytes: usize,
+        payload: LentPayload,
         tail: u64,
-        hand_over: impl FnOnce() -> bool,
+        lend: impl FnOnce() -> bool,
     ) -> Option<PushOutcome> {
-        if self.room(body.len() + payload_bytes) == 0 {
+        if self.room(body.len() + payload.bytes) == 0 {
             return Some(self.drop_for(subs, 1));
         }
-        if FRAME_SUBS_MAX < subs.len() || UNREAD_BUFFERS_MAX <= self.unread_buffers.len() || !hand_over() {
+        if FRAME_SUBS_MAX < subs.len() || UNREAD_BUFFERS_MAX <= self.unread_buffers.len() || !lend() {
             return None;
         }
         self.report_dropped();
-        self.unwritten.out.put_with(|tail| put_message_buffer(tail, subs, body, payload_bytes));
+        self.unwritten.out.put_with(|tail| put_message_buffer(tail, subs, body, payload));
         self.unwritten.count_events(1);
-        self.unread_buffers.push(tail + self.unwritten.bytes() as u64, payload_bytes);
+        self.unread_buffers.push(tail + self.unwritten.bytes() as u64, payload.bytes);
         Some(PushOutcome { accepted: 1, begins_drops: false })
     }
 
@@ -429,16 +431,17 @@ mod tests {
         let subs = [SubId(1)];
         let message = Message::new("a".parse().unwrap(), "");
         let body = delivery_body(&Delivery::new(message, publisher(), None, Verdict::Direct));
+        let place = |bytes| LentPayload { bytes, index: 0, is_new: false };
         let mut tail = 0;
         // The first three have room, and each reaches the client at once.
         let pushed = [300, 300, 300, 300].map(|bytes| {
-            let pushed = outbox.push_buffer(&subs, &body, bytes, tail, || true).unwrap();
+            let pushed = outbox.push_buffer(&subs, &body, place(bytes), tail, || true).unwrap();
             tail += outbox.unwritten.bytes() as u64;
             assert_eq!(outbox.write_to(&mut client).unwrap(), pushed.accepted == 1);
             pushed.accepted
         });
         assert_eq!(pushed, [1, 1, 1, 0]);
-        assert_eq!(outbox.push_buffer(&subs, &body, 1, tail, || true).unwrap().accepted, 0, "the span goes on");
+        assert_eq!(outbox.push_buffer(&subs, &body, place(1), tail, || true).unwrap().accepted, 0, "the span goes on");
         assert_eq!((outbox.has_waiting_report(), outbox.fullness()), (true, 0));
         let frames = |client: &mut Slow| {
             std::iter::from_fn(|| client.caller.poll_frame().unwrap())

@@ -36,10 +36,10 @@ pub enum ProtocolViolation {
     SharedMemory,
     /// The other side wrote a counter into the shared memory that is not possible.
     RingCounter,
-    /// The payload of a message is a buffer whose descriptor did not come, or the connection has no shared memory.
+    /// The payload of a message is in a buffer whose descriptor did not come, or the connection has no shared memory.
     BufferMissing,
     /// The payload of a message is no sealed memfd of the size in its frame.
-    BufferUnsealed,
+    BufferUnusable,
     /// Several descriptors came at once, or many without their frames.
     Descriptors,
 }
@@ -61,8 +61,8 @@ impl fmt::Display for LocalFault {
             LocalFault::ProtocolViolation(ProtocolViolation::BufferMissing) => {
                 write!(f, "a message came without the descriptor of its buffer")
             }
-            LocalFault::ProtocolViolation(ProtocolViolation::BufferUnsealed) => {
-                write!(f, "the buffer of a message is no sealed and allocated memfd of the size in its frame")
+            LocalFault::ProtocolViolation(ProtocolViolation::BufferUnusable) => {
+                write!(f, "the buffer of a message is no memfd of fixed size that its payload fits into")
             }
             LocalFault::ProtocolViolation(ProtocolViolation::Descriptors) => {
                 write!(f, "several descriptors came at once, or too many without their frames")

@@ -3,8 +3,7 @@
 use crate::delivery::{Deliveries, RunRef};
 use crate::listener::codec::{FrameError, FrameReader, put_bytes8, put_bytes32};
 use crate::message::{
-    Cause, Count, Delivery, Dseq, Epoch, Headers, Loss, LossScope, MESSAGE_BYTES_MAX, Message, MessageOrigin,
-    Publisher, Reason, Verdict,
+    Cause, Count, Delivery, Dseq, Epoch, Headers, Loss, LossScope, Message, MessageOrigin, Publisher, Reason, Verdict,
 };
 use crate::seqno::Seq;
 use crate::subject::Subject;
@@ -115,20 +114,7 @@ pub(crate) fn put_content(out: &mut BytesMut, message: &Message) {
     out.put_slice(&message.payload);
 }
 
-/// Appends the size of a payload that is a buffer.
-pub(crate) fn put_payload_bytes(out: &mut BytesMut, bytes: usize) {
-    out.put_u32(u32::try_from(bytes).expect("messages are limited to 8 MiB"));
-}
-
-/// Reads the size of a payload that is a buffer.
-pub(crate) fn payload_bytes(reader: &mut FrameReader) -> Result<usize, FrameError> {
-    match usize::try_from(reader.u32()?) {
-        Ok(bytes) if (1..=MESSAGE_BYTES_MAX).contains(&bytes) => Ok(bytes),
-        _ => Err(FrameError::Value("payload bytes")),
-    }
-}
-
-/// Checks that a message whose payload is a buffer has no other payload.
+/// Checks that a message whose payload is in a buffer has no other payload.
 pub(crate) fn without_payload(message: Message) -> Result<Message, FrameError> {
     match message.payload.len() {
         0 => Ok(message),

@@ -3,6 +3,7 @@
 //! Each end that waits says so in a word of the ring before its last look. The other end, after each change, looks at that
 //! word. Between the two steps of either end is a fence, so at least one of them sees the step of the other.
 
+use super::returns::BufferReturns;
 use super::segment::{RingIndex, RingSide, RingWord, Segment};
 use bytes::BytesMut;
 use std::fmt;
@@ -76,6 +77,11 @@ pub(crate) struct RingReader {
 }
 
 impl RingReader {
+    /// Returns how this side gives back the buffers that come through the ring.
+    pub(crate) fn buffer_returns(&self) -> BufferReturns {
+        BufferReturns::new(self.segment.clone(), self.ring)
+    }
+
     /// Returns whether the ring seems to have bytes. A wrong counter counts as bytes, so that the next read reports it.
     #[inline]
     pub(crate) fn has_bytes(&self) -> bool {
@@ -166,6 +172,11 @@ pub(crate) struct RingWriter {
 }
 
 impl RingWriter {
+    /// Returns how the other side gives back the buffers that are lent through the ring.
+    pub(crate) fn buffer_returns(&self) -> BufferReturns {
+        BufferReturns::new(self.segment.clone(), self.ring)
+    }
+
     /// Returns the number of bytes that the reader has not read yet.
     ///
     /// # Errors

@@ -3,19 +3,28 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Minimum size of a ring, in bytes: a page.
 const RING_BYTES_MIN: usize = 4096;
 /// Maximum size of a ring, in bytes.
 const RING_BYTES_MAX: usize = 1 << 30;
 
-/// Bytes before the data of the rings. They hold the words of both rings.
+/// Maximum number of buffers of a process for one use.
+pub(crate) const BUFFERS_MAX: usize = 128;
+/// Maximum index of a buffer.
+pub(super) const BUFFER_INDEX_MAX: u8 = (BUFFERS_MAX - 1) as u8;
+
+/// Bytes before the data of the rings. They hold the words of both rings, and the counts of returned buffers.
 const HEAD_BYTES: usize = 4096;
 /// Bytes between the words of the first ring and those of the second.
 const RING_WORDS_BYTES: usize = 1024;
 /// Bytes between two words of a ring. Neighbours are on cache lines of their own, and are not fetched in pairs.
 const WORD_SPACING_BYTES: usize = 128;
+/// Offset of the counts of returned buffers: those of the first ring, then those of the second.
+const RETURNED_OFFSET: usize = 2 * RING_WORDS_BYTES;
+/// Bytes of the counts of one ring.
+const RETURNED_BYTES: usize = BUFFERS_MAX * size_of::<u32>();
 
 /// Seals that fix the size of a segment. A mapping of a memfd that could shrink would end the process that reads it.
 const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
@@ -51,7 +60,8 @@ pub(super) enum RingWord {
     WriterWaits = 3,
 }
 
-const _: () = assert!(4 * WORD_SPACING_BYTES <= RING_WORDS_BYTES && 2 * RING_WORDS_BYTES <= HEAD_BYTES);
+const _: () = assert!(4 * WORD_SPACING_BYTES <= RING_WORDS_BYTES);
+const _: () = assert!(RETURNED_OFFSET + 2 * RETURNED_BYTES <= HEAD_BYTES);
 
 /// Memory shared with another process, which may write to it at any time.
 #[derive(Debug)]
@@ -131,6 +141,15 @@ impl Segment {
         // as `self`. The other process, too, accesses the word only as a whole; if it does not, the value is arbitrary,
         // and every value of the type is valid.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
+    }
+
+    /// Returns the number of times that the reader of a ring has given the buffer with this index back, modulo 2^32.
+    #[inline]
+    pub(super) fn returned(&self, ring: RingIndex, index: u8) -> &AtomicU32 {
+        assert!(usize::from(index) < BUFFERS_MAX, "an index is below BUFFERS_MAX");
+        let offset = RETURNED_OFFSET + ring as usize * RETURNED_BYTES + usize::from(index) * size_of::<u32>();
+        // SAFETY: the offset is below HEAD_BYTES and a multiple of 4; the rest is as for `word`.
+        unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
 
     /// Copies `bytes` into a ring from the position `at` on, which may be anywhere in the stream. `bytes` is at most as

@@ -3,7 +3,7 @@
 use super::segment::{RingIndex, RingWord};
 use super::*;
 use crate::rng::Rng;
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -237,43 +237,174 @@ fn message_with_too_many_descriptors_is_read() {
     assert_eq!(std::io::Read::read(&mut &b, &mut [0; 10]).unwrap(), 0, "the others were closed");
 }
 
-/// Makes a sealed buffer as another process would, and returns its descriptor.
-fn foreign(bytes: usize) -> OwnedFd {
-    let mut buffer = WritableBuffer::create(bytes).unwrap();
-    buffer.as_mut_slice().fill(7);
-    let payload = buffer.seal();
-    let buffer = SealedBuffer::of(&payload).unwrap();
-    buffer.memory().try_clone().unwrap()
+/// Returns the descriptor of a new buffer for payloads of `bytes` bytes.
+fn memory_of_buffer(bytes: usize) -> OwnedFd {
+    OwnBuffer::create(0, 0, bytes).unwrap().memory().try_clone().unwrap()
+}
+
+/// Fills a buffer with a byte, and returns the payload.
+fn fill(mut fresh: FreshBuffer, byte: u8) -> Bytes {
+    fresh.as_mut_slice().fill(byte);
+    fresh.freeze()
+}
+
+/// The peer's end and the client's end of buffers.
+struct BufferEnds {
+    pool: BufferPool,
+    lent: LentBuffers,
+    borrowed: BorrowedBuffers,
+    view: Segment,
+}
+
+fn buffer_ends() -> BufferEnds {
+    let Ends { peer, client, view } = ends();
+    let lent = LentBuffers::new(peer.1.buffer_returns());
+    BufferEnds { pool: BufferPool::default(), lent, borrowed: BorrowedBuffers::new(client.0.buffer_returns()), view }
+}
+
+impl BufferEnds {
+    fn take(&mut self, bytes: usize) -> Option<FreshBuffer> {
+        self.pool.take(bytes, |index| self.lent.is_lent(index))
+    }
+
+    /// Lends the payload to the other end, and returns it as that end reads it.
+    fn lend(&mut self, payload: &Bytes) -> Bytes {
+        let buffer = self.pool.buffer_of(payload).unwrap();
+        if !self.lent.is_known(buffer) {
+            self.borrowed.open(buffer.index(), Some(buffer.memory().try_clone().unwrap())).unwrap();
+        }
+        self.lent.lend(buffer);
+        self.borrowed.payload(buffer.index(), payload.len()).unwrap().unwrap()
+    }
 }
 
 #[test]
-fn sealed_buffer_is_found_by_its_bytes() {
+fn returned_buffer_is_used_again() {
+    let mut ends = buffer_ends();
     let bytes = 3 * BUFFER_BYTES_MIN / 2;
-    let payload = SealedBuffer::open(foreign(bytes), bytes, true).unwrap().unwrap();
-    assert!(payload.iter().all(|byte| *byte == 7) && payload.len() == bytes);
-    let found = SealedBuffer::of(&payload.clone()).unwrap();
-    assert_eq!(found.len(), bytes);
-    // A part of it is not the whole, and a copy is elsewhere.
-    assert!(SealedBuffer::of(&payload.slice(..BUFFER_BYTES_MIN)).is_none());
-    assert!(SealedBuffer::of(&payload.slice(4096..)).is_none());
-    assert!(SealedBuffer::of(&bytes::Bytes::copy_from_slice(&payload)).is_none());
-    // The bytes outlive the value that found them, and the other way round.
-    drop(payload);
-    assert_eq!(found.len(), bytes);
+    let first = fill(ends.take(bytes).unwrap(), 1);
+    let start = first.as_ptr();
+    let read = ends.lend(&first);
+    assert!(read == vec![1; bytes] && read.as_ptr() != start, "another mapping");
+    let second = fill(ends.take(bytes).unwrap(), 2);
+    drop(first);
+    let third = fill(ends.take(bytes).unwrap(), 3);
+    assert!(second.as_ptr() != start && third.as_ptr() != start, "the other end reads the first one");
+    drop((second, read));
+    let read: Vec<Bytes> = [4, 5].map(|byte| fill(ends.take(bytes - 1).unwrap(), byte)).into();
+    assert!(read.iter().any(|payload| payload.as_ptr() == start));
+    assert!(read[0] == vec![4; bytes - 1] && read[1] == vec![5; bytes - 1] && third == vec![3; bytes]);
 }
 
 #[test]
-fn sealed_buffer_cannot_be_changed() {
-    let memory = foreign(BUFFER_BYTES_MIN);
+fn descriptor_is_sent_once_for_each_buffer() {
+    let mut ends = buffer_ends();
+    let mut start = None;
+    for byte in 0..10 {
+        let payload = fill(ends.take(BUFFER_BYTES_MIN).unwrap(), byte);
+        let is_known = ends.lent.is_known(ends.pool.buffer_of(&payload).unwrap());
+        assert_eq!(is_known, start.is_some(), "{byte}");
+        assert!(start.is_none_or(|start| start == payload.as_ptr()), "one buffer is enough");
+        start = Some(payload.as_ptr());
+        assert_eq!(ends.lend(&payload), vec![byte; BUFFER_BYTES_MIN]);
+    }
+    assert!(ends.lent.forget() && !ends.lent.forget());
+    ends.borrowed.clear();
+    let payload = fill(ends.take(BUFFER_BYTES_MIN).unwrap(), 77);
+    assert!(!ends.lent.is_known(ends.pool.buffer_of(&payload).unwrap()));
+    assert_eq!(ends.lend(&payload), vec![77; BUFFER_BYTES_MIN]);
+}
+
+#[test]
+fn buffers_of_other_sizes_make_room() {
+    let mut ends = buffer_ends();
+    let large: Vec<Bytes> = (0..32).map(|byte| fill(ends.take(8 << 20).unwrap(), byte)).collect();
+    assert!(ends.take(BUFFER_BYTES_MIN).is_none(), "256 MiB are in use");
+    drop(large);
+    let small: Vec<Bytes> = (0..128).map(|byte| fill(ends.take(BUFFER_BYTES_MIN).unwrap(), byte)).collect();
+    assert!(ends.take(BUFFER_BYTES_MIN).is_none(), "128 buffers are in use");
+    assert!(small.iter().zip(0..).all(|(payload, byte)| payload == &vec![byte; BUFFER_BYTES_MIN]));
+    assert_eq!(ends.pool.take_refusal().map(|error| error.to_string()), None);
+}
+
+#[test]
+fn wrong_counts_keep_no_buffers() {
+    use std::sync::atomic::Ordering::SeqCst;
+    let mut ends = buffer_ends();
+    for index in 0..128 {
+        ends.view.returned(RingIndex::ToClient, index).store(u32::MAX, SeqCst);
+        assert!(!ends.lent.is_lent(index), "it was never lent");
+    }
+    let payload = fill(ends.take(BUFFER_BYTES_MIN).unwrap(), 1);
+    drop(ends.lend(&payload));
+    let index = ends.pool.buffer_of(&payload).unwrap().index();
+    assert!(ends.lent.is_lent(index), "the count is not that of the loans");
+    ends.view.returned(RingIndex::ToClient, index).store(1, SeqCst);
+    assert!(!ends.lent.is_lent(index));
+    ends.view.returned(RingIndex::ToClient, index).store(7, SeqCst);
+    assert!(!ends.lent.is_lent(index), "it came back before");
+}
+
+#[test]
+fn kept_buffers_have_limits() {
+    let mut ends = buffer_ends();
+    let keep = |ends: &mut BufferEnds, bytes: usize| {
+        let mut kept: Vec<Bytes> = Vec::new();
+        while !ends.lent.is_full(bytes) {
+            let payload = fill(ends.take(bytes).unwrap(), 1);
+            kept.push(ends.lend(&payload));
+        }
+        kept.len()
+    };
+    assert_eq!(keep(&mut ends, BUFFER_BYTES_MIN), 32);
+    assert_eq!(keep(&mut ends, 8 << 20), 8, "64 MiB");
+}
+
+#[test]
+fn buffers_of_an_ended_connection_are_removed() {
+    let mut ends = buffer_ends();
+    let payload = fill(ends.take(BUFFER_BYTES_MIN).unwrap(), 1);
+    let read = ends.lend(&payload);
+    let start = payload.as_ptr();
+    drop(payload);
+    ends.pool.remove_lent(|index| ends.lent.is_lent(index));
+    ends.lent = buffer_ends().lent;
+    let next = fill(ends.take(BUFFER_BYTES_MIN).unwrap(), 2);
+    assert!(read == vec![1; BUFFER_BYTES_MIN] && next == vec![2; BUFFER_BYTES_MIN], "{start:?}");
+}
+
+#[test]
+fn only_the_owner_writes_a_buffer() {
+    use std::os::fd::AsRawFd;
+    let memory = memory_of_buffer(BUFFER_BYTES_MIN);
     let file = std::fs::File::from(memory.try_clone().unwrap());
     assert!(std::os::unix::fs::FileExt::write_at(&file, b"x", 0).is_err() && file.set_len(1).is_err());
     let flags = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     // SAFETY: the call accesses no memory of this process.
-    let punched = unsafe { libc::fallocate(std::os::fd::AsRawFd::as_raw_fd(&memory), flags, 0, 4096) };
-    assert_eq!(punched, -1);
-    for bytes in [BUFFER_BYTES_MIN - 1, BUFFER_BYTES_MIN + 1, 0] {
-        let error = SealedBuffer::open(memory.try_clone().unwrap(), bytes, false).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
+    assert_eq!(unsafe { libc::fallocate(memory.as_raw_fd(), flags, 0, 4096) }, -1);
+    let (access, descriptor) = (libc::PROT_READ | libc::PROT_WRITE, memory.as_raw_fd());
+    // SAFETY: the system chooses an unused range of addresses.
+    let mapped = unsafe { libc::mmap(std::ptr::null_mut(), 4096, access, libc::MAP_SHARED, descriptor, 0) };
+    assert_eq!(mapped, libc::MAP_FAILED);
+}
+
+#[test]
+fn unsuitable_buffers_are_refused() {
+    let mut ends = buffer_ends();
+    let mut open = |memory: OwnedFd| ends.borrowed.open(0, Some(memory)).unwrap_err().kind();
+    assert_eq!(open(std::io::pipe().unwrap().0.into()), ErrorKind::InvalidData);
+    let path = std::env::temp_dir().join(format!("seqcast-{:016x}", crate::clock::random_u64()));
+    let file = std::fs::File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    file.set_len(1 << 20).unwrap();
+    assert_eq!(open(file.into()), ErrorKind::InvalidData, "its size can change");
+    ends.borrowed.open(0, Some(memory_of_buffer(BUFFER_BYTES_MIN))).unwrap();
+    assert!(ends.borrowed.payload(0, 2 * BUFFER_BYTES_MIN).is_err(), "the payload does not fit");
+    // A process without a descriptor gives the buffer back at once.
+    ends.borrowed.open(0, None).unwrap();
+    for index in [0, 1] {
+        assert!(ends.borrowed.payload(index, 1).unwrap().is_none());
+        assert_eq!(ends.view.returned(RingIndex::ToClient, index).load(std::sync::atomic::Ordering::SeqCst), 1);
     }
 }
 
@@ -284,7 +415,7 @@ fn descriptors_keep_their_order_beside_doorbells() {
     let sizes = [BUFFER_BYTES_MIN, 2 * BUFFER_BYTES_MIN, 3 * BUFFER_BYTES_MIN];
     for bytes in sizes {
         send_doorbell(&ours);
-        send_with_descriptor(&ours, &[0], &foreign(bytes)).unwrap();
+        send_with_descriptor(&ours, &[0], &memory_of_buffer(bytes)).unwrap();
         send_doorbell(&ours);
     }
     let mut queue = DescriptorQueue::default();
@@ -295,12 +426,12 @@ fn descriptors_keep_their_order_beside_doorbells() {
     assert_eq!((doorbells, queue.len(), queue.has_fault()), (9, 3, false));
     for bytes in sizes {
         let memory = queue.take_from(&theirs).descriptor.unwrap().unwrap();
-        assert_eq!(SealedBuffer::open(memory, bytes, false).unwrap().unwrap().len(), bytes);
+        assert_eq!(check_buffer(memory.as_fd()).unwrap(), bytes);
     }
     let nothing = queue.take_from(&theirs);
     assert!(nothing.descriptor.is_none() && !nothing.has_doorbells);
     send_doorbell(&ours);
-    send_with_descriptor(&ours, &[0], &foreign(sizes[0])).unwrap();
+    send_with_descriptor(&ours, &[0], &memory_of_buffer(sizes[0])).unwrap();
     let taken = queue.take_from(&theirs);
     assert!(matches!(taken.descriptor, Some(Some(_))) && taken.has_doorbells);
 }

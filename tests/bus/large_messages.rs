@@ -9,7 +9,7 @@ use crate::support::wait::wait_until;
 use bytes::BytesMut;
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use seqcast::bus::{AttachOptions, Bus, PublishError};
-use seqcast::listener::frame::{ByeReason, ClientFrame, PeerFrame};
+use seqcast::listener::frame::{ByeReason, ClientFrame, LentPayload, PeerFrame};
 use seqcast::message::{Delivery, Epoch, Headers, Message, Publisher, SubId, Verdict};
 use seqcast::rng::Rng;
 use seqcast::subject::Subject;
@@ -56,7 +56,7 @@ fn loaned_payload_is_read_in_place() {
     let at_socket = plain.subscribe("x".parse().unwrap()).unwrap();
     for bytes in [64 << 10, MIB, 3 * MIB + 1, 8 * MIB] {
         let mut buffer = buses[0].loan(bytes).unwrap();
-        assert!(buffer.is_shared() && buffer.iter().all(|byte| *byte == 0));
+        assert!(buffer.is_shared());
         buffer.fill(7);
         buffer[bytes - 1] = 8;
         buses[0].publish_loaned(&subject("x"), buffer, PATIENCE).unwrap();
@@ -99,16 +99,54 @@ fn large_payloads_keep_order_and_headers() {
 }
 
 #[test]
-fn received_payload_is_published_again_in_place() {
+fn kept_payloads_do_not_change() {
+    let (mut config, _directory) = config_with_socket("kept");
+    config.client_queue_size = 1 << 30;
+    let _peer = serve(&config);
+    let buses: Vec<Bus> = (0..3).map(|_| Bus::attach(&config.socket).unwrap()).collect();
+    let subscriptions: Vec<_> = buses.iter().map(|bus| bus.subscribe("x".parse().unwrap()).unwrap()).collect();
+    let mut rng = Rng::new(9);
+    let mut kept: Vec<(u8, bytes::Bytes)> = Vec::new();
+    for round in 0..200u32 {
+        let bytes = [64 << 10, 300_000, MIB][rng.below(3) as usize];
+        buses[0].publish_blocking(Message::new(subject("x"), payload(&buses[0], bytes, round as u8))).unwrap();
+        for subscription in &subscriptions {
+            kept.push((round as u8, messages(subscription, 1).remove(0).message.payload));
+        }
+        while 60 < kept.len() || (!kept.is_empty() && rng.chance(0.7)) {
+            let (seed, payload) = kept.swap_remove(rng.below(kept.len() as u64) as usize);
+            let expected = |at: usize| seed.wrapping_add((at / 4096) as u8);
+            assert!(payload.iter().zip(0..).all(|(byte, at)| *byte == expected(at)), "round {round}");
+        }
+    }
+    // A payload outlives its connection, and the memory is not written again.
+    buses[0].publish_blocking(Message::new(subject("x"), payload(&buses[0], MIB, 3))).unwrap();
+    let last = messages(&subscriptions[2], 1).remove(0).message.payload;
+    drop((kept, subscriptions));
+    buses[1].close();
+    buses[2].close();
+    let next = buses[0].subscribe("x".parse().unwrap()).unwrap();
+    for _ in 0..50 {
+        buses[0].publish_blocking(Message::new(subject("x"), vec![0xff; MIB])).unwrap();
+        messages(&next, 1);
+    }
+    assert!(last.len() == MIB && last.iter().zip(0..).all(|(byte, at)| *byte == 3u8.wrapping_add((at / 4096) as u8)));
+}
+
+#[test]
+fn received_payload_is_published_again() {
     let (config, _directory) = config_with_socket("again");
     let peer = serve(&config);
     let bus = Bus::attach(&config.socket).unwrap();
     let (first, second) = (bus.subscribe("a".parse().unwrap()).unwrap(), peer.subscribe("b".parse().unwrap()).unwrap());
-    bus.publish(Message::new(subject("a"), payload(&bus, MIB, 1))).unwrap();
-    let delivery = messages(&first, 1).remove(0);
-    bus.publish(Message::new(subject("b"), delivery.message.payload.clone())).unwrap();
-    let again = messages(&second, 1).remove(0);
-    assert!(again.message.payload == delivery.message.payload && is_in_place(&again.message.payload));
+    let loaned = payload(&bus, MIB, 1);
+    for _ in 0..3 {
+        bus.publish(Message::new(subject("a"), loaned.clone())).unwrap();
+    }
+    for delivery in messages(&first, 3) {
+        bus.publish(Message::new(subject("b"), delivery.message.payload)).unwrap();
+        assert_eq!(messages(&second, 1)[0].message.payload, loaned);
+    }
 }
 
 #[test]
@@ -139,8 +177,8 @@ fn send_descriptors(client: &RingClient, descriptors: &[RawFd]) -> bool {
     sendmsg::<()>(client.raw.stream.as_raw_fd(), &[IoSlice::new(&[0])], &control, flags, None).is_ok()
 }
 
-/// Seals of a buffer.
-const SEALS: libc::c_int = libc::F_SEAL_WRITE | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+/// Seals that fix the size of a memfd.
+const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
 
 /// Makes a memfd; `None` if the system has none with these flags.
 fn new_memory(flags: libc::c_uint) -> Option<File> {
@@ -162,7 +200,7 @@ fn memfd(bytes: usize, seals: libc::c_int) -> OwnedFd {
     memory.into()
 }
 
-/// Makes a sealed memfd without any page.
+/// Makes a memfd of fixed size without any page.
 fn empty_memory(bytes: usize, flags: libc::c_uint) -> Option<OwnedFd> {
     let memory = new_memory(flags)?;
     memory.set_len(bytes as u64).ok()?;
@@ -170,21 +208,9 @@ fn empty_memory(bytes: usize, flags: libc::c_uint) -> Option<OwnedFd> {
     Some(memory.into())
 }
 
-/// Makes a sealed memfd of one hole, with as many pages behind its end.
-fn hollow_memory(bytes: usize) -> OwnedFd {
-    let memory = new_memory(0).unwrap();
-    memory.set_len(bytes as u64).unwrap();
-    let length = bytes as libc::off_t;
-    // SAFETY: the call accesses no memory.
-    let answer = unsafe { libc::fallocate(memory.as_raw_fd(), libc::FALLOC_FL_KEEP_SIZE, length, length) };
-    assert_eq!(answer, 0);
-    assert!(bytes as u64 <= 512 * memory.metadata().unwrap().blocks());
-    seal(&memory, SEALS);
-    memory.into()
-}
-
-fn frame(payload_bytes: usize) -> ClientFrame {
-    ClientFrame::PublishBuffer { message: Message::new(subject("x"), ""), payload_bytes }
+fn frame(bytes: usize, index: u8, is_new: bool) -> ClientFrame {
+    let payload = LentPayload { bytes, index, is_new };
+    ClientFrame::PublishBuffer { message: Message::new(subject("x"), ""), payload }
 }
 
 /// Checks that the peer gives a reason and ends the connection.
@@ -202,39 +228,59 @@ fn wrong_descriptors_end_only_their_client() {
     let subscription = peer.subscribe("x".parse().unwrap()).unwrap();
     let path = std::env::temp_dir().join(format!("seqcast-large-{}", std::process::id()));
     fs::write(&path, vec![1; MIB]).unwrap();
-    let mut wrong = vec![
+    let wrong = vec![
         OwnedFd::from(File::open(&path).unwrap()),
         std::io::pipe().unwrap().0.into(),
         File::open("/dev/zero").unwrap().into(),
         memfd(MIB, 0),
-        memfd(MIB, SEALS & !libc::F_SEAL_WRITE),
         memfd(MIB, SEALS & !libc::F_SEAL_SHRINK),
         memfd(MIB - 1, SEALS),
-        memfd(MIB + 1, SEALS),
         memfd(0, SEALS),
-        empty_memory(MIB, 0).unwrap(),
-        hollow_memory(MIB),
     ];
     fs::remove_file(&path).unwrap();
-    // Not every system has huge pages.
-    wrong.extend(empty_memory(2 * MIB, libc::MFD_HUGETLB));
     for descriptor in wrong {
         let mut client = RingClient::greeted(&config);
         assert!(send_descriptors(&client, &[descriptor.as_raw_fd()]));
-        client.send(&frame(MIB));
-        assert_ended(&mut client, "no sealed and allocated memfd");
+        client.send(&frame(MIB, 0, true));
+        assert_ended(&mut client, "no memfd of fixed size");
     }
     let mut client = RingClient::greeted(&config);
-    client.send(&frame(MIB));
+    client.send(&frame(MIB, 0, true));
     assert_ended(&mut client, "without the descriptor");
-    let mut raw = super::raw_client::RawClient::greeted(&config.socket);
-    raw.send(&frame(MIB));
-    assert!(matches!(raw.next(), Some(PeerFrame::Bye { reason: ByeReason::ProtocolViolation, .. })));
-    // The right one passes.
     let mut client = RingClient::greeted(&config);
     assert!(send_descriptors(&client, &[memfd(MIB, SEALS).as_raw_fd()]));
-    client.send(&frame(MIB));
+    client.send(&frame(MIB, 5, true));
     assert_eq!(messages(&subscription, 1)[0].message.payload, vec![1; MIB]);
+    client.send(&frame(MIB, 4, false));
+    assert_ended(&mut client, "no memfd of fixed size");
+    let mut raw = super::raw_client::RawClient::greeted(&config.socket);
+    raw.send(&frame(MIB, 0, true));
+    assert!(matches!(raw.next(), Some(PeerFrame::Bye { reason: ByeReason::ProtocolViolation, .. })));
+}
+
+#[test]
+fn payload_is_read_once_from_writable_memory() {
+    let (config, _directory) = config_with_socket("scribble");
+    let peer = serve(&config);
+    let subscription = peer.subscribe("x".parse().unwrap()).unwrap();
+    let memory = memfd(MIB, SEALS);
+    let file = File::from(memory.try_clone().unwrap());
+    let mut client = RingClient::greeted(&config);
+    assert!(send_descriptors(&client, &[memory.as_raw_fd()]));
+    client.send(&frame(MIB, 7, true));
+    let first = messages(&subscription, 1).remove(0).message.payload;
+    file.write_all_at(&vec![2; MIB], 0).unwrap();
+    assert_eq!(first, vec![1; MIB], "the peer has copied it");
+    client.send(&frame(MIB / 2, 7, false));
+    assert_eq!(messages(&subscription, 1)[0].message.payload, vec![2; MIB / 2]);
+    // Holes, and huge pages that the system does not have, read as zeros.
+    let mut hollow = vec![empty_memory(MIB, 0).unwrap()];
+    hollow.extend(empty_memory(2 * MIB, libc::MFD_HUGETLB));
+    for memory in hollow {
+        assert!(send_descriptors(&client, &[memory.as_raw_fd()]));
+        client.send(&frame(MIB, 7, true));
+        assert_eq!(messages(&subscription, 1)[0].message.payload, vec![0; MIB]);
+    }
 }
 
 /// Returns the number of descriptors of this process for the memory of this descriptor.
@@ -286,8 +332,8 @@ fn unread_buffers_count_into_the_queue_limit() {
     let (mut read, mut dropped, mut reports) = (0, 0, 0);
     while read + dropped < sent + 1 {
         match slow.next() {
-            PeerFrame::MessageBuffer { payload_bytes, .. } => {
-                assert_eq!(payload_bytes, MIB);
+            PeerFrame::MessageBuffer { payload, .. } => {
+                assert_eq!(payload.bytes, MIB);
                 read += 1;
             }
             PeerFrame::Message { .. } | PeerFrame::MessageRun { .. } => read += 1,
@@ -326,10 +372,13 @@ fn killed_programs_leave_no_buffers() {
     sub.kill().unwrap();
     sub.wait().unwrap();
     wait_until("the client is gone", || rows(&bus, "clients").len() == 1);
-    wait_until("the peer maps no buffer", || mapped(peer.pid()) == 0);
-    let descriptors = fs::read_dir(format!("/proc/{}/fd", peer.pid())).unwrap();
-    let links = descriptors.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
-    assert_eq!(links.filter(|link| link.to_string_lossy().contains("seqcast-buffer")).count(), 0);
+    wait_until("the peer maps no buffer, after five seconds", || mapped(peer.pid()) == 0);
+    bus.close();
+    wait_until("the peer has no descriptor of a buffer", || {
+        let descriptors = fs::read_dir(format!("/proc/{}/fd", peer.pid())).unwrap();
+        let mut links = descriptors.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+        !links.any(|link| link.to_string_lossy().contains("seqcast-buffer"))
+    });
 }
 
 #[test]
@@ -401,7 +450,7 @@ fn serve_buffer(listener: &UnixListener, buffer: Option<&OwnedFd>) -> UnixStream
     assert_ne!(stream.read(&mut [0; 1000]).unwrap(), 0, "a greeting");
     send_frame(&stream, &welcome, None);
     assert_ne!(stream.read(&mut [0; 1000]).unwrap(), 0, "a request for shared memory");
-    let memory = File::from(memfd(3 * 4096, SEALS & !libc::F_SEAL_WRITE));
+    let memory = File::from(memfd(3 * 4096, SEALS | libc::F_SEAL_SEAL));
     memory.write_all_at(&[0; 3 * 4096], 0).unwrap();
     send_frame(&stream, &PeerFrame::Segment(Ok(4096)), Some(memory.as_raw_fd()));
     // The subscription comes through the first ring, and the answer goes into the second.
@@ -409,7 +458,8 @@ fn serve_buffer(listener: &UnixListener, buffer: Option<&OwnedFd>) -> UnixStream
     PeerFrame::Subscribed { sub: SubId(0) }.encode(&mut frames);
     let publisher = Publisher { name: None, epoch: Epoch::new(1).unwrap(), uid: 1 };
     let delivery = Delivery::new(Message::new(subject("x"), ""), publisher, None, Verdict::Direct);
-    PeerFrame::MessageBuffer { subs: vec![SubId(0)], delivery, payload_bytes: MIB }.encode(&mut frames);
+    let payload = LentPayload { bytes: MIB, index: 0, is_new: true };
+    PeerFrame::MessageBuffer { subs: vec![SubId(0)], delivery, payload }.encode(&mut frames);
     wait_until("the subscription comes", || {
         let mut tail = [0; 8];
         memory.read_exact_at(&mut tail, 0).unwrap();

@@ -1,43 +1,79 @@
-//! Large messages of an attached program: their payloads are buffers, which both sides read in place.
+//! Large messages of an attached program: each side writes their payloads into buffers that it lends to the other.
 
-use super::{ConnectionDriver, LocalConnection, LocalConnectionState, violation};
+use super::{ConnectionDriver, LocalConnection, LocalConnectionState, lock, violation};
 use crate::bus::PublishError;
-use crate::listener::frame::ClientFrame;
+use crate::listener::frame::{ClientFrame, LentPayload};
 use crate::message::{Delivery, Message, SubId};
-use crate::shared_memory::{SealedBuffer, TakenDescriptor, UNREAD_BUFFERS_MAX, hand_over};
+use crate::shared_memory::{
+    BUFFER_BYTES_MIN, BufferPool, FreshBuffer, LentBuffers, OwnBuffer, RingWriter, TakenDescriptor, UNREAD_BUFFERS_MAX,
+    hand_over,
+};
 use bytes::Bytes;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
-/// Maximum bytes of the buffers whose frames the peer has not read yet.
+/// Maximum bytes of the payloads in buffers whose frames the peer has not read yet.
 const UNREAD_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-impl LocalConnection {
-    /// Returns the buffer that a payload is, if the peer can read it in place.
-    pub(super) fn buffer_of(&self, payload: &Bytes) -> Option<Arc<SealedBuffer>> {
-        SealedBuffer::of(payload).filter(|_| self.uses_rings())
+/// The buffers of a program.
+#[derive(Debug)]
+pub(super) struct ProgramBuffers {
+    pool: BufferPool,
+    /// The buffers that the peer may read.
+    lent: LentBuffers,
+}
+
+impl ProgramBuffers {
+    /// Makes the value for the buffers that are lent through this ring.
+    pub(super) fn new(ring: &RingWriter) -> ProgramBuffers {
+        ProgramBuffers { pool: BufferPool::default(), lent: LentBuffers::new(ring.buffer_returns()) }
     }
 
-    /// Publishes a message whose payload is this buffer. If the socket does not take the descriptor now, the payload is
+    /// Records that the peer lacks descriptors.
+    pub(super) fn forget_descriptors(&mut self) {
+        self.lent.forget();
+    }
+}
+
+impl LocalConnection {
+    /// Returns a buffer for a payload of `bytes` bytes, at least one. There is none without shared memory, or if too many
+    /// are in use.
+    pub(in crate::bus) fn fresh_buffer(&self, bytes: usize) -> Option<FreshBuffer> {
+        let mut state = lock(&self.state);
+        let ProgramBuffers { pool, lent } = state.buffers.as_mut()?;
+        let fresh = pool.take(bytes, |index| lent.is_lent(index));
+        if let Some(error) = pool.take_refusal() {
+            tracing::warn!(%error, "the system has no shared memory for large messages, so they are copied");
+        }
+        fresh
+    }
+
+    /// Returns the buffer of this program that a payload is in.
+    pub(super) fn buffer_of(&self, payload: &Bytes) -> Option<Arc<OwnBuffer>> {
+        if payload.len() < BUFFER_BYTES_MIN {
+            return None;
+        }
+        lock(&self.state).buffers.as_ref()?.pool.buffer_of(payload).cloned()
+    }
+
+    /// Publishes a message whose payload is in this buffer. If the socket does not take the descriptor now, the payload is
     /// copied as usual.
     pub(super) fn publish_buffer(
         &self,
         message: Message,
-        buffer: &SealedBuffer,
+        buffer: &OwnBuffer,
         timeout: Duration,
     ) -> Result<(), PublishError> {
-        let payload_bytes = message.payload.len();
-        let mut state = self.buffer_space(payload_bytes, timeout)?;
-        if hand_over(&self.stream, buffer.memory()) {
-            state.push(&ClientFrame::PublishBuffer {
-                message: Message { payload: Bytes::new(), ..message },
-                payload_bytes,
-            });
+        let bytes = message.payload.len();
+        let mut state = self.buffer_space(bytes, timeout)?;
+        if let Some(payload) = state.lend(buffer, bytes, || hand_over(&self.stream, buffer.memory())) {
+            let message = Message { payload: Bytes::new(), ..message };
+            state.push(&ClientFrame::PublishBuffer { message, payload });
             let tail = state.ring.as_ref().map_or(0, |ring| ring.tail());
             let end = tail + state.out.len() as u64;
-            state.unread_buffers.push(end, payload_bytes);
+            state.unread_buffers.push(end, bytes);
         } else {
             state.push(&ClientFrame::Publish(message));
         }
@@ -45,7 +81,8 @@ impl LocalConnection {
         Ok(())
     }
 
-    /// Waits at most `timeout` until the queue has room for a frame, and the peer may get a buffer of `bytes` bytes.
+    /// Waits at most `timeout` until the queue has room for a frame, and the peer may get a payload of `bytes` bytes in a
+    /// buffer.
     fn buffer_space(
         &self,
         bytes: usize,
@@ -56,6 +93,17 @@ impl LocalConnection {
 }
 
 impl LocalConnectionState {
+    /// Lends a buffer with a payload of `bytes` bytes to the peer. Returns `None` if the peer cannot get it now.
+    fn lend(&mut self, buffer: &OwnBuffer, bytes: usize, hand_over: impl FnOnce() -> bool) -> Option<LentPayload> {
+        let lent = &mut self.buffers.as_mut()?.lent;
+        let is_new = !lent.is_known(buffer);
+        if is_new && !hand_over() {
+            return None;
+        }
+        lent.lend(buffer);
+        Some(LentPayload { bytes, index: buffer.index(), is_new })
+    }
+
     /// Returns whether the peer must read the frames of earlier buffers before it gets one of `bytes` bytes. If so, it
     /// rings the doorbell when it has read.
     fn has_too_many_buffers(&mut self, bytes: usize) -> bool {
@@ -84,25 +132,35 @@ impl LocalConnectionState {
 }
 
 impl ConnectionDriver {
-    /// Handles a message whose payload is a buffer. Returns the reason if the peer violates the protocol.
-    pub(super) fn on_buffer(&mut self, subs: &[SubId], mut delivery: Delivery, payload_bytes: usize) -> Option<String> {
-        let memory = match self.take_descriptor() {
-            Ok(Some(memory)) => memory,
-            Ok(None) => return Some(violation("a message came without the descriptor of its buffer")),
+    /// Handles a message whose payload is in a buffer of the peer. Returns the reason if the peer violates the protocol.
+    pub(super) fn on_buffer(&mut self, subs: &[SubId], mut delivery: Delivery, place: LentPayload) -> Option<String> {
+        let payload = match self.borrow_payload(place) {
+            Ok(payload) => payload,
             Err(error) => return Some(violation(error)),
         };
-        let payload = match memory.map_or(Ok(None), |memory| SealedBuffer::open(memory, payload_bytes, true)) {
-            Ok(Some(payload)) => payload,
-            Err(error) => return Some(violation(error)),
-            Ok(None) => {
+        match payload {
+            Some(payload) => {
+                delivery.message.payload = payload;
+                self.shared.on_messages(subs, &delivery.into(), &mut self.unnotified);
+            }
+            None => {
                 tracing::warn!("a large message is lost: the program has no descriptor or no memory left (ulimit -n)");
                 self.shared.on_dropped(subs.iter().map(|sub| (*sub, 1)));
-                return None;
             }
-        };
-        delivery.message.payload = payload;
-        self.shared.on_messages(subs, &delivery.into(), &mut self.unnotified);
+        }
         None
+    }
+
+    /// Returns the payload in a buffer of the peer; `None` if this process may not have the buffer.
+    fn borrow_payload(&mut self, place: LentPayload) -> io::Result<Option<Bytes>> {
+        let fault = |text: &'static str| io::Error::new(io::ErrorKind::InvalidData, text);
+        let memory = if place.is_new { Some(self.take_descriptor()?) } else { None };
+        let Some(borrowed) = &mut self.borrowed else { return Err(fault("there is no shared memory")) };
+        if let Some(memory) = memory {
+            let memory = memory.ok_or_else(|| fault("a message came without the descriptor of its buffer"))?;
+            borrowed.open(place.index, memory)?;
+        }
+        borrowed.payload(place.index, place.bytes)
     }
 
     /// Takes the next descriptor; `Some(None)` if this process may not have it.

@@ -1,8 +1,9 @@
 //! Tests of a connection without its thread, beside a peer written by hand.
 
 use super::*;
+use crate::listener::frame::LentPayload;
 use crate::message::{Delivery, Epoch, Publisher, Verdict};
-use crate::shared_memory::{BUFFER_BYTES_MIN, RingSide, SealedBuffer, Segment, hand_over, rings};
+use crate::shared_memory::{BUFFER_BYTES_MIN, BufferPool, RingSide, Segment, hand_over, rings};
 use std::os::fd::AsFd;
 
 const RING_BYTES: usize = 4096;
@@ -100,11 +101,13 @@ fn doorbell_before_a_buffer_continues_output() {
     assert_eq!(peer.read(RING_BYTES, &mut out), Ok(RING_BYTES));
     assert!(peer.take_doorbell_request());
     send_doorbell(&socket);
-    let buffer = SealedBuffer::copy(&[1; BUFFER_BYTES_MIN]).unwrap();
+    let mut pool = BufferPool::default();
+    let payload = pool.take(BUFFER_BYTES_MIN, |_| false).unwrap().freeze();
+    let buffer = pool.buffer_of(&payload).unwrap();
     assert!(hand_over(&socket, buffer.memory()));
+    let place = LentPayload { bytes: BUFFER_BYTES_MIN, index: buffer.index(), is_new: true };
     let mut frame = BytesMut::new();
-    PeerFrame::MessageBuffer { subs: vec![SubId(1)], delivery: delivery(""), payload_bytes: buffer.len() }
-        .encode(&mut frame);
+    PeerFrame::MessageBuffer { subs: vec![SubId(1)], delivery: delivery(""), payload: place }.encode(&mut frame);
     peer_writer.write_all(&frame).unwrap();
     assert_eq!(driver.read(1).unwrap(), None);
     assert!(!driver.is_idle(false), "the driver writes before it sleeps");

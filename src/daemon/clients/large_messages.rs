@@ -1,44 +1,100 @@
-//! Delivery of large messages to attached clients. Those with shared memory read the payload in place.
+//! Large messages of attached clients with shared memory. They write the payloads they publish into buffers of their own,
+//! which the peer copies once, and read the payloads that they receive in the buffers of the peer.
 
 use super::{ClientTransport, Clients};
+use crate::daemon::local_rings::LocalRings;
+use crate::listener::frame::{LentPayload, PeerFrame};
 use crate::listener::local::LocalFault;
 use crate::listener::value::delivery_body;
 use crate::message::{ClientId, Delivery, Message, Target};
-use crate::shared_memory::SealedBuffer;
-use crate::time::ClockReading;
+use crate::shared_memory::{BufferPool, FreshBuffer, OwnBuffer};
+use crate::time::{ClockReading, Instant};
 use bytes::Bytes;
 use std::sync::Arc;
+use std::time::Duration;
 
-/// Minimum size in bytes of a payload that is copied into a buffer for the clients with shared memory, unless it is one.
-const COPIED_BYTES_MIN: usize = 256 * 1024;
-/// Minimum number of clients with shared memory for such a copy. The new pages of a buffer cost more than the copies for
-/// fewer.
-const COPY_READERS_MIN: usize = 3;
+/// Time after its last use for which the memory of the buffers is retained.
+const RETENTION_TIME: Duration = Duration::from_secs(5);
+
+/// The buffers of a peer that its clients read.
+#[derive(Debug, Default)]
+pub(super) struct DeliveryBuffers {
+    pool: BufferPool,
+    /// Time at which they are freed, unless they are used until then.
+    free_at: Option<Instant>,
+}
+
+impl DeliveryBuffers {
+    /// Removes the buffers that a client has when its connection ends: it may read them as long as it runs.
+    pub(super) fn remove_lent(&mut self, rings: &mut LocalRings) {
+        self.pool.remove_lent(|index| rings.lent.is_lent(index));
+    }
+}
+
+/// A payload in a buffer of the peer.
+struct BufferedPayload {
+    buffer: Arc<OwnBuffer>,
+    /// Keeps the buffer from being written.
+    payload: Bytes,
+}
 
 impl Clients {
-    /// Takes the buffer of `bytes` bytes that a client has sent for its present frame. Returns `None` if this process may
-    /// not have it.
+    /// Copies the payload of a client's present frame, which is in a buffer of the client. Returns `None` if this process
+    /// may not have the buffer.
     ///
     /// # Errors
     /// The client has sent no buffer, or something else.
-    pub(crate) fn take_buffer(&mut self, id: ClientId, bytes: usize) -> Result<Option<Bytes>, LocalFault> {
+    pub(crate) fn read_buffer(
+        &mut self,
+        now: Instant,
+        id: ClientId,
+        place: LentPayload,
+    ) -> Result<Option<Bytes>, LocalFault> {
+        let fresh = self.fresh_buffer(now, place.bytes);
         let Some(connection) = self.connection(id) else { return Ok(None) };
-        let buffer = connection.take_buffer(bytes);
+        let read = match fresh {
+            Some(mut buffer) => {
+                let read = connection.read_buffer(place, buffer.as_mut_slice());
+                read.map(|is_read| is_read.then(|| buffer.freeze()))
+            }
+            None => {
+                let mut bytes = vec![0; place.bytes];
+                connection.read_buffer(place, &mut bytes).map(|is_read| is_read.then(|| bytes.into()))
+            }
+        };
         // A doorbell read beside the descriptor may say that the client has room for output.
         self.on_writable(id);
-        buffer
+        read
+    }
+
+    /// Returns a buffer for a payload that clients may read; `None` if there is none.
+    fn fresh_buffer(&mut self, now: Instant, bytes: usize) -> Option<FreshBuffer> {
+        self.buffers.free_at = Some(now + RETENTION_TIME);
+        let (map, attached) = (&mut self.map, &self.attached);
+        let fresh = self.buffers.pool.take(bytes, |index| {
+            attached.iter().any(|id| match map.get_mut(id).map(|client| &mut client.kind) {
+                Some(ClientTransport::Attached(connection)) => {
+                    connection.rings.as_mut().is_some_and(|rings| rings.lent.is_lent(index))
+                }
+                _ => false,
+            })
+        });
+        if let Some(error) = self.buffers.pool.take_refusal() {
+            tracing::warn!(%error, "the system has no shared memory for large messages, so they are copied");
+        }
+        fresh
     }
 
     /// Delivers a large message to the attached clients among the targets.
     pub(super) fn deliver_large(&mut self, now: ClockReading, to: &[Target], delivery: &Delivery) {
-        let shared = self.buffer_for(to, &delivery.message.payload).map(|buffer| {
+        let shared = self.buffer_for(now.instant, to, &delivery.message.payload).map(|shared| {
             let message = Message { payload: Bytes::new(), ..delivery.message.clone() };
-            (buffer, delivery_body(&Delivery { message, ..delivery.clone() }))
+            (shared, delivery_body(&Delivery { message, ..delivery.clone() }))
         });
         let mut body = None;
         self.push_attached(now, to, |connection, subs| {
-            if let Some((buffer, body)) = &shared
-                && let Some(outcome) = connection.push_buffer(subs, body, buffer)
+            if let Some((BufferedPayload { buffer, payload }, body)) = &shared
+                && let Some(outcome) = connection.push_buffer(subs, body, buffer, payload.len())
             {
                 return outcome;
             }
@@ -46,23 +102,46 @@ impl Clients {
         });
     }
 
-    /// Returns the buffer that the payload is, or a copy of it in a new one, if clients among the targets can read it in
+    /// Returns the buffer that the payload is in, or a copy of it in one, if clients among the targets can read it in
     /// place.
-    fn buffer_for(&self, to: &[Target], payload: &Bytes) -> Option<Arc<SealedBuffer>> {
+    fn buffer_for(&mut self, now: Instant, to: &[Target], payload: &Bytes) -> Option<BufferedPayload> {
         let has_rings = |target: &Target| match self.map.get(&target.client).map(|client| &client.kind) {
             Some(ClientTransport::Attached(connection)) => connection.uses_rings(),
             _ => false,
         };
-        // A client gets one frame, however many of its subscriptions match.
-        let readers = to.chunk_by(|a, b| a.client == b.client).filter(|targets| has_rings(&targets[0])).count();
-        if readers == 0 {
+        if !to.iter().any(has_rings) {
             return None;
         }
-        let buffer = SealedBuffer::of(payload);
-        if buffer.is_some() || payload.len() < COPIED_BYTES_MIN || readers < COPY_READERS_MIN {
-            return buffer;
+        let payload = match self.buffers.pool.buffer_of(payload) {
+            Some(_) => payload.clone(),
+            None => {
+                let mut fresh = self.fresh_buffer(now, payload.len())?;
+                fresh.as_mut_slice().copy_from_slice(payload);
+                fresh.freeze()
+            }
+        };
+        let buffer = self.buffers.pool.buffer_of(&payload)?.clone();
+        Some(BufferedPayload { buffer, payload })
+    }
+
+    /// Returns when [`Clients::free_unused_buffers`] is due.
+    pub(crate) fn buffer_deadline(&self) -> Option<Instant> {
+        self.buffers.free_at
+    }
+
+    /// Frees the memory of the buffers if no message has used it for long, and has the clients do the same.
+    pub(crate) fn free_unused_buffers(&mut self, now: Instant) {
+        if self.buffers.free_at.is_none_or(|at| now < at) {
+            return;
         }
-        SealedBuffer::copy(payload).ok()
+        self.buffers.free_at = None;
+        self.buffers.pool.clear();
+        for id in self.attached.clone() {
+            let Some(rings) = self.connection(id).and_then(|connection| connection.rings.as_mut()) else { continue };
+            if rings.lent.forget() {
+                self.answer(id, &PeerFrame::BuffersFreed);
+            }
+        }
     }
 }
 
@@ -73,8 +152,9 @@ mod tests {
     use crate::daemon::local_rings::LocalRings;
     use crate::daemon::local_socket::Connection;
     use crate::daemon::subscription_queue::QueueLimits;
-    use crate::listener::frame::PeerFrame;
-    use crate::message::SubId;
+    use crate::listener::frame::Welcome;
+    use crate::listener::local::ClientEndpoint;
+    use crate::message::{Epoch, Publisher, SubId, Verdict};
     use crate::shared_memory::{BUFFER_BYTES_MIN, RingReader, RingSide, Segment, hand_over, rings, send_doorbell};
     use bytes::BytesMut;
     use mio::net::UnixStream;
@@ -107,20 +187,37 @@ mod tests {
         (id, socket)
     }
 
+    fn target(client: ClientId, sub: u32) -> Target {
+        Target { client, sub: SubId(sub) }
+    }
+
     #[test]
-    fn copy_is_made_for_several_clients() {
-        let Ends { mut clients, id, .. } = ends(QueueLimits { count_max: 10, bytes_max: 1 << 20 });
-        let payload = Bytes::from(vec![1; COPIED_BYTES_MIN]);
-        let target = |client, sub| Target { client, sub: SubId(sub) };
-        let overlapping: Vec<Target> = (0..5).map(|sub| target(id, sub)).collect();
-        assert!(clients.buffer_for(&overlapping, &payload).is_none(), "one client gets one frame");
-        let mut several = vec![target(id, 0)];
-        for _ in 1..COPY_READERS_MIN {
-            assert!(clients.buffer_for(&several, &payload).is_none());
-            let segment = Segment::create(RING_BYTES).unwrap().0;
-            several.push(target(add(&mut clients, segment).0, 0));
-        }
-        assert_eq!(clients.buffer_for(&several, &payload).map(|buffer| buffer.len()), Some(COPIED_BYTES_MIN));
+    fn unused_buffers_are_freed() {
+        let Ends { mut clients, id, mut reader, socket: _socket } =
+            ends(QueueLimits { count_max: 10, bytes_max: 1 << 20 });
+        let now = Clock::now();
+        let payload = Bytes::from(vec![1; BUFFER_BYTES_MIN]);
+        assert!(clients.buffer_for(now.instant, &[], &payload).is_none(), "nobody reads it");
+        assert_eq!(clients.buffer_deadline(), None);
+        let publisher = Publisher { name: None, epoch: Epoch::new(1).unwrap(), uid: 1 };
+        let delivery = Delivery::new(Message::new("x".parse().unwrap(), payload), publisher, None, Verdict::Direct);
+        clients.deliver_large(now, &[target(id, 0)], &delivery);
+        let due = clients.buffer_deadline().unwrap();
+        clients.free_unused_buffers(now.instant);
+        assert_eq!(clients.buffer_deadline(), Some(due), "it is not due");
+        clients.free_unused_buffers(due);
+        assert_eq!(clients.buffer_deadline(), None);
+        assert!(clients.write().is_empty());
+        let mut endpoint = ClientEndpoint::new();
+        let mut greeting = BytesMut::new();
+        PeerFrame::Welcome(Welcome::any()).encode(&mut greeting);
+        endpoint.push(&greeting);
+        endpoint.push_with(|out| reader.read(RING_BYTES, out)).unwrap();
+        let mut next = || endpoint.poll_frame().unwrap();
+        assert!(matches!(next(), Some(PeerFrame::Welcome(_))));
+        let Some(PeerFrame::MessageBuffer { payload: place, .. }) = next() else { panic!("the message") };
+        assert_eq!(place, LentPayload { bytes: BUFFER_BYTES_MIN, index: 0, is_new: true });
+        assert_eq!(next(), Some(PeerFrame::BuffersFreed));
     }
 
     #[test]
@@ -132,9 +229,13 @@ mod tests {
         assert_eq!(reader.read(RING_BYTES, &mut out), Ok(RING_BYTES), "the ring is full");
         assert!(reader.take_doorbell_request());
         send_doorbell(&socket);
-        let buffer = SealedBuffer::copy(&vec![1; BUFFER_BYTES_MIN]).unwrap();
-        assert!(hand_over(&socket, buffer.memory()));
-        assert_eq!(clients.take_buffer(id, BUFFER_BYTES_MIN).unwrap().unwrap(), vec![1; BUFFER_BYTES_MIN]);
+        let mut pool = BufferPool::default();
+        let mut fresh = pool.take(BUFFER_BYTES_MIN, |_| false).unwrap();
+        fresh.as_mut_slice().fill(1);
+        let payload = fresh.freeze();
+        assert!(hand_over(&socket, pool.buffer_of(&payload).unwrap().memory()));
+        let place = LentPayload { bytes: BUFFER_BYTES_MIN, index: 3, is_new: true };
+        assert_eq!(clients.read_buffer(Clock::now().instant, id, place).unwrap().unwrap(), payload);
         assert!(clients.write().is_empty());
         assert_eq!(reader.read(RING_BYTES, &mut out), Ok(RING_BYTES), "the client gets more");
     }

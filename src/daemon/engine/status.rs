@@ -128,7 +128,7 @@ impl Engine {
             (
                 "payloads_lent",
                 self.core.segments.payloads_lent,
-                "Large payloads that attached programs published in lent memory; they were not copied.",
+                "Large payloads that attached programs published in lent memory.",
             ),
             (
                 "subscriptions_unconfirmed",

@@ -219,6 +219,7 @@ impl Engine {
             self.services.deadline(&self.core),
             self.core.receiver_waits.deadline(),
             self.core.confirm_deadline(),
+            self.core.clients.buffer_deadline(),
             Some(self.health.deadline()),
             self.systemd.as_ref().and_then(SystemdNotifier::deadline),
             self.interface.deadline(),

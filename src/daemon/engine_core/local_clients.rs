@@ -79,12 +79,12 @@ impl EngineCore {
                     Ok(Some(frame)) => {
                         let is_show = matches!(frame, ClientFrame::Show { .. });
                         // A buffer is not read from the ring, and its message is as much work as any large one.
-                        let buffer_bytes = frame.buffer_bytes();
-                        budget = budget.saturating_sub(buffer_bytes);
+                        let lent_bytes = frame.lent_bytes();
+                        budget = budget.saturating_sub(lent_bytes);
                         self.on_frame(now, id, frame);
                         // The engine makes the answer, which may be large, after this call. Only then does the
                         // check above see whether the client is backpressured.
-                        if is_show || (0 < buffer_bytes && budget == 0) {
+                        if is_show || (0 < lent_bytes && budget == 0) {
                             return budget;
                         }
                     }
@@ -141,9 +141,7 @@ impl EngineCore {
                 }
             }
             ClientFrame::Publish(message) => self.publish_whole(now, id, message),
-            ClientFrame::PublishBuffer { message, payload_bytes: bytes } => {
-                self.publish_buffer(now, id, message, bytes)
-            }
+            ClientFrame::PublishBuffer { message, payload } => self.publish_buffer(now, id, message, payload),
             ClientFrame::PublishRun(run) => self.publish_run(now, id, run),
             ClientFrame::Subscribe { sub, pattern, queue, mode, wants_discovery } => {
                 let wanted = SubscriptionFilter { pattern, glob: None, queue };

@@ -242,6 +242,7 @@ impl EngineCore {
     /// Passes the time to the protocol core, which does all work that is due.
     pub(super) fn tick(&mut self, now: ClockReading) {
         self.tick_protection(now);
+        self.clients.free_unused_buffers(now.instant);
         self.peer.handle(now, Input::Tick);
         self.apply_effects(now);
     }

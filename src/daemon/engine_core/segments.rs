@@ -6,7 +6,7 @@ use crate::daemon::connection_state::ReadOutcome;
 use crate::daemon::local_rings::LocalRings;
 use crate::daemon::local_socket::Connection;
 use crate::daemon::tokens::client_token;
-use crate::listener::frame::{PeerFrame, SegmentRefusal, SegmentRefusalReason};
+use crate::listener::frame::{LentPayload, PeerFrame, SegmentRefusal, SegmentRefusalReason};
 use crate::listener::local::{LocalFault, ProtocolViolation};
 use crate::listener::refusal::{RefusalReason, RequestRefusal};
 use crate::message::{ClientId, Message};
@@ -80,9 +80,9 @@ impl EngineCore {
         }
     }
 
-    /// Publishes a message whose payload is a buffer of the client. The payload is read in place.
-    pub(super) fn publish_buffer(&mut self, now: ClockReading, id: ClientId, message: Message, payload_bytes: usize) {
-        match self.clients.take_buffer(id, payload_bytes) {
+    /// Publishes a message whose payload is in a buffer of the client.
+    pub(super) fn publish_buffer(&mut self, now: ClockReading, id: ClientId, message: Message, payload: LentPayload) {
+        match self.clients.read_buffer(now.instant, id, payload) {
             Ok(Some(payload)) => {
                 self.segments.payloads_lent += 1;
                 self.publish_whole(now, id, Message { payload, ..message });

@@ -1,5 +1,6 @@
 //! Frames from a client to its peer.
 
+use super::lent_payload::LentPayload;
 use super::limits::VERSION;
 #[cfg(doc)]
 use super::peer_frame::PeerFrame;
@@ -8,11 +9,7 @@ use crate::listener::event::EventRequest;
 use crate::listener::publish_run::{PUBLISH_RUN, PublishRun};
 use crate::listener::session_request::ReceiverCondition;
 use crate::listener::stream::StreamRequest;
-use crate::listener::value::{
-    content, decode_code, encode_code, payload_bytes, put_content, put_payload_bytes, without_payload,
-};
-#[cfg(doc)]
-use crate::message::MESSAGE_BYTES_MAX;
+use crate::listener::value::{content, decode_code, encode_code, put_content, without_payload};
 use crate::message::{DeliveryMode, Message, PeerRef, Queue, SubId};
 use crate::subject::{Pattern, Subject};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -54,12 +51,12 @@ pub enum ClientFrame {
     },
     /// Publishes a message. The peer answers only if it refuses the message.
     Publish(Message),
-    /// Publishes a message whose payload is a buffer; its descriptor comes through the socket.
+    /// Publishes a message whose payload is in a buffer of the client.
     PublishBuffer {
         /// The message, without its payload.
         message: Message,
-        /// Size of the payload in bytes: 1 to [`MESSAGE_BYTES_MAX`].
-        payload_bytes: usize,
+        /// Place of the payload.
+        payload: LentPayload,
     },
     /// Publishes messages, as if each had its own frame.
     PublishRun(PublishRun),
@@ -135,10 +132,10 @@ pub enum ClientFrame {
 }
 
 impl ClientFrame {
-    /// Returns the size in bytes of the buffer that the frame refers to.
-    pub(crate) fn buffer_bytes(&self) -> usize {
+    /// Returns the size in bytes of the payload that is in a buffer.
+    pub(crate) fn lent_bytes(&self) -> usize {
         match self {
-            ClientFrame::PublishBuffer { payload_bytes, .. } => *payload_bytes,
+            ClientFrame::PublishBuffer { payload, .. } => payload.bytes,
             _ => 0,
         }
     }
@@ -158,10 +155,10 @@ impl ClientFrame {
                 out.put_u8(0);
                 put_content(out, message);
             }
-            ClientFrame::PublishBuffer { message, payload_bytes } => {
+            ClientFrame::PublishBuffer { message, payload } => {
                 out.put_u8(PUBLISH_BUFFER);
                 out.put_u8(0);
-                put_payload_bytes(out, *payload_bytes);
+                payload.put(out);
                 put_content(out, message);
             }
             ClientFrame::Subscribe { sub, pattern, queue, mode, wants_discovery } => {
@@ -240,8 +237,8 @@ impl ClientFrame {
                 if reader.u8()? != 0 {
                     return Err(FrameError::Value("flags"));
                 }
-                let payload_bytes = payload_bytes(&mut reader)?;
-                ClientFrame::PublishBuffer { message: without_payload(content(&mut reader, false)?)?, payload_bytes }
+                let payload = LentPayload::read(&mut reader)?;
+                ClientFrame::PublishBuffer { message: without_payload(content(&mut reader, false)?)?, payload }
             }
             PUBLISH_RUN => ClientFrame::PublishRun(PublishRun::decode(reader.rest())?),
             SUBSCRIBE => ClientFrame::Subscribe {

@@ -1,5 +1,6 @@
 //! Frames from a peer to its client.
 
+use super::lent_payload::LentPayload;
 use crate::delivery::{Deliveries, RunRef};
 use crate::event::refusal::EventRefusal;
 use crate::listener::codec::{FrameError, FrameReader, put_bytes8, put_frame, truncate255};
@@ -7,8 +8,8 @@ use crate::listener::event::EventAnswer;
 use crate::listener::refusal::{RequestRefusal, put_refusal, refusal};
 use crate::listener::stream::{StreamAnswer, StreamRefusal};
 use crate::listener::value::{
-    decode_code, delivery, delivery_body, encode_code, epoch, loss, payload_bytes, publisher, put_loss,
-    put_payload_bytes, put_publisher, put_run, run, without_payload,
+    decode_code, delivery, delivery_body, encode_code, epoch, loss, publisher, put_loss, put_publisher, put_run, run,
+    without_payload,
 };
 use crate::message::{Delivery, Epoch, Loss, PeerName, Publisher, QuestionFailure, SubId};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -30,6 +31,7 @@ const EVENTS_ANSWER: u8 = 0x8e;
 const STREAMS_ANSWER: u8 = 0x8f;
 const SEGMENT: u8 = 0x90;
 const MESSAGE_BUFFER: u8 = 0x91;
+const BUFFERS_FREED: u8 = 0x92;
 
 /// Codes of failures. The code 0 marks a part of an answer.
 const FAILURES: [(u8, QuestionFailure); 7] = [
@@ -75,16 +77,17 @@ pub enum PeerFrame {
         /// The message.
         delivery: Delivery,
     },
-    /// A message for these subscriptions of the client, whose payload is a buffer; its descriptor comes through the
-    /// socket.
+    /// A message for these subscriptions of the client, whose payload is in a buffer of the peer.
     MessageBuffer {
         /// Subscriptions: at least one, at most [`FRAME_SUBS_MAX`](super::FRAME_SUBS_MAX).
         subs: Vec<SubId>,
         /// The message, without its payload.
         delivery: Delivery,
-        /// Size of the payload in bytes: 1 to [`MESSAGE_BYTES_MAX`](crate::message::MESSAGE_BYTES_MAX).
-        payload_bytes: usize,
+        /// Place of the payload.
+        payload: LentPayload,
     },
+    /// The peer has freed its buffers, and lends none of those that the client has got again.
+    BuffersFreed,
     /// Messages of one subject for these subscriptions of the client. Their sequence numbers, if present, are
     /// consecutive.
     MessageRun {
@@ -241,8 +244,9 @@ impl PeerFrame {
                 put_subs(out, subs);
                 out.put_slice(&delivery_body(delivery));
             }
-            PeerFrame::MessageBuffer { subs, delivery, payload_bytes } => {
-                put_message_buffer_body(out, subs, &delivery_body(delivery), *payload_bytes);
+            PeerFrame::BuffersFreed => out.put_u8(BUFFERS_FREED),
+            PeerFrame::MessageBuffer { subs, delivery, payload } => {
+                put_message_buffer_body(out, subs, &delivery_body(delivery), *payload);
             }
             PeerFrame::MessageRun { subs, deliveries } => {
                 put_message_run_body(out, subs, &deliveries.run().expect("the frame holds a run"));
@@ -311,6 +315,7 @@ impl PeerFrame {
             WELCOME => PeerFrame::Welcome(welcome(&mut reader)?),
             MESSAGE => PeerFrame::Message { subs: subs(&mut reader)?, delivery: delivery(&mut reader)? },
             MESSAGE_BUFFER => message_buffer(&mut reader)?,
+            BUFFERS_FREED => PeerFrame::BuffersFreed,
             MESSAGE_RUN => PeerFrame::MessageRun { subs: subs(&mut reader)?, deliveries: run(&mut reader)? },
             LOSS => PeerFrame::Loss { subs: subs(&mut reader)?, loss: loss(&mut reader)? },
             DROPPED => PeerFrame::Dropped { counts: dropped(&mut reader)? },
@@ -366,22 +371,22 @@ fn put_message_run_body(out: &mut BytesMut, subs: &[SubId], run: &RunRef<'_>) {
 }
 
 /// Appends a MESSAGE BUFFER frame. `body` is the delivery's body without its payload.
-pub(crate) fn put_message_buffer(out: &mut BytesMut, subs: &[SubId], body: &[u8], payload_bytes: usize) {
-    put_frame(out, |out| put_message_buffer_body(out, subs, body, payload_bytes));
+pub(crate) fn put_message_buffer(out: &mut BytesMut, subs: &[SubId], body: &[u8], payload: LentPayload) {
+    put_frame(out, |out| put_message_buffer_body(out, subs, body, payload));
 }
 
-fn put_message_buffer_body(out: &mut BytesMut, subs: &[SubId], body: &[u8], payload_bytes: usize) {
+fn put_message_buffer_body(out: &mut BytesMut, subs: &[SubId], body: &[u8], payload: LentPayload) {
     out.put_u8(MESSAGE_BUFFER);
     put_subs(out, subs);
-    put_payload_bytes(out, payload_bytes);
+    payload.put(out);
     out.put_slice(body);
 }
 
 fn message_buffer(reader: &mut FrameReader) -> Result<PeerFrame, FrameError> {
-    let (subs, payload_bytes) = (subs(reader)?, payload_bytes(reader)?);
+    let (subs, payload) = (subs(reader)?, LentPayload::read(reader)?);
     let mut delivery = delivery(reader)?;
     delivery.message = without_payload(delivery.message)?;
-    Ok(PeerFrame::MessageBuffer { subs, delivery, payload_bytes })
+    Ok(PeerFrame::MessageBuffer { subs, delivery, payload })
 }
 
 fn put_subs(out: &mut BytesMut, subs: &[SubId]) {

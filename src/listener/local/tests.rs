@@ -11,7 +11,7 @@ use crate::event::stream::name::StreamId;
 use crate::event::stream::store::{ConsumerRow, Contents, MissedRange, Policy, StreamLimits, StreamSettings};
 use crate::event::timestamp::Timestamp;
 use crate::listener::event::{EventAnswer, EventAnswerPart, EventRequest, RegisteredSession};
-use crate::listener::frame::{FRAME_SUBS_MAX, Welcome};
+use crate::listener::frame::{FRAME_SUBS_MAX, LentPayload, Welcome};
 use crate::listener::publish_run::PublishRunBuilder;
 use crate::listener::refusal::{RefusalReason, RequestRefusal};
 use crate::listener::session_request::ReceiverCondition;
@@ -245,11 +245,16 @@ fn stream_answer(rng: &mut Rng) -> Result<StreamAnswer, StreamRefusal> {
     })
 }
 
+fn lent_payload(rng: &mut Rng) -> LentPayload {
+    let bytes = rng.between(1, MESSAGE_BYTES_MAX as u64) as usize;
+    LentPayload { bytes, index: rng.below(128) as u8, is_new: rng.chance(0.5) }
+}
+
 fn to_peer(rng: &mut Rng) -> ClientFrame {
     match rng.below(11) {
         10 => ClientFrame::PublishBuffer {
             message: Message { event: false, payload: Bytes::new(), ..message(rng) },
-            payload_bytes: rng.between(1, MESSAGE_BYTES_MAX as u64) as usize,
+            payload: lent_payload(rng),
         },
         9 => ClientFrame::Streams { id: rng.next_u64(), request: stream_request(rng) },
         8 => {
@@ -397,12 +402,12 @@ fn refusal_reasons() -> Vec<RefusalReason> {
 }
 
 fn to_client(rng: &mut Rng) -> PeerFrame {
-    match rng.below(14) {
+    match rng.below(15) {
+        14 => PeerFrame::BuffersFreed,
         13 => {
             let (subs, mut delivery) = (subs(rng), delivery(rng));
             delivery.message.payload = Bytes::new();
-            let payload_bytes = rng.between(1, MESSAGE_BYTES_MAX as u64) as usize;
-            PeerFrame::MessageBuffer { subs, delivery, payload_bytes }
+            PeerFrame::MessageBuffer { subs, delivery, payload: lent_payload(rng) }
         }
         12 => PeerFrame::Streams { id: rng.next_u64(), answer: stream_answer(rng) },
         11 => PeerFrame::Events { id: rng.next_u64(), answer: event_answer(rng) },
@@ -557,10 +562,12 @@ fn malformed_frame_ends_the_conversation() {
         (b"\x06\0\0\0\0\0\0\0\0\0", FrameError::Trailing(1)),
         (b"\x02\x80\x01a\0\0\0\0\0", FrameError::Value("flags")),
         (b"\x02\0\x01a\0\xff\xff\xff\xff", FrameError::Short),
-        (b"\x0d\0\0\0\0\0\x01a\0\0\0\0\0", FrameError::Value("payload bytes")),
-        (b"\x0d\0\0\x80\0\x01\x01a\0\0\0\0\0", FrameError::Value("payload bytes")),
-        (b"\x0d\0\0\0\0\x01\x01a\0\0\0\0\0x", FrameError::Trailing(1)),
-        (b"\x0d\x01\0\0\0\x01\x01a\0\0\0\0\0", FrameError::Value("flags")),
+        (b"\x0d\0\0\0\0\0\0\0\x01a\0\0\0\0\0", FrameError::Value("payload bytes")),
+        (b"\x0d\0\0\x80\0\x01\0\0\x01a\0\0\0\0\0", FrameError::Value("payload bytes")),
+        (b"\x0d\0\0\0\0\x01\x80\0\x01a\0\0\0\0\0", FrameError::Value("buffer")),
+        (b"\x0d\0\0\0\0\x01\x7f\x02\x01a\0\0\0\0\0", FrameError::Value("flags")),
+        (b"\x0d\0\0\0\0\x01\0\0\x01a\0\0\0\0\0x", FrameError::Trailing(1)),
+        (b"\x0d\x01\0\0\0\x01\0\0\x01a\0\0\0\0\0", FrameError::Value("flags")),
         (b"\x02\0\x01*\0\0\0\0\0", FrameError::Subject(SubjectError::Wildcard)),
         (b"\x02\0\0\0\0\0\0\0", FrameError::Subject(SubjectError::Empty)),
         (b"\x03\0\0\0\x01\x01\xff", FrameError::Value("pattern")),
