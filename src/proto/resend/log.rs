@@ -23,20 +23,23 @@ const SEGMENT_BYTES_MIN: usize = 2048;
 /// Bytes of a segment for each entry that is reserved with it; the list of entries grows if it needs more.
 const BYTES_PER_ENTRY: usize = 512;
 
-/// Place of an entry in its segment, with its time and `before` value relative to the segment's start.
+/// Location of an entry in its segment, with its time and `before` value relative to the segment's start.
 #[derive(Clone, Copy, Debug)]
 struct LogEntry {
-    /// First byte in the segment; of a shared string its index.
-    at: u32,
-    /// Number of copied bytes, or [`SHARED`].
-    bytes: u32,
+    location: EntryLocation,
     /// Milliseconds, rounded up.
     millis: u32,
     before: u32,
 }
 
-/// Mark of an entry whose bytes are shared.
-const SHARED: u32 = u32::MAX;
+/// Location of the bytes of an entry in its segment.
+#[derive(Clone, Copy, Debug)]
+enum EntryLocation {
+    /// Byte at which the copy begins, and its length.
+    Copied(u32, u32),
+    /// Index among the retained datagrams.
+    Retained(u32),
+}
 
 /// Consecutive entries, with one allocation for all copied bytes.
 #[derive(Debug)]
@@ -47,10 +50,10 @@ struct LogSegment {
     entries: Vec<LogEntry>,
     /// Copied strings. The memory is allocated with the first of them.
     bytes: Vec<u8>,
-    /// Strings that are retained as they are.
-    shared: Vec<Bytes>,
-    /// Bytes that the shared strings keep alive.
-    shared_bytes: usize,
+    /// Datagrams that are retained as they are.
+    retained: Vec<Bytes>,
+    /// Bytes that the retained datagrams keep alive.
+    retained_bytes: usize,
     /// Maximum bytes of all strings, unless there is only one.
     bytes_max: usize,
 }
@@ -63,8 +66,8 @@ impl LogSegment {
             before: 0,
             entries: Vec::with_capacity(entries_in(bytes_max)),
             bytes: Vec::new(),
-            shared: Vec::new(),
-            shared_bytes: 0,
+            retained: Vec::new(),
+            retained_bytes: 0,
             bytes_max,
         }
     }
@@ -73,51 +76,52 @@ impl LogSegment {
     fn restart(mut self, now: Instant, first: u64, before: u64) -> LogSegment {
         self.entries.clear();
         self.bytes.clear();
-        self.shared.clear();
-        LogSegment { first, started: now, before, shared_bytes: 0, ..self }
+        self.retained.clear();
+        LogSegment { first, started: now, before, retained_bytes: 0, ..self }
     }
 
     /// Returns the log entry for a byte string, or `None` if it does not fit in this segment.
-    fn entry(&self, now: Instant, before: u64, bytes: StoredBytes<'_>) -> Option<LogEntry> {
-        let bytes_after = self.bytes.len() + self.shared_bytes + bytes.retained();
+    fn entry(&self, now: Instant, before: u64, source: EntrySource<'_>) -> Option<LogEntry> {
+        let bytes_after = self.bytes.len() + self.retained_bytes + source.log_bytes();
         if self.bytes_max < bytes_after && !self.entries.is_empty() {
             return None;
         }
-        let (at, length) = match bytes {
-            StoredBytes::Shared(_) => (self.shared.len(), SHARED),
-            StoredBytes::Copied(bytes) => (self.bytes.len(), u32::try_from(bytes.len()).ok()?),
+        let location = match source {
+            EntrySource::Copy(bytes) => {
+                EntryLocation::Copied(u32::try_from(self.bytes.len()).ok()?, u32::try_from(bytes.len()).ok()?)
+            }
+            EntrySource::Retain(_) => EntryLocation::Retained(u32::try_from(self.retained.len()).ok()?),
         };
         let millis = now.since(self.started).as_nanos().div_ceil(1_000_000);
         Some(LogEntry {
-            at: u32::try_from(at).ok()?,
-            bytes: length,
+            location,
             millis: u32::try_from(millis).ok()?,
             before: u32::try_from(before.checked_sub(self.before)?).ok()?,
         })
     }
 
-    /// Adds an entry, whose place is the next one.
-    fn push(&mut self, entry: LogEntry, bytes: StoredBytes<'_>) {
-        match bytes {
-            StoredBytes::Shared(shared) => {
-                self.shared_bytes += bytes.retained();
-                self.shared.push(shared.clone());
+    /// Adds an entry, whose location is the next one.
+    fn push(&mut self, entry: LogEntry, source: EntrySource<'_>) {
+        match source {
+            EntrySource::Retain(datagram) => {
+                self.retained_bytes += source.log_bytes();
+                self.retained.push(datagram.clone());
             }
-            StoredBytes::Copied(copied) => {
-                if self.bytes.capacity() < self.bytes.len() + copied.len() {
-                    let room = self.bytes_max.saturating_sub(self.shared_bytes + self.bytes.len());
-                    self.bytes.reserve_exact(room.max(copied.len()));
+            EntrySource::Copy(bytes) => {
+                if self.bytes.capacity() < self.bytes.len() + bytes.len() {
+                    let room = self.bytes_max.saturating_sub(self.retained_bytes + self.bytes.len());
+                    self.bytes.reserve_exact(room.max(bytes.len()));
                 }
-                self.bytes.extend_from_slice(copied);
+                self.bytes.extend_from_slice(bytes);
             }
         }
         self.entries.push(entry);
     }
 
-    /// Ends the segment, to which no entry will be added. The room that shared strings left no use for is returned to
+    /// Ends the segment, to which no entry will be added. The room that retained datagrams left no use for is returned to
     /// the allocator; a segment of copies alone is nearly full and stays as it is, so that it can be reused.
     fn close(&mut self) {
-        if !self.shared.is_empty() {
+        if !self.retained.is_empty() {
             self.bytes.shrink_to_fit();
         }
     }
@@ -129,40 +133,58 @@ impl LogSegment {
 
     fn get(&self, at: usize) -> Option<(u64, StoredBytes<'_>)> {
         let entry = self.entries.get(at)?;
-        let start = entry.at as usize;
-        let bytes = match entry.bytes {
-            SHARED => StoredBytes::Shared(&self.shared[start]),
-            length => StoredBytes::Copied(&self.bytes[start..start + length as usize]),
+        let bytes = match entry.location {
+            EntryLocation::Copied(at, length) => StoredBytes::Copied(&self.bytes[at as usize..][..length as usize]),
+            EntryLocation::Retained(index) => StoredBytes::Retained(&self.retained[index as usize]),
         };
         Some((self.before + u64::from(entry.before), bytes))
     }
 
     fn heap_bytes(&self) -> usize {
-        let lists = self.entries.capacity() * size_of::<LogEntry>() + self.shared.capacity() * size_of::<Bytes>();
-        self.bytes.capacity() + self.shared_bytes + lists
+        let lists = self.entries.capacity() * size_of::<LogEntry>() + self.retained.capacity() * size_of::<Bytes>();
+        self.bytes.capacity() + self.retained_bytes + lists
     }
 }
 
-/// Bytes of an entry.
+/// Bytes of a new entry.
+#[derive(Clone, Copy, Debug)]
+pub enum EntrySource<'a> {
+    /// Bytes that the log copies.
+    Copy(&'a [u8]),
+    /// A sealed datagram that the log retains. Its allocation is no larger than [`sealed_allocation_max`].
+    Retain(&'a Bytes),
+}
+
+impl<'a> EntrySource<'a> {
+    /// Returns the source of a sealed datagram: a long one is retained.
+    pub fn of_datagram(datagram: &'a Bytes) -> EntrySource<'a> {
+        if RETAINED_BYTES_MIN <= datagram.len() { EntrySource::Retain(datagram) } else { EntrySource::Copy(datagram) }
+    }
+
+    /// Returns the bytes of memory that the entry takes in a log.
+    fn log_bytes(self) -> usize {
+        match self {
+            EntrySource::Copy(bytes) => bytes.len(),
+            EntrySource::Retain(datagram) => sealed_allocation_max(datagram.len()),
+        }
+    }
+}
+
+/// Bytes of an entry in the log.
 #[derive(Clone, Copy, Debug)]
 pub enum StoredBytes<'a> {
-    /// The log has copied them, or will.
+    /// A copy in a segment.
     Copied(&'a [u8]),
-    /// They are a sealed datagram, whose allocation is no larger than [`sealed_allocation_max`].
-    Shared(&'a Bytes),
+    /// A datagram in the memory in which it was sealed.
+    Retained(&'a Bytes),
 }
 
 impl<'a> StoredBytes<'a> {
-    /// Returns how a sealed datagram is retained.
-    pub fn of_datagram(datagram: &'a Bytes) -> StoredBytes<'a> {
-        if RETAINED_BYTES_MIN <= datagram.len() { StoredBytes::Shared(datagram) } else { StoredBytes::Copied(datagram) }
-    }
-
-    /// Returns the bytes, which are copied unless they are shared.
+    /// Returns the bytes, which are copied once more unless they are a retained datagram.
     pub fn to_bytes(self) -> Bytes {
         match self {
             StoredBytes::Copied(bytes) => Bytes::copy_from_slice(bytes),
-            StoredBytes::Shared(bytes) => bytes.clone(),
+            StoredBytes::Retained(datagram) => datagram.clone(),
         }
     }
 
@@ -170,15 +192,7 @@ impl<'a> StoredBytes<'a> {
     pub fn as_slice(self) -> &'a [u8] {
         match self {
             StoredBytes::Copied(bytes) => bytes,
-            StoredBytes::Shared(bytes) => bytes,
-        }
-    }
-
-    /// Returns the bytes of memory that they take in a log.
-    fn retained(self) -> usize {
-        match self {
-            StoredBytes::Copied(bytes) => bytes.len(),
-            StoredBytes::Shared(bytes) => sealed_allocation_max(bytes.len()),
+            StoredBytes::Retained(datagram) => datagram,
         }
     }
 }
@@ -224,17 +238,17 @@ impl DatagramLog {
 
     /// Appends an entry with the next number. Neither `before` nor `now` ever decreases. The oldest entries are evicted
     /// for it; an entry larger than the log evicts all entries and is not kept.
-    pub fn push(&mut self, now: Instant, before: u64, bytes: StoredBytes<'_>) {
+    pub fn push(&mut self, now: Instant, before: u64, source: EntrySource<'_>) {
         let number = self.next;
         self.next += 1;
         let last = self.segments.back();
-        let entry = match last.and_then(|segment| segment.entry(now, before, bytes)) {
+        let entry = match last.and_then(|segment| segment.entry(now, before, source)) {
             Some(entry) => entry,
             None => {
                 self.close_last();
-                let Some(segment) = self.take_segment(bytes) else { return };
+                let Some(segment) = self.take_segment(source) else { return };
                 let segment = segment.restart(now, number, before);
-                let entry = segment.entry(now, before, bytes).expect("the new segment has room for the entry");
+                let entry = segment.entry(now, before, source).expect("the new segment has room for the entry");
                 self.heap_bytes += segment.heap_bytes();
                 self.segments.push_back(segment);
                 entry
@@ -242,7 +256,7 @@ impl DatagramLog {
         };
         let segment = self.segments.back_mut().expect("the last segment has room");
         self.heap_bytes -= segment.heap_bytes();
-        segment.push(entry, bytes);
+        segment.push(entry, source);
         self.heap_bytes += segment.heap_bytes();
         while self.bytes_max < self.bytes() && self.pop().is_some() {}
     }
@@ -257,15 +271,15 @@ impl DatagramLog {
     }
 
     /// Returns an empty segment for an entry, evicting the oldest entries for it; `None` if there can be none.
-    fn take_segment(&mut self, entry: StoredBytes<'_>) -> Option<LogSegment> {
+    fn take_segment(&mut self, source: EntrySource<'_>) -> Option<LogSegment> {
         let bytes_max = (self.bytes_max / 16).min(SEGMENT_BYTES_MAX);
-        let bytes = self.heap_bytes.max(SEGMENT_BYTES_MIN).min(bytes_max).max(entry.retained());
+        let bytes = self.heap_bytes.max(SEGMENT_BYTES_MIN).min(bytes_max).max(source.log_bytes());
         // The memory for copies is allocated with the first of them.
-        let (copied, shared) = match entry {
-            StoredBytes::Copied(_) => (bytes, 0),
-            StoredBytes::Shared(_) => (0, entry.retained() + size_of::<Bytes>()),
+        let (copied, retained) = match source {
+            EntrySource::Copy(_) => (bytes, 0),
+            EntrySource::Retain(_) => (0, source.log_bytes() + size_of::<Bytes>()),
         };
-        let fresh = size_of::<LogSegment>() + copied + shared + entries_in(bytes) * size_of::<LogEntry>();
+        let fresh = size_of::<LogSegment>() + copied + retained + entries_in(bytes) * size_of::<LogEntry>();
         let mut evicted = None;
         while self.bytes_max < self.bytes() + fresh {
             evicted = Some(self.pop()?);
@@ -352,7 +366,7 @@ mod tests {
                 }
                 let text = vec![rng.next_u64() as u8; rng.between(0, length_max) as usize];
                 let datagram = Bytes::from(text.clone());
-                log.push(now, before, StoredBytes::of_datagram(&datagram));
+                log.push(now, before, EntrySource::of_datagram(&datagram));
                 model.push((now, before, text));
                 before += rng.below(40) + if rng.chance(0.01) { 1 << 33 } else { 0 };
                 if rng.chance(0.1) {
@@ -379,7 +393,7 @@ mod tests {
     fn log_fills_to_its_limit_and_expires_entries() {
         let mut log = DatagramLog::new(1 << 20, 1);
         for number in 0..10_000 {
-            log.push(at(number), number, StoredBytes::Copied(&[7; 1000]));
+            log.push(at(number), number, EntrySource::Copy(&[7; 1000]));
         }
         assert!(850 <= log.next() - log.trail(), "of 1 MiB, {} entries of 1000 bytes", log.next() - log.trail());
         log.expire(at(9_999), Duration::from_millis(10));
@@ -395,10 +409,10 @@ mod tests {
     fn short_entries_are_counted_with_their_overhead() {
         let mut log = DatagramLog::new(1 << 20, 1);
         for number in 0..200_000 {
-            log.push(at(0), number, StoredBytes::Copied(&[1; 40]));
+            log.push(at(0), number, EntrySource::Copy(&[1; 40]));
         }
         let kept = (log.next() - log.trail()) as usize;
-        assert!(kept * 56 <= log.bytes() && log.bytes() <= 1 << 20, "{kept} entries in {} bytes", log.bytes());
+        assert!(kept * 60 <= log.bytes() && log.bytes() <= 1 << 20, "{kept} entries in {} bytes", log.bytes());
         assert!(13_000 <= kept, "{kept} entries");
     }
 
@@ -407,13 +421,13 @@ mod tests {
         let mut log = DatagramLog::new(1 << 20, 1);
         let datagrams: Vec<Bytes> = (0..1000).map(|number| Bytes::from(vec![number as u8; 8000])).collect();
         for (number, datagram) in datagrams.iter().enumerate() {
-            log.push(at(0), number as u64, StoredBytes::of_datagram(datagram));
+            log.push(at(0), number as u64, EntrySource::of_datagram(datagram));
             log.assert_invariants();
         }
         let kept = (log.next() - log.trail()) as usize;
         assert!(95 <= kept && kept * 8000 <= log.bytes(), "{kept} entries in {} bytes", log.bytes());
         for number in log.trail()..log.next() {
-            let (_, StoredBytes::Shared(bytes)) = log.find(number).unwrap() else { panic!("{number} was copied") };
+            let (_, StoredBytes::Retained(bytes)) = log.find(number).unwrap() else { panic!("{number} was copied") };
             assert_eq!(bytes.as_ptr(), datagrams[number as usize - 1].as_ptr());
         }
         assert!(datagrams[..1000 - kept].iter().all(Bytes::is_unique), "evicted entries keep nothing alive");
@@ -426,7 +440,7 @@ mod tests {
         let mut sent = 0;
         while sent < 3 * bytes_max {
             let length = length_of(log.next());
-            log.push(at(0), log.next(), StoredBytes::of_datagram(&Bytes::from(vec![1; length])));
+            log.push(at(0), log.next(), EntrySource::of_datagram(&Bytes::from(vec![1; length])));
             sent += length;
         }
         log.assert_invariants();

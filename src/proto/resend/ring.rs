@@ -3,7 +3,7 @@
 //! A long datagram stays in the memory in which it was sealed; a short one is copied and does not keep its original
 //! allocation alive. The ring counts both. Their manifests are written at the same time into a log of their own.
 
-use super::log::{DatagramLog, StoredBytes};
+use super::log::{DatagramLog, EntrySource};
 use crate::message::Dseq;
 use crate::time::Instant;
 use crate::wire::{Content, contents_of, decode_contents, put_contents};
@@ -17,7 +17,7 @@ const MANIFEST_TIMES: u32 = 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingSettings {
     /// Maximum bytes of memory for datagrams, with the overhead of storage. The oldest leave beyond it. 0 keeps none.
-    /// The overhead is 16 bytes for each datagram, and a small amount for each sixteenth of the ring. A datagram of at
+    /// The overhead is 20 bytes for each datagram, and a small amount for each sixteenth of the ring. A datagram of at
     /// least [`RETAINED_BYTES_MIN`](crate::wire::RETAINED_BYTES_MIN) bytes has 96 to 128 bytes more, and counts a
     /// thirty-second of its bytes for unused memory behind it.
     pub bytes_max: usize,
@@ -69,13 +69,13 @@ impl Ring {
     pub fn push(&mut self, now: Instant, dseq: Dseq, before: u64, bytes: &Bytes) {
         assert_eq!(dseq.0, self.datagrams.next(), "datagrams are numbered without gaps");
         self.on_tick(now);
-        self.datagrams.push(now, before, StoredBytes::of_datagram(bytes));
+        self.datagrams.push(now, before, EntrySource::of_datagram(bytes));
         if self.settings.manifest_bytes_max == 0 {
-            self.manifests.push(now, before, StoredBytes::Copied(&[]));
+            self.manifests.push(now, before, EntrySource::Copy(&[]));
             return;
         }
         put_contents(bytes, &mut self.scratch);
-        self.manifests.push(now, before, StoredBytes::Copied(&self.scratch));
+        self.manifests.push(now, before, EntrySource::Copy(&self.scratch));
         self.scratch.clear();
     }
 
