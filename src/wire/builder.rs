@@ -91,7 +91,7 @@ const PAD_DIVISOR: usize = 8;
 
 /// Minimum size in bytes of a datagram that the retransmit ring retains in the memory in which it was sealed. It copies
 /// shorter ones.
-pub const RETAINED_BYTES_MIN: usize = 1024;
+pub const RETAINED_BYTES_MIN: usize = 4096;
 
 /// Divisor of the size of a datagram to retain that gives the maximum unused memory behind it.
 const UNUSED_DIVISOR: usize = 32;

@@ -7,7 +7,7 @@ use crate::proto::Settings;
 use crate::proto::send::{Origin, SendStream};
 use crate::rng::Rng;
 use crate::seqno::{Frame, Seq};
-use crate::wire::{Content, ContentKind, Entry, contents_of, sealed_allocation_max};
+use crate::wire::{Content, ContentKind, Entry, RETAINED_BYTES_MIN, contents_of, sealed_allocation_max};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -206,14 +206,16 @@ fn ring_copies_short_datagrams_and_counts_their_overhead() {
 #[test]
 fn ring_keeps_long_datagrams_and_counts_their_allocations() {
     let bytes_max = 1 << 20;
-    let mut stream = Stream::of(2000, 1200, RingSettings { bytes_max, ..FAR });
+    let mut stream = Stream::new(None, RingSettings { bytes_max, ..FAR });
+    stream.send.limit_bytes(8972);
+    (0..400).for_each(|_| stream.publish(at(0), &mut Rng::new(1), 8000, true));
     assert!(stream.ring.bytes() <= bytes_max + FAR.manifest_bytes_max);
     let trail = stream.ring.trail().0 as usize;
     let mut kept_bytes = 0;
     for (index, (_, bytes)) in stream.sent.iter_mut().enumerate() {
         let datagram = std::mem::take(bytes);
         let length = datagram.len();
-        assert!((1024..=DATAGRAM_BYTES).contains(&length), "{length} bytes");
+        assert!((RETAINED_BYTES_MIN..=8972).contains(&length), "{length} bytes");
         match datagram.try_into_mut() {
             Ok(evicted) => {
                 assert!(index + 1 < trail, "{} was evicted", index + 1);
@@ -231,7 +233,7 @@ fn mixed_lengths_leave_half_the_ring_usable() {
     let mut one_in_forty = [1472; 40];
     one_in_forty[7] = 100;
     let patterns: [&[usize]; 7] =
-        [&[100, 1472], &[100, 8000], &one_in_forty, &[1000, 1100], &[1023, 1024, 8900], &[1472], &[65_000, 100]];
+        [&[100, 1472], &[100, 8000], &one_in_forty, &[1000, 1100], &[4095, 4096, 8900], &[1472], &[65_000, 100]];
     for lengths in patterns {
         let mut ring = Ring::new(RingSettings { bytes_max, manifest_bytes_max: 0, ..FAR }, Dseq(0));
         let length_of = |number: u64| lengths[number as usize % lengths.len()];
