@@ -1,11 +1,13 @@
 //! Sending side: packs records, numbers and seals datagrams, splits large messages, and schedules heartbeats.
 
-use crate::message::{Dseq, Epoch};
+use crate::message::{Dseq, Epoch, MessageRef};
 use crate::proto::Settings;
 use crate::proto::mutant::{Mutant, Mutants};
 use crate::seqno::Seq;
 use crate::time::Instant;
-use crate::wire::{self, Builder, CheckValue, Entry, Header, Kind, PeerAnnouncement, Record};
+use crate::wire::{
+    self, Builder, CheckValue, Entry, Header, Kind, PeerAnnouncement, RETAINED_BYTES_MIN, Record, entry,
+};
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -173,6 +175,28 @@ impl SendStream {
     /// Works as [`Builder::entries`].
     pub fn entries(&self, at: usize) -> &[u8] {
         self.builder.entries(at)
+    }
+
+    /// Returns the location that a byte of the open datagram has once it is sealed; `None` if datagrams of this stream
+    /// are too short to be retained.
+    pub fn sealed_location(&self, at: usize) -> Option<usize> {
+        (RETAINED_BYTES_MIN <= self.bytes_max).then(|| at - self.unused_start())
+    }
+
+    /// Works as [`SendStream::sealed_location`] for the entry of the message pushed last. Returns `None` also if that
+    /// message was split into fragments.
+    pub fn last_entry(&self, message: MessageRef<'_>) -> Option<usize> {
+        self.sealed_location(self.builder.run_end()? - entry::bytes_of(message))
+    }
+
+    /// Returns the records so far as they will lie in the sealed datagram, behind a header of zeros.
+    pub fn open_records(&self) -> &[u8] {
+        if self.is_open() { self.entries(self.unused_start()) } else { &[] }
+    }
+
+    /// Returns the bytes at the start of the builder's buffer that the header leaves unused.
+    fn unused_start(&self) -> usize {
+        Header::BYTES_MAX - if self.receiver.is_some() { Header::BYTES_MAX } else { Header::SHORT_BYTES }
     }
 
     fn push_fragments(&mut self, now: Instant, origin: &Origin, entry: &Entry<'_>, out: &mut Vec<SealedDatagram>) {

@@ -230,6 +230,11 @@ impl Builder {
         Some((run.next?, self.buffer.len()))
     }
 
+    /// Returns the end of the open run in the buffer; `None` if the last record is not a run.
+    pub fn run_end(&self) -> Option<usize> {
+        self.run.as_ref().map(|_| self.buffer.len())
+    }
+
     /// Returns the entries of the open run from `at` on.
     pub fn entries(&self, at: usize) -> &[u8] {
         self.buffer.get(at..).expect("the open run has not been closed since")

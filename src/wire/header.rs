@@ -84,7 +84,7 @@ impl Header {
     /// Bytes of a header without receiver.
     pub(crate) const SHORT_BYTES: usize = 36;
     /// Bytes of the longest header, that of a directed datagram.
-    pub(super) const BYTES_MAX: usize = 44;
+    pub(crate) const BYTES_MAX: usize = 44;
 
     /// Returns the bytes of this header.
     pub fn bytes(&self) -> usize {

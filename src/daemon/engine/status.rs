@@ -27,7 +27,7 @@ impl Engine {
 
     /// Answers a `show` query with at most `rows_max` rows.
     pub(super) fn show_limited(&mut self, now: ClockReading, query: &Value, rows_max: usize) -> Value {
-        self.core.peer.settle();
+        self.core.peer.begin_report();
         if query["show"] == "subject" {
             return show::subject(&mut self.core.peer, query);
         }

@@ -1,19 +1,28 @@
 //! The log of all retained messages, in the order of time. A record holds consecutive messages of one subject; a
 //! segment holds records.
 //!
+//! The entries of a record follow its head, or lie in a datagram that its segment retains. A record may refer to the
+//! datagram that is still open: the log gets it once it is sealed ([`HistoryLog::attach`]). Until then its entries
+//! cannot be read.
+//!
 //! A segment is filled once. Dead records stay in it as garbage until the whole segment is released, or until it is
 //! *packed*. Packing moves its live records, in order, to the end of the segment before, or into a smaller one that
-//! replaces it. The order of time therefore holds over the whole log, and the oldest records are always in the first
+//! replaces it; entries in datagrams are copied then. The order of time therefore holds over the whole log, and the oldest records are always in the first
 //! segment. The table of subjects knows which records are live.
 
-use super::subjects::{RecordLocation, SlotId, SubjectTable, counted_bytes};
-use crate::seqno::Seq;
-use crate::time::{Instant, WallTime};
+use super::record::LogRecord;
+use super::subjects::{RecordLocation, SubjectTable};
+use crate::time::Instant;
+use crate::wire::{RETAINED_BYTES_MIN, sealed_allocation_max};
+use bytes::Bytes;
 use std::mem::size_of;
 
-/// Bytes of a record before its entries:
-/// slot 4, bytes 4, content bytes 4, count 2, event 1, meta 1, offset 4, seq 8, instant 8, wall 8.
-pub(super) const HEAD_BYTES: usize = 44;
+/// Divisor of a segment's bytes that gives its capacity for records if the first of them refers to a datagram.
+const REFERENCES_PER_SEGMENT: usize = 16;
+/// Minimum of that capacity, in bytes.
+const REFERENCES_BYTES_MIN: usize = 512;
+/// Initial capacity of a segment's list of datagrams.
+const DATAGRAMS_MIN: usize = 4;
 /// End of the list of segments.
 const NONE: u32 = u32::MAX;
 /// Assumed overhead of the allocator for each allocation, in bytes.
@@ -21,75 +30,50 @@ const ALLOCATION_BYTES: usize = 16;
 /// Divisor of a segment's bytes: the log packs a segment only if at least this fraction of it is garbage.
 const GARBAGE_PARTS: usize = 4;
 
-/// Head of a record: a run of events of one subject that were published at one time, with consecutive numbers and
-/// offsets. The events follow it as the entries of a RUN on the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct LogRecord {
-    pub slot: SlotId,
-    /// Bytes of the whole record.
-    pub bytes: u32,
-    /// Bytes of payload, headers and reply subject of its events.
-    pub content_bytes: u32,
-    /// Number of events; at least 1.
-    pub count: u16,
-    /// True if they are journalled events.
-    pub event: bool,
-    /// True if each entry has a meta part.
-    pub meta: bool,
-    /// Offset of the first event.
-    pub offset: u32,
-    /// Sequence number of the first event.
-    pub seq: Seq,
-    pub instant: Instant,
-    pub wall: WallTime,
-}
-
-impl LogRecord {
-    fn encode(&self) -> [u8; HEAD_BYTES] {
-        let mut bytes = [0; HEAD_BYTES];
-        bytes[0..4].copy_from_slice(&self.slot.0.to_be_bytes());
-        bytes[4..8].copy_from_slice(&self.bytes.to_be_bytes());
-        bytes[8..12].copy_from_slice(&self.content_bytes.to_be_bytes());
-        bytes[12..14].copy_from_slice(&self.count.to_be_bytes());
-        bytes[14] = u8::from(self.event);
-        bytes[15] = u8::from(self.meta);
-        bytes[16..20].copy_from_slice(&self.offset.to_be_bytes());
-        bytes[20..28].copy_from_slice(&self.seq.raw().to_be_bytes());
-        bytes[28..36].copy_from_slice(&self.instant.as_nanos().to_be_bytes());
-        bytes[36..44].copy_from_slice(&self.wall.as_nanos().to_be_bytes());
-        bytes
-    }
-
-    fn decode(bytes: &[u8; HEAD_BYTES]) -> LogRecord {
-        let u32_at = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
-        let u64_at = |at: usize| u64::from_be_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-        LogRecord {
-            slot: SlotId(u32_at(0)),
-            bytes: u32_at(4),
-            content_bytes: u32_at(8),
-            count: u16::from_be_bytes([bytes[12], bytes[13]]),
-            event: bytes[14] != 0,
-            meta: bytes[15] != 0,
-            offset: u32_at(16),
-            seq: Seq::new(u64_at(20)).expect("only numbers are stored"),
-            instant: Instant::from_nanos(u64_at(28)),
-            wall: WallTime::from_nanos(u64_at(36)),
-        }
-    }
-
-    /// Returns the bytes of its events, as they count.
-    pub fn counted_bytes(&self) -> usize {
-        counted_bytes(self.count.into(), self.content_bytes)
-    }
-}
-
 struct HistorySegment {
     /// Records; never more than the capacity that it was made with.
     bytes: Vec<u8>,
-    /// Bytes of the records that are live.
+    /// Datagrams to which records refer.
+    datagrams: Vec<Bytes>,
+    /// Bytes that the datagrams keep allocated.
+    datagram_bytes: usize,
+    /// True if records of this segment, or of the one before, refer to the datagram that is still open: it will be the
+    /// next one in `datagrams`.
+    is_open: bool,
+    /// Bytes of the heads and entries of the records that are live.
     live_bytes: usize,
     before: u32,
     after: u32,
+}
+
+impl HistorySegment {
+    fn new(bytes: usize, before: u32, after: u32) -> HistorySegment {
+        HistorySegment {
+            bytes: Vec::with_capacity(bytes),
+            datagrams: Vec::new(),
+            datagram_bytes: 0,
+            is_open: false,
+            live_bytes: 0,
+            before,
+            after,
+        }
+    }
+
+    /// Returns the bytes in use, by live records or not.
+    fn used_bytes(&self) -> usize {
+        self.bytes.len() + self.datagram_bytes
+    }
+
+    /// Returns the bytes allocated.
+    fn heap_bytes(&self) -> usize {
+        self.bytes.capacity() + self.datagram_bytes + self.datagrams.capacity() * size_of::<Bytes>()
+    }
+
+    /// Removes all records, which are dead.
+    fn clear(&mut self) {
+        self.bytes.clear();
+        (self.datagrams, self.datagram_bytes) = (Vec::new(), 0);
+    }
 }
 
 /// Log described at the head of this file.
@@ -137,24 +121,35 @@ impl HistoryLog {
         (self.first != NONE).then_some(self.first)
     }
 
-    /// Returns whether a record of `bytes` fits into the segment that is being filled.
-    pub fn has_room(&self, bytes: usize) -> bool {
+    /// Returns whether a record fits into the segment that is being filled.
+    pub fn has_room(&self, record: &LogRecord) -> bool {
         let last = self.segments.get(self.last as usize);
-        last.is_some_and(|last| bytes <= last.bytes.capacity() - last.bytes.len())
+        last.is_some_and(|last| {
+            let is_full = last.datagram_bytes != 0 && self.segment_bytes < last.used_bytes() + record.bytes as usize;
+            !is_full && record.stored_bytes() <= last.bytes.capacity() - last.bytes.len()
+        })
     }
 
-    /// Returns the bytes that a new segment for a record of `bytes` allocates.
-    pub fn open_bytes(&self, bytes: usize) -> usize {
+    /// Returns the capacity of a new segment for a record.
+    fn capacity_for(&self, record: &LogRecord) -> usize {
+        match record.is_shared {
+            true => (self.segment_bytes / REFERENCES_PER_SEGMENT).max(REFERENCES_BYTES_MIN),
+            false => self.segment_bytes.max(record.bytes as usize),
+        }
+    }
+
+    /// Returns the bytes that a new segment for a record allocates.
+    pub fn open_bytes(&self, record: &LogRecord) -> usize {
         let list = if self.unused == NONE && self.segments.len() == self.segments.capacity() {
             self.segments_next() * size_of::<HistorySegment>()
         } else {
             0
         };
-        self.segment_bytes.max(bytes) + ALLOCATION_BYTES + list
+        self.capacity_for(record) + ALLOCATION_BYTES + list
     }
 
-    /// Begins a new segment, with room for a record of `bytes`.
-    pub fn open(&mut self, bytes: usize) {
+    /// Begins a new segment, with room for a record.
+    pub fn open(&mut self, record: &LogRecord) {
         let before = self.last;
         // The unused rest at its end is freed, if it is large.
         if let Some(last) = self.segments.get_mut(before as usize)
@@ -164,12 +159,8 @@ impl HistoryLog {
             last.bytes.shrink_to_fit();
             self.bytes += last.bytes.capacity();
         }
-        let fresh = HistorySegment {
-            bytes: Vec::with_capacity(self.segment_bytes.max(bytes)),
-            live_bytes: 0,
-            before,
-            after: NONE,
-        };
+        let mut fresh = HistorySegment::new(self.capacity_for(record), before, NONE);
+        fresh.is_open = self.segments.get(before as usize).is_some_and(|before| before.is_open);
         self.bytes += fresh.bytes.capacity() + ALLOCATION_BYTES;
         let id = match self.segments.get_mut(self.unused as usize) {
             Some(unused) => {
@@ -200,31 +191,79 @@ impl HistoryLog {
         }
     }
 
-    /// Appends a record, whose entries `put` writes behind its head; there must be room for it.
-    pub fn append(&mut self, record: &LogRecord, put: impl FnOnce(&mut Vec<u8>)) -> RecordLocation {
-        let bytes = record.bytes as usize;
+    /// Appends a record; there must be room for it. `put` writes its entries behind its head, unless they lie in the
+    /// open datagram, from byte `shared_at` of it on.
+    pub fn append(
+        &mut self,
+        record: &LogRecord,
+        shared_at: Option<u32>,
+        put: impl FnOnce(&mut Vec<u8>),
+    ) -> RecordLocation {
         let segment = &mut self.segments[self.last as usize];
         let at = segment.bytes.len();
-        assert!(bytes <= segment.bytes.capacity() - at, "the caller has opened a segment with room");
+        assert!(record.stored_bytes() <= segment.bytes.capacity() - at, "the caller has opened a segment with room");
         segment.bytes.extend_from_slice(&record.encode());
-        put(&mut segment.bytes);
-        assert_eq!(segment.bytes.len(), at + bytes, "the head holds the length of the record");
-        segment.live_bytes += bytes;
-        self.live_bytes += bytes;
+        match shared_at {
+            Some(byte) => {
+                segment.bytes.extend_from_slice(&(segment.datagrams.len() as u32).to_be_bytes());
+                segment.bytes.extend_from_slice(&byte.to_be_bytes());
+                segment.is_open = true;
+            }
+            None => put(&mut segment.bytes),
+        }
+        assert_eq!(segment.bytes.len(), at + record.stored_bytes(), "the head holds the length of the record");
+        segment.live_bytes += record.bytes as usize;
+        self.live_bytes += record.bytes as usize;
         RecordLocation { segment: self.last, at: at as u32 }
     }
 
-    /// Returns the head of a record, and the entries that follow it.
+    /// Returns the segments that get the open datagram, from the newest.
+    fn open_segments(&self) -> impl Iterator<Item = u32> + '_ {
+        let segment = |id: u32| self.segments.get(id as usize);
+        let newest = segment(self.last).map(|_| self.last);
+        let before = move |id: &u32| segment(*id).map(|one| one.before).filter(|before| segment(*before).is_some());
+        std::iter::successors(newest, before).take_while(move |id| segment(*id).is_some_and(|one| one.is_open))
+    }
+
+    /// Returns the bytes that [`HistoryLog::attach`] allocates at most for a datagram of `bytes`.
+    pub fn attach_bytes(&self, bytes: usize) -> usize {
+        let of_segment = |id: u32| {
+            let datagrams = &self.segments[id as usize].datagrams;
+            let is_full = datagrams.len() == datagrams.capacity();
+            let list = if is_full { datagrams.len().max(DATAGRAMS_MIN) * size_of::<Bytes>() } else { 0 };
+            retained_bytes(bytes) + list
+        };
+        self.open_segments().map(of_segment).sum()
+    }
+
+    /// Retains the datagram that was open, for the records that refer to it. A short one is copied, because its
+    /// allocation may be much larger.
+    pub fn attach(&mut self, datagram: &Bytes) {
+        while let Some(id) = self.open_segments().last() {
+            let segment = &mut self.segments[id as usize];
+            self.bytes -= segment.heap_bytes();
+            if segment.datagrams.len() == segment.datagrams.capacity() {
+                segment.datagrams.reserve_exact(segment.datagrams.len().max(DATAGRAMS_MIN));
+            }
+            segment.datagrams.push(match datagram.len() {
+                RETAINED_BYTES_MIN.. => datagram.clone(),
+                _ => Bytes::copy_from_slice(datagram),
+            });
+            segment.datagram_bytes += retained_bytes(datagram.len());
+            segment.is_open = false;
+            self.bytes += segment.heap_bytes();
+        }
+    }
+
+    /// Returns the head of a record, and its entries.
     pub fn record(&self, location: RecordLocation) -> (LogRecord, &[u8]) {
-        let bytes = &self.segments[location.segment as usize].bytes[location.at as usize..];
-        let (head, rest) = bytes.split_first_chunk().expect("records begin with a head");
-        let record = LogRecord::decode(head);
-        (record, &rest[..record.bytes as usize - HEAD_BYTES])
+        let segment = &self.segments[location.segment as usize];
+        LogRecord::read(&segment.bytes[location.at as usize..], &segment.datagrams).expect("records begin with a head")
     }
 
     /// Returns the time at which the events of a record were recorded.
     pub fn instant(&self, location: RecordLocation) -> Instant {
-        self.record(location).0.instant
+        self.record_at(location.segment, location.at as usize).expect("records begin with a head").1.instant
     }
 
     /// Returns the record in `segment` that begins at byte `at`, or `None` at its end.
@@ -247,7 +286,9 @@ impl HistoryLog {
             return;
         }
         // The segment is filled again from its start.
-        segment.bytes.clear();
+        self.bytes -= segment.heap_bytes();
+        segment.clear();
+        self.bytes += segment.heap_bytes();
         if self.first == self.last {
             self.dead_bytes = 0;
         }
@@ -261,7 +302,7 @@ impl HistoryLog {
             if is_live(subjects, location, &record) {
                 return Some((location, record));
             }
-            self.dead_bytes += record.bytes as usize;
+            self.dead_bytes += record.stored_bytes();
         }
         None
     }
@@ -271,7 +312,7 @@ impl HistoryLog {
         let mut at = self.dead_bytes;
         (0..count).map_while(move |_| {
             let (_, record) = self.record_at(self.first()?, at)?;
-            at += record.bytes as usize;
+            at += record.stored_bytes();
             Some(record)
         })
     }
@@ -282,8 +323,9 @@ impl HistoryLog {
         let mut id = self.first;
         while id != self.last {
             let segment = &self.segments[id as usize];
-            let garbage_bytes = segment.bytes.len() - segment.live_bytes;
-            let has_much_garbage = segment.bytes.len() <= GARBAGE_PARTS * garbage_bytes;
+            // The entries of a live record may lie in the datagram that is still open.
+            let garbage_bytes = segment.used_bytes().saturating_sub(segment.live_bytes);
+            let has_much_garbage = !segment.is_open && segment.used_bytes() <= GARBAGE_PARTS * garbage_bytes;
             if has_much_garbage && most.is_none_or(|(bytes, _)| bytes < garbage_bytes) {
                 most = Some((garbage_bytes, id));
             }
@@ -296,24 +338,27 @@ impl HistoryLog {
 
     fn compact_segment(&mut self, id: u32, subjects: &mut SubjectTable) {
         let HistorySegment { live_bytes, before, .. } = self.segments[id as usize];
-        let joins = before != NONE && self.segments[before as usize].bytes.len() + live_bytes <= self.segment_bytes;
+        let joins = before != NONE && self.segments[before as usize].used_bytes() + live_bytes <= self.segment_bytes;
         let to = if joins { before } else { id };
-        let old = std::mem::take(&mut self.segments[id as usize].bytes);
-        self.bytes -= old.capacity();
+        let segment = &mut self.segments[id as usize];
+        self.bytes -= segment.heap_bytes();
+        let (old, datagrams) = (std::mem::take(&mut segment.bytes), std::mem::take(&mut segment.datagrams));
+        segment.datagram_bytes = 0;
+        self.bytes += segment.heap_bytes();
         let packed = &mut self.segments[to as usize];
-        self.bytes -= packed.bytes.capacity();
+        self.bytes -= packed.heap_bytes();
         packed.bytes.reserve_exact(live_bytes);
-        self.bytes += packed.bytes.capacity();
+        self.bytes += packed.heap_bytes();
         let mut at = 0;
-        while let Some(head) = old[at..].first_chunk() {
-            let record = LogRecord::decode(head);
+        while let Some((record, entries)) = LogRecord::read(&old[at..], &datagrams) {
             let location = RecordLocation { segment: id, at: at as u32 };
             if is_live(subjects, location, &record) {
                 let moved = RecordLocation { segment: to, at: packed.bytes.len() as u32 };
-                packed.bytes.extend_from_slice(&old[at..][..record.bytes as usize]);
+                packed.bytes.extend_from_slice(&LogRecord { is_shared: false, ..record }.encode());
+                packed.bytes.extend_from_slice(entries);
                 subjects.relocate(record.slot, record.offset, moved);
             }
-            at += record.bytes as usize;
+            at += record.stored_bytes();
         }
         if self.first == to && !joins {
             self.dead_bytes = 0;
@@ -327,11 +372,11 @@ impl HistoryLog {
 
     /// Removes a segment whose records are all dead or have moved.
     fn release(&mut self, id: u32) {
-        let unused = HistorySegment { bytes: Vec::new(), live_bytes: 0, before: NONE, after: self.unused };
+        let unused = HistorySegment::new(0, NONE, self.unused);
         let segment = std::mem::replace(&mut self.segments[id as usize], unused);
         assert_eq!(segment.live_bytes, 0, "only segments without live records are released");
         self.unused = id;
-        self.bytes -= segment.bytes.capacity() + ALLOCATION_BYTES;
+        self.bytes -= segment.heap_bytes() + ALLOCATION_BYTES;
         match self.segments.get_mut(segment.before as usize) {
             Some(before) => before.after = segment.after,
             None => (self.first, self.dead_bytes) = (segment.after, 0),
@@ -345,6 +390,11 @@ impl HistoryLog {
     fn segments_next(&self) -> usize {
         self.segments.len() + self.segments.len() / 4 + 4
     }
+}
+
+/// Returns the bytes of memory that a datagram of `bytes` takes in a segment.
+fn retained_bytes(bytes: usize) -> usize {
+    if RETAINED_BYTES_MIN <= bytes { sealed_allocation_max(bytes) } else { bytes + ALLOCATION_BYTES }
 }
 
 /// Returns whether the subject still points to this record.
@@ -362,7 +412,7 @@ impl HistoryLog {
             let mut at = 0;
             while let Some((location, record)) = self.record_at(id, at) {
                 all.push((location, record));
-                at += record.bytes as usize;
+                at += record.stored_bytes();
             }
             id = self.segments[id as usize].after;
         }
@@ -371,9 +421,9 @@ impl HistoryLog {
 
     /// Returns the value that `bytes` must have, computed from the segments.
     pub fn allocated_bytes(&self) -> usize {
-        let segment = |segment: &HistorySegment| match segment.bytes.capacity() {
+        let segment = |segment: &HistorySegment| match segment.heap_bytes() {
             0 => 0,
-            capacity => capacity + ALLOCATION_BYTES,
+            bytes => bytes + ALLOCATION_BYTES,
         };
         let list = self.segments.capacity() * size_of::<HistorySegment>();
         self.segments.iter().map(segment).sum::<usize>() + list

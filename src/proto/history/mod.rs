@@ -2,7 +2,8 @@
 //! (`docs/loss-accounting.md`, A7).
 //!
 //! The `log` stores events in records; events of one subject published together share a record. A table (`subjects`)
-//! keeps the locations of the records with their subject. Recording an event takes at most one look-up and one copy.
+//! keeps the locations of the records with their subject. Recording an event takes at most one look-up. Short records
+//! are copied; long ones refer to their datagram, and are copied once it holds little else that is retained.
 //! Limits apply to each subject (count, bytes, time, by the first pattern that matches) and to the whole (bytes, all
 //! tables included). At each limit the oldest events leave first. A subject without events leaves the table. The
 //! offsets of a subject's events follow each other without a gap.
@@ -10,6 +11,7 @@
 mod event;
 mod listing;
 mod log;
+mod record;
 mod retained;
 mod settings;
 mod subjects;
@@ -27,7 +29,9 @@ use crate::seqno::Seq;
 use crate::subject::Pattern;
 use crate::time::{ClockReading, Instant};
 use crate::wire::entry;
-use log::{HEAD_BYTES, HistoryLog, LogRecord};
+use bytes::Bytes;
+use log::HistoryLog;
+use record::{HEAD_BYTES, LogRecord};
 use settings::HistoryLimits;
 use std::time::Duration;
 use subjects::{EVENT_BYTES, EventRun, Slot, SlotId, SubjectTable};
@@ -48,6 +52,9 @@ const RUNS_PER_SEGMENT: usize = 16;
 /// Divisor of a subject's limits: a record takes at most this fraction of them, because the oldest run leaves as a
 /// whole.
 const RUN_SHARE: usize = 4;
+/// Minimum bytes of the entries of a record that refers to its datagram. A smaller one is copied: the reference and its
+/// part of the datagram take no less.
+const SHARED_BYTES_MIN: usize = 256;
 /// Divisor of the limit of the whole history: an event takes at most this fraction of it.
 const SHARE: usize = 4;
 /// Maximum number of subjects that are remembered as having no history.
@@ -56,6 +63,19 @@ const OFF_MAX: usize = 4096;
 const READ_AHEAD: usize = 16;
 /// Maximum number of records that one call of `on_tick` expires; bounds the pause.
 const EXPIRE_STEPS: usize = 4096;
+
+/// Messages of one subject to be retained together: publication of the first of them, and location of their entries.
+#[derive(Clone, Copy, Debug)]
+pub struct RunStart {
+    /// Time of publication.
+    pub now: ClockReading,
+    /// Its sequence number.
+    pub seq: Seq,
+    /// Its offset.
+    pub offset: u32,
+    /// Byte of its entry in the open datagram; `None` if the entries are to be copied.
+    pub shared_at: Option<usize>,
+}
 
 /// Entries to be recorded together.
 #[derive(Clone, Copy)]
@@ -142,7 +162,8 @@ impl History {
     /// Retains a message with this number and offset. If the offset does not follow that of the subject's last message,
     /// the subject was created anew, and its earlier events are dropped.
     pub fn record(&mut self, now: ClockReading, seq: Seq, offset: u32, message: &Message) {
-        self.record_in(SubjectRunKey::from(&message.subject), None, now, seq, offset, message.into());
+        let start = RunStart { now, seq, offset, shared_at: None };
+        self.record_in(SubjectRunKey::from(&message.subject), None, start, message.into());
     }
 
     /// Retains a message of a subject run. Returns the subject's slot, if it has one, as a hint that speeds up the next
@@ -151,12 +172,10 @@ impl History {
         &mut self,
         key: SubjectRunKey<'_>,
         slot: Option<u32>,
-        now: ClockReading,
-        seq: Seq,
-        offset: u32,
+        start: RunStart,
         message: MessageRef<'_>,
     ) -> Option<u32> {
-        let id = self.slot_of(key, slot.map(SlotId), now, seq, offset)?;
+        let id = self.slot_of(key, slot.map(SlotId), start)?;
         let entries = Entries {
             count: 1,
             content_bytes: message.body_bytes(),
@@ -164,27 +183,23 @@ impl History {
             event: message.event,
             meta: message.has_meta(),
         };
-        self.append(now, id, seq, offset, entries, |out| entry::put(out, message));
+        self.append(id, start, entries, |out| entry::put(out, message));
         Some(id.0)
     }
 
     /// Retains `count` plain messages of one subject that were published at one time, with consecutive numbers and
     /// offsets. `entries` are their entries in a RUN.
-    pub fn record_run(
-        &mut self,
-        key: SubjectRunKey<'_>,
-        now: ClockReading,
-        seq: Seq,
-        offset: u32,
-        count: usize,
-        entries: &[u8],
-    ) {
+    pub fn record_run(&mut self, key: SubjectRunKey<'_>, first: RunStart, count: usize, entries: &[u8]) {
         let (mut taken, mut from) = (0, 0);
         while taken < count {
-            // Offsets count modulo 2^32.
-            let offset = offset.wrapping_add(taken as u32);
-            let seq = seq.forward(taken as u64).expect("the numbers of a run are in one frame");
-            let Some(id) = self.slot_of(key, None, now, seq, offset) else { return };
+            let start = RunStart {
+                // Offsets count modulo 2^32.
+                offset: first.offset.wrapping_add(taken as u32),
+                seq: first.seq.forward(taken as u64).expect("the numbers of a run are in one frame"),
+                shared_at: first.shared_at.map(|at| at + from),
+                ..first
+            };
+            let Some(id) = self.slot_of(key, None, start) else { return };
             let limits = &self.limits[usize::from(self.subjects.slot(id).rule)];
             let mut part = Entries { count: 0, content_bytes: 0, bytes: 0, event: false, meta: false };
             let mut at = from;
@@ -202,8 +217,19 @@ impl History {
                     break;
                 }
             }
-            self.append(now, id, seq, offset, part, |out| out.extend_from_slice(&entries[from..at]));
+            self.append(id, start, part, |out| out.extend_from_slice(&entries[from..at]));
             (taken, from) = (taken + usize::from(part.count), at);
+        }
+    }
+
+    /// Retains the datagram that was open, if records refer to it. Their entries cannot be read before. The oldest
+    /// events are evicted for it.
+    pub fn attach(&mut self, datagram: &Bytes) {
+        // Only dead records can be left if there is no room.
+        if self.make_room(self.log.attach_bytes(datagram.len()), None) {
+            self.log.attach(datagram);
+        } else {
+            self.log.attach(&Bytes::new());
         }
     }
 
@@ -213,9 +239,7 @@ impl History {
         &mut self,
         key: SubjectRunKey<'_>,
         slot: Option<SlotId>,
-        now: ClockReading,
-        seq: Seq,
-        offset: u32,
+        RunStart { now, seq, offset, .. }: RunStart,
     ) -> Option<SlotId> {
         if self.is_off {
             return None;
@@ -253,16 +277,8 @@ impl History {
 
     /// Appends to the subject in this slot. If that exceeds one of the limits by itself, no earlier events are retained
     /// either.
-    fn append(
-        &mut self,
-        now: ClockReading,
-        id: SlotId,
-        seq: Seq,
-        offset: u32,
-        entries: Entries,
-        put: impl FnOnce(&mut Vec<u8>),
-    ) {
-        if !self.try_append(now, id, seq, offset, entries, put) {
+    fn append(&mut self, id: SlotId, start: RunStart, entries: Entries, put: impl FnOnce(&mut Vec<u8>)) {
+        if !self.try_append(id, start, entries, put) {
             while let Some(count) = self.take_oldest(id) {
                 self.totals.replaced += count;
             }
@@ -271,15 +287,8 @@ impl History {
     }
 
     /// Appends as [`History::append`] does. Returns false if the entries are too large.
-    fn try_append(
-        &mut self,
-        now: ClockReading,
-        id: SlotId,
-        seq: Seq,
-        offset: u32,
-        entries: Entries,
-        put: impl FnOnce(&mut Vec<u8>),
-    ) -> bool {
+    fn try_append(&mut self, id: SlotId, start: RunStart, entries: Entries, put: impl FnOnce(&mut Vec<u8>)) -> bool {
+        let RunStart { now, seq, offset, shared_at } = start;
         let slot = self.subjects.slot(id);
         let limits = self.limits[usize::from(slot.rule)];
         if limits.event_bytes_max < EVENT_BYTES + entries.content_bytes && entries.count == 1 {
@@ -292,14 +301,15 @@ impl History {
             }
             self.subjects.slot_mut(id).begin_at(offset);
         }
-        let bytes = HEAD_BYTES + entries.bytes;
+        let shared_at = shared_at.filter(|_| SHARED_BYTES_MIN <= entries.bytes);
         let record = LogRecord {
             slot: id,
-            bytes: u32::try_from(bytes).expect("messages have less than 4 GiB"),
+            bytes: u32::try_from(HEAD_BYTES + entries.bytes).expect("messages have less than 4 GiB"),
             content_bytes: entries.content_bytes as u32,
             count: entries.count,
             event: entries.event,
             meta: entries.meta,
+            is_shared: shared_at.is_some(),
             offset,
             seq,
             instant: now.instant,
@@ -309,16 +319,16 @@ impl History {
         if limits.time < self.time_max {
             self.expire(id, limits.time);
         }
-        if !self.log.has_room(bytes) {
+        if !self.log.has_room(&record) {
             if self.log.is_wasteful() {
                 self.log.compact(&mut self.subjects);
             }
-            let open_bytes = self.log.open_bytes(bytes);
+            let open_bytes = self.log.open_bytes(&record);
             if !self.make_room(open_bytes, Some(id)) {
                 self.totals.evicted += u64::from(entries.count);
                 return false;
             }
-            self.log.open(bytes);
+            self.log.open(&record);
         }
         // Making room may evict events of this very subject, but never the segment just opened.
         let push_bytes = self.subjects.push_bytes(id);
@@ -326,7 +336,7 @@ impl History {
             self.totals.evicted += u64::from(entries.count);
             return false;
         }
-        let location = self.log.append(&record, put);
+        let location = self.log.append(&record, shared_at.map(|at| at as u32), put);
         let last = seq.forward(u64::from(entries.count) - 1).expect("the numbers of a run are in one frame");
         let LogRecord { bytes, content_bytes, count, .. } = record;
         self.subjects.push(id, EventRun { location, offset, bytes, content_bytes }, count, last);

@@ -1,7 +1,8 @@
 //! The reader's view of a subject's retained events, without those that are too old or beyond the limits.
 
 use super::event::Selection;
-use super::log::{HistoryLog, LogRecord};
+use super::log::HistoryLog;
+use super::record::LogRecord;
 use super::settings::HistoryLimits;
 use super::subjects::{EVENT_BYTES, EventRun, Slot};
 use crate::offset::HistorySpan;
@@ -30,7 +31,7 @@ impl<'a> RetainedEvents<'a> {
         now: Instant,
         slot: &'a Slot,
     ) -> Option<RetainedEvents<'a>> {
-        let is_too_old = |run: &EventRun| log.record(run.location).0.instant + limits.time < now;
+        let is_too_old = |run: &EventRun| log.instant(run.location) + limits.time < now;
         let mut skipped = 0;
         if is_too_old(slot.runs().front()?) {
             let young = slot.runs().partition_point(is_too_old);

@@ -340,6 +340,7 @@ fn history_agrees_with_its_reference_model() {
         let mut streams: BTreeMap<String, (u64, u32)> = BTreeMap::new();
         let mut slots: BTreeMap<String, u32> = BTreeMap::new();
         let mut nanos = 0;
+        let mut open = Vec::new();
         for step in 0..4000 {
             let context = format!("seed {seed} step {step}");
             nanos += rng.below(SECOND / 200);
@@ -367,17 +368,21 @@ fn history_agrees_with_its_reference_model() {
                 let rule = history.patterns.iter().position(|pattern| pattern.matches_text(name.as_bytes()));
                 let limits = history.limits[rule.map_or(0, |rule| rule + 1)];
                 let now = at(nanos);
+                let entries_at = open.len();
+                let shared_at = rng.chance(0.9).then_some(entries_at);
                 if let [message] = &messages[..] {
                     // The slot hint is absent, an earlier one, or arbitrary.
                     let slot = [None, slots.get(&name).copied(), Some(rng.below(300) as u32)][rng.below(3) as usize];
                     let key = SubjectRunKey::from(&message.subject);
-                    let slot = history.record_in(key, slot, now, seq(1, first), *offset, message.into());
+                    entry::put(&mut open, message.into());
+                    let start = RunStart { now, seq: seq(1, first), offset: *offset, shared_at };
+                    let slot = history.record_in(key, slot, start, message.into());
                     slots.extend(slot.map(|slot| (name.clone(), slot)));
                 } else {
-                    let mut entries = Vec::new();
-                    messages.iter().for_each(|message| entry::put(&mut entries, message.into()));
+                    messages.iter().for_each(|message| entry::put(&mut open, message.into()));
                     let key = SubjectRunKey::from(&messages[0].subject);
-                    history.record_run(key, now, seq(1, first), *offset, messages.len(), &entries);
+                    let start = RunStart { now, seq: seq(1, first), offset: *offset, shared_at };
+                    history.record_run(key, start, messages.len(), &open[entries_at..]);
                 }
                 for (index, message) in messages.iter().enumerate() {
                     *offset = offset.wrapping_add(u32::from(0 < index));
@@ -391,6 +396,11 @@ fn history_agrees_with_its_reference_model() {
                 }
             } else {
                 history.on_tick(at(nanos).instant);
+            }
+            // The peer attaches the open datagram before it reads the history, once or several times.
+            history.attach(&Bytes::copy_from_slice(&open));
+            if rng.chance(0.3) || (60_000..).contains(&open.len()) {
+                open = vec![0; rng.below(50) as usize];
             }
             assert!(history.bytes() <= total + total / 10, "{context}: {} of {total} bytes", history.bytes());
             check_subject(&history, &model, &name, is_tight, &context);
@@ -476,4 +486,54 @@ fn assert_consistent(history: &History) {
     }
     assert_eq!(history.log.bytes(), history.log.allocated_bytes());
     assert_eq!(history.subjects.bytes(), history.subjects.allocated_bytes());
+}
+
+/// Returns messages of one subject whose entries fill a long datagram behind `start` other bytes, and that datagram.
+fn long_datagram(start: usize, count: usize, payload_bytes: usize) -> (Vec<Message>, Bytes) {
+    let messages: Vec<Message> =
+        (0..count).map(|index| message("a", &index.to_string().repeat(payload_bytes))).collect();
+    let mut datagram = vec![0; start];
+    messages.iter().for_each(|message| entry::put(&mut datagram, message.into()));
+    (messages, Bytes::from(datagram))
+}
+
+#[test]
+fn long_records_refer_to_their_datagram() {
+    let mut history = History::new(&settings(100, 1 << 20, 60, 1 << 20), 1);
+    let (messages, datagram) = long_datagram(80, 8, 1000);
+    let key = SubjectRunKey::from(&messages[0].subject);
+    let start = RunStart { now: at(0), seq: seq(1, 1), offset: 0, shared_at: Some(80) };
+    history.record_run(key, start, messages.len(), &datagram[80..]);
+    history.attach(&datagram);
+    let retained = history.retained(b"a").unwrap();
+    let memory = datagram.as_ptr_range();
+    for (index, message) in messages.iter().enumerate() {
+        let payload = retained.event_at(index).payload;
+        assert!(payload == message.payload && memory.contains(&payload.as_ptr()), "{index}");
+    }
+    assert!(datagram.len() < history.log.bytes(), "the history counts the datagram");
+    assert_consistent(&history);
+    history.on_tick(at(100 * SECOND).instant);
+    assert!(datagram.is_unique() && history.totals().events == 0, "expired events keep no datagram");
+    assert_consistent(&history);
+}
+
+#[test]
+fn few_events_do_not_keep_their_datagram() {
+    let mut history = History::new(&settings(100, 1 << 20, 60, 1 << 20), 1);
+    let (messages, datagram) = long_datagram(60_000, 1, 1000);
+    let start = RunStart { now: at(0), seq: seq(1, 1), offset: 0, shared_at: Some(60_000) };
+    history.record_in(SubjectRunKey::from(&messages[0].subject), None, start, (&messages[0]).into());
+    history.attach(&datagram);
+    assert!(!datagram.is_unique(), "the history refers to it");
+    // Other events fill the history.
+    for step in 0..2000 {
+        if !datagram.is_unique() {
+            history.record(at(1), seq(1, 1), 0, &message(&format!("b.{step}"), &"x".repeat(400)));
+        }
+    }
+    assert!(datagram.is_unique(), "its event was copied");
+    assert_eq!(history.retained(b"a").unwrap().event_at(0).payload, messages[0].payload);
+    assert_eq!(history.totals().evicted, 0);
+    assert_consistent(&history);
 }

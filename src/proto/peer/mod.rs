@@ -51,6 +51,7 @@ use crate::rng::Rng;
 use crate::subject::permitted_subjects::HostPermissions;
 use crate::subject::{Pattern, Subject};
 use crate::time::{ClockReading, Instant};
+use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -304,8 +305,19 @@ impl Peer {
         self.members.get(&publisher).map_or(0, |member| member.loss_row().repaired.count)
     }
 
+    /// Settles, and gives the history a copy of the open datagram, so that [`Peer::history_rows`] can read it.
+    pub fn begin_report(&mut self) {
+        self.settle();
+        if self.outbound.multicast.is_open() {
+            self.publication.history.attach(&Bytes::copy_from_slice(self.outbound.multicast.open_records()));
+        }
+    }
+
     /// `show history`: returns the first `limit` retained subjects that match, in order, and the number of further
     /// ones.
+    ///
+    /// # Panics
+    /// If a message was published since the last [`Peer::begin_report`].
     pub fn history_rows(&self, pattern: &Pattern, limit: usize) -> (Vec<HistoryRow>, u64) {
         self.publication.history.rows(pattern, limit)
     }

@@ -27,6 +27,10 @@ impl Peer {
     /// Sends sealed datagrams to the group, or queues them until they may leave.
     pub(super) fn send_paced(&mut self, now: ClockReading) {
         let mut sealed = std::mem::take(&mut self.outbound.sealed);
+        // Only the first of them was open before.
+        if let Some(first) = sealed.first() {
+            self.publication.history.attach(&first.bytes);
+        }
         for datagram in sealed.drain(..) {
             if self.outbound.pacer.is_empty() && self.outbound.pacer.is_open(now.instant) {
                 self.transmit(now, datagram);

@@ -4,7 +4,7 @@ use super::batch::PublishBatch;
 use super::queue::QueueGroup;
 use crate::message::{ClientId, Epoch};
 use crate::proto::Settings;
-use crate::proto::history::History;
+use crate::proto::history::{History, RunStart};
 use crate::proto::interest::MatchSet;
 use crate::proto::send::SendStream;
 use crate::proto::subject_run::SubjectRuns;
@@ -109,9 +109,10 @@ impl Publication {
     pub(super) fn end_batch(&mut self, stream: &SendStream) -> Option<PublishBatch> {
         let batch = self.batch.take()?;
         if let (1.., Some(key)) = (batch.count, self.runs.key()) {
-            let entries = stream.entries(batch.at);
+            let PublishBatch { now, seq, offset, at, .. } = batch;
+            let start = RunStart { now, seq, offset, shared_at: stream.sealed_location(at) };
             self.window.advance(key, batch.count);
-            self.history.record_run(key, batch.now, batch.seq, batch.offset, batch.count as usize, entries);
+            self.history.record_run(key, start, batch.count as usize, stream.entries(at));
         }
         Some(batch)
     }

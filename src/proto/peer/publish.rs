@@ -8,6 +8,7 @@ use super::text_poll::is_text_poll;
 use super::{INBOX_PREFIX, Peer};
 use crate::message::{ClientId, Delivery, DeliveryMode, Epoch, Headers, Message, MessageRef, Refusal, Target, Verdict};
 use crate::proto::effect::{ClientRequest, Effect, EpochChange, PublishedPosition};
+use crate::proto::history::RunStart;
 use crate::proto::interest::MatchSet;
 use crate::proto::members::Member;
 use crate::proto::send::SealedDatagram;
@@ -313,14 +314,7 @@ impl Peer {
             numbering => numbering,
         };
         let entry = match numbering {
-            Numbering::Numbered { seq, stamp, chain, offset } => {
-                let noted = self.publication.window.noted();
-                let slot = self.publication.history.record_in(key, noted, now, seq, offset, message);
-                if let Some(slot) = slot.filter(|_| slot != noted) {
-                    self.publication.window.note(slot);
-                }
-                Entry { message, seq: Some(seq), stamp, chain }
-            }
+            Numbering::Numbered { seq, stamp, chain, .. } => Entry { message, seq: Some(seq), stamp, chain },
             Numbering::Unnumbered | Numbering::FramesExhausted => {
                 self.counters.messages_unnumbered += 1;
                 Entry { message, seq: None, stamp: None, chain: None }
@@ -329,6 +323,13 @@ impl Peer {
         self.outbound.multicast.push(now.instant, &self.origin, &entry, &mut self.outbound.sealed);
         self.send_sealed(now, None);
         let Numbering::Numbered { seq: last, offset, .. } = numbering else { return None };
+        let shared_at = self.outbound.multicast.last_entry(message);
+        let noted = self.publication.window.noted();
+        let start = RunStart { now, seq: last, offset, shared_at };
+        let slot = self.publication.history.record_in(key, noted, start, message);
+        if let Some(slot) = slot.filter(|_| slot != noted) {
+            self.publication.window.note(slot);
+        }
         if key.subject_run().is_some()
             && message.is_plain()
             && let Some((seq, at)) = self.outbound.multicast.open_run()

@@ -66,7 +66,7 @@ fn twins(settings: impl Fn() -> Settings) {
             let of_both = effects(&mut together, &mut alone, &mut delivered);
             assert_eq!(of_both[0], of_both[1], "seed {seed}");
         }
-        together.peer.settle();
+        both(&mut together, &mut alone, |host| host.peer.begin_report());
         effects(&mut together, &mut alone, &mut delivered);
         assert_eq!(delivered[0], delivered[1], "seed {seed}");
         deliveries += delivered[0].len();
@@ -157,4 +157,10 @@ fn suppressed_run_equals_single_publishes() {
 #[test]
 fn batch_equals_single_publishes_with_short_frames() {
     twins(|| Settings { frame_messages_max: 7, ..settings("A.test") });
+}
+
+/// The history refers to such datagrams, also to the open one.
+#[test]
+fn batch_equals_single_publishes_with_long_datagrams() {
+    twins(|| Settings { datagram_bytes_max: 8972, ..settings("A.test") });
 }
