@@ -21,7 +21,7 @@ const SEGMENT_BYTES_MAX: usize = 256 * 1024;
 const SEGMENT_BYTES_MIN: usize = 2048;
 
 /// Bytes of a segment for each entry that is reserved with it; the list of entries grows if it needs more.
-const BYTES_PER_ENTRY: usize = 512;
+const BYTES_PER_ENTRY: usize = 1024;
 
 /// Location of an entry in its segment, with its time and `before` value relative to the segment's start.
 #[derive(Clone, Copy, Debug)]
@@ -458,5 +458,7 @@ mod tests {
         assert!(850_000 <= bytes, "{kept} datagrams, {bytes} bytes");
         let (kept, bytes) = fill(16 << 20, &[100, 1472]);
         assert!(13 << 20 <= bytes, "{kept} datagrams, {bytes} bytes");
+        let (kept, bytes) = fill(16 << 20, &[1400]);
+        assert!((16 << 20) * 19 / 20 <= bytes, "{kept} datagrams, {bytes} bytes");
     }
 }
