@@ -1,4 +1,5 @@
-//! Allocations, copies and system calls on the hot path: `cargo bench --bench allocations`.
+//! Allocations, copies and system calls on the hot path: `cargo bench --bench allocations [-- BYTES]`; datagrams have at
+//! most 1,472 bytes, or BYTES.
 //!
 //! Publishing and receiving may allocate a bounded number of times for each datagram, however many messages it
 //! contains. The bench counts allocations, bytes copied and system calls, through the core alone, through two peers on
@@ -36,7 +37,7 @@ const MESSAGES: usize = 200_000;
 /// Number of messages published between two turns: fewer than the socket's buffer holds.
 const BURST: usize = 512;
 /// The largest datagram on an Ethernet, in bytes of UDP payload.
-const DATAGRAM_BYTES: usize = 1472;
+const ETHERNET_BYTES: usize = 1472;
 /// Maximum number of allocations for each datagram on either side. On one subject a datagram holds about twenty
 /// messages, so that one allocation for each message would show.
 const PER_DATAGRAM_MAX: f64 = 8.0;
@@ -86,18 +87,23 @@ fn messages(subjects: usize, payload_bytes: usize) -> Vec<Message> {
     (0..subjects).map(|n| Message::new(subject(n), payload.clone())).collect()
 }
 
+/// Returns the maximum size of a datagram, in bytes of UDP payload.
+fn datagram_bytes() -> usize {
+    std::env::args().find_map(|argument| argument.parse().ok()).unwrap_or(ETHERNET_BYTES)
+}
+
 fn config() -> Config {
     let bits = random_u64().to_be_bytes();
     let mut config = Config::default();
     config.group = [239, 255, bits[0], bits[1].max(1)].into();
     config.port = 20_000 + u16::from_be_bytes([bits[2], bits[3]]) % 10_000;
     config.interface = "lo".parse().expect("the loopback interface");
-    config.datagram_size = DatagramSize::Bytes(DATAGRAM_BYTES);
+    config.datagram_size = DatagramSize::Bytes(datagram_bytes());
     config
 }
 
 fn peer(config: &Config, epoch: u64) -> Peer {
-    Peer::new(config.settings(DATAGRAM_BYTES), Epoch::new(epoch).expect("not 0"), Rng::new(epoch), now(1))
+    Peer::new(config.settings(datagram_bytes()), Epoch::new(epoch).expect("not 0"), Rng::new(epoch), now(1))
 }
 
 fn now(millis: u64) -> ClockReading {
