@@ -1,5 +1,5 @@
-//! Allocations, copies and system calls on the hot path: `cargo bench --bench allocations [-- BYTES]`; datagrams have at
-//! most 1,472 bytes, or BYTES.
+//! Allocations, copies and system calls on the hot path: `cargo bench --bench allocations [-- BYTES]`. Datagrams have
+//! at most 1,472 bytes, or BYTES.
 //!
 //! Publishing and receiving may allocate a bounded number of times for each datagram, however many messages it
 //! contains. The bench counts allocations, bytes copied and system calls, through the core alone, through two peers on

@@ -7,8 +7,8 @@
 //!
 //! A segment is filled once. Dead records stay in it as garbage until the whole segment is released, or until it is
 //! *packed*. Packing moves its live records, in order, to the end of the segment before, or into a smaller one that
-//! replaces it; entries in datagrams are copied then. The order of time therefore holds over the whole log, and the oldest records are always in the first
-//! segment. The table of subjects knows which records are live.
+//! replaces it; entries in datagrams are copied then. The order of time therefore holds over the whole log, and the
+//! oldest records are always in the first segment. The table of subjects knows which records are live.
 
 use super::record::LogRecord;
 use super::subjects::{RecordLocation, SubjectTable};

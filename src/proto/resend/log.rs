@@ -118,8 +118,8 @@ impl LogSegment {
         self.entries.push(entry);
     }
 
-    /// Ends the segment, to which no entry will be added. The room that retained datagrams left no use for is returned to
-    /// the allocator; a segment of copies alone is nearly full and stays as it is, so that it can be reused.
+    /// Ends the segment, to which no entry will be added. The room that retained datagrams left unused is returned to the
+    /// allocator; a segment of copies alone is nearly full and stays as it is, so that it can be reused.
     fn close(&mut self) {
         if !self.retained.is_empty() {
             self.bytes.shrink_to_fit();
