@@ -19,7 +19,7 @@ use interposed::Work;
 use seqcast::bus::{AttachOptions, Bus, EmbeddedPeer, Notice, NoticeRef, Options, PublishError, Subscription};
 use seqcast::clock::{Clock, random_u64};
 use seqcast::config::{Config, DatagramSize};
-use seqcast::message::{ClientId, DeliveryMode, Epoch, Message, SubId};
+use seqcast::message::{ClientId, DeliveryMode, DeliveryRef, Epoch, Message, SubId};
 use seqcast::proto::effect::{ClientRequest, Effect, Input, Path};
 use seqcast::proto::peer::Peer;
 use seqcast::rng::Rng;
@@ -148,12 +148,19 @@ fn core(subjects: usize, payload_bytes: usize) -> bool {
             let mut delivered = 0;
             for bytes in datagrams.drain(..) {
                 subscriber.handle(now, Input::Datagram { from, path: Path::Multicast, bytes });
-                while let Some(effect) = subscriber.poll_effect() {
-                    if let Effect::Deliver { deliveries, .. } = effect {
-                        deliveries.visit(|delivery| {
-                            black_box(delivery);
-                            delivered += 1;
-                        });
+                let mut take = |delivery: &DeliveryRef<'_>| {
+                    black_box(delivery);
+                    delivered += 1;
+                };
+                loop {
+                    if let Some(runs) = subscriber.poll_runs() {
+                        runs.visit(&mut take);
+                        continue;
+                    }
+                    match subscriber.poll_effect() {
+                        Some(Effect::Deliver { deliveries, .. }) => deliveries.visit(&mut take),
+                        Some(_) => {}
+                        None => break,
                     }
                 }
             }

@@ -14,7 +14,7 @@ use seqcast::listener::nats;
 use seqcast::listener::output_buffer::OutputBuffer;
 use seqcast::listener::redis;
 use seqcast::listener::session_request::{ConnectionInfo, ReceiverCount, SessionRequest};
-use seqcast::message::{ClientId, DeliveryMode, Dseq, Epoch, Message, SubId};
+use seqcast::message::{ClientId, DeliveryMode, DeliveryRef, Dseq, Epoch, Message, SubId};
 use seqcast::proto::effect::{ClientRequest, Effect, Input, Path};
 use seqcast::proto::history::{History, HistorySettings};
 use seqcast::proto::mutant::Mutants;
@@ -498,12 +498,19 @@ fn core(figures: &mut Figures) {
             let started = clock();
             for bytes in datagrams {
                 subscriber.handle(now(millis), Input::Datagram { from, path: Path::Multicast, bytes });
-                while let Some(effect) = subscriber.poll_effect() {
-                    if let Effect::Deliver { deliveries, .. } = effect {
-                        deliveries.for_each(|delivery| {
-                            black_box(&delivery);
-                            delivered += 1;
-                        });
+                let mut take = |delivery: &DeliveryRef<'_>| {
+                    black_box(delivery);
+                    delivered += 1;
+                };
+                loop {
+                    if let Some(runs) = subscriber.poll_runs() {
+                        runs.visit(&mut take);
+                        continue;
+                    }
+                    match subscriber.poll_effect() {
+                        Some(Effect::Deliver { deliveries, .. }) => deliveries.visit(&mut take),
+                        Some(_) => {}
+                        None => break,
                     }
                 }
             }

@@ -46,6 +46,46 @@ impl DeliveryPosition {
     }
 }
 
+/// Calls `each` with a borrowed view of every message of a run but the first `repeated` ones, which were delivered
+/// before. The next message has this verdict; `offset` is that of the first message of its frame in the history.
+#[inline]
+pub(crate) fn visit_run(
+    run: &Run,
+    repeated: u16,
+    verdict: Verdict,
+    offset: Option<u32>,
+    publisher: &Publisher,
+    origin: Option<MessageOrigin>,
+    each: &mut impl FnMut(&DeliveryRef<'_>),
+) {
+    let seq = run.first.and_then(|seq| seq.forward(repeated.into()));
+    let mut position = DeliveryPosition { seq, offset: offset_of(seq, offset), verdict };
+    run.visit(repeated, |EntryParts { reply, headers, payload }| {
+        let DeliveryPosition { seq, offset, verdict } = position.next();
+        each(&DeliveryRef {
+            subject: &run.subject,
+            reply,
+            headers,
+            payload,
+            event: run.event,
+            publisher,
+            seq,
+            offset,
+            verdict,
+            repaired: false,
+            replayed: false,
+            origin,
+        });
+    });
+}
+
+/// Returns the offset of a message in the history; the first message of its frame has the offset `first_of_frame`.
+#[inline(always)]
+fn offset_of(seq: Option<Seq>, first_of_frame: Option<u32>) -> Option<u32> {
+    // The offset is modulo 2^32, as is the truncated count.
+    first_of_frame.zip(seq).map(|(first, seq)| first.wrapping_add((seq.count() - 1) as u32))
+}
+
 /// Storage of the messages.
 #[derive(Clone, Debug)]
 enum Messages {
@@ -247,9 +287,7 @@ impl Deliveries {
     /// Sets the offsets in the history: the first message of the frame has this offset, if it is known.
     #[inline(always)]
     pub(crate) fn set_offset(&mut self, first_of_frame: Option<u32>) {
-        let count = self.position.seq.map(|seq| seq.count() - 1);
-        // The offset is modulo 2^32, as is the truncated count.
-        self.position.offset = first_of_frame.zip(count).map(|(first, count)| first.wrapping_add(count as u32));
+        self.position.offset = offset_of(self.position.seq, first_of_frame);
     }
 
     /// Sets the offset of the first message.

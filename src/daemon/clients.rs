@@ -24,6 +24,7 @@ use crate::listener::output_buffer::COMMON_BYTES;
 use crate::listener::protocol::Protocol;
 use crate::listener::value::delivery_body;
 use crate::message::{ClientId, Delivery, Loss, LossScope, Publisher, SubId, Target};
+use crate::proto::run_batch::RunBatch;
 use crate::shared_memory::BUFFER_BYTES_MIN;
 use crate::time::{ClockReading, Instant};
 use std::collections::BTreeMap;
@@ -352,6 +353,22 @@ impl Clients {
         #[cfg(feature = "listeners")]
         let to = &others[..];
         self.deliver(now, to, advisory.into());
+    }
+
+    /// Delivers the runs of a datagram.
+    pub(crate) fn deliver_runs(&mut self, now: ClockReading, batch: RunBatch) {
+        if let Some([target]) = batch.common_targets().map(|targets| &**targets)
+            && let Some(client) = self.map.get_mut(&target.client)
+            && let ClientTransport::Embedded(queues) = &client.kind
+        {
+            Clients::record_filling(&mut self.filling, &[*target]);
+            client.delivered += batch.len() as u64;
+            if let Some(queue) = queues.get(&target.sub) {
+                queue.push_runs(batch);
+            }
+            return;
+        }
+        batch.for_each(|(to, deliveries)| self.deliver(now, &to, deliveries));
     }
 
     /// Delivers messages to every client that has one of the subscriptions.

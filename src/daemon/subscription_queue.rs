@@ -3,10 +3,15 @@
 //! If the reader is too slow, the queue drops the newest notices. It reports their number at the place in the stream
 //! where they are missing.
 
+mod notice;
+
+pub(crate) use notice::QueueItem;
+pub use notice::{Notice, NoticeRef};
+
 use crate::daemon::readiness::ReadinessPipe;
 use crate::delivery::Deliveries;
-use crate::message::{Delivery, DeliveryRef, Loss, Publisher};
-use crate::proto::join::Joined;
+use crate::message::Publisher;
+use crate::proto::run_batch::RunBatch;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -14,56 +19,6 @@ use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 #[cfg(feature = "async")]
 use std::task::Waker;
 use std::time::Duration;
-
-/// An item that a subscription yields.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Notice {
-    /// A message.
-    Message(Delivery),
-    /// A loss on the network, before any later message of its subject.
-    Loss(Loss),
-    /// Number of messages and loss reports dropped here because this subscriber was too slow.
-    Dropped(u64),
-    /// The subscription has begun with every known publisher. Sent once, and only if the subscription asked for history
-    /// or for this notice ([`SubscribeOptions`](crate::bus::SubscribeOptions)).
-    Joined(Joined),
-}
-
-/// A borrowed notice, valid during the call that visits it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum NoticeRef<'a> {
-    /// Borrowed form of [`Notice::Message`].
-    Message(&'a DeliveryRef<'a>),
-    /// Borrowed form of [`Notice::Loss`].
-    Loss(&'a Loss),
-    /// Same as [`Notice::Dropped`].
-    Dropped(u64),
-    /// Borrowed form of [`Notice::Joined`].
-    Joined(&'a Joined),
-}
-
-impl Notice {
-    /// Calls `each` with a reference to the notice.
-    pub(crate) fn visit(&self, each: impl FnOnce(NoticeRef<'_>)) {
-        match self {
-            Notice::Message(delivery) => each(NoticeRef::Message(&delivery.into())),
-            Notice::Loss(loss) => each(NoticeRef::Loss(loss)),
-            Notice::Dropped(count) => each(NoticeRef::Dropped(*count)),
-            Notice::Joined(joined) => each(NoticeRef::Joined(joined)),
-        }
-    }
-}
-
-/// An item that a reader takes from a queue.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum QueueItem {
-    /// A notice for the application.
-    Notice(Notice),
-    /// A discovered publisher; `None` follows the last of those known at first. Precedes all notices.
-    Publisher(Option<Publisher>),
-}
 
 /// Bytes charged for a notice in addition to its message: the structures around it.
 const EVENT_BYTES: usize = 256;
@@ -118,6 +73,8 @@ pub(crate) struct SubscriptionQueue {
 enum QueueEntry {
     /// Messages of one subject, and the bytes charged for them.
     Messages(Deliveries, usize),
+    /// Messages of several subjects that arrived in one datagram; at least one.
+    Runs(RunBatch),
     /// Any other notice.
     Notice(Notice),
 }
@@ -192,6 +149,25 @@ impl SubscriptionQueue {
         }
         state.drop_events(count.saturating_sub(room) as u64);
         state
+    }
+
+    /// Appends the messages of a datagram. Those for which there is no room are dropped and counted.
+    pub(crate) fn push_runs(&self, batch: RunBatch) {
+        let mut state = self.lock();
+        if state.closed {
+            return;
+        }
+        let bytes = charged_bytes(&batch);
+        // One that refers to much more memory than its messages have is taken apart, as is one that does not fit.
+        if !batch.is_dense() || self.room(&state, bytes) < batch.len() {
+            drop(state);
+            batch.for_each(|(_, messages)| drop(self.put_messages(messages)));
+            return self.notify();
+        }
+        state.report_dropped();
+        (state.count, state.bytes) = (state.count + batch.len(), state.bytes + bytes);
+        state.queued.push_back(QueueEntry::Runs(batch));
+        self.wake(state);
     }
 
     /// Appends a notice, or drops and counts it. A [`Notice::Dropped`] adds to the count.
@@ -369,6 +345,7 @@ impl SubscriptionQueue {
         for queued in queued.drain(..) {
             match queued {
                 QueueEntry::Messages(messages, _) => messages.visit(|delivery| each(NoticeRef::Message(delivery))),
+                QueueEntry::Runs(batch) => batch.visit(|delivery| each(NoticeRef::Message(delivery))),
                 QueueEntry::Notice(event) => event.visit(&mut each),
             }
         }
@@ -448,6 +425,7 @@ impl QueueState {
         if let Some(publisher) = self.publishers.pop_front() {
             return Ok(QueueItem::Publisher(publisher));
         }
+        self.split_runs();
         if let Some(QueueEntry::Messages(messages, bytes)) = self.queued.front_mut()
             && let Some(delivery) = messages.next()
         {
@@ -463,11 +441,24 @@ impl QueueState {
                 (self.count, self.bytes) = (self.count - 1, self.bytes - EVENT_BYTES);
                 Ok(QueueItem::Notice(event))
             }
-            Some(QueueEntry::Messages(..)) => unreachable!("messages leave with the last of them"),
+            Some(QueueEntry::Messages(..) | QueueEntry::Runs(_)) => {
+                unreachable!("messages leave with the last of them")
+            }
             None if 0 < self.dropped => Ok(QueueItem::Notice(Notice::Dropped(std::mem::take(&mut self.dropped)))),
             None if self.closed => Err(PopError::Closed),
             None => Err(PopError::Empty),
         }
+    }
+
+    /// Separates the first run from others of its datagram, if it is next.
+    fn split_runs(&mut self) {
+        let Some(QueueEntry::Runs(batch)) = self.queued.front_mut() else { return };
+        let (_, messages) = batch.next().expect("a batch leaves with its last run");
+        if batch.len() == 0 {
+            self.queued.pop_front();
+        }
+        let bytes = EVENT_BYTES + messages.bytes();
+        self.queued.push_front(QueueEntry::Messages(messages, bytes));
     }
 
     /// Counts `count` dropped notices.
@@ -487,10 +478,17 @@ impl QueueState {
     }
 }
 
+/// Returns the bytes charged for a batch.
+fn charged_bytes(batch: &RunBatch) -> usize {
+    EVENT_BYTES * batch.runs_len() + batch.bytes()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{Cause, Dseq, Epoch, LossScope, Message, MessageRef, Publisher, Reason, Verdict};
+    use crate::message::{
+        Cause, Delivery, Dseq, Epoch, Loss, LossScope, Message, MessageRef, Publisher, Reason, Verdict,
+    };
     use crate::seqno::{Frame, Seq};
     use crate::subject::Subject;
     use crate::time::WallTime;
@@ -590,6 +588,45 @@ mod tests {
         assert_eq!(queue.drain(|_| {}), Ok(0));
         queue.close();
         assert_eq!(queue.drain(|_| {}), Err(PopError::Closed));
+    }
+
+    #[test]
+    fn runs_are_read_together_or_apart() {
+        let batch = |wanted: usize| {
+            let run = |index: usize| {
+                let (subject, mut entries) = (format!("t.{index}").parse().unwrap(), Vec::new());
+                (0..3).for_each(|n| entry::put(&mut entries, MessageRef::new(&subject, &[n; 64])));
+                Run::of_packed(subject, Some(Seq::from_parts(Frame::new(1).unwrap(), 1).unwrap()), 3, entries.into())
+            };
+            RunBatch::of_runs((0..10).map(run).collect(), 0..wanted, publisher())
+        };
+        let queue = |count_max, wanted| {
+            let queue = SubscriptionQueue::new(QueueLimits { count_max, bytes_max: 1 << 30 });
+            queue.push_runs(batch(wanted));
+            queue.push(loss());
+            queue
+        };
+        // Each run has two messages that were not received before: all, few of many, and more than the queue takes.
+        for (count_max, wanted, expected, dropped) in [(99, 10, 20_usize, 0), (99, 2, 4, 0), (7, 10, 7, 13)] {
+            let (popped, drained) = (queue(count_max, wanted), queue(count_max, wanted));
+            let charged = EVENT_BYTES * expected.div_ceil(2);
+            assert!(charged < popped.fill().1 && popped.fill() == drained.fill(), "{:?}", popped.fill());
+            let mut apart = Vec::new();
+            while let Ok(QueueItem::Notice(notice)) = popped.pop() {
+                apart.push(notice);
+            }
+            let messages = apart.iter().filter(|notice| matches!(notice, Notice::Message(_))).count();
+            assert_eq!((messages, popped.fill().0, popped.fill().1), (expected, 0, 0));
+            let mut together = Vec::new();
+            let read = drained.drain(|notice| match notice {
+                NoticeRef::Message(delivery) => together.push(Notice::Message(delivery.to_delivery())),
+                NoticeRef::Loss(loss) => together.push(Notice::Loss(loss.clone())),
+                NoticeRef::Dropped(count) => together.push(Notice::Dropped(count)),
+                NoticeRef::Joined(_) => {}
+            });
+            assert_eq!((together, read), (apart.clone(), Ok(apart.len())));
+            assert_eq!(apart.contains(&Notice::Dropped(dropped)), 0 < dropped);
+        }
     }
 
     #[test]

@@ -70,6 +70,7 @@ mod refusals;
 mod remote_interest;
 mod reported_loss;
 pub mod resend;
+pub mod run_batch;
 mod send;
 pub mod stats;
 mod stream_item;

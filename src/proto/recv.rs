@@ -141,24 +141,20 @@ impl RecvStream {
             || accept == Acceptance::Repaired && ctx.mutants.is(Mutant::RepairedFirst);
         let mut lookup = std::mem::take(&mut self.lookup);
         if self.kind != StreamKind::Ptp && 1 < records.len() {
-            lookup.extend(records.iter().map(|record| match record {
-                Record::Run(run) => {
-                    let matched = ctx.interest.matches(&run.subject, ctx.mode);
-                    let index = matched.as_ref().and_then(|_| ctx.window.seek(ctx.uid, &run.subject));
-                    Some(RunLookup { matched, index })
-                }
-                _ => None,
-            }));
+            lookup.extend(records.iter().map(|record| look_up(ctx, record)));
         }
-        for (index, record) in records.into_iter().enumerate() {
-            ctx.lookup = lookup.get_mut(index).and_then(Option::take);
-            let index = index as u32 + 1;
-            match record {
-                Record::Run(run) => {
-                    self.release_or_buffer(ctx, (dseq, index), arrival, StreamItem::Run(run), direct, out)
+        let is_batch = direct && ctx.permits_all && self.kind != StreamKind::Ptp && !arrival.repaired;
+        if is_batch && 1 < records.len() && records.iter().all(|record| matches!(record, Record::Run(_))) {
+            self.on_runs(ctx, dseq, arrival, records, &mut lookup, out);
+        } else {
+            for (index, record) in records.into_iter().enumerate() {
+                ctx.lookup = lookup.get_mut(index).and_then(Option::take);
+                let at = (dseq, index as u32 + 1);
+                match record {
+                    Record::Run(run) => self.release_or_buffer(ctx, at, arrival, StreamItem::Run(run), direct, out),
+                    Record::Fragment(fragment) => self.on_fragment(ctx, at, arrival, fragment, direct, out),
+                    _ => {}
                 }
-                Record::Fragment(fragment) => self.on_fragment(ctx, (dseq, index), arrival, fragment, direct, out),
-                _ => {}
             }
         }
         ctx.lookup = None;
@@ -448,6 +444,15 @@ impl RecvStream {
         assert!(self.reorder_buffer.is_empty() || self.ledger.is_waiting());
         assert_eq!(self.ledger.states().buffered, self.reorder_buffer.datagrams());
     }
+}
+
+/// Looks up the subscriptions and the stream of a run; `None` for other records.
+#[inline]
+fn look_up(ctx: &mut ReceiveContext<'_>, record: &Record) -> Option<RunLookup> {
+    let Record::Run(run) = record else { return None };
+    let matched = ctx.interest.matches(&run.subject, ctx.mode);
+    let index = matched.as_ref().and_then(|_| ctx.window.seek(ctx.uid, &run.subject));
+    Some(RunLookup { matched, index })
 }
 
 /// Creates the context of a gap that `ctx` reveals.

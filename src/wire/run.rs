@@ -194,6 +194,19 @@ impl Run {
         Run { subject, first, stamp: None, chain: None, event: false, count, meta: false, entries }
     }
 
+    /// Visits the messages after the first `skipped` ones: reply subject, header fields and payload of each.
+    #[inline]
+    pub(crate) fn visit(&self, skipped: u16, mut each: impl FnMut(EntryParts<'_>)) {
+        let mut at = 0;
+        for index in 0..self.count {
+            let (parts, next) = entry::parts(&self.entries, at, self.meta);
+            at = next;
+            if skipped <= index {
+                each(parts);
+            }
+        }
+    }
+
     /// Returns whether each entry has a meta part.
     pub(crate) fn has_meta(&self) -> bool {
         self.meta

@@ -356,7 +356,12 @@ impl EngineCore {
     /// Applies all pending effects of the protocol core.
     pub(super) fn apply_effects(&mut self, now: ClockReading) {
         self.drain_protection(now);
-        while let Some(effect) = self.peer.poll_effect() {
+        loop {
+            // Runs that are delivered together were not repaired, so the subjects' losses have nothing to record.
+            while let Some(batch) = self.peer.poll_runs() {
+                self.clients.deliver_runs(now, batch);
+            }
+            let Some(effect) = self.peer.poll_effect() else { return };
             match effect {
                 Effect::Multicast(bytes) => self.send(None, bytes),
                 Effect::Unicast { to, bytes } => self.send(Some(to), bytes),

@@ -4,6 +4,7 @@ mod admission;
 mod announcements;
 mod batch;
 pub(crate) mod discovery;
+mod effect_queue;
 mod history_service;
 mod inbound;
 mod interest;
@@ -36,6 +37,7 @@ use crate::proto::path_probe::PathProbes;
 use crate::proto::peer::admission::Admission;
 use crate::proto::peer::announcements::Announcements;
 use crate::proto::peer::discovery::PublisherDiscovery;
+use crate::proto::peer::effect_queue::EffectQueue;
 use crate::proto::peer::inbound::Inbound;
 use crate::proto::peer::interest::InterestPacing;
 use crate::proto::peer::outbound::Outbound;
@@ -45,6 +47,7 @@ use crate::proto::peer::questions::PendingQuestions;
 use crate::proto::peer::suppression::Suppression;
 use crate::proto::remote_interest::RemoteInterest;
 use crate::proto::resend::ResendCounters;
+use crate::proto::run_batch::RunBatch;
 use crate::proto::send::{HeartbeatTimer, Origin};
 use crate::proto::stats::{Counters, LossRow, MemberRow, OutboundRow, SeqnoRow, SubRow, WindowRow};
 use crate::rng::Rng;
@@ -52,7 +55,7 @@ use crate::subject::permitted_subjects::HostPermissions;
 use crate::subject::{Pattern, Subject};
 use crate::time::{ClockReading, Instant};
 use bytes::Bytes;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// BYEs are sent at 0, +20 and +60 ms.
@@ -100,7 +103,7 @@ pub struct Peer {
     discovery: PublisherDiscovery,
     stop: Option<Stop>,
     counters: Counters,
-    effects: VecDeque<Effect>,
+    effects: EffectQueue,
 }
 
 /// Progress of a graceful stop.
@@ -151,7 +154,7 @@ impl Peer {
             discovery: PublisherDiscovery::new(at),
             stop: None,
             counters: Counters::default(),
-            effects: VecDeque::new(),
+            effects: EffectQueue::default(),
             rng,
             settings,
         }
@@ -228,7 +231,13 @@ impl Peer {
     /// to clients of this peer, together: with the next input that is neither a publish request nor
     /// [`Input::OwnDatagrams`], at the latest with a tick.
     pub fn poll_effect(&mut self) -> Option<Effect> {
-        self.effects.pop_front()
+        self.effects.pop()
+    }
+
+    /// Returns the next effects together if they deliver the runs of a datagram, instead of one by one. The caller
+    /// then takes the next effect.
+    pub fn poll_runs(&mut self) -> Option<RunBatch> {
+        self.effects.pop_runs()
     }
 
     /// Returns the latest time for the next [`Input::Tick`]; an earlier tick is harmless. It is in the past while a

@@ -6,11 +6,14 @@
 
 use super::Peer;
 use crate::delivery::Deliveries;
-use crate::message::{Count, Delivery, DeliveryMode, Epoch, Headers, Message, MessageOrigin, Queue, Targets, Verdict};
+use crate::message::{
+    Count, Delivery, DeliveryMode, Epoch, Headers, Message, MessageOrigin, Publisher, Queue, Targets, Verdict,
+};
 use crate::proto::effect::Effect;
 use crate::proto::interest::MatchSet;
 use crate::proto::members::Member;
 use crate::proto::mutant::Mutant;
+use crate::proto::run_batch::{RunBatch, RunDelivery};
 use crate::proto::stream_item::StreamItem;
 use crate::rng::Rng;
 use crate::seqno::Seq;
@@ -271,6 +274,18 @@ impl Peer {
         self.effects.push_back(Effect::Deliver { to: to.targets.clone(), deliveries });
         self.counters.messages_delivered += messages;
         self.count_deliveries(to, messages);
+    }
+
+    /// Delivers runs of a datagram of another peer together.
+    pub(super) fn deliver_runs(&mut self, publisher: &Publisher, items: Vec<StreamItem>, runs: Vec<RunDelivery>) {
+        let origin = self.origin_of(publisher.epoch, false);
+        let batch = RunBatch::new(items, runs, publisher.clone(), origin);
+        self.counters.messages_delivered += batch.len() as u64;
+        batch.for_each_match(|matched, messages| {
+            self.counters.deliveries += matched.targets.len() as u64 * messages;
+            self.interest.count(matched, messages);
+        });
+        self.effects.push_runs(batch);
     }
 
     /// Returns the local subscriptions that get a message of this peer itself on a subject, with one member of each

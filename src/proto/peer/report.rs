@@ -52,6 +52,7 @@ impl Peer {
             mode: side.mode(),
             inbox: &self.inbox,
             own: self.origin.epoch,
+            permits_all: publish.is_all(),
             counters: &mut self.counters,
             losses,
             arrived: self.inbound.arrived,
@@ -119,6 +120,7 @@ impl Peer {
                     member.losses.repaired.add(messages * times, now.wall);
                 }
             }
+            StreamOutcome::DeliverRuns { items, runs } => self.deliver_runs(publisher, items, runs),
             StreamOutcome::Unserved { item, directed } => self.on_unserved(now, publisher.epoch, item, directed),
             StreamOutcome::Lost { subject, first, last, count, since, matched, reason, missing } => {
                 if let Some(member) = self.members.get_mut(&publisher.epoch) {
@@ -277,6 +279,7 @@ fn reason_of(outcome: &StreamOutcome) -> Option<Reason> {
         StreamOutcome::Lost { reason, .. } | StreamOutcome::InboxLost { reason, .. } => Some(*reason),
         StreamOutcome::Unverified { range, .. } => Some(range.reason),
         StreamOutcome::Deliver { .. }
+        | StreamOutcome::DeliverRuns { .. }
         | StreamOutcome::Unserved { .. }
         | StreamOutcome::Fetch { .. }
         | StreamOutcome::Service(_) => None,

@@ -2,16 +2,18 @@
 
 use super::proven_loss::ProvenLoss;
 use super::{ANSWERS, HISTORY, ReceiveContext, RecvStream, RunLookup, StreamKind, StreamOutcome};
-use crate::message::{Count, DeliveryMode, MissingDatagrams, Verdict};
+use crate::message::{Count, DeliveryMode, Dseq, MissingDatagrams, Verdict};
 use crate::proto::continuity::{Continuity, SeqPosition, Skip};
 use crate::proto::fragment::AbandonedMessage;
 use crate::proto::interest::MatchSet;
 use crate::proto::ledger::SettledRange;
 use crate::proto::mutant::Mutant;
+use crate::proto::run_batch::RunDelivery;
 use crate::proto::stream_item::{Arrival, ItemRef, StreamItem};
 use crate::proto::window::{StreamIndex, SubEntry};
 use crate::seqno::Seq;
 use crate::subject::Subject;
+use crate::wire::Record;
 use std::sync::Arc;
 
 /// Disposition of an item.
@@ -103,6 +105,40 @@ impl RecvStream {
         let seen = ctx.window.find(ctx.uid, item.subject(), lookup);
         let numbered = NumberedItem { at, position: SeqPosition { chain, ..position }, matched, seen };
         self.judge_numbered(ctx, numbered, settled, out)
+    }
+
+    /// Delivers the runs of a datagram that follows everything before it. Those before the first report of a loss are
+    /// delivered together.
+    pub(super) fn on_runs(
+        &mut self,
+        ctx: &mut ReceiveContext<'_>,
+        dseq: Dseq,
+        arrival: Arrival,
+        records: Vec<Record>,
+        lookup: &mut [Option<RunLookup>],
+        out: &mut Vec<StreamOutcome>,
+    ) {
+        // The items take the place of the records, in the same allocation.
+        let item = |record| if let Record::Run(run) = record { Some(StreamItem::Run(run)) } else { None };
+        let items: Vec<StreamItem> = records.into_iter().filter_map(item).collect();
+        let mut runs = Vec::with_capacity(items.len());
+        let start = out.len();
+        for (index, item) in items.iter().enumerate() {
+            ctx.lookup = lookup.get_mut(index).and_then(Option::take);
+            match self.judge(ctx, ItemRef { dseq, arrival, item }, true, out) {
+                Disposition::Deliver { repeated, verdict, offset, matched }
+                    if out.len() == start && !matched.has_queues() && !item.has_meta() =>
+                {
+                    let (index, repeated) = (index as u32, repeated as u16);
+                    runs.push(RunDelivery { index, repeated, verdict, offset, matched });
+                }
+                Disposition::Drop => {}
+                disposition => push_delivery(self.kind, item.clone(), arrival, disposition, out),
+            }
+        }
+        if !runs.is_empty() {
+            out.insert(start, StreamOutcome::DeliverRuns { items, runs });
+        }
     }
 
     /// Compares the number of an item with the last number of its subject. Also returns whether the last number proves

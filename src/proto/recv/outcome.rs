@@ -5,6 +5,7 @@ use crate::proto::interest::{InterestTable, MatchSet};
 use crate::proto::ledger::SettledRange;
 use crate::proto::loss::LossCounters;
 use crate::proto::mutant::Mutants;
+use crate::proto::run_batch::RunDelivery;
 use crate::proto::stats::Counters;
 use crate::proto::stream_item::StreamItem;
 use crate::proto::window::{StreamIndex, SubWindow};
@@ -31,6 +32,8 @@ pub struct ReceiveContext<'a> {
     pub inbox: &'a str,
     /// Epoch of this run, as stamps of queue groups name it.
     pub own: Epoch,
+    /// True if the publisher may publish on every subject, so that no run needs to be checked.
+    pub permits_all: bool,
     /// Counters of the whole peer.
     pub counters: &'a mut Counters,
     /// Counters of this publisher.
@@ -84,6 +87,13 @@ pub enum StreamOutcome {
         offset: Option<u32>,
         /// Subscriptions that match them.
         matched: Arc<MatchSet>,
+    },
+    /// Runs of a datagram to deliver together.
+    DeliverRuns {
+        /// Items of the datagram, all of which are runs.
+        items: Vec<StreamItem>,
+        /// The runs to deliver; at least one.
+        runs: Vec<RunDelivery>,
     },
     /// Lost messages of a subject.
     Lost {

@@ -167,21 +167,52 @@ fn lost_large_message_precedes_the_next_delivery() {
     assert_eq!((first.count(), last.count(), item.position().map(|position| position.seq.count())), (1, 1, Some(2)));
 }
 
+/// Runs before the first reported loss of a datagram are delivered together, and the others one by one after it.
+#[test]
+fn loss_ends_the_runs_delivered_together() {
+    let datagrams = sealed_datagrams(
+        &[("t.0", 1), ("t.1", 1), ("t.2", 1), ("t.1", 1), ("t.0", 1), ("t.1", 1), ("t.2", 1)],
+        &[2, 3, 6],
+    );
+    let mut receiver = Receiver::new(1);
+    receiver.apply(1, &Input::Datagram(0), &datagrams);
+    receiver.apply(2, &Input::Announcement(1), &datagrams);
+    receiver.apply(3, &Input::Overflow, &datagrams);
+    let subject = |item: &StreamItem| item.subject().to_string();
+    let show = |outcome: &StreamOutcome| match outcome {
+        StreamOutcome::DeliverRuns { items, runs } => {
+            runs.iter().map(|run| subject(&items[run.index as usize])).collect::<Vec<_>>().join(" ")
+        }
+        StreamOutcome::Deliver { item, .. } => format!("{} alone", subject(item)),
+        StreamOutcome::Lost { subject, .. } => format!("{subject} lost"),
+        StreamOutcome::Unverified { .. } => "unverified".to_owned(),
+        other => panic!("{other:?}"),
+    };
+    receiver.apply(4, &Input::Datagram(2), &datagrams);
+    let shown: Vec<String> = receiver.outcomes.iter().map(show).collect();
+    assert_eq!(shown, ["t.0 t.1 t.2", "unverified", "t.0", "t.1 lost", "t.1 alone", "t.2 alone"]);
+}
+
 /// Returns three datagrams: a small message; another one, and the beginning of a large one of the subject `t.1`; the
 /// rest of that, and a small message of the subject `after`.
 fn datagrams_around_large_message(after: &str) -> Vec<Bytes> {
+    sealed_datagrams(&[("t.0", 1), ("t.0", 1), ("t.1", 600), (after, 1)], &[0, 3])
+}
+
+/// Returns three datagrams of messages with these subjects and sizes; a datagram ends with each of the last ones.
+fn sealed_datagrams(messages: &[(&str, usize)], lasts: &[usize]) -> Vec<Bytes> {
     let (mut window, mut sealed) = (PubWindow::new(settings("A.pub").pub_window, 40, 1), Vec::new());
     let mut send = send_stream();
     let origin = Origin { group: 7500, epoch: Epoch::new(7).unwrap(), started: Instant::ZERO };
-    for (number, (subject, bytes)) in [("t.0", 1), ("t.0", 1), ("t.1", 600), (after, 1)].into_iter().enumerate() {
-        let message = Message::new(subject.parse().unwrap(), vec![7; bytes]);
+    for (number, (subject, bytes)) in messages.iter().enumerate() {
+        let message = Message::new(subject.parse().unwrap(), vec![7; *bytes]);
         let Numbering::Numbered { seq, stamp, chain, .. } = window.number(&message.subject, at(0), &mut Rng::new(1))
         else {
             unreachable!("the window has room")
         };
         let entry = Entry { message: (&message).into(), seq: Some(seq), stamp, chain };
         send.push(Instant::ZERO, &origin, &entry, &mut sealed);
-        if [0, 3].contains(&number) {
+        if lasts.contains(&number) {
             send.seal(Instant::ZERO, &origin, &mut sealed);
         }
     }
@@ -234,6 +265,7 @@ impl Seen {
                         usize::from(matches!(item, StreamItem::FetchedMessages(fetched) if fetched.bytes() == LARGE));
                     self.overtook += usize::from(receiver.recv.ledger.is_waiting());
                 }
+                StreamOutcome::DeliverRuns { runs, .. } => self.delivered += runs.len(),
                 StreamOutcome::Lost { .. } => self.lost += 1,
                 StreamOutcome::Unverified { .. } => self.unverified += 1,
                 StreamOutcome::Fetch { .. } => self.fetched += 1,
@@ -378,6 +410,7 @@ impl Receiver {
             mode: DeliveryMode::Repair,
             inbox: "_INBOX.0000000000000002.",
             own: Epoch::new(2).unwrap(),
+            permits_all: true,
             counters: &mut self.counters,
             losses: &mut self.losses,
             arrived: now.instant - self.age,

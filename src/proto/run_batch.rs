@@ -1,0 +1,237 @@
+//! Runs of one datagram that are delivered together. They stay in the list that the decoder made, so nothing is moved
+//! or allocated for each.
+
+use crate::delivery::{Deliveries, visit_run};
+use crate::message::{DeliveryRef, MessageOrigin, Publisher, Targets, Verdict};
+use crate::proto::interest::MatchSet;
+use crate::proto::stream_item::StreamItem;
+use crate::wire::Run;
+use std::sync::Arc;
+use std::vec;
+
+/// Disposition of a run that is delivered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunDelivery {
+    /// Index of the run among the items of its datagram.
+    pub index: u32,
+    /// Number of messages at its front that were received before; less than its messages.
+    pub repeated: u16,
+    /// Verdict on the first message delivered; the others follow it.
+    pub verdict: Verdict,
+    /// Offset of the first message of its frame in the history, if it is known.
+    pub offset: Option<u32>,
+    /// Subscriptions that match it, none of which is in a queue group.
+    pub matched: Arc<MatchSet>,
+}
+
+/// Runs of one datagram that arrived in order, for subscriptions in no queue group.
+#[derive(Clone, Debug)]
+pub struct RunBatch {
+    /// Items of the datagram from the index `first` on, all of which are runs.
+    items: vec::IntoIter<StreamItem>,
+    first: u32,
+    /// Runs not yielded yet, in order.
+    runs: vec::IntoIter<RunDelivery>,
+    publisher: Publisher,
+    origin: Option<MessageOrigin>,
+    /// Number of messages not yielded yet.
+    messages: usize,
+    /// Bytes of their entries.
+    bytes: usize,
+    /// True if all runs are for the same subscriptions.
+    has_one_match: bool,
+    /// True if the runs not yielded are at least half of the memory of the batch.
+    is_dense: bool,
+}
+
+impl RunBatch {
+    /// Creates a batch of one or more runs of a publisher, which the items contain.
+    pub(super) fn new(
+        items: Vec<StreamItem>,
+        runs: Vec<RunDelivery>,
+        publisher: Publisher,
+        origin: Option<MessageOrigin>,
+    ) -> RunBatch {
+        let (mut messages, mut bytes, mut has_one_match) = (0, 0, true);
+        for run in &runs {
+            let item = run_at(&items, run.index);
+            messages += usize::from(item.count - run.repeated);
+            bytes += item.entry_bytes();
+            has_one_match &= Arc::ptr_eq(&run.matched, &runs[0].matched);
+        }
+        let is_dense = runs.len() == items.len() || {
+            let bytes_of = |item: &StreamItem| item.subject().as_bytes().len() + item.bytes();
+            let all: usize = items.iter().map(bytes_of).sum();
+            let delivered: usize = runs.iter().map(|run| bytes_of(&items[run.index as usize])).sum();
+            items.len() <= 2 * runs.len() && all <= 2 * delivered
+        };
+        let (items, runs) = (items.into_iter(), runs.into_iter());
+        RunBatch { items, first: 0, runs, publisher, origin, messages, bytes, has_one_match, is_dense }
+    }
+
+    /// Returns the number of messages.
+    pub(crate) fn len(&self) -> usize {
+        self.messages
+    }
+
+    /// Returns the number of runs.
+    pub(crate) fn runs_len(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// Returns the bytes of the entries.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Returns whether the runs are at least half of the memory that the batch keeps in use.
+    pub(crate) fn is_dense(&self) -> bool {
+        self.is_dense
+    }
+
+    /// Returns the subscriptions that get all messages, if each message is for the same ones.
+    pub(crate) fn common_targets(&self) -> Option<&Targets> {
+        self.runs.as_slice().first().filter(|_| self.has_one_match).map(|run| &run.matched.targets)
+    }
+
+    /// Calls `each` with the subscriptions of successive runs, and with the number of their messages.
+    pub(super) fn for_each_match(&self, mut each: impl FnMut(&MatchSet, u64)) {
+        for group in self.runs.as_slice().chunk_by(|a, b| Arc::ptr_eq(&a.matched, &b.matched)) {
+            let messages = |run: &RunDelivery| u64::from(self.item(run).count - run.repeated);
+            each(&group[0].matched, group.iter().map(messages).sum());
+        }
+    }
+
+    fn item(&self, run: &RunDelivery) -> &Run {
+        run_at(self.items.as_slice(), run.index - self.first)
+    }
+
+    /// Calls `each` with a borrowed view of every message in order.
+    pub fn visit(self, mut each: impl FnMut(&DeliveryRef<'_>)) {
+        for run in self.runs.as_slice() {
+            let RunDelivery { repeated, verdict, offset, .. } = *run;
+            let item = self.item(run);
+            visit_run(item, repeated, verdict, offset, &self.publisher, self.origin, &mut each);
+        }
+    }
+}
+
+impl Iterator for RunBatch {
+    type Item = (Targets, Deliveries);
+
+    /// Returns the next run with its subscriptions.
+    fn next(&mut self) -> Option<(Targets, Deliveries)> {
+        let run = self.runs.next()?;
+        let item = self.items.nth((run.index - self.first) as usize);
+        let Some(StreamItem::Run(item)) = item else { unreachable!("each of the items is a run") };
+        self.first = run.index + 1;
+        let mut deliveries = Deliveries::of_run(item, self.publisher.clone(), run.verdict, false);
+        assert!(deliveries.skip_repeated(run.repeated.into()), "a message is left");
+        deliveries.set_offset(run.offset);
+        deliveries.set_origin(self.origin);
+        (self.messages, self.bytes) = (self.messages - deliveries.len(), self.bytes - deliveries.bytes());
+        Some((run.matched.targets.clone(), deliveries))
+    }
+}
+
+impl PartialEq for RunBatch {
+    /// Returns whether both yield the same messages for the same subscriptions.
+    fn eq(&self, other: &RunBatch) -> bool {
+        self.clone().eq(other.clone())
+    }
+}
+
+fn run_at(items: &[StreamItem], index: u32) -> &Run {
+    match &items[index as usize] {
+        StreamItem::Run(run) => run,
+        _ => unreachable!("each of the items is a run"),
+    }
+}
+
+#[cfg(test)]
+impl RunBatch {
+    /// Returns a batch with these indices of the runs, without the first message of each run of several; all of it is
+    /// for one subscription.
+    pub(crate) fn of_runs(runs: Vec<Run>, indices: impl Iterator<Item = usize>, publisher: Publisher) -> RunBatch {
+        use crate::message::{ClientId, DeliveryMode, SubId, Target};
+        use crate::proto::interest::InterestTable;
+        use crate::subject::Pattern;
+        use crate::time::Instant;
+        let mut interest = InterestTable::new(&crate::proto::peer::tests::settings("A.sub"), 1);
+        let target = Target { client: ClientId(1), sub: SubId(1) };
+        let all = ">".parse::<Pattern>().unwrap().into();
+        interest.subscribe(Instant::ZERO, target, all, DeliveryMode::Repair).unwrap();
+        let matched = interest.matches(&runs[0].subject, DeliveryMode::Repair).unwrap();
+        let delivery = |index: usize| {
+            let (repeated, offset) = (u16::from(1 < runs[index].count), Some(u32::MAX - index as u32));
+            let (index, matched) = (index as u32, Arc::clone(&matched));
+            RunDelivery { index, repeated, verdict: Verdict::First, offset, matched }
+        };
+        let deliveries = indices.map(delivery).collect();
+        RunBatch::new(runs.into_iter().map(StreamItem::Run).collect(), deliveries, publisher, None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{Delivery, Epoch, MessageRef};
+    use crate::rng::Rng;
+    use crate::seqno::{Frame, Seq};
+    use crate::wire::entry;
+
+    fn publisher() -> Publisher {
+        Publisher { name: None, epoch: Epoch::new(1).unwrap(), uid: 1 }
+    }
+
+    /// Returns runs of one to three messages, with a number or without.
+    fn runs(rng: &mut Rng, count: usize) -> Vec<Run> {
+        let run = |index: usize| {
+            let (mut entries, messages) = (Vec::new(), rng.between(1, 3) as u16);
+            let subject = format!("t.{index}").parse().unwrap();
+            for message in 0..messages {
+                entry::put(&mut entries, MessageRef::new(&subject, &vec![message as u8; rng.below(200) as usize]));
+            }
+            let seq = Seq::from_parts(Frame::new(7).unwrap(), rng.between(1, 9)).unwrap();
+            Run::of_packed(subject, rng.chance(0.8).then_some(seq), messages, entries.into())
+        };
+        (0..count).map(run).collect()
+    }
+
+    #[test]
+    fn batch_yields_its_runs_together_or_apart() {
+        let mut rng = Rng::new(1);
+        for _ in 0..100 {
+            let count = rng.between(1, 20) as usize;
+            let runs = runs(&mut rng, count);
+            let chosen: Vec<usize> = (0..count).filter(|index| *index == 0 || rng.chance(0.7)).collect();
+            let mut batch = RunBatch::of_runs(runs, chosen.iter().copied(), publisher());
+            assert_eq!(batch.runs_len(), chosen.len());
+            let mut apart: Vec<Delivery> = Vec::new();
+            // A batch may lose runs before it is visited.
+            for _ in 0..rng.below(chosen.len() as u64 + 1) {
+                apart.extend(batch.next().unwrap().1);
+            }
+            let (before, messages, bytes) = (apart.len(), batch.len(), batch.bytes());
+            let mut charged = 0;
+            for (to, deliveries) in batch.clone() {
+                charged += deliveries.bytes();
+                apart.extend(deliveries);
+                assert_eq!(to.len(), 1);
+            }
+            assert_eq!((apart.len() - before, charged), (messages, bytes));
+            let mut together = Vec::new();
+            batch.visit(|delivery| together.push(delivery.to_delivery()));
+            assert_eq!(together, apart[before..]);
+            let offsets = apart.iter().filter_map(|delivery| delivery.offset.zip(delivery.seq));
+            let first_of_frame = |(offset, seq): (u32, Seq)| offset.wrapping_sub((seq.count() - 1) as u32);
+            assert!(offsets.map(first_of_frame).all(|first| u32::MAX - 20 < first));
+        }
+    }
+
+    #[test]
+    fn batch_with_few_wanted_runs_is_sparse() {
+        let dense = |chosen: usize| RunBatch::of_runs(runs(&mut Rng::new(1), 20), 0..chosen, publisher()).is_dense();
+        assert_eq!([1, 4, 18, 20].map(dense), [false, false, true, true]);
+    }
+}
