@@ -230,14 +230,14 @@ pub fn decode_with(bytes: Bytes, check_value: CheckValue) -> Result<Datagram, Di
 /// Approximate minimum body of a record that counts for the initial capacity.
 const RECORD_BYTES_MIN: usize = 8;
 
-/// Returns the maximum number of records that are kept. Empty records do not count, so the reserved memory cannot be
-/// much larger than the datagram.
+/// Returns the maximum number of records that are kept. Empty and skipped records do not count, so the reserved memory
+/// cannot be much larger than the datagram.
 fn records_in(reader: &Reader<'_>) -> usize {
     let mut reader = reader.clone();
     let mut count = 0;
-    while let Ok([_, _, high, low]) = reader.array() {
+    while let Ok([record_type, _, high, low]) = reader.array() {
         let length = usize::from(u16::from_be_bytes([high, low]));
-        count += usize::from(RECORD_BYTES_MIN <= length);
+        count += usize::from(RECORD_BYTES_MIN <= length && !is_skipped(record_type));
         if reader.span(length).is_err() {
             break;
         }
@@ -260,10 +260,10 @@ fn decode_content(content: &Bytes) -> Result<Datagram, DecodeError> {
         let flags = reader.u8()?;
         let length = usize::from(reader.u16()?);
         let mut body = reader.record(length)?;
-        let is_control = CONTROL_FIRST <= record_type;
-        if record_type == PAD || is_control && !is_known_control(record_type) {
+        if is_skipped(record_type) {
             continue;
         }
+        let is_control = CONTROL_FIRST <= record_type;
         if is_control != (header.kind == Kind::Control) {
             return Err(DecodeError::Misplaced { record: record_type, kind: header.kind });
         }
@@ -294,6 +294,12 @@ fn decode_content(content: &Bytes) -> Result<Datagram, DecodeError> {
         records.push(record);
     }
     Ok(Datagram { header, records })
+}
+
+/// Returns whether records of a type leave no record: PAD, and control records that this version does not know (W16).
+#[inline]
+fn is_skipped(record_type: u8) -> bool {
+    record_type == PAD || CONTROL_FIRST <= record_type && !is_known_control(record_type)
 }
 
 /// Returns whether a type is that of a control record that this version knows.

@@ -440,6 +440,28 @@ fn padding_reaches_the_requested_size() {
     assert_eq!(encode_control(&header(Kind::Control), &record, DATAGRAM_BYTES_MAX).len(), DATAGRAM_BYTES_MAX);
 }
 
+/// Proves: W16
+#[test]
+fn skipped_records_reserve_no_memory() {
+    let mut builder = Builder::new(1000);
+    let messages = ["a", "b"].map(|subject| message(subject, &[7; 10]));
+    for message in &messages {
+        assert!(builder.push(&Entry { message: message.into(), seq: None, stamp: None, chain: None }));
+    }
+    let sealed = builder.seal(&header(Kind::Data));
+    // PAD, and a control record of an unknown type.
+    for skipped in [PAD, 0x7f] {
+        let mut bytes = sealed[..sealed.len() - CHECK_BYTES].to_vec();
+        for _ in 0..1000 {
+            bytes.extend([skipped, 0, 0, 8]);
+            bytes.extend([0; 8]);
+        }
+        bytes.extend([0; CHECK_BYTES]);
+        let records = decode_with(bytes.into(), CheckValue::Unused).unwrap().records;
+        assert_eq!((records.len(), records.capacity()), (2, 2), "{skipped:#x}");
+    }
+}
+
 /// Content of a message on the wire; the property tests compare it on both sides.
 #[derive(Clone, Debug, PartialEq)]
 struct Sent {
