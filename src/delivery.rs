@@ -46,37 +46,65 @@ impl DeliveryPosition {
     }
 }
 
-/// Calls `each` with a borrowed view of every message of a run but the first `repeated` ones, which were delivered
-/// before. The next message has this verdict; `offset` is that of the first message of its frame in the history.
-#[inline]
-pub(crate) fn visit_run(
-    run: &Run,
-    repeated: u16,
-    verdict: Verdict,
-    offset: Option<u32>,
-    publisher: &Publisher,
+/// Position of a run in its stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunPosition {
+    /// Number of messages at its front that were received before; less than its messages.
+    pub repeated: u16,
+    /// Verdict on the first message delivered; the others follow it.
+    pub verdict: Verdict,
+    /// Offset of the first message of its frame in the history, if it is known.
+    pub offset: Option<u32>,
+}
+
+/// Attributes that all messages of a run share.
+#[derive(Clone, Copy, Debug)]
+struct RunAttributes<'a> {
+    publisher: &'a Publisher,
+    repaired: bool,
+    replayed: bool,
     origin: Option<MessageOrigin>,
-    each: &mut impl FnMut(&DeliveryRef<'_>),
-) {
-    let seq = run.first.and_then(|seq| seq.forward(repeated.into()));
-    let mut position = DeliveryPosition { seq, offset: offset_of(seq, offset), verdict };
-    run.visit(repeated, |EntryParts { reply, headers, payload }| {
-        let DeliveryPosition { seq, offset, verdict } = position.next();
-        each(&DeliveryRef {
-            subject: &run.subject,
+}
+
+impl RunAttributes<'_> {
+    /// Returns a borrowed view of a message of a run.
+    #[inline(always)]
+    fn delivery<'a>(&'a self, run: &'a Run, parts: EntryParts<'a>, position: DeliveryPosition) -> DeliveryRef<'a> {
+        let EntryParts { reply, headers, payload } = parts;
+        let DeliveryPosition { seq, offset, verdict } = position;
+        let RunAttributes { publisher, repaired, replayed, origin } = *self;
+        let (subject, event) = (&run.subject, run.event);
+        DeliveryRef {
+            subject,
             reply,
             headers,
             payload,
-            event: run.event,
+            event,
             publisher,
             seq,
             offset,
             verdict,
-            repaired: false,
-            replayed: false,
+            repaired,
+            replayed,
             origin,
-        });
-    });
+        }
+    }
+}
+
+/// Calls `each` with a borrowed view of every message of a run that was not received before. The messages arrived in
+/// order, and not from a history.
+#[inline]
+pub(crate) fn visit_run(
+    run: &Run,
+    at: RunPosition,
+    publisher: &Publisher,
+    origin: Option<MessageOrigin>,
+    each: &mut impl FnMut(&DeliveryRef<'_>),
+) {
+    let seq = run.first.and_then(|seq| seq.forward(at.repeated.into()));
+    let mut position = DeliveryPosition { seq, offset: offset_of(seq, at.offset), verdict: at.verdict };
+    let attributes = RunAttributes { publisher, repaired: false, replayed: false, origin };
+    run.visit(at.repeated, |parts| each(&attributes.delivery(run, parts, position.next())));
 }
 
 /// Returns the offset of a message in the history; the first message of its frame has the offset `first_of_frame`.
@@ -225,24 +253,9 @@ impl Deliveries {
         let Messages::Run(messages) = &self.messages else {
             return self.for_each(|delivery| each(&(&delivery).into()));
         };
-        let mut position = self.position;
-        messages.visit(self.left, |run, EntryParts { reply, headers, payload }| {
-            let DeliveryPosition { seq, offset, verdict } = position.next();
-            each(&DeliveryRef {
-                subject: &run.subject,
-                reply,
-                headers,
-                payload,
-                event: run.event,
-                publisher: &self.publisher,
-                seq,
-                offset,
-                verdict,
-                repaired: self.repaired,
-                replayed: self.replayed,
-                origin: self.origin,
-            });
-        });
+        let Deliveries { mut position, repaired, replayed, origin, .. } = self;
+        let attributes = RunAttributes { publisher: &self.publisher, repaired, replayed, origin };
+        messages.visit(self.left, |run, parts| each(&attributes.delivery(run, parts, position.next())));
     }
 
     /// Returns the subject of the messages; `None` if no message is left.

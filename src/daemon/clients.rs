@@ -362,7 +362,7 @@ impl Clients {
             && let ClientTransport::Embedded(queues) = &client.kind
         {
             Clients::record_filling(&mut self.filling, &[*target]);
-            client.delivered += batch.len() as u64;
+            client.delivered += batch.messages() as u64;
             if let Some(queue) = queues.get(&target.sub) {
                 queue.push_runs(batch);
             }

@@ -25,8 +25,8 @@ const EVENT_BYTES: usize = 256;
 
 /// Bytes in a queue from which on it copies small runs out of their datagrams. A reader that keeps up causes no copies.
 const ATTACHED_BYTES: usize = 1024 * 1024;
-/// Minimum bytes of a run that refers to its datagram beyond [`ATTACHED_BYTES`]. A datagram keeps up to 64 KiB, of
-/// which the queue counts only the run.
+/// Minimum bytes of a run, or charged for the runs of a datagram together, that refer to the datagram beyond
+/// [`ATTACHED_BYTES`]. A datagram keeps up to 64 KiB, of which the queue counts only the runs.
 const ATTACHED_RUN_BYTES: usize = 4096;
 
 /// Number of loss reports accepted beyond a queue full of messages: reports are small, rare, and the purpose of the
@@ -158,14 +158,16 @@ impl SubscriptionQueue {
             return;
         }
         let bytes = charged_bytes(&batch);
-        // One that refers to much more memory than its messages have is taken apart, as is one that does not fit.
-        if !batch.is_dense() || self.room(&state, bytes) < batch.len() {
+        // Its runs are judged one by one if they do not fit together, or refer to much more memory than is charged.
+        let is_attached = batch.is_dense() && (state.bytes < ATTACHED_BYTES || ATTACHED_RUN_BYTES <= bytes);
+        let is_fitting = bytes <= self.limits.bytes_max && batch.messages() <= self.room(&state, bytes);
+        if !is_attached || !is_fitting {
             drop(state);
             batch.for_each(|(_, messages)| drop(self.put_messages(messages)));
             return self.notify();
         }
         state.report_dropped();
-        (state.count, state.bytes) = (state.count + batch.len(), state.bytes + bytes);
+        (state.count, state.bytes) = (state.count + batch.messages(), state.bytes + bytes);
         state.queued.push_back(QueueEntry::Runs(batch));
         self.wake(state);
     }
@@ -454,7 +456,7 @@ impl QueueState {
     fn split_runs(&mut self) {
         let Some(QueueEntry::Runs(batch)) = self.queued.front_mut() else { return };
         let (_, messages) = batch.next().expect("a batch leaves with its last run");
-        if batch.len() == 0 {
+        if batch.runs() == 0 {
             self.queued.pop_front();
         }
         let bytes = EVENT_BYTES + messages.bytes();
@@ -480,7 +482,7 @@ impl QueueState {
 
 /// Returns the bytes charged for a batch.
 fn charged_bytes(batch: &RunBatch) -> usize {
-    EVENT_BYTES * batch.runs_len() + batch.bytes()
+    EVENT_BYTES * batch.runs() + batch.bytes()
 }
 
 #[cfg(test)]
@@ -627,6 +629,57 @@ mod tests {
             assert_eq!((together, read), (apart.clone(), Ok(apart.len())));
             assert_eq!(apart.contains(&Notice::Dropped(dropped)), 0 < dropped);
         }
+    }
+
+    /// Returns a batch of runs of one empty message each, which refer to this datagram.
+    fn small_runs(count: usize, capacity: usize, datagram: &Bytes) -> RunBatch {
+        let mut runs = Vec::with_capacity(capacity);
+        let run = |_| Run::of_packed("a".parse().unwrap(), None, 1, datagram.slice(..1));
+        runs.extend((0..count).map(run));
+        RunBatch::of_runs(runs, 0..count, publisher())
+    }
+
+    #[test]
+    fn small_batches_of_slow_readers_leave_their_datagrams() {
+        let datagram = Bytes::from(vec![0; 65_000]);
+        let first = ATTACHED_BYTES.div_ceil(2 * (EVENT_BYTES + 1));
+        // Number of runs, capacity of their list, batches pushed, and batches that stay together.
+        for (runs, capacity, pushed, together) in
+            [(2, 2, 2 * first, first), (2, 5, first, 0), (16, 16, 2 * first, 2 * first), (16, 33, first, 0)]
+        {
+            let queue = SubscriptionQueue::new(QueueLimits { count_max: 1 << 20, bytes_max: 1 << 30 });
+            for _ in 0..pushed {
+                queue.push_runs(small_runs(runs, capacity, &datagram));
+            }
+            let state = queue.lock();
+            let is_batch = |entry: &&QueueEntry| matches!(entry, QueueEntry::Runs(_));
+            assert_eq!(state.queued.iter().filter(is_batch).count(), together, "{runs} runs, {capacity} places");
+            let attached = |entry: &QueueEntry| match entry {
+                QueueEntry::Messages(messages, _) => {
+                    let entries = messages.run().expect("the messages of a run").entries;
+                    usize::from(datagram.as_ptr_range().contains(&entries.as_ptr()))
+                }
+                _ => 1,
+            };
+            // Each of these refers to the datagram.
+            let attached: usize = state.queued.iter().map(attached).sum();
+            assert!(attached <= together.max(ATTACHED_BYTES / EVENT_BYTES), "{attached} of {runs} runs");
+        }
+    }
+
+    #[test]
+    fn empty_queue_accepts_part_of_large_batch() {
+        let datagram = Bytes::from(vec![0; 65_000]);
+        let fill = |runs, bytes_max| {
+            let queue = SubscriptionQueue::new(QueueLimits { count_max: 1 << 20, bytes_max });
+            queue.push_runs(small_runs(runs, runs, &datagram));
+            queue.fill()
+        };
+        let bytes = EVENT_BYTES + 1;
+        assert_eq!(fill(1000, 1000 * bytes), (1000, 1000 * bytes, 0));
+        assert_eq!(fill(1000, 1000 * bytes - 1), (999, 999 * bytes, 1));
+        assert_eq!(fill(3800, 65_536), (255, 255 * bytes, 3545));
+        assert_eq!(fill(2, 100), (1, bytes, 1));
     }
 
     #[test]

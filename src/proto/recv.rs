@@ -143,8 +143,8 @@ impl RecvStream {
         if self.kind != StreamKind::Ptp && 1 < records.len() {
             lookup.extend(records.iter().map(|record| look_up(ctx, record)));
         }
-        let is_batch = direct && ctx.permits_all && self.kind != StreamKind::Ptp && !arrival.repaired;
-        if is_batch && 1 < records.len() && records.iter().all(|record| matches!(record, Record::Run(_))) {
+        let is_in_order = direct && self.kind != StreamKind::Ptp && !arrival.repaired;
+        if is_in_order && ctx.permits_all && is_batch(&records, &lookup) {
             self.on_runs(ctx, dseq, arrival, records, &mut lookup, out);
         } else {
             for (index, record) in records.into_iter().enumerate() {
@@ -453,6 +453,13 @@ fn look_up(ctx: &mut ReceiveContext<'_>, record: &Record) -> Option<RunLookup> {
     let matched = ctx.interest.matches(&run.subject, ctx.mode);
     let index = matched.as_ref().and_then(|_| ctx.window.seek(ctx.uid, &run.subject));
     Some(RunLookup { matched, index })
+}
+
+/// Returns whether all records are runs without reply subjects and header fields, for subscriptions in no queue group.
+fn is_batch(records: &[Record], lookup: &[Option<RunLookup>]) -> bool {
+    let is_plain = |record: &Record| matches!(record, Record::Run(run) if !run.has_meta());
+    let is_for_queue = |lookup: &RunLookup| lookup.matched.as_ref().is_some_and(|matched| matched.has_queues());
+    1 < records.len() && records.iter().all(is_plain) && !lookup.iter().flatten().any(is_for_queue)
 }
 
 /// Creates the context of a gap that `ctx` reveals.

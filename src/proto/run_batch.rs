@@ -1,8 +1,8 @@
 //! Runs of one datagram that are delivered together. They stay in the list that the decoder made, so nothing is moved
 //! or allocated for each.
 
-use crate::delivery::{Deliveries, visit_run};
-use crate::message::{DeliveryRef, MessageOrigin, Publisher, Targets, Verdict};
+use crate::delivery::{Deliveries, RunPosition, visit_run};
+use crate::message::{DeliveryRef, MessageOrigin, Publisher, Targets};
 use crate::proto::interest::MatchSet;
 use crate::proto::stream_item::StreamItem;
 use crate::wire::Run;
@@ -14,18 +14,14 @@ use std::vec;
 pub struct RunDelivery {
     /// Index of the run among the items of its datagram.
     pub index: u32,
-    /// Number of messages at its front that were received before; less than its messages.
-    pub repeated: u16,
-    /// Verdict on the first message delivered; the others follow it.
-    pub verdict: Verdict,
-    /// Offset of the first message of its frame in the history, if it is known.
-    pub offset: Option<u32>,
+    /// Messages to deliver, and their place in the stream.
+    pub position: RunPosition,
     /// Subscriptions that match it, none of which is in a queue group.
     pub matched: Arc<MatchSet>,
 }
 
 /// Runs of one datagram that arrived in order, for subscriptions in no queue group.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct RunBatch {
     /// Items of the datagram from the index `first` on, all of which are runs.
     items: vec::IntoIter<StreamItem>,
@@ -40,7 +36,8 @@ pub struct RunBatch {
     bytes: usize,
     /// True if all runs are for the same subscriptions.
     has_one_match: bool,
-    /// True if the runs not yielded are at least half of the memory of the batch.
+    /// True if the list of items has at most two places for each run of the batch when it is created, and these runs
+    /// are at least half of the bytes of all items.
     is_dense: bool,
 }
 
@@ -55,27 +52,30 @@ impl RunBatch {
         let (mut messages, mut bytes, mut has_one_match) = (0, 0, true);
         for run in &runs {
             let item = run_at(&items, run.index);
-            messages += usize::from(item.count - run.repeated);
+            messages += usize::from(item.count - run.position.repeated);
             bytes += item.entry_bytes();
             has_one_match &= Arc::ptr_eq(&run.matched, &runs[0].matched);
         }
-        let is_dense = runs.len() == items.len() || {
+        // The list of a datagram with many records of other types has places without an item.
+        let is_filled = items.capacity() <= 2 * runs.len();
+        let is_dense_by_bytes = || {
             let bytes_of = |item: &StreamItem| item.subject().as_bytes().len() + item.bytes();
             let all: usize = items.iter().map(bytes_of).sum();
             let delivered: usize = runs.iter().map(|run| bytes_of(&items[run.index as usize])).sum();
-            items.len() <= 2 * runs.len() && all <= 2 * delivered
+            all <= 2 * delivered
         };
+        let is_dense = is_filled && (runs.len() == items.len() || is_dense_by_bytes());
         let (items, runs) = (items.into_iter(), runs.into_iter());
         RunBatch { items, first: 0, runs, publisher, origin, messages, bytes, has_one_match, is_dense }
     }
 
     /// Returns the number of messages.
-    pub(crate) fn len(&self) -> usize {
+    pub(crate) fn messages(&self) -> usize {
         self.messages
     }
 
     /// Returns the number of runs.
-    pub(crate) fn runs_len(&self) -> usize {
+    pub(crate) fn runs(&self) -> usize {
         self.runs.len()
     }
 
@@ -84,7 +84,8 @@ impl RunBatch {
         self.bytes
     }
 
-    /// Returns whether the runs are at least half of the memory that the batch keeps in use.
+    /// Returns whether the runs are at least half of the items of their datagram, by number and by bytes. The rest of
+    /// the memory that the datagram keeps does not count, such as padding.
     pub(crate) fn is_dense(&self) -> bool {
         self.is_dense
     }
@@ -97,7 +98,7 @@ impl RunBatch {
     /// Calls `each` with the subscriptions of successive runs, and with the number of their messages.
     pub(super) fn for_each_match(&self, mut each: impl FnMut(&MatchSet, u64)) {
         for group in self.runs.as_slice().chunk_by(|a, b| Arc::ptr_eq(&a.matched, &b.matched)) {
-            let messages = |run: &RunDelivery| u64::from(self.item(run).count - run.repeated);
+            let messages = |run: &RunDelivery| u64::from(self.item(run).count - run.position.repeated);
             each(&group[0].matched, group.iter().map(messages).sum());
         }
     }
@@ -107,11 +108,9 @@ impl RunBatch {
     }
 
     /// Calls `each` with a borrowed view of every message in order.
-    pub fn visit(self, mut each: impl FnMut(&DeliveryRef<'_>)) {
+    pub fn visit(&self, mut each: impl FnMut(&DeliveryRef<'_>)) {
         for run in self.runs.as_slice() {
-            let RunDelivery { repeated, verdict, offset, .. } = *run;
-            let item = self.item(run);
-            visit_run(item, repeated, verdict, offset, &self.publisher, self.origin, &mut each);
+            visit_run(self.item(run), run.position, &self.publisher, self.origin, &mut each);
         }
     }
 }
@@ -125,19 +124,13 @@ impl Iterator for RunBatch {
         let item = self.items.nth((run.index - self.first) as usize);
         let Some(StreamItem::Run(item)) = item else { unreachable!("each of the items is a run") };
         self.first = run.index + 1;
-        let mut deliveries = Deliveries::of_run(item, self.publisher.clone(), run.verdict, false);
-        assert!(deliveries.skip_repeated(run.repeated.into()), "a message is left");
-        deliveries.set_offset(run.offset);
+        let RunPosition { repeated, verdict, offset } = run.position;
+        let mut deliveries = Deliveries::of_run(item, self.publisher.clone(), verdict, false);
+        assert!(deliveries.skip_repeated(repeated.into()), "a message is left");
+        deliveries.set_offset(offset);
         deliveries.set_origin(self.origin);
         (self.messages, self.bytes) = (self.messages - deliveries.len(), self.bytes - deliveries.bytes());
         Some((run.matched.targets.clone(), deliveries))
-    }
-}
-
-impl PartialEq for RunBatch {
-    /// Returns whether both yield the same messages for the same subscriptions.
-    fn eq(&self, other: &RunBatch) -> bool {
-        self.clone().eq(other.clone())
     }
 }
 
@@ -153,22 +146,37 @@ impl RunBatch {
     /// Returns a batch with these indices of the runs, without the first message of each run of several; all of it is
     /// for one subscription.
     pub(crate) fn of_runs(runs: Vec<Run>, indices: impl Iterator<Item = usize>, publisher: Publisher) -> RunBatch {
-        use crate::message::{ClientId, DeliveryMode, SubId, Target};
+        RunBatch::of_subscriptions(&[">"], runs, indices, publisher)
+    }
+
+    /// Returns the same for subscriptions of one client to these patterns, which match all runs.
+    pub(crate) fn of_subscriptions(
+        patterns: &[&str],
+        runs: Vec<Run>,
+        indices: impl Iterator<Item = usize>,
+        publisher: Publisher,
+    ) -> RunBatch {
+        use crate::message::{ClientId, DeliveryMode, SubId, Target, Verdict};
         use crate::proto::interest::InterestTable;
         use crate::subject::Pattern;
         use crate::time::Instant;
         let mut interest = InterestTable::new(&crate::proto::peer::tests::settings("A.sub"), 1);
-        let target = Target { client: ClientId(1), sub: SubId(1) };
-        let all = ">".parse::<Pattern>().unwrap().into();
-        interest.subscribe(Instant::ZERO, target, all, DeliveryMode::Repair).unwrap();
-        let matched = interest.matches(&runs[0].subject, DeliveryMode::Repair).unwrap();
-        let delivery = |index: usize| {
+        for (number, pattern) in patterns.iter().enumerate() {
+            let target = Target { client: ClientId(1), sub: SubId(number as u32 + 1) };
+            let pattern = pattern.parse::<Pattern>().unwrap().into();
+            interest.subscribe(Instant::ZERO, target, pattern, DeliveryMode::Repair).unwrap();
+        }
+        let mut delivery = |index: usize| {
             let (repeated, offset) = (u16::from(1 < runs[index].count), Some(u32::MAX - index as u32));
-            let (index, matched) = (index as u32, Arc::clone(&matched));
-            RunDelivery { index, repeated, verdict: Verdict::First, offset, matched }
+            let matched = interest.matches(&runs[index].subject, DeliveryMode::Repair).unwrap();
+            let position = RunPosition { repeated, verdict: Verdict::First, offset };
+            RunDelivery { index: index as u32, position, matched }
         };
-        let deliveries = indices.map(delivery).collect();
-        RunBatch::new(runs.into_iter().map(StreamItem::Run).collect(), deliveries, publisher, None)
+        let deliveries = indices.map(&mut delivery).collect();
+        // The list of items has the capacity of that of the runs, as in production.
+        let mut items = Vec::with_capacity(runs.capacity());
+        items.extend(runs.into_iter().map(StreamItem::Run));
+        RunBatch::new(items, deliveries, publisher, None)
     }
 }
 
@@ -206,22 +214,21 @@ mod tests {
             let runs = runs(&mut rng, count);
             let chosen: Vec<usize> = (0..count).filter(|index| *index == 0 || rng.chance(0.7)).collect();
             let mut batch = RunBatch::of_runs(runs, chosen.iter().copied(), publisher());
-            assert_eq!(batch.runs_len(), chosen.len());
+            assert_eq!(batch.runs(), chosen.len());
             let mut apart: Vec<Delivery> = Vec::new();
             // A batch may lose runs before it is visited.
             for _ in 0..rng.below(chosen.len() as u64 + 1) {
                 apart.extend(batch.next().unwrap().1);
             }
-            let (before, messages, bytes) = (apart.len(), batch.len(), batch.bytes());
-            let mut charged = 0;
-            for (to, deliveries) in batch.clone() {
+            let (before, messages, bytes) = (apart.len(), batch.messages(), batch.bytes());
+            let (mut together, mut charged) = (Vec::new(), 0);
+            batch.visit(|delivery| together.push(delivery.to_delivery()));
+            for (to, deliveries) in batch {
                 charged += deliveries.bytes();
                 apart.extend(deliveries);
                 assert_eq!(to.len(), 1);
             }
             assert_eq!((apart.len() - before, charged), (messages, bytes));
-            let mut together = Vec::new();
-            batch.visit(|delivery| together.push(delivery.to_delivery()));
             assert_eq!(together, apart[before..]);
             let offsets = apart.iter().filter_map(|delivery| delivery.offset.zip(delivery.seq));
             let first_of_frame = |(offset, seq): (u32, Seq)| offset.wrapping_sub((seq.count() - 1) as u32);
@@ -233,5 +240,41 @@ mod tests {
     fn batch_with_few_wanted_runs_is_sparse() {
         let dense = |chosen: usize| RunBatch::of_runs(runs(&mut Rng::new(1), 20), 0..chosen, publisher()).is_dense();
         assert_eq!([1, 4, 18, 20].map(dense), [false, false, true, true]);
+    }
+
+    #[test]
+    fn batch_with_spare_capacity_is_sparse() {
+        let dense = |capacity: usize| {
+            let mut roomy = Vec::with_capacity(capacity);
+            roomy.extend(runs(&mut Rng::new(1), 20));
+            RunBatch::of_runs(roomy, 0..20, publisher()).is_dense()
+        };
+        assert_eq!([20, 40, 41].map(dense), [true, true, false]);
+    }
+
+    #[test]
+    fn runs_of_two_subscriptions_have_no_common_targets() {
+        let batch = |patterns: &[&str], chosen| {
+            RunBatch::of_subscriptions(patterns, runs(&mut Rng::new(1), 4), chosen, publisher())
+        };
+        let subs = |targets: &Targets| targets.iter().map(|target| target.sub.0).collect::<Vec<_>>();
+        // The first two runs are for one subscription, the others for another one.
+        let patterns = ["t.0", "t.1", "t.*"];
+        assert_eq!(batch(&[">"], 0..4).common_targets().map(subs), Some(vec![1]));
+        assert_eq!(batch(&patterns, 2..4).common_targets().map(subs), Some(vec![3]));
+        let both = batch(&patterns, 0..4);
+        assert_eq!(both.common_targets(), None);
+        let mut counted = Vec::new();
+        both.for_each_match(|matched, messages| counted.push((subs(&matched.targets), messages)));
+        let mut apart: Vec<(Vec<u32>, u64)> = Vec::new();
+        for (to, deliveries) in both {
+            let messages = deliveries.len() as u64;
+            match apart.last_mut().filter(|(last, _)| *last == subs(&to)) {
+                Some((_, sum)) => *sum += messages,
+                None => apart.push((subs(&to), messages)),
+            }
+        }
+        assert_eq!(counted, apart);
+        assert_eq!(counted.iter().map(|(to, _)| &to[..]).collect::<Vec<_>>(), [&[1, 3][..], &[2, 3], &[3]]);
     }
 }

@@ -129,11 +129,6 @@ impl StreamItem {
         }
     }
 
-    /// Returns whether its messages may have a reply subject or header fields.
-    pub(super) fn has_meta(&self) -> bool {
-        if let StreamItem::Run(run) = self { run.has_meta() } else { true }
-    }
-
     /// Returns whether one of its messages is for a member of a queue group at this peer.
     pub(super) fn is_for_member(&self, own: Epoch) -> bool {
         let is_for_peer =

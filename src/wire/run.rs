@@ -196,15 +196,22 @@ impl Run {
 
     /// Visits the messages after the first `skipped` ones: reply subject, header fields and payload of each.
     #[inline]
-    pub(crate) fn visit(&self, skipped: u16, mut each: impl FnMut(EntryParts<'_>)) {
-        let mut at = 0;
-        for index in 0..self.count {
-            let (parts, next) = entry::parts(&self.entries, at, self.meta);
+    pub(crate) fn visit(&self, skipped: u16, each: impl FnMut(EntryParts<'_>)) {
+        let skipped = skipped.min(self.count);
+        let start = self.visit_from(0, skipped.into(), |_| {});
+        self.visit_from(start, (self.count - skipped).into(), each);
+    }
+
+    /// Visits the `count` messages from the location `at` on. Returns the location behind them.
+    #[inline]
+    fn visit_from(&self, mut at: usize, count: usize, mut each: impl FnMut(EntryParts<'_>)) -> usize {
+        let (entries, meta) = (&self.entries[..], self.meta);
+        for _ in 0..count {
+            let (parts, next) = entry::parts(entries, at, meta);
             at = next;
-            if skipped <= index {
-                each(parts);
-            }
+            each(parts);
         }
+        at
     }
 
     /// Returns whether each entry has a meta part.
@@ -242,13 +249,7 @@ impl RunMessages {
     /// Visits up to `count` of the remaining messages without consuming them: reply subject, header fields and payload
     /// of each.
     pub(crate) fn visit(&self, count: usize, mut each: impl FnMut(&Run, EntryParts<'_>)) {
-        let (entries, meta) = (&self.run.entries[..], self.run.meta);
-        let mut at = self.at;
-        for _ in 0..count.min(self.left.into()) {
-            let (parts, next) = entry::parts(entries, at, meta);
-            at = next;
-            each(&self.run, parts);
-        }
+        self.run.visit_from(self.at, count.min(self.left.into()), |parts| each(&self.run, parts));
     }
 
     /// Copies the subject and the entries, so that the messages do not keep the memory of a whole datagram.

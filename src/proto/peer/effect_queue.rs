@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 struct PendingBatch {
     batch: RunBatch,
     /// Number of effects that were ever appended before it, without those of batches.
-    follows: u64,
+    preceding_effects: u64,
 }
 
 /// Effects in the order in which they are to be applied. Batches are apart from the others, so neither is moved
@@ -32,8 +32,8 @@ impl EffectQueue {
 
     /// Appends the deliveries of one or more runs.
     pub(super) fn push_runs(&mut self, batch: RunBatch) {
-        let follows = self.removed + self.effects.len() as u64;
-        self.batches.push_back(PendingBatch { batch, follows });
+        let preceding_effects = self.removed + self.effects.len() as u64;
+        self.batches.push_back(PendingBatch { batch, preceding_effects });
     }
 
     /// Returns whether no effect is pending.
@@ -48,7 +48,7 @@ impl EffectQueue {
             && let Some(PendingBatch { batch, .. }) = self.batches.front_mut()
         {
             let (to, deliveries) = batch.next().expect("a batch leaves with its last run");
-            if batch.len() == 0 {
+            if batch.messages() == 0 {
                 self.batches.pop_front();
             }
             return Some(Effect::Deliver { to, deliveries });
@@ -65,7 +65,7 @@ impl EffectQueue {
 
     #[inline]
     fn is_batch_next(&self) -> bool {
-        self.batches.front().is_some_and(|pending| pending.follows == self.removed)
+        self.batches.front().is_some_and(|pending| pending.preceding_effects == self.removed)
     }
 }
 
@@ -98,7 +98,7 @@ mod tests {
                     pushed.extend(std::iter::repeat_n('d', runs));
                 }
                 _ if rng.chance(0.5) => match queue.pop_runs() {
-                    Some(batch) => popped.extend(std::iter::repeat_n('d', batch.len())),
+                    Some(batch) => popped.extend(std::iter::repeat_n('d', batch.runs())),
                     None => assert!(!pushed[popped.len()..].starts_with('d')),
                 },
                 _ => match queue.pop() {

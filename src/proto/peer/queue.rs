@@ -280,11 +280,8 @@ impl Peer {
     pub(super) fn deliver_runs(&mut self, publisher: &Publisher, items: Vec<StreamItem>, runs: Vec<RunDelivery>) {
         let origin = self.origin_of(publisher.epoch, false);
         let batch = RunBatch::new(items, runs, publisher.clone(), origin);
-        self.counters.messages_delivered += batch.len() as u64;
-        batch.for_each_match(|matched, messages| {
-            self.counters.deliveries += matched.targets.len() as u64 * messages;
-            self.interest.count(matched, messages);
-        });
+        self.counters.messages_delivered += batch.messages() as u64;
+        batch.for_each_match(|matched, messages| self.count_deliveries(matched, messages));
         self.effects.push_runs(batch);
     }
 

@@ -2,6 +2,7 @@
 
 use super::proven_loss::ProvenLoss;
 use super::{ANSWERS, HISTORY, ReceiveContext, RecvStream, RunLookup, StreamKind, StreamOutcome};
+use crate::delivery::RunPosition;
 use crate::message::{Count, DeliveryMode, Dseq, MissingDatagrams, Verdict};
 use crate::proto::continuity::{Continuity, SeqPosition, Skip};
 use crate::proto::fragment::AbandonedMessage;
@@ -107,8 +108,8 @@ impl RecvStream {
         self.judge_numbered(ctx, numbered, settled, out)
     }
 
-    /// Delivers the runs of a datagram that follows everything before it. Those before the first report of a loss are
-    /// delivered together.
+    /// Judges the runs of a datagram that follows everything before it, without queue groups and metadata. Those before
+    /// the first report of a loss are delivered together.
     pub(super) fn on_runs(
         &mut self,
         ctx: &mut ReceiveContext<'_>,
@@ -121,16 +122,16 @@ impl RecvStream {
         // The items take the place of the records, in the same allocation.
         let item = |record| if let Record::Run(run) = record { Some(StreamItem::Run(run)) } else { None };
         let items: Vec<StreamItem> = records.into_iter().filter_map(item).collect();
-        let mut runs = Vec::with_capacity(items.len());
+        // Most datagrams may be for other peers, and these allocate nothing.
+        let is_wanted = |lookup: &&RunLookup| lookup.matched.is_some();
+        let mut runs = Vec::with_capacity(lookup.iter().flatten().filter(is_wanted).count());
         let start = out.len();
         for (index, item) in items.iter().enumerate() {
             ctx.lookup = lookup.get_mut(index).and_then(Option::take);
             match self.judge(ctx, ItemRef { dseq, arrival, item }, true, out) {
-                Disposition::Deliver { repeated, verdict, offset, matched }
-                    if out.len() == start && !matched.has_queues() && !item.has_meta() =>
-                {
-                    let (index, repeated) = (index as u32, repeated as u16);
-                    runs.push(RunDelivery { index, repeated, verdict, offset, matched });
+                Disposition::Deliver { repeated, verdict, offset, matched } if out.len() == start => {
+                    let position = RunPosition { repeated: repeated as u16, verdict, offset };
+                    runs.push(RunDelivery { index: index as u32, position, matched });
                 }
                 Disposition::Drop => {}
                 disposition => push_delivery(self.kind, item.clone(), arrival, disposition, out),

@@ -193,6 +193,24 @@ fn loss_ends_the_runs_delivered_together() {
     assert_eq!(shown, ["t.0 t.1 t.2", "unverified", "t.0", "t.1 lost", "t.1 alone", "t.2 alone"]);
 }
 
+#[test]
+fn runs_with_reply_subject_are_delivered_apart() {
+    let message = |subject: &str| Message::new(subject.parse().unwrap(), "x");
+    let reply = Some("reply".parse().unwrap());
+    let messages = ["t.0", "t.1", "t.2", "t.1", "t.2"].map(message);
+    let mut messages = Vec::from(messages);
+    messages[2].reply = reply;
+    let datagrams = sealed_messages(&messages, &[0, 2, 4]);
+    let mut receiver = Receiver::new(1);
+    (0..3).for_each(|index| receiver.apply(index as u64 + 1, &Input::Datagram(index), &datagrams));
+    let together = |outcome: &StreamOutcome| match outcome {
+        StreamOutcome::DeliverRuns { runs, .. } => runs.len(),
+        StreamOutcome::Deliver { .. } => 1,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(receiver.outcomes.iter().map(together).collect::<Vec<_>>(), [1, 1, 1, 2]);
+}
+
 /// Returns three datagrams: a small message; another one, and the beginning of a large one of the subject `t.1`; the
 /// rest of that, and a small message of the subject `after`.
 fn datagrams_around_large_message(after: &str) -> Vec<Bytes> {
@@ -201,16 +219,21 @@ fn datagrams_around_large_message(after: &str) -> Vec<Bytes> {
 
 /// Returns three datagrams of messages with these subjects and sizes; a datagram ends with each of the last ones.
 fn sealed_datagrams(messages: &[(&str, usize)], lasts: &[usize]) -> Vec<Bytes> {
+    let message = |(subject, bytes): &(&str, usize)| Message::new(subject.parse().unwrap(), vec![7; *bytes]);
+    sealed_messages(&messages.iter().map(message).collect::<Vec<_>>(), lasts)
+}
+
+/// Returns three datagrams of these messages; a datagram ends with each of the last ones.
+fn sealed_messages(messages: &[Message], lasts: &[usize]) -> Vec<Bytes> {
     let (mut window, mut sealed) = (PubWindow::new(settings("A.pub").pub_window, 40, 1), Vec::new());
     let mut send = send_stream();
     let origin = Origin { group: 7500, epoch: Epoch::new(7).unwrap(), started: Instant::ZERO };
-    for (number, (subject, bytes)) in messages.iter().enumerate() {
-        let message = Message::new(subject.parse().unwrap(), vec![7; *bytes]);
+    for (number, message) in messages.iter().enumerate() {
         let Numbering::Numbered { seq, stamp, chain, .. } = window.number(&message.subject, at(0), &mut Rng::new(1))
         else {
             unreachable!("the window has room")
         };
-        let entry = Entry { message: (&message).into(), seq: Some(seq), stamp, chain };
+        let entry = Entry { message: message.into(), seq: Some(seq), stamp, chain };
         send.push(Instant::ZERO, &origin, &entry, &mut sealed);
         if lasts.contains(&number) {
             send.seal(Instant::ZERO, &origin, &mut sealed);
