@@ -13,6 +13,7 @@ use crate::proto::effect::{ClientRequest, Effect, Input, MemberEvent, Path};
 use crate::proto::mutant::Mutant;
 use crate::proto::pace::cost;
 use crate::proto::peer::Peer;
+use crate::proto::run_batch::RunBatch;
 use crate::proto::stats::MemberState;
 use crate::rng::Rng;
 use crate::sim::machine::{BUSY_TURNS_MAX, Machine, Packet};
@@ -92,6 +93,8 @@ pub struct World<'a> {
     network: SimulatedNetwork,
     oracle: Oracle,
     rng: Rng,
+    /// Source of the choices how effects are polled. It is apart, so that these change nothing else.
+    poll_rng: Rng,
     patterns: Vec<Pattern>,
     /// For each host its own subjects, then those common to all.
     subjects: Vec<Vec<Subject>>,
@@ -126,6 +129,7 @@ impl<'a> World<'a> {
             machines: scenario.hosts.iter().enumerate().map(|(n, spec)| Machine::new(n, spec.clone())).collect(),
             network,
             rng,
+            poll_rng: Rng::new(scenario.seed ^ 0x9e_11),
             patterns: scenario.patterns.iter().map(|text| text.parse().expect("a valid pattern")).collect(),
             subjects: (0..scenario.hosts.len()).map(of_host).collect(),
             outcomes: Vec::new(),
@@ -406,8 +410,15 @@ impl<'a> World<'a> {
 
     fn apply_effects(&mut self, host: usize) {
         loop {
-            while let Some(effect) = self.machines[host].peer.as_mut().and_then(Peer::poll_effect) {
+            // The runs of a datagram are taken together or one by one, which delivers the same messages.
+            let is_together = self.poll_rng.chance(0.5);
+            if is_together && let Some(batch) = self.machines[host].peer.as_mut().and_then(Peer::poll_runs) {
+                self.deliver_runs(host, batch);
+                continue;
+            }
+            if let Some(effect) = self.machines[host].peer.as_mut().and_then(Peer::poll_effect) {
                 self.apply_effect(host, effect);
+                continue;
             }
             let Oracle { truth, findings, .. } = &mut self.oracle;
             let at = self.now;
@@ -416,6 +427,27 @@ impl<'a> World<'a> {
             let (Some(request), Some(peer)) = (question, &mut self.machines[host].peer) else { break };
             peer.handle(now, Input::ClientRequest { client: ClientId(JOIN_CLIENT), request });
         }
+    }
+
+    /// Delivers the runs of a datagram, which must be the same whether they are visited or taken one by one.
+    fn deliver_runs(&mut self, host: usize, batch: RunBatch) {
+        let mut visited = Vec::new();
+        batch.visit(|delivery| visited.push(delivery.to_delivery()));
+        let mut visited = visited.into_iter();
+        let common = batch.common_targets().cloned();
+        for (to, deliveries) in batch {
+            assert!(common.as_ref().is_none_or(|common| *common == to), "a batch has one set of subscriptions");
+            let deliveries = deliveries.inspect(|delivery| {
+                assert_eq!(visited.next().as_ref(), Some(delivery), "a batch yields what it shows");
+            });
+            self.deliver_all(host, &to, deliveries);
+        }
+        assert_eq!(visited.next(), None, "a batch yields all that it shows");
+    }
+
+    fn deliver_all(&mut self, host: usize, to: &[Target], deliveries: impl Iterator<Item = Delivery>) {
+        let run = self.machines[host].run;
+        deliveries.for_each(|delivery| self.deliver(host, run, to, &delivery));
     }
 
     fn apply_effect(&mut self, host: usize, effect: Effect) {
@@ -449,11 +481,7 @@ impl<'a> World<'a> {
                     self.carry(host, to, Path::Unicast, id, &bytes);
                 }
             }
-            Effect::Deliver { to, deliveries, .. } => {
-                for delivery in deliveries {
-                    self.deliver(host, run, &to, &delivery);
-                }
-            }
+            Effect::Deliver { to, deliveries, .. } => self.deliver_all(host, &to, deliveries),
             Effect::Report { to, loss } => {
                 self.log(|| {
                     format!(
