@@ -461,7 +461,7 @@ impl LocalConnection {
                     None => {
                         tracing::warn!(reason = %refused.reason, "message refused by the peer");
                         if refused.reason == RefusalReason::BufferLost {
-                            state.buffers.iter_mut().for_each(ProgramBuffers::forget_descriptors);
+                            state.buffers.iter_mut().for_each(ProgramBuffers::reset_descriptors);
                         }
                         state.refused.get_or_insert(refused.reason);
                     }

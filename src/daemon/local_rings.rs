@@ -2,11 +2,11 @@
 
 use crate::daemon::connection_state::{ConnectionState, ReadOutcome};
 use crate::daemon::outbox::ClientOutbox;
-use crate::listener::frame::{BUFFER_INDEX_MAX, LentPayload};
+use crate::listener::frame::{BUFFER_INDEX_MAX, LENT_BYTES_MIN, LentPayload};
 use crate::listener::local::{LocalFault, PeerEndpoint, ProtocolViolation};
 use crate::shared_memory::{
-    BUFFERS_MAX, BufferReturns, DescriptorQueue, LentBuffers, RingFault, RingReader, RingSide, RingWriter, Segment,
-    TakenDescriptor, check_buffer, rings, send_doorbell,
+    BUFFER_BYTES_MIN, BUFFERS_MAX, BufferReturns, DescriptorQueue, LentBuffers, RingFault, RingReader, RingSide,
+    RingWriter, Segment, TakenDescriptor, check_buffer, rings, send_doorbell,
 };
 use mio::net::UnixStream;
 use std::fs::File;
@@ -17,7 +17,7 @@ use std::os::unix::fs::FileExt;
 /// Maximum bytes of one read.
 const READ_BYTES: usize = 64 * 1024;
 
-const _: () = assert!(BUFFER_INDEX_MAX as usize + 1 == BUFFERS_MAX);
+const _: () = assert!(BUFFER_INDEX_MAX as usize + 1 == BUFFERS_MAX && LENT_BYTES_MIN == BUFFER_BYTES_MIN);
 
 /// The rings of a client. Its socket carries only doorbells, some with a descriptor, and its end is the end of the
 /// connection.
@@ -121,21 +121,21 @@ impl LocalRings {
         &mut self,
         flow: &mut ConnectionState,
         stream: &UnixStream,
-        place: LentPayload,
+        lent: LentPayload,
         payload: &mut [u8],
     ) -> Result<bool, LocalFault> {
-        if place.is_new {
-            self.take_descriptor(flow, stream, place.index)?;
+        if lent.is_new {
+            self.take_descriptor(flow, stream, lent.index)?;
         }
-        let outcome = match self.client_buffers.get(usize::from(place.index)) {
+        let outcome = match self.client_buffers.get(usize::from(lent.index)) {
             // A read, other than an access to mapped memory, does not fail for want of memory.
             Some(ClientBuffer::Open(memory)) => {
                 memory.read_exact_at(payload, 0).map(|()| true).map_err(|_| unusable_buffer())
             }
             Some(ClientBuffer::Refused) => Ok(false),
-            Some(ClientBuffer::Unknown) | None => Err(unusable_buffer()),
+            Some(ClientBuffer::Unknown) | None => Err(LocalFault::ProtocolViolation(ProtocolViolation::BufferMissing)),
         };
-        self.returns.give_back(place.index);
+        self.returns.give_back(lent.index);
         outcome
     }
 

@@ -385,11 +385,17 @@ impl Connection {
     ///
     /// # Errors
     /// The client has sent no buffer, or something else.
-    pub(crate) fn read_buffer(&mut self, place: LentPayload, payload: &mut [u8]) -> Result<bool, LocalFault> {
+    pub(crate) fn read_buffer(&mut self, lent: LentPayload, payload: &mut [u8]) -> Result<bool, LocalFault> {
         match &mut self.rings {
-            Some(rings) => rings.read_buffer(&mut self.flow, &self.stream, place, payload),
+            Some(rings) => rings.read_buffer(&mut self.flow, &self.stream, lent, payload),
             None => Err(LocalFault::ProtocolViolation(ProtocolViolation::BufferMissing)),
         }
+    }
+
+    /// Returns whether the client has room for a payload of `bytes` bytes, and may get it in a buffer.
+    pub(crate) fn can_borrow(&mut self, bytes: usize) -> bool {
+        self.release_buffers();
+        self.outbox.has_room(bytes) && self.rings.as_mut().is_some_and(|rings| !rings.lent.is_full(bytes))
     }
 
     /// Queues a message whose payload of `payload_bytes` bytes is in a buffer, and lends the buffer to the client. `body` is
@@ -403,20 +409,15 @@ impl Connection {
     ) -> Option<PushOutcome> {
         let rings = self.rings.as_mut()?;
         let is_new = !rings.lent.is_known(buffer);
-        let place = LentPayload { bytes: payload_bytes, index: buffer.index(), is_new };
+        let payload = LentPayload { bytes: payload_bytes, index: buffer.index(), is_new };
         let (tail, stream, lent) = (rings.tail(), &self.stream, &mut rings.lent);
-        self.outbox.push_buffer(subs, body, place, tail, || {
+        self.outbox.push_buffer(subs, body, payload, tail, || {
             let is_lent = !lent.is_full(payload_bytes) && (!is_new || hand_over(stream, buffer.memory()));
             if is_lent {
                 lent.lend(buffer);
             }
             is_lent
         })
-    }
-
-    /// Returns whether frames go through shared memory.
-    pub(crate) fn uses_rings(&self) -> bool {
-        self.rings.is_some()
     }
 
     /// Stops counting the buffers whose frames the client has read.

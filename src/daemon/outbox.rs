@@ -122,6 +122,11 @@ impl ClientOutbox {
         }
     }
 
+    /// Returns whether a message of `bytes` bytes fits.
+    pub(crate) fn has_room(&self, bytes: usize) -> bool {
+        0 < self.room(bytes)
+    }
+
     /// Returns the number of messages of together `bytes` bytes that fit. After a drop the outbox accepts messages
     /// again when it is half empty, so that drops come in few spans.
     fn room(&self, bytes: usize) -> usize {
@@ -426,22 +431,26 @@ mod tests {
 
     #[test]
     fn unread_buffers_delay_the_drop_report() {
-        let mut outbox = ClientOutbox::new(QueueLimits { count_max: 100, bytes_max: 1000 });
+        let mut outbox = ClientOutbox::new(QueueLimits { count_max: 100, bytes_max: 1_000_000 });
         let mut client = slow(&mut outbox);
         let subs = [SubId(1)];
         let message = Message::new("a".parse().unwrap(), "");
         let body = delivery_body(&Delivery::new(message, publisher(), None, Verdict::Direct));
-        let place = |bytes| LentPayload { bytes, index: 0, is_new: false };
+        let lent = |bytes| LentPayload { bytes, index: 0, is_new: false };
         let mut tail = 0;
         // The first three have room, and each reaches the client at once.
-        let pushed = [300, 300, 300, 300].map(|bytes| {
-            let pushed = outbox.push_buffer(&subs, &body, place(bytes), tail, || true).unwrap();
+        let pushed = [300_000; 4].map(|bytes| {
+            let pushed = outbox.push_buffer(&subs, &body, lent(bytes), tail, || true).unwrap();
             tail += outbox.unwritten.bytes() as u64;
             assert_eq!(outbox.write_to(&mut client).unwrap(), pushed.accepted == 1);
             pushed.accepted
         });
         assert_eq!(pushed, [1, 1, 1, 0]);
-        assert_eq!(outbox.push_buffer(&subs, &body, place(1), tail, || true).unwrap().accepted, 0, "the span goes on");
+        assert_eq!(
+            outbox.push_buffer(&subs, &body, lent(70_000), tail, || true).unwrap().accepted,
+            0,
+            "the span goes on"
+        );
         assert_eq!((outbox.has_waiting_report(), outbox.fullness()), (true, 0));
         let frames = |client: &mut Slow| {
             std::iter::from_fn(|| client.caller.poll_frame().unwrap())

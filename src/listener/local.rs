@@ -38,7 +38,7 @@ pub enum ProtocolViolation {
     RingCounter,
     /// The payload of a message is in a buffer whose descriptor did not come, or the connection has no shared memory.
     BufferMissing,
-    /// The payload of a message is no sealed memfd of the size in its frame.
+    /// The buffer of a message is no memfd of fixed size that the payload fits into.
     BufferUnusable,
     /// Several descriptors came at once, or many without their frames.
     Descriptors,

@@ -248,7 +248,7 @@ impl BorrowedBuffers {
 /// Returns the size of a buffer that another process has made.
 ///
 /// # Errors
-/// The memory is not in tmpfs, or its size can change.
+/// The descriptor is no memfd, or its size can change, or is 0.
 pub(crate) fn check_buffer(memory: BorrowedFd<'_>) -> io::Result<usize> {
     // SAFETY: the call accesses no memory of this process.
     let seals = check_call(unsafe { libc::fcntl(memory.as_raw_fd(), libc::F_GET_SEALS) })

@@ -19,6 +19,8 @@ pub(crate) struct BufferPool {
     buffers: Vec<Arc<OwnBuffer>>,
     bytes: usize,
     serial: u64,
+    /// True if the system has refused a buffer. No more are made until the pool is cleared.
+    is_refused: bool,
     /// True if a refusal of the system was reported.
     is_refusal_reported: bool,
     /// Refusal of the system that was not reported yet.
@@ -26,8 +28,12 @@ pub(crate) struct BufferPool {
 }
 
 impl BufferPool {
-    /// Returns a buffer for a payload of `payload_bytes` bytes, at least one. `is_lent` says whether another process may
-    /// read the buffers with this index. Returns `None` if all buffers are in use, or the system refuses more.
+    /// Returns a buffer for a payload of `payload_bytes` bytes, at least one. Returns `None` if all buffers are in use, or
+    /// the system refuses more.
+    ///
+    /// `is_lent` says whether another process may read the buffers with an index. For that the caller records each loan in
+    /// [`LentBuffers`](super::LentBuffers), asks those of all connections, and calls [`BufferPool::remove_lent`] when one
+    /// ends.
     pub(crate) fn take(&mut self, payload_bytes: usize, mut is_lent: impl FnMut(u8) -> bool) -> Option<FreshBuffer> {
         let sizes = payload_bytes..=PART_MIN * payload_bytes;
         let is_fit = |buffer: &Arc<OwnBuffer>| sizes.contains(&buffer.bytes()) && is_free(buffer, &mut is_lent);
@@ -44,7 +50,15 @@ impl BufferPool {
 
     /// Makes a buffer, for which free ones of other sizes make room.
     fn create(&mut self, payload_bytes: usize, mut is_lent: impl FnMut(u8) -> bool) -> Option<Arc<OwnBuffer>> {
+        if self.is_refused {
+            return None;
+        }
         let bytes = buffer_bytes(payload_bytes);
+        let is_free_buffer = |buffer: &&Arc<OwnBuffer>| is_free(buffer, &mut is_lent);
+        let free_bytes: usize = self.buffers.iter().filter(is_free_buffer).map(|buffer| buffer.bytes()).sum();
+        if POOL_BYTES_MAX < self.bytes - free_bytes + bytes {
+            return None;
+        }
         while POOL_BYTES_MAX < self.bytes + bytes || self.buffers.len() == BUFFERS_MAX {
             let oldest = self.buffers.iter().position(|buffer| is_free(buffer, &mut is_lent))?;
             self.bytes -= self.buffers.remove(oldest).bytes();
@@ -58,7 +72,7 @@ impl BufferPool {
                 Some(Arc::new(buffer))
             }
             Err(error) => {
-                self.refusal = Some(error);
+                (self.refusal, self.is_refused) = (Some(error), true);
                 None
             }
         }
@@ -85,7 +99,7 @@ impl BufferPool {
     /// Frees the memory of all buffers, as soon as nobody uses it any more.
     pub(crate) fn clear(&mut self) {
         self.buffers.clear();
-        self.bytes = 0;
+        (self.bytes, self.is_refused) = (0, false);
     }
 }
 

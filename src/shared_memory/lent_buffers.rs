@@ -71,7 +71,7 @@ impl LentBuffers {
     }
 
     /// Records that the other side has no descriptors any more. Returns whether it had any.
-    pub(crate) fn forget(&mut self) -> bool {
+    pub(crate) fn reset_descriptors(&mut self) -> bool {
         let mut had_any = false;
         for lent in &mut self.lent {
             had_any |= lent.serial.take().is_some();

@@ -2,9 +2,10 @@
 //! them, in buffers that each side lends to the other.
 //!
 //! The peer makes a [`Segment`], a memfd of fixed size without a name, and hands its descriptor over. The last process
-//! that uses the memory frees it, however that process ends. Neither side trusts the other: each keeps its own counter
-//! privately, checks the counter of the other side on each look, and copies bytes out before anything parses them. All
-//! accesses to shared bytes are in this module.
+//! that uses the memory frees it, however that process ends. Neither side of a ring trusts the other: each keeps its own
+//! counter privately, checks the counter of the other side on each look, and copies bytes out before anything parses
+//! them. A program reads the payloads in buffers of its peer in place, and trusts it not to write them; the peer copies
+//! those in buffers of programs. All accesses to shared bytes are in this module.
 //!
 //! `docs/local-protocol.md` describes the layout and the doorbells.
 

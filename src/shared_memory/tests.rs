@@ -297,6 +297,42 @@ fn returned_buffer_is_used_again() {
 }
 
 #[test]
+fn buffer_lent_twice_must_return_twice() {
+    let mut ends = buffer_ends();
+    let payload = fill(ends.take(BUFFER_BYTES_MIN).unwrap(), 1);
+    let (first, second) = (ends.lend(&payload), ends.lend(&payload));
+    let start = payload.as_ptr();
+    drop((payload, first));
+    let other = fill(ends.take(BUFFER_BYTES_MIN).unwrap(), 2);
+    assert!(other.as_ptr() != start && second == vec![1; BUFFER_BYTES_MIN]);
+    drop((other, second));
+    let again: Vec<Bytes> = [3, 4].map(|byte| fill(ends.take(BUFFER_BYTES_MIN).unwrap(), byte)).into();
+    assert!(again.iter().any(|payload| payload.as_ptr() == start));
+}
+
+#[test]
+fn buffer_waits_for_all_of_its_readers() {
+    let (mut ends, mut others) = (buffer_ends(), buffer_ends());
+    let payload = fill(ends.take(BUFFER_BYTES_MIN).unwrap(), 1);
+    let start = payload.as_ptr();
+    let read = ends.lend(&payload);
+    // The second program returns the buffer more often than it got it.
+    others.lent.lend(ends.pool.buffer_of(&payload).unwrap());
+    others.view.returned(RingIndex::ToClient, 0).store(5, std::sync::atomic::Ordering::SeqCst);
+    drop((payload, read));
+    let mut take = |ends: &mut BufferEnds| {
+        ends.pool.take(BUFFER_BYTES_MIN, |index| ends.lent.is_lent(index) || others.lent.is_lent(index)).unwrap()
+    };
+    let other = fill(take(&mut ends), 2);
+    assert!(other.as_ptr() != start, "the count of the second program is wrong");
+    others.view.returned(RingIndex::ToClient, 0).store(1, std::sync::atomic::Ordering::SeqCst);
+    let mut take = |ends: &mut BufferEnds| {
+        ends.pool.take(BUFFER_BYTES_MIN, |index| ends.lent.is_lent(index) || others.lent.is_lent(index)).unwrap()
+    };
+    assert!(take(&mut ends).as_slice().as_ptr() == start);
+}
+
+#[test]
 fn descriptor_is_sent_once_for_each_buffer() {
     let mut ends = buffer_ends();
     let mut start = None;
@@ -308,7 +344,7 @@ fn descriptor_is_sent_once_for_each_buffer() {
         start = Some(payload.as_ptr());
         assert_eq!(ends.lend(&payload), vec![byte; BUFFER_BYTES_MIN]);
     }
-    assert!(ends.lent.forget() && !ends.lent.forget());
+    assert!(ends.lent.reset_descriptors() && !ends.lent.reset_descriptors());
     ends.borrowed.clear();
     let payload = fill(ends.take(BUFFER_BYTES_MIN).unwrap(), 77);
     assert!(!ends.lent.is_known(ends.pool.buffer_of(&payload).unwrap()));

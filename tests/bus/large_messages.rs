@@ -252,7 +252,7 @@ fn wrong_descriptors_end_only_their_client() {
     client.send(&frame(MIB, 5, true));
     assert_eq!(messages(&subscription, 1)[0].message.payload, vec![1; MIB]);
     client.send(&frame(MIB, 4, false));
-    assert_ended(&mut client, "no memfd of fixed size");
+    assert_ended(&mut client, "without the descriptor");
     let mut raw = super::raw_client::RawClient::greeted(&config.socket);
     raw.send(&frame(MIB, 0, true));
     assert!(matches!(raw.next(), Some(PeerFrame::Bye { reason: ByeReason::ProtocolViolation, .. })));
@@ -389,11 +389,7 @@ fn subscriber_without_descriptors_counts_the_loss() {
     let bus = Bus::attach(&socket).unwrap();
     let sub = place.start(&["sub", "x", "--json", "--socket", socket.to_str().unwrap()]);
     wait_until("it subscribes", || rows(&bus, "subs").len() == 1);
-    let limit = libc::rlimit { rlim_cur: 3, rlim_max: 3 };
-    // SAFETY: the structure outlives the call, which changes only a limit of the child.
-    let answer =
-        unsafe { libc::prlimit(sub.pid() as i32, libc::RLIMIT_NOFILE, &raw const limit, std::ptr::null_mut()) };
-    assert_eq!(answer, 0);
+    limit_descriptors(sub.pid(), 3);
     for _ in 0..3 {
         bus.publish_blocking(Message::new(subject("x"), payload(&bus, MIB, 1))).unwrap();
     }
@@ -405,6 +401,34 @@ fn subscriber_without_descriptors_counts_the_loss() {
         dropped += value["count"].as_u64().or(value["dropped"].as_u64()).unwrap_or(0);
     }
     assert_eq!(dropped, 3, "{line}");
+    limit_descriptors(sub.pid(), 100);
+    bus.publish_blocking(Message::new(subject("x"), payload(&bus, MIB, 1))).unwrap();
+    assert!(MIB < sub.line().len(), "it gets the descriptor again");
+}
+
+#[test]
+fn peer_without_descriptors_refuses_and_recovers() {
+    let place = Place::new();
+    let peer = place.peer(&[]);
+    let [a, b] = [(); 2].map(|()| Bus::attach(place.socket()).unwrap());
+    let subscription = b.subscribe("x".parse().unwrap()).unwrap();
+    limit_descriptors(peer.pid(), 3);
+    for _ in 0..3 {
+        a.publish_blocking(Message::new(subject("x"), payload(&a, MIB, 1))).unwrap();
+    }
+    let refused = a.flush(PATIENCE).unwrap_err().to_string();
+    assert!(refused.contains("ulimit -n"), "{refused}");
+    limit_descriptors(peer.pid(), 100);
+    a.publish_blocking(Message::new(subject("x"), payload(&a, MIB, 2))).unwrap();
+    assert_eq!(messages(&subscription, 1)[0].message.payload[0], 2);
+}
+
+/// Sets the number of descriptors that a process may open further ones below.
+fn limit_descriptors(pid: u32, count: u64) {
+    let limit = libc::rlimit { rlim_cur: count, rlim_max: 1000 };
+    // SAFETY: the structure outlives the call, which changes only a limit of the child.
+    let answer = unsafe { libc::prlimit(pid as i32, libc::RLIMIT_NOFILE, &raw const limit, std::ptr::null_mut()) };
+    assert_eq!(answer, 0);
 }
 
 #[test]
@@ -423,8 +447,15 @@ fn publisher_waits_while_the_peer_is_behind() {
         assert!(published < 10_000);
     };
     assert_eq!(full, PublishError::Full);
-    let buffer = bus.loan(64 << 10).unwrap();
-    assert_eq!(bus.publish_loaned(&subject("x"), buffer, Duration::from_millis(1)), Err(PublishError::Full));
+    // The peer reads on meanwhile.
+    let full = loop {
+        match bus.publish_loaned(&subject("x"), bus.loan(64 << 10).unwrap(), Duration::from_millis(1)) {
+            Ok(()) => published += 1,
+            Err(error) => break error,
+        }
+        assert!(published < 10_000);
+    };
+    assert_eq!(full, PublishError::Full);
     for _ in 0..10 {
         bus.publish_blocking(Message::new(subject("x"), payload(&bus, 64 << 10, 2))).unwrap();
     }

@@ -32,8 +32,8 @@ impl ProgramBuffers {
     }
 
     /// Records that the peer lacks descriptors.
-    pub(super) fn forget_descriptors(&mut self) {
-        self.lent.forget();
+    pub(super) fn reset_descriptors(&mut self) {
+        self.lent.reset_descriptors();
     }
 }
 
@@ -133,8 +133,8 @@ impl LocalConnectionState {
 
 impl ConnectionDriver {
     /// Handles a message whose payload is in a buffer of the peer. Returns the reason if the peer violates the protocol.
-    pub(super) fn on_buffer(&mut self, subs: &[SubId], mut delivery: Delivery, place: LentPayload) -> Option<String> {
-        let payload = match self.borrow_payload(place) {
+    pub(super) fn on_buffer(&mut self, subs: &[SubId], mut delivery: Delivery, lent: LentPayload) -> Option<String> {
+        let payload = match self.borrow_payload(lent) {
             Ok(payload) => payload,
             Err(error) => return Some(violation(error)),
         };
@@ -146,21 +146,23 @@ impl ConnectionDriver {
             None => {
                 tracing::warn!("a large message is lost: the program has no descriptor or no memory left (ulimit -n)");
                 self.shared.on_dropped(subs.iter().map(|sub| (*sub, 1)));
+                // If the connection has ended, nobody needs to know.
+                let _ = self.shared.send(&ClientFrame::BuffersLost, |_| {});
             }
         }
         None
     }
 
     /// Returns the payload in a buffer of the peer; `None` if this process may not have the buffer.
-    fn borrow_payload(&mut self, place: LentPayload) -> io::Result<Option<Bytes>> {
+    fn borrow_payload(&mut self, lent: LentPayload) -> io::Result<Option<Bytes>> {
         let fault = |text: &'static str| io::Error::new(io::ErrorKind::InvalidData, text);
-        let memory = if place.is_new { Some(self.take_descriptor()?) } else { None };
+        let memory = if lent.is_new { Some(self.take_descriptor()?) } else { None };
         let Some(borrowed) = &mut self.borrowed else { return Err(fault("there is no shared memory")) };
         if let Some(memory) = memory {
             let memory = memory.ok_or_else(|| fault("a message came without the descriptor of its buffer"))?;
-            borrowed.open(place.index, memory)?;
+            borrowed.open(lent.index, memory)?;
         }
-        borrowed.payload(place.index, place.bytes)
+        borrowed.payload(lent.index, lent.bytes)
     }
 
     /// Takes the next descriptor; `Some(None)` if this process may not have it.

@@ -102,12 +102,12 @@ fn doorbell_before_a_buffer_continues_output() {
     assert!(peer.take_doorbell_request());
     send_doorbell(&socket);
     let mut pool = BufferPool::default();
-    let payload = pool.take(BUFFER_BYTES_MIN, |_| false).unwrap().freeze();
-    let buffer = pool.buffer_of(&payload).unwrap();
+    let filled = pool.take(BUFFER_BYTES_MIN, |_| false).unwrap().freeze();
+    let buffer = pool.buffer_of(&filled).unwrap();
     assert!(hand_over(&socket, buffer.memory()));
-    let place = LentPayload { bytes: BUFFER_BYTES_MIN, index: buffer.index(), is_new: true };
+    let payload = LentPayload { bytes: BUFFER_BYTES_MIN, index: buffer.index(), is_new: true };
     let mut frame = BytesMut::new();
-    PeerFrame::MessageBuffer { subs: vec![SubId(1)], delivery: delivery(""), payload: place }.encode(&mut frame);
+    PeerFrame::MessageBuffer { subs: vec![SubId(1)], delivery: delivery(""), payload }.encode(&mut frame);
     peer_writer.write_all(&frame).unwrap();
     assert_eq!(driver.read(1).unwrap(), None);
     assert!(!driver.is_idle(false), "the driver writes before it sleeps");

@@ -48,28 +48,29 @@ impl Clients {
         &mut self,
         now: Instant,
         id: ClientId,
-        place: LentPayload,
+        lent: LentPayload,
     ) -> Result<Option<Bytes>, LocalFault> {
-        let fresh = self.fresh_buffer(now, place.bytes);
+        let fresh = self.fresh_buffer(now, lent.bytes);
         let Some(connection) = self.connection(id) else { return Ok(None) };
         let read = match fresh {
             Some(mut buffer) => {
-                let read = connection.read_buffer(place, buffer.as_mut_slice());
+                let read = connection.read_buffer(lent, buffer.as_mut_slice());
                 read.map(|is_read| is_read.then(|| buffer.freeze()))
             }
             None => {
-                let mut bytes = vec![0; place.bytes];
-                connection.read_buffer(place, &mut bytes).map(|is_read| is_read.then(|| bytes.into()))
+                let mut bytes = vec![0; lent.bytes];
+                connection.read_buffer(lent, &mut bytes).map(|is_read| is_read.then(|| bytes.into()))
             }
         };
-        // A doorbell read beside the descriptor may say that the client has room for output.
-        self.on_writable(id);
+        if lent.is_new {
+            // A doorbell read beside the descriptor may say that the client has room for output.
+            self.on_writable(id);
+        }
         read
     }
 
     /// Returns a buffer for a payload that clients may read; `None` if there is none.
     fn fresh_buffer(&mut self, now: Instant, bytes: usize) -> Option<FreshBuffer> {
-        self.buffers.free_at = Some(now + RETENTION_TIME);
         let (map, attached) = (&mut self.map, &self.attached);
         let fresh = self.buffers.pool.take(bytes, |index| {
             attached.iter().any(|id| match map.get_mut(id).map(|client| &mut client.kind) {
@@ -79,6 +80,9 @@ impl Clients {
                 _ => false,
             })
         });
+        if fresh.is_some() || self.buffers.free_at.is_none() {
+            self.buffers.free_at = Some(now + RETENTION_TIME);
+        }
         if let Some(error) = self.buffers.pool.take_refusal() {
             tracing::warn!(%error, "the system has no shared memory for large messages, so they are copied");
         }
@@ -105,11 +109,12 @@ impl Clients {
     /// Returns the buffer that the payload is in, or a copy of it in one, if clients among the targets can read it in
     /// place.
     fn buffer_for(&mut self, now: Instant, to: &[Target], payload: &Bytes) -> Option<BufferedPayload> {
-        let has_rings = |target: &Target| match self.map.get(&target.client).map(|client| &client.kind) {
-            Some(ClientTransport::Attached(connection)) => connection.uses_rings(),
+        let map = &mut self.map;
+        let mut can_borrow = |target: &Target| match map.get_mut(&target.client).map(|client| &mut client.kind) {
+            Some(ClientTransport::Attached(connection)) => connection.can_borrow(payload.len()),
             _ => false,
         };
-        if !to.iter().any(has_rings) {
+        if !to.iter().any(&mut can_borrow) {
             return None;
         }
         let payload = match self.buffers.pool.buffer_of(payload) {
@@ -122,6 +127,13 @@ impl Clients {
         };
         let buffer = self.buffers.pool.buffer_of(&payload)?.clone();
         Some(BufferedPayload { buffer, payload })
+    }
+
+    /// Has the descriptors of the peer's buffers sent to a client again.
+    pub(crate) fn reset_descriptors(&mut self, id: ClientId) {
+        if let Some(rings) = self.connection(id).and_then(|connection| connection.rings.as_mut()) {
+            rings.lent.reset_descriptors();
+        }
     }
 
     /// Returns when [`Clients::free_unused_buffers`] is due.
@@ -138,7 +150,7 @@ impl Clients {
         self.buffers.pool.clear();
         for id in self.attached.clone() {
             let Some(rings) = self.connection(id).and_then(|connection| connection.rings.as_mut()) else { continue };
-            if rings.lent.forget() {
+            if rings.lent.reset_descriptors() {
                 self.answer(id, &PeerFrame::BuffersFreed);
             }
         }
@@ -215,8 +227,8 @@ mod tests {
         endpoint.push_with(|out| reader.read(RING_BYTES, out)).unwrap();
         let mut next = || endpoint.poll_frame().unwrap();
         assert!(matches!(next(), Some(PeerFrame::Welcome(_))));
-        let Some(PeerFrame::MessageBuffer { payload: place, .. }) = next() else { panic!("the message") };
-        assert_eq!(place, LentPayload { bytes: BUFFER_BYTES_MIN, index: 0, is_new: true });
+        let Some(PeerFrame::MessageBuffer { payload: lent, .. }) = next() else { panic!("the message") };
+        assert_eq!(lent, LentPayload { bytes: BUFFER_BYTES_MIN, index: 0, is_new: true });
         assert_eq!(next(), Some(PeerFrame::BuffersFreed));
     }
 
@@ -234,8 +246,8 @@ mod tests {
         fresh.as_mut_slice().fill(1);
         let payload = fresh.freeze();
         assert!(hand_over(&socket, pool.buffer_of(&payload).unwrap().memory()));
-        let place = LentPayload { bytes: BUFFER_BYTES_MIN, index: 3, is_new: true };
-        assert_eq!(clients.read_buffer(Clock::now().instant, id, place).unwrap().unwrap(), payload);
+        let lent = LentPayload { bytes: BUFFER_BYTES_MIN, index: 3, is_new: true };
+        assert_eq!(clients.read_buffer(Clock::now().instant, id, lent).unwrap().unwrap(), payload);
         assert!(clients.write().is_empty());
         assert_eq!(reader.read(RING_BYTES, &mut out), Ok(RING_BYTES), "the client gets more");
     }

@@ -187,6 +187,7 @@ impl EngineCore {
             }
             ClientFrame::Flush { token } => self.await_flush(FlushWaiter::Attached(id, token)),
             ClientFrame::SharedMemory => self.share_memory(now, id),
+            ClientFrame::BuffersLost => self.clients.reset_descriptors(id),
         }
     }
 

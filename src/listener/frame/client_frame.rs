@@ -26,6 +26,7 @@ const EVENTS: u8 = 0x0a;
 const STREAMS: u8 = 0x0b;
 const SHARED_MEMORY: u8 = 0x0c;
 const PUBLISH_BUFFER: u8 = 0x0d;
+const BUFFERS_LOST: u8 = 0x0e;
 
 /// SUBSCRIBE: the peer announces publishers to the subscription.
 const FLAG_DISCOVERY: u8 = 0x01;
@@ -55,7 +56,7 @@ pub enum ClientFrame {
     PublishBuffer {
         /// The message, without its payload.
         message: Message,
-        /// Place of the payload.
+        /// The buffer that it is in.
         payload: LentPayload,
     },
     /// Publishes messages, as if each had its own frame.
@@ -129,6 +130,8 @@ pub enum ClientFrame {
     /// Requests shared memory for all further frames; answered by [`PeerFrame::Segment`], before which the client sends
     /// nothing else.
     SharedMemory,
+    /// The client lacks a buffer of the peer, which then sends the descriptors of its buffers again.
+    BuffersLost,
 }
 
 impl ClientFrame {
@@ -207,6 +210,7 @@ impl ClientFrame {
                 request.put(out);
             }
             ClientFrame::SharedMemory => out.put_u8(SHARED_MEMORY),
+            ClientFrame::BuffersLost => out.put_u8(BUFFERS_LOST),
         });
     }
 
@@ -266,6 +270,7 @@ impl ClientFrame {
             EVENTS => ClientFrame::Events { id: reader.u64()?, request: EventRequest::read(&mut reader)? },
             STREAMS => ClientFrame::Streams { id: reader.u64()?, request: StreamRequest::read(&mut reader)? },
             SHARED_MEMORY => ClientFrame::SharedMemory,
+            BUFFERS_LOST => ClientFrame::BuffersLost,
             kind => return Err(FrameError::Kind(kind)),
         };
         reader.end()?;

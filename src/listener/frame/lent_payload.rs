@@ -1,6 +1,6 @@
-//! The place of a payload that does not stand in its frame.
+//! Payloads that are in a buffer instead of their frame.
 
-use super::limits::BUFFER_INDEX_MAX;
+use super::limits::{BUFFER_INDEX_MAX, LENT_BYTES_MIN};
 use crate::listener::codec::{FrameError, FrameReader};
 use crate::message::MESSAGE_BYTES_MAX;
 use bytes::{BufMut, BytesMut};
@@ -8,7 +8,7 @@ use bytes::{BufMut, BytesMut};
 /// A payload in a buffer that the sender of the frame lends to the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LentPayload {
-    /// Size of the payload in bytes: 1 to [`MESSAGE_BYTES_MAX`].
+    /// Size of the payload in bytes: 65,536 to [`MESSAGE_BYTES_MAX`].
     pub bytes: usize,
     /// Index of the buffer among those of the sender: at most 127.
     pub index: u8,
@@ -26,7 +26,7 @@ impl LentPayload {
 
     pub(super) fn read(reader: &mut FrameReader) -> Result<LentPayload, FrameError> {
         let bytes = match usize::try_from(reader.u32()?) {
-            Ok(bytes) if (1..=MESSAGE_BYTES_MAX).contains(&bytes) => bytes,
+            Ok(bytes) if (LENT_BYTES_MIN..=MESSAGE_BYTES_MAX).contains(&bytes) => bytes,
             _ => return Err(FrameError::Value("payload bytes")),
         };
         let index = reader.u8()?;

@@ -20,3 +20,6 @@ const _: () = assert!(
 
 /// Maximum index of a buffer among those of a side.
 pub(crate) const BUFFER_INDEX_MAX: u8 = 127;
+
+/// Minimum size of a payload in a buffer, in bytes.
+pub(crate) const LENT_BYTES_MIN: usize = 64 * 1024;

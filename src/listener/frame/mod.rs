@@ -14,7 +14,7 @@ mod peer_frame;
 
 pub use client_frame::ClientFrame;
 pub use lent_payload::LentPayload;
-pub(crate) use limits::BUFFER_INDEX_MAX;
+pub(crate) use limits::{BUFFER_INDEX_MAX, LENT_BYTES_MIN};
 pub use limits::{FRAME_BYTES_MAX, FRAME_SUBS_MAX, VERSION};
 pub use peer_frame::{ByeReason, PeerFrame, SegmentRefusal, SegmentRefusalReason, Welcome};
 pub(crate) use peer_frame::{put_message_buffer, put_message_head, put_message_run};

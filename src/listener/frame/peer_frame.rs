@@ -83,7 +83,7 @@ pub enum PeerFrame {
         subs: Vec<SubId>,
         /// The message, without its payload.
         delivery: Delivery,
-        /// Place of the payload.
+        /// The buffer that it is in.
         payload: LentPayload,
     },
     /// The peer has freed its buffers, and lends none of those that the client has got again.

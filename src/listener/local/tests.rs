@@ -246,12 +246,13 @@ fn stream_answer(rng: &mut Rng) -> Result<StreamAnswer, StreamRefusal> {
 }
 
 fn lent_payload(rng: &mut Rng) -> LentPayload {
-    let bytes = rng.between(1, MESSAGE_BYTES_MAX as u64) as usize;
+    let bytes = rng.between(65_536, MESSAGE_BYTES_MAX as u64) as usize;
     LentPayload { bytes, index: rng.below(128) as u8, is_new: rng.chance(0.5) }
 }
 
 fn to_peer(rng: &mut Rng) -> ClientFrame {
-    match rng.below(11) {
+    match rng.below(12) {
+        11 => ClientFrame::BuffersLost,
         10 => ClientFrame::PublishBuffer {
             message: Message { event: false, payload: Bytes::new(), ..message(rng) },
             payload: lent_payload(rng),
@@ -563,11 +564,12 @@ fn malformed_frame_ends_the_conversation() {
         (b"\x02\x80\x01a\0\0\0\0\0", FrameError::Value("flags")),
         (b"\x02\0\x01a\0\xff\xff\xff\xff", FrameError::Short),
         (b"\x0d\0\0\0\0\0\0\0\x01a\0\0\0\0\0", FrameError::Value("payload bytes")),
+        (b"\x0d\0\0\0\xff\xff\0\0\x01a\0\0\0\0\0", FrameError::Value("payload bytes")),
         (b"\x0d\0\0\x80\0\x01\0\0\x01a\0\0\0\0\0", FrameError::Value("payload bytes")),
-        (b"\x0d\0\0\0\0\x01\x80\0\x01a\0\0\0\0\0", FrameError::Value("buffer")),
-        (b"\x0d\0\0\0\0\x01\x7f\x02\x01a\0\0\0\0\0", FrameError::Value("flags")),
-        (b"\x0d\0\0\0\0\x01\0\0\x01a\0\0\0\0\0x", FrameError::Trailing(1)),
-        (b"\x0d\x01\0\0\0\x01\0\0\x01a\0\0\0\0\0", FrameError::Value("flags")),
+        (b"\x0d\0\0\x01\0\0\x80\0\x01a\0\0\0\0\0", FrameError::Value("buffer")),
+        (b"\x0d\0\0\x01\0\0\x7f\x02\x01a\0\0\0\0\0", FrameError::Value("flags")),
+        (b"\x0d\0\0\x01\0\0\0\0\x01a\0\0\0\0\0x", FrameError::Trailing(1)),
+        (b"\x0d\x01\0\x01\0\0\0\0\x01a\0\0\0\0\0", FrameError::Value("flags")),
         (b"\x02\0\x01*\0\0\0\0\0", FrameError::Subject(SubjectError::Wildcard)),
         (b"\x02\0\0\0\0\0\0\0", FrameError::Subject(SubjectError::Empty)),
         (b"\x03\0\0\0\x01\x01\xff", FrameError::Value("pattern")),
