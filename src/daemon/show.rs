@@ -90,7 +90,8 @@ pub(crate) struct ClientRow {
 
 /// Input of all reports.
 pub(crate) struct ReportInput<'a> {
-    pub(crate) peer: &'a Peer,
+    /// The peer; it changes only to read its history.
+    pub(crate) peer: &'a mut Peer,
     pub(crate) now: ClockReading,
     /// The fields of `show status`.
     pub(crate) status: Value,
@@ -111,7 +112,7 @@ pub(crate) struct ReportInput<'a> {
 
 /// Answers one query: `{"show": "loss"}`, optionally with a `"limit"` of rows, and for `history` with a `"pattern"`.
 /// Returns `{"error": "…"}` for an invalid query.
-pub(crate) fn answer(query: &Value, input: &ReportInput<'_>) -> Value {
+pub(crate) fn answer(query: &Value, input: &mut ReportInput<'_>) -> Value {
     let Some(what) = query.get("show").and_then(Value::as_str) else {
         return json!({ "error": "a question is a JSON object such as {\"show\": \"loss\"}" });
     };
@@ -155,7 +156,7 @@ pub(crate) fn answer(query: &Value, input: &ReportInput<'_>) -> Value {
 
 /// Answers a query for several reports of the same time: `{"show": ["status", "loss"]}`. `"limit"` applies to each.
 /// Returns `{"error": "…"}` for an invalid query, and in place of a report that does not exist.
-pub(crate) fn answer_several(names: &[Value], query: &Value, input: &ReportInput<'_>) -> Value {
+pub(crate) fn answer_several(names: &[Value], query: &Value, input: &mut ReportInput<'_>) -> Value {
     if NAMES_MAX < names.len() {
         return json!({ "error": format!("one question asks for at most {NAMES_MAX} reports") });
     }
@@ -305,7 +306,7 @@ fn outbound(row: &OutboundRow) -> Value {
 }
 
 /// Returns the whole answer: a row for each subject, and the sums of all subjects, whatever the pattern.
-fn history(peer: &Peer, query: &Value, limit: usize) -> Value {
+fn history(peer: &mut Peer, query: &Value, limit: usize) -> Value {
     let pattern = query.get("pattern").map_or(Ok(">"), |pattern| pattern.as_str().ok_or("a pattern is a text"));
     let pattern = match pattern.map(str::parse::<Pattern>) {
         Ok(Ok(pattern)) => pattern,

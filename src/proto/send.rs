@@ -177,15 +177,15 @@ impl SendStream {
         self.builder.entries(at)
     }
 
-    /// Returns the location that a byte of the open datagram has once it is sealed; `None` if datagrams of this stream
-    /// are too short to be retained.
+    /// Returns the location that a byte of the open datagram has once it is sealed; `None` while that datagram is too
+    /// short to be retained.
     pub fn sealed_location(&self, at: usize) -> Option<usize> {
-        (RETAINED_BYTES_MIN <= self.bytes_max).then(|| at - self.unused_start())
+        (RETAINED_BYTES_MIN <= self.open_records().len()).then(|| at - self.unused_start())
     }
 
     /// Works as [`SendStream::sealed_location`] for the entry of the message pushed last. Returns `None` also if that
     /// message was split into fragments.
-    pub fn last_entry(&self, message: MessageRef<'_>) -> Option<usize> {
+    pub fn last_entry_location(&self, message: MessageRef<'_>) -> Option<usize> {
         self.sealed_location(self.builder.run_end()? - entry::bytes_of(message))
     }
 

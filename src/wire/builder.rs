@@ -89,8 +89,8 @@ struct RunInProgress {
 /// Divisor of a datagram's size that gives the maximum padding.
 const PAD_DIVISOR: usize = 8;
 
-/// Minimum size in bytes of a datagram that the retransmit ring retains in the memory in which it was sealed. It copies
-/// shorter ones.
+/// Minimum size in bytes of a datagram that the retransmit ring and the history retain in the memory in which it was
+/// sealed. They copy from shorter ones.
 pub const RETAINED_BYTES_MIN: usize = 4096;
 
 /// Divisor of the size of a datagram to retain that gives the maximum unused memory behind it.

@@ -27,7 +27,7 @@ impl Engine {
 
     /// Answers a `show` query with at most `rows_max` rows.
     pub(super) fn show_limited(&mut self, now: ClockReading, query: &Value, rows_max: usize) -> Value {
-        self.core.peer.begin_report();
+        self.core.peer.settle();
         if query["show"] == "subject" {
             return show::subject(&mut self.core.peer, query);
         }
@@ -35,12 +35,12 @@ impl Engine {
         let counters = self.counters();
         let clients = self.core.clients.rows(now);
         let (status, health) = (self.status(now), self.health.report());
-        let (peer, subject_losses) = (&self.core.peer, &self.core.subject_losses);
+        let (peer, subject_losses) = (&mut self.core.peer, &self.core.subject_losses);
         let address = self.core.sockets.inbox_address().ip();
         let copies_to = self.core.transmit_queue.copies_to();
         // Several reports together have as many rows as one.
         let rows_max = rows_max / query["show"].as_array().map_or(1, |names| names.len().max(1));
-        let input = ReportInput {
+        let mut input = ReportInput {
             peer,
             now,
             status,
@@ -54,8 +54,8 @@ impl Engine {
             rows_max,
         };
         match query["show"].as_array() {
-            None => show::answer(query, &input),
-            Some(names) => show::answer_several(names, query, &input),
+            None => show::answer(query, &mut input),
+            Some(names) => show::answer_several(names, query, &mut input),
         }
     }
 

@@ -52,6 +52,11 @@ pub struct HistoryTotals {
 }
 
 impl History {
+    /// Returns whether records refer to the open datagram, so that [`History::attach`] is due before they are read.
+    pub fn awaits_datagram(&self) -> bool {
+        self.log.awaits_datagram()
+    }
+
     /// Returns up to `limit` subjects that match `pattern`, with their selected spans. `from` is 0 at first, then the
     /// `next` of the previous listing. A subject that is in the history throughout is listed exactly once. One call
     /// visits a limited number of subjects, so a listing that is not the last may hold few, or none.
@@ -106,5 +111,10 @@ impl History {
             })
         };
         (first.into_values().filter_map(row).collect(), omitted)
+    }
+
+    /// Returns the totals of the history, for display.
+    pub fn totals(&self) -> HistoryTotals {
+        HistoryTotals { subjects: self.subjects.len() as u64, bytes: self.bytes() as u64, ..self.totals }
     }
 }

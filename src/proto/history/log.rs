@@ -13,14 +13,14 @@
 use super::record::LogRecord;
 use super::subjects::{RecordLocation, SubjectTable};
 use crate::time::Instant;
-use crate::wire::{RETAINED_BYTES_MIN, sealed_allocation_max};
+use crate::wire::sealed_allocation_max;
 use bytes::Bytes;
 use std::mem::size_of;
 
 /// Divisor of a segment's bytes that gives its capacity for records if the first of them refers to a datagram.
 const REFERENCES_PER_SEGMENT: usize = 16;
-/// Minimum of that capacity, in bytes.
-const REFERENCES_BYTES_MIN: usize = 512;
+/// Minimum of that capacity, in bytes. The references to one datagram then lie in few segments, each of which counts it.
+const REFERENCES_BYTES_MIN: usize = 4096;
 /// Initial capacity of a segment's list of datagrams.
 const DATAGRAMS_MIN: usize = 4;
 /// End of the list of segments.
@@ -37,9 +37,8 @@ struct HistorySegment {
     datagrams: Vec<Bytes>,
     /// Bytes that the datagrams keep allocated.
     datagram_bytes: usize,
-    /// True if records of this segment, or of the one before, refer to the datagram that is still open: it will be the
-    /// next one in `datagrams`.
-    is_open: bool,
+    /// True if records refer to the datagram that is still open: it will be the next one in `datagrams`.
+    awaits_datagram: bool,
     /// Bytes of the heads and entries of the records that are live.
     live_bytes: usize,
     before: u32,
@@ -52,7 +51,7 @@ impl HistorySegment {
             bytes: Vec::with_capacity(bytes),
             datagrams: Vec::new(),
             datagram_bytes: 0,
-            is_open: false,
+            awaits_datagram: false,
             live_bytes: 0,
             before,
             after,
@@ -72,7 +71,7 @@ impl HistorySegment {
     /// Removes all records, which are dead.
     fn clear(&mut self) {
         self.bytes.clear();
-        (self.datagrams, self.datagram_bytes) = (Vec::new(), 0);
+        (self.datagrams, self.datagram_bytes, self.awaits_datagram) = (Vec::new(), 0, false);
     }
 }
 
@@ -84,6 +83,8 @@ pub(super) struct HistoryLog {
     last: u32,
     /// Segments without records and memory, linked by `after`.
     unused: u32,
+    /// Number of segments that await the open datagram.
+    awaiting: usize,
     /// Bytes of the first segment that hold no live record.
     dead_bytes: usize,
     segment_bytes: usize,
@@ -99,6 +100,7 @@ impl HistoryLog {
             first: NONE,
             last: NONE,
             unused: NONE,
+            awaiting: 0,
             dead_bytes: 0,
             segment_bytes,
             bytes: 0,
@@ -132,7 +134,7 @@ impl HistoryLog {
 
     /// Returns the capacity of a new segment for a record.
     fn capacity_for(&self, record: &LogRecord) -> usize {
-        match record.is_shared {
+        match record.is_reference {
             true => (self.segment_bytes / REFERENCES_PER_SEGMENT).max(REFERENCES_BYTES_MIN),
             false => self.segment_bytes.max(record.bytes as usize),
         }
@@ -159,8 +161,7 @@ impl HistoryLog {
             last.bytes.shrink_to_fit();
             self.bytes += last.bytes.capacity();
         }
-        let mut fresh = HistorySegment::new(self.capacity_for(record), before, NONE);
-        fresh.is_open = self.segments.get(before as usize).is_some_and(|before| before.is_open);
+        let fresh = HistorySegment::new(self.capacity_for(record), before, NONE);
         self.bytes += fresh.bytes.capacity() + ALLOCATION_BYTES;
         let id = match self.segments.get_mut(self.unused as usize) {
             Some(unused) => {
@@ -192,22 +193,23 @@ impl HistoryLog {
     }
 
     /// Appends a record; there must be room for it. `put` writes its entries behind its head, unless they lie in the
-    /// open datagram, from byte `shared_at` of it on.
+    /// open datagram, from byte `datagram_location` of it on.
     pub fn append(
         &mut self,
         record: &LogRecord,
-        shared_at: Option<u32>,
+        datagram_location: Option<u32>,
         put: impl FnOnce(&mut Vec<u8>),
     ) -> RecordLocation {
         let segment = &mut self.segments[self.last as usize];
         let at = segment.bytes.len();
         assert!(record.stored_bytes() <= segment.bytes.capacity() - at, "the caller has opened a segment with room");
         segment.bytes.extend_from_slice(&record.encode());
-        match shared_at {
+        match datagram_location {
             Some(byte) => {
                 segment.bytes.extend_from_slice(&(segment.datagrams.len() as u32).to_be_bytes());
                 segment.bytes.extend_from_slice(&byte.to_be_bytes());
-                segment.is_open = true;
+                self.awaiting += usize::from(!segment.awaits_datagram);
+                segment.awaits_datagram = true;
             }
             None => put(&mut segment.bytes),
         }
@@ -217,48 +219,54 @@ impl HistoryLog {
         RecordLocation { segment: self.last, at: at as u32 }
     }
 
-    /// Returns the segments that get the open datagram, from the newest.
-    fn open_segments(&self) -> impl Iterator<Item = u32> + '_ {
-        let segment = |id: u32| self.segments.get(id as usize);
-        let newest = segment(self.last).map(|_| self.last);
-        let before = move |id: &u32| segment(*id).map(|one| one.before).filter(|before| segment(*before).is_some());
-        std::iter::successors(newest, before).take_while(move |id| segment(*id).is_some_and(|one| one.is_open))
+    /// Returns whether records refer to the datagram that is still open.
+    pub fn awaits_datagram(&self) -> bool {
+        self.awaiting != 0
     }
 
     /// Returns the bytes that [`HistoryLog::attach`] allocates at most for a datagram of `bytes`.
     pub fn attach_bytes(&self, bytes: usize) -> usize {
-        let of_segment = |id: u32| {
-            let datagrams = &self.segments[id as usize].datagrams;
-            let is_full = datagrams.len() == datagrams.capacity();
-            let list = if is_full { datagrams.len().max(DATAGRAMS_MIN) * size_of::<Bytes>() } else { 0 };
-            retained_bytes(bytes) + list
-        };
-        self.open_segments().map(of_segment).sum()
+        let (mut id, mut seen, mut total) = (self.last, 0, 0);
+        while seen < self.awaiting {
+            let segment = &self.segments[id as usize];
+            if segment.awaits_datagram {
+                let datagrams = &segment.datagrams;
+                let is_full = datagrams.len() == datagrams.capacity();
+                let list = if is_full { datagrams.len().max(DATAGRAMS_MIN) * size_of::<Bytes>() } else { 0 };
+                total += sealed_allocation_max(bytes) + list;
+                seen += 1;
+            }
+            id = segment.before;
+        }
+        total
     }
 
-    /// Retains the datagram that was open, for the records that refer to it. A short one is copied, because its
-    /// allocation may be much larger.
+    /// Retains the datagram that was open in each segment that awaits it.
     pub fn attach(&mut self, datagram: &Bytes) {
-        while let Some(id) = self.open_segments().last() {
+        let mut id = self.last;
+        while self.awaiting != 0 {
             let segment = &mut self.segments[id as usize];
+            id = segment.before;
+            if !std::mem::take(&mut segment.awaits_datagram) {
+                continue;
+            }
             self.bytes -= segment.heap_bytes();
             if segment.datagrams.len() == segment.datagrams.capacity() {
                 segment.datagrams.reserve_exact(segment.datagrams.len().max(DATAGRAMS_MIN));
             }
-            segment.datagrams.push(match datagram.len() {
-                RETAINED_BYTES_MIN.. => datagram.clone(),
-                _ => Bytes::copy_from_slice(datagram),
-            });
-            segment.datagram_bytes += retained_bytes(datagram.len());
-            segment.is_open = false;
+            segment.datagrams.push(datagram.clone());
+            segment.datagram_bytes += sealed_allocation_max(datagram.len());
             self.bytes += segment.heap_bytes();
+            self.awaiting -= 1;
         }
     }
 
     /// Returns the head of a record, and its entries.
     pub fn record(&self, location: RecordLocation) -> (LogRecord, &[u8]) {
         let segment = &self.segments[location.segment as usize];
-        LogRecord::read(&segment.bytes[location.at as usize..], &segment.datagrams).expect("records begin with a head")
+        let bytes = &segment.bytes[location.at as usize..];
+        let record = LogRecord::first(bytes).expect("records begin with a head");
+        (record, record.entries(bytes, &segment.datagrams))
     }
 
     /// Returns the time at which the events of a record were recorded.
@@ -268,8 +276,7 @@ impl HistoryLog {
 
     /// Returns the record in `segment` that begins at byte `at`, or `None` at its end.
     pub fn record_at(&self, segment: u32, at: usize) -> Option<(RecordLocation, LogRecord)> {
-        let head = self.segments[segment as usize].bytes.get(at..)?.first_chunk()?;
-        let record = LogRecord::decode(head);
+        let record = LogRecord::first(self.segments[segment as usize].bytes.get(at..)?)?;
         Some((RecordLocation { segment, at: at as u32 }, record))
     }
 
@@ -287,6 +294,7 @@ impl HistoryLog {
         }
         // The segment is filled again from its start.
         self.bytes -= segment.heap_bytes();
+        self.awaiting -= usize::from(segment.awaits_datagram);
         segment.clear();
         self.bytes += segment.heap_bytes();
         if self.first == self.last {
@@ -325,7 +333,7 @@ impl HistoryLog {
             let segment = &self.segments[id as usize];
             // The entries of a live record may lie in the datagram that is still open.
             let garbage_bytes = segment.used_bytes().saturating_sub(segment.live_bytes);
-            let has_much_garbage = !segment.is_open && segment.used_bytes() <= GARBAGE_PARTS * garbage_bytes;
+            let has_much_garbage = !segment.awaits_datagram && segment.used_bytes() <= GARBAGE_PARTS * garbage_bytes;
             if has_much_garbage && most.is_none_or(|(bytes, _)| bytes < garbage_bytes) {
                 most = Some((garbage_bytes, id));
             }
@@ -350,12 +358,12 @@ impl HistoryLog {
         packed.bytes.reserve_exact(live_bytes);
         self.bytes += packed.heap_bytes();
         let mut at = 0;
-        while let Some((record, entries)) = LogRecord::read(&old[at..], &datagrams) {
+        while let Some(record) = LogRecord::first(&old[at..]) {
             let location = RecordLocation { segment: id, at: at as u32 };
             if is_live(subjects, location, &record) {
                 let moved = RecordLocation { segment: to, at: packed.bytes.len() as u32 };
-                packed.bytes.extend_from_slice(&LogRecord { is_shared: false, ..record }.encode());
-                packed.bytes.extend_from_slice(entries);
+                packed.bytes.extend_from_slice(&LogRecord { is_reference: false, ..record }.encode());
+                packed.bytes.extend_from_slice(record.entries(&old[at..], &datagrams));
                 subjects.relocate(record.slot, record.offset, moved);
             }
             at += record.stored_bytes();
@@ -376,6 +384,7 @@ impl HistoryLog {
         let segment = std::mem::replace(&mut self.segments[id as usize], unused);
         assert_eq!(segment.live_bytes, 0, "only segments without live records are released");
         self.unused = id;
+        self.awaiting -= usize::from(segment.awaits_datagram);
         self.bytes -= segment.heap_bytes() + ALLOCATION_BYTES;
         match self.segments.get_mut(segment.before as usize) {
             Some(before) => before.after = segment.after,
@@ -390,11 +399,6 @@ impl HistoryLog {
     fn segments_next(&self) -> usize {
         self.segments.len() + self.segments.len() / 4 + 4
     }
-}
-
-/// Returns the bytes of memory that a datagram of `bytes` takes in a segment.
-fn retained_bytes(bytes: usize) -> usize {
-    if RETAINED_BYTES_MIN <= bytes { sealed_allocation_max(bytes) } else { bytes + ALLOCATION_BYTES }
 }
 
 /// Returns whether the subject still points to this record.
@@ -417,6 +421,16 @@ impl HistoryLog {
             id = self.segments[id as usize].after;
         }
         all
+    }
+
+    /// Returns the bytes of the heads and entries of the live records.
+    pub fn live_bytes(&self) -> usize {
+        self.live_bytes
+    }
+
+    /// Returns the value that `awaiting` must have, computed from the segments, and its value.
+    pub fn awaiting_segments(&self) -> [usize; 2] {
+        [self.segments.iter().filter(|segment| segment.awaits_datagram).count(), self.awaiting]
     }
 
     /// Returns the value that `bytes` must have, computed from the segments.

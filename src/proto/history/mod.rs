@@ -54,7 +54,10 @@ const RUNS_PER_SEGMENT: usize = 16;
 const RUN_SHARE: usize = 4;
 /// Minimum bytes of the entries of a record that refers to its datagram. A smaller one is copied: the reference and its
 /// part of the datagram take no less.
-const SHARED_BYTES_MIN: usize = 256;
+const REFERENCE_ENTRIES_MIN: usize = 256;
+/// Minimum limit of the whole history, in bytes, with which it refers to datagrams: 64 of the longest. Each segment that
+/// refers to a datagram counts all of it, which a smaller history has no room for. It copies.
+const REFERENCE_TOTAL_MIN: usize = 4 << 20;
 /// Divisor of the limit of the whole history: an event takes at most this fraction of it.
 const SHARE: usize = 4;
 /// Maximum number of subjects that are remembered as having no history.
@@ -73,8 +76,9 @@ pub struct RunStart {
     pub seq: Seq,
     /// Its offset.
     pub offset: u32,
-    /// Byte of its entry in the open datagram; `None` if the entries are to be copied.
-    pub shared_at: Option<usize>,
+    /// Location of its entry in the open datagram, which has at least
+    /// [`RETAINED_BYTES_MIN`](crate::wire::RETAINED_BYTES_MIN) bytes already; `None` if the entries are to be copied.
+    pub datagram_location: Option<usize>,
 }
 
 /// Entries to be recorded together.
@@ -101,6 +105,8 @@ pub struct History {
     /// Longest time of all rules.
     time_max: Duration,
     total_bytes_max: usize,
+    /// True if long records refer to their datagram.
+    has_references: bool,
     /// Hashes of subjects without a history, each at the index that its lowest bits name; empty if all have one.
     off: Box<[u64]>,
     is_off: bool,
@@ -144,6 +150,7 @@ impl History {
             patterns: settings.overrides.iter().map(|rule| rule.pattern.clone()).collect(),
             time_max: limits.iter().map(|limits| limits.time).max().unwrap_or_default(),
             total_bytes_max: settings.total_bytes_max,
+            has_references: REFERENCE_TOTAL_MIN <= settings.total_bytes_max,
             off,
             is_off: limits.iter().all(|limits| limits.count_max == 0),
             limits,
@@ -162,7 +169,7 @@ impl History {
     /// Retains a message with this number and offset. If the offset does not follow that of the subject's last message,
     /// the subject was created anew, and its earlier events are dropped.
     pub fn record(&mut self, now: ClockReading, seq: Seq, offset: u32, message: &Message) {
-        let start = RunStart { now, seq, offset, shared_at: None };
+        let start = RunStart { now, seq, offset, datagram_location: None };
         self.record_in(SubjectRunKey::from(&message.subject), None, start, message.into());
     }
 
@@ -196,7 +203,7 @@ impl History {
                 // Offsets count modulo 2^32.
                 offset: first.offset.wrapping_add(taken as u32),
                 seq: first.seq.forward(taken as u64).expect("the numbers of a run are in one frame"),
-                shared_at: first.shared_at.map(|at| at + from),
+                datagram_location: first.datagram_location.map(|at| at + from),
                 ..first
             };
             let Some(id) = self.slot_of(key, None, start) else { return };
@@ -225,12 +232,12 @@ impl History {
     /// Retains the datagram that was open, if records refer to it. Their entries cannot be read before. The oldest
     /// events are evicted for it.
     pub fn attach(&mut self, datagram: &Bytes) {
-        // Only dead records can be left if there is no room.
-        if self.make_room(self.log.attach_bytes(datagram.len()), None) {
-            self.log.attach(datagram);
-        } else {
-            self.log.attach(&Bytes::new());
-        }
+        // Each segment that leaves may be one that refers to the datagram. If none is left, none refers to it.
+        while self.log.awaits_datagram()
+            && self.total_bytes_max < self.bytes() + self.log.attach_bytes(datagram.len())
+            && self.free_memory(None)
+        {}
+        self.log.attach(datagram);
     }
 
     /// Returns the slot of the subject, adding it if needed; `slot` is a hint. `None` if the subject has no history, or
@@ -288,7 +295,7 @@ impl History {
 
     /// Appends as [`History::append`] does. Returns false if the entries are too large.
     fn try_append(&mut self, id: SlotId, start: RunStart, entries: Entries, put: impl FnOnce(&mut Vec<u8>)) -> bool {
-        let RunStart { now, seq, offset, shared_at } = start;
+        let RunStart { now, seq, offset, datagram_location } = start;
         let slot = self.subjects.slot(id);
         let limits = self.limits[usize::from(slot.rule)];
         if limits.event_bytes_max < EVENT_BYTES + entries.content_bytes && entries.count == 1 {
@@ -301,7 +308,8 @@ impl History {
             }
             self.subjects.slot_mut(id).begin_at(offset);
         }
-        let shared_at = shared_at.filter(|_| SHARED_BYTES_MIN <= entries.bytes);
+        let has_reference = self.has_references && REFERENCE_ENTRIES_MIN <= entries.bytes;
+        let datagram_location = datagram_location.filter(|_| has_reference);
         let record = LogRecord {
             slot: id,
             bytes: u32::try_from(HEAD_BYTES + entries.bytes).expect("messages have less than 4 GiB"),
@@ -309,7 +317,7 @@ impl History {
             count: entries.count,
             event: entries.event,
             meta: entries.meta,
-            is_shared: shared_at.is_some(),
+            is_reference: datagram_location.is_some(),
             offset,
             seq,
             instant: now.instant,
@@ -336,7 +344,7 @@ impl History {
             self.totals.evicted += u64::from(entries.count);
             return false;
         }
-        let location = self.log.append(&record, shared_at.map(|at| at as u32), put);
+        let location = self.log.append(&record, datagram_location.map(|at| at as u32), put);
         let last = seq.forward(u64::from(entries.count) - 1).expect("the numbers of a run are in one frame");
         let LogRecord { bytes, content_bytes, count, .. } = record;
         self.subjects.push(id, EventRun { location, offset, bytes, content_bytes }, count, last);
@@ -380,16 +388,21 @@ impl History {
         Some(rule as u16)
     }
 
-    /// Frees memory until `bytes` more are within the limit. It compacts a segment with much garbage if there is one,
-    /// and otherwise evicts the oldest segment. The slot `retained` stays even without events. Returns false if there
-    /// is nothing more to free.
+    /// Frees memory until `bytes` more are within the limit. The slot `retained` stays even without events. Returns
+    /// false if there is nothing more to free.
     fn make_room(&mut self, bytes: usize, retained: Option<SlotId>) -> bool {
         while self.total_bytes_max < self.bytes() + bytes {
-            if !self.log.compact(&mut self.subjects) && !self.evict_segment(retained) {
+            if !self.free_memory(retained) {
                 return false;
             }
         }
         true
+    }
+
+    /// Compacts a segment with much garbage if there is one, and otherwise evicts the oldest segment. The slot
+    /// `retained` stays even without events. Returns false if there is nothing to free.
+    fn free_memory(&mut self, retained: Option<SlotId>) -> bool {
+        self.log.compact(&mut self.subjects) || self.evict_segment(retained)
     }
 
     /// Evicts all events in the oldest segment. Returns false if there is none, or it holds no event.
@@ -481,10 +494,5 @@ impl History {
     /// Returns the retained events in a slot; `None` if there are none.
     fn retained_in<'a>(&'a self, slot: &'a Slot) -> Option<RetainedEvents<'a>> {
         RetainedEvents::new(&self.log, &self.limits[usize::from(slot.rule)], self.now, slot)
-    }
-
-    /// Returns the totals of the history, for display.
-    pub fn totals(&self) -> HistoryTotals {
-        HistoryTotals { subjects: self.subjects.len() as u64, bytes: self.bytes() as u64, ..self.totals }
     }
 }

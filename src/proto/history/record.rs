@@ -26,8 +26,8 @@ pub(super) struct LogRecord {
     pub event: bool,
     /// True if each entry has a meta part.
     pub meta: bool,
-    /// True if the entries lie in a datagram.
-    pub is_shared: bool,
+    /// True if a reference to its entries in a datagram follows the head.
+    pub is_reference: bool,
     /// Offset of the first event.
     pub offset: u32,
     /// Sequence number of the first event.
@@ -45,7 +45,7 @@ impl LogRecord {
         bytes[8..12].copy_from_slice(&self.content_bytes.to_be_bytes());
         bytes[12..14].copy_from_slice(&self.count.to_be_bytes());
         bytes[14] = u8::from(self.event);
-        bytes[15] = u8::from(self.meta) | u8::from(self.is_shared) << 1;
+        bytes[15] = u8::from(self.meta) | u8::from(self.is_reference) << 1;
         bytes[16..20].copy_from_slice(&self.offset.to_be_bytes());
         bytes[20..28].copy_from_slice(&self.seq.raw().to_be_bytes());
         bytes[28..36].copy_from_slice(&self.instant.as_nanos().to_be_bytes());
@@ -64,7 +64,7 @@ impl LogRecord {
             count: u16::from_be_bytes([bytes[12], bytes[13]]),
             event: bytes[14] != 0,
             meta: bytes[15] & 1 != 0,
-            is_shared: bytes[15] & 2 != 0,
+            is_reference: bytes[15] & 2 != 0,
             offset: u32_at(16),
             seq: Seq::new(u64_at(20)).expect("only numbers are stored"),
             instant: Instant::from_nanos(u64_at(28)),
@@ -74,7 +74,7 @@ impl LogRecord {
 
     /// Returns the bytes that it takes in the log.
     pub fn stored_bytes(&self) -> usize {
-        if self.is_shared { HEAD_BYTES + REFERENCE_BYTES } else { self.bytes as usize }
+        if self.is_reference { HEAD_BYTES + REFERENCE_BYTES } else { self.bytes as usize }
     }
 
     /// Returns the bytes of its events, as they count.
@@ -82,15 +82,20 @@ impl LogRecord {
         counted_bytes(self.count.into(), self.content_bytes)
     }
 
-    /// Returns the record at the start of `bytes`, and its entries; `None` at the end of a segment.
-    pub fn read<'a>(bytes: &'a [u8], datagrams: &'a [Bytes]) -> Option<(LogRecord, &'a [u8])> {
-        let (head, rest) = bytes.split_first_chunk()?;
-        let record = LogRecord::decode(head);
-        let entries_bytes = record.bytes as usize - HEAD_BYTES;
-        if !record.is_shared {
-            return Some((record, &rest[..entries_bytes]));
+    /// Returns the record at the start of `bytes`; `None` at the end of a segment.
+    pub fn first(bytes: &[u8]) -> Option<LogRecord> {
+        bytes.first_chunk().map(LogRecord::decode)
+    }
+
+    /// Returns the entries of this record, which is at the start of `bytes` in a segment with these datagrams. Only a
+    /// live record, whose datagram is sealed, surely has them.
+    pub fn entries<'a>(&self, bytes: &'a [u8], datagrams: &'a [Bytes]) -> &'a [u8] {
+        let rest = &bytes[HEAD_BYTES..];
+        let entries_bytes = self.bytes as usize - HEAD_BYTES;
+        if !self.is_reference {
+            return &rest[..entries_bytes];
         }
         let u32_at = |at: usize| u32::from_be_bytes(rest[at..at + 4].try_into().expect("four bytes")) as usize;
-        Some((record, &datagrams[u32_at(0)][u32_at(4)..][..entries_bytes]))
+        &datagrams[u32_at(0)][u32_at(4)..][..entries_bytes]
     }
 }

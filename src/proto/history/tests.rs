@@ -8,6 +8,7 @@ use crate::proto::question::{self, Answer, AnswerContent, Fetch, Poll, PollAnswe
 use crate::rng::Rng;
 use crate::subject::Subject;
 use crate::time::WallTime;
+use crate::wire::RETAINED_BYTES_MIN;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -336,12 +337,15 @@ fn history_agrees_with_its_reference_model() {
         bounds.overrides =
             vec![rule("off.>", 0, 999, 9), rule("s.*", 3, 5000, 2), rule("t.1", 4000, 1 << 20, rng.between(1, 60))];
         let mut history = History::new(&bounds, rng.next_u64());
+        // A small history refers to datagrams only here.
+        history.has_references |= 250_000 <= total;
         let mut model = Twin::default();
         let mut streams: BTreeMap<String, (u64, u32)> = BTreeMap::new();
         let mut slots: BTreeMap<String, u32> = BTreeMap::new();
         let mut nanos = 0;
         let mut open = Vec::new();
         for step in 0..4000 {
+            let mut is_full = false;
             let context = format!("seed {seed} step {step}");
             nanos += rng.below(SECOND / 200);
             if rng.chance(0.0005) {
@@ -369,19 +373,20 @@ fn history_agrees_with_its_reference_model() {
                 let limits = history.limits[rule.map_or(0, |rule| rule + 1)];
                 let now = at(nanos);
                 let entries_at = open.len();
-                let shared_at = rng.chance(0.9).then_some(entries_at);
+                messages.iter().for_each(|message| entry::put(&mut open, message.into()));
+                let is_long = RETAINED_BYTES_MIN <= open.len();
+                let datagram_location = (is_long && rng.chance(0.9)).then_some(entries_at);
+                let evicted = history.totals().evicted;
                 if let [message] = &messages[..] {
                     // The slot hint is absent, an earlier one, or arbitrary.
                     let slot = [None, slots.get(&name).copied(), Some(rng.below(300) as u32)][rng.below(3) as usize];
                     let key = SubjectRunKey::from(&message.subject);
-                    entry::put(&mut open, message.into());
-                    let start = RunStart { now, seq: seq(1, first), offset: *offset, shared_at };
+                    let start = RunStart { now, seq: seq(1, first), offset: *offset, datagram_location };
                     let slot = history.record_in(key, slot, start, message.into());
                     slots.extend(slot.map(|slot| (name.clone(), slot)));
                 } else {
-                    messages.iter().for_each(|message| entry::put(&mut open, message.into()));
                     let key = SubjectRunKey::from(&messages[0].subject);
-                    let start = RunStart { now, seq: seq(1, first), offset: *offset, shared_at };
+                    let start = RunStart { now, seq: seq(1, first), offset: *offset, datagram_location };
                     history.record_run(key, start, messages.len(), &open[entries_at..]);
                 }
                 for (index, message) in messages.iter().enumerate() {
@@ -394,15 +399,26 @@ fn history_agrees_with_its_reference_model() {
                         model.record(now.instant, limits, seq(1, *count), *offset, message);
                     }
                 }
+                is_full = evicted != history.totals().evicted;
             } else {
                 history.on_tick(at(nanos).instant);
             }
-            // The peer attaches the open datagram before it reads the history, once or several times.
-            history.attach(&Bytes::copy_from_slice(&open));
-            if rng.chance(0.3) || (60_000..).contains(&open.len()) {
+            // The peer attaches the open datagram once it is sealed, and before each time that it reads the history.
+            let is_sealed = rng.chance(0.1) || 30_000 <= open.len();
+            let is_read = rng.chance(0.3);
+            let evicted = history.totals().evicted;
+            if is_sealed || is_read && RETAINED_BYTES_MIN <= open.len() {
+                history.attach(&Bytes::copy_from_slice(&open));
+            }
+            is_full |= evicted != history.totals().evicted;
+            assert!(!is_full || total / 2 <= history.bytes(), "{context}: {} of {total} bytes", history.bytes());
+            if is_sealed {
                 open = vec![0; rng.below(50) as usize];
             }
             assert!(history.bytes() <= total + total / 10, "{context}: {} of {total} bytes", history.bytes());
+            if history.awaits_datagram() {
+                continue;
+            }
             check_subject(&history, &model, &name, is_tight, &context);
             if rng.chance(0.005) {
                 for name in model.lists.keys() {
@@ -485,6 +501,8 @@ fn assert_consistent(history: &History) {
         assert_eq!(slot.bytes, counted, "a subject counts the bytes of its events");
     }
     assert_eq!(history.log.bytes(), history.log.allocated_bytes());
+    let [expected, awaiting] = history.log.awaiting_segments();
+    assert_eq!(awaiting, expected);
     assert_eq!(history.subjects.bytes(), history.subjects.allocated_bytes());
 }
 
@@ -499,10 +517,10 @@ fn long_datagram(start: usize, count: usize, payload_bytes: usize) -> (Vec<Messa
 
 #[test]
 fn long_records_refer_to_their_datagram() {
-    let mut history = History::new(&settings(100, 1 << 20, 60, 1 << 20), 1);
+    let mut history = History::new(&settings(100, 1 << 20, 60, 4 << 20), 1);
     let (messages, datagram) = long_datagram(80, 8, 1000);
     let key = SubjectRunKey::from(&messages[0].subject);
-    let start = RunStart { now: at(0), seq: seq(1, 1), offset: 0, shared_at: Some(80) };
+    let start = RunStart { now: at(0), seq: seq(1, 1), offset: 0, datagram_location: Some(80) };
     history.record_run(key, start, messages.len(), &datagram[80..]);
     history.attach(&datagram);
     let retained = history.retained(b"a").unwrap();
@@ -518,16 +536,74 @@ fn long_records_refer_to_their_datagram() {
     assert_consistent(&history);
 }
 
+/// Publishes `count` datagrams of messages of one subject, and returns the history.
+fn publish_datagrams(total: usize, datagram_bytes: usize, payload_bytes: usize, count: usize) -> History {
+    let mut history = History::new(&settings(1 << 20, 1 << 30, 60, total), 1);
+    let mut published = 0;
+    for _ in 0..count {
+        let mut datagram = vec![0; 80];
+        let message = Message::new(subject("a"), vec![7; payload_bytes]);
+        while datagram.len() + entry::bytes_of((&message).into()) <= datagram_bytes {
+            let from = datagram.len();
+            entry::put(&mut datagram, (&message).into());
+            let datagram_location = (RETAINED_BYTES_MIN <= datagram.len()).then_some(from);
+            let start =
+                RunStart { now: at(0), seq: seq(1, published + 1), offset: published as u32, datagram_location };
+            history.record_run(SubjectRunKey::from(&message.subject), start, 1, &datagram[from..]);
+            published += 1;
+        }
+        history.attach(&Bytes::from(datagram));
+        assert!(history.bytes() <= total);
+    }
+    let retained = history.retained(b"a").expect("the newest are retained");
+    assert_eq!(u64::from(retained.span.last) + 1, published);
+    assert_eq!(retained.event_at(retained.len() - 1).payload, [7].repeat(payload_bytes));
+    assert_consistent(&history);
+    history
+}
+
+#[test]
+fn full_history_retains_messages_of_long_datagrams() {
+    for total in [64 << 10, 256 << 10, 1 << 20, 4 << 20, 8 << 20] {
+        for datagram_bytes in [8972, 32_600, 65_507] {
+            for payload_bytes in [300, 1024] {
+                let history = publish_datagrams(total, datagram_bytes, payload_bytes, 2 * total / datagram_bytes + 2);
+                let bytes = history.log.live_bytes();
+                assert!(total / 3 <= bytes, "{bytes} of {total}, {datagram_bytes} {payload_bytes}");
+                assert_ne!(history.totals().evicted, 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn segments_without_references_get_no_datagram() {
+    let mut history = History::new(&settings(1000, 1 << 20, 60, 4 << 20), 1);
+    let (messages, datagram) = long_datagram(6000, 1, 1000);
+    let start = RunStart { now: at(0), seq: seq(1, 1), offset: 0, datagram_location: Some(6000) };
+    history.record_in(SubjectRunKey::from(&messages[0].subject), None, start, (&messages[0]).into());
+    // Copied messages fill other segments before the datagram is sealed.
+    for step in 0..400 {
+        history.record(at(0), seq(1, 1 + step), step as u32, &message("b", &"x".repeat(200)));
+    }
+    assert_eq!(history.log.awaiting_segments(), [1, 1]);
+    let bytes = history.bytes();
+    history.attach(&datagram);
+    assert!(history.bytes() < bytes + 2 * datagram.len(), "the datagram counts once");
+    assert_eq!(history.retained(b"a").unwrap().event_at(0).payload, messages[0].payload);
+    assert_consistent(&history);
+}
+
 #[test]
 fn few_events_do_not_keep_their_datagram() {
-    let mut history = History::new(&settings(100, 1 << 20, 60, 1 << 20), 1);
+    let mut history = History::new(&settings(100, 1 << 20, 60, 4 << 20), 1);
     let (messages, datagram) = long_datagram(60_000, 1, 1000);
-    let start = RunStart { now: at(0), seq: seq(1, 1), offset: 0, shared_at: Some(60_000) };
+    let start = RunStart { now: at(0), seq: seq(1, 1), offset: 0, datagram_location: Some(60_000) };
     history.record_in(SubjectRunKey::from(&messages[0].subject), None, start, (&messages[0]).into());
     history.attach(&datagram);
     assert!(!datagram.is_unique(), "the history refers to it");
     // Other events fill the history.
-    for step in 0..2000 {
+    for step in 0..9000 {
         if !datagram.is_unique() {
             history.record(at(1), seq(1, 1), 0, &message(&format!("b.{step}"), &"x".repeat(400)));
         }

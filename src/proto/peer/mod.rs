@@ -314,20 +314,14 @@ impl Peer {
         self.members.get(&publisher).map_or(0, |member| member.loss_row().repaired.count)
     }
 
-    /// Settles, and gives the history a copy of the open datagram, so that [`Peer::history_rows`] can read it.
-    pub fn begin_report(&mut self) {
+    /// `show history`: returns the first `limit` retained subjects that match, in order, and the number of further
+    /// ones. Settles, and sends nothing: the history gets a copy of the open datagram if it refers to it. A limit of 0
+    /// reads no message and needs none.
+    pub fn history_rows(&mut self, pattern: &Pattern, limit: usize) -> (Vec<HistoryRow>, u64) {
         self.settle();
-        if self.outbound.multicast.is_open() {
+        if 0 < limit && self.publication.history.awaits_datagram() {
             self.publication.history.attach(&Bytes::copy_from_slice(self.outbound.multicast.open_records()));
         }
-    }
-
-    /// `show history`: returns the first `limit` retained subjects that match, in order, and the number of further
-    /// ones.
-    ///
-    /// # Panics
-    /// If a message was published since the last [`Peer::begin_report`].
-    pub fn history_rows(&self, pattern: &Pattern, limit: usize) -> (Vec<HistoryRow>, u64) {
         self.publication.history.rows(pattern, limit)
     }
 

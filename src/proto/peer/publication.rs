@@ -110,7 +110,7 @@ impl Publication {
         let batch = self.batch.take()?;
         if let (1.., Some(key)) = (batch.count, self.runs.key()) {
             let PublishBatch { now, seq, offset, at, .. } = batch;
-            let start = RunStart { now, seq, offset, shared_at: stream.sealed_location(at) };
+            let start = RunStart { now, seq, offset, datagram_location: stream.sealed_location(at) };
             self.window.advance(key, batch.count);
             self.history.record_run(key, start, batch.count as usize, stream.entries(at));
         }

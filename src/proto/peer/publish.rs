@@ -323,9 +323,9 @@ impl Peer {
         self.outbound.multicast.push(now.instant, &self.origin, &entry, &mut self.outbound.sealed);
         self.send_sealed(now, None);
         let Numbering::Numbered { seq: last, offset, .. } = numbering else { return None };
-        let shared_at = self.outbound.multicast.last_entry(message);
+        let datagram_location = self.outbound.multicast.last_entry_location(message);
         let noted = self.publication.window.noted();
-        let start = RunStart { now, seq: last, offset, shared_at };
+        let start = RunStart { now, seq: last, offset, datagram_location };
         let slot = self.publication.history.record_in(key, noted, start, message);
         if let Some(slot) = slot.filter(|_| slot != noted) {
             self.publication.window.note(slot);

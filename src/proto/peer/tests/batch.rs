@@ -66,14 +66,12 @@ fn twins(settings: impl Fn() -> Settings) {
             let of_both = effects(&mut together, &mut alone, &mut delivered);
             assert_eq!(of_both[0], of_both[1], "seed {seed}");
         }
-        both(&mut together, &mut alone, |host| host.peer.begin_report());
+        let rows = [&mut together, &mut alone].map(|host| host.peer.history_rows(&">".parse().unwrap(), 9));
+        assert_eq!(rows[0], rows[1], "seed {seed}");
         effects(&mut together, &mut alone, &mut delivered);
         assert_eq!(delivered[0], delivered[1], "seed {seed}");
         deliveries += delivered[0].len();
-        let reports = |host: &Host| {
-            let rows = host.peer.history_rows(&">".parse().unwrap(), 9);
-            (rows, host.peer.seqno_rows(9), format!("{:?}", host.peer.counters()))
-        };
+        let reports = |host: &Host| (host.peer.seqno_rows(9), format!("{:?}", host.peer.counters()));
         assert_eq!(reports(&together), reports(&alone), "seed {seed}");
         for subject in &subjects {
             let all = |host: &Host| {
@@ -159,8 +157,61 @@ fn batch_equals_single_publishes_with_short_frames() {
     twins(|| Settings { frame_messages_max: 7, ..settings("A.test") });
 }
 
-/// The history refers to such datagrams, also to the open one.
 #[test]
 fn batch_equals_single_publishes_with_long_datagrams() {
     twins(|| Settings { datagram_bytes_max: 8972, ..settings("A.test") });
+}
+
+/// The messages differ in subject, size and flags, so some are in batches, some in fragments, and some alone.
+#[test]
+fn history_reads_published_messages_in_sent_datagrams() {
+    let mut referred = 0;
+    for seed in 0..40 {
+        let mut rng = Rng::new(seed);
+        let datagram_bytes_max = [1400, 5000, 8972, 32_600][rng.below(4) as usize];
+        let mut settings = Settings { datagram_bytes_max, ..settings("A.test") };
+        settings.recovery.history.bytes_max = 8 << 20;
+        settings.recovery.history.total_bytes_max = 16 << 20;
+        let mut host = Host::of(settings, 1, 1000);
+        let subjects: Vec<Subject> = ["a", "a.b"].iter().map(|text| text.parse().unwrap()).collect();
+        let mut published = [Vec::new(), Vec::new()];
+        let (mut sent, mut index) = (Vec::new(), 0);
+        for step in 0..200_u32 {
+            index = if rng.chance(0.1) { rng.below(2) as usize } else { index };
+            let bytes = [rng.below(100), rng.below(2000), rng.below(datagram_bytes_max as u64 + 500)];
+            let mut payload = step.to_be_bytes().to_vec();
+            payload.resize_with(4 + bytes[rng.below(3) as usize] as usize, || rng.next_u32() as u8);
+            let mut message = Message::new(subjects[index].clone(), payload);
+            message.reply = rng.chance(0.1).then(|| subjects[0].clone());
+            host.peer.publish(at(1000), CLIENT, &message).unwrap();
+            published[index].push(message);
+            match rng.below(40) {
+                0 => host.peer.handle(at(1000), Input::Tick),
+                1 => assert_eq!(host.peer.history_rows(&">".parse().unwrap(), 9).1, 0),
+                _ => {}
+            }
+        }
+        host.peer.history_rows(&">".parse().unwrap(), 9);
+        while let Some(effect) = host.peer.poll_effect() {
+            if let Effect::Multicast(datagram) = effect {
+                sent.push(datagram);
+            }
+        }
+        for (subject, published) in subjects.iter().zip(&published) {
+            let Some(retained) = host.peer.publication.history.retained(subject.as_bytes()) else {
+                assert!(published.is_empty(), "seed {seed}");
+                continue;
+            };
+            assert_eq!(retained.len(), published.len().min(100), "seed {seed}");
+            for (index, message) in published[published.len() - retained.len()..].iter().enumerate() {
+                let event = retained.event_at(index);
+                assert!(event.event(subject).message == *message, "seed {seed} {subject} {index}");
+                let at = event.payload.as_ptr();
+                let is_sent = sent.iter().any(|datagram| datagram.as_ptr_range().contains(&at));
+                assert!(!is_sent || 4096 <= datagram_bytes_max);
+                referred += usize::from(is_sent);
+            }
+        }
+    }
+    assert!(100 < referred, "{referred} payloads lie in sent datagrams");
 }
