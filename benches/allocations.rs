@@ -11,15 +11,18 @@
 //! of the data path. A copy of fixed size that the compiler writes out as a few moves is not counted, and no payload is
 //! copied that way.
 
+#[path = "deliveries/mod.rs"]
+mod deliveries;
 #[path = "allocations/interposed.rs"]
 mod interposed;
 
 use bytes::Bytes;
+use deliveries::take_deliveries;
 use interposed::Work;
 use seqcast::bus::{AttachOptions, Bus, EmbeddedPeer, Notice, NoticeRef, Options, PublishError, Subscription};
 use seqcast::clock::{Clock, random_u64};
 use seqcast::config::{Config, DatagramSize};
-use seqcast::message::{ClientId, DeliveryMode, DeliveryRef, Epoch, Message, SubId};
+use seqcast::message::{ClientId, DeliveryMode, Epoch, Message, SubId};
 use seqcast::proto::effect::{ClientRequest, Effect, Input, Path};
 use seqcast::proto::peer::Peer;
 use seqcast::rng::Rng;
@@ -148,21 +151,7 @@ fn core(subjects: usize, payload_bytes: usize) -> bool {
             let mut delivered = 0;
             for bytes in datagrams.drain(..) {
                 subscriber.handle(now, Input::Datagram { from, path: Path::Multicast, bytes });
-                let mut take = |delivery: &DeliveryRef<'_>| {
-                    black_box(delivery);
-                    delivered += 1;
-                };
-                loop {
-                    if let Some(runs) = subscriber.poll_runs() {
-                        runs.visit(&mut take);
-                        continue;
-                    }
-                    match subscriber.poll_effect() {
-                        Some(Effect::Deliver { deliveries, .. }) => deliveries.visit(&mut take),
-                        Some(_) => {}
-                        None => break,
-                    }
-                }
+                delivered += take_deliveries(&mut subscriber);
             }
             delivered
         });

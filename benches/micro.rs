@@ -4,17 +4,20 @@
 //! Each figure is the median of several rounds over the same work, on one thread, memory warm. Random order means
 //! that neighbouring operations touch different subjects, as real traffic on many subjects does.
 
+#[path = "deliveries/mod.rs"]
+mod deliveries;
 #[path = "micro/security.rs"]
 mod security;
 
 use bytes::Bytes;
+use deliveries::take_deliveries;
 use seqcast::delivery::Deliveries;
 use seqcast::event::pattern_index::PatternIndex;
 use seqcast::listener::nats;
 use seqcast::listener::output_buffer::OutputBuffer;
 use seqcast::listener::redis;
 use seqcast::listener::session_request::{ConnectionInfo, ReceiverCount, SessionRequest};
-use seqcast::message::{ClientId, DeliveryMode, DeliveryRef, Dseq, Epoch, Message, SubId};
+use seqcast::message::{ClientId, DeliveryMode, Dseq, Epoch, Message, SubId};
 use seqcast::proto::effect::{ClientRequest, Effect, Input, Path};
 use seqcast::proto::history::{History, HistorySettings};
 use seqcast::proto::mutant::Mutants;
@@ -498,21 +501,7 @@ fn core(figures: &mut Figures) {
             let started = clock();
             for bytes in datagrams {
                 subscriber.handle(now(millis), Input::Datagram { from, path: Path::Multicast, bytes });
-                let mut take = |delivery: &DeliveryRef<'_>| {
-                    black_box(delivery);
-                    delivered += 1;
-                };
-                loop {
-                    if let Some(runs) = subscriber.poll_runs() {
-                        runs.visit(&mut take);
-                        continue;
-                    }
-                    match subscriber.poll_effect() {
-                        Some(Effect::Deliver { deliveries, .. }) => deliveries.visit(&mut take),
-                        Some(_) => {}
-                        None => break,
-                    }
-                }
+                delivered += take_deliveries(&mut subscriber);
             }
             assert_eq!(delivered, messages as u64, "nothing is lost between two peers in one process");
             (published, clock() - started)
