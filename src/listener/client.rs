@@ -3,6 +3,7 @@
 
 use crate::delivery::Deliveries;
 use crate::listener::access::Access;
+use crate::listener::client_command::ClientCommand;
 use crate::listener::drop_report::DropReport;
 use crate::listener::output_buffer::OutputBuffer;
 use crate::listener::protocol::Protocol;
@@ -99,42 +100,6 @@ impl fmt::Display for ClientFault {
 }
 
 impl std::error::Error for ClientFault {}
-
-/// A command, borrowed from the parser's buffer.
-#[derive(Debug)]
-pub enum ClientCommand<'a> {
-    /// Command of a NATS client.
-    Nats(nats::NatsCommand<'a>),
-    /// Command of a Redis client.
-    Redis(redis::RedisCommand<'a>),
-    /// Command of a Hat client.
-    Hat(hat::ChatterMessage<'a>),
-    /// Command of a Rendezvous client.
-    Rv(rv::RvCommand<'a>),
-}
-
-impl ClientCommand<'_> {
-    /// Returns whether the command publishes. Such a command may be backpressured.
-    pub fn is_publish(&self) -> bool {
-        match self {
-            ClientCommand::Nats(command) => command.is_publish(),
-            ClientCommand::Redis(command) => command.is_publish(),
-            // The peer publishes the events that the command registers once they are stored.
-            ClientCommand::Hat(_) => false,
-            ClientCommand::Rv(command) => command.is_publish(),
-        }
-    }
-
-    /// Returns whether the command begins or ends subscriptions.
-    pub fn is_subscribe(&self) -> bool {
-        match self {
-            ClientCommand::Nats(command) => command.is_subscribe(),
-            ClientCommand::Redis(command) => command.is_subscribe(),
-            ClientCommand::Hat(_) => false,
-            ClientCommand::Rv(command) => command.is_subscribe(),
-        }
-    }
-}
 
 /// Splits the bytes of a client into commands, for any segmentation of the stream.
 #[derive(Debug)]
