@@ -166,13 +166,14 @@ impl ClientParser {
         }
     }
 
-    /// Returns the payload of the next command if both it and the last command publish on one subject, with payloads of
-    /// one size and nothing else. Otherwise it changes nothing. Only the parser of NATS recognises such commands.
+    /// Returns the payload of the next command if it differs from the last one, a publish, in the bytes of the payload
+    /// only. Otherwise it changes nothing. The parsers of NATS and Redis recognise such commands.
     #[inline]
     pub fn next_repeated(&mut self) -> Option<&[u8]> {
         match self {
             ClientParser::Nats(parser) => parser.next_repeated(),
-            ClientParser::Redis(_) | ClientParser::Hat(_) | ClientParser::Rv(_) => None,
+            ClientParser::Redis(parser) => parser.next_repeated(),
+            ClientParser::Hat(_) | ClientParser::Rv(_) => None,
         }
     }
 
@@ -289,10 +290,23 @@ impl ClientSession {
         }
     }
 
-    /// Returns whether the client may publish messages of [`ClientParser::next_repeated`], about which the session
-    /// learns only refusals.
+    /// Returns whether the client may publish messages of [`ClientParser::next_repeated`] without a call of
+    /// [`ClientSession::on_command`] for each.
     pub fn may_repeat_publishes(&self) -> bool {
-        matches!(self, ClientSession::Nats(session) if !session.confirms_publishes())
+        match self {
+            ClientSession::Nats(session) => !session.confirms_publishes(),
+            ClientSession::Redis(session) => session.may_repeat_publishes(),
+            ClientSession::Hat(_) | ClientSession::Rv(_) => false,
+        }
+    }
+
+    /// Handles the receiver count of a message of [`ClientParser::next_repeated`], if the session requested the count of
+    /// the publish that is repeated.
+    #[inline]
+    pub fn on_repeated_publish(&mut self, receivers: ReceiverCount, out: &mut OutputBuffer) {
+        if let ClientSession::Redis(session) = self {
+            session.on_repeated_publish(receivers, out);
+        }
     }
 
     /// Returns a further request to the peer. The caller polls until `None` after each command, after deliveries, and

@@ -1,8 +1,8 @@
-//! NATS publishes that repeat the line of the one before, which the peer publishes without parsing them again. Their
-//! effects equal those of publishes whose lines differ.
+//! Publishes that repeat the one before apart from the payload, which the peer publishes without parsing them again.
+//! Their effects equal those of publishes that differ from each other.
 
 use super::Peer;
-use super::client::{ListenerClient, Nats};
+use super::client::{ListenerClient, Nats, Protocol, Redis, command};
 use crate::support::command::Place;
 use crate::support::wait::wait_until;
 
@@ -39,51 +39,97 @@ fn payloads() -> Vec<Vec<u8>> {
     numbered(1, 7).chain(empty).chain(numbered(5000, 100)).chain(numbered(300, 3 * DATAGRAM_BYTES)).collect()
 }
 
-/// Publishes everything at once as an account with permissions. Lines repeat if `repeats`; otherwise each differs from
-/// the one before by a blank.
-fn publish([peer, other]: &[Peer; 2], repeats: bool) -> Effects {
-    let mut subscriber = other.client(Nats);
-    subscriber.subscribe("plant.>", 1);
-    let mut client = peer.connect(Nats);
-    client.line();
-    let name = if repeats { "repeats" } else { "differs" };
-    let connect = format!("CONNECT {{\"verbose\":false,\"name\":\"{name}\",\"user\":\"limited\",\"pass\":\"pw\"}}\r\n");
-    client.send(connect);
+/// Connects a client with the account `limited`, and gives it a name.
+fn enter(peer: &Peer, protocol: Protocol, name: &str) -> ListenerClient {
+    let mut client = peer.connect(protocol);
+    match protocol {
+        Nats => {
+            client.line();
+            let options = format!("{{\"verbose\":false,\"name\":\"{name}\",\"user\":\"limited\",\"pass\":\"pw\"}}");
+            client.send(format!("CONNECT {options}\r\n"));
+        }
+        Redis => {
+            client.send(format!("AUTH limited pw\r\nCLIENT SETNAME {name}\r\n"));
+            client.expect("+OK");
+            client.expect("+OK");
+        }
+    }
     client.settle();
+    client
+}
+
+/// Returns the bytes of a publish. It differs from those of [`Protocol::publish`] in a blank or in the case of a letter.
+fn unlike(protocol: Protocol, subject: &str, payload: &[u8]) -> Vec<u8> {
+    match protocol {
+        Nats => [format!("PUB {subject}  {}\r\n", payload.len()).as_bytes(), payload, b"\r\n"].concat(),
+        Redis => command(&[b"publish", subject.as_bytes(), payload]),
+    }
+}
+
+/// Publishes everything at once as an account with permissions. Publishes repeat if `repeats`; otherwise each differs
+/// from the one before.
+fn publish([peer, other]: &[Peer; 2], protocol: Protocol, repeats: bool) -> Effects {
+    let mut subscriber = other.client(protocol);
+    subscriber.subscribe("plant.a", 1);
+    let name = format!("{protocol:?}-{repeats}");
+    let mut client = enter(peer, protocol, &name);
     let payloads = payloads();
     let (denied, permitted) = (payloads[..20].iter(), payloads.iter());
     let all = denied.map(|payload| ("secret.a", payload)).chain(permitted.map(|payload| ("plant.a", payload)));
     let mut bytes = Vec::new();
     for (index, (subject, payload)) in all.enumerate() {
-        let blanks = if repeats || index % 2 == 0 { " " } else { "  " };
-        bytes.extend_from_slice(format!("PUB {subject}{blanks}{}\r\n", payload.len()).as_bytes());
-        bytes.extend_from_slice(payload);
-        bytes.extend_from_slice(b"\r\n");
+        bytes.extend(match repeats || index % 2 == 0 {
+            true => protocol.publish(subject, payload),
+            false => unlike(protocol, subject, payload),
+        });
     }
     client.send(bytes);
     let received = payloads.iter().map(|_| subscriber.message()).collect();
     client.send(b"PING\r\n");
     let answers = answers(&mut client);
-    let row = peer.rows("clients").into_iter().find(|row| row["name"] == name).expect("it is connected");
+    let row = peer.rows("clients").into_iter().find(|row| row["name"] == *name).expect("it is connected");
     let count = |field: &str| row[field].as_u64().expect("a number");
     Effects { received, answers, published: count("published"), denied: count("denied") }
 }
 
-/// Returns the lines up to the answer to a PING.
+/// Returns the lines before the answer to a PING.
 fn answers(client: &mut ListenerClient) -> Vec<String> {
     let mut lines = Vec::new();
-    while lines.last().is_none_or(|line| line != "PONG") {
-        lines.push(client.line());
+    loop {
+        match &client.line()[..] {
+            "PONG" | "+PONG" => return lines,
+            "PING" => {}
+            line => lines.push(line.to_owned()),
+        }
     }
-    lines.into_iter().filter(|line| line != "PING").collect()
 }
 
 #[test]
 fn repeated_publishes_equal_single_ones() {
     let peers = pair();
-    let [repeated, single] = [true, false].map(|repeats| publish(&peers, repeats));
-    let expected: Vec<(String, Vec<u8>)> = payloads().into_iter().map(|payload| ("plant.a".into(), payload)).collect();
-    assert!(repeated.received == expected, "every message arrives in order");
-    assert_eq!((repeated.published, repeated.denied, repeated.answers.len()), (expected.len() as u64, 20, 21));
-    assert!(repeated == single, "{:?} {:?}", repeated.answers, single.answers);
+    for protocol in Protocol::ALL {
+        let [repeated, single] = [true, false].map(|repeats| publish(&peers, protocol, repeats));
+        let expected: Vec<(String, Vec<u8>)> =
+            payloads().into_iter().map(|payload| ("plant.a".into(), payload)).collect();
+        assert!(repeated.received == expected, "every message arrives in order");
+        assert_eq!((repeated.published, repeated.denied), (expected.len() as u64, 20));
+        let counts = repeated.answers.iter().filter(|answer| *answer == ":1").count();
+        assert_eq!(counts, if protocol == Redis { expected.len() } else { 0 }, "each is answered by a count");
+        assert_eq!(repeated.answers.len() - counts, 20, "each denied one is answered by an error");
+        assert!(repeated == single, "{:?} {:?}", repeated.answers, single.answers);
+    }
+}
+
+#[test]
+fn repeated_publishes_are_answered_as_requested() {
+    let [peer, _other] = pair();
+    let mut client = enter(&peer, Redis, "quiet");
+    let publishes = Redis.publish("plant.a", "x").repeat(3);
+    for (mode, expected) in [("SKIP", &[":0", ":0"][..]), ("OFF", &[]), ("ON", &["+OK", ":0", ":0", ":0"])] {
+        client.send([format!("CLIENT REPLY {mode}\r\n").as_bytes(), &publishes].concat());
+        if mode != "OFF" {
+            client.send("PING\r\n");
+            assert_eq!(answers(&mut client), expected, "{mode}");
+        }
+    }
 }

@@ -8,6 +8,7 @@ pub(crate) mod delivery;
 mod drops;
 mod hat_events;
 mod memory;
+mod repeated_publishes;
 mod rv_host;
 mod service;
 mod session_requests;

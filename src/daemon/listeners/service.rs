@@ -3,6 +3,7 @@
 use super::Listeners;
 use super::client_certificate::HandshakeFault;
 use super::connection::ListenerConnection;
+use super::repeated_publishes::RepeatablePublish;
 use super::session_requests::publish_for_session;
 use crate::config::SlowClient;
 use crate::daemon::connection_state::ReadOutcome;
@@ -15,7 +16,6 @@ use crate::listener::rv::RvHost;
 use crate::listener::session_request::SessionRequest;
 use crate::listener::websocket::WebSocketFault;
 use crate::message::{ClientId, Target};
-use crate::subject::Subject;
 use crate::time::{ClockReading, Instant};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -288,12 +288,15 @@ impl Listeners {
             let out = &mut unwritten.out;
             let request = match session.on_command(now.instant, command, out) {
                 Ok(Some(SessionRequest::Publish(publish))) => {
-                    let repeated_subject = session.may_repeat_publishes().then(|| publish.subject.clone());
+                    let wants_receivers = publish.wants_receivers;
+                    let repeatable = session
+                        .may_repeat_publishes()
+                        .then(|| RepeatablePublish { subject: publish.subject.clone(), wants_receivers });
                     publish_for_session(&mut core.peer, &mut core.receiver_waits, now, id, publish, session, out);
                     connection.unwritten.count_answers();
                     self.on_session_published(core, now, id, 1);
-                    if let Some(subject) = repeated_subject {
-                        self.publish_repeated(core, now, id, &subject);
+                    if let Some(last) = repeatable {
+                        self.publish_repeated(core, now, id, &last);
                     }
                     continue;
                 }
@@ -306,35 +309,6 @@ impl Listeners {
             *cost += request_cost;
             if 0 < request_cost && budget <= *cost {
                 return ServeOutcome::Spent;
-            }
-        }
-    }
-
-    /// Publishes messages on the subject of the last one while the next commands differ from the last one in the payload
-    /// only. They need no request of the session.
-    fn publish_repeated(&mut self, core: &mut EngineCore, now: ClockReading, id: ClientId, subject: &Subject) {
-        while core.ensure_send_capacity()
-            && let Some(ListenerConnection { parser, session, unwritten, .. }) = core.clients.listener_connection(id)
-        {
-            let (peer, mut count, mut is_refused) = (&mut core.peer, 0, false);
-            while !is_refused
-                && !peer.has_effects()
-                && !peer.is_publish_blocked()
-                && let Some(payload) = parser.next_repeated()
-            {
-                count += 1;
-                if let Err(refusal) = peer.publish_payload(now, id, subject, payload) {
-                    session.on_refused(None, &refusal, &mut unwritten.out);
-                    unwritten.count_answers();
-                    is_refused = true;
-                }
-            }
-            if count == 0 {
-                return;
-            }
-            self.on_session_published(core, now, id, count);
-            if is_refused {
-                return;
             }
         }
     }

@@ -17,6 +17,12 @@ impl ArgumentRange {
     pub(super) fn start(self) -> usize {
         self.start as usize
     }
+
+    /// Returns the argument, whose command begins at the first of these bytes.
+    #[inline]
+    pub(super) fn of(self, bytes: &[u8]) -> &[u8] {
+        &bytes[self.start as usize..self.end as usize]
+    }
 }
 
 /// A command, borrowed from the parser's buffer.
@@ -59,8 +65,7 @@ impl<'a> RedisCommand<'a> {
     /// Returns an argument that exists.
     #[inline]
     pub(super) fn arg(&self, index: usize) -> &'a [u8] {
-        let ArgumentRange { start, end } = self.spans[index];
-        &self.bytes[start as usize..end as usize]
+        self.spans[index].of(self.bytes)
     }
 
     /// Returns the arguments from index `from` on.

@@ -98,11 +98,7 @@ impl RedisParser {
     pub fn next(&mut self) -> Result<Option<RedisCommand<'_>>, RedisFault> {
         if !std::mem::take(&mut self.is_repeated) {
             if self.has_repetition() {
-                self.buffer.skip(self.at);
-                #[cfg(test)]
-                {
-                    self.repetitions += 1;
-                }
+                self.skip_to_repetition();
             } else {
                 if std::mem::take(&mut self.is_complete) {
                     self.drop_command();
@@ -117,6 +113,28 @@ impl RedisParser {
         }
         let bytes = if self.is_inline { &self.inline_bytes[..] } else { self.buffer.rest() };
         Ok(Some(RedisCommand::new(bytes, &self.spans)))
+    }
+
+    /// Returns the last argument of the next command, which is the payload of a publish. The command must be complete,
+    /// and equal to the last one in all other bytes; otherwise nothing changes. It does what
+    /// [`next`](RedisParser::next) does, at less cost.
+    #[inline]
+    pub fn next_repeated(&mut self) -> Option<&[u8]> {
+        if self.is_repeated || !self.has_repetition() {
+            return None;
+        }
+        self.skip_to_repetition();
+        self.spans.last().map(|payload| payload.of(self.buffer.rest()))
+    }
+
+    /// Proceeds to the next command, which [`has_repetition`](RedisParser::has_repetition) has found.
+    #[inline]
+    fn skip_to_repetition(&mut self) {
+        self.buffer.skip(self.at);
+        #[cfg(test)]
+        {
+            self.repetitions += 1;
+        }
     }
 
     /// Returns whether the next command is complete and differs from the last one, which is still in the buffer, at most

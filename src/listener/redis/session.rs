@@ -209,6 +209,18 @@ impl RedisSession {
         }
     }
 
+    /// Returns whether the next command, if it is equal to the last publish apart from the payload, would be answered in
+    /// the same way.
+    pub fn may_repeat_publishes(&self) -> bool {
+        matches!(self.answers, ReplyMode::All | ReplyMode::None)
+    }
+
+    /// Handles the number of receivers of a message that was published like the last one.
+    #[inline]
+    pub fn on_repeated_publish(&mut self, receivers: ReceiverCount, out: &mut OutputBuffer) {
+        self.reply(out).integer(receivers.count);
+    }
+
     /// Handles the answer to [`SessionRequest::ServerFacts`].
     pub fn on_server_facts(&mut self, facts: &ServerFacts, out: &mut OutputBuffer) {
         if let PendingReply::Info(sections) = self.take_pending() {

@@ -322,7 +322,19 @@ fn repeated_commands_are_parsed_alike() {
                 let arguments = command.args(0).map(<[u8]>::to_vec).collect::<Vec<_>>();
                 if rng.chance(0.2) {
                     parser.repeat_last();
-                } else {
+                    continue;
+                }
+                parsed.push(arguments.clone());
+                while rng.chance(0.7)
+                    && let Some(last) = parser.next_repeated()
+                {
+                    let mut arguments = arguments.clone();
+                    *arguments.last_mut().unwrap() = last.to_vec();
+                    if rng.chance(0.2) {
+                        parser.repeat_last();
+                        assert_eq!(parser.next_repeated(), None);
+                        break;
+                    }
                     parsed.push(arguments);
                 }
             }
