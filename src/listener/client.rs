@@ -472,3 +472,27 @@ impl ClientSession {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Epoch;
+
+    #[test]
+    fn parsers_of_nats_and_redis_recognise_repeats() {
+        let redis = |payload: &str| format!("*3\r\n$7\r\nPUBLISH\r\n$1\r\na\r\n$1\r\n{payload}\r\n");
+        let nats = |payload: &str| format!("PUB a 1\r\n{payload}\r\n");
+        let settings = nats::Settings::new("A.test".parse().unwrap(), Epoch::new(7).unwrap());
+        let parsers = [
+            (ClientParser::Nats(nats::NatsParser::new(&settings)), ["x", "y"].map(nats)),
+            (ClientParser::Redis(redis::RedisParser::new(&redis::Settings::default())), ["x", "y"].map(redis)),
+        ];
+        for (mut parser, publishes) in parsers {
+            parser.admit();
+            parser.push(publishes.concat().as_bytes());
+            assert!(parser.next().unwrap().is_some_and(|command| command.is_publish()));
+            assert_eq!(parser.next_repeated(), Some(&b"y"[..]));
+            assert_eq!(parser.next_repeated(), None);
+        }
+    }
+}

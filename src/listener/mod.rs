@@ -9,6 +9,7 @@ pub mod access;
 pub(crate) mod buffer;
 #[cfg(feature = "listeners")]
 pub mod client;
+#[cfg(feature = "listeners")]
 pub mod client_command;
 #[cfg(feature = "listeners")]
 mod client_permissions;

@@ -24,7 +24,7 @@ struct Effects {
 fn pair() -> [Peer; 2] {
     let place = Place::new();
     let (port, size) = (format!("port={}", place.port()), format!("datagram-size={DATAGRAM_BYTES} bytes"));
-    let accounts = "accounts=user limited password pw publish plant.>";
+    let accounts = "accounts=user limited password pw publish plant.> subscribe plant.>";
     let settings = ["name=A.test", &port, &size, accounts, "pace=4 mb"];
     let publisher = Peer::start_at(place, [0, 0], &settings);
     let peers = [publisher, Peer::start_at(Place::new(), [0, 0], &["name=B.test", &port])];
@@ -132,4 +132,19 @@ fn repeated_publishes_are_answered_as_requested() {
             assert_eq!(answers(&mut client), expected, "{mode}");
         }
     }
+}
+
+#[test]
+fn publisher_receives_its_own_repeated_messages() {
+    let [peer, _other] = pair();
+    let mut client = peer.connect(Redis);
+    client.send("HELLO 3 AUTH limited pw\r\n");
+    client.settle_after_hello();
+    client.subscribe("plant.a", 1);
+    client.send((0..300).map(|number| Redis.publish("plant.a", format!("{number:03}"))).collect::<Vec<_>>().concat());
+    client.send("PING\r\n");
+    let lines = answers(&mut client);
+    assert_eq!(lines.iter().filter(|line| *line == ":1").count(), 300, "each is answered by a count");
+    let payloads: Vec<&String> = lines.iter().filter(|line| line.len() == 3 && !line.starts_with('>')).collect();
+    assert_eq!(payloads, (0..300).map(|number| format!("{number:03}")).collect::<Vec<_>>().iter().collect::<Vec<_>>());
 }

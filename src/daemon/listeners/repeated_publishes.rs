@@ -3,7 +3,7 @@
 use super::Listeners;
 use super::connection::ListenerConnection;
 use crate::daemon::engine_core::EngineCore;
-use crate::listener::session_request::ReceiverCount;
+use crate::listener::session_request::{Publish, ReceiverCount};
 use crate::message::ClientId;
 use crate::subject::Subject;
 use crate::time::ClockReading;
@@ -13,6 +13,15 @@ pub(super) struct RepeatablePublish {
     pub(super) subject: Subject,
     /// True if the session awaits the number of receivers.
     pub(super) wants_receivers: bool,
+}
+
+impl RepeatablePublish {
+    /// Returns what later commands may repeat of a publish; `None` if it has headers or a reply subject.
+    pub(super) fn of(publish: &Publish<'_>) -> Option<RepeatablePublish> {
+        let Publish { subject, reply, headers, wants_receivers, .. } = publish;
+        let is_plain = reply.is_none() && headers.is_empty();
+        is_plain.then(|| RepeatablePublish { subject: subject.clone(), wants_receivers: *wants_receivers })
+    }
 }
 
 impl Listeners {
@@ -30,7 +39,7 @@ impl Listeners {
             && !unwritten.is_backpressured()
         {
             let (peer, mut count, mut is_refused) = (&mut core.peer, 0, false);
-            // The receivers change only when effects are applied.
+            // No subscription changes between two publishes of this loop.
             let mut receivers = None;
             while !is_refused
                 && !peer.has_effects()

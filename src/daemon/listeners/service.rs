@@ -288,10 +288,7 @@ impl Listeners {
             let out = &mut unwritten.out;
             let request = match session.on_command(now.instant, command, out) {
                 Ok(Some(SessionRequest::Publish(publish))) => {
-                    let wants_receivers = publish.wants_receivers;
-                    let repeatable = session
-                        .may_repeat_publishes()
-                        .then(|| RepeatablePublish { subject: publish.subject.clone(), wants_receivers });
+                    let repeatable = RepeatablePublish::of(&publish).filter(|_| session.may_repeat_publishes());
                     publish_for_session(&mut core.peer, &mut core.receiver_waits, now, id, publish, session, out);
                     connection.unwritten.count_answers();
                     self.on_session_published(core, now, id, 1);
