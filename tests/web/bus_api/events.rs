@@ -85,7 +85,9 @@ fn losses_are_events_with_counts() {
     let (_, loss) = events.iter().find(|(name, loss)| name == "loss" && loss["kind"] == "messages").expect("a loss");
     let shown = ["subject", "publisher", "reason", "cause"].map(|field| loss[field].as_str().expect("a text"));
     assert_eq!(shown, ["plant.line1.speed", "line1.events.lossy", "DISABLED", "NETWORK"], "{loss}");
-    assert!(1 <= loss["count"].as_u64().expect("an exact number"), "{loss}");
+    // On a busy machine a manifest may be late; then the count is a range.
+    let count = &loss["count"];
+    assert!(1 <= count.as_u64().or(count["max"].as_u64()).expect("a number or a range"), "{loss}");
 }
 
 #[test]
