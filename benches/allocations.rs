@@ -1,10 +1,10 @@
-//! Allocations, copies and system calls on the hot path: `cargo bench --bench allocations [-- BYTES]`. Datagrams have
-//! at most 1,472 bytes, or BYTES.
+//! Allocations, copies, system calls and page faults on the hot path: `cargo bench --bench allocations [-- BYTES]`.
+//! Datagrams have at most 1,472 bytes, or BYTES.
 //!
 //! Publishing and receiving may allocate a bounded number of times for each datagram, however many messages it
-//! contains. The bench counts allocations, bytes copied and system calls, through the core alone, through two peers on
-//! loopback multicast, and through one peer that two programs of a host share. It exits with 1 if a bound of allocations
-//! is exceeded. It counts every delivered message. The threads of the host share a process, so their work is one sum;
+//! contains. The bench counts allocations, bytes copied, system calls and page faults, through the core alone, through
+//! two peers on loopback multicast, and through one peer that two programs of a host share. It exits with 1 if a bound
+//! of allocations is exceeded. It counts every delivered message. The threads of the host share a process, so their work is one sum;
 //! the calls by which they wait for each other (`futex`) are not counted.
 //!
 //! Bytes are counted where they are copied: the bench defines `memcpy` and `memmove` itself, as well as the system calls
@@ -44,6 +44,9 @@ const ETHERNET_BYTES: usize = 1472;
 /// Maximum number of allocations for each datagram on either side. On one subject a datagram holds about twenty
 /// messages, so that one allocation for each message would show.
 const PER_DATAGRAM_MAX: f64 = 8.0;
+/// Maximum number of allocations for each datagram that the core receives: decoding and delivering use the lists of
+/// earlier datagrams again.
+const PER_RECEIVED_MAX: f64 = 0.25;
 /// Timeout for the two peers to meet, and for the messages to arrive.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -57,20 +60,21 @@ struct Count {
 }
 
 impl Count {
-    /// Prints a line about one side, or two in one sum. Returns false if the bound is exceeded.
-    fn print(&self, name: &str, sides: u32) -> bool {
-        let Work { allocations, copied_bytes, transferred_bytes, system_calls } = self.work;
+    /// Prints a line about one side, or two in one sum. Returns false if there are more allocations for each datagram.
+    fn print(&self, name: &str, per_datagram_max: f64) -> bool {
+        let Work { allocations, copied_bytes, transferred_bytes, system_calls, page_faults } = self.work;
         let of_datagram = allocations as f64 / self.datagrams as f64;
-        let is_within = of_datagram <= PER_DATAGRAM_MAX * f64::from(sides);
+        let is_within = of_datagram <= per_datagram_max;
         let verdict = if is_within { "ok" } else { "TOO MANY" };
         println!(
-            "{name:<50} | {:>8} | {:>9} | {:>11.3} | {of_datagram:>12.2} | {:>9.2} | {:>9.2} | {:>12.1} | {verdict}",
+            "{name:<50} | {:>8} | {:>9} | {:>11.3} | {of_datagram:>12.2} | {:>9.2} | {:>9.2} | {:>12.1} | {:>11.1} | {verdict}",
             self.messages,
             self.datagrams,
             allocations as f64 / self.messages as f64,
             copied_bytes as f64 / self.payload_bytes as f64,
             transferred_bytes as f64 / self.payload_bytes as f64,
             1000.0 * system_calls as f64 / self.messages as f64,
+            1000.0 * page_faults as f64 / self.messages as f64,
         );
         is_within
     }
@@ -147,6 +151,8 @@ fn core(subjects: usize, payload_bytes: usize) -> bool {
         published.add(work, BURST as u64, payload_bytes);
         published.datagrams += datagrams.len() as u64;
         received.datagrams += datagrams.len() as u64;
+        // The first reference to a part of a datagram allocates its count of references. The library's rows include it.
+        datagrams.iter().for_each(|bytes| drop(black_box(bytes.clone())));
         let (work, delivered) = interposed::count(|| {
             let mut delivered = 0;
             for bytes in datagrams.drain(..) {
@@ -158,8 +164,10 @@ fn core(subjects: usize, payload_bytes: usize) -> bool {
         received.add(work, delivered, payload_bytes);
     }
     assert_eq!(published.messages, received.messages, "nothing is lost between two peers in one process");
-    let is_within = published.print(&format!("core, {subjects} subjects, {payload_bytes} B: publish"), 1);
-    received.print(&format!("core, {subjects} subjects, {payload_bytes} B: receive and deliver"), 1) && is_within
+    let is_within =
+        published.print(&format!("core, {subjects} subjects, {payload_bytes} B: publish"), PER_DATAGRAM_MAX);
+    received.print(&format!("core, {subjects} subjects, {payload_bytes} B: receive and deliver"), PER_RECEIVED_MAX)
+        && is_within
 }
 
 /// Reads the available messages and returns their number.
@@ -234,8 +242,10 @@ fn library(subjects: usize, payload_bytes: usize) -> bool {
     }
     published.datagrams = multicast(&publisher.show(&counters)) - before;
     received.datagrams = published.datagrams;
-    let is_within = published.print(&format!("library, {subjects} subjects, {payload_bytes} B: publish and send"), 1);
-    received.print(&format!("library, {subjects} subjects, {payload_bytes} B: receive and read"), 1) && is_within
+    let is_within = published
+        .print(&format!("library, {subjects} subjects, {payload_bytes} B: publish and send"), PER_DATAGRAM_MAX);
+    received.print(&format!("library, {subjects} subjects, {payload_bytes} B: receive and read"), PER_DATAGRAM_MAX)
+        && is_within
 }
 
 /// Measures a host: a peer, and two programs that attach to it by shared memory or by its socket. The peer multicasts the
@@ -274,18 +284,21 @@ fn host(has_shared_memory: bool, payload_bytes: usize) -> bool {
     // The peer has removed its socket; a directory that is left is a matter of the system's clean-up.
     drop(fs::remove_dir_all(directory));
     let path = if has_shared_memory { "shared memory" } else { "socket" };
-    total.print(&format!("host, {path}, {payload_bytes} B: publish to read"), 2)
+    total.print(&format!("host, {path}, {payload_bytes} B: publish to read"), 2.0 * PER_DATAGRAM_MAX)
 }
 
 fn main() -> ExitCode {
-    let columns = ["messages", "datagrams", "allocations", "allocations", "copied", "by kernel", "system calls"];
-    let [messages, datagrams, each, of_datagram, copied, by_kernel, calls] = columns;
-    println!("{:<50} | {messages} | {datagrams} | {each} |  {of_datagram} | {copied:>9} | {by_kernel} | {calls} |", "");
+    let columns = ["messages", "datagrams", "allocations", "copied", "by kernel", "system calls", "page faults"];
+    let [messages, datagrams, allocations, copied, by_kernel, calls, faults] = columns;
     println!(
-        "{:<50} |          |           |  per message | per datagram | per byte  | per byte  | per 1000 m.  |",
+        "{:<50} | {messages} | {datagrams} | {allocations} |  {allocations} | {copied:>9} | {by_kernel} | {calls} | {faults} |",
         ""
     );
-    println!("{}", "-".repeat(140));
+    println!(
+        "{:<50} |          |           | per message | per datagram | per byte  | per byte  | per 1000 m.  | per 1000 m. |",
+        ""
+    );
+    println!("{}", "-".repeat(154));
     let mut is_within = true;
     for (subjects, payload_bytes) in [(1, 64), (1, 1024), (1000, 64)] {
         is_within &= core(subjects, payload_bytes);
@@ -296,7 +309,8 @@ fn main() -> ExitCode {
         is_within &= host(false, payload_bytes);
     }
     println!(
-        "at most {PER_DATAGRAM_MAX} allocations for each datagram and side; 'per byte' is for each byte of payload"
+        "at most {PER_DATAGRAM_MAX} allocations for each datagram and side, {PER_RECEIVED_MAX} where the core receives; \
+         'per byte' is for each byte of payload"
     );
     if is_within { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

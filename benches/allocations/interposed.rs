@@ -1,6 +1,7 @@
 //! Functions of the C library and of the allocator that count their work. The linker resolves them to these
 //! definitions, in this program only.
 
+use nix::sys::resource::{UsageWho, getrusage};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -21,6 +22,8 @@ pub struct Work {
     pub transferred_bytes: u64,
     /// Number of system calls for datagrams, events and wake-ups.
     pub system_calls: u64,
+    /// Number of pages that this program touched for the first time since it got them from the kernel.
+    pub page_faults: u64,
 }
 
 impl Work {
@@ -30,6 +33,7 @@ impl Work {
             copied_bytes: COPIED_BYTES.load(Relaxed),
             transferred_bytes: TRANSFERRED_BYTES.load(Relaxed),
             system_calls: SYSTEM_CALLS.load(Relaxed),
+            page_faults: page_faults(),
         }
     }
 }
@@ -40,7 +44,13 @@ impl AddAssign for Work {
         self.copied_bytes += more.copied_bytes;
         self.transferred_bytes += more.transferred_bytes;
         self.system_calls += more.system_calls;
+        self.page_faults += more.page_faults;
     }
+}
+
+fn page_faults() -> u64 {
+    let usage = getrusage(UsageWho::RUSAGE_SELF).expect("a program may ask for its own usage");
+    usage.minor_page_faults().unsigned_abs()
 }
 
 /// Returns the work that `task` does, and its result.
@@ -53,6 +63,7 @@ pub fn count<T>(task: impl FnOnce() -> T) -> (Work, T) {
         copied_bytes: after.copied_bytes - before.copied_bytes,
         transferred_bytes: after.transferred_bytes - before.transferred_bytes,
         system_calls: after.system_calls - before.system_calls,
+        page_faults: after.page_faults - before.page_faults,
     };
     (work, result)
 }

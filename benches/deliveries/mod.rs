@@ -15,6 +15,7 @@ pub fn take_deliveries(peer: &mut Peer) -> u64 {
     loop {
         if let Some(runs) = peer.poll_runs() {
             runs.visit(&mut take);
+            runs.recycle(peer.list_pools());
             continue;
         }
         match peer.poll_effect() {

@@ -24,6 +24,7 @@ use crate::listener::output_buffer::COMMON_BYTES;
 use crate::listener::protocol::Protocol;
 use crate::listener::value::delivery_body;
 use crate::message::{ClientId, Delivery, Loss, LossScope, Publisher, SubId, Target};
+use crate::proto::list_pools::ListPools;
 use crate::proto::run_batch::RunBatch;
 use crate::shared_memory::BUFFER_BYTES_MIN;
 use crate::time::{ClockReading, Instant};
@@ -355,8 +356,8 @@ impl Clients {
         self.deliver(now, to, advisory.into());
     }
 
-    /// Delivers the runs of a datagram.
-    pub(crate) fn deliver_runs(&mut self, now: ClockReading, batch: RunBatch) {
+    /// Delivers the runs of a datagram. Their lists go to the queue of the only subscription, or else to the pools.
+    pub(crate) fn deliver_runs(&mut self, now: ClockReading, mut batch: RunBatch, lists: &mut ListPools) {
         if let Some([target]) = batch.common_targets().map(|targets| &**targets)
             && let Some(client) = self.map.get_mut(&target.client)
             && let ClientTransport::Embedded(queues) = &client.kind
@@ -368,7 +369,8 @@ impl Clients {
             }
             return;
         }
-        batch.for_each(|(to, deliveries)| self.deliver(now, &to, deliveries));
+        batch.by_ref().for_each(|(to, deliveries)| self.deliver(now, &to, deliveries));
+        batch.recycle(lists);
     }
 
     /// Delivers messages to every client that has one of the subscriptions.

@@ -119,7 +119,7 @@ impl RecvStream {
         ctx: &mut ReceiveContext<'_>,
         dseq: Dseq,
         before: u64,
-        records: Vec<Record>,
+        mut records: Vec<Record>,
         out: &mut Vec<StreamOutcome>,
     ) -> Acceptance {
         let messages = records.iter().map(Record::messages_begun).sum();
@@ -131,7 +131,10 @@ impl RecvStream {
             Acceptance::Duplicate if ctx.mutants.is(Mutant::DeliverDuplicates) => accept = Acceptance::Filled,
             Acceptance::Late if ctx.mutants.is(Mutant::DeliverLate) => accept = Acceptance::Filled,
             Acceptance::Fresh | Acceptance::Filled | Acceptance::Repaired => {}
-            _ => return accept,
+            _ => {
+                ctx.lists.put_records(records);
+                return accept;
+            }
         }
         let rebuild = self.rebuilds.remove(dseq);
         let arrival = Arrival { reached: self.ledger.reached(), repaired: accept == Acceptance::Repaired };
@@ -147,7 +150,7 @@ impl RecvStream {
         if is_in_order && ctx.permits_all && is_batch(&records, &lookup) {
             self.on_runs(ctx, dseq, arrival, records, &mut lookup, out);
         } else {
-            for (index, record) in records.into_iter().enumerate() {
+            for (index, record) in records.drain(..).enumerate() {
                 ctx.lookup = lookup.get_mut(index).and_then(Option::take);
                 let at = (dseq, index as u32 + 1);
                 match record {
@@ -156,6 +159,7 @@ impl RecvStream {
                     _ => {}
                 }
             }
+            ctx.lists.put_records(records);
         }
         ctx.lookup = None;
         lookup.clear();

@@ -4,30 +4,22 @@
 use crate::delivery::{Deliveries, RunPosition, visit_run};
 use crate::message::{DeliveryRef, MessageOrigin, Publisher, Targets};
 use crate::proto::interest::MatchSet;
+use crate::proto::list_pools::ListPools;
+use crate::proto::run_delivery::RunDelivery;
 use crate::proto::stream_item::StreamItem;
 use crate::wire::Run;
+use std::collections::VecDeque;
+use std::ops::Index;
 use std::sync::Arc;
-use std::vec;
-
-/// Disposition of a run that is delivered.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RunDelivery {
-    /// Index of the run among the items of its datagram.
-    pub index: u32,
-    /// Messages to deliver, and their place in the stream.
-    pub position: RunPosition,
-    /// Subscriptions that match it, none of which is in a queue group.
-    pub matched: Arc<MatchSet>,
-}
 
 /// Runs of one datagram that arrived in order, for subscriptions in no queue group.
 #[derive(Debug)]
 pub struct RunBatch {
     /// Items of the datagram from the index `first` on, all of which are runs.
-    items: vec::IntoIter<StreamItem>,
+    items: VecDeque<StreamItem>,
     first: u32,
     /// Runs not yielded yet, in order.
-    runs: vec::IntoIter<RunDelivery>,
+    runs: VecDeque<RunDelivery>,
     publisher: Publisher,
     origin: Option<MessageOrigin>,
     /// Number of messages not yielded yet.
@@ -56,7 +48,7 @@ impl RunBatch {
             bytes += item.entry_bytes();
             has_one_match &= Arc::ptr_eq(&run.matched, &runs[0].matched);
         }
-        // The list of a datagram with many records of other types has places without an item.
+        // A list has up to half as many places without an item, and many runs may be unwanted.
         let is_filled = items.capacity() <= 2 * runs.len();
         let is_dense_by_bytes = || {
             let bytes_of = |item: &StreamItem| item.subject().as_bytes().len() + item.bytes();
@@ -65,7 +57,7 @@ impl RunBatch {
             all <= 2 * delivered
         };
         let is_dense = is_filled && (runs.len() == items.len() || is_dense_by_bytes());
-        let (items, runs) = (items.into_iter(), runs.into_iter());
+        let (items, runs) = (items.into(), runs.into());
         RunBatch { items, first: 0, runs, publisher, origin, messages, bytes, has_one_match, is_dense }
     }
 
@@ -92,24 +84,32 @@ impl RunBatch {
 
     /// Returns the subscriptions that get all messages, if each message is for the same ones.
     pub(crate) fn common_targets(&self) -> Option<&Targets> {
-        self.runs.as_slice().first().filter(|_| self.has_one_match).map(|run| &run.matched.targets)
+        self.runs.front().filter(|_| self.has_one_match).map(|run| &run.matched.targets)
     }
 
     /// Calls `each` with the subscriptions of successive runs, and with the number of their messages.
     pub(super) fn for_each_match(&self, mut each: impl FnMut(&MatchSet, u64)) {
-        for group in self.runs.as_slice().chunk_by(|a, b| Arc::ptr_eq(&a.matched, &b.matched)) {
-            let messages = |run: &RunDelivery| u64::from(self.item(run).count - run.position.repeated);
+        let is_one_match = |a: &RunDelivery, b: &RunDelivery| Arc::ptr_eq(&a.matched, &b.matched);
+        let messages = |run: &RunDelivery| u64::from(self.item(run).count - run.position.repeated);
+        // Nothing wraps around in them, since nothing is ever appended.
+        for group in self.runs.as_slices().0.chunk_by(is_one_match) {
             each(&group[0].matched, group.iter().map(messages).sum());
         }
     }
 
     fn item(&self, run: &RunDelivery) -> &Run {
-        run_at(self.items.as_slice(), run.index - self.first)
+        run_at(&self.items, run.index - self.first)
+    }
+
+    /// Drops the runs, and keeps their lists.
+    pub fn recycle(self, lists: &mut ListPools) {
+        lists.put_items(self.items.into());
+        lists.put_runs(self.runs.into());
     }
 
     /// Calls `each` with a borrowed view of every message in order.
     pub fn visit(&self, mut each: impl FnMut(&DeliveryRef<'_>)) {
-        for run in self.runs.as_slice() {
+        for run in &self.runs {
             visit_run(self.item(run), run.position, &self.publisher, self.origin, &mut each);
         }
     }
@@ -120,9 +120,9 @@ impl Iterator for RunBatch {
 
     /// Returns the next run with its subscriptions.
     fn next(&mut self) -> Option<(Targets, Deliveries)> {
-        let run = self.runs.next()?;
-        let item = self.items.nth((run.index - self.first) as usize);
-        let Some(StreamItem::Run(item)) = item else { unreachable!("each of the items is a run") };
+        let run = self.runs.pop_front()?;
+        self.items.drain(..(run.index - self.first) as usize);
+        let Some(StreamItem::Run(item)) = self.items.pop_front() else { unreachable!("each of the items is a run") };
         self.first = run.index + 1;
         let RunPosition { repeated, verdict, offset } = run.position;
         let mut deliveries = Deliveries::of_run(item, self.publisher.clone(), verdict, false);
@@ -134,7 +134,7 @@ impl Iterator for RunBatch {
     }
 }
 
-fn run_at(items: &[StreamItem], index: u32) -> &Run {
+fn run_at<T: Index<usize, Output = StreamItem>>(items: &T, index: u32) -> &Run {
     match &items[index as usize] {
         StreamItem::Run(run) => run,
         _ => unreachable!("each of the items is a run"),

@@ -397,7 +397,7 @@ impl GroundTruth {
         multicast: bool,
         out: &mut Findings,
     ) -> DatagramId {
-        let datagram = match wire::decode_with(bytes.clone(), self.check_value) {
+        let datagram = match wire::decode_with(bytes.clone(), self.check_value, Vec::with_capacity) {
             Ok(datagram) => datagram,
             Err(reason) => {
                 out.add("wire", format!("run {run} sent a datagram that cannot be decoded: {reason:?}"));

@@ -430,12 +430,12 @@ impl<'a> World<'a> {
     }
 
     /// Delivers the runs of a datagram, which must be the same whether they are visited or taken one by one.
-    fn deliver_runs(&mut self, host: usize, batch: RunBatch) {
+    fn deliver_runs(&mut self, host: usize, mut batch: RunBatch) {
         let mut visited = Vec::new();
         batch.visit(|delivery| visited.push(delivery.to_delivery()));
         let mut visited = visited.into_iter();
         let common = batch.common_targets().cloned();
-        for (to, deliveries) in batch {
+        for (to, deliveries) in batch.by_ref() {
             assert!(common.as_ref().is_none_or(|common| *common == to), "a batch has one set of subscriptions");
             let deliveries = deliveries.inspect(|delivery| {
                 assert_eq!(visited.next().as_ref(), Some(delivery), "a batch yields what it shows");
@@ -443,6 +443,9 @@ impl<'a> World<'a> {
             self.deliver_all(host, &to, deliveries);
         }
         assert_eq!(visited.next(), None, "a batch yields all that it shows");
+        if let Some(peer) = &mut self.machines[host].peer {
+            batch.recycle(peer.list_pools());
+        }
     }
 
     fn deliver_all(&mut self, host: usize, to: &[Target], deliveries: impl Iterator<Item = Delivery>) {

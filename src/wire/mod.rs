@@ -197,14 +197,19 @@ pub fn unchecked_header(bytes: &Bytes) -> Option<Header> {
 /// Returns the [`DiscardReason`] for which the datagram counts as not received. The order of checking is foreign,
 /// version, mode, check value, malformed.
 pub fn decode(bytes: Bytes) -> Result<Datagram, DiscardReason> {
-    decode_with(bytes, CheckValue::Crc32c)
+    decode_with(bytes, CheckValue::Crc32c, Vec::with_capacity)
 }
 
-/// Works as [`decode`], for datagrams that end with this kind of check value.
+/// Works as [`decode`], for datagrams that end with this kind of check value. `list` returns an empty list for the
+/// records, with the given number of places.
 ///
 /// # Errors
 /// Returns the [`DiscardReason`], as [`decode`] does.
-pub fn decode_with(bytes: Bytes, check_value: CheckValue) -> Result<Datagram, DiscardReason> {
+pub fn decode_with(
+    bytes: Bytes,
+    check_value: CheckValue,
+    list: impl FnOnce(usize) -> Vec<Record>,
+) -> Result<Datagram, DiscardReason> {
     let [m0, m1, version, mode, ..] = *bytes else {
         return Err(DiscardReason::Foreign);
     };
@@ -224,7 +229,7 @@ pub fn decode_with(bytes: Bytes, check_value: CheckValue) -> Result<Datagram, Di
         return Err(DiscardReason::Check);
     }
     let content = bytes.slice(..content.len());
-    decode_content(&content).map_err(DiscardReason::Malformed)
+    decode_content(&content, list).map_err(DiscardReason::Malformed)
 }
 
 /// Approximate minimum body of a record that counts for the initial capacity.
@@ -246,10 +251,10 @@ fn records_in(reader: &Reader<'_>) -> usize {
 }
 
 /// Decodes the bytes that the check value covers.
-fn decode_content(content: &Bytes) -> Result<Datagram, DecodeError> {
+fn decode_content(content: &Bytes, list: impl FnOnce(usize) -> Vec<Record>) -> Result<Datagram, DecodeError> {
     let mut reader = Reader::new(content);
     let header = Header::decode(&mut reader)?;
-    let mut records = Vec::with_capacity(records_in(&reader));
+    let mut records = list(records_in(&reader));
     // Fragments of a message are one per datagram in consecutive datagrams, so a later part comes first and an
     // unfinished one last.
     let (mut is_first, mut is_open) = (true, false);

@@ -457,7 +457,7 @@ fn skipped_records_reserve_no_memory() {
             bytes.extend([0; 8]);
         }
         bytes.extend([0; CHECK_BYTES]);
-        let records = decode_with(bytes.into(), CheckValue::Unused).unwrap().records;
+        let records = decode_with(bytes.into(), CheckValue::Unused, Vec::with_capacity).unwrap().records;
         assert_eq!((records.len(), records.capacity()), (2, 2), "{skipped:#x}");
     }
 }

@@ -359,7 +359,7 @@ impl EngineCore {
         loop {
             // Runs that are delivered together were not repaired, so the subjects' losses have nothing to record.
             while let Some(batch) = self.peer.poll_runs() {
-                self.clients.deliver_runs(now, batch);
+                self.clients.deliver_runs(now, batch, self.peer.list_pools());
             }
             let Some(effect) = self.peer.poll_effect() else { return };
             match effect {

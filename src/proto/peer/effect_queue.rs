@@ -1,6 +1,7 @@
 //! Effects that wait until the caller takes them.
 
 use crate::proto::effect::Effect;
+use crate::proto::list_pools::ListPools;
 use crate::proto::run_batch::RunBatch;
 use std::collections::VecDeque;
 
@@ -41,15 +42,17 @@ impl EffectQueue {
         self.effects.is_empty() && self.batches.is_empty()
     }
 
-    /// Removes the next effect. Each run of a batch is an effect of its own.
+    /// Removes the next effect. Each run of a batch is an effect of its own; the lists of a batch are kept after the last.
     #[inline]
-    pub(super) fn pop(&mut self) -> Option<Effect> {
+    pub(super) fn pop(&mut self, lists: &mut ListPools) -> Option<Effect> {
         if self.is_batch_next()
             && let Some(PendingBatch { batch, .. }) = self.batches.front_mut()
         {
             let (to, deliveries) = batch.next().expect("a batch leaves with its last run");
-            if batch.messages() == 0 {
-                self.batches.pop_front();
+            if batch.messages() == 0
+                && let Some(PendingBatch { batch, .. }) = self.batches.pop_front()
+            {
+                batch.recycle(lists);
             }
             return Some(Effect::Deliver { to, deliveries });
         }
@@ -84,7 +87,7 @@ mod tests {
 
     #[test]
     fn batches_keep_their_place_among_other_effects() {
-        let mut rng = Rng::new(1);
+        let (mut rng, mut lists) = (Rng::new(1), ListPools::default());
         let (mut queue, mut pushed, mut popped) = (EffectQueue::default(), String::new(), String::new());
         for step in 0..2000 {
             match rng.below(4) {
@@ -101,7 +104,7 @@ mod tests {
                     Some(batch) => popped.extend(std::iter::repeat_n('d', batch.runs())),
                     None => assert!(!pushed[popped.len()..].starts_with('d')),
                 },
-                _ => match queue.pop() {
+                _ => match queue.pop(&mut lists) {
                     Some(Effect::Rejoin) => popped.push('-'),
                     Some(effect) => {
                         assert!(matches!(effect, Effect::Deliver { .. }), "{effect:?}");

@@ -2,6 +2,7 @@
 
 use crate::proto::Settings;
 use crate::proto::effect::Path;
+use crate::proto::list_pools::ListPools;
 use crate::proto::liveness::REJOIN_INTERVAL;
 use crate::proto::pace::ReceiveWindow;
 use crate::proto::recv::StreamOutcome;
@@ -31,6 +32,8 @@ pub(super) struct Inbound {
     rejoined: Option<Instant>,
     /// Buffer for the outcomes of a stream; empty between inputs.
     pub(super) outcomes: Vec<StreamOutcome>,
+    /// Lists of earlier datagrams, for later ones.
+    pub(super) lists: ListPools,
 }
 
 impl Inbound {
@@ -45,6 +48,7 @@ impl Inbound {
             overrun_at: now,
             rejoined: None,
             outcomes: Vec::new(),
+            lists: ListPools::default(),
         }
     }
 

@@ -31,6 +31,7 @@ use crate::proto::certified::{CertifiedPeers, OwnCertificate};
 use crate::proto::effect::{ArrivedDatagram, ClientRequest, Effect, EpochChange, Input, Path};
 use crate::proto::history::{HistoryRow, HistoryTotals};
 use crate::proto::interest::InterestTable;
+use crate::proto::list_pools::ListPools;
 use crate::proto::member_table::MemberTable;
 use crate::proto::members::{Member, Side};
 use crate::proto::path_probe::PathProbes;
@@ -231,13 +232,18 @@ impl Peer {
     /// to clients of this peer, together: with the next input that is neither a publish request nor
     /// [`Input::OwnDatagrams`], at the latest with a tick.
     pub fn poll_effect(&mut self) -> Option<Effect> {
-        self.effects.pop()
+        self.effects.pop(&mut self.inbound.lists)
     }
 
     /// Returns the next effects together if they deliver the runs of a datagram, instead of one by one. The caller
     /// then takes the next effect.
     pub fn poll_runs(&mut self) -> Option<RunBatch> {
         self.effects.pop_runs()
+    }
+
+    /// Returns the lists of earlier datagrams. Whoever has read a batch of [`Peer::poll_runs`] adds its lists to them.
+    pub fn list_pools(&mut self) -> &mut ListPools {
+        &mut self.inbound.lists
     }
 
     /// Returns the latest time for the next [`Input::Tick`]; an earlier tick is harmless. It is in the past while a

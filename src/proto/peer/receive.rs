@@ -32,7 +32,9 @@ impl Peer {
         }
         let source = DatagramSource { from, path, bytes: bytes.len() };
         self.inbound.arrived = arrived;
-        let datagram = match wire::decode_with(bytes, self.settings.check_value) {
+        let lists = &mut self.inbound.lists;
+        let mut datagram = match wire::decode_with(bytes, self.settings.check_value, |count| lists.take_records(count))
+        {
             Ok(datagram) => datagram,
             Err(discard) => return self.on_discard(&discard),
         };
@@ -49,7 +51,8 @@ impl Peer {
             self.counters.discard_quarantined += 1;
         } else if header.kind == Kind::Control {
             self.on_path(now, source, &header);
-            datagram.records.into_iter().for_each(|record| self.on_control(now, source, &header, record));
+            datagram.records.drain(..).for_each(|record| self.on_control(now, source, &header, record));
+            self.inbound.lists.put_records(datagram.records);
         } else {
             self.on_path(now, source, &header);
             self.on_data(now, source, header, datagram.records);

@@ -48,6 +48,7 @@ impl Peer {
             uid,
             window: &mut self.inbound.window,
             lookup: None,
+            lists: &mut self.inbound.lists,
             interest: &mut self.interest,
             mode: side.mode(),
             inbox: &self.inbox,

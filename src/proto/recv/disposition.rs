@@ -9,7 +9,7 @@ use crate::proto::fragment::AbandonedMessage;
 use crate::proto::interest::MatchSet;
 use crate::proto::ledger::SettledRange;
 use crate::proto::mutant::Mutant;
-use crate::proto::run_batch::RunDelivery;
+use crate::proto::run_delivery::RunDelivery;
 use crate::proto::stream_item::{Arrival, ItemRef, StreamItem};
 use crate::proto::window::{StreamIndex, SubEntry};
 use crate::seqno::Seq;
@@ -115,16 +115,17 @@ impl RecvStream {
         ctx: &mut ReceiveContext<'_>,
         dseq: Dseq,
         arrival: Arrival,
-        records: Vec<Record>,
+        mut records: Vec<Record>,
         lookup: &mut [Option<RunLookup>],
         out: &mut Vec<StreamOutcome>,
     ) {
-        // The items take the place of the records, in the same allocation.
         let item = |record| if let Record::Run(run) = record { Some(StreamItem::Run(run)) } else { None };
-        let items: Vec<StreamItem> = records.into_iter().filter_map(item).collect();
+        let mut items = ctx.lists.take_items(records.len());
+        items.extend(records.drain(..).filter_map(item));
+        ctx.lists.put_records(records);
         // Most datagrams may be for other peers, and these allocate nothing.
         let is_wanted = |lookup: &&RunLookup| lookup.matched.is_some();
-        let mut runs = Vec::with_capacity(lookup.iter().flatten().filter(is_wanted).count());
+        let mut runs = ctx.lists.take_runs(lookup.iter().flatten().filter(is_wanted).count());
         let start = out.len();
         for (index, item) in items.iter().enumerate() {
             ctx.lookup = lookup.get_mut(index).and_then(Option::take);
@@ -137,7 +138,10 @@ impl RecvStream {
                 disposition => push_delivery(self.kind, item.clone(), arrival, disposition, out),
             }
         }
-        if !runs.is_empty() {
+        if runs.is_empty() {
+            ctx.lists.put_items(items);
+            ctx.lists.put_runs(runs);
+        } else {
             out.insert(start, StreamOutcome::DeliverRuns { items, runs });
         }
     }

@@ -3,9 +3,10 @@
 use crate::message::{Count, DeliveryMode, Dseq, Epoch, Message, MissingDatagrams, Reason, Verdict};
 use crate::proto::interest::{InterestTable, MatchSet};
 use crate::proto::ledger::SettledRange;
+use crate::proto::list_pools::ListPools;
 use crate::proto::loss::LossCounters;
 use crate::proto::mutant::Mutants;
-use crate::proto::run_batch::RunDelivery;
+use crate::proto::run_delivery::RunDelivery;
 use crate::proto::stats::Counters;
 use crate::proto::stream_item::StreamItem;
 use crate::proto::window::{StreamIndex, SubWindow};
@@ -24,6 +25,8 @@ pub struct ReceiveContext<'a> {
     pub window: &'a mut SubWindow,
     /// Result of the look-up of the current run.
     pub lookup: Option<RunLookup>,
+    /// Lists of earlier datagrams, for later ones.
+    pub lists: &'a mut ListPools,
     /// Local subscriptions.
     pub interest: &'a mut InterestTable,
     /// Mode of the subscriptions that the stream serves.

@@ -6,6 +6,7 @@ use crate::message::{ClientId, DeliveryMode, Epoch, Message, SubId, Target};
 use crate::proto::continuity::{Skip, UnprovenLoss};
 use crate::proto::interest::InterestTable;
 use crate::proto::ledger::UnexplainedMessages;
+use crate::proto::list_pools::ListPools;
 use crate::proto::loss::LossCounters;
 use crate::proto::mutant::Mutants;
 use crate::proto::peer::tests::settings;
@@ -392,6 +393,7 @@ struct Receiver {
     counters: Counters,
     losses: LossCounters,
     outcomes: Vec<StreamOutcome>,
+    lists: ListPools,
 }
 
 impl Receiver {
@@ -415,6 +417,7 @@ impl Receiver {
             counters: Counters::default(),
             losses: LossCounters::default(),
             outcomes: Vec::new(),
+            lists: ListPools::default(),
         }
     }
 
@@ -429,6 +432,7 @@ impl Receiver {
             uid: 1,
             window: &mut self.window,
             lookup: None,
+            lists: &mut self.lists,
             interest: &mut self.interest,
             mode: DeliveryMode::Repair,
             inbox: "_INBOX.0000000000000002.",
