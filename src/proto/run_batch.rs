@@ -1,5 +1,5 @@
-//! Runs of one datagram that are delivered together. They stay in the list that the decoder made, so nothing is moved
-//! or allocated for each.
+//! Runs of one datagram that are delivered together. They stay in one list up to the queue of a program, so nothing is
+//! allocated for each.
 
 use crate::delivery::{Deliveries, RunPosition, visit_run};
 use crate::message::{DeliveryRef, MessageOrigin, Publisher, Targets};
@@ -9,7 +9,6 @@ use crate::proto::run_delivery::RunDelivery;
 use crate::proto::stream_item::StreamItem;
 use crate::wire::Run;
 use std::collections::VecDeque;
-use std::ops::Index;
 use std::sync::Arc;
 
 /// Runs of one datagram that arrived in order, for subscriptions in no queue group.
@@ -41,6 +40,7 @@ impl RunBatch {
         publisher: Publisher,
         origin: Option<MessageOrigin>,
     ) -> RunBatch {
+        let (items, runs): (VecDeque<StreamItem>, VecDeque<RunDelivery>) = (items.into(), runs.into());
         let (mut messages, mut bytes, mut has_one_match) = (0, 0, true);
         for run in &runs {
             let item = run_at(&items, run.index);
@@ -57,7 +57,6 @@ impl RunBatch {
             all <= 2 * delivered
         };
         let is_dense = is_filled && (runs.len() == items.len() || is_dense_by_bytes());
-        let (items, runs) = (items.into(), runs.into());
         RunBatch { items, first: 0, runs, publisher, origin, messages, bytes, has_one_match, is_dense }
     }
 
@@ -91,7 +90,7 @@ impl RunBatch {
     pub(super) fn for_each_match(&self, mut each: impl FnMut(&MatchSet, u64)) {
         let is_one_match = |a: &RunDelivery, b: &RunDelivery| Arc::ptr_eq(&a.matched, &b.matched);
         let messages = |run: &RunDelivery| u64::from(self.item(run).count - run.position.repeated);
-        // Nothing wraps around in them, since nothing is ever appended.
+        // Nothing is ever appended to the list, so all of it is in the first slice.
         for group in self.runs.as_slices().0.chunk_by(is_one_match) {
             each(&group[0].matched, group.iter().map(messages).sum());
         }
@@ -134,7 +133,7 @@ impl Iterator for RunBatch {
     }
 }
 
-fn run_at<T: Index<usize, Output = StreamItem>>(items: &T, index: u32) -> &Run {
+fn run_at(items: &VecDeque<StreamItem>, index: u32) -> &Run {
     match &items[index as usize] {
         StreamItem::Run(run) => run,
         _ => unreachable!("each of the items is a run"),
