@@ -4,6 +4,7 @@
 use super::EngineCore;
 use crate::listener::session_request::{ReceiverCondition, ReceiverCount};
 use crate::message::{ClientId, Target};
+use crate::proto::peer::Peer;
 use crate::subject::Subject;
 use crate::time::{ClockReading, Instant};
 use std::time::Duration;
@@ -121,14 +122,8 @@ impl EngineCore {
         }
     }
 
-    /// Returns the receivers of a message of this client on `subject`.
-    pub(crate) fn receivers(&mut self, id: ClientId, subject: &Subject) -> ReceiverCount {
-        let (count, is_certain) = self.peer.receivers(id, subject);
-        ReceiverCount { count, is_certain }
-    }
-
     fn check_receivers(&mut self, now: ClockReading, wait: ReceiverWait) {
-        let receivers = self.receivers(wait.waiter.client(), &wait.subject);
+        let receivers = count_receivers(&mut self.peer, wait.waiter.client(), &wait.subject);
         let (is_met, can_be_met) = match (wait.condition, receivers) {
             (ReceiverCondition::Absent, ReceiverCount { count: 0, is_certain }) => (is_certain, true),
             // A receiver that becomes known only now may have received the message: the wait ends without a report.
@@ -145,4 +140,10 @@ impl EngineCore {
             _ => {}
         }
     }
+}
+
+/// Returns the receivers of a message of this client on `subject`.
+pub(crate) fn count_receivers(peer: &mut Peer, id: ClientId, subject: &Subject) -> ReceiverCount {
+    let (count, is_certain) = peer.receivers(id, subject);
+    ReceiverCount { count, is_certain }
 }

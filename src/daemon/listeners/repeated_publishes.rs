@@ -3,7 +3,8 @@
 use super::Listeners;
 use super::connection::ListenerConnection;
 use crate::daemon::engine_core::EngineCore;
-use crate::listener::session_request::{Publish, ReceiverCount};
+use crate::daemon::engine_core::receiver_waits::count_receivers;
+use crate::listener::session_request::Publish;
 use crate::message::ClientId;
 use crate::subject::Subject;
 use crate::time::ClockReading;
@@ -51,10 +52,7 @@ impl Listeners {
                     session.on_refused(None, &refusal, &mut unwritten.out);
                     is_refused = true;
                 } else if last.wants_receivers {
-                    let receivers = receivers.get_or_insert_with(|| {
-                        let (count, is_certain) = peer.receivers(id, &last.subject);
-                        ReceiverCount { count, is_certain }
-                    });
+                    let receivers = receivers.get_or_insert_with(|| count_receivers(peer, id, &last.subject));
                     session.on_repeated_publish(*receivers, &mut unwritten.out);
                 }
             }

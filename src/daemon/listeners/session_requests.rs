@@ -5,7 +5,7 @@ use super::connection::ListenerConnection;
 use crate::daemon::engine_core::EngineCore;
 use crate::daemon::engine_core::confirmation::Subscriber;
 use crate::daemon::engine_core::local_clients::TURN_BYTES;
-use crate::daemon::engine_core::receiver_waits::ReceiverWaits;
+use crate::daemon::engine_core::receiver_waits::{ReceiverWaits, count_receivers};
 use crate::daemon::event_request::{EventRequester, EventServiceCommand};
 use crate::daemon::internal_command::InternalCommand;
 use crate::listener::client::ClientSession;
@@ -192,7 +192,8 @@ fn subscribe_session(core: &mut EngineCore, now: ClockReading, id: ClientId, sub
 
 /// Answers with the number of receivers of each subject. Returns the cost in rows.
 fn answer_receiver_counts(core: &mut EngineCore, id: ClientId, subjects: &[Subject]) -> usize {
-    let counts: Vec<ReceiverCount> = subjects.iter().map(|subject| core.receivers(id, subject)).collect();
+    let counts: Vec<ReceiverCount> =
+        subjects.iter().map(|subject| count_receivers(&mut core.peer, id, subject)).collect();
     let found: u64 = counts.iter().map(|receivers| receivers.count).sum();
     answer_session(core, id, |session, out| session.on_counts(&counts, out));
     counts.len() + usize::try_from(found).unwrap_or(ROWS_MAX).min(ROWS_MAX)
@@ -228,10 +229,12 @@ pub(super) fn publish_for_session(
         return session.on_refused(None, &refusal, out);
     }
     if wants_receivers {
-        let (count, is_certain) = peer.receivers(id, &subject);
+        let receivers = count_receivers(peer, id, &subject);
         match reply {
-            Some(reply) if count == 0 && !is_certain => waits.await_absence(now.instant, id, reply, subject),
-            reply => session.on_published(reply.as_ref(), ReceiverCount { count, is_certain }, out),
+            Some(reply) if receivers.count == 0 && !receivers.is_certain => {
+                waits.await_absence(now.instant, id, reply, subject);
+            }
+            reply => session.on_published(reply.as_ref(), receivers, out),
         }
     }
 }
