@@ -4,8 +4,8 @@
 //! Publishing and receiving may allocate a bounded number of times for each datagram, however many messages it
 //! contains. The bench counts allocations, bytes copied, system calls and page faults, through the core alone, through
 //! two peers on loopback multicast, and through one peer that two programs of a host share. It exits with 1 if a bound
-//! of allocations is exceeded. It counts every delivered message. The threads of the host share a process, so their work is one sum;
-//! the calls by which they wait for each other (`futex`) are not counted.
+//! of allocations is exceeded. It counts every delivered message. The threads of the host share a process, so their
+//! work is one sum; the calls by which they wait for each other (`futex`) are not counted.
 //!
 //! Bytes are counted where they are copied: the bench defines `memcpy` and `memmove` itself, as well as the system calls
 //! of the data path. A copy of fixed size that the compiler writes out as a few moves is not counted, and no payload is
