@@ -1,5 +1,5 @@
 //! Cost of the parts of the hot path, in nanoseconds: `cargo bench --bench micro [-- [--json] [wire | match |
-//! event_types | windows | ledger | history | core | redis | nats | security]]`.
+//! event_types | windows | ledger | history | members | core | redis | nats | security]]`.
 //!
 //! Each figure is the median of several rounds over the same work, on one thread, memory warm. Random order means
 //! that neighbouring operations touch different subjects, as real traffic on many subjects does.
@@ -437,7 +437,7 @@ fn peer(epoch: u64) -> Peer {
         reassembly_bytes_max: 1 << 26,
         reassembly_sets_max: 64,
         gaps_max: 8192,
-        peers_max: 64,
+        peers_max: 1024,
         client_subscriptions_max: 1024,
         subscriptions_max: 1024,
         interest_max: 1_000_000,
@@ -521,6 +521,56 @@ fn core(figures: &mut Figures) {
         figures.add(format!("core, {count} subjects: publish a message"), median(|times| times.0));
         figures.add(format!("core, {count} subjects: receive and deliver a message"), median(|times| times.1));
     }
+}
+
+/// Measures datagrams of one message each at a peer that knows 1,000 others, in runs of 16 from each.
+fn members(figures: &mut Figures) {
+    const PUBLISHERS: u64 = 1_000;
+    const RUN: usize = 16;
+    let (client, sub) = (ClientId(1), SubId(1));
+    let mut subscriber = peer(1);
+    let subject = subjects(1).remove(0);
+    let wanted = Pattern::from(subject.clone()).into();
+    let subscribe = ClientRequest::Subscribe { sub, wanted, mode: DeliveryMode::Repair, wants_discovery: false };
+    subscriber.handle(now(1), Input::ClientRequest { client, request: subscribe });
+    let mut publishers: Vec<Peer> = (2..2 + PUBLISHERS).map(peer).collect();
+    let message = Message::new(subject, Bytes::from(vec![7; PAYLOAD_BYTES]));
+    // The publishers no longer wait for receivers that they do not know yet.
+    let mut millis = 1000;
+    let mut run_of = |publisher: &mut Peer| {
+        millis += 1;
+        let mut datagrams: Vec<Bytes> = Vec::with_capacity(RUN);
+        for _ in 0..RUN {
+            let request = ClientRequest::Publish(message.clone());
+            publisher.handle(now(millis), Input::ClientRequest { client, request });
+            publisher.handle(now(millis), Input::Tick);
+            while let Some(effect) = publisher.poll_effect() {
+                if let Effect::Multicast(bytes) = effect {
+                    datagrams.push(bytes);
+                }
+            }
+        }
+        (millis, datagrams)
+    };
+    let mut round = || {
+        let runs: Vec<_> = publishers.iter_mut().enumerate().map(|(n, peer)| (n, run_of(peer))).collect();
+        let datagrams = runs.iter().map(|(_, (_, datagrams))| datagrams.len()).sum::<usize>();
+        let mut delivered = 0;
+        let nanos = nanos_once(datagrams, || {
+            for (publisher, (millis, datagrams)) in runs {
+                let from = SocketAddr::from(([127, 0, 0, 1], 9001 + publisher as u16));
+                for bytes in datagrams {
+                    subscriber.handle(now(millis), Input::Datagram { from, path: Path::Multicast, bytes });
+                    delivered += take_deliveries(&mut subscriber);
+                }
+            }
+        });
+        assert_eq!(delivered, PUBLISHERS * RUN as u64, "nothing is lost between peers in one process");
+        nanos
+    };
+    // One round in which the subscriber gets to know the publishers.
+    round();
+    figures.add("members: receive a datagram, one of 1,000 peers", median((0..ROUNDS).map(|_| round()).collect()));
 }
 
 /// Measures messages for a subscription of the same peer: published in turns of 256, each delivery looked at.
@@ -723,6 +773,9 @@ fn main() {
     }
     if wanted("nats") {
         nats_listener(&mut figures);
+    }
+    if wanted("members") {
+        members(&mut figures);
     }
     if wanted("core") {
         local(&mut figures);

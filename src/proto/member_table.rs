@@ -1,13 +1,15 @@
 //! The members of a peer, and the next deadline of each.
 //!
+//! The handling of one datagram looks its sender up several times, and most datagrams follow others of the same sender.
+//! The table therefore remembers the member found last, so that one search serves all of them.
+//!
 //! The shell polls the peer's next deadline in every turn, and the state of many members does not fit the processor's
 //! cache. The deadlines are therefore stored apart, and computed again only for members that may have changed.
 
 use crate::message::Epoch;
 use crate::proto::members::Member;
 use crate::time::Instant;
-use std::collections::{BTreeMap, btree_map};
-use std::ops::Deref;
+use std::cell::Cell;
 
 /// Number of changed members from which the deadlines of all are computed again.
 const CHANGED_MAX: usize = 64;
@@ -15,89 +17,226 @@ const CHANGED_MAX: usize = 64;
 /// Members by epoch. Every access that can change a member marks it as changed.
 #[derive(Debug, Default)]
 pub struct MemberTable {
-    members: BTreeMap<Epoch, Member>,
-    /// Deadlines of the members as of the last computation, in the order of the epochs.
-    deadlines: Vec<(Epoch, Instant)>,
-    /// Members that may have changed since then. An epoch can occur several times.
-    changed: Vec<Epoch>,
-    /// True if any member may have changed.
+    /// Epochs of the members, in order.
+    epochs: Vec<Epoch>,
+    /// The members, each at the place of its epoch. Those behind a new one move as pointers.
+    members: Vec<Box<Member>>,
+    /// Place of the member found last.
+    found: Cell<usize>,
+    /// Deadlines of the members as of the last computation, each at the place of its member.
+    deadlines: Vec<Instant>,
+    /// Places of the members that may have changed since then. A place can occur several times.
+    changed: Vec<usize>,
+    /// True if any member may have changed, or may have moved to another place.
     has_changed: bool,
 }
 
 impl MemberTable {
+    /// Returns the number of members.
+    pub fn len(&self) -> usize {
+        self.epochs.len()
+    }
+
+    /// Returns whether there are no members.
+    pub fn is_empty(&self) -> bool {
+        self.epochs.is_empty()
+    }
+
+    /// Returns the epochs of all members, in order.
+    pub fn epochs(&self) -> &[Epoch] {
+        &self.epochs
+    }
+
+    /// Returns whether the epoch is that of a member.
+    pub fn contains(&self, epoch: &Epoch) -> bool {
+        self.place(epoch).is_some()
+    }
+
+    /// Returns a member.
+    pub fn get(&self, epoch: &Epoch) -> Option<&Member> {
+        self.place(epoch).map(|place| &*self.members[place])
+    }
+
     /// Returns a member for modification.
     pub fn get_mut(&mut self, epoch: &Epoch) -> Option<&mut Member> {
-        if !self.has_changed && self.changed.last() != Some(epoch) {
+        let place = self.place(epoch)?;
+        if !self.has_changed && self.changed.last() != Some(&place) {
             self.has_changed = self.changed.len() == CHANGED_MAX;
-            self.changed.push(*epoch);
+            self.changed.push(place);
         }
-        self.members.get_mut(epoch)
+        Some(&mut *self.members[place])
+    }
+
+    /// Returns all members, in the order of their epochs.
+    pub fn values(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().map(|member| &**member)
     }
 
     /// Returns all members for modification, in the order of their epochs.
-    pub fn values_mut(&mut self) -> btree_map::ValuesMut<'_, Epoch, Member> {
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut Member> {
         self.has_changed = true;
-        self.members.values_mut()
+        self.members.iter_mut().map(|member| &mut **member)
     }
 
-    /// Adds a member.
+    /// Adds a member, in place of one of the same epoch.
     pub fn insert(&mut self, epoch: Epoch, member: Member) {
         self.has_changed = true;
-        self.members.insert(epoch, member);
+        match self.epochs.binary_search(&epoch) {
+            Ok(place) => *self.members[place] = member,
+            Err(place) => {
+                self.epochs.insert(place, epoch);
+                self.members.insert(place, Box::new(member));
+            }
+        }
     }
 
     /// Removes a member.
     pub fn remove(&mut self, epoch: &Epoch) -> Option<Member> {
+        let place = self.place(epoch)?;
         self.has_changed = true;
-        self.members.remove(epoch)
+        self.epochs.remove(place);
+        Some(*self.members.remove(place))
     }
 
     /// Returns the earliest deadline. `deadline` computes that of a member from its state, the number of members and
     /// constant settings.
     pub fn earliest(&mut self, deadline: impl Fn(&Member) -> Instant) -> Option<Instant> {
         self.update_deadlines(deadline);
-        self.deadlines.iter().map(|(_, at)| *at).min()
+        self.deadlines.iter().copied().min()
     }
 
     /// Returns the members whose deadline has come, in the order of their epochs. `deadline` is that of
     /// [`MemberTable::earliest`].
     pub fn due(&mut self, now: Instant, deadline: impl Fn(&Member) -> Instant) -> Vec<Epoch> {
         self.update_deadlines(deadline);
-        self.deadlines.iter().filter(|(_, at)| *at <= now).map(|(epoch, _)| *epoch).collect()
+        self.epochs.iter().zip(&self.deadlines).filter(|(_, at)| **at <= now).map(|(epoch, _)| *epoch).collect()
     }
 
     fn update_deadlines(&mut self, deadline: impl Fn(&Member) -> Instant) {
         if std::mem::take(&mut self.has_changed) {
             self.changed.clear();
             self.deadlines.clear();
-            self.deadlines.extend(self.members.iter().map(|(epoch, member)| (*epoch, deadline(member))));
+            self.deadlines.extend(self.members.iter().map(|member| deadline(member)));
         }
-        for epoch in self.changed.drain(..) {
-            let index = self.deadlines.binary_search_by_key(&epoch, |(epoch, _)| *epoch);
-            if let (Ok(index), Some(member)) = (index, self.members.get(&epoch)) {
-                self.deadlines[index].1 = deadline(member);
-            }
+        for place in self.changed.drain(..) {
+            self.deadlines[place] = deadline(&self.members[place]);
         }
+    }
+
+    /// Returns the place of a member.
+    fn place(&self, epoch: &Epoch) -> Option<usize> {
+        let found = self.found.get();
+        if self.epochs.get(found) == Some(epoch) {
+            return Some(found);
+        }
+        let place = self.epochs.binary_search(epoch).ok()?;
+        self.found.set(place);
+        Some(place)
     }
 
     /// Checks that the deadlines kept for unchanged members are right. `deadline` is that of
     /// [`MemberTable::earliest`].
     pub fn assert_invariants(&self, deadline: impl Fn(&Member) -> Instant) {
+        assert!(self.epochs.is_sorted_by(|earlier, later| earlier < later), "each epoch has one place");
+        assert_eq!(self.epochs.len(), self.members.len(), "each epoch has a member");
         if self.has_changed {
             return;
         }
-        assert!(self.deadlines.iter().map(|(epoch, _)| epoch).eq(self.members.keys()), "each member has a deadline");
-        for ((epoch, member), (_, known)) in self.members.iter().zip(&self.deadlines) {
-            let is_same = self.changed.contains(epoch) || *known == deadline(member);
-            assert!(is_same, "the deadline of the unchanged member {epoch} is right");
+        assert_eq!(self.deadlines.len(), self.members.len(), "each member has a deadline");
+        for (place, member) in self.members.iter().enumerate() {
+            assert_eq!(self.epochs[place], member.epoch(), "each member stands at the place of its epoch");
+            let is_same = self.changed.contains(&place) || self.deadlines[place] == deadline(member);
+            assert!(is_same, "the deadline of the unchanged member {} is right", self.epochs[place]);
         }
     }
 }
 
-impl Deref for MemberTable {
-    type Target = BTreeMap<Epoch, Member>;
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{Dseq, Publisher};
+    use crate::proto::contact::{Contact, FirstContact};
+    use crate::proto::pace::{PacedReceiver, Pacer};
+    use crate::proto::peer::tests::settings;
+    use crate::rng::Rng;
+    use std::collections::BTreeMap;
+    use std::time::Duration;
 
-    fn deref(&self) -> &BTreeMap<Epoch, Member> {
-        &self.members
+    fn epoch(bits: u64) -> Epoch {
+        Epoch::new(bits).expect("not 0")
+    }
+
+    fn member(epoch: Epoch, uid: u32, last_heard: Instant) -> Member {
+        let settings = settings("B.pub");
+        let mut pacer = Pacer::resumed(&settings.pace, 1 << 20, last_heard);
+        let receiver = PacedReceiver::new(last_heard, &mut pacer);
+        let contact = Contact { uptime_ms: 0, is_fresh: true, below: Dseq(0), count: 0, control: None };
+        let first = FirstContact {
+            publisher: Publisher { name: None, epoch, uid },
+            address: ([127, 0, 0, 1], 9001).into(),
+            contact,
+            at: last_heard,
+            arrived: last_heard,
+            listening_since: last_heard,
+        };
+        Member::new(&settings, first, receiver, &mut Rng::new(1))
+    }
+
+    fn last_heard(member: &Member) -> Instant {
+        member.last_heard
+    }
+
+    #[test]
+    fn random_changes_match_a_map() {
+        let mut rng = Rng::new(7);
+        let (mut table, mut map) = (MemberTable::default(), BTreeMap::new());
+        for step in 0..4_000 {
+            let epoch = epoch(1 + rng.below(24));
+            let at = Instant::ZERO + Duration::from_millis(rng.below(1_000));
+            match rng.below(8) {
+                0 => {
+                    table.insert(epoch, member(epoch, step, at));
+                    map.insert(epoch, (step, at));
+                }
+                1 => {
+                    let removed = table.remove(&epoch).map(|member| member.publisher.uid);
+                    assert_eq!(removed, map.remove(&epoch).map(|(uid, _)| uid), "step {step}");
+                }
+                2 => table.values_mut().zip(map.values_mut()).for_each(|(member, (_, expected))| {
+                    (member.last_heard, *expected) = (at, at);
+                }),
+                3 => assert_eq!(table.earliest(last_heard), map.values().map(|(_, at)| *at).min(), "step {step}"),
+                4 => {
+                    let due = map.iter().filter(|(_, (_, due))| *due <= at).map(|(epoch, _)| *epoch);
+                    assert_eq!(table.due(at, last_heard), due.collect::<Vec<_>>(), "step {step}");
+                }
+                _ => {
+                    if let Some(member) = table.get_mut(&epoch) {
+                        member.last_heard = at;
+                    }
+                    map.entry(epoch).and_modify(|(_, expected)| *expected = at);
+                }
+            }
+            table.assert_invariants(last_heard);
+            let found = table.get(&epoch).map(|member| (member.publisher.uid, member.last_heard));
+            assert_eq!(found, map.get(&epoch).copied(), "step {step}");
+            assert_eq!((table.len(), table.contains(&epoch)), (map.len(), map.contains_key(&epoch)), "step {step}");
+            assert!(table.epochs().iter().eq(map.keys()), "step {step}");
+        }
+    }
+
+    #[test]
+    fn lookups_of_one_sender_search_once() {
+        let mut table = MemberTable::default();
+        for epoch in (1..=9).map(epoch) {
+            table.insert(epoch, member(epoch, 1, Instant::ZERO));
+        }
+        assert!(table.contains(&epoch(6)));
+        assert_eq!(table.found.get(), 5, "the place is remembered");
+        assert!(!table.contains(&epoch(60)));
+        assert_eq!(table.found.get(), 5, "an unknown epoch does not displace it");
+        table.remove(&epoch(1));
+        assert_eq!(table.get(&epoch(6)).map(Member::epoch), Some(epoch(6)), "a moved member is found");
+        assert_eq!(table.found.get(), 4);
     }
 }

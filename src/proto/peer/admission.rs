@@ -204,7 +204,7 @@ impl Peer {
     /// an announcement.
     pub(super) fn record_uptime(&mut self, now: ClockReading, from: SocketAddr, header: &Header) {
         let arrived = self.inbound.arrived;
-        if !self.members.contains_key(&header.epoch)
+        if !self.members.contains(&header.epoch)
             && let Some(pending) = self.admission.pending_epoch(now.instant, header.epoch, from)
             && pending.from == from
         {
@@ -229,7 +229,7 @@ impl Peer {
         };
         let is_meant = target == Some(self.origin.epoch) && HELLO_BYTES <= source.bytes && self.stop.is_none();
         if is_meant
-            && !self.members.contains_key(&header.epoch)
+            && !self.members.contains(&header.epoch)
             && let Some(pending) = self.admission.pending_epoch(now.instant, header.epoch, source.from)
             && pending.from == source.from
             && pending.hello_sent_at.is_none_or(|at| ANSWER_INTERVAL <= now.instant.since(at))

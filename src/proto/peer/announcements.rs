@@ -209,7 +209,7 @@ impl Peer {
         self.flush(now);
         self.flush_queued(now);
         // Directed streams end with the epoch: outstanding data of those to this peer is settled now.
-        for epoch in self.members.keys().copied().collect::<Vec<_>>() {
+        for epoch in self.members.epochs().to_vec() {
             let mut services = Vec::new();
             self.with_stream(now, epoch, Side::Ptp, |recv, ctx, out| {
                 recv.end(ctx, Reason::PublisherGone, out);

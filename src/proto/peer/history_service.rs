@@ -111,7 +111,7 @@ impl Peer {
             {
                 items.push(question::Fetch { subject: next.subject, first: next.first, last: next.last });
             }
-            if self.questions.has_room() && self.members.contains_key(&epoch) {
+            if self.questions.has_room() && self.members.contains(&epoch) {
                 let payload = Question::Fetch(items.clone()).encode();
                 self.send_question(
                     now,

@@ -35,7 +35,7 @@ impl Peer {
         }
         let members = &self.members;
         let name = certified.name.clone();
-        self.certified.insert(epoch, certified, |epoch| members.contains_key(epoch));
+        self.certified.insert(epoch, certified, |epoch| members.contains(epoch));
         let namesakes = self.members.values().filter(|member| member.publisher.name == name);
         let namesakes: Vec<Epoch> = namesakes.map(Member::epoch).collect();
         namesakes.into_iter().for_each(|namesake| self.check_announced_name(namesake));

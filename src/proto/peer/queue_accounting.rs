@@ -10,7 +10,6 @@ use crate::proto::stats::MemberState;
 use crate::time::ClockReading;
 use crate::wire::queue::{self, QueueStamp};
 use crate::wire::{PeerAnnouncement, QueueReport};
-use std::collections::BTreeSet;
 
 /// Returns the index of a stream in pairs of counts: the multicast stream first.
 fn index_of(is_directed: bool) -> usize {
@@ -155,7 +154,6 @@ impl Peer {
 
     /// Expires the assignments to all members: this peer begins a new epoch with new streams.
     pub(super) fn expire_all_assignments(&mut self) {
-        let epochs: BTreeSet<Epoch> = self.members.keys().copied().collect();
-        epochs.into_iter().for_each(|epoch| self.expire_assignments(epoch));
+        self.members.epochs().to_vec().into_iter().for_each(|epoch| self.expire_assignments(epoch));
     }
 }

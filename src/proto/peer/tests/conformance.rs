@@ -112,7 +112,7 @@ fn answer_with_foreign_cookie_is_discarded() {
         let answer =
             p.peer.announcement_datagram(at(1000), AnnouncementKind::Hello { cookie, wants_reply: false }, None, 0);
         unicast(&mut s, 1000, p.address, answer);
-        assert_eq!(s.peer.members.contains_key(&p.peer.epoch()), is_known);
+        assert_eq!(s.peer.members.contains(&p.peer.epoch()), is_known);
     }
     assert_eq!(s.peer.counters().discard_unknown_peer, 1);
 }
@@ -162,7 +162,7 @@ fn directed_messages_need_no_seq() {
 fn echo_counts_only_by_unicast_to_its_receiver() {
     let (mut s, mut p) = acquainted("a");
     let (own, other, publisher) = (s.peer.epoch(), Epoch::new(99).unwrap(), p.peer.epoch());
-    let token = s.peer.members[&publisher].proof.token;
+    let token = s.peer.members.get(&publisher).expect("a member").proof.token;
     for (path, receiver, is_proven) in
         [(Path::Multicast, own, false), (Path::Unicast, other, false), (Path::Unicast, own, true)]
     {
@@ -170,7 +170,7 @@ fn echo_counts_only_by_unicast_to_its_receiver() {
             (announce.echo, announce.directed_receiver) = (Some(token), Some(receiver));
         });
         s.peer.handle(at(1100), Input::Datagram { from: p.address, path, bytes });
-        assert_eq!(s.peer.members[&publisher].proof.is_proven, is_proven, "{path:?} {receiver}");
+        assert_eq!(s.peer.members.get(&publisher).expect("a member").proof.is_proven, is_proven, "{path:?} {receiver}");
     }
 }
 

@@ -387,7 +387,7 @@ fn forged_high_is_not_reported_as_read() {
     let bytes = forged(&mut p, 2000, |_, announce| announce.high = Dseq(announce.high.0 + 1000));
     s.receive(2000, p.address, &bytes);
     let epoch = p.peer.epoch();
-    let read = |s: &Host| s.peer.members[&epoch].receive_progress.high();
+    let read = |s: &Host| s.peer.members.get(&epoch).expect("a member").receive_progress.high();
     assert!(Dseq(1000) < read(&s));
     run(&mut s, &mut p, 2100, 2200);
     assert_eq!(read(&s), p.peer.outbound.sent().0);
