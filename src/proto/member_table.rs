@@ -19,15 +19,15 @@ const CHANGED_MAX: usize = 64;
 pub struct MemberTable {
     /// Epochs of the members, in order.
     epochs: Vec<Epoch>,
-    /// The members, each at the place of its epoch. Those behind a new one move as pointers.
+    /// The members, each at the position of its epoch. Boxed, so that an insertion or a removal moves pointers only.
     members: Vec<Box<Member>>,
-    /// Place of the member found last.
-    found: Cell<usize>,
-    /// Deadlines of the members as of the last computation, each at the place of its member.
+    /// Position at which a member was found last. Members may have moved since, so the epoch there is compared.
+    last_position: Cell<usize>,
+    /// Deadlines of the members as of the last computation, each at the position of its member.
     deadlines: Vec<Instant>,
-    /// Places of the members that may have changed since then. A place can occur several times.
+    /// Positions of the members that may have changed since then. A position can occur several times.
     changed: Vec<usize>,
-    /// True if any member may have changed, or may have moved to another place.
+    /// True if any member may have changed, or may have moved to another position.
     has_changed: bool,
 }
 
@@ -49,22 +49,22 @@ impl MemberTable {
 
     /// Returns whether the epoch is that of a member.
     pub fn contains(&self, epoch: &Epoch) -> bool {
-        self.place(epoch).is_some()
+        self.position(epoch).is_some()
     }
 
     /// Returns a member.
     pub fn get(&self, epoch: &Epoch) -> Option<&Member> {
-        self.place(epoch).map(|place| &*self.members[place])
+        self.position(epoch).map(|position| &*self.members[position])
     }
 
     /// Returns a member for modification.
     pub fn get_mut(&mut self, epoch: &Epoch) -> Option<&mut Member> {
-        let place = self.place(epoch)?;
-        if !self.has_changed && self.changed.last() != Some(&place) {
+        let position = self.position(epoch)?;
+        if !self.has_changed && self.changed.last() != Some(&position) {
             self.has_changed = self.changed.len() == CHANGED_MAX;
-            self.changed.push(place);
+            self.changed.push(position);
         }
-        Some(&mut *self.members[place])
+        Some(&mut *self.members[position])
     }
 
     /// Returns all members, in the order of their epochs.
@@ -78,24 +78,24 @@ impl MemberTable {
         self.members.iter_mut().map(|member| &mut **member)
     }
 
-    /// Adds a member, in place of one of the same epoch.
+    /// Adds a member, or replaces the one of this epoch.
     pub fn insert(&mut self, epoch: Epoch, member: Member) {
         self.has_changed = true;
         match self.epochs.binary_search(&epoch) {
-            Ok(place) => *self.members[place] = member,
-            Err(place) => {
-                self.epochs.insert(place, epoch);
-                self.members.insert(place, Box::new(member));
+            Ok(position) => *self.members[position] = member,
+            Err(position) => {
+                self.epochs.insert(position, epoch);
+                self.members.insert(position, Box::new(member));
             }
         }
     }
 
     /// Removes a member.
     pub fn remove(&mut self, epoch: &Epoch) -> Option<Member> {
-        let place = self.place(epoch)?;
+        let position = self.position(epoch)?;
         self.has_changed = true;
-        self.epochs.remove(place);
-        Some(*self.members.remove(place))
+        self.epochs.remove(position);
+        Some(*self.members.remove(position))
     }
 
     /// Returns the earliest deadline. `deadline` computes that of a member from its state, the number of members and
@@ -118,35 +118,36 @@ impl MemberTable {
             self.deadlines.clear();
             self.deadlines.extend(self.members.iter().map(|member| deadline(member)));
         }
-        for place in self.changed.drain(..) {
-            self.deadlines[place] = deadline(&self.members[place]);
+        for position in self.changed.drain(..) {
+            self.deadlines[position] = deadline(&self.members[position]);
         }
     }
 
-    /// Returns the place of a member.
-    fn place(&self, epoch: &Epoch) -> Option<usize> {
-        let found = self.found.get();
-        if self.epochs.get(found) == Some(epoch) {
-            return Some(found);
+    /// Returns the position of a member.
+    fn position(&self, epoch: &Epoch) -> Option<usize> {
+        let last = self.last_position.get();
+        if self.epochs.get(last) == Some(epoch) {
+            return Some(last);
         }
-        let place = self.epochs.binary_search(epoch).ok()?;
-        self.found.set(place);
-        Some(place)
+        let position = self.epochs.binary_search(epoch).ok()?;
+        self.last_position.set(position);
+        Some(position)
     }
 
     /// Checks that the deadlines kept for unchanged members are right. `deadline` is that of
     /// [`MemberTable::earliest`].
     pub fn assert_invariants(&self, deadline: impl Fn(&Member) -> Instant) {
-        assert!(self.epochs.is_sorted_by(|earlier, later| earlier < later), "each epoch has one place");
-        assert_eq!(self.epochs.len(), self.members.len(), "each epoch has a member");
+        assert!(self.epochs.is_sorted_by(|earlier, later| earlier < later), "each epoch has one position");
+        let own = self.members.iter().map(|member| member.epoch());
+        assert!(own.eq(self.epochs.iter().copied()), "each member stands at the position of its epoch");
+        assert!(self.changed.len() <= CHANGED_MAX + 1, "few changed members are listed");
         if self.has_changed {
             return;
         }
         assert_eq!(self.deadlines.len(), self.members.len(), "each member has a deadline");
-        for (place, member) in self.members.iter().enumerate() {
-            assert_eq!(self.epochs[place], member.epoch(), "each member stands at the place of its epoch");
-            let is_same = self.changed.contains(&place) || self.deadlines[place] == deadline(member);
-            assert!(is_same, "the deadline of the unchanged member {} is right", self.epochs[place]);
+        for (position, member) in self.members.iter().enumerate() {
+            let is_same = self.changed.contains(&position) || self.deadlines[position] == deadline(member);
+            assert!(is_same, "the deadline of the unchanged member {} is right", member.epoch());
         }
     }
 }
@@ -193,7 +194,7 @@ mod tests {
         for step in 0..4_000 {
             let epoch = epoch(1 + rng.below(24));
             let at = Instant::ZERO + Duration::from_millis(rng.below(1_000));
-            match rng.below(8) {
+            match rng.below(9) {
                 0 => {
                     table.insert(epoch, member(epoch, step, at));
                     map.insert(epoch, (step, at));
@@ -209,6 +210,15 @@ mod tests {
                 4 => {
                     let due = map.iter().filter(|(_, (_, due))| *due <= at).map(|(epoch, _)| *epoch);
                     assert_eq!(table.due(at, last_heard), due.collect::<Vec<_>>(), "step {step}");
+                }
+                5 => {
+                    for _ in 0..100 {
+                        let epoch = self::epoch(1 + rng.below(24));
+                        if let Some(member) = table.get_mut(&epoch) {
+                            member.last_heard = at;
+                        }
+                        map.entry(epoch).and_modify(|(_, expected)| *expected = at);
+                    }
                 }
                 _ => {
                     if let Some(member) = table.get_mut(&epoch) {
@@ -226,17 +236,16 @@ mod tests {
     }
 
     #[test]
-    fn lookups_of_one_sender_search_once() {
+    fn moved_member_is_found_after_an_insertion() {
         let mut table = MemberTable::default();
-        for epoch in (1..=9).map(epoch) {
+        for epoch in (2..=9).map(epoch) {
             table.insert(epoch, member(epoch, 1, Instant::ZERO));
         }
-        assert!(table.contains(&epoch(6)));
-        assert_eq!(table.found.get(), 5, "the place is remembered");
+        assert_eq!(table.get(&epoch(6)).map(Member::epoch), Some(epoch(6)));
+        table.insert(epoch(1), member(epoch(1), 1, Instant::ZERO));
+        // The member 5 is now at the position at which 6 was found.
+        assert_eq!(table.get(&epoch(6)).map(Member::epoch), Some(epoch(6)));
+        assert_eq!(table.get(&epoch(5)).map(Member::epoch), Some(epoch(5)));
         assert!(!table.contains(&epoch(60)));
-        assert_eq!(table.found.get(), 5, "an unknown epoch does not displace it");
-        table.remove(&epoch(1));
-        assert_eq!(table.get(&epoch(6)).map(Member::epoch), Some(epoch(6)), "a moved member is found");
-        assert_eq!(table.found.get(), 4);
     }
 }
