@@ -45,6 +45,7 @@
 //! | [`proto`] | the protocol, as state machines without I/O |
 //! | [`clock`] | the only reader of the system's clocks and of its randomness |
 //! | [`event`] | events, their order, their replication over the bus, and the streams; without I/O |
+//! | [`link`] | messages between sites, and their accounting, without I/O |
 //! | [`listener`] | client protocols, without I/O |
 //! | [`storage`] | the event journal, the streams and the order of events in SQLite, PostgreSQL and Redis |
 //! | [`config`] | YAML to a checked configuration |
@@ -77,6 +78,7 @@ pub mod delivery;
 #[cfg(feature = "cli")]
 pub mod doctor;
 pub mod event;
+pub mod link;
 pub mod listener;
 pub mod message;
 pub mod offset;

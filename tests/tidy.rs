@@ -82,6 +82,11 @@ const LAYERS: &[Layer] = &[
         crates: &["base64", "bytes", "ring", "serde", "serde_json", "subtle"],
     },
     Layer {
+        module: "link",
+        may_use: &["time", "subject", "seqno", "message"],
+        crates: &["lru", "serde", "serde_json"],
+    },
+    Layer {
         module: "storage",
         may_use: &["time", "rng", "subject", "message", "security", "clock", "event"],
         crates: &[
@@ -121,6 +126,7 @@ const LAYERS: &[Layer] = &[
             "event::model",
             "event::store::retention",
             "event::stream",
+            "link::site_name",
         ],
         crates: &["humantime", "nix", "serde", "serde_yaml"],
     },
@@ -138,6 +144,7 @@ const LAYERS: &[Layer] = &[
             "proto",
             "clock",
             "event",
+            "link",
             "listener",
             "security",
             "storage",
@@ -145,11 +152,13 @@ const LAYERS: &[Layer] = &[
             "shared_memory",
         ],
         crates: &[
+            "async_nats",
             "axum",
             "tungstenite",
             "bytes",
             "crossbeam_channel",
             "foldhash",
+            "futures_util",
             "hashbrown",
             "hyper",
             "hyper_util",
@@ -159,6 +168,7 @@ const LAYERS: &[Layer] = &[
             "nix",
             "ring",
             "rustls",
+            "rustls_native_certs",
             "serde",
             "serde_json",
             "signal_hook",
@@ -195,7 +205,7 @@ const LAYERS: &[Layer] = &[
         module: "sim",
         may_use: &[
             "time", "rng", "subject", "seqno", "offset", "message", "wire", "security", "delivery", "proto", "event",
-            "listener",
+            "link", "listener",
         ],
         crates: &["bytes", "crc32c", "foldhash", "hashbrown", "serde", "serde_json"],
     },

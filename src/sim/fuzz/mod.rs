@@ -8,6 +8,7 @@ mod decode;
 mod hat;
 mod history;
 mod keyed;
+mod link;
 mod local;
 mod nats;
 mod peer;
@@ -22,6 +23,7 @@ pub use decode::decode;
 pub use hat::hat;
 pub use history::history;
 pub use keyed::keyed;
+pub use link::link;
 pub use local::local;
 pub use nats::nats;
 pub use peer::peer;
@@ -41,7 +43,7 @@ pub struct FuzzTarget {
 }
 
 /// Every target.
-pub const TARGETS: [FuzzTarget; 11] = [
+pub const TARGETS: [FuzzTarget; 12] = [
     FuzzTarget { name: "certificate", body: certificate },
     FuzzTarget { name: "decode", body: decode },
     FuzzTarget { name: "peer", body: peer },
@@ -52,6 +54,7 @@ pub const TARGETS: [FuzzTarget; 11] = [
     FuzzTarget { name: "hat", body: hat },
     FuzzTarget { name: "rv", body: rv },
     FuzzTarget { name: "keyed", body: keyed },
+    FuzzTarget { name: "link", body: link },
     FuzzTarget { name: "websocket", body: websocket },
 ];
 

@@ -1,0 +1,470 @@
+//! A gateway: what it does with each message of its LAN and of the cluster.
+//!
+//! It exports and imports the shares that it carries, and retains the last messages of the others, so that it can
+//! continue where another gateway of its site ends.
+//!
+//! What comes from the cluster waits in a queue until the LAN takes the next message. Only then is it accounted for, by
+//! the gateway that carries its share at that time. So a message for which the queue has no room counts as lost, and
+//! one that waits while another gateway takes over is not delivered by both.
+
+mod importing;
+
+use super::bye::GatewayBye;
+use super::envelope::{LinkEnvelope, parse_epoch};
+use super::export::{Export, Exporter, LinkStreamKey, ROUND_INTERVAL};
+use super::gateway_counts::{GatewayCounts, SiteConflict, SiteCounts};
+use super::gateway_settings::GatewaySettings;
+use super::gateway_watch::{GatewayWatch, SILENCE_MAX};
+use super::import::ImportLedger;
+use super::import_queue::{HubContent, HubItem, ImportQueue};
+use super::import_standby::ImportStandby;
+use super::manifest::LinkManifest;
+use super::position::StreamPoint;
+use super::shares::{ANNOUNCE_INTERVAL, Election, GATEWAY_TIMEOUT, LEASE, SHARES};
+use super::site_loss::SiteLoss;
+use super::site_name::SiteName;
+use super::system_messages::{
+    ANNOUNCE_SUBJECT, BYE_PREFIX, GatewayAnnouncement, LOSS_SUBJECT, MANIFEST_PREFIX, REQUEST_PREFIX, RequestText,
+    system_subject,
+};
+use super::unsent_messages::{UnsentMessages, is_export};
+use crate::message::{Delivery, Epoch, Message};
+use crate::time::Instant;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+/// Time for which a gateway sends manifests in the name of this site, without an announcement on this LAN, before it
+/// counts as one of another LAN.
+const STRANGER_TIME: Duration = Duration::from_secs(5);
+/// Maximum number of such gateways.
+const STRANGERS_MAX: usize = 64;
+/// Maximum bytes from the cluster that wait for the LAN. Further messages count as lost.
+pub const UNREAD_BYTES_MAX: usize = 64 << 20;
+
+/// A gateway of a site.
+#[derive(Debug)]
+pub struct Gateway {
+    settings: GatewaySettings,
+    epoch: Epoch,
+    is_linked: bool,
+    election: Election,
+    exporter: Exporter,
+    ledger: ImportLedger,
+    /// Messages and manifests of the cluster that wait for the LAN.
+    unread: ImportQueue,
+    standby: ImportStandby,
+    /// Manifests that are held back, oldest first.
+    held: ImportQueue,
+    watch: GatewayWatch,
+    announce_at: Instant,
+    /// Time until which the other gateways know that this one lives.
+    lease_end: Instant,
+    /// Conflict of the name of the site with that of others, once one is known.
+    conflict: Option<SiteConflict>,
+    /// Time from which a gateway of this site that no announcement has named is on another LAN.
+    settled: Instant,
+    to_hub: UnsentMessages,
+    to_lan: VecDeque<Message>,
+    /// The announcement that the LAN has not taken yet.
+    announcement: Option<Message>,
+    /// Losses that another gateway has reported before a message that it has not delivered yet, with the point of that.
+    reported: BTreeMap<LinkStreamKey, StreamPoint>,
+    /// Losses that nobody has reported, although another gateway carries their shares.
+    unreported: Vec<SiteLoss>,
+    /// Time of the first manifest of each gateway of this site that no announcement names.
+    strangers: BTreeMap<Epoch, Instant>,
+    counts: GatewayCounts,
+    sites: BTreeMap<SiteName, SiteCounts>,
+    /// Time since which this gateway is connected.
+    linked_at: Instant,
+}
+
+impl Gateway {
+    /// Creates a gateway that starts now, without a connection.
+    pub fn new(settings: GatewaySettings, epoch: Epoch, now: Instant) -> Gateway {
+        Gateway {
+            epoch,
+            is_linked: false,
+            election: Election::new(epoch),
+            exporter: Exporter::new(settings.site.clone(), epoch),
+            ledger: ImportLedger::new(settings.site.clone()),
+            unread: ImportQueue::default(),
+            standby: ImportStandby::default(),
+            held: ImportQueue::default(),
+            watch: GatewayWatch::default(),
+            announce_at: now,
+            lease_end: now + LEASE,
+            conflict: None,
+            settled: now + GATEWAY_TIMEOUT,
+            to_hub: UnsentMessages::default(),
+            to_lan: VecDeque::new(),
+            announcement: None,
+            reported: BTreeMap::new(),
+            unreported: Vec::new(),
+            strangers: BTreeMap::new(),
+            counts: GatewayCounts::default(),
+            sites: BTreeMap::new(),
+            linked_at: now,
+            settings,
+        }
+    }
+
+    /// Returns the next message for the cluster.
+    pub fn poll_hub(&mut self) -> Option<Message> {
+        self.to_hub.pop()
+    }
+
+    /// Returns the next message for the LAN.
+    pub fn poll_lan(&mut self, now: Instant) -> Option<Message> {
+        self.check_lease(now);
+        loop {
+            // Nothing else may delay it: others take over what a silent gateway carries.
+            if let Some(announcement) = self.announcement.take() {
+                self.lease_end = now + LEASE;
+                return Some(announcement);
+            }
+            if let Some(message) = self.to_lan.pop_front() {
+                return Some(message);
+            }
+            let item = self.unread.pop()?;
+            self.account(now, item);
+        }
+    }
+
+    /// Takes back a message for which the LAN has no room yet.
+    pub fn put_back(&mut self, message: Message) {
+        self.to_lan.push_front(message);
+    }
+
+    /// Returns the time of the next [`Gateway::on_tick`].
+    pub fn deadline(&self, now: Instant) -> Instant {
+        let timers = [self.announce_at].into_iter().chain(self.election.deadline(now));
+        let rounds = (self.is_linked && self.to_hub.has_room()).then(|| self.exporter.deadline());
+        let held = self.held.front().map(|item| item.at + importing::HOLD_TIME);
+        timers.chain(rounds).chain(held).min().expect("the announcement is a timer")
+    }
+
+    /// Handles the begin or the end of the connection to the cluster.
+    pub fn on_link(&mut self, now: Instant, is_linked: bool) {
+        if is_linked && !self.is_linked {
+            self.linked_at = now;
+            if self.election.has_ready_others() {
+                // They have exported these messages, and this gateway has not seen them return.
+                self.exporter.forget_standby();
+            }
+        }
+        self.is_linked = is_linked;
+        self.announce_at = now;
+        self.election.set_linked(now, is_linked);
+        if !is_linked {
+            // Live messages do not wait for the cluster to return.
+            self.counts.unsent += self.to_hub.clear();
+        }
+        self.on_tick(now);
+    }
+
+    /// Handles a message of the LAN.
+    pub fn on_delivery(&mut self, now: Instant, delivery: &Delivery) {
+        self.check_lease(now);
+        let message = &delivery.message;
+        if message.subject.as_bytes() == ANNOUNCE_SUBJECT.as_bytes() {
+            return self.on_announcement(now, message);
+        }
+        if message.subject.as_bytes() == LOSS_SUBJECT.as_bytes() {
+            return self.on_loss_report(message);
+        }
+        match LinkEnvelope::find(&message.headers) {
+            Some(Ok(envelope)) => self.on_imported(&envelope, &message.subject),
+            Some(Err(_)) => {}
+            None if self.settings.exports.matches(&message.subject) => {
+                if let Some(export) = self.exporter.on_delivery(now, delivery) {
+                    self.export(export);
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// Handles a message of the cluster on a subject of the system.
+    pub fn on_system_message(&mut self, now: Instant, message: Message) {
+        let subject = message.subject.as_bytes();
+        if subject.starts_with(MANIFEST_PREFIX.as_bytes()) {
+            self.on_manifest(now, &message);
+        } else if subject.starts_with(BYE_PREFIX.as_bytes()) {
+            self.on_bye(now, &message);
+        } else if subject.strip_prefix(REQUEST_PREFIX.as_bytes()) == Some(self.settings.site.as_str().as_bytes()) {
+            self.on_request(&message);
+        }
+    }
+
+    /// Handles a message of the cluster on another subject.
+    pub fn on_hub_message(&mut self, now: Instant, message: Message) {
+        // A client cannot speak for the system's own subjects.
+        let is_local = message.subject.as_bytes().first() == Some(&b'_');
+        let content = match LinkEnvelope::find(&message.headers) {
+            Some(Ok(envelope)) if envelope.site == self.settings.site => {
+                return self.exporter.on_returned(&envelope, &message.subject);
+            }
+            _ if is_local || !self.settings.imports.matches(&message.subject) => return,
+            Some(Ok(envelope)) => HubContent::OfSite(Box::new(envelope), message),
+            Some(Err(_)) => return self.counts.invalid += 1,
+            None => HubContent::OfClient(message),
+        };
+        if self.unread.bytes() < UNREAD_BYTES_MAX {
+            self.unread.push(HubItem { at: now, content });
+        } else {
+            self.counts.unread += 1;
+        }
+    }
+
+    /// Does what is due.
+    pub fn on_tick(&mut self, now: Instant) {
+        self.check_lease(now);
+        let was_ready = self.election.is_ready();
+        self.election.on_tick(now);
+        if was_ready != self.election.is_ready() {
+            self.announce_at = now;
+        }
+        self.exporter.expire_standby(now);
+        while let Some(item) = self.standby.pop_settled(now) {
+            self.settle(item);
+        }
+        self.release_held(now);
+        self.update_shares(now);
+        self.end_gateways(now);
+        if self.announce_at <= now {
+            self.announce(now, false);
+        }
+        if self.is_linked {
+            self.send_rounds(now);
+        }
+    }
+
+    /// Counts a message of the cluster that is none of the bus.
+    pub fn on_invalid(&mut self) {
+        self.counts.invalid += 1;
+    }
+
+    /// Counts messages that the client of the cluster has dropped before this gateway. Their streams show which.
+    pub fn on_unread(&mut self, count: u64) {
+        self.counts.unread += count;
+    }
+
+    /// Counts messages of the LAN that were dropped before this gateway.
+    pub fn on_unheard(&mut self, count: u64) {
+        self.counts.unheard += count;
+    }
+
+    /// Counts a message that the cluster did not take, if it was an exported one.
+    pub fn on_unsent(&mut self, message: &Message) {
+        self.counts.unsent += u64::from(is_export(message));
+    }
+
+    /// Announces to the other gateways and to other sites that this one ends. What came from the cluster is delivered
+    /// first, and the last manifests name everything that was exported.
+    pub fn on_stop(&mut self, now: Instant) {
+        self.check_lease(now);
+        self.account_all(now);
+        self.announce(now, true);
+        if self.is_linked {
+            self.exporter.on_stop();
+            // They are few, and the BYE would name what no round has named.
+            while let Some(round) = self.exporter.poll_round(now + ROUND_INTERVAL) {
+                self.send_round(round);
+            }
+            let bye = self.exporter.bye();
+            self.to_hub.push(Message::new(system_subject(BYE_PREFIX, &self.settings.site), bye.to_json()));
+        }
+        (0..SHARES).for_each(|share| self.exporter.release(share));
+    }
+
+    /// Returns the counts.
+    pub fn counts(&self) -> &GatewayCounts {
+        &self.counts
+    }
+
+    /// Returns the counts of the other sites, by their names.
+    pub fn sites(&self) -> &BTreeMap<SiteName, SiteCounts> {
+        &self.sites
+    }
+
+    /// Returns the number of shares that this gateway carries.
+    pub fn carried_shares(&self) -> usize {
+        (0..SHARES).filter(|share| self.exporter.carries(*share)).count()
+    }
+
+    /// Returns the conflict of the name of the site with that of others, if there is one.
+    pub fn conflict(&self) -> Option<&SiteConflict> {
+        self.conflict.as_ref()
+    }
+
+    /// Releases all shares if the host has stopped this gateway until others count it as dead.
+    fn check_lease(&mut self, now: Instant) {
+        if self.lease_end < now {
+            self.lease_end = now + LEASE;
+            self.announce_at = now;
+            self.election.pause(now);
+            (0..SHARES).for_each(|share| self.exporter.release(share));
+            // The gateways of other sites need time to be heard again.
+            self.linked_at = now;
+            if self.election.has_ready_others() {
+                // They deliver these messages.
+                self.to_lan.retain(|message| !LinkEnvelope::is_in(&message.headers));
+            }
+        }
+    }
+
+    /// Takes over the shares that this gateway carries from now on, and releases the others.
+    fn update_shares(&mut self, now: Instant) {
+        let is_changed = |share: &u8| self.exporter.carries(*share) != self.election.carries(*share);
+        let changed: Vec<u8> = (0..SHARES).filter(is_changed).collect();
+        let released: Vec<u8> = changed.iter().copied().filter(|share| self.exporter.carries(*share)).collect();
+        if !released.is_empty() {
+            self.account_before_release(now, &released);
+        }
+        for share in changed {
+            if self.exporter.carries(share) {
+                self.exporter.release(share);
+                continue;
+            }
+            for export in self.exporter.take_over(now, share) {
+                self.counts.taken_over += 1;
+                self.export(export);
+            }
+            self.unread.put_first(self.standby.take_over(share));
+            self.report_unreported(share);
+        }
+    }
+
+    /// Accounts for gateways of other sites that have said that they end, and for those that are silent.
+    fn end_gateways(&mut self, now: Instant) {
+        // Its last manifests come first.
+        let oldest = self.unread.front().map(|item| item.at + SILENCE_MAX);
+        while let Some(bye) = self.watch.pop_bye(now, oldest) {
+            let has_tail = self.ledger.on_bye(&bye).is_some();
+            self.count_tail(&bye.site, has_tail);
+        }
+        // After an outage of the connection they need time to be heard again.
+        if !self.is_linked || now.since(self.linked_at) < SILENCE_MAX {
+            return;
+        }
+        for (site, gateway) in self.watch.take_silent(now) {
+            let has_tail = self.ledger.on_gateway_end(&site, gateway).is_some();
+            self.count_tail(&site, has_tail);
+        }
+    }
+
+    fn count_tail(&mut self, site: &SiteName, has_tail: bool) {
+        if has_tail {
+            self.site(site).tails += 1;
+        }
+    }
+
+    /// Sends the rounds of manifests that are due. They wait while the cluster is too slow.
+    fn send_rounds(&mut self, now: Instant) {
+        while self.to_hub.has_room()
+            && let Some(round) = self.exporter.poll_round(now)
+        {
+            self.send_round(round);
+        }
+    }
+
+    fn send_round(&mut self, round: Vec<LinkManifest>) {
+        for manifest in round {
+            let subject = system_subject(MANIFEST_PREFIX, &self.settings.site);
+            self.to_hub.push(Message::new(subject, manifest.to_json()));
+        }
+    }
+
+    fn announce(&mut self, now: Instant, leaving: bool) {
+        self.announce_at = now + ANNOUNCE_INTERVAL;
+        let (site, gateway) = (self.settings.site.to_string(), self.epoch.to_string());
+        let text = serde_json::to_vec(&GatewayAnnouncement { site, gateway, ready: self.election.is_ready(), leaving });
+        let subject = ANNOUNCE_SUBJECT.parse().expect("a constant that is a subject");
+        let announcement = Message::new(subject, text.expect("strings can be written"));
+        match leaving {
+            // The messages imported so far come first, since the others take over at once.
+            true => self.to_lan.push_back(announcement),
+            false => self.announcement = Some(announcement),
+        }
+    }
+
+    fn on_announcement(&mut self, now: Instant, message: &Message) {
+        let Ok(announcement) = serde_json::from_slice::<GatewayAnnouncement>(&message.payload) else {
+            return self.counts.invalid += 1;
+        };
+        let epoch = parse_epoch(&announcement.gateway);
+        match (epoch, announcement.site.parse::<SiteName>()) {
+            (Some(epoch), Ok(site)) if site == self.settings.site && announcement.leaving => {
+                self.election.on_departure(now, epoch);
+            }
+            (Some(epoch), Ok(site)) if site == self.settings.site => {
+                self.election.on_announcement(now, epoch, announcement.ready);
+            }
+            (Some(_), Ok(site)) => self.conflict = Some(SiteConflict::TwoNames(site)),
+            _ => return self.counts.invalid += 1,
+        }
+        self.update_shares(now);
+    }
+
+    fn on_manifest(&mut self, now: Instant, message: &Message) {
+        let Ok(manifest) = LinkManifest::from_json(&message.payload) else { return self.counts.invalid += 1 };
+        if manifest.site == self.settings.site {
+            return self.on_own_manifest(now, manifest);
+        }
+        self.ledger.on_heard(&manifest.site, manifest.gateway);
+        self.watch.on_manifest(now, &manifest.site, manifest.gateway);
+        // Without room the next round shows that this one is missing, and it is requested.
+        if self.unread.bytes() < UNREAD_BYTES_MAX {
+            self.unread.push(HubItem { at: now, content: HubContent::Manifest(Box::new(manifest)) });
+        }
+    }
+
+    /// Looks whether a manifest in the name of this site is from another LAN: from a gateway that no announcement names,
+    /// and that has not just left.
+    fn on_own_manifest(&mut self, now: Instant, manifest: LinkManifest) {
+        if now < self.settled || self.election.knows(manifest.gateway) {
+            self.strangers.remove(&manifest.gateway);
+        } else if self.strangers.len() < STRANGERS_MAX || self.strangers.contains_key(&manifest.gateway) {
+            let since = *self.strangers.entry(manifest.gateway).or_insert(now);
+            if STRANGER_TIME <= now.since(since) {
+                self.conflict = Some(SiteConflict::TwoLans(manifest.site));
+            }
+        }
+    }
+
+    fn on_bye(&mut self, now: Instant, message: &Message) {
+        match GatewayBye::from_json(&message.payload) {
+            Ok(bye) => self.watch.on_bye(now, bye),
+            Err(_) => self.counts.invalid += 1,
+        }
+    }
+
+    fn on_request(&mut self, message: &Message) {
+        match serde_json::from_slice::<RequestText>(&message.payload) {
+            Ok(request) if request.gateway == self.epoch.to_string() => {
+                self.exporter.on_request(request.share, request.after);
+            }
+            Ok(_) => {}
+            Err(_) => self.counts.invalid += 1,
+        }
+    }
+
+    /// Sends a message to the cluster. If there is no room, importers find that it is missing.
+    fn export(&mut self, export: Export) {
+        let Export { envelope, message } = export;
+        match envelope.add_to(&message.headers) {
+            Ok(headers) if self.to_hub.has_room() => {
+                self.counts.exported += 1;
+                self.to_hub.push(Message { headers, ..message });
+            }
+            Ok(_) => self.counts.unsent += 1,
+            Err(_) => self.counts.invalid += 1,
+        }
+    }
+
+    /// Returns the counts of a site. The ledger bounds the number of sites.
+    fn site(&mut self, site: &SiteName) -> &mut SiteCounts {
+        self.sites.entry(site.clone()).or_default()
+    }
+}

@@ -1,0 +1,37 @@
+//! Settings of a gateway: the subjects that cross, and the limits of its LAN.
+
+use super::site_name::SiteName;
+use crate::subject::Pattern;
+use crate::subject::pattern_set::PatternSet;
+use crate::subject::permitted_subjects::PermittedSubjects;
+
+/// Subjects that a gateway exchanges, and the name of its site.
+#[derive(Clone, Debug)]
+pub struct GatewaySettings {
+    /// Name of the site.
+    pub site: SiteName,
+    /// Subjects whose messages it exports.
+    pub exports: PatternSet,
+    /// Subjects whose messages it imports.
+    pub imports: PatternSet,
+    /// Maximum size of a message on the LAN, in bytes of payload and headers.
+    pub message_bytes_max: usize,
+    /// Subjects on which the certificate of this host permits it to publish.
+    pub permitted: PermittedSubjects,
+}
+
+impl GatewaySettings {
+    /// Returns the patterns of the subjects that cross in one direction or the other, and `also`, without those that
+    /// another one contains.
+    pub fn exchanged(&self, also: Option<Pattern>) -> Vec<Pattern> {
+        let all: Vec<Pattern> =
+            self.exports.patterns().iter().chain(self.imports.patterns()).cloned().chain(also).collect();
+        let is_needed = |index: &usize| {
+            let contains = |other: usize| PatternSet::from_iter([all[other].clone()]).contains(&all[*index]);
+            // Of two equal patterns the first is needed.
+            !(0..all.len())
+                .any(|other| other != *index && contains(other) && (other < *index || all[other] != all[*index]))
+        };
+        (0..all.len()).filter(is_needed).map(|index| all[index].clone()).collect()
+    }
+}

@@ -1,0 +1,169 @@
+//! Shares of the exported subjects, and the gateway of a site that carries each.
+//!
+//! Every gateway announces itself to the others of its site. All of them apply the same rule to the same announcements,
+//! so they need no vote. While two of them disagree, both may carry a share: importers drop what they get twice.
+//!
+//! A gateway that has connected with the cluster listens before it says that it is ready, and carries shares a moment
+//! later. By then those that carried them have released them, and it has received what they have not exported or
+//! imported in between.
+
+use crate::message::Epoch;
+use crate::subject::Subject;
+use crate::time::Instant;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Number of shares. Each gateway of a site carries about the same number of them.
+pub const SHARES: u8 = 16;
+/// Interval of a gateway's announcements.
+pub const ANNOUNCE_INTERVAL: Duration = Duration::from_millis(500);
+/// Time after the last announcement of a gateway from which the others carry its shares: four announcements may be
+/// lost.
+pub const GATEWAY_TIMEOUT: Duration = Duration::from_millis(2_250);
+/// Time for which a gateway listens before it is ready, while another one carries the shares. If that one dies, others
+/// that retain the messages of the last seconds take over, and not this one.
+const LISTEN_TIME: Duration = Duration::from_secs(5);
+/// The same while no other one is ready: two rounds of manifests, so that it is owed what comes then, and longer than
+/// the lease of another gateway that it has not heard.
+const LISTEN_ALONE_TIME: Duration = Duration::from_millis(2_500);
+/// Time after which a gateway that is ready carries shares: the others have heard of it.
+const HAND_OVER_TIME: Duration = Duration::from_millis(250);
+/// Time after its own last announcement from which a gateway counts itself as dead, before the others do.
+pub const LEASE: Duration = Duration::from_millis(1_750);
+/// Maximum number of gateways of a site.
+pub const GATEWAYS_MAX: usize = 64;
+
+/// Returns the share of a subject: the same at every gateway.
+pub fn share_of(subject: &Subject) -> u8 {
+    // FNV-1a: equal in every program, and no secret depends on it.
+    let hash = subject
+        .as_bytes()
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+    (mixed(hash) % u64::from(SHARES)) as u8
+}
+
+/// Spreads the bits of a number over all bits (the last step of SplitMix64).
+fn mixed(mut bits: u64) -> u64 {
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
+
+/// The last announcement of a gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct GatewayState {
+    at: Instant,
+    is_ready: bool,
+}
+
+/// The gateways of a site, as one of them sees them.
+#[derive(Debug)]
+pub struct Election {
+    /// Epoch of this gateway.
+    own: Epoch,
+    /// Time since which this gateway listens to the cluster, and since which it is ready.
+    linked_at: Option<Instant>,
+    ready_at: Option<Instant>,
+    others: BTreeMap<Epoch, GatewayState>,
+    /// The shares that this gateway carries, one bit for each.
+    carried: u16,
+}
+
+impl Election {
+    /// Creates the election of a gateway that is not connected.
+    pub fn new(own: Epoch) -> Election {
+        Election { own, linked_at: None, ready_at: None, others: BTreeMap::new(), carried: 0 }
+    }
+
+    /// Notes whether this gateway is connected to the cluster.
+    pub fn set_linked(&mut self, now: Instant, is_linked: bool) {
+        match is_linked {
+            true => self.linked_at = self.linked_at.or(Some(now)),
+            false => (self.linked_at, self.ready_at) = (None, None),
+        }
+        self.on_tick(now);
+    }
+
+    /// Listens anew, as after a new connection.
+    pub fn pause(&mut self, now: Instant) {
+        self.linked_at = self.linked_at.map(|_| now);
+        self.ready_at = None;
+        self.on_tick(now);
+    }
+
+    /// Returns whether this gateway carries shares, or is about to.
+    pub fn is_ready(&self) -> bool {
+        self.ready_at.is_some()
+    }
+
+    /// Notes the announcement of another gateway of the site.
+    pub fn on_announcement(&mut self, now: Instant, gateway: Epoch, is_ready: bool) {
+        let is_known = self.others.contains_key(&gateway);
+        if gateway != self.own && (is_known || self.others.len() < GATEWAYS_MAX) {
+            self.others.insert(gateway, GatewayState { at: now, is_ready });
+        }
+        self.on_tick(now);
+    }
+
+    /// Notes that a gateway has left.
+    pub fn on_departure(&mut self, now: Instant, gateway: Epoch) {
+        self.others.remove(&gateway);
+        self.on_tick(now);
+    }
+
+    /// Forgets silent gateways, and decides anew.
+    pub fn on_tick(&mut self, now: Instant) {
+        self.others.retain(|_, state| now.since(state.at) < GATEWAY_TIMEOUT);
+        if self.ready_at.is_none() && self.ready_from().is_some_and(|from| from <= now) {
+            self.ready_at = Some(now);
+        }
+        self.carried = 0;
+        if self.carries_from().is_none_or(|from| now < from) {
+            return;
+        }
+        for share in 0..SHARES {
+            let weight = |gateway: Epoch| (mixed(gateway.bits() ^ mixed(u64::from(share) + 1)), gateway);
+            let others = self.others.iter().filter(|(_, state)| state.is_ready);
+            if others.map(|(gateway, _)| weight(*gateway)).all(|other| other < weight(self.own)) {
+                self.carried |= 1 << share;
+            }
+        }
+    }
+
+    /// Returns whether a gateway is this one, or another one of the site that announces itself.
+    pub fn knows(&self, gateway: Epoch) -> bool {
+        gateway == self.own || self.others.contains_key(&gateway)
+    }
+
+    /// Returns whether another gateway of the site is ready.
+    pub fn has_ready_others(&self) -> bool {
+        self.others.values().any(|state| state.is_ready)
+    }
+
+    /// Returns whether this gateway carries the share.
+    pub fn carries(&self, share: u8) -> bool {
+        share < SHARES && self.carried & (1 << share) != 0
+    }
+
+    /// Returns the shares that this gateway carries, in order.
+    pub fn carried(&self) -> impl Iterator<Item = u8> + '_ {
+        (0..SHARES).filter(|share| self.carries(*share))
+    }
+
+    /// Returns the time of the next decision that no announcement causes.
+    pub fn deadline(&self, now: Instant) -> Option<Instant> {
+        let ends = self.others.values().map(|state| state.at + GATEWAY_TIMEOUT);
+        let own = if self.ready_at.is_none() { self.ready_from() } else { self.carries_from() };
+        ends.chain(own.filter(|own| now < *own)).min()
+    }
+
+    fn ready_from(&self) -> Option<Instant> {
+        let listen_time = if self.has_ready_others() { LISTEN_TIME } else { LISTEN_ALONE_TIME };
+        Some(self.linked_at? + listen_time)
+    }
+
+    fn carries_from(&self) -> Option<Instant> {
+        Some(self.ready_at? + HAND_OVER_TIME)
+    }
+}
