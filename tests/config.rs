@@ -42,6 +42,7 @@ fn needed_by(key: &str) -> &'static str {
     match key {
         "peers" => "  interface: auto\n",
         "nats-tls-first" => "  nats-tls: cert.pem key.pem\n",
+        "link" => "  site: plant1\n  link-live: plant.>\n",
         _ => "",
     }
 }

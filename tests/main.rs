@@ -7,6 +7,7 @@ mod config;
 #[cfg(feature = "sim")]
 mod corpus;
 mod events;
+mod links;
 mod listeners;
 mod netns;
 mod security;

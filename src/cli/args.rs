@@ -27,7 +27,7 @@ use super::realm::args::{INIT_HELP, InitOptions, JOIN_HELP, JoinOptions, REALM_H
 use super::record::args::{RECORD_HELP, RecordOptions};
 use super::reload::args::{RELOAD_HELP, ReloadOptions};
 use super::rvmsg::{self, PayloadFormat};
-use super::show::args::{HEALTH_HELP, HealthOptions, ShowOptions};
+use super::show::args::{HEALTH_HELP, HealthOptions, LINK_HELP, LinkOptions, ShowOptions};
 use super::stream::args::{ConsumerOptions, StreamOptions};
 use super::subjects::args::SubjectListOptions;
 use super::top::args::TopOptions;
@@ -140,6 +140,9 @@ pub enum Command {
     /// Check that the local peer works: its host and its network, as far as it notices.
     #[command(after_help = HEALTH_HELP)]
     Health(HealthOptions),
+    /// Show whether the link of the local peer to other sites works.
+    #[command(after_help = LINK_HELP)]
+    Link(LinkOptions),
     /// Measure the round trip to another peer, and the difference of the clocks.
     #[command(after_help = super::ping::args::HELP)]
     Ping(PingOptions),
@@ -556,7 +559,7 @@ mod tests {
 
     #[test]
     fn unique_prefixes_work_in_the_console_only() {
-        for line in ["show loss", "sho los", "sh l", "show lo -v"] {
+        for line in ["show loss", "sho los", "sh lo", "show lo -v"] {
             let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
             let verb = parse_line(&words).unwrap();
             let ConsoleVerb::Common(command) = verb else { panic!("{line}: {verb:?}") };

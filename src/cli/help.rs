@@ -115,6 +115,7 @@ Examples:
   seqcast show history 'demo.>'
   seqcast show peers
   seqcast show status
+  seqcast show links                                shows what came from other sites
   seqcast show counters | grep discard";
 
 /// Below `seqcast show status --help`.
@@ -124,6 +125,26 @@ Examples:
   seqcast show status --json | jq .status.receive_buffer
 
 Further tables list the open listeners, and the event servers that this peer follows (event-follow).";
+
+/// Below `seqcast show links --help`.
+pub const SHOW_LINKS: &str = "\
+Examples:
+  seqcast show links
+  seqcast show links --json | jq '.rows[] | {site, lost_min, lost_max}'
+
+Fields:
+  state         connected, connecting, or failed; 'fault' is what the cluster last refused
+  shares of 16  parts of the subjects that this gateway carries; the other gateways of the site carry the others
+  exported      number of messages sent to the cluster; 'taken over' those of another gateway that ended
+  of clients    number of messages of the cluster's own clients that were imported
+  invalid       number of messages of the cluster that could not be read
+Columns, for each other site:
+  imported      number of its messages delivered to this LAN by this gateway
+  repeated      number of its messages that came more than once, and were delivered once
+  lost          number of its messages that were lost on the way, wherever that was
+  tails         number of times that its last gateway died, so that an unknown number of messages may be lost
+
+docs/links.md describes links.";
 
 /// Below `seqcast show health --help`.
 pub const SHOW_HEALTH: &str = "\

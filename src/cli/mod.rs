@@ -59,6 +59,7 @@ use clap::CommandFactory;
 
 use args::{Command, CommandLine, ConfigCommand, ConsoleOptions, Verb};
 use bus_options::PeerOptions;
+use show::args::{LinkCommand, LinkOptions};
 
 use crate::bench;
 use crate::terminal::exit::{CommandFailure, Exit};
@@ -124,6 +125,7 @@ fn execute_common(command: &Command, out: &mut Output) -> Result<Exit, CommandFa
         Command::Consumer(options) => stream::run_consumer(&options.what, out),
         Command::Show(options) => show::run(options, out),
         Command::Health(options) => show::run_health(options, out),
+        Command::Link(LinkOptions { what: LinkCommand::Status(options) }) => show::run_link_status(options, out),
         Command::Ping(options) => ping::run(options, out),
         Command::Trace(options) => trace::run(options, out),
         Command::Subjects(options) => subjects::run(options, out),
@@ -184,6 +186,7 @@ fn socket_for(command: &mut Command, socket: &Path) {
         },
         Command::Show(options) => &mut options.socket,
         Command::Health(options) => &mut options.socket,
+        Command::Link(LinkOptions { what: LinkCommand::Status(options) }) => &mut options.socket,
         Command::Ping(options) => &mut options.socket,
         Command::Trace(options) => &mut options.socket,
         Command::Subjects(options) => &mut options.socket,

@@ -18,6 +18,25 @@ impl Draft {
         self.check_tls_first();
         self.check_addresses();
         self.check_peers();
+        self.check_link();
+    }
+
+    /// Checks that a link has a name for its site, and something to carry.
+    fn check_link(&mut self) {
+        let [link, site, live, import] =
+            ["link", "site", "link-live", "link-import"].map(|key| find_key(key).expect("a key"));
+        if self.config.link.is_empty() || [link, site, live, import].iter().any(|index| self.refused[*index]) {
+            return;
+        }
+        if self.config.site.is_none() {
+            let reason = "other sites must know whose messages these are";
+            self.fail_key(link, ConfigErrorKind::Inapplicable(reason), "write site: NAME, such as plant1".to_owned());
+        }
+        let patterns = [&self.config.link_live, &self.config.link_import];
+        if patterns.iter().all(|set| set.patterns().is_empty()) {
+            let suggestion = "write link-live: PATTERNS to export, link-import: PATTERNS to import, or both".to_owned();
+            self.fail_key(link, ConfigErrorKind::Inapplicable("nothing may cross the link"), suggestion);
+        }
     }
 
     /// Checks each value that must not be less than the value of another key.

@@ -8,6 +8,7 @@ use super::error::ValueSource;
 use super::events::{DataDirFormat, EventTypesFormat, RetentionFormat, ServerIdFormat};
 use super::host_defaults::HostDefaults;
 use super::interface::InterfaceSpec;
+use super::links::{HubAddress, HubsFormat, LinkPatternsFormat, SiteFormat};
 use super::listeners::{AccountsFormat, ListenAddressFormat, TlsFiles, TlsFilesFormat, TlsFirst, TlsFirstFormat};
 use super::local_socket::{SharedMemoryFormat, SocketGroupFormat, SocketModeFormat};
 use super::network::{DatagramSize, DatagramSizeFormat, GroupFormat, InterfaceFormat, PeerNameFormat, PeersFormat};
@@ -23,10 +24,12 @@ use super::value_format::ValueFormat;
 use crate::event::model::ServerId;
 use crate::event::store::retention::Retention;
 use crate::event::stream::store::StreamSettings;
+use crate::link::site_name::SiteName;
 use crate::listener::access::Account;
 use crate::message::{DeliveryMode, MESSAGE_BYTES_MAX, PeerName};
 use crate::proto::pace::Pace;
 use crate::subject::event_type::TypePattern;
+use crate::subject::pattern_set::PatternSet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -259,6 +262,20 @@ keys! {
     /// Types of other peers' events that are stored here too: as they arrive, and missed ones from the journal of the
     /// peer that registered them. So this peer can answer queries for them. `*` is all types.
     "event-follow" event_follow: Vec<TypePattern> = "none", EventTypesFormat, "plant/* ; line/?/alarm";
+    /// Name of this LAN among the sites that a cluster joins; every gateway of the LAN has the same.
+    "site" site: Option<SiteName> = "none", SiteFormat, "plant1";
+    /// Servers of the NATS cluster that joins this site with others. A peer with this key is a gateway of its LAN.
+    "link" link: Vec<HubAddress> = "none", HubsFormat, "nats://hub1:4222, nats://hub2:4222";
+    /// File with the credentials for the cluster: a `.creds` file of NATS, the seed of a user's nkey, or a line
+    /// `user NAME password WORD`.
+    "link-credentials" link_credentials: Option<PathBuf> = "none", FilePathFormat, "link.creds";
+    /// File with the authorities of the cluster's certificates. Connections are then always encrypted. Without it the
+    /// authorities of the system count.
+    "link-tls-ca" link_tls_ca: Option<PathBuf> = "none", FilePathFormat, "hub-ca.pem";
+    /// Subjects whose messages leave this site: at most once, and every loss is counted.
+    "link-live" link_live: PatternSet = "none", LinkPatternsFormat, "plant.> ; line.*.alarm";
+    /// Subjects whose messages this site takes from others.
+    "link-import" link_import: PatternSet = "none", LinkPatternsFormat, "hq.>";
     /// Address for NATS clients: `off`, `on` (127.0.0.1:4222), a port, an address, or both.
     "nats" nats: Option<SocketAddr> = "off", ListenAddressFormat { port: 4222 }, "on";
     /// True if the NATS listener may listen beyond this host without accounts, so that anyone who reaches it can use

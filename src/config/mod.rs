@@ -30,6 +30,7 @@ mod events;
 mod host_defaults;
 mod interface;
 mod keys;
+mod links;
 mod listeners;
 mod local_socket;
 mod network;
@@ -53,6 +54,7 @@ pub use error::{ConfigError, ConfigErrorKind, ConfigErrors, Excerpt, ValueSource
 pub use host_defaults::HostDefaults;
 pub use interface::{INTERFACE_NAME_BYTES_MAX, InterfaceSpec, InterfaceSpecError, Subnet};
 pub use keys::{Config, KEYS, Key};
+pub use links::HubAddress;
 pub use listeners::{TlsClients, TlsFiles, TlsFirst};
 pub use network::DatagramSize;
 pub use overrides::Override;

@@ -4,6 +4,7 @@ use super::interface::InterfaceSpecError;
 use super::peers::PeerListError;
 use super::spelling::nearest;
 use crate::event::stream::name::StreamNameError;
+use crate::link::site_name::SiteNameError;
 use crate::listener::nkey::NkeyError;
 use crate::listener::permissions::PATTERNS_MAX;
 use crate::message::NameError;
@@ -96,6 +97,18 @@ pub enum ValueError {
     TlsFiles,
     /// Not a list of origins.
     Origins,
+    /// Not the name of a site.
+    Site(SiteNameError),
+    /// Not a list of the servers of a cluster.
+    Hubs,
+    /// A list of servers of which some are encrypted.
+    MixedHubs,
+    /// Not a pattern of subjects.
+    LinkPattern(SubjectError),
+    /// Not a list of patterns of subjects.
+    LinkPatterns,
+    /// A pattern of the system's own subjects, which stay on the LAN.
+    SystemPattern(String),
 }
 
 /// Maximum length of the path of a Unix socket, in bytes: `sun_path` has 108 bytes, the last one is 0.
@@ -151,6 +164,16 @@ impl fmt::Display for ValueError {
                 "two files are required, the certificates and the key, and then nothing, optional, or verify and a third file"
             ),
             ValueError::Origins => write!(f, "not a list of origins, or more than {ORIGINS_MAX} of them"),
+            ValueError::Site(error) => error.fmt(f),
+            ValueError::Hubs => write!(f, "not a list of 1 to {HUBS_MAX} servers of a cluster"),
+            ValueError::MixedHubs => f.write_str("some addresses are encrypted (tls://), others are not"),
+            ValueError::LinkPattern(error) => error.fmt(f),
+            ValueError::LinkPatterns => {
+                write!(f, "not a list of 1 to {LINK_PATTERNS_MAX} patterns of subjects, separated by ;")
+            }
+            ValueError::SystemPattern(pattern) => {
+                write!(f, "subjects that begin with _ stay on the LAN, so {pattern} cannot cross a link")
+            }
         }
     }
 }
@@ -194,6 +217,14 @@ impl ValueError {
             ValueError::Origins => {
                 Some("write origins without a path, such as https://panel.example http://10.0.0.9:3000".into())
             }
+            ValueError::Site(_) => Some("write a name such as plant1".into()),
+            ValueError::Hubs => {
+                Some("write addresses such as nats://hub1:4222, nats://hub2:4222; user and password belong into link-credentials".into())
+            }
+            ValueError::MixedHubs => Some("write all of them with tls://, or all of them with nats://".into()),
+            ValueError::LinkPattern(_) | ValueError::LinkPatterns | ValueError::SystemPattern(_) => {
+                Some("write patterns such as plant.> ; orders.*".into())
+            }
             ValueError::Interface(_) => Some("write eth0, 192.0.2.7, 192.0.2.0/24, lo or auto".into()),
             _ => None,
         }
@@ -202,6 +233,11 @@ impl ValueError {
 
 /// Maximum number of origins. Each request of a page is compared with all of them.
 pub(super) const ORIGINS_MAX: usize = 32;
+
+/// Maximum number of servers of a cluster that are listed. The client learns of the others.
+pub(super) const HUBS_MAX: usize = 16;
+/// Maximum number of patterns in each direction.
+pub(super) const LINK_PATTERNS_MAX: usize = 256;
 
 /// Maximum number of rules. Each subject that is seen for the first time is compared with all of them.
 pub(super) const RULES_MAX: usize = 256;

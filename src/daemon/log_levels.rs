@@ -23,7 +23,7 @@ pub struct LogTarget {
 }
 
 /// All parts of the program that log.
-pub static LOG_TARGETS: [LogTarget; 8] = [
+pub static LOG_TARGETS: [LogTarget; 9] = [
     target(
         "core",
         "other peers, losses, messages without receivers",
@@ -74,6 +74,7 @@ pub static LOG_TARGETS: [LogTarget; 8] = [
         "the web server and all connections by HTTP",
         &["seqcast::daemon::http_server", "seqcast::daemon::web"],
     ),
+    target("links", "the link to other sites", &["seqcast::daemon::link"]),
     target(
         "daemon",
         "start, stop, signals, configuration, systemd",

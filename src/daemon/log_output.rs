@@ -103,7 +103,12 @@ pub fn start(config: &Config) -> Result<(), LogError> {
 
 fn targets(levels: &LogLevels) -> Targets {
     let modules = levels.modules().map(|(module, level)| (module, level_filter(level)));
-    Targets::new().with_default(level_filter(levels.default_level())).with_targets(modules)
+    let own = Targets::new().with_default(level_filter(levels.default_level())).with_targets(modules);
+    // The link logs what its client reports, in its own words.
+    match levels.default_level() {
+        LogLevel::Debug | LogLevel::Trace => own,
+        _ => own.with_target("async_nats", LevelFilter::OFF),
+    }
 }
 
 fn level_filter(level: LogLevel) -> LevelFilter {

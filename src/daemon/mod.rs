@@ -23,6 +23,8 @@ pub mod interface;
 pub(crate) mod internal_command;
 #[cfg(feature = "security")]
 mod key_log;
+#[cfg(feature = "links")]
+pub mod link;
 #[cfg(feature = "listeners")]
 pub mod listeners;
 pub(crate) mod local_rings;
@@ -45,6 +47,8 @@ pub(crate) mod outbox;
 #[cfg(feature = "listeners")]
 pub(crate) mod path_test;
 mod protection;
+#[cfg(feature = "streams")]
+pub(crate) mod queue_reader;
 pub(crate) mod readiness;
 #[cfg(feature = "security")]
 mod realm_writer;

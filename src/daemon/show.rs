@@ -23,7 +23,7 @@ use super::loss_verdict::verdict;
 use super::subject_losses::{LossSubject, SubjectLossRow, SubjectLosses};
 
 /// Names of all reports.
-pub const REPORTS: [&str; 13] = [
+pub const REPORTS: [&str; 14] = [
     "status",
     "health",
     "loss",
@@ -37,6 +37,7 @@ pub const REPORTS: [&str; 13] = [
     "history",
     "counters",
     "clients",
+    "links",
 ];
 
 /// Maximum number of reports that one query can ask for.
@@ -142,6 +143,7 @@ pub(crate) fn answer(query: &Value, input: &mut ReportInput<'_>) -> Value {
                 .collect()
         }
         "clients" => input.clients.iter().map(client).collect(),
+        "links" => return json!({ "show": what, "link": input.status["link"], "rows": input.status["link"]["sites"] }),
         "summary" => return peer_summary(query, input),
         _ => return json!({ "error": format!("no report '{what}'; use one of {}", REPORTS.join(", ")) }),
     };

@@ -11,6 +11,7 @@ use crate::bus::{AttachOptions, Bus, DropRule, HistoryError, OpenError, Options,
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::daemon::http_server::HttpError;
+use crate::daemon::link::LinkError;
 use crate::daemon::listeners::ListenerError;
 use crate::daemon::local_socket::{GroupError, SocketError};
 use crate::daemon::stream_service::peer_streams as streams;
@@ -94,6 +95,7 @@ pub fn start_failure(error: &StartError) -> CommandFailure {
         | StartError::Unprotected(_)
         | StartError::Listener(ListenerError::Tls { .. })
         | StartError::Web(HttpError::Tls { .. })
+        | StartError::Link(LinkError::Credentials(_) | LinkError::Tls(_) | LinkError::NotPermitted(_))
         | StartError::Streams(streams::StreamsOpenError::Http(HttpError::Tls { .. })) => Exit::Configuration,
         StartError::Sockets(_)
         | StartError::Socket(_)
@@ -101,6 +103,7 @@ pub fn start_failure(error: &StartError) -> CommandFailure {
         | StartError::Events(_)
         | StartError::Streams(_)
         | StartError::Web(_)
+        | StartError::Link(_)
         | StartError::System { .. } => Exit::Failed,
     };
     let failure = CommandFailure::of_peer(exit, error);

@@ -36,6 +36,8 @@ fn reports_have_the_documented_fields() {
         let object = match answer["rows"].as_array() {
             // Nothing is lost here: `subject_losses_add_up_to_the_publisher` checks the fields of this report.
             Some(_) if what == "loss_by_subject" => continue,
+            // This peer is no gateway: `reports_of_links_have_the_documented_fields` checks the fields.
+            None if what == "links" => continue,
             Some(rows) => rows.last().unwrap_or_else(|| panic!("{what} has no rows")),
             None => &answer[what],
         };

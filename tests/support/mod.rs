@@ -5,6 +5,7 @@ pub mod certificate;
 pub mod command;
 pub mod dissector;
 pub mod exit_code;
+pub mod nats_server;
 pub mod postgres_server;
 pub mod redis_server;
 pub mod wait;

@@ -114,6 +114,9 @@ pub enum ShowReport {
     /// The clients of this peer: attached and embedded programs, and clients of its listeners.
     #[command(after_help = help::SHOW_CLIENTS)]
     Clients,
+    /// The link of this peer to other sites, and what came from each of them.
+    #[command(after_help = help::SHOW_LINKS)]
+    Links,
 }
 
 /// Below `seqcast show skew --help`.
@@ -143,6 +146,43 @@ pub struct HealthOptions {
     /// Show the findings of another peer (its name or epoch), which its key remote-reports must allow.
     #[arg(long, value_name = "PEER", help_heading = "Peer")]
     pub at: Option<PeerRef>,
+    /// The Unix socket of the local peer (or SEQCAST_SOCKET).
+    #[arg(long, value_name = "PATH", help_heading = "Peer")]
+    pub socket: Option<PathBuf>,
+    /// Print a JSON object.
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+}
+
+/// Below `seqcast link --help` and `seqcast link status --help`.
+pub const LINK_HELP: &str = "\
+Examples:
+  seqcast link status
+  seqcast link status --json | jq -r .link.fault
+  seqcast link status >/dev/null || echo 'no connection with the other sites'
+
+The report is that of 'seqcast show links'. The exit code is 0 if the link is connected with the cluster, 1 if it is not or \
+if the peer has no link, and 4 if no peer answers.";
+
+/// `seqcast link`.
+#[derive(Args, Clone, Debug)]
+pub struct LinkOptions {
+    /// The command.
+    #[command(subcommand)]
+    pub what: LinkCommand,
+}
+
+/// The commands of `seqcast link`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum LinkCommand {
+    /// Show the link of the local peer, and what came from each other site.
+    #[command(after_help = LINK_HELP)]
+    Status(LinkStatusOptions),
+}
+
+/// `seqcast link status`.
+#[derive(Args, Clone, Debug)]
+pub struct LinkStatusOptions {
     /// The Unix socket of the local peer (or SEQCAST_SOCKET).
     #[arg(long, value_name = "PATH", help_heading = "Peer")]
     pub socket: Option<PathBuf>,

@@ -289,7 +289,7 @@ fn user(row: &Value) -> String {
     }
 }
 
-fn field(row: &Value, pointer: &str) -> String {
+pub(super) fn field(row: &Value, pointer: &str) -> String {
     match row.pointer(pointer) {
         None | Some(Value::Null) => String::new(),
         Some(Value::String(text)) => EscapedText(text.as_bytes()).to_string(),
@@ -324,7 +324,7 @@ fn messages_lost(row: &Value) -> String {
 }
 
 /// Returns names, or `-` without any.
-fn names(list: &Value) -> String {
+pub(super) fn names(list: &Value) -> String {
     let names: Vec<&str> = list.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     if names.is_empty() { "-".to_owned() } else { names.join(", ") }
 }

@@ -2,17 +2,19 @@
 
 pub mod args;
 mod columns;
+mod link_columns;
 
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use self::args::{HealthOptions, ShowOptions, ShowReport};
+use self::args::{HealthOptions, LinkStatusOptions, ShowOptions, ShowReport};
 use self::columns::{
     CLIENTS, COUNTERS, Cell, FOLLOWED, HISTORY, INTEREST, LISTENERS, LOSS, LOSS_BY_SUBJECT, LOSS_DATAGRAMS,
     LOSS_MESSAGES, LOSS_SHARES, MEMBER, ORIGIN, OUTBOUND, PEERS, SEQNO, SKEW, STATUS, SUBS, TOTALS, WINDOWS,
     is_any_missed,
 };
+use self::link_columns::{LINK, SITES};
 use super::connect;
 use super::receivers::LonePeerAdvice;
 use crate::message::PeerRef;
@@ -47,6 +49,16 @@ pub fn run_health(options: &HealthOptions, out: &mut Output) -> Result<Exit, Com
     let HealthOptions { json, at, socket } = options;
     let answer = print_report(&ShowReport::Health, at.as_ref(), socket.as_ref(), *json, out)?;
     Ok(if answer["health"]["state"] == "broken" { Exit::Failed } else { Exit::Done })
+}
+
+/// Runs `link status`.
+///
+/// # Errors
+/// The peer cannot be reached.
+pub fn run_link_status(options: &LinkStatusOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
+    let LinkStatusOptions { json, socket } = options;
+    let answer = print_report(&ShowReport::Links, None, socket.as_ref(), *json, out)?;
+    Ok(if answer["link"]["state"] == "connected" { Exit::Done } else { Exit::Failed })
 }
 
 /// Prints a report of the local peer, or of another one, and returns it.
@@ -99,6 +111,7 @@ fn query(what: &ShowReport) -> Value {
         ShowReport::Windows => json!({ "show": "windows" }),
         ShowReport::Counters => json!({ "show": "counters" }),
         ShowReport::Clients => json!({ "show": "clients" }),
+        ShowReport::Links => json!({ "show": "links" }),
     }
 }
 
@@ -126,6 +139,10 @@ fn text(what: &ShowReport, answer: &Value) -> String {
             let further = further.map(|(cells, of)| format!("\n{}", rows(cells, &json!({ "rows": of }))));
             [first].into_iter().chain(further).collect()
         }
+        ShowReport::Links if answer["link"].is_null() => {
+            "this peer is no gateway: the key link names the servers of a cluster\n".to_owned()
+        }
+        ShowReport::Links => format!("{first}\n{}", rows(SITES, answer)),
         _ => first,
     }
 }
@@ -147,6 +164,7 @@ fn table(what: &ShowReport, answer: &Value) -> Option<TextTable> {
         ShowReport::Windows => WINDOWS,
         ShowReport::Counters => COUNTERS,
         ShowReport::Clients => CLIENTS,
+        ShowReport::Links => return Some(fields("link", LINK, &answer["link"])),
     };
     Some(rows(cells, answer))
 }

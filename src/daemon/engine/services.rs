@@ -11,6 +11,8 @@ use crate::daemon::event_report::EventReport;
 use crate::daemon::event_request::{EventServiceCommand, ServerIdConflict};
 #[cfg(feature = "events")]
 use crate::daemon::events::EventService;
+#[cfg(feature = "links")]
+use crate::daemon::link::Link;
 #[cfg(feature = "listeners")]
 use crate::daemon::listeners::Listeners;
 #[cfg(feature = "events")]
@@ -43,6 +45,8 @@ pub(super) struct Services {
     events: EventService,
     #[cfg(feature = "streams")]
     web: Option<WebServer>,
+    #[cfg(feature = "links")]
+    link: Option<Link>,
 }
 
 impl Services {
@@ -72,6 +76,8 @@ impl Services {
             events,
             #[cfg(feature = "streams")]
             web: None,
+            #[cfg(feature = "links")]
+            link: None,
         })
     }
 
@@ -102,6 +108,10 @@ impl Services {
         #[cfg(feature = "streams")]
         if let Some(address) = config.http.filter(|_| options.serve) {
             self.web = Some(WebServer::open(core, config, address).map_err(StartError::Web)?);
+        }
+        #[cfg(feature = "links")]
+        if options.serve {
+            self.link = Link::start(core, config).map_err(StartError::Link)?;
         }
         #[cfg(feature = "events")]
         self.events.replicate(core, now).map_err(StartError::Events)?;
@@ -218,6 +228,8 @@ impl Services {
             }
             self.listeners.on_stop(core, now);
         }
+        #[cfg(feature = "links")]
+        self.link.iter_mut().for_each(Link::begin_end);
     }
 
     /// Returns the number of requests that must be finished before a stop.
@@ -227,6 +239,8 @@ impl Services {
             self.events.pending_requests(),
             #[cfg(feature = "streams")]
             self.streams.pending_requests(),
+            #[cfg(feature = "links")]
+            usize::from(self.link.as_ref().is_some_and(Link::is_ending)),
         ]
         .iter()
         .sum()
@@ -241,6 +255,10 @@ impl Services {
             self.streams.close(core);
             self.web = None;
         }
+        #[cfg(feature = "links")]
+        {
+            self.link = None;
+        }
     }
 
     /// Closes the journal. It stores nothing afterwards.
@@ -253,7 +271,7 @@ impl Services {
     pub(super) fn add_status(&self, core: &EngineCore, status: &mut Value) {
         status["listeners"] = json!([]);
         status["listener_bytes"] = json!(0);
-        for service in ["events", "streams", "http"] {
+        for service in ["events", "streams", "http", "link"] {
             status[service] = Value::Null;
         }
         #[cfg(feature = "listeners")]
@@ -264,6 +282,10 @@ impl Services {
         {
             self.streams.add_status(core, status);
             status["http"] = self.web.as_ref().map_or(Value::Null, WebServer::status);
+        }
+        #[cfg(feature = "links")]
+        {
+            status["link"] = self.link.as_ref().map_or(Value::Null, Link::status);
         }
     }
 
@@ -296,6 +318,7 @@ fn check_presence(config: &Config, options: &Options) -> Result<(), StartError> 
         ("hat", options.serve && config.hat.is_some(), "listeners", cfg!(feature = "listeners")),
         ("ftn18", options.serve && config.ftn18.is_some(), "streams", cfg!(feature = "streams")),
         ("http", options.serve && config.http.is_some(), "streams", cfg!(feature = "streams")),
+        ("link", options.serve && !config.link.is_empty(), "links", cfg!(feature = "links")),
     ];
     match uses.into_iter().find(|(_, is_used, _, is_present)| *is_used && !is_present) {
         Some((key, _, feature, _)) => Err(StartError::Absent { key, feature }),

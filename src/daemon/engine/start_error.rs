@@ -37,6 +37,9 @@ pub enum StartError {
     /// The web server could not be opened.
     #[cfg(feature = "streams")]
     Web(crate::daemon::http_server::HttpError),
+    /// The link to other sites could not be started.
+    #[cfg(feature = "links")]
+    Link(crate::daemon::link::LinkError),
     /// The configuration asks for a service that this build does not have.
     Absent {
         /// Key of the configuration.
@@ -71,6 +74,8 @@ impl fmt::Display for StartError {
             StartError::Streams(error) => error.fmt(f),
             #[cfg(feature = "streams")]
             StartError::Web(error) => error.fmt(f),
+            #[cfg(feature = "links")]
+            StartError::Link(error) => error.fmt(f),
             StartError::Absent { key, feature } => {
                 write!(f, "{key}: this build has no {feature}; build with --features {feature}, or leave the key out")
             }

@@ -1,10 +1,10 @@
 //! The last advisories of the peer: the web server subscribes to them as any program can, and keeps a few.
 
-use super::queue_reader::QueueReader;
 use crate::clock::Clock;
 use crate::daemon::clients::ClientTransport;
 use crate::daemon::engine_core::EngineCore;
 use crate::daemon::mailbox::SubscriptionRequest;
+use crate::daemon::queue_reader::QueueReader;
 use crate::daemon::subscription_queue::{NoticeRef, QueueLimits, SubscriptionQueue};
 use crate::message::{ClientId, SubId, SubscriptionFilter};
 use crate::subject::Pattern;

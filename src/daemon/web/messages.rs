@@ -5,10 +5,10 @@
 
 use super::WebContext;
 use super::event_stream::{encode_event, event_stream};
-use super::queue_reader::QueueReader;
 use super::reports::await_answer;
 use crate::clock::Clock;
 use crate::daemon::mailbox::{PushError, SubscriptionRequest};
+use crate::daemon::queue_reader::QueueReader;
 use crate::daemon::subscription_queue::{NoticeRef, QueueLimits, SubscriptionQueue};
 use crate::listener::notice::CountJson;
 use crate::listener::permissions::{Denial, DeniedAction, Permissions};

@@ -16,7 +16,6 @@ mod live;
 mod message_refusal;
 mod messages;
 mod metrics;
-mod queue_reader;
 mod remote_query;
 mod reports;
 mod stream_reports;

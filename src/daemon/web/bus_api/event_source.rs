@@ -3,10 +3,10 @@
 use super::CallRefusal;
 use super::subscription::{HttpSubscription, NoticeFormat, SentNotices, SubscriptionCall, notice_json};
 use crate::clock::Clock;
+use crate::daemon::queue_reader::QueueReader;
 use crate::daemon::subscription_queue::Notice;
 use crate::daemon::web::WebContext;
 use crate::daemon::web::event_stream::event_stream;
-use crate::daemon::web::queue_reader::QueueReader;
 use crate::listener::http_api::server_sent_event::{MessageEvent, put_event, put_payload_event};
 use crate::listener::notice::{message_json_around_payload, message_json_overhead_bytes};
 use axum::body::Bytes;

@@ -3,9 +3,9 @@
 use super::subscription::{HttpSubscription, NoticeFormat, SentNotices, SubscriptionCall, notice_json};
 use super::{CallRefusal, invalid};
 use crate::daemon::http_server::{ACKNOWLEDGE_TIME, ConnectionGuard, STALLED, SocketFault};
+use crate::daemon::queue_reader::QueueReader;
 use crate::daemon::subscription_queue::Notice;
 use crate::daemon::web::WebContext;
-use crate::daemon::web::queue_reader::QueueReader;
 use crate::listener::notice::message_json_bytes;
 use axum::body::Bytes;
 use axum::extract::FromRequestParts;

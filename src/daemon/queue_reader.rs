@@ -9,7 +9,7 @@ use tokio::io::unix::AsyncFd;
 /// An item of a queue.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "nearly all items are notices, and each is moved once")]
-pub(super) enum ReaderItem {
+pub(crate) enum ReaderItem {
     /// A notice.
     Notice(Notice),
     /// The awaited receiver condition is met.
@@ -17,7 +17,7 @@ pub(super) enum ReaderItem {
 }
 
 /// Reader of a queue.
-pub(super) struct QueueReader<'a> {
+pub(crate) struct QueueReader<'a> {
     queue: &'a SubscriptionQueue,
     ready: AsyncFd<BorrowedFd<'a>>,
 }
@@ -27,7 +27,7 @@ impl<'a> QueueReader<'a> {
     ///
     /// # Errors
     /// The system has no descriptor left.
-    pub(super) fn new(queue: &'a SubscriptionQueue) -> io::Result<QueueReader<'a>> {
+    pub(crate) fn new(queue: &'a SubscriptionQueue) -> io::Result<QueueReader<'a>> {
         let descriptor = queue.readiness_fd()?;
         // SAFETY: the queue keeps its descriptor until it is dropped, and it is borrowed for as long as the reader lives.
         let ready = unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) };
@@ -35,7 +35,7 @@ impl<'a> QueueReader<'a> {
     }
 
     /// Takes a notice without waiting.
-    pub(super) fn try_next(&self) -> Option<Notice> {
+    pub(crate) fn try_next(&self) -> Option<Notice> {
         self.pop().ok()
     }
 
@@ -44,7 +44,7 @@ impl<'a> QueueReader<'a> {
     ///
     /// # Errors
     /// The server's loop is ending.
-    pub(super) async fn next(&self) -> io::Result<Option<Notice>> {
+    pub(crate) async fn next(&self) -> io::Result<Option<Notice>> {
         loop {
             match self.next_item().await? {
                 Some(ReaderItem::Notice(notice)) => return Ok(Some(notice)),
@@ -58,7 +58,7 @@ impl<'a> QueueReader<'a> {
     ///
     /// # Errors
     /// The server's loop is ending.
-    pub(super) async fn next_item(&self) -> io::Result<Option<ReaderItem>> {
+    pub(crate) async fn next_item(&self) -> io::Result<Option<ReaderItem>> {
         loop {
             let since = self.queue.notifications();
             match self.pop() {
@@ -87,7 +87,7 @@ impl<'a> QueueReader<'a> {
     ///
     /// # Errors
     /// The server's loop is ending.
-    pub(super) async fn read(&self, each: impl FnMut(NoticeRef<'_>)) -> io::Result<bool> {
+    pub(crate) async fn read(&self, each: impl FnMut(NoticeRef<'_>)) -> io::Result<bool> {
         let mut guard = self.ready.readable().await?;
         let since = self.queue.notifications();
         if self.queue.drain(each).is_err() {

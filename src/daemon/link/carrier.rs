@@ -1,0 +1,358 @@
+//! The loop of the link: it hands what it receives to the gateway, and carries out what follows from it.
+//!
+//! One task reads the cluster, one each subscription of the LAN; one sends to the cluster, one to the LAN. None of the
+//! readers waits for a sender: the gateway drops what is too much, and counts it. All tasks run on one thread, so they
+//! share the gateway without locks.
+
+use super::hub::{Hub, HubSettings, HubSubscriptions, received_message};
+use super::hub_tls::CertificateRefusal;
+use super::lan::{LanClient, LanSubscription, PublishFailure};
+use super::report::SharedReport;
+use crate::clock::Clock;
+use crate::daemon::queue_reader::QueueReader;
+use crate::daemon::subscription_queue::NoticeRef;
+use crate::link::gateway::Gateway;
+use crate::link::gateway_counts::SiteCounts;
+use crate::link::site_name::SiteName;
+use crate::message::Message;
+use crate::subject::{Pattern, Subject};
+use crate::time::Instant;
+use async_nats::client::PublishErrorKind;
+use async_nats::{Event, Subscriber};
+use futures_util::StreamExt;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::{pending, poll_fn};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::sync::mpsc::Receiver;
+use tokio::sync::{Notify, oneshot};
+
+/// Interval of the reports.
+const REPORT_INTERVAL: Duration = Duration::from_millis(500);
+/// Pause before another attempt to publish while publishers wait for the network.
+const PUBLISH_PAUSE: Duration = Duration::from_millis(1);
+/// Maximum time for which a link that ends waits for the cluster and the LAN.
+const END_TIME: Duration = Duration::from_millis(750);
+
+/// The link of a gateway.
+pub(super) struct LinkCarrier {
+    gateway: RefCell<Gateway>,
+    patterns: Vec<Pattern>,
+    lan: LanClient,
+    report: SharedReport,
+    /// Wakes the tasks that send.
+    for_hub: Notify,
+    for_lan: Notify,
+    /// Wakes the timer if the gateway is due earlier than it waits for.
+    is_due_earlier: Notify,
+    due_at: Cell<Instant>,
+    /// Time of the next report.
+    report_at: Cell<Instant>,
+    is_connected: Cell<bool>,
+    /// Counts of the sites at the last report.
+    logged: RefCell<BTreeMap<SiteName, SiteCounts>>,
+}
+
+impl LinkCarrier {
+    /// Creates the link, which starts with [`LinkCarrier::run`]. The patterns are those of the subjects that cross.
+    pub(super) fn new(gateway: Gateway, patterns: Vec<Pattern>, lan: LanClient, report: SharedReport) -> LinkCarrier {
+        LinkCarrier {
+            gateway: RefCell::new(gateway),
+            patterns,
+            lan,
+            report,
+            for_hub: Notify::new(),
+            for_lan: Notify::new(),
+            is_due_earlier: Notify::new(),
+            due_at: Cell::new(Instant::ZERO),
+            report_at: Cell::new(Instant::ZERO),
+            is_connected: Cell::new(false),
+            logged: RefCell::default(),
+        }
+    }
+
+    /// Carries messages until `ended` is closed.
+    pub(super) async fn run(&self, settings: HubSettings, ended: oneshot::Receiver<()>) {
+        let (hub, events) = match Hub::connect(&settings).await {
+            Ok(connected) => connected,
+            Err(error) => return self.fail(&error.to_string()),
+        };
+        let refusal = settings.tls.as_ref().map(|(_, refusal)| refusal);
+        let fault = tokio::select! {
+            _ = ended => None,
+            fault = self.read_lan() => Some(fault),
+            fault = self.read_hub(&hub) => Some(fault),
+            fault = self.watch(&hub, events, refusal) => Some(fault),
+            fault = self.keep_time(&hub) => Some(fault),
+            fault = self.send_to_hub(&hub) => Some(fault),
+            fault = self.send_to_lan() => Some(fault),
+        };
+        let now = Clock::now().instant;
+        match &fault {
+            Some(fault) => {
+                self.fail(fault);
+                // The other gateways of the site continue.
+                self.gateway.borrow_mut().on_link(now, false);
+            }
+            None => {
+                self.lan.subscriptions.iter().for_each(|subscription| self.drain(subscription));
+                self.gateway.borrow_mut().on_stop(now);
+            }
+        }
+        let to_hub = async {
+            if fault.is_none() {
+                self.send_waiting_to_hub(&hub).await;
+                drop(hub.client.flush().await);
+            }
+        };
+        let end = async { tokio::join!(self.send_waiting_to_lan(), to_hub) };
+        drop(tokio::time::timeout(END_TIME, end).await);
+        self.report.set_counts(&self.gateway.borrow());
+    }
+
+    fn fail(&self, fault: &str) {
+        tracing::error!(fault, "the link has failed");
+        self.report.set_state("failed", Some(fault.to_owned()));
+    }
+
+    /// Reads the subscriptions of the LAN. Returns why it cannot.
+    async fn read_lan(&self) -> String {
+        let reading = self.lan.subscriptions.iter().map(|subscription| async move {
+            let reader = QueueReader::new(&subscription.queue)?;
+            while reader.read(|notice| self.on_notice(subscription, notice)).await? {
+                self.wake();
+                // A queue that never rests does not keep the other tasks from running.
+                tokio::task::yield_now().await;
+            }
+            std::io::Result::Ok(())
+        });
+        match futures_util::future::try_join_all(reading).await {
+            Ok(_) => "the peer has ended".to_owned(),
+            Err(error) => format!("the link cannot read the LAN: {error}"),
+        }
+    }
+
+    /// Reads what waits in a subscription of the LAN.
+    fn drain(&self, subscription: &LanSubscription) {
+        // It fails if nothing is left.
+        let _ = subscription.queue.drain(|notice| self.on_notice(subscription, notice));
+    }
+
+    fn on_notice(&self, subscription: &LanSubscription, notice: NoticeRef<'_>) {
+        let is_first = |subject: &Subject| is_first_match(&self.lan.patterns, subscription.index, subject);
+        match notice {
+            NoticeRef::Message(delivery) if is_first(delivery.subject) => {
+                self.gateway.borrow_mut().on_delivery(Clock::now().instant, &delivery.to_delivery());
+            }
+            NoticeRef::Dropped(count) => self.gateway.borrow_mut().on_unheard(count),
+            _ => {}
+        }
+    }
+
+    /// Reads the subscriptions of the cluster. Returns why it cannot.
+    async fn read_hub(&self, hub: &Hub) -> String {
+        let mut subscriptions = match hub.subscribe(&self.patterns).await {
+            Ok(subscriptions) => subscriptions,
+            Err(error) => return error.to_string(),
+        };
+        poll_fn(|context| self.poll_hub(&mut subscriptions, context)).await;
+        "the client of the cluster has ended".to_owned()
+    }
+
+    /// Takes what waits in the subscriptions. A manifest is read only while no message waits, since each subscription has
+    /// a queue of its own: the messages that it names came before it.
+    fn poll_hub(&self, subscriptions: &mut HubSubscriptions, context: &mut Context<'_>) -> Poll<()> {
+        let HubSubscriptions { patterns, system } = subscriptions;
+        loop {
+            for (index, subscriber) in patterns.iter_mut().enumerate() {
+                loop {
+                    match subscriber.poll_next_unpin(context) {
+                        Poll::Ready(Some(received)) => self.on_hub_message(index, received),
+                        Poll::Ready(None) => return Poll::Ready(()),
+                        Poll::Pending => break,
+                    }
+                }
+            }
+            match poll_any(system, context) {
+                Poll::Ready(Some(received)) => match received_message(received) {
+                    Some(message) => self.gateway.borrow_mut().on_system_message(Clock::now().instant, message),
+                    None => self.gateway.borrow_mut().on_invalid(),
+                },
+                Poll::Ready(None) => return Poll::Ready(()),
+                Poll::Pending => {
+                    self.wake();
+                    return Poll::Pending;
+                }
+            }
+        }
+    }
+
+    fn on_hub_message(&self, index: usize, received: async_nats::Message) {
+        match received_message(received) {
+            Some(message) if is_first_match(&self.patterns, index, &message.subject) => {
+                self.gateway.borrow_mut().on_hub_message(Clock::now().instant, message);
+            }
+            Some(_) => {}
+            None => self.gateway.borrow_mut().on_invalid(),
+        }
+    }
+
+    /// Wakes the tasks that have something to do after an input.
+    fn wake(&self) {
+        self.for_hub.notify_one();
+        self.for_lan.notify_one();
+        if self.gateway.borrow().deadline(Clock::now().instant) < self.due_at.get() {
+            self.is_due_earlier.notify_one();
+        }
+    }
+
+    /// Handles the events of the connection.
+    async fn watch(&self, hub: &Hub, mut events: Receiver<Event>, refusal: Option<&CertificateRefusal>) -> String {
+        while let Some(event) = events.recv().await {
+            match event {
+                Event::SlowConsumer(_) => self.gateway.borrow_mut().on_unread(1),
+                Event::ServerError(error) => self.on_fault(error.to_string()),
+                Event::ClientError(error) => {
+                    let refused = refusal.and_then(CertificateRefusal::take);
+                    self.on_fault(refused.unwrap_or_else(|| {
+                        format!("{error}: look at the address, the server and the firewall; log-level debug has more")
+                    }));
+                }
+                Event::Connected => drop(refusal.and_then(CertificateRefusal::take)),
+                _ => {}
+            }
+            self.update_link(hub);
+        }
+        "the client of the cluster has ended".to_owned()
+    }
+
+    /// Calls the gateway when it is due, and reports.
+    async fn keep_time(&self, hub: &Hub) -> String {
+        loop {
+            self.update_link(hub);
+            let now = Clock::now().instant;
+            self.gateway.borrow_mut().on_tick(now);
+            if self.report_at.get() <= now {
+                self.report_at.set(now + REPORT_INTERVAL);
+                self.report.set_counts(&self.gateway.borrow());
+                self.log_losses();
+            }
+            let due_at = self.gateway.borrow().deadline(now).min(self.report_at.get());
+            self.due_at.set(due_at);
+            self.wake();
+            let wait = due_at.since(now).max(Duration::from_millis(1));
+            drop(tokio::time::timeout(wait, self.is_due_earlier.notified()).await);
+        }
+    }
+
+    /// Sends to the cluster, as long as the peer runs.
+    async fn send_to_hub(&self, hub: &Hub) -> String {
+        loop {
+            self.send_waiting_to_hub(hub).await;
+            self.for_hub.notified().await;
+        }
+    }
+
+    async fn send_waiting_to_hub(&self, hub: &Hub) {
+        while let Some(message) = self.next_for_hub() {
+            let bytes = message.body_bytes();
+            if let Err(error) = hub.publish(message.clone()).await {
+                tracing::debug!(%error, bytes, "the cluster takes no message");
+                self.gateway.borrow_mut().on_unsent(&message);
+                if error.kind() == PublishErrorKind::MaxPayloadExceeded {
+                    let limit = hub.client.server_info().max_payload;
+                    self.on_fault(format!("the cluster takes no message of more than {limit} bytes (max_payload)"));
+                }
+            }
+        }
+    }
+
+    fn next_for_hub(&self) -> Option<Message> {
+        self.gateway.borrow_mut().poll_hub()
+    }
+
+    /// Sends to the LAN. Returns once the peer has ended.
+    async fn send_to_lan(&self) -> String {
+        while self.send_waiting_to_lan().await {
+            self.for_lan.notified().await;
+        }
+        // The peer ends this link soon.
+        pending().await
+    }
+
+    /// Sends what waits for the LAN. Returns false if the peer has ended.
+    async fn send_waiting_to_lan(&self) -> bool {
+        while let Some(message) = self.next_for_lan() {
+            match self.lan.publish(message) {
+                Ok(()) => {}
+                Err(PublishFailure::Ended) => return false,
+                Err(PublishFailure::Full(message)) => {
+                    self.gateway.borrow_mut().put_back(*message);
+                    self.for_hub.notify_one();
+                    tokio::time::sleep(PUBLISH_PAUSE).await;
+                }
+            }
+        }
+        // Requests may have been made.
+        self.for_hub.notify_one();
+        true
+    }
+
+    fn next_for_lan(&self) -> Option<Message> {
+        self.gateway.borrow_mut().poll_lan(Clock::now().instant)
+    }
+
+    /// Tells the gateway of a change of the connection.
+    fn update_link(&self, hub: &Hub) {
+        let is_connected = hub.is_connected();
+        if self.is_connected.replace(is_connected) == is_connected {
+            return;
+        }
+        match is_connected {
+            true => {
+                tracing::info!("connected with the cluster");
+                self.report.set_state("connected", None);
+            }
+            false => {
+                tracing::warn!("no connection with the cluster");
+                self.report.set_state("connecting", None);
+            }
+        }
+        self.gateway.borrow_mut().on_link(Clock::now().instant, is_connected);
+        self.wake();
+    }
+
+    fn on_fault(&self, fault: String) {
+        if self.report.set_fault(fault.clone()) {
+            tracing::warn!(%fault, "the cluster refuses");
+        }
+    }
+
+    /// Logs what has been lost since the last report.
+    fn log_losses(&self) {
+        let gateway = self.gateway.borrow();
+        let mut logged = self.logged.borrow_mut();
+        for (site, counts) in gateway.sites() {
+            let before = logged.insert(site.clone(), *counts).unwrap_or_default();
+            let lost = (counts.lost_min - before.lost_min, counts.lost_max.saturating_sub(before.lost_max));
+            if lost != (0, 0) {
+                tracing::warn!(%site, lost_min = lost.0, lost_max = lost.1, "messages of another site lost");
+            }
+            if counts.tails != before.tails {
+                tracing::warn!(%site, "the last gateway of another site has died; any number of messages may be lost");
+            }
+        }
+    }
+}
+
+/// Takes a message of any of the subscriptions.
+fn poll_any(subscribers: &mut [Subscriber], context: &mut Context<'_>) -> Poll<Option<async_nats::Message>> {
+    let ready = subscribers.iter_mut().map(|subscriber| subscriber.poll_next_unpin(context));
+    ready.into_iter().find(Poll::is_ready).unwrap_or(Poll::Pending)
+}
+
+/// Returns whether the pattern with this index is the first that matches the subject.
+fn is_first_match(patterns: &[Pattern], index: usize, subject: &Subject) -> bool {
+    patterns.iter().position(|pattern| pattern.matches(subject)) == Some(index)
+}

@@ -1,0 +1,135 @@
+//! The connection to the cluster.
+
+use super::credentials::LinkCredentials;
+use super::hub_tls::CertificateRefusal;
+use crate::config::HubAddress;
+use crate::link::system_messages::{BYE_PREFIX, MANIFEST_PREFIX, REQUEST_PREFIX};
+use crate::message::{Headers, Message};
+use crate::subject::{Pattern, Subject};
+use async_nats::connection::State;
+use async_nats::{Client, ConnectOptions, Event, HeaderMap, Subscriber};
+use rustls::ClientConfig;
+use std::time::Duration;
+use tokio::sync::mpsc::{Receiver, channel};
+
+/// Maximum number of messages of one subscription that wait in the client. The link takes them in its next turn. Further
+/// ones are lost.
+const MESSAGES_MAX: usize = 16_384;
+/// Maximum number of messages that wait in the client. After an outage it sends those that are left.
+const COMMANDS_MAX: usize = 64;
+/// Maximum number of events of the connection that wait.
+const EVENTS_MAX: usize = 64;
+/// Timeout of an attempt to connect.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Interval of the pings by which a dead connection is detected: when the third one is due and none was answered. By
+/// then the other gateways still retain what was lost on it.
+const PING_INTERVAL: Duration = Duration::from_millis(750);
+/// Longest pause between two attempts to connect.
+const RECONNECT_DELAY_MAX: Duration = Duration::from_secs(4);
+
+/// How a gateway connects to the cluster.
+pub(super) struct HubSettings {
+    pub(super) addresses: Vec<HubAddress>,
+    pub(super) credentials: LinkCredentials,
+    /// Configuration of encrypted connections, and where refused certificates are noted; `None` without encryption.
+    pub(super) tls: Option<(ClientConfig, CertificateRefusal)>,
+    /// Name of the connection, which the cluster shows.
+    pub(super) name: String,
+}
+
+/// The connection. It reconnects by itself.
+pub(super) struct Hub {
+    pub(super) client: Client,
+}
+
+/// The subscriptions of a link, each with the messages that wait in it.
+pub(super) struct HubSubscriptions {
+    /// Those to the patterns that cross, in their order.
+    pub(super) patterns: Vec<Subscriber>,
+    /// Those to the subjects of the system.
+    pub(super) system: Vec<Subscriber>,
+}
+
+impl Hub {
+    /// Begins to connect. The cluster may be away. Also returns the events of the connection; those for which there is
+    /// no room are dropped, and [`Hub::is_connected`] has the state.
+    ///
+    /// # Errors
+    /// An address cannot be used.
+    pub(super) async fn connect(settings: &HubSettings) -> Result<(Hub, Receiver<Event>), async_nats::ConnectError> {
+        let (sender, events) = channel(EVENTS_MAX);
+        let options = ConnectOptions::new()
+            .name(&settings.name)
+            .no_echo()
+            .retry_on_initial_connect()
+            .max_reconnects(None)
+            .connection_timeout(CONNECT_TIMEOUT)
+            .ping_interval(PING_INTERVAL)
+            .subscription_capacity(MESSAGES_MAX)
+            .client_capacity(COMMANDS_MAX)
+            .reconnect_delay_callback(|attempts| RECONNECT_DELAY_MAX.min(Duration::from_millis(50 << attempts.min(10))))
+            .event_callback(move |event| {
+                drop(sender.try_send(event));
+                std::future::ready(())
+            });
+        let mut options = settings.credentials.add_to(options);
+        if let Some((config, _)) = &settings.tls {
+            // The cluster names further servers, without saying that they encrypt.
+            options = options.tls_client_config(config.clone()).require_tls(true);
+        }
+        let addresses: Vec<&str> = settings.addresses.iter().map(HubAddress::as_str).collect();
+        Ok((Hub { client: options.connect(addresses).await? }, events))
+    }
+
+    /// Returns whether the connection is established.
+    pub(super) fn is_connected(&self) -> bool {
+        self.client.connection_state() == State::Connected
+    }
+
+    /// Subscribes to patterns, and to the manifests, the requests and the ends of all gateways.
+    ///
+    /// # Errors
+    /// The client has ended.
+    pub(super) async fn subscribe(&self, patterns: &[Pattern]) -> Result<HubSubscriptions, async_nats::SubscribeError> {
+        let mut subscriptions = HubSubscriptions { patterns: Vec::new(), system: Vec::new() };
+        for pattern in patterns {
+            subscriptions.patterns.push(self.client.subscribe(pattern.to_string()).await?);
+        }
+        for prefix in [MANIFEST_PREFIX, REQUEST_PREFIX, BYE_PREFIX] {
+            subscriptions.system.push(self.client.subscribe(format!("{prefix}*")).await?);
+        }
+        Ok(subscriptions)
+    }
+
+    /// Sends a message. Waits for room in the client.
+    ///
+    /// # Errors
+    /// The message is too large for the cluster, or the client has ended.
+    pub(super) async fn publish(&self, message: Message) -> Result<(), async_nats::PublishError> {
+        let subject = String::from_utf8_lossy(message.subject.as_bytes()).into_owned();
+        if message.headers.is_empty() {
+            return self.client.publish(subject, message.payload).await;
+        }
+        let mut headers = HeaderMap::new();
+        for (key, value) in message.headers.iter() {
+            headers.append(key, value);
+        }
+        self.client.publish_with_headers(subject, headers, message.payload).await
+    }
+}
+
+/// Returns a message of the cluster as one of the bus; `None` if its subject or its headers are none of the bus.
+pub(super) fn received_message(received: async_nats::Message) -> Option<Message> {
+    let subject: Subject = received.subject.as_str().parse().ok()?;
+    let headers = match &received.headers {
+        Some(fields) => {
+            let pairs = fields.iter().flat_map(|(key, values)| {
+                let key: &str = key.as_ref();
+                values.iter().map(move |value| (key, value.as_str()))
+            });
+            Headers::from_pairs(pairs).ok()?
+        }
+        None => Headers::new(),
+    };
+    Some(Message { headers, ..Message::new(subject, received.payload) })
+}

@@ -1,0 +1,388 @@
+//! Sites that a real nats-server joins: each is a LAN of its own on this host.
+
+use crate::listeners::client::{ListenerClient, Nats};
+use crate::support::bus::message;
+use crate::support::certificate::Authority;
+use crate::support::command::{Place, RunningCommand, now};
+use crate::support::exit_code::CONFIGURATION;
+use crate::support::nats_server::NatsServer;
+use crate::support::wait::{let_time_pass, wait_until};
+use seqcast::bus::{Bus, Notice, Subscription};
+use seqcast::message::Delivery;
+use seqcast::subject::Pattern;
+use serde_json::Value;
+use std::time::Duration;
+
+/// Time without a message after which no further one is awaited.
+const SILENCE: Duration = Duration::from_secs(2);
+
+/// A gateway.
+struct Gateway {
+    place: Place,
+    process: RunningCommand,
+}
+
+impl Gateway {
+    /// Starts a gateway of a site on the LAN with this port.
+    fn start(name: &str, port: u16, settings: &[&str]) -> Gateway {
+        let place = Place::new();
+        let [name, port] = [format!("name={name}"), format!("port={port}")];
+        let process = place.peer_with(&[&[name.as_str(), &port][..], settings].concat());
+        Gateway { place, process }
+    }
+
+    fn link(&self) -> Value {
+        self.place.show("links")["link"].clone()
+    }
+
+    fn number(&self, field: &str) -> u64 {
+        self.link()[field].as_u64().unwrap_or(0)
+    }
+
+    /// Returns the row of another site.
+    fn site(&self, name: &str) -> Value {
+        let rows = self.place.show("links")["rows"].as_array().cloned().unwrap_or_default();
+        rows.into_iter().find(|row| row["site"] == name).unwrap_or_default()
+    }
+
+    fn attach(&self) -> Bus {
+        Bus::attach(self.place.socket()).expect("the peer listens")
+    }
+}
+
+/// Two sites: one with several gateways that exports `plant.>` and imports `hq.>`, and one with a gateway that does the
+/// contrary.
+struct Sites {
+    plant: Vec<Gateway>,
+    hq: Gateway,
+}
+
+impl Sites {
+    fn start(hub: &NatsServer, gateways: usize) -> Sites {
+        let address = format!("link={}", hub.address());
+        let (plant_lan, hq_lan) = (Place::new(), Place::new());
+        let plant = (0..gateways).map(|index| {
+            let settings = ["site=plant1", &address, "link-live=plant.>", "link-import=hq.>"];
+            Gateway::start(&format!("P{index}.test"), plant_lan.port(), &settings)
+        });
+        let plant: Vec<Gateway> = plant.collect();
+        let hq =
+            Gateway::start("H.test", hq_lan.port(), &["site=hq", &address, "link-live=hq.>", "link-import=plant.>"]);
+        let sites = Sites { plant, hq };
+        wait_until("all gateways carry shares", || {
+            let shares: Vec<u64> = sites.plant.iter().map(|gateway| gateway.number("shares")).collect();
+            shares.iter().sum::<u64>() == 16 && !shares.contains(&0) && sites.hq.number("shares") == 16
+        });
+        sites
+    }
+}
+
+fn subscribe(bus: &Bus, pattern: &str) -> Subscription {
+    bus.subscribe(pattern.parse::<Pattern>().expect("a pattern")).expect("subscribed")
+}
+
+/// Returns the messages up to a silence.
+fn all_messages(subscription: &Subscription) -> Vec<Delivery> {
+    let mut messages = Vec::new();
+    while let Ok(notice) = subscription.recv_timeout(SILENCE) {
+        match notice {
+            Notice::Message(delivery) => messages.push(delivery),
+            other => panic!("nothing is missing on this LAN: {other:?}"),
+        }
+    }
+    messages
+}
+
+fn payload(delivery: &Delivery) -> String {
+    String::from_utf8_lossy(&delivery.message.payload).into_owned()
+}
+
+/// Returns the words of the header field with the origin.
+fn origin(delivery: &Delivery) -> Vec<String> {
+    let (_, value) =
+        delivery.message.headers.iter().find(|(key, _)| *key == "Seqcast-Origin").expect("an imported message");
+    value.split(' ').map(str::to_owned).collect()
+}
+
+#[test]
+fn messages_cross_once_with_their_publisher() {
+    let hub = NatsServer::start(&[]);
+    let sites = Sites::start(&hub, 2);
+    let [publisher, subscriber] = [sites.plant[0].attach(), sites.hq.attach()];
+    let subscription = subscribe(&subscriber, "plant.>");
+    for number in 0..200 {
+        publisher.publish(message(&format!("plant.{}", number % 40), &number.to_string())).expect("published");
+    }
+    let messages = all_messages(&subscription);
+    assert_eq!(numbers(&messages), (0..200).collect::<Vec<u64>>(), "each message arrives once");
+    let publisher_epoch = sites.plant[0].place.show("status")["status"]["epoch"].clone();
+    for message in &messages {
+        let words = origin(message);
+        assert_eq!([&words[0], &words[7]], ["plant1", "P0.test"]);
+        assert_eq!(words[6], publisher_epoch);
+    }
+    let exported: u64 = sites.plant.iter().map(|gateway| gateway.number("exported")).sum();
+    assert_eq!(exported, 200, "the two gateways share the subjects");
+    assert!(sites.plant.iter().all(|gateway| 0 < gateway.number("exported")));
+    wait_until("the importing site counts them", || sites.hq.site("plant1")["imported"] == 200);
+    assert_eq!(sites.hq.site("plant1")["lost_min"], 0);
+}
+
+#[test]
+fn clients_of_the_cluster_take_part() {
+    let hub = NatsServer::start(&[]);
+    let sites = Sites::start(&hub, 1);
+    let mut client = ListenerClient::connect(Nats, hub.port());
+    client.enter();
+    client.subscribe("hq.>", 1);
+    let (subscriber, publisher) = (sites.hq.attach(), sites.hq.attach());
+    let subscription = subscribe(&subscriber, "plant.>");
+    publisher.publish(message("hq.orders", "7")).expect("published");
+    assert_eq!(client.message(), ("hq.orders".into(), b"7".into()));
+    client.send(Nats.publish("plant.x", "of a client"));
+    client.send(Nats.publish("other.x", "of a client"));
+    let messages = all_messages(&subscription);
+    assert_eq!(messages.iter().map(payload).collect::<Vec<String>>(), ["of a client"]);
+    // The exporting site of the subject neither imports nor exports it.
+    assert_eq!((sites.hq.number("of_clients"), sites.plant[0].number("of_clients")), (1, 0));
+    assert_eq!(sites.plant[0].number("exported"), 0);
+}
+
+#[test]
+fn outage_beyond_the_standby_is_reported_exactly() {
+    let hub = NatsServer::start(&[]);
+    let sites = Sites::start(&hub, 1);
+    let [publisher, subscriber] = [sites.plant[0].attach(), sites.hq.attach()];
+    let subscription = subscribe(&subscriber, "plant.>");
+    let publish = |numbers: std::ops::Range<u32>| {
+        for number in numbers {
+            publisher.publish(message(&format!("plant.{}", number % 5), &number.to_string())).expect("published");
+        }
+    };
+    publish(0..50);
+    assert_eq!(all_messages(&subscription).len(), 50);
+    let port = hub.kill();
+    wait_until("the gateway has noticed", || sites.plant[0].link()["state"] == "connecting");
+    publish(50..90);
+    let_time_pass(Duration::from_secs(6), "a message is retained for 5 s");
+    let hub = NatsServer::start_on(port, &[]);
+    wait_until("the gateways have returned", || {
+        [&sites.plant[0], &sites.hq].iter().all(|gateway| gateway.number("shares") == 16)
+    });
+    publish(90..100);
+    let after = all_messages(&subscription);
+    assert_eq!(after.len(), 10, "{after:?}");
+    let row = sites.hq.site("plant1");
+    assert_eq!((&row["imported"], &row["lost_min"], &row["lost_max"]), (&60.into(), &40.into(), &40.into()));
+    drop(hub);
+}
+
+/// Publishes a message each 5 ms, with a number that goes up, until the condition holds; at most 20 s.
+fn publish_until(publisher: &Bus, sent: &mut u64, is_done: impl Fn() -> bool) -> Duration {
+    let start = now();
+    while !is_done() {
+        assert!(now() < start + Duration::from_secs(20), "it takes too long");
+        for _ in 0..20 {
+            publisher.publish(message(&format!("plant.{}", *sent % 40), &sent.to_string())).expect("published");
+            *sent += 1;
+            let_time_pass(Duration::from_millis(5), "the rate of the publisher");
+        }
+    }
+    now().since(start)
+}
+
+/// Returns the numbers of messages in order, and checks that none came twice.
+fn numbers(messages: &[Delivery]) -> Vec<u64> {
+    let mut numbers: Vec<u64> = messages.iter().map(|message| payload(message).parse().expect("a number")).collect();
+    numbers.sort_unstable();
+    let arrived = numbers.len();
+    numbers.dedup();
+    assert_eq!(numbers.len(), arrived, "nothing comes twice");
+    numbers
+}
+
+#[test]
+fn killed_gateway_is_replaced_without_a_loss() {
+    let hub = NatsServer::start(&[]);
+    let mut sites = Sites::start(&hub, 2);
+    let [publisher, subscriber] = [sites.plant[0].attach(), sites.hq.attach()];
+    let subscription = subscribe(&subscriber, "plant.>");
+    let mut sent = 0;
+    publish_until(&publisher, &mut sent, || 500 < sites.hq.site("plant1")["imported"].as_u64().unwrap_or(0));
+    let killed = sites.plant.pop().expect("the second gateway");
+    killed.process.signal("KILL");
+    let time = publish_until(&publisher, &mut sent, || sites.plant[0].number("shares") == 16);
+    // Its last announcement may have come 0.5 s before it died, and this machine may be busy.
+    assert!(time < Duration::from_secs(6), "the take-over took {time:?}");
+    let end = now() + Duration::from_millis(500);
+    publish_until(&publisher, &mut sent, || end < now());
+    let arrived = numbers(&all_messages(&subscription));
+    let row = sites.hq.site("plant1");
+    let lost = |field: &str| row[field].as_u64().unwrap_or(u64::MAX);
+    let missing = sent - arrived.len() as u64;
+    assert_eq!(missing, 0, "the other gateway retained what this one had not exported: {row}");
+    assert_eq!((lost("lost_min"), lost("lost_max"), lost("tails")), (0, 0, 0), "{row}");
+}
+
+#[test]
+fn stopped_gateway_hands_over_without_a_loss() {
+    let hub = NatsServer::start(&[]);
+    let mut sites = Sites::start(&hub, 2);
+    let [publisher, subscriber] = [sites.plant[0].attach(), sites.hq.attach()];
+    let subscription = subscribe(&subscriber, "plant.>");
+    let mut sent = 0;
+    publish_until(&publisher, &mut sent, || 500 < sites.hq.site("plant1")["imported"].as_u64().unwrap_or(0));
+    let mut stopped = sites.plant.pop().expect("the second gateway");
+    stopped.process.signal("TERM");
+    let time = publish_until(&publisher, &mut sent, || sites.plant[0].number("shares") == 16);
+    assert!(time < Duration::from_secs(2), "it said that it leaves, but the take-over took {time:?}");
+    assert!(stopped.process.ended().success());
+    assert_eq!(numbers(&all_messages(&subscription)).len() as u64, sent, "each message arrives");
+    let row = sites.hq.site("plant1");
+    assert_eq!((&row["lost_min"], &row["lost_max"], &row["tails"]), (&0.into(), &0.into(), &0.into()));
+    assert_eq!(sites.plant[0].link()["conflict"], Value::Null);
+}
+
+#[test]
+fn messages_cross_once_to_several_importing_gateways() {
+    let hub = NatsServer::start(&[]);
+    let sites = Sites::start(&hub, 2);
+    let [publisher, subscriber] = [sites.hq.attach(), sites.plant[1].attach()];
+    let subscription = subscribe(&subscriber, "hq.>");
+    for number in 0..200 {
+        publisher.publish(message(&format!("hq.{}", number % 40), &number.to_string())).expect("published");
+    }
+    assert_eq!(numbers(&all_messages(&subscription)), (0..200).collect::<Vec<u64>>());
+    let imported = |gateway: &Gateway| gateway.site("hq")["imported"].as_u64().unwrap_or(0);
+    wait_until("they count them", || sites.plant.iter().map(imported).sum::<u64>() == 200);
+    assert!(sites.plant.iter().all(|gateway| 0 < imported(gateway)), "the two gateways share the subjects");
+}
+
+#[test]
+fn message_too_large_for_a_site_is_reported() {
+    let hub = NatsServer::start(&[]);
+    let address = format!("link={}", hub.address());
+    let plant = Gateway::start("P.test", Place::new().port(), &["site=plant1", &address, "link-live=plant.>"]);
+    let settings = ["site=hq", &address, "link-import=plant.>", "message-size=64kb"];
+    let hq = Gateway::start("H.test", Place::new().port(), &settings);
+    wait_until("the sites carry all shares", || plant.number("shares") + hq.number("shares") == 32);
+    let (publisher, subscriber) = (plant.attach(), hq.attach());
+    let subscription = subscribe(&subscriber, "plant.>");
+    for bytes in [1_000, 100_000, 1_001] {
+        publisher.publish(message("plant.x", &"x".repeat(bytes))).expect("published");
+    }
+    let sizes: Vec<usize> = all_messages(&subscription).iter().map(|message| message.message.payload.len()).collect();
+    assert_eq!(sizes, [1_000, 1_001]);
+    let row = hq.site("plant1");
+    assert_eq!((hq.number("refused"), &row["lost_min"], &row["lost_max"]), (1, &1.into(), &1.into()));
+}
+
+#[test]
+fn silent_hub_is_left_within_seconds() {
+    let hub = NatsServer::start(&[]);
+    let sites = Sites::start(&hub, 1);
+    hub.signal("STOP");
+    let stopped = now();
+    wait_until("the gateway has noticed", || {
+        sites.plant[0].link()["state"] == "connecting" && sites.plant[0].number("shares") == 0
+    });
+    let time = now().since(stopped);
+    assert!(time < Duration::from_secs(8), "the third ping is due after 2.25 s, and it was noticed after {time:?}");
+    hub.signal("CONT");
+    wait_until("it carries again", || sites.plant[0].number("shares") == 16);
+}
+
+#[test]
+fn wrong_credentials_are_named() {
+    let hub = NatsServer::start(&["--user", "gateway", "--pass", "right"]);
+    let credentials = |place: &Place, word: &str| {
+        let path = place.dir().join("link.credentials");
+        std::fs::write(&path, format!("user gateway password {word}\n")).expect("a file");
+        path.display().to_string()
+    };
+    let files = Place::new();
+    let address = format!("link={}", hub.address());
+    for (word, state) in [("right", "connected"), ("wrong", "connecting")] {
+        let file = format!("link-credentials={}", credentials(&files, word));
+        let settings = ["site=plant1", &address, "link-live=plant.>", &file];
+        let gateway = Gateway::start("P.test", Place::new().port(), &settings);
+        let is_refused = |link: &Value| link["fault"].as_str().is_some_and(|fault| fault.contains("authorization"));
+        wait_until("the outcome is shown", || {
+            let link = gateway.link();
+            link["state"] == state && (word == "right" || is_refused(&link))
+        });
+    }
+}
+
+#[test]
+fn cluster_of_another_authority_is_refused() {
+    let files = Place::new();
+    let [own, other] = ["own", "other"].map(|name| Authority::new(files.dir(), name));
+    let [certificate, key] = own.sign("hub", "/CN=hub", "IP:127.0.0.1", 2);
+    let [certificate, key] = [certificate, key].map(|path| path.display().to_string());
+    let hub = NatsServer::start(&["--tls", "--tlscert", &certificate, "--tlskey", &key]);
+    let address = format!("link={}", hub.address());
+    for (authority, state) in [(&own, "connected"), (&other, "connecting")] {
+        let authorities = format!("link-tls-ca={}", authority.certificate().display());
+        let settings = ["site=plant1", &address, "link-live=plant.>", &authorities];
+        let gateway = Gateway::start("P.test", Place::new().port(), &settings);
+        wait_until("the outcome is shown", || {
+            let link = gateway.link();
+            let is_named = link["fault"].as_str().is_some_and(|fault| fault.contains("unknown authority"));
+            link["state"] == state && is_named == (state == "connecting")
+        });
+    }
+}
+
+#[test]
+fn unusable_files_of_a_link_end_the_start() {
+    let place = Place::new();
+    let empty = place.dir().join("empty.pem");
+    std::fs::write(&empty, "").expect("a file");
+    let missing = place.dir().join("missing");
+    let [empty, missing] = [empty, missing].map(|path| path.display().to_string());
+    for (key, file, reason) in [
+        ("link-tls-ca", &empty, "it holds no certificate in PEM"),
+        ("link-tls-ca", &missing, "No such file or directory"),
+        ("link-credentials", &empty, "neither a .creds file nor the seed of a user nor a line user NAME password WORD"),
+        ("link-credentials", &"/dev/zero".to_owned(), "it is no file"),
+    ] {
+        let file = format!("{key}={file}");
+        let settings = ["site=plant1", "link=tls://127.0.0.1:1", "link-live=plant.>", &file];
+        let arguments: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
+        place.run(&[&["peer"][..], &arguments].concat()).exits(CONFIGURATION).reports(&[key, reason]);
+    }
+}
+
+#[test]
+fn site_name_of_two_lans_is_reported() {
+    let hub = NatsServer::start(&[]);
+    let settings = ["site=plant1", &format!("link={}", hub.address()), "link-live=plant.>"];
+    let gateways = ["A.test", "B.test"].map(|name| Gateway::start(name, Place::new().port(), &settings));
+    wait_until("both report it", || {
+        gateways.iter().all(|gateway| gateway.link()["conflict"].as_str().is_some_and(|text| text.contains("plant1")))
+    });
+}
+
+#[test]
+fn reports_of_links_have_the_documented_fields() {
+    let hub = NatsServer::start(&[]);
+    let sites = Sites::start(&hub, 1);
+    sites.plant[0].attach().publish(message("plant.x", "1")).expect("published");
+    wait_until("the site is known", || sites.hq.site("plant1")["imported"] == 1);
+    let page = std::fs::read_to_string(crate::support::root().join("docs/local-protocol.md")).expect("the page");
+    let chapter = page.split("\n### ").find(|part| part.starts_with("`links`")).expect("the chapter");
+    for object in [sites.hq.link(), sites.hq.site("plant1")] {
+        for field in object.as_object().expect("an object").keys() {
+            assert!(chapter.contains(&format!("`{field}`")), "docs/local-protocol.md does not name {field}");
+        }
+    }
+    let status = sites.hq.place.run(&["link", "status"]).exits(0).stdout;
+    assert!(status.contains("connected") && status.contains("plant1"), "{status}");
+    let alone = Place::new();
+    let _peer = alone.peer(&[]);
+    alone
+        .run(&["link", "status"])
+        .exits(1)
+        .prints("this peer is no gateway: the key link names the servers of a cluster\n");
+}
