@@ -57,8 +57,9 @@ pub struct Gateway {
     held: ImportQueue,
     watch: GatewayWatch,
     announce_at: Instant,
-    /// Time until which the other gateways know that this one lives.
+    /// Time until which the other gateways know that this one lives, and that before the last announcement.
     lease_end: Instant,
+    lease_before: Instant,
     /// Conflict of the name of the site with that of others, once one is known.
     conflict: Option<SiteConflict>,
     /// Time from which a gateway of this site that no announcement has named is on another LAN.
@@ -94,6 +95,7 @@ impl Gateway {
             watch: GatewayWatch::default(),
             announce_at: now,
             lease_end: now + LEASE,
+            lease_before: now + LEASE,
             conflict: None,
             settled: now + GATEWAY_TIMEOUT,
             to_hub: UnsentMessages::default(),
@@ -120,7 +122,7 @@ impl Gateway {
         loop {
             // Nothing else may delay it: others take over what a silent gateway carries.
             if let Some(announcement) = self.announcement.take() {
-                self.lease_end = now + LEASE;
+                self.lease_before = std::mem::replace(&mut self.lease_end, now + LEASE);
                 return Some(announcement);
             }
             if let Some(message) = self.to_lan.pop_front() {
@@ -133,7 +135,13 @@ impl Gateway {
 
     /// Takes back a message for which the LAN has no room yet.
     pub fn put_back(&mut self, message: Message) {
-        self.to_lan.push_front(message);
+        match message.subject.as_bytes() == ANNOUNCE_SUBJECT.as_bytes() {
+            true => {
+                self.announcement.get_or_insert(message);
+                self.lease_end = self.lease_before;
+            }
+            false => self.to_lan.push_front(message),
+        }
     }
 
     /// Returns the time of the next [`Gateway::on_tick`].

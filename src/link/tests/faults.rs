@@ -307,6 +307,30 @@ fn run(seed: u64, totals: &mut Totals) {
 }
 
 #[test]
+fn gateway_whose_lan_takes_nothing_releases_its_shares() {
+    let mut model = Model::draw(1);
+    model.hosts.truncate(1);
+    let gateway = &mut model.hosts[0].gateway;
+    gateway.on_link(at(0), true);
+    let mut run = |from: u64, to: u64, takes: bool| {
+        for now in (from..to).step_by(10).map(at) {
+            gateway.on_tick(now);
+            while let Some(message) = gateway.poll_lan(now) {
+                if !takes {
+                    gateway.put_back(message);
+                    break;
+                }
+            }
+        }
+        gateway.carried_shares()
+    };
+    assert_eq!(run(0, 4_000, true), 16);
+    assert_eq!(run(4_000, 5_000, false), 16);
+    assert_eq!(run(5_000, 6_000, false), 0);
+    assert_eq!(run(6_000, 10_000, true), 16);
+}
+
+#[test]
 fn gateways_account_for_every_message_once() {
     let mut totals = Totals::default();
     for seed in 0..SEEDS {
