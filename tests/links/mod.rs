@@ -365,6 +365,20 @@ fn site_name_of_two_lans_is_reported() {
 }
 
 #[test]
+fn link_without_a_cluster_is_a_finding() {
+    let settings = ["site=plant1", "link=nats://127.0.0.1:1", "link-live=plant.>"];
+    let gateway = Gateway::start("P.test", Place::new().port(), &settings);
+    wait_until("health names the link", || {
+        let health = gateway.place.show("health")["health"].clone();
+        let findings = health["findings"].as_array().cloned().unwrap_or_default();
+        findings.iter().any(|finding| {
+            let found = finding["found"].as_str().unwrap_or_default();
+            finding["check"] == "link" && found.starts_with("the link is connecting: ")
+        })
+    });
+}
+
+#[test]
 fn reports_of_links_have_the_documented_fields() {
     let hub = NatsServer::start(&[]);
     let sites = Sites::start(&hub, 1);

@@ -131,7 +131,8 @@ impl Engine {
         #[cfg(feature = "security")]
         self.exchange_revocations(now);
         let conflict = self.services.server_id_conflict();
-        self.health.on_turn(&mut self.core, self.interface.state(), conflict, now);
+        let link_problem = || self.services.link_problem(now.instant);
+        self.health.on_turn(&mut self.core, self.interface.state(), conflict, link_problem, now);
         self.notify_systemd(now);
         self.expire_log_levels(now);
         self.core.report_unserved(now);

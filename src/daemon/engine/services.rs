@@ -289,6 +289,18 @@ impl Services {
         }
     }
 
+    /// Returns what is wrong with the link to other sites, if it lasts.
+    pub(super) fn link_problem(&self, now: Instant) -> Option<String> {
+        #[cfg(feature = "links")]
+        let problem = self.link.as_ref().and_then(|link| link.problem(now));
+        #[cfg(not(feature = "links"))]
+        let problem = {
+            let _ = now;
+            None
+        };
+        problem
+    }
+
     /// Returns the peer that holds the server id of this one, if there is one.
     pub(super) fn server_id_conflict(&self) -> Option<&ServerIdConflict> {
         #[cfg(feature = "events")]

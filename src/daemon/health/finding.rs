@@ -45,6 +45,8 @@ pub(crate) enum Check {
     Groups,
     /// Size of the datagrams that arrive at other peers.
     Mtu,
+    /// The link to other sites.
+    Link,
 }
 
 impl Check {
@@ -71,6 +73,7 @@ impl Check {
             Check::Open => "open",
             Check::Groups => "groups",
             Check::Mtu => "mtu",
+            Check::Link => "link",
         }
     }
 }

@@ -81,6 +81,7 @@ impl Health {
         core: &mut EngineCore,
         interface: &InterfaceState,
         conflict: Option<&ServerIdConflict>,
+        link_problem: impl FnOnce() -> Option<String>,
         now: ClockReading,
     ) {
         if now.instant < self.next_sample {
@@ -108,6 +109,7 @@ impl Health {
             interest_forgeries: counters.interest_forgeries,
             certificate_problem: core.protection.certificate_problem(now.wall),
             path_limit: core.peer.path_limit().cloned(),
+            link_problem: link_problem(),
         };
         for change in self.monitor.update(now, &observation) {
             log(&change);

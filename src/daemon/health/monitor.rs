@@ -101,6 +101,8 @@ pub(crate) struct Observation {
     pub(crate) certificate_problem: Option<String>,
     /// Size of datagrams that do not arrive at some peers.
     pub(crate) path_limit: Option<PathLimit>,
+    /// Problem of the link to other sites, as a sentence without a full stop.
+    pub(crate) link_problem: Option<String>,
 }
 
 /// Change of a finding.
@@ -226,6 +228,7 @@ impl HealthMonitor {
             (Check::Open, check_open(&self.network)),
             (Check::Groups, self.check_groups(&seen.foreign_peers)),
             (Check::Mtu, seen.path_limit.as_ref().map(check_mtu)),
+            (Check::Link, seen.link_problem.clone().map(link_finding)),
         ];
         found.into_iter().filter_map(|(check, finding)| self.replace(now.wall, check, finding)).collect()
     }
@@ -271,6 +274,7 @@ impl HealthMonitor {
             Check::Open => "other hosts cannot reach this open peer any more".to_owned(),
             Check::Groups => "no peer of another group is heard on this LAN any more".to_owned(),
             Check::Mtu => "datagrams of all sizes arrive".to_owned(),
+            Check::Link => "the link is connected with the cluster".to_owned(),
         }
     }
 
@@ -439,6 +443,16 @@ fn server_id_finding(conflict: &ServerIdConflict) -> Finding {
         found: conflict.to_string(),
         effect: "no events are registered here",
         fix: ServerIdConflict::FIX.to_owned(),
+    }
+}
+
+fn link_finding(found: String) -> Finding {
+    Finding {
+        check: Check::Link,
+        severity: Severity::Warning,
+        found,
+        effect: "messages of other sites may not arrive here, or those of this site there",
+        fix: "see 'seqcast link status' and docs/links.md".to_owned(),
     }
 }
 

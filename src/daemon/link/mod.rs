@@ -22,6 +22,7 @@ use crate::daemon::engine_core::EngineCore;
 use crate::link::gateway::Gateway;
 use crate::link::gateway_settings::GatewaySettings;
 use crate::message::{Epoch, Refusal};
+use crate::time::Instant;
 use serde_json::Value;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -124,6 +125,11 @@ impl Link {
     /// Returns whether the link is ending.
     pub(crate) fn is_ending(&self) -> bool {
         self.end.is_none() && matches!(self.ended.try_recv(), Err(TryRecvError::Empty))
+    }
+
+    /// Returns a sentence about what is wrong with the link, if it lasts.
+    pub(crate) fn problem(&self, now: Instant) -> Option<String> {
+        self.report.problem(now)
     }
 
     /// Returns the part of `show status`, and the answer to `show links`.

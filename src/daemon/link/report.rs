@@ -1,15 +1,28 @@
 //! The report of the link, for `show`.
 
+use crate::clock::Clock;
 use crate::config::HubAddress;
 use crate::link::gateway::Gateway;
 use crate::link::gateway_settings::GatewaySettings;
 use crate::message::Epoch;
+use crate::time::Instant;
 use serde_json::{Value, json};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Time without a connection from which it counts as a problem of the peer's health.
+const PROBLEM_TIME: Duration = Duration::from_secs(10);
 
 /// The report, which the thread of the link writes and the engine reads.
 #[derive(Clone, Debug)]
-pub(super) struct SharedReport(Arc<Mutex<Value>>);
+pub(super) struct SharedReport(Arc<Mutex<LinkReport>>);
+
+#[derive(Debug)]
+struct LinkReport {
+    json: Value,
+    /// Time since which the state is the present one.
+    state_since: Instant,
+}
 
 impl SharedReport {
     /// Creates the report of a gateway that is not connected.
@@ -23,13 +36,13 @@ impl SharedReport {
             "shares": 0,
             "sites": [],
         });
-        SharedReport(Arc::new(Mutex::new(report)))
+        SharedReport(Arc::new(Mutex::new(LinkReport { json: report, state_since: Clock::now().instant })))
     }
 
     /// Updates the counts.
     pub(super) fn set_counts(&self, gateway: &Gateway) {
         let counts = gateway.counts();
-        let mut report = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let report = &mut self.lock().json;
         report["shares"] = json!(gateway.carried_shares());
         report["exported"] = json!(counts.exported);
         report["taken_over"] = json!(counts.taken_over);
@@ -60,20 +73,38 @@ impl SharedReport {
 
     /// Notes the state of the connection, and the last fault of it.
     pub(super) fn set_state(&self, state: &str, fault: Option<String>) {
-        let mut report = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        report["state"] = json!(state);
-        report["fault"] = json!(fault);
+        let report = &mut *self.lock();
+        report.json["state"] = json!(state);
+        report.json["fault"] = json!(fault);
+        report.state_since = Clock::now().instant;
     }
 
     /// Notes a fault that the cluster or the client reports. Returns whether it is another one than the last.
     pub(super) fn set_fault(&self, fault: String) -> bool {
-        let mut report = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let fault = json!(fault);
-        std::mem::replace(&mut report["fault"], fault.clone()) != fault
+        std::mem::replace(&mut self.lock().json["fault"], fault.clone()) != fault
+    }
+
+    /// Returns a sentence about what is wrong, if the link has not been connected for [`PROBLEM_TIME`], or has failed, or
+    /// if the name of the site is not its own.
+    pub(super) fn problem(&self, now: Instant) -> Option<String> {
+        let report = self.lock();
+        let text = |field: &str| report.json[field].as_str();
+        let state = text("state").unwrap_or_default();
+        let lasts = state == "failed" || PROBLEM_TIME <= now.since(report.state_since);
+        match (state, text("fault")) {
+            ("connected", _) => text("conflict").map(str::to_owned),
+            (_, fault) if lasts => Some(format!("the link is {state}: {}", fault.unwrap_or("no server answers"))),
+            _ => None,
+        }
     }
 
     /// Returns the report.
     pub(super) fn to_json(&self) -> Value {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock().json.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, LinkReport> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -73,6 +73,7 @@ fn seen(peers: &[MemberRow]) -> Observation {
         interest_forgeries: 0,
         certificate_problem: None,
         path_limit: None,
+        link_problem: None,
     }
 }
 
@@ -468,4 +469,14 @@ fn denied_message_is_named_for_half_a_minute() {
     assert_eq!(finding.found, "sensor.1 publishes on cmd.stop, which the certificate of B.test does not permit");
     assert!(finding.fix.starts_with("sign a new request of B.test"), "{}", finding.fix);
     assert_eq!(changes(&mut monitor, 40_000, &seen(&[])), ["+peers notice", "-permissions"]);
+}
+
+#[test]
+fn link_problem_is_found_until_it_ends() {
+    let mut monitor = HealthMonitor::new(network(), at(0));
+    let found = "the link is connecting: IO error".to_owned();
+    let without = Observation { link_problem: Some(found.clone()), ..seen(&[peer("B.1")]) };
+    assert_eq!(changes(&mut monitor, 1000, &without), ["+link warning"]);
+    assert!(monitor.findings().any(|active| active.finding.found == found));
+    assert_eq!(changes(&mut monitor, 2000, &seen(&[peer("B.1")])), ["-link"]);
 }

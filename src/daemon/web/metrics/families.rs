@@ -1,8 +1,8 @@
 //! The metrics beside the counters of the peer: their names, kinds, meanings, and the report that each comes from.
 
 use super::rules::{
-    CONSUMER, array, datagrams, excluded, findings, health, listeners, missed, omitted, open, peer_info, peers, queues,
-    reasons, running, up,
+    CONSUMER, array, datagrams, excluded, findings, health, link_connected, listeners, missed, omitted, open,
+    peer_info, peers, queues, reasons, running, sites, up,
 };
 use super::samples::{MetricKind, MetricSample, PEER_LABELS, rows, single};
 use serde_json::Value;
@@ -92,6 +92,50 @@ pub(super) const FAMILIES: &[MetricFamily] = &[
         Gauge,
         "Receive buffer requested from the kernel, in bytes.",
         Field("/status/receive_buffer_wanted", 1),
+    ),
+    family("link_connected", Gauge, "1 if the link is connected with the cluster, 0 if not.", Rule(link_connected)),
+    family(
+        "link_shares",
+        Gauge,
+        "Shares of the subjects that this gateway carries, of 16.",
+        Field("/status/link/shares", 1),
+    ),
+    family("link_exported", Counter, "Messages for the cluster.", Field("/status/link/exported", 1)),
+    family(
+        "link_unsent",
+        Counter,
+        "Messages that were not exported: the cluster was too slow, away, or takes none of this size.",
+        Field("/status/link/unsent", 1),
+    ),
+    family(
+        "link_unread",
+        Counter,
+        "Messages of the cluster for which the LAN was too slow, or that its client dropped.",
+        Field("/status/link/unread", 1),
+    ),
+    family(
+        "link_unheard",
+        Counter,
+        "Messages of the LAN that the gateway was too slow to hear.",
+        Field("/status/link/unheard", 1),
+    ),
+    family(
+        "link_imported",
+        Counter,
+        "Messages of other sites that this gateway delivered to the LAN, by site.",
+        Rule(|overview| sites(overview, "/imported")),
+    ),
+    family(
+        "link_lost_min",
+        Counter,
+        "Messages of other sites that were lost on the way, by site: the lower bound.",
+        Rule(|overview| sites(overview, "/lost_min")),
+    ),
+    family(
+        "link_tails",
+        Counter,
+        "Times that the last gateway of another site died, so that further messages may be lost, by site.",
+        Rule(|overview| sites(overview, "/tails")),
     ),
     family(
         "listener_memory_bytes",

@@ -45,6 +45,17 @@ pub(super) fn findings(overview: &Value) -> Vec<MetricSample> {
     array(overview, "/health/findings").iter().map(row).collect()
 }
 
+/// Returns whether the link is connected with the cluster; nothing without a link.
+pub(super) fn link_connected(overview: &Value) -> Vec<MetricSample> {
+    let state = overview["status"]["link"]["state"].as_str();
+    state.map(|state| sample(&[], u8::from(state == "connected"))).into_iter().collect()
+}
+
+/// Returns a number of each other site.
+pub(super) fn sites(overview: &Value, value: &str) -> Vec<MetricSample> {
+    rows(array(overview, "/status/link/sites"), &[("site", "/site")], value, 1)
+}
+
 /// Returns a number of each open listener.
 pub(super) fn listeners(overview: &Value, value: &str) -> Vec<MetricSample> {
     let others = [&overview["status"]["streams"], &overview["status"]["http"]];
