@@ -198,9 +198,8 @@ impl ImportLedger {
         if is_settled && ledger.is_complete(*index, &share) {
             ledger.settle(*index, events);
         }
-        let is_due = |loss: &SiteLoss| loss.origin.site == *site && loss.origin.share == *index;
-        let (mut losses, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.given_up).into_iter().partition(is_due);
-        self.given_up = kept;
+        let is_due = |loss: &mut SiteLoss| loss.origin.site == *site && loss.origin.share == *index;
+        let mut losses: Vec<SiteLoss> = self.given_up.extract_if(.., is_due).collect();
         for entry in entries.iter().filter(|entry| wants(&entry.subject)) {
             if let Some(count) = self.on_entry(manifest, &share, entry) {
                 let (publisher, number, point) = (entry.publisher.clone(), entry.last_number, entry.last);

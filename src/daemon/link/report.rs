@@ -44,10 +44,12 @@ impl SharedReport {
         let counts = gateway.counts();
         let report = &mut self.lock().json;
         report["shares"] = json!(gateway.carried_shares());
-        report["exported"] = json!(counts.exported);
-        report["taken_over"] = json!(counts.taken_over);
-        report["of_clients"] = json!(counts.of_clients);
         for (field, count) in [
+            ("exported", counts.exported),
+            ("taken_over", counts.taken_over),
+            ("of_clients", counts.of_clients),
+            ("invalid", counts.invalid),
+            ("excess_sites", counts.excess_sites),
             ("unsent", counts.unsent),
             ("unread", counts.unread),
             ("unheard", counts.unheard),
@@ -55,8 +57,6 @@ impl SharedReport {
         ] {
             report[field] = json!(count);
         }
-        report["invalid"] = json!(counts.invalid);
-        report["excess_sites"] = json!(counts.excess_sites);
         report["conflict"] = json!(gateway.conflict().map(ToString::to_string));
         let sites = gateway.sites().iter().map(|(site, counts)| {
             json!({

@@ -37,7 +37,7 @@ impl Gateway {
     /// Accounts for something that has come from the cluster, or retains it while another gateway does so.
     pub(super) fn account(&mut self, now: Instant, item: HubItem) {
         if !self.exporter.carries(item.share()) {
-            // Nobody could tell whether another gateway has delivered a message of a client.
+            // No number shows whether another gateway has delivered a message of a client.
             if !matches!(item.content, HubContent::OfClient(_)) {
                 self.standby.retain(item);
             }
@@ -105,10 +105,7 @@ impl Gateway {
 
     /// Reports the losses of a share that nobody has reported.
     pub(super) fn report_unreported(&mut self, share: u8) {
-        let (of_share, kept) =
-            std::mem::take(&mut self.unreported).into_iter().partition(|loss| loss.origin.share == share);
-        self.unreported = kept;
-        let of_share: Vec<SiteLoss> = of_share;
+        let of_share: Vec<SiteLoss> = self.unreported.extract_if(.., |loss| loss.origin.share == share).collect();
         of_share.into_iter().for_each(|loss| self.report(loss));
     }
 

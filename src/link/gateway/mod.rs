@@ -3,9 +3,9 @@
 //! It exports and imports the shares that it carries, and retains the last messages of the others, so that it can
 //! continue where another gateway of its site ends.
 //!
-//! What comes from the cluster waits in a queue until the LAN takes the next message. Only then is it accounted for, by
-//! the gateway that carries its share at that time. So a message for which the queue has no room counts as lost, and
-//! one that waits while another gateway takes over is not delivered by both.
+//! Messages of the cluster wait in a queue until the LAN takes the next one. Only then does the gateway account for
+//! them, if it still carries their shares. So a message for which the queue has no room counts as lost, and one that
+//! waits while another gateway takes over is not delivered by both.
 
 mod importing;
 
