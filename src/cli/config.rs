@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::args::{ConfigFile, DaemonOptions};
 use super::bus_options::PeerOptions;
-use crate::config::{Config, ConfigError, ConfigErrors, ConfigOrigin, ConfigRow, Override};
+use crate::config::{Config, ConfigError, ConfigErrors, ConfigOrigin, ConfigRow, LinkOverlap, Override};
 use crate::daemon::listeners;
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::output::Output;
@@ -15,6 +15,9 @@ use crate::terminal::table::{Column, TextTable};
 
 /// The environment variable that names the configuration file.
 pub const CONFIG_VARIABLE: &str = "SEQCAST_CONFIG";
+
+/// Maximum number of hints that `config check` prints.
+const HINTS_MAX: usize = 100;
 
 /// Returns the effective configuration: defaults, then the file that `--config` or SEQCAST_CONFIG names, then the
 /// environment, then the flags.
@@ -104,6 +107,33 @@ struct CheckJson<'a> {
     file: String,
     ok: bool,
     errors: &'a [ConfigError],
+    /// Exported and imported subjects that overlap; none if there is an error.
+    hints: Vec<HintJson<'a>>,
+}
+
+/// A hint of `config check --json`.
+#[derive(Serialize)]
+struct HintJson<'a> {
+    keys: [&'static str; 2],
+    patterns: [&'a str; 2],
+    /// Pattern of exactly the subjects that both match.
+    common: &'a str,
+    found: String,
+    effect: &'static str,
+    fix: &'static str,
+}
+
+impl HintJson<'_> {
+    fn of(overlap: &LinkOverlap) -> HintJson<'_> {
+        HintJson {
+            keys: [overlap.key, "link-import"],
+            patterns: [overlap.export.as_str(), overlap.import.as_str()],
+            common: overlap.common.as_str(),
+            found: overlap.to_string(),
+            effect: LinkOverlap::EFFECT,
+            fix: LinkOverlap::FIX,
+        }
+    }
 }
 
 /// The answer of `config show --json`.
@@ -123,13 +153,27 @@ pub fn check(options: &ConfigFile, out: &mut Output) -> Result<Exit, CommandFail
             .fix(format!("name one: seqcast config check config/param.yaml (or set {CONFIG_VARIABLE})")));
     };
     let checked = Config::load(&file).and_then(listeners::check_configured_files);
+    let mut overlaps = checked.as_ref().map_or(Vec::new(), Config::link_overlaps);
+    let omitted = overlaps.len().saturating_sub(HINTS_MAX);
+    overlaps.truncate(HINTS_MAX);
     if options.json {
         let errors = checked.as_ref().err().map_or(&[][..], |errors| &errors.0);
-        out.line(json(&CheckJson { file: path_text(&file), ok: checked.is_ok(), errors }))?;
+        let hints = overlaps.iter().map(HintJson::of).collect();
+        out.line(json(&CheckJson { file: path_text(&file), ok: checked.is_ok(), errors, hints }))?;
         return Ok(if checked.is_ok() { Exit::Done } else { Exit::Configuration });
     }
     checked.map_err(failure)?;
     out.line(format_args!("{}: no errors", file.display()))?;
+    for overlap in &overlaps {
+        out.line(format_args!("hint: {overlap}"))?;
+    }
+    if 0 < omitted {
+        out.line(format_args!("hint: {omitted} further patterns overlap"))?;
+    }
+    if !overlaps.is_empty() {
+        out.line(format_args!("  why: {}", LinkOverlap::EFFECT))?;
+        out.line(format_args!("  fix: {}", LinkOverlap::FIX))?;
+    }
     Ok(Exit::Done)
 }
 

@@ -254,7 +254,7 @@ Examples:
   seqcast config check --json                       checks the file that SEQCAST_CONFIG names
 
 The command checks the file, and the files that it names, without the environment and the options. The exit code is 3 if \
-there is an error.";
+there is an error. Hints name patterns that a gateway both exports and imports.";
 
 /// Below `seqcast config show --help`.
 pub const CONFIG_SHOW: &str = "\

@@ -30,6 +30,7 @@ mod events;
 mod host_defaults;
 mod interface;
 mod keys;
+mod link_overlaps;
 mod links;
 mod listeners;
 mod local_socket;
@@ -54,6 +55,7 @@ pub use error::{ConfigError, ConfigErrorKind, ConfigErrors, Excerpt, ValueSource
 pub use host_defaults::HostDefaults;
 pub use interface::{INTERFACE_NAME_BYTES_MAX, InterfaceSpec, InterfaceSpecError, Subnet};
 pub use keys::{Config, KEYS, Key};
+pub use link_overlaps::LinkOverlap;
 pub use links::HubAddress;
 pub use listeners::{TlsClients, TlsFiles, TlsFirst};
 pub use network::DatagramSize;

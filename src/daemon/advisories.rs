@@ -3,6 +3,8 @@
 //!
 //! The message has the header `mtype: A`, as RV marks advisories, and a JSON object as its payload.
 
+use crate::link::envelope::RemotePublisher;
+use crate::link::site_name::SiteName;
 use crate::message::{Cause, Count, Delivery, Headers, Message, Publisher, Verdict};
 use crate::proto::advisory::{Advisory, AdvisoryStream};
 use crate::proto::peer::Peer;
@@ -19,6 +21,23 @@ pub(crate) fn delivery(advisory: &Advisory, host: Option<IpAddr>, repaired: Opti
     let payload =
         serde_json::to_vec(&AdvisoryJson { advisory, host, repaired }).expect("numbers and texts are valid JSON");
     message(advisory.stream.subject(), payload, me)
+}
+
+/// An advisory about losses of messages of another site.
+pub(crate) struct SiteAdvisory<'a> {
+    pub(crate) site: &'a SiteName,
+    /// The publisher in the other site; `None` if it is not known.
+    pub(crate) publisher: Option<&'a RemotePublisher>,
+    /// Number of times that the last gateway of the site ended with an unknown number of messages behind it.
+    pub(crate) tails: u64,
+    /// The sums since the advisory before. Its publisher and its cause have no meaning.
+    pub(crate) sums: &'a Advisory,
+}
+
+/// Encodes an advisory about losses of another site as a message from `me`.
+pub(crate) fn site_delivery(advisory: &SiteAdvisory<'_>, me: Publisher) -> Delivery {
+    let payload = serde_json::to_vec(advisory).expect("numbers and texts are valid JSON");
+    message(advisory.sums.stream.subject(), payload, me)
 }
 
 /// Returns the number of messages of the advisory's publisher that were missing at first and then repaired. It is not
@@ -46,23 +65,9 @@ struct AdvisoryJson<'a> {
 
 impl Serialize for AdvisoryJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Advisory { publisher, subjects, .. } = self.advisory;
+        let Advisory { publisher, subjects, lost_min, lost_max, .. } = self.advisory;
         let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("ADV_CLASS", "ERROR")?;
-        map.serialize_entry("ADV_SOURCE", "SYSTEM")?;
-        let subject = self.advisory.stream.subject();
-        map.serialize_entry("ADV_NAME", subject.strip_prefix(SUBJECT_PREFIX).unwrap_or(subject))?;
-        map.serialize_entry("ADV_DESC", "lost msgs")?;
-        map.serialize_entry(
-            "lost",
-            &AdvisoryCount(Count::from_bounds(self.advisory.lost_min, self.advisory.lost_max)),
-        )?;
-        map.serialize_entry("sub_cnt", &self.advisory.subjects_count)?;
-        for (index, (subject, min, max)) in subjects.iter().enumerate() {
-            map.serialize_entry(&format!("sub{}", index + 1), subject.as_str())?;
-            map.serialize_entry(&format!("lost{}", index + 1), &AdvisoryCount(Count::from_bounds(*min, *max)))?;
-        }
-        map.serialize_entry("scid", &self.advisory.scid)?;
+        serialize_sums(&mut map, self.advisory, Count::from_bounds(*lost_min, *lost_max), AdvisoryCount)?;
         if let Some(host) = self.host {
             map.serialize_entry("host", &host)?;
         }
@@ -91,6 +96,44 @@ impl Serialize for AdvisoryJson<'_> {
     }
 }
 
+impl Serialize for SiteAdvisory<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Advisory { lost_min, lost_max, subjects, subjects_count, reason, .. } = self.sums;
+        let mut map = serializer.serialize_map(None)?;
+        let lost_max = if self.tails == 0 { *lost_max } else { u64::MAX };
+        serialize_sums(&mut map, self.sums, Count::from_bounds(*lost_min, lost_max), OpenCount)?;
+        let name = self.publisher.and_then(|publisher| publisher.name.as_ref());
+        map.serialize_entry("site", self.site.as_str())?;
+        map.serialize_entry("publisher", &name.map(|name| name.as_str()))?;
+        map.serialize_entry("epoch", &self.publisher.map(|publisher| publisher.epoch.to_string()))?;
+        map.serialize_entry("reason", reason.as_str())?;
+        map.serialize_entry("tails", &self.tails)?;
+        map.serialize_entry("subjects_omitted", &(subjects_count - subjects.len() as u64))?;
+        map.end()
+    }
+}
+
+/// Writes the fields of the seed up to `scid`. `count` encodes a number of messages.
+fn serialize_sums<M: SerializeMap, C: Serialize>(
+    map: &mut M,
+    sums: &Advisory,
+    lost: Count,
+    count: fn(Count) -> C,
+) -> Result<(), M::Error> {
+    map.serialize_entry("ADV_CLASS", "ERROR")?;
+    map.serialize_entry("ADV_SOURCE", "SYSTEM")?;
+    let subject = sums.stream.subject();
+    map.serialize_entry("ADV_NAME", subject.strip_prefix(SUBJECT_PREFIX).unwrap_or(subject))?;
+    map.serialize_entry("ADV_DESC", "lost msgs")?;
+    map.serialize_entry("lost", &count(lost))?;
+    map.serialize_entry("sub_cnt", &sums.subjects_count)?;
+    for (index, (subject, min, max)) in sums.subjects.iter().enumerate() {
+        map.serialize_entry(&format!("sub{}", index + 1), subject.as_str())?;
+        map.serialize_entry(&format!("lost{}", index + 1), &count(Count::from_bounds(*min, *max)))?;
+    }
+    map.serialize_entry("scid", &sums.scid)
+}
+
 /// A count in JSON: a number if it is known, otherwise its bounds. It is never a number for an unknown count.
 pub(crate) struct AdvisoryCount(pub(crate) Count);
 
@@ -108,10 +151,64 @@ impl Serialize for AdvisoryCount {
     }
 }
 
+/// A count in JSON like [`AdvisoryCount`]. The upper bound is null if nothing bounds the number.
+pub(crate) struct OpenCount(pub(crate) Count);
+
+impl Serialize for OpenCount {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Count::Between { min, max: u64::MAX } => {
+                let mut map = serializer.serialize_map(Some(2))?;
+                map.serialize_entry("min", &min)?;
+                map.serialize_entry("max", &None::<u64>)?;
+                map.end()
+            }
+            count => AdvisoryCount(count).serialize(serializer),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::message::{Epoch, Reason};
+
+    #[test]
+    fn advisory_about_another_site_names_it() {
+        let sums = Advisory {
+            stream: AdvisoryStream::Bcast,
+            publisher: publisher(),
+            lost_min: 40,
+            lost_max: 40,
+            unverified: 0,
+            unverified_datagrams: None,
+            subjects: vec![("plant.7".parse().unwrap(), 40, 40)],
+            subjects_count: 1,
+            reason: Reason::Reported,
+            cause: Cause::Network,
+            scid: 7500,
+        };
+        let of_site = RemotePublisher { epoch: Epoch::new(0xdef).unwrap(), name: Some("A.test".parse().unwrap()) };
+        let site = "plant1".parse().unwrap();
+        let text = |advisory: &SiteAdvisory<'_>| {
+            let encoded = site_delivery(advisory, publisher());
+            assert_eq!(encoded.message.subject.as_str(), "_RV.ERROR.SYSTEM.DATALOSS.INBOUND.BCAST");
+            String::from_utf8(encoded.message.payload.to_vec()).unwrap()
+        };
+        assert_eq!(
+            text(&SiteAdvisory { site: &site, publisher: Some(&of_site), tails: 0, sums: &sums }),
+            concat!(
+                r#"{"ADV_CLASS":"ERROR","ADV_SOURCE":"SYSTEM","ADV_NAME":"DATALOSS.INBOUND.BCAST","#,
+                r#""ADV_DESC":"lost msgs","lost":40,"sub_cnt":1,"sub1":"plant.7","lost1":40,"scid":7500,"#,
+                r#""site":"plant1","publisher":"A.test","epoch":"0000000000000def","reason":"REPORTED","tails":0,"#,
+                r#""subjects_omitted":0}"#
+            )
+        );
+        let sums = Advisory { lost_min: 0, lost_max: 0, subjects: Vec::new(), subjects_count: 0, ..sums };
+        let tail = text(&SiteAdvisory { site: &site, publisher: None, tails: 1, sums: &sums });
+        let part = r#""lost":{"min":0,"max":null},"sub_cnt":0,"scid":7500,"site":"plant1","publisher":null"#;
+        assert!(tail.contains(part), "{tail}");
+    }
 
     fn publisher() -> Publisher {
         Publisher { name: Some("B.test".parse().unwrap()), epoch: Epoch::new(0xabc).unwrap(), uid: 1 }

@@ -74,7 +74,7 @@ pub static LOG_TARGETS: [LogTarget; 9] = [
         "the web server and all connections by HTTP",
         &["seqcast::daemon::http_server", "seqcast::daemon::web"],
     ),
-    target("links", "the link to other sites", &["seqcast::daemon::link"]),
+    target("links", "the link to other sites", &["seqcast::daemon::link", "seqcast::daemon::site_loss_monitor"]),
     target(
         "daemon",
         "start, stop, signals, configuration, systemd",

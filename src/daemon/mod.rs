@@ -68,6 +68,8 @@ mod setup_commands;
 pub(crate) mod short_poll;
 pub mod show;
 pub(crate) mod signals;
+mod site_loss_monitor;
+mod site_losses;
 pub(crate) mod stream_request;
 #[cfg(feature = "streams")]
 pub mod stream_service;

@@ -2,8 +2,10 @@
 //! which do not change.
 
 mod peer_summary;
+mod site_rows;
 
 use self::peer_summary::peer_summary;
+use self::site_rows::add_site_rows;
 use crate::message::{Count, Epoch, Publisher, Reason, SubscriptionFilter};
 use crate::proto::history::{HistoryRow, HistoryTotals};
 use crate::proto::peer::Peer;
@@ -20,6 +22,7 @@ use super::advisories::AdvisoryCount;
 use super::client_origin::ClientOrigin;
 use super::client_process::ClientProcess;
 use super::loss_verdict::verdict;
+use super::site_losses::SiteLosses;
 use super::subject_losses::{LossSubject, SubjectLossRow, SubjectLosses};
 
 /// Names of all reports.
@@ -101,6 +104,7 @@ pub(crate) struct ReportInput<'a> {
     pub(crate) clients: Vec<ClientRow>,
     pub(crate) counters: Vec<CounterRow>,
     pub(crate) subject_losses: &'a SubjectLosses,
+    pub(crate) site_losses: &'a SiteLosses,
     /// Returns the proof that a peer with this epoch has published a message; `None` in open mode.
     pub(crate) origin_of: &'a dyn Fn(Epoch) -> Option<&'static str>,
     /// Address of this host.
@@ -150,10 +154,16 @@ pub(crate) fn answer(query: &Value, input: &mut ReportInput<'_>) -> Value {
     let rows_max = if what == "seqno" { rows.len() } else { limit(LIMIT) };
     let omitted = rows.len().saturating_sub(rows_max);
     rows.truncate(rows_max);
-    match omitted {
+    let mut answer = match omitted {
         0 => json!({ "show": what, "rows": rows }),
         _ => json!({ "show": what, "rows": rows, "omitted": omitted }),
+    };
+    match what {
+        "loss" => add_site_rows(&mut answer, input.site_losses.rows(), rows_max),
+        "loss_by_subject" => add_site_rows(&mut answer, input.site_losses.rows_by_subject(), rows_max),
+        _ => {}
     }
+    answer
 }
 
 /// Answers a query for several reports of the same time: `{"show": ["status", "loss"]}`. `"limit"` applies to each.

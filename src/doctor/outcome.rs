@@ -46,6 +46,8 @@ pub(crate) enum HostCheck {
     Identity,
     /// Wall clock of this host.
     Clock,
+    /// Link to other sites.
+    Sites,
     /// Unicasts to and from another host.
     Unicast,
     /// Multicasts to and from another host.
@@ -81,6 +83,7 @@ impl HostCheck {
             HostCheck::Datagrams => "datagrams",
             HostCheck::Identity => "identity",
             HostCheck::Clock => "clock",
+            HostCheck::Sites => "sites",
             HostCheck::Unicast => "unicast",
             HostCheck::Multicast => "multicast",
             HostCheck::PathMtu => "path_mtu",

@@ -21,11 +21,10 @@ pub struct GatewaySettings {
 }
 
 impl GatewaySettings {
-    /// Returns the patterns of the subjects that cross in one direction or the other, and `also`, without those that
-    /// another one contains.
-    pub fn exchanged(&self, also: Option<Pattern>) -> Vec<Pattern> {
-        let all: Vec<Pattern> =
-            self.exports.patterns().iter().chain(self.imports.patterns()).cloned().chain(also).collect();
+    /// Returns the patterns of the subjects that cross in one direction or the other, without those that another one
+    /// contains.
+    pub fn exchanged(&self) -> Vec<Pattern> {
+        let all: Vec<Pattern> = self.exports.patterns().iter().chain(self.imports.patterns()).cloned().collect();
         let is_needed = |index: &usize| {
             let contains = |other: usize| PatternSet::from_iter([all[other].clone()]).contains(&all[*index]);
             // Of two equal patterns the first is needed.

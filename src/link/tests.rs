@@ -11,9 +11,10 @@ use super::envelope::{ENVELOPE_BYTES_MAX, EnvelopeField, InvalidEnvelope, LinkEn
 use super::manifest::{ENTRIES_MAX, InvalidManifest, LinkManifest, MANIFEST_BYTES_MAX, ManifestEntry};
 use super::position::{NumberingEnd, PublisherPosition, StreamPoint};
 use super::shares::{Election, GATEWAY_TIMEOUT, SHARES, share_of};
-use crate::message::{Epoch, Headers};
+use super::site_loss::{SiteLoss, SiteReport, SiteTail};
+use crate::message::{Count, Epoch, Headers};
 use crate::seqno::Seq;
-use crate::subject::SUBJECT_BYTES_MAX;
+use crate::subject::{SUBJECT_BYTES_MAX, Subject};
 use crate::time::Instant;
 use std::time::Duration;
 
@@ -97,6 +98,30 @@ fn documented_examples_are_read() {
     assert_eq!(LinkManifest::from_json(block("json").as_bytes()), Ok(manifest()));
     let read = GatewayBye::from_json(block("js").as_bytes()).unwrap();
     assert_eq!((read.gateway, read.named_to[3], read.named_to[4]), (bye().gateway, Some(1207), None));
+}
+
+#[test]
+fn reports_of_losses_are_read_as_written() {
+    let subject: Subject = "plant.7".parse().unwrap();
+    for count in [Count::Exact(40), Count::from_bounds(1, 9), Count::from_bounds(0, u64::MAX)] {
+        let loss = SiteLoss { origin: envelope(), subject: subject.clone(), count, follows: true };
+        assert_eq!(SiteReport::from_json(&loss.to_json()), Some(SiteReport::Loss(Box::new(loss))));
+    }
+    let tail = SiteTail { site: envelope().site, gateway: envelope().point.gateway };
+    assert_eq!(SiteReport::from_json(&tail.to_json()), Some(SiteReport::Tail(tail)));
+    let origin = envelope().to_value();
+    let largest = "x".repeat(5_000);
+    for report in [
+        "{}".to_owned(),
+        "[7]".to_owned(),
+        r#"{"site":"plant1","gateway":"6b1f90a2c3d4e5f6","tail":false}"#.to_owned(),
+        r#"{"site":"a.b","gateway":"6b1f90a2c3d4e5f6","tail":true}"#.to_owned(),
+        format!(r#"{{"subject":"a","origin":"{origin}","follows":true,"lost_min":9,"lost_max":1}}"#),
+        format!(r#"{{"subject":"a..b","origin":"{origin}","follows":true,"lost_min":1,"lost_max":1}}"#),
+        format!(r#"{{"subject":"a","origin":"{largest}","follows":true,"lost_min":1,"lost_max":1}}"#),
+    ] {
+        assert_eq!(SiteReport::from_json(report.as_bytes()), None, "{report}");
+    }
 }
 
 fn manifest() -> LinkManifest {

@@ -18,6 +18,7 @@ fn checked_configuration_has_no_side_effects() {
     let good = file("good.yaml", b"parameters:\n  pub-window-size: 10 mb\n  pub_window_time: 60 sec\n");
     let bad = file("bad.yaml", b"parameters:\n  pub-window-tme: 60 sec\n  pub-window-time: 2 sec\n");
     let binary = file("binary.yaml", b"\x7fELF\x00\x01");
+    let mixed = file("mixed.yaml", b"parameters:\n  link-live: a.*.c ; b.>\n  link-import: a.b.>\n");
     let before = listing(&place);
     place.run(&["config", "check", &good]).exits(DONE).prints("good.yaml: no errors\n");
     let outcome = place.run(&["config", "check", &bad]).exits(CONFIGURATION);
@@ -28,6 +29,11 @@ fn checked_configuration_has_no_side_effects() {
     assert_eq!(json["ok"], false);
     assert_eq!(json["errors"].as_array().map(Vec::len), Some(2), "{json}");
     assert_eq!(json["errors"][0]["line"], 2);
+    let checked = place.run(&["config", "check", &mixed]).exits(DONE).stdout;
+    let hint = "hint: link-live 'a.*.c' and link-import 'a.b.>' overlap: both match 'a.b.c'\n";
+    assert!(checked.starts_with(&format!("mixed.yaml: no errors\n{hint}  why: messages of several")), "{checked}");
+    let json = parse_json(&place.run(&["config", "check", &mixed, "--json"]).exits(DONE).stdout);
+    assert_eq!((&json["ok"], &json["hints"][0]["common"]), (&true.into(), &"a.b.c".into()), "{json}");
     place.run(&["config", "check", &binary]).exits(CONFIGURATION).reports(&["binary.yaml"]);
     place
         .run(&["config", "check", "missing.yaml"])

@@ -3,14 +3,14 @@
 use crate::listeners::client::{ListenerClient, Nats};
 use crate::support::bus::message;
 use crate::support::certificate::Authority;
-use crate::support::command::{Place, RunningCommand, now};
-use crate::support::exit_code::CONFIGURATION;
+use crate::support::command::{Place, RunningCommand, now, parse_json};
+use crate::support::exit_code::{CONFIGURATION, DONE};
 use crate::support::nats_server::NatsServer;
 use crate::support::wait::{let_time_pass, wait_until};
 use seqcast::bus::{Bus, Notice, Subscription};
 use seqcast::message::Delivery;
 use seqcast::subject::Pattern;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::time::Duration;
 
 /// Time without a message after which no further one is awaited.
@@ -175,6 +175,98 @@ fn outage_beyond_the_standby_is_reported_exactly() {
     let row = sites.hq.site("plant1");
     assert_eq!((&row["imported"], &row["lost_min"], &row["lost_max"]), (&60.into(), &40.into(), &40.into()));
     drop(hub);
+}
+
+/// Returns the rows of `show loss` about other sites, without their times. `options` are those of the command.
+fn site_losses(peer: &Gateway, options: &[&str]) -> Vec<Value> {
+    let shown = peer.place.run(&[&["show", "loss", "--json"], options].concat()).exits(DONE).stdout;
+    let rows = parse_json(&shown)["sites"].as_array().cloned().unwrap_or_default();
+    let without_time = |mut row: Value| {
+        assert!(row["time"].is_string() && row["time_ns"].is_u64(), "{row}");
+        row.as_object_mut().expect("a row").retain(|field, _| !field.starts_with("time"));
+        row
+    };
+    rows.into_iter().map(without_time).collect()
+}
+
+#[test]
+fn loss_of_a_site_is_shown_and_advised() {
+    let hub = NatsServer::start(&[]);
+    let sites = Sites::start(&hub, 1);
+    let port = sites.hq.place.show("status")["status"]["port"].as_u64().expect("a port");
+    let other = Gateway::start("Q.test", port as u16, &[]);
+    let listens = |peer: &Gateway| {
+        let subs = peer.place.show("subs")["rows"].as_array().cloned().unwrap_or_default();
+        subs.iter().any(|row| row["pattern"] == "_SEQCAST.LINK.LOSS")
+    };
+    wait_until("the peers of the LAN listen to the gateway", || [&sites.hq, &other].into_iter().all(listens));
+    assert_eq!(site_losses(&other, &[]), Vec::<Value>::new());
+    let [publisher, subscriber] = [sites.plant[0].attach(), other.attach()];
+    let subscription = subscribe(&subscriber, "plant.>");
+    let advisories = subscribe(&subscriber, "_RV.ERROR.SYSTEM.DATALOSS.INBOUND.BCAST");
+    let publish = |numbers: std::ops::Range<u32>| {
+        for number in numbers {
+            publisher.publish(message("plant.7", &number.to_string())).expect("published");
+        }
+    };
+    publish(0..10);
+    assert_eq!(all_messages(&subscription).len(), 10);
+    let port = hub.kill();
+    wait_until("the gateway has noticed", || sites.plant[0].link()["state"] == "connecting");
+    publish(10..50);
+    let_time_pass(Duration::from_secs(6), "a message is retained for 5 s");
+    let hub = NatsServer::start_on(port, &[]);
+    wait_until("the gateways have returned", || {
+        [&sites.plant[0], &sites.hq].iter().all(|gateway| gateway.number("shares") == 16)
+    });
+    publish(50..51);
+    assert_eq!(numbers(&all_messages(&subscription)), [50]);
+    let epoch = sites.plant[0].place.show("status")["status"]["epoch"].clone();
+    let row = json!({ "site": "plant1", "publisher": "P0.test", "epoch": epoch, "lost": 40, "tails": 0 });
+    let mut by_subject = row.clone();
+    (by_subject["kind"], by_subject["subject"]) = ("subject".into(), "plant.7".into());
+    for peer in [&sites.hq, &other] {
+        wait_until("the loss has a row", || !site_losses(peer, &[]).is_empty());
+        assert_eq!(site_losses(peer, &[]), std::slice::from_ref(&row));
+        assert_eq!(site_losses(peer, &["--by-subject"]), std::slice::from_ref(&by_subject));
+    }
+    let advised: Vec<Value> = all_messages(&advisories)
+        .iter()
+        .map(|advisory| serde_json::from_slice(&advisory.message.payload).expect("JSON"))
+        .filter(|advisory: &Value| advisory["site"].is_string())
+        .collect();
+    let [advisory] = &advised[..] else { panic!("one advisory is due: {advised:?}") };
+    for (field, expected) in [
+        ("ADV_NAME", json!("DATALOSS.INBOUND.BCAST")),
+        ("lost", json!(40)),
+        ("sub_cnt", json!(1)),
+        ("sub1", json!("plant.7")),
+        ("lost1", json!(40)),
+        ("site", json!("plant1")),
+        ("publisher", json!("P0.test")),
+        ("epoch", epoch),
+        ("tails", json!(0)),
+    ] {
+        assert_eq!(advisory[field], expected, "{field}: {advisory}");
+    }
+    drop(hub);
+}
+
+#[test]
+fn death_of_the_only_gateway_is_shown() {
+    let hub = NatsServer::start(&[]);
+    let mut sites = Sites::start(&hub, 1);
+    let [publisher, subscriber] = [sites.plant[0].attach(), sites.hq.attach()];
+    let subscription = subscribe(&subscriber, "plant.>");
+    publisher.publish(message("plant.7", "1")).expect("published");
+    assert_eq!(all_messages(&subscription).len(), 1);
+    sites.plant.pop().expect("the gateway").process.signal("KILL");
+    wait_until("the tail has a row", || !site_losses(&sites.hq, &[]).is_empty());
+    let lost = json!({ "min": 0, "max": null });
+    let row = json!({ "site": "plant1", "publisher": null, "epoch": null, "lost": lost, "tails": 1 });
+    assert_eq!(site_losses(&sites.hq, &[]), [row]);
+    assert_eq!(site_losses(&sites.hq, &["--by-subject"])[0]["kind"], "tail");
+    wait_until("the gateway counts it", || sites.hq.site("plant1")["tails"] == 1);
 }
 
 /// Publishes a message each 5 ms, with a number that goes up, until the condition holds; at most 20 s.

@@ -134,6 +134,25 @@ fn viewers_get_a_snapshot_a_second() {
 }
 
 #[test]
+fn losses_of_other_sites_are_in_snapshots() {
+    let lan = Lan::start("sites", 2, 0.0);
+    let _gateway = lan.report_site_loss(1);
+    let (mut viewer, _) = Viewer::connect(lan.address());
+    let mut last = Value::Null;
+    wait_until("the loss is shown", || {
+        last = viewer.snapshot();
+        last["loss_sites"][0]["lost"] == 40
+    });
+    let row = &last["loss_by_subject_sites"][0];
+    assert_eq!(
+        [&row["site"], &row["publisher"], &row["epoch"], &row["subject"]],
+        ["plant1", "A.test", "b41c09e2aa70d355", "plant.7"]
+    );
+    let advised = last["advisories"].as_array().expect("a list").iter();
+    assert!(advised.clone().any(|advisory| advisory["content"]["site"] == "plant1"), "{advised:?}");
+}
+
+#[test]
 fn viewers_get_the_summaries_of_other_peers() {
     let lan = Lan::start_with("asked", 4, 0.2, 3);
     wait_until("a peer loses messages", || {

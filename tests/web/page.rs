@@ -7,7 +7,7 @@ use crate::support::root;
 use crate::support::wait::{wait_until, wait_until_some};
 use seqcast::bus::{Bus, DropRule, Options, Subscription};
 use seqcast::config::Config;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
@@ -74,6 +74,21 @@ impl Lan {
         }
     }
 
+    /// Reports that 40 messages of another site are lost, as a gateway does, from one peer to the first one. The LAN has a
+    /// gateway as long as the subscription exists.
+    pub fn report_site_loss(&self, gateway: usize) -> Subscription {
+        let gateway = &self.peers[gateway];
+        let subscription = gateway.subscribe("_SEQCAST.LINK.*".parse().unwrap()).expect("a subscription");
+        wait_until("the first peer listens to gateways", || {
+            let subs = self.peers[0].show("subs").expect("the peer answers");
+            subs["rows"].as_array().expect("rows").iter().any(|row| row["pattern"] == "_SEQCAST.LINK.LOSS")
+        });
+        let origin = "plant1 6b1f90a2c3d4e5f6 3 1207 1102 18 b41c09e2aa70d355 A.test 5c19adc000000007 4711 b8335b8";
+        let report = json!({ "subject": "plant.7", "origin": origin, "follows": true, "lost_min": 40, "lost_max": 40 });
+        gateway.publish_blocking(message("_SEQCAST.LINK.LOSS", &report.to_string())).expect("the peer runs");
+        subscription
+    }
+
     /// Returns the number of messages that a peer lost.
     pub fn lost(&self, peer: usize) -> u64 {
         let loss = self.peers[peer].show("loss").expect("the peer answers");
@@ -113,6 +128,7 @@ fn page_works_in_a_browser() {
         lossy.publish();
         0 < lossy.lost(0) && 0 < lossy.lost(1)
     });
+    let _gateway = lossy.report_site_loss(2);
     let place = Place::new();
     let reports = browse(&place, &[("calm", &calm), ("lossy", &lossy), ("empty", &empty)], || {
         calm.publish();
@@ -149,7 +165,7 @@ fn page_works_in_a_browser() {
     assert_eq!(silent, 1, "{:?}", nodes("lossy"));
     assert_eq!(of("own report")["lossy"], "Health Clients");
     let screenshots: Vec<&Value> = reports.iter().filter(|report| report["kind"] == "screenshot").collect();
-    assert_eq!(screenshots.len(), 13);
+    assert_eq!(screenshots.len(), 14);
     for screenshot in screenshots {
         assert!(SCREENSHOT_BYTES_MIN <= screenshot["detail"]["bytes"].as_u64().unwrap(), "{screenshot}");
     }

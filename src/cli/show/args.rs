@@ -36,6 +36,9 @@ With --outbound, one row for each other peer, as that peer reports the losses of
 With --by-subject, one row for each publisher and subject, most lost messages first: messages lost and repaired; time, \
 reason and cause of the last loss. Rows in parentheses count messages of unknown subjects with the datagrams that are \
 still awaited, messages to this peer alone, and messages of further subjects if there are over 10,000.
+On a LAN with a gateway a further table follows with a row for each publisher in another site, or for each of its \
+subjects: messages of the site that were lost on the way, 5.. if nothing bounds the number; tails, the number of times \
+that the last gateway of the site ended with an unknown number of messages behind it.
 Times are UTC.";
 
 /// `seqcast show`.

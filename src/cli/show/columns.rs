@@ -330,9 +330,10 @@ pub(super) fn names(list: &Value) -> String {
 }
 
 /// Returns a number, or both bounds if it is not known exactly.
-fn counted(count: &Value) -> String {
+pub(super) fn counted(count: &Value) -> String {
     match count.as_object() {
         None => count.to_string(),
+        Some(bounds) if bounds["max"].is_null() => format!("{}..", bounds["min"]),
         Some(bounds) => format!("{}..{}", bounds["min"], bounds["max"]),
     }
 }

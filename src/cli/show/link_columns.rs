@@ -3,13 +3,15 @@
 use serde_json::Value;
 
 use super::columns::Cell::{self, Field, FieldOr, Rule};
-use super::columns::{field, names};
+use super::columns::{counted, field, names};
 use crate::terminal::table::Column;
 
 pub(super) const LINK: &[(&str, Cell)] = &[
     ("site", Field("/site")),
     ("gateway", Field("/gateway")),
     ("servers", Rule(|link| names(&link["hubs"]))),
+    ("exports", Rule(|link| names(&link["exports"]))),
+    ("imports", Rule(|link| names(&link["imports"]))),
     ("state", Field("/state")),
     ("fault", FieldOr("/fault", "-")),
     ("conflict", FieldOr("/conflict", "-")),
@@ -33,6 +35,40 @@ pub(super) const SITES: &[(Column, Cell)] = &[
     (Column::new("lost"), Rule(lost_on_the_way)),
     (Column::new("tails"), Field("/tails")),
 ];
+
+/// Messages of other sites that are lost. A row without a publisher counts those of unknown ones.
+pub(super) const SITE_LOSSES: &[(Column, Cell)] = &[
+    (Column::new("site").left(), Field("/site")),
+    (Column::new("publisher").left(), Rule(remote_publisher)),
+    (Column::new("lost"), Rule(|row| counted(&row["lost"]))),
+    (Column::new("tails"), Field("/tails")),
+    (Column::new("loss time"), Field("/time")),
+];
+
+/// The same by subject.
+pub(super) const SITE_LOSSES_BY_SUBJECT: &[(Column, Cell)] = &[
+    (Column::new("site").left(), Field("/site")),
+    (Column::new("publisher").left(), Rule(remote_publisher)),
+    (Column::new("subject").left(), Rule(subject_at_site)),
+    (Column::new("lost"), Rule(|row| counted(&row["lost"]))),
+    (Column::new("tails"), Field("/tails")),
+    (Column::new("loss time"), Field("/time")),
+];
+
+fn remote_publisher(row: &Value) -> String {
+    match FieldOr("/publisher", "").text(row) {
+        none if none.is_empty() => FieldOr("/epoch", "(unknown publishers)").text(row),
+        name => name,
+    }
+}
+
+fn subject_at_site(row: &Value) -> String {
+    match row["kind"].as_str() {
+        Some("other_subjects") => "(further subjects)".to_owned(),
+        Some("tail") => "(behind the last known message)".to_owned(),
+        _ => field(row, "/subject"),
+    }
+}
 
 /// Returns the number of messages of a site that were lost on the way, as exactly as it is known.
 fn lost_on_the_way(row: &Value) -> String {

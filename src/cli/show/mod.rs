@@ -14,7 +14,7 @@ use self::columns::{
     LOSS_MESSAGES, LOSS_SHARES, MEMBER, ORIGIN, OUTBOUND, PEERS, SEQNO, SKEW, STATUS, SUBS, TOTALS, WINDOWS,
     is_any_missed,
 };
-use self::link_columns::{LINK, SITES};
+use self::link_columns::{LINK, SITE_LOSSES, SITE_LOSSES_BY_SUBJECT, SITES};
 use super::connect;
 use super::receivers::LonePeerAdvice;
 use crate::message::PeerRef;
@@ -30,8 +30,10 @@ use crate::terminal::table::{Column, TextTable};
 pub fn run(options: &ShowOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     let ShowOptions { what, json, at, socket } = options;
     let answer = print_report(what, at.as_ref(), socket.as_ref(), *json, out)?;
-    if let Some(omitted) = answer["omitted"].as_u64().filter(|omitted| 0 < *omitted) {
-        note(format_args!("{omitted} more rows are not shown"));
+    for omitted in ["omitted", "sites_omitted"].iter().filter_map(|field| answer[*field].as_u64()) {
+        if 0 < omitted {
+            note(format_args!("{omitted} more rows are not shown"));
+        }
     }
     if let ShowReport::Seqno { limit } = what
         && is_limit_reached(&answer, *limit)
@@ -122,11 +124,15 @@ fn text(what: &ShowReport, answer: &Value) -> String {
     match what {
         ShowReport::Loss { verbose: true, .. } => {
             let [messages, datagrams] = [LOSS_MESSAGES, LOSS_DATAGRAMS].map(|cells| rows(cells, answer));
-            format!(
-                "{first}\nmessages\n{messages}\ndatagrams: missing = repaired + pending + lost + unverified\n{datagrams}"
-            )
+            let parts = format!(
+                "messages\n{messages}\ndatagrams: missing = repaired + pending + lost + unverified\n{datagrams}"
+            );
+            format!("{first}\n{parts}{}", site_losses(SITE_LOSSES, answer))
         }
-        ShowReport::Loss { outbound: false, by_subject: false, .. } => first + &shares(answer) + &verdicts(answer),
+        ShowReport::Loss { outbound: false, by_subject: false, .. } => {
+            first + &shares(answer) + &verdicts(answer) + &site_losses(SITE_LOSSES, answer)
+        }
+        ShowReport::Loss { by_subject: true, .. } => first + &site_losses(SITE_LOSSES_BY_SUBJECT, answer),
         ShowReport::History { .. } => format!("{first}\n{}", fields("all subjects", TOTALS, &answer["totals"])),
         ShowReport::Status => {
             let status = &answer["status"];
@@ -189,6 +195,14 @@ fn shares(answer: &Value) -> String {
     match missed.is_empty() {
         true => String::new(),
         false => format!("\n{}", rows(LOSS_SHARES, &json!({ "rows": missed }))),
+    }
+}
+
+/// Returns a table of the losses of other sites, if there are any, below an empty line.
+fn site_losses(cells: &[(Column, Cell)], answer: &Value) -> String {
+    match answer["sites"].as_array().is_none_or(Vec::is_empty) {
+        true => String::new(),
+        false => format!("\n{}", rows(cells, &json!({ "rows": answer["sites"] }))),
     }
 }
 
@@ -288,6 +302,24 @@ user | missed |   repaired  |     lost    | unverified
             ),
             "{text}"
         );
+    }
+
+    #[test]
+    fn losses_of_other_sites_follow_in_a_table() {
+        let row = |publisher: Value, lost: Value, tails: u64| {
+            json!({ "site": "plant1", "publisher": publisher, "epoch": null, "lost": lost, "tails": tails,
+                "time": "20:42:24.431", "kind": "tail", "subject": null })
+        };
+        let sites = [row(json!("A.test"), json!(40), 0), row(json!(null), json!({ "min": 0, "max": null }), 1)];
+        let answer = json!({ "rows": [], "sites": sites });
+        let of_sites = site_losses(SITE_LOSSES, &answer);
+        let lines: Vec<Vec<&str>> = of_sites.lines().map(|line| line.split('|').map(str::trim).collect()).collect();
+        assert_eq!(lines[1], ["site", "publisher", "lost", "tails", "loss time"]);
+        assert_eq!(lines[3], ["plant1", "A.test", "40", "0", "20:42:24.431"]);
+        assert_eq!(lines[4], ["plant1", "(unknown publishers)", "0..", "1", "20:42:24.431"]);
+        let by_subject = site_losses(SITE_LOSSES_BY_SUBJECT, &answer);
+        assert!(by_subject.contains("(behind the last known message)"), "{by_subject}");
+        assert_eq!(site_losses(SITE_LOSSES, &json!({ "sites": [] })), "", "no table without losses");
     }
 
     #[test]

@@ -31,6 +31,7 @@ use crate::daemon::log_levels::LogLevels;
 use crate::daemon::mailbox::CommandQueue;
 use crate::daemon::short_poll::ShortPoll;
 use crate::daemon::signals::Signals;
+use crate::daemon::site_loss_monitor::SiteLossMonitor;
 use crate::daemon::systemd::SystemdNotifier;
 use crate::daemon::timer::Timer;
 use crate::time::{ClockReading, Instant};
@@ -44,6 +45,7 @@ pub(crate) struct Engine {
     pub(crate) core: EngineCore,
     services: Services,
     health: Health,
+    site_losses: SiteLossMonitor,
     remote_reports: RemoteReports,
     interface: TrackedInterface,
     /// Levels of the log; `None` if the peer has no log of its own.
@@ -133,6 +135,7 @@ impl Engine {
         let conflict = self.services.server_id_conflict();
         let link_problem = || self.services.link_problem(now.instant);
         self.health.on_turn(&mut self.core, self.interface.state(), conflict, link_problem, now);
+        self.site_losses.on_turn(&mut self.core, self.services.is_gateway(), now);
         self.notify_systemd(now);
         self.expire_log_levels(now);
         self.core.report_unserved(now);

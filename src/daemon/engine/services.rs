@@ -289,6 +289,14 @@ impl Services {
         }
     }
 
+    /// Returns whether this peer is a gateway.
+    pub(super) fn is_gateway(&self) -> bool {
+        #[cfg(feature = "links")]
+        return self.link.is_some();
+        #[cfg(not(feature = "links"))]
+        false
+    }
+
     /// Returns what is wrong with the link to other sites, if it lasts.
     pub(super) fn link_problem(&self, now: Instant) -> Option<String> {
         #[cfg(feature = "links")]

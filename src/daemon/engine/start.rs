@@ -29,6 +29,7 @@ use crate::daemon::open_membership::OpenMembership as Membership;
 use crate::daemon::protection::Protection;
 use crate::daemon::self_test;
 use crate::daemon::signals::Signals;
+use crate::daemon::site_loss_monitor::SiteLossMonitor;
 use crate::daemon::systemd::SystemdNotifier;
 use crate::daemon::timer::Timer;
 use crate::daemon::tokens::{COPIES, GROUP, INBOX, INTERFACES, LOCAL_SOCKET, TIMER, WAKER};
@@ -76,7 +77,6 @@ impl Engine {
         let certificate = membership.own_certificate();
         let mut services = Services::open(config, options, epoch, &certificate.permissions)?;
         services.register(poll.registry()).map_err(step("watch the listeners"))?;
-
         let started = Clock::now();
         let static_status = static_status(config, &chosen, &sockets, local_socket.as_ref());
         let mut settings = config.settings(membership.datagram_bytes_max(chosen.payload_bytes_max()));
@@ -101,6 +101,7 @@ impl Engine {
             ),
             services,
             health,
+            site_losses: SiteLossMonitor::new(started.instant),
             interface: TrackedInterface::new(watch, chosen),
             log_levels: (options.signals && has_log()).then(|| LogLevels::new(config.log_level)),
             static_status,

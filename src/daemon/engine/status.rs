@@ -48,6 +48,7 @@ impl Engine {
             clients,
             counters,
             subject_losses,
+            site_losses: self.site_losses.losses(),
             origin_of: &|epoch| self.core.protection.origin_of(epoch),
             address,
             copies_to,
@@ -149,14 +150,26 @@ impl Engine {
                 path_tests_discarded,
                 "Those that were not answered, because there were too many.",
             ),
+        ];
+        rows.extend(self.loss_counters());
+        rows.push(("dropped_by_rule", by_rule, "Received datagrams dropped on purpose by a drop rule."));
+        rows.extend(self.core.protection.counters());
+        rows
+    }
+
+    /// Returns the counters of losses that have no row of their own in `show loss`.
+    fn loss_counters(&self) -> [CounterRow; 2] {
+        [
             (
                 "subject_losses_unlisted",
                 self.core.subject_losses.unlisted,
                 "Losses and repairs that 'show loss --by-subject' counts together: there are too many subjects.",
             ),
-            ("dropped_by_rule", by_rule, "Received datagrams dropped on purpose by a drop rule."),
-        ];
-        rows.extend(self.core.protection.counters());
-        rows
+            (
+                "site_losses_unlisted",
+                self.site_losses.losses().unlisted,
+                "Reports of losses of other sites that 'show loss' counts together or not at all: there are too many.",
+            ),
+        ]
     }
 }

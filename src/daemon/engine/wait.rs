@@ -221,6 +221,7 @@ impl Engine {
             self.core.confirm_deadline(),
             self.core.clients.buffer_deadline(),
             Some(self.health.deadline()),
+            self.site_losses.deadline(),
             self.systemd.as_ref().and_then(SystemdNotifier::deadline),
             self.interface.deadline(),
             self.log_levels.as_ref().and_then(LogLevels::deadline),

@@ -40,7 +40,7 @@ pub(super) struct LanSubscription {
 pub(super) struct LanClient {
     mailbox: Arc<Mailbox>,
     client: ClientId,
-    /// The patterns, none of which another one contains. A subject belongs to the first one that matches it.
+    /// The patterns. A subject belongs to the first one that matches it.
     pub(super) patterns: Vec<Pattern>,
     pub(super) subscriptions: Vec<LanSubscription>,
 }
@@ -61,7 +61,8 @@ impl LanClient {
         // Otherwise the link would receive what it imports.
         core.request(now, client, ClientRequest::Echo(false)).map_err(LinkError::Refused)?;
         let of_gateways = GATEWAY_SUBJECTS.parse::<Pattern>().expect("a constant that is a pattern");
-        let patterns = settings.exchanged(Some(of_gateways));
+        // Other peers know a gateway by this pattern, even if an exported one contains it.
+        let patterns: Vec<Pattern> = std::iter::once(of_gateways).chain(settings.exchanged()).collect();
         let mut subscriptions = Vec::new();
         for (index, pattern) in patterns.iter().enumerate() {
             let queue = Arc::new(SubscriptionQueue::new(LIMITS));

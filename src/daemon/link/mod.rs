@@ -94,7 +94,7 @@ impl Link {
         let lan = LanClient::open(core, &settings)?;
         let epoch = std::iter::repeat_with(random_u64).find_map(Epoch::new).expect("a random number is rarely 0");
         let report = SharedReport::new(&settings, epoch, &config.link);
-        let patterns = settings.exchanged(None);
+        let patterns = settings.exchanged();
         let gateway = Gateway::new(settings, epoch, Clock::now().instant);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(LinkError::System)?;
         let (end, end_requested) = oneshot::channel::<()>();

@@ -5,6 +5,8 @@ use crate::config::HubAddress;
 use crate::link::gateway::Gateway;
 use crate::link::gateway_settings::GatewaySettings;
 use crate::message::Epoch;
+use crate::subject::Pattern;
+use crate::subject::pattern_set::PatternSet;
 use crate::time::Instant;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,6 +33,8 @@ impl SharedReport {
             "site": settings.site.to_string(),
             "gateway": epoch.to_string(),
             "hubs": hubs.iter().map(HubAddress::to_string).collect::<Vec<String>>(),
+            "exports": texts(&settings.exports),
+            "imports": texts(&settings.imports),
             "state": "connecting",
             "fault": null,
             "shares": 0,
@@ -107,4 +111,9 @@ impl SharedReport {
     fn lock(&self) -> MutexGuard<'_, LinkReport> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns the patterns of a set as texts.
+fn texts(set: &PatternSet) -> Vec<&str> {
+    set.patterns().iter().map(Pattern::as_str).collect()
 }

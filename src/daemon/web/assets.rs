@@ -18,7 +18,7 @@ const fn asset(path: &'static str, content_type: &'static str, content: &'static
     PageAsset { path, content_type, content }
 }
 
-static ASSETS: [PageAsset; 18] = [
+static ASSETS: [PageAsset; 19] = [
     asset("/", HTML, include_str!("page/index.html")),
     asset("/page.css", STYLE, include_str!("page/page.css")),
     asset("/icon.svg", IMAGE, include_str!("page/icon.svg")),
@@ -32,6 +32,7 @@ static ASSETS: [PageAsset; 18] = [
     asset("/picture.js", SCRIPT, include_str!("page/picture.js")),
     asset("/plots.js", SCRIPT, include_str!("page/plots.js")),
     asset("/report.js", SCRIPT, include_str!("page/report.js")),
+    asset("/sites.js", SCRIPT, include_str!("page/sites.js")),
     asset("/state.js", SCRIPT, include_str!("page/state.js")),
     asset("/views.js", SCRIPT, include_str!("page/views.js")),
     asset("/uplot.js", SCRIPT, include_str!("page/uplot.js")),

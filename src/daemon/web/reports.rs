@@ -128,7 +128,7 @@ impl ReportSource {
         let mut overview = Map::new();
         for mut answer in answers {
             let Some(name) = answer["show"].as_str().map(str::to_owned) else { continue };
-            for part in ["omitted", "totals"] {
+            for part in ["omitted", "totals", "sites"] {
                 let value = answer[part].take();
                 if !value.is_null() {
                     overview.insert(format!("{name}_{part}"), value);

@@ -1,11 +1,13 @@
 //! The state of this host, read once: everything that the checks judge.
 
 pub(crate) mod firewall;
+pub(crate) mod hubs;
 pub(crate) mod procfs;
 pub(crate) mod running_peer;
 pub(crate) mod traffic;
 
 use self::firewall::FirewallState;
+use self::hubs::HubProbe;
 use self::procfs::{MembershipTable, UdpSocketRow};
 use self::running_peer::LocalPeer;
 use self::traffic::InterfaceTest;
@@ -54,6 +56,8 @@ pub(crate) struct HostState {
     pub(crate) firewall: FirewallState,
     /// True if a time service keeps the wall clock; `None` if the system does not say.
     pub(crate) is_clock_kept: Option<bool>,
+    /// Servers of the cluster that joins sites; none if the peer is connected with one of them, or is no gateway.
+    pub(crate) hubs: Vec<HubProbe>,
 }
 
 /// Kind of an interface, as far as it matters for multicast.
@@ -92,14 +96,20 @@ pub(crate) fn read(config: &Config, asks_peer: bool) -> HostState {
         .filter_map(|interface| traffic::choice_of(interface, family))
         .take(OTHER_INTERFACES_MAX)
         .collect();
-    let (test, other_tests, firewall) = thread::scope(|scope| {
+    let hubs = match peer.running() {
+        Some(running) => running.unconnected_hubs(),
+        None => config.link.iter().map(ToString::to_string).collect(),
+    };
+    let (test, other_tests, firewall, hubs) = thread::scope(|scope| {
         let setup = &setup;
+        let hubs = scope.spawn(|| hubs::probe(&hubs));
         let firewall = scope.spawn(|| firewall::read(setup.group, setup.port));
         let others: Vec<_> =
             others.iter().map(|other| scope.spawn(move || traffic::test(setup, other, false))).collect();
         let test = choice.as_ref().ok().map(|chosen| traffic::test(setup, chosen, true));
         let others = others.into_iter().map(|other| other.join().expect("a test of an interface does not panic"));
-        (test, others.collect(), firewall.join().expect("reading the rules does not panic"))
+        let firewall = firewall.join().expect("reading the rules does not panic");
+        (test, others.collect(), firewall, hubs.join().expect("a test of a server does not panic"))
     });
     HostState {
         link: link_kind(Path::new("/sys/class/net"), &name),
@@ -119,6 +129,7 @@ pub(crate) fn read(config: &Config, asks_peer: bool) -> HostState {
         test,
         other_tests,
         firewall,
+        hubs,
     }
 }
 

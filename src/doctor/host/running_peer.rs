@@ -39,6 +39,18 @@ pub(crate) struct RunningPeer {
     pub(crate) counters: BTreeMap<String, u64>,
     /// Findings of the peer's own checks.
     pub(crate) findings: Vec<PeerFinding>,
+    /// The link to other sites, as in `show links`; null if the peer is no gateway.
+    pub(crate) link: Value,
+    /// Rows of `show loss` about other sites.
+    pub(crate) site_losses: Vec<Value>,
+}
+
+impl RunningPeer {
+    /// Returns the servers of the cluster, if the peer is a gateway and is not connected with one of them.
+    pub(crate) fn unconnected_hubs(&self) -> Vec<String> {
+        let hubs = self.link["hubs"].as_array().filter(|_| self.link["state"] != "connected");
+        hubs.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    }
 }
 
 /// A finding of the peer's own checks.
@@ -66,11 +78,15 @@ fn reports(bus: &Bus) -> Result<RunningPeer, String> {
     let text = |error: crate::bus::ReportError| error.to_string();
     let health = bus.show("health").map_err(|error| error.to_string())?;
     let findings = health["health"]["findings"].as_array().map_or(&[][..], Vec::as_slice);
+    let mut links = bus.show("links").map_err(|error| error.to_string())?;
+    let losses = bus.show("loss").map_err(|error| error.to_string())?;
     Ok(RunningPeer {
         status: bus.status().map_err(text)?,
         peers: bus.peers().map_err(text)?.rows,
         counters: bus.counters().map_err(text)?.into_iter().map(|row| (row.name, row.value)).collect(),
         findings: findings.iter().filter_map(finding).collect(),
+        link: links["link"].take(),
+        site_losses: losses["sites"].as_array().cloned().unwrap_or_default(),
     })
 }
 

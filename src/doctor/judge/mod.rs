@@ -3,6 +3,7 @@
 mod limits;
 mod network;
 mod peer;
+mod sites;
 #[cfg(test)]
 mod tests;
 
@@ -10,7 +11,7 @@ use super::host::HostState;
 use super::outcome::CheckOutcome;
 
 /// All checks, in the order of the report.
-const CHECKS: [fn(&HostState) -> Vec<CheckOutcome>; 19] = [
+const CHECKS: [fn(&HostState) -> Vec<CheckOutcome>; 20] = [
     peer::check_peer,
     network::check_interface,
     network::check_link,
@@ -30,6 +31,7 @@ const CHECKS: [fn(&HostState) -> Vec<CheckOutcome>; 19] = [
     peer::check_datagrams,
     peer::check_identity,
     limits::check_clock,
+    sites::check_sites,
 ];
 
 /// Judges the state of the host.

@@ -29,8 +29,8 @@ pub(super) fn check_peer(state: &HostState) -> Vec<CheckOutcome> {
         }
         LocalPeer::Running(peer) => {
             let found = format!("{} runs in {group} port {port}, version {}", peer.status.name, peer.status.version);
-            // The check of identities has the addresses of both peers.
-            let findings = peer.findings.iter().filter(|finding| finding.check != "names");
+            // The check of identities has the addresses of both peers, and that of sites has more about the link.
+            let findings = peer.findings.iter().filter(|finding| !["names", "link"].contains(&&*finding.check));
             let findings = findings.map(|finding| CheckOutcome {
                 state: OutcomeState::Defect(finding.severity),
                 effect: Some(finding.effect.clone().into()),

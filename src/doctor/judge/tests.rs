@@ -1,6 +1,7 @@
 //! Table tests of the checks, on made-up hosts: each change of a healthy host gives its outcome.
 
 use super::super::host::firewall::{FirewallRules, FirewallState};
+use super::super::host::hubs::HubProbe;
 use super::super::host::procfs::{MembershipTable, UdpSocketRow};
 use super::super::host::running_peer::{LocalPeer, PeerFinding, RunningPeer};
 use super::super::host::traffic::{HeardTraffic, InterfaceTest, SocketTest};
@@ -171,6 +172,53 @@ fn reports_of_the_running_peer_are_named() {
     check("buffers warning", "got 208 KiB", with(|peer| peer.status.receive_buffer = 212_992));
 }
 
+/// Changes the healthy host into one with a gateway whose link has these fields, and rows of losses of other sites.
+fn gateway(fields: serde_json::Value, losses: serde_json::Value) -> impl FnOnce(&mut HostState) {
+    move |state| {
+        state.peer = running();
+        let LocalPeer::Running(peer) = &mut state.peer else { unreachable!("it runs") };
+        peer.link = json!({
+            "site": "plant1", "gateway": "1f6e2c5a90b3d874", "hubs": ["nats://hub1:4222"], "state": "connected",
+            "fault": null, "conflict": null, "exports": ["plant.>"], "imports": [], "unsent": 0, "unread": 0,
+        });
+        for (field, value) in fields.as_object().expect("fields") {
+            peer.link[field] = value.clone();
+        }
+        peer.site_losses = losses.as_array().expect("rows").clone();
+    }
+}
+
+#[test]
+fn defects_of_the_link_are_named() {
+    let none = || json!([]);
+    check("sites ok", "it exports plant.> and imports nothing", gateway(json!({}), none()));
+    for (fields, found) in [
+        (json!({ "state": "connecting" }), "no server of the cluster answers"),
+        (json!({ "state": "failed", "fault": "the peer has ended" }), "the link is failed: the peer has ended"),
+        (json!({ "state": "connecting", "fault": "authorization violation" }), "refuses the credentials"),
+        (json!({ "fault": "permissions violation" }), "the cluster refuses: permissions violation"),
+        (json!({ "conflict": "another LAN is called plant1, too" }), "another LAN is called plant1"),
+        (json!({ "unsent": 3 }), "3 messages were not exported"),
+        (json!({ "unread": 4 }), "4 messages of the cluster were dropped"),
+    ] {
+        check("sites warning", found, gateway(fields, none()));
+    }
+    let loss = |site: &str, lost: serde_json::Value, tails: u64| json!({ "site": site, "lost": lost, "tails": tails });
+    let losses = json!([loss("hq", json!(40), 0), loss("hq", json!(2), 0), loss("oslo", json!({ "min": 3 }), 1)]);
+    check("sites warning", "42 messages of site hq were lost", gateway(json!({}), losses.clone()));
+    check("sites warning", "at least 3 messages of site oslo", gateway(json!({}), losses));
+}
+
+#[test]
+fn servers_of_a_cluster_are_reached_or_named() {
+    let probe =
+        |failure: Option<&str>| HubProbe { address: "nats://hub1:4222".into(), failure: failure.map(str::to_owned) };
+    check("sites ok", "nats://hub1:4222 of the cluster accepts connections", |state| state.hubs = vec![probe(None)]);
+    check("sites warning", "nats://hub1:4222 of the cluster is not reached: refused", |state| {
+        state.hubs = vec![probe(Some("refused"))];
+    });
+}
+
 #[test]
 fn foreign_datagrams_are_named_with_their_sources() {
     let source = || ["10.0.0.9:4000".parse().unwrap()].into();
@@ -248,6 +296,7 @@ fn healthy() -> HostState {
         other_tests: Vec::new(),
         firewall: FirewallState::Rules(FirewallRules::default()),
         is_clock_kept: Some(true),
+        hubs: Vec::new(),
     }
 }
 
@@ -272,5 +321,7 @@ fn running() -> LocalPeer {
         peers: vec![serde_json::from_value(other).expect("a peer")],
         counters: BTreeMap::new(),
         findings: Vec::new(),
+        link: serde_json::Value::Null,
+        site_losses: Vec::new(),
     }))
 }

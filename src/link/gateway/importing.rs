@@ -7,7 +7,7 @@ use crate::link::import::{Imported, RoundRequest};
 use crate::link::import_queue::{HubContent, HubItem};
 use crate::link::manifest::LinkManifest;
 use crate::link::position::one_more;
-use crate::link::site_loss::{SiteLoss, SiteLossReport};
+use crate::link::site_loss::{SiteLoss, SiteReport, SiteTail};
 use crate::link::system_messages::{LOSS_SUBJECT, REQUEST_PREFIX, RequestText, system_subject};
 use crate::message::{Headers, Message};
 use crate::subject::Subject;
@@ -92,8 +92,13 @@ impl Gateway {
 
     /// Notes a report of another gateway of this site.
     pub(super) fn on_loss_report(&mut self, message: &Message) {
-        let Some(report) = SiteLossReport::from_json(&message.payload) else { return self.counts.invalid += 1 };
-        let SiteLossReport { origin, subject, follows } = report;
+        let loss = match SiteReport::from_json(&message.payload) {
+            Some(SiteReport::Loss(loss)) => loss,
+            // Each gateway finds the end of another one by itself.
+            Some(SiteReport::Tail(_)) => return,
+            None => return self.counts.invalid += 1,
+        };
+        let SiteLoss { origin, subject, follows, .. } = *loss;
         if !follows {
             return self.on_imported(&origin, &subject);
         }
@@ -183,7 +188,19 @@ impl Gateway {
         let counts = self.site(&loss.origin.site);
         counts.lost_min = counts.lost_min.saturating_add(loss.count.min());
         counts.lost_max = counts.lost_max.saturating_add(loss.count.max());
+        self.publish_report(loss.to_json());
+    }
+
+    /// Counts and reports a tail, if there is one. Each gateway of this site does so.
+    pub(super) fn report_tail(&mut self, tail: Option<SiteTail>) {
+        if let Some(tail) = tail {
+            self.site(&tail.site).tails += 1;
+            self.publish_report(tail.to_json());
+        }
+    }
+
+    fn publish_report(&mut self, report: Vec<u8>) {
         let subject: Subject = LOSS_SUBJECT.parse().expect("a constant that is a subject");
-        self.to_lan.push_back(Message::new(subject, loss.to_json()));
+        self.to_lan.push_back(Message::new(subject, report));
     }
 }

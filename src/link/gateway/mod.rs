@@ -349,22 +349,16 @@ impl Gateway {
         // Its last manifests come first.
         let oldest = self.unread.front().map(|item| item.at + SILENCE_MAX);
         while let Some(bye) = self.watch.pop_bye(now, oldest) {
-            let has_tail = self.ledger.on_bye(&bye).is_some();
-            self.count_tail(&bye.site, has_tail);
+            let tail = self.ledger.on_bye(&bye);
+            self.report_tail(tail);
         }
         // After an outage of the connection they need time to be heard again.
         if !self.is_linked || now.since(self.linked_at) < SILENCE_MAX {
             return;
         }
         for (site, gateway) in self.watch.take_silent(now) {
-            let has_tail = self.ledger.on_gateway_end(&site, gateway).is_some();
-            self.count_tail(&site, has_tail);
-        }
-    }
-
-    fn count_tail(&mut self, site: &SiteName, has_tail: bool) {
-        if has_tail {
-            self.site(site).tails += 1;
+            let tail = self.ledger.on_gateway_end(&site, gateway);
+            self.report_tail(tail);
         }
     }
 

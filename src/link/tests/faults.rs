@@ -3,6 +3,7 @@
 use super::super::envelope::LinkEnvelope;
 use super::super::gateway::Gateway;
 use super::super::gateway_settings::GatewaySettings;
+use super::super::site_loss::SiteReport;
 use super::super::system_messages::LOSS_SUBJECT;
 use super::{at, epoch};
 use crate::message::{Delivery, Epoch, Message, Publisher, Verdict};
@@ -160,12 +161,12 @@ impl Model {
         let site = self.hosts[from].site;
         let seen = &mut self.seen[site];
         if message.subject.as_bytes() == LOSS_SUBJECT.as_bytes() {
-            let loss: serde_json::Value = serde_json::from_slice(&message.payload).unwrap();
-            let publisher = u64::from_str_radix(loss["epoch"].as_str().unwrap(), 16).unwrap();
-            let stream = (epoch(publisher), loss["subject"].as_str().unwrap().parse().unwrap());
-            let sum = seen.reported.entry(stream).or_default();
-            sum.0 += loss["lost_min"].as_u64().unwrap();
-            sum.1 = sum.1.saturating_add(loss["lost_max"].as_u64().unwrap_or(u64::MAX));
+            // A tail has no stream; the gateways count them.
+            if let SiteReport::Loss(loss) = SiteReport::from_json(&message.payload).unwrap() {
+                let sum = seen.reported.entry((loss.origin.publisher.epoch, loss.subject)).or_default();
+                sum.0 += loss.count.min();
+                sum.1 = sum.1.saturating_add(loss.count.max());
+            }
         } else if let Some(envelope) = LinkEnvelope::find(&message.headers) {
             let LinkEnvelope { publisher, point, .. } = envelope.unwrap();
             let stream = (publisher.epoch, message.subject.clone());

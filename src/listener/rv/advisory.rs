@@ -130,7 +130,7 @@ fn subject_fields(named: &[NamedSubject]) -> impl Iterator<Item = RvField<'_>> {
 
 /// Returns the fields that only this bus has.
 fn own_fields(json: &Map<String, Value>) -> Vec<RvField<'_>> {
-    let texts = ["publisher", "user", "epoch", "reason", "cause"];
+    let texts = ["site", "publisher", "user", "epoch", "reason", "cause"];
     let numbers = [
         "repaired",
         "kernel_drops",
@@ -138,6 +138,7 @@ fn own_fields(json: &Map<String, Value>) -> Vec<RvField<'_>> {
         "unverified",
         "unverified_first",
         "unverified_last",
+        "tails",
         "subjects_omitted",
     ];
     let mut fields: Vec<RvField<'_>> =
@@ -188,7 +189,8 @@ fn string<'a>(json: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
 fn bounds(json: &Map<String, Value>, name: &str) -> (u64, u64) {
     let Some(value) = json.get(name) else { return (0, 0) };
     let bound = |name| value.get(name).and_then(Value::as_u64).unwrap_or_default();
-    value.as_u64().map_or_else(|| (bound("min"), bound("max")), |exact| (exact, exact))
+    // Nothing bounds the number if the upper bound is null.
+    value.as_u64().map_or_else(|| (bound("min"), bound("max").max(bound("min"))), |exact| (exact, exact))
 }
 
 /// Returns a number of messages as a value.

@@ -11,7 +11,7 @@ use crate::proto::members::Member;
 use crate::proto::mutant::Mutant;
 use crate::proto::remote_interest::{RecordOutcome, RemoteEntry};
 use crate::proto::stats::{MemberState, RemoteRow};
-use crate::subject::Subject;
+use crate::subject::{Pattern, Subject};
 use crate::time::{ClockReading, Instant};
 use crate::wire::{Header, Interest, InterestRequest, PeerAnnouncement, Record};
 use std::collections::BTreeSet;
@@ -215,6 +215,14 @@ impl Peer {
     pub fn knows_all_interest(&self) -> bool {
         let mut others = self.members.values().filter(|member| member.is_reachable());
         self.discovery.is_discovered && others.all(|member| self.remote_interest.is_known(member.epoch()))
+    }
+
+    /// Returns whether a client of another peer that can be reached subscribes to exactly this pattern, which matches the
+    /// subject.
+    pub fn is_subscribed_elsewhere(&mut self, subject: &Subject, pattern: &Pattern) -> bool {
+        let mut is_subscribed = false;
+        self.remote_interest.visit_reachable(subject, |entry| is_subscribed |= entry.wanted.pattern == *pattern);
+        is_subscribed
     }
 
     /// Returns the known subscriptions of the clients of other peers.

@@ -4,6 +4,7 @@ import { make, setText } from "/dom.js";
 import { makeLan } from "/lan.js";
 import { makeMessages } from "/messages.js";
 import { makePeer, makePeers } from "/peer.js";
+import { makeSites } from "/sites.js";
 import { State } from "/state.js";
 import { makeClients, makeLosses, makeStreams, makeSubject, makeSubjects } from "/views.js";
 
@@ -19,6 +20,7 @@ const VIEWS = [
   ["subjects", "Subjects", makeSubjects, "subject"],
   ["clients", "Clients", makeClients],
   ["streams", "Streams", makeStreams],
+  ["sites", "Sites", makeSites],
   ["messages", "Messages", makeMessages, "messages"],
 ];
 const SINGLE = { peer: makePeer, subject: makeSubject, messages: makeMessages };

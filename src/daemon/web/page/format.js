@@ -8,9 +8,10 @@ export function count(value) {
   return typeof value === "number" ? whole.format(value) : "–";
 }
 
-/** Returns a loss: a number, or both bounds. */
+/** Returns a loss: a number, or both bounds. Without an upper one nothing bounds it. */
 export function bounds(value) {
-  return value !== null && typeof value === "object" ? `${count(value.min)} to ${count(value.max)}` : count(value);
+  if (value === null || typeof value !== "object") return count(value);
+  return value.max === null ? `at least ${count(value.min)}` : `${count(value.min)} to ${count(value.max)}`;
 }
 
 /** Returns a rate with at most one decimal. */

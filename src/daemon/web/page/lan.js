@@ -188,6 +188,12 @@ export function makeFindings() {
   return { element: card("Health", none, list), update };
 }
 
+/** Returns the site that an advisory is about, with the publisher if it is known; null if it is about this LAN. */
+function ofSite({ site, publisher, epoch }) {
+  const name = publisher ?? epoch;
+  return site ? (name ? `${name} of site ${site}` : `site ${site}`) : null;
+}
+
 /** Makes the table of the last advisories, the newest first. */
 export function makeAdvisories(limit) {
   const table = makeTable(
@@ -219,7 +225,7 @@ export function makeAdvisories(limit) {
             number: advisory.number,
             time_ns: advisory.time_ns,
             name: content.ADV_NAME ?? advisory.subject,
-            about: content.publisher ?? content.user ?? content.stream ?? "",
+            about: ofSite(content) ?? content.publisher ?? content.user ?? content.stream ?? "",
             lost: content.lost,
             subjects: subjects.join(", ") + (more > 0 ? ` and ${more} more` : ""),
             reason: [content.reason, content.cause].filter(Boolean).join(", "),

@@ -5,6 +5,7 @@ import { bounds, bytes, clock, clockOf, count, name, rate, span } from "/format.
 import { makeAdvisories, makeLossPlot, makeLossTable, makeTiles, subjectOf } from "/lan.js";
 import { makePlot } from "/plots.js";
 import { polled, withRates } from "/report.js";
+import { makeSiteLossTable } from "/sites.js";
 import { lowest, subjectLine } from "/state.js";
 
 /** Makes the view of all subjects. */
@@ -352,8 +353,9 @@ function makeSubjectLossTable() {
 /** Makes the view of losses and advisories. */
 export function makeLosses() {
   const [losses, subjects, advisories] = [makeLossTable(), makeSubjectLossTable(), makeAdvisories(100)];
-  const parts = [losses.element, subjects.element, advisories.element];
+  const sites = makeSiteLossTable();
+  const parts = [losses.element, subjects.element, sites.element, advisories.element];
   const element = make("div", {}, make("h2", {}, "Losses"), parts);
-  const update = (state) => [losses, advisories].forEach((part) => part.update(state));
+  const update = (state) => [losses, sites, advisories].forEach((part) => part.update(state));
   return { title: "Losses", element, update, open: subjects.open, close: subjects.close };
 }
