@@ -153,7 +153,7 @@ impl std::error::Error for SubscribeError {}
 pub enum RequestError {
     /// No replier answered in time, or the answer was lost.
     Timeout,
-    /// Certainly no subscription on the LAN got the request.
+    /// Certainly no subscription got the request, on the LAN or in another site.
     NoResponders,
     /// The inbox could not be subscribed to.
     Subscribe(SubscribeError),
@@ -174,8 +174,8 @@ impl fmt::Display for RequestError {
             }
             RequestError::NoResponders => write!(
                 f,
-                "no client on the LAN is subscribed to the subject; start a responder, or make a patient request \
-                 (RequestOptions), which waits for one"
+                "no client on the LAN or in another site is subscribed to the subject; start a responder, or make a \
+                 patient request (RequestOptions), which waits for one"
             ),
             RequestError::Subscribe(error) => error.fmt(f),
             RequestError::Publish(error) => error.fmt(f),

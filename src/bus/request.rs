@@ -5,9 +5,13 @@ use crate::clock::Clock;
 use crate::listener::session_request::ReceiverCondition;
 use crate::message::{Delivery, Message};
 use crate::subject::Subject;
+use crate::time::Instant;
 use bytes::Bytes;
 use std::fmt;
 use std::time::Duration;
+
+/// Pause before a patient request is published again, after the report that no site has a responder.
+const REPEAT_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Options of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,6 +29,8 @@ enum RequestStage {
     Ready(Message),
     /// The request is published.
     Published,
+    /// A gateway reported that no site has a responder. The request is published again at this time.
+    Postponed(Message, Instant),
 }
 
 /// The replies to a request, as they arrive. Dropping the handle cancels the request; a request that is still
@@ -35,6 +41,8 @@ pub struct Replies {
     subject: Subject,
     timeout: Duration,
     stage: RequestStage,
+    /// A patient request, while no reply has arrived.
+    repeated: Option<Message>,
     /// True once a reply has arrived: there is a responder, whatever the peer knows.
     has_reply: bool,
 }
@@ -43,7 +51,7 @@ impl Replies {
     /// Waits at most `timeout` for the next reply, or for the report of a loss.
     ///
     /// # Errors
-    /// [`RequestError::NoResponders`] if certainly no subscription on the LAN gets the request.
+    /// [`RequestError::NoResponders`] if certainly no subscription gets the request, on the LAN or in another site.
     /// [`RequestError::Timeout`] if nothing arrives in time; the caller may retry then. Otherwise the request cannot
     /// be published, or the bus is closed.
     pub fn recv_timeout(&mut self, timeout: Duration) -> Result<Notice, RequestError> {
@@ -51,8 +59,14 @@ impl Replies {
         loop {
             let notifications = self.subscription.single().0.notifications();
             match self.subscription.try_recv() {
+                Ok(Notice::Message(delivery)) if delivery.message.headers.is_no_responders() => {
+                    self.on_no_responders()?;
+                    continue;
+                }
                 Ok(event) => {
-                    self.has_reply |= matches!(event, Notice::Message(_));
+                    if matches!(event, Notice::Message(_)) {
+                        (self.has_reply, self.repeated) = (true, None);
+                    }
                     return Ok(event);
                 }
                 Err(RecvError::Empty) => {}
@@ -69,15 +83,33 @@ impl Replies {
             if !self.publish(left)? || left.is_zero() {
                 return Err(RequestError::Timeout);
             }
+            let wait = match &self.stage {
+                RequestStage::Postponed(_, at) => left.min(at.since(Clock::now().instant)),
+                _ => left,
+            };
             let queue = self.subscription.single().0;
-            self.bus.shared.link.wait_notification(queue, notifications, Some(left));
+            self.bus.shared.link.wait_notification(queue, notifications, Some(wait));
         }
+    }
+
+    /// Handles the report of a gateway that no site has a responder.
+    fn on_no_responders(&mut self) -> Result<(), RequestError> {
+        match self.repeated.clone() {
+            _ if self.has_reply => {}
+            None => return Err(RequestError::NoResponders),
+            Some(message) => {
+                let at = Clock::now().instant + REPEAT_INTERVAL;
+                self.stage = RequestStage::Postponed(message, at);
+            }
+        }
+        Ok(())
     }
 
     /// Publishes the request if it is due. Returns false if there is no room for it in time.
     fn publish(&mut self, timeout: Duration) -> Result<bool, RequestError> {
         let message = match std::mem::replace(&mut self.stage, RequestStage::Published) {
             RequestStage::Ready(message) => message,
+            RequestStage::Postponed(message, at) if at <= Clock::now().instant => message,
             stage => {
                 self.stage = stage;
                 return Ok(true);
@@ -114,7 +146,7 @@ impl Bus {
     /// Sends a request and waits for the first reply.
     ///
     /// # Errors
-    /// [`RequestError::NoResponders`] if certainly no client on the LAN subscribes to the subject.
+    /// [`RequestError::NoResponders`] if certainly no client subscribes to the subject, on the LAN or in another site.
     /// [`RequestError::Timeout`] if no reply arrives in time.
     pub fn request(
         &self,
@@ -176,9 +208,10 @@ impl Bus {
         let subscription = self.subscribe(inbox.clone().into()).map_err(RequestError::Subscribe)?;
         message.reply = Some(inbox);
         let (bus, subject) = (self.clone(), message.subject.clone());
+        let repeated = options.patient.then(|| message.clone());
         let stage =
             if options.patient { RequestStage::AwaitingResponder(message) } else { RequestStage::Ready(message) };
-        let mut replies = Replies { bus, subscription, subject, timeout, stage, has_reply: false };
+        let mut replies = Replies { bus, subscription, subject, timeout, stage, repeated, has_reply: false };
         if options.patient {
             replies.begin_await(ReceiverCondition::Present)?;
         }

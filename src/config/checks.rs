@@ -23,16 +23,16 @@ impl Draft {
 
     /// Checks that a link has a name for its site, and something to carry.
     fn check_link(&mut self) {
-        let [link, site, live, import] =
-            ["link", "site", "link-live", "link-import"].map(|key| find_key(key).expect("a key"));
-        if self.config.link.is_empty() || [link, site, live, import].iter().any(|index| self.refused[*index]) {
+        let keys = ["link", "site", "link-live", "link-import", "link-services"];
+        let [link, others @ ..] = keys.map(|key| find_key(key).expect("a key"));
+        if self.config.link.is_empty() || self.refused[link] || others.iter().any(|index| self.refused[*index]) {
             return;
         }
         if self.config.site.is_none() {
             let reason = "other sites must know whose messages these are";
             self.fail_key(link, ConfigErrorKind::Inapplicable(reason), "write site: NAME, such as plant1".to_owned());
         }
-        let patterns = [&self.config.link_live, &self.config.link_import];
+        let patterns = [&self.config.link_live, &self.config.link_import, &self.config.link_services];
         if patterns.iter().all(|set| set.patterns().is_empty()) {
             let suggestion = "write link-live: PATTERNS to export, link-import: PATTERNS to import, or both".to_owned();
             self.fail_key(link, ConfigErrorKind::Inapplicable("nothing may cross the link"), suggestion);

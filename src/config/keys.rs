@@ -276,6 +276,8 @@ keys! {
     "link-live" link_live: PatternSet = "none", LinkPatternsFormat, "plant.> ; line.*.alarm";
     /// Subjects whose messages this site takes from others.
     "link-import" link_import: PatternSet = "none", LinkPatternsFormat, "hq.>";
+    /// Subjects on which clients of the cluster answer the requests of this site.
+    "link-services" link_services: PatternSet = "none", LinkPatternsFormat, "erp.>";
     /// Address for NATS clients: `off`, `on` (127.0.0.1:4222), a port, an address, or both.
     "nats" nats: Option<SocketAddr> = "off", ListenAddressFormat { port: 4222 }, "on";
     /// True if the NATS listener may listen beyond this host without accounts, so that anyone who reaches it can use

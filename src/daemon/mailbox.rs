@@ -4,6 +4,8 @@
 
 use crate::daemon::answer_parts::{PartReceiver, PartSender, part_channel};
 use crate::daemon::event_request::{EventRequestCost, EventServiceCommand};
+#[cfg(feature = "links")]
+use crate::daemon::link::lan_query::LanQuery;
 use crate::daemon::stream_request::StreamServiceCommand;
 use crate::daemon::subscription_queue::SubscriptionQueue;
 use crate::listener::refusal::RefusalReason;
@@ -156,6 +158,9 @@ pub(crate) enum EngineCommand {
         query: serde_json::Value,
         answer: Sender<serde_json::Value>,
     },
+    /// Counts subscriptions for the link to other sites.
+    #[cfg(feature = "links")]
+    Link(LanQuery),
     /// Reports when everything published before has been sent through the socket.
     Flush {
         answer: Sender<()>,

@@ -24,6 +24,9 @@ pub const ORIGIN_HEADER: &str = "Seqcast-Origin";
 /// Maximum length of the value in bytes. The longest one that a gateway writes has 290.
 pub const ENVELOPE_BYTES_MAX: usize = 512;
 
+/// Word instead of the offset if the publisher's numbers may include messages that are not exported.
+const SPARSE: &str = "sparse";
+
 /// Publisher of a message in another site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RemotePublisher {
@@ -107,7 +110,10 @@ impl LinkEnvelope {
         let mut value = format!("{site} {gateway} {share} {number} {first_number} {ordinal} {}", publisher.epoch);
         push(&mut value, publisher.name.as_ref());
         push(&mut value, position.seq.map(seq_word));
-        push(&mut value, position.offset);
+        match position.is_sparse {
+            true => push(&mut value, Some(SPARSE)),
+            false => push(&mut value, position.offset),
+        }
         push(&mut value, position.numbered_from.map(frame_word));
         if let Some(before) = position.before {
             push(&mut value, Some(seq_word(before.seq)));
@@ -137,7 +143,11 @@ impl LinkEnvelope {
         let epoch = words.required(Field::Publisher, parse_epoch)?;
         let name = words.optional(Field::Name, |word| word.parse().ok())?;
         let seq = words.optional(Field::Seq, parse_seq)?;
-        let offset = words.optional(Field::Offset, |word| word.parse().ok())?;
+        let (is_sparse, offset) = match words.optional(Field::Offset, parse_offset)? {
+            Some(SparseOffset::Sparse) => (true, None),
+            Some(SparseOffset::Dense(offset)) => (false, Some(offset)),
+            None => (false, None),
+        };
         let numbered_from = words.optional(Field::Frame, parse_frame)?;
         let before = match words.0.next() {
             Some(end) => Some(NumberingEnd {
@@ -147,7 +157,7 @@ impl LinkEnvelope {
             }),
             None => None,
         };
-        let position = PublisherPosition { seq, offset, numbered_from, before };
+        let position = PublisherPosition { seq, offset, numbered_from, before, is_sparse };
         let point = StreamPoint { gateway, first_number, ordinal, position };
         Ok(LinkEnvelope { site, share, number, publisher: RemotePublisher { epoch, name }, point })
     }
@@ -155,6 +165,12 @@ impl LinkEnvelope {
     /// Returns whether there is an envelope among header fields, even a malformed one.
     pub fn is_in(headers: &Headers) -> bool {
         headers.iter().any(|(key, _)| key.eq_ignore_ascii_case(ORIGIN_HEADER))
+    }
+
+    /// Returns whether header fields are those of a request or a reply, whose origin is the name of a site or `-`.
+    pub fn is_relayed(headers: &Headers) -> bool {
+        let mut fields = headers.iter().filter(|(key, _)| key.eq_ignore_ascii_case(ORIGIN_HEADER));
+        fields.next().is_some_and(|(_, value)| value == "-" || value.parse::<SiteName>().is_ok())
     }
 
     /// Returns the envelope among header fields, if there is one. Of several the first counts.
@@ -213,6 +229,16 @@ pub(super) fn seq_word(seq: Seq) -> String {
 /// Returns the hexadecimal digits of a frame.
 pub(super) fn frame_word(frame: Frame) -> String {
     format!("{:x}", frame.number())
+}
+
+/// The word of the offset.
+enum SparseOffset {
+    Dense(u32),
+    Sparse,
+}
+
+fn parse_offset(word: &str) -> Option<SparseOffset> {
+    if word == SPARSE { Some(SparseOffset::Sparse) } else { word.parse().ok().map(SparseOffset::Dense) }
 }
 
 fn parse_number(word: &str) -> Option<u64> {

@@ -16,10 +16,13 @@ use crate::subject::Subject;
 use crate::time::Instant;
 use lru::LruCache;
 use std::collections::VecDeque;
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 /// Maximum number of streams that a gateway counts. The count of an evicted stream begins anew.
 pub const EXPORTED_STREAMS_MAX: usize = 262_144;
+/// Maximum number of streams with messages that are not exported which a gateway remembers.
+const SPARSE_STREAMS_MAX: NonZeroUsize = NonZeroUsize::new(65_536).expect("not 0");
 /// Time without a message of a share after which a round names its streams.
 const MANIFEST_DELAY: Duration = Duration::from_millis(20);
 /// Maximum interval of the rounds of a share. Those that name nothing show importers whether they missed one.
@@ -66,6 +69,16 @@ struct CountedStream {
     last: StreamPoint,
     /// The highest number that another gateway of the site has exported.
     returned: Option<Seq>,
+    /// Point of the last message behind that one which is not exported, such as a request. It has no ordinal: that of
+    /// the next exported message follows the last one's.
+    unexported: Option<StreamPoint>,
+}
+
+impl CountedStream {
+    /// Returns the point that the next message follows.
+    fn end(&self) -> StreamPoint {
+        self.unexported.unwrap_or(self.last)
+    }
 }
 
 /// Count of a share at a gateway.
@@ -116,6 +129,8 @@ pub struct Exporter {
     site: SiteName,
     gateway: Epoch,
     streams: LruCache<LinkStreamKey, CountedStream>,
+    /// Streams with messages that are not exported.
+    sparse: LruCache<LinkStreamKey, ()>,
     shares: [CountedShare; SHARES as usize],
     /// Messages of the shares that other gateways carry, oldest first.
     standby: VecDeque<StandbyMessage>,
@@ -180,6 +195,7 @@ impl Exporter {
             site,
             gateway,
             streams: LruCache::unbounded(),
+            sparse: LruCache::new(SPARSE_STREAMS_MAX),
             shares: std::array::from_fn(|_| CountedShare::new()),
             standby: VecDeque::new(),
             standby_bytes: 0,
@@ -202,7 +218,7 @@ impl Exporter {
         }
         let key = LinkStreamKey { publisher: publisher.epoch, subject: message.subject.clone() };
         let before = self.streams.get(&key);
-        let last_seq = before.and_then(|stream| stream.last.position.seq);
+        let last_seq = before.and_then(|stream| stream.end().position.seq);
         if delivery.seq.zip(last_seq).is_some_and(|(seq, last)| seq <= last) {
             return None;
         }
@@ -216,12 +232,19 @@ impl Exporter {
         state.schedule_round(now);
         let is_carried = state.is_carried;
         let publisher = RemotePublisher { epoch: publisher.epoch, name: publisher.name.clone() };
-        let point = next_point(self.gateway, number, before.map(|stream| stream.last), delivery);
+        let mut point = next_point(self.gateway, number, before.map(CountedStream::end), delivery);
+        point.position.is_sparse = self.sparse.contains(&key);
         let returned = before.and_then(|stream| stream.returned);
         if before.is_none() && EXPORTED_STREAMS_MAX <= self.streams.len() {
             self.streams.pop_lru();
         }
-        let stream = CountedStream { publisher: publisher.clone(), last_number: number, last: point, returned };
+        let stream = CountedStream {
+            publisher: publisher.clone(),
+            last_number: number,
+            last: point,
+            returned,
+            unexported: None,
+        };
         self.streams.put(key, stream);
         let envelope = LinkEnvelope { site: self.site.clone(), share, number, publisher, point };
         let export = Export { envelope, message: message.clone() };
@@ -230,6 +253,21 @@ impl Exporter {
         }
         self.retain(StandbyMessage { at: now, export });
         None
+    }
+
+    /// Notes a message of the LAN on an exported subject that is not exported, such as a request. Importers do not miss
+    /// it, although its publisher has numbered it.
+    pub fn on_unexported(&mut self, delivery: &Delivery) {
+        let key = LinkStreamKey { publisher: delivery.publisher.epoch, subject: delivery.message.subject.clone() };
+        if let Some(stream) = self.streams.get_mut(&key) {
+            let end = stream.end();
+            let is_newer = |(seq, last): (Seq, Seq)| last < seq;
+            if !delivery.replayed && delivery.seq.zip(end.position.seq).is_none_or(is_newer) {
+                let point = next_point(self.gateway, stream.last_number, Some(end), delivery);
+                stream.unexported = Some(StreamPoint { ordinal: point.ordinal - 1, ..point });
+            }
+        }
+        self.sparse.put(key, ());
     }
 
     /// Notes a message that came back from the cluster in the name of this site.
@@ -390,7 +428,7 @@ impl Exporter {
 /// Returns the point of a message that has this number in its share and follows `last` in its stream.
 fn next_point(gateway: Epoch, number: u64, last: Option<StreamPoint>, delivery: &Delivery) -> StreamPoint {
     let Delivery { seq, offset, verdict, .. } = delivery;
-    let mut position = PublisherPosition { seq: *seq, offset: *offset, numbered_from: None, before: None };
+    let mut position = PublisherPosition { seq: *seq, offset: *offset, ..PublisherPosition::default() };
     if let (Verdict::Start(_), Some(seq)) = (verdict, seq) {
         position.numbered_from = Some(seq.frame());
     }

@@ -123,6 +123,9 @@ struct EntryText {
     /// Number, offset and frame of the end of the numbering before.
     #[serde(skip_serializing_if = "Option::is_none")]
     before: Option<(String, Option<u32>, Option<String>)>,
+    /// True if the numbers may include messages that are not exported.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    sparse: bool,
 }
 
 impl LinkManifest {
@@ -182,7 +185,7 @@ impl LinkManifest {
 impl EntryText {
     fn new(entry: &ManifestEntry) -> EntryText {
         let ManifestEntry { publisher, subject, last_number, last } = entry;
-        let PublisherPosition { seq, offset, numbered_from, before } = last.position;
+        let PublisherPosition { seq, offset, numbered_from, before, is_sparse } = last.position;
         let end = |end: NumberingEnd| (seq_word(end.seq), end.offset, end.numbered_from.map(frame_word));
         EntryText {
             publisher: publisher.epoch.to_string(),
@@ -195,6 +198,7 @@ impl EntryText {
             offset,
             frame: numbered_from.map(frame_word),
             before: before.map(end),
+            sparse: is_sparse,
         }
     }
 
@@ -211,6 +215,7 @@ impl EntryText {
             offset: self.offset,
             numbered_from: self.frame.map(read_frame).transpose()?,
             before: before.transpose()?,
+            is_sparse: self.sparse,
         };
         let epoch = parse_epoch(&self.publisher).ok_or(InvalidManifest::Malformed("publisher"))?;
         Ok(ManifestEntry {

@@ -24,6 +24,9 @@
 //! stays open: a later round of the earlier gateway gives the exact number; without it the loss is a range. If no living
 //! gateway was heard early enough, the loss has no upper bound ([`site_loss::SiteTail`]).
 //!
+//! Requests are no part of these accounts ([`request_relay`]): the programs of the own site answer them, or those of
+//! another site whose [`interest_summary`] matches the subject.
+//!
 //! ```text
 //!  shares::Election      announcements of a site's gateways -> shares that this gateway carries
 //!  export::Exporter      messages of the LAN -> envelopes, manifests
@@ -43,10 +46,14 @@ pub mod import;
 mod import_queue;
 mod import_standby;
 mod imported_stream;
+pub mod interest_summary;
 pub mod manifest;
+pub mod pending_request;
 pub mod position;
 mod received_share;
+pub mod request_relay;
 pub mod shares;
+pub mod site_interests;
 pub mod site_loss;
 pub mod site_name;
 pub mod system_messages;

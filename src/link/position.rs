@@ -24,6 +24,8 @@ pub struct PublisherPosition {
     pub numbered_from: Option<Frame>,
     /// The last message of the numbering before, if the gateway received it.
     pub before: Option<NumberingEnd>,
+    /// True if the numbers may include messages that are not exported, such as requests. Then they prove no loss.
+    pub is_sparse: bool,
 }
 
 /// The last message of a numbering that the publisher has ended.
@@ -85,6 +87,13 @@ impl StreamPoint {
 impl PublisherPosition {
     /// Returns the number of messages between `last` and this later one, by the publisher's numbers alone.
     pub fn missing_since(self, last: PublisherPosition) -> Option<Count> {
+        let numbered = self.numbered_since(last)?;
+        let is_sparse = self.is_sparse || last.is_sparse;
+        Some(if is_sparse { Count::from_bounds(0, numbered.max()) } else { numbered })
+    }
+
+    /// Returns the number of messages between `last` and this later one that the publisher has numbered.
+    fn numbered_since(self, last: PublisherPosition) -> Option<Count> {
         let (seq, last_seq) = (self.seq?, last.seq?);
         if seq.frame() == last_seq.frame() {
             let between = seq.count().saturating_sub(last_seq.count()).saturating_sub(1);
@@ -122,7 +131,7 @@ impl PublisherPosition {
             Some(_) => (self.numbered_from, self.before),
             None => (other.numbered_from, other.before),
         };
-        PublisherPosition { offset, numbered_from, before, ..self }
+        PublisherPosition { offset, numbered_from, before, is_sparse: self.is_sparse || other.is_sparse, ..self }
     }
 
     /// Completes the numbers of a message that the LAN delivered after `last`, without a new numbering. In between it
@@ -130,7 +139,7 @@ impl PublisherPosition {
     /// gateway's own queue dropped are known by the numbers alone.
     pub(super) fn continue_after(&mut self, last: PublisherPosition, skipped: Count) -> u64 {
         (self.numbered_from, self.before) = (last.numbered_from, last.before);
-        let by_numbers = PublisherPosition { offset: None, ..*self }.missing_since(last).unwrap_or(Count::Exact(0));
+        let by_numbers = PublisherPosition { offset: None, ..*self }.numbered_since(last).unwrap_or(Count::Exact(0));
         let steps = self.offset.zip(last.offset).map(|(own, last)| u64::from(own.wrapping_sub(last)).saturating_sub(1));
         let loss_max = OFFSET_LOSS_MAX.max(skipped.max());
         let (proven, is_continued) = match steps {
@@ -156,9 +165,9 @@ impl PublisherPosition {
         if numbered_from != last.numbered_from {
             return None;
         }
-        let end = PublisherPosition { seq: Some(seq), offset, numbered_from, before: None };
+        let end = PublisherPosition { seq: Some(seq), offset, numbered_from, ..PublisherPosition::default() };
         match last.seq?.cmp(&seq) {
-            Ordering::Less => Some(one_more(end.missing_since(last))),
+            Ordering::Less => Some(one_more(end.numbered_since(last))),
             Ordering::Equal => Some(Count::Exact(0)),
             Ordering::Greater => None,
         }

@@ -35,12 +35,14 @@ pub const GATEWAYS_MAX: usize = 64;
 
 /// Returns the share of a subject: the same at every gateway.
 pub fn share_of(subject: &Subject) -> u8 {
-    // FNV-1a: equal in every program, and no secret depends on it.
-    let hash = subject
-        .as_bytes()
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
-    (mixed(hash) % u64::from(SHARES)) as u8
+    (hash(subject.as_bytes()) % u64::from(SHARES)) as u8
+}
+
+/// Returns a hash that is equal in every program. No secret depends on it.
+pub(super) fn hash(bytes: &[u8]) -> u64 {
+    // FNV-1a.
+    let hash = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    mixed(bytes.iter().fold(0xcbf2_9ce4_8422_2325, hash))
 }
 
 /// Spreads the bits of a number over all bits (the last step of SplitMix64).
@@ -144,6 +146,12 @@ impl Election {
     /// Returns whether this gateway carries the share.
     pub fn carries(&self, share: u8) -> bool {
         share < SHARES && self.carried & (1 << share) != 0
+    }
+
+    /// Returns whether this gateway answers the LAN's requests of a share: the one that carries it does, or the first
+    /// one of all while none is ready.
+    pub fn answers(&self, share: u8) -> bool {
+        self.carries(share) || !self.has_ready_others() && self.others.keys().all(|other| self.own < *other)
     }
 
     /// Returns the shares that this gateway carries, in order.

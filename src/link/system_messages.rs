@@ -16,6 +16,20 @@ pub const MANIFEST_PREFIX: &str = "_SEQCAST.LINK.MANIFEST.";
 pub const REQUEST_PREFIX: &str = "_SEQCAST.LINK.REQUEST.";
 /// Subjects of the cluster on which a gateway says that it ends, followed by its site.
 pub const BYE_PREFIX: &str = "_SEQCAST.LINK.BYE.";
+/// Subjects of the cluster on which a gateway announces the interest of its site, followed by the site.
+pub const INTEREST_PREFIX: &str = "_SEQCAST.LINK.INTEREST.";
+/// Subjects of the cluster for requests to the programs of a site, followed by the site.
+pub const CALL_PREFIX: &str = "_SEQCAST.LINK.CALL.";
+/// Subjects of the cluster for the replies to these, followed by the site and the gateway that sent the request, and
+/// its number.
+pub const REPLY_PREFIX: &str = "_SEQCAST.LINK.REPLY.";
+/// Header field of such a request with its subject.
+pub const SUBJECT_HEADER: &str = "Seqcast-Subject";
+/// Header field of a reply that a gateway sends itself. The value [`NO_RESPONDERS`] says that no program of the site
+/// subscribes to the subject.
+pub const STATUS_HEADER: &str = "Seqcast-Status";
+/// Status of a request without a responder.
+pub const NO_RESPONDERS: &str = "503";
 
 /// Announcement of a gateway on its LAN.
 #[derive(Serialize, Deserialize)]
@@ -27,6 +41,9 @@ pub(super) struct GatewayAnnouncement {
     /// True if it leaves.
     #[serde(default)]
     pub(super) leaving: bool,
+    /// Patterns to which it subscribes on the LAN. They are no interest of the site.
+    #[serde(default)]
+    pub(super) patterns: Vec<String>,
 }
 
 /// Request of a round of manifests.

@@ -4,6 +4,7 @@ mod exports;
 mod faults;
 mod flood;
 mod gateways;
+mod requests;
 mod topology;
 
 use super::bye::{BYE_BYTES_MAX, GatewayBye, InvalidBye};
@@ -28,8 +29,12 @@ fn at(millis: u64) -> Instant {
 
 fn envelope() -> LinkEnvelope {
     let seq = Seq::new(0x5c19_adc0_0000_0007).unwrap();
-    let position =
-        PublisherPosition { seq: Some(seq), offset: Some(4711), numbered_from: Some(seq.frame()), before: None };
+    let position = PublisherPosition {
+        seq: Some(seq),
+        offset: Some(4711),
+        numbered_from: Some(seq.frame()),
+        ..PublisherPosition::default()
+    };
     let gateway = epoch(0x6b1f_90a2_c3d4_e5f6);
     LinkEnvelope {
         site: "plant1".parse().unwrap(),
@@ -214,8 +219,13 @@ fn wrong_bye_is_refused() {
 fn largest_manifest_and_envelope_keep_their_limits() {
     let seq = Seq::new(u64::MAX).unwrap();
     let before = Some(NumberingEnd { seq, offset: Some(u32::MAX), numbered_from: Some(seq.frame()) });
-    let position =
-        PublisherPosition { seq: Some(seq), offset: Some(u32::MAX), numbered_from: Some(seq.frame()), before };
+    let position = PublisherPosition {
+        seq: Some(seq),
+        offset: Some(u32::MAX),
+        numbered_from: Some(seq.frame()),
+        before,
+        is_sparse: false,
+    };
     let point = StreamPoint { gateway: epoch(u64::MAX), first_number: u64::MAX, ordinal: u64::MAX, position };
     let publisher = RemotePublisher { epoch: epoch(u64::MAX), name: Some("n".repeat(64).parse().unwrap()) };
     let site = "s".repeat(32).parse().unwrap();

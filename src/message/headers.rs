@@ -8,6 +8,9 @@ use std::fmt;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Headers(Bytes);
 
+/// Status line of the answer to a request without a responder.
+const NO_RESPONDERS_LINE: &[u8] = b"NATS/1.0 503\r\n";
+
 /// Reason for which a header field is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -69,6 +72,16 @@ impl Headers {
     /// Returns the block in its wire representation.
     pub fn block(&self) -> &Bytes {
         &self.0
+    }
+
+    /// Creates the headers of the answer to a request without a responder: a status line, as NATS servers send it.
+    pub const fn no_responders() -> Headers {
+        Headers(Bytes::from_static(NO_RESPONDERS_LINE))
+    }
+
+    /// Returns whether these are the headers of the answer to a request without a responder.
+    pub fn is_no_responders(&self) -> bool {
+        self.0.starts_with(NO_RESPONDERS_LINE)
     }
 
     /// Returns whether there are no headers.

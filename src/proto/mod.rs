@@ -68,7 +68,7 @@ mod queue_ledger;
 mod rebuild;
 mod recv;
 mod refusals;
-mod remote_interest;
+pub mod remote_interest;
 mod reported_loss;
 pub mod resend;
 pub mod run_batch;

@@ -1,5 +1,7 @@
 //! Sites that a real nats-server joins: each is a LAN of its own on this host.
 
+mod requests;
+
 use crate::listeners::client::{ListenerClient, Nats};
 use crate::support::bus::message;
 use crate::support::certificate::Authority;

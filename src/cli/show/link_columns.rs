@@ -24,6 +24,11 @@ pub(super) const LINK: &[(&str, Cell)] = &[
     ("unheard", Field("/unheard")),
     ("refused", Field("/refused")),
     ("invalid", Field("/invalid")),
+    ("requests sent", Field("/requests_sent")),
+    ("requests delivered", Field("/requests_delivered")),
+    ("replies", Field("/replies")),
+    ("no responders", Field("/no_responders")),
+    ("requests dropped", Field("/requests_dropped")),
     ("of further sites", Field("/excess_sites")),
 ];
 

@@ -97,6 +97,8 @@ impl Engine {
             EngineCommand::Streams(command) => self.services.on_stream_command(&mut self.core, now, command),
             // The requester may have stopped waiting.
             EngineCommand::Show { query, answer } => drop(answer.send(self.answer_local(now, &query))),
+            #[cfg(feature = "links")]
+            EngineCommand::Link(query) => query.answer(&mut self.core.peer),
             EngineCommand::Flush { answer } => self.core.await_flush(FlushWaiter::Embedded(answer)),
             EngineCommand::Detach { client } => self.core.detach(now, client),
             EngineCommand::Stop => self.stop(now),

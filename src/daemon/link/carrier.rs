@@ -4,7 +4,9 @@
 //! readers waits for a sender: the gateway drops what is too much, and counts it. All tasks run on one thread, so they
 //! share the gateway without locks.
 
-use super::hub::{Hub, HubSettings, HubSubscriptions, received_message};
+mod lan_queries;
+
+use super::hub::{Hub, HubSettings, HubSubscriptions, RelaySubjects, received_message, received_reply};
 use super::hub_tls::CertificateRefusal;
 use super::lan::{LanClient, LanSubscription, PublishFailure};
 use super::report::SharedReport;
@@ -14,11 +16,13 @@ use crate::daemon::subscription_queue::NoticeRef;
 use crate::link::gateway::Gateway;
 use crate::link::gateway_counts::SiteCounts;
 use crate::link::site_name::SiteName;
+use crate::link::system_messages::{CALL_PREFIX, INTEREST_PREFIX, REPLY_PREFIX};
 use crate::message::Message;
+use crate::subject::pattern_set::PatternSet;
 use crate::subject::{Pattern, Subject};
 use crate::time::Instant;
 use async_nats::client::PublishErrorKind;
-use async_nats::{Event, Subscriber};
+use async_nats::{Event, StatusCode, Subscriber};
 use futures_util::StreamExt;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -35,15 +39,26 @@ const PUBLISH_PAUSE: Duration = Duration::from_millis(1);
 /// Maximum time for which a link that ends waits for the cluster and the LAN.
 const END_TIME: Duration = Duration::from_millis(750);
 
+/// Subjects that a link carries.
+pub(super) struct CarrierSubjects {
+    /// Patterns of the subjects that cross.
+    pub(super) patterns: Vec<Pattern>,
+    /// Subjects that the site imports.
+    pub(super) imports: PatternSet,
+    /// Names in the subjects of requests.
+    pub(super) relay: RelaySubjects,
+}
+
 /// The link of a gateway.
 pub(super) struct LinkCarrier {
     gateway: RefCell<Gateway>,
-    patterns: Vec<Pattern>,
+    subjects: CarrierSubjects,
     lan: LanClient,
     report: SharedReport,
     /// Wakes the tasks that send.
     for_hub: Notify,
     for_lan: Notify,
+    for_lookup: Notify,
     /// Wakes the timer if the gateway is due earlier than it waits for.
     is_due_earlier: Notify,
     due_at: Cell<Instant>,
@@ -55,15 +70,21 @@ pub(super) struct LinkCarrier {
 }
 
 impl LinkCarrier {
-    /// Creates the link, which starts with [`LinkCarrier::run`]. The patterns are those of the subjects that cross.
-    pub(super) fn new(gateway: Gateway, patterns: Vec<Pattern>, lan: LanClient, report: SharedReport) -> LinkCarrier {
+    /// Creates the link, which starts with [`LinkCarrier::run`].
+    pub(super) fn new(
+        gateway: Gateway,
+        subjects: CarrierSubjects,
+        lan: LanClient,
+        report: SharedReport,
+    ) -> LinkCarrier {
         LinkCarrier {
             gateway: RefCell::new(gateway),
-            patterns,
+            subjects,
             lan,
             report,
             for_hub: Notify::new(),
             for_lan: Notify::new(),
+            for_lookup: Notify::new(),
             is_due_earlier: Notify::new(),
             due_at: Cell::new(Instant::ZERO),
             report_at: Cell::new(Instant::ZERO),
@@ -83,6 +104,7 @@ impl LinkCarrier {
             _ = ended => None,
             fault = self.read_lan() => Some(fault),
             fault = self.read_hub(&hub) => Some(fault),
+            fault = self.query_lan() => Some(fault),
             fault = self.watch(&hub, events, refusal) => Some(fault),
             fault = self.keep_time(&hub) => Some(fault),
             fault = self.send_to_hub(&hub) => Some(fault),
@@ -152,7 +174,7 @@ impl LinkCarrier {
 
     /// Reads the subscriptions of the cluster. Returns why it cannot.
     async fn read_hub(&self, hub: &Hub) -> String {
-        let mut subscriptions = match hub.subscribe(&self.patterns).await {
+        let mut subscriptions = match hub.subscribe(&self.subjects.patterns, &self.subjects.relay).await {
             Ok(subscriptions) => subscriptions,
             Err(error) => return error.to_string(),
         };
@@ -175,10 +197,7 @@ impl LinkCarrier {
                 }
             }
             match poll_any(system, context) {
-                Poll::Ready(Some(received)) => match received_message(received) {
-                    Some(message) => self.gateway.borrow_mut().on_system_message(Clock::now().instant, message),
-                    None => self.gateway.borrow_mut().on_invalid(),
-                },
+                Poll::Ready(Some(received)) => self.on_system_message(received),
                 Poll::Ready(None) => return Poll::Ready(()),
                 Poll::Pending => {
                     self.wake();
@@ -188,9 +207,23 @@ impl LinkCarrier {
         }
     }
 
-    fn on_hub_message(&self, index: usize, received: async_nats::Message) {
+    fn on_system_message(&self, received: async_nats::Message) {
+        let (now, reply) = (Clock::now().instant, received_reply(&received));
+        let is_unserved = received.status == Some(StatusCode::NO_RESPONDERS);
+        let mut gateway = self.gateway.borrow_mut();
         match received_message(received) {
-            Some(message) if is_first_match(&self.patterns, index, &message.subject) => {
+            Some(message) if is_of_relay(&message.subject) => {
+                gateway.on_relay_message(now, Message { reply, ..message }, is_unserved);
+            }
+            Some(message) => gateway.on_system_message(now, message),
+            None => gateway.on_invalid(),
+        }
+    }
+
+    fn on_hub_message(&self, index: usize, received: async_nats::Message) {
+        let reply = received_reply(&received);
+        match received_message(received).map(|message| Message { reply, ..message }) {
+            Some(message) if is_first_match(&self.subjects.patterns, index, &message.subject) => {
                 self.gateway.borrow_mut().on_hub_message(Clock::now().instant, message);
             }
             Some(_) => {}
@@ -200,6 +233,12 @@ impl LinkCarrier {
 
     /// Wakes the tasks that have something to do after an input.
     fn wake(&self) {
+        self.for_lookup.notify_one();
+        self.wake_senders();
+    }
+
+    /// Wakes the tasks that send, and the timer if it is due earlier.
+    fn wake_senders(&self) {
         self.for_hub.notify_one();
         self.for_lan.notify_one();
         if self.gateway.borrow().deadline(Clock::now().instant) < self.due_at.get() {
@@ -350,6 +389,11 @@ impl LinkCarrier {
 fn poll_any(subscribers: &mut [Subscriber], context: &mut Context<'_>) -> Poll<Option<async_nats::Message>> {
     let ready = subscribers.iter_mut().map(|subscriber| subscriber.poll_next_unpin(context));
     ready.into_iter().find(Poll::is_ready).unwrap_or(Poll::Pending)
+}
+
+/// Returns whether a subject of the system is one of requests.
+fn is_of_relay(subject: &Subject) -> bool {
+    [INTEREST_PREFIX, CALL_PREFIX, REPLY_PREFIX].iter().any(|prefix| subject.as_str().starts_with(prefix))
 }
 
 /// Returns whether the pattern with this index is the first that matches the subject.

@@ -3,8 +3,11 @@
 use super::credentials::LinkCredentials;
 use super::hub_tls::CertificateRefusal;
 use crate::config::HubAddress;
-use crate::link::system_messages::{BYE_PREFIX, MANIFEST_PREFIX, REQUEST_PREFIX};
-use crate::message::{Headers, Message};
+use crate::link::site_name::SiteName;
+use crate::link::system_messages::{
+    BYE_PREFIX, CALL_PREFIX, INTEREST_PREFIX, MANIFEST_PREFIX, REPLY_PREFIX, REQUEST_PREFIX,
+};
+use crate::message::{Epoch, Headers, Message};
 use crate::subject::{Pattern, Subject};
 use async_nats::connection::State;
 use async_nats::{Client, ConnectOptions, Event, HeaderMap, Subscriber};
@@ -15,6 +18,8 @@ use tokio::sync::mpsc::{Receiver, channel};
 /// Maximum number of messages of one subscription that wait in the client. The link takes them in its next turn. Further
 /// ones are lost.
 const MESSAGES_MAX: usize = 16_384;
+/// Queue group of the gateways of a site: one of them takes a request.
+const GATEWAYS: &str = "gateways";
 /// Maximum number of messages that wait in the client. After an outage it sends those that are left.
 const COMMANDS_MAX: usize = 64;
 /// Maximum number of events of the connection that wait.
@@ -35,6 +40,13 @@ pub(super) struct HubSettings {
     pub(super) tls: Option<(ClientConfig, CertificateRefusal)>,
     /// Name of the connection, which the cluster shows.
     pub(super) name: String,
+}
+
+/// Site and gateway, of which the subjects of requests are made.
+#[derive(Debug)]
+pub(super) struct RelaySubjects {
+    pub(super) site: SiteName,
+    pub(super) gateway: Epoch,
 }
 
 /// The connection. It reconnects by itself.
@@ -86,18 +98,27 @@ impl Hub {
         self.client.connection_state() == State::Connected
     }
 
-    /// Subscribes to patterns, and to the manifests, the requests and the ends of all gateways.
+    /// Subscribes to patterns, to the manifests, the requests and the ends of all gateways, and to what concerns requests
+    /// of programs.
     ///
     /// # Errors
     /// The client has ended.
-    pub(super) async fn subscribe(&self, patterns: &[Pattern]) -> Result<HubSubscriptions, async_nats::SubscribeError> {
+    pub(super) async fn subscribe(
+        &self,
+        patterns: &[Pattern],
+        relay: &RelaySubjects,
+    ) -> Result<HubSubscriptions, async_nats::SubscribeError> {
         let mut subscriptions = HubSubscriptions { patterns: Vec::new(), system: Vec::new() };
         for pattern in patterns {
             subscriptions.patterns.push(self.client.subscribe(pattern.to_string()).await?);
         }
-        for prefix in [MANIFEST_PREFIX, REQUEST_PREFIX, BYE_PREFIX] {
+        for prefix in [MANIFEST_PREFIX, REQUEST_PREFIX, BYE_PREFIX, INTEREST_PREFIX] {
             subscriptions.system.push(self.client.subscribe(format!("{prefix}*")).await?);
         }
+        let RelaySubjects { site, gateway } = relay;
+        subscriptions.system.push(self.client.subscribe(format!("{REPLY_PREFIX}{site}.{gateway}.*")).await?);
+        let calls = self.client.queue_subscribe(format!("{CALL_PREFIX}{site}"), GATEWAYS.to_owned()).await?;
+        subscriptions.system.push(calls);
         Ok(subscriptions)
     }
 
@@ -107,18 +128,27 @@ impl Hub {
     /// The message is too large for the cluster, or the client has ended.
     pub(super) async fn publish(&self, message: Message) -> Result<(), async_nats::PublishError> {
         let subject = String::from_utf8_lossy(message.subject.as_bytes()).into_owned();
-        if message.headers.is_empty() {
+        let reply = message.reply.map(|reply| reply.to_string());
+        if message.headers.is_empty() && reply.is_none() {
             return self.client.publish(subject, message.payload).await;
         }
         let mut headers = HeaderMap::new();
         for (key, value) in message.headers.iter() {
             headers.append(key, value);
         }
-        self.client.publish_with_headers(subject, headers, message.payload).await
+        match reply {
+            Some(reply) => self.client.publish_with_reply_and_headers(subject, reply, headers, message.payload).await,
+            None => self.client.publish_with_headers(subject, headers, message.payload).await,
+        }
     }
 }
 
-/// Returns a message of the cluster as one of the bus; `None` if its subject or its headers are none of the bus.
+/// Returns the subject to which the sender of a message expects replies.
+pub(super) fn received_reply(received: &async_nats::Message) -> Option<Subject> {
+    received.reply.as_ref()?.as_str().parse().ok()
+}
+
+/// Returns a message of the cluster as one of the bus, without its reply subject; `None` if its subject or its headers are none of the bus.
 pub(super) fn received_message(received: async_nats::Message) -> Option<Message> {
     let subject: Subject = received.subject.as_str().parse().ok()?;
     let headers = match &received.headers {

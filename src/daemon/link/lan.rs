@@ -1,19 +1,22 @@
 //! The link as a client of the peer.
 
 use super::LinkError;
+use super::lan_query::{LanAnswer, LanQuery, LanQuestion};
 use crate::clock::Clock;
 use crate::daemon::clients::ClientTransport;
 use crate::daemon::engine_core::EngineCore;
 use crate::daemon::mailbox::{EngineCommand, Mailbox, PushError, SubscriptionRequest};
 use crate::daemon::subscription_queue::{QueueLimits, SubscriptionQueue};
 use crate::link::gateway_settings::GatewaySettings;
-use crate::link::system_messages::{ANNOUNCE_SUBJECT, GATEWAY_SUBJECTS, LOSS_SUBJECT};
-use crate::message::{ClientId, Message, SubId, SubscriptionFilter};
+use crate::link::system_messages::{ANNOUNCE_SUBJECT, LOSS_SUBJECT};
+use crate::message::{ClientId, Epoch, Message, SubId, SubscriptionFilter};
 use crate::proto::effect::ClientRequest;
 use crate::subject::Pattern;
+use crate::subject::pattern_set::PatternSet;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::mpsc::Sender;
 
 /// Limits of the queue between the engine and one subscription of the link.
 const LIMITS: QueueLimits = QueueLimits { count_max: 262_144, bytes_max: 64 << 20 };
@@ -60,9 +63,7 @@ impl LanClient {
         let client = core.clients.add(now, "link".into(), ClientTransport::Embedded(BTreeMap::new()));
         // Otherwise the link would receive what it imports.
         core.request(now, client, ClientRequest::Echo(false)).map_err(LinkError::Refused)?;
-        let of_gateways = GATEWAY_SUBJECTS.parse::<Pattern>().expect("a constant that is a pattern");
-        // Other peers know a gateway by this pattern, even if an exported one contains it.
-        let patterns: Vec<Pattern> = std::iter::once(of_gateways).chain(settings.exchanged()).collect();
+        let patterns = settings.of_lan();
         let mut subscriptions = Vec::new();
         for (index, pattern) in patterns.iter().enumerate() {
             let queue = Arc::new(SubscriptionQueue::new(LIMITS));
@@ -89,6 +90,19 @@ impl LanClient {
             },
             Err(PushError::Closed) => Err(PublishFailure::Ended),
         }
+    }
+
+    /// Asks the engine about the subscriptions of the LAN, without those of `gateways`. While the mailbox is full there
+    /// is no answer: the request ends by its timeout.
+    pub(super) fn query(
+        &self,
+        gateways: &Arc<BTreeMap<Epoch, PatternSet>>,
+        question: LanQuestion,
+        answer: &Sender<LanAnswer>,
+    ) {
+        let (gateways, answer) = (Arc::clone(gateways), answer.clone());
+        let query = LanQuery { client: self.client, gateways, question, answer };
+        drop(self.mailbox.push(EngineCommand::Link(query), Duration::ZERO));
     }
 }
 

@@ -8,11 +8,12 @@ mod credentials;
 mod hub;
 mod hub_tls;
 mod lan;
+pub(crate) mod lan_query;
 mod report;
 
-use self::carrier::LinkCarrier;
+use self::carrier::{CarrierSubjects, LinkCarrier};
 use self::credentials::{CredentialsError, LinkCredentials};
-use self::hub::HubSettings;
+use self::hub::{HubSettings, RelaySubjects};
 use self::hub_tls::HubTlsError;
 use self::lan::LanClient;
 use self::report::SharedReport;
@@ -22,6 +23,7 @@ use crate::daemon::engine_core::EngineCore;
 use crate::link::gateway::Gateway;
 use crate::link::gateway_settings::GatewaySettings;
 use crate::message::{Epoch, Refusal};
+use crate::proto::peer::inbox_of;
 use crate::time::Instant;
 use serde_json::Value;
 use std::io;
@@ -87,6 +89,8 @@ impl Link {
             site: site.clone(),
             exports: config.link_live.clone(),
             imports: config.link_import.clone(),
+            services: config.link_services.clone(),
+            inbox: format!("{}link.", inbox_of(core.peer.epoch())),
             message_bytes_max: core.peer.settings().message_bytes_max,
             permitted: core.peer.host_permissions().publish.clone(),
         };
@@ -94,12 +98,14 @@ impl Link {
         let lan = LanClient::open(core, &settings)?;
         let epoch = std::iter::repeat_with(random_u64).find_map(Epoch::new).expect("a random number is rarely 0");
         let report = SharedReport::new(&settings, epoch, &config.link);
-        let patterns = settings.exchanged();
+        let patterns = settings.exchanged([]);
+        let relay = RelaySubjects { site: site.clone(), gateway: epoch };
+        let imports = settings.imports.clone();
         let gateway = Gateway::new(settings, epoch, Clock::now().instant);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(LinkError::System)?;
         let (end, end_requested) = oneshot::channel::<()>();
         let (thread_ends, ended) = std::sync::mpsc::sync_channel(0);
-        let carrier = LinkCarrier::new(gateway, patterns, lan, report.clone());
+        let carrier = LinkCarrier::new(gateway, CarrierSubjects { patterns, imports, relay }, lan, report.clone());
         let of_thread = report.clone();
         let run = move || {
             let run = AssertUnwindSafe(|| runtime.block_on(carrier.run(hub, end_requested)));

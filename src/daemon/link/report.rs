@@ -45,7 +45,7 @@ impl SharedReport {
 
     /// Updates the counts.
     pub(super) fn set_counts(&self, gateway: &Gateway) {
-        let counts = gateway.counts();
+        let (counts, requests) = (gateway.counts(), gateway.request_counts());
         let report = &mut self.lock().json;
         report["shares"] = json!(gateway.carried_shares());
         for (field, count) in [
@@ -58,6 +58,11 @@ impl SharedReport {
             ("unread", counts.unread),
             ("unheard", counts.unheard),
             ("refused", counts.refused),
+            ("requests_sent", requests.sent),
+            ("requests_delivered", requests.delivered),
+            ("replies", requests.replies),
+            ("no_responders", requests.no_responders),
+            ("requests_dropped", requests.dropped),
         ] {
             report[field] = json!(count);
         }

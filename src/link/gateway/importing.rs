@@ -46,6 +46,7 @@ impl Gateway {
         let HubItem { at, content } = item;
         match content {
             HubContent::OfSite(envelope, message) => self.import(*envelope, message),
+            HubContent::OfClient(message) if message.reply.is_some() => self.on_client_request(now, message),
             HubContent::OfClient(message) => self.import_of_client(message),
             HubContent::Manifest(manifest)
                 if !manifest.carries && now < at + HOLD_TIME && self.held.bytes() < HELD_BYTES_MAX =>
@@ -156,7 +157,7 @@ impl Gateway {
         if self.permits(&message) {
             loss.into_iter().for_each(|loss| self.report(loss));
             self.site(&envelope.site).imported += 1;
-            self.to_lan.push_back(message);
+            self.to_lan.push_back(Message { reply: None, ..message });
             return;
         }
         self.counts.refused += 1;

@@ -8,6 +8,7 @@
 //! waits while another gateway takes over is not delivered by both.
 
 mod importing;
+mod requests;
 
 use super::bye::GatewayBye;
 use super::envelope::{LinkEnvelope, parse_epoch};
@@ -20,6 +21,7 @@ use super::import_queue::{HubContent, HubItem, ImportQueue};
 use super::import_standby::ImportStandby;
 use super::manifest::LinkManifest;
 use super::position::StreamPoint;
+use super::request_relay::RequestRelay;
 use super::shares::{ANNOUNCE_INTERVAL, Election, GATEWAY_TIMEOUT, LEASE, SHARES};
 use super::site_loss::SiteLoss;
 use super::site_name::SiteName;
@@ -30,6 +32,7 @@ use super::system_messages::{
 use super::unsent_messages::{UnsentMessages, is_export};
 use crate::message::{Delivery, Epoch, Message};
 use crate::time::Instant;
+use requests::LanGateways;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -78,6 +81,8 @@ pub struct Gateway {
     sites: BTreeMap<SiteName, SiteCounts>,
     /// Time since which this gateway is connected.
     linked_at: Instant,
+    relay: RequestRelay,
+    lan_gateways: LanGateways,
 }
 
 impl Gateway {
@@ -107,13 +112,15 @@ impl Gateway {
             counts: GatewayCounts::default(),
             sites: BTreeMap::new(),
             linked_at: now,
+            relay: RequestRelay::new(settings.clone(), epoch, now),
+            lan_gateways: LanGateways::default(),
             settings,
         }
     }
 
     /// Returns the next message for the cluster.
     pub fn poll_hub(&mut self) -> Option<Message> {
-        self.to_hub.pop()
+        self.relay.poll_hub().or_else(|| self.to_hub.pop())
     }
 
     /// Returns the next message for the LAN.
@@ -125,7 +132,7 @@ impl Gateway {
                 self.lease_before = std::mem::replace(&mut self.lease_end, now + LEASE);
                 return Some(announcement);
             }
-            if let Some(message) = self.to_lan.pop_front() {
+            if let Some(message) = self.to_lan.pop_front().or_else(|| self.relay.poll_lan()) {
                 return Some(message);
             }
             let item = self.unread.pop()?;
@@ -149,7 +156,7 @@ impl Gateway {
         let timers = [self.announce_at].into_iter().chain(self.election.deadline(now));
         let rounds = (self.is_linked && self.to_hub.has_room()).then(|| self.exporter.deadline());
         let held = self.held.front().map(|item| item.at + importing::HOLD_TIME);
-        timers.chain(rounds).chain(held).min().expect("the announcement is a timer")
+        timers.chain(rounds).chain(held).chain(self.relay.deadline()).min().expect("the announcement is a timer")
     }
 
     /// Handles the begin or the end of the connection to the cluster.
@@ -164,6 +171,7 @@ impl Gateway {
         self.is_linked = is_linked;
         self.announce_at = now;
         self.election.set_linked(now, is_linked);
+        self.relay.on_link(now, is_linked);
         if !is_linked {
             // Live messages do not wait for the cluster to return.
             self.counts.unsent += self.to_hub.clear();
@@ -176,10 +184,14 @@ impl Gateway {
         self.check_lease(now);
         let message = &delivery.message;
         if message.subject.as_bytes() == ANNOUNCE_SUBJECT.as_bytes() {
+            self.lan_gateways.on_announcement(delivery);
             return self.on_announcement(now, message);
         }
         if message.subject.as_bytes() == LOSS_SUBJECT.as_bytes() {
             return self.on_loss_report(message);
+        }
+        if self.on_request_delivery(now, delivery) {
+            return;
         }
         match LinkEnvelope::find(&message.headers) {
             Some(Ok(envelope)) => self.on_imported(&envelope, &message.subject),
@@ -214,6 +226,7 @@ impl Gateway {
                 return self.exporter.on_returned(&envelope, &message.subject);
             }
             _ if is_local || !self.settings.imports.matches(&message.subject) => return,
+            Some(Err(_)) if LinkEnvelope::is_relayed(&message.headers) => return,
             Some(Ok(envelope)) => HubContent::OfSite(Box::new(envelope), message),
             Some(Err(_)) => return self.counts.invalid += 1,
             None => HubContent::OfClient(message),
@@ -233,6 +246,7 @@ impl Gateway {
         if was_ready != self.election.is_ready() {
             self.announce_at = now;
         }
+        self.relay.on_tick(now);
         self.exporter.expire_standby(now);
         while let Some(item) = self.standby.pop_settled(now) {
             self.settle(item);
@@ -380,8 +394,13 @@ impl Gateway {
 
     fn announce(&mut self, now: Instant, leaving: bool) {
         self.announce_at = now + ANNOUNCE_INTERVAL;
-        let (site, gateway) = (self.settings.site.to_string(), self.epoch.to_string());
-        let text = serde_json::to_vec(&GatewayAnnouncement { site, gateway, ready: self.election.is_ready(), leaving });
+        let text = serde_json::to_vec(&GatewayAnnouncement {
+            site: self.settings.site.to_string(),
+            gateway: self.epoch.to_string(),
+            ready: self.election.is_ready(),
+            leaving,
+            patterns: self.settings.of_lan().iter().map(ToString::to_string).collect(),
+        });
         let subject = ANNOUNCE_SUBJECT.parse().expect("a constant that is a subject");
         let announcement = Message::new(subject, text.expect("strings can be written"));
         match leaving {

@@ -4,11 +4,12 @@ use super::super::envelope::LinkEnvelope;
 use super::super::gateway::Gateway;
 use super::super::gateway_settings::GatewaySettings;
 use super::super::site_loss::SiteReport;
-use super::super::system_messages::LOSS_SUBJECT;
+use super::super::system_messages::{INTEREST_PREFIX, LOSS_SUBJECT};
 use super::{at, epoch};
 use crate::message::{Delivery, Epoch, Message, Publisher, Verdict};
 use crate::rng::Rng;
 use crate::seqno::{Frame, Seq};
+use crate::subject::pattern_set::PatternSet;
 use crate::subject::permitted_subjects::PermittedSubjects;
 use crate::subject::{Pattern, Subject};
 use crate::time::{Instant, WallTime, nanos};
@@ -100,6 +101,8 @@ impl Model {
             site: format!("site{site}").parse().unwrap(),
             exports: all(),
             imports: all(),
+            services: PatternSet::default(),
+            inbox: "_INBOX.0000000000000001.link.".to_owned(),
             message_bytes_max: 1 << 20,
             permitted: PermittedSubjects::all(),
         };
@@ -212,7 +215,10 @@ impl Model {
             self.on_gateway_message(index, message);
         }
         for _ in 0..room {
-            let Some(message) = self.hosts[index].gateway.poll_hub() else { break };
+            let gateway = &mut self.hosts[index].gateway;
+            // The interest of the sites is no part of the accounts.
+            let of_accounts = |message: &Message| !message.subject.as_str().starts_with(INTEREST_PREFIX);
+            let Some(message) = std::iter::from_fn(|| gateway.poll_hub()).find(of_accounts) else { break };
             if !self.hosts[index].is_linked {
                 continue;
             }

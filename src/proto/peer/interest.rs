@@ -4,7 +4,7 @@
 use super::Peer;
 use super::receive::DatagramSource;
 use super::text_poll::is_text_poll;
-use crate::message::{ClientId, Epoch, Queue};
+use crate::message::{ClientId, Epoch, Queue, SubscriptionFilter};
 use crate::proto::address_proof::HELLO_BYTES;
 use crate::proto::interest::MatchSet;
 use crate::proto::members::Member;
@@ -40,6 +40,15 @@ impl InterestPacing {
     pub(super) fn new(now: Instant) -> InterestPacing {
         InterestPacing { began: now, datagrams: 0 }
     }
+}
+
+/// Numbers of subscriptions that a message would reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceiverCounts {
+    /// Subscriptions in no queue group.
+    pub plain: u64,
+    /// Queue groups.
+    pub groups: u64,
 }
 
 impl Peer {
@@ -200,15 +209,46 @@ impl Peer {
         if is_text_poll(subject) {
             return 1;
         }
+        let ReceiverCounts { plain, groups } = self.receiver_counts(subject, except, |entry| entry.count);
+        plain + groups
+    }
+
+    /// Returns the numbers of known subscriptions that a message on the subject would reach, without those of `except`
+    /// and of unreachable peers. `count_of` is the number of another peer's subscriptions of an entry that count.
+    pub fn receiver_counts(
+        &mut self,
+        subject: &Subject,
+        except: Option<ClientId>,
+        count_of: impl Fn(&RemoteEntry) -> u32,
+    ) -> ReceiverCounts {
         let local = self.local_matches(subject, except);
-        let queues = local.iter().flat_map(|local| local.queues());
-        let mut queues: BTreeSet<Queue> = queues.map(|(queue, _)| queue.clone()).collect();
-        let mut count = local.as_ref().and_then(MatchSet::plain).map_or(0, |plain| plain.targets.len() as u64);
+        let groups = local.iter().flat_map(|local| local.queues());
+        let mut groups: BTreeSet<Queue> = groups.map(|(queue, _)| queue.clone()).collect();
+        let mut plain = local.as_ref().and_then(MatchSet::plain).map_or(0, |plain| plain.targets.len() as u64);
         self.remote_interest.visit_reachable(subject, |entry| match &entry.wanted.queue {
-            Some(queue) => drop(queues.insert(queue.clone())),
-            None => count += u64::from(entry.count),
+            Some(queue) => drop(groups.insert(queue.clone())),
+            None => plain += u64::from(count_of(entry)),
         });
-        count + queues.len() as u64
+        ReceiverCounts { plain, groups: groups.len() as u64 }
+    }
+
+    /// Calls `each` with the filter of every known subscription, except those of a client. `count_of` is as in
+    /// [`Peer::receiver_counts`]; entries of which no subscription counts are left out.
+    pub fn visit_subscriptions(
+        &self,
+        except: ClientId,
+        count_of: impl Fn(&RemoteEntry) -> u32,
+        mut each: impl FnMut(&SubscriptionFilter),
+    ) {
+        let local = self.interest.rows();
+        local.iter().filter(|row| row.client != except).for_each(|row| each(&row.wanted));
+        let remote = self.remote_interest.entries().filter(|entry| 0 < count_of(entry));
+        remote.for_each(|entry| each(&entry.wanted));
+    }
+
+    /// Returns the change counters of the subscriptions. While they are unchanged, so are all subscriptions.
+    pub fn subscription_changes(&self) -> (u64, u64) {
+        self.interest_changes()
     }
 
     /// Returns whether the subscriptions of all peers that can be reached are known.

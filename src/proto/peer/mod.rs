@@ -7,7 +7,7 @@ pub(crate) mod discovery;
 mod effect_queue;
 mod history_service;
 mod inbound;
-mod interest;
+pub mod interest;
 mod liveness;
 mod outbound;
 mod pace;

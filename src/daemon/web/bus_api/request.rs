@@ -128,6 +128,11 @@ impl<'a> RequestCall<'a> {
         let wait = async {
             loop {
                 match reader.next_item().await {
+                    Ok(Some(ReaderItem::Notice(Notice::Message(delivery))))
+                        if delivery.message.headers.is_no_responders() =>
+                    {
+                        return Ok(RequestEnd::NoResponders);
+                    }
                     Ok(Some(ReaderItem::Notice(Notice::Message(delivery)))) => {
                         return Ok(RequestEnd::Reply(Box::new(delivery)));
                     }
