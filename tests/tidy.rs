@@ -83,8 +83,8 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         module: "link",
-        may_use: &["time", "subject", "seqno", "message"],
-        crates: &["lru", "serde", "serde_json"],
+        may_use: &["time", "subject", "seqno", "message", "event", "listener::replication"],
+        crates: &["bytes", "lru", "serde", "serde_json"],
     },
     Layer {
         module: "storage",

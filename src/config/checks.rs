@@ -23,9 +23,9 @@ impl Draft {
 
     /// Checks that a link has a name for its site, and something to carry.
     fn check_link(&mut self) {
-        let keys = ["link", "site", "link-live", "link-import", "link-services"];
-        let [link, others @ ..] = keys.map(|key| find_key(key).expect("a key"));
-        if self.config.link.is_empty() || self.refused[link] || others.iter().any(|index| self.refused[*index]) {
+        let keys = ["link", "site", "link-live", "link-import", "link-services", "link-events", "link-events-import"];
+        let [link, ..] = keys.map(|key| find_key(key).expect("a key"));
+        if self.config.link.is_empty() || keys.iter().any(|key| self.refused[find_key(key).expect("a key")]) {
             return;
         }
         if self.config.site.is_none() {
@@ -33,8 +33,11 @@ impl Draft {
             self.fail_key(link, ConfigErrorKind::Inapplicable(reason), "write site: NAME, such as plant1".to_owned());
         }
         let patterns = [&self.config.link_live, &self.config.link_import, &self.config.link_services];
-        if patterns.iter().all(|set| set.patterns().is_empty()) {
-            let suggestion = "write link-live: PATTERNS to export, link-import: PATTERNS to import, or both".to_owned();
+        let types = [&self.config.link_events, &self.config.link_events_import];
+        if patterns.iter().all(|set| set.patterns().is_empty()) && types.iter().all(|types| types.is_empty()) {
+            let suggestion = "write link-live: PATTERNS to export, link-import: PATTERNS to import, or link-events: \
+                              TYPES or link-events-import: TYPES for events"
+                .to_owned();
             self.fail_key(link, ConfigErrorKind::Inapplicable("nothing may cross the link"), suggestion);
         }
     }

@@ -278,6 +278,10 @@ keys! {
     "link-import" link_import: PatternSet = "none", LinkPatternsFormat, "hq.>";
     /// Subjects on which clients of the cluster answer the requests of this site.
     "link-services" link_services: PatternSet = "none", LinkPatternsFormat, "erp.>";
+    /// Types of events that followers in other sites may store. Events that an outage has delayed come later.
+    "link-events" link_events: Vec<TypePattern> = "none", EventTypesFormat, "plant/* ; line/?/alarm";
+    /// Types of events of other sites that followers in this site (`event-follow`) may store.
+    "link-events-import" link_events_import: Vec<TypePattern> = "none", EventTypesFormat, "hq/*";
     /// Address for NATS clients: `off`, `on` (127.0.0.1:4222), a port, an address, or both.
     "nats" nats: Option<SocketAddr> = "off", ListenAddressFormat { port: 4222 }, "on";
     /// True if the NATS listener may listen beyond this host without accounts, so that anyone who reaches it can use

@@ -12,6 +12,7 @@ pub use followed_server::{ReplicationState, ServerStatus};
 
 use super::model::{Event, EventId, ServerId};
 use super::replication::{Announcement, ReplicationPage, ReplicationRequest, SERVER_TIMEOUT, is_wanted};
+use super::server_origin::{ServerOrigin, ServerSite, ServerSites, SiteVerdict};
 use crate::message::Epoch;
 use crate::subject::event_type::TypePattern;
 use crate::time::Instant;
@@ -39,12 +40,14 @@ pub enum FollowerAction {
 }
 
 /// A change in the state of a followed server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FollowerNotice {
     /// The follower starts to follow a server.
     Start {
-        /// Epoch of its peer.
+        /// Epoch of its peer, or of the gateway that relays its announcements.
         publisher: Epoch,
+        /// Its site.
+        site: ServerSite,
         /// Position after which the follower requests events.
         after: EventId,
     },
@@ -63,6 +66,15 @@ pub enum FollowerNotice {
         /// Position that the server announces.
         until: EventId,
     },
+    /// Two sites have a server of this number. Events of the other site are not stored.
+    SiteConflict {
+        /// The number.
+        server: ServerId,
+        /// Site to which the number belongs here.
+        followed: ServerSite,
+        /// The other site.
+        other: ServerSite,
+    },
     /// The server no longer announces itself.
     AnnouncementTimeout(ServerId),
     /// The server is not followed, because the maximum number of servers is reached.
@@ -74,7 +86,10 @@ impl FollowerNotice {
     pub fn is_warning(&self) -> bool {
         matches!(
             self,
-            FollowerNotice::RequestFailure(_) | FollowerNotice::Rollback { .. } | FollowerNotice::ServerLimit(_)
+            FollowerNotice::RequestFailure(_)
+                | FollowerNotice::Rollback { .. }
+                | FollowerNotice::SiteConflict { .. }
+                | FollowerNotice::ServerLimit(_)
         )
     }
 }
@@ -82,9 +97,14 @@ impl FollowerNotice {
 impl fmt::Display for FollowerNotice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            FollowerNotice::Start { publisher, after } => write!(
+            FollowerNotice::Start { publisher, site: ServerSite::Own, after } => write!(
                 f,
                 "the events of server {} at the peer in epoch {publisher} are followed from session {} on",
+                after.server, after.session
+            ),
+            FollowerNotice::Start { publisher, site, after } => write!(
+                f,
+                "the events of server {} of {site} are followed from session {} on, by the gateway in epoch {publisher}",
                 after.server, after.session
             ),
             FollowerNotice::CatchUp { covered } => {
@@ -98,6 +118,11 @@ impl fmt::Display for FollowerNotice {
                 "the journal of server {} has gone back to session {}, while session {} is known here: it assigns ids a second \
                  time, and these events are not stored; give that peer another server-id",
                 covered.server, until.session, covered.session
+            ),
+            FollowerNotice::SiteConflict { server, followed, other } => write!(
+                f,
+                "{other} has a server {server}, too; its events are not stored, since those of {followed} were followed first: \
+                 give one of the two peers another server-id, and start this peer again if it was the one of {followed}"
             ),
             FollowerNotice::AnnouncementTimeout(server) => write!(f, "server {server} no longer announces itself"),
             FollowerNotice::ServerLimit(server) => {
@@ -131,6 +156,7 @@ pub struct Follower {
     /// Servers of which at least one event is stored. Their positions are remembered while they are unreachable.
     stored: BTreeSet<ServerId>,
     servers: BTreeMap<ServerId, FollowedServer>,
+    sites: ServerSites,
     /// Events to store next.
     pending: Vec<Event>,
     /// Ids of the fetched events among the pending ones.
@@ -155,6 +181,7 @@ impl Follower {
             stored: covered.keys().copied().collect(),
             covered,
             servers: BTreeMap::new(),
+            sites: ServerSites::default(),
             pending: Vec::new(),
             fetched: Vec::new(),
             rollback_positions: BTreeMap::new(),
@@ -169,21 +196,28 @@ impl Follower {
         !self.types.is_empty()
     }
 
-    /// Handles a peer's announcement of a server.
-    pub fn on_announcement(&mut self, now: Instant, publisher: Epoch, announcement: Announcement) {
+    /// Handles the announcement of a server, which its peer has published, or a gateway if the server is in another site.
+    pub fn on_announcement(
+        &mut self,
+        now: Instant,
+        publisher: Epoch,
+        origin: &ServerOrigin,
+        announcement: Announcement,
+    ) {
         let server = announcement.until.server;
         let is_followed = self.is_following() && server != self.local && announcement.is_held;
-        if !is_followed || !announcement.is_sound() {
+        if !is_followed || !announcement.is_sound() || !self.is_of_its_site(now, server, &origin.site) {
             return;
         }
-        if self.servers.get(&server).is_none_or(|followed| followed.publisher != publisher) {
+        let is_of_run = |followed: &FollowedServer| followed.publisher == publisher && followed.origin == *origin;
+        if !self.servers.get(&server).is_some_and(is_of_run) {
             if SERVERS_MAX <= self.servers.len() && !self.servers.contains_key(&server) {
                 if !std::mem::replace(&mut self.is_full_reported, true) {
                     self.notices.push_back(FollowerNotice::ServerLimit(server));
                 }
                 return;
             }
-            self.start(now, publisher, announcement.until);
+            self.start(now, publisher, origin.clone(), announcement.until);
         }
         let buffered_bytes: usize = self.servers.values().map(FollowedServer::buffered_bytes).sum();
         let followed = self.servers.get_mut(&server).expect("the server is followed");
@@ -196,15 +230,32 @@ impl Follower {
         }
     }
 
-    /// Starts to follow a server. `until` is the end of its journal as announced. A journal can be rolled back only
-    /// with a new epoch of its peer.
-    fn start(&mut self, now: Instant, publisher: Epoch, until: EventId) {
+    /// Returns whether the number of a server belongs to this site.
+    fn is_of_its_site(&mut self, now: Instant, server: ServerId, site: &ServerSite) -> bool {
+        match self.sites.on_announcement(now, server, site) {
+            SiteVerdict::Accepted => true,
+            SiteVerdict::Conflict(followed) => {
+                let notice = followed.map(|followed| {
+                    let other = site.clone();
+                    FollowerNotice::SiteConflict { server, followed, other }
+                });
+                self.notices.extend(notice);
+                false
+            }
+        }
+    }
+
+    /// Starts to follow a server, or continues with another publisher of its announcements. `until` is the end of its
+    /// journal as announced. A journal can be rolled back only with a new epoch of its peer.
+    fn start(&mut self, now: Instant, publisher: Epoch, origin: ServerOrigin, until: EventId) {
         let server = until.server;
         let covered = *self.covered.entry(server).or_insert(EventId { server, session: 0, instance: 0 });
         let (state, is_rolled_back) = (FollowPhase::Fetching(PendingFetch::default()), until.session < covered.session);
         let (failures, is_reported, has_lost) = (0, false, false);
+        let site = origin.site.clone();
         let followed = FollowedServer {
             publisher,
+            origin,
             last_announcement: now,
             state,
             failures,
@@ -213,7 +264,7 @@ impl Follower {
             has_lost,
         };
         self.servers.insert(server, followed);
-        self.notices.push_back(FollowerNotice::Start { publisher, after: covered });
+        self.notices.push_back(FollowerNotice::Start { publisher, site, after: covered });
         if is_rolled_back {
             self.notices.push_back(FollowerNotice::Rollback { covered, until });
         }
@@ -242,12 +293,18 @@ impl Follower {
         }
     }
 
-    /// Handles a peer's answer to a request.
-    pub fn on_page(&mut self, now: Instant, publisher: Epoch, number: u64, page: ReplicationPage) {
+    /// Handles the answer to a request, which a peer has published, or a gateway if the server is in another site.
+    pub fn on_page(
+        &mut self,
+        now: Instant,
+        publisher: Epoch,
+        origin: &ServerOrigin,
+        number: u64,
+        page: ReplicationPage,
+    ) {
         let server = page.covered.server;
-        let Some(followed) = self.servers.get_mut(&server).filter(|followed| followed.publisher == publisher) else {
-            return;
-        };
+        let is_of_run = |followed: &&mut FollowedServer| followed.publisher == publisher && followed.origin == *origin;
+        let Some(followed) = self.servers.get_mut(&server).filter(is_of_run) else { return };
         let FollowPhase::Fetching(fetch) = &mut followed.state else { return };
         let Some(sent) = fetch.sent.take_if(|sent| sent.number == number) else { return };
         if !page.answers(&sent.request) {
@@ -368,6 +425,7 @@ impl Follower {
             ServerStatus {
                 covered: *covered,
                 publisher: followed.map(|followed| followed.publisher),
+                site: followed.map(|followed| followed.origin.site.clone()),
                 state: followed.map_or(ReplicationState::Unreachable, FollowedServer::replication_state),
             }
         })

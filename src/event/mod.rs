@@ -44,6 +44,7 @@ pub mod refusal;
 pub mod replication;
 pub mod sequencer;
 pub mod server_id_claim;
+pub mod server_origin;
 pub mod store;
 pub mod stream;
 pub mod timestamp;

@@ -89,8 +89,8 @@ impl ServerIdClaim {
         if from == self.epoch {
             return;
         }
-        if announcement.follows && (self.followers.len() < FOLLOWERS_MAX || self.followers.contains_key(&from)) {
-            self.followers.insert(from, now);
+        if announcement.follows {
+            self.add_follower(now, from);
         }
         if matches!(self.state, ClaimState::Yielding(_) | ClaimState::Ended) {
             return;
@@ -104,9 +104,28 @@ impl ServerIdClaim {
         // A peer that has just started needs the announcements of all servers at once. A peer that claims this id must
         // learn that this peer holds it.
         if !announcement.is_held || announcement.until.server == self.server {
-            let soon = self.last_announcement.map_or(now, |last| now.max(last + INTERVAL_MIN));
-            self.announce_at = self.announce_at.min(soon);
+            self.announce_soon(now);
         }
+    }
+
+    /// Notes that a gateway relays events of this LAN to followers in other sites. Announces the server soon if that is
+    /// new. The gateway may be this peer.
+    pub fn on_relay(&mut self, now: Instant, gateway: Epoch) {
+        if !self.followers.contains_key(&gateway) {
+            self.announce_soon(now);
+        }
+        self.add_follower(now, gateway);
+    }
+
+    fn add_follower(&mut self, now: Instant, follower: Epoch) {
+        if self.followers.len() < FOLLOWERS_MAX || self.followers.contains_key(&follower) {
+            self.followers.insert(follower, now);
+        }
+    }
+
+    fn announce_soon(&mut self, now: Instant) {
+        let soon = self.last_announcement.map_or(now, |last| now.max(last + INTERVAL_MIN));
+        self.announce_at = self.announce_at.min(soon);
     }
 
     /// Returns the next action.
@@ -231,6 +250,19 @@ mod tests {
         acts(&mut claim, 30_400);
         assert!(claim.has_followers());
         acts(&mut claim, 40_400);
+        assert!(!claim.has_followers());
+    }
+
+    #[test]
+    fn relaying_gateway_counts_as_a_follower() {
+        let mut claim = claim(0);
+        acts(&mut claim, 5_000);
+        claim.on_relay(at(5_000), epoch(5));
+        assert_eq!(acts(&mut claim, 5_000), [(5_000, ClaimAction::Announce)], "it needs the position at once");
+        claim.on_relay(at(15_000), epoch(5));
+        assert_eq!(acts(&mut claim, 16_000), [(15_000, ClaimAction::Announce)], "this one was due");
+        assert!(claim.has_followers());
+        acts(&mut claim, 60_000);
         assert!(!claim.has_followers());
     }
 

@@ -37,6 +37,7 @@
 
 pub mod bye;
 pub mod envelope;
+pub mod event_relay;
 pub mod export;
 pub mod gateway;
 pub mod gateway_counts;

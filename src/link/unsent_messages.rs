@@ -1,4 +1,4 @@
-//! Messages that wait for the cluster.
+//! Messages that wait for the cluster, or for the LAN.
 
 use super::envelope::LinkEnvelope;
 use crate::message::Message;
@@ -9,7 +9,7 @@ pub const UNSENT_BYTES_MAX: usize = 64 << 20;
 /// Bytes that a message counts beside its payload and its headers.
 const MESSAGE_BYTES: usize = 256;
 
-/// Messages that wait for the cluster, and the bytes that they take.
+/// Messages that wait, and the bytes that they take.
 #[derive(Debug, Default)]
 pub(super) struct UnsentMessages {
     messages: VecDeque<Message>,
@@ -26,6 +26,11 @@ impl UnsentMessages {
     /// Returns whether further messages may be exported.
     pub(super) fn has_room(&self) -> bool {
         self.bytes < UNSENT_BYTES_MAX
+    }
+
+    /// Returns the bytes that wait.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Appends a message.

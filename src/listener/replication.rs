@@ -1,7 +1,8 @@
 //! Payloads of the messages between peers that have event journals: announcements of servers, requests and pages.
 //!
 //! Announcements use the subject [`SERVER_PREFIX`] followed by the server's number. Requests use [`REQUEST_PREFIX`]
-//! with that number, and pages use the reply subject of the request. `docs/local-protocol.md` describes all bytes,
+//! with that number, and pages use the reply subject of the request. Gateways that relay these messages to other sites
+//! say so on [`RELAY_SUBJECT`]. `docs/local-protocol.md` describes all bytes,
 //! including those of events.
 
 use crate::event::model::{Event, EventId, Payload};
@@ -15,6 +16,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 pub(crate) const SERVER_PREFIX: &str = "_EVENT.SERVER.";
 /// Prefix of the subject of requests; the number of the server follows.
 pub(crate) const REQUEST_PREFIX: &str = "_EVENT.QUERY.";
+/// Subject on which gateways say that they relay announcements to followers in other sites.
+pub(crate) const RELAY_SUBJECT: &str = "_EVENT.RELAY";
 /// Maximum number of type patterns of a request.
 pub(crate) const TYPES_MAX: usize = 256;
 
@@ -62,6 +65,17 @@ pub(crate) fn read_announcement(payload: Bytes, wants_events: bool) -> Result<An
     }
     let (is_held, follows) = (flags & HELD != 0, flags & FOLLOWS != 0);
     Ok(Announcement { opened, is_held, follows, since, until, events: announced })
+}
+
+/// Encodes what gateways say on [`RELAY_SUBJECT`].
+pub(crate) fn encode_relay() -> Bytes {
+    Bytes::from_static(&[VERSION, 0])
+}
+
+/// Checks what a gateway says on [`RELAY_SUBJECT`].
+pub(crate) fn read_relay(payload: Bytes) -> Result<(), FrameError> {
+    let (reader, _) = begin(payload, 0)?;
+    reader.end()
 }
 
 /// Encodes a request as a payload.

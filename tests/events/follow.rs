@@ -1,60 +1,10 @@
 //! Events of one peer in the journal of another (`event-follow`), and one peer of a LAN for each number of a server.
 
 use crate::support::command::{Place, RunningCommand};
+use crate::support::events::{add, finds, found, rows};
 use crate::support::exit_code::{CONFIGURATION, DONE, FAILED};
 use crate::support::wait::{wait_until, wait_until_some};
-use serde_json::Value;
-use std::ops::RangeInclusive;
 use std::thread;
-
-/// Registers numbers, each as one event.
-fn add(place: &Place, event_type: &str, numbers: RangeInclusive<u32>) {
-    let lines: String = numbers.map(|number| format!("{number}\n")).collect();
-    place.run_with_input(&["event", "add", event_type, "--lines"], lines.as_bytes()).exits(DONE);
-}
-
-/// Returns the rows of these events of server 7, each of which was a session.
-fn rows(event_type: &str, numbers: RangeInclusive<u32>) -> Vec<String> {
-    numbers.map(|number| format!("7/{number}/1 {event_type} {number}")).collect()
-}
-
-/// Returns all events that the peer of this place finds, in the order of their times.
-fn found(place: &Place) -> Vec<String> {
-    let mut found: Vec<String> = Vec::new();
-    let mut arguments = vec!["event".to_owned(), "query".to_owned(), "--json".to_owned()];
-    loop {
-        let arguments_now: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let outcome = place.run(&arguments_now).exits(DONE);
-        arguments.truncate(3);
-        for line in outcome.stdout.lines() {
-            let event: Value = serde_json::from_str(line).expect("a line of JSON");
-            if event["type"] == "more_follows" {
-                arguments.extend(["--after".to_owned(), event["after"].as_str().expect("an id").to_owned()]);
-                continue;
-            }
-            let text = |key: &str| event[key].as_str().expect("a text");
-            found.push(format!("{} {} {}", text("id"), text("event_type"), event["payload"]));
-        }
-        if arguments.len() == 3 {
-            return found;
-        }
-    }
-}
-
-/// Waits until the peer finds all of these, and nothing else, in this order.
-#[track_caller]
-fn finds(place: &Place, expected: &[String]) {
-    let shown = |found: &[String]| format!("{} events of {}, the last {:?}", found.len(), expected.len(), found.last());
-    let what = || format!("everything is found; {}", shown(&found(place)));
-    let found = wait_until_some(what, || {
-        let found = found(place);
-        assert!(found.len() <= expected.len(), "{}", shown(&found));
-        Some(found).filter(|found| found.len() == expected.len())
-    });
-    for (found, expected) in found.iter().zip(expected) {
-        assert_eq!(found, expected);
-    }
-}
 
 fn kill(mut peer: RunningCommand) {
     peer.signal("KILL");

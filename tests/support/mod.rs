@@ -4,6 +4,7 @@ pub mod bus;
 pub mod certificate;
 pub mod command;
 pub mod dissector;
+pub mod events;
 pub mod exit_code;
 pub mod nats_server;
 pub mod postgres_server;

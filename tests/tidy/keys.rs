@@ -81,6 +81,8 @@ const PROOFS: &[Proof<'_>] = &[
     ("link-live", "tests/links/mod.rs", "clients_of_the_cluster_take_part"),
     ("link-import", "tests/links/mod.rs", "clients_of_the_cluster_take_part"),
     ("link-services", "tests/links/requests.rs", "clients_of_the_cluster_ask_and_answer"),
+    ("link-events", "tests/links/events.rs", "types_that_are_not_named_do_not_cross"),
+    ("link-events-import", "tests/links/events.rs", "types_that_are_not_named_do_not_cross"),
     ("nats", "tests/listeners/limits.rs", "occupied_port_is_named_with_the_remedy"),
     ("nats-open", "tests/config.rs", "open_listener_without_accounts_needs_permission"),
     ("nats-tls", "tests/cli/peer.rs", "unreadable_tls_files_of_each_listener_are_reported"),

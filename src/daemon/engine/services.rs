@@ -175,6 +175,8 @@ impl Services {
         self.events.on_new_epoch(core, now);
         #[cfg(feature = "streams")]
         self.web.iter().for_each(|web| web.on_new_epoch(core.peer.epoch()));
+        #[cfg(feature = "links")]
+        self.link.iter().for_each(|link| link.on_new_epoch(core, now));
     }
 
     /// Does the work of the services in a turn of the engine.

@@ -12,11 +12,12 @@ use crate::event::follower::{Follower, FollowerAction, ServerStatus};
 use crate::event::model::{Event, EventId, JSON_DEPTH_MAX, ServerId};
 use crate::event::replication::{Announcement, INSTANCE_END, ReplicationPage, ReplicationRequest, split_session};
 use crate::event::server_id_claim::{ClaimAction, ServerIdClaim};
+use crate::event::server_origin::{ServerOrigin, ServerSite};
 use crate::event::store::{Query, QueryPage, ServerQuery};
 use crate::event::timestamp::Timestamp;
 use crate::listener::replication::{
-    HEAD_BYTES, REQUEST_PREFIX, SERVER_PREFIX, encode_announcement, encode_page, encode_request, event_bytes,
-    read_announcement, read_page, read_request, remove_denied_events, remove_too_deep_events,
+    HEAD_BYTES, RELAY_SUBJECT, REQUEST_PREFIX, SERVER_PREFIX, encode_announcement, encode_page, encode_request,
+    event_bytes, read_announcement, read_page, read_relay, read_request, remove_denied_events, remove_too_deep_events,
 };
 use crate::message::{ClientId, Delivery, Epoch, Message, PeerName, Publisher};
 use crate::proto::peer::inbox_of;
@@ -70,9 +71,13 @@ impl LocalServer {
     }
 
     /// Returns the patterns to subscribe to. The last one is that of the replies, which an epoch changes.
-    pub(super) fn patterns(&self) -> [Pattern; 3] {
-        let patterns =
-            [format!("{SERVER_PREFIX}*"), format!("{REQUEST_PREFIX}{}", self.server), format!("{}*", self.inbox())];
+    pub(super) fn patterns(&self) -> [Pattern; 4] {
+        let patterns = [
+            format!("{SERVER_PREFIX}*"),
+            format!("{REQUEST_PREFIX}{}", self.server),
+            RELAY_SUBJECT.to_owned(),
+            format!("{}*", self.inbox()),
+        ];
         patterns.map(|text| text.parse().expect("words and numbers"))
     }
 
@@ -221,6 +226,7 @@ impl Replication {
             writer,
             observer,
             permissions,
+            is_conflict_reported: false,
         };
         let thread = thread::Builder::new().name("replication".into()).spawn(move || replicator.run())?;
         Ok(Replication { announcer, status, queue, thread: Some(thread) })
@@ -241,6 +247,7 @@ impl Replication {
                 "server": row.covered.server.0,
                 "peer": name.as_ref().map(PeerName::as_str),
                 "epoch": row.publisher.map(|epoch| epoch.to_string()),
+                "site": row.site.as_ref().and_then(ServerSite::other),
                 "session": row.covered.session,
                 "state": row.state.as_str(),
             })
@@ -272,6 +279,8 @@ struct Replicator {
     writer: Arc<JournalWriter>,
     observer: Option<Arc<dyn JournalObserver>>,
     permissions: Arc<RemotePermissions>,
+    /// True once the log has named another site with a server of this number.
+    is_conflict_reported: bool,
 }
 
 impl Replicator {
@@ -318,8 +327,11 @@ impl Replicator {
                 FollowerAction::Report(notice) => tracing::info!("{notice}"),
             }
         }
-        let name = |row: &ServerStatus| self.names.get(&row.publisher?).cloned();
-        *lock(&self.status.rows) = self.follower.rows().map(|row| (row, name(&row))).collect();
+        let named = |row: ServerStatus| {
+            let name = row.publisher.and_then(|publisher| self.names.get(&publisher).cloned());
+            (row, name)
+        };
+        *lock(&self.status.rows) = self.follower.rows().map(named).collect();
     }
 
     fn yield_claim(&self, to: Epoch) {
@@ -343,41 +355,60 @@ impl Replicator {
         }
     }
 
-    /// Handles a message. Ignores messages without the event mark, which programs send, messages with headers, which
-    /// are events, and messages that cannot be decoded.
+    /// Handles a message. Ignores messages without the event mark, which programs send, messages with other headers than
+    /// those of relayed messages, which are events, and messages that cannot be decoded.
     fn on_message(&mut self, now: Instant, delivery: Delivery) {
         let (Message { subject, reply, payload, headers, event: true }, publisher) =
             (delivery.message, delivery.publisher)
         else {
             return;
         };
-        if !headers.is_empty() {
-            return;
-        }
-        let subject = subject.as_str();
         let from = publisher.epoch;
+        let Some(origin) = ServerOrigin::of_message(&headers, from) else { return };
+        let is_relayed = origin.site != ServerSite::Own;
+        let subject = subject.as_str();
         if let Some(number) = subject.strip_prefix(SERVER_PREFIX) {
             let Ok(mut announcement) = read_announcement(payload, self.follower.is_following()) else { return };
             self.drop_refused_events(from, &mut announcement.events);
-            if announcement.until.server.to_string() == number && from != self.local.epoch() {
-                if let Some(name) = publisher.name {
-                    if NAMES_MAX <= self.names.len() {
-                        self.names.clear();
-                    }
-                    self.names.insert(from, name);
+            let is_own = from == self.local.epoch() && !is_relayed;
+            if announcement.until.server.to_string() == number && !is_own {
+                self.remember_name(publisher);
+                if is_relayed {
+                    self.report_site_conflict(&origin, &announcement);
+                } else {
+                    self.claim.on_announcement(now, from, &announcement);
                 }
-                self.claim.on_announcement(now, from, &announcement);
-                self.follower.on_announcement(now, from, announcement);
+                self.follower.on_announcement(now, from, &origin, announcement);
             }
         } else if let Some(number) = subject.strip_prefix(&self.local.inbox()) {
             let (Ok(number), Ok(mut page)) = (number.parse(), read_page(payload)) else { return };
             self.drop_refused_events(from, &mut page.events);
-            self.follower.on_page(now, from, number, page);
+            self.follower.on_page(now, from, &origin, number, page);
+        } else if subject == RELAY_SUBJECT && read_relay(payload.clone()).is_ok() {
+            self.claim.on_relay(now, from);
         } else if subject.starts_with(REQUEST_PREFIX)
             && let (Some(reply), Ok(question)) = (reply, read_request(payload))
             && reply.as_str().starts_with(&inbox_of(from))
         {
             self.answer(from, reply, question);
+        }
+    }
+
+    fn remember_name(&mut self, publisher: Publisher) {
+        if let Some(name) = publisher.name {
+            if NAMES_MAX <= self.names.len() {
+                self.names.clear();
+            }
+            self.names.insert(publisher.epoch, name);
+        }
+    }
+
+    /// Logs once that another site has a server with the number of this one.
+    fn report_site_conflict(&mut self, origin: &ServerOrigin, announcement: &Announcement) {
+        let server = self.local.server;
+        if announcement.is_held && announcement.until.server == server && !self.is_conflict_reported {
+            self.is_conflict_reported = true;
+            tracing::warn!(%server, site = %origin.site, "another site has a server of this number, too: give one of the two peers another server-id");
         }
     }
 

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 /// Subscription of the replication to the replies of other peers.
-const REPLIES: SubId = SubId(2);
+const REPLIES: SubId = SubId(3);
 
 /// Subscribes for the replication of the journal.
 fn subscribe(

@@ -4,8 +4,10 @@
 //! readers waits for a sender: the gateway drops what is too much, and counts it. All tasks run on one thread, so they
 //! share the gateway without locks.
 
+mod events;
 mod lan_queries;
 
+use super::event_client::EventClient;
 use super::hub::{Hub, HubSettings, HubSubscriptions, RelaySubjects, received_message, received_reply};
 use super::hub_tls::CertificateRefusal;
 use super::lan::{LanClient, LanSubscription, PublishFailure};
@@ -54,6 +56,8 @@ pub(super) struct LinkCarrier {
     gateway: RefCell<Gateway>,
     subjects: CarrierSubjects,
     lan: LanClient,
+    /// Subscriptions to the replication of events, if any may cross.
+    events: Option<EventClient>,
     report: SharedReport,
     /// Wakes the tasks that send.
     for_hub: Notify,
@@ -75,12 +79,14 @@ impl LinkCarrier {
         gateway: Gateway,
         subjects: CarrierSubjects,
         lan: LanClient,
+        events: Option<EventClient>,
         report: SharedReport,
     ) -> LinkCarrier {
         LinkCarrier {
             gateway: RefCell::new(gateway),
             subjects,
             lan,
+            events,
             report,
             for_hub: Notify::new(),
             for_lan: Notify::new(),
@@ -103,6 +109,7 @@ impl LinkCarrier {
         let fault = tokio::select! {
             _ = ended => None,
             fault = self.read_lan() => Some(fault),
+            fault = self.read_events() => Some(fault),
             fault = self.read_hub(&hub) => Some(fault),
             fault = self.query_lan() => Some(fault),
             fault = self.watch(&hub, events, refusal) => Some(fault),
@@ -174,7 +181,8 @@ impl LinkCarrier {
 
     /// Reads the subscriptions of the cluster. Returns why it cannot.
     async fn read_hub(&self, hub: &Hub) -> String {
-        let mut subscriptions = match hub.subscribe(&self.subjects.patterns, &self.subjects.relay).await {
+        let of_events = self.gateway.borrow().events().hub_patterns();
+        let mut subscriptions = match hub.subscribe(&self.subjects.patterns, of_events, &self.subjects.relay).await {
             Ok(subscriptions) => subscriptions,
             Err(error) => return error.to_string(),
         };
@@ -270,6 +278,7 @@ impl LinkCarrier {
     async fn keep_time(&self, hub: &Hub) -> String {
         loop {
             self.update_link(hub);
+            self.update_events(hub);
             let now = Clock::now().instant;
             self.gateway.borrow_mut().on_tick(now);
             if self.report_at.get() <= now {

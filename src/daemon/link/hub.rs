@@ -98,22 +98,24 @@ impl Hub {
         self.client.connection_state() == State::Connected
     }
 
-    /// Subscribes to patterns, to the manifests, the requests and the ends of all gateways, and to what concerns requests
-    /// of programs.
+    /// Subscribes to patterns, to the manifests, the requests and the ends of all gateways, to the replication of
+    /// `events`, and to what concerns requests of programs.
     ///
     /// # Errors
     /// The client has ended.
     pub(super) async fn subscribe(
         &self,
         patterns: &[Pattern],
+        events: Vec<String>,
         relay: &RelaySubjects,
     ) -> Result<HubSubscriptions, async_nats::SubscribeError> {
         let mut subscriptions = HubSubscriptions { patterns: Vec::new(), system: Vec::new() };
         for pattern in patterns {
             subscriptions.patterns.push(self.client.subscribe(pattern.to_string()).await?);
         }
-        for prefix in [MANIFEST_PREFIX, REQUEST_PREFIX, BYE_PREFIX, INTEREST_PREFIX] {
-            subscriptions.system.push(self.client.subscribe(format!("{prefix}*")).await?);
+        let of_gateways = [MANIFEST_PREFIX, REQUEST_PREFIX, BYE_PREFIX, INTEREST_PREFIX].map(|prefix| format!("{prefix}*"));
+        for pattern in of_gateways.into_iter().chain(events) {
+            subscriptions.system.push(self.client.subscribe(pattern).await?);
         }
         let RelaySubjects { site, gateway } = relay;
         subscriptions.system.push(self.client.subscribe(format!("{REPLY_PREFIX}{site}.{gateway}.*")).await?);

@@ -42,7 +42,7 @@ pub(super) struct LanSubscription {
 #[derive(Debug)]
 pub(super) struct LanClient {
     mailbox: Arc<Mailbox>,
-    client: ClientId,
+    pub(super) client: ClientId,
     /// The patterns. A subject belongs to the first one that matches it.
     pub(super) patterns: Vec<Pattern>,
     pub(super) subscriptions: Vec<LanSubscription>,

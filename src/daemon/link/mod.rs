@@ -5,6 +5,7 @@
 
 mod carrier;
 mod credentials;
+mod event_client;
 mod hub;
 mod hub_tls;
 mod lan;
@@ -13,6 +14,7 @@ mod report;
 
 use self::carrier::{CarrierSubjects, LinkCarrier};
 use self::credentials::{CredentialsError, LinkCredentials};
+use self::event_client::EventClient;
 use self::hub::{HubSettings, RelaySubjects};
 use self::hub_tls::HubTlsError;
 use self::lan::LanClient;
@@ -20,11 +22,12 @@ use self::report::SharedReport;
 use crate::clock::{Clock, random_u64};
 use crate::config::{Config, HubAddress};
 use crate::daemon::engine_core::EngineCore;
+use crate::link::event_relay::relayed_types::RelayedTypes;
 use crate::link::gateway::Gateway;
 use crate::link::gateway_settings::GatewaySettings;
 use crate::message::{Epoch, Refusal};
 use crate::proto::peer::inbox_of;
-use crate::time::Instant;
+use crate::time::{ClockReading, Instant};
 use serde_json::Value;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -71,6 +74,7 @@ impl std::error::Error for LinkError {}
 #[derive(Debug)]
 pub(crate) struct Link {
     report: SharedReport,
+    events: Option<EventClient>,
     /// Dropped to end the link.
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -96,16 +100,20 @@ impl Link {
         };
         let hub = hub_settings(config, format!("seqcast {site} {}", config.name))?;
         let lan = LanClient::open(core, &settings)?;
+        let types = RelayedTypes { exports: config.link_events.clone(), imports: config.link_events_import.clone() };
+        let events = types.is_any().then(|| EventClient::open(core, &lan)).transpose()?;
         let epoch = std::iter::repeat_with(random_u64).find_map(Epoch::new).expect("a random number is rarely 0");
         let report = SharedReport::new(&settings, epoch, &config.link);
         let patterns = settings.exchanged([]);
         let relay = RelaySubjects { site: site.clone(), gateway: epoch };
         let imports = settings.imports.clone();
-        let gateway = Gateway::new(settings, epoch, Clock::now().instant);
+        let mut gateway = Gateway::new(settings, epoch, Clock::now().instant);
+        gateway.events_mut().set_types(types);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(LinkError::System)?;
         let (end, end_requested) = oneshot::channel::<()>();
         let (thread_ends, ended) = std::sync::mpsc::sync_channel(0);
-        let carrier = LinkCarrier::new(gateway, CarrierSubjects { patterns, imports, relay }, lan, report.clone());
+        let subjects = CarrierSubjects { patterns, imports, relay };
+        let carrier = LinkCarrier::new(gateway, subjects, lan, events.clone(), report.clone());
         let of_thread = report.clone();
         let run = move || {
             let run = AssertUnwindSafe(|| runtime.block_on(carrier.run(hub, end_requested)));
@@ -120,7 +128,12 @@ impl Link {
         };
         let thread = thread::Builder::new().name("link".to_owned()).spawn(run).map_err(LinkError::System)?;
         tracing::info!(%site, gateway = %epoch, "link started");
-        Ok(Some(Link { report, end: Some(end), thread: Some(thread), ended }))
+        Ok(Some(Link { report, events, end: Some(end), thread: Some(thread), ended }))
+    }
+
+    /// Continues under a new epoch of the peer.
+    pub(crate) fn on_new_epoch(&self, core: &mut EngineCore, now: ClockReading) {
+        self.events.iter().for_each(|events| events.on_new_epoch(core, now));
     }
 
     /// Begins to end the link: it says so to the other gateways and to other sites.

@@ -2,6 +2,7 @@
 
 use crate::clock::Clock;
 use crate::config::HubAddress;
+use crate::link::event_relay::EventRelay;
 use crate::link::gateway::Gateway;
 use crate::link::gateway_settings::GatewaySettings;
 use crate::message::Epoch;
@@ -38,6 +39,7 @@ impl SharedReport {
             "state": "connecting",
             "fault": null,
             "shares": 0,
+            "events": null,
             "sites": [],
         });
         SharedReport(Arc::new(Mutex::new(LinkReport { json: report, state_since: Clock::now().instant })))
@@ -67,6 +69,7 @@ impl SharedReport {
             report[field] = json!(count);
         }
         report["conflict"] = json!(gateway.conflict().map(ToString::to_string));
+        report["events"] = events_report(gateway.events());
         let sites = gateway.sites().iter().map(|(site, counts)| {
             json!({
                 "site": site.to_string(),
@@ -102,7 +105,10 @@ impl SharedReport {
         let state = text("state").unwrap_or_default();
         let lasts = state == "failed" || PROBLEM_TIME <= now.since(report.state_since);
         match (state, text("fault")) {
-            ("connected", _) => text("conflict").map(str::to_owned),
+            ("connected", _) => {
+                let of_events = report.json["events"]["conflict"].as_str();
+                text("conflict").or(of_events).map(str::to_owned)
+            }
             (_, fault) if lasts => Some(format!("the link is {state}: {}", fault.unwrap_or("no server answers"))),
             _ => None,
         }
@@ -121,4 +127,22 @@ impl SharedReport {
 /// Returns the patterns of a set as texts.
 fn texts(set: &PatternSet) -> Vec<&str> {
     set.patterns().iter().map(Pattern::as_str).collect()
+}
+
+/// Returns the part about events; null if none may cross.
+fn events_report(events: &EventRelay) -> Value {
+    if !events.is_used() {
+        return Value::Null;
+    }
+    let counts = events.counts();
+    json!({
+        "servers": events.remote_servers(),
+        "exported": counts.exported,
+        "imported": counts.imported,
+        "refused": counts.refused,
+        "too_large": counts.too_large,
+        "dropped": counts.dropped,
+        "invalid": counts.invalid,
+        "conflict": events.conflict(Clock::now().instant),
+    })
 }

@@ -2,6 +2,7 @@
 
 use crate::event::model::EventId;
 use crate::event::replication::{Announcement, ReplicationRequest};
+use crate::event::server_origin::{ServerOrigin, ServerSite};
 use crate::message::Epoch;
 use crate::time::Instant;
 use std::time::Duration;
@@ -19,12 +20,15 @@ const BUFFERED_MAX: usize = 4096;
 const BUFFERED_BYTES_MAX: usize = 8 << 20;
 
 /// Status of a followed server, for reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerStatus {
     /// Position in the server's journal up to which all events are stored.
     pub covered: EventId,
-    /// Epoch of the server's peer; `None` while the server is unreachable.
+    /// Epoch of the server's peer, or of the gateway that relays its announcements; `None` while the server is
+    /// unreachable.
     pub publisher: Option<Epoch>,
+    /// Site of the server; `None` while the server is unreachable.
+    pub site: Option<ServerSite>,
     /// Progress of storing its events.
     pub state: ReplicationState,
 }
@@ -57,7 +61,9 @@ impl ReplicationState {
 /// A server that is followed.
 #[derive(Debug)]
 pub(super) struct FollowedServer {
+    /// Epoch of its peer, or of the gateway that relays its announcements.
     pub(super) publisher: Epoch,
+    pub(super) origin: ServerOrigin,
     /// Time of its last announcement.
     pub(super) last_announcement: Instant,
     pub(super) state: FollowPhase,

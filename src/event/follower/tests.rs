@@ -19,6 +19,16 @@ fn epoch(bits: u64) -> Epoch {
     Epoch::new(bits).unwrap()
 }
 
+/// Origin of a server on this LAN.
+fn native(bits: u64) -> ServerOrigin {
+    ServerOrigin { site: ServerSite::Own, peer: epoch(bits) }
+}
+
+/// Origin of a server in another site.
+fn remote(site: &str, bits: u64) -> ServerOrigin {
+    ServerOrigin { site: ServerSite::Other(site.into()), peer: epoch(bits) }
+}
+
 fn position(session: u64, instance: u64) -> EventId {
     EventId { server: ORIGIN, session, instance }
 }
@@ -69,61 +79,130 @@ fn rows(follower: &Follower) -> Vec<ServerStatus> {
     follower.rows().collect()
 }
 
+/// A gateway relays a server of another site, and another gateway continues. Neither a server of this LAN nor one of a
+/// third site takes its place, even after the first one is silent.
+#[test]
+fn server_of_one_site_only_is_followed() {
+    let mut follower = follower(&["*"]);
+    let (plant, end) = (remote("plant1", 5), |session| position(session, INSTANCE_END));
+    let told = |session| announced(end(session), end(session), Vec::new());
+    follower.on_announcement(at(0), epoch(9), &plant, told(2));
+    assert!(steps(&mut follower, at(0)).contains(&requested(1, position(0, 0), &["*"])));
+    // The gateway is also the peer of another server with this number, whose answer does not count.
+    follower.on_page(at(1), epoch(9), &native(9), 1, page(end(8), vec![event(8, 1, "wrong")]));
+    assert_eq!(steps(&mut follower, at(1)), []);
+    follower.on_page(at(1), epoch(9), &plant, 1, page(end(2), vec![event(2, 1, "a")]));
+    assert!(steps(&mut follower, at(1)).contains(&FollowerAction::Store(vec![event(2, 1, "a")])));
+    // Another gateway continues: the follower requests what may be missing.
+    follower.on_announcement(at(2), epoch(8), &plant, told(3));
+    assert!(steps(&mut follower, at(2)).contains(&requested(2, end(2), &["*"])));
+    follower.on_page(at(3), epoch(8), &plant, 2, page(end(3), vec![event(3, 1, "a")]));
+    assert!(steps(&mut follower, at(3)).contains(&FollowerAction::Store(vec![event(3, 1, "a")])));
+    let wrong = || announced(end(3), end(4), vec![event(4, 1, "wrong")]);
+    follower.on_announcement(at(4), epoch(7), &native(7), wrong());
+    let ServerOrigin { site: followed, .. } = plant.clone();
+    let conflict = FollowerNotice::SiteConflict { server: ORIGIN, followed, other: ServerSite::Own };
+    assert_eq!(steps(&mut follower, at(4)), [FollowerAction::Report(conflict)]);
+    for millis in [5, 40_000, 80_000] {
+        follower.on_announcement(at(millis), epoch(7), &native(7), wrong());
+        follower.on_announcement(at(millis), epoch(9), &remote("plant2", 5), wrong());
+        let steps = steps(&mut follower, at(millis));
+        assert!(!steps.iter().any(|step| !matches!(step, FollowerAction::Report(_))), "{steps:?}");
+    }
+    follower.on_announcement(at(80_001), epoch(8), &plant, told(4));
+    assert!(steps(&mut follower, at(80_001)).contains(&requested(3, end(3), &["*"])));
+}
+
+/// The peer of a server in another site restarts with an older journal, while the gateway runs on.
+#[test]
+fn rolled_back_journal_of_another_site_is_reported() {
+    let mut follower = follower(&["*"]);
+    let end = |session| position(session, INSTANCE_END);
+    follower.on_announcement(at(0), epoch(9), &remote("plant1", 5), announced(end(3), end(3), Vec::new()));
+    steps(&mut follower, at(0));
+    follower.on_page(at(1), epoch(9), &remote("plant1", 5), 1, page(end(3), vec![event(3, 1, "a")]));
+    steps(&mut follower, at(1));
+    follower.on_announcement(at(2), epoch(9), &remote("plant1", 6), announced(end(1), end(1), Vec::new()));
+    let notice = FollowerNotice::Rollback { covered: end(3), until: end(1) };
+    assert!(steps(&mut follower, at(2)).contains(&FollowerAction::Report(notice)));
+}
+
 #[test]
 fn missing_events_are_requested_and_announced_ones_stored() {
     let mut follower = follower(&["a/*"]);
     let (after_2, after_3) = (position(2, INSTANCE_END), position(3, INSTANCE_END));
-    follower.on_announcement(at(0), epoch(9), announced(after_2, after_2, Vec::new()));
-    let start = FollowerAction::Report(FollowerNotice::Start { publisher: epoch(9), after: position(0, 0) });
+    follower.on_announcement(at(0), epoch(9), &native(9), announced(after_2, after_2, Vec::new()));
+    let start = FollowerAction::Report(FollowerNotice::Start {
+        publisher: epoch(9),
+        site: ServerSite::Own,
+        after: position(0, 0),
+    });
     assert_eq!(steps(&mut follower, at(0)), [start, requested(1, position(0, 0), &["a/*"])]);
     // Announcements received during a request are buffered, even if the answer may contain their events.
-    follower.on_announcement(at(1), epoch(9), announced(after_2, after_3, vec![event(3, 1, "a/b"), event(3, 2, "b")]));
+    follower.on_announcement(
+        at(1),
+        epoch(9),
+        &native(9),
+        announced(after_2, after_3, vec![event(3, 1, "a/b"), event(3, 2, "b")]),
+    );
     assert_eq!(steps(&mut follower, at(1)), []);
-    follower.on_page(at(2), epoch(9), 1, page(position(2, 4), vec![event(2, 2, "a")]));
+    follower.on_page(at(2), epoch(9), &native(9), 1, page(position(2, 4), vec![event(2, 2, "a")]));
     // The answer ends before the announced position: events may be missing between them.
     assert_eq!(
         steps(&mut follower, at(2)),
         [FollowerAction::Store(vec![event(2, 2, "a")]), requested(2, position(2, 4), &["a/*"])]
     );
     let page_3 = page(position(3, 2), vec![event(3, 1, "a/b")]);
-    follower.on_page(at(3), epoch(9), 2, page_3.clone());
+    follower.on_page(at(3), epoch(9), &native(9), 2, page_3.clone());
     let catch_up = FollowerAction::Report(FollowerNotice::CatchUp { covered: position(3, 2) });
     assert_eq!(steps(&mut follower, at(3)), [FollowerAction::Store(page_3.events), catch_up]);
     let after_4 = position(4, INSTANCE_END);
     follower.on_announcement(
         at(4),
         epoch(9),
+        &native(9),
         announced(position(3, 2), after_4, vec![event(4, 1, "a"), event(4, 2, "x")]),
     );
     assert_eq!(steps(&mut follower, at(4)), [FollowerAction::Store(vec![event(4, 1, "a")])]);
     assert_eq!(
         rows(&follower),
-        [ServerStatus { covered: after_4, publisher: Some(epoch(9)), state: ReplicationState::Live }]
+        [ServerStatus {
+            covered: after_4,
+            publisher: Some(epoch(9)),
+            site: Some(ServerSite::Own),
+            state: ReplicationState::Live
+        }]
     );
     // The first announcement has nothing new. The next one shows that events are missing.
-    follower.on_announcement(at(5), epoch(9), announced(after_4, after_4, Vec::new()));
+    follower.on_announcement(at(5), epoch(9), &native(9), announced(after_4, after_4, Vec::new()));
     assert_eq!(steps(&mut follower, at(5)), []);
     follower.on_announcement(
         at(6),
         epoch(9),
+        &native(9),
         announced(position(5, INSTANCE_END), position(6, 1), vec![event(6, 1, "a")]),
     );
     assert_eq!(steps(&mut follower, at(6)), [requested(3, after_4, &["a/*"])]);
-    let catching_up = ServerStatus { covered: after_4, publisher: Some(epoch(9)), state: ReplicationState::CatchingUp };
-    assert_eq!(rows(&follower), [catching_up]);
+    let catching_up = ServerStatus {
+        covered: after_4,
+        publisher: Some(epoch(9)),
+        site: Some(ServerSite::Own),
+        state: ReplicationState::CatchingUp,
+    };
+    assert_eq!(rows(&follower), std::slice::from_ref(&catching_up));
     steps(&mut follower, at(60_000));
     assert_eq!(
         rows(&follower),
-        [ServerStatus { publisher: None, state: ReplicationState::Unreachable, ..catching_up }]
+        [ServerStatus { publisher: None, site: None, state: ReplicationState::Unreachable, ..catching_up }]
     );
 }
 
 #[test]
 fn lost_message_causes_a_request_at_once() {
     let mut follower = follower(&["*"]);
-    follower.on_announcement(at(0), epoch(9), announced(position(0, 0), position(0, 0), Vec::new()));
+    follower.on_announcement(at(0), epoch(9), &native(9), announced(position(0, 0), position(0, 0), Vec::new()));
     steps(&mut follower, at(0));
-    follower.on_page(at(0), epoch(9), 1, page(position(0, 0), Vec::new()));
+    follower.on_page(at(0), epoch(9), &native(9), 1, page(position(0, 0), Vec::new()));
     steps(&mut follower, at(0));
     follower.on_loss(Some(epoch(8)));
     assert_eq!(steps(&mut follower, at(1)), []);
@@ -134,19 +213,24 @@ fn lost_message_causes_a_request_at_once() {
 #[test]
 fn unanswered_request_is_repeated_with_backoff() {
     let mut follower = follower(&["*"]);
-    follower.on_announcement(at(0), epoch(9), announced(position(1, 0), position(1, 0), Vec::new()));
+    follower.on_announcement(at(0), epoch(9), &native(9), announced(position(1, 0), position(1, 0), Vec::new()));
     let mut request_times = Vec::new();
     for now in 0..40_000 {
         if now == 20_000 {
-            follower.on_announcement(at(now), epoch(9), announced(position(1, 0), position(1, 0), Vec::new()));
+            follower.on_announcement(
+                at(now),
+                epoch(9),
+                &native(9),
+                announced(position(1, 0), position(1, 0), Vec::new()),
+            );
         }
         for step in steps(&mut follower, at(now)) {
             match step {
                 FollowerAction::Request { .. } => request_times.push(now),
                 // An answer to another request, or of another server, is ignored.
                 FollowerAction::Report(FollowerNotice::RequestFailure(_)) => {
-                    follower.on_page(at(now), epoch(9), 99, page(position(1, 0), Vec::new()));
-                    follower.on_page(at(now), epoch(8), 1, page(position(1, 0), Vec::new()));
+                    follower.on_page(at(now), epoch(9), &native(9), 99, page(position(1, 0), Vec::new()));
+                    follower.on_page(at(now), epoch(8), &native(8), 1, page(position(1, 0), Vec::new()));
                 }
                 _ => {}
             }
@@ -165,7 +249,12 @@ fn unstored_events_are_requested_with_backoff() {
     let mut request_times = Vec::new();
     for now in 0..30_000 {
         if now % 10_000 == 0 {
-            follower.on_announcement(at(now), epoch(9), announced(position(1, 9), position(1, 9), Vec::new()));
+            follower.on_announcement(
+                at(now),
+                epoch(9),
+                &native(9),
+                announced(position(1, 9), position(1, 9), Vec::new()),
+            );
         }
         while let Some(step) = follower.poll(at(now)) {
             match step {
@@ -174,6 +263,7 @@ fn unstored_events_are_requested_with_backoff() {
                     follower.on_page(
                         at(now),
                         epoch(9),
+                        &native(9),
                         number,
                         page(position(1, INSTANCE_END), vec![event(1, 1, "a")]),
                     );
@@ -199,24 +289,26 @@ fn invalid_announcement_is_ignored() {
         (position(0, 0), position(2, 2), vec![event(1, 1 << 63, "a")]),
         (EventId { server: ServerId(8), session: 0, instance: 0 }, position(2, 2), vec![]),
     ] {
-        follower.on_announcement(at(0), epoch(9), announced(since, until, events.clone()));
+        follower.on_announcement(at(0), epoch(9), &native(9), announced(since, until, events.clone()));
         assert_eq!(steps(&mut follower, at(0)), [], "{since} {until} {events:?}");
     }
     // The server is the local one, or does not hold its id yet.
     let own = EventId { server: ServerId(1), session: 0, instance: 0 };
-    follower.on_announcement(at(0), epoch(9), announced(own, own, Vec::new()));
+    follower.on_announcement(at(0), epoch(9), &native(9), announced(own, own, Vec::new()));
     follower.on_announcement(
         at(0),
         epoch(9),
+        &native(9),
         Announcement { is_held: false, ..announced(position(0, 0), position(0, 0), vec![]) },
     );
     assert_eq!(steps(&mut follower, at(0)), []);
-    follower.on_announcement(at(0), epoch(9), announced(position(1, 0), position(1, 0), Vec::new()));
+    follower.on_announcement(at(0), epoch(9), &native(9), announced(position(1, 0), position(1, 0), Vec::new()));
     assert_eq!(steps(&mut follower, at(0)).len(), 2);
     // An answer without progress would be requested forever.
     follower.on_page(
         at(0),
         epoch(9),
+        &native(9),
         1,
         ReplicationPage { covered: position(0, 0), more_follows: true, events: Vec::new() },
     );
@@ -227,21 +319,26 @@ fn invalid_announcement_is_ignored() {
 fn rewound_journal_is_reported_once() {
     let mut follower = Follower::new(ServerId(1), types(&["*"]), [position(5, 0)]);
     for now in 0..3 {
-        follower.on_announcement(at(now), epoch(9), announced(position(3, 1), position(3, 1), Vec::new()));
+        follower.on_announcement(at(now), epoch(9), &native(9), announced(position(3, 1), position(3, 1), Vec::new()));
     }
     let actions = steps(&mut follower, at(3));
     let rollback = FollowerNotice::Rollback { covered: position(5, 0), until: position(3, 1) };
     assert_eq!(actions[1..], [FollowerAction::Report(rollback), requested(1, position(5, 0), &["*"])]);
     assert_eq!(rows(&follower)[0].state, ReplicationState::RolledBack);
     // The server has passed that position, but its events under reused ids are not stored here.
-    follower.on_announcement(at(4), epoch(9), announced(position(6, 1), position(6, 1), Vec::new()));
+    follower.on_announcement(at(4), epoch(9), &native(9), announced(position(6, 1), position(6, 1), Vec::new()));
     assert_eq!(rows(&follower)[0].state, ReplicationState::RolledBack);
     // An announcement may arrive later than a page with all of its events.
     let mut follower = Follower::new(ServerId(1), types(&["*"]), []);
-    follower.on_announcement(at(0), epoch(9), announced(position(1, 1), position(1, 1), Vec::new()));
+    follower.on_announcement(at(0), epoch(9), &native(9), announced(position(1, 1), position(1, 1), Vec::new()));
     steps(&mut follower, at(0));
-    follower.on_page(at(0), epoch(9), 1, page(position(20, INSTANCE_END), Vec::new()));
-    follower.on_announcement(at(1), epoch(9), announced(position(1, 1), position(11, 1), vec![event(11, 1, "a")]));
+    follower.on_page(at(0), epoch(9), &native(9), 1, page(position(20, INSTANCE_END), Vec::new()));
+    follower.on_announcement(
+        at(1),
+        epoch(9),
+        &native(9),
+        announced(position(1, 1), position(11, 1), vec![event(11, 1, "a")]),
+    );
     assert_eq!(rows(&follower)[0].state, ReplicationState::Live);
 }
 
@@ -250,7 +347,12 @@ fn server_beyond_the_maximum_is_not_followed() {
     let mut follower = follower(&["*"]);
     for number in 0..2 * SERVERS_MAX as u32 {
         let none = EventId { server: ServerId(100 + number), session: 0, instance: 0 };
-        follower.on_announcement(at(0), epoch(1 + u64::from(number)), announced(none, none, Vec::new()));
+        follower.on_announcement(
+            at(0),
+            epoch(1 + u64::from(number)),
+            &native(1 + u64::from(number)),
+            announced(none, none, Vec::new()),
+        );
     }
     let actions = steps(&mut follower, at(0));
     let server_limit = |step: &&FollowerAction| matches!(step, FollowerAction::Report(FollowerNotice::ServerLimit(_)));
@@ -377,9 +479,11 @@ impl World {
         for (_, run, what) in due {
             match what {
                 Coming::Announced(announcement) => {
-                    self.follower.on_announcement(at(now), epoch(run), announcement);
+                    self.follower.on_announcement(at(now), epoch(run), &native(run), announcement);
                 }
-                Coming::Answered(number, page) => self.follower.on_page(at(now), epoch(run), number, page),
+                Coming::Answered(number, page) => {
+                    self.follower.on_page(at(now), epoch(run), &native(run), number, page)
+                }
             }
         }
         while let Some(step) = self.follower.poll(at(now)) {

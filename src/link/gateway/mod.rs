@@ -7,11 +7,14 @@
 //! them, if it still carries their shares. So a message for which the queue has no room counts as lost, and one that
 //! waits while another gateway takes over is not delivered by both.
 
+mod events;
 mod importing;
 mod requests;
 
+use self::events::event_relay;
 use super::bye::GatewayBye;
 use super::envelope::{LinkEnvelope, parse_epoch};
+use super::event_relay::{EVENT_PREFIX, EventRelay};
 use super::export::{Export, Exporter, LinkStreamKey, ROUND_INTERVAL};
 use super::gateway_counts::{GatewayCounts, SiteConflict, SiteCounts};
 use super::gateway_settings::GatewaySettings;
@@ -83,6 +86,7 @@ pub struct Gateway {
     linked_at: Instant,
     relay: RequestRelay,
     lan_gateways: LanGateways,
+    events: EventRelay,
 }
 
 impl Gateway {
@@ -114,13 +118,17 @@ impl Gateway {
             linked_at: now,
             relay: RequestRelay::new(settings.clone(), epoch, now),
             lan_gateways: LanGateways::default(),
+            events: event_relay(&settings, epoch, now),
             settings,
         }
     }
 
     /// Returns the next message for the cluster.
     pub fn poll_hub(&mut self) -> Option<Message> {
-        self.relay.poll_hub().or_else(|| self.to_hub.pop())
+        match self.events.take_turn() {
+            true => self.events.poll_hub().or_else(|| self.relay.poll_hub()).or_else(|| self.to_hub.pop()),
+            false => self.relay.poll_hub().or_else(|| self.to_hub.pop()).or_else(|| self.events.poll_hub()),
+        }
     }
 
     /// Returns the next message for the LAN.
@@ -132,10 +140,15 @@ impl Gateway {
                 self.lease_before = std::mem::replace(&mut self.lease_end, now + LEASE);
                 return Some(announcement);
             }
+            if self.events.take_turn()
+                && let Some(message) = self.events.poll_lan()
+            {
+                return Some(message);
+            }
             if let Some(message) = self.to_lan.pop_front().or_else(|| self.relay.poll_lan()) {
                 return Some(message);
             }
-            let item = self.unread.pop()?;
+            let Some(item) = self.unread.pop() else { return self.events.poll_lan() };
             self.account(now, item);
         }
     }
@@ -175,6 +188,7 @@ impl Gateway {
         if !is_linked {
             // Live messages do not wait for the cluster to return.
             self.counts.unsent += self.to_hub.clear();
+            self.events.on_disconnect();
         }
         self.on_tick(now);
     }
@@ -208,7 +222,9 @@ impl Gateway {
     /// Handles a message of the cluster on a subject of the system.
     pub fn on_system_message(&mut self, now: Instant, message: Message) {
         let subject = message.subject.as_bytes();
-        if subject.starts_with(MANIFEST_PREFIX.as_bytes()) {
+        if subject.starts_with(EVENT_PREFIX.as_bytes()) {
+            self.on_event_message(now, &message);
+        } else if subject.starts_with(MANIFEST_PREFIX.as_bytes()) {
             self.on_manifest(now, &message);
         } else if subject.starts_with(BYE_PREFIX.as_bytes()) {
             self.on_bye(now, &message);
@@ -257,6 +273,7 @@ impl Gateway {
         if self.announce_at <= now {
             self.announce(now, false);
         }
+        self.events.on_tick(now, self.carried());
         if self.is_linked {
             self.send_rounds(now);
         }
