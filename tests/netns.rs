@@ -18,6 +18,7 @@ mod events;
 mod health;
 mod keys;
 pub mod lan;
+mod links;
 mod listeners;
 mod mtu;
 mod queue;

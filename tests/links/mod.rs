@@ -459,6 +459,25 @@ fn site_name_of_two_lans_is_reported() {
     });
 }
 
+/// Returns the processor time of a process, in ticks of the system's clock, 100 a second.
+fn processor_ticks(pid: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+    let (_, fields) = stat.rsplit_once(") ").expect("the name stands in parentheses");
+    fields.split(' ').skip(11).take(2).map(|field| field.parse::<u64>().expect("a number")).sum()
+}
+
+#[test]
+fn idle_gateways_leave_the_processor_alone() {
+    let hub = NatsServer::start(&[]);
+    let sites = Sites::start(&hub, 2);
+    let ticks = || sites.plant.iter().map(|gateway| processor_ticks(gateway.process.pid())).sum::<u64>();
+    let before = ticks();
+    let_time_pass(Duration::from_secs(4), "processor time is measured");
+    // A loop that never rests takes at least a quarter of a processor, also on a busy machine.
+    let used = ticks() - before;
+    assert!(used < 80, "two idle gateways took {used} ticks in 4 s");
+}
+
 #[test]
 fn link_without_a_cluster_is_a_finding() {
     let settings = ["site=plant1", "link=nats://127.0.0.1:1", "link-live=plant.>"];

@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::env;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -83,17 +83,17 @@ impl Lan {
              ip link set br0 up\n",
         );
         for host in 1..=count {
-            script += &format!("ip netns add h{host}\nip -n h{host} link set lo up\n{}", insert_card(host));
+            script += &format!("ip netns add h{host}\nip -n h{host} link set lo up\n{}", connect(Host::numbered(host)));
         }
         run(Command::new("sh").args(["-e", "-c", &script]));
-        let lan = Lan { hosts: (1..=count).map(|number| Host { number }).collect() };
+        let lan = Lan { hosts: (1..=count).map(Host::numbered).collect() };
         lan.hosts.iter().for_each(|host| lan.await_link(host));
         lan
     }
 
     /// Replaces the network card of a host by a new one of the same name and with the same addresses.
     pub fn replace_card(&self, host: &Host) {
-        run(Command::new("sh").args(["-e", "-c", &insert_card(host.number)]));
+        run(Command::new("sh").args(["-e", "-c", &connect(*host)]));
         self.await_link(host);
     }
 
@@ -147,14 +147,25 @@ impl Lan {
     }
 }
 
-/// Returns the commands that give a host a network card, with a cable to the switch.
-fn insert_card(host: usize) -> String {
+/// Returns the commands that give a host a network card with its addresses, and a cable to the switch.
+fn connect(host: Host) -> String {
+    let (name, number, address) = (host.namespace(), host.number, host.address());
     format!(
-        "ip link add port{host} gso_max_segs 1 type veth peer name eth0 gso_max_segs 1 netns h{host}
-         ip link set port{host} master br0 up
-         ip -n h{host} addr add 10.75.0.{host}/24 dev eth0
-         ip -n h{host} addr add fd75::{host}/64 dev eth0 nodad
-         ip -n h{host} link set eth0 up\n"
+        "{}
+         ip -n {name} addr add {address}/24 dev eth0
+         ip -n {name} addr add fd75::{number}/64 dev eth0 nodad
+         ip -n {name} link set eth0 up\n",
+        insert_card(host, "", "br0")
+    )
+}
+
+/// Returns the commands that give a host a network card, with a cable to a switch. `options` of ip(8) choose the
+/// namespace of the switch.
+pub fn insert_card(host: Host, options: &str, switch: &str) -> String {
+    let (name, number) = (host.namespace(), host.number);
+    format!(
+        "ip {options} link add port{number} gso_max_segs 1 type veth peer name eth0 gso_max_segs 1 netns {name}
+         ip {options} link set port{number} master {switch} up"
     )
 }
 
@@ -165,10 +176,25 @@ pub struct Host {
 }
 
 impl Host {
+    /// Returns the host with this number, which is the last byte of its address.
+    pub fn numbered(number: usize) -> Host {
+        Host { number }
+    }
+
+    /// Returns its address.
+    pub fn address(&self) -> Ipv4Addr {
+        Ipv4Addr::new(10, 75, 0, u8::try_from(self.number).expect("the last byte of an address"))
+    }
+
+    /// Returns the name of its network namespace.
+    pub fn namespace(&self) -> String {
+        format!("h{}", self.number)
+    }
+
     /// Returns a command that runs a program on this host.
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", &format!("h{}", self.number), program]).stdin(Stdio::null());
+        command.args(["netns", "exec", &self.namespace(), program]).stdin(Stdio::null());
         command
     }
 
@@ -227,7 +253,7 @@ impl Host {
     /// Datagrams that reach `counter name hits` in them are counted. The host's own multicasts, looped back, are
     /// excluded. Replaces the fault before.
     pub fn fault(&self, statements: &str) {
-        let own = format!("ip saddr 10.75.0.{0} accept\nip6 saddr fd75::{0} accept", self.number);
+        let own = format!("ip saddr {} accept\nip6 saddr fd75::{} accept", self.address(), self.number);
         nft(&mut self.command("nft"), "eth0", &format!("{own}\n{statements}"));
     }
 
@@ -268,7 +294,7 @@ impl Host {
     /// Runs a closure on this host. A socket stays in the namespace it was opened in, and a thread in that of the
     /// thread which started it.
     pub fn within<T: Send + 'static>(&self, what: impl FnOnce() -> T + Send + 'static) -> T {
-        let name = format!("/run/netns/h{}", self.number);
+        let name = format!("/run/netns/{}", self.namespace());
         let inside = move || {
             let namespace = fs::File::open(&name).expect("ip netns keeps the namespace there");
             // SAFETY: the call takes two numbers; it moves this thread alone, which ends below.

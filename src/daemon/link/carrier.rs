@@ -194,21 +194,31 @@ impl LinkCarrier {
     /// a queue of its own: the messages that it names came before it.
     fn poll_hub(&self, subscriptions: &mut HubSubscriptions, context: &mut Context<'_>) -> Poll<()> {
         let HubSubscriptions { patterns, system } = subscriptions;
+        let mut is_idle = true;
         loop {
             for (index, subscriber) in patterns.iter_mut().enumerate() {
                 loop {
                     match subscriber.poll_next_unpin(context) {
-                        Poll::Ready(Some(received)) => self.on_hub_message(index, received),
+                        Poll::Ready(Some(received)) => {
+                            is_idle = false;
+                            self.on_hub_message(index, received);
+                        }
                         Poll::Ready(None) => return Poll::Ready(()),
                         Poll::Pending => break,
                     }
                 }
             }
             match poll_any(system, context) {
-                Poll::Ready(Some(received)) => self.on_system_message(received),
+                Poll::Ready(Some(received)) => {
+                    is_idle = false;
+                    self.on_system_message(received);
+                }
                 Poll::Ready(None) => return Poll::Ready(()),
                 Poll::Pending => {
-                    self.wake();
+                    // This is polled whenever another task of the thread is. If it woke them each time, none would rest.
+                    if !is_idle {
+                        self.wake();
+                    }
                     return Poll::Pending;
                 }
             }
