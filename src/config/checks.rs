@@ -23,21 +23,24 @@ impl Draft {
 
     /// Checks that a link has a name for its site, and something to carry.
     fn check_link(&mut self) {
-        let keys = ["link", "site", "link-live", "link-import", "link-services", "link-events", "link-events-import"];
-        let [link, ..] = keys.map(|key| find_key(key).expect("a key"));
-        if self.config.link.is_empty() || keys.iter().any(|key| self.refused[find_key(key).expect("a key")]) {
+        let keys = ["link", "site", "link-live", "link-durable", "link-import", "link-services", "link-events"];
+        let keys = keys.into_iter().chain(["link-events-import"]).map(|key| find_key(key).expect("a key"));
+        let link = find_key("link").expect("a key");
+        if self.config.link.is_empty() || keys.into_iter().any(|index| self.refused[index]) {
             return;
         }
         if self.config.site.is_none() {
             let reason = "other sites must know whose messages these are";
             self.fail_key(link, ConfigErrorKind::Inapplicable(reason), "write site: NAME, such as plant1".to_owned());
         }
-        let patterns = [&self.config.link_live, &self.config.link_import, &self.config.link_services];
+        let patterns =
+            [&self.config.link_live, &self.config.link_durable, &self.config.link_import, &self.config.link_services];
         let types = [&self.config.link_events, &self.config.link_events_import];
         if patterns.iter().all(|set| set.patterns().is_empty()) && types.iter().all(|types| types.is_empty()) {
-            let suggestion = "write link-live: PATTERNS to export, link-import: PATTERNS to import, or link-events: \
-                              TYPES or link-events-import: TYPES for events"
-                .to_owned();
+            let suggestion =
+                "write link-live or link-durable: PATTERNS to export, link-import: PATTERNS to import, or \
+                              link-events: TYPES or link-events-import: TYPES for events"
+                    .to_owned();
             self.fail_key(link, ConfigErrorKind::Inapplicable("nothing may cross the link"), suggestion);
         }
     }

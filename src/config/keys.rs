@@ -8,7 +8,7 @@ use super::error::ValueSource;
 use super::events::{DataDirFormat, EventTypesFormat, RetentionFormat, ServerIdFormat};
 use super::host_defaults::HostDefaults;
 use super::interface::InterfaceSpec;
-use super::links::{HubAddress, HubsFormat, LinkPatternsFormat, SiteFormat};
+use super::links::{HubAddress, HubsFormat, LinkPatternsFormat, SiteFormat, StreamNameFormat};
 use super::listeners::{AccountsFormat, ListenAddressFormat, TlsFiles, TlsFilesFormat, TlsFirst, TlsFirstFormat};
 use super::local_socket::{SharedMemoryFormat, SocketGroupFormat, SocketModeFormat};
 use super::network::{DatagramSize, DatagramSizeFormat, GroupFormat, InterfaceFormat, PeerNameFormat, PeersFormat};
@@ -274,6 +274,24 @@ keys! {
     "link-tls-ca" link_tls_ca: Option<PathBuf> = "none", FilePathFormat, "hub-ca.pem";
     /// Subjects whose messages leave this site: at most once, and every loss is counted.
     "link-live" link_live: PatternSet = "none", LinkPatternsFormat, "plant.> ; line.*.alarm";
+    /// Subjects whose messages leave this site and outlast an outage: the cluster stores them in its stream (JetStream).
+    "link-durable" link_durable: PatternSet = "none", LinkPatternsFormat, "orders.>";
+    /// Name of the cluster's stream with the durable messages of all sites. A gateway that exports makes it if there is
+    /// none, and adds its subjects.
+    "link-stream" link_stream: String = "SEQCAST", StreamNameFormat, "PLANTS";
+    /// Time for which a new stream keeps messages. Sites that are away for longer miss them, and report that.
+    "link-stream-time" link_stream_time: Duration =
+        "7 days", DurationFormat { min: ms(1_000), max: Duration::from_secs(1000 * 86_400), reason: "" }, "1 day";
+    /// Maximum size of a new stream. It removes the oldest messages first; sites that have not read them report that.
+    "link-stream-size" link_stream_size: usize = "1 gb", SizeFormat { min: MB, max: 1024 * GB }, "20 gb";
+    /// Number of servers of the cluster that keep a copy of a new stream.
+    "link-stream-copies" link_stream_copies: usize = "1", NumberFormat { min: 1, max: 5 }, "3";
+    /// Bytes of the durable messages that wait at a gateway until the cluster has stored them. Further ones are lost,
+    /// and reported.
+    "link-spool-size" link_spool_size: usize = "256 mb", SizeFormat { min: MB, max: 64 * GB }, "2 gb";
+    /// Maximum rate in bytes per second at which a gateway delivers durable messages to its LAN, so that live messages
+    /// have room while it catches up.
+    "link-rate" link_rate: usize = "32 mb", SizeFormat { min: 64 * KB, max: 100 * GB }, "4 mb";
     /// Subjects whose messages this site takes from others.
     "link-import" link_import: PatternSet = "none", LinkPatternsFormat, "hq.>";
     /// Subjects on which clients of the cluster answer the requests of this site.

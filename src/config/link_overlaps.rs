@@ -39,7 +39,7 @@ impl fmt::Display for LinkOverlap {
 impl Config {
     /// Returns the overlaps of exported and imported subjects, in the order of their patterns.
     pub fn link_overlaps(&self) -> Vec<LinkOverlap> {
-        let exports = [("link-live", &self.link_live)];
+        let exports = [("link-live", &self.link_live), ("link-durable", &self.link_durable)];
         let exports = exports.iter().flat_map(|(key, set)| set.patterns().iter().map(move |pattern| (*key, pattern)));
         let overlap = |(key, export): (&'static str, &Pattern), import: &Pattern| {
             let common = export.intersection(import)?;

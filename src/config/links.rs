@@ -1,7 +1,7 @@
 //! Formats of the keys of links between sites.
 
 use super::host_defaults::HostDefaults;
-use super::value_error::{HUBS_MAX, LINK_PATTERNS_MAX, ValueError};
+use super::value_error::{HUBS_MAX, LINK_PATTERNS_MAX, STREAM_NAME_BYTES_MAX, ValueError};
 use super::value_format::{ValueFormat, split_list};
 use crate::link::site_name::SiteName;
 use crate::subject::Pattern;
@@ -65,6 +65,27 @@ impl ValueFormat for SiteFormat {
 
     fn range(&self) -> String {
         format!("none, or 1 to {} of A-Z a-z 0-9 _ -", SiteName::BYTES_MAX)
+    }
+}
+
+/// The name of a stream of the cluster. The servers use it as the name of a directory, and as a part of subjects.
+pub(super) struct StreamNameFormat;
+
+impl ValueFormat for StreamNameFormat {
+    type Value = String;
+
+    fn parse(&self, text: &str, _: &HostDefaults) -> Result<String, ValueError> {
+        let is_name_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+        let is_name = (1..=STREAM_NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_name_byte);
+        if is_name { Ok(text.to_owned()) } else { Err(ValueError::StreamName) }
+    }
+
+    fn show(&self, value: &String) -> String {
+        value.clone()
+    }
+
+    fn range(&self) -> String {
+        format!("1 to {STREAM_NAME_BYTES_MAX} of A-Z a-z 0-9 _ -")
     }
 }
 
@@ -171,6 +192,16 @@ mod tests {
             assert_eq!(parsed.map(|hubs| HubsFormat.show(&hubs)).as_deref(), expected, "{text}");
         }
         assert!(HubsFormat.parse(&vec!["a"; HUBS_MAX + 1].join(","), &defaults()).is_err());
+    }
+
+    #[test]
+    fn names_of_streams_are_read_or_refused() {
+        assert_eq!(StreamNameFormat.parse("Plants_1-a", &defaults()).ok().as_deref(), Some("Plants_1-a"));
+        let long = "a".repeat(STREAM_NAME_BYTES_MAX + 1);
+        for text in ["", "a.b", "a b", "a/b", "ä", long.as_str()] {
+            let refused = StreamNameFormat.parse(text, &defaults()).unwrap_err();
+            assert!(refused.suggestion(text).is_some_and(|fix| fix.contains("SEQCAST")), "{text}: {refused}");
+        }
     }
 
     #[test]

@@ -103,6 +103,8 @@ pub enum ValueError {
     Hubs,
     /// A list of servers of which some are encrypted.
     MixedHubs,
+    /// Not the name of a stream of the cluster.
+    StreamName,
     /// Not a pattern of subjects.
     LinkPattern(SubjectError),
     /// Not a list of patterns of subjects.
@@ -167,6 +169,7 @@ impl fmt::Display for ValueError {
             ValueError::Site(error) => error.fmt(f),
             ValueError::Hubs => write!(f, "not a list of 1 to {HUBS_MAX} servers of a cluster"),
             ValueError::MixedHubs => f.write_str("some addresses are encrypted (tls://), others are not"),
+            ValueError::StreamName => write!(f, "not 1 to {STREAM_NAME_BYTES_MAX} letters, digits, '_' and '-'"),
             ValueError::LinkPattern(error) => error.fmt(f),
             ValueError::LinkPatterns => {
                 write!(f, "not a list of 1 to {LINK_PATTERNS_MAX} patterns of subjects, separated by ;")
@@ -222,6 +225,7 @@ impl ValueError {
                 Some("write addresses such as nats://hub1:4222, nats://hub2:4222; user and password belong into link-credentials".into())
             }
             ValueError::MixedHubs => Some("write all of them with tls://, or all of them with nats://".into()),
+            ValueError::StreamName => Some("write a name such as SEQCAST".into()),
             ValueError::LinkPattern(_) | ValueError::LinkPatterns | ValueError::SystemPattern(_) => {
                 Some("write patterns such as plant.> ; orders.*".into())
             }
@@ -236,6 +240,8 @@ pub(super) const ORIGINS_MAX: usize = 32;
 
 /// Maximum number of servers of a cluster that are listed. The client learns of the others.
 pub(super) const HUBS_MAX: usize = 16;
+/// Maximum length of the name of a stream in bytes.
+pub(super) const STREAM_NAME_BYTES_MAX: usize = 32;
 /// Maximum number of patterns in each direction.
 pub(super) const LINK_PATTERNS_MAX: usize = 256;
 

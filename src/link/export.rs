@@ -5,24 +5,19 @@
 //! name what it has counted, so that importers learn of what the gateway before it did not send.
 
 use super::bye::GatewayBye;
-use super::envelope::{LinkEnvelope, RemotePublisher};
+use super::envelope::LinkEnvelope;
 use super::manifest::{ENTRIES_MAX, LinkManifest, ManifestEntry};
-use super::position::{NumberingEnd, PublisherPosition, StreamPoint};
 use super::shares::{SHARES, share_of};
 use super::site_name::SiteName;
-use crate::message::{Count, Delivery, Epoch, Message, Verdict};
-use crate::seqno::Seq;
+pub use super::stream_counts::Export;
+pub(super) use super::stream_counts::LinkStreamKey;
+use super::stream_counts::{CountedMessage, StreamCounts};
+use crate::message::{Delivery, Epoch};
 use crate::subject::Subject;
 use crate::time::Instant;
-use lru::LruCache;
 use std::collections::VecDeque;
-use std::num::NonZeroUsize;
 use std::time::Duration;
 
-/// Maximum number of streams that a gateway counts. The count of an evicted stream begins anew.
-pub const EXPORTED_STREAMS_MAX: usize = 262_144;
-/// Maximum number of streams with messages that are not exported which a gateway remembers.
-const SPARSE_STREAMS_MAX: NonZeroUsize = NonZeroUsize::new(65_536).expect("not 0");
 /// Time without a message of a share after which a round names its streams.
 const MANIFEST_DELAY: Duration = Duration::from_millis(20);
 /// Maximum interval of the rounds of a share. Those that name nothing show importers whether they missed one.
@@ -42,44 +37,6 @@ pub(super) const STANDBY_TIME: Duration = Duration::from_secs(5);
 pub(super) const STANDBY_BYTES_MAX: usize = 64 << 20;
 /// Bytes that each of them counts beside its body, for the envelope and the entry of the queue.
 const STANDBY_ENTRY_BYTES: usize = 256;
-
-/// A message to be exported.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Export {
-    /// Its envelope.
-    pub envelope: LinkEnvelope,
-    /// The message, as the LAN delivered it.
-    pub message: Message,
-}
-
-/// A publisher and a subject.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct LinkStreamKey {
-    pub(super) publisher: Epoch,
-    pub(super) subject: Subject,
-}
-
-/// Count of a stream at a gateway.
-#[derive(Clone, Debug)]
-struct CountedStream {
-    publisher: RemotePublisher,
-    /// Number in the share of the last message.
-    last_number: u64,
-    /// The last message.
-    last: StreamPoint,
-    /// The highest number that another gateway of the site has exported.
-    returned: Option<Seq>,
-    /// Point of the last message behind that one which is not exported, such as a request. It has no ordinal: that of
-    /// the next exported message follows the last one's.
-    unexported: Option<StreamPoint>,
-}
-
-impl CountedStream {
-    /// Returns the point that the next message follows.
-    fn end(&self) -> StreamPoint {
-        self.unexported.unwrap_or(self.last)
-    }
-}
 
 /// Count of a share at a gateway.
 #[derive(Debug)]
@@ -126,11 +83,7 @@ impl StandbyMessage {
 /// The exporting side of a gateway.
 #[derive(Debug)]
 pub struct Exporter {
-    site: SiteName,
-    gateway: Epoch,
-    streams: LruCache<LinkStreamKey, CountedStream>,
-    /// Streams with messages that are not exported.
-    sparse: LruCache<LinkStreamKey, ()>,
+    streams: StreamCounts,
     shares: [CountedShare; SHARES as usize],
     /// Messages of the shares that other gateways carry, oldest first.
     standby: VecDeque<StandbyMessage>,
@@ -192,10 +145,7 @@ impl Exporter {
     /// Creates the exporting side of a gateway in this epoch. It carries no share yet.
     pub fn new(site: SiteName, gateway: Epoch) -> Exporter {
         Exporter {
-            site,
-            gateway,
-            streams: LruCache::unbounded(),
-            sparse: LruCache::new(SPARSE_STREAMS_MAX),
+            streams: StreamCounts::new(site, gateway),
             shares: std::array::from_fn(|_| CountedShare::new()),
             standby: VecDeque::new(),
             standby_bytes: 0,
@@ -205,49 +155,19 @@ impl Exporter {
 
     /// Returns the epoch of the gateway.
     pub fn gateway(&self) -> Epoch {
-        self.gateway
+        self.streams.gateway()
     }
 
     /// Counts a message that the LAN delivered. Returns it with its envelope if this gateway carries the share of the
     /// subject. Messages of other sites, repeated and replayed ones, and subjects that begin with `_` never cross.
     pub fn on_delivery(&mut self, now: Instant, delivery: &Delivery) -> Option<Export> {
-        let Delivery { message, publisher, .. } = delivery;
-        let is_local = message.subject.as_bytes().first() == Some(&b'_');
-        if is_local || delivery.replayed || LinkEnvelope::is_in(&message.headers) {
-            return None;
+        let share = &mut self.shares[usize::from(share_of(&delivery.message.subject))];
+        let CountedMessage { export, previous, .. } = self.streams.count(delivery, &mut share.last_number)?;
+        if share.is_carried && previous.is_none_or(|previous| previous <= share.named_to) {
+            share.unnamed.push(export.key());
         }
-        let key = LinkStreamKey { publisher: publisher.epoch, subject: message.subject.clone() };
-        let before = self.streams.get(&key);
-        let last_seq = before.and_then(|stream| stream.end().position.seq);
-        if delivery.seq.zip(last_seq).is_some_and(|(seq, last)| seq <= last) {
-            return None;
-        }
-        let share = share_of(&message.subject);
-        let state = &mut self.shares[usize::from(share)];
-        state.last_number += 1;
-        let number = state.last_number;
-        if state.is_carried && before.is_none_or(|stream| stream.last_number <= state.named_to) {
-            state.unnamed.push(key.clone());
-        }
-        state.schedule_round(now);
-        let is_carried = state.is_carried;
-        let publisher = RemotePublisher { epoch: publisher.epoch, name: publisher.name.clone() };
-        let mut point = next_point(self.gateway, number, before.map(CountedStream::end), delivery);
-        point.position.is_sparse = self.sparse.contains(&key);
-        let returned = before.and_then(|stream| stream.returned);
-        if before.is_none() && EXPORTED_STREAMS_MAX <= self.streams.len() {
-            self.streams.pop_lru();
-        }
-        let stream = CountedStream {
-            publisher: publisher.clone(),
-            last_number: number,
-            last: point,
-            returned,
-            unexported: None,
-        };
-        self.streams.put(key, stream);
-        let envelope = LinkEnvelope { site: self.site.clone(), share, number, publisher, point };
-        let export = Export { envelope, message: message.clone() };
+        share.schedule_round(now);
+        let is_carried = share.is_carried;
         if is_carried {
             return Some(export);
         }
@@ -258,25 +178,14 @@ impl Exporter {
     /// Notes a message of the LAN on an exported subject that is not exported, such as a request. Importers do not miss
     /// it, although its publisher has numbered it.
     pub fn on_unexported(&mut self, delivery: &Delivery) {
-        let key = LinkStreamKey { publisher: delivery.publisher.epoch, subject: delivery.message.subject.clone() };
-        if let Some(stream) = self.streams.get_mut(&key) {
-            let end = stream.end();
-            let is_newer = |(seq, last): (Seq, Seq)| last < seq;
-            if !delivery.replayed && delivery.seq.zip(end.position.seq).is_none_or(is_newer) {
-                let point = next_point(self.gateway, stream.last_number, Some(end), delivery);
-                stream.unexported = Some(StreamPoint { ordinal: point.ordinal - 1, ..point });
-            }
-        }
-        self.sparse.put(key, ());
+        self.streams.on_unexported(delivery);
     }
 
     /// Notes a message that came back from the cluster in the name of this site.
     pub fn on_returned(&mut self, envelope: &LinkEnvelope, subject: &Subject) {
         let key = LinkStreamKey { publisher: envelope.publisher.epoch, subject: subject.clone() };
-        if envelope.point.gateway != self.gateway
-            && let Some(stream) = self.streams.peek_mut(&key)
-        {
-            stream.returned = stream.returned.max(envelope.point.position.seq);
+        if envelope.point.gateway != self.gateway() {
+            self.streams.on_returned(&key, envelope.point.position.seq);
         }
     }
 
@@ -296,7 +205,7 @@ impl Exporter {
     /// without a number are not among them: importers could not drop what they get twice.
     pub fn take_over(&mut self, now: Instant, share: u8) -> Vec<Export> {
         let named_to = self.shares[usize::from(share)].named_to;
-        let unnamed = self.streams_behind(share, named_to);
+        let unnamed = self.streams.streams_behind(share, named_to);
         let state = &mut self.shares[usize::from(share)];
         (state.is_carried, state.is_released) = (true, false);
         state.unnamed = unnamed;
@@ -308,10 +217,8 @@ impl Exporter {
         self.standby = kept;
         self.standby_bytes = self.standby.iter().map(StandbyMessage::bytes).sum();
         let is_missing = |export: &Export| {
-            let LinkEnvelope { publisher, point, .. } = &export.envelope;
-            let key = LinkStreamKey { publisher: publisher.epoch, subject: export.message.subject.clone() };
-            let returned = self.streams.peek(&key).and_then(|stream| stream.returned);
-            point.position.seq.is_some_and(|seq| returned.is_none_or(|returned| returned < seq))
+            let returned = self.streams.get(&export.key()).and_then(|stream| stream.returned);
+            export.envelope.point.position.seq.is_some_and(|seq| returned.is_none_or(|returned| returned < seq))
         };
         taken.into_iter().map(|waiting| waiting.export).filter(is_missing).collect()
     }
@@ -342,17 +249,17 @@ impl Exporter {
         let (carries, named_to, received) = (share.is_carried, share.named_to, share.last_number);
         if let Some(requested) = requested {
             after = requested;
-            named = self.streams_behind(index as u8, after);
+            named = self.streams.streams_behind(index as u8, after);
         }
         let mut entries = named.into_iter().filter_map(|key| {
             // The count of a stream that was evicted begins anew with its next message.
-            let stream = self.streams.peek(&key)?;
+            let stream = self.streams.get(&key)?;
             let (publisher, last_number, last) = (stream.publisher.clone(), stream.last_number, stream.last);
             Some(ManifestEntry { publisher, subject: key.subject, last_number, last })
         });
         let part = |part: usize, entries| LinkManifest {
-            site: self.site.clone(),
-            gateway: self.gateway,
+            site: self.streams.site().clone(),
+            gateway: self.streams.gateway(),
             share: index as u8,
             carries,
             after,
@@ -387,18 +294,12 @@ impl Exporter {
     pub fn bye(&self) -> GatewayBye {
         let named_to = |share: &CountedShare| (share.is_carried || self.is_leaving).then_some(share.named_to);
         let named_to = self.shares.each_ref().map(named_to);
-        GatewayBye { site: self.site.clone(), gateway: self.gateway, named_to }
+        GatewayBye { site: self.streams.site().clone(), gateway: self.gateway(), named_to }
     }
 
     /// Returns the time of the next round.
     pub fn deadline(&self) -> Instant {
         self.shares.iter().map(CountedShare::deadline).min().expect("there are shares")
-    }
-
-    /// Returns the streams of a share with a message behind this number.
-    fn streams_behind(&self, share: u8, number: u64) -> Vec<LinkStreamKey> {
-        let behind = self.streams.iter().filter(|(_, stream)| number < stream.last_number);
-        behind.map(|(key, _)| key).filter(|key| share_of(&key.subject) == share).cloned().collect()
     }
 
     fn retain(&mut self, waiting: StandbyMessage) {
@@ -423,24 +324,4 @@ impl Exporter {
             self.standby.pop_front();
         }
     }
-}
-
-/// Returns the point of a message that has this number in its share and follows `last` in its stream.
-fn next_point(gateway: Epoch, number: u64, last: Option<StreamPoint>, delivery: &Delivery) -> StreamPoint {
-    let Delivery { seq, offset, verdict, .. } = delivery;
-    let mut position = PublisherPosition { seq: *seq, offset: *offset, ..PublisherPosition::default() };
-    if let (Verdict::Start(_), Some(seq)) = (verdict, seq) {
-        position.numbered_from = Some(seq.frame());
-    }
-    let Some(last) = last else { return StreamPoint { gateway, first_number: number, ordinal: 1, position } };
-    let lost = if position.numbered_from.is_some() {
-        let PublisherPosition { seq, offset, numbered_from, .. } = last.position;
-        position.before = seq.map(|seq| NumberingEnd { seq, offset, numbered_from });
-        0
-    } else {
-        // The LAN has reported these messages as lost, so the other sites must hear of them too.
-        let skipped = if let Verdict::Skip(count) = verdict { *count } else { Count::Exact(0) };
-        position.continue_after(last.position, skipped)
-    };
-    StreamPoint { ordinal: last.ordinal.saturating_add(lost).saturating_add(1), position, ..last }
 }

@@ -1,5 +1,6 @@
 //! Settings of a gateway: the subjects that cross, and the limits of its LAN.
 
+use super::durable::DurableSettings;
 use super::site_name::SiteName;
 use super::system_messages::GATEWAY_SUBJECTS;
 use crate::subject::Pattern;
@@ -13,6 +14,8 @@ pub struct GatewaySettings {
     pub site: SiteName,
     /// Subjects whose messages it exports.
     pub exports: PatternSet,
+    /// Durable messages.
+    pub durable: DurableSettings,
     /// Subjects whose messages it imports.
     pub imports: PatternSet,
     /// Subjects on which clients of the cluster answer requests of this site.
@@ -38,8 +41,8 @@ impl GatewaySettings {
     /// Returns the patterns of the subjects that cross in one direction or the other, and `also`, without those that
     /// another one contains.
     pub fn exchanged(&self, also: impl IntoIterator<Item = Pattern>) -> Vec<Pattern> {
-        let all: Vec<Pattern> =
-            self.exports.patterns().iter().chain(self.imports.patterns()).cloned().chain(also).collect();
+        let sets = [&self.exports, &self.durable.exports, &self.imports];
+        let all: Vec<Pattern> = sets.into_iter().flat_map(PatternSet::patterns).cloned().chain(also).collect();
         let is_needed = |index: &usize| {
             let contains = |other: usize| PatternSet::from_iter([all[other].clone()]).contains(&all[*index]);
             // Of two equal patterns the first is needed.

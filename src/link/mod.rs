@@ -36,6 +36,7 @@
 //! Everything from the hub may be hostile: decoders bound what they read, and all tables have a maximum size.
 
 pub mod bye;
+pub mod durable;
 pub mod envelope;
 pub mod event_relay;
 pub mod export;
@@ -57,6 +58,7 @@ pub mod shares;
 pub mod site_interests;
 pub mod site_loss;
 pub mod site_name;
+pub mod stream_counts;
 pub mod system_messages;
 #[cfg(test)]
 mod tests;

@@ -124,13 +124,15 @@ impl Election {
         if self.carries_from().is_none_or(|from| now < from) {
             return;
         }
-        for share in 0..SHARES {
-            let weight = |gateway: Epoch| (mixed(gateway.bits() ^ mixed(u64::from(share) + 1)), gateway);
-            let others = self.others.iter().filter(|(_, state)| state.is_ready);
-            if others.map(|(gateway, _)| weight(*gateway)).all(|other| other < weight(self.own)) {
-                self.carried |= 1 << share;
-            }
-        }
+        let is_own = |share: &u8| self.elected(*share) == Some(self.own);
+        self.carried = (0..SHARES).filter(is_own).fold(0, |carried, share| carried | 1 << share);
+    }
+
+    /// Returns the gateway that carries a share, or is about to; `None` if no gateway is ready.
+    pub fn elected(&self, share: u8) -> Option<Epoch> {
+        let weight = |gateway: &Epoch| (mixed(gateway.bits() ^ mixed(u64::from(share) + 1)), *gateway);
+        let others = self.others.iter().filter(|(_, state)| state.is_ready).map(|(gateway, _)| *gateway);
+        others.chain(self.is_ready().then_some(self.own)).max_by_key(weight)
     }
 
     /// Returns whether a gateway is this one, or another one of the site that announces itself.

@@ -1,5 +1,6 @@
 //! The messages of gateways to each other, apart from manifests: their subjects and their JSON.
 
+use super::durable::DurableAnnouncement;
 use super::site_name::SiteName;
 use crate::subject::Subject;
 use serde::{Deserialize, Serialize};
@@ -44,6 +45,9 @@ pub(super) struct GatewayAnnouncement {
     /// Patterns to which it subscribes on the LAN. They are no interest of the site.
     #[serde(default)]
     pub(super) patterns: Vec<String>,
+    /// State of its durable messages.
+    #[serde(default)]
+    pub(super) durable: DurableAnnouncement,
 }
 
 /// Request of a round of manifests.

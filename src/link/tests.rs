@@ -1,5 +1,6 @@
 //! The header field, the manifest, the shares and the election. Random topologies have a file of their own.
 
+mod durable;
 mod exports;
 mod faults;
 mod flood;

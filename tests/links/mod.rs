@@ -1,5 +1,6 @@
 //! Sites that a real nats-server joins: each is a LAN of its own on this host.
 
+mod durable;
 mod events;
 mod requests;
 

@@ -4,9 +4,11 @@
 //! readers waits for a sender: the gateway drops what is too much, and counts it. All tasks run on one thread, so they
 //! share the gateway without locks.
 
+pub(super) mod durable;
 mod events;
 mod lan_queries;
 
+use self::durable::DurableLink;
 use super::event_client::EventClient;
 use super::hub::{Hub, HubSettings, HubSubscriptions, RelaySubjects, received_message, received_reply};
 use super::hub_tls::CertificateRefusal;
@@ -53,12 +55,13 @@ pub(super) struct CarrierSubjects {
 
 /// The link of a gateway.
 pub(super) struct LinkCarrier {
-    gateway: RefCell<Gateway>,
+    pub(super) gateway: RefCell<Gateway>,
+    pub(super) durable: DurableLink,
     subjects: CarrierSubjects,
     lan: LanClient,
     /// Subscriptions to the replication of events, if any may cross.
     events: Option<EventClient>,
-    report: SharedReport,
+    pub(super) report: SharedReport,
     /// Wakes the tasks that send.
     for_hub: Notify,
     for_lan: Notify,
@@ -68,7 +71,7 @@ pub(super) struct LinkCarrier {
     due_at: Cell<Instant>,
     /// Time of the next report.
     report_at: Cell<Instant>,
-    is_connected: Cell<bool>,
+    pub(super) is_connected: Cell<bool>,
     /// Counts of the sites at the last report.
     logged: RefCell<BTreeMap<SiteName, SiteCounts>>,
 }
@@ -77,6 +80,7 @@ impl LinkCarrier {
     /// Creates the link, which starts with [`LinkCarrier::run`].
     pub(super) fn new(
         gateway: Gateway,
+        durable: DurableLink,
         subjects: CarrierSubjects,
         lan: LanClient,
         events: Option<EventClient>,
@@ -84,6 +88,7 @@ impl LinkCarrier {
     ) -> LinkCarrier {
         LinkCarrier {
             gateway: RefCell::new(gateway),
+            durable,
             subjects,
             lan,
             events,
@@ -105,6 +110,7 @@ impl LinkCarrier {
             Ok(connected) => connected,
             Err(error) => return self.fail(&error.to_string()),
         };
+        let streams = DurableLink::context(&hub.client);
         let refusal = settings.tls.as_ref().map(|(_, refusal)| refusal);
         let fault = tokio::select! {
             _ = ended => None,
@@ -116,6 +122,7 @@ impl LinkCarrier {
             fault = self.keep_time(&hub) => Some(fault),
             fault = self.send_to_hub(&hub) => Some(fault),
             fault = self.send_to_lan() => Some(fault),
+            () = self.carry_durable(&streams) => None,
         };
         let now = Clock::now().instant;
         match &fault {
@@ -132,6 +139,7 @@ impl LinkCarrier {
         let to_hub = async {
             if fault.is_none() {
                 self.send_waiting_to_hub(&hub).await;
+                self.end_durable(&streams).await;
                 drop(hub.client.flush().await);
             }
         };
@@ -250,7 +258,7 @@ impl LinkCarrier {
     }
 
     /// Wakes the tasks that have something to do after an input.
-    fn wake(&self) {
+    pub(super) fn wake(&self) {
         self.for_lookup.notify_one();
         self.wake_senders();
     }
@@ -259,6 +267,12 @@ impl LinkCarrier {
     fn wake_senders(&self) {
         self.for_hub.notify_one();
         self.for_lan.notify_one();
+        self.durable.for_store.notify_one();
+        self.wake_timer();
+    }
+
+    /// Wakes the timer if the gateway is due earlier than it waits for.
+    pub(super) fn wake_timer(&self) {
         if self.gateway.borrow().deadline(Clock::now().instant) < self.due_at.get() {
             self.is_due_earlier.notify_one();
         }
@@ -343,7 +357,7 @@ impl LinkCarrier {
     async fn send_waiting_to_lan(&self) -> bool {
         while let Some(message) = self.next_for_lan() {
             match self.lan.publish(message) {
-                Ok(()) => {}
+                Ok(()) => self.durable.for_read.notify_one(),
                 Err(PublishFailure::Ended) => return false,
                 Err(PublishFailure::Full(message)) => {
                     self.gateway.borrow_mut().put_back(*message);
@@ -378,6 +392,7 @@ impl LinkCarrier {
             }
         }
         self.gateway.borrow_mut().on_link(Clock::now().instant, is_connected);
+        self.on_connection();
         self.wake();
     }
 

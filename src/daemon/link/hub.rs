@@ -113,7 +113,8 @@ impl Hub {
         for pattern in patterns {
             subscriptions.patterns.push(self.client.subscribe(pattern.to_string()).await?);
         }
-        let of_gateways = [MANIFEST_PREFIX, REQUEST_PREFIX, BYE_PREFIX, INTEREST_PREFIX].map(|prefix| format!("{prefix}*"));
+        let of_gateways =
+            [MANIFEST_PREFIX, REQUEST_PREFIX, BYE_PREFIX, INTEREST_PREFIX].map(|prefix| format!("{prefix}*"));
         for pattern in of_gateways.into_iter().chain(events) {
             subscriptions.system.push(self.client.subscribe(pattern).await?);
         }
@@ -134,10 +135,7 @@ impl Hub {
         if message.headers.is_empty() && reply.is_none() {
             return self.client.publish(subject, message.payload).await;
         }
-        let mut headers = HeaderMap::new();
-        for (key, value) in message.headers.iter() {
-            headers.append(key, value);
-        }
+        let headers = header_map(&message.headers);
         match reply {
             Some(reply) => self.client.publish_with_reply_and_headers(subject, reply, headers, message.payload).await,
             None => self.client.publish_with_headers(subject, headers, message.payload).await,
@@ -145,12 +143,22 @@ impl Hub {
     }
 }
 
+/// Returns header fields as those of a message for the cluster.
+pub(super) fn header_map(headers: &Headers) -> HeaderMap {
+    let mut map = HeaderMap::new();
+    for (key, value) in headers.iter() {
+        map.append(key, value);
+    }
+    map
+}
+
 /// Returns the subject to which the sender of a message expects replies.
 pub(super) fn received_reply(received: &async_nats::Message) -> Option<Subject> {
     received.reply.as_ref()?.as_str().parse().ok()
 }
 
-/// Returns a message of the cluster as one of the bus, without its reply subject; `None` if its subject or its headers are none of the bus.
+/// Returns a message of the cluster as one of the bus, without its reply subject; `None` if its subject or its headers
+/// are none of the bus.
 pub(super) fn received_message(received: async_nats::Message) -> Option<Message> {
     let subject: Subject = received.subject.as_str().parse().ok()?;
     let headers = match &received.headers {

@@ -12,6 +12,7 @@ mod lan;
 pub(crate) mod lan_query;
 mod report;
 
+use self::carrier::durable::{DurableLink, HubStreamSettings};
 use self::carrier::{CarrierSubjects, LinkCarrier};
 use self::credentials::{CredentialsError, LinkCredentials};
 use self::event_client::EventClient;
@@ -22,6 +23,7 @@ use self::report::SharedReport;
 use crate::clock::{Clock, random_u64};
 use crate::config::{Config, HubAddress};
 use crate::daemon::engine_core::EngineCore;
+use crate::link::durable::DurableSettings;
 use crate::link::event_relay::relayed_types::RelayedTypes;
 use crate::link::gateway::Gateway;
 use crate::link::gateway_settings::GatewaySettings;
@@ -95,6 +97,12 @@ impl Link {
             imports: config.link_import.clone(),
             services: config.link_services.clone(),
             inbox: format!("{}link.", inbox_of(core.peer.epoch())),
+            durable: DurableSettings {
+                exports: config.link_durable.clone(),
+                stream: config.link_stream.clone(),
+                spool_bytes_max: config.link_spool_size,
+                bytes_per_second: config.link_rate as u64,
+            },
             message_bytes_max: core.peer.settings().message_bytes_max,
             permitted: core.peer.host_permissions().publish.clone(),
         };
@@ -107,13 +115,14 @@ impl Link {
         let patterns = settings.exchanged([]);
         let relay = RelaySubjects { site: site.clone(), gateway: epoch };
         let imports = settings.imports.clone();
+        let durable = DurableLink::new(stream_settings(config), &site, imports.clone());
         let mut gateway = Gateway::new(settings, epoch, Clock::now().instant);
         gateway.events_mut().set_types(types);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(LinkError::System)?;
         let (end, end_requested) = oneshot::channel::<()>();
         let (thread_ends, ended) = std::sync::mpsc::sync_channel(0);
         let subjects = CarrierSubjects { patterns, imports, relay };
-        let carrier = LinkCarrier::new(gateway, subjects, lan, events.clone(), report.clone());
+        let carrier = LinkCarrier::new(gateway, durable, subjects, lan, events.clone(), report.clone());
         let of_thread = report.clone();
         let run = move || {
             let run = AssertUnwindSafe(|| runtime.block_on(carrier.run(hub, end_requested)));
@@ -164,6 +173,16 @@ impl Drop for Link {
             Err(RecvTimeoutError::Timeout) => tracing::warn!("the link does not end"),
             _ => drop(self.thread.take().map(JoinHandle::join)),
         }
+    }
+}
+
+fn stream_settings(config: &Config) -> HubStreamSettings {
+    HubStreamSettings {
+        name: config.link_stream.clone(),
+        exports: config.link_durable.clone(),
+        age_max: config.link_stream_time,
+        bytes_max: config.link_stream_size,
+        copies: config.link_stream_copies,
     }
 }
 

@@ -40,6 +40,7 @@ impl SharedReport {
             "fault": null,
             "shares": 0,
             "events": null,
+            "durable": {"stream": settings.durable.stream, "open": false, "fault": null},
             "sites": [],
         });
         SharedReport(Arc::new(Mutex::new(LinkReport { json: report, state_since: Clock::now().instant })))
@@ -68,6 +69,20 @@ impl SharedReport {
         ] {
             report[field] = json!(count);
         }
+        let (durable, waiting) = (gateway.durable().counts(), gateway.durable().spool_size());
+        for (field, count) in [
+            ("waiting", waiting.messages as u64),
+            ("waiting_bytes", waiting.bytes as u64),
+            ("stored", durable.stored),
+            ("unstored", durable.unstored),
+            ("imported", durable.imported),
+            ("repeated", durable.repeated),
+            ("invalid", durable.invalid),
+            ("discarded", durable.discarded),
+        ] {
+            report["durable"][field] = json!(count);
+        }
+        report["durable"]["position"] = json!(gateway.durable().position());
         report["conflict"] = json!(gateway.conflict().map(ToString::to_string));
         report["events"] = events_report(gateway.events());
         let sites = gateway.sites().iter().map(|(site, counts)| {
@@ -95,6 +110,23 @@ impl SharedReport {
     pub(super) fn set_fault(&self, fault: String) -> bool {
         let fault = json!(fault);
         std::mem::replace(&mut self.lock().json["fault"], fault.clone()) != fault
+    }
+
+    /// Notes whether the stream of the cluster can be used.
+    pub(super) fn set_stream_open(&self, is_open: bool) {
+        self.lock().json["durable"]["open"] = json!(is_open);
+    }
+
+    /// Notes why durable messages are not stored or read, or that they are.
+    pub(super) fn set_stream_fault(&self, fault: Option<String>) {
+        let report = &mut self.lock().json["durable"];
+        let fault = json!(fault);
+        if report["fault"] != fault {
+            if let Some(fault) = fault.as_str() {
+                tracing::warn!(fault, "durable messages are held up");
+            }
+            report["fault"] = fault;
+        }
     }
 
     /// Returns a sentence about what is wrong, if the link has not been connected for [`PROBLEM_TIME`], or has failed, or

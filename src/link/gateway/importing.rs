@@ -1,6 +1,7 @@
 //! Imports: messages of the cluster are delivered to the LAN, or retained while another gateway delivers them.
 
 use super::Gateway;
+use crate::link::durable::DurableDelivery;
 use crate::link::envelope::{LinkEnvelope, ORIGIN_HEADER};
 use crate::link::export::{LinkStreamKey, STANDBY_TIME};
 use crate::link::import::{Imported, RoundRequest};
@@ -9,7 +10,7 @@ use crate::link::manifest::LinkManifest;
 use crate::link::position::one_more;
 use crate::link::site_loss::{SiteLoss, SiteReport, SiteTail};
 use crate::link::system_messages::{LOSS_SUBJECT, REQUEST_PREFIX, RequestText, system_subject};
-use crate::message::{Headers, Message};
+use crate::message::{Count, Headers, Message};
 use crate::subject::Subject;
 use crate::time::Instant;
 use std::time::Duration;
@@ -100,6 +101,9 @@ impl Gateway {
             None => return self.counts.invalid += 1,
         };
         let SiteLoss { origin, subject, follows, .. } = *loss;
+        if self.durable.keeps(&subject) {
+            return;
+        }
         if !follows {
             return self.on_imported(&origin, &subject);
         }
@@ -177,6 +181,30 @@ impl Gateway {
             self.to_lan.push_back(message);
         } else {
             self.counts.refused += 1;
+        }
+    }
+
+    /// Imports the next message of the cluster's stream; `None` if none may be delivered yet.
+    pub(super) fn import_stored(&mut self, now: Instant) -> Option<()> {
+        let DurableDelivery { site, message, loss } = self.durable.poll_lan(now)?;
+        loss.into_iter().for_each(|loss| self.report(loss));
+        if self.permits(&message) {
+            match site {
+                Some(site) => self.site(&site).imported += 1,
+                None => self.counts.of_clients += 1,
+            }
+            self.to_lan.push_back(message);
+        } else {
+            self.refuse(message);
+        }
+        Some(())
+    }
+
+    /// Counts a message that the LAN does not take as lost, if another site has sent it.
+    fn refuse(&mut self, message: Message) {
+        self.counts.refused += 1;
+        if let Some(Ok(origin)) = LinkEnvelope::find(&message.headers) {
+            self.report(SiteLoss { origin, subject: message.subject, count: Count::Exact(1), follows: false });
         }
     }
 

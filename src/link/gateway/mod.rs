@@ -7,13 +7,15 @@
 //! them, if it still carries their shares. So a message for which the queue has no room counts as lost, and one that
 //! waits while another gateway takes over is not delivered by both.
 
+mod announcing;
 mod events;
 mod importing;
 mod requests;
 
 use self::events::event_relay;
 use super::bye::GatewayBye;
-use super::envelope::{LinkEnvelope, parse_epoch};
+use super::durable::DurableGateway;
+use super::envelope::LinkEnvelope;
 use super::event_relay::{EVENT_PREFIX, EventRelay};
 use super::export::{Export, Exporter, LinkStreamKey, ROUND_INTERVAL};
 use super::gateway_counts::{GatewayCounts, SiteConflict, SiteCounts};
@@ -25,12 +27,11 @@ use super::import_standby::ImportStandby;
 use super::manifest::LinkManifest;
 use super::position::StreamPoint;
 use super::request_relay::RequestRelay;
-use super::shares::{ANNOUNCE_INTERVAL, Election, GATEWAY_TIMEOUT, LEASE, SHARES};
+use super::shares::{Election, GATEWAY_TIMEOUT, LEASE, SHARES};
 use super::site_loss::SiteLoss;
 use super::site_name::SiteName;
 use super::system_messages::{
-    ANNOUNCE_SUBJECT, BYE_PREFIX, GatewayAnnouncement, LOSS_SUBJECT, MANIFEST_PREFIX, REQUEST_PREFIX, RequestText,
-    system_subject,
+    ANNOUNCE_SUBJECT, BYE_PREFIX, LOSS_SUBJECT, MANIFEST_PREFIX, REQUEST_PREFIX, RequestText, system_subject,
 };
 use super::unsent_messages::{UnsentMessages, is_export};
 use crate::message::{Delivery, Epoch, Message};
@@ -56,6 +57,7 @@ pub struct Gateway {
     election: Election,
     exporter: Exporter,
     ledger: ImportLedger,
+    durable: DurableGateway,
     /// Messages and manifests of the cluster that wait for the LAN.
     unread: ImportQueue,
     standby: ImportStandby,
@@ -98,6 +100,7 @@ impl Gateway {
             election: Election::new(epoch),
             exporter: Exporter::new(settings.site.clone(), epoch),
             ledger: ImportLedger::new(settings.site.clone()),
+            durable: DurableGateway::new(&settings.durable, &settings.site, &settings.imports, epoch, now),
             unread: ImportQueue::default(),
             standby: ImportStandby::default(),
             held: ImportQueue::default(),
@@ -148,9 +151,24 @@ impl Gateway {
             if let Some(message) = self.to_lan.pop_front().or_else(|| self.relay.poll_lan()) {
                 return Some(message);
             }
-            let Some(item) = self.unread.pop() else { return self.events.poll_lan() };
-            self.account(now, item);
+            if let Some(item) = self.unread.pop() {
+                self.account(now, item);
+            } else if let Some(message) = self.events.poll_lan() {
+                return Some(message);
+            } else {
+                self.import_stored(now)?;
+            }
         }
+    }
+
+    /// Returns the durable messages of this gateway.
+    pub fn durable(&self) -> &DurableGateway {
+        &self.durable
+    }
+
+    /// Returns the durable messages of this gateway, for what happens to them.
+    pub fn durable_mut(&mut self) -> &mut DurableGateway {
+        &mut self.durable
     }
 
     /// Takes back a message for which the LAN has no room yet.
@@ -169,7 +187,8 @@ impl Gateway {
         let timers = [self.announce_at].into_iter().chain(self.election.deadline(now));
         let rounds = (self.is_linked && self.to_hub.has_room()).then(|| self.exporter.deadline());
         let held = self.held.front().map(|item| item.at + importing::HOLD_TIME);
-        timers.chain(rounds).chain(held).chain(self.relay.deadline()).min().expect("the announcement is a timer")
+        let others = self.relay.deadline().into_iter().chain(self.durable.deadline(now));
+        timers.chain(rounds).chain(held).chain(others).min().expect("the announcement is a timer")
     }
 
     /// Handles the begin or the end of the connection to the cluster.
@@ -204,7 +223,7 @@ impl Gateway {
         if message.subject.as_bytes() == LOSS_SUBJECT.as_bytes() {
             return self.on_loss_report(message);
         }
-        if self.on_request_delivery(now, delivery) {
+        if self.on_request_delivery(now, delivery) || self.durable.on_delivery(now, delivery) {
             return;
         }
         match LinkEnvelope::find(&message.headers) {
@@ -235,6 +254,9 @@ impl Gateway {
 
     /// Handles a message of the cluster on another subject.
     pub fn on_hub_message(&mut self, now: Instant, message: Message) {
+        if self.durable.is_stored(&message) {
+            return;
+        }
         // A client cannot speak for the system's own subjects.
         let is_local = message.subject.as_bytes().first() == Some(&b'_');
         let content = match LinkEnvelope::find(&message.headers) {
@@ -268,6 +290,7 @@ impl Gateway {
             self.settle(item);
         }
         self.release_held(now);
+        self.durable.on_tick(now);
         self.update_shares(now);
         self.end_gateways(now);
         if self.announce_at <= now {
@@ -348,8 +371,12 @@ impl Gateway {
             self.linked_at = now;
             if self.election.has_ready_others() {
                 // They deliver these messages.
-                self.to_lan.retain(|message| !LinkEnvelope::is_in(&message.headers));
+                let (theirs, own): (VecDeque<Message>, VecDeque<Message>) =
+                    self.to_lan.drain(..).partition(|message| LinkEnvelope::is_in(&message.headers));
+                theirs.iter().for_each(|message| self.durable.on_withdrawn(message));
+                self.to_lan = own;
             }
+            self.durable.set_carried(now, |_| false);
         }
     }
 
@@ -373,6 +400,7 @@ impl Gateway {
             self.unread.put_first(self.standby.take_over(share));
             self.report_unreported(share);
         }
+        self.durable.set_carried(now, |share| self.exporter.carries(share));
     }
 
     /// Accounts for gateways of other sites that have said that they end, and for those that are silent.
@@ -407,42 +435,6 @@ impl Gateway {
             let subject = system_subject(MANIFEST_PREFIX, &self.settings.site);
             self.to_hub.push(Message::new(subject, manifest.to_json()));
         }
-    }
-
-    fn announce(&mut self, now: Instant, leaving: bool) {
-        self.announce_at = now + ANNOUNCE_INTERVAL;
-        let text = serde_json::to_vec(&GatewayAnnouncement {
-            site: self.settings.site.to_string(),
-            gateway: self.epoch.to_string(),
-            ready: self.election.is_ready(),
-            leaving,
-            patterns: self.settings.of_lan().iter().map(ToString::to_string).collect(),
-        });
-        let subject = ANNOUNCE_SUBJECT.parse().expect("a constant that is a subject");
-        let announcement = Message::new(subject, text.expect("strings can be written"));
-        match leaving {
-            // The messages imported so far come first, since the others take over at once.
-            true => self.to_lan.push_back(announcement),
-            false => self.announcement = Some(announcement),
-        }
-    }
-
-    fn on_announcement(&mut self, now: Instant, message: &Message) {
-        let Ok(announcement) = serde_json::from_slice::<GatewayAnnouncement>(&message.payload) else {
-            return self.counts.invalid += 1;
-        };
-        let epoch = parse_epoch(&announcement.gateway);
-        match (epoch, announcement.site.parse::<SiteName>()) {
-            (Some(epoch), Ok(site)) if site == self.settings.site && announcement.leaving => {
-                self.election.on_departure(now, epoch);
-            }
-            (Some(epoch), Ok(site)) if site == self.settings.site => {
-                self.election.on_announcement(now, epoch, announcement.ready);
-            }
-            (Some(_), Ok(site)) => self.conflict = Some(SiteConflict::TwoNames(site)),
-            _ => return self.counts.invalid += 1,
-        }
-        self.update_shares(now);
     }
 
     fn on_manifest(&mut self, now: Instant, message: &Message) {

@@ -1,5 +1,6 @@
 //! Whole gateways with their LANs and a hub: random faults, and what each site has delivered and reported.
 
+use super::super::durable::DurableSettings;
 use super::super::envelope::LinkEnvelope;
 use super::super::gateway::Gateway;
 use super::super::gateway_settings::GatewaySettings;
@@ -103,6 +104,7 @@ impl Model {
             imports: all(),
             services: PatternSet::default(),
             inbox: "_INBOX.0000000000000001.link.".to_owned(),
+            durable: DurableSettings::default(),
             message_bytes_max: 1 << 20,
             permitted: PermittedSubjects::all(),
         };

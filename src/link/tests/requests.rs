@@ -1,5 +1,6 @@
 //! Requests between the gateways of several sites, without I/O.
 
+use super::super::durable::DurableSettings;
 use super::super::envelope::LinkEnvelope;
 use super::super::gateway_settings::GatewaySettings;
 use super::super::interest_summary::{LanInterest, LanReceivers};
@@ -115,6 +116,7 @@ fn settings(site: usize) -> GatewaySettings {
         imports: set("plant.>"),
         services: set("erp.>"),
         inbox: INBOX.to_owned(),
+        durable: DurableSettings::default(),
         message_bytes_max: 1 << 20,
         permitted: PermittedSubjects::all(),
     }

@@ -132,10 +132,15 @@ impl SiteAccount {
         }
     }
 
-    /// Takes a report of the link.
+    /// Takes a report of the link. One about the death of a last gateway names no messages: they are reported by number,
+    /// too, since the gateway comes back.
     pub fn on_report(&mut self, report: &[u8]) {
+        let parsed: Option<Value> = serde_json::from_slice(report).ok();
+        if parsed.as_ref().is_some_and(|report| report["tail"] == true) {
+            return;
+        }
         let read = || {
-            let report: Value = serde_json::from_slice(report).ok()?;
+            let report = parsed?;
             let max = report.get("lost_max")?;
             let max = if max.is_null() { u64::MAX } else { max.as_u64()? };
             Some((report["subject"].as_str()?.to_owned(), report["lost_min"].as_u64()?, max))

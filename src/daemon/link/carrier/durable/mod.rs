@@ -1,0 +1,365 @@
+//! The durable messages of a link: sent to the stream of the cluster, and read from it.
+//!
+//! One task looks after the stream, one sends and awaits the answers, one reads. The rules are those of
+//! [`crate::link::durable`].
+
+mod position;
+mod stream;
+
+pub(in crate::daemon::link) use self::stream::HubStreamSettings;
+
+use self::position::{PositionError, PositionStore, StoredPosition};
+use self::stream::{HubStreamFault, StreamFacts};
+use super::LinkCarrier;
+use crate::clock::Clock;
+use crate::daemon::link::hub::{header_map, received_message};
+use crate::link::durable::{SpoolTicket, StoreOutcome};
+use crate::link::site_name::SiteName;
+use crate::message::Message;
+use crate::subject::Pattern;
+use crate::subject::pattern_set::PatternSet;
+use async_nats::Client;
+use async_nats::jetstream::consumer::DeliverPolicy;
+use async_nats::jetstream::consumer::pull::{Ordered, OrderedConfig};
+use async_nats::jetstream::context::{Context, ContextBuilder, PublishAckFuture, PublishError, PublishErrorKind};
+use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::{Error as StreamError, ErrorCode};
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use std::cell::{Cell, RefCell};
+use std::error::Error;
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+
+/// Time for which an answer of the cluster is awaited.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
+/// Interval at which the settings of the stream are read again.
+const LOOK_INTERVAL: Duration = Duration::from_secs(30);
+/// The same while the stream cannot be used.
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
+/// Interval at which the position is stored.
+const POSITION_INTERVAL: Duration = Duration::from_millis(250);
+/// Maximum number of messages that wait for their answers. The spool sends fewer.
+const ANSWERS_MAX: usize = 8192;
+/// Maximum time for which a link that ends waits until its position is stored.
+const END_TIME: Duration = Duration::from_millis(500);
+/// First versions of the server (2.10) that lets a reader select several subjects.
+const MANY_SUBJECTS: (i64, i64, i64) = (2, 10, 0);
+
+/// An answer of the stream to a message.
+type AwaitedAnswer = BoxFuture<'static, Answered>;
+
+struct Answered {
+    ticket: SpoolTicket,
+    outcome: Result<(), PublishError>,
+}
+
+/// The stream of a link.
+pub(in crate::daemon::link) struct DurableLink {
+    settings: HubStreamSettings,
+    imports: PatternSet,
+    positions: PositionStore,
+    facts: RefCell<Option<StreamFacts>>,
+    /// The position that the cluster stores, and its revision, while this gateway reads the stream.
+    stored: Cell<Option<StoredPosition>>,
+    /// Wakes the task that looks after the stream.
+    for_stream: Notify,
+    /// Wakes the task that sends.
+    pub(super) for_store: Notify,
+    /// Wakes the task that reads.
+    pub(super) for_read: Notify,
+}
+
+impl DurableLink {
+    /// Creates the durable part of a link of `site`, which imports these subjects.
+    pub(in crate::daemon::link) fn new(
+        settings: HubStreamSettings,
+        site: &SiteName,
+        imports: PatternSet,
+    ) -> DurableLink {
+        let positions = PositionStore::new(&settings.name, site, settings.copies);
+        DurableLink {
+            settings,
+            imports,
+            positions,
+            facts: RefCell::new(None),
+            stored: Cell::new(None),
+            for_stream: Notify::new(),
+            for_store: Notify::new(),
+            for_read: Notify::new(),
+        }
+    }
+
+    /// Returns the requests of the link to the stream.
+    pub(super) fn context(client: &Client) -> Context {
+        ContextBuilder::new().timeout(ANSWER_TIMEOUT).max_ack_inflight(ANSWERS_MAX).build(client.clone())
+    }
+}
+
+impl LinkCarrier {
+    /// Carries durable messages until the link ends.
+    pub(super) async fn carry_durable(&self, context: &Context) {
+        tokio::join!(self.look_after_stream(context), self.store(context), self.read(context));
+    }
+
+    /// Stores the position of a gateway that leaves.
+    pub(super) async fn end_durable(&self, context: &Context) {
+        let position = self.gateway.borrow().durable().position();
+        if let Some((position, stored)) = position.zip(self.durable.stored.get()) {
+            let write = self.durable.positions.write(context, position, stored.revision);
+            drop(timeout(END_TIME, write).await);
+        }
+    }
+
+    /// Opens the stream, and looks at its settings now and then.
+    async fn look_after_stream(&self, context: &Context) {
+        let DurableLink { settings, for_stream, facts, .. } = &self.durable;
+        loop {
+            if !self.is_connected.get() {
+                for_stream.notified().await;
+                continue;
+            }
+            let mut fault = None;
+            match stream::open(context, settings).await {
+                Ok(found) => {
+                    let subjects = found.iter().flat_map(|facts| facts.subjects.iter().cloned()).collect();
+                    self.gateway.borrow_mut().durable_mut().set_stream_subjects(subjects);
+                    facts.replace(found);
+                    if !settings.exports.patterns().is_empty() {
+                        fault = stream::differences(context, settings).await;
+                    }
+                }
+                Err(found) => {
+                    facts.replace(None);
+                    fault = Some(found);
+                }
+            }
+            self.report.set_stream_open(facts.borrow().is_some());
+            self.report.set_stream_fault(fault.as_ref().map(HubStreamFault::to_string));
+            self.durable.for_store.notify_one();
+            self.durable.for_read.notify_one();
+            let pause = if facts.borrow().is_some() { LOOK_INTERVAL } else { RETRY_INTERVAL };
+            drop(timeout(pause, for_stream.notified()).await);
+        }
+    }
+
+    /// Tells the durable part of a change of the connection.
+    pub(super) fn on_connection(&self) {
+        self.durable.for_stream.notify_one();
+    }
+
+    /// Sends what waits for the stream, and handles the answers.
+    async fn store(&self, context: &Context) {
+        let mut answers: FuturesUnordered<AwaitedAnswer> = FuturesUnordered::new();
+        loop {
+            self.send_to_stream(context, &mut answers).await;
+            if answers.is_empty() {
+                self.durable.for_store.notified().await;
+                continue;
+            }
+            tokio::select! {
+                Some(answered) = answers.next() => {
+                    self.on_answer(answered);
+                    while let Some(Some(answered)) = answers.next().now_or_never() {
+                        self.on_answer(answered);
+                    }
+                }
+                () = self.durable.for_store.notified() => {}
+            }
+        }
+    }
+
+    async fn send_to_stream(&self, context: &Context, answers: &mut FuturesUnordered<AwaitedAnswer>) {
+        while let Some((ticket, message)) = self.next_to_store() {
+            let subject = String::from_utf8_lossy(message.subject.as_bytes()).into_owned();
+            let publish = PublishMessage::build()
+                .headers(header_map(&message.headers))
+                .payload(message.payload)
+                .expected_stream(&self.durable.settings.name);
+            match context.send_publish(subject, publish).await {
+                Ok(answer) => answers.push(answered(ticket, answer).boxed()),
+                Err(error) => self.on_answer(Answered { ticket, outcome: Err(error) }),
+            }
+        }
+    }
+
+    fn next_to_store(&self) -> Option<(SpoolTicket, Message)> {
+        if !self.is_connected.get() || self.durable.facts.borrow().is_none() {
+            return None;
+        }
+        self.gateway.borrow_mut().durable_mut().poll_store(Clock::now().instant)
+    }
+
+    fn on_answer(&self, answered: Answered) {
+        let Answered { ticket, outcome } = answered;
+        let outcome = match outcome {
+            Ok(()) => StoreOutcome::Stored,
+            Err(error) => {
+                let is_refused = is_too_large(&error);
+                tracing::debug!(%error, is_refused, "the stream has not stored a message");
+                if error.kind() != PublishErrorKind::TimedOut && error.kind() != PublishErrorKind::BrokenPipe {
+                    self.report.set_stream_fault(Some(format!("the stream stores no message: {}", reason(&error))));
+                    self.durable.for_stream.notify_one();
+                }
+                if is_refused { StoreOutcome::Refused } else { StoreOutcome::Failed }
+            }
+        };
+        self.gateway.borrow_mut().durable_mut().on_outcome(Clock::now().instant, ticket, outcome);
+        self.wake_timer();
+    }
+
+    /// Reads the stream while this gateway does that for its site.
+    async fn read(&self, context: &Context) {
+        loop {
+            if !self.may_read() {
+                drop(timeout(POSITION_INTERVAL, self.durable.for_read.notified()).await);
+                continue;
+            }
+            let read = self.read_stream(context).await;
+            self.durable.stored.set(None);
+            self.gateway.borrow_mut().durable_mut().stop_reading();
+            if let Err(reason) = read {
+                tracing::warn!(reason, "the link cannot read the stream of the cluster");
+                self.report.set_stream_fault(Some(format!("the stream cannot be read: {reason}")));
+                sleep(RETRY_INTERVAL).await;
+            }
+        }
+    }
+
+    fn may_read(&self) -> bool {
+        self.is_connected.get()
+            && self.durable.facts.borrow().is_some()
+            && !self.durable.imports.patterns().is_empty()
+            && self.gateway.borrow().durable().reads(Clock::now().instant)
+    }
+
+    /// Reads the stream behind the stored position. Returns once another gateway does that.
+    async fn read_stream(&self, context: &Context) -> Result<(), String> {
+        let Some(facts) = stream::open(context, &self.durable.settings).await.map_err(|fault| fault.to_string())?
+        else {
+            return Ok(());
+        };
+        let wanted = stream::wanted_subjects(&facts, &self.durable.imports);
+        if wanted.is_empty() {
+            sleep(LOOK_INTERVAL).await;
+            return Ok(());
+        }
+        let mut stored = self.durable.positions.read(context).await?;
+        // A site is owed what comes from its first contact on.
+        let from = stored.position.unwrap_or(facts.last);
+        let position = self.gateway.borrow_mut().durable_mut().start_reading(from, facts.last);
+        let removed = facts.first.saturating_sub(1).saturating_sub(position);
+        if 0 < removed {
+            tracing::warn!(removed, "the stream has removed messages that this site has not read");
+            self.gateway.borrow_mut().durable_mut().on_discarded(removed);
+        }
+        if stored.position != Some(position)
+            && let Some(written) = self.write_position(context, position, stored).await?
+        {
+            stored = written;
+        }
+        self.durable.stored.set(Some(stored));
+        let mut messages = self.open_reader(context, &facts, &wanted, position).await?;
+        self.deliver(context, &mut messages, position).await
+    }
+
+    async fn open_reader(
+        &self,
+        context: &Context,
+        facts: &StreamFacts,
+        wanted: &[Pattern],
+        position: u64,
+    ) -> Result<Ordered, String> {
+        let stream =
+            context.get_stream_no_info(&self.durable.settings.name).await.map_err(|error| error.to_string())?;
+        let mut config = OrderedConfig {
+            deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: position + 1 },
+            ..OrderedConfig::default()
+        };
+        let (major, minor, patch) = MANY_SUBJECTS;
+        match wanted {
+            // It reads everything.
+            _ if wanted == facts.subjects => {}
+            [subject] => config.filter_subject = subject.to_string(),
+            _ if context.client().is_server_compatible(major, minor, patch) => {
+                config.filter_subjects = wanted.iter().map(Pattern::to_string).collect();
+            }
+            _ => {}
+        }
+        let consumer = stream.create_consumer(config).await.map_err(|error| error.to_string())?;
+        consumer.messages().await.map_err(|error| error.to_string())
+    }
+
+    /// Hands the messages of the stream to the gateway, and stores the position.
+    async fn deliver(&self, context: &Context, messages: &mut Ordered, begin: u64) -> Result<(), String> {
+        let mut ticks = interval(POSITION_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // By now the messages that were delivered before the last tick are on the LAN.
+        let mut reached = begin;
+        loop {
+            let has_room = self.gateway.borrow().durable().has_room();
+            tokio::select! {
+                read = messages.next(), if has_room => {
+                    let read = read.ok_or("the reader has ended")?.map_err(|error| error.to_string())?;
+                    self.on_read(read);
+                }
+                _ = ticks.tick() => {
+                    if !self.may_read() {
+                        return Ok(());
+                    }
+                    let position = self.gateway.borrow().durable().position().unwrap_or(reached);
+                    let stored = self.durable.stored.get();
+                    if let Some(stored) = stored.filter(|stored| stored.position != Some(reached)) {
+                        match self.write_position(context, reached, stored).await? {
+                            Some(written) => self.durable.stored.set(Some(written)),
+                            None => return Ok(()),
+                        }
+                    }
+                    reached = position;
+                }
+                () = self.durable.for_read.notified(), if !has_room => {}
+            }
+        }
+    }
+
+    fn on_read(&self, read: async_nats::jetstream::Message) {
+        let Some(sequence) = read.info().ok().map(|info| info.stream_sequence) else { return };
+        let message = received_message(read.message);
+        self.gateway.borrow_mut().durable_mut().on_stored(Clock::now().instant, sequence, message);
+        self.wake();
+    }
+
+    /// Writes the position. Returns what is stored then; `None` if another gateway has written one.
+    async fn write_position(
+        &self,
+        context: &Context,
+        position: u64,
+        stored: StoredPosition,
+    ) -> Result<Option<StoredPosition>, String> {
+        match self.durable.positions.write(context, position, stored.revision).await {
+            Ok(revision) => {
+                self.gateway.borrow_mut().durable_mut().on_position(position);
+                Ok(Some(StoredPosition { position: Some(position), revision }))
+            }
+            Err(PositionError::Overtaken) => Ok(None),
+            Err(PositionError::Refused(reason)) => Err(reason),
+        }
+    }
+}
+
+async fn answered(ticket: SpoolTicket, answer: PublishAckFuture) -> Answered {
+    let outcome = answer.await.map(drop);
+    Answered { ticket, outcome }
+}
+
+/// Returns whether the stream never takes the message.
+fn is_too_large(error: &PublishError) -> bool {
+    let code = error.source().and_then(|source| source.downcast_ref::<StreamError>()).map(StreamError::error_code);
+    error.kind() == PublishErrorKind::MaxPayloadExceeded || code == Some(ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM)
+}
+
+fn reason(error: &PublishError) -> String {
+    error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
+}

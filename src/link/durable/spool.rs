@@ -1,0 +1,227 @@
+//! The durable messages of a LAN that the stream of the cluster has not stored yet.
+//!
+//! Each gateway keeps all of them, oldest first for each share. The gateway that carries a share sends them, and removes
+//! what the stream has stored. The others remove what that gateway has announced as stored, some seconds later.
+//!
+//! Messages may be sent twice: the stream drops one of two with the same id, and importers drop what is not newer.
+
+use crate::link::shares::SHARES;
+use crate::message::Message;
+use crate::time::Instant;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Time for which a gateway keeps a message longer than the gateway that carries its share: longer than the repair of a
+/// LAN and two announcements take.
+pub(super) const RETAIN_TIME: Duration = Duration::from_secs(3);
+/// Pause after a message that was not stored.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
+/// Maximum number of messages that are sent and not answered, and their bytes.
+const UNANSWERED_MAX: usize = 4096;
+const UNANSWERED_BYTES_MAX: usize = 8 << 20;
+/// Bytes that a message counts beside its payload and its header fields.
+const MESSAGE_BYTES: usize = 256;
+
+/// A message that was sent to the stream, for its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpoolTicket {
+    share: u8,
+    index: u64,
+    /// Number of times that it had been sent by then.
+    attempt: u32,
+    bytes: usize,
+}
+
+/// Answer to a message that was sent to the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreOutcome {
+    /// The stream has stored it, now or before.
+    Stored,
+    /// It is not known to be stored. It is sent again.
+    Failed,
+    /// The stream never takes it, for example because of its size.
+    Refused,
+}
+
+#[derive(Debug)]
+struct SpooledMessage {
+    at: Instant,
+    message: Message,
+    /// Number of times that it was sent.
+    attempts: u32,
+    is_stored: bool,
+}
+
+impl SpooledMessage {
+    fn bytes(&self) -> usize {
+        MESSAGE_BYTES + self.message.body_bytes()
+    }
+}
+
+/// The messages of a share.
+#[derive(Debug, Default)]
+struct ShareSpool {
+    messages: VecDeque<SpooledMessage>,
+    /// Index of the first of these; indices count all messages of the share.
+    first: u64,
+    /// Index of the next message to be sent.
+    next: u64,
+    /// Index below which messages are this gateway's to send, although another one carries the share.
+    own_to: u64,
+    is_carried: bool,
+    /// Time before which nothing is sent.
+    retry_at: Instant,
+}
+
+impl ShareSpool {
+    fn end(&self) -> u64 {
+        self.first + self.messages.len() as u64
+    }
+
+    fn has_own(&self) -> bool {
+        !self.messages.is_empty() && self.first < self.own_to
+    }
+
+    /// Returns the index of the next message to be sent, if there is one.
+    fn next_index(&mut self, now: Instant) -> Option<u64> {
+        let end = if self.is_carried { self.end() } else { self.own_to.min(self.end()) };
+        if now < self.retry_at {
+            return None;
+        }
+        self.next = self.next.max(self.first);
+        while self.next < end && self.messages[(self.next - self.first) as usize].is_stored {
+            self.next += 1;
+        }
+        Some(self.next).filter(|next| *next < end)
+    }
+
+    /// Removes the first message. Returns its bytes.
+    fn pop(&mut self) -> usize {
+        self.first += 1;
+        self.messages.pop_front().map_or(0, |message| message.bytes())
+    }
+}
+
+/// The spool of a gateway.
+#[derive(Debug)]
+pub(super) struct Spool {
+    shares: [ShareSpool; SHARES as usize],
+    bytes: usize,
+    bytes_max: usize,
+    unanswered: usize,
+    unanswered_bytes: usize,
+    /// The share whose turn it is.
+    turn: u8,
+}
+
+impl Spool {
+    /// Creates a spool that keeps at most these bytes.
+    pub(super) fn new(bytes_max: usize) -> Spool {
+        let shares = std::array::from_fn(|_| ShareSpool::default());
+        Spool { shares, bytes: 0, bytes_max, unanswered: 0, unanswered_bytes: 0, turn: 0 }
+    }
+
+    /// Returns the number of messages, and their bytes.
+    pub(super) fn size(&self) -> SpoolSize {
+        let messages = self.shares.iter().map(|share| share.messages.len()).sum();
+        SpoolSize { messages, bytes: self.bytes }
+    }
+
+    /// Appends a message. Returns false if there is no room for it.
+    pub(super) fn push(&mut self, now: Instant, share: u8, message: Message) -> bool {
+        let message = SpooledMessage { at: now, message, attempts: 0, is_stored: false };
+        if self.bytes_max < self.bytes + message.bytes() {
+            return false;
+        }
+        self.bytes += message.bytes();
+        self.shares[usize::from(share)].messages.push_back(message);
+        true
+    }
+
+    /// Begins to send the messages of a share, or leaves those that come from now on to another gateway.
+    pub(super) fn set_carried(&mut self, share: u8, is_carried: bool) {
+        let share = &mut self.shares[usize::from(share)];
+        if share.is_carried && !is_carried {
+            share.own_to = share.end();
+        }
+        share.is_carried = is_carried;
+    }
+
+    /// Returns the next message to be sent.
+    pub(super) fn poll(&mut self, now: Instant) -> Option<(SpoolTicket, &Message)> {
+        if UNANSWERED_MAX <= self.unanswered || UNANSWERED_BYTES_MAX <= self.unanswered_bytes {
+            return None;
+        }
+        let turns = (0..SHARES).map(|step| (self.turn + step) % SHARES);
+        let (share, index) =
+            turns.filter_map(|share| Some((share, self.shares[usize::from(share)].next_index(now)?))).next()?;
+        self.turn = (share + 1) % SHARES;
+        let spool = &mut self.shares[usize::from(share)];
+        spool.next = index + 1;
+        let waiting = &mut spool.messages[(index - spool.first) as usize];
+        waiting.attempts = waiting.attempts.wrapping_add(1);
+        let ticket = SpoolTicket { share, index, attempt: waiting.attempts, bytes: waiting.bytes() };
+        self.unanswered += 1;
+        self.unanswered_bytes += ticket.bytes;
+        Some((ticket, &waiting.message))
+    }
+
+    /// Handles the answer to a message. Each ticket has one.
+    pub(super) fn on_outcome(&mut self, now: Instant, ticket: SpoolTicket, outcome: StoreOutcome) {
+        self.unanswered = self.unanswered.saturating_sub(1);
+        self.unanswered_bytes = self.unanswered_bytes.saturating_sub(ticket.bytes);
+        let share = &mut self.shares[usize::from(ticket.share)];
+        let index = ticket.index.checked_sub(share.first);
+        let Some(message) = index.and_then(|index| share.messages.get_mut(index as usize)) else { return };
+        if outcome == StoreOutcome::Failed {
+            // All that follow are sent again, too: so they stay in order.
+            if !message.is_stored && message.attempts == ticket.attempt {
+                share.next = share.next.min(ticket.index);
+                share.retry_at = now + RETRY_PAUSE;
+            }
+            return;
+        }
+        message.is_stored = true;
+        while share.messages.front().is_some_and(|first| first.is_stored) {
+            self.bytes -= share.pop();
+        }
+    }
+
+    /// Handles the announcement of the gateway that carries a share. It knows no message from before `heard_from`, so
+    /// those are this gateway's to send; and it has seen all others from before `stored_to` stored.
+    pub(super) fn on_carrier(&mut self, share: u8, heard_from: Instant, stored_to: Instant) {
+        let share = &mut self.shares[usize::from(share)];
+        let unknown = share.messages.partition_point(|message| message.at < heard_from) as u64;
+        share.own_to = share.own_to.max(share.first + unknown);
+        while share.own_to <= share.first && share.messages.front().is_some_and(|first| first.at < stored_to) {
+            self.bytes -= share.pop();
+        }
+    }
+
+    /// Returns whether this gateway sends messages of shares that others carry.
+    pub(super) fn is_draining(&self) -> bool {
+        self.shares.iter().any(|share| !share.is_carried && share.has_own())
+    }
+
+    /// Returns the time of the oldest message that this gateway has to send and that is not stored. `elects` selects the
+    /// shares that it carries or is about to.
+    pub(super) fn oldest(&self, elects: impl Fn(u8) -> bool) -> Option<Instant> {
+        let own = (0..SHARES).zip(&self.shares).filter(|(share, spool)| elects(*share) || spool.has_own());
+        own.filter_map(|(_, spool)| spool.messages.front()).map(|message| message.at).min()
+    }
+
+    /// Returns the time at which messages may be sent again, if any wait for it.
+    pub(super) fn deadline(&self, now: Instant) -> Option<Instant> {
+        let waits = |share: &&ShareSpool| !share.messages.is_empty() && now < share.retry_at;
+        self.shares.iter().filter(waits).map(|share| share.retry_at).min()
+    }
+}
+
+/// Size of a spool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpoolSize {
+    /// Number of messages.
+    pub messages: usize,
+    /// Their bytes, with 256 for each beside its content.
+    pub bytes: usize,
+}

@@ -1,0 +1,102 @@
+//! The header fields of durable messages.
+//!
+//! At the cluster a message has `Seqcast-Durable` with the number of messages before it in its stream that its LAN has
+//! lost: importers do not wait for these. `Nats-Msg-Id` lets the cluster's stream drop what comes twice. On the LAN of an
+//! importer `Seqcast-Stored` names its place in the cluster's stream, so the other gateways know that it was delivered.
+
+use crate::link::envelope::{LinkEnvelope, ORIGIN_HEADER};
+use crate::link::stream_counts::CountedMessage;
+use crate::message::{HeaderError, Headers, Message};
+
+/// Key of the header field that marks a durable message at the cluster.
+pub const DURABLE_HEADER: &str = "Seqcast-Durable";
+/// Key of the header field with the place of a message in the stream of the cluster.
+pub const STORED_HEADER: &str = "Seqcast-Stored";
+/// Key by which the cluster recognizes a message that comes twice (JetStream).
+pub const ID_HEADER: &str = "Nats-Msg-Id";
+
+/// Returns the value of a header field.
+pub(super) fn field<'a>(headers: &'a Headers, key: &str) -> Option<&'a str> {
+    headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(key)).map(|(_, value)| value)
+}
+
+/// Returns a counted message as it is sent to the cluster.
+///
+/// # Errors
+/// One of the fields cannot be written.
+pub(super) fn durable_message(counted: CountedMessage) -> Result<Message, HeaderError> {
+    let CountedMessage { export, lost, .. } = counted;
+    let lost = lost.to_string();
+    let id = message_id(&export.envelope, &String::from_utf8_lossy(export.message.subject.as_bytes()));
+    let others = without(&export.message.headers, &[DURABLE_HEADER, ID_HEADER]);
+    let own = [(DURABLE_HEADER, lost.as_str()), (ID_HEADER, id.as_str())];
+    let headers = Headers::from_pairs(own.into_iter().chain(others))?;
+    Ok(Message { headers: export.envelope.add_to(&headers)?, ..export.message })
+}
+
+/// Returns the id of a message: the same at all gateways of its site, if its publisher has numbered it.
+fn message_id(envelope: &LinkEnvelope, subject: &str) -> String {
+    let LinkEnvelope { share, number, publisher, point, .. } = envelope;
+    match point.position.seq {
+        Some(seq) => format!("{} {:016x} {subject}", publisher.epoch, seq.raw()),
+        None => format!("{} {share} {number}", point.gateway),
+    }
+}
+
+/// A message of the cluster's stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct StoredMessage {
+    /// Its place in the stream, from 1.
+    pub(super) sequence: u64,
+    /// Where it comes from; `None` if a client of the cluster has sent it.
+    pub(super) origin: Option<DurableOrigin>,
+    pub(super) message: Message,
+}
+
+/// Origin of a durable message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct DurableOrigin {
+    pub(super) envelope: LinkEnvelope,
+    /// Number of messages before it in its stream that its LAN has lost, at least.
+    pub(super) lost: u64,
+}
+
+impl StoredMessage {
+    /// Reads a message of the stream; `None` if its origin cannot be read, or if it was not exported as durable.
+    pub(super) fn read(sequence: u64, message: Message) -> Option<StoredMessage> {
+        let lost = field(&message.headers, DURABLE_HEADER);
+        let origin = match (LinkEnvelope::find(&message.headers), lost) {
+            (None, None) => None,
+            (Some(Ok(envelope)), Some(lost)) => Some(DurableOrigin { envelope, lost: lost.parse().ok()? }),
+            _ => return None,
+        };
+        Some(StoredMessage { sequence, origin, message })
+    }
+
+    /// Returns the message as it is delivered to the LAN of the stream `name`.
+    ///
+    /// # Errors
+    /// One of the fields cannot be written.
+    pub(super) fn to_delivery(&self, name: &str) -> Result<Message, HeaderError> {
+        let place = format!("{name} {}", self.sequence);
+        let of_client = self.origin.is_none().then_some((ORIGIN_HEADER, "-"));
+        let own = std::iter::once((STORED_HEADER, place.as_str())).chain(of_client);
+        let others = without(&self.message.headers, &[STORED_HEADER, DURABLE_HEADER, ID_HEADER]);
+        let headers = Headers::from_pairs(own.chain(others))?;
+        Ok(Message { headers, ..self.message.clone() })
+    }
+
+    /// Returns the bytes that it takes while it waits.
+    pub(super) fn bytes(&self) -> usize {
+        512 + self.message.body_bytes()
+    }
+}
+
+/// Returns the place in the stream `name` of a message that a gateway has delivered to the LAN.
+pub(super) fn stored_place(headers: &Headers, name: &str) -> Option<u64> {
+    field(headers, STORED_HEADER)?.strip_prefix(name)?.strip_prefix(' ')?.parse().ok()
+}
+
+fn without<'a>(headers: &'a Headers, keys: &[&str]) -> impl Iterator<Item = (&'a str, &'a str)> {
+    headers.iter().filter(|(name, _)| !keys.iter().any(|key| name.eq_ignore_ascii_case(key)))
+}

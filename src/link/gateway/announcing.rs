@@ -1,0 +1,58 @@
+//! Announcements of the gateways of a LAN to each other.
+
+use super::Gateway;
+use crate::link::envelope::parse_epoch;
+use crate::link::gateway_counts::SiteConflict;
+use crate::link::shares::ANNOUNCE_INTERVAL;
+use crate::link::site_name::SiteName;
+use crate::link::system_messages::{ANNOUNCE_SUBJECT, GatewayAnnouncement};
+use crate::message::{Epoch, Message};
+use crate::time::Instant;
+
+impl Gateway {
+    pub(super) fn announce(&mut self, now: Instant, leaving: bool) {
+        self.announce_at = now + ANNOUNCE_INTERVAL;
+        let durable = self.durable.announcement(now, |share| self.election.elected(share) == Some(self.epoch));
+        let announced = GatewayAnnouncement {
+            site: self.settings.site.to_string(),
+            gateway: self.epoch.to_string(),
+            ready: self.election.is_ready(),
+            leaving,
+            patterns: self.settings.of_lan().iter().map(ToString::to_string).collect(),
+            durable,
+        };
+        let text = serde_json::to_vec(&announced).expect("strings and numbers can be written");
+        let subject = ANNOUNCE_SUBJECT.parse().expect("a constant that is a subject");
+        let announcement = Message::new(subject, text);
+        match leaving {
+            // The messages imported so far come first, since the others take over at once.
+            true => self.to_lan.push_back(announcement),
+            false => self.announcement = Some(announcement),
+        }
+    }
+
+    pub(super) fn on_announcement(&mut self, now: Instant, message: &Message) {
+        let Ok(announcement) = serde_json::from_slice::<GatewayAnnouncement>(&message.payload) else {
+            return self.counts.invalid += 1;
+        };
+        let epoch = parse_epoch(&announcement.gateway);
+        match (epoch, announcement.site.parse::<SiteName>()) {
+            (Some(epoch), Ok(site)) if site == self.settings.site => self.on_gateway(now, epoch, &announcement),
+            (Some(_), Ok(site)) => self.conflict = Some(SiteConflict::TwoNames(site)),
+            _ => return self.counts.invalid += 1,
+        }
+        self.update_shares(now);
+    }
+
+    /// Handles the announcement of another gateway of this site.
+    fn on_gateway(&mut self, now: Instant, epoch: Epoch, announcement: &GatewayAnnouncement) {
+        if announcement.leaving {
+            self.election.on_departure(now, epoch);
+            self.durable.on_departure(epoch);
+        } else {
+            self.election.on_announcement(now, epoch, announcement.ready);
+            let elects = |share| self.election.elected(share) == Some(epoch);
+            self.durable.on_announcement(now, epoch, &announcement.durable, elects);
+        }
+    }
+}

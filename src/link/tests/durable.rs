@@ -1,0 +1,353 @@
+//! Durable messages in a model: two sites with several gateways each, and a stream that is away, loses messages and
+//! answers, and forgets ids. Gateways start, leave, die and lose their connections. Each message must be delivered once,
+//! in its order.
+
+use super::super::durable::{DurableSettings, ID_HEADER, SpoolTicket, StoreOutcome};
+use super::super::gateway::Gateway;
+use super::super::gateway_settings::GatewaySettings;
+use super::super::system_messages::LOSS_SUBJECT;
+use super::{at, epoch};
+use crate::message::{Delivery, Message, Publisher, Verdict};
+use crate::rng::Rng;
+use crate::seqno::{Frame, Seq};
+use crate::subject::Pattern;
+use crate::subject::pattern_set::PatternSet;
+use crate::subject::permitted_subjects::PermittedSubjects;
+use crate::time::{Instant, WallTime};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Number of runs.
+const SEEDS: u64 = 50;
+/// Number of subjects.
+const TOPICS: u64 = 5;
+const STEP: Duration = Duration::from_millis(10);
+/// Time of the faults, and of the rest, which is longer than messages are held back.
+const FAULTY_TIME: Duration = Duration::from_secs(100);
+const CALM_TIME: Duration = Duration::from_secs(40);
+/// Time for which the stream remembers ids.
+const ID_TIME: Duration = Duration::from_secs(15);
+const ANSWER_TIME: Duration = Duration::from_secs(4);
+/// Time after which a gateway can replace another one: it has heard all messages that the other one has not sent.
+const SETTLED_TIME: Duration = Duration::from_secs(30);
+
+/// A message that is under way to the stream, or its answer.
+struct Request {
+    due: Instant,
+    ticket: SpoolTicket,
+    message: Message,
+    /// The outcome that the gateway will learn; `None` before the message has arrived.
+    outcome: Option<StoreOutcome>,
+}
+
+struct Host {
+    is_plant: bool,
+    gateway: Gateway,
+    started: Instant,
+    linked_from: Instant,
+    is_linked: bool,
+    requests: Vec<Request>,
+    /// The last place that it has read, and the revision of the position that it knows.
+    reader: Option<Reader>,
+}
+
+struct Reader {
+    read_to: u64,
+    revision: u64,
+    reached: u64,
+    store_at: Instant,
+}
+
+/// The stream of the hub, and the position of the importing site.
+#[derive(Default)]
+struct Stream {
+    messages: Vec<Message>,
+    ids: BTreeMap<String, Instant>,
+    repeated: u64,
+    position: u64,
+    revision: u64,
+    away_until: Instant,
+}
+
+struct Model {
+    rng: Rng,
+    now: Instant,
+    hosts: Vec<Host>,
+    stream: Stream,
+    sent: BTreeMap<u64, u64>,
+    delivered: BTreeMap<u64, Vec<u64>>,
+    reported: u64,
+    faults: u64,
+    next_epoch: u64,
+}
+
+impl Stream {
+    /// Takes a message. Returns whether it is stored, now or before.
+    fn take(&mut self, now: Instant, message: Message) -> bool {
+        if now < self.away_until {
+            return false;
+        }
+        let (_, id) = message.headers.iter().find(|(key, _)| *key == ID_HEADER).expect("it has an id");
+        let is_known = self.ids.get(id).is_some_and(|at| now.since(*at) < ID_TIME);
+        if !is_known {
+            let was_stored = self.ids.insert(id.to_owned(), now).is_some();
+            self.repeated += u64::from(was_stored);
+            self.messages.push(message);
+        }
+        true
+    }
+}
+
+impl Model {
+    fn draw(seed: u64) -> Model {
+        let mut model = Model {
+            rng: Rng::new(seed),
+            now: at(0),
+            hosts: Vec::new(),
+            stream: Stream::default(),
+            sent: BTreeMap::new(),
+            delivered: BTreeMap::new(),
+            reported: 0,
+            faults: 0,
+            next_epoch: 10,
+        };
+        for is_plant in [true, false] {
+            (0..=model.rng.below(3)).for_each(|_| model.start(is_plant));
+        }
+        model
+    }
+
+    fn start(&mut self, is_plant: bool) {
+        let patterns = |text: &str| text.parse::<Pattern>().into_iter().collect::<PatternSet>();
+        let exports = if is_plant { patterns("orders.>") } else { PatternSet::default() };
+        let settings = GatewaySettings {
+            site: if is_plant { "plant1" } else { "hq" }.parse().unwrap(),
+            exports: PatternSet::default(),
+            services: PatternSet::default(),
+            inbox: "_INBOX.0000000000000001.link.".to_owned(),
+            imports: if is_plant { PatternSet::default() } else { patterns("orders.>") },
+            durable: DurableSettings {
+                exports,
+                stream: "SEQCAST".into(),
+                spool_bytes_max: 64 << 20,
+                bytes_per_second: 1 << 20,
+            },
+            message_bytes_max: 1 << 20,
+            permitted: PermittedSubjects::all(),
+        };
+        self.next_epoch += 1;
+        self.hosts.push(Host {
+            is_plant,
+            gateway: Gateway::new(settings, epoch(self.next_epoch << 32 | self.rng.next_u64() >> 32), self.now),
+            started: self.now,
+            linked_from: self.now,
+            is_linked: false,
+            requests: Vec::new(),
+            reader: None,
+        });
+    }
+
+    fn publish(&mut self, topic: u64) {
+        let number = self.sent.entry(topic).or_default();
+        *number += 1;
+        let first = Frame::at(WallTime::from_nanos(100_000_000_000)).first();
+        let seq: Seq = first.forward(*number - 1).unwrap();
+        let verdict = if *number == 1 { Verdict::Start(WallTime::EPOCH) } else { Verdict::Next };
+        let publisher = Publisher { name: None, epoch: epoch(7), uid: 1 };
+        let message = Message::new(format!("orders.{topic}").parse().unwrap(), number.to_string());
+        let delivery = Delivery::new(message, publisher, Some(seq), verdict);
+        for host in self.hosts.iter_mut().filter(|host| host.is_plant) {
+            host.gateway.on_delivery(self.now, &delivery);
+        }
+    }
+
+    /// Another gateway of the site could replace this one.
+    fn is_replaceable(&self, index: usize) -> bool {
+        let now = self.now;
+        let is_settled = |host: &Host| SETTLED_TIME < now.since(host.started) && host.linked_from <= now;
+        let is_other = |(other, host): (usize, &Host)| {
+            other != index && host.is_plant == self.hosts[index].is_plant && is_settled(host)
+        };
+        self.hosts.iter().enumerate().any(is_other)
+    }
+
+    fn fault(&mut self) {
+        let index = self.rng.below(self.hosts.len() as u64) as usize;
+        self.faults += 1;
+        match self.rng.below(6) {
+            0 if self.is_replaceable(index) => drop(self.hosts.remove(index)),
+            1 if self.is_replaceable(index) => {
+                let mut host = self.hosts.remove(index);
+                host.gateway.on_stop(self.now);
+                self.exchange(&mut host);
+            }
+            // An importing gateway that has just started does not know what was delivered before.
+            2 if self.hosts.len() < 8 => self.start(true),
+            3 => {
+                let host = &mut self.hosts[index];
+                host.linked_from = self.now + Duration::from_millis(self.rng.below(12_000));
+            }
+            4 => self.stream.away_until = self.now + Duration::from_millis(self.rng.below(8_000)),
+            _ => self.lose_answers(index),
+        }
+    }
+
+    /// Each message and answer that is under way is lost or not.
+    fn lose_answers(&mut self, index: usize) {
+        for request in &mut self.hosts[index].requests {
+            if request.outcome.is_none() && self.rng.chance(0.5) {
+                self.stream.take(self.now, request.message.clone());
+            }
+            (request.outcome, request.due) = (Some(StoreOutcome::Failed), self.now + ANSWER_TIME);
+        }
+    }
+
+    /// Hands what a gateway sends to its LAN to the others, and to the programs.
+    fn exchange(&mut self, host: &mut Host) {
+        let publisher = Publisher { name: None, epoch: epoch(99), uid: 2 };
+        while let Some(message) = host.gateway.poll_lan(self.now) {
+            if message.subject.as_bytes() == LOSS_SUBJECT.as_bytes() {
+                self.reported += 1;
+            } else if let Some(topic) = message.subject.to_string().strip_prefix("orders.") {
+                let number = String::from_utf8_lossy(&message.payload).parse().unwrap();
+                self.delivered.entry(topic.parse().unwrap()).or_default().push(number);
+            }
+            let delivery = Delivery::new(message, publisher.clone(), None, Verdict::Next);
+            for other in self.hosts.iter_mut().filter(|other| other.is_plant == host.is_plant) {
+                other.gateway.on_delivery(self.now, &delivery);
+            }
+        }
+        while host.gateway.poll_hub().is_some() {}
+    }
+
+    /// Sends to the stream what waits at a gateway, and hands over the answers.
+    fn store(&mut self, host: &mut Host) {
+        let is_away = self.now < self.stream.away_until;
+        while host.is_linked
+            && !is_away
+            && let Some((ticket, message)) = host.gateway.durable_mut().poll_store(self.now)
+        {
+            let due = self.now + Duration::from_millis(20);
+            host.requests.push(Request { due, ticket, message, outcome: None });
+        }
+        for request in host.requests.iter_mut().filter(|request| request.outcome.is_none() && request.due <= self.now) {
+            let is_stored = self.stream.take(self.now, request.message.clone());
+            let (outcome, time) = match is_stored {
+                true => (StoreOutcome::Stored, Duration::from_millis(20)),
+                false => (StoreOutcome::Failed, ANSWER_TIME),
+            };
+            (request.outcome, request.due) = (Some(outcome), self.now + time);
+        }
+        let now = self.now;
+        let answered = host.requests.extract_if(.., |request| request.outcome.is_some() && request.due <= now);
+        for Request { ticket, outcome, .. } in answered.collect::<Vec<Request>>() {
+            host.gateway.durable_mut().on_outcome(now, ticket, outcome.expect("it is answered"));
+        }
+    }
+
+    /// Reads the stream at a gateway that does that for its site.
+    fn read(&mut self, host: &mut Host) {
+        let now = self.now;
+        let may_read = !host.is_plant && host.is_linked && host.gateway.durable().reads(now);
+        if !may_read || now < self.stream.away_until {
+            if host.reader.take().is_some() {
+                host.gateway.durable_mut().stop_reading();
+            }
+            return;
+        }
+        let durable = host.gateway.durable_mut();
+        let reader = host.reader.get_or_insert_with(|| {
+            let position = durable.start_reading(self.stream.position, self.stream.messages.len() as u64);
+            Reader { read_to: position, revision: self.stream.revision, reached: position, store_at: now }
+        });
+        while durable.has_room()
+            && let Some(message) = self.stream.messages.get(reader.read_to as usize)
+        {
+            reader.read_to += 1;
+            durable.on_stored(now, reader.read_to, Some(message.clone()));
+        }
+        if reader.store_at <= now {
+            reader.store_at = now + Duration::from_millis(250);
+            if reader.revision != self.stream.revision {
+                host.reader = None;
+                return durable.stop_reading();
+            }
+            self.stream.revision += 1;
+            (reader.revision, self.stream.position) = (self.stream.revision, reader.reached);
+            durable.on_position(reader.reached);
+            reader.reached = durable.position().unwrap_or(reader.reached);
+        }
+    }
+
+    fn step(&mut self) {
+        self.now = self.now + STEP;
+        for _ in 0..self.hosts.len() {
+            let mut host = self.hosts.remove(0);
+            let is_linked = host.linked_from <= self.now;
+            if is_linked != host.is_linked {
+                host.is_linked = is_linked;
+                host.gateway.on_link(self.now, is_linked);
+            }
+            host.gateway.on_tick(self.now);
+            self.store(&mut host);
+            self.read(&mut host);
+            self.exchange(&mut host);
+            self.hosts.push(host);
+        }
+    }
+
+    fn run(&mut self) {
+        let end = self.now + FAULTY_TIME;
+        // Gateways are connected, and the importing site has begun to read.
+        while self.now < at(6_000) {
+            self.step();
+        }
+        // The importer knows where each stream begins.
+        (0..TOPICS).for_each(|topic| self.publish(topic));
+        while self.now < at(7_000) {
+            self.step();
+        }
+        while self.now < end {
+            self.step();
+            if self.rng.chance(0.3) {
+                let topic = self.rng.below(TOPICS);
+                self.publish(topic);
+            }
+            if self.rng.chance(0.008) {
+                self.fault();
+            }
+        }
+        self.hosts.iter_mut().for_each(|host| host.linked_from = self.now);
+        self.stream.away_until = self.now;
+        let end = self.now + CALM_TIME;
+        while self.now < end {
+            self.step();
+        }
+    }
+}
+
+#[test]
+fn durable_messages_arrive_once_and_in_order() {
+    let (mut faults, mut repeated, mut sent) = (0, 0, 0);
+    for seed in 0..SEEDS {
+        let mut model = Model::draw(seed);
+        model.run();
+        for (topic, last) in &model.sent {
+            let delivered = model.delivered.remove(topic).unwrap_or_default();
+            let expected: Vec<u64> = (1..=*last).collect();
+            if delivered != expected {
+                let wrong = delivered.iter().zip(&expected).position(|(one, other)| one != other);
+                panic!(
+                    "seed {seed}, orders.{topic}: {} of {last}, wrong from {wrong:?}: {delivered:?}",
+                    delivered.len()
+                );
+            }
+            sent += last;
+        }
+        assert_eq!(model.reported, 0, "seed {seed}: no loss took place");
+        faults += model.faults;
+        repeated += model.stream.repeated;
+    }
+    assert!(SEEDS * 20 < faults && 1_000 < sent, "{faults} faults, {sent} messages");
+    assert!(0 < repeated, "the stream has stored messages twice");
+}
