@@ -5,8 +5,8 @@
 //!  stored_import::StoredImport messages of the stream -> each once to the LAN, losses
 //! ```
 //!
-//! The gateway that carries a share sends its messages to the stream, and the gateway that carries the share
-//! [`STREAM_SHARE`] reads the stream for the whole site. The announcements of the gateways say how far each one is.
+//! The gateway that carries a share sends its messages to the stream, and the gateway that carries the first share reads
+//! the stream for the whole site. The announcements of the gateways say how far each one is.
 
 mod spool;
 mod stored;
