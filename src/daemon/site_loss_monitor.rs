@@ -70,7 +70,7 @@ impl SiteLossMonitor {
     }
 
     /// Looks for a gateway, or counts what the gateways have reported, and publishes the advisories that are due.
-    /// `is_gateway` tells whether this peer is one.
+    /// `is_gateway` says whether this peer is one.
     pub(crate) fn on_turn(&mut self, core: &mut EngineCore, is_gateway: bool, now: ClockReading) {
         if self.look_at.is_some_and(|at| at <= now.instant) {
             self.look_at = Some(now.instant + LOOK_INTERVAL);

@@ -282,7 +282,7 @@ fn requests_of_a_stream_are_no_loss() {
     let ordinals: Vec<u64> = points.iter().map(|point| point.ordinal).collect();
     assert_eq!(ordinals, [1, 2, 4], "only the message counts that the LAN has lost");
     assert_eq!(points[1].missing_since(&points[0]), None);
-    // The publisher's numbers do not tell requests from lost messages.
+    // The publisher's numbers do not show which messages are requests and which are lost.
     let of_another = StreamPoint { gateway: epoch(2), ..points[1] };
     assert_eq!(of_another.missing_since(&points[0]), Some(Count::Between { min: 0, max: 2 }));
 }

@@ -121,15 +121,13 @@ impl LinkCarrier {
                 for_stream.notified().await;
                 continue;
             }
-            let mut fault = None;
+            let fault;
             match stream::open(context, settings).await {
                 Ok(found) => {
                     let subjects = found.iter().flat_map(|facts| facts.subjects.iter().cloned()).collect();
                     self.gateway.borrow_mut().durable_mut().set_stream_subjects(subjects);
+                    fault = found.as_ref().and_then(|facts| facts.fault.clone());
                     facts.replace(found);
-                    if !settings.exports.patterns().is_empty() {
-                        fault = stream::differences(context, settings).await;
-                    }
                 }
                 Err(found) => {
                     facts.replace(None);

@@ -25,6 +25,8 @@ pub(super) struct StreamFacts {
     pub(super) subjects: Vec<Pattern>,
     pub(super) first: u64,
     pub(super) last: u64,
+    /// Difference of its limits from the configured ones, if this site exports to it.
+    pub(super) fault: Option<HubStreamFault>,
 }
 
 /// Why the stream cannot be used, or not as configured.
@@ -64,6 +66,7 @@ pub(super) async fn open(
     settings: &HubStreamSettings,
 ) -> Result<Option<StreamFacts>, HubStreamFault> {
     let exports: Vec<String> = settings.exports.patterns().iter().map(Pattern::to_string).collect();
+    let exports_any = !exports.is_empty();
     let found = match context.get_stream(&settings.name).await {
         Ok(stream) => Some(stream.cached_info().clone()),
         Err(error) => match error.kind() {
@@ -103,13 +106,12 @@ pub(super) async fn open(
         }
     };
     let State { first_sequence, last_sequence, .. } = info.state;
-    Ok(Some(StreamFacts { subjects: patterns(&info.config), first: first_sequence, last: last_sequence }))
+    let fault = if exports_any { differences(settings, &info.config) } else { None };
+    Ok(Some(StreamFacts { subjects: patterns(&info.config), first: first_sequence, last: last_sequence, fault }))
 }
 
 /// Returns what differs between the limits of the stream and the configured ones, if something does.
-pub(super) async fn differences(context: &Context, settings: &HubStreamSettings) -> Option<HubStreamFault> {
-    let stream = context.get_stream(&settings.name).await.ok()?;
-    let config = &stream.cached_info().config;
+fn differences(settings: &HubStreamSettings, config: &Config) -> Option<HubStreamFault> {
     let limits = [
         ("link-stream-time", seconds(config.max_age), seconds(settings.age_max)),
         ("link-stream-size", config.max_bytes.to_string(), settings.bytes_max.to_string()),
