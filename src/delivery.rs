@@ -277,11 +277,17 @@ impl Deliveries {
     /// Returns whether one of the messages has a stamp of a queue group.
     #[inline]
     pub(crate) fn is_stamped(&self) -> bool {
-        let has_stamp = |message: &Message| queue::is_stamped(message.headers.block());
+        self.any_headers(queue::is_stamped)
+    }
+
+    /// Returns whether `predicate` holds for the header fields of one of the messages.
+    #[inline]
+    pub(crate) fn any_headers(&self, predicate: impl Fn(&[u8]) -> bool) -> bool {
+        let is_selected = |message: &Message| predicate(message.headers.block());
         match &self.messages {
-            Messages::One(message) => message.as_ref().is_some_and(has_stamp),
-            Messages::Run(messages) => messages.any_headers(queue::is_stamped),
-            Messages::Fetched(messages) => messages.as_slice().iter().any(has_stamp),
+            Messages::One(message) => message.as_ref().is_some_and(is_selected),
+            Messages::Run(messages) => messages.any_headers(predicate),
+            Messages::Fetched(messages) => messages.as_slice().iter().any(is_selected),
         }
     }
 

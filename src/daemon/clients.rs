@@ -18,6 +18,7 @@ use crate::daemon::outbox::PushOutcome;
 use crate::daemon::show::ClientRow;
 use crate::daemon::subscription_queue::{Notice, QueueLimits, SubscriptionQueue};
 use crate::delivery::Deliveries;
+use crate::link::repeat_filter::{RepeatFilter, is_imported};
 use crate::listener::frame::PeerFrame;
 #[cfg(feature = "listeners")]
 use crate::listener::output_buffer::COMMON_BYTES;
@@ -89,6 +90,8 @@ pub(crate) struct Clients {
     /// The process of the embedded clients.
     own_process: ClientProcess,
     buffers: DeliveryBuffers,
+    /// Messages of other sites that gateways have delivered.
+    repeats: RepeatFilter,
     /// Delivery state shared by all listener clients.
     #[cfg(feature = "listeners")]
     pub(crate) listener_delivery: ListenerDelivery,
@@ -110,6 +113,7 @@ impl Clients {
             attached: Vec::new(),
             own_process: ClientProcess::own(),
             buffers: DeliveryBuffers::default(),
+            repeats: RepeatFilter::default(),
             #[cfg(feature = "listeners")]
             listener_delivery: ListenerDelivery::new(listener_memory),
         }
@@ -358,7 +362,8 @@ impl Clients {
 
     /// Delivers the runs of a datagram. Their lists go to the queue of the only subscription, or else to the pools.
     pub(crate) fn deliver_runs(&mut self, now: ClockReading, mut batch: RunBatch, lists: &mut ListPools) {
-        if let Some([target]) = batch.common_targets().map(|targets| &**targets)
+        if !batch.any_headers(is_imported)
+            && let Some([target]) = batch.common_targets().map(|targets| &**targets)
             && let Some(client) = self.map.get_mut(&target.client)
             && let ClientTransport::Embedded(queues) = &client.kind
         {
@@ -373,8 +378,24 @@ impl Clients {
         batch.recycle(lists);
     }
 
-    /// Delivers messages to every client that has one of the subscriptions.
+    /// Delivers messages to every client that has one of the subscriptions. Messages of other sites that have come from
+    /// another gateway before are dropped.
     pub(crate) fn deliver(&mut self, now: ClockReading, to: &[Target], deliveries: Deliveries) {
+        if !deliveries.any_headers(is_imported) {
+            return self.push(now, to, deliveries);
+        }
+        for deliveries in self.repeats.filter(deliveries) {
+            self.push(now, to, deliveries);
+        }
+    }
+
+    /// Returns the number of messages that were dropped because another gateway had delivered them before.
+    pub(crate) fn dropped_repeats(&self) -> u64 {
+        self.repeats.dropped()
+    }
+
+    /// Appends messages to the queues of these subscriptions.
+    fn push(&mut self, now: ClockReading, to: &[Target], deliveries: Deliveries) {
         Clients::record_filling(&mut self.filling, to);
         if let [target] = to
             && let Some(client) = self.map.get_mut(&target.client)

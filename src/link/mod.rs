@@ -53,6 +53,7 @@ pub mod manifest;
 pub mod pending_request;
 pub mod position;
 mod received_share;
+pub mod repeat_filter;
 pub mod request_relay;
 pub mod shares;
 pub mod site_interests;

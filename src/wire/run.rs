@@ -214,6 +214,16 @@ impl Run {
         at
     }
 
+    /// Returns whether `predicate` holds for the header fields of any message.
+    #[inline]
+    pub(crate) fn any_headers(&self, predicate: impl Fn(&[u8]) -> bool) -> bool {
+        let mut any = false;
+        if self.meta {
+            self.visit(0, |parts| any |= predicate(parts.headers));
+        }
+        any
+    }
+
     /// Returns whether each entry has a meta part.
     pub(crate) fn has_meta(&self) -> bool {
         self.meta

@@ -2,6 +2,7 @@
 
 mod durable;
 mod events;
+mod repeats;
 mod requests;
 
 use crate::listeners::client::{ListenerClient, Nats};

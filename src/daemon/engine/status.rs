@@ -158,12 +158,17 @@ impl Engine {
     }
 
     /// Returns the counters of losses that have no row of their own in `show loss`.
-    fn loss_counters(&self) -> [CounterRow; 2] {
+    fn loss_counters(&self) -> [CounterRow; 3] {
         [
             (
                 "subject_losses_unlisted",
                 self.core.subject_losses.unlisted,
                 "Losses and repairs that 'show loss --by-subject' counts together: there are too many subjects.",
+            ),
+            (
+                "link_repeats_dropped",
+                self.core.clients.dropped_repeats(),
+                "Messages of other sites dropped because another gateway had delivered them before.",
             ),
             (
                 "site_losses_unlisted",
