@@ -238,6 +238,40 @@ fn full_spool_is_reported_exactly() {
 }
 
 #[test]
+fn full_stream_holds_messages_up() {
+    let hub = Hub::start();
+    let mut client = ListenerClient::connect(Nats, hub.server.port());
+    client.enter();
+    let stream = r#"{"name":"SEQCAST","subjects":["orders.>"],"retention":"limits","storage":"file",
+        "discard":"new","max_bytes":20000}"#;
+    client.send(Nats.publish("$JS.API.STREAM.CREATE.SEQCAST", stream));
+    let sites = DurableSites::start(&hub, 1, &[]);
+    let (publisher, subscriber) = (sites.publisher(), sites.hq[0].attach());
+    let subscription = subscribe(&subscriber, "orders.>");
+    let payload_of = |number: usize| format!("{number:01000}");
+    (0..40).for_each(|number| publisher.publish(message("orders.x", &payload_of(number))).expect("published"));
+    wait_until("the fault is shown", || {
+        durable(&sites.plant[0])["fault"].as_str().is_some_and(|fault| fault.contains("stores nothing: "))
+    });
+    let mut messages = Vec::new();
+    wait_until("all messages have come", || {
+        while let Ok(Notice::Message(delivery)) = subscription.recv_timeout(Duration::from_millis(500)) {
+            messages.push(delivery);
+        }
+        if sites.stored() == messages.len() as u64 {
+            client.send(Nats.publish("$JS.API.STREAM.PURGE.SEQCAST", "{}"));
+        }
+        messages.len() == 40
+    });
+    let payloads: Vec<String> = messages.iter().map(payload).collect();
+    assert_eq!(payloads, (0..40).map(payload_of).collect::<Vec<_>>());
+    wait_until("only the limits differ", || {
+        durable(&sites.plant[0])["fault"].as_str().is_some_and(|fault| fault.contains("link-stream-size"))
+    });
+    assert_eq!(sites.hq[0].site("plant1")["lost_max"], 0);
+}
+
+#[test]
 fn catching_up_keeps_to_the_rate() {
     let hub = Hub::start();
     let sites = DurableSites::start(&hub, 1, &["link-rate=64kb"]);

@@ -20,9 +20,22 @@ const PROBLEM_TIME: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 pub(super) struct SharedReport(Arc<Mutex<LinkReport>>);
 
+/// Task of a link that uses the stream of the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StreamTask {
+    /// It stores messages.
+    Store,
+    /// It reads messages, and stores its position.
+    Read,
+    /// It opens the stream, and compares its settings.
+    Open,
+}
+
 #[derive(Debug)]
 struct LinkReport {
     json: Value,
+    /// Fault of each task of the stream, in the order of [`StreamTask`].
+    stream_faults: [Option<String>; 3],
     /// Time since which the state is the present one.
     state_since: Instant,
 }
@@ -43,7 +56,11 @@ impl SharedReport {
             "durable": {"stream": settings.durable.stream, "open": false, "fault": null},
             "sites": [],
         });
-        SharedReport(Arc::new(Mutex::new(LinkReport { json: report, state_since: Clock::now().instant })))
+        SharedReport(Arc::new(Mutex::new(LinkReport {
+            json: report,
+            stream_faults: Default::default(),
+            state_since: Clock::now().instant,
+        })))
     }
 
     /// Updates the counts.
@@ -117,15 +134,18 @@ impl SharedReport {
         self.lock().json["durable"]["open"] = json!(is_open);
     }
 
-    /// Notes why durable messages are not stored or read, or that they are.
-    pub(super) fn set_stream_fault(&self, fault: Option<String>) {
-        let report = &mut self.lock().json["durable"];
-        let fault = json!(fault);
-        if report["fault"] != fault {
-            if let Some(fault) = fault.as_str() {
-                tracing::warn!(fault, "durable messages are held up");
+    /// Notes why a task of the stream fails, or that it does not. The fault of the first task that fails is shown.
+    pub(super) fn set_stream_fault(&self, task: StreamTask, fault: Option<String>) {
+        let report = &mut *self.lock();
+        report.stream_faults[task as usize] = fault;
+        let fault = json!(report.stream_faults.iter().flatten().next());
+        let shown = &mut report.json["durable"]["fault"];
+        if *shown != fault {
+            match fault.as_str() {
+                Some(fault) => tracing::warn!(fault, "durable messages are held up"),
+                None => tracing::info!("durable messages are stored and read again"),
             }
-            report["fault"] = fault;
+            *shown = fault;
         }
     }
 

@@ -13,6 +13,7 @@ use self::stream::{HubStreamFault, StreamFacts};
 use super::LinkCarrier;
 use crate::clock::Clock;
 use crate::daemon::link::hub::{header_map, received_message};
+use crate::daemon::link::report::StreamTask;
 use crate::link::durable::{SpoolTicket, StoreOutcome};
 use crate::link::site_name::SiteName;
 use crate::message::Message;
@@ -64,6 +65,8 @@ pub(in crate::daemon::link) struct DurableLink {
     facts: RefCell<Option<StreamFacts>>,
     /// The position that the cluster stores, and its revision, while this gateway reads the stream.
     stored: Cell<Option<StoredPosition>>,
+    /// Whether the stream has failed to store the last message.
+    is_held_up: Cell<bool>,
     /// Wakes the task that looks after the stream.
     for_stream: Notify,
     /// Wakes the task that sends.
@@ -86,6 +89,7 @@ impl DurableLink {
             positions,
             facts: RefCell::new(None),
             stored: Cell::new(None),
+            is_held_up: Cell::new(false),
             for_stream: Notify::new(),
             for_store: Notify::new(),
             for_read: Notify::new(),
@@ -135,7 +139,7 @@ impl LinkCarrier {
                 }
             }
             self.report.set_stream_open(facts.borrow().is_some());
-            self.report.set_stream_fault(fault.as_ref().map(HubStreamFault::to_string));
+            self.report.set_stream_fault(StreamTask::Open, fault.as_ref().map(HubStreamFault::to_string));
             self.durable.for_store.notify_one();
             self.durable.for_read.notify_one();
             let pause = if facts.borrow().is_some() { LOOK_INTERVAL } else { RETRY_INTERVAL };
@@ -148,11 +152,22 @@ impl LinkCarrier {
         self.durable.for_stream.notify_one();
     }
 
-    /// Sends what waits for the stream, and handles the answers.
+    /// Sends what waits for the stream, and handles the answers. A stream that does not store gets one message now and
+    /// then until it does.
     async fn store(&self, context: &Context) {
         let mut answers: FuturesUnordered<AwaitedAnswer> = FuturesUnordered::new();
         loop {
-            self.send_to_stream(context, &mut answers).await;
+            if !self.durable.is_held_up.get() {
+                while self.send_to_stream(context, &answers).await {}
+            } else if answers.is_empty() {
+                sleep(RETRY_INTERVAL).await;
+                if !self.send_to_stream(context, &answers).await
+                    && self.gateway.borrow().durable().spool_size().messages == 0
+                {
+                    // Another gateway has stored them.
+                    self.end_hold_up();
+                }
+            }
             if answers.is_empty() {
                 self.durable.for_store.notified().await;
                 continue;
@@ -169,18 +184,19 @@ impl LinkCarrier {
         }
     }
 
-    async fn send_to_stream(&self, context: &Context, answers: &mut FuturesUnordered<AwaitedAnswer>) {
-        while let Some((ticket, message)) = self.next_to_store() {
-            let subject = String::from_utf8_lossy(message.subject.as_bytes()).into_owned();
-            let publish = PublishMessage::build()
-                .headers(header_map(&message.headers))
-                .payload(message.payload)
-                .expected_stream(&self.durable.settings.name);
-            match context.send_publish(subject, publish).await {
-                Ok(answer) => answers.push(answered(ticket, answer).boxed()),
-                Err(error) => self.on_answer(Answered { ticket, outcome: Err(error) }),
-            }
+    /// Sends the next message that waits. Returns whether there was one.
+    async fn send_to_stream(&self, context: &Context, answers: &FuturesUnordered<AwaitedAnswer>) -> bool {
+        let Some((ticket, message)) = self.next_to_store() else { return false };
+        let subject = String::from_utf8_lossy(message.subject.as_bytes()).into_owned();
+        let publish = PublishMessage::build()
+            .headers(header_map(&message.headers))
+            .payload(message.payload)
+            .expected_stream(&self.durable.settings.name);
+        match context.send_publish(subject, publish).await {
+            Ok(answer) => answers.push(answered(ticket, answer).boxed()),
+            Err(error) => self.on_answer(Answered { ticket, outcome: Err(error) }),
         }
+        true
     }
 
     fn next_to_store(&self) -> Option<(SpoolTicket, Message)> {
@@ -193,25 +209,46 @@ impl LinkCarrier {
     fn on_answer(&self, answered: Answered) {
         let Answered { ticket, outcome } = answered;
         let outcome = match outcome {
-            Ok(()) => StoreOutcome::Stored,
+            Ok(()) => {
+                self.end_hold_up();
+                StoreOutcome::Stored
+            }
+            Err(error) if is_too_large(&error) => {
+                tracing::debug!(%error, "the stream never takes a message");
+                StoreOutcome::Refused
+            }
             Err(error) => {
-                let is_refused = is_too_large(&error);
-                tracing::debug!(%error, is_refused, "the stream has not stored a message");
-                if error.kind() != PublishErrorKind::TimedOut && error.kind() != PublishErrorKind::BrokenPipe {
-                    self.report.set_stream_fault(Some(format!("the stream stores no message: {}", reason(&error))));
-                    self.durable.for_stream.notify_one();
-                }
-                if is_refused { StoreOutcome::Refused } else { StoreOutcome::Failed }
+                self.on_held_up(&error);
+                StoreOutcome::Failed
             }
         };
         self.gateway.borrow_mut().durable_mut().on_outcome(Clock::now().instant, ticket, outcome);
         self.wake_timer();
     }
 
+    fn end_hold_up(&self) {
+        if self.durable.is_held_up.replace(false) {
+            self.report.set_stream_fault(StreamTask::Store, None);
+        }
+    }
+
+    /// Notes that the stream has not stored a message.
+    fn on_held_up(&self, error: &PublishError) {
+        tracing::debug!(%error, "the stream has not stored a message");
+        if self.is_connected.get() {
+            self.report
+                .set_stream_fault(StreamTask::Store, Some(format!("the stream stores nothing: {}", reason(error))));
+            if !self.durable.is_held_up.replace(true) {
+                self.durable.for_stream.notify_one();
+            }
+        }
+    }
+
     /// Reads the stream while this gateway does that for its site.
     async fn read(&self, context: &Context) {
         loop {
             if !self.may_read() {
+                self.report.set_stream_fault(StreamTask::Read, None);
                 drop(timeout(POSITION_INTERVAL, self.durable.for_read.notified()).await);
                 continue;
             }
@@ -220,7 +257,7 @@ impl LinkCarrier {
             self.gateway.borrow_mut().durable_mut().stop_reading();
             if let Err(reason) = read {
                 tracing::warn!(reason, "the link cannot read the stream of the cluster");
-                self.report.set_stream_fault(Some(format!("the stream cannot be read: {reason}")));
+                self.report.set_stream_fault(StreamTask::Read, Some(format!("the stream cannot be read: {reason}")));
                 sleep(RETRY_INTERVAL).await;
             }
         }
@@ -260,6 +297,7 @@ impl LinkCarrier {
         }
         self.durable.stored.set(Some(stored));
         let mut messages = self.open_reader(context, &facts, &wanted, position).await?;
+        self.report.set_stream_fault(StreamTask::Read, None);
         self.deliver(context, &mut messages, position).await
     }
 
