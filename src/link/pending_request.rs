@@ -4,7 +4,7 @@ use super::site_name::SiteName;
 use crate::message::Message;
 use crate::subject::Subject;
 use crate::time::Instant;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// Time without a reply after which a request is forgotten.
@@ -53,6 +53,8 @@ pub(super) struct PendingRequest {
     /// True if the subscriptions of the LAN are known, so that their absence is certain.
     pub(super) is_certain: bool,
     pub(super) has_reply: bool,
+    /// Number of times that it was sent to the cluster.
+    pub(super) attempts: u8,
     until: Instant,
 }
 
@@ -68,15 +70,20 @@ pub(super) struct PendingRequests {
     requests: BTreeMap<u64, PendingRequest>,
     /// Times at which they may end, ascending.
     deadlines: VecDeque<(Instant, u64)>,
+    /// Subjects to which the replies to requests of other sites go: one for each request.
+    site_replies: BTreeSet<Subject>,
     bytes: usize,
     last: u64,
 }
 
 impl PendingRequests {
-    /// Adds a request. Returns its number; `None` if there is no room.
+    /// Adds a request. Returns its number; `None` if there is no room, or if the cluster repeats a request of another site.
     pub(super) fn add(&mut self, now: Instant, origin: RequestOrigin, message: Message, reply: Subject) -> Option<u64> {
         let bytes = message.body_bytes();
         if PENDING_MAX <= self.requests.len() || PENDING_BYTES_MAX < self.bytes + bytes {
+            return None;
+        }
+        if origin == RequestOrigin::Site && !self.site_replies.insert(reply.clone()) {
             return None;
         }
         self.bytes += bytes;
@@ -93,6 +100,7 @@ impl PendingRequests {
             asks_clients: false,
             is_certain: false,
             has_reply: false,
+            attempts: 0,
             until,
         };
         self.requests.insert(self.last, request);
@@ -130,6 +138,9 @@ impl PendingRequests {
     pub(super) fn remove(&mut self, number: u64) -> Option<PendingRequest> {
         let request = self.requests.remove(&number)?;
         self.bytes -= request.bytes();
+        if request.origin == RequestOrigin::Site {
+            self.site_replies.remove(&request.reply);
+        }
         Some(request)
     }
 

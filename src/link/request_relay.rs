@@ -31,6 +31,8 @@ use std::time::Duration;
 
 /// Maximum number of other sites that a request is sent to, one after the other.
 const SITES_MAX: usize = 8;
+/// Maximum number of times that a request is sent: to these sites, and to the clients of the cluster.
+const ATTEMPTS_MAX: u64 = SITES_MAX as u64 + 1;
 /// Minimum time between two announcements of the interest.
 const SUMMARY_PAUSE: Duration = Duration::from_millis(100);
 /// Time from a connection until the interest of the other sites is known: they announce it when this gateway asks.
@@ -49,7 +51,8 @@ pub struct RelayCounts {
     pub replies: u64,
     /// Requests of the LAN that were answered with 503.
     pub no_responders: u64,
-    /// Requests and replies that were dropped: there was no room, or the subject of the replies is not allowed.
+    /// Requests and replies that were dropped: there was no room, the subject of the replies is not allowed, or the
+    /// cluster has repeated a request of another site.
     pub dropped: u64,
 }
 
@@ -191,17 +194,20 @@ impl RequestRelay {
         if subject.strip_prefix(CALL_PREFIX) == Some(self.settings.site.as_str()) {
             return self.on_call(now, &message).is_some();
         }
-        let Some(number) = subject.strip_prefix(self.reply_prefix.as_str()).and_then(|digits| digits.parse().ok())
+        let Some(reply_number) =
+            subject.strip_prefix(self.reply_prefix.as_str()).and_then(|digits| digits.parse::<u64>().ok())
         else {
             return false;
         };
+        let (number, attempt) = (reply_number / ATTEMPTS_MAX, reply_number % ATTEMPTS_MAX);
         let Some(request) = self.pending.find(number, RelayStage::Hub) else {
             // It may have come too late.
             return true;
         };
         let status = message.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(STATUS_HEADER));
         if is_unserved || status.is_some_and(|(_, value)| value == NO_RESPONDERS) {
-            if !request.has_reply {
+            // The cluster may repeat the status of a site that was asked before.
+            if !request.has_reply && attempt + 1 == u64::from(request.attempts) {
                 self.send_on(number);
             }
             return true;
@@ -302,11 +308,13 @@ impl RequestRelay {
         };
         let sent = target.zip(request.message.as_ref());
         if let Some(((to, subject), message)) = sent {
-            let reply = format!("{}{number}", self.reply_prefix).parse().ok();
+            let reply_number = number * ATTEMPTS_MAX + u64::from(request.attempts);
+            let reply = format!("{}{reply_number}", self.reply_prefix).parse().ok();
             let Some(message) = relayed(to, message, own, subject.as_ref()) else {
                 drop(self.pending.remove(number));
                 return self.counts.dropped += 1;
             };
+            request.attempts += 1;
             self.counts.sent += 1;
             return self.send_to_hub(Message { reply, ..message });
         }

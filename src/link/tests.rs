@@ -5,6 +5,7 @@ mod exports;
 mod faults;
 mod flood;
 mod gateways;
+mod hostile_hub;
 mod requests;
 mod topology;
 

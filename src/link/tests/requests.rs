@@ -26,6 +26,8 @@ const INBOX: &str = "_INBOX.0000000000000001.link.";
 struct Hub {
     sites: Vec<RequestRelay>,
     now: Instant,
+    /// Number of times that a request, or a reply, is delivered.
+    copies: usize,
 }
 
 impl Hub {
@@ -33,7 +35,7 @@ impl Hub {
     /// queue groups.
     fn new(interests: &[[&[&str]; 2]]) -> Hub {
         let sites = (0..interests.len()).map(|site| RequestRelay::new(settings(site), epoch(site as u64 + 1), at(0)));
-        let mut hub = Hub { sites: sites.collect(), now: at(0) };
+        let mut hub = Hub { sites: sites.collect(), now: at(0), copies: 1 };
         for (relay, [plain, groups]) in hub.sites.iter_mut().zip(interests) {
             let patterns = |texts: &[&str]| texts.iter().map(|text| text.parse::<Pattern>().unwrap()).collect();
             relay.on_link(at(0), true);
@@ -68,7 +70,9 @@ impl Hub {
                     assert!(self.sites[to].on_hub_message(self.now, message.clone(), false));
                 }
             } else if let Some(to) = site(CALL_PREFIX).or_else(|| site(REPLY_PREFIX)) {
-                assert!(self.sites[to].on_hub_message(self.now, message, false));
+                for _ in 0..self.copies {
+                    assert!(self.sites[to].on_hub_message(self.now, message.clone(), false));
+                }
             } else {
                 others.push(subject);
             }
@@ -175,6 +179,31 @@ fn wrong_summary_leads_to_the_next_site() {
     hub.ask(&[NOBODY; 4]);
     let answers = hub.lan(0);
     assert!(answers.len() == 1 && is_no_responders(&answers[0]), "{answers:?}");
+}
+
+#[test]
+fn repeated_messages_of_a_hub_change_nothing() {
+    let mut hub = Hub::new(&[[&[], &[]], [&["plant.x"], &[]], [&["plant.x"], &[]]]);
+    hub.copies = 3;
+    // One of the two sites has nobody. It is asked first once, and its status comes three times.
+    for _ in 0..2 {
+        hub.ask(&[NOBODY, NOBODY, ONE]);
+        let requests = hub.lan(2);
+        assert_eq!(requests.len(), 1, "the programs get it once");
+        assert_eq!(hub.lan(0), [], "no 503 comes while a site may answer");
+        hub.reply(2, &requests[0], "answer");
+        let replies = hub.lan(0);
+        assert!(!replies.is_empty() && replies.iter().all(|reply| reply.payload == "answer"), "{replies:?}");
+    }
+    assert_eq!((hub.sites[0].counts.sent, hub.sites[2].counts.delivered), (3, 2));
+    hub.ask(&[NOBODY; 3]);
+    let answers = hub.lan(0);
+    assert!(answers.len() == 1 && is_no_responders(&answers[0]), "{answers:?}");
+    // The cluster repeats a request after its end, too: it is one more request, and its reply reaches nobody.
+    hub.copies = 1;
+    hub.pass(REPLY_TIMEOUT * 2);
+    hub.ask(&[NOBODY, ONE, ONE]);
+    assert_eq!(hub.lan(1).len() + hub.lan(2).len(), 1);
 }
 
 #[test]

@@ -63,6 +63,8 @@ enum Crossing {
 /// A site: its ledger, and the messages that it delivered and reported of each stream.
 struct ModelSite {
     name: SiteName,
+    /// Time by which the clock of the site is ahead. The clocks of two sites may be years apart.
+    clock_ahead: Duration,
     hubs: BTreeSet<usize>,
     exports: PatternSet,
     imports: PatternSet,
@@ -204,7 +206,8 @@ impl Model {
         let is_whole =
             |gateway: &ModelGateway| !gateway.skipped.contains_key(&stream) && !gateway.dropped.contains(&stream);
         let is_whole = self.gateways.iter().all(is_whole);
-        let frame = Frame::at(WallTime::from_nanos(100_000_000_000 + nanos(self.now.since(Instant::ZERO))));
+        let clock = self.now.since(Instant::ZERO) + self.sites[site].clock_ahead;
+        let frame = Frame::at(WallTime::from_nanos(100_000_000_000 + nanos(clock)));
         let start = (frame.first(), self.rng.next_u32(), Verdict::Start(WallTime::EPOCH));
         let (seq, offset, verdict) = match last.get(&topic) {
             None => start,
@@ -462,6 +465,7 @@ impl ModelSite {
         let mut connected: BTreeSet<usize> = (0..hubs).filter(|_| rng.chance(0.7)).collect();
         connected.insert(rng.below(hubs as u64) as usize);
         ModelSite {
+            clock_ahead: Duration::from_secs([0, rng.below(86_400), rng.below(1_000_000_000)][rng.below(3) as usize]),
             ledger: ImportLedger::new(name.clone()),
             name,
             hubs: connected,
