@@ -65,7 +65,7 @@ impl ValueFormat for EventTypesFormat {
         if text == "none" {
             return Ok(Vec::new());
         }
-        let patterns = split_list(text).into_iter().map(|words| match words[..] {
+        let patterns = split_list(text, &[])?.into_iter().map(|words| match words[..] {
             [pattern] => pattern.parse().map_err(ValueError::EventType),
             _ => Err(ValueError::EventTypes),
         });
@@ -104,7 +104,7 @@ impl ValueFormat for RetentionFormat {
         if text == "all" {
             return Ok(Retention::default());
         }
-        let rules = split_list(text).into_iter().map(|words| rule(&words, defaults));
+        let rules = split_list(text, &[])?.into_iter().map(|words| rule(&words, defaults));
         let rules = rules.collect::<Result<Vec<_>, RuleError>>().map_err(ValueError::Retention)?;
         if RULES_MAX < rules.len() {
             return Err(ValueError::Retention(RuleError::TooMany));

@@ -128,7 +128,7 @@ impl ValueFormat for LinkPatternsFormat {
         if text == "none" {
             return Ok(PatternSet::default());
         }
-        let patterns = split_list(text).into_iter().map(|words| match words[..] {
+        let patterns = split_list(text, &[])?.into_iter().map(|words| match words[..] {
             [pattern] => pattern.parse::<Pattern>().map_err(ValueError::LinkPattern),
             _ => Err(ValueError::LinkPatterns),
         });
@@ -210,7 +210,9 @@ mod tests {
             let parsed = LinkPatternsFormat.parse(text, &defaults()).unwrap();
             assert_eq!(LinkPatternsFormat.show(&parsed), text);
         }
-        for (text, part) in [("_INBOX.>", "_INBOX.>"), ("a..b", "empty"), ("a b", "256"), ("a ;", "256")] {
+        for (text, part) in
+            [("_INBOX.>", "_INBOX.>"), ("a..b", "empty"), ("a b", "256"), ("a ;", "256"), ("a.>;b.>", "space")]
+        {
             let refused = LinkPatternsFormat.parse(text, &defaults()).unwrap_err();
             assert!(refused.to_string().contains(part), "{text}: {refused}");
             assert!(refused.suggestion(text).is_some(), "{text}");

@@ -50,6 +50,9 @@ impl ValueFormat for ListenAddressFormat {
     }
 }
 
+/// Words of an account that stand before a secret.
+const BEFORE_SECRETS: [&str; 2] = ["password", "token"];
+
 /// The accounts that may connect: one or several with `;` between them.
 pub(super) struct AccountsFormat;
 
@@ -61,7 +64,7 @@ impl ValueFormat for AccountsFormat {
             return Ok(Vec::new());
         }
         let mut accounts: Vec<Account> = Vec::new();
-        for words in split_list(text) {
+        for words in split_list(text, &BEFORE_SECRETS)? {
             let account = account(&words).map_err(ValueError::Account)?;
             if accounts.iter().any(|other| is_same(&other.credentials, &account.credentials)) {
                 return Err(ValueError::Account(AccountError::Twice(public(&account.credentials))));

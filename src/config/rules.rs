@@ -41,7 +41,7 @@ where
         if text == "none" {
             return Ok(Vec::new());
         }
-        let rules = split_list(text).into_iter().map(|words| self.rule(&words, defaults));
+        let rules = split_list(text, &[])?.into_iter().map(|words| self.rule(&words, defaults));
         let rules = rules.collect::<Result<Vec<_>, RuleError>>().map_err(ValueError::Rule)?;
         if RULES_MAX < rules.len() {
             return Err(ValueError::Rule(RuleError::TooMany));

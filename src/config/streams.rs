@@ -24,7 +24,7 @@ impl ValueFormat for StreamsFormat {
 
     fn parse(&self, text: &str, defaults: &HostDefaults) -> Result<Vec<StreamSettings>, ValueError> {
         let mut streams: Vec<StreamSettings> = Vec::new();
-        for words in split_list(text) {
+        for words in split_list(text, &[])? {
             let stream = stream(&words, defaults).map_err(ValueError::Streams)?;
             if streams.iter().any(|other| other.name == stream.name) {
                 return Err(ValueError::Streams(StreamSettingsError::Twice(format!("the stream {}", stream.name))));

@@ -82,6 +82,8 @@ pub enum ValueError {
     Retention(RuleError),
     /// Not a list of streams; holds the reason.
     Streams(StreamSettingsError),
+    /// A list in which a `;` has no white space beside it.
+    JoinedParts,
     /// Not a pattern of event types.
     EventType(TypeError),
     /// Not a list of type patterns.
@@ -155,6 +157,7 @@ impl fmt::Display for ValueError {
             ),
             ValueError::Rule(error) | ValueError::Retention(error) => error.fmt(f),
             ValueError::Streams(error) => error.fmt(f),
+            ValueError::JoinedParts => write!(f, "a ; separates two parts of a list only with a space on both sides"),
             ValueError::EventType(error) => error.fmt(f),
             ValueError::EventTypes => {
                 write!(f, "not a list of 1 to {RULES_MAX} patterns of event types, separated by ;")
@@ -208,6 +211,7 @@ impl ValueError {
             ValueError::Rule(error) => error.suggestion(),
             ValueError::Retention(_) => Some("write rules such as plant/* count 1000 size 10 mb time 30 days".into()),
             ValueError::Streams(error) => error.suggestion(),
+            ValueError::JoinedParts => Some("write ' ; ' between two parts, or a YAML list".into()),
             ValueError::EventType(_) | ValueError::EventTypes => Some("write patterns such as plant/? ; line/*".into()),
             ValueError::Account(error) => error.suggestion(),
             ValueError::ListenAddress { port } => Some(format!("write on, off, {port}, 192.0.2.7 or 192.0.2.7:{port}")),

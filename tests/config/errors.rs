@@ -136,6 +136,20 @@ param.yaml:12:7: history-rules: takes one value, not further keys
   fix: write - plant.> count 10 time 5 min"#,
     },
     Case {
+        name: "lists without spaces beside the separator",
+        text: "parameters:\n  link-import: a.>;b.>\n  event-follow: a/?; b/?\n  accounts: user a password x;y subscribe a;b\n",
+        errors: r#"param.yaml:2:16: link-import: "a.>;b.>": a ; separates two parts of a list only with a space on both sides
+    2 |   link-import: a.>;b.>
+      |                ^^^^^^^
+  fix: write ' ; ' between two parts, or a YAML list
+param.yaml:3:17: event-follow: "a/?; b/?": a ; separates two parts of a list only with a space on both sides
+    3 |   event-follow: a/?; b/?
+      |                 ^^^^^^^^
+  fix: write ' ; ' between two parts, or a YAML list
+param.yaml:4:13: accounts: "…": a ; separates two parts of a list only with a space on both sides
+  fix: write ' ; ' between two parts, or a YAML list"#,
+    },
+    Case {
         name: "an unknown section",
         text: "parameter:\n  port: 1\n",
         errors: r#"param.yaml:1:1: parameter: unknown key
